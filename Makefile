@@ -1,0 +1,41 @@
+# make run, make test: everything from a fresh checkout. See README.md.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BUILD_TYPE ?= Release
+NATIVE := $(shell find native pyturbo shaders tests/native tests/shaders CMakeLists.txt pyproject.toml -type f \
+            -not -path '*/__pycache__/*' 2>/dev/null)
+
+.PHONY: run test build lint check docs sanitize clean
+
+run: build
+	$(BIN)/pyturbo demo
+
+test: build lint
+	$(BIN)/pytest -q
+
+build: $(VENV)/built
+
+$(VENV)/tools: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --upgrade "pip>=25.1"
+	$(BIN)/pip install -q --group build --group test
+	touch $@
+
+$(VENV)/built: $(VENV)/tools $(NATIVE)
+	$(BIN)/pip install -q --no-build-isolation -Cbuild-dir=build/release -Ccmake.build-type=$(BUILD_TYPE) \
+	  -Ccmake.define.PYTURBO_TESTS=ON .
+	touch $@
+
+docs: build
+	$(BIN)/python docs/make_kernels.py
+
+lint: $(VENV)/tools
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run -Werror $$(git ls-files '*.h' '*.cpp' '*.mm' '*.metal' 'native/msl/metal_stdlib')
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build
