@@ -1,0 +1,101 @@
+// What a kernel is to the host: its arguments, its contract and its body, as the front end generates them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pyturbo {
+
+inline constexpr uint32_t kMaxArguments = 31;            // Metal's limit on buffers of one kernel
+inline constexpr uint32_t kMaxConstants = 64;            // highest [[function_constant(n)]] index + 1
+inline constexpr uint32_t kMaxThreads = 1024;            // threads of one threadgroup
+inline constexpr uint32_t kMaxThreadgroupBytes = 32768;  // threadgroup memory, declared and bound together
+inline constexpr uint32_t kSimdWidth = 32;
+
+struct Extent {
+  uint32_t x = 1, y = 1, z = 1;
+  uint64_t count() const { return uint64_t(x) * y * z; }
+};
+
+// Geometry of one launch: how many threadgroups, and how many threads in each.
+struct Dispatch {
+  Extent groups;
+  Extent threads;
+};
+
+enum class DType : uint8_t { f32, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64, boolean, raw };
+
+enum class ArgumentKind : uint8_t {
+  buffer,       // device or constant pointer, bound at [[buffer(index)]]
+  value,        // constant reference, bound at [[buffer(index)]]
+  threadgroup,  // threadgroup pointer, bound at [[threadgroup(index)]]
+};
+
+struct ArgumentInfo {
+  const char* name;
+  const char* type;  // as written in the shader, template parameters substituted
+  ArgumentKind kind;
+  bool writable;  // buffers: not const
+  DType dtype;    // element type (of a vector: its component); raw for structs
+  uint32_t index;
+  uint32_t size;       // bytes of one element, or of the value
+  uint32_t alignment;  // of one element, or of the value
+  int32_t condition;   // index of the boolean function constant that makes the argument exist, or -1
+};
+
+struct ConstantInfo {
+  const char* name;
+  DType dtype;
+  uint32_t index;
+  uint32_t size;
+  bool required;  // false where the shader asks is_function_constant_defined()
+};
+
+// The bound arguments of one launch. Slots are [[buffer(n)]] and [[threadgroup(n)]] indices.
+struct Arguments {
+  void* buffers[kMaxArguments] = {};  // address of the data, or of the value's bytes
+  uint64_t bytes[kMaxArguments] = {};
+  uint32_t threadgroup_bytes[kMaxArguments] = {};
+  const void* constants[kMaxConstants] = {};  // address of the value; null: undefined
+};
+
+// Where one GPU thread stands. Everything else Metal can tell a thread follows from these.
+struct Position {
+  Extent thread;  // in its threadgroup
+  Extent group;   // in the grid
+  Extent threads_per_group;
+  Extent groups;
+  uint32_t index;  // linear thread index in its threadgroup
+};
+
+// One kernel instance. The function pointers are generated from the kernel and from the contract above it.
+struct KernelInfo {
+  const char* name;      // host_name of the instance
+  const char* function;  // name in the shader, without template arguments
+  const char* file;      // relative to shaders/
+  uint32_t line;
+  uint32_t argument_count;
+  const ArgumentInfo* arguments;  // in declaration order
+  uint32_t constant_count;
+  const ConstantInfo* constants;
+  uint32_t threadgroup_bytes;  // of the arrays declared inside the kernel
+  void (*body)(const Arguments&, const Position&);
+
+  // Dispatch line of the contract; null when the kernel has none and the caller must give the geometry.
+  void (*dispatch)(const Arguments&, Dispatch&);
+  // Requires line: the text of the first requirement that does not hold, or null.
+  const char* (*violated)(const Arguments&);
+  // Shape comment of arguments[i]: how many elements the kernel may touch; -1 when the shader does not say.
+  int64_t (*elements)(const Arguments&, uint32_t argument);
+};
+
+// How the bodies of a table were compiled.
+enum class Variant : uint8_t { reference, checked };
+
+struct KernelTable {
+  Variant variant;
+  uint32_t count;
+  const KernelInfo* kernels;
+};
+
+}  // namespace pyturbo

@@ -1,0 +1,55 @@
+# pyturbo_add_kernels(<target> LIBRARY <name> ROOT <folder> SHADERS <files...>)
+#
+# Runs the kernel front end over the shaders and adds to <target> the host translation units: once as they are,
+# once instrumented for the checker. Sets PYTURBO_MANIFEST to the manifest's path in the caller's scope.
+
+find_package(Python 3.10 REQUIRED COMPONENTS Interpreter)
+
+set(PYTURBO_FRONTEND ${CMAKE_CURRENT_LIST_DIR}/../shaders/frontend)
+set(PYTURBO_NATIVE ${CMAKE_CURRENT_LIST_DIR})
+
+# Exact semantics on every machine: no contraction, no reassociation; MSL code reinterprets memory by pointer casts.
+set(PYTURBO_KERNEL_OPTIONS -O2 -ffp-contract=off -fno-math-errno -fno-strict-aliasing -fwrapv
+                           -fsigned-char -fno-exceptions
+                           -fvisibility=hidden -Wall -Wextra -Wno-unknown-pragmas -Wno-unused-function
+                           -Wno-unused-parameter)  # an argument may serve the contract alone
+
+function(pyturbo_add_kernels target)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "LIBRARY;ROOT" "SHADERS")
+  set(out ${CMAKE_CURRENT_BINARY_DIR}/kernels/${ARG_LIBRARY})
+  set(manifest ${out}/manifest.json)
+  set(command ${Python_EXECUTABLE} ${PYTURBO_FRONTEND} --compiler ${CMAKE_CXX_COMPILER} --library ${ARG_LIBRARY}
+              --root ${ARG_ROOT} -I ${ARG_ROOT} --out ${out} --manifest ${manifest} ${ARG_SHADERS})
+  execute_process(COMMAND ${command} --list-outputs OUTPUT_VARIABLE outputs COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX REPLACE "\n$" "" outputs "${outputs}")
+  string(REPLACE "\n" ";" outputs "${outputs}")
+
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${ARG_ROOT}/*.h ${PYTURBO_FRONTEND}/*.py)
+  add_custom_command(OUTPUT ${outputs} COMMAND ${command} DEPENDS ${ARG_SHADERS} ${sources}
+                     COMMENT "Reading the shaders of ${ARG_LIBRARY}" VERBATIM)
+
+  set(units ${outputs})
+  list(FILTER units INCLUDE REGEX "\\.cpp$")
+  set(tables ${units})
+  list(FILTER tables INCLUDE REGEX "_tables\\.cpp$")
+  list(REMOVE_ITEM units ${tables})
+  add_custom_target(${target}_shaders DEPENDS ${outputs})
+
+  foreach(variant reference checked)
+    add_library(${target}_${variant} OBJECT ${units})
+    add_dependencies(${target}_${variant} ${target}_shaders)
+    target_include_directories(${target}_${variant} SYSTEM PRIVATE ${PYTURBO_NATIVE}/msl)
+    target_include_directories(${target}_${variant} PRIVATE ${PYTURBO_NATIVE}/include)
+    target_compile_definitions(${target}_${variant} PRIVATE PYTURBO_VARIANT=${variant})
+    target_compile_options(${target}_${variant} PRIVATE ${PYTURBO_KERNEL_OPTIONS})
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${variant}>)
+  endforeach()
+  # The callbacks that -fsanitize=thread asks for are ours (tsan_hooks.cpp); its runtime is not linked.
+  target_compile_options(${target}_checked PRIVATE -O1 -fno-sanitize=all -fsanitize=thread
+                         -include ${PYTURBO_NATIVE}/cpu/tsan_symbols.h)
+
+  target_sources(${target} PRIVATE ${tables} ${PYTURBO_NATIVE}/cpu/tsan_hooks.cpp)
+  add_dependencies(${target} ${target}_shaders)
+  set_source_files_properties(${PYTURBO_NATIVE}/cpu/tsan_hooks.cpp PROPERTIES COMPILE_OPTIONS -fvisibility=hidden)
+  set(PYTURBO_MANIFEST ${manifest} PARENT_SCOPE)
+endfunction()
