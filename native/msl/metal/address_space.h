@@ -1,0 +1,9 @@
+// Address spaces and function kinds do not exist on the host. `[[kernel]]` becomes the empty attribute.
+#pragma once
+
+#define kernel
+#define device
+#define constant
+#define thread
+#define threadgroup
+#define METAL_FUNC inline

@@ -1,0 +1,60 @@
+// Moving values between the lanes of a simdgroup.
+#pragma once
+
+#include "metal/simd.h"
+
+namespace metal {
+inline namespace PYTURBO_VARIANT {
+namespace detail {
+template <typename T>
+PYTURBO_LANES T shuffle(const T& value, uint lane, uint site) {
+  return peer<T>(publish(value, site), lane);
+}
+}  // namespace detail
+
+#define PYTURBO_SHUFFLE(name, parameter, source)                                         \
+  template <typename A, typename T = detail::plain_t<A>>                                 \
+  inline T simd_##name(const A& value, ushort parameter, uint site = __builtin_LINE()) { \
+    [[maybe_unused]] const uint lane = pyturbo::simt::lane();                            \
+    return detail::shuffle<T>(value, source, site);                                      \
+  }
+PYTURBO_SHUFFLE(broadcast, from, from)
+PYTURBO_SHUFFLE(shuffle, from, from)
+PYTURBO_SHUFFLE(shuffle_xor, mask, lane ^ mask)
+// No wrap-around: lanes without a source keep their own value.
+PYTURBO_SHUFFLE(shuffle_up, delta, lane < delta ? lane : lane - delta)
+PYTURBO_SHUFFLE(shuffle_down, delta, lane + delta < detail::kLanes ? lane + delta : lane)
+PYTURBO_SHUFFLE(shuffle_rotate_up, delta, (lane - delta) % detail::kLanes)
+PYTURBO_SHUFFLE(shuffle_rotate_down, delta, (lane + delta) % detail::kLanes)
+#undef PYTURBO_SHUFFLE
+
+template <typename A, typename T = detail::plain_t<A>>
+PYTURBO_LANES T simd_broadcast_first(const A& value, uint site = __builtin_LINE()) {
+  const detail::Exchange& exchange = detail::publish<T>(value, site);
+  return detail::peer<T>(exchange, uint(__builtin_ctz(exchange.active)));
+}
+
+// Lanes without a source take from `filling`, as if it lay before (up) or behind (down) the values.
+// Runs of `modulo` lanes are shuffled on their own.
+template <typename A, typename T = detail::plain_t<A>>
+inline T simd_shuffle_and_fill_up(const A& value, const detail::NoDeduce<T>& filling, ushort delta,
+                                  ushort modulo = detail::kLanes, uint site = __builtin_LINE()) {
+  const uint lane = pyturbo::simt::lane(), position = lane % modulo;
+  const uint source = lane - position + (position + modulo - delta) % modulo;
+  const T moved = detail::shuffle<T>(value, source, site);
+  const T fill = detail::shuffle<T>(filling, source, site);
+  return position < delta ? fill : moved;
+}
+
+template <typename A, typename T = detail::plain_t<A>>
+inline T simd_shuffle_and_fill_down(const A& value, const detail::NoDeduce<T>& filling, ushort delta,
+                                    ushort modulo = detail::kLanes, uint site = __builtin_LINE()) {
+  const uint lane = pyturbo::simt::lane(), position = lane % modulo;
+  const uint source = lane - position + (position + delta) % modulo;
+  const T moved = detail::shuffle<T>(value, source, site);
+  const T fill = detail::shuffle<T>(filling, source, site);
+  return position + delta >= modulo ? fill : moved;
+}
+
+}  // namespace PYTURBO_VARIANT
+}  // namespace metal
