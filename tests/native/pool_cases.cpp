@@ -1,0 +1,106 @@
+#include "cpu/pool.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "native_test.h"
+
+namespace {
+
+using pyturbo::cpu::ThreadPool;
+
+uint64_t sum_with(ThreadPool& pool, uint64_t count) {
+  std::vector<uint32_t> seen(count);
+  pool.parallel_for(count, [&](uint64_t i) { ++seen[i]; });
+  for (uint32_t s : seen) CHECK_EQ(s, 1u);
+  return std::accumulate(seen.begin(), seen.end(), uint64_t(0));
+}
+
+}  // namespace
+
+NATIVE_TEST(pool_calls_each_index_once) {
+  for (unsigned threads : {0u, 1u, 2u, 5u}) {
+    ThreadPool pool(threads);
+    for (uint64_t count : {0u, 1u, 2u, 3u, 17u, 1000u, 100003u}) CHECK_EQ(sum_with(pool, count), count);
+  }
+}
+
+NATIVE_TEST(pool_runs_one_item_on_the_caller) {
+  ThreadPool pool(4);
+  std::thread::id ran;
+  pool.parallel_for(1, [&](uint64_t) { ran = std::this_thread::get_id(); });
+  CHECK(ran == std::this_thread::get_id());
+}
+
+NATIVE_TEST(pool_uses_several_threads) {
+  ThreadPool pool(3);
+  std::atomic<int> inside{0};
+  // Each of the three items waits for the other two.
+  pool.parallel_for(3, [&](uint64_t) {
+    ++inside;
+    while (inside.load() < 3) std::this_thread::yield();
+  });
+  CHECK_EQ(inside.load(), 3);
+}
+
+NATIVE_TEST(pool_rethrows_and_goes_on) {
+  ThreadPool pool(3);
+  for (int round = 0; round < 50; ++round) {
+    std::atomic<uint64_t> calls{0};
+    CHECK_THROWS(pool.parallel_for(100000,
+                                   [&](uint64_t i) {
+                                     ++calls;
+                                     if (i == 7) throw std::runtime_error("item seven");
+                                   }),
+                 "item seven");
+    CHECK(calls.load() < 100000);
+    CHECK_EQ(sum_with(pool, 100), 100u);
+  }
+}
+
+NATIVE_TEST(pool_nested_calls_are_serial) {
+  ThreadPool pool(3);
+  std::atomic<uint64_t> calls{0};
+  pool.parallel_for(20, [&](uint64_t) {
+    const std::thread::id outer = std::this_thread::get_id();
+    pool.parallel_for(30, [&](uint64_t) {
+      if (std::this_thread::get_id() == outer) ++calls;
+    });
+  });
+  CHECK_EQ(calls.load(), 600u);
+}
+
+NATIVE_TEST(pool_serves_several_callers) {
+  ThreadPool pool(3);
+  std::atomic<uint64_t> sum{0};
+  std::vector<std::thread> callers;
+  for (int c = 0; c < 4; ++c) {
+    callers.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) pool.parallel_for(50, [&](uint64_t) { ++sum; });
+    });
+  }
+  for (std::thread& c : callers) c.join();
+  CHECK_EQ(sum.load(), 4u * 200 * 50);
+}
+
+NATIVE_TEST(pool_works_in_a_forked_child) {
+  ThreadPool pool(3);
+  CHECK_EQ(sum_with(pool, 1000), 1000u);
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    std::atomic<uint64_t> sum{0};
+    alarm(20);
+    for (int i = 0; i < 20; ++i) pool.parallel_for(100, [&](uint64_t) { ++sum; });
+    _exit(sum.load() == 2000 ? 0 : 1);
+  }
+  int status = -1;
+  CHECK_EQ(waitpid(child, &status, 0), child);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  CHECK_EQ(sum_with(pool, 1000), 1000u);
+}
