@@ -1,0 +1,47 @@
+#include "core/registry.h"
+
+#include "pyturbo/error.h"
+
+namespace pyturbo {
+
+namespace generated {
+std::vector<const KernelTable*> pyturbo_tables();
+}
+
+void KernelRegistry::add(const KernelTable& table) {
+  std::lock_guard lock(mutex_);
+  auto& kernels = kernels_[size_t(table.variant)];
+  for (uint32_t i = 0; i < table.count; ++i) {
+    const KernelInfo& kernel = table.kernels[i];
+    const auto [entry, added] = kernels.emplace(kernel.name, &kernel);
+    if (!added && entry->second != &kernel)
+      throw Error(ErrorKind::argument, std::string("expected one kernel named ") + kernel.name +
+                                           ", got one in " + entry->second->file + " and one in " +
+                                           kernel.file);
+  }
+}
+
+const KernelInfo* KernelRegistry::find(std::string_view name, Variant variant) const {
+  std::lock_guard lock(mutex_);
+  const auto& kernels = kernels_[size_t(variant)];
+  const auto entry = kernels.find(name);
+  return entry == kernels.end() ? nullptr : entry->second;
+}
+
+std::vector<std::string> KernelRegistry::names() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::string> names;
+  for (const auto& [name, kernel] : kernels_[size_t(Variant::reference)]) names.push_back(name);
+  return names;
+}
+
+KernelRegistry& registry() {
+  static KernelRegistry& instance = []() -> KernelRegistry& {
+    static KernelRegistry kernels;
+    for (const KernelTable* table : generated::pyturbo_tables()) kernels.add(*table);
+    return kernels;
+  }();
+  return instance;
+}
+
+}  // namespace pyturbo

@@ -1,0 +1,33 @@
+// The kernels known to this process, by name and variant.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pyturbo/kernel.h"
+
+namespace pyturbo {
+
+// Owner: the process (registry()). Tables are static data of the library that adds them and are never
+// removed. Any thread; one lock, held for look-ups and additions only.
+class KernelRegistry {
+ public:
+  // Throws Error{argument} when a name of the same variant is taken by another table.
+  void add(const KernelTable& table);
+
+  const KernelInfo* find(std::string_view name, Variant variant) const;  // null when absent
+
+  std::vector<std::string> names() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, const KernelInfo*, std::less<>> kernels_[2];  // by variant
+};
+
+// Holds the shaders of this package from the first call on; other libraries may add theirs.
+KernelRegistry& registry();
+
+}  // namespace pyturbo

@@ -1,0 +1,67 @@
+// The memory a kernel sees in checked mode: copies of what was bound, far apart from each other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cpu/shadow.h"
+#include "pyturbo/kernel.h"
+
+namespace pyturbo::cpu {
+
+// One bound argument, as a range of its slot.
+struct Binding {
+  const ArgumentInfo* argument;
+  size_t begin, end;
+};
+
+// A range the kernel may touch. Everything between slots is out of range.
+struct Slot {
+  std::byte* base;
+  size_t size;
+  std::byte* original;            // what was copied; null for threadgroup memory
+  const char* name;               // threadgroup memory only
+  std::vector<Binding> bindings;  // device memory only; more than one where bindings overlap
+  Cell* shadow;                   // one per byte; null when no binding is writable
+
+  bool threadgroup() const { return original == nullptr; }
+  bool writable(size_t begin, size_t end) const;
+};
+
+// Owner: a Checker; one OS thread, no lock.
+class CheckedMemory {
+ public:
+  // Copies every bound buffer and value of the kernel; `arguments` is changed to point to the copies.
+  CheckedMemory(const KernelInfo& info, Arguments& arguments);
+  ~CheckedMemory();
+  CheckedMemory(const CheckedMemory&) = delete;
+  CheckedMemory& operator=(const CheckedMemory&) = delete;
+
+  void copy_back() const;  // writable bindings, to where they came from
+
+  void begin_group();  // forgets all threadgroup variables
+  void* place(size_t size, const char* name);
+
+  // The slot that holds the address; null when there is none.
+  const Slot* find(const std::byte* address);
+  // The slot closest to the address; null when the kernel has no memory at all.
+  const Slot* nearest(const std::byte* address) const;
+
+ private:
+  void collect(const KernelInfo& info, const Arguments& arguments);
+  void reserve();
+  bool map_range(size_t gap);
+
+  std::vector<Slot> slots_;  // device slots, then the threadgroup slots of the running group
+  size_t device_slots_ = 0;
+  size_t last_ = 0;  // found last
+  std::byte* base_ = nullptr;
+  size_t reserved_ = 0;
+  std::byte* threadgroup_base_ = nullptr;
+  Cell* shadow_ = nullptr;  // of all slots
+  size_t shadow_bytes_ = 0;
+  Cell* threadgroup_shadow_ = nullptr;
+};
+
+}  // namespace pyturbo::cpu

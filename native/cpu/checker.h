@@ -1,0 +1,59 @@
+// Checked execution: every access of a kernel is examined before it happens.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_set>
+
+#include "cpu/access.h"
+#include "cpu/checked_memory.h"
+#include "cpu/shadow.h"
+#include "cpu/threadgroup.h"
+#include "pyturbo/kernel.h"
+
+namespace pyturbo::cpu {
+
+// Runs all threadgroups in order on the calling thread. `info` should be of a table compiled as
+// Variant::checked; others are only checked at barriers. Throws Error{device} at the first violation.
+// Writable buffers hold what was written until then.
+void run_checked(const KernelInfo& info, const Arguments& arguments, const Dispatch& dispatch);
+
+// The checks of one launch. Owner: run_checked; used by its OS thread alone, no lock.
+class Checker {
+ public:
+  Checker(const KernelInfo& info, const Arguments& arguments, const Dispatch& dispatch);
+  Checker(const Checker&) = delete;
+  Checker& operator=(const Checker&) = delete;
+
+  const Arguments& arguments() const { return arguments_; }  // point to the checked copies
+  void copy_back() const { memory_.copy_back(); }
+
+  // For the Threadgroup:
+  void begin_group(Threadgroup& group);
+  void* place(size_t size, const char* name) { return memory_.place(size, name); }
+  void simdgroup_release(uint32_t simdgroup, const Simdgroup& lanes);  // lanes.ready go on together
+  void threadgroup_release(uint32_t memory);
+
+  // For checker::access:
+  void access(const std::byte* address, size_t size, uint32_t how);
+
+ private:
+  void check_outside(const std::byte* address, size_t size, uint32_t how);
+  bool in_module(const std::byte* address);
+  struct Place;
+  Place place_of(const Slot& slot, const std::byte* address) const;
+  [[noreturn]] void report_conflict(const Slot& slot, const std::byte* address, uint32_t how,
+                                    const Conflict& conflict);
+  [[noreturn]] void report(const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+  Dispatch dispatch_;
+  Arguments arguments_;
+  alignas(16) std::byte constants_[kMaxConstants][16] = {};
+  CheckedMemory memory_;
+  Clock device_clock_{/*forget=*/false};
+  Clock threadgroup_clock_{/*forget=*/true};
+  Threadgroup* group_ = nullptr;
+  std::unordered_set<uintptr_t> module_pages_;  // known to belong to a loaded library
+};
+
+}  // namespace pyturbo::cpu

@@ -1,0 +1,5 @@
+import sys
+
+from pyturbo.cli import main
+
+sys.exit(main())

@@ -1,0 +1,101 @@
+# Declarations of the native headers, in header order.
+
+from libc.stddef cimport size_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libcpp cimport bool as cbool
+from libcpp.memory cimport shared_ptr
+from libcpp.string cimport string
+from libcpp.string_view cimport string_view
+from libcpp.vector cimport vector
+
+
+cdef extern from "python/error_gate.h" namespace "pyturbo::python" nogil:
+    void raise_python()
+    void set_error_class(ErrorKind, object) with gil
+
+
+cdef extern from "pyturbo/error.h" namespace "pyturbo" nogil:
+    enum class ErrorKind:
+        argument, device, state, format, file, memory
+
+
+cdef extern from "pyturbo/kernel.h" namespace "pyturbo" nogil:
+    const uint32_t kMaxArguments
+
+    cdef cppclass Extent:
+        uint32_t x, y, z
+
+    cdef cppclass Dispatch:
+        Extent groups, threads
+
+    enum class DType(uint8_t):
+        f32, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64, boolean, raw
+
+    enum class ArgumentKind(uint8_t):
+        buffer, value, threadgroup
+
+    cdef cppclass ArgumentInfo:
+        const char* name
+        const char* type
+        ArgumentKind kind
+        cbool writable
+        DType dtype
+        uint32_t index, size, alignment
+        int32_t condition
+
+    cdef cppclass ConstantInfo:
+        const char* name
+        DType dtype
+        uint32_t index, size
+        cbool required
+
+    cdef cppclass Arguments:
+        void** buffers
+        uint64_t* bytes
+        uint32_t* threadgroup_bytes
+        const void** constants
+
+    cdef cppclass KernelInfo:
+        const char* name
+        uint32_t argument_count
+        const ArgumentInfo* arguments
+        uint32_t constant_count
+        const ConstantInfo* constants
+
+
+cdef extern from "pyturbo/storage.h" namespace "pyturbo" nogil:
+    const uint64_t kBufferAlignment
+
+    cdef cppclass Storage:
+        Storage(void*, uint64_t, cbool, shared_ptr[void])
+        uint8_t* data()
+        uint64_t bytes()
+        cbool writable()
+
+    shared_ptr[Storage] map_file(const string&, uint64_t, int64_t) except +raise_python
+
+
+cdef extern from "pyturbo/device.h" namespace "pyturbo" nogil:
+    cdef cppclass NativeDevice "pyturbo::Device":
+        const string& name()
+        cbool closed()
+        void close()
+        const KernelInfo& kernel(string_view) except +raise_python
+        shared_ptr[Storage] allocate(uint64_t) except +raise_python
+        void launch(const KernelInfo&, const Arguments&, const Dispatch*) except +raise_python
+
+    cdef cppclass DeviceOptions:
+        unsigned threads
+        cbool checked
+
+    vector[string] device_names()
+    shared_ptr[NativeDevice] open_device(string_view, const DeviceOptions&) except +raise_python
+
+
+cdef extern from "python/owner.h" namespace "pyturbo::python":
+    shared_ptr[void] hold(object)
+
+
+cdef extern from "python/dlpack.h" namespace "pyturbo::python":
+    const int kDlpackCpu
+    object dlpack_capsule(object, void*, DType, const vector[int64_t]&, cbool readonly, cbool versioned)

@@ -1,0 +1,20 @@
+"""The manifest that the kernel front end wrote at build time."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+from pyturbo._paths import PACKAGE
+
+
+@cache
+def _manifest() -> dict[str, Any]:
+    text = (PACKAGE / "manifest.json").read_text(encoding="utf-8")
+    return {kernel["name"]: kernel for kernel in json.loads(text)["kernels"]}
+
+
+def kernels() -> dict[str, Any]:
+    """Every kernel by name: its arguments, their types, shapes and access, its contract and its comment."""
+    return dict(_manifest())

@@ -1,0 +1,33 @@
+# The extension classes, for other Cython modules: `from pyturbo._native cimport Kernel`.
+
+from libc.stdint cimport uint64_t
+from libcpp cimport bool as cbool
+from libcpp.memory cimport shared_ptr
+
+from pyturbo._core cimport Arguments, Dispatch, DType, KernelInfo, NativeDevice, Storage
+
+
+cdef class Device:
+    cdef shared_ptr[NativeDevice] handle
+
+
+cdef class Buffer:
+    cdef shared_ptr[Storage] storage
+    cdef unsigned char* address      # of the first byte shown
+    cdef readonly uint64_t nbytes
+    cdef DType code
+    cdef cbool writable
+    cdef readonly tuple shape
+    cdef Py_ssize_t[32] extents      # shape and strides for the buffer protocol
+    cdef Py_ssize_t[32] strides
+
+
+cdef class Kernel:
+    cdef shared_ptr[NativeDevice] device
+    cdef const KernelInfo* info
+    cdef Arguments defaults          # function constants bound, everything else empty
+    cdef bytes constant_values       # what the constants of `defaults` point into
+
+    # Runs one launch and waits for it. `arguments` starts as a copy of `defaults`; `dispatch` may be NULL when
+    # the kernel states its own geometry. The caller keeps the memory alive.
+    cdef int launch(self, const Arguments& arguments, const Dispatch* dispatch) except -1 nogil

@@ -1,0 +1,435 @@
+"""Device, Buffer and Kernel: each owns one native handle. What is comfortable is plain Python above."""
+
+from cpython.buffer cimport PyBUF_FORMAT, PyBUF_WRITABLE
+from cpython.number cimport PyNumber_Index
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
+from libc.string cimport memcpy
+from libcpp.memory cimport make_shared
+from libcpp.string cimport string
+from libcpp.string_view cimport string_view
+from libcpp.vector cimport vector
+
+from pyturbo._core cimport (
+    ArgumentInfo, ArgumentKind, ConstantInfo, DeviceOptions, ErrorKind, device_names, dlpack_capsule, hold,
+    kBufferAlignment, kDlpackCpu, map_file, open_device, set_error_class,
+)
+
+import math
+import os
+
+import numpy as np
+
+from pyturbo import errors
+from pyturbo._dtypes import DTYPES, NAMES, bfloat16, code_of
+from pyturbo.errors import ArgumentError
+
+set_error_class(ErrorKind.argument, errors.ArgumentError)
+set_error_class(ErrorKind.device, errors.DeviceError)
+set_error_class(ErrorKind.state, errors.StateError)
+set_error_class(ErrorKind.format, errors.FormatError)
+set_error_class(ErrorKind.file, errors.FileError)
+set_error_class(ErrorKind.memory, errors.AllocationError)
+
+cdef enum:
+    MAX_AXES = 32
+    VALUE_BYTES = 4096  # of all value arguments of one launch, as Metal's setBytes
+
+# struct format by dtype code; bf16 has none of its own and is shown as its 16 bits.
+cdef list FORMATS = [b"f", b"e", b"H", b"b", b"B", b"h", b"H", b"i", b"I", b"q", b"Q", b"?", b"B"]
+cdef dict CODES_OF_FORMATS = {fmt.decode(): code for code, fmt in reversed(list(enumerate(FORMATS)))}
+CODES_OF_FORMATS.update({"l": code_of(np.dtype("l")), "L": code_of(np.dtype("L")), "c": code_of("uint8")})
+
+
+def device_list():
+    """Names that :class:`Device` takes, best first."""
+    return [name.decode() for name in device_names()]
+
+
+cdef class Device:
+    """Runs kernels. ``Device("cpu")``, or ``"cpu:reference"`` where every kernel runs as the shader itself.
+
+    ``threads`` (default: ``PYTURBO_THREADS``, else one per core) and ``check`` (default: ``PYTURBO_CHECK``)
+    hold for the life of the device.
+    """
+
+    def __init__(self, str name="cpu", *, threads=None, check=None):
+        cdef DeviceOptions options
+        cdef bytes encoded = name.encode()
+        if threads is None:
+            threads = os.environ.get("PYTURBO_THREADS") or 0
+        if check is None:
+            check = os.environ.get("PYTURBO_CHECK", "0") not in ("", "0")
+        try:
+            options.threads = int(threads)
+        except (ValueError, TypeError, OverflowError):
+            raise ArgumentError(f"threads: expected a count, got {threads!r}") from None
+        if options.threads > 1024:
+            raise ArgumentError(f"threads: expected at most 1024, got {threads}")
+        options.checked = bool(check)
+        self.handle = open_device(string_view(<const char*>encoded, len(encoded)), options)
+
+    @property
+    def name(self):
+        return self.handle.get().name().decode()
+
+    @property
+    def closed(self):
+        return self.handle.get().closed()
+
+    def close(self):
+        """Refuses all further work. Buffers and views stay readable until they are dropped."""
+        self.handle.get().close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __repr__(self):
+        return f"Device({self.name!r}{', closed' if self.closed else ''})"
+
+    def kernel(self, str name, constants=None):
+        """The kernel of that name, with its function constants bound by name."""
+        _require_open(self)
+        cdef bytes encoded = name.encode()
+        cdef Kernel kernel = Kernel.__new__(Kernel)
+        kernel.device = self.handle
+        kernel.info = &self.handle.get().kernel(string_view(<const char*>encoded, len(encoded)))
+        _bind_constants(kernel, constants or {})
+        return kernel
+
+    def empty(self, shape, dtype="float32"):
+        """A new buffer, zeroed, in this device's memory."""
+        _require_open(self)
+        cdef tuple extents = _shape_of(shape)
+        cdef int code = code_of(dtype)
+        cdef object nbytes = math.prod(extents) * DTYPES[code].itemsize
+        if nbytes > 2**62:
+            raise errors.AllocationError(f"cannot allocate a buffer of {nbytes} bytes")
+        cdef Buffer buffer = Buffer.__new__(Buffer)
+        buffer.storage = self.handle.get().allocate(nbytes)
+        _show(buffer, 0, extents, code)
+        return buffer
+
+    def buffer(self, source):
+        """A buffer over memory that already exists, without copying: a NumPy array, anything with the buffer
+        protocol or ``__dlpack__``, or a :class:`Buffer` itself. The memory stays alive with the buffer."""
+        _require_open(self)
+        return _wrap(source)
+
+    def map(self, path, *, dtype="uint8", shape=None, uint64_t offset=0):
+        """A read-only buffer over part of a file, mapped, not read. Without ``shape``: all of it from ``offset``."""
+        _require_open(self)
+        cdef int code = code_of(dtype)
+        cdef int64_t wanted = -1
+        cdef Buffer buffer = Buffer.__new__(Buffer)
+        cdef string native_path = os.fsencode(path)
+        if shape is not None:
+            shape = _shape_of(shape)
+            nbytes = math.prod(shape) * DTYPES[code].itemsize
+            if nbytes > 2**62:
+                raise ArgumentError(f"map: expected a shape that fits a file, got {shape}")
+            wanted = nbytes
+        with nogil:
+            buffer.storage = map_file(native_path, offset, wanted)
+        if shape is None:
+            shape = (buffer.storage.get().bytes() // DTYPES[code].itemsize,)
+        _show(buffer, 0, shape, code)
+        return buffer
+
+
+cdef class Buffer:
+    """Memory with a shape and an element type. ``numpy()``, ``memoryview(buffer)`` and DLPack are views."""
+
+    def __init__(self):
+        raise TypeError("a Buffer comes from Device.empty, Device.buffer or Device.map")
+
+    @property
+    def dtype(self):
+        return DTYPES[<int>self.code]
+
+    @property
+    def readonly(self):
+        return not self.writable
+
+    def __repr__(self):
+        access = "" if self.writable else ", readonly"
+        return f"Buffer({list(self.shape)}, {NAMES[<int>self.code]}{access})"
+
+    def numpy(self):
+        """A NumPy view of the same memory; it keeps the buffer alive."""
+        array = np.asarray(self)
+        return array.view(bfloat16) if self.code == DType.bf16 else array
+
+    def view(self, shape, dtype=None, uint64_t offset=0):
+        """Another buffer over a part of this one, ``offset`` bytes from its start."""
+        cdef tuple extents = _shape_of(shape)
+        cdef int code = <int>self.code if dtype is None else code_of(dtype)
+        nbytes = math.prod(extents) * DTYPES[code].itemsize
+        if offset + nbytes > self.nbytes:
+            raise ArgumentError(f"view: expected at most {self.nbytes} bytes, got {nbytes} at offset {offset}")
+        if offset % DTYPES[code].itemsize:
+            raise ArgumentError(f"view: expected an offset in whole elements, got {offset} bytes")
+        cdef Buffer part = Buffer.__new__(Buffer)
+        part.storage = self.storage
+        _show(part, (self.address - self.storage.get().data()) + offset, extents, code)
+        return part
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        if flags & PyBUF_WRITABLE and not self.writable:
+            raise BufferError("the buffer is read-only")
+        view.buf = self.address
+        view.obj = self
+        view.len = self.nbytes
+        view.itemsize = DTYPES[<int>self.code].itemsize
+        view.readonly = not self.writable
+        view.format = <char*>(<bytes>FORMATS[<int>self.code]) if flags & PyBUF_FORMAT else NULL
+        view.ndim = len(self.shape)
+        view.shape = self.extents
+        view.strides = self.strides
+        view.suboffsets = NULL
+        view.internal = NULL
+
+    def __dlpack_device__(self):
+        return (kDlpackCpu, 0)
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        if dl_device is not None and dl_device[0] != kDlpackCpu or copy:
+            raise BufferError("a Buffer exports host memory, without copying")
+        versioned = max_version is not None and max_version[0] >= 1
+        if not self.writable and not versioned:
+            raise BufferError("a read-only Buffer needs a consumer of DLPack 1.0")
+        cdef vector[int64_t] shape = self.shape
+        return dlpack_capsule(self, self.address, self.code, shape, not self.writable, versioned)
+
+
+cdef class Kernel:
+    """One kernel on one device. Call it with its arguments in the shader's order: buffers or arrays for pointers,
+    numbers for scalar values, bytes for structs, None for an argument that a function constant turns off.
+    ``groups`` and ``threads`` are needed only where the shader states no Dispatch."""
+
+    def __init__(self):
+        raise TypeError("a Kernel comes from Device.kernel")
+
+    @property
+    def name(self):
+        return self.info.name.decode()
+
+    def __repr__(self):
+        return f"Kernel({self.name!r})"
+
+    cdef int launch(self, const Arguments& arguments, const Dispatch* dispatch) except -1 nogil:
+        self.device.get().launch(self.info[0], arguments, dispatch)
+        return 0
+
+    def __call__(self, *args, groups=None, threads=None):
+        cdef Arguments arguments = self.defaults
+        cdef unsigned char[VALUE_BYTES] values
+        cdef size_t used = 0
+        cdef uint32_t i
+        cdef Py_ssize_t position = 0, count = len(args)
+        cdef const ArgumentInfo* info
+        cdef Dispatch dispatch
+        cdef const Dispatch* geometry = NULL
+        cdef list wrapped = None  # buffers made here, alive until the launch is over
+
+        for i in range(self.info.argument_count):
+            info = &self.info.arguments[i]
+            if info.kind == ArgumentKind.threadgroup:
+                continue
+            if position < count:
+                arg = args[position]
+                if info.kind == ArgumentKind.buffer:
+                    if type(arg) is not Buffer and arg is not None:
+                        arg = _wrap_argument(self, info, arg)
+                        if wrapped is None:
+                            wrapped = []
+                        wrapped.append(arg)
+                    _bind_buffer(self, info, arg, arguments)
+                else:
+                    used = (used + 15) & ~<size_t>15
+                    if used + info.size > VALUE_BYTES:
+                        raise ArgumentError(f"{self.name}: expected at most {VALUE_BYTES} bytes of values")
+                    _write_value(self, info.name, info.dtype, info.size, arg, values + used)
+                    arguments.buffers[info.index] = values + used
+                    arguments.bytes[info.index] = info.size
+                    used += info.size
+            position += 1
+        if position != count:
+            raise ArgumentError(f"{self.name}: expected {position} arguments ({_signature(self)}), got {count}")
+        if groups is not None or threads is not None:
+            _read_extent(self, "groups", groups, &dispatch.groups.x, &dispatch.groups.y, &dispatch.groups.z)
+            _read_extent(self, "threads", threads, &dispatch.threads.x, &dispatch.threads.y, &dispatch.threads.z)
+            geometry = &dispatch
+        with nogil:
+            self.launch(arguments, geometry)
+
+
+cdef int _require_open(Device device) except -1:
+    if device.handle.get().closed():
+        raise errors.StateError(f"{device.name}: the device is closed")
+    return 0
+
+
+cdef tuple _shape_of(shape):
+    cdef tuple extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    if len(extents) > MAX_AXES:
+        raise ArgumentError(f"shape: expected at most {MAX_AXES} axes, got {len(extents)}")
+    for extent in extents:
+        if not isinstance(extent, (int, np.integer)) or extent < 0:
+            raise ArgumentError(f"shape: expected counts that are not negative, got {shape!r}")
+    return tuple([int(extent) for extent in extents])
+
+
+cdef int _show(Buffer buffer, uint64_t offset, tuple shape, int code) except -1:
+    """Points `buffer` at its storage from `offset` on."""
+    cdef Py_ssize_t stride = DTYPES[code].itemsize
+    cdef Py_ssize_t axis
+    buffer.address = buffer.storage.get().data() + offset
+    buffer.writable = buffer.storage.get().writable()
+    buffer.code = <DType>code
+    buffer.shape = shape
+    for axis in range(len(shape) - 1, -1, -1):
+        buffer.extents[axis] = shape[axis]
+        buffer.strides[axis] = stride
+        stride *= <Py_ssize_t>shape[axis]
+    buffer.nbytes = stride
+    return 0
+
+
+cdef Buffer _wrap(source):
+    """A Buffer over `source`'s memory, which it keeps alive."""
+    if isinstance(source, Buffer):
+        return source
+    cdef int code = -1
+    cdef Buffer buffer = Buffer.__new__(Buffer)
+    if not isinstance(source, np.ndarray) and hasattr(source, "__dlpack__"):
+        try:
+            source = np.from_dlpack(source)
+        except (BufferError, RuntimeError) as error:
+            raise ArgumentError(f"buffer: expected memory NumPy can view, got {type(source).__name__}: {error}") \
+                from None
+    if isinstance(source, np.ndarray):
+        code = code_of(source.dtype)
+        if source.dtype == bfloat16:
+            source = source.view(np.uint16)
+    try:
+        view = memoryview(source)
+    except TypeError:
+        raise ArgumentError(
+            f"buffer: expected an array or an object with the buffer protocol, got {type(source).__name__}"
+        ) from None
+    if not view.c_contiguous:
+        raise ArgumentError(f"buffer: expected row-major contiguous memory, got strides {view.strides}")
+    if code < 0:
+        if view.format not in CODES_OF_FORMATS:
+            raise ArgumentError(f"buffer: expected elements of a known type, got format {view.format!r}")
+        code = CODES_OF_FORMATS[view.format]
+    cdef object bytes_view = np.asarray(view)
+    cdef uintptr_t address = bytes_view.ctypes.data
+    if view.nbytes and address % kBufferAlignment:
+        raise ArgumentError(
+            f"buffer: expected memory aligned to {kBufferAlignment} bytes, got an address "
+            f"{address % kBufferAlignment} bytes past; copy it into Device.empty"
+        )
+    buffer.storage = make_shared[Storage](<void*>address, <uint64_t>view.nbytes, <cbool>(not view.readonly),
+                                          hold(view))
+    _show(buffer, 0, tuple(view.shape), code)
+    return buffer
+
+
+cdef Buffer _wrap_argument(Kernel kernel, const ArgumentInfo* info, arg):
+    try:
+        return _wrap(arg)
+    except ArgumentError as error:
+        raise ArgumentError(f"{kernel.name}: {info.name.decode()}: {error}") from None
+
+
+cdef int _bind_buffer(Kernel kernel, const ArgumentInfo* info, Buffer buffer, Arguments& arguments) except -1:
+    if buffer is None:
+        if info.condition < 0:
+            raise ArgumentError(f"{kernel.name}: {info.name.decode()}: expected a buffer, got None")
+        return 0
+    if buffer.code != info.dtype and info.dtype != DType.raw and buffer.code != DType.raw:
+        raise ArgumentError(f"{kernel.name}: {info.name.decode()}: expected {NAMES[<int>info.dtype]} elements, "
+                            f"got {NAMES[<int>buffer.code]}")
+    if info.writable and not buffer.writable:
+        raise ArgumentError(f"{kernel.name}: {info.name.decode()}: expected a writable buffer, got a read-only one")
+    arguments.buffers[info.index] = buffer.address
+    arguments.bytes[info.index] = buffer.nbytes
+    return 0
+
+
+cdef int _write_value(Kernel kernel, const char* name, DType dtype, uint32_t size, arg,
+                      unsigned char* out) except -1:
+    """Stores the Python value `arg` as the shader's type."""
+    cdef const unsigned char[::1] raw
+    try:
+        if dtype == DType.f32:
+            (<float*>out)[0] = arg
+        elif dtype == DType.u32:
+            (<uint32_t*>out)[0] = PyNumber_Index(arg)
+        elif dtype == DType.i32:
+            (<int32_t*>out)[0] = PyNumber_Index(arg)
+        elif dtype == DType.u64:
+            (<uint64_t*>out)[0] = PyNumber_Index(arg)
+        elif dtype == DType.i64:
+            (<int64_t*>out)[0] = PyNumber_Index(arg)
+        elif dtype == DType.boolean:
+            (<uint8_t*>out)[0] = 1 if arg else 0
+        elif dtype == DType.raw:
+            raw = memoryview(arg).cast("B")
+            if raw.shape[0] != size:
+                raise ArgumentError(f"{kernel.name}: {name.decode()}: expected {size} bytes, got {raw.shape[0]}")
+            memcpy(out, &raw[0], size)
+        else:
+            raw = np.asarray(arg, DTYPES[<int>dtype]).reshape(1).view(np.uint8)
+            memcpy(out, &raw[0], size)
+    except (TypeError, OverflowError) as error:
+        raise ArgumentError(f"{kernel.name}: {name.decode()}: expected {NAMES[<int>dtype]}, "
+                            f"got {arg!r}: {error}") from None
+    return 0
+
+
+cdef int _read_extent(Kernel kernel, str what, given, uint32_t* x, uint32_t* y, uint32_t* z) except -1:
+    cdef tuple extent = (given,) if isinstance(given, int) else tuple(given or ())
+    if not 1 <= len(extent) <= 3:
+        raise ArgumentError(f"{kernel.name}: {what}: expected one to three counts, got {given!r}")
+    try:
+        x[0] = extent[0]
+        y[0] = extent[1] if len(extent) > 1 else 1
+        z[0] = extent[2] if len(extent) > 2 else 1
+    except (TypeError, OverflowError):
+        raise ArgumentError(f"{kernel.name}: {what}: expected counts below 2^32, got {given!r}") from None
+    return 0
+
+
+cdef str _signature(Kernel kernel):
+    return ", ".join([
+        kernel.info.arguments[i].name.decode()
+        for i in range(kernel.info.argument_count)
+        if kernel.info.arguments[i].kind != ArgumentKind.threadgroup
+    ])
+
+
+cdef int _bind_constants(Kernel kernel, dict constants) except -1:
+    """Copies the function constants into one block that the kernel owns."""
+    cdef const ConstantInfo* info
+    cdef uint32_t i
+    cdef bytes block = bytes(16 * kernel.info.constant_count)
+    cdef unsigned char* data = <unsigned char*><char*>block
+    cdef set unknown = set(constants)
+    for i in range(kernel.info.constant_count):
+        info = &kernel.info.constants[i]
+        name = info.name.decode()
+        if name in constants:
+            unknown.discard(name)
+            _write_value(kernel, info.name, info.dtype, info.size, constants[name], data + 16 * i)
+            kernel.defaults.constants[info.index] = data + 16 * i
+        elif info.required:
+            raise ArgumentError(f"{kernel.name}: expected a value for function constant {name}, got none")
+    if unknown:
+        raise ArgumentError(f"{kernel.name}: unknown function constants {', '.join(sorted(unknown))}")
+    kernel.constant_values = block
+    return 0

@@ -1,0 +1,14 @@
+"""Where the installed package keeps what is not Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyturbo import _native
+
+PACKAGE = Path(_native.__file__).parent
+
+
+def get_include() -> str:
+    """The folder of the C++ headers, for extensions built against pyturbo with Cython or C++."""
+    return str(PACKAGE / "include")

@@ -1,0 +1,40 @@
+"""``pyturbo bench``: what the runtime costs on this machine."""
+
+from __future__ import annotations
+
+import timeit
+from dataclasses import dataclass
+
+import numpy as np
+
+from pyturbo._native import Device, Kernel
+
+REPEATS = 7
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Best of several runs, so that a busy machine does not show."""
+
+    what: str
+    nanoseconds: float
+    goal: float | None = None
+
+
+def _best(kernel: Kernel, args: tuple[object, ...], calls: int) -> float:
+    """Nanoseconds of one call."""
+    timer = timeit.Timer("kernel(*args)", globals={"kernel": kernel, "args": args})
+    return min(timer.repeat(REPEATS, calls)) / calls * 1e9
+
+
+def launch() -> list[Timing]:
+    """An empty kernel from Python, and one change of GPU thread inside a kernel, on one OS thread."""
+    waits = 1000
+    with Device("cpu:reference", threads=1, check=False) as device:
+        buffers = tuple(device.buffer(np.zeros(32, np.float32)) for _ in range(4))
+        call = _best(device.kernel("empty"), buffers, calls=20_000)
+        spin = _best(device.kernel("simdgroup_waits"), (waits,), calls=10)
+    return [
+        Timing("launch of an empty kernel, 32 threads, 4 buffers", call, goal=3000),
+        Timing("switch from one GPU thread to the next", (spin - call) / (waits * 32), goal=60),
+    ]

@@ -1,0 +1,31 @@
+"""What pyturbo raises. Every exception of the package derives from :class:`TurboError`."""
+
+from __future__ import annotations
+
+
+class TurboError(Exception):
+    """Base of all exceptions raised by pyturbo."""
+
+
+class ArgumentError(TurboError, ValueError):
+    """An argument has the wrong count, type, shape, size or value."""
+
+
+class DeviceError(TurboError, RuntimeError):
+    """A kernel failed on its device; in checked mode, also what the checker found."""
+
+
+class StateError(TurboError, RuntimeError):
+    """The object is closed or not ready for the call."""
+
+
+class FormatError(TurboError, ValueError):
+    """A file does not hold what it should."""
+
+
+class FileError(TurboError, OSError):
+    """A file cannot be opened, mapped or read."""
+
+
+class AllocationError(TurboError, MemoryError):
+    """A buffer of the size asked for cannot be allocated."""

@@ -1,0 +1,11 @@
+#include <metal_stdlib>
+using namespace metal;
+
+// Nothing: what a launch costs by itself.
+// Dispatch: groups (1), threads (32)
+kernel void empty(
+    device const float* a [[buffer(0)]],
+    device const float* b [[buffer(1)]],
+    device const float* c [[buffer(2)]],
+    device float* d [[buffer(3)]],
+    uint tid [[thread_position_in_threadgroup]]) {}

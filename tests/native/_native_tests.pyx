@@ -1,0 +1,25 @@
+"""The C++ cases of this folder, one by one, and the kernels of tests/shaders, known to every device once imported."""
+
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+
+cdef extern from "native_test.h":
+    cdef cppclass NativeCase:
+        const char* name
+    vector[NativeCase]& native_cases()
+    void run_native_case(const string& name) except + nogil
+    void register_test_kernels() except +
+
+
+def cases():
+    return [case.name.decode() for case in native_cases()]
+
+
+def run(str name):
+    cdef string native_name = name.encode()
+    with nogil:
+        run_native_case(native_name)
+
+
+register_test_kernels()

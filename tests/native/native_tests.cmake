@@ -1,0 +1,18 @@
+# The test-only extension: the C++ cases of this folder and the kernels of tests/shaders.
+
+set(tests ${CMAKE_CURRENT_SOURCE_DIR}/tests)
+file(GLOB cases CONFIGURE_DEPENDS ${tests}/native/*.cpp)
+file(GLOB shaders CONFIGURE_DEPENDS ${tests}/shaders/*.metal)
+
+cython_transpile(${tests}/native/_native_tests.pyx LANGUAGE CXX OUTPUT_VARIABLE test_module
+                 CYTHON_ARGS --directive language_level=3)
+python_add_library(_native_tests MODULE ${test_module} ${cases} WITH_SOABI)
+target_include_directories(_native_tests PRIVATE ${tests}/native)
+# The cases see our <metal_stdlib> as kernels do.
+target_include_directories(_native_tests SYSTEM PRIVATE native/msl)
+target_compile_options(_native_tests PRIVATE ${PYTURBO_WARNINGS} -fsigned-char)
+target_link_libraries(_native_tests PRIVATE pyturbo Threads::Threads)
+set(PYTURBO_MANIFEST_OF_PACKAGE ${PYTURBO_MANIFEST})
+pyturbo_add_kernels(_native_tests LIBRARY test ROOT ${tests}/shaders SHADERS ${shaders})
+set(PYTURBO_MANIFEST ${PYTURBO_MANIFEST_OF_PACKAGE})
+install(TARGETS _native_tests DESTINATION pyturbo)

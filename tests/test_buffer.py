@@ -1,0 +1,184 @@
+"""Buffers: zero-copy over arrays and files, views that keep their memory alive, and refusals."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pyturbo
+from pyturbo.errors import ArgumentError, FileError, FormatError
+
+
+def test_wraps_an_array_without_copying(device: pyturbo.Device) -> None:
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    buffer = device.buffer(array)
+    assert (buffer.shape, buffer.dtype, buffer.nbytes, buffer.readonly) == ((3, 4), np.float32, 48, False)
+    array[1, 2] = 77
+    assert buffer.numpy()[1, 2] == 77
+    buffer.numpy()[0, 0] = -5
+    assert array[0, 0] == -5
+    assert device.buffer(buffer) is buffer
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["f4", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?", ml_dtypes.bfloat16],
+)
+def test_element_types(device: pyturbo.Device, dtype: object) -> None:
+    array = np.arange(10).reshape(2, 5).astype(dtype)
+    view = device.buffer(array).numpy()
+    assert view.dtype == array.dtype
+    np.testing.assert_array_equal(view, array)
+    fresh = device.empty((2, 5), dtype)
+    assert fresh.numpy().dtype == array.dtype
+    assert not fresh.numpy().any()
+
+
+def test_buffer_protocol(device: pyturbo.Device) -> None:
+    buffer = device.empty((2, 3), "int32")
+    view = memoryview(buffer)
+    assert (view.format, view.shape, view.strides, view.readonly) == ("i", (2, 3), (12, 4), False)
+    view[1, 2] = 9
+    assert buffer.numpy()[1, 2] == 9
+    assert device.buffer(bytearray(32)).dtype == np.uint8
+    assert device.buffer(memoryview(np.zeros(4, "l"))).dtype == np.dtype("l")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint16", "int64", "bool"])
+def test_dlpack(device: pyturbo.Device, dtype: str) -> None:
+    buffer = device.empty((3, 2), dtype)
+    array = np.from_dlpack(buffer)
+    array[2, 1] = 1
+    assert buffer.numpy()[2, 1] == 1
+    assert buffer.__dlpack_device__() == (1, 0)
+    assert device.buffer(_OnlyDlpack(buffer)).shape == (3, 2)
+
+
+class _OnlyDlpack:
+    """What other array libraries look like to us."""
+
+    def __init__(self, buffer: pyturbo.Buffer) -> None:
+        self._buffer = buffer
+
+    def __dlpack__(self, **options: object) -> object:
+        return self._buffer.__dlpack__(**options)  # type: ignore[arg-type]
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._buffer.__dlpack_device__()
+
+
+def test_dlpack_of_read_only_memory(device: pyturbo.Device, tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(bytes(64))
+    buffer = device.map(tmp_path / "data")
+    with pytest.raises(BufferError, match="DLPack 1.0"):
+        buffer.__dlpack__()
+    assert not np.from_dlpack(buffer).flags.writeable
+    with pytest.raises(BufferError, match="without copying"):
+        buffer.__dlpack__(copy=True)
+
+
+def test_an_unconsumed_capsule_drops_its_buffer(device: pyturbo.Device) -> None:
+    array = _Tracked(np.zeros(16, np.float32))
+    gone = weakref.ref(array)
+    capsule = device.buffer(array).__dlpack__()
+    del array
+    gc.collect()
+    assert gone() is not None
+    del capsule
+    gc.collect()
+    assert gone() is None
+
+
+class _Tracked(np.ndarray):
+    """An array that can be watched by a weak reference."""
+
+    def __new__(cls, array: np.ndarray) -> _Tracked:
+        return array.view(cls)
+
+
+def test_views_keep_their_memory_alive(device: pyturbo.Device) -> None:
+    array = _Tracked(np.arange(16, dtype=np.float32))
+    gone = weakref.ref(array)
+    view = device.buffer(array).view((2, 4), offset=16).numpy()
+    del array
+    gc.collect()
+    assert gone() is not None
+    assert view[1, 3] == 11
+    del view
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_view_outlives_its_file(device: pyturbo.Device, tmp_path: Path) -> None:
+    path = tmp_path / "weights.bin"
+    np.arange(1000, dtype=np.float32).tofile(path)
+    view = device.map(path, dtype="float32", shape=(10, 20), offset=16).numpy()
+    path.unlink()
+    gc.collect()
+    assert view[9, 19] == 4 + 199
+
+
+def test_mapping_is_not_a_copy(device: pyturbo.Device, tmp_path: Path) -> None:
+    path = tmp_path / "sparse.bin"
+    with path.open("wb") as file:
+        file.truncate(1 << 36)
+    buffer = device.map(path, dtype="uint32")
+    assert buffer.shape == (1 << 34,)
+    assert buffer.readonly
+    assert buffer.numpy()[-1] == 0
+
+
+def test_wrong_mappings(device: pyturbo.Device, tmp_path: Path) -> None:
+    path = tmp_path / "small.bin"
+    path.write_bytes(bytes(100))
+    with pytest.raises(FormatError, match=r"small.bin: expected bytes 0 to 400, got a file of 100 bytes"):
+        device.map(path, dtype="float32", shape=100)
+    with pytest.raises(FormatError, match="expected bytes 112 to the end, got a file of 100"):
+        device.map(path, offset=112)
+    with pytest.raises(FormatError, match="expected an offset that is a multiple of 16, got 3"):
+        device.map(path, offset=3)
+    with pytest.raises(FileError, match="absent.bin: cannot be opened: No such file"):
+        device.map(tmp_path / "absent.bin")
+    with pytest.raises(FileError, match="expected a regular file"):
+        device.map(tmp_path)
+    assert device.map(path, offset=96).shape == (4,)
+    (tmp_path / "empty.bin").touch()
+    assert device.map(tmp_path / "empty.bin").shape == (0,)
+
+
+def test_wrong_views(device: pyturbo.Device) -> None:
+    buffer = device.empty((4, 4))
+    with pytest.raises(ArgumentError, match="view: expected at most 64 bytes, got 64 at offset 4"):
+        buffer.view(16, offset=4)
+    with pytest.raises(ArgumentError, match="whole elements, got 2"):
+        buffer.view(1, offset=2)
+    with pytest.raises(ArgumentError, match="not negative"):
+        buffer.view((-1, 4))
+
+
+def test_wrong_sources(device: pyturbo.Device) -> None:
+    with pytest.raises(
+        ArgumentError, match="expected an array or an object with the buffer protocol, got list"
+    ):
+        device.buffer([1, 2, 3])
+    with pytest.raises(ArgumentError, match="dtype: expected one of float32.* got dtype\\('complex64'\\)"):
+        device.buffer(np.zeros(4, np.complex64))
+    with pytest.raises(ArgumentError, match="dtype: expected one of"):
+        device.empty(4, "float3")
+
+
+def test_too_large(device: pyturbo.Device) -> None:
+    with pytest.raises(MemoryError, match="cannot allocate a buffer of 4611686018427387904 bytes"):
+        device.empty(1 << 60, "float32")
+    with pytest.raises(pyturbo.errors.AllocationError):
+        device.empty((1 << 40, 1 << 40))
+
+
+def test_allocations_are_aligned(device: pyturbo.Device) -> None:
+    for count in (0, 1, 3, 1000, 1_000_003):
+        assert device.empty(count, "uint8").numpy().ctypes.data % 16 == 0

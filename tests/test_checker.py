@@ -1,0 +1,114 @@
+"""Each mistake the checker knows, shown by a broken kernel, and a correct look-alike it must let pass."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pyturbo
+from pyturbo.errors import DeviceError
+
+
+def buffers(count: int) -> list[np.ndarray]:
+    return [np.zeros(32, np.float32) for _ in range(count)]
+
+
+BROKEN = [
+    (
+        "read_past_end",
+        buffers(2),
+        "thread 31: read of 4 bytes at byte 128 of read-only buffer 'in', which has 128",
+    ),
+    (
+        "write_before_start",
+        buffers(2),
+        "thread 0: write of 4 bytes at byte -8 of buffer 'out', which has 128 bytes",
+    ),
+    ("threadgroup_past_end", buffers(1), "of threadgroup variable 'first', which has 128 bytes"),
+    ("barrier_not_reached", [np.zeros(64, np.float32)], "barrier at line 77 not reached by thread 32"),
+    ("barriers_differ", [np.zeros(64, np.float32)], "thread 32 at line 101, others at line 99"),
+    (
+        "never_written",
+        [np.zeros(64, np.float32)],
+        "thread 31: read of threadgroup variable 'shared' at byte 124",
+    ),
+    ("threadgroup_race", buffers(1), "race on threadgroup variable 'shared'"),
+    ("simdgroup_barrier_race", [np.zeros(64, np.float32)], "race on threadgroup variable 'shared'"),
+    ("wrong_fence", buffers(2), "race on buffer 'scratch'"),
+    (
+        "groups_race",
+        [np.zeros(32, np.uint32)],
+        "threadgroup (1,0,0), thread 0: race on buffer 'out' at byte 0",
+    ),
+    ("half_atomic", [np.zeros(1, np.uint32)], "race on buffer 'out' at byte 0"),
+]
+
+
+@pytest.mark.parametrize(("kernel", "args", "report"), BROKEN, ids=[case[0] for case in BROKEN])
+def test_reports_by_name(checked: pyturbo.Device, kernel: str, args: list[np.ndarray], report: str) -> None:
+    with pytest.raises(DeviceError) as caught:
+        checked.kernel(kernel)(*args)
+    message = str(caught.value)
+    assert message.startswith(f"kernel {kernel}, threadgroup (")
+    assert report in message
+
+
+LOOK_ALIKES = [
+    ("read_past_end_ok", buffers(2)),
+    ("write_before_start_ok", buffers(2)),
+    ("threadgroup_past_end_ok", buffers(1)),
+    ("barrier_not_reached_ok", [np.zeros(64, np.float32)]),
+    ("never_written_ok", [np.zeros(64, np.float32)]),
+    ("threadgroup_race_ok", buffers(1)),
+    ("simdgroup_barrier_race_ok", [np.zeros(64, np.float32)]),
+    ("wrong_fence_ok", buffers(2)),
+    ("groups_race_ok", [np.zeros(32, np.uint32)]),
+    ("half_atomic_ok", [np.zeros(32, np.uint8)]),
+]
+
+
+@pytest.mark.parametrize(("kernel", "args"), LOOK_ALIKES, ids=[case[0] for case in LOOK_ALIKES])
+def test_lets_correct_kernels_pass(checked: pyturbo.Device, kernel: str, args: list[np.ndarray]) -> None:
+    expected = [array.copy() for array in args]
+    checked.kernel(kernel)(*args)
+    pyturbo.Device("cpu:reference", check=False).kernel(kernel)(*expected)
+    for got, want in zip(args, expected):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_barrier_not_reached_is_an_error_without_the_checker() -> None:
+    """A group that can never go on must not hang."""
+    device = pyturbo.Device("cpu:reference", check=False)
+    with pytest.raises(DeviceError, match="barrier_not_reached.*not reached"):
+        device.kernel("barrier_not_reached")(np.zeros(64, np.float32))
+
+
+def test_results_before_the_mistake_are_kept(checked: pyturbo.Device) -> None:
+    source = np.arange(32, dtype=np.float32)
+    out = np.full(32, -1, np.float32)
+    with pytest.raises(DeviceError):
+        checked.kernel("read_past_end")(source, out)
+    np.testing.assert_array_equal(out[:31], source[1:])
+    assert out[31] == -1
+
+
+def test_the_device_goes_on_after_a_mistake(checked: pyturbo.Device) -> None:
+    for _ in range(3):
+        with pytest.raises(DeviceError):
+            checked.kernel("barrier_not_reached")(np.zeros(64, np.float32))
+        out = np.zeros(64, np.float32)
+        checked.kernel("barrier_not_reached_ok")(out)
+        assert out[0] == 1
+
+
+def test_aliased_arguments_share_memory(checked: pyturbo.Device) -> None:
+    """In-place work binds one buffer twice; the checker's copy must keep that."""
+    both = np.arange(32, dtype=np.float32)
+    checked.kernel("wrong_fence_ok")(np.zeros(32, np.float32), both)
+    np.testing.assert_array_equal(both, np.arange(32)[::-1])
+
+
+def test_environment_turns_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTURBO_CHECK", "1")
+    with pytest.raises(DeviceError, match="race"):
+        pyturbo.Device("cpu").kernel("threadgroup_race")(np.zeros(32, np.float32))

@@ -1,0 +1,174 @@
+"""Launching kernels from Python: what works, and a clear exception for everything that cannot."""
+
+from __future__ import annotations
+
+import threading
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pyturbo
+from pyturbo.errors import ArgumentError, StateError
+
+
+@pytest.fixture
+def tile(device: pyturbo.Device) -> pyturbo.Kernel:
+    return device.kernel("transpose_f32_8")
+
+
+SOURCE = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def test_arrays_and_buffers_mix(device: pyturbo.Device, tile: pyturbo.Kernel) -> None:
+    out = device.empty((3, 2))
+    tile(SOURCE, out, 2, 3)
+    np.testing.assert_array_equal(out.numpy(), SOURCE.T)
+
+
+def test_explicit_geometry_replaces_the_contract(device: pyturbo.Device) -> None:
+    out = np.zeros(32, np.uint32)
+    device.kernel("groups_race")(out, groups=1, threads=(8, 1, 1))
+    assert out.tolist() == list(range(8)) + [0] * 24
+
+
+def test_zero_groups_do_nothing(device: pyturbo.Device, tile: pyturbo.Kernel) -> None:
+    tile(np.zeros((0, 3), np.float32), np.zeros((3, 0), np.float32), 0, 3)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ((SOURCE,), r"expected 4 arguments \(in, out, rows, columns\), got 1"),
+        ((SOURCE, SOURCE.copy(), 2, 3, 4), "expected 4 arguments .* got 5"),
+        ((SOURCE.astype(np.float64), SOURCE.copy(), 2, 3), "in: .*expected one of float32.*float64"),
+        ((SOURCE.astype(np.float16), SOURCE.copy(), 2, 3), "in: expected float32 elements, got float16"),
+        ((SOURCE, SOURCE.copy(), 2, "3"), "columns: expected int32, got '3'"),
+        ((SOURCE, SOURCE.copy(), 2, 2**40), "columns: expected int32"),
+        ((SOURCE, SOURCE.copy(), 2, 2.5), "columns: expected int32, got 2.5"),
+        ((SOURCE, SOURCE.copy(), 4, 3), "in: expected at least 12 elements of 4 bytes, got 6"),
+        ((SOURCE, np.zeros(5, np.float32), 2, 3), "out: expected at least 6 elements of 4 bytes, got 5"),
+        ((SOURCE.T, SOURCE.copy(), 2, 3), "in: .*expected row-major contiguous"),
+        ((None, SOURCE.copy(), 2, 3), "in: expected a buffer, got None"),
+        ((3, SOURCE.copy(), 2, 3), "in: .*expected an array"),
+        ((SOURCE, bytes(24), 2, 3), "out: expected float32 elements, got uint8"),
+    ],
+)
+def test_wrong_arguments(tile: pyturbo.Kernel, args: tuple[object, ...], message: str) -> None:
+    with pytest.raises(ArgumentError, match=f"^transpose_f32_8: {message}"):
+        tile(*args)
+
+
+def test_read_only_output(tile: pyturbo.Kernel) -> None:
+    out = np.zeros(6, np.float32)
+    out.setflags(write=False)
+    with pytest.raises(ArgumentError, match="out: expected a writable buffer"):
+        tile(SOURCE, out, 2, 3)
+
+
+def test_misaligned_memory(device: pyturbo.Device, tile: pyturbo.Kernel) -> None:
+    raw = np.zeros(64, np.uint8)
+    with pytest.raises(ArgumentError, match="in: .*aligned to 16 bytes, got an address 4 bytes past"):
+        tile(raw[4:28].view(np.float32), SOURCE.copy(), 2, 3)
+    halves = device.buffer(np.zeros(64, np.float16)).view(8, offset=6)
+    with pytest.raises(
+        ArgumentError, match="h: expected memory aligned to 8 bytes, got an address 6 bytes past"
+    ):
+        device.kernel("element_types")(halves, np.zeros(2, ml_dtypes.bfloat16), SOURCE, SOURCE)
+
+
+def test_geometry_limits(device: pyturbo.Device) -> None:
+    kernel, out = device.kernel("groups_race"), np.zeros(32, np.uint32)
+    for threads in ((1025,), (33, 32), (0,), (2**31, 2, 1)):
+        with pytest.raises(ArgumentError, match="expected 1 to 1024 threads in a threadgroup"):
+            kernel(out, groups=1, threads=threads)
+    with pytest.raises(ArgumentError, match="expected a grid of fewer than 2\\^32 threads"):
+        kernel(out, groups=(2**31, 1, 1), threads=32)
+    with pytest.raises(ArgumentError, match="groups: expected counts below 2\\^32, got -1"):
+        kernel(out, groups=-1, threads=32)
+    with pytest.raises(ArgumentError, match="threads: expected one to three counts, got None"):
+        kernel(out, groups=1)
+
+
+def test_contract_is_enforced(device: pyturbo.Device) -> None:
+    params = np.zeros((), np.dtype([("scale", "f4"), ("count", "i4"), ("offset", "f4", 2)]))
+    params["count"] = 5000
+    kernel = device.kernel("struct_argument")
+    with pytest.raises(ArgumentError, match="struct_argument: requires params.count <= 4096"):
+        kernel(params, np.zeros(5000, np.float32), np.zeros(5000, np.float32))
+    with pytest.raises(ArgumentError, match="params: expected 16 bytes, got 12"):
+        kernel(bytes(12), SOURCE, SOURCE)
+
+
+def test_function_constants(device: pyturbo.Device) -> None:
+    with pytest.raises(ArgumentError, match="expected a value for function constant doubled"):
+        device.kernel("specialised")
+    with pytest.raises(ArgumentError, match="unknown function constants tripled"):
+        device.kernel("specialised", {"doubled": True, "tripled": True})
+    kernel = device.kernel("specialised", {"doubled": True})
+    with pytest.raises(ArgumentError, match="extra: expected at least 6 elements"):
+        kernel(SOURCE, SOURCE.copy(), 6, None)
+
+
+def test_unknown_kernel(device: pyturbo.Device) -> None:
+    with pytest.raises(
+        ArgumentError, match="got transpose_f64_8; there are transpose_f16_4, transpose_f32_8"
+    ):
+        device.kernel("transpose_f64_8")
+
+
+def test_closed_device() -> None:
+    with pyturbo.Device("cpu") as device:
+        kernel, out = device.kernel("transpose_f32_8"), device.empty((3, 2))
+    assert device.closed
+    with pytest.raises(StateError, match="cpu: the device is closed"):
+        kernel(SOURCE, out, 2, 3)
+    for call in (
+        lambda: device.kernel("empty"),
+        lambda: device.empty(3),
+        lambda: device.buffer(SOURCE),
+        lambda: device.map(__file__),
+    ):
+        with pytest.raises(StateError, match="closed"):
+            call()
+    assert out.numpy().shape == (3, 2)
+
+
+def test_devices() -> None:
+    assert pyturbo.devices() == ["cpu", "cpu:reference"]
+    with pytest.raises(ArgumentError, match="expected a device among cpu, cpu:reference, got gpu"):
+        pyturbo.Device("gpu")
+    with pytest.raises(ArgumentError, match="threads: expected a count, got 'many'"):
+        pyturbo.Device("cpu", threads="many")  # type: ignore[arg-type]
+
+
+def test_handles_are_not_made_by_hand() -> None:
+    for handle in (pyturbo.Kernel, pyturbo.Buffer):
+        with pytest.raises(TypeError, match="comes from Device"):
+            handle()
+
+
+def test_launches_run_beside_each_other_without_the_gil(device: pyturbo.Device) -> None:
+    """Several Python threads share a device; each gets its own result."""
+    failures: list[int] = []
+
+    def work(seed: int) -> None:
+        source = np.random.default_rng(seed).random((33, 17), np.float32)
+        for _ in range(20):
+            out = np.zeros((17, 33), np.float32)
+            device.kernel("transpose_f32_8")(source, out, 33, 17)
+            if not (out == source.T).all():
+                failures.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_manifest_and_table_agree(device: pyturbo.Device) -> None:
+    for name, kernel in pyturbo.kernels().items():
+        assert kernel["name"] == name
+        assert device.kernel(name, {c["name"]: 0 for c in kernel["constants"]}).name == name

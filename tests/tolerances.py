@@ -1,0 +1,19 @@
+"""How far a result may lie from its float64 reference, by storage type of the result and kind of operation.
+
+Each number multiplies the reference's magnitude, or where a test names one, the magnitude of the terms that
+were added. It is a property of the arithmetic, not of a test: it is never loosened to make one pass.
+"""
+
+TOLERANCES: dict[str, dict[str, float]] = {
+    "f32": {
+        "exact": 0.0,
+        "elementwise": 1e-6,  # a few roundings and one exponential
+        "norm": 2e-6,  # sum of squares, rsqrt and two or three products
+        "dot": 1e-6,  # of the sum of |terms|; up to 256 fused additions in each lane
+        "long dot": 5e-6,  # of the sum of |terms|; up to 18432 additions one after another
+        "rotation": 5e-7,  # of the pair's length; precise sine and cosine
+    },
+}
+
+# Below the smallest normal f32 a device may flush a result, or a factor of it, to zero.
+FLUSHED = 1.2e-38
