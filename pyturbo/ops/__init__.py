@@ -1,0 +1,41 @@
+"""Operations: every row of the kernel catalogue, NumPy in and NumPy out, on any device."""
+
+from pyturbo.ops.activation import geglu, sigmoid_gate, swiglu, swiglu_clamped
+from pyturbo.ops.affine import (
+    affine_dequantize,
+    affine_embed,
+    affine_experts_swiglu,
+    affine_matmul,
+    affine_quantize,
+    affine_swiglu,
+    experts_matmul,
+    grouped_matmul,
+)
+from pyturbo.ops.elementwise import add, split_q_gate, weighted_sum
+from pyturbo.ops.linear import matmul
+from pyturbo.ops.norm import gated_rms_norm, head_rms_norm, qk_norm, rms_norm
+from pyturbo.ops.rope import rope
+
+__all__ = [
+    "add",
+    "affine_dequantize",
+    "affine_embed",
+    "affine_experts_swiglu",
+    "affine_matmul",
+    "affine_quantize",
+    "affine_swiglu",
+    "experts_matmul",
+    "gated_rms_norm",
+    "geglu",
+    "grouped_matmul",
+    "head_rms_norm",
+    "matmul",
+    "qk_norm",
+    "rms_norm",
+    "rope",
+    "sigmoid_gate",
+    "split_q_gate",
+    "swiglu",
+    "swiglu_clamped",
+    "weighted_sum",
+]

@@ -1,0 +1,132 @@
+"""The MLX "affine" format on the host: bit for bit what ``mx.quantize`` and ``mx.dequantize`` do on a CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pyturbo._dtypes import SUFFIXES
+from pyturbo.errors import ArgumentError
+from pyturbo.ops._run import Array
+
+BITS = (2, 3, 4, 5, 6, 8)
+GROUP_SIZES = (32, 64, 128)
+
+_UNIT = 32  # values that fill `bits` whole words
+_BLOCK = 1 << 20  # values worked on at a time
+_SMALLEST_SCALE = np.float32(1e-7)
+
+
+def check_format(op: str, bits: int, group_size: int) -> None:
+    if bits not in BITS:
+        raise ArgumentError(f"{op}: bits: expected one of {BITS}, got {bits!r}")
+    if group_size not in GROUP_SIZES:
+        raise ArgumentError(f"{op}: group_size: expected one of {GROUP_SIZES}, got {group_size!r}")
+
+
+def affine_quantize(w: ArrayLike, bits: int = 4, group_size: int = 64) -> tuple[Array, Array, Array]:
+    """w [..., in] in float32, float16 or bfloat16 -> packed [..., in * bits / 32], scales, biases.
+
+    Zero is representable, and the end of the range that is farther from zero is exact.
+    """
+    op = "affine_quantize"
+    check_format(op, bits, group_size)
+    array = np.asarray(w)
+    if array.dtype not in SUFFIXES:
+        raise ArgumentError(f"{op}: w: expected float32, float16 or bfloat16, got {array.dtype}")
+    if array.ndim == 0 or array.shape[-1] == 0 or array.shape[-1] % group_size:
+        raise ArgumentError(
+            f"{op}: w: expected a last axis in whole groups of {group_size}, got shape {list(array.shape)}"
+        )
+    rows = array.reshape(-1, array.shape[-1])
+    packed = np.empty((len(rows), array.shape[-1] // _UNIT * bits), np.uint32)
+    scales = np.empty((len(rows), array.shape[-1] // group_size), array.dtype)
+    biases = np.empty_like(scales)
+    for part in _blocks(rows.shape):
+        groups = rows[part].astype(np.float32).reshape(-1, group_size)
+        with np.errstate(all="ignore"):  # a group with NaN, inf or an overflowing range has such a scale
+            codes, scale, bias = _quantize_groups(groups, (1 << bits) - 1)
+            scales[part] = scale.reshape(scales[part].shape).astype(array.dtype)
+            biases[part] = bias.reshape(biases[part].shape).astype(array.dtype)
+        packed[part] = _pack(codes, bits).reshape(packed[part].shape)
+    lead = array.shape[:-1]
+    return packed.reshape(*lead, -1), scales.reshape(*lead, -1), biases.reshape(*lead, -1)
+
+
+def affine_dequantize(
+    packed: ArrayLike, scales: ArrayLike, biases: ArrayLike, bits: int, group_size: int
+) -> Array:
+    """The values of a quantised array, in the type of its scales; product and sum are both rounded to it."""
+    op = "affine_dequantize"
+    check_format(op, bits, group_size)
+    words, scale, bias = np.asarray(packed), np.asarray(scales), np.asarray(biases)
+    if words.dtype != np.uint32:
+        raise ArgumentError(f"{op}: packed: expected uint32, got {words.dtype}")
+    if scale.dtype not in SUFFIXES:
+        raise ArgumentError(f"{op}: scales: expected float32, float16 or bfloat16, got {scale.dtype}")
+    if bias.dtype != scale.dtype:
+        raise ArgumentError(f"{op}: biases: expected {scale.dtype}, got {bias.dtype}")
+    values = words.shape[-1] * 32 // bits if words.ndim else 0
+    if values == 0 or words.shape[-1] % bits or values % group_size:
+        raise ArgumentError(
+            f"{op}: packed: expected rows of {bits}-bit values in whole groups of {group_size}, "
+            f"got shape {list(words.shape)}"
+        )
+    groups = (*words.shape[:-1], values // group_size)
+    for name, array in (("scales", scale), ("biases", bias)):
+        if array.shape != groups:
+            raise ArgumentError(f"{op}: {name}: expected shape {list(groups)}, got {list(array.shape)}")
+    out = np.empty((*words.shape[:-1], values), scale.dtype)
+    flat = out.reshape(-1, values)
+    words, scale, bias = (a.reshape(len(flat), -1) for a in (words, scale, bias))
+    for part in _blocks(flat.shape):
+        codes = _unpack(words[part], bits).reshape(-1, group_size).astype(scale.dtype)
+        with np.errstate(all="ignore"):
+            product = codes * scale[part].reshape(-1, 1)
+            flat[part] = (product + bias[part].reshape(-1, 1)).reshape(flat[part].shape)
+    return out
+
+
+def _blocks(shape: tuple[int, ...]) -> list[slice]:
+    """Slices of rows of at most _BLOCK values, or of one row."""
+    step = max(1, _BLOCK // shape[1])
+    return [slice(start, min(start + step, shape[0])) for start in range(0, shape[0], step)]
+
+
+def _quantize_groups(w: Array, top: int) -> tuple[Array, Array, Array]:
+    """Codes 0..top, scale and bias of each row of w, in float32."""
+    low, high = w.min(axis=1), w.max(axis=1)
+    scale = np.maximum((high - low) / np.float32(top), _SMALLEST_SCALE)
+    from_low = np.abs(low) > np.abs(high)
+    scale = np.where(from_low, scale, -scale)
+    edge = np.where(from_low, low, high)
+    zero = np.rint(edge / scale)  # the code of 0
+    exact = zero != 0
+    scale = np.where(exact, edge / np.where(exact, zero, np.float32(1)), scale)
+    bias = np.where(exact, edge, np.float32(0))
+    codes = np.clip(np.rint((w - bias[:, None]) / scale[:, None]), 0, top)
+    return np.nan_to_num(codes, copy=False, nan=0).astype(np.uint32), scale, bias
+
+
+def _pack(codes: Array, bits: int) -> Array:
+    """Codes, in units of 32, as a little-endian stream of words [units, bits]."""
+    units = codes.reshape(-1, _UNIT)
+    words = np.zeros((len(units), bits), np.uint32)
+    for i in range(_UNIT):
+        word, shift = divmod(i * bits, 32)
+        words[:, word] |= units[:, i] << np.uint32(shift)
+        if shift + bits > 32:
+            words[:, word + 1] |= units[:, i] >> np.uint32(32 - shift)
+    return words
+
+
+def _unpack(words: Array, bits: int) -> Array:
+    """The codes [units, 32] of a stream of words."""
+    units = words.reshape(-1, bits)
+    codes = np.empty((len(units), _UNIT), np.uint32)
+    for i in range(_UNIT):
+        word, shift = divmod(i * bits, 32)
+        codes[:, i] = units[:, word] >> np.uint32(shift)
+        if shift + bits > 32:
+            codes[:, i] |= units[:, word + 1] << np.uint32(32 - shift)
+    return codes & np.uint32((1 << bits) - 1)

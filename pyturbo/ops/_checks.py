@@ -1,0 +1,36 @@
+"""Checks of the operands that most operations share. Errors read "op: name: expected X, got Y"."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pyturbo._dtypes import SUFFIXES
+from pyturbo.errors import ArgumentError
+from pyturbo.ops._run import Array, operand
+
+
+def values(op: str, name: str, value: ArrayLike, axes: int | None = None) -> Array:
+    """A float32 array that is not empty, with `axes` axes or with any number of them from one on."""
+    shape = np.shape(value)
+    if 0 in shape or not shape:
+        raise ArgumentError(
+            f"{op}: {name}: expected an array with at least one value, got shape {list(shape)}"
+        )
+    return operand(op, name, value, np.float32, shape if axes is None else (None,) * axes)
+
+
+def matching(op: str, name: str, value: ArrayLike, like: Array) -> Array:
+    """A float32 array of the shape of `like`."""
+    return operand(op, name, value, np.float32, like.shape)
+
+
+def stored_weight(op: str, value: ArrayLike, shape: tuple[int | None, ...]) -> tuple[Array, str]:
+    """A weight that is not empty in any of its storage types, and the name of that type in kernel names."""
+    dtype = value.dtype if isinstance(value, np.ndarray) else np.dtype(np.float32)
+    if dtype not in SUFFIXES:
+        raise ArgumentError(f"{op}: weight: expected float32, float16 or bfloat16, got {dtype}")
+    array = operand(op, "weight", value, dtype, shape)
+    if array.size == 0:
+        raise ArgumentError(f"{op}: weight: expected at least one value, got shape {list(array.shape)}")
+    return array, SUFFIXES[dtype]

@@ -1,0 +1,50 @@
+"""Activations of arrays of equal shape, value by value."""
+
+from __future__ import annotations
+
+from numpy.typing import ArrayLike
+
+from pyturbo.ops._checks import matching, values
+from pyturbo.ops._run import Array, DeviceLike, empty, launch, resolve
+
+
+def swiglu(gate: ArrayLike, up: ArrayLike, *, device: DeviceLike = None) -> Array:
+    """``silu(gate) * up``."""
+    gate = values("swiglu", "gate", gate)
+    up = matching("swiglu", "up", up, gate)
+    device = resolve(device)
+    y = empty(device, gate.shape)
+    launch(device, "swiglu", gate, up, y, gate.size)
+    return y.numpy()
+
+
+def swiglu_clamped(
+    gate: ArrayLike, up: ArrayLike, alpha: float, limit: float, *, device: DeviceLike = None
+) -> Array:
+    """gpt-oss: ``g * sigmoid(alpha * g) * (u + 1)``, g = min(gate, limit), u = clip(up, -limit, limit)."""
+    gate = values("swiglu_clamped", "gate", gate)
+    up = matching("swiglu_clamped", "up", up, gate)
+    device = resolve(device)
+    y = empty(device, gate.shape)
+    launch(device, "swiglu_clamped", gate, up, y, gate.size, alpha, limit)
+    return y.numpy()
+
+
+def geglu(gate: ArrayLike, up: ArrayLike, *, device: DeviceLike = None) -> Array:
+    """``gelu(gate) * up`` with the tanh approximation of GELU."""
+    gate = values("geglu", "gate", gate)
+    up = matching("geglu", "up", up, gate)
+    device = resolve(device)
+    y = empty(device, gate.shape)
+    launch(device, "geglu", gate, up, y, gate.size)
+    return y.numpy()
+
+
+def sigmoid_gate(x: ArrayLike, gate: ArrayLike, *, device: DeviceLike = None) -> Array:
+    """``x * sigmoid(gate)``."""
+    x = values("sigmoid_gate", "x", x)
+    gate = matching("sigmoid_gate", "gate", gate, x)
+    device = resolve(device)
+    y = empty(device, x.shape)
+    launch(device, "sigmoid_gate", x, gate, y, x.size)
+    return y.numpy()

@@ -1,0 +1,265 @@
+"""Linear algebra on weights in the MLX "affine" format: ``w = q * scale + bias`` per group of the last axis.
+
+A matrix [out, in] is stored as packed uint32 [out, in * bits / 32], a little-endian bit stream per row, with
+scales and biases [out, in / group_size] in float32, float16 or bfloat16. Activations are float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pyturbo._dtypes import SUFFIXES
+from pyturbo.errors import ArgumentError
+from pyturbo.ops._affine_format import affine_dequantize, affine_quantize, check_format
+from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve
+
+__all__ = [
+    "affine_dequantize",
+    "affine_embed",
+    "affine_experts_swiglu",
+    "affine_matmul",
+    "affine_quantize",
+    "affine_swiglu",
+    "experts_matmul",
+    "grouped_matmul",
+]
+
+#: (packed, scales, biases, bits, group_size)
+Weight = tuple[Array, Array, Array, int, int]
+
+#: From this many tokens on the tiled product is used. It reads the weights once per 32 tokens where the
+#: matrix-vector kernel reads them for each, but multiplies a whole tile for however few tokens it holds.
+TILED_TOKENS = 8
+
+
+class _Matrix(NamedTuple):
+    packed: Array
+    scales: Array
+    biases: Array
+    group_size: int
+    in_dim: int
+    suffix: str  # of the kernel name
+
+    @property
+    def arrays(self) -> tuple[Array, Array, Array]:
+        return self.packed, self.scales, self.biases
+
+    @property
+    def out_dim(self) -> int:
+        return int(self.packed.shape[-2])
+
+    @property
+    def strides(self) -> tuple[int, int, int]:
+        """Elements from one matrix of a stack to the next, in each array."""
+        groups = self.out_dim * (self.in_dim // self.group_size)
+        return self.out_dim * int(self.packed.shape[-1]), groups, groups
+
+
+def affine_matmul(
+    x: ArrayLike,
+    packed: ArrayLike,
+    scales: ArrayLike,
+    biases: ArrayLike,
+    bits: int,
+    group_size: int,
+    *,
+    device: DeviceLike = None,
+) -> Array:
+    """x [tokens, in] times the transposed weight [out, in] -> [tokens, out]."""
+    op = "affine_matmul"
+    w = _matrix(op, "", (packed, scales, biases, bits, group_size), axes=2)
+    x = _rows(op, x, w.in_dim)
+    device = resolve(device)
+    y = empty(device, (len(x), w.out_dim))
+    kernel = "affine_matmul" if len(x) >= TILED_TOKENS else "affine_matvec"
+    launch(device, kernel + w.suffix, x, *w.arrays, y, len(x), w.in_dim, w.out_dim, w.group_size)
+    return y.numpy()
+
+
+def affine_swiglu(x: ArrayLike, gate: Weight, up: Weight, *, device: DeviceLike = None) -> Array:
+    """``silu(x gate^T) * (x up^T)``: x [tokens, in], two weights of one shape and format -> [tokens, out]."""
+    op = "affine_swiglu"
+    g, u = _pair(op, gate, up, axes=2)
+    x = _rows(op, x, g.in_dim)
+    device = resolve(device)
+    y = empty(device, (len(x), g.out_dim))
+    kernel = "affine_swiglu_matmul" if len(x) >= TILED_TOKENS else "affine_swiglu"
+    launch(device, kernel + g.suffix, x, *g.arrays, *u.arrays, y, len(x), g.in_dim, g.out_dim, g.group_size)
+    return y.numpy()
+
+
+def affine_embed(
+    ids: ArrayLike,
+    packed: ArrayLike,
+    scales: ArrayLike,
+    biases: ArrayLike,
+    bits: int,
+    group_size: int,
+    *,
+    device: DeviceLike = None,
+) -> Array:
+    """Rows of a quantised table [vocab, hidden] at ids [tokens] -> [tokens, hidden]."""
+    op = "affine_embed"
+    table = _matrix(op, "", (packed, scales, biases, bits, group_size), axes=2)
+    chosen = _ids(op, ids, table.out_dim, axes=1)
+    device = resolve(device)
+    y = empty(device, (len(chosen), table.in_dim))
+    sizes = len(chosen), table.out_dim, table.in_dim, table.group_size
+    launch(device, op + table.suffix, chosen, *table.arrays, y, *sizes)
+    return y.numpy()
+
+
+def experts_matmul(
+    x: ArrayLike,
+    ids: ArrayLike,
+    packed: ArrayLike,
+    scales: ArrayLike,
+    biases: ArrayLike,
+    bits: int,
+    group_size: int,
+    *,
+    device: DeviceLike = None,
+) -> Array:
+    """Each token times its own experts: weights [experts, out, in], ids [tokens, k] -> [tokens, k, out].
+
+    x is [tokens, in], shared by a token's experts, or [tokens, k, in], a row for each.
+    """
+    op = "experts_matmul"
+    w = _matrix(op, "", (packed, scales, biases, bits, group_size), axes=3)
+    x, chosen, sizes = _expert_operands(op, x, ids, w)
+    device = resolve(device)
+    y = empty(device, (*chosen.shape, w.out_dim))
+    args = x, chosen, *w.arrays, None, y, *sizes
+    launch(device, "affine_experts_matvec" + w.suffix, *args, constants={"by_offset": False})
+    return y.numpy()
+
+
+def affine_experts_swiglu(
+    x: ArrayLike, ids: ArrayLike, gate: Weight, up: Weight, *, device: DeviceLike = None
+) -> Array:
+    """``silu(gate_e x) * (up_e x)`` for each token's experts e = ids [tokens, k] -> [tokens, k, out].
+
+    The weights are stacks [experts, out, in]; x as for :func:`experts_matmul`.
+    """
+    op = "affine_experts_swiglu"
+    g, u = _pair(op, gate, up, axes=3)
+    x, chosen, sizes = _expert_operands(op, x, ids, g)
+    device = resolve(device)
+    y = empty(device, (*chosen.shape, g.out_dim))
+    args = x, chosen, *g.arrays, *u.arrays, None, y, *sizes
+    launch(device, op + g.suffix, *args, constants={"by_offset": False})
+    return y.numpy()
+
+
+def grouped_matmul(
+    x: ArrayLike,
+    offsets: ArrayLike,
+    packed: ArrayLike,
+    scales: ArrayLike,
+    biases: ArrayLike,
+    bits: int,
+    group_size: int,
+    *,
+    device: DeviceLike = None,
+) -> Array:
+    """Rows sorted by expert times their own weight: x [rows, in], weights [experts, out, in] -> [rows, out].
+
+    offsets [experts + 1]: the rows of expert e are offsets[e] .. offsets[e + 1].
+    """
+    op = "grouped_matmul"
+    w = _matrix(op, "", (packed, scales, biases, bits, group_size), axes=3)
+    x = _rows(op, x, w.in_dim)
+    bounds = _integers(op, "offsets", offsets, (len(w.packed) + 1,))
+    steps = np.diff(bounds)
+    if bounds[0] != 0 or bounds[-1] != len(x) or steps.min() < 0:
+        raise ArgumentError(f"{op}: offsets: expected an increase from 0 to {len(x)}, got {_sample(bounds)}")
+    device = resolve(device)
+    y = empty(device, (len(x), w.out_dim))
+    sizes = len(x), w.in_dim, w.out_dim, w.group_size, len(w.packed), *w.strides
+    launch(device, "affine_grouped_matmul" + w.suffix, x, bounds, *w.arrays, y, *sizes)
+    return y.numpy()
+
+
+def _matrix(op: str, name: str, weight: Any, axes: int) -> _Matrix:
+    """Checks a weight of `axes` axes; `name` tells gate and up apart in messages."""
+    if len(weight) != 5:
+        raise ArgumentError(
+            f"{op}: {name}: expected (packed, scales, biases, bits, group_size), got {len(weight)} items"
+        )
+    packed, scales, biases, bits, group_size = weight
+    check_format(op, bits, group_size)
+    prefix = f"{name} " if name else ""
+    packed = operand(op, f"{prefix}packed", packed, np.uint32, (None,) * axes)
+    words = packed.shape[-1]
+    in_dim = words * 32 // bits
+    if packed.size == 0 or words % bits or in_dim % group_size:
+        raise ArgumentError(
+            f"{op}: {prefix}packed: expected rows of {bits}-bit values in whole groups of {group_size}, "
+            f"got shape {list(packed.shape)}"
+        )
+    dtype = np.asarray(scales).dtype
+    if dtype not in SUFFIXES:
+        raise ArgumentError(f"{op}: {prefix}scales: expected float32, float16 or bfloat16, got {dtype}")
+    groups = (*packed.shape[:-1], in_dim // group_size)
+    scales = operand(op, f"{prefix}scales", scales, dtype, groups)
+    biases = operand(op, f"{prefix}biases", biases, dtype, groups)
+    return _Matrix(packed, scales, biases, group_size, in_dim, f"_b{bits}_{SUFFIXES[dtype]}")
+
+
+def _pair(op: str, gate: Weight, up: Weight, axes: int) -> tuple[_Matrix, _Matrix]:
+    """Two weights that one kernel reads side by side."""
+    g, u = _matrix(op, "gate", gate, axes), _matrix(op, "up", up, axes)
+    if (g.packed.shape, g.group_size, g.suffix) != (u.packed.shape, u.group_size, u.suffix):
+        raise ArgumentError(
+            f"{op}: up: expected the format of gate, {list(g.packed.shape)} in groups of {g.group_size} as "
+            f"{g.suffix[1:]}, got {list(u.packed.shape)} in groups of {u.group_size} as {u.suffix[1:]}"
+        )
+    return g, u
+
+
+def _rows(op: str, x: ArrayLike, in_dim: int) -> Array:
+    rows = operand(op, "x", x, np.float32, (None, in_dim))
+    if len(rows) == 0:
+        raise ArgumentError(f"{op}: x: expected at least one row, got shape {list(rows.shape)}")
+    return rows
+
+
+def _expert_operands(
+    op: str, x: ArrayLike, ids: ArrayLike, w: _Matrix
+) -> tuple[Array, Array, tuple[int, ...]]:
+    """x, ids and the sizes the expert kernels end with."""
+    experts = len(w.packed)
+    chosen = _ids(op, ids, experts, axes=2)
+    tokens, k = chosen.shape
+    shared = np.ndim(x) == 2
+    rows = operand(op, "x", x, np.float32, (tokens, w.in_dim) if shared else (tokens, k, w.in_dim))
+    x_rows = 1 if shared else k
+    return rows, chosen, (tokens, k, x_rows, w.in_dim, w.out_dim, w.group_size, experts, *w.strides)
+
+
+def _integers(op: str, name: str, value: ArrayLike, shape: tuple[int | None, ...]) -> Array:
+    """Integers of any width as int32."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "iu":
+        raise ArgumentError(f"{op}: {name}: expected integers, got {array.dtype}")
+    limits = np.iinfo(np.int32)
+    if array.size and (array.min() < limits.min or array.max() > limits.max):
+        raise ArgumentError(f"{op}: {name}: expected 32-bit integers, got {_sample(array)}")
+    return operand(op, name, array.astype(np.int32), np.int32, shape)
+
+
+def _ids(op: str, value: ArrayLike, count: int, axes: int) -> Array:
+    ids = _integers(op, "ids", value, (None,) * axes)
+    if ids.size == 0:
+        raise ArgumentError(f"{op}: ids: expected at least one, got shape {list(ids.shape)}")
+    wrong = ids[(ids < 0) | (ids >= count)]
+    if wrong.size:
+        raise ArgumentError(f"{op}: ids: expected 0 to {count - 1}, got {wrong[0]}")
+    return ids
+
+
+def _sample(values: Array) -> str:
+    return str(values.ravel()[:8].tolist())[:-1] + (", ...]" if values.size > 8 else "]")

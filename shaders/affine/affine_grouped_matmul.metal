@@ -1,0 +1,64 @@
+#include "experts.h"
+#include "tile.h"
+
+// A tile of the bucket of one expert.
+struct BucketTile {
+  uint expert;
+  uint row;   // first row of x
+  uint rows;  // 0: nothing to do
+};
+
+// Bucket e owns the tiles from offsets[e] / kTile + e on: increasing in e, and enough for any bucket sizes.
+inline BucketTile find_bucket_tile(device const int* offsets, uint experts, uint rows, uint tile) {
+  uint low = 0;
+  for (uint high = experts; high - low > 1;) {
+    const uint middle = (low + high) / 2;
+    if (min(uint(offsets[middle]), rows) / kTile + middle <= tile) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  const uint begin = min(uint(offsets[low]), rows);
+  const uint end = min(uint(offsets[low + 1]), rows);
+  const ulong row = begin + ulong(tile - min(tile, begin / kTile + low)) * kTile;
+  return BucketTile{low, uint(row), row < end ? min(kTile, uint(end - row)) : 0};
+}
+
+// y = x W[e]^T for the rows of x in bucket e: one GEMM per non-empty bucket.
+// Layout: rows sorted by expert, bucket e = rows offsets[e] .. offsets[e + 1]; weights as affine_experts_matvec.
+// Dispatch: groups (ceil_div(out, kTile), ceil_div(rows, kTile) + experts), threads (kTileThreads)
+// Requires: group_size == 32 || group_size == 64 || group_size == 128; in > 0; in % group_size == 0;
+//   experts > 0
+// Numerics: as affine_matmul. Rows outside every bucket are not written.
+template <uint bits, typename S>
+kernel void affine_grouped_matmul(
+    device const float* x [[buffer(0)]],      // [rows, in]
+    device const int* offsets [[buffer(1)]],  // [experts + 1]
+    device const uint* packed [[buffer(2)]],  // [(experts - 1) * packed_stride + out * in / 32 * bits]
+    device const S* scales [[buffer(3)]],     // [(experts - 1) * scales_stride + out * in / group_size]
+    device const S* biases [[buffer(4)]],     // [(experts - 1) * biases_stride + out * in / group_size]
+    device float* y [[buffer(5)]],            // [rows, out]
+    constant uint& rows [[buffer(6)]],
+    constant uint& in [[buffer(7)]],
+    constant uint& out [[buffer(8)]],
+    constant uint& group_size [[buffer(9)]],
+    constant uint& experts [[buffer(10)]],
+    constant ulong& packed_stride [[buffer(11)]],
+    constant ulong& scales_stride [[buffer(12)]],
+    constant ulong& biases_stride [[buffer(13)]],
+    uint2 tg [[threadgroup_position_in_grid]],
+    uint tid [[thread_index_in_threadgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]]) {
+  threadgroup float tiles[2 * kTileFloats];
+  const BucketTile tile = find_bucket_tile(offsets, experts, rows, tg.y);
+  const ExpertStrides strides = {packed_stride, scales_stride, biases_stride};
+  const Affine<bits, S> w =
+      expert_matrix<bits, S>(packed, scales, biases, tile.expert, strides, 0, in, group_size);
+  const uint first = tg.x * kTile;
+  multiply_tile<1>(
+      &w, x + ulong(tile.row) * in, tile.rows, in, tile.rows > 0 ? w.units : 0, first, out, tid, simd, tiles);
+  store_tile(tiles + kTileFloats, y + ulong(tile.row) * out, tile.rows, first, out, tid);
+}
+
+INSTANTIATE_AFFINE(affine_grouped_matmul)

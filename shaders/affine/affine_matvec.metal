@@ -1,0 +1,31 @@
+#include "rows.h"
+
+// y = x W^T for few tokens; W[row, i] = q * scale + bias of its group.
+// Layout: row-major; packed holds a little-endian stream of `bits`-bit values per row.
+// Dispatch: groups (ceil_div(out, kRowsPerGroup), tokens), threads (kRowThreads)
+// Requires: group_size == 32 || group_size == 64 || group_size == 128; in > 0; in % group_size == 0
+// Numerics: f32; scale * dot(q, x) + bias * sum(x) per 32 values.
+template <uint bits, typename S>
+kernel void affine_matvec(
+    device const float* x [[buffer(0)]],      // [tokens, in]
+    device const uint* packed [[buffer(1)]],  // [out, in / 32 * bits]
+    device const S* scales [[buffer(2)]],     // [out, in / group_size]
+    device const S* biases [[buffer(3)]],     // [out, in / group_size]
+    device float* y [[buffer(4)]],            // [tokens, out]
+    constant uint& tokens [[buffer(5)]],
+    constant uint& in [[buffer(6)]],
+    constant uint& out [[buffer(7)]],
+    constant uint& group_size [[buffer(8)]],
+    uint2 tg [[threadgroup_position_in_grid]],
+    uint simd [[simdgroup_index_in_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]]) {
+  const Affine<bits, S> w = affine_matrix<bits, S>(packed, scales, biases, in, group_size);
+  const uint first = tg.x * kRowsPerGroup + simd * kRows;
+  float sums[kRows];
+  multiply_rows<1>(&w, x + ulong(tg.y) * in, w.units, first, out, lane, sums);
+  for (uint r = 0; r < kRows; ++r) {
+    if (lane == r && first + r < out) y[ulong(tg.y) * out + first + r] = sums[r];
+  }
+}
+
+INSTANTIATE_AFFINE(affine_matvec)

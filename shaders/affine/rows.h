@@ -1,0 +1,91 @@
+// Rows of quantised matrices times one vector: what every matvec kernel of this folder runs.
+// Loops over thread arrays are unrolled, so that the arrays are registers.
+#pragma once
+
+#include "affine.h"
+
+constant uint kRows = 4;                               // rows of a simdgroup
+constant uint kRowSimdgroups = 2;                      // simdgroups of a threadgroup
+constant uint kRowsPerGroup = kRows * kRowSimdgroups;  // rows of a threadgroup
+constant uint kRowThreads = 32 * kRowSimdgroups;       // threads of a threadgroup
+
+// Reads the 32 values of a unit of x; returns their sum.
+inline float load_unit(device const float* x, thread float* values) {
+  device const packed_float4* source = (device const packed_float4*)x;
+  float total = 0;
+#pragma unroll
+  for (uint i = 0; i < kUnit / 4; ++i) {
+    const float4 v = float4(source[i]);
+    values[4 * i] = v.x;
+    values[4 * i + 1] = v.y;
+    values[4 * i + 2] = v.z;
+    values[4 * i + 3] = v.w;
+    total += (v.x + v.y) + (v.z + v.w);
+  }
+  return total;
+}
+
+// Reads the words of a unit, 128 bits at a time where its size allows.
+template <uint bits>
+inline void load_words(device const uint* source, thread uint* words) {
+  if (bits % 4 == 0) {
+#pragma unroll
+    for (uint i = 0; i < bits; i += 4) {
+      const uint4 v = uint4(((device const packed_uint4*)source)[i / 4]);
+      words[i] = v.x;
+      words[i + 1] = v.y;
+      words[i + 2] = v.z;
+      words[i + 3] = v.w;
+    }
+  } else {
+#pragma unroll
+    for (uint i = 0; i < bits; ++i) words[i] = source[i];
+  }
+}
+
+// One unit of a row times x [32] of sum `total`: scale * dot(q, x) + bias * total.
+template <uint bits, typename S>
+inline float dot_unit(
+    thread const Affine<bits, S>& w,
+    uint row,
+    uint unit,
+    thread const float* x,
+    float total) {
+  uint words[bits];
+  load_words<bits>(unit_words(w, row, unit), words);
+  float dot = 0;
+#pragma unroll
+  for (uint index = 0; index < kOctets; ++index) {
+    const ulong packed = octet<bits>((thread const uint*)words, index);
+#pragma unroll
+    for (uint i = 0; i < kOctet; ++i) dot = fma(unpack<bits>(packed, i), x[index * kOctet + i], dot);
+  }
+  const float2 scale = unit_scale(w, row, unit);
+  return fma(scale.x, dot, scale.y * total);
+}
+
+// sums[m * kRows + r] = row first + r of w[m] times x, in every lane of the simdgroup. Reads `units` units of x
+// once for all rows; a row past out repeats the last one.
+template <uint count, uint bits, typename S>
+inline void multiply_rows(
+    thread const Affine<bits, S>* w,
+    device const float* x,
+    uint units,
+    uint first,
+    uint out,
+    uint lane,
+    thread float* sums) {
+  for (uint i = 0; i < count * kRows; ++i) sums[i] = 0;
+  for (uint unit = lane; unit < units; unit += 32) {
+    float values[kUnit];
+    const float total = load_unit(x + unit * kUnit, values);
+#pragma unroll
+    for (uint m = 0; m < count; ++m) {
+#pragma unroll
+      for (uint r = 0; r < kRows; ++r)
+        sums[m * kRows + r] += dot_unit(w[m], min(first + r, out - 1), unit, values, total);
+    }
+  }
+#pragma unroll
+  for (uint i = 0; i < count * kRows; ++i) sums[i] = simd_sum(sums[i]);
+}

@@ -1,0 +1,25 @@
+// What the values of a row are multiplied by to normalise it.
+#pragma once
+
+#include "../common/reduce.h"
+
+// Sum of (x * scale)^2 over a row; all threads of `row` must call it and get the same bits.
+template <typename Row>
+inline float sum_squares(device const float* x, uint dim, float scale, Row row) {
+  float sum = 0.0f;
+  for (uint i = row.index; i < dim; i += row.count) {
+    const float value = x[i] * scale;
+    sum = fma(value, value, sum);
+  }
+  return row.sum(sum);
+}
+
+// rsqrt(sum(x^2) / divisor + eps): divisor dim for an RMS norm, 1 for an l2 norm. Squares of a finite row may
+// overflow (|x| above 1e18); such a row is summed again at a scale where they cannot.
+template <typename Row>
+inline float inverse_norm(device const float* x, uint dim, float divisor, float eps, Row row) {
+  const float sum = sum_squares(x, dim, 1.0f, row);
+  if (!isinf(sum)) return rsqrt(sum / divisor + eps);
+  const float shrink = 8.271806125530277e-25f;  // 2^-80
+  return rsqrt(sum_squares(x, dim, shrink, row) / divisor) * shrink;
+}

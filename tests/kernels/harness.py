@@ -1,0 +1,78 @@
+"""Launches a kernel the way a hostile test wants it.
+
+    y, = run_kernel(device, "swiglu", gate, up, Out((3, 5)), 15)
+
+runs the kernel twice on fresh outputs that lie between guard bytes, and fails if a guard byte or an input
+changed or if the two runs differ in one bit. `Out(shape, initial=x)` is for kernels that work in place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tolerances import FLUSHED, TOLERANCES
+
+GUARD_BYTES = 256
+GUARD = 0xA5
+UNWRITTEN = 0xFF  # NaN in every floating type
+
+
+@dataclass
+class Out:
+    """An argument that the kernel writes; without `initial` it starts as NaN."""
+
+    shape: tuple[int, ...]
+    dtype: Any = np.float32
+    initial: Any = None
+
+
+class Guarded:
+    """A device buffer with guard bytes in front of it and behind it."""
+
+    def __init__(self, device, out: Out):
+        self.nbytes = int(np.prod(out.shape)) * np.dtype(out.dtype).itemsize
+        self.memory = device.empty((GUARD_BYTES + self.nbytes + GUARD_BYTES,), np.uint8)
+        self.memory.numpy()[:] = GUARD
+        self.memory.numpy()[GUARD_BYTES : GUARD_BYTES + self.nbytes] = UNWRITTEN
+        self.buffer = self.memory.view(out.shape, out.dtype, offset=GUARD_BYTES)
+        if out.initial is not None:
+            self.buffer.numpy()[...] = out.initial
+
+    def array(self):
+        """A copy of the contents, after a look at the guard bytes."""
+        memory = self.memory.numpy()
+        assert (memory[:GUARD_BYTES] == GUARD).all(), "written in front of the output"
+        assert (memory[GUARD_BYTES + self.nbytes :] == GUARD).all(), "written behind the output"
+        return self.buffer.numpy().copy()
+
+
+def run_kernel(device, name: str, *args: Any, constants: dict[str, Any] | None = None) -> list[np.ndarray]:
+    """The outputs of a kernel in the order of its arguments. Arrays are copied in, `Out`s allocated here."""
+    kernel = device.kernel(name, constants or {})
+    inputs = [Guarded(device, Out(arg.shape, arg.dtype, arg)) for arg in args if isinstance(arg, np.ndarray)]
+    before = [guarded.array().tobytes() for guarded in inputs]
+    runs = []
+    for _ in range(2):
+        outputs = [Guarded(device, arg) for arg in args if isinstance(arg, Out)]
+        buffers = {np.ndarray: iter(inputs), Out: iter(outputs)}
+        kernel(*(next(buffers[type(arg)]).buffer if type(arg) in buffers else arg for arg in args))
+        runs.append([guarded.array() for guarded in outputs])
+    assert [guarded.array().tobytes() for guarded in inputs] == before, "an input was changed"
+    for first, second in zip(*runs):
+        assert first.tobytes() == second.tobytes(), "two runs differ"
+    return runs[0]
+
+
+def assert_close(got, want, kind: str, magnitude=None, dtype: str = "f32") -> None:
+    """`got` is within TOLERANCES[dtype][kind] of the float64 `want`, with NaN and inf in the same places."""
+    assert got.shape == want.shape
+    visible = ~np.isfinite(want)
+    np.testing.assert_array_equal(got[visible], want[visible].astype(got.dtype))
+    error = np.abs(got[~visible].astype(np.float64) - want[~visible])
+    scale = np.abs(want) if magnitude is None else np.broadcast_to(magnitude, want.shape)
+    bound = TOLERANCES[dtype][kind] * scale[~visible] + (FLUSHED if kind != "exact" else 0.0)
+    worst = np.max(error / np.maximum(bound, np.finfo(np.float64).tiny), initial=0.0)
+    assert (error <= bound).all(), f"{kind}: error is {worst:.3g} times the tolerance"

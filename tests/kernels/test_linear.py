@@ -1,0 +1,101 @@
+"""matmul against float64, on every device.
+
+Does not catch: speed; a summation order that differs between devices (only the error is bounded).
+"""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.harness import Out, assert_close, run_kernel
+from pyturbo import errors, ops
+from reference import linear as reference
+
+WEIGHTS = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
+
+
+def operands(rng, tokens, outputs, inputs, dtype):
+    x = rng.standard_normal((tokens, inputs), np.float32)
+    w = rng.standard_normal((outputs, inputs), np.float32).astype(dtype)
+    return x, w
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+@pytest.mark.parametrize(
+    ("tokens", "outputs", "inputs"),
+    [(1, 13, 33), (2, 8, 31), (3, 5, 64), (4, 17, 1), (5, 1, 100), (7, 19, 257), (1, 9, 7168), (6, 3, 4096)],
+)
+def test_matches_float64(device, rng, kind, tokens, outputs, inputs):
+    x, w = operands(rng, tokens, outputs, inputs, WEIGHTS[kind])
+    x[0] *= 1e6
+    w[-1] *= w.dtype.type(1 / 1024)
+    (y,) = run_kernel(device, f"matmul_{kind}", x, w, Out((tokens, outputs)), tokens, outputs, inputs)
+    assert_close(y, reference.matmul(x, w), "dot", reference.matmul_magnitude(x, w))
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    tokens=st.integers(1, 9), outputs=st.integers(1, 40), inputs=st.integers(1, 300), seed=st.integers(0, 99)
+)
+def test_any_shape(device, tokens, outputs, inputs, seed):
+    x, w = operands(np.random.default_rng(seed), tokens, outputs, inputs, np.float32)
+    assert_close(
+        ops.matmul(x, w, device=device), reference.matmul(x, w), "dot", reference.matmul_magnitude(x, w)
+    )
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_a_token_has_the_same_bits_in_every_batch(device, rng, kind):
+    x, w = operands(rng, 11, 21, 515, WEIGHTS[kind])
+    alone = np.concatenate([ops.matmul(x[t : t + 1], w, device=device) for t in range(len(x))])
+    for tokens in range(1, len(x) + 1):
+        assert ops.matmul(x[:tokens], w, device=device).tobytes() == alone[:tokens].tobytes()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_nan_and_inf_stay_in_their_row(device, rng, bad):
+    x, w = operands(rng, 6, 10, 37, np.float32)
+    clean = ops.matmul(x, w, device=device)
+    x[2, 36] = bad
+    w[7, 0] = bad
+    y = ops.matmul(x, w, device=device)
+    hit = np.zeros(y.shape, bool)
+    hit[2] = hit[:, 7] = True
+    assert not np.isfinite(y[hit]).any()
+    np.testing.assert_array_equal(y[~hit], clean[~hit])
+
+
+def test_strided_inputs_are_read_as_numpy_sees_them(device, rng):
+    x, w = operands(rng, 10, 30, 50, np.float32)
+    x, w = x[::2, ::-1], w[::3].T.copy().T
+    assert_close(
+        ops.matmul(x, w, device=device), reference.matmul(x, w), "dot", reference.matmul_magnitude(x, w)
+    )
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "message"),
+    [
+        (np.zeros((2, 3)), np.zeros((4, 3), np.float32), "matmul: x: expected float32, got float64"),
+        (
+            np.zeros((2, 3), np.float32),
+            np.zeros((4, 3)),
+            "matmul: weight: expected float32, float16 or bfloat16",
+        ),
+        (np.zeros((2, 3), np.float32), np.zeros((4, 5), np.float32), "matmul: weight: expected shape"),
+        (np.zeros(3, np.float32), np.zeros((4, 3), np.float32), "matmul: x: expected shape"),
+        (np.zeros((0, 3), np.float32), np.zeros((4, 3), np.float32), "matmul: x: expected an array with"),
+        (np.zeros((2, 3), np.float32), np.zeros((0, 3), np.float32), "matmul: weight: expected at least one"),
+    ],
+)
+def test_refuses(x, w, message):
+    with pytest.raises(errors.ArgumentError, match=message):
+        ops.matmul(x, w)
+
+
+def test_a_short_buffer_is_refused_at_launch(device, rng):
+    x, w = operands(rng, 3, 4, 5, np.float32)
+    with pytest.raises(errors.ArgumentError, match="matmul_f32: y: expected at least 12 elements"):
+        device.kernel("matmul_f32")(x, w, np.zeros(11, np.float32), 3, 4, 5)
