@@ -10,7 +10,7 @@ NATIVE := $(shell find native pyturbo shaders tests/native tests/shaders CMakeLi
 .PHONY: run test build lint check docs sanitize clean
 
 run: build
-	$(BIN)/pyturbo demo
+	$(BIN)/python examples/matrix_product.py
 
 test: build lint
 	$(BIN)/pytest -q

@@ -46,7 +46,7 @@ cdef extern from "pyturbo/kernel.h" namespace "pyturbo" nogil:
     cdef cppclass ConstantInfo:
         const char* name
         DType dtype
-        uint32_t index, size
+        uint32_t index, slot, size
         cbool required
 
     cdef cppclass Arguments:

@@ -426,7 +426,7 @@ cdef int _bind_constants(Kernel kernel, dict constants) except -1:
         if name in constants:
             unknown.discard(name)
             _write_value(kernel, info.name, info.dtype, info.size, constants[name], data + 16 * i)
-            kernel.defaults.constants[info.index] = data + 16 * i
+            kernel.defaults.constants[info.slot] = data + 16 * i
         elif info.required:
             raise ArgumentError(f"{kernel.name}: expected a value for function constant {name}, got none")
     if unknown:

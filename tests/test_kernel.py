@@ -82,6 +82,10 @@ def test_geometry_limits(device: pyturbo.Device) -> None:
     for threads in ((1025,), (33, 32), (0,), (2**31, 2, 1)):
         with pytest.raises(ArgumentError, match="expected 1 to 1024 threads in a threadgroup"):
             kernel(out, groups=1, threads=threads)
+    with pytest.raises(ArgumentError, match="expected 1 to 64 threads in a threadgroup, got .65, 1, 1."):
+        device.kernel("bounded_threads")(out, groups=1, threads=65)
+    with pytest.raises(ArgumentError, match="bounded_threads: expected groups and threads"):
+        device.kernel("bounded_threads")(out)
     with pytest.raises(ArgumentError, match="expected a grid of fewer than 2\\^32 threads"):
         kernel(out, groups=(2**31, 1, 1), threads=32)
     with pytest.raises(ArgumentError, match="groups: expected counts below 2\\^32, got -1"):

@@ -128,5 +128,5 @@ def test_element_types(gpu: pyturbo.Device) -> None:
     out = np.zeros(8, np.float32)
     gpu.kernel("element_types")(h, b, p, out)
     tenth = np.float16(0.1)
-    want = [4.5, 1, 2 * 10 + 1 * 20, -30, float(tenth * np.float16(3)), np.exp(1), 0.5, 1]
+    want = [4.5, 1, 2 * 10 + 1 * 20, -30, float(tenth * np.float16(3)) + 0.5, np.exp(1), 0.5, 1]
     np.testing.assert_allclose(out, want, rtol=2e-7)

@@ -10,7 +10,7 @@ TOLERANCES: dict[str, dict[str, float]] = {
         "elementwise": 1e-6,  # a few roundings and one exponential
         "norm": 2e-6,  # sum of squares, rsqrt and two or three products
         "dot": 1e-6,  # of the sum of |terms|; up to 256 fused additions in each lane
-        "long dot": 5e-6,  # of the sum of |terms|; up to 18432 additions one after another
+        "long dot": 2e-6,  # of the sum of |terms|; up to 18432 additions one after another
         "rotation": 5e-7,  # of the pair's length; precise sine and cosine
     },
 }

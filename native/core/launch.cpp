@@ -1,5 +1,6 @@
 #include "core/launch.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -64,7 +65,7 @@ bool present(const ArgumentInfo& argument, const Arguments& arguments) {
 
 void check_constants(const KernelInfo& kernel, const Arguments& arguments) {
   for (uint32_t i = 0; i < kernel.constant_count; ++i)
-    if (kernel.constants[i].required && !arguments.constants[kernel.constants[i].index])
+    if (kernel.constants[i].required && !arguments.constants[kernel.constants[i].slot])
       refuse(kernel, std::string("expected a value for function constant ") + kernel.constants[i].name);
 }
 
@@ -118,10 +119,9 @@ void check_sizes(const KernelInfo& kernel, Arguments& arguments) {
 void check_dispatch(const KernelInfo& kernel, const Dispatch& dispatch) {
   const Extent& threads = dispatch.threads;
   const Extent& groups = dispatch.groups;
-  if (threads.count() == 0 || threads.x > kMaxThreads || threads.y > kMaxThreads || threads.z > kMaxThreads ||
-      threads.count() > kMaxThreads)
-    refuse(kernel, "expected 1 to " + std::to_string(kMaxThreads) + " threads in a threadgroup, got " +
-                       text(threads));
+  const uint32_t limit = std::min(kernel.max_threads, kMaxThreads);
+  if (threads.count() == 0 || std::max({threads.x, threads.y, threads.z}) > limit || threads.count() > limit)
+    refuse(kernel, "expected 1 to " + std::to_string(limit) + " threads in a threadgroup, got " + text(threads));
   const bool fits = uint64_t(groups.x) * threads.x <= UINT32_MAX &&
                     uint64_t(groups.y) * threads.y <= UINT32_MAX &&
                     uint64_t(groups.z) * threads.z <= UINT32_MAX;

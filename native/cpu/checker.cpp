@@ -21,9 +21,9 @@ constexpr int64_t kFar = int64_t(1) << 36;  // from an argument: no 32-bit index
 const Arguments& with_constants(Arguments& arguments, const KernelInfo& info, std::byte (*storage)[16]) {
   for (uint32_t i = 0; i < info.constant_count; ++i) {
     const ConstantInfo& c = info.constants[i];
-    const void*& value = arguments.constants[c.index];
+    const void*& value = arguments.constants[c.slot];
     if (!value || c.size > sizeof(*storage)) continue;
-    value = std::memcpy(storage[c.index], value, c.size);
+    value = std::memcpy(storage[c.slot], value, c.size);
   }
   return arguments;
 }

@@ -112,8 +112,8 @@ void* threadgroup_variable(uint32_t slot, size_t size, size_t alignment, const c
   return current_threadgroup->threadgroup_variable(slot, size, alignment, name);
 }
 void* threadgroup_argument(uint32_t index) { return current_threadgroup->threadgroup_argument(index); }
-const void* function_constant(uint32_t index) {
-  return current_threadgroup->launch().arguments.constants[index];
+const void* function_constant(uint32_t slot) {
+  return current_threadgroup->launch().arguments.constants[slot];
 }
 uint32_t lane() { return current_threadgroup->lane(); }
 

@@ -129,4 +129,5 @@ def _unpack(words: Array, bits: int) -> Array:
         codes[:, i] = units[:, word] >> np.uint32(shift)
         if shift + bits > 32:
             codes[:, i] |= units[:, word + 1] << np.uint32(32 - shift)
-    return codes & np.uint32((1 << bits) - 1)
+    codes &= np.uint32((1 << bits) - 1)
+    return codes

@@ -1,7 +1,7 @@
 // GeGLU (Gemma) of two projections that were computed separately.
 #include "../common/activations.h"
 
-constant uint kThreads = 256;
+constexpr constant uint kThreads = 256;
 
 // y = gelu(gate) * up, value by value; gelu is the tanh approximation.
 // Layout: contiguous; y may be gate or up.

@@ -1,7 +1,7 @@
 // Output gate of gated attention.
 #include "../common/activations.h"
 
-constant uint kThreads = 256;
+constexpr constant uint kThreads = 256;
 
 // y = x * sigmoid(gate), value by value.
 // Layout: contiguous; y may be x or gate.

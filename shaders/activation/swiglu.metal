@@ -1,7 +1,7 @@
 // SwiGLU of two projections that were computed separately.
 #include "../common/activations.h"
 
-constant uint kThreads = 256;
+constexpr constant uint kThreads = 256;
 
 // y = silu(gate) * up, value by value.
 // Layout: contiguous; y may be gate or up.

@@ -1,7 +1,7 @@
 // The clamped SwiGLU of gpt-oss.
 #include "../common/activations.h"
 
-constant uint kThreads = 256;
+constexpr constant uint kThreads = 256;
 
 // y = g * sigmoid(alpha * g) * (u + 1), g = gate clipped above at limit, u = up clipped to [-limit, limit].
 // Layout: contiguous; y may be gate or up.

@@ -1,13 +1,13 @@
-// The MLX "affine" format: value = q * scale + bias, one scale and one bias per group of 32, 64 or 128 values.
+// The MLX "affine" format: value = q * scale + bias, with one scale and bias per group of 32, 64 or 128.
 // The unit of work is 32 consecutive values of a row: `bits` words for every width, always inside one group.
 #pragma once
 
 #include <metal_stdlib>
 using namespace metal;
 
-constant uint kUnit = 32;   // values of a unit
-constant uint kOctet = 8;   // values of a quarter of a unit: `bits` bytes
-constant uint kOctets = 4;  // octets of a unit
+constexpr constant uint kUnit = 32;   // values of a unit
+constexpr constant uint kOctet = 8;   // values of a quarter of a unit: `bits` bytes
+constexpr constant uint kOctets = 4;  // octets of a unit
 
 // A quantised matrix of `units` units in a row. Every row starts on a unit and on a group.
 template <uint bits, typename S>

@@ -1,6 +1,6 @@
 #include "affine.h"
 
-constant uint kEmbedThreads = 256;
+constexpr constant uint kEmbedThreads = 256;
 
 // y[t] = row ids[t] of a quantised table.
 // Layout: row-major; the table as the weights of affine_matvec.

@@ -26,7 +26,7 @@ inline BucketTile find_bucket_tile(device const int* offsets, uint experts, uint
 }
 
 // y = x W[e]^T for the rows of x in bucket e: one GEMM per non-empty bucket.
-// Layout: rows sorted by expert, bucket e = rows offsets[e] .. offsets[e + 1]; weights as affine_experts_matvec.
+// Layout: x sorted by expert, bucket e = rows offsets[e] .. offsets[e + 1]; W as affine_experts_matvec.
 // Dispatch: groups (ceil_div(out, kTile), ceil_div(rows, kTile) + experts), threads (kTileThreads)
 // Requires: group_size == 32 || group_size == 64 || group_size == 128; in > 0; in % group_size == 0;
 //   experts > 0

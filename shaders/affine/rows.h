@@ -4,10 +4,10 @@
 
 #include "affine.h"
 
-constant uint kRows = 4;                               // rows of a simdgroup
-constant uint kRowSimdgroups = 2;                      // simdgroups of a threadgroup
-constant uint kRowsPerGroup = kRows * kRowSimdgroups;  // rows of a threadgroup
-constant uint kRowThreads = 32 * kRowSimdgroups;       // threads of a threadgroup
+constexpr constant uint kRows = 4;                               // rows of a simdgroup
+constexpr constant uint kRowSimdgroups = 2;                      // simdgroups of a threadgroup
+constexpr constant uint kRowsPerGroup = kRows * kRowSimdgroups;  // rows of a threadgroup
+constexpr constant uint kRowThreads = 32 * kRowSimdgroups;       // threads of a threadgroup
 
 // Reads the 32 values of a unit of x; returns their sum.
 inline float load_unit(device const float* x, thread float* values) {
@@ -64,8 +64,8 @@ inline float dot_unit(
   return fma(scale.x, dot, scale.y * total);
 }
 
-// sums[m * kRows + r] = row first + r of w[m] times x, in every lane of the simdgroup. Reads `units` units of x
-// once for all rows; a row past out repeats the last one.
+// sums[m * kRows + r] = row first + r of w[m] times x, in every lane of the simdgroup. The `units` units of x
+// are read once for all rows; a row past out repeats the last one.
 template <uint count, uint bits, typename S>
 inline void multiply_rows(
     thread const Affine<bits, S>* w,

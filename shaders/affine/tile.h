@@ -1,15 +1,15 @@
 // Tiles of x times transposed quantised matrices: what every matmul kernel of this folder runs.
-// A threadgroup computes 32 tokens x 32 outs, 32 ins at a time; each of its 4 simdgroups a quarter of 16 x 16.
+// A threadgroup computes 32 tokens x 32 outs, 32 ins at a time; each of 4 simdgroups a quarter of 16 x 16.
 #pragma once
 
 #include "affine.h"
 
-constant uint kTile = 32;                         // tokens, outs and ins of a tile
-constant uint kTileStride = kTile + 4;            // floats of a row of a tile: rows start in different banks
-constant uint kTileFloats = kTile * kTileStride;  // floats of a tile
-constant uint kTileThreads = 128;                 // threads of a threadgroup
-constant uint kBlock = 8;                         // rows and columns of a simdgroup matrix
-constant uint kQuarterBlocks = 2;                 // blocks of a quarter along each axis
+constexpr constant uint kTile = 32;               // tokens, outs and ins of a tile
+constexpr constant uint kTileStride = kTile + 4;  // floats of a row of a tile: rows start in different banks
+constexpr constant uint kTileFloats = kTile * kTileStride;  // floats of a tile
+constexpr constant uint kTileThreads = 128;                 // threads of a threadgroup
+constexpr constant uint kBlock = 8;                         // rows and columns of a simdgroup matrix
+constexpr constant uint kQuarterBlocks = 2;                 // blocks of a quarter along each axis
 
 // The accumulators of a simdgroup.
 struct Quarter {
@@ -77,7 +77,7 @@ inline void multiply_quarter(
   }
 }
 
-// tiles[1 + m] = x * w[m]^T for `rows` rows of x and the outs from `first`, complete for every thread on return.
+// tiles[1 + m] = x * w[m]^T for `rows` rows of x and the outs from `first`, visible to all threads on return.
 // tiles holds 1 + count tiles of kTileFloats; with units = 0 the result is zero and x is not read.
 template <uint count, uint bits, typename S>
 inline void multiply_tile(

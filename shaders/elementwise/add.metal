@@ -2,7 +2,7 @@
 #include <metal_stdlib>
 using namespace metal;
 
-constant uint kThreads = 256;
+constexpr constant uint kThreads = 256;
 
 // y = a + b, value by value.
 // Layout: contiguous; y may be a or b.

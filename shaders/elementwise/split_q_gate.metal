@@ -2,7 +2,7 @@
 #include <metal_stdlib>
 using namespace metal;
 
-constant uint kThreads = 256;
+constexpr constant uint kThreads = 256;
 
 // q = first half and gate = second half of each head of x.
 // Layout: all row-major and contiguous; q and gate overlap neither x nor each other.

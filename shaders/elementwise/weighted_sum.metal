@@ -2,7 +2,7 @@
 #include <metal_stdlib>
 using namespace metal;
 
-constant uint kThreads = 256;
+constexpr constant uint kThreads = 256;
 
 // y[t] = sum_k weights[t, k] * rows[t, k].
 // Layout: all row-major and contiguous; y overlaps neither input.

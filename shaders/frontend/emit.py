@@ -12,7 +12,7 @@ from . import evaluate, threadgroup
 from .arguments import Argument
 from .contract import Contract, Expression
 from .parse import Constant, Instance, Kernel
-from .program import Program, substitute
+from .program import Program, max_threads, substitute
 from .rewrite import line_marker, rewrite, spelled
 from .tokens import spell
 
@@ -176,7 +176,7 @@ def _locals(program: Program, entry: Entry, expressions: Sequence[Expression]) -
             yield f"    const auto {argument.name} = {value};"
     for constant in program.constants.values():
         if constant.name in used and constant.index >= 0:
-            value = f"{_INVOKE}constant_value<{constant.type}, {constant.index}>(pt_launch)"
+            value = f"{_INVOKE}constant_value<{constant.type}, {constant.slot}>(pt_launch)"
             yield f"    const auto {constant.name} = {value};"
         elif constant.name in used and constant.derived:
             yield f"    const {constant.type} {constant.name} = {_defined(program, constant.value)};"
@@ -188,7 +188,7 @@ def _defined(program: Program, value: str) -> str:
     """The expression of a derived constant, asking the launch which function constants are defined."""
     for constant in program.constants.values():
         question = f"is_function_constant_defined({constant.name})"
-        value = value.replace(question, f"(pt_launch.constants[{constant.index}] != nullptr)")
+        value = value.replace(question, f"(pt_launch.constants[{constant.slot}] != nullptr)")
     return value
 
 
@@ -214,7 +214,7 @@ def _qualified(kernel: Kernel, suffix: str, instance: Instance) -> str:
 
 def _instance(program: Program, entry: Entry, instance: Instance, number: int) -> Iterator[str]:
     kernel, bound = entry.kernel, entry.kernel.bindings(instance)
-    indices = {constant.name: constant.index for constant in entry.constants}
+    slots = {constant.name: constant.slot for constant in entry.constants}
     yield f"using contract_{number} = {_qualified(kernel, '_contract', instance)};"
     message = f"{instance.host_name}: expected at most {threadgroup.LIMIT} bytes of threadgroup memory"
     where = program.unit.tokens[kernel.item.begin]
@@ -226,13 +226,15 @@ def _instance(program: Program, entry: Entry, instance: Instance, number: int) -
         for parameter, a in enumerate(entry.arguments):
             if not a.is_position:
                 texts = f"{_quoted(a.name)}, {_quoted(substitute(a.type, bound))}"
-                kind = f"{_INVOKE}k{a.kind.capitalize()}, {a.index}, {indices.get(a.condition, -1)}"
+                kind = f"{_INVOKE}k{a.kind.capitalize()}, {a.index}, {slots.get(a.condition, -1)}"
                 yield f"    {_INVOKE}argument<contract_{number}::Function, {parameter}>({texts}, {kind}),"
         yield "};"
     if entry.constants:
         yield f"const ::pyturbo::ConstantInfo constants_{number}[] = {{"
         for c in entry.constants:
-            fields = f"{_INVOKE}dtype<{c.type}>, {c.index}, sizeof({c.type}), {str(c.required).lower()}"
+            fields = (
+                f"{_INVOKE}dtype<{c.type}>, {c.index}, {c.slot}, sizeof({c.type}), {str(c.required).lower()}"
+            )
             yield f"    {{{_quoted(c.name)}, {fields}}},"
         yield "};"
 
@@ -248,6 +250,7 @@ def _row(program: Program, entry: Entry, instance: Instance, number: int, root: 
     kernel, where = entry.kernel, program.unit.tokens[entry.kernel.item.begin]
     body = ", ".join([_qualified(kernel, "", instance), *map(_role, entry.arguments)])
     contract, counted = f"contract_{number}", _bound(entry)
+    limit = max_threads(program, kernel, kernel.bindings(instance)) or "::pyturbo::kMaxThreads"
     texts = ", ".join(map(_quoted, (instance.host_name, kernel.name, relative(where.file, root))))
     arguments = f"arguments_{number}" if counted else "nullptr"
     constants = f"constants_{number}" if entry.constants else "nullptr"
@@ -255,7 +258,7 @@ def _row(program: Program, entry: Entry, instance: Instance, number: int, root: 
     lines = [
         f"    {{{texts}, {where.line},",
         f"     {len(counted)}, {arguments}, {len(entry.constants)}, {constants},",
-        f"     {contract}::threadgroup_bytes(),",
+        f"     {contract}::threadgroup_bytes(), {limit},",
         f"     {_INVOKE}body<{body}>,",
         f"     {dispatch}, {contract}::violated, {contract}::elements}},",
     ]

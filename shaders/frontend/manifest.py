@@ -12,7 +12,7 @@ from .arguments import Argument
 from .contract import Expression
 from .emit import Entry, relative
 from .parse import Instance, fields
-from .program import Program, ProgramScope, substitute
+from .program import Program, max_threads, substitute
 
 
 def manifest(shaders: Sequence[tuple[Program, Sequence[Entry]]], root: Path) -> str:
@@ -28,12 +28,6 @@ def manifest(shaders: Sequence[tuple[Program, Sequence[Entry]]], root: Path) -> 
 def _kernel(program: Program, entry: Entry, instance: Instance, root: Path) -> dict[str, Any]:
     kernel, contract = entry.kernel, entry.contract
     where, bound = program.unit.tokens[kernel.item.begin], kernel.bindings(instance)
-    scope = ProgramScope(program, bound)
-    limits = [
-        scope.integer(program.unit.spell(attribute.arguments))
-        for attribute in kernel.attributes
-        if attribute.name == "max_total_threads_per_threadgroup"
-    ]
     dispatch = {"groups": _texts(contract.groups), "threads": _texts(contract.threads)}
     return {
         "name": instance.host_name,
@@ -55,7 +49,7 @@ def _kernel(program: Program, entry: Entry, instance: Instance, root: Path) -> d
             for c in entry.constants
         ],
         "threadgroup_bytes": threadgroup.total(program, kernel, bound),
-        "max_threads": limits[0] if limits else None,
+        "max_threads": max_threads(program, kernel, bound),
     }
 
 

@@ -48,6 +48,7 @@ class Constant:
     type: str
     value: str  # its initialiser
     index: int = -1  # of a function constant
+    slot: int = -1  # of a function constant: its number among those of the shader
     derived: bool = False  # its value depends on function constants
     required: bool = True  # the shader never asks whether it is defined
 

@@ -10,6 +10,7 @@ from .parse import Constant, Instance, Item, Kernel, Parser, template_parameters
 from .tokens import Line, tokenise
 from .unit import QUALIFIERS, Range, Unit
 
+_MAX_INDEX = 65535  # of a function constant, as Metal has it
 _MAX_CONSTANTS = 64  # pyturbo::kMaxConstants
 
 
@@ -82,9 +83,9 @@ class Program:
         for attribute in unit.attributes((item.begin, item.end)):
             if attribute.name == "function_constant":
                 value = ProgramScope(self).integer(unit.spell(attribute.arguments))
-                index = value if value is not None and 0 <= value < _MAX_CONSTANTS else -1
+                index = value if value is not None and 0 <= value <= _MAX_INDEX else -1
                 if index < 0:
-                    message = f"function_constant: expected an index from 0 to {_MAX_CONSTANTS - 1}"
+                    message = f"function_constant: expected an index from 0 to {_MAX_INDEX}"
                     unit.errors.add(attribute.where, message)
         for declarator in declaration.declarators:
             if declarator.name is None or declarator.stars:
@@ -93,7 +94,12 @@ class Program:
             init = (begin + 1, end) if unit.text(begin) == "=" else (begin, end)
             derived = index < 0 and any(self._depends(unit.text(i)) for i in range(*init))
             required = name not in self.optional
-            self.constants[name] = Constant(name, type_, unit.spell(init), index, derived, required)
+            slot = sum(constant.slot >= 0 for constant in self.constants.values()) if index >= 0 else -1
+            if slot >= _MAX_CONSTANTS:
+                unit.errors.add(
+                    unit.tokens[item.head], f"expected at most {_MAX_CONSTANTS} function constants"
+                )
+            self.constants[name] = Constant(name, type_, unit.spell(init), index, slot, derived, required)
 
     def _depends(self, name: str) -> bool:
         constant = self.constants.get(name)
@@ -209,3 +215,11 @@ class ProgramScope:
             return self.evaluate(text)
         except evaluate.UnknownError:
             return None
+
+
+def max_threads(program: Program, kernel: Kernel, bound: Mapping[str, str]) -> int | None:
+    """What [[max_total_threads_per_threadgroup]] says of the instance."""
+    for attribute in kernel.attributes:
+        if attribute.name == "max_total_threads_per_threadgroup":
+            return ProgramScope(program, bound).integer(program.unit.spell(attribute.arguments))
+    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from . import threadgroup
@@ -11,6 +12,10 @@ from .unit import Declarator, Range, Unit
 
 _KEPT_ATTRIBUTES = frozenset(("maybe_unused", "nodiscard", "fallthrough", "likely", "unlikely"))
 _LONGEST_GAP = 8  # lines left blank rather than stepped over by a #line
+
+# A floating literal without suffix is a float in Metal; half and bfloat have suffixes of their own.
+_LITERAL = re.compile(r"(?P<value>(?=[\d.]*[.eE])\d*\.?\d*(?:[eE][+-]?\d+)?)(?P<suffix>|h|H|bf|BF)")
+_LITERAL_TYPES = {"": "{}f", "h": "::metal::half({}f)", "bf": "::metal::bfloat({}f)"}
 
 Edits = dict[int, tuple[int, str]]  # first token -> end of the tokens replaced, text
 
@@ -41,7 +46,7 @@ def line_marker(line: int, file: str) -> str:
 
 
 def _edit_words(unit: Unit, span: Range, edits: Edits) -> None:
-    """Attributes go; `constant` becomes `const`, which the host's compiler enforces too."""
+    """Attributes go, literals get their type, and `constant` becomes `const`, which C++ enforces too."""
     for i in range(*span):
         if unit.is_attribute(i):
             end = unit.match[i] + 1
@@ -49,6 +54,8 @@ def _edit_words(unit: Unit, span: Range, edits: Edits) -> None:
                 edits[i] = (end, "")
         elif unit.text(i) == "constant":
             edits[i] = (i + 1, "" if "const" in _run(unit, i) else "const")
+        elif unit.tokens[i].kind == "number" and (literal := _LITERAL.fullmatch(unit.text(i))):
+            edits[i] = (i + 1, _LITERAL_TYPES[literal["suffix"].lower()].format(literal["value"]))
 
 
 def _run(unit: Unit, i: int) -> list[str]:
@@ -94,7 +101,7 @@ def _edit_variable(program: Program, item: Item, edits: Edits) -> None:
     if any(constant.index >= 0 or constant.derived for constant in constants):
         text = []
         for c in constants:
-            kind = f"::pyturbo::invoke::function_constant<{c.type}, {c.index}>"
+            kind = f"::pyturbo::invoke::function_constant<{c.type}, {c.slot}>"
             if c.index < 0:
                 kind = f"pt_{c.name}"
                 text.append(f"struct {kind} {{ operator {c.type}() const {{ return {c.value}; }} }};")

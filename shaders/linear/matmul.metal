@@ -2,8 +2,8 @@
 #include <metal_stdlib>
 using namespace metal;
 
-constant uint kRows = 8;    // weight rows of one threadgroup, one per simdgroup
-constant uint kTokens = 4;  // tokens that share each load of a weight
+constexpr constant uint kRows = 8;    // weight rows of one threadgroup, one per simdgroup
+constexpr constant uint kTokens = 4;  // tokens that share each load of a weight
 
 // Dot products of one weight row with N tokens. Each token's additions happen in the same order for every N.
 template <typename W, uint N>

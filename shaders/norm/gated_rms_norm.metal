@@ -2,7 +2,7 @@
 #include "../common/activations.h"
 #include "inverse_norm.h"
 
-constant uint kHeads = 4;  // heads of one threadgroup, one per simdgroup
+constexpr constant uint kHeads = 4;  // heads of one threadgroup, one per simdgroup
 
 // y = x * rsqrt(mean(x^2) + eps) * weight * silu(z) for every head of every token; heads share the weight.
 // Layout: heads contiguous; y may be x or z.

@@ -1,7 +1,7 @@
 // RMS norm of each head, in place: q_norm and k_norm.
 #include "inverse_norm.h"
 
-constant uint kHeads = 4;  // heads of one threadgroup, one per simdgroup
+constexpr constant uint kHeads = 4;  // heads of one threadgroup, one per simdgroup
 
 // x = x * rsqrt(mean(x^2) + eps) * weight for every head of every token; heads share the weight.
 // Layout: heads contiguous, updated in place.

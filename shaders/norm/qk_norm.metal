@@ -1,7 +1,7 @@
 // l2 norm of the delta net's query and key heads, in place in the output of its convolution.
 #include "inverse_norm.h"
 
-constant uint kHeads = 4;  // heads of one threadgroup, one per simdgroup
+constexpr constant uint kHeads = 4;  // heads of one threadgroup, one per simdgroup
 
 // k = k * rsqrt(sum(k^2) + eps), q = q * rsqrt(sum(q^2) + eps) * dim^-1/2, for every head of every token.
 // Layout: token t starts at t * stride in both; q and k may share a buffer where their heads do not overlap.

@@ -3,7 +3,7 @@
 
 constant bool has_residual [[function_constant(0)]];
 
-constant uint kThreads = 256;
+constexpr constant uint kThreads = 256;
 
 // y = v * rsqrt(mean(v^2) + eps) * weight, row by row; v = x, or x + residual, which is then stored in sum.
 // Layout: rows contiguous; sum may be x or residual, y may be x.

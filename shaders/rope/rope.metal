@@ -4,8 +4,8 @@ using namespace metal;
 
 constant bool interleaved [[function_constant(0)]];
 
-constant uint kThreads = 64;
-constant uint kHeads = 4;  // heads that share one sine and cosine
+constexpr constant uint kThreads = 64;
+constexpr constant uint kHeads = 4;  // heads that share one sine and cosine
 
 // Pairs (a, b) of each head become (a cos - b sin, b cos + a sin) * scale, angle = (position + t) * inv_freq.
 // Layout: pairs (i, i + pairs), or (2i, 2i + 1) when interleaved; values behind them are copied; y may be x.

@@ -138,7 +138,7 @@ def test_function_constants(run: Run) -> None:
         ("width", 1, False),
     ]
     assert [a["condition"] for a in kernel["arguments"]] == [None, "flag"]
-    assert "::pyturbo::invoke::function_constant<bool, 3> flag{}" in result.cpp
+    assert "::pyturbo::invoke::function_constant<bool, 0> flag{}" in result.cpp
     assert "operator bool() const { return flag && width > 4; }" in result.cpp
     assert "return bool(wide) ? x : float(int(chosen));" in result.cpp
 

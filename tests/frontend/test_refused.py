@@ -137,8 +137,8 @@ def test_parameters(run: Run, parameters: str, expected: str) -> None:
             "2: error: k: expected at most 32768 bytes of threadgroup memory, got 32770",
         ),
         (
-            "constant bool f [[function_constant(64)]];",
-            "1: error: function_constant: expected an index from 0 to 63",
+            "constant bool f [[function_constant(65536)]];",
+            "1: error: function_constant: expected an index from 0 to 65535",
         ),
         ("kernel void k(device float* x) {", "1: error: unmatched '{'"),
     ],

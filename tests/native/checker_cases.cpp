@@ -46,7 +46,7 @@ const ArgumentInfo kArguments[] = {
     {"y", "device uint*", ArgumentKind::buffer, true, DType::u32, 1, 4, 4, -1},
     {"n", "constant uint&", ArgumentKind::value, false, DType::u32, 2, 4, 4, -1},
 };
-const ConstantInfo kConstants[] = {{"flag", DType::u32, 5, 4, true}};
+const ConstantInfo kConstants[] = {{"flag", DType::u32, 901, 5, 4, true}};
 
 uint32_t* x(const Arguments& a) { return static_cast<uint32_t*>(a.buffers[0]); }
 uint32_t* y(const Arguments& a) { return static_cast<uint32_t*>(a.buffers[1]); }

@@ -5,39 +5,46 @@ using namespace metal;
 
 // Reads one element past the end.
 // Dispatch: groups (1), threads (32)
-kernel void read_past_end(device const float* in [[buffer(0)]],
-                          device float* out [[buffer(1)]],  // [32]
-                          uint i [[thread_position_in_grid]]) {
+kernel void read_past_end(
+    device const float* in [[buffer(0)]],
+    device float* out [[buffer(1)]],  // [32]
+    uint i [[thread_position_in_grid]]) {
   out[i] = in[i + 1];
 }
 
 // Reads the next element where there is one.
 // Dispatch: groups (1), threads (32)
-kernel void read_past_end_ok(device const float* in [[buffer(0)]],
-                             device float* out [[buffer(1)]],  // [32]
-                             uint i [[thread_position_in_grid]]) {
+kernel void read_past_end_ok(
+    device const float* in [[buffer(0)]],
+    device float* out [[buffer(1)]],  // [32]
+    uint i [[thread_position_in_grid]]) {
   out[i] = i < 31 ? in[i + 1] : 0.0f;
 }
 
 // Writes far in front of a buffer.
 // Dispatch: groups (1), threads (32)
-kernel void write_before_start(device float* out [[buffer(0)]], device const float* other [[buffer(1)]],
-                               uint i [[thread_position_in_grid]]) {
+kernel void write_before_start(
+    device float* out [[buffer(0)]],
+    device const float* other [[buffer(1)]],
+    uint i [[thread_position_in_grid]]) {
   out[int(i) - 2] = other[i];
 }
 
 // Writes through a pointer that starts two elements in.
 // Dispatch: groups (1), threads (30)
-kernel void write_before_start_ok(device float* out [[buffer(0)]], device const float* other [[buffer(1)]],
-                                  uint i [[thread_position_in_grid]]) {
+kernel void write_before_start_ok(
+    device float* out [[buffer(0)]],
+    device const float* other [[buffer(1)]],
+    uint i [[thread_position_in_grid]]) {
   device float* shifted = out + 2;
   shifted[int(i) - 2] = other[i];
 }
 
 // Leaves a threadgroup array.
 // Dispatch: groups (1), threads (32)
-kernel void threadgroup_past_end(device float* out [[buffer(0)]],  // [32]
-                                 uint i [[thread_position_in_grid]]) {
+kernel void threadgroup_past_end(
+    device float* out [[buffer(0)]],  // [32]
+    uint i [[thread_position_in_grid]]) {
   threadgroup float first[32];
   threadgroup float second[32];
   first[i] = 1.0f;
@@ -48,8 +55,9 @@ kernel void threadgroup_past_end(device float* out [[buffer(0)]],  // [32]
 
 // Stays inside it.
 // Dispatch: groups (1), threads (32)
-kernel void threadgroup_past_end_ok(device float* out [[buffer(0)]],  // [32]
-                                    uint i [[thread_position_in_grid]]) {
+kernel void threadgroup_past_end_ok(
+    device float* out [[buffer(0)]],  // [32]
+    uint i [[thread_position_in_grid]]) {
   threadgroup float first[32];
   threadgroup float second[32];
   first[i] = 1.0f;
@@ -60,8 +68,9 @@ kernel void threadgroup_past_end_ok(device float* out [[buffer(0)]],  // [32]
 
 // Half of the threads return before the barrier.
 // Dispatch: groups (1), threads (64)
-kernel void barrier_not_reached(device float* out [[buffer(0)]],  // [64]
-                                uint i [[thread_position_in_grid]]) {
+kernel void barrier_not_reached(
+    device float* out [[buffer(0)]],  // [64]
+    uint i [[thread_position_in_grid]]) {
   threadgroup float shared[64];
   shared[i] = float(i);
   if (i >= 32) return;
@@ -71,8 +80,9 @@ kernel void barrier_not_reached(device float* out [[buffer(0)]],  // [64]
 
 // They return after it.
 // Dispatch: groups (1), threads (64)
-kernel void barrier_not_reached_ok(device float* out [[buffer(0)]],  // [64]
-                                   uint i [[thread_position_in_grid]]) {
+kernel void barrier_not_reached_ok(
+    device float* out [[buffer(0)]],  // [64]
+    uint i [[thread_position_in_grid]]) {
   threadgroup float shared[64];
   shared[i] = float(i);
   threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -82,8 +92,9 @@ kernel void barrier_not_reached_ok(device float* out [[buffer(0)]],  // [64]
 
 // Threads wait at two different barriers.
 // Dispatch: groups (1), threads (64)
-kernel void barriers_differ(device float* out [[buffer(0)]],  // [64]
-                            uint i [[thread_position_in_grid]]) {
+kernel void barriers_differ(
+    device float* out [[buffer(0)]],  // [64]
+    uint i [[thread_position_in_grid]]) {
   if (i < 32) {
     threadgroup_barrier(mem_flags::mem_device);
   } else {
@@ -94,8 +105,10 @@ kernel void barriers_differ(device float* out [[buffer(0)]],  // [64]
 
 // Reads threadgroup memory that nobody wrote.
 // Dispatch: groups (2), threads (32)
-kernel void never_written(device float* out [[buffer(0)]],  // [64]
-                          uint i [[thread_position_in_grid]], uint tid [[thread_position_in_threadgroup]]) {
+kernel void never_written(
+    device float* out [[buffer(0)]],  // [64]
+    uint i [[thread_position_in_grid]],
+    uint tid [[thread_position_in_threadgroup]]) {
   threadgroup float shared[32];
   if (tid < 31) shared[tid] = 1.0f;
   threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -104,9 +117,10 @@ kernel void never_written(device float* out [[buffer(0)]],  // [64]
 
 // Reads what was written.
 // Dispatch: groups (2), threads (32)
-kernel void never_written_ok(device float* out [[buffer(0)]],  // [64]
-                             uint i [[thread_position_in_grid]],
-                             uint tid [[thread_position_in_threadgroup]]) {
+kernel void never_written_ok(
+    device float* out [[buffer(0)]],  // [64]
+    uint i [[thread_position_in_grid]],
+    uint tid [[thread_position_in_threadgroup]]) {
   threadgroup float shared[32];
   if (tid < 31) shared[tid] = 1.0f;
   threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -115,8 +129,9 @@ kernel void never_written_ok(device float* out [[buffer(0)]],  // [64]
 
 // Reads a neighbour's word without a barrier.
 // Dispatch: groups (1), threads (32)
-kernel void threadgroup_race(device float* out [[buffer(0)]],  // [32]
-                             uint i [[thread_position_in_grid]]) {
+kernel void threadgroup_race(
+    device float* out [[buffer(0)]],  // [32]
+    uint i [[thread_position_in_grid]]) {
   threadgroup float shared[32];
   shared[i] = float(i);
   out[i] = shared[i == 0 ? 0 : i - 1];
@@ -124,8 +139,9 @@ kernel void threadgroup_race(device float* out [[buffer(0)]],  // [32]
 
 // Reads it after a barrier among the simdgroup.
 // Dispatch: groups (1), threads (32)
-kernel void threadgroup_race_ok(device float* out [[buffer(0)]],  // [32]
-                                uint i [[thread_position_in_grid]]) {
+kernel void threadgroup_race_ok(
+    device float* out [[buffer(0)]],  // [32]
+    uint i [[thread_position_in_grid]]) {
   threadgroup float shared[32];
   shared[i] = float(i);
   simdgroup_barrier(mem_flags::mem_threadgroup);
@@ -134,8 +150,9 @@ kernel void threadgroup_race_ok(device float* out [[buffer(0)]],  // [32]
 
 // A simdgroup barrier does not order two simdgroups.
 // Dispatch: groups (1), threads (64)
-kernel void simdgroup_barrier_race(device float* out [[buffer(0)]],  // [64]
-                                   uint i [[thread_position_in_grid]]) {
+kernel void simdgroup_barrier_race(
+    device float* out [[buffer(0)]],  // [64]
+    uint i [[thread_position_in_grid]]) {
   threadgroup float shared[64];
   shared[i] = 0.0f;
   threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -146,8 +163,9 @@ kernel void simdgroup_barrier_race(device float* out [[buffer(0)]],  // [64]
 
 // A barrier of the whole threadgroup does.
 // Dispatch: groups (1), threads (64)
-kernel void simdgroup_barrier_race_ok(device float* out [[buffer(0)]],  // [64]
-                                      uint i [[thread_position_in_grid]]) {
+kernel void simdgroup_barrier_race_ok(
+    device float* out [[buffer(0)]],  // [64]
+    uint i [[thread_position_in_grid]]) {
   threadgroup float shared[64];
   shared[i] = 0.0f;
   threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -158,9 +176,10 @@ kernel void simdgroup_barrier_race_ok(device float* out [[buffer(0)]],  // [64]
 
 // The barrier orders threadgroup memory, but the data went through device memory.
 // Dispatch: groups (1), threads (32)
-kernel void wrong_fence(device float* scratch [[buffer(0)]],  // [32]
-                        device float* out [[buffer(1)]],      // [32]
-                        uint i [[thread_position_in_grid]]) {
+kernel void wrong_fence(
+    device float* scratch [[buffer(0)]],  // [32]
+    device float* out [[buffer(1)]],      // [32]
+    uint i [[thread_position_in_grid]]) {
   scratch[i] = float(i);
   threadgroup_barrier(mem_flags::mem_threadgroup);
   out[i] = scratch[31 - i];
@@ -168,9 +187,10 @@ kernel void wrong_fence(device float* scratch [[buffer(0)]],  // [32]
 
 // Here it orders device memory.
 // Dispatch: groups (1), threads (32)
-kernel void wrong_fence_ok(device float* scratch [[buffer(0)]],  // [32]
-                           device float* out [[buffer(1)]],      // [32]
-                           uint i [[thread_position_in_grid]]) {
+kernel void wrong_fence_ok(
+    device float* scratch [[buffer(0)]],  // [32]
+    device float* out [[buffer(1)]],      // [32]
+    uint i [[thread_position_in_grid]]) {
   scratch[i] = float(i);
   threadgroup_barrier(mem_flags::mem_device);
   out[i] = scratch[31 - i];
@@ -178,22 +198,25 @@ kernel void wrong_fence_ok(device float* scratch [[buffer(0)]],  // [32]
 
 // Two threadgroups write one word.
 // Dispatch: groups (2), threads (32)
-kernel void groups_race(device uint* out [[buffer(0)]],  // [32]
-                        uint tid [[thread_position_in_threadgroup]]) {
+kernel void groups_race(
+    device uint* out [[buffer(0)]],  // [32]
+    uint tid [[thread_position_in_threadgroup]]) {
   out[tid] = tid;
 }
 
 // They add to it atomically.
 // Dispatch: groups (2), threads (32)
-kernel void groups_race_ok(device atomic_uint* out [[buffer(0)]],  // [32]
-                           uint tid [[thread_position_in_threadgroup]]) {
+kernel void groups_race_ok(
+    device atomic_uint* out [[buffer(0)]],  // [32]
+    uint tid [[thread_position_in_threadgroup]]) {
   atomic_fetch_add_explicit(&out[tid], tid, memory_order_relaxed);
 }
 
 // An atomic and a plain write meet.
 // Dispatch: groups (1), threads (32)
-kernel void half_atomic(device uint* out [[buffer(0)]],  // [1]
-                        uint tid [[thread_position_in_threadgroup]]) {
+kernel void half_atomic(
+    device uint* out [[buffer(0)]],  // [1]
+    uint tid [[thread_position_in_threadgroup]]) {
   if (tid == 0) {
     out[0] = 1;
   } else {
@@ -203,7 +226,8 @@ kernel void half_atomic(device uint* out [[buffer(0)]],  // [1]
 
 // Neighbours write neighbouring bytes of one word.
 // Dispatch: groups (1), threads (32)
-kernel void half_atomic_ok(device uchar* out [[buffer(0)]],  // [32]
-                           uint tid [[thread_position_in_threadgroup]]) {
+kernel void half_atomic_ok(
+    device uchar* out [[buffer(0)]],  // [32]
+    uint tid [[thread_position_in_threadgroup]]) {
   out[tid] = uchar(tid);
 }

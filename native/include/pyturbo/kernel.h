@@ -7,7 +7,7 @@
 namespace pyturbo {
 
 inline constexpr uint32_t kMaxArguments = 31;            // Metal's limit on buffers of one kernel
-inline constexpr uint32_t kMaxConstants = 64;            // highest [[function_constant(n)]] index + 1
+inline constexpr uint32_t kMaxConstants = 64;            // function constants of one shader
 inline constexpr uint32_t kMaxThreads = 1024;            // threads of one threadgroup
 inline constexpr uint32_t kMaxThreadgroupBytes = 32768;  // threadgroup memory, declared and bound together
 inline constexpr uint32_t kSimdWidth = 32;
@@ -40,13 +40,14 @@ struct ArgumentInfo {
   uint32_t index;
   uint32_t size;       // bytes of one element, or of the value
   uint32_t alignment;  // of one element, or of the value
-  int32_t condition;   // index of the boolean function constant that makes the argument exist, or -1
+  int32_t condition;   // slot of the boolean function constant that makes the argument exist, or -1
 };
 
 struct ConstantInfo {
   const char* name;
   DType dtype;
-  uint32_t index;
+  uint32_t index;  // [[function_constant(index)]]
+  uint32_t slot;   // in Arguments::constants
   uint32_t size;
   bool required;  // false where the shader asks is_function_constant_defined()
 };
@@ -56,7 +57,7 @@ struct Arguments {
   void* buffers[kMaxArguments] = {};  // address of the data, or of the value's bytes
   uint64_t bytes[kMaxArguments] = {};
   uint32_t threadgroup_bytes[kMaxArguments] = {};
-  const void* constants[kMaxConstants] = {};  // address of the value; null: undefined
+  const void* constants[kMaxConstants] = {};  // by slot: address of the value; null: undefined
 };
 
 // Where one GPU thread stands. Everything else Metal can tell a thread follows from these.
@@ -79,6 +80,7 @@ struct KernelInfo {
   uint32_t constant_count;
   const ConstantInfo* constants;
   uint32_t threadgroup_bytes;  // of the arrays declared inside the kernel
+  uint32_t max_threads;        // of a threadgroup: [[max_total_threads_per_threadgroup]], else kMaxThreads
   void (*body)(const Arguments&, const Position&);
 
   // Dispatch line of the contract; null when the kernel has none and the caller must give the geometry.

@@ -33,8 +33,8 @@ void* threadgroup_variable(uint32_t slot, size_t size, size_t alignment, const c
 // Storage bound at [[threadgroup(index)]].
 void* threadgroup_argument(uint32_t index);
 
-// Value of [[function_constant(index)]] in this launch; null when undefined.
-const void* function_constant(uint32_t index);
+// Value of the function constant in `slot` of this launch; null when undefined.
+const void* function_constant(uint32_t slot);
 
 uint32_t lane();  // of this thread in its simdgroup
 
