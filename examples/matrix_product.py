@@ -53,8 +53,8 @@ def main() -> None:
     except ArgumentError as refusal:
         console.print(f"  {refusal}", markup=False)
     console.print(
-        "\nThese are the Metal shaders themselves, run exactly and not fast. Next: `.venv/bin/pyturbo kernels`,"
-        "\n`.venv/bin/pyturbo bench`, and docs/adding-a-kernel.md."
+        "\nThese are the Metal shaders themselves, run exactly and not fast."
+        "\nNext: .venv/bin/pyturbo kernels, .venv/bin/pyturbo bench, docs/adding-a-kernel.md"
     )
 
 

@@ -121,7 +121,8 @@ void check_dispatch(const KernelInfo& kernel, const Dispatch& dispatch) {
   const Extent& groups = dispatch.groups;
   const uint32_t limit = std::min(kernel.max_threads, kMaxThreads);
   if (threads.count() == 0 || std::max({threads.x, threads.y, threads.z}) > limit || threads.count() > limit)
-    refuse(kernel, "expected 1 to " + std::to_string(limit) + " threads in a threadgroup, got " + text(threads));
+    refuse(kernel,
+           "expected 1 to " + std::to_string(limit) + " threads in a threadgroup, got " + text(threads));
   const bool fits = uint64_t(groups.x) * threads.x <= UINT32_MAX &&
                     uint64_t(groups.y) * threads.y <= UINT32_MAX &&
                     uint64_t(groups.z) * threads.z <= UINT32_MAX;

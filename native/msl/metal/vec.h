@@ -10,9 +10,7 @@ namespace detail {
 
 // A vector, or something that stands for one (a swizzle, a packed vector): has a vector_type it converts to.
 template <typename A>
-concept VectorLike = requires {
-  typename A::vector_type;
-};
+concept VectorLike = requires { typename A::vector_type; };
 
 // The vector a function of several arguments works on: scalars broadcast, vectors must be of one type.
 template <typename... A>
@@ -22,7 +20,7 @@ struct Join<A> {
   using type = typename A::vector_type;
 };
 template <VectorLike A, typename B>
-requires VectorLike<B> && is_same_v<typename A::vector_type, typename B::vector_type>
+  requires VectorLike<B> && is_same_v<typename A::vector_type, typename B::vector_type>
 struct Join<A, B> {
   using type = typename A::vector_type;
 };
@@ -35,7 +33,7 @@ struct Join<A, B> {
   using type = typename B::vector_type;
 };
 template <typename A, typename B, typename C>
-requires requires { typename Join<A, B>::type; }
+  requires requires { typename Join<A, B>::type; }
 struct Join<A, B, C> : Join<typename Join<A, B>::type, C> {};
 template <Scalar A, Scalar B, VectorLike C>
 struct Join<A, B, C> : Join<C> {};
@@ -66,63 +64,64 @@ constexpr T shift_right(T a, T b) {
 
 }  // namespace detail
 
-#define PYTURBO_OPERATOR(op, R, expression)                  \
-  friend vec<R, N> operator op(const vec& a, const vec& b) { \
-    vec<R, N> result;                                        \
-    for (int i = 0; i < N; ++i) result[i] = R(expression);   \
-    return result;                                           \
+#define PYTURBO_OPERATOR(op, R, expression)                    \
+  friend vec<R, N> operator op(const vec & a, const vec & b) { \
+    vec<R, N> result;                                          \
+    for (int i = 0; i < N; ++i) result[i] = R(expression);     \
+    return result;                                             \
   }
 #define PYTURBO_COMPONENTWISE(op, expression) \
   PYTURBO_OPERATOR(op, T, expression)         \
-  vec& operator op##=(const vec& b) { return *this = *this op b; }
+  vec& operator op##=(const vec & b) { return *this = *this op b; }
 #define PYTURBO_UNARY(op, R)                            \
-  friend vec<R, N> operator op(const vec& a) {          \
+  friend vec<R, N> operator op(const vec & a) {         \
     vec<R, N> result;                                   \
     for (int i = 0; i < N; ++i) result[i] = R(op a[i]); \
     return result;                                      \
   }
 
 // Everything that reads the same for two, three and four components.
-#define PYTURBO_VECTOR_MEMBERS(size)                                                                      \
-  static constexpr int N = size;                                                                          \
-  using element_type = T;                                                                                 \
-  using vector_type = vec;                                                                                \
-  vec() = default;                                                                                        \
-  vec(const vec&) = default;                                                                              \
-  vec& operator=(const vec& other) {                                                                      \
-    for (int i = 0; i < N; ++i) elements[i] = other.elements[i];                                          \
-    return *this;                                                                                         \
-  }                                                                                                       \
-  template <detail::VectorLike A>                                                                         \
-  requires(A::vector_type::N == N && !is_same_v<typename A::vector_type, vec>) explicit vec(const A& a) { \
-    const typename A::vector_type other = a;                                                              \
-    for (int i = 0; i < N; ++i) elements[i] = T(other[i]);                                                \
-  }                                                                                                       \
-  constexpr T& operator[](size_t i) { return elements[i]; }                                               \
-  constexpr const T& operator[](size_t i) const { return elements[i]; }                                   \
-  PYTURBO_COMPONENTWISE(+, a[i] + b[i])                                                                   \
-  PYTURBO_COMPONENTWISE(-, a[i] - b[i])                                                                   \
-  PYTURBO_COMPONENTWISE(*, a[i] * b[i])                                                                   \
-  PYTURBO_COMPONENTWISE(/, a[i] / b[i])                                                                   \
-  PYTURBO_COMPONENTWISE(%, a[i] % b[i])                                                                   \
-  PYTURBO_COMPONENTWISE(&, a[i] & b[i])                                                                   \
-  PYTURBO_COMPONENTWISE(|, a[i] | b[i])                                                                   \
-  PYTURBO_COMPONENTWISE(^, a[i] ^ b[i])                                                                   \
-  PYTURBO_COMPONENTWISE(<<, detail::shift_left(a[i], b[i]))                                               \
-  PYTURBO_COMPONENTWISE(>>, detail::shift_right(a[i], b[i]))                                              \
-  PYTURBO_OPERATOR(==, bool, a[i] == b[i])                                                                \
-  PYTURBO_OPERATOR(!=, bool, a[i] != b[i])                                                                \
-  PYTURBO_OPERATOR(<, bool, a[i] < b[i])                                                                  \
-  PYTURBO_OPERATOR(>, bool, a[i] > b[i])                                                                  \
-  PYTURBO_OPERATOR(<=, bool, a[i] <= b[i])                                                                \
-  PYTURBO_OPERATOR(>=, bool, a[i] >= b[i])                                                                \
-  PYTURBO_OPERATOR(&&, bool, a[i] && b[i])                                                                \
-  PYTURBO_OPERATOR(||, bool, a[i] || b[i])                                                                \
-  PYTURBO_UNARY(+, T)                                                                                     \
-  PYTURBO_UNARY(-, T)                                                                                     \
-  PYTURBO_UNARY(~, T)                                                                                     \
-  PYTURBO_UNARY(!, bool)                                                                                  \
-  vec& operator++() { return *this += vec(T(1)); }                                                        \
+#define PYTURBO_VECTOR_MEMBERS(size)                                             \
+  static constexpr int N = size;                                                 \
+  using element_type = T;                                                        \
+  using vector_type = vec;                                                       \
+  vec() = default;                                                               \
+  vec(const vec&) = default;                                                     \
+  vec& operator=(const vec& other) {                                             \
+    for (int i = 0; i < N; ++i) elements[i] = other.elements[i];                 \
+    return *this;                                                                \
+  }                                                                              \
+  template <detail::VectorLike A>                                                \
+    requires(A::vector_type::N == N && !is_same_v<typename A::vector_type, vec>) \
+  explicit vec(const A& a) {                                                     \
+    const typename A::vector_type other = a;                                     \
+    for (int i = 0; i < N; ++i) elements[i] = T(other[i]);                       \
+  }                                                                              \
+  constexpr T& operator[](size_t i) { return elements[i]; }                      \
+  constexpr const T& operator[](size_t i) const { return elements[i]; }          \
+  PYTURBO_COMPONENTWISE(+, a[i] + b[i])                                          \
+  PYTURBO_COMPONENTWISE(-, a[i] - b[i])                                          \
+  PYTURBO_COMPONENTWISE(*, a[i] * b[i])                                          \
+  PYTURBO_COMPONENTWISE(/, a[i] / b[i])                                          \
+  PYTURBO_COMPONENTWISE(%, a[i] % b[i])                                          \
+  PYTURBO_COMPONENTWISE(&, a[i] & b[i])                                          \
+  PYTURBO_COMPONENTWISE(|, a[i] | b[i])                                          \
+  PYTURBO_COMPONENTWISE(^, a[i] ^ b[i])                                          \
+  PYTURBO_COMPONENTWISE(<<, detail::shift_left(a[i], b[i]))                      \
+  PYTURBO_COMPONENTWISE(>>, detail::shift_right(a[i], b[i]))                     \
+  PYTURBO_OPERATOR(==, bool, a[i] == b[i])                                       \
+  PYTURBO_OPERATOR(!=, bool, a[i] != b[i])                                       \
+  PYTURBO_OPERATOR(<, bool, a[i] < b[i])                                         \
+  PYTURBO_OPERATOR(>, bool, a[i] > b[i])                                         \
+  PYTURBO_OPERATOR(<=, bool, a[i] <= b[i])                                       \
+  PYTURBO_OPERATOR(>=, bool, a[i] >= b[i])                                       \
+  PYTURBO_OPERATOR(&&, bool, a[i] && b[i])                                       \
+  PYTURBO_OPERATOR(||, bool, a[i] || b[i])                                       \
+  PYTURBO_UNARY(+, T)                                                            \
+  PYTURBO_UNARY(-, T)                                                            \
+  PYTURBO_UNARY(~, T)                                                            \
+  PYTURBO_UNARY(!, bool)                                                         \
+  vec& operator++() { return *this += vec(T(1)); }                               \
   vec& operator--() { return *this -= vec(T(1)); }
 
 template <typename T>
