@@ -7,12 +7,12 @@ BUILD_TYPE ?= Release
 NATIVE := $(shell find native pyturbo shaders tests/native tests/shaders CMakeLists.txt pyproject.toml -type f \
             -not -path '*/__pycache__/*' 2>/dev/null)
 
-.PHONY: run test build lint check docs sanitize clean
+.PHONY: run test build lint docs clean
 
 run: build
 	$(BIN)/python examples/matrix_product.py
 
-test: build lint
+test: lint
 	$(BIN)/pytest -q
 
 build: $(VENV)/built
@@ -24,17 +24,18 @@ $(VENV)/tools: pyproject.toml
 	touch $@
 
 $(VENV)/built: $(VENV)/tools $(NATIVE)
-	$(BIN)/pip install -q --no-build-isolation -Cbuild-dir=build/release -Ccmake.build-type=$(BUILD_TYPE) \
+	$(BIN)/pip install --no-build-isolation -Cbuild-dir=build/release -Ccmake.build-type=$(BUILD_TYPE) \
 	  -Ccmake.define.PYTURBO_TESTS=ON .
 	touch $@
 
 docs: build
 	$(BIN)/python docs/make_kernels.py
 
-lint: $(VENV)/tools
+lint: build
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run -Werror $$(git ls-files '*.h' '*.cpp' '*.mm' '*.metal' 'native/msl/metal_stdlib')
+	$(BIN)/clang-format --dry-run -Werror \
+	  $$(find native shaders tests -name '*.h' -o -name '*.cpp' -o -name '*.mm' -o -name '*.metal' -o -name metal_stdlib)
 	$(BIN)/mypy
 
 clean:
