@@ -9,6 +9,7 @@ from pyturbo._core cimport Arguments, Dispatch, DType, KernelInfo, NativeDevice,
 
 cdef class Device:
     cdef shared_ptr[NativeDevice] handle
+    cdef dict kernels                # made so far, by name and constants
 
 
 cdef class Buffer:

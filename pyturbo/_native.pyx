@@ -66,6 +66,7 @@ cdef class Device:
         if options.threads > 1024:
             raise ArgumentError(f"threads: expected at most 1024, got {threads}")
         options.checked = bool(check)
+        self.kernels = {}
         self.handle = open_device(string_view(<const char*>encoded, len(encoded)), options)
 
     @property
@@ -90,13 +91,18 @@ cdef class Device:
         return f"Device({self.name!r}{', closed' if self.closed else ''})"
 
     def kernel(self, str name, constants=None):
-        """The kernel of that name, with its function constants bound by name."""
+        """The kernel of that name, with its function constants bound by name. Each is made once."""
         _require_open(self)
+        key = (name, tuple(sorted(constants.items()))) if constants else name
+        cdef Kernel kernel = self.kernels.get(key)
+        if kernel is not None:
+            return kernel
         cdef bytes encoded = name.encode()
-        cdef Kernel kernel = Kernel.__new__(Kernel)
+        kernel = Kernel.__new__(Kernel)
         kernel.device = self.handle
         kernel.info = &self.handle.get().kernel(string_view(<const char*>encoded, len(encoded)))
         _bind_constants(kernel, constants or {})
+        self.kernels[key] = kernel
         return kernel
 
     def empty(self, shape, dtype="float32"):

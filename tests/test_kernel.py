@@ -114,6 +114,13 @@ def test_function_constants(device: pyturbo.Device) -> None:
         kernel(SOURCE, SOURCE.copy(), 6, None)
 
 
+def test_kernels_are_made_once(device: pyturbo.Device) -> None:
+    assert device.kernel("empty") is device.kernel("empty")
+    one = device.kernel("specialised", {"doubled": True, "bias_count": 3})
+    assert device.kernel("specialised", {"bias_count": 3, "doubled": True}) is one
+    assert device.kernel("specialised", {"doubled": True, "bias_count": 4}) is not one
+
+
 def test_unknown_kernel(device: pyturbo.Device) -> None:
     with pytest.raises(
         ArgumentError, match="got transpose_f64_8; there are transpose_f16_4, transpose_f32_8"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pyturbo._native import Buffer, Device, Kernel, device_list
+from pyturbo._native import Buffer, Device, device_list
 from pyturbo.errors import ArgumentError
 
 Array = NDArray[Any]
@@ -27,14 +27,9 @@ def resolve(device: DeviceLike) -> Device:
     return _named(device_list()[0] if device is None else device)
 
 
-@cache
-def _kernel(device: Device, name: str, constants: tuple[tuple[str, Any], ...]) -> Kernel:
-    return device.kernel(name, dict(constants))
-
-
 def launch(device: Device, name: str, *args: Any, constants: dict[str, Any] | None = None) -> None:
     """Runs a kernel on its arguments in the shader's order; its contract gives the geometry."""
-    _kernel(device, name, tuple(sorted((constants or {}).items())))(*args)
+    device.kernel(name, constants)(*args)
 
 
 def empty(device: Device, shape: tuple[int, ...], dtype: Any = np.float32) -> Buffer:
