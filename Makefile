@@ -3,11 +3,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BUILD := build/release
 BUILD_TYPE ?= Release
 NATIVE := $(shell find native pyturbo shaders tests/native tests/shaders CMakeLists.txt pyproject.toml -type f \
             -not -path '*/__pycache__/*' 2>/dev/null)
 
-.PHONY: run test build lint docs clean
+.PHONY: run test build lint docs sanitize clean
 
 run: build
 	$(BIN)/python examples/matrix_product.py
@@ -24,12 +25,19 @@ $(VENV)/tools: pyproject.toml
 	touch $@
 
 $(VENV)/built: $(VENV)/tools $(NATIVE)
-	$(BIN)/pip install --no-build-isolation -Cbuild-dir=build/release -Ccmake.build-type=$(BUILD_TYPE) \
-	  -Ccmake.define.PYTURBO_TESTS=ON .
+	$(BIN)/pip install --no-build-isolation -Cbuild-dir=$(BUILD) -Ccmake.build-type=$(BUILD_TYPE) \
+	  -Ccmake.define.PYTURBO_TESTS=ON -Ccmake.define.PYTURBO_SANITIZE=$(SANITIZE) .
 	touch $@
 
 docs: build
 	$(BIN)/python docs/make_kernels.py
+
+# With GCC. Python itself is not instrumented: the runtimes are preloaded, and what it never frees would count as leaks.
+sanitize:
+	$(MAKE) build VENV=build/sanitize/venv BUILD=build/sanitize BUILD_TYPE=RelWithDebInfo SANITIZE=address,undefined
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	  build/sanitize/venv/bin/pytest -q
 
 lint: build
 	$(BIN)/ruff check .

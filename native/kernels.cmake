@@ -10,7 +10,7 @@ set(PYTURBO_NATIVE ${CMAKE_CURRENT_LIST_DIR})
 
 # Exact semantics on every machine: no contraction, no reassociation; MSL code reinterprets memory by pointer casts.
 set(PYTURBO_KERNEL_OPTIONS -O2 -ffp-contract=off -fno-math-errno -fno-strict-aliasing -fwrapv
-                           -fsigned-char -fno-exceptions
+                           -fsigned-char -fno-exceptions -fstack-clash-protection -Werror=frame-larger-than=49152
                            -fvisibility=hidden -Wall -Wextra -Wno-unknown-pragmas -Wno-unused-function
                            -Wno-unused-parameter)  # an argument may serve the contract alone
 

@@ -1,4 +1,4 @@
-# Declarations of the native headers, in header order.
+# Declarations of the native headers.
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -20,8 +20,6 @@ cdef extern from "pyturbo/error.h" namespace "pyturbo" nogil:
 
 
 cdef extern from "pyturbo/kernel.h" namespace "pyturbo" nogil:
-    const uint32_t kMaxArguments
-
     cdef cppclass Extent:
         uint32_t x, y, z
 
@@ -40,7 +38,7 @@ cdef extern from "pyturbo/kernel.h" namespace "pyturbo" nogil:
         ArgumentKind kind
         cbool writable
         DType dtype
-        uint32_t index, size, alignment
+        uint32_t index, size, alignment, components
         int32_t condition
 
     cdef cppclass ConstantInfo:

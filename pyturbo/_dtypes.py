@@ -39,6 +39,6 @@ _CODES: dict[np.dtype[Any], int] = {dtype: code for code, dtype in reversed(tupl
 def code_of(dtype: Any) -> int:
     """The native code of ``"bfloat16"`` or of anything that ``np.dtype`` takes."""
     try:
-        return _CODES[bfloat16 if dtype == "bfloat16" else np.dtype(dtype)]
-    except (KeyError, TypeError):
+        return _CODES[bfloat16 if isinstance(dtype, str) and dtype == "bfloat16" else np.dtype(dtype)]
+    except (KeyError, TypeError, ValueError):
         raise ArgumentError(f"dtype: expected one of {', '.join(NAMES[:-1])}, got {dtype!r}") from None

@@ -1,6 +1,6 @@
 """Device, Buffer and Kernel: each owns one native handle. What is comfortable is plain Python above."""
 
-from cpython.buffer cimport PyBUF_FORMAT, PyBUF_WRITABLE
+from cpython.buffer cimport PyBUF_F_CONTIGUOUS, PyBUF_FORMAT, PyBUF_WRITABLE
 from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy
@@ -20,6 +20,7 @@ import os
 import numpy as np
 
 from pyturbo import errors
+from pyturbo._convert import FORMATS, code_of_format, counts_of, index, shape_of, value_bytes
 from pyturbo._dtypes import DTYPES, NAMES, bfloat16, code_of
 from pyturbo.errors import ArgumentError
 
@@ -31,13 +32,9 @@ set_error_class(ErrorKind.file, errors.FileError)
 set_error_class(ErrorKind.memory, errors.AllocationError)
 
 cdef enum:
-    MAX_AXES = 32
     VALUE_BYTES = 4096  # of all value arguments of one launch, as Metal's setBytes
 
-# struct format by dtype code; bf16 has none of its own and is shown as its 16 bits.
-cdef list FORMATS = [b"f", b"e", b"H", b"b", b"B", b"h", b"H", b"i", b"I", b"q", b"Q", b"?", b"B"]
-cdef dict CODES_OF_FORMATS = {fmt.decode(): code for code, fmt in reversed(list(enumerate(FORMATS)))}
-CODES_OF_FORMATS.update({"l": code_of(np.dtype("l")), "L": code_of(np.dtype("L")), "c": code_of("uint8")})
+cdef object FROM_DEVICE = object()  # who holds it may make a Buffer or a Kernel
 
 
 def device_list():
@@ -52,19 +49,18 @@ cdef class Device:
     hold for the life of the device.
     """
 
-    def __init__(self, str name="cpu", *, threads=None, check=None):
+    def __cinit__(self, str name not None="cpu", *, threads=None, check=None):
         cdef DeviceOptions options
         cdef bytes encoded = name.encode()
         if threads is None:
-            threads = os.environ.get("PYTURBO_THREADS") or 0
+            given = os.environ.get("PYTURBO_THREADS") or "0"
+            threads = int(given) if given.isdecimal() else given
         if check is None:
-            check = os.environ.get("PYTURBO_CHECK", "0") not in ("", "0")
-        try:
-            options.threads = int(threads)
-        except (ValueError, TypeError, OverflowError):
-            raise ArgumentError(f"threads: expected a count, got {threads!r}") from None
-        if options.threads > 1024:
+            check = os.environ.get("PYTURBO_CHECK", "").lower() not in ("", "0", "false", "no", "off")
+        threads = index("threads", threads)
+        if threads > 1024:
             raise ArgumentError(f"threads: expected at most 1024, got {threads}")
+        options.threads = threads
         options.checked = bool(check)
         self.kernels = {}
         self.handle = open_device(string_view(<const char*>encoded, len(encoded)), options)
@@ -90,7 +86,7 @@ cdef class Device:
     def __repr__(self):
         return f"Device({self.name!r}{', closed' if self.closed else ''})"
 
-    def kernel(self, str name, constants=None):
+    def kernel(self, str name not None, constants=None):
         """The kernel of that name, with its function constants bound by name. Each is made once."""
         _require_open(self)
         key = (name, tuple(sorted(constants.items()))) if constants else name
@@ -98,7 +94,7 @@ cdef class Device:
         if kernel is not None:
             return kernel
         cdef bytes encoded = name.encode()
-        kernel = Kernel.__new__(Kernel)
+        kernel = Kernel.__new__(Kernel, FROM_DEVICE)
         kernel.device = self.handle
         kernel.info = &self.handle.get().kernel(string_view(<const char*>encoded, len(encoded)))
         _bind_constants(kernel, constants or {})
@@ -108,12 +104,10 @@ cdef class Device:
     def empty(self, shape, dtype="float32"):
         """A new buffer, zeroed, in this device's memory."""
         _require_open(self)
-        cdef tuple extents = _shape_of(shape)
         cdef int code = code_of(dtype)
-        cdef object nbytes = math.prod(extents) * DTYPES[code].itemsize
-        if nbytes > 2**62:
-            raise errors.AllocationError(f"cannot allocate a buffer of {nbytes} bytes")
-        cdef Buffer buffer = Buffer.__new__(Buffer)
+        cdef tuple extents = shape_of(shape, DTYPES[code].itemsize)
+        cdef uint64_t nbytes = math.prod(extents) * DTYPES[code].itemsize
+        cdef Buffer buffer = Buffer.__new__(Buffer, FROM_DEVICE)
         buffer.storage = self.handle.get().allocate(nbytes)
         _show(buffer, 0, extents, code)
         return buffer
@@ -124,23 +118,28 @@ cdef class Device:
         _require_open(self)
         return _wrap(source)
 
-    def map(self, path, *, dtype="uint8", shape=None, uint64_t offset=0):
+    def map(self, path, *, dtype="uint8", shape=None, offset=0):
         """A read-only buffer over part of a file, mapped, not read. Without ``shape``: all of it from ``offset``."""
         _require_open(self)
         cdef int code = code_of(dtype)
+        cdef object itemsize = DTYPES[code].itemsize
+        cdef uint64_t begin = index("offset", offset)
         cdef int64_t wanted = -1
-        cdef Buffer buffer = Buffer.__new__(Buffer)
-        cdef string native_path = os.fsencode(path)
+        cdef Buffer buffer = Buffer.__new__(Buffer, FROM_DEVICE)
+        cdef bytes encoded = os.fsencode(path)
+        cdef string native_path = encoded
+        if b"\0" in encoded:
+            raise ArgumentError(f"path: expected no zero byte, got {path!r}")
         if shape is not None:
-            shape = _shape_of(shape)
-            nbytes = math.prod(shape) * DTYPES[code].itemsize
-            if nbytes > 2**62:
-                raise ArgumentError(f"map: expected a shape that fits a file, got {shape}")
-            wanted = nbytes
+            shape = shape_of(shape, itemsize)
+            wanted = math.prod(shape) * itemsize
         with nogil:
-            buffer.storage = map_file(native_path, offset, wanted)
+            buffer.storage = map_file(native_path, begin, wanted)
         if shape is None:
-            shape = (buffer.storage.get().bytes() // DTYPES[code].itemsize,)
+            count, rest = divmod(buffer.storage.get().bytes(), itemsize)
+            if rest:
+                raise errors.FormatError(f"{path}: expected whole elements of {itemsize} bytes, got {rest} bytes more")
+            shape = (count,)
         _show(buffer, 0, shape, code)
         return buffer
 
@@ -148,8 +147,9 @@ cdef class Device:
 cdef class Buffer:
     """Memory with a shape and an element type. ``numpy()``, ``memoryview(buffer)`` and DLPack are views."""
 
-    def __init__(self):
-        raise TypeError("a Buffer comes from Device.empty, Device.buffer or Device.map")
+    def __cinit__(self, key=None):
+        if key is not FROM_DEVICE:
+            raise TypeError("a Buffer comes from Device.empty, Device.buffer or Device.map")
 
     @property
     def dtype(self):
@@ -168,23 +168,26 @@ cdef class Buffer:
         array = np.asarray(self)
         return array.view(bfloat16) if self.code == DType.bf16 else array
 
-    def view(self, shape, dtype=None, uint64_t offset=0):
+    def view(self, shape, dtype=None, offset=0):
         """Another buffer over a part of this one, ``offset`` bytes from its start."""
-        cdef tuple extents = _shape_of(shape)
         cdef int code = <int>self.code if dtype is None else code_of(dtype)
-        nbytes = math.prod(extents) * DTYPES[code].itemsize
-        if offset + nbytes > self.nbytes:
-            raise ArgumentError(f"view: expected at most {self.nbytes} bytes, got {nbytes} at offset {offset}")
-        if offset % DTYPES[code].itemsize:
-            raise ArgumentError(f"view: expected an offset in whole elements, got {offset} bytes")
-        cdef Buffer part = Buffer.__new__(Buffer)
+        cdef object itemsize = DTYPES[code].itemsize
+        cdef tuple extents = shape_of(shape, itemsize)
+        nbytes, begin = math.prod(extents) * itemsize, index("offset", offset)
+        if begin + nbytes > self.nbytes:
+            raise ArgumentError(f"view: expected at most {self.nbytes} bytes, got {nbytes} at offset {begin}")
+        if begin % itemsize:
+            raise ArgumentError(f"view: expected an offset in whole elements, got {begin} bytes")
+        cdef Buffer part = Buffer.__new__(Buffer, FROM_DEVICE)
         part.storage = self.storage
-        _show(part, (self.address - self.storage.get().data()) + offset, extents, code)
+        _show(part, (self.address - self.storage.get().data()) + <uint64_t>begin, extents, code)
         return part
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         if flags & PyBUF_WRITABLE and not self.writable:
             raise BufferError("the buffer is read-only")
+        if flags & PyBUF_F_CONTIGUOUS == PyBUF_F_CONTIGUOUS and len(self.shape) > 1:
+            raise BufferError("the buffer is row-major")
         view.buf = self.address
         view.obj = self
         view.len = self.nbytes
@@ -215,8 +218,9 @@ cdef class Kernel:
     numbers for scalar values, bytes for structs, None for an argument that a function constant turns off.
     ``groups`` and ``threads`` are needed only where the shader states no Dispatch."""
 
-    def __init__(self):
-        raise TypeError("a Kernel comes from Device.kernel")
+    def __cinit__(self, key=None):
+        if key is not FROM_DEVICE:
+            raise TypeError("a Kernel comes from Device.kernel")
 
     @property
     def name(self):
@@ -231,7 +235,8 @@ cdef class Kernel:
 
     def __call__(self, *args, groups=None, threads=None):
         cdef Arguments arguments = self.defaults
-        cdef unsigned char[VALUE_BYTES] values
+        cdef unsigned char[VALUE_BYTES + 16] storage
+        cdef unsigned char* values = <unsigned char*>((<uintptr_t>&storage[15]) & ~<uintptr_t>15)
         cdef size_t used = 0
         cdef uint32_t i
         cdef Py_ssize_t position = 0, count = len(args)
@@ -253,20 +258,21 @@ cdef class Kernel:
                             wrapped = []
                         wrapped.append(arg)
                     _bind_buffer(self, info, arg, arguments)
-                else:
-                    used = (used + 15) & ~<size_t>15
+                elif arg is not None or info.condition < 0:
                     if used + info.size > VALUE_BYTES:
                         raise ArgumentError(f"{self.name}: expected at most {VALUE_BYTES} bytes of values")
-                    _write_value(self, info.name, info.dtype, info.size, arg, values + used)
+                    _write_value(self, info.name, info.dtype, info.components, info.size, arg, values + used)
                     arguments.buffers[info.index] = values + used
                     arguments.bytes[info.index] = info.size
-                    used += info.size
+                    used += (info.size + 15) & ~<size_t>15
             position += 1
         if position != count:
             raise ArgumentError(f"{self.name}: expected {position} arguments ({_signature(self)}), got {count}")
         if groups is not None or threads is not None:
-            _read_extent(self, "groups", groups, &dispatch.groups.x, &dispatch.groups.y, &dispatch.groups.z)
-            _read_extent(self, "threads", threads, &dispatch.threads.x, &dispatch.threads.y, &dispatch.threads.z)
+            extent = counts_of(f"{self.name}: groups", groups)
+            dispatch.groups.x, dispatch.groups.y, dispatch.groups.z = extent
+            extent = counts_of(f"{self.name}: threads", threads)
+            dispatch.threads.x, dispatch.threads.y, dispatch.threads.z = extent
             geometry = &dispatch
         with nogil:
             self.launch(arguments, geometry)
@@ -276,16 +282,6 @@ cdef int _require_open(Device device) except -1:
     if device.handle.get().closed():
         raise errors.StateError(f"{device.name}: the device is closed")
     return 0
-
-
-cdef tuple _shape_of(shape):
-    cdef tuple extents = (shape,) if isinstance(shape, int) else tuple(shape)
-    if len(extents) > MAX_AXES:
-        raise ArgumentError(f"shape: expected at most {MAX_AXES} axes, got {len(extents)}")
-    for extent in extents:
-        if not isinstance(extent, (int, np.integer)) or extent < 0:
-            raise ArgumentError(f"shape: expected counts that are not negative, got {shape!r}")
-    return tuple([int(extent) for extent in extents])
 
 
 cdef int _show(Buffer buffer, uint64_t offset, tuple shape, int code) except -1:
@@ -309,11 +305,11 @@ cdef Buffer _wrap(source):
     if isinstance(source, Buffer):
         return source
     cdef int code = -1
-    cdef Buffer buffer = Buffer.__new__(Buffer)
+    cdef Buffer buffer = Buffer.__new__(Buffer, FROM_DEVICE)
     if not isinstance(source, np.ndarray) and hasattr(source, "__dlpack__"):
         try:
             source = np.from_dlpack(source)
-        except (BufferError, RuntimeError) as error:
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
             raise ArgumentError(f"buffer: expected memory NumPy can view, got {type(source).__name__}: {error}") \
                 from None
     if isinstance(source, np.ndarray):
@@ -329,11 +325,9 @@ cdef Buffer _wrap(source):
     if not view.c_contiguous:
         raise ArgumentError(f"buffer: expected row-major contiguous memory, got strides {view.strides}")
     if code < 0:
-        if view.format not in CODES_OF_FORMATS:
-            raise ArgumentError(f"buffer: expected elements of a known type, got format {view.format!r}")
-        code = CODES_OF_FORMATS[view.format]
-    cdef object bytes_view = np.asarray(view)
-    cdef uintptr_t address = bytes_view.ctypes.data
+        code = code_of_format(view.format)
+    cdef object array = np.asarray(view)
+    cdef uintptr_t address = array.ctypes.data
     if view.nbytes and address % kBufferAlignment:
         raise ArgumentError(
             f"buffer: expected memory aligned to {kBufferAlignment} bytes, got an address "
@@ -367,47 +361,28 @@ cdef int _bind_buffer(Kernel kernel, const ArgumentInfo* info, Buffer buffer, Ar
     return 0
 
 
-cdef int _write_value(Kernel kernel, const char* name, DType dtype, uint32_t size, arg,
+cdef int _write_value(Kernel kernel, const char* name, DType dtype, uint32_t components, uint32_t size, arg,
                       unsigned char* out) except -1:
-    """Stores the Python value `arg` as the shader's type."""
-    cdef const unsigned char[::1] raw
-    try:
-        if dtype == DType.f32:
-            (<float*>out)[0] = arg
-        elif dtype == DType.u32:
-            (<uint32_t*>out)[0] = PyNumber_Index(arg)
-        elif dtype == DType.i32:
-            (<int32_t*>out)[0] = PyNumber_Index(arg)
-        elif dtype == DType.u64:
-            (<uint64_t*>out)[0] = PyNumber_Index(arg)
-        elif dtype == DType.i64:
-            (<int64_t*>out)[0] = PyNumber_Index(arg)
-        elif dtype == DType.boolean:
-            (<uint8_t*>out)[0] = 1 if arg else 0
-        elif dtype == DType.raw:
-            raw = memoryview(arg).cast("B")
-            if raw.shape[0] != size:
-                raise ArgumentError(f"{kernel.name}: {name.decode()}: expected {size} bytes, got {raw.shape[0]}")
-            memcpy(out, &raw[0], size)
-        else:
-            raw = np.asarray(arg, DTYPES[<int>dtype]).reshape(1).view(np.uint8)
-            memcpy(out, &raw[0], size)
-    except (TypeError, OverflowError) as error:
-        raise ArgumentError(f"{kernel.name}: {name.decode()}: expected {NAMES[<int>dtype]}, "
-                            f"got {arg!r}: {error}") from None
-    return 0
-
-
-cdef int _read_extent(Kernel kernel, str what, given, uint32_t* x, uint32_t* y, uint32_t* z) except -1:
-    cdef tuple extent = (given,) if isinstance(given, int) else tuple(given or ())
-    if not 1 <= len(extent) <= 3:
-        raise ArgumentError(f"{kernel.name}: {what}: expected one to three counts, got {given!r}")
-    try:
-        x[0] = extent[0]
-        y[0] = extent[1] if len(extent) > 1 else 1
-        z[0] = extent[2] if len(extent) > 2 else 1
-    except (TypeError, OverflowError):
-        raise ArgumentError(f"{kernel.name}: {what}: expected counts below 2^32, got {given!r}") from None
+    """Stores the Python value `arg` as the shader's type. The usual types need no Python objects."""
+    cdef bytes encoded
+    if components == 1:
+        try:
+            if dtype == DType.u32:
+                (<uint32_t*>out)[0] = PyNumber_Index(arg)
+                return 0
+            if dtype == DType.i32:
+                (<int32_t*>out)[0] = PyNumber_Index(arg)
+                return 0
+            if dtype == DType.f32:
+                (<float*>out)[0] = arg
+                return 0
+            if dtype == DType.boolean:
+                out[0] = 1 if arg else 0
+                return 0
+        except (TypeError, ValueError, OverflowError):
+            pass  # said below
+    encoded = value_bytes(f"{kernel.name}: {name.decode()}", <int>dtype, components, size, arg)
+    memcpy(out, <const char*>encoded, size)
     return 0
 
 
@@ -431,7 +406,7 @@ cdef int _bind_constants(Kernel kernel, dict constants) except -1:
         name = info.name.decode()
         if name in constants:
             unknown.discard(name)
-            _write_value(kernel, info.name, info.dtype, info.size, constants[name], data + 16 * i)
+            _write_value(kernel, info.name, info.dtype, 1, info.size, constants[name], data + 16 * i)
             kernel.defaults.constants[info.slot] = data + 16 * i
         elif info.required:
             raise ArgumentError(f"{kernel.name}: expected a value for function constant {name}, got none")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
 import weakref
 from pathlib import Path
 
@@ -47,6 +49,8 @@ def test_buffer_protocol(device: pyturbo.Device) -> None:
     assert buffer.numpy()[1, 2] == 9
     assert device.buffer(bytearray(32)).dtype == np.uint8
     assert device.buffer(memoryview(np.zeros(4, "l"))).dtype == np.dtype("l")
+    assert device.buffer(memoryview(np.zeros(4, np.uint16))).dtype == np.uint16
+    assert device.buffer((ctypes.c_float * 4)()).dtype == np.float32
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint16", "int64", "bool"])
@@ -144,6 +148,17 @@ def test_wrong_mappings(device: pyturbo.Device, tmp_path: Path) -> None:
         device.map(path, offset=3)
     with pytest.raises(FileError, match="absent.bin: cannot be opened: No such file"):
         device.map(tmp_path / "absent.bin")
+    with pytest.raises(FormatError, match="expected whole elements of 8 bytes, got 4 bytes more"):
+        device.map(path, dtype="int64")
+    with pytest.raises(ArgumentError, match="offset: expected an integer from 0 on, got -16"):
+        device.map(path, offset=-16)
+    with pytest.raises(ArgumentError, match="path: expected no zero byte"):
+        device.map("small.bin\0")
+    with pytest.raises(FileError, match="cannot be opened"):
+        device.map(b"/no/such/\xff")  # type: ignore[arg-type]
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileError, match="expected a regular file"):
+        device.map(tmp_path / "pipe")
     with pytest.raises(FileError, match="expected a regular file"):
         device.map(tmp_path)
     assert device.map(path, offset=96).shape == (4,)
@@ -175,8 +190,13 @@ def test_wrong_sources(device: pyturbo.Device) -> None:
 def test_too_large(device: pyturbo.Device) -> None:
     with pytest.raises(MemoryError, match="cannot allocate a buffer of 4611686018427387904 bytes"):
         device.empty(1 << 60, "float32")
-    with pytest.raises(pyturbo.errors.AllocationError):
-        device.empty((1 << 40, 1 << 40))
+    for shape in ((1 << 40, 1 << 40), (1 << 64, 0), (1 << 62, 1 << 62, 0)):
+        with pytest.raises(ArgumentError, match="shape: expected fewer than 2\\^63 bytes"):
+            device.empty(shape)
+    for wrong in (3.0, "ab", None, (2, 2.5)):
+        with pytest.raises(ArgumentError, match="shape: expected counts"):
+            device.empty(wrong)  # type: ignore[arg-type]
+    assert device.empty(np.int64(3)).shape == (3,)
 
 
 def test_allocations_are_aligned(device: pyturbo.Device) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -40,6 +42,7 @@ BROKEN = [
         [np.zeros(32, np.uint32)],
         "threadgroup (1,0,0), thread 0: race on buffer 'out' at byte 0",
     ),
+    ("skipped_barrier", [np.zeros(32, np.float32)], "race on threadgroup variable 'shared'"),
     ("half_atomic", [np.zeros(1, np.uint32)], "race on buffer 'out' at byte 0"),
 ]
 
@@ -112,3 +115,22 @@ def test_environment_turns_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTURBO_CHECK", "1")
     with pytest.raises(DeviceError, match="race"):
         pyturbo.Device("cpu").kernel("threadgroup_race")(np.zeros(32, np.float32))
+
+
+def test_launches_beside_each_other_keep_their_writes(checked: pyturbo.Device) -> None:
+    """The checker works on copies; only what the kernel wrote may come back."""
+    both = np.zeros(64, np.uint32)
+    done = threading.Barrier(2)
+
+    def work(half: np.ndarray) -> None:
+        kernel = checked.kernel("groups_race_ok")
+        done.wait()
+        for _ in range(50):
+            kernel(half, groups=1, threads=32)
+
+    threads = [threading.Thread(target=work, args=(both[i : i + 32],)) for i in (0, 32)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert both.tolist() == [50 * (i % 32) for i in range(64)]

@@ -50,6 +50,7 @@ def test_zero_groups_do_nothing(device: pyturbo.Device, tile: pyturbo.Kernel) ->
         ((SOURCE, np.zeros(5, np.float32), 2, 3), "out: expected at least 6 elements of 4 bytes, got 5"),
         ((SOURCE.T, SOURCE.copy(), 2, 3), "in: .*expected row-major contiguous"),
         ((None, SOURCE.copy(), 2, 3), "in: expected a buffer, got None"),
+        ((SOURCE, SOURCE.copy(), 2, None), "columns: expected int32, got None"),
         ((3, SOURCE.copy(), 2, 3), "in: .*expected an array"),
         ((SOURCE, bytes(24), 2, 3), "out: expected float32 elements, got uint8"),
     ],
@@ -86,8 +87,12 @@ def test_geometry_limits(device: pyturbo.Device) -> None:
         device.kernel("bounded_threads")(out, groups=1, threads=65)
     with pytest.raises(ArgumentError, match="bounded_threads: expected groups and threads"):
         device.kernel("bounded_threads")(out)
-    with pytest.raises(ArgumentError, match="expected a grid of fewer than 2\\^32 threads"):
-        kernel(out, groups=(2**31, 1, 1), threads=32)
+    for groups, threads in (((2**31, 1, 1), 32), ((2**31, 2**31, 4), 1)):
+        with pytest.raises(ArgumentError, match="expected a grid of fewer than 2\\^32 threads"):
+            kernel(out, groups=groups, threads=threads)
+    for wrong in (1.5, (1, 1.5), "ab", (1, 1, 1, 1)):
+        with pytest.raises(ArgumentError, match="groups: expected one to three counts"):
+            kernel(out, groups=wrong, threads=32)
     with pytest.raises(ArgumentError, match="groups: expected counts below 2\\^32, got -1"):
         kernel(out, groups=-1, threads=32)
     with pytest.raises(ArgumentError, match="threads: expected one to three counts, got None"):
@@ -110,7 +115,7 @@ def test_function_constants(device: pyturbo.Device) -> None:
     with pytest.raises(ArgumentError, match="unknown function constants tripled"):
         device.kernel("specialised", {"doubled": True, "tripled": True})
     kernel = device.kernel("specialised", {"doubled": True})
-    with pytest.raises(ArgumentError, match="extra: expected at least 6 elements"):
+    with pytest.raises(ArgumentError, match="extra: expected a buffer, got none"):
         kernel(SOURCE, SOURCE.copy(), 6, None)
 
 
@@ -149,14 +154,22 @@ def test_devices() -> None:
     assert pyturbo.devices() == ["cpu", "cpu:reference"]
     with pytest.raises(ArgumentError, match="expected a device among cpu, cpu:reference, got gpu"):
         pyturbo.Device("gpu")
-    with pytest.raises(ArgumentError, match="threads: expected a count, got 'many'"):
-        pyturbo.Device("cpu", threads="many")  # type: ignore[arg-type]
+    for threads in ("many", 2.7, -1):
+        with pytest.raises(ArgumentError, match="threads: expected an integer from 0 on"):
+            pyturbo.Device("cpu", threads=threads)  # type: ignore[arg-type]
 
 
 def test_handles_are_not_made_by_hand() -> None:
     for handle in (pyturbo.Kernel, pyturbo.Buffer):
-        with pytest.raises(TypeError, match="comes from Device"):
-            handle()
+        for make in (handle, lambda handle=handle: handle.__new__(handle)):
+            with pytest.raises(TypeError, match="comes from Device"):
+                make()
+
+    class Careless(pyturbo.Device):
+        def __init__(self) -> None:
+            pass
+
+    assert Careless().kernel("empty").name == "empty"
 
 
 def test_launches_run_beside_each_other_without_the_gil(device: pyturbo.Device) -> None:
@@ -183,3 +196,29 @@ def test_manifest_and_table_agree(device: pyturbo.Device) -> None:
     for name, kernel in pyturbo.kernels().items():
         assert kernel["name"] == name
         assert device.kernel(name, {c["name"]: 0 for c in kernel["constants"]}).name == name
+
+
+def test_contract_arithmetic_does_not_wrap(device: pyturbo.Device) -> None:
+    """(experts - 1) * stride is 0 modulo 2^64 here; the launch must still be refused."""
+    x, ids, y = np.zeros((1, 64), np.float32), np.zeros((1, 1), np.int32), np.zeros(8, np.float32)
+    packed, scales = np.zeros(64, np.uint32), np.zeros(8, np.float32)
+    kernel = device.kernel("affine_experts_matvec_b4_f32", {"by_offset": False})
+    with pytest.raises(ArgumentError, match="packed: expected at least 9223372036854775807 elements"):
+        kernel(x, ids, packed, scales, scales, None, y, 1, 1, 1, 64, 8, 64, 2**16 + 1, 2**48, 2**48, 2**48)
+
+
+def test_vector_values(device: pyturbo.Device) -> None:
+    out = np.zeros(12, np.float32)
+    kernel = device.kernel("vector_values")
+    kernel(out, (1, 2, 3), np.array([4, 5, 6, 7], np.uint32), [0.5, -2], 255)
+    assert out.tolist() == [1, 2, 3, 4, 5, 6, 7, 0.5, -2, 255, 0, 0]
+    for args, message in (
+        ((7, (1, 2, 3, 4), (1, 2), 0), "a: expected 3 values of int32, got 7"),
+        (((1, 2), (1, 2, 3, 4), (1, 2), 0), "a: expected 3 values of int32"),
+        (((1, 2, 3), (1, 2, 3, -4), (1, 2), 0), "b: expected 4 values of uint32"),
+        (((1, 2, 3), (1, 2, 3, 4), (1, "x"), 0), "c: expected 2 values of float16"),
+        (((1, 2, 3), (1, 2, 3, 4), (1, 2), 256), "d: expected uint8, got 256"),
+        (((1, 2, 3), (1, 2, 3, 4), (1, 2), 3.7), "d: expected uint8, got 3.7"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            kernel(out, *args)

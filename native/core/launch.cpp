@@ -1,6 +1,7 @@
 #include "core/launch.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <string>
 
@@ -26,10 +27,16 @@ T read(const void* data) {
   return value;
 }
 
+std::string number_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
 std::string value_text(const ArgumentInfo& argument, const void* data) {
   switch (argument.dtype) {
     case DType::f32:
-      return std::to_string(read<float>(data));
+      return number_text(read<float>(data));
     case DType::i32:
       return std::to_string(read<int32_t>(data));
     case DType::u32:
@@ -79,7 +86,7 @@ void check_bound(const KernelInfo& kernel, const Arguments& arguments) {
       if (!data || bytes != argument.size)
         refuse(kernel, std::string(argument.name) + ": expected a value of " + std::to_string(argument.size) +
                            " bytes, got " + std::to_string(bytes));
-    } else if (!data && bytes) {
+    } else if (!data) {
       refuse(kernel, std::string(argument.name) + ": expected a buffer, got none");
     } else if (reinterpret_cast<uintptr_t>(data) % argument.alignment) {
       refuse(kernel, std::string(argument.name) + ": expected memory aligned to " +
@@ -115,7 +122,7 @@ void check_sizes(const KernelInfo& kernel, Arguments& arguments) {
                        " bytes of threadgroup memory, got " + std::to_string(threadgroup));
 }
 
-// Thread positions are 32-bit, so each axis of the grid must be countable in them.
+// Thread positions are 32-bit, so each axis of the grid must be countable in them, and all of it in 64 bits.
 void check_dispatch(const KernelInfo& kernel, const Dispatch& dispatch) {
   const Extent& threads = dispatch.threads;
   const Extent& groups = dispatch.groups;
@@ -123,12 +130,14 @@ void check_dispatch(const KernelInfo& kernel, const Dispatch& dispatch) {
   if (threads.count() == 0 || std::max({threads.x, threads.y, threads.z}) > limit || threads.count() > limit)
     refuse(kernel,
            "expected 1 to " + std::to_string(limit) + " threads in a threadgroup, got " + text(threads));
+  uint64_t all;
   const bool fits = uint64_t(groups.x) * threads.x <= UINT32_MAX &&
                     uint64_t(groups.y) * threads.y <= UINT32_MAX &&
-                    uint64_t(groups.z) * threads.z <= UINT32_MAX;
+                    uint64_t(groups.z) * threads.z <= UINT32_MAX &&
+                    !__builtin_mul_overflow(uint64_t(groups.x) * groups.y, groups.z, &all);
   if (!fits)
-    refuse(kernel, "expected a grid of fewer than 2^32 threads along each axis, got " + text(groups) +
-                       " threadgroups of " + text(threads));
+    refuse(kernel, "expected a grid of fewer than 2^32 threads along each axis and 2^64 in all, got " +
+                       text(groups) + " threadgroups of " + text(threads));
 }
 
 }  // namespace

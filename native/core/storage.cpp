@@ -17,7 +17,8 @@ constexpr uint64_t kLargestAllocation = uint64_t(1) << 46;  // beyond any addres
 
 class FileDescriptor {
  public:
-  explicit FileDescriptor(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  explicit FileDescriptor(const std::string& path)
+      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (fd_ < 0) throw Error(ErrorKind::file, path + ": cannot be opened: " + std::strerror(errno));
   }
   ~FileDescriptor() { ::close(fd_); }
@@ -62,7 +63,8 @@ std::shared_ptr<Storage> map_file(const std::string& path, uint64_t offset, int6
     throw Error(ErrorKind::format, path + ": expected an offset that is a multiple of " +
                                        std::to_string(kBufferAlignment) + ", got " + std::to_string(offset));
   const uint64_t length = bytes < 0 ? size - offset : uint64_t(bytes);
-  if (length == 0) return std::make_shared<Storage>(nullptr, 0, /*writable=*/false, nullptr);
+  alignas(kBufferAlignment) static uint8_t nothing[1];
+  if (length == 0) return std::make_shared<Storage>(nothing, 0, /*writable=*/false, nullptr);
 
   const uint64_t page = uint64_t(::sysconf(_SC_PAGESIZE));
   const uint64_t lead = offset % page;

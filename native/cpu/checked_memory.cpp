@@ -22,11 +22,6 @@ constexpr size_t kSameBits = 256;  // a copy keeps the alignment of its original
 
 size_t round_up(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-std::byte* reserve_range(size_t bytes, int protection) {
-  void* range = mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
-  return range == MAP_FAILED ? nullptr : static_cast<std::byte*>(range);
-}
-
 [[noreturn]] void no_memory(size_t bytes) {
   throw Error(ErrorKind::memory, "checked mode: expected " + std::to_string(bytes) + " bytes, got none");
 }
@@ -42,6 +37,17 @@ bool writable(const Slot& slot) {
 
 }  // namespace
 
+Mapping::Mapping(size_t bytes, int protection) {
+  void* range = mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
+  if (range == MAP_FAILED) return;
+  base_ = static_cast<std::byte*>(range);
+  bytes_ = bytes;
+}
+
+Mapping::~Mapping() {
+  if (base_) munmap(base_, bytes_);
+}
+
 bool Slot::writable(size_t begin, size_t end) const {
   return threadgroup() || std::any_of(bindings.begin(), bindings.end(), [=](const Binding& b) {
            return b.argument->writable && b.begin <= begin && end <= b.end;
@@ -55,11 +61,6 @@ CheckedMemory::CheckedMemory(const KernelInfo& info, Arguments& arguments) {
     std::memcpy(slot.base, slot.original, slot.size);
     for (const Binding& b : slot.bindings) arguments.buffers[b.argument->index] = slot.base + b.begin;
   }
-}
-
-CheckedMemory::~CheckedMemory() {
-  if (base_) munmap(base_, reserved_);
-  if (shadow_) munmap(static_cast<void*>(shadow_), shadow_bytes_);
 }
 
 // One slot per bound argument; arguments whose bytes overlap share one.
@@ -92,12 +93,11 @@ void CheckedMemory::collect(const KernelInfo& info, const Arguments& arguments) 
 }
 
 bool CheckedMemory::map_range(size_t gap) {
-  reserved_ = gap;
-  for (const Slot& slot : slots_) reserved_ += round_up(slot.size + kSameBits) + gap;
-  reserved_ += kThreadgroupSlots * kThreadgroupPitch;
-  base_ = reserve_range(reserved_, PROT_NONE);
-  if (!base_) return false;
-  std::byte* next = base_ + gap;
+  size_t bytes = gap + kThreadgroupSlots * kThreadgroupPitch;
+  for (const Slot& slot : slots_) bytes += round_up(slot.size + kSameBits) + gap;
+  arena_ = Mapping(bytes, PROT_NONE);
+  if (!arena_.base()) return false;
+  std::byte* next = arena_.base() + gap;
   for (Slot& slot : slots_) {
     slot.base = next + reinterpret_cast<uintptr_t>(slot.original) % kSameBits;
     next += round_up(slot.size + kSameBits) + gap;
@@ -107,7 +107,11 @@ bool CheckedMemory::map_range(size_t gap) {
 }
 
 void CheckedMemory::reserve() {
-  if (!map_range(kGap) && !map_range(kSmallGap)) no_memory(reserved_);
+  if (!map_range(kGap) && !map_range(kSmallGap)) {
+    size_t bytes = 0;
+    for (const Slot& slot : slots_) bytes += slot.size;
+    no_memory(bytes);
+  }
   make_accessible(threadgroup_base_, kThreadgroupSlots * kThreadgroupPitch);
   size_t cells = kThreadgroupSlots * kMaxThreadgroupBytes;
   for (Slot& slot : slots_) {
@@ -115,11 +119,10 @@ void CheckedMemory::reserve() {
                     round_up(slot.size + kSameBits));
     if (cpu::writable(slot)) cells += slot.size;
   }
-  shadow_bytes_ = cells * sizeof(Cell);
-  std::byte* shadow = reserve_range(shadow_bytes_, PROT_READ | PROT_WRITE);
-  if (!shadow) no_memory(shadow_bytes_);
-  shadow_ = threadgroup_shadow_ = reinterpret_cast<Cell*>(shadow);
-  Cell* next = shadow_ + kThreadgroupSlots * kMaxThreadgroupBytes;
+  shadow_ = Mapping(cells * sizeof(Cell), PROT_READ | PROT_WRITE);
+  if (!shadow_.base()) no_memory(cells * sizeof(Cell));
+  threadgroup_shadow_ = reinterpret_cast<Cell*>(shadow_.base());
+  Cell* next = threadgroup_shadow_ + kThreadgroupSlots * kMaxThreadgroupBytes;
   for (Slot& slot : slots_) {
     if (!cpu::writable(slot)) continue;
     slot.shadow = next;
@@ -131,7 +134,9 @@ void CheckedMemory::copy_back() const {
   for (size_t i = 0; i < device_slots_; ++i) {
     const Slot& slot = slots_[i];
     for (const Binding& b : slot.bindings) {
-      if (b.argument->writable) std::memcpy(slot.original + b.begin, slot.base + b.begin, b.end - b.begin);
+      if (!b.argument->writable) continue;
+      for (size_t byte = b.begin; byte < b.end; ++byte)
+        if (slot.shadow[byte].writer.epoch) slot.original[byte] = slot.base[byte];
     }
   }
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "cpu/shadow.h"
@@ -29,12 +30,31 @@ struct Slot {
   bool writable(size_t begin, size_t end) const;
 };
 
+// A range of address space, given back with its owner. Empty when the system refused it.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(size_t bytes, int protection);
+  Mapping(Mapping&& other) noexcept { *this = std::move(other); }
+  Mapping& operator=(Mapping&& other) noexcept {
+    std::swap(base_, other.base_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~Mapping();
+
+  std::byte* base() const { return base_; }
+
+ private:
+  std::byte* base_ = nullptr;
+  size_t bytes_ = 0;
+};
+
 // Owner: a Checker; one OS thread, no lock.
 class CheckedMemory {
  public:
   // Copies every bound buffer and value of the kernel; `arguments` is changed to point to the copies.
   CheckedMemory(const KernelInfo& info, Arguments& arguments);
-  ~CheckedMemory();
   CheckedMemory(const CheckedMemory&) = delete;
   CheckedMemory& operator=(const CheckedMemory&) = delete;
 
@@ -56,11 +76,9 @@ class CheckedMemory {
   std::vector<Slot> slots_;  // device slots, then the threadgroup slots of the running group
   size_t device_slots_ = 0;
   size_t last_ = 0;  // found last
-  std::byte* base_ = nullptr;
-  size_t reserved_ = 0;
+  Mapping arena_;
   std::byte* threadgroup_base_ = nullptr;
-  Cell* shadow_ = nullptr;  // of all slots
-  size_t shadow_bytes_ = 0;
+  Mapping shadow_;  // cells of all slots
   Cell* threadgroup_shadow_ = nullptr;
 };
 

@@ -17,15 +17,14 @@ namespace {
 constexpr uintptr_t kModulePage = 4096;
 constexpr int64_t kFar = int64_t(1) << 36;  // from an argument: no 32-bit index of 16 bytes reaches farther
 
-// Completes `arguments` for memory_: constants are copied so that reading them is known to be right.
-const Arguments& with_constants(Arguments& arguments, const KernelInfo& info, std::byte (*storage)[16]) {
+// Copies the function constants into the checker's own memory, where reading them is known to be right.
+void copy_constants(Arguments& arguments, const KernelInfo& info, std::byte (*storage)[16]) {
   for (uint32_t i = 0; i < info.constant_count; ++i) {
     const ConstantInfo& c = info.constants[i];
     const void*& value = arguments.constants[c.slot];
     if (!value || c.size > sizeof(*storage)) continue;
     value = std::memcpy(storage[c.slot], value, c.size);
   }
-  return arguments;
 }
 
 const char* verb(uint32_t how) {
@@ -50,7 +49,7 @@ void run_checked(const KernelInfo& info, const Arguments& arguments, const Dispa
 
 Checker::Checker(const KernelInfo& info, const Arguments& arguments, const Dispatch& dispatch)
     : dispatch_(dispatch), arguments_(arguments), memory_(info, arguments_) {
-  with_constants(arguments_, info, constants_);
+  copy_constants(arguments_, info, constants_);
 }
 
 void Checker::begin_group(Threadgroup& group) {
@@ -61,6 +60,7 @@ void Checker::begin_group(Threadgroup& group) {
 }
 
 void Checker::simdgroup_release(uint32_t simdgroup, const Simdgroup& lanes) {
+  if (lanes.ready != lanes.all) return;  // orders nothing for the lanes that were not there
   uint32_t memory = simt::kMemDevice | simt::kMemThreadgroup;
   for (uint32_t m = lanes.ready; m; m &= m - 1) memory &= lanes.memory[std::countr_zero(m)];
   if (memory & simt::kMemDevice) device_clock_.simdgroup_barrier(simdgroup);

@@ -42,7 +42,7 @@ void Threadgroup::prepare(const Launch& launch, const Extent& group) {
   const uint32_t simdgroups = (threads_ + kSimdWidth - 1) / kSimdWidth;
   for (uint32_t i = 0; i < simdgroups; ++i) {
     Simdgroup& s = simdgroups_[i];
-    s.live = s.unstarted = lane_mask(threads_ - i * kSimdWidth);
+    s.all = s.live = s.unstarted = lane_mask(threads_ - i * kSimdWidth);
     s.ready = s.at_simd = s.at_barrier = 0;
     s.turn = 0;
     if (launch.checker) std::memset(s.sites, 0, sizeof(s.sites));

@@ -25,6 +25,7 @@ struct Launch {
 
 // Lanes of one simdgroup. A lane that is in none of the masks runs, or has finished.
 struct alignas(64) Simdgroup {
+  uint32_t all;         // that exist
   uint32_t live;        // not finished
   uint32_t unstarted;   // body not entered
   uint32_t ready;       // may be resumed

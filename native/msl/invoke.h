@@ -2,6 +2,8 @@
 // from the C++ types of its parameters to what the host needs to know. Include after <metal_stdlib>.
 #pragma once
 
+#include <compare>
+
 #include "pyturbo/kernel.h"
 #include "pyturbo/simt.h"
 
@@ -57,6 +59,16 @@ inline constexpr DType dtype<metal::detail::Packed<V, T, N>> = dtype<T>;
 template <typename T>
 inline constexpr DType dtype<metal::atomic<T>> = dtype<T>;
 
+// How many components a value of the type has.
+template <typename T>
+inline constexpr uint32_t components = 1;
+template <typename T, int N>
+inline constexpr uint32_t components<metal::vec<T, N>> = N;
+template <typename V, typename T, int N>
+inline constexpr uint32_t components<metal::detail::Packed<V, T, N>> = N;
+template <typename T>
+inline constexpr uint32_t components<const T> = components<T>;
+
 // A kernel's function type, taken apart.
 template <typename T>
 struct Box {
@@ -101,18 +113,47 @@ constexpr ArgumentInfo argument(const char* name, const char* type, ArgumentKind
                                 int32_t condition) {
   using T = pointee_t<F, i>;
   const bool writable = kind != ArgumentKind::value && !metal::is_const_v<T>;
-  return {name, type, kind, writable, dtype<T>, index, sizeof(T), alignof(T), condition};
+  return {name, type, kind, writable, dtype<T>, index, sizeof(T), alignof(T), components<T>, condition};
 }
 
-// Integers become int64_t so that a contract's arithmetic neither wraps nor mixes signs; the rest stays.
+// An integer of a contract. What does not fit, and a quotient by zero, becomes the end of the range: larger
+// than any launch may be.
+struct Count {
+  int64_t n;
+  template <typename T>
+    requires(metal::is_integral_v<T>)
+  constexpr Count(T value)
+      : n(!metal::is_signed_v<T> && uint64_t(value) > uint64_t(INT64_MAX) ? INT64_MAX : int64_t(value)) {}
+  constexpr explicit operator bool() const { return n != 0; }
+  friend constexpr auto operator<=>(Count, Count) = default;
+  friend constexpr Count operator+(Count a, Count b) {
+    int64_t r;
+    return __builtin_add_overflow(a.n, b.n, &r) ? end(a.n < 0) : r;
+  }
+  friend constexpr Count operator-(Count a, Count b) {
+    int64_t r;
+    return __builtin_sub_overflow(a.n, b.n, &r) ? end(a.n < 0) : r;
+  }
+  friend constexpr Count operator*(Count a, Count b) {
+    int64_t r;
+    return __builtin_mul_overflow(a.n, b.n, &r) ? end((a.n < 0) != (b.n < 0)) : r;
+  }
+  friend constexpr Count operator/(Count a, Count b) {
+    return b.n == 0 ? INT64_MAX : b.n == -1 ? (Count(0) - a).n : a.n / b.n;
+  }
+  friend constexpr Count operator%(Count a, Count b) {
+    return b.n == 0 ? INT64_MAX : b.n == -1 ? 0 : a.n % b.n;
+  }
+  static constexpr int64_t end(bool negative) { return negative ? INT64_MIN : INT64_MAX; }
+};
+
+// Integers become Counts so that a contract's arithmetic neither wraps nor mixes signs; the rest stays.
 template <typename T>
 constexpr decltype(auto) widen(const T& value) {
-  if constexpr (metal::is_integral_v<T> && !metal::is_same_v<T, bool>) {
-    constexpr uint64_t kLargest = INT64_MAX;
-    return int64_t(!metal::is_signed_v<T> && uint64_t(value) > kLargest ? kLargest : uint64_t(value));
-  } else {
+  if constexpr (metal::is_integral_v<T> && !metal::is_same_v<T, bool>)
+    return Count(value);
+  else
     return (value);
-  }
 }
 
 // The widened value at an address; zero for null, an argument that is not bound.
@@ -148,20 +189,17 @@ inline bool is_function_constant_defined(const function_constant<T, i>&) {
 }
 
 // Functions of contracts. A quotient without a value is larger than any launch may be.
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return b > 0 ? a / b + (a % b > 0) : INT64_MAX; }
-constexpr int64_t min(int64_t a, int64_t b) { return b < a ? b : a; }
-constexpr int64_t max(int64_t a, int64_t b) { return a < b ? b : a; }
+constexpr Count ceil_div(Count a, Count b) { return b > 0 ? a / b + int(a % b > 0) : Count(INT64_MAX); }
+constexpr Count min(Count a, Count b) { return b < a ? b : a; }
+constexpr Count max(Count a, Count b) { return a < b ? b : a; }
 // A side of an Extent. What does not fit becomes the largest value, which the launch check refuses.
-constexpr uint32_t narrow(int64_t side) {
-  return side < 0 || side > UINT32_MAX ? UINT32_MAX : uint32_t(side);
+constexpr uint32_t narrow(Count side) {
+  return side < 0 || side > UINT32_MAX ? UINT32_MAX : uint32_t(side.n);
 }
 // Elements of a shape: none when an extent is not positive, the largest value when the product does not fit.
 template <typename... E>
 constexpr int64_t elements(E... extents) {
-  int64_t count = 1;
-  bool fits = true, some = true;
-  ((some &= extents > 0, fits &= !__builtin_mul_overflow(count, int64_t(extents), &count)), ...);
-  return !some ? 0 : fits ? count : INT64_MAX;
+  return (... && (Count(extents) > 0)) ? (Count(1) * ... * Count(extents)).n : 0;
 }
 
 // Roles: how one parameter of a kernel gets its value.

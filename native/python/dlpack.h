@@ -4,8 +4,11 @@
 #include <Python.h>
 
 #include <cstdint>
+#include <memory>
+#include <type_traits>
 #include <vector>
 
+#include "python/owner.h"
 #include "pyturbo/kernel.h"
 
 namespace pyturbo::python {
@@ -77,15 +80,9 @@ template <typename Managed>
 struct DlpackHolder {
   Managed managed;
   std::vector<int64_t> shape;
-  PyObject* owner;
+  std::shared_ptr<void> owner;
 
-  static void release(Managed* managed) {
-    auto* holder = static_cast<DlpackHolder*>(managed->context);
-    const PyGILState_STATE state = PyGILState_Ensure();
-    Py_DECREF(holder->owner);
-    PyGILState_Release(state);
-    delete holder;
-  }
+  static void release(Managed* managed) { delete static_cast<DlpackHolder*>(managed->context); }
 
   // Runs when nobody consumed the capsule (a consumer renames it).
   static void discard(PyObject* capsule) {
@@ -97,8 +94,7 @@ struct DlpackHolder {
 template <typename Managed>
 PyObject* make_dlpack(PyObject* owner, void* data, DType dtype, const std::vector<int64_t>& shape,
                       bool readonly) {
-  auto* holder = new DlpackHolder<Managed>{Managed{}, shape, owner};
-  Py_INCREF(owner);
+  auto* holder = new DlpackHolder<Managed>{Managed{}, shape, hold(owner)};
   const DlpackElement element = dlpack_element(dtype);
   holder->managed.tensor = {
       data,    kDlpackCpu, 0, int32_t(shape.size()), element.code, element.bits, 1, holder->shape.data(),

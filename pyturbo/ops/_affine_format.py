@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pyturbo._dtypes import SUFFIXES
 from pyturbo.errors import ArgumentError
-from pyturbo.ops._run import Array
+from pyturbo.ops._run import Array, as_array
 
 BITS = (2, 3, 4, 5, 6, 8)
 GROUP_SIZES = (32, 64, 128)
@@ -17,11 +19,12 @@ _BLOCK = 1 << 20  # values worked on at a time
 _SMALLEST_SCALE = np.float32(1e-7)
 
 
-def check_format(op: str, bits: int, group_size: int) -> None:
-    if bits not in BITS:
-        raise ArgumentError(f"{op}: bits: expected one of {BITS}, got {bits!r}")
-    if group_size not in GROUP_SIZES:
-        raise ArgumentError(f"{op}: group_size: expected one of {GROUP_SIZES}, got {group_size!r}")
+def check_format(op: str, bits: int, group_size: int) -> tuple[int, int]:
+    """Both as plain integers."""
+    for name, value, known in (("bits", bits, BITS), ("group_size", group_size, GROUP_SIZES)):
+        if not isinstance(value, (int, np.integer)) or value not in known:
+            raise ArgumentError(f"{op}: {name}: expected one of {known}, got {value!r}")
+    return int(bits), int(group_size)
 
 
 def affine_quantize(w: ArrayLike, bits: int = 4, group_size: int = 64) -> tuple[Array, Array, Array]:
@@ -30,15 +33,15 @@ def affine_quantize(w: ArrayLike, bits: int = 4, group_size: int = 64) -> tuple[
     Zero is representable, and the end of the range that is farther from zero is exact.
     """
     op = "affine_quantize"
-    check_format(op, bits, group_size)
-    array = np.asarray(w)
+    bits, group_size = check_format(op, bits, group_size)
+    array = as_array(op, "w", w)
     if array.dtype not in SUFFIXES:
         raise ArgumentError(f"{op}: w: expected float32, float16 or bfloat16, got {array.dtype}")
     if array.ndim == 0 or array.shape[-1] == 0 or array.shape[-1] % group_size:
         raise ArgumentError(
             f"{op}: w: expected a last axis in whole groups of {group_size}, got shape {list(array.shape)}"
         )
-    rows = array.reshape(-1, array.shape[-1])
+    rows = array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
     packed = np.empty((len(rows), array.shape[-1] // _UNIT * bits), np.uint32)
     scales = np.empty((len(rows), array.shape[-1] // group_size), array.dtype)
     biases = np.empty_like(scales)
@@ -50,7 +53,8 @@ def affine_quantize(w: ArrayLike, bits: int = 4, group_size: int = 64) -> tuple[
             biases[part] = bias.reshape(biases[part].shape).astype(array.dtype)
         packed[part] = _pack(codes, bits).reshape(packed[part].shape)
     lead = array.shape[:-1]
-    return packed.reshape(*lead, -1), scales.reshape(*lead, -1), biases.reshape(*lead, -1)
+    groups = (*lead, scales.shape[1])
+    return packed.reshape(*lead, packed.shape[1]), scales.reshape(groups), biases.reshape(groups)
 
 
 def affine_dequantize(
@@ -58,8 +62,11 @@ def affine_dequantize(
 ) -> Array:
     """The values of a quantised array, in the type of its scales; product and sum are both rounded to it."""
     op = "affine_dequantize"
-    check_format(op, bits, group_size)
-    words, scale, bias = np.asarray(packed), np.asarray(scales), np.asarray(biases)
+    bits, group_size = check_format(op, bits, group_size)
+    words, scale, bias = (
+        as_array(op, name, value)
+        for name, value in (("packed", packed), ("scales", scales), ("biases", biases))
+    )
     if words.dtype != np.uint32:
         raise ArgumentError(f"{op}: packed: expected uint32, got {words.dtype}")
     if scale.dtype not in SUFFIXES:
@@ -77,8 +84,8 @@ def affine_dequantize(
         if array.shape != groups:
             raise ArgumentError(f"{op}: {name}: expected shape {list(groups)}, got {list(array.shape)}")
     out = np.empty((*words.shape[:-1], values), scale.dtype)
-    flat = out.reshape(-1, values)
-    words, scale, bias = (a.reshape(len(flat), -1) for a in (words, scale, bias))
+    flat = out.reshape(math.prod(out.shape[:-1]), values)
+    words, scale, bias = (a.reshape(len(flat), a.shape[-1]) for a in (words, scale, bias))
     for part in _blocks(flat.shape):
         codes = _unpack(words[part], bits).reshape(-1, group_size).astype(scale.dtype)
         with np.errstate(all="ignore"):

@@ -7,17 +7,17 @@ from numpy.typing import ArrayLike
 
 from pyturbo._dtypes import SUFFIXES
 from pyturbo.errors import ArgumentError
-from pyturbo.ops._run import Array, operand
+from pyturbo.ops._run import Array, as_array, operand
 
 
 def values(op: str, name: str, value: ArrayLike, axes: int | None = None) -> Array:
     """A float32 array that is not empty, with `axes` axes or with any number of them from one on."""
-    shape = np.shape(value)
-    if 0 in shape or not shape:
+    array = as_array(op, name, value, np.float32)
+    if array.size == 0 or array.ndim == 0:
         raise ArgumentError(
-            f"{op}: {name}: expected an array with at least one value, got shape {list(shape)}"
+            f"{op}: {name}: expected an array with at least one value, got shape {list(array.shape)}"
         )
-    return operand(op, name, value, np.float32, shape if axes is None else (None,) * axes)
+    return operand(op, name, array, np.float32, array.shape if axes is None else (None,) * axes)
 
 
 def matching(op: str, name: str, value: ArrayLike, like: Array) -> Array:
@@ -27,10 +27,10 @@ def matching(op: str, name: str, value: ArrayLike, like: Array) -> Array:
 
 def stored_weight(op: str, value: ArrayLike, shape: tuple[int | None, ...]) -> tuple[Array, str]:
     """A weight that is not empty in any of its storage types, and the name of that type in kernel names."""
-    dtype = value.dtype if isinstance(value, np.ndarray) else np.dtype(np.float32)
-    if dtype not in SUFFIXES:
-        raise ArgumentError(f"{op}: weight: expected float32, float16 or bfloat16, got {dtype}")
-    array = operand(op, "weight", value, dtype, shape)
+    array = as_array(op, "weight", value, np.float32)
+    if array.dtype not in SUFFIXES:
+        raise ArgumentError(f"{op}: weight: expected float32, float16 or bfloat16, got {array.dtype}")
+    array = operand(op, "weight", array, array.dtype, shape)
     if array.size == 0:
         raise ArgumentError(f"{op}: weight: expected at least one value, got shape {list(array.shape)}")
-    return array, SUFFIXES[dtype]
+    return array, SUFFIXES[array.dtype]

@@ -36,12 +36,22 @@ def empty(device: Device, shape: tuple[int, ...], dtype: Any = np.float32) -> Bu
     return device.empty(shape, dtype)
 
 
+def as_array(op: str, name: str, value: Any, dtype: Any = None) -> Array:
+    """An array or a Buffer with its own dtype, anything else as `dtype`."""
+    if isinstance(value, Buffer):
+        return value.numpy()
+    try:
+        return value if isinstance(value, np.ndarray) else np.asarray(value, dtype)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"{op}: {name}: expected an array, got {type(value).__name__}: {error}") from None
+
+
 def operand(op: str, name: str, value: ArrayLike, dtype: Any, shape: tuple[int | None, ...]) -> Array:
     """`value` as a contiguous, aligned array of `dtype`; None in `shape` stands for any extent.
 
     Arrays of another dtype are refused rather than converted, except that Python numbers become `dtype`.
     """
-    array = np.asarray(value) if isinstance(value, np.ndarray) else np.asarray(value, dtype)
+    array = as_array(op, name, value, dtype)
     if array.dtype != np.dtype(dtype):
         raise ArgumentError(f"{op}: {name}: expected {np.dtype(dtype)}, got {array.dtype}")
     if array.ndim != len(shape) or any(

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from pyturbo._dtypes import SUFFIXES
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._affine_format import affine_dequantize, affine_quantize, check_format
-from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve
+from pyturbo.ops._run import Array, DeviceLike, as_array, empty, launch, operand, resolve
 
 __all__ = [
     "affine_dequantize",
@@ -190,7 +190,7 @@ def _matrix(op: str, name: str, weight: Any, axes: int) -> _Matrix:
             f"{op}: {name}: expected (packed, scales, biases, bits, group_size), got {len(weight)} items"
         )
     packed, scales, biases, bits, group_size = weight
-    check_format(op, bits, group_size)
+    bits, group_size = check_format(op, bits, group_size)
     prefix = f"{name} " if name else ""
     packed = operand(op, f"{prefix}packed", packed, np.uint32, (None,) * axes)
     words = packed.shape[-1]
@@ -200,7 +200,8 @@ def _matrix(op: str, name: str, weight: Any, axes: int) -> _Matrix:
             f"{op}: {prefix}packed: expected rows of {bits}-bit values in whole groups of {group_size}, "
             f"got shape {list(packed.shape)}"
         )
-    dtype = np.asarray(scales).dtype
+    scales = as_array(op, f"{prefix}scales", scales)
+    dtype = scales.dtype
     if dtype not in SUFFIXES:
         raise ArgumentError(f"{op}: {prefix}scales: expected float32, float16 or bfloat16, got {dtype}")
     groups = (*packed.shape[:-1], in_dim // group_size)
@@ -234,15 +235,16 @@ def _expert_operands(
     experts = len(w.packed)
     chosen = _ids(op, ids, experts, axes=2)
     tokens, k = chosen.shape
-    shared = np.ndim(x) == 2
-    rows = operand(op, "x", x, np.float32, (tokens, w.in_dim) if shared else (tokens, k, w.in_dim))
+    given = as_array(op, "x", x, np.float32)
+    shared = given.ndim == 2
+    rows = operand(op, "x", given, np.float32, (tokens, w.in_dim) if shared else (tokens, k, w.in_dim))
     x_rows = 1 if shared else k
     return rows, chosen, (tokens, k, x_rows, w.in_dim, w.out_dim, w.group_size, experts, *w.strides)
 
 
 def _integers(op: str, name: str, value: ArrayLike, shape: tuple[int | None, ...]) -> Array:
     """Integers of any width as int32."""
-    array = np.asarray(value)
+    array = as_array(op, name, value)
     if array.dtype.kind not in "iu":
         raise ArgumentError(f"{op}: {name}: expected integers, got {array.dtype}")
     limits = np.iinfo(np.int32)

@@ -66,11 +66,14 @@ inline void multiply_quarter(
   threadgroup const float* outs = weights + simd % 2 * (kTile / 2) * kTileStride;
   for (uint k = 0; k < kTile; k += kBlock) {
     simdgroup_float8x8 a[kQuarterBlocks], b[kQuarterBlocks];
+#pragma unroll
     for (uint i = 0; i < kQuarterBlocks; ++i) {
       simdgroup_load(a[i], tokens + i * kBlock * kTileStride + k, kTileStride);
       simdgroup_load(b[i], outs + i * kBlock * kTileStride + k, kTileStride, ulong2(0, 0), true);
     }
+#pragma unroll
     for (uint i = 0; i < kQuarterBlocks; ++i) {
+#pragma unroll
       for (uint j = 0; j < kQuarterBlocks; ++j)
         simdgroup_multiply_accumulate(sum.blocks[i][j], a[i], b[j], sum.blocks[i][j]);
     }
@@ -92,22 +95,30 @@ inline void multiply_tile(
     uint simd,
     threadgroup float* tiles) {
   Quarter sums[count];
+#pragma unroll
   for (uint m = 0; m < count; ++m) {
+#pragma unroll
     for (uint i = 0; i < kQuarterBlocks; ++i) {
+#pragma unroll
       for (uint j = 0; j < kQuarterBlocks; ++j)
         sums[m].blocks[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
     }
   }
   for (uint unit = 0; unit < units; ++unit) {
     load_inputs(x, rows, in, unit, tid, tiles);
+#pragma unroll
     for (uint m = 0; m < count; ++m) load_weights(w[m], first, out, unit, tid, tiles + (1 + m) * kTileFloats);
     threadgroup_barrier(mem_flags::mem_threadgroup);
+#pragma unroll
     for (uint m = 0; m < count; ++m) multiply_quarter(tiles, tiles + (1 + m) * kTileFloats, simd, sums[m]);
     threadgroup_barrier(mem_flags::mem_threadgroup);
   }
+#pragma unroll
   for (uint m = 0; m < count; ++m) {
     threadgroup float* target = tiles + (1 + m) * kTileFloats + quarter_start(simd);
+#pragma unroll
     for (uint i = 0; i < kQuarterBlocks; ++i) {
+#pragma unroll
       for (uint j = 0; j < kQuarterBlocks; ++j)
         simdgroup_store(sums[m].blocks[i][j], target + i * kBlock * kTileStride + j * kBlock, kTileStride);
     }

@@ -179,7 +179,7 @@ def _locals(program: Program, entry: Entry, expressions: Sequence[Expression]) -
             value = f"{_INVOKE}constant_value<{constant.type}, {constant.slot}>(pt_launch)"
             yield f"    const auto {constant.name} = {value};"
         elif constant.name in used and constant.derived:
-            yield f"    const {constant.type} {constant.name} = {_defined(program, constant.value)};"
+            yield f"    const auto {constant.name} = {_defined(program, constant.value)};"
     if used & evaluate.FUNCTIONS:
         yield "    " + " ".join(f"using {_INVOKE}{name};" for name in sorted(used & evaluate.FUNCTIONS))
 

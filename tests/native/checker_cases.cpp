@@ -42,9 +42,9 @@ uint32_t* total() { return static_cast<uint32_t*>(simt::threadgroup_variable(1, 
 void barrier(uint32_t site) { simt::threadgroup_barrier(simt::kMemThreadgroup, site); }
 
 const ArgumentInfo kArguments[] = {
-    {"x", "device const uint*", ArgumentKind::buffer, false, DType::u32, 0, 4, 4, -1},
-    {"y", "device uint*", ArgumentKind::buffer, true, DType::u32, 1, 4, 4, -1},
-    {"n", "constant uint&", ArgumentKind::value, false, DType::u32, 2, 4, 4, -1},
+    {"x", "device const uint*", ArgumentKind::buffer, false, DType::u32, 0, 4, 4, 1, -1},
+    {"y", "device uint*", ArgumentKind::buffer, true, DType::u32, 1, 4, 4, 1, -1},
+    {"n", "constant uint&", ArgumentKind::value, false, DType::u32, 2, 4, 4, 1, -1},
 };
 const ConstantInfo kConstants[] = {{"flag", DType::u32, 901, 5, 4, true}};
 

@@ -236,9 +236,9 @@ NATIVE_TEST(threadgroup_barrier_not_reached_is_an_error) {
 
 NATIVE_TEST(threadgroup_memory_limit_and_arguments) {
   static const ArgumentInfo arguments_info[] = {
-      {"y", "uint*", ArgumentKind::buffer, true, DType::u32, 0, 4, 4, -1},
-      {"first", "uint*", ArgumentKind::threadgroup, true, DType::u32, 2, 4, 4, -1},
-      {"second", "uint*", ArgumentKind::threadgroup, true, DType::u32, 0, 4, 4, -1},
+      {"y", "uint*", ArgumentKind::buffer, true, DType::u32, 0, 4, 4, 1, -1},
+      {"first", "uint*", ArgumentKind::threadgroup, true, DType::u32, 2, 4, 4, 1, -1},
+      {"second", "uint*", ArgumentKind::threadgroup, true, DType::u32, 0, 4, 4, 1, -1},
   };
   std::vector<uint32_t> result(64);
   Arguments arguments = bound(result);

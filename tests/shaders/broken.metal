@@ -231,3 +231,16 @@ kernel void half_atomic_ok(
     uint tid [[thread_position_in_threadgroup]]) {
   out[tid] = uchar(tid);
 }
+
+// Half of a simdgroup writes and skips the barrier that the other half passes.
+// Dispatch: groups (1), threads (32)
+kernel void skipped_barrier(
+    device float* out [[buffer(0)]],  // [32]
+    uint i [[thread_position_in_grid]]) {
+  threadgroup float shared[32];
+  shared[i] = 0.0f;
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+  if (i >= 16) shared[i] = float(i);
+  if (i < 16) simdgroup_barrier(mem_flags::mem_threadgroup);
+  out[i] = i < 16 ? shared[i + 16] : 0.0f;
+}

@@ -71,7 +71,7 @@ kernel void threadgroup_argument(
 // Transpose of a [rows, columns] matrix through a tile; shows multi-dimensional threadgroup arrays.
 // Dispatch: groups (ceil_div(columns, N), ceil_div(rows, N)), threads (N, N)
 template <typename T, int N>
-kernel void transpose(
+kernel void transpose_tile(
     device const T* in [[buffer(0)]],  // [rows, columns]
     device T* out [[buffer(1)]],       // [columns, rows]
     constant int& rows [[buffer(2)]],
@@ -88,19 +88,20 @@ kernel void transpose(
 }
 
 #define instantiate_transpose(name, type, size) \
-  template [[host_name("transpose_" name        \
-                       "_" #size)]] [[kernel]] decltype(transpose<type, size>) transpose<type, size>;
+  template                                      \
+      [[host_name("transpose_" name             \
+                  "_" #size)]] [[kernel]] decltype(transpose_tile<type, size>) transpose_tile<type, size>;
 instantiate_transpose("f32", float, 8);
 instantiate_transpose("f16", half, 4);
-template [[host_name("transpose_u32_2")]] [[kernel]] void transpose<uint, 2>(
+template [[host_name("transpose_u32_2")]] [[kernel]] void transpose_tile<uint, 2>(
     device const uint* in [[buffer(0)]],
     device uint* out [[buffer(1)]],
     constant int& rows [[buffer(2)]],
     constant int& columns [[buffer(3)]],
     uint2 tg [[threadgroup_position_in_grid]],
     uint2 tid [[thread_position_in_threadgroup]]);
-typedef decltype(transpose<int, 3>) transpose_int;
-template [[host_name("transpose_i32_3")]] kernel transpose_int transpose<int, 3>;
+typedef decltype(transpose_tile<int, 3>) transpose_int;
+template [[host_name("transpose_i32_3")]] kernel transpose_int transpose_tile<int, 3>;
 
 // Function constants choose code, an argument and a derived constant.
 // Dispatch: groups (1), threads (count)
@@ -222,4 +223,18 @@ kernel void element_types(
     device uint* out [[buffer(0)]],
     uint i [[thread_position_in_grid]]) {
   out[i] = i;
+}
+
+// The components of values that are vectors, one after the other.
+// Dispatch: groups (1), threads (1)
+kernel void vector_values(
+    device float* out [[buffer(0)]],  // [12]
+    constant int3& a [[buffer(1)]],
+    constant uint4& b [[buffer(2)]],
+    constant half2& c [[buffer(3)]],
+    constant uchar& d [[buffer(4)]],
+    uint i [[thread_position_in_grid]]) {
+  const float all[10] = {float(a.x), float(a.y), float(a.z), float(b.x), float(b.y),
+                         float(b.z), float(b.w), float(c.x), float(c.y), float(d)};
+  for (uint k = 0; k < 10; ++k) out[i + k] = all[k];
 }

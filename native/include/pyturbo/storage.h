@@ -7,7 +7,8 @@
 
 namespace pyturbo {
 
-inline constexpr uint64_t kBufferAlignment = 16;  // of every buffer's first byte: what a 128-bit load needs
+inline constexpr uint64_t kBufferAlignment =
+    16;  // of memory that is wrapped or mapped: what a 128-bit load needs
 
 // A contiguous stretch of memory and whatever keeps it alive. Immutable after construction, shared by
 // buffers. A device may derive from it to keep its own handle beside the address.
