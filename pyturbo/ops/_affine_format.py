@@ -53,8 +53,8 @@ def affine_quantize(w: ArrayLike, bits: int = 4, group_size: int = 64) -> tuple[
             biases[part] = bias.reshape(biases[part].shape).astype(array.dtype)
         packed[part] = _pack(codes, bits).reshape(packed[part].shape)
     lead = array.shape[:-1]
-    groups = (*lead, scales.shape[1])
-    return packed.reshape(*lead, packed.shape[1]), scales.reshape(groups), biases.reshape(groups)
+    shape = (*lead, scales.shape[1])
+    return packed.reshape(*lead, packed.shape[1]), scales.reshape(shape), biases.reshape(shape)
 
 
 def affine_dequantize(
