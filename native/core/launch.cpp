@@ -16,8 +16,9 @@ namespace {
 }
 
 std::string text(const Extent& extent) {
-  return "(" + std::to_string(extent.x) + ", " + std::to_string(extent.y) + ", " + std::to_string(extent.z) +
-         ")";
+  char text[48];
+  std::snprintf(text, sizeof text, "(%u, %u, %u)", extent.x, extent.y, extent.z);
+  return text;
 }
 
 template <typename T>
