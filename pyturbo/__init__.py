@@ -14,13 +14,14 @@ except ImportError as error:
 from pyturbo import errors, ops
 from pyturbo._manifest import kernels
 from pyturbo._paths import get_include
+from pyturbo._program import Program
 
 Buffer = _native.Buffer
 Device = _native.Device
 Kernel = _native.Kernel
 devices = _native.device_list
 
-__all__ = ["Buffer", "Device", "Kernel", "devices", "errors", "get_include", "kernels", "ops"]
+__all__ = ["Buffer", "Device", "Kernel", "Program", "devices", "errors", "get_include", "kernels", "ops"]
 
 
 def __getattr__(name: str) -> Any:

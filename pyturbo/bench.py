@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pyturbo._native import Device, Kernel
+from pyturbo._program import Program
+from pyturbo.symbols import symbol
 
 REPEATS = 7
 
@@ -25,6 +27,24 @@ def _best(kernel: Kernel, args: tuple[object, ...], calls: int) -> float:
     """Nanoseconds of one call."""
     timer = timeit.Timer("kernel(*args)", globals={"kernel": kernel, "args": args})
     return min(timer.repeat(REPEATS, calls)) / calls * 1e9
+
+
+def replay() -> list[Timing]:
+    """A recorded launch of an empty kernel, without and with a symbol, on one OS thread. Running its 32 threads is
+    part of the figure."""
+    count, runs = 1000, 20
+    timings = []
+    with Device("cpu:reference", threads=1, check=False) as device:
+        buffers = tuple(device.buffer(np.zeros(32, np.float32)) for _ in range(4))
+        for name, extra in (("empty", ()), ("empty_counted", (symbol("count"),))):
+            program = Program(device, symbols=("count",))
+            for _ in range(count):
+                program.add(device.kernel(name), *buffers, *extra)
+            timer = timeit.Timer("program.run(count=32)", globals={"program": program})
+            seconds = min(timer.repeat(REPEATS, runs)) / runs / count
+            what = f"replay of an empty kernel, 32 threads, 4 buffers, {len(extra)} symbols"
+            timings.append(Timing(what, seconds * 1e9, goal=500))
+    return timings
 
 
 def launch() -> list[Timing]:

@@ -62,7 +62,7 @@ def _kernels(arguments: argparse.Namespace) -> None:
 
 
 def _bench(arguments: argparse.Namespace) -> None:
-    timings = bench.launch()
+    timings = {"launch": bench.launch, "replay": bench.replay}[arguments.what]()
 
     def table() -> Table:
         out = _table("what", "ns", "goal")
@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     kernels = command("kernels", _kernels, "list the kernels and their arguments")
     kernels.add_argument("name", nargs="?", default="", help="only kernels whose name contains this")
     measure = command("bench", _bench, "measure the runtime on this machine")
-    measure.add_argument("what", nargs="?", default="launch", choices=["launch"], help="default: %(default)s")
+    measure.add_argument("what", nargs="?", default="launch", choices=["launch", "replay"], help="default: %(default)s")
     return parser
 
 

@@ -7,10 +7,13 @@
 namespace pyturbo {
 
 void Device::launch(const KernelInfo& kernel, const Arguments& arguments, const Dispatch* dispatch) {
-  if (closed()) throw Error(ErrorKind::state, name_ + ": the device is closed");
   Arguments bound = arguments;
-  const Dispatch geometry = check_launch(kernel, bound, dispatch);
-  if (geometry.groups.count() > 0) run(kernel, bound, geometry);
+  replay(kernel, bound, check_launch(kernel, bound, dispatch));
+}
+
+void Device::replay(const KernelInfo& kernel, const Arguments& arguments, const Dispatch& dispatch) {
+  if (closed()) throw Error(ErrorKind::state, name_ + ": the device is closed");
+  if (dispatch.groups.count() > 0) run(kernel, arguments, dispatch);
 }
 
 std::vector<std::string> device_names() { return {"cpu", "cpu:reference"}; }

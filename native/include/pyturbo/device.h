@@ -33,6 +33,9 @@ class Device {
   // Checks the launch (core/launch.h), completes `dispatch` where it is null, and runs it.
   void launch(const KernelInfo& kernel, const Arguments& arguments, const Dispatch* dispatch);
 
+  // Runs a launch that check_launch has completed.
+  void replay(const KernelInfo& kernel, const Arguments& arguments, const Dispatch& dispatch);
+
  protected:
   virtual void run(const KernelInfo& kernel, const Arguments& arguments, const Dispatch& dispatch) = 0;
 

@@ -1,0 +1,143 @@
+#include "pyturbo/program.h"
+
+#include <chrono>
+#include <cstring>
+
+#include "core/launch.h"
+#include "pyturbo/error.h"
+
+namespace pyturbo {
+namespace {
+
+constexpr uint64_t kValueBytes = 16;  // room for one value in Launch::values; larger ones take several
+
+uint64_t room(uint32_t size) { return (size + kValueBytes - 1) / kValueBytes * kValueBytes; }
+
+[[noreturn]] void refuse(const std::string& label, const KernelInfo& kernel, const std::string& what) {
+  throw Error(ErrorKind::argument, label + (label.empty() ? "" : ": ") + kernel.name + ": " + what);
+}
+
+// Stores an integer as the shader's type; false when it does not fit.
+bool store(DType dtype, int64_t value, void* out) {
+  switch (dtype) {
+    case DType::u32: {
+      const uint32_t narrow = uint32_t(value);
+      std::memcpy(out, &narrow, sizeof narrow);
+      return value >= 0 && value <= int64_t(UINT32_MAX);
+    }
+    case DType::i32: {
+      const int32_t narrow = int32_t(value);
+      std::memcpy(out, &narrow, sizeof narrow);
+      return value == narrow;
+    }
+    case DType::u64:
+      std::memcpy(out, &value, sizeof value);
+      return value >= 0;
+    case DType::i64: std::memcpy(out, &value, sizeof value); return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+void Program::add(const KernelInfo& kernel, const void* const* constants,
+                  const std::vector<RecordedArgument>& bound, std::string label) {
+  Launch launch{&kernel, {}, nullptr, {}, {}, {}, {}, std::move(label)};
+  std::memcpy(launch.arguments.constants, constants, sizeof launch.arguments.constants);
+  uint64_t bytes = 0;
+  for (const RecordedArgument& b : bound) bytes += room(kernel.arguments[b.argument].size);
+  launch.values = std::make_unique<uint8_t[]>(bytes + kValueBytes);
+
+  std::vector<Range> ranges;
+  uint8_t* next = launch.values.get();
+  for (const RecordedArgument& b : bound) {
+    const ArgumentInfo& info = kernel.arguments[b.argument];
+    bind(launch, b, next);
+    if (info.kind == ArgumentKind::value)
+      next += room(info.size);
+    else
+      ranges.push_back(range_of(b.memory, info.writable));
+  }
+  if (launch.value_patches.empty() && launch.address_patches.empty())
+    launch.dispatch = check_launch(kernel, launch.arguments, nullptr);
+  order(launch, ranges);
+  launches_.push_back(std::move(launch));
+}
+
+void Program::bind(Launch& launch, const RecordedArgument& b, uint8_t* value) {
+  const ArgumentInfo& info = launch.kernel->arguments[b.argument];
+  Arguments& arguments = launch.arguments;
+  if (info.kind == ArgumentKind::value) {
+    arguments.buffers[info.index] = value;
+    arguments.bytes[info.index] = info.size;
+    if (!b.bytes.empty()) {
+      std::memcpy(value, b.bytes.data(), b.bytes.size());
+    } else if (b.integer.terms.empty()) {
+      if (!store(info.dtype, b.integer.constant, value))
+        refuse(launch.label, *launch.kernel,
+               std::string(info.name) + ": expected a value of its type, got " + std::to_string(b.integer.constant));
+    } else {
+      launch.value_patches.push_back({info.index, info.dtype, b.integer});
+    }
+    return;
+  }
+  const MemoryRef& memory = b.memory;
+  arguments.bytes[info.index] = memory.bytes;
+  if (memory.storage) launch.owners.push_back(memory.storage);
+  if (memory.storage && memory.offset.terms.empty())
+    arguments.buffers[info.index] = memory.storage->data() + memory.offset.constant;
+  else
+    launch.address_patches.push_back({info.index, info.name, memory});
+}
+
+// An offset that symbols move may reach all of its memory.
+Program::Range Program::range_of(const MemoryRef& memory, bool writes) const {
+  const void* space = memory.storage ? static_cast<const void*>(memory.storage.get()) : this;
+  if (!memory.offset.terms.empty()) return {space, memory.block, 0, UINT64_MAX, writes};
+  const uint64_t begin = uint64_t(memory.offset.constant);
+  return {space, memory.block, begin, begin + memory.bytes, writes};
+}
+
+void Program::order(Launch& launch, const std::vector<Range>& ranges) {
+  for (const Range& now : ranges)
+    for (const Range& before : unordered_)
+      launch.barrier |= now.space == before.space && now.block == before.block && now.begin < before.end &&
+                        before.begin < now.end && (now.writes || before.writes);
+  if (launch.barrier) unordered_.clear();
+  unordered_.insert(unordered_.end(), ranges.begin(), ranges.end());
+}
+
+void Program::patch(Launch& launch, const int64_t* symbols, const Block* blocks) const {
+  const KernelInfo& kernel = *launch.kernel;
+  for (const AddressPatch& patch : launch.address_patches) {
+    const MemoryRef& memory = patch.memory;
+    const Block space = memory.storage ? Block{memory.storage->data(), memory.storage->bytes()} : blocks[memory.block];
+    const int64_t offset = memory.offset.at(symbols);
+    if (offset < 0 || uint64_t(offset) > space.bytes || memory.bytes > space.bytes - uint64_t(offset))
+      refuse(launch.label, kernel,
+             std::string(patch.name) + ": expected " + std::to_string(memory.bytes) + " bytes at offset " +
+                 std::to_string(offset) + ", got memory of " + std::to_string(space.bytes) + " bytes");
+    launch.arguments.buffers[patch.index] = space.data + offset;
+  }
+  for (const ValuePatch& patch : launch.value_patches)
+    if (!store(patch.dtype, patch.value.at(symbols), launch.arguments.buffers[patch.index]))
+      refuse(launch.label, kernel, "expected a value of its type, got " + std::to_string(patch.value.at(symbols)));
+  launch.dispatch = check_launch(kernel, launch.arguments, nullptr);
+}
+
+void Program::run(const int64_t* symbols, const Block* blocks, double* seconds) {
+  using Clock = std::chrono::steady_clock;
+  const std::lock_guard lock(running_);
+  Clock::time_point begin = Clock::now();
+  for (size_t i = 0; i < launches_.size(); ++i) {
+    Launch& launch = launches_[i];
+    if (!launch.value_patches.empty() || !launch.address_patches.empty()) patch(launch, symbols, blocks);
+    device_->replay(*launch.kernel, launch.arguments, launch.dispatch);
+    if (!seconds) continue;
+    const Clock::time_point end = Clock::now();
+    seconds[i] = std::chrono::duration<double>(end - begin).count();
+    begin = end;
+  }
+}
+
+}  // namespace pyturbo

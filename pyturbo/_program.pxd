@@ -1,0 +1,56 @@
+# Declarations of pyturbo/program.h, and the class over it.
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libcpp cimport bool as cbool
+from libcpp.memory cimport shared_ptr, unique_ptr
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+from pyturbo._core cimport ArgumentInfo, KernelInfo, NativeDevice, Storage, raise_python
+
+
+cdef extern from "pyturbo/program.h" namespace "pyturbo" nogil:
+    cdef cppclass Term "pyturbo::Linear::Term":
+        uint32_t symbol
+        int64_t factor
+
+    cdef cppclass NativeLinear "pyturbo::Linear":
+        int64_t constant
+        vector[Term] terms
+
+    cdef cppclass MemoryRef:
+        shared_ptr[Storage] storage
+        uint32_t block
+        NativeLinear offset
+        uint64_t bytes
+
+    cdef cppclass RecordedArgument:
+        RecordedArgument()
+        uint32_t argument
+        MemoryRef memory
+        NativeLinear integer
+        string bytes
+
+    cdef cppclass Block:
+        uint8_t* data
+        uint64_t bytes
+
+    cdef cppclass NativeProgram "pyturbo::Program":
+        NativeProgram(shared_ptr[NativeDevice], uint32_t symbols, uint32_t blocks)
+        void add(const KernelInfo&, const void* const*, const vector[RecordedArgument]&, string) except +raise_python
+        void run(const int64_t*, const Block*, double*) except +raise_python
+        uint32_t size()
+        const KernelInfo& kernel(uint32_t)
+        const string& label(uint32_t)
+        cbool barrier(uint32_t)
+
+
+cdef class Program:
+    cdef unique_ptr[NativeProgram] handle
+    cdef readonly tuple symbols
+    cdef readonly tuple blocks
+    cdef list kernels                # of all launches: they own the function constants
+
+    cdef int _replay(self, blocks, dict symbols, double* seconds) except -1
+    cdef int _bind_memory(self, str what, const ArgumentInfo* info, arg, MemoryRef* memory) except -1
+    cdef int _read_linear(self, str what, linear, NativeLinear* out) except -1

@@ -1,0 +1,131 @@
+"""Program: launches recorded once and replayed natively."""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libcpp.memory cimport make_unique
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+from pyturbo._core cimport ArgumentInfo, ArgumentKind, DType
+from pyturbo._native cimport Buffer, Device, Kernel
+
+from pyturbo._convert import index, value_bytes
+from pyturbo._dtypes import NAMES, code_of
+from pyturbo.errors import ArgumentError
+from pyturbo.symbols import Linear, Place
+
+
+cdef class Program:
+    """A list of launches. What changes from replay to replay has a name: ``symbols`` are integers, ``blocks`` are
+    memory. Dependencies between launches follow from what each kernel reads and writes."""
+
+    def __cinit__(self, Device device not None, symbols=(), blocks=()):
+        self.symbols, self.blocks = tuple(symbols), tuple(blocks)
+        self.kernels = []
+        self.handle = make_unique[NativeProgram](device.handle, <uint32_t>len(self.symbols), <uint32_t>len(self.blocks))
+
+    def __len__(self):
+        return self.handle.get().size()
+
+    def add(self, Kernel kernel not None, *args, str label=""):
+        """Appends a launch. Arguments as for calling the kernel; integers may also be a ``Linear`` of the program's
+        symbols, and memory a ``Place`` in one of its blocks."""
+        cdef vector[RecordedArgument] bound
+        cdef RecordedArgument recorded
+        cdef const ArgumentInfo* info
+        cdef uint32_t i
+        cdef Py_ssize_t position = 0
+        for i in range(kernel.info.argument_count):
+            info = &kernel.info.arguments[i]
+            if info.kind == ArgumentKind.threadgroup:
+                continue
+            arg = args[position] if position < len(args) else None
+            position += 1
+            if arg is None and info.condition >= 0:
+                continue
+            recorded = RecordedArgument()
+            recorded.argument = i
+            what = f"{kernel.name}: {info.name.decode()}"
+            if info.kind == ArgumentKind.buffer:
+                self._bind_memory(what, info, arg, &recorded.memory)
+            elif isinstance(arg, Linear):
+                self._read_linear(what, arg, &recorded.integer)
+            else:
+                recorded.bytes = value_bytes(what, <int>info.dtype, info.components, info.size, arg)
+            bound.push_back(recorded)
+        if position != len(args):
+            raise ArgumentError(f"{kernel.name}: expected {position} arguments, got {len(args)}")
+        self.kernels.append(kernel)
+        self.handle.get().add(kernel.info[0], kernel.defaults.constants, bound, label.encode())
+
+    def run(self, blocks=(), **symbols):
+        """Replays every launch with these blocks, in the order of ``self.blocks``, and these symbols."""
+        self._replay(blocks, symbols, NULL)
+
+    def profile(self, blocks=(), **symbols):
+        """Replays and returns one row a launch: (label, kernel, seconds)."""
+        cdef vector[double] seconds
+        seconds.resize(self.handle.get().size())
+        self._replay(blocks, symbols, seconds.data())
+        return [(label, kernel, seconds[i]) for i, (label, kernel, _) in enumerate(self.listing())]
+
+    def listing(self):
+        """One row a launch: (label, kernel, whether it must wait for launches before it)."""
+        return [
+            (self.handle.get().label(i).decode(), self.handle.get().kernel(i).name.decode(), self.handle.get().barrier(i))
+            for i in range(self.handle.get().size())
+        ]
+
+    cdef int _replay(self, blocks, dict symbols, double* seconds) except -1:
+        cdef vector[int64_t] values
+        cdef vector[Block] memory
+        cdef Block block
+        cdef Buffer buffer
+        if set(symbols) != set(self.symbols) or len(blocks) != len(self.blocks):
+            raise ArgumentError(
+                f"run: expected symbols {list(self.symbols)} and blocks {list(self.blocks)}, "
+                f"got {sorted(symbols)} and {len(blocks)} blocks"
+            )
+        for name in self.symbols:
+            values.push_back(index(f"run: {name}", symbols[name]))
+        for name, given in zip(self.blocks, blocks):
+            if not isinstance(given, Buffer) or given.readonly:
+                raise ArgumentError(f"run: {name}: expected a writable Buffer, got {given!r}")
+            buffer = given
+            block.data, block.bytes = buffer.address, buffer.nbytes
+            memory.push_back(block)
+        with nogil:
+            self.handle.get().run(values.data(), memory.data(), seconds)
+        return 0
+
+    cdef int _bind_memory(self, str what, const ArgumentInfo* info, arg, MemoryRef* memory) except -1:
+        cdef Buffer buffer
+        if isinstance(arg, Buffer):
+            buffer = arg
+            code, writable = <int>buffer.code, buffer.writable
+            memory.storage = buffer.storage
+            memory.offset.constant = buffer.address - buffer.storage.get().data()
+            memory.bytes = buffer.nbytes
+        elif isinstance(arg, Place):
+            if arg.block not in self.blocks:
+                raise ArgumentError(f"{what}: expected a block among {list(self.blocks)}, got {arg.block!r}")
+            code, writable = code_of(arg.dtype), True
+            memory.block = self.blocks.index(arg.block)
+            self._read_linear(what, Linear.of(arg.offset), &memory.offset)
+            memory.bytes = index(what, arg.nbytes)
+        else:
+            raise ArgumentError(f"{what}: expected a Buffer or a Place, got {type(arg).__name__}")
+        if code != <int>info.dtype and info.dtype != DType.raw:
+            raise ArgumentError(f"{what}: expected {NAMES[<int>info.dtype]} elements, got {NAMES[code]}")
+        if info.writable and not writable:
+            raise ArgumentError(f"{what}: expected a writable buffer, got a read-only one")
+        return 0
+
+    cdef int _read_linear(self, str what, linear, NativeLinear* out) except -1:
+        cdef Term term
+        out.constant = linear.constant
+        for name, factor in linear.terms:
+            if name not in self.symbols:
+                raise ArgumentError(f"{what}: expected symbols among {list(self.symbols)}, got {name!r}")
+            term.symbol, term.factor = self.symbols.index(name), factor
+            out.terms.push_back(term)
+        return 0

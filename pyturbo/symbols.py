@@ -1,0 +1,60 @@
+"""What a program leaves open when it is recorded: integers and places in memory that each replay settles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Linear:
+    """``constant + sum of factor * symbol``. Sums and multiples of these are these again."""
+
+    constant: int = 0
+    terms: tuple[tuple[str, int], ...] = ()  # by name, no factor zero
+
+    @staticmethod
+    def of(value: int | Linear) -> Linear:
+        return value if isinstance(value, Linear) else Linear(value)
+
+    def at(self, symbols: Mapping[str, int]) -> int:
+        """The value for these symbols."""
+        return self.constant + sum(factor * symbols[name] for name, factor in self.terms)
+
+    def __add__(self, other: int | Linear) -> Linear:
+        other = Linear.of(other)
+        factors = dict(self.terms)
+        for name, factor in other.terms:
+            factors[name] = factors.get(name, 0) + factor
+        terms = tuple(sorted((name, factor) for name, factor in factors.items() if factor))
+        return Linear(self.constant + other.constant, terms)
+
+    def __mul__(self, factor: int) -> Linear:
+        terms = tuple((name, of_name * factor) for name, of_name in self.terms) if factor else ()
+        return Linear(self.constant * factor, terms)
+
+    def __sub__(self, other: int | Linear) -> Linear:
+        return self + Linear.of(other) * -1
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __str__(self) -> str:
+        parts = [name if factor == 1 else f"{factor} * {name}" for name, factor in self.terms]
+        return " + ".join([*parts, *([str(self.constant)] if self.constant or not parts else [])])
+
+
+def symbol(name: str) -> Linear:
+    """The integer called `name` in a program."""
+    return Linear(0, ((name, 1),))
+
+
+@dataclass(frozen=True)
+class Place:
+    """`nbytes` of the block `block` of a program, from the byte `offset` on."""
+
+    block: str
+    offset: int | Linear
+    nbytes: int
+    dtype: Any = "float32"
