@@ -11,10 +11,13 @@ from pyturbo.ops.affine import (
     experts_matmul,
     grouped_matmul,
 )
+from pyturbo.ops.delta import conv1d, decay_beta, delta_net
 from pyturbo.ops.elementwise import add, split_q_gate, weighted_sum
 from pyturbo.ops.linear import matmul
+from pyturbo.ops.moe import gather_rows, moe_buckets, moe_combine, route
 from pyturbo.ops.norm import gated_rms_norm, head_rms_norm, qk_norm, rms_norm
 from pyturbo.ops.rope import rope
+from pyturbo.ops.sampling import argmax
 
 __all__ = [
     "add",
@@ -24,15 +27,23 @@ __all__ = [
     "affine_matmul",
     "affine_quantize",
     "affine_swiglu",
+    "argmax",
+    "conv1d",
+    "decay_beta",
+    "delta_net",
     "experts_matmul",
     "gated_rms_norm",
+    "gather_rows",
     "geglu",
     "grouped_matmul",
     "head_rms_norm",
     "matmul",
+    "moe_buckets",
+    "moe_combine",
     "qk_norm",
     "rms_norm",
     "rope",
+    "route",
     "sigmoid_gate",
     "split_q_gate",
     "swiglu",

@@ -25,12 +25,14 @@ def matching(op: str, name: str, value: ArrayLike, like: Array) -> Array:
     return operand(op, name, value, np.float32, like.shape)
 
 
-def stored_weight(op: str, value: ArrayLike, shape: tuple[int | None, ...]) -> tuple[Array, str]:
+def stored_weight(
+    op: str, value: ArrayLike, shape: tuple[int | None, ...], name: str = "weight"
+) -> tuple[Array, str]:
     """A weight that is not empty in any of its storage types, and the name of that type in kernel names."""
-    array = as_array(op, "weight", value, np.float32)
+    array = as_array(op, name, value, np.float32)
     if array.dtype not in SUFFIXES:
-        raise ArgumentError(f"{op}: weight: expected float32, float16 or bfloat16, got {array.dtype}")
-    array = operand(op, "weight", array, array.dtype, shape)
+        raise ArgumentError(f"{op}: {name}: expected float32, float16 or bfloat16, got {array.dtype}")
+    array = operand(op, name, array, array.dtype, shape)
     if array.size == 0:
-        raise ArgumentError(f"{op}: weight: expected at least one value, got shape {list(array.shape)}")
+        raise ArgumentError(f"{op}: {name}: expected at least one value, got shape {list(array.shape)}")
     return array, SUFFIXES[array.dtype]

@@ -1,0 +1,99 @@
+"""The gated delta net: linear attention whose memory is one matrix per head."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pyturbo._native import Buffer, Device
+from pyturbo.errors import ArgumentError
+from pyturbo.ops._checks import matching, stored_weight, values
+from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve
+
+METHODS = ("auto", "recurrent")
+
+
+def decay_beta(
+    a: ArrayLike, b: ArrayLike, a_log: ArrayLike, dt_bias: ArrayLike, *, device: DeviceLike = None
+) -> tuple[Array, Array]:
+    """Decay ``exp(-exp(a_log) * softplus(a + dt_bias))`` and rate ``sigmoid(b)`` of every head.
+
+    a, b [tokens, heads]; a_log, dt_bias [heads] -> g, beta [tokens, heads].
+    """
+    op = "decay_beta"
+    a = values(op, "a", a, axes=2)
+    b = matching(op, "b", b, a)
+    tokens, heads = a.shape
+    scale, scale_kind = stored_weight(op, a_log, (heads,), "a_log")
+    bias, bias_kind = stored_weight(op, dt_bias, (heads,), "dt_bias")
+    device = resolve(device)
+    g, beta = empty(device, a.shape), empty(device, a.shape)
+    launch(device, f"{op}_{scale_kind}_{bias_kind}", a, b, scale, bias, g, beta, tokens, heads)
+    return g.numpy(), beta.numpy()
+
+
+def conv1d(
+    x: ArrayLike, history: ArrayLike, weight: ArrayLike, *, device: DeviceLike = None
+) -> tuple[Array, Array]:
+    """Causal depthwise convolution of width 4 over x [tokens, channels], then silu -> y, the new history.
+
+    history [3, channels] holds the rows in front of x, the oldest first; weight [channels, 4], whose last
+    column multiplies the current row.
+    """
+    op = "conv1d"
+    x = values(op, "x", x, axes=2)
+    tokens, channels = x.shape
+    past = operand(op, "history", history, np.float32, (3, channels))
+    taps, kind = stored_weight(op, weight, (channels, 4))
+    device = resolve(device)
+    y = empty(device, x.shape)
+    rows = _copy(device, past)
+    launch(device, f"{op}_{kind}", x, rows, taps, y, tokens, channels)
+    return y.numpy(), rows.numpy()
+
+
+def delta_net(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    g: ArrayLike,
+    beta: ArrayLike,
+    state: ArrayLike,
+    method: str = "auto",
+    *,
+    device: DeviceLike = None,
+) -> tuple[Array, Array]:
+    """Gated delta rule: per token ``S = g S; S = S + beta (v - S k) k^T; y = S q`` -> y, the new state.
+
+    q, k [tokens, k_heads, k_dim], v [tokens, v_heads, v_dim], g, beta [tokens, v_heads], state
+    [v_heads, v_dim, k_dim]. Value head h has the query and key of head h // (v_heads / k_heads).
+    """
+    op = "delta_net"
+    if method not in METHODS:
+        raise ArgumentError(f"{op}: method: expected one of {', '.join(METHODS)}, got {method!r}")
+    q = values(op, "q", q, axes=3)
+    k = matching(op, "k", k, q)
+    tokens, k_heads, k_dim = q.shape
+    if k_dim % 32 or k_dim > 256:
+        raise ArgumentError(f"{op}: q: expected heads of 32, 64, ... or 256 values, got {k_dim}")
+    v = values(op, "v", v, axes=3)
+    v = operand(op, "v", v, np.float32, (tokens, None, None))
+    v_heads, v_dim = v.shape[1:]
+    if v_heads % k_heads:
+        raise ArgumentError(f"{op}: v: expected a multiple of {k_heads} heads, got {v_heads}")
+    g = operand(op, "g", g, np.float32, (tokens, v_heads))
+    beta = operand(op, "beta", beta, np.float32, (tokens, v_heads))
+    memory = operand(op, "state", state, np.float32, (v_heads, v_dim, k_dim))
+    device = resolve(device)
+    y = empty(device, v.shape)
+    updated = _copy(device, memory)
+    sizes = tokens, k_heads, v_heads, v_dim, k_heads * k_dim, v_heads * v_dim
+    launch(device, f"{op}_k{k_dim}", q, k, v, g, beta, updated, y, *sizes)
+    return y.numpy(), updated.numpy()
+
+
+def _copy(device: Device, array: Array) -> Buffer:
+    """A buffer for a kernel that works in place."""
+    buffer = empty(device, array.shape)
+    buffer.numpy()[...] = array
+    return buffer

@@ -1,0 +1,104 @@
+"""Mixture of experts: which experts a token goes to, in what order they run, and how their results join."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pyturbo.errors import ArgumentError
+from pyturbo.ops._checks import matching, values
+from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve
+
+#: Experts a token can have: the lanes of the router that keep one each.
+MAX_CHOICES = 16
+
+
+def route(
+    logits: ArrayLike, k: int, normalize: bool = True, *, device: DeviceLike = None
+) -> tuple[Array, Array]:
+    """The k experts of largest logit of each row of logits [tokens, experts] -> ids, weights [tokens, k].
+
+    Ids are int32, largest first, the lower id among equals. Weights are the softmax over all experts, divided
+    by their sum if `normalize`. A NaN makes the weights of its row NaN.
+    """
+    logits = values("route", "logits", logits, axes=2)
+    tokens, experts = logits.shape
+    if not 1 <= k <= min(experts, MAX_CHOICES):
+        raise ArgumentError(f"route: k: expected 1 to {min(experts, MAX_CHOICES)}, got {k}")
+    device = resolve(device)
+    ids, weights = empty(device, (tokens, k), np.int32), empty(device, (tokens, k))
+    constants = {"normalize": bool(normalize)}
+    launch(device, "route", logits, ids, weights, tokens, experts, k, constants=constants)
+    return ids.numpy(), weights.numpy()
+
+
+def moe_buckets(ids: ArrayLike, experts: int, *, device: DeviceLike = None) -> tuple[Array, Array, Array]:
+    """Sorts the choices of all tokens, int32 ids [tokens, k], by expert -> offsets, order, inverse.
+
+    order [tokens * k] lists positions token * k + choice by expert, then by position; the rows of expert e in
+    it are offsets[e] .. offsets[e + 1], offsets [experts + 1]; inverse [tokens, k] says in which row a choice
+    is. An id that is no expert is in no bucket: its inverse is -1, its position stands at the end of order.
+    """
+    op = "moe_buckets"
+    chosen = operand(op, "ids", ids, np.int32, (None, None))
+    if chosen.size == 0:
+        raise ArgumentError(f"{op}: ids: expected at least one, got shape {list(chosen.shape)}")
+    if experts < 1:
+        raise ArgumentError(f"{op}: experts: expected at least 1, got {experts}")
+    device = resolve(device)
+    offsets = empty(device, (experts + 1,), np.int32)
+    order, inverse = empty(device, (chosen.size,), np.int32), empty(device, chosen.shape, np.int32)
+    launch(device, op, chosen, offsets, order, inverse, chosen.size, experts)
+    return offsets.numpy(), order.numpy(), inverse.numpy()
+
+
+def gather_rows(x: ArrayLike, index: ArrayLike, repeat: int = 1, *, device: DeviceLike = None) -> Array:
+    """``x[index // repeat]``: x [rows, dim], int32 index [...] -> [..., dim]; NaN for an index out of range.
+
+    With the order of :func:`moe_buckets` and repeat = k, x [tokens, dim] comes into the order of the buckets;
+    with the inverse, their results come back as [tokens, k, dim].
+    """
+    op = "gather_rows"
+    x = values(op, "x", x, axes=2)
+    rows = operand(op, "index", index, np.int32, (None,) * np.ndim(index))
+    if rows.size == 0:
+        raise ArgumentError(f"{op}: index: expected at least one, got shape {list(rows.shape)}")
+    device = resolve(device)
+    y = empty(device, (*rows.shape, x.shape[1]))
+    launch(device, op, x, rows, y, rows.size, *x.shape, repeat)
+    return y.numpy()
+
+
+def moe_combine(
+    residual: ArrayLike,
+    expert_out: ArrayLike,
+    weights: ArrayLike,
+    shared: ArrayLike | None = None,
+    shared_gate: ArrayLike | None = None,
+    *,
+    device: DeviceLike = None,
+) -> Array:
+    """``residual + sum_k weights[:, k] * expert_out[:, k] + sigmoid(shared_gate) * shared`` -> [tokens, dim].
+
+    residual, shared [tokens, dim], expert_out [tokens, k, dim], weights [tokens, k], shared_gate [tokens] or
+    [tokens, 1]. Without a gate the shared expert is added as it is.
+    """
+    op = "moe_combine"
+    residual = values(op, "residual", residual, axes=2)
+    tokens, dim = residual.shape
+    rows = operand(op, "expert_out", values(op, "expert_out", expert_out), np.float32, (tokens, None, dim))
+    k = rows.shape[1]
+    weights = operand(op, "weights", weights, np.float32, (tokens, k))
+    common = None if shared is None else matching(op, "shared", shared, residual)
+    gate = None
+    if shared_gate is not None:
+        if common is None:
+            raise ArgumentError(f"{op}: shared: expected a value for shared_gate to scale, got None")
+        axes = (tokens,) if np.ndim(shared_gate) == 1 else (tokens, 1)
+        gate = operand(op, "shared_gate", shared_gate, np.float32, axes)
+    device = resolve(device)
+    y = empty(device, residual.shape)
+    constants = {"has_shared": common is not None, "has_shared_gate": gate is not None}
+    args = residual, rows, weights, common, gate, y, tokens, k, dim
+    launch(device, op, *args, constants=constants)
+    return y.numpy()

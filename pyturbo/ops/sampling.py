@@ -1,0 +1,22 @@
+"""Choosing a token."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pyturbo.ops._checks import values
+from pyturbo.ops._run import Array, DeviceLike, empty, launch, resolve
+
+
+def argmax(x: ArrayLike, *, device: DeviceLike = None) -> Array:
+    """Index of the largest value of each row of x [rows, n], the lowest among equals -> int32 [rows].
+
+    In a row with NaN it is the first NaN.
+    """
+    x = values("argmax", "x", x, axes=2)
+    rows, n = x.shape
+    device = resolve(device)
+    y = empty(device, (rows,), np.int32)
+    launch(device, "argmax", x, y, rows, n)
+    return y.numpy()

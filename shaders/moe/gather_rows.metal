@@ -1,0 +1,29 @@
+// Copies rows: tokens into the buckets of their experts, and results back to their tokens.
+#include <metal_stdlib>
+using namespace metal;
+
+constexpr constant uint kThreads = 256;
+
+// y[r] = x[index[r] / repeat]: with repeat = k a position token * k + choice finds the row of its token.
+// Layout: rows contiguous; y overlaps neither input.
+// Dispatch: groups (ceil_div(dim, kThreads), rows), threads (kThreads)
+// Requires: rows > 0; x_rows > 0; dim > 0; repeat > 0
+// Numerics: values are copied; an index outside [0, x_rows * repeat) gives a row of NaN.
+kernel void gather_rows(
+    device const float* x [[buffer(0)]],    // [x_rows, dim]
+    device const int* index [[buffer(1)]],  // [rows]
+    device float* y [[buffer(2)]],          // [rows, dim]
+    constant uint& rows [[buffer(3)]],
+    constant uint& x_rows [[buffer(4)]],
+    constant uint& dim [[buffer(5)]],
+    constant uint& repeat [[buffer(6)]],
+    uint2 tg [[threadgroup_position_in_grid]],
+    uint tid [[thread_index_in_threadgroup]]) {
+  const uint i = tg.x * kThreads + tid;
+  if (i >= dim) return;
+
+  const int position = index[tg.y];
+  const uint row = uint(position) / repeat;
+  const bool known = position >= 0 && row < x_rows;
+  y[ulong(tg.y) * dim + i] = known ? x[ulong(row) * dim + i] : NAN;
+}

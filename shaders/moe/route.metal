@@ -1,0 +1,64 @@
+// Router: softmax over all experts, then the best of them.
+#include "../common/order.h"
+
+constant bool normalize [[function_constant(0)]];
+
+constexpr constant uint kTokens = 4;    // tokens of one threadgroup, one per simdgroup
+constexpr constant uint kPerLane = 16;  // experts of one lane
+constexpr constant uint kMaxChoices = 16;
+
+// ids = the k largest logits of each token, largest first, the lower id among equals; weights = their softmax
+// over all experts, under normalize divided by its sum over the k: never 0 / 0, the first exponential is 1.
+// Dispatch: groups (ceil_div(tokens, kTokens)), threads (32 * kTokens)
+// Requires: tokens > 0; experts > 0; experts <= 32 * kPerLane; k > 0; k <= kMaxChoices; k <= experts
+// Numerics: ids by integer compares, NaN first; f32 weights, all NaN in a row with NaN, inf or only -inf.
+kernel void route(
+    device const float* logits [[buffer(0)]],  // [tokens, experts]
+    device int* ids [[buffer(1)]],             // [tokens, k]
+    device float* weights [[buffer(2)]],       // [tokens, k]
+    constant uint& tokens [[buffer(3)]],
+    constant uint& experts [[buffer(4)]],
+    constant uint& k [[buffer(5)]],
+    uint tg [[threadgroup_position_in_grid]],
+    uint lane [[thread_index_in_simdgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]]) {
+  const uint token = tg * kTokens + simd;
+  if (token >= tokens) return;
+
+  logits += ulong(token) * experts;
+  uint keys[kPerLane];  // of experts lane, lane + 32, ...; 0 where there is none or it is taken
+#pragma unroll
+  for (uint i = 0; i < kPerLane; ++i) {
+    const uint expert = lane + 32 * i;
+    keys[i] = expert < experts ? order_key(logits[expert]) : 0;
+  }
+
+  uint own = 0;  // lane c keeps choice c
+  for (uint choice = 0; choice < k; ++choice) {
+    Ranked best = {0, kNoIndex};
+#pragma unroll
+    for (uint i = 0; i < kPerLane; ++i) {
+      if (keys[i] > best.key) best = Ranked{keys[i], lane + 32 * i};
+    }
+    best = simd_best(best);
+    if (lane == choice) own = best.index;
+#pragma unroll
+    for (uint i = 0; i < kPerLane; ++i) {
+      if (lane + 32 * i == best.index) keys[i] = 0;
+    }
+  }
+
+  const float logit = logits[own];
+  const float largest = simd_broadcast(logit, 0);
+  const float weight = exp(logit - largest);
+  float sum = lane < k ? weight : 0.0f;
+  if (!normalize) {
+    sum = 0.0f;
+    for (uint i = lane; i < experts; i += 32) sum += exp(logits[i] - largest);
+  }
+  const float total = simd_sum(sum);
+  if (lane < k) {
+    ids[ulong(token) * k + lane] = int(own);
+    weights[ulong(token) * k + lane] = weight / total;
+  }
+}

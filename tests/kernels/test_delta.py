@@ -1,0 +1,271 @@
+"""decay_beta, conv1d and delta_net against float64, on every device.
+
+Does not catch: an error of delta_net far below the rounding of a long recurrence, which the bound allows for.
+"""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.harness import Out, assert_close, run_kernel
+from pyturbo import errors, ops
+from reference import delta as reference
+from reference.norm import qk_norm
+
+STORED = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
+
+
+def gates(rng, tokens, heads, a_kind="f32", dt_kind="f32"):
+    a, b = rng.standard_normal((2, tokens, heads), np.float32) * 4
+    a_log = rng.uniform(-4, 3, heads).astype(STORED[a_kind])
+    dt_bias = rng.uniform(-6, 2, heads).astype(STORED[dt_kind])
+    return a, b, a_log, dt_bias
+
+
+def check_gates(got, a, b, a_log, dt_bias):
+    g, beta = reference.decay_beta(a, b, a_log, dt_bias)
+    assert_close(got[0], g, "elementwise", reference.decay_magnitude(a, a_log, dt_bias))
+    assert_close(got[1], beta, "elementwise")
+
+
+@pytest.mark.parametrize("a_kind", STORED)
+@pytest.mark.parametrize("dt_kind", STORED)
+@pytest.mark.parametrize(("tokens", "heads"), [(1, 64), (7, 37), (33, 3)])
+def test_decay_beta(device, rng, a_kind, dt_kind, tokens, heads):
+    inputs = gates(rng, tokens, heads, a_kind, dt_kind)
+    shape = (tokens, heads)
+    name = f"decay_beta_{a_kind}_{dt_kind}"
+    check_gates(run_kernel(device, name, *inputs, Out(shape), Out(shape), tokens, heads), *inputs)
+
+
+def test_decay_beta_extremes(device):
+    """softplus neither overflows nor loses its small values; g is exactly 0 and 1 at the ends."""
+    a = np.array([[-1e30, -300, -88, -30, -17, -12, -1e-3, 0, 1e-3, 17, 30, 88, 300, 1e30]], np.float32)
+    b = np.linspace(-200, 200, a.size, dtype=np.float32).reshape(a.shape)
+    zero = np.zeros(a.shape[1], np.float32)
+    for a_log in (zero, zero + 2.5, zero + 11, zero - 20):
+        g, beta = ops.decay_beta(a, b, a_log, zero, device=device)
+        check_gates((g, beta), a, b, a_log, zero)
+        assert g[0, 0] == 1
+        assert g[0, -1] == 0
+    # e^-30 vanishes in 1 + e^-30, but times e^28 it is a decay.
+    g, _ = ops.decay_beta(a, b, zero + 28, zero, device=device)
+    check_gates((g, beta), a, b, zero + 28, zero)
+    assert 0 < g[0, 3] < 1
+
+
+def test_decay_beta_shows_nan(device, rng):
+    a, b, a_log, dt_bias = gates(rng, 3, 5)
+    a[0, 1] = b[1, 2] = a_log[3] = dt_bias[4] = np.nan
+    g, beta = ops.decay_beta(a, b, a_log, dt_bias, device=device)
+    want = np.zeros((3, 5), bool)
+    want[0, 1] = want[:, 3:] = True
+    np.testing.assert_array_equal(np.isnan(g), want)
+    assert np.isnan(beta).sum() == 1
+    assert np.isnan(beta[1, 2])
+
+
+def conv_inputs(rng, tokens, channels, kind="f32"):
+    x, history = (rng.standard_normal((n, channels), np.float32) for n in (tokens, 3))
+    x[0] *= 50
+    return x, history, rng.standard_normal((channels, 4)).astype(STORED[kind])
+
+
+def check_conv(got, x, history, weight):
+    y, rows = reference.conv1d(x, history, weight)
+    assert_close(got[0], y, "dot", reference.conv1d_magnitude(x, history, weight))
+    np.testing.assert_array_equal(got[1], rows)
+
+
+@pytest.mark.parametrize("kind", STORED)
+@pytest.mark.parametrize("channels", [1, 45, 352])
+@pytest.mark.parametrize("tokens", [1, 2, 3, 4, 7, 33])
+def test_conv1d(device, rng, kind, tokens, channels):
+    x, history, weight = conv_inputs(rng, tokens, channels, kind)
+    args = (x, Out(history.shape, initial=history), weight, Out(x.shape), tokens, channels)
+    rows, y = run_kernel(device, f"conv1d_{kind}", *args)
+    check_conv((y, rows), x, history, weight)
+
+
+@pytest.mark.parametrize("cuts", [(1,) * 9, (2, 2, 5), (1, 2, 1, 3, 2), (4, 5)])
+def test_conv1d_in_parts_equals_conv1d_at_once(device, rng, cuts):
+    x, history, weight = conv_inputs(rng, sum(cuts), 70)
+    whole = ops.conv1d(x, history, weight, device=device)
+    parts = []
+    for end, cut in zip(np.cumsum(cuts), cuts):
+        y, history = ops.conv1d(x[end - cut : end], history, weight, device=device)
+        parts.append(y)
+    np.testing.assert_array_equal(np.concatenate(parts), whole[0])
+    np.testing.assert_array_equal(history, whole[1])
+
+
+@settings(max_examples=20, deadline=None)
+@given(tokens=st.integers(1, 20), channels=st.integers(1, 100), seed=st.integers(0, 99))
+def test_conv1d_any_shape(device, tokens, channels, seed):
+    inputs = conv_inputs(np.random.default_rng(seed), tokens, channels)
+    before = [array.tobytes() for array in inputs]
+    check_conv(ops.conv1d(*inputs, device=device), *inputs)
+    assert [array.tobytes() for array in inputs] == before
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_conv1d_shows_nan_and_inf(device, rng, bad):
+    x, history, _ = conv_inputs(rng, 6, 40)
+    weight = rng.uniform(0.5, 1, (40, 4)).astype(np.float32)
+    x[2, 7] = history[1, 9] = bad
+    y, _ = ops.conv1d(x, history, weight, device=device)
+    want = np.zeros(y.shape, bool)
+    want[2:6, 7] = want[:2, 9] = True
+    np.testing.assert_array_equal(~np.isfinite(y), want)
+
+
+def delta_inputs(rng, tokens, k_heads, v_heads, k_dim, v_dim):
+    """q and k as qk_norm leaves them, decays from 0 to 1 with both ends among them."""
+    q, k = rng.standard_normal((2, tokens, k_heads, k_dim), np.float32)
+    q, k = (x.astype(np.float32) for x in qk_norm(q, k))
+    v = rng.standard_normal((tokens, v_heads, v_dim), np.float32)
+    v[0] *= 100
+    g = rng.uniform(0.8, 1, (tokens, v_heads)).astype(np.float32)
+    beta = rng.uniform(0, 1, (tokens, v_heads)).astype(np.float32)
+    g.flat[:: max(3, g.size // 3)] = 1
+    g.flat[1 :: max(5, g.size // 2)] = 0
+    state = rng.standard_normal((v_heads, v_dim, k_dim), np.float32)
+    return q, k, v, g, beta, state
+
+
+def check_delta(got, inputs):
+    for each, want, magnitude in zip(
+        got, reference.delta_net(*inputs), reference.delta_net_magnitude(*inputs)
+    ):
+        assert_close(each, want, "dot", magnitude)
+
+
+# tokens, key heads, value heads, key dim, value dim
+DELTA_SHAPES = [
+    (1, 2, 6, 64, 32),
+    (2, 1, 3, 32, 96),
+    (3, 2, 4, 128, 64),
+    (7, 1, 3, 96, 20),
+    (33, 2, 6, 64, 36),
+    (3, 1, 1, 256, 128),
+    (2, 1, 2, 128, 256),
+    (2, 1, 1, 160, 32),
+    (2, 1, 1, 192, 64),
+    (1, 1, 3, 224, 4),
+]
+
+
+@pytest.mark.parametrize("shape", DELTA_SHAPES, ids=str)
+def test_delta_net(device, rng, shape):
+    tokens, k_heads, v_heads, k_dim, v_dim = shape
+    *inputs, state = delta_inputs(rng, *shape)
+    sizes = tokens, k_heads, v_heads, v_dim, k_heads * k_dim, v_heads * v_dim
+    args = (*inputs, Out(state.shape, initial=state), Out((tokens, v_heads, v_dim)), *sizes)
+    updated, y = run_kernel(device, f"delta_net_k{k_dim}", *args)
+    check_delta((y, updated), [*inputs, state])
+
+
+@pytest.mark.parametrize("tokens", [2, 3, 7, 33])
+def test_delta_net_step_by_step_equals_all_at_once(device, rng, tokens):
+    *inputs, state = delta_inputs(rng, tokens, 2, 6, 64, 32)
+    whole = ops.delta_net(*inputs, state, device=device)
+    steps = []
+    for t in range(tokens):
+        y, state = ops.delta_net(*(x[t : t + 1] for x in inputs), state, "recurrent", device=device)
+        steps.append(y)
+    np.testing.assert_array_equal(np.concatenate(steps), whole[0])
+    np.testing.assert_array_equal(state, whole[1])
+
+
+def test_delta_net_inside_the_conv_output(device, rng):
+    """q | k | v of one row, as the convolution leaves them, and what lies around them is not touched."""
+    tokens, k_heads, v_heads, k_dim, v_dim, rest = 5, 2, 6, 64, 20, 12
+    q, k, v, g, beta, state = delta_inputs(rng, tokens, k_heads, v_heads, k_dim, v_dim)
+    parts = [x.reshape(tokens, -1) for x in (q, k, v)]
+    conv = np.concatenate([*parts, np.full((tokens, rest), np.nan, np.float32)], 1)
+    stride, width, values = conv.shape[1], k_heads * k_dim, v_heads * v_dim
+    memory, updated, y = device.empty(conv.shape), device.empty(state.shape), device.empty(v.shape)
+    memory.numpy()[...] = conv
+    updated.numpy()[...] = state
+    ends = [(tokens - 1) * stride + size for size in (width, width, values)]
+    views = [memory.view((end,), offset=4 * at) for end, at in zip(ends, (0, width, 2 * width))]
+    sizes = tokens, k_heads, v_heads, v_dim, stride, stride
+    device.kernel(f"delta_net_k{k_dim}")(*views, g, beta, updated, y, *sizes)
+    want = ops.delta_net(q, k, v, g, beta, state, device=device)
+    np.testing.assert_array_equal(y.numpy(), want[0])
+    np.testing.assert_array_equal(updated.numpy(), want[1])
+    np.testing.assert_array_equal(memory.numpy(), conv)
+
+
+def test_delta_net_forgets_and_keeps(device, rng):
+    """g = 0 forgets exactly; g = 1 with beta = 0 keeps the state to the bit; beta = 1 stores v under k."""
+    _, k, v, g, beta, state = delta_inputs(rng, 1, 1, 3, 64, 32)
+    k[...] = 0
+    k[0, 0, 5] = 1
+    g[...], beta[...] = [[0, 1, 1]], [[1, 0, 1]]
+    y, updated = ops.delta_net(k, k, v, g, beta, state, device=device)
+    np.testing.assert_array_equal(np.delete(updated[0], 5, 1), 0)
+    np.testing.assert_array_equal(updated[0, :, 5], v[0, 0])
+    np.testing.assert_array_equal(updated[1], state[1])
+    np.testing.assert_array_equal(y[0, 1], state[1, :, 5])
+    assert_close(y[0, 2], v[0, 2].astype(np.float64), "dot", np.abs(v[0, 2]) + np.abs(state[2, :, 5]))
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    tokens=st.integers(1, 6),
+    k_heads=st.integers(1, 3),
+    ratio=st.integers(1, 4),
+    columns=st.integers(1, 8),
+    rows=st.integers(1, 12),
+    seed=st.integers(0, 99),
+)
+def test_delta_net_any_shape(device, tokens, k_heads, ratio, columns, rows, seed):
+    shape = tokens, k_heads, k_heads * ratio, 32 * columns, 4 * rows
+    inputs = delta_inputs(np.random.default_rng(seed), *shape)
+    before = [array.tobytes() for array in inputs]
+    check_delta(ops.delta_net(*inputs, device=device), inputs)
+    assert [array.tobytes() for array in inputs] == before
+
+
+def test_delta_net_shows_nan(device, rng):
+    inputs = delta_inputs(rng, 4, 2, 4, 32, 8)
+    q, _, v, *_ = inputs
+    q[1, 0, 31] = v[2, 3, 5] = np.nan
+    y, updated = ops.delta_net(*inputs, device=device)
+    want = np.zeros(y.shape, bool)
+    want[1, :2] = want[2:, 3, 5] = True  # a decay of 0 does not wash it out
+    np.testing.assert_array_equal(np.isnan(y), want)
+    np.testing.assert_array_equal(np.argwhere(np.isnan(updated).any(-1)), [[3, 5]])
+
+
+def test_refuses(device, rng):
+    a, b, a_log, dt_bias = gates(rng, 2, 3)
+    with pytest.raises(errors.ArgumentError, match=r"decay_beta: b: expected shape \[2, 3\], got \[1, 3\]"):
+        ops.decay_beta(a, b[:1], a_log, dt_bias, device=device)
+    with pytest.raises(errors.ArgumentError, match=r"decay_beta: dt_bias: expected shape \[3\], got \[2\]"):
+        ops.decay_beta(a, b, a_log, dt_bias[:2], device=device)
+    with pytest.raises(
+        errors.ArgumentError, match="decay_beta: a_log: expected float32, float16 or bfloat16"
+    ):
+        ops.decay_beta(a, b, a_log.astype(np.float64), dt_bias, device=device)
+    x, history, weight = conv_inputs(rng, 2, 3)
+    with pytest.raises(errors.ArgumentError, match=r"conv1d: history: expected shape \[3, 3\], got \[2, 3\]"):
+        ops.conv1d(x, history[1:], weight, device=device)
+    with pytest.raises(errors.ArgumentError, match=r"conv1d: weight: expected shape \[3, 4\], got \[3, 3\]"):
+        ops.conv1d(x, history, weight[:, 1:], device=device)
+    q, k, v, g, beta, state = delta_inputs(rng, 2, 2, 4, 32, 8)
+    with pytest.raises(errors.ArgumentError, match="delta_net: method: expected one of auto, recurrent, got"):
+        ops.delta_net(q, k, v, g, beta, state, "parallel", device=device)
+    with pytest.raises(errors.ArgumentError, match="delta_net: v: expected a multiple of 2 heads, got 3"):
+        ops.delta_net(q, k, v[:, :3], g, beta, state, device=device)
+    with pytest.raises(
+        errors.ArgumentError, match="delta_net: q: expected heads of 32, 64, ... or 256 values"
+    ):
+        ops.delta_net(q[..., :24], k[..., :24], v, g, beta, state, device=device)
+    with pytest.raises(errors.ArgumentError, match="delta_net: state: expected shape"):
+        ops.delta_net(q, k, v, g, beta, np.swapaxes(state, 1, 2), device=device)
+    with pytest.raises(errors.ArgumentError, match="v_dim % kRows == 0"):
+        ops.delta_net(q, k, v[..., :6], g, beta, state[:, :6], device=device)

@@ -1,0 +1,228 @@
+"""route, moe_buckets, gather_rows and moe_combine against their references, on every device.
+
+Does not catch: a router that breaks ties of probabilities which are equal only after rounding; logits decide.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.harness import Out, assert_close, run_kernel
+from pyturbo import errors, ops
+from reference import moe as reference
+
+
+def check_route(ids, weights, logits, k, normalize):
+    want_ids, want = reference.route(logits, k, normalize)
+    np.testing.assert_array_equal(ids, want_ids)
+    assert_close(weights, want, "elementwise", reference.route_magnitude(logits, want_ids, want))
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize(
+    ("tokens", "experts", "k"), [(5, 6, 3), (1, 512, 10), (3, 512, 16), (7, 1, 1), (2, 33, 16), (4, 128, 8)]
+)
+def test_route(device, rng, tokens, experts, k, normalize):
+    logits = rng.standard_normal((tokens, experts), np.float32) * 3
+    logits[-1] *= 20
+    args = (logits, Out((tokens, k), np.int32), Out((tokens, k)), tokens, experts, k)
+    ids, weights = run_kernel(device, "route", *args, constants={"normalize": normalize})
+    check_route(ids, weights, logits, k, normalize)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    tokens=st.integers(1, 6),
+    experts=st.integers(1, 512),
+    k=st.integers(1, 16),
+    levels=st.sampled_from([1, 2, 5, 1000]),
+    normalize=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_route_any_shape_with_ties(device, tokens, experts, k, levels, normalize, seed):
+    k = min(k, experts)
+    rng = np.random.default_rng(seed)
+    logits = rng.integers(-levels, levels, (tokens, experts)).astype(np.float32) / np.float32(levels)
+    check_route(*ops.route(logits, k, normalize, device=device), logits, k, normalize)
+
+
+def test_route_orders_zeros_and_subnormals(device):
+    logits = np.array([[-1e-45, -0.0, 0.0, 1e-45, -0.0, -3e38, 3e38]], np.float32)
+    ids, _ = ops.route(logits, 7, device=device)
+    np.testing.assert_array_equal(ids, [[6, 3, 1, 2, 4, 0, 5]])
+
+
+def test_route_shows_what_is_not_finite(device, rng):
+    """Ids stay distinct and in range; a row whose softmax is not defined has NaN weights, other rows none."""
+    logits = rng.standard_normal((6, 40), np.float32)
+    logits[1, 35] = -np.nan  # what x86 makes of inf - inf
+    logits[2, [3, 39]] = np.nan
+    logits[3, 8] = np.inf
+    logits[4] = -np.inf
+    logits[5, 1:] = -np.inf
+    for normalize in (True, False):
+        ids, weights = ops.route(logits, 3, normalize, device=device)
+        np.testing.assert_array_equal(ids, reference.route(logits, 3, normalize)[0])
+        np.testing.assert_array_equal(np.isnan(weights).all(1), [False, True, True, True, True, False])
+        np.testing.assert_array_equal(np.isnan(weights).any(1), np.isnan(weights).all(1))
+        np.testing.assert_array_equal(weights[5], [1, 0, 0])
+    assert ids[1, 0] == 35
+    np.testing.assert_array_equal(ids[2, :2], [3, 39])
+
+
+def check_buckets(got, ids, experts):
+    for each, want in zip(got, reference.moe_buckets(ids, experts)):
+        np.testing.assert_array_equal(each, want)
+
+
+@pytest.mark.parametrize(("tokens", "k", "experts"), [(1, 1, 1), (5, 3, 6), (7, 10, 512), (100, 4, 33)])
+def test_moe_buckets(device, rng, tokens, k, experts):
+    ids = rng.permuted(np.tile(np.arange(experts, dtype=np.int32), (tokens, 1)), axis=1)[:, :k].copy()
+    outs = Out((experts + 1,), np.int32), Out((tokens * k,), np.int32), Out((tokens, k), np.int32)
+    check_buckets(run_kernel(device, "moe_buckets", ids, *outs, tokens * k, experts), ids, experts)
+
+
+def test_moe_buckets_of_a_large_prefill(device, rng):
+    ids = rng.integers(0, 512, (1638, 10), np.int32)
+    ids[:, 0] = 511
+    check_buckets(ops.moe_buckets(ids, 512, device=device), ids, 512)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    tokens=st.integers(1, 40),
+    k=st.integers(1, 5),
+    experts=st.integers(1, 40),
+    beyond=st.integers(0, 3),
+    seed=st.integers(0, 99),
+)
+def test_moe_buckets_any_shape_and_any_ids(device, tokens, k, experts, beyond, seed):
+    ids = np.random.default_rng(seed).integers(-beyond, experts + beyond, (tokens, k), np.int32)
+    check_buckets(ops.moe_buckets(ids, experts, device=device), ids, experts)
+
+
+@pytest.mark.parametrize(("x_rows", "repeat", "rows", "dim"), [(1, 1, 3, 1), (5, 3, 15, 259), (9, 2, 4, 33)])
+def test_gather_rows(device, rng, x_rows, repeat, rows, dim):
+    x = rng.standard_normal((x_rows, dim), np.float32)
+    index = rng.integers(0, x_rows * repeat, rows, np.int32)
+    (y,) = run_kernel(device, "gather_rows", x, index, Out((rows, dim)), rows, x_rows, dim, repeat)
+    np.testing.assert_array_equal(y, x[index // repeat])
+
+
+def test_gather_rows_out_of_range_is_nan(device, rng):
+    x = rng.standard_normal((4, 7), np.float32)
+    y = ops.gather_rows(x, np.array([[-1, 11], [12, -(2**31)], [0, 2**31 - 1]], np.int32), 3, device=device)
+    assert y.shape == (3, 2, 7)
+    np.testing.assert_array_equal(np.isnan(y).all(2), [[True, False], [True, True], [False, True]])
+    np.testing.assert_array_equal(y[[0, 2], [1, 0]], x[[3, 0]])
+
+
+def combine_inputs(rng, tokens, k, dim):
+    residual, shared = rng.standard_normal((2, tokens, dim), np.float32)
+    experts = rng.standard_normal((tokens, k, dim), np.float32) * 8
+    return residual, experts, rng.uniform(0, 1, (tokens, k)).astype(np.float32), shared
+
+
+def check_combine(y, *inputs):
+    want, magnitude = reference.moe_combine(*inputs), reference.moe_combine_magnitude(*inputs)
+    assert_close(y, want, "dot", magnitude)
+
+
+@pytest.mark.parametrize("variant", ["gated", "unscaled", "none"])
+@pytest.mark.parametrize(("tokens", "k", "dim"), [(1, 10, 4096), (5, 3, 259), (2, 1, 7)])
+def test_moe_combine(device, rng, variant, tokens, k, dim):
+    residual, experts, weights, shared = combine_inputs(rng, tokens, k, dim)
+    gate = rng.standard_normal(tokens, np.float32) * 3
+    gate[0] = -200
+    shared = None if variant == "none" else shared
+    gate = gate if variant == "gated" else None
+    constants = {"has_shared": shared is not None, "has_shared_gate": gate is not None}
+    args = (residual, experts, weights, shared, gate, Out(residual.shape), tokens, k, dim)
+    (y,) = run_kernel(device, "moe_combine", *args, constants=constants)
+    check_combine(y, residual, experts, weights, shared, gate)
+
+
+@settings(max_examples=15, deadline=None)
+@given(tokens=st.integers(1, 5), k=st.integers(1, 16), dim=st.integers(1, 300), seed=st.integers(0, 99))
+def test_moe_combine_any_shape(device, tokens, k, dim, seed):
+    rng = np.random.default_rng(seed)
+    *inputs, shared = combine_inputs(rng, tokens, k, dim)
+    gate = rng.standard_normal((tokens, 1), np.float32)
+    check_combine(ops.moe_combine(*inputs, device=device), *inputs)
+    check_combine(ops.moe_combine(*inputs, shared, device=device), *inputs, shared)
+    check_combine(ops.moe_combine(*inputs, shared, gate, device=device), *inputs, shared, gate)
+
+
+def test_moe_combine_in_place(device, rng):
+    residual, experts, weights, shared = combine_inputs(rng, 3, 2, 300)
+    want = ops.moe_combine(residual, experts, weights, shared, device=device)
+    stream = device.empty(residual.shape)
+    stream.numpy()[...] = residual
+    kernel = device.kernel("moe_combine", {"has_shared": True, "has_shared_gate": False})
+    kernel(stream, experts, weights, shared, None, stream, 3, 2, 300)
+    np.testing.assert_array_equal(stream.numpy(), want)
+
+
+@pytest.mark.parametrize("where", range(5))
+def test_moe_combine_shows_nan(device, rng, where):
+    residual, experts, weights, shared = combine_inputs(rng, 3, 2, 9)
+    inputs = residual, experts, weights, shared, np.full(3, -200, np.float32)
+    inputs[where].reshape(3, -1)[1, 0] = np.nan
+    weights[1, 1] = 0
+    y = ops.moe_combine(*inputs, device=device)
+    assert np.isnan(y[1]).any()
+    assert np.isfinite(y[[0, 2]]).all()
+
+
+def test_prefill_through_buckets_equals_each_token_with_its_experts(device, rng):
+    """The whole way: route, into buckets, one product per expert, back to tokens, combine."""
+    tokens, experts, k, dim, out = 21, 6, 3, 64, 40
+    weight = rng.standard_normal((experts, out, dim), np.float32)
+    stack = (*ops.affine_quantize(weight, bits=4, group_size=32), 4, 32)
+    dense = ops.affine_dequantize(*stack).astype(np.float64)
+    x, residual = (
+        rng.standard_normal((tokens, dim), np.float32),
+        rng.standard_normal((tokens, out), np.float32),
+    )
+    ids, weights = ops.route(rng.standard_normal((tokens, experts), np.float32), k, device=device)
+
+    offsets, order, inverse = ops.moe_buckets(ids, experts, device=device)
+    sorted_x = ops.gather_rows(x, order, k, device=device)
+    rows = ops.gather_rows(
+        ops.grouped_matmul(sorted_x, offsets, *stack, device=device), inverse, device=device
+    )
+    y = ops.moe_combine(residual, rows, weights, device=device)
+
+    each = np.einsum("tkoi,ti->tko", dense[ids], x)
+    magnitude = np.einsum("tkoi,ti->tko", np.abs(dense[ids]), np.abs(x))
+    assert_close(rows, each, "dot", magnitude)
+    bound = reference.moe_combine_magnitude(residual, magnitude, weights)
+    assert_close(y, reference.moe_combine(residual, each, weights), "dot", bound)
+
+
+def test_refuses(device):
+    logits = np.zeros((2, 20), np.float32)
+    with pytest.raises(errors.ArgumentError, match="route: k: expected 1 to 16, got 17"):
+        ops.route(logits, 17, device=device)
+    with pytest.raises(errors.ArgumentError, match="route: k: expected 1 to 5, got 0"):
+        ops.route(logits[:, :5], 0, device=device)
+    with pytest.raises(errors.ArgumentError, match="route: requires experts <= 32"):
+        ops.route(np.zeros((1, 513), np.float32), 2, device=device)
+    with pytest.raises(errors.ArgumentError, match="moe_buckets: ids: expected int32, got int64"):
+        ops.moe_buckets(np.zeros((1, 2), np.int64), 3, device=device)
+    with pytest.raises(errors.ArgumentError, match="moe_buckets: experts: expected at least 1, got 0"):
+        ops.moe_buckets(np.zeros((1, 2), np.int32), 0, device=device)
+    with pytest.raises(errors.ArgumentError, match="gather_rows: index: expected at least one, got shape"):
+        ops.gather_rows(logits, np.zeros((0, 2), np.int32), device=device)
+    with pytest.raises(errors.ArgumentError, match="gather_rows: requires repeat > 0"):
+        ops.gather_rows(logits, np.zeros(1, np.int32), 0, device=device)
+    rows, weights = np.zeros((2, 3, 20), np.float32), np.zeros((2, 3), np.float32)
+    with pytest.raises(
+        errors.ArgumentError, match=r"moe_combine: weights: expected shape \[2, 3\], got \[2, 2\]"
+    ):
+        ops.moe_combine(logits, rows, weights[:, :2], device=device)
+    with pytest.raises(errors.ArgumentError, match="moe_combine: shared: expected a value"):
+        ops.moe_combine(logits, rows, weights, None, weights[:, 0], device=device)
+    with pytest.raises(errors.ArgumentError, match=r"moe_combine: shared_gate: expected shape \[2, 1\]"):
+        ops.moe_combine(logits, rows, weights, logits, weights, device=device)
