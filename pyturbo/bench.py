@@ -30,8 +30,10 @@ def _best(kernel: Kernel, args: tuple[object, ...], calls: int) -> float:
 
 
 def replay() -> list[Timing]:
-    """A recorded launch of an empty kernel, without and with a symbol, on one OS thread. Running its 32 threads is
-    part of the figure."""
+    """A recorded launch of an empty kernel, without and with a symbol, on one OS thread.
+
+    Running its 32 threads is part of the figure.
+    """
     count, runs = 1000, 20
     timings = []
     with Device("cpu:reference", threads=1, check=False) as device:

@@ -91,7 +91,9 @@ def _parser() -> argparse.ArgumentParser:
     kernels = command("kernels", _kernels, "list the kernels and their arguments")
     kernels.add_argument("name", nargs="?", default="", help="only kernels whose name contains this")
     measure = command("bench", _bench, "measure the runtime on this machine")
-    measure.add_argument("what", nargs="?", default="launch", choices=["launch", "replay"], help="default: %(default)s")
+    measure.add_argument(
+        "what", nargs="?", default="launch", choices=["launch", "replay"], help="default: %(default)s"
+    )
     return parser
 
 

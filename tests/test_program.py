@@ -22,7 +22,9 @@ def test_linear_arithmetic() -> None:
     assert a * 0 == Linear(0)
 
 
-def chain(device: pyturbo.Device, count: int | Linear, capacity: int) -> tuple[pyturbo.Program, pyturbo.Buffer]:
+def chain(
+    device: pyturbo.Device, count: int | Linear, capacity: int
+) -> tuple[pyturbo.Program, pyturbo.Buffer]:
     """state += x, then y = state * sigmoid(state): two launches, the second after the first."""
     x, y = device.empty(capacity), device.empty(capacity)
     x.numpy()[:] = np.arange(capacity)
@@ -101,9 +103,17 @@ def test_wrong_replays(device: pyturbo.Device) -> None:
         ([], {"count": 1, "row": 0}, "run: expected symbols .* and blocks .* got .* and 0 blocks"),
         ([block], {"count": 1}, r"got \['count'\] and 1 blocks"),
         ([block], {"count": -1, "row": 0}, "run: count: expected an integer from 0 on, got -1"),
-        ([block], {"count": 9, "row": 0}, "first: add: a: expected at least 9 elements|add: a: expected at least 9"),
+        (
+            [block],
+            {"count": 9, "row": 0},
+            "add: a: expected at least 9 elements",
+        ),
         ([block], {"count": 2**40, "row": 0}, "expected a value of its type, got 1099511627776"),
-        ([block], {"count": 1, "row": 6}, "first: add: a: expected 32 bytes at offset 256, got memory of 256 bytes"),
+        (
+            [block],
+            {"count": 1, "row": 6},
+            "first: add: a: expected 32 bytes at offset 256, got memory of 256",
+        ),
         ([np.zeros(64, np.float32)], {"count": 1, "row": 0}, "state: expected a writable Buffer"),
     ):
         with pytest.raises(ArgumentError, match=message):

@@ -33,8 +33,11 @@ bool store(DType dtype, int64_t value, void* out) {
     case DType::u64:
       std::memcpy(out, &value, sizeof value);
       return value >= 0;
-    case DType::i64: std::memcpy(out, &value, sizeof value); return true;
-    default: return false;
+    case DType::i64:
+      std::memcpy(out, &value, sizeof value);
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -75,7 +78,8 @@ void Program::bind(Launch& launch, const RecordedArgument& b, uint8_t* value) {
     } else if (b.integer.terms.empty()) {
       if (!store(info.dtype, b.integer.constant, value))
         refuse(launch.label, *launch.kernel,
-               std::string(info.name) + ": expected a value of its type, got " + std::to_string(b.integer.constant));
+               std::string(info.name) + ": expected a value of its type, got " +
+                   std::to_string(b.integer.constant));
     } else {
       launch.value_patches.push_back({info.index, info.dtype, b.integer});
     }
@@ -111,7 +115,8 @@ void Program::patch(Launch& launch, const int64_t* symbols, const Block* blocks)
   const KernelInfo& kernel = *launch.kernel;
   for (const AddressPatch& patch : launch.address_patches) {
     const MemoryRef& memory = patch.memory;
-    const Block space = memory.storage ? Block{memory.storage->data(), memory.storage->bytes()} : blocks[memory.block];
+    const Block space =
+        memory.storage ? Block{memory.storage->data(), memory.storage->bytes()} : blocks[memory.block];
     const int64_t offset = memory.offset.at(symbols);
     if (offset < 0 || uint64_t(offset) > space.bytes || memory.bytes > space.bytes - uint64_t(offset))
       refuse(launch.label, kernel,
@@ -121,7 +126,8 @@ void Program::patch(Launch& launch, const int64_t* symbols, const Block* blocks)
   }
   for (const ValuePatch& patch : launch.value_patches)
     if (!store(patch.dtype, patch.value.at(symbols), launch.arguments.buffers[patch.index]))
-      refuse(launch.label, kernel, "expected a value of its type, got " + std::to_string(patch.value.at(symbols)));
+      refuse(launch.label, kernel,
+             "expected a value of its type, got " + std::to_string(patch.value.at(symbols)));
   launch.dispatch = check_launch(kernel, launch.arguments, nullptr);
 }
 

@@ -1,5 +1,5 @@
-// Launches recorded once and replayed without Python. What differs between replays is named by symbols (integers
-// such as the position) and blocks (memory such as the state of one conversation).
+// Launches recorded once and replayed without Python. What differs between replays is named by symbols
+// (integers such as the position) and blocks (memory such as the state of one conversation).
 #pragma once
 
 #include <memory>
@@ -50,7 +50,8 @@ struct Block {
   uint64_t bytes;
 };
 
-// Owner: the Python Program. Recording belongs to one thread; run() may be called from any, and runs take turns.
+// Owner: the Python Program. Recording belongs to one thread; run() may be called from any, and runs take
+// turns.
 class Program {
  public:
   Program(std::shared_ptr<Device> device, uint32_t symbols, uint32_t blocks)
