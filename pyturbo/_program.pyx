@@ -105,6 +105,13 @@ cdef class Program:
             memory.storage = buffer.storage
             memory.offset.constant = buffer.address - buffer.storage.get().data()
             memory.bytes = buffer.nbytes
+        elif isinstance(arg, Place) and isinstance(arg.block, Buffer):
+            buffer = arg.block
+            code, writable = code_of(arg.dtype), buffer.writable
+            memory.storage = buffer.storage
+            inside = Linear.of(arg.offset) + (buffer.address - buffer.storage.get().data())
+            self._read_linear(what, inside, &memory.offset)
+            memory.bytes = index(what, arg.nbytes)
         elif isinstance(arg, Place):
             if arg.block not in self.blocks:
                 raise ArgumentError(f"{what}: expected a block among {list(self.blocks)}, got {arg.block!r}")

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pyturbo._native import Buffer
+from pyturbo.errors import ArgumentError
+
 
 @dataclass(frozen=True)
 class Linear:
@@ -34,6 +37,13 @@ class Linear:
         terms = tuple((name, of_name * factor) for name, of_name in self.terms) if factor else ()
         return Linear(self.constant * factor, terms)
 
+    def __floordiv__(self, divisor: int) -> Linear:
+        """Exact quotients only."""
+        if self.constant % divisor or any(factor % divisor for _, factor in self.terms):
+            raise ArgumentError(f"expected a multiple of {divisor}, got {self}")
+        terms = tuple((name, factor // divisor) for name, factor in self.terms)
+        return Linear(self.constant // divisor, terms)
+
     def __sub__(self, other: int | Linear) -> Linear:
         return self + Linear.of(other) * -1
 
@@ -52,9 +62,9 @@ def symbol(name: str) -> Linear:
 
 @dataclass(frozen=True)
 class Place:
-    """`nbytes` of the block `block` of a program, from the byte `offset` on."""
+    """`nbytes` of a block of a program, or of a Buffer, from the byte `offset` on."""
 
-    block: str
+    block: str | Buffer
     offset: int | Linear
     nbytes: int
     dtype: Any = "float32"

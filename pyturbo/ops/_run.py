@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pyturbo import recording
 from pyturbo._native import Buffer, Device, device_list
 from pyturbo.errors import ArgumentError
+from pyturbo.recording import Recorder, Tensor
 
 Array = NDArray[Any]
-DeviceLike = Device | str | None
+Target = Device | Recorder
+DeviceLike = Target | str | None
 
 
 @cache
@@ -20,24 +23,42 @@ def _named(name: str) -> Device:
     return Device(name)
 
 
-def resolve(device: DeviceLike) -> Device:
-    """The device meant by a name, a Device, or None for the best one here."""
-    if isinstance(device, Device):
+def resolve(device: DeviceLike) -> Target:
+    """The recorder at work, else the device meant by a name, a Device, or None for the best one here."""
+    recorder = recording.active()
+    if recorder is not None:
+        return recorder
+    if isinstance(device, (Device, Recorder)):
         return device
     return _named(device_list()[0] if device is None else device)
 
 
-def launch(device: Device, name: str, *args: Any, constants: dict[str, Any] | None = None) -> None:
-    """Runs a kernel on its arguments in the shader's order; its contract gives the geometry."""
-    device.kernel(name, constants)(*args)
+def launch(target: Target, name: str, *args: Any, constants: dict[str, Any] | None = None) -> None:
+    """Runs or records a kernel on its arguments in the shader's order; its contract gives the geometry."""
+    if isinstance(target, Recorder):
+        target.launch(name, args, constants)
+    else:
+        target.kernel(name, constants)(*args)
 
 
-def empty(device: Device, shape: tuple[int, ...], dtype: Any = np.float32) -> Buffer:
-    return device.empty(shape, dtype)
+def empty(target: Target, shape: tuple[int, ...], dtype: Any = np.float32) -> Buffer:
+    # A Tensor where the operation is recorded: it has what operations use of a Buffer.
+    return cast(Buffer, target.empty(shape, dtype))
+
+
+def writable(target: Target, array: Array) -> Buffer:
+    """What a kernel that works in place may change: a copy of an array, a recorded tensor itself."""
+    if isinstance(array, Tensor):
+        return cast(Buffer, array)
+    buffer = empty(target, array.shape, array.dtype)
+    buffer.numpy()[...] = array
+    return buffer
 
 
 def as_array(op: str, name: str, value: Any, dtype: Any = None) -> Array:
-    """An array or a Buffer with its own dtype, anything else as `dtype`."""
+    """An array, a Buffer or a Tensor with its own dtype, anything else as `dtype`."""
+    if isinstance(value, Tensor):
+        return cast(Array, value)
     if isinstance(value, Buffer):
         return value.numpy()
     try:
@@ -64,6 +85,6 @@ def operand(op: str, name: str, value: ArrayLike, dtype: Any, shape: tuple[int |
 
 def aligned(array: Array) -> Array:
     """`array` itself where a kernel can use it in place, else a contiguous copy."""
-    if array.flags.c_contiguous and array.ctypes.data % 16 == 0:
+    if isinstance(array, Tensor) or (array.flags.c_contiguous and array.ctypes.data % 16 == 0):
         return array
     return np.array(array, order="C")

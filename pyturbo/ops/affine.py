@@ -15,6 +15,8 @@ from pyturbo._dtypes import SUFFIXES
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._affine_format import affine_dequantize, affine_quantize, check_format
 from pyturbo.ops._run import Array, DeviceLike, as_array, empty, launch, operand, resolve
+from pyturbo.recording import Tensor
+from pyturbo.symbols import Linear
 
 __all__ = [
     "affine_dequantize",
@@ -73,9 +75,10 @@ def affine_matmul(
     w = _matrix(op, "", (packed, scales, biases, bits, group_size), axes=2)
     x = _rows(op, x, w.in_dim)
     device = resolve(device)
-    y = empty(device, (len(x), w.out_dim))
-    kernel = "affine_matmul" if len(x) >= TILED_TOKENS else "affine_matvec"
-    launch(device, kernel + w.suffix, x, *w.arrays, y, len(x), w.in_dim, w.out_dim, w.group_size)
+    tokens = x.shape[0]
+    y = empty(device, (tokens, w.out_dim))
+    kernel = "affine_matmul" if _many(tokens) else "affine_matvec"
+    launch(device, kernel + w.suffix, x, *w.arrays, y, tokens, w.in_dim, w.out_dim, w.group_size)
     return y.numpy()
 
 
@@ -85,9 +88,10 @@ def affine_swiglu(x: ArrayLike, gate: Weight, up: Weight, *, device: DeviceLike 
     g, u = _pair(op, gate, up, axes=2)
     x = _rows(op, x, g.in_dim)
     device = resolve(device)
-    y = empty(device, (len(x), g.out_dim))
-    kernel = "affine_swiglu_matmul" if len(x) >= TILED_TOKENS else "affine_swiglu"
-    launch(device, kernel + g.suffix, x, *g.arrays, *u.arrays, y, len(x), g.in_dim, g.out_dim, g.group_size)
+    tokens = x.shape[0]
+    y = empty(device, (tokens, g.out_dim))
+    kernel = "affine_swiglu_matmul" if _many(tokens) else "affine_swiglu"
+    launch(device, kernel + g.suffix, x, *g.arrays, *u.arrays, y, tokens, g.in_dim, g.out_dim, g.group_size)
     return y.numpy()
 
 
@@ -106,8 +110,8 @@ def affine_embed(
     table = _matrix(op, "", (packed, scales, biases, bits, group_size), axes=2)
     chosen = _ids(op, ids, table.out_dim, axes=1)
     device = resolve(device)
-    y = empty(device, (len(chosen), table.in_dim))
-    sizes = len(chosen), table.out_dim, table.in_dim, table.group_size
+    y = empty(device, (chosen.shape[0], table.in_dim))
+    sizes = chosen.shape[0], table.out_dim, table.in_dim, table.group_size
     launch(device, op + table.suffix, chosen, *table.arrays, y, *sizes)
     return y.numpy()
 
@@ -173,12 +177,13 @@ def grouped_matmul(
     w = _matrix(op, "", (packed, scales, biases, bits, group_size), axes=3)
     x = _rows(op, x, w.in_dim)
     bounds = _integers(op, "offsets", offsets, (len(w.packed) + 1,))
-    steps = np.diff(bounds)
-    if bounds[0] != 0 or bounds[-1] != len(x) or steps.min() < 0:
-        raise ArgumentError(f"{op}: offsets: expected an increase from 0 to {len(x)}, got {_sample(bounds)}")
+    rows = x.shape[0]
+    known = not isinstance(bounds, Tensor)
+    if known and (bounds[0] != 0 or bounds[-1] != rows or np.diff(bounds).min() < 0):
+        raise ArgumentError(f"{op}: offsets: expected an increase from 0 to {rows}, got {_sample(bounds)}")
     device = resolve(device)
-    y = empty(device, (len(x), w.out_dim))
-    sizes = len(x), w.in_dim, w.out_dim, w.group_size, len(w.packed), *w.strides
+    y = empty(device, (rows, w.out_dim))
+    sizes = rows, w.in_dim, w.out_dim, w.group_size, len(w.packed), *w.strides
     launch(device, "affine_grouped_matmul" + w.suffix, x, bounds, *w.arrays, y, *sizes)
     return y.numpy()
 
@@ -223,7 +228,7 @@ def _pair(op: str, gate: Weight, up: Weight, axes: int) -> tuple[_Matrix, _Matri
 
 def _rows(op: str, x: ArrayLike, in_dim: int) -> Array:
     rows = operand(op, "x", x, np.float32, (None, in_dim))
-    if len(rows) == 0:
+    if rows.shape[0] == 0:
         raise ArgumentError(f"{op}: x: expected at least one row, got shape {list(rows.shape)}")
     return rows
 
@@ -242,9 +247,16 @@ def _expert_operands(
     return rows, chosen, (tokens, k, x_rows, w.in_dim, w.out_dim, w.group_size, experts, *w.strides)
 
 
+def _many(tokens: int) -> bool:
+    """Whether the tiled kernel is the better one. A count that a program leaves open is taken as many."""
+    return isinstance(tokens, Linear) or tokens >= TILED_TOKENS
+
+
 def _integers(op: str, name: str, value: ArrayLike, shape: tuple[int | None, ...]) -> Array:
     """Integers of any width as int32."""
     array = as_array(op, name, value)
+    if isinstance(array, Tensor):
+        return operand(op, name, array, np.int32, shape)
     if array.dtype.kind not in "iu":
         raise ArgumentError(f"{op}: {name}: expected integers, got {array.dtype}")
     limits = np.iinfo(np.int32)
@@ -257,6 +269,8 @@ def _ids(op: str, value: ArrayLike, count: int, axes: int) -> Array:
     ids = _integers(op, "ids", value, (None,) * axes)
     if ids.size == 0:
         raise ArgumentError(f"{op}: ids: expected at least one, got shape {list(ids.shape)}")
+    if isinstance(ids, Tensor):
+        return ids  # the kernel turns a wrong one into NaN
     wrong = ids[(ids < 0) | (ids >= count)]
     if wrong.size:
         raise ArgumentError(f"{op}: ids: expected 0 to {count - 1}, got {wrong[0]}")

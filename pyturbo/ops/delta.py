@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pyturbo._native import Buffer, Device
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._checks import matching, stored_weight, values
-from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve
+from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve, writable
 
 METHODS = ("auto", "recurrent")
 
@@ -47,7 +46,7 @@ def conv1d(
     taps, kind = stored_weight(op, weight, (channels, 4))
     device = resolve(device)
     y = empty(device, x.shape)
-    rows = _copy(device, past)
+    rows = writable(device, past)
     launch(device, f"{op}_{kind}", x, rows, taps, y, tokens, channels)
     return y.numpy(), rows.numpy()
 
@@ -86,14 +85,7 @@ def delta_net(
     memory = operand(op, "state", state, np.float32, (v_heads, v_dim, k_dim))
     device = resolve(device)
     y = empty(device, v.shape)
-    updated = _copy(device, memory)
+    updated = writable(device, memory)
     sizes = tokens, k_heads, v_heads, v_dim, k_heads * k_dim, v_heads * v_dim
     launch(device, f"{op}_k{k_dim}", q, k, v, g, beta, updated, y, *sizes)
     return y.numpy(), updated.numpy()
-
-
-def _copy(device: Device, array: Array) -> Buffer:
-    """A buffer for a kernel that works in place."""
-    buffer = empty(device, array.shape)
-    buffer.numpy()[...] = array
-    return buffer

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._checks import matching, values
-from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve
+from pyturbo.ops._run import Array, DeviceLike, as_array, empty, launch, operand, resolve
 
 #: Experts a token can have: the lanes of the router that keep one each.
 MAX_CHOICES = 16
@@ -60,7 +60,8 @@ def gather_rows(x: ArrayLike, index: ArrayLike, repeat: int = 1, *, device: Devi
     """
     op = "gather_rows"
     x = values(op, "x", x, axes=2)
-    rows = operand(op, "index", index, np.int32, (None,) * np.ndim(index))
+    rows = as_array(op, "index", index, np.int32)
+    rows = operand(op, "index", rows, np.int32, (None,) * rows.ndim)
     if rows.size == 0:
         raise ArgumentError(f"{op}: index: expected at least one, got shape {list(rows.shape)}")
     device = resolve(device)
@@ -94,8 +95,8 @@ def moe_combine(
     if shared_gate is not None:
         if common is None:
             raise ArgumentError(f"{op}: shared: expected a value for shared_gate to scale, got None")
-        axes = (tokens,) if np.ndim(shared_gate) == 1 else (tokens, 1)
-        gate = operand(op, "shared_gate", shared_gate, np.float32, axes)
+        gate = as_array(op, "shared_gate", shared_gate, np.float32)
+        gate = operand(op, "shared_gate", gate, np.float32, (tokens,) if gate.ndim == 1 else (tokens, 1))
     device = resolve(device)
     y = empty(device, residual.shape)
     constants = {"has_shared": common is not None, "has_shared_gate": gate is not None}

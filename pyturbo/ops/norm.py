@@ -7,7 +7,7 @@ from typing import overload
 from numpy.typing import ArrayLike
 
 from pyturbo.ops._checks import matching, stored_weight, values
-from pyturbo.ops._run import Array, DeviceLike, empty, launch, resolve
+from pyturbo.ops._run import Array, DeviceLike, empty, launch, resolve, writable
 
 
 @overload
@@ -50,8 +50,7 @@ def head_rms_norm(x: ArrayLike, weight: ArrayLike, eps: float, *, device: Device
     tokens, heads, dim = x.shape
     scale, kind = stored_weight("head_rms_norm", weight, (dim,))
     device = resolve(device)
-    y = empty(device, x.shape)
-    y.numpy()[...] = x
+    y = writable(device, x)
     launch(device, f"head_rms_norm_{kind}", y, scale, tokens, heads, dim, eps)
     return y.numpy()
 
@@ -81,8 +80,6 @@ def qk_norm(
     k = matching("qk_norm", "k", k, q)
     tokens, heads, dim = q.shape
     device = resolve(device)
-    query, key = empty(device, q.shape), empty(device, k.shape)
-    query.numpy()[...] = q
-    key.numpy()[...] = k
+    query, key = writable(device, q), writable(device, k)
     launch(device, "qk_norm", query, key, tokens, heads, dim, heads * dim, eps)
     return query.numpy(), key.numpy()

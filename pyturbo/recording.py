@@ -1,0 +1,127 @@
+"""Recording: under a Recorder the operations of ``pyturbo.ops`` add launches to a program."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
+from typing import Any
+
+import numpy as np
+
+from pyturbo._native import Buffer, Device
+from pyturbo._program import Program
+from pyturbo.errors import ArgumentError
+from pyturbo.symbols import Linear, Place
+
+Extent = int | Linear
+
+_active: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
+
+
+def active() -> Recorder | None:
+    """The recorder of the enclosing ``with`` statement."""
+    return _active.get()
+
+
+class Tensor:
+    """Memory of a program with a shape whose extents may be symbols. Operations take it for an array."""
+
+    def __init__(self, memory: Buffer | Place, shape: Sequence[Extent], dtype: Any, base: Any = None) -> None:
+        self.memory = memory
+        self.shape = tuple(shape)
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self._base = base  # what owns the memory
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> Extent:
+        return _product(self.shape)
+
+    def numpy(self) -> Tensor:
+        """Itself: the result of a recorded operation has no values yet."""
+        return self
+
+    def rows(self, first: Extent, count: Extent = 1) -> Tensor:
+        """`count` rows from row `first` on."""
+        row = _product(self.shape[1:])
+        if isinstance(row, Linear):
+            raise ArgumentError(f"rows: expected rows of a fixed size, got shape {self!r}")
+        offset = Linear.of(first) * (row * self.dtype.itemsize)
+        place = self.memory if isinstance(self.memory, Place) else Place(self.memory, 0, self.memory.nbytes)
+        nbytes = place.nbytes if isinstance(count, Linear) else count * row * self.dtype.itemsize
+        part = Place(place.block, Linear.of(place.offset) + offset, nbytes, self.dtype)
+        return Tensor(part, (count, *self.shape[1:]), self.dtype, base=self)
+
+    def reshape(self, *shape: Extent) -> Tensor:
+        if _product(shape) != self.size:
+            raise ArgumentError(f"reshape: expected {self.size} values, got {_product(shape)}")
+        return Tensor(self.memory, shape, self.dtype, base=self)
+
+    def __repr__(self) -> str:
+        return f"Tensor([{', '.join(map(str, self.shape))}], {self.dtype})"
+
+
+class Recorder:
+    """Makes one program. ``symbols`` gives the largest value of each symbol: scratch memory is made for it.
+
+    Scratch memory that no tensor holds any more is used again. A launch that reuses it waits for those before
+    it, because dependencies follow from the memory itself.
+    """
+
+    def __init__(self, device: Device, symbols: Mapping[str, int], blocks: Sequence[str] = ()) -> None:
+        self.device = device
+        self.limits = dict(symbols)
+        self.program = Program(device, tuple(symbols), tuple(blocks))
+        self._free: dict[int, list[Buffer]] = {}
+        self._labels: list[str] = []
+        self._tokens: list[Token[Recorder | None]] = []
+
+    def __enter__(self) -> Recorder:
+        self._tokens.append(_active.set(self))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _active.reset(self._tokens.pop())
+
+    @contextmanager
+    def label(self, name: str) -> Iterator[None]:
+        """Names the launches recorded inside, as ``outer.inner``."""
+        self._labels.append(name)
+        try:
+            yield
+        finally:
+            self._labels.pop()
+
+    def empty(self, shape: Sequence[Extent], dtype: Any = np.float32) -> Tensor:
+        """Scratch memory for the largest size the shape can have."""
+        dtype = np.dtype(dtype)
+        nbytes = math.prod(Linear.of(extent).at(self.limits) for extent in shape) * dtype.itemsize
+        capacity = max(4096, 1 << (nbytes - 1).bit_length()) if nbytes else 4096
+        free = self._free.setdefault(capacity, [])
+        storage = free.pop() if free else self.device.empty(capacity, np.uint8)
+        tensor = Tensor(storage.view(capacity // dtype.itemsize, dtype), shape, dtype)
+        weakref.finalize(tensor, free.append, storage).atexit = False
+        return tensor
+
+    def launch(self, name: str, args: Sequence[Any], constants: dict[str, Any] | None) -> None:
+        kernel = self.device.kernel(name, constants)
+        self.program.add(kernel, *map(self._argument, args), label=".".join(self._labels))
+
+    def _argument(self, arg: Any) -> Any:
+        if isinstance(arg, Tensor):
+            return arg.memory
+        return self.device.buffer(arg) if isinstance(arg, np.ndarray) else arg
+
+
+def _product(extents: Sequence[Extent]) -> Extent:
+    symbols = [extent for extent in extents if isinstance(extent, Linear)]
+    known = math.prod(extent for extent in extents if not isinstance(extent, Linear))
+    if len(symbols) > 1:
+        raise ArgumentError(f"shape: expected at most one symbol, got {', '.join(map(str, extents))}")
+    return symbols[0] * known if symbols else known

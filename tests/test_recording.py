@@ -1,0 +1,134 @@
+"""Operations recorded into programs give the bits that the same operations give at once."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+import pyturbo
+from pyturbo import ops
+from pyturbo.errors import ArgumentError
+from pyturbo.recording import Recorder, Tensor
+from pyturbo.symbols import Place, symbol
+
+HIDDEN, INNER, EXPERTS, TOP = 64, 96, 6, 3
+TOKENS = symbol("tokens")
+
+
+@pytest.fixture
+def weights() -> dict[str, tuple[np.ndarray, ...]]:
+    rng = np.random.default_rng(3)
+
+    def quantized(*shape: int) -> tuple[np.ndarray, ...]:
+        return ops.affine_quantize(rng.standard_normal(shape, np.float32), bits=4, group_size=32)
+
+    return {
+        "gate": quantized(INNER, HIDDEN),
+        "up": quantized(INNER, HIDDEN),
+        "down": quantized(HIDDEN, INNER),
+        "expert_gate": quantized(EXPERTS, INNER, HIDDEN),
+        "expert_up": quantized(EXPERTS, INNER, HIDDEN),
+        "expert_down": quantized(EXPERTS, HIDDEN, INNER),
+        "norm": (rng.uniform(0.5, 2, HIDDEN).astype(np.float32),),
+        "router": (rng.standard_normal((EXPERTS, HIDDEN), np.float32),),
+    }
+
+
+def block(x: np.ndarray, w: dict[str, tuple[np.ndarray, ...]]) -> np.ndarray:
+    """A dense and a routed layer, written once for both ways of running it."""
+    h = ops.rms_norm(x, *w["norm"], 1e-6)
+    h = ops.affine_swiglu(h, (*w["gate"], 4, 32), (*w["up"], 4, 32))
+    x = ops.add(x, ops.affine_matmul(h, *w["down"], bits=4, group_size=32))
+    h = ops.rms_norm(x, *w["norm"], 1e-6)
+    ids, probabilities = ops.route(ops.matmul(h, *w["router"]), TOP)
+    h = ops.affine_experts_swiglu(h, ids, (*w["expert_gate"], 4, 32), (*w["expert_up"], 4, 32))
+    h = ops.experts_matmul(h, ids, *w["expert_down"], bits=4, group_size=32)
+    return ops.moe_combine(x, h, probabilities)
+
+
+def test_a_recorded_layer_has_the_bits_of_an_eager_one(
+    device: pyturbo.Device, weights: dict[str, tuple[np.ndarray, ...]]
+) -> None:
+    source, target = device.empty((40, HIDDEN)), device.empty((40, HIDDEN))
+    with Recorder(device, {"tokens": 40}) as recorder:
+        x = Tensor(source, (TOKENS, HIDDEN), np.float32)
+        with recorder.label("layer"):
+            y = block(x, weights)  # type: ignore[arg-type]
+        ops.add(y, y)
+        recorder.launch("add", (y, np.zeros((40, HIDDEN), np.float32), target, TOKENS * HIDDEN), None)
+    assert recorder.program.listing()[0][0] == "layer"
+    for tokens in (33, 8, 40):
+        inputs = np.random.default_rng(tokens).standard_normal((tokens, HIDDEN), np.float32)
+        source.numpy()[:tokens] = inputs
+        recorder.program.run(tokens=tokens)
+        want = block(inputs, weights) + np.float32(0)
+        assert target.numpy()[:tokens].tobytes() == want.tobytes()
+
+
+def test_scratch_memory_is_used_again(
+    device: pyturbo.Device, weights: dict[str, tuple[np.ndarray, ...]]
+) -> None:
+    def scratch(layers: int) -> int:
+        with Recorder(device, {"tokens": 16}) as recorder:
+            x = Tensor(device.empty((16, HIDDEN)), (TOKENS, HIDDEN), np.float32)
+            for _ in range(layers):
+                x = block(x, weights)  # type: ignore[arg-type, assignment]
+            del x
+            gc.collect()
+        return sum(buffer.nbytes for free in recorder._free.values() for buffer in free)
+
+    assert scratch(2) == scratch(7) > 0
+
+
+def test_state_in_a_block_changes_in_place(device: pyturbo.Device) -> None:
+    rng = np.random.default_rng(5)
+    heads, dim, tokens = 2, 32, 3
+    q, k, v = (rng.standard_normal((tokens, heads, dim), np.float32) for _ in range(3))
+    g, beta = (rng.uniform(0.1, 0.9, (tokens, heads)).astype(np.float32) for _ in range(2))
+    start = rng.standard_normal((heads, dim, dim), np.float32)
+    with Recorder(device, {}, blocks=("state",)) as recorder:
+        state = Tensor(Place("state", 16, start.nbytes), start.shape, np.float32)
+        y, after = ops.delta_net(q, k, v, g, beta, state)  # type: ignore[arg-type]
+        assert after is state
+    block_ = device.empty(4 + start.size)
+    block_.numpy()[4:] = start.reshape(-1)
+    recorder.program.run([block_])
+    want_y, want_state = ops.delta_net(q, k, v, g, beta, start, device=device)
+    assert block_.numpy()[4:].tobytes() == want_state.tobytes()
+    assert y.memory.numpy()[: want_y.size].tobytes() == want_y.tobytes()  # type: ignore[attr-defined]
+
+
+def test_rows_of_a_tensor_follow_symbols(device: pyturbo.Device) -> None:
+    source = device.empty((9, 8))
+    source.numpy()[...] = np.arange(72).reshape(9, 8)
+    target = device.empty((1, 8))
+    with Recorder(device, {"tokens": 9}) as recorder:
+        last = Tensor(source, (TOKENS, 8), np.float32).rows(TOKENS - 1)
+        recorder.launch("add", (last, last, target, 8), None)
+    for tokens in (1, 4, 9):
+        recorder.program.run(tokens=tokens)
+        assert target.numpy()[0, 0] == 2 * 8 * (tokens - 1)
+    with pytest.raises(ArgumentError, match="expected 32 bytes at offset 288"):
+        recorder.program.run(tokens=10)
+
+
+def test_wrong_shapes(device: pyturbo.Device) -> None:
+    with Recorder(device, {"tokens": 4, "other": 4}):
+        a = Tensor(device.empty((4, 8)), (TOKENS, 8), np.float32)
+        b = Tensor(device.empty((4, 8)), (symbol("other"), 8), np.float32)
+        with pytest.raises(ArgumentError, match=r"add: b: expected shape \[tokens, 8\], got"):
+            ops.add(a, b)
+        with pytest.raises(ArgumentError, match="at most one symbol"):
+            _ = Tensor(device.empty(16), (TOKENS, symbol("other")), np.float32).size
+        with pytest.raises(ArgumentError, match="reshape: expected 8 \\* tokens values"):
+            a.reshape(TOKENS, 9)
+    assert a.reshape(TOKENS, 2, 4).shape == (TOKENS, 2, 4)
+
+
+def test_outside_of_a_recorder_operations_run(device: pyturbo.Device) -> None:
+    with Recorder(device, {}) as recorder:
+        ops.add(np.ones(4, np.float32), np.ones(4, np.float32))
+    assert ops.add(np.ones(4, np.float32), np.ones(4, np.float32), device=device)[0] == 2
+    assert len(recorder.program) == 1
