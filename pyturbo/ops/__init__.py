@@ -11,6 +11,15 @@ from pyturbo.ops.affine import (
     experts_matmul,
     grouped_matmul,
 )
+from pyturbo.ops.attention import (
+    attention,
+    attention_merge,
+    attention_partials,
+    attention_scores,
+    attention_values,
+    kv_append,
+    softmax,
+)
 from pyturbo.ops.delta import conv1d, decay_beta, delta_net
 from pyturbo.ops.elementwise import add, split_q_gate, weighted_sum
 from pyturbo.ops.linear import matmul
@@ -28,6 +37,11 @@ __all__ = [
     "affine_quantize",
     "affine_swiglu",
     "argmax",
+    "attention",
+    "attention_merge",
+    "attention_partials",
+    "attention_scores",
+    "attention_values",
     "conv1d",
     "decay_beta",
     "delta_net",
@@ -37,6 +51,7 @@ __all__ = [
     "geglu",
     "grouped_matmul",
     "head_rms_norm",
+    "kv_append",
     "matmul",
     "moe_buckets",
     "moe_combine",
@@ -45,6 +60,7 @@ __all__ = [
     "rope",
     "route",
     "sigmoid_gate",
+    "softmax",
     "split_q_gate",
     "swiglu",
     "swiglu_clamped",

@@ -1,0 +1,228 @@
+"""Attention over an uncompressed cache.
+
+Queries are float32 [tokens, heads, dim]; keys and values are [capacity, kv_heads, dim] in float32, float16
+or bfloat16. Query head a reads key head a // (heads / kv_heads).
+
+Key j lies in row j % capacity: with more keys than rows the cache is a ring. Rows are appended before they
+are attended to, so a ring needs capacity >= window + tokens - 1; less is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pyturbo._dtypes import SUFFIXES
+from pyturbo._native import Buffer
+from pyturbo.errors import ArgumentError
+from pyturbo.ops._checks import stored_weight, values
+from pyturbo.ops._run import Array, DeviceLike, Target, empty, launch, operand, resolve, writable
+from pyturbo.symbols import Linear
+
+#: Up to this many queries the keys are split over threadgroups and merged. A tile of more queries reads each
+#: key once for all of them, but leaves a long context to one threadgroup for each key head.
+SPLIT_TOKENS = 8
+
+#: Parts that the keys of a query are split into. Fixed, so that one recorded launch serves every context.
+SPLIT_BLOCKS = 32
+
+#: The head dims that the kernels are made for; each serves the smaller ones too.
+_KERNEL_DIMS = (64, 128, 256, 512)
+
+
+class _Operands(NamedTuple):
+    q: Array
+    k: Array
+    v: Array
+    context: int
+    suffix: str  # of the kernel name
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """tokens, context, capacity, heads, kv_heads, dim."""
+        tokens, heads, dim = self.q.shape
+        capacity, kv_heads, _ = self.k.shape
+        return tokens, self.context, capacity, heads, kv_heads, dim
+
+
+def attention(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    scale: float,
+    causal: bool = True,
+    window: int = 0,
+    sinks: ArrayLike | None = None,
+    softcap: float = 0.0,
+    *,
+    context: int | None = None,
+    device: DeviceLike = None,
+) -> Array:
+    """``softmax(scale * q k^T) v`` -> [tokens, heads, dim]; the last query stands at the last key.
+
+    Query i sees key j if ``0 <= i - j < window`` (window 0: no limit), or every key if not causal; a query
+    that sees none gives 0. With a soft cap a score s becomes ``softcap * tanh(s / softcap)``. sinks [heads]
+    are further logits, neither scaled nor capped, whose value is 0. context is the number of keys, by default
+    the number of rows.
+    """
+    op = "attention"
+    operands = _operands(op, q, k, v, context)
+    heads = operands.q.shape[1]
+    logits = None if sinks is None else operand(op, "sinks", sinks, np.float32, (heads,))
+    device = resolve(device)
+    tokens = operands.q.shape[0]
+    if not isinstance(tokens, Linear) and tokens <= SPLIT_TOKENS:
+        parts = _partials(device, operands, SPLIT_BLOCKS, scale, causal, window, softcap)
+        return _merge(device, *parts, logits).numpy()
+    y = empty(device, operands.q.shape)
+    constants = {"causal": bool(causal), "has_sinks": logits is not None}
+    arrays = (operands.q, operands.k, operands.v, logits, y)
+    name = f"attention_{operands.suffix}"
+    launch(device, name, *arrays, *operands.sizes, scale, window, softcap, constants=constants)
+    return y.numpy()
+
+
+def attention_partials(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    scale: float,
+    blocks: int,
+    causal: bool = True,
+    window: int = 0,
+    softcap: float = 0.0,
+    *,
+    context: int | None = None,
+    device: DeviceLike = None,
+) -> tuple[Array, Array, Array]:
+    """Attention over each of `blocks` parts of a query's keys: o [tokens, heads, blocks, dim], m, l.
+
+    m [tokens, heads, blocks] is the largest score s of a block, l the sum of ``e^(s - m)`` and o the sum of
+    ``e^(s - m) v``, all float32. A block without keys has l = 0. Other arguments are those of `attention`.
+    """
+    operands = _operands("attention_partials", q, k, v, context)
+    if blocks < 1:
+        raise ArgumentError(f"attention_partials: blocks: expected at least 1, got {blocks}")
+    sums, tops, totals = _partials(resolve(device), operands, blocks, scale, causal, window, softcap)
+    return sums.numpy(), tops.numpy(), totals.numpy()
+
+
+def attention_merge(
+    o: ArrayLike,
+    m: ArrayLike,
+    l: ArrayLike,  # noqa: E741
+    sinks: ArrayLike | None = None,
+    *,
+    device: DeviceLike = None,
+) -> Array:
+    """The attention [tokens, heads, dim] whose parts `attention_partials` computed; sinks are added here."""
+    op = "attention_merge"
+    sums = values(op, "o", o, axes=4)
+    tops = operand(op, "m", m, np.float32, sums.shape[:3])
+    totals = operand(op, "l", l, np.float32, sums.shape[:3])
+    logits = None if sinks is None else operand(op, "sinks", sinks, np.float32, (sums.shape[1],))
+    return _merge(resolve(device), sums, tops, totals, logits).numpy()
+
+
+def attention_scores(q: ArrayLike, k: ArrayLike, scale: float, *, device: DeviceLike = None) -> Array:
+    """``scale * q . k`` of every query with every key -> [tokens, heads, context]; no masks."""
+    op = "attention_scores"
+    q = values(op, "q", q, axes=3)
+    k = stored_weight(op, k, (None, None, q.shape[2]), "k")[0]
+    _check_heads(op, q.shape[1], k)
+    device = resolve(device)
+    (tokens, heads, dim), (context, kv_heads, _) = q.shape, k.shape
+    scores = empty(device, (tokens, heads, context))
+    name = f"attention_scores_{SUFFIXES[k.dtype]}"
+    launch(device, name, q, k, scores, tokens, context, heads, kv_heads, dim, scale)
+    return scores.numpy()
+
+
+def softmax(x: ArrayLike, *, device: DeviceLike = None) -> Array:
+    """Softmax over the last axis of x [..., dim]."""
+    x = values("softmax", "x", x)
+    dim = x.shape[-1]
+    device = resolve(device)
+    y = empty(device, x.shape)
+    launch(device, "softmax", x, y, x.size // dim, dim)
+    return y.numpy()
+
+
+def attention_values(p: ArrayLike, v: ArrayLike, *, device: DeviceLike = None) -> Array:
+    """``p v``: weights p [tokens, heads, context] of v [context, kv_heads, dim] -> [tokens, heads, dim]."""
+    op = "attention_values"
+    p = values(op, "p", p, axes=3)
+    v = stored_weight(op, v, (p.shape[2], None, None), "v")[0]
+    _check_heads(op, p.shape[1], v)
+    device = resolve(device)
+    (tokens, heads, context), (_, kv_heads, dim) = p.shape, v.shape
+    y = empty(device, (tokens, heads, dim))
+    launch(device, f"attention_values_{SUFFIXES[v.dtype]}", p, v, y, tokens, context, heads, kv_heads, dim)
+    return y.numpy()
+
+
+def kv_append(cache: ArrayLike, rows: ArrayLike, position: int, *, device: DeviceLike = None) -> Array:
+    """cache [capacity, kv_heads, dim] with rows [tokens, kv_heads, dim] at (position + t) % capacity.
+
+    Rows are float32 and rounded to the type of the cache. More rows than the capacity are refused.
+    """
+    op = "kv_append"
+    cache = stored_weight(op, cache, (None, None, None), "cache")[0]
+    capacity, kv_heads, dim = cache.shape
+    rows = values(op, "rows", rows, axes=3)
+    rows = operand(op, "rows", rows, np.float32, (None, kv_heads, dim))
+    device = resolve(device)
+    y = writable(device, cache)
+    name = f"kv_append_{SUFFIXES[cache.dtype]}"
+    launch(device, name, rows, y, rows.shape[0], capacity, kv_heads * dim, position)
+    return y.numpy()
+
+
+def _partials(
+    device: Target,
+    operands: _Operands,
+    blocks: int,
+    scale: float,
+    causal: bool,
+    window: int,
+    softcap: float,
+) -> tuple[Buffer, Buffer, Buffer]:
+    tokens, heads, dim = operands.q.shape
+    rows = (tokens, heads, blocks)
+    parts = empty(device, (*rows, dim)), empty(device, rows), empty(device, rows)
+    arrays = (operands.q, operands.k, operands.v, *parts)
+    name, constants = f"attention_partials_{operands.suffix}", {"causal": bool(causal)}
+    launch(device, name, *arrays, *operands.sizes, blocks, scale, window, softcap, constants=constants)
+    return parts
+
+
+def _merge(device: Target, sums: Any, tops: Any, totals: Any, sinks: Array | None) -> Buffer:
+    tokens, heads, blocks, dim = sums.shape
+    y = empty(device, (tokens, heads, dim))
+    constants = {"has_sinks": sinks is not None}
+    arrays = (sums, tops, totals, sinks, y)
+    launch(device, "attention_merge", *arrays, tokens, heads, blocks, dim, constants=constants)
+    return y
+
+
+def _operands(op: str, q: ArrayLike, k: ArrayLike, v: ArrayLike, context: int | None) -> _Operands:
+    q = values(op, "q", q, axes=3)
+    dim = q.shape[2]
+    if dim % 8 or dim > _KERNEL_DIMS[-1]:
+        raise ArgumentError(
+            f"{op}: q: expected heads of a multiple of 8 up to {_KERNEL_DIMS[-1]} values, got {dim}"
+        )
+    k = stored_weight(op, k, (None, None, dim), "k")[0]
+    v = operand(op, "v", v, k.dtype, k.shape)
+    _check_heads(op, q.shape[1], k)
+    kernel_dim = next(largest for largest in _KERNEL_DIMS if dim <= largest)
+    return _Operands(
+        q, k, v, k.shape[0] if context is None else context, f"d{kernel_dim}_{SUFFIXES[k.dtype]}"
+    )
+
+
+def _check_heads(op: str, heads: int, cache: Array) -> None:
+    if heads % cache.shape[1]:
+        raise ArgumentError(f"{op}: q: expected a multiple of {cache.shape[1]} key heads, got {heads} heads")
