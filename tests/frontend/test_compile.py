@@ -74,7 +74,7 @@ SHADER = """
 
 
 def compile_(source: Path) -> str:
-    flags = ["-fsyntax-only", "-std=c++20", "-Wall", "-Wno-literal-suffix"]
+    flags = ["-fsyntax-only", "-std=c++20", "-fsigned-char", "-Wall", "-Wno-literal-suffix"]
     paths = ["-I", str(NATIVE / "include"), "-I", str(NATIVE / "msl")]
     return subprocess.run(
         ["c++", *flags, *paths, str(source)], capture_output=True, text=True, check=False
