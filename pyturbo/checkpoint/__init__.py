@@ -1,0 +1,43 @@
+"""Reading checkpoints: directories of safetensors as mlx-lm and transformers write them, and GGUF files.
+
+Nothing in a file is trusted: every count, size, offset and type is checked before it is used. What is wrong
+is a FormatError that names the file and the tensor.
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+
+from pyturbo.checkpoint.directory import DirectoryCheckpoint
+from pyturbo.checkpoint.gguf_model import GgufCheckpoint
+from pyturbo.checkpoint.linear import Affine, Dense, Linear
+from pyturbo.checkpoint.tensors import Checkpoint, TensorInfo
+from pyturbo.checkpoint.tokenizer import TokenizerSource
+from pyturbo.checkpoint.weights import Weights
+from pyturbo.errors import FileError, FormatError
+
+__all__ = [
+    "Affine",
+    "Checkpoint",
+    "Dense",
+    "Linear",
+    "TensorInfo",
+    "TokenizerSource",
+    "Weights",
+    "open_checkpoint",
+]
+
+
+def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
+    """A directory with config.json and model*.safetensors, or a .gguf file."""
+    place = Path(path)
+    if place.is_dir():
+        if not (place / "config.json").is_file():
+            raise FormatError(f"{place}: expected a directory with config.json, found none in it")
+        return DirectoryCheckpoint(place)
+    if not place.exists():
+        raise FileError(f"{place}: no such file or directory")
+    if place.suffix.lower() != ".gguf":
+        raise FormatError(f"{place}: expected a directory with config.json or a .gguf file")
+    return GgufCheckpoint(place)

@@ -1,0 +1,21 @@
+"""How text from a file is put into messages: quoted, printable and short, whatever the file says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_LONGEST = 120
+
+
+def shown(value: Any) -> str:
+    """`value` as it may stand in a message."""
+    if isinstance(value, str):
+        value = value[: _LONGEST + 1]
+    elif isinstance(value, (list, tuple)):
+        value = list(value[:16])
+    elif isinstance(value, dict):
+        return f"an object of {len(value)} entries"
+    elif isinstance(value, int) and value.bit_length() > 256:
+        return f"a number of {value.bit_length()} bits"
+    text = ascii(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

@@ -1,0 +1,88 @@
+"""config.json: one flat object for the text model, and the rules of its quantisation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyturbo.checkpoint import json_file
+from pyturbo.checkpoint._shown import shown
+from pyturbo.checkpoint.names import text_name
+from pyturbo.errors import FormatError
+
+_NESTED = ("text_config", "vision_config", "audio_config")
+
+#: Bits and group size of a mode where the config does not say.
+MODES = {"affine": (4, 64), "mxfp4": (4, 32), "mxfp8": (8, 32), "nvfp4": (4, 16)}
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The entries of `text_config`, where there is one, over those of the top level.
+
+    `model_type` is the top level's, without a `_text` at its end.
+    """
+    top = json_file.read_object(path)
+    text = top.get("text_config") or {}
+    if not isinstance(text, dict):
+        raise FormatError(f"{path}: text_config: expected an object, got {shown(text)}")
+    config = {key: value for key, value in top.items() if key not in _NESTED} | text
+    model_type = top.get("model_type", text.get("model_type"))
+    if not isinstance(model_type, str):
+        raise FormatError(f"{path}: model_type: expected a name, got {shown(model_type)}")
+    config["model_type"] = model_type.removesuffix("_text")
+    return config
+
+
+@dataclass(frozen=True)
+class Format:
+    """How one matrix is said to be quantised."""
+
+    bits: int
+    group_size: int
+    mode: str
+
+
+class Quantization:
+    """The `quantization` entry of a config: one format for all modules, and those of single paths.
+
+    Whether a module is quantised is for its tensors to say; this is where they leave the format open.
+    """
+
+    def __init__(self, path: Path, config: dict[str, Any]) -> None:
+        self._default: Format | None = None
+        self._overrides: dict[str, Format | None] = {}
+        key = "quantization" if config.get("quantization") is not None else "quantization_config"
+        entry = config.get(key)
+        if entry is None:
+            return
+        where = f"{path}: {key}"
+        if not isinstance(entry, dict):
+            raise FormatError(f"{where}: expected an object, got {shown(entry)}")
+        if key == "quantization_config" and "quant_method" in entry:
+            raise FormatError(f"{where}: quant_method {shown(entry['quant_method'])} is not supported")
+        self._default = _format(where, entry)
+        for name, value in entry.items():
+            if isinstance(value, dict):
+                self._overrides[text_name(name)] = _format(f"{where}: {shown(name)}", value)
+            elif value is False:
+                self._overrides[text_name(name)] = None
+
+    def format(self, path: str) -> Format | None:
+        """The format of a module, None where the config says that it has none."""
+        return self._overrides.get(path, self._default)
+
+
+def _format(where: str, entry: dict[str, Any]) -> Format:
+    """An entry without a mode is affine, whatever the top level says; null is the mode's own."""
+    mode = entry.get("mode", "affine")
+    if not isinstance(mode, str) or mode not in MODES:
+        raise FormatError(f"{where}: mode: expected one of {', '.join(MODES)}, got {shown(mode)}")
+    numbers = []
+    for name, default in zip(("bits", "group_size"), MODES[mode]):
+        value = entry.get(name)
+        value = default if value is None else value
+        if type(value) is not int or not 0 < value <= 1024:
+            raise FormatError(f"{where}: {name}: expected a small number, got {shown(value)}")
+        numbers.append(value)
+    return Format(numbers[0], numbers[1], mode)

@@ -1,0 +1,169 @@
+"""Weights of a directory as mlx-lm or transformers writes it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from pyturbo.checkpoint._shown import shown
+from pyturbo.checkpoint.config import MODES, Quantization
+from pyturbo.checkpoint.file import Array, aligned_empty
+from pyturbo.checkpoint.linear import Affine, Dense, Linear
+from pyturbo.checkpoint.names import is_ignored, text_name
+from pyturbo.checkpoint.tensors import Checkpoint, TensorInfo
+from pyturbo.checkpoint.weights import FLOATS, Shape, Weights
+from pyturbo.errors import FormatError
+from pyturbo.ops._affine_format import BITS, GROUP_SIZES
+
+_CONV = ".conv1d.weight"
+_HALVES = {"gate_proj": 0, "up_proj": 1}
+
+#: Models whose norms multiply by 1 + weight. transformers stores the weight, mlx-lm the sum.
+_OFFSET_NORM_MODELS = ("qwen3_5", "qwen3_5_moe", "qwen3_next")
+_OFFSET_NORMS = re.compile(
+    r"model\.norm\.weight"
+    r"|model\.layers\.\d+\.(input_layernorm|post_attention_layernorm|self_attn\.[qk]_norm)\.weight"
+)
+
+
+class DirectoryWeights(Weights):
+    def __init__(self, checkpoint: Checkpoint, quantization: Quantization, label: str) -> None:
+        """`label`: what the files' metadata call their format, "mlx" or anything else."""
+        names: dict[str, str] = {}
+        for raw in checkpoint:
+            name = text_name(raw)
+            if is_ignored(name):
+                continue
+            if name in names:
+                raise FormatError(f"{checkpoint[raw]}: is the same tensor as {shown(names[name])}")
+            names[name] = raw
+        super().__init__(checkpoint, names)
+        self._quantization = quantization
+        offset_model = checkpoint.config["model_type"] in _OFFSET_NORM_MODELS
+        self._offset_norms = offset_model and not self._is_mlx(label)
+
+    def _is_mlx(self, label: str) -> bool:
+        """By the layout of the convolutions, [channels, taps, 1] in MLX; by `label` where there are none."""
+        layouts = set()
+        for name, raw in self._names.items():
+            if name.endswith(_CONV):
+                info = self.checkpoint[raw]
+                if len(info.shape) != 3 or 1 not in info.shape[1:]:
+                    raise FormatError(
+                        f"{info}: shape: expected [channels, taps, 1] or [channels, 1, taps], "
+                        f"got {list(info.shape)}"
+                    )
+                layouts.add(info.shape[2] == 1)
+                if len(layouts) > 1:
+                    raise FormatError(f"{info}: expected the layout of the convolutions before it")
+        return layouts.pop() if layouts else label == "mlx"
+
+    def _float(self, name: str) -> Array:
+        array: Array = self._read(self._typed(name, *FLOATS))
+        if name.endswith(_CONV) and array.ndim == 3 and 1 in array.shape[1:]:
+            return array.reshape(len(array), array.shape[1] * array.shape[2])
+        if self._offset_norms and _OFFSET_NORMS.fullmatch(name):
+            array = array.astype(np.float32) + np.float32(1)
+        return array
+
+    def _matrix(self, path: str, shape: Shape | None, axes: int) -> Linear:
+        if f"{path}.scales" in self:
+            return self._affine(path, shape, axes)
+        layer = Dense(self._expert_stack(path, shape) if axes == 3 else self._float(f"{path}.weight"))
+        name = f"{path}.weight"
+        if len(layer.shape) != axes or 0 in layer.shape:
+            raise FormatError(f"{self._where(name)}: shape: expected {axes} axes, got {list(layer.shape)}")
+        self._check(name, "shape", shape, layer.shape)
+        return layer
+
+    def _affine(self, path: str, shape: Shape | None, axes: int) -> Affine:
+        weight, scales = self._typed(f"{path}.weight", "U32"), self._info(f"{path}.scales")
+        if len(weight.shape) != axes or len(scales.shape) != axes or 0 in (*weight.shape, *scales.shape):
+            raise FormatError(
+                f"{weight}: shape: expected {axes} axes, and as many of the scales, "
+                f"got {list(weight.shape)} and {list(scales.shape)}"
+            )
+        bits, group_size = self._format(path, weight, scales, shape)
+        if scales.dtype == "U8":
+            mode = next((m for m, f in MODES.items() if m != "affine" and f == (bits, group_size)), "unknown")
+            raise FormatError(
+                f"{scales}: mode {mode} of {bits} bits in groups of {group_size} is not supported"
+            )
+        if bits not in BITS or group_size not in GROUP_SIZES:
+            raise FormatError(
+                f"{weight}: expected {BITS} bits in groups of {GROUP_SIZES}, "
+                f"got {bits} in groups of {group_size}"
+            )
+        in_dim = scales.shape[-1] * group_size
+        self._check(f"{path}.weight", "shape", (*weight.shape[:-1], in_dim * bits // 32), weight.shape)
+        self._check(f"{path}.weight", "shape", shape, (*weight.shape[:-1], in_dim))
+        self._check(f"{path}.scales", "shape", (*weight.shape[:-1], scales.shape[-1]), scales.shape)
+        scales = self._typed(f"{path}.scales", *FLOATS)
+        biases = self._typed(f"{path}.biases", scales.dtype)
+        self._check(f"{path}.biases", "shape", scales.shape, biases.shape)
+        return Affine(self._read(weight), self._read(scales), self._read(biases), bits, group_size)
+
+    def _format(
+        self, path: str, weight: TensorInfo, scales: TensorInfo, shape: Shape | None
+    ) -> tuple[int, int]:
+        """Bits and group size: from the input size where the caller knows it, else from the config."""
+        words, groups = weight.shape[-1], scales.shape[-1]
+        if shape is not None:
+            in_dim = shape[-1]
+            if in_dim <= 0 or words * 32 % in_dim or in_dim % groups:
+                raise FormatError(
+                    f"{weight}: expected {in_dim} values in each row, got {words} words in {groups} groups"
+                )
+            return words * 32 // in_dim, in_dim // groups
+        said = self._quantization.format(path)
+        if said is None or words * 32 != groups * said.group_size * said.bits:
+            raise FormatError(
+                f"{weight}: expected an entry of the config for {words} words in {groups} groups, "
+                f"got {'none' if said is None else f'{said.bits} bits in groups of {said.group_size}'}"
+            )
+        return said.bits, said.group_size
+
+    def _read_whole(self, name: str) -> bool:
+        return ".experts." not in name
+
+    def _expert_stack(self, path: str, shape: Shape | None) -> Array:
+        """A stack as such, or half of mlp.experts.gate_up_proj, or mlp.experts.0.gate_proj and so on."""
+        base, _, projection = path.rpartition(".")
+        experts = base.removesuffix(".switch_mlp") + ".experts"
+        for name in (f"{path}.weight", f"{experts}.{projection}", f"{experts}.{projection}.weight"):
+            if name in self:
+                return self._float(name)
+        for name in (f"{experts}.gate_up_proj", f"{experts}.gate_up_proj.weight"):
+            if name in self and projection in _HALVES:
+                return self._half(name, _HALVES[projection])
+        if f"{experts}.0.{projection}.weight" in self:
+            return self._stacked(f"{experts}.{{}}.{projection}.weight", shape)
+        return self._float(f"{path}.weight")
+
+    def _half(self, name: str, half: int) -> Array:
+        """Rows of gate (0) or of up (1) from [experts, gate rows and then up rows, in]."""
+        info = self._typed(name, *FLOATS)
+        if len(info.shape) != 3 or info.shape[1] % 2:
+            raise FormatError(f"{info}: shape: expected [experts, 2 * out, in], got {list(info.shape)}")
+        out_dim = info.shape[1] // 2
+        result = aligned_empty((info.shape[0], out_dim, info.shape[2]), info.array_dtype)
+        result[...] = self.checkpoint.view(info.name)[:, half * out_dim : (half + 1) * out_dim]
+        return result
+
+    def _stacked(self, pattern: str, shape: Shape | None) -> Array:
+        """The matrices of all experts: as many as the caller expects, and as there are names in a row."""
+        count = 0
+        while pattern.format(count) in self:
+            count += 1
+        count = max(count, shape[0] if shape is not None else 0)
+        first = self._typed(pattern.format(0), *FLOATS)
+        infos = []
+        for expert in range(count):
+            name = pattern.format(expert)
+            infos.append(self._typed(name, first.dtype))
+            self._check(name, "shape", first.shape, infos[-1].shape)
+        result = aligned_empty((count, *first.shape), first.array_dtype)
+        for expert, info in enumerate(infos):
+            result[expert] = self.checkpoint.view(info.name)
+        return result

@@ -1,0 +1,85 @@
+"""One file of tensor data: mapped once, or read into aligned memory."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyturbo.errors import FileError, FormatError
+
+Array = NDArray[Any]
+
+#: Every tensor a kernel sees starts at a multiple of this many bytes.
+ALIGNMENT = 16
+
+_CHUNK = 8 << 20  # bytes per read
+
+
+class TensorFile:
+    """A regular file that stays open, with the size it had when it was opened.
+
+    It must not shrink while arrays over its mapping are in use. Reads may run on several threads.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            # A pipe or a device would block or never end; O_NONBLOCK keeps opening one from waiting.
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except (OSError, ValueError) as error:
+            raise FileError(f"{path}: cannot be opened: {error}") from None
+        self._fd = fd
+        self.close = weakref.finalize(self, os.close, fd)
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            self.close()
+            raise FileError(f"{path}: expected a regular file")
+        self.size = status.st_size
+        self._map: mmap.mmap | None = None
+
+    def bytes(self, offset: int, count: int) -> bytes:
+        """`count` bytes from `offset` on; the range lies within the file."""
+        parts = []
+        while count:
+            part = os.pread(self._fd, min(count, _CHUNK), offset)
+            if not part:
+                raise FormatError(f"{self.path}: ends at byte {offset}, it was {self.size} bytes long")
+            parts.append(part)
+            offset, count = offset + len(part), count - len(part)
+        return b"".join(parts)
+
+    def view(self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> Array:
+        """The mapped array at `offset`, of any alignment, read-only; the range lies within the file."""
+        if 0 in shape:
+            return np.empty(shape, dtype)
+        if self._map is None:
+            self._map = mmap.mmap(self._fd, self.size, access=mmap.ACCESS_READ)
+        count = int(np.prod(shape, dtype=np.int64))
+        return np.frombuffer(self._map, dtype, count, offset).reshape(shape)
+
+    def read(self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> Array:
+        """The array at `offset`: mapped where it is aligned there, else a copy in aligned memory."""
+        if offset % ALIGNMENT == 0:
+            return self.view(dtype, shape, offset)
+        out = aligned_empty(shape, dtype)
+        target = out.reshape(-1).view(np.uint8).data
+        for start in range(0, len(target), _CHUNK):
+            stop = min(start + _CHUNK, len(target))
+            target[start:stop] = self.bytes(offset + start, stop - start)
+        return out
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: Any) -> Array:
+    """An uninitialised array that starts at a multiple of ALIGNMENT."""
+    nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    memory = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    out: Array = memory[start : start + nbytes].view(dtype).reshape(shape)
+    return out

@@ -1,0 +1,214 @@
+"""The header of a GGUF file, versions 2 and 3, little-endian: metadata, then tensors, then their data."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyturbo._dtypes import bfloat16
+from pyturbo.checkpoint._shown import shown
+from pyturbo.checkpoint.file import Array, TensorFile
+from pyturbo.checkpoint.tensors import TensorInfo, check_ranges
+from pyturbo.errors import FormatError
+
+MAGIC = b"GGUF"
+_VERSIONS = (2, 3)
+_MOST_AXES = 4
+_MOST_STRINGS = 1 << 22  # of one array; the largest vocabularies have 2^18
+
+_STRING, _ARRAY, _BOOL = 8, 9, 7
+
+#: Numbers by the code of their kind.
+_NUMBERS = {
+    code: np.dtype(kind)
+    for code, kind in (
+        (0, "<u1"), (1, "<i1"), (2, "<u2"), (3, "<i2"), (4, "<u4"), (5, "<i4"),
+        (6, "<f4"), (_BOOL, "<u1"), (10, "<u8"), (11, "<i8"), (12, "<f8"),
+    )
+}  # fmt: skip
+
+#: Values and bytes of a block of each type that is read, by code.
+_TYPES = {
+    0: ("F32", 1, 4), 1: ("F16", 1, 2), 30: ("BF16", 1, 2),
+    2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22), 7: ("Q5_1", 32, 24), 8: ("Q8_0", 32, 34),
+    12: ("Q4_K", 256, 144), 13: ("Q5_K", 256, 176), 14: ("Q6_K", 256, 210),
+}  # fmt: skip
+
+_REFUSED_TYPES = {
+    9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
+    20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64",
+    28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4",
+}  # fmt: skip
+
+_FLOATS: dict[str, np.dtype[Any]] = {
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "BF16": bfloat16,
+}
+
+
+@dataclass(frozen=True)
+class Header:
+    #: Numbers, booleans and text; arrays as lists of text or as arrays of numbers.
+    metadata: dict[str, Any]
+    tensors: dict[str, TensorInfo]
+
+
+def read_header(path: Path) -> Header:
+    """The metadata and the tensors, in the order of the file."""
+    file = TensorFile(path)
+    reader = _Reader(file)
+    if reader.bytes(4, "magic") != MAGIC:
+        raise FormatError(f"{path}: expected a GGUF file")
+    version = reader.integer("<I", "version")
+    if version not in _VERSIONS:
+        raise FormatError(f"{path}: version: expected 2 or 3, little-endian, got {version:#x}")
+    tensor_count = reader.count("number of tensors", smallest=32)
+    metadata_count = reader.count("number of metadata entries", smallest=13)
+    metadata: dict[str, Any] = {}
+    for _ in range(metadata_count):
+        key = reader.string("a metadata key")
+        if key in metadata:
+            raise FormatError(f"{path}: {shown(key)}: is there twice")
+        metadata[key] = _value(reader, key)
+    alignment = metadata.get("general.alignment", 32)
+    if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
+        raise FormatError(f"{path}: general.alignment: expected a power of two, got {shown(alignment)}")
+    described = [_Described.read(reader) for _ in range(tensor_count)]
+    start = -(-reader.position // alignment) * alignment
+    tensors: dict[str, TensorInfo] = {}
+    for one in described:
+        if one.name in tensors:
+            raise FormatError(f"{path}: {shown(one.name)}: is there twice")
+        tensors[one.name] = one.located(file, start, alignment)
+    check_ranges(tensors.values())
+    return Header(metadata, tensors)
+
+
+@dataclass(frozen=True)
+class _Described:
+    """A tensor as the file describes it, nothing checked."""
+
+    name: str
+    shape: tuple[int, ...]  # slowest axis first
+    type: int
+    offset: int  # from the start of the data
+
+    @staticmethod
+    def read(reader: _Reader) -> _Described:
+        name = reader.string("a tensor's name")
+        axes = reader.integer("<I", name)
+        if not 1 <= axes <= _MOST_AXES:
+            raise FormatError(f"{reader.path}: {shown(name)}: expected 1 to {_MOST_AXES} axes, got {axes}")
+        sizes = tuple(reader.integer("<Q", name) for _ in range(axes))
+        return _Described(name, sizes[::-1], reader.integer("<I", name), reader.integer("<Q", name))
+
+    def located(self, file: TensorFile, start: int, alignment: int) -> TensorInfo:
+        where = f"{file.path}: {shown(self.name)}"
+        if self.type not in _TYPES:
+            kind = _REFUSED_TYPES.get(self.type, f"number {self.type}")
+            expected = ", ".join(name for name, _, _ in _TYPES.values())
+            raise FormatError(f"{where}: type {kind} is not supported: expected one of {expected}")
+        kind, block, size = _TYPES[self.type]
+        if 0 in self.shape:
+            raise FormatError(f"{where}: shape: expected no empty axis, got {shown(self.shape)}")
+        if self.shape[-1] % block:
+            raise FormatError(f"{where}: expected rows in {kind} blocks of {block}, got {shown(self.shape)}")
+        nbytes = math.prod(self.shape) // block * size
+        if self.offset % alignment:
+            raise FormatError(f"{where}: offset: expected a multiple of {alignment}, got {self.offset}")
+        if start + self.offset + nbytes > file.size:
+            raise FormatError(
+                f"{where}: expected {nbytes} bytes at {start + self.offset}, the file ends at {file.size}"
+            )
+        dtype = _FLOATS.get(kind, np.dtype(np.uint8))
+        shape = self.shape if kind in _FLOATS else (*self.shape[:-1], self.shape[-1] // block * size)
+        return TensorInfo(self.name, kind, self.shape, file, start + self.offset, nbytes, dtype, shape)
+
+
+class _Reader:
+    """Takes one item after the other from a file; each is checked against what is left of it."""
+
+    def __init__(self, file: TensorFile) -> None:
+        self.path = file.path
+        self.position = 0
+        self._data = file.view(np.dtype(np.uint8), (file.size,), 0).data
+
+    def bytes(self, count: int, what: str) -> bytes:
+        return bytes(self._take(count, what))
+
+    def integer(self, layout: str, what: str) -> int:
+        return int(struct.unpack(layout, self._take(struct.calcsize(layout), what))[0])
+
+    def count(self, what: str, smallest: int) -> int:
+        """A number of items that take at least `smallest` bytes each."""
+        value = self.integer("<Q", what)
+        left = len(self._data) - self.position
+        if value * smallest > left:
+            raise FormatError(f"{self.path}: {shown(what)}: expected at most {left // smallest}, got {value}")
+        return value
+
+    def string(self, what: str) -> str:
+        try:
+            return str(self._take(self.count(what, smallest=1), what), "utf-8")
+        except UnicodeDecodeError as error:
+            raise FormatError(f"{self.path}: {shown(what)}: expected UTF-8: {error.reason}") from None
+
+    def numbers(self, dtype: np.dtype[Any], count: int, what: str) -> Array:
+        return np.frombuffer(self.bytes(count * dtype.itemsize, what), dtype)
+
+    def _take(self, count: int, what: str) -> memoryview:
+        end = self.position + count
+        if end > len(self._data):
+            raise FormatError(
+                f"{self.path}: {shown(what)}: expected {count} bytes at {self.position}, "
+                f"the file ends at {len(self._data)}"
+            )
+        part = self._data[self.position : end]
+        self.position = end
+        return part
+
+
+def _value(reader: _Reader, key: str) -> Any:
+    kind = reader.integer("<I", key)
+    if kind == _STRING:
+        return reader.string(key)
+    if kind == _ARRAY:
+        return _array(reader, key)
+    if kind not in _NUMBERS:
+        raise FormatError(f"{reader.path}: {shown(key)}: expected a kind of value up to 12, got {kind}")
+    value = reader.numbers(_NUMBERS[kind], 1, key)[0].item()
+    if kind == _BOOL:
+        return _booleans(reader, key, value, value)
+    return value
+
+
+def _array(reader: _Reader, key: str) -> Any:
+    kind = reader.integer("<I", key)
+    if kind == _STRING:
+        count = reader.count(key, smallest=8)
+        if count > _MOST_STRINGS:
+            raise FormatError(
+                f"{reader.path}: {shown(key)}: expected at most {_MOST_STRINGS} texts, got {count}"
+            )
+        return [reader.string(key) for _ in range(count)]
+    if kind not in _NUMBERS:
+        raise FormatError(
+            f"{reader.path}: {shown(key)}: expected an array of numbers or text, got kind {kind}"
+        )
+    dtype = _NUMBERS[kind]
+    values = reader.numbers(dtype, reader.count(key, dtype.itemsize), key)
+    if kind == _BOOL:
+        return _booleans(reader, key, values, values.max(initial=0))
+    return values
+
+
+def _booleans(reader: _Reader, key: str, values: Any, largest: int) -> Any:
+    if largest > 1:
+        raise FormatError(f"{reader.path}: {shown(key)}: expected 0 or 1, got {largest}")
+    return values.astype(np.bool_) if isinstance(values, np.ndarray) else bool(values)

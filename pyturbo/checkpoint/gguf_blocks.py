@@ -1,0 +1,193 @@
+"""Block types of GGUF in the affine format of pyturbo.ops: codes, and a scale and bias for each 32 values.
+
+Every type but Q6_K is such a format already, so that nothing is rounded: w = q * scale + bias as GGML
+computes it. Q6_K has a scale for each 16 values and is quantised anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from pyturbo.checkpoint.file import Array, aligned_empty
+from pyturbo.checkpoint.linear import Affine
+from pyturbo.ops import affine_dequantize, affine_quantize
+
+GROUP = 32
+
+_BLOCK_VALUES = 1 << 20  # values worked on at a time
+
+
+class Groups(NamedTuple):
+    codes: Array  # uint8 [groups, 32]
+    scales: Array  # float32 [groups]
+    biases: Array  # float32 [groups]
+
+
+class BlockType(NamedTuple):
+    bytes: int  # of a block
+    values: int
+    bits: int  # of a code
+    decode: Callable[[Array], Groups]  # of blocks [n, bytes]
+
+
+def to_affine(kind: str, rows: Array) -> tuple[Affine, float]:
+    """Rows of blocks, uint8 [out, bytes], and the largest absolute error: zero for all types but Q6_K.
+
+    Scales and biases are float16 where that holds all of them exactly, else float32.
+    """
+    if kind == "Q6_K":
+        return _requantized(rows)
+    block = BLOCK_TYPES[kind]
+    out_dim, row_bytes = rows.shape
+    in_dim = row_bytes // block.bytes * block.values
+    packed = aligned_empty((out_dim, in_dim * block.bits // 32), np.uint32)
+    scales = aligned_empty((out_dim, in_dim // GROUP), np.float32)
+    biases = aligned_empty(scales.shape, np.float32)
+    for part in _parts(out_dim, in_dim):
+        with np.errstate(all="ignore"):  # a damaged scale may be NaN or inf, and stays so
+            groups = block.decode(rows[part].reshape(-1, block.bytes))
+        packed[part] = pack(groups.codes, block.bits).reshape(packed[part].shape)
+        scales[part] = groups.scales.reshape(scales[part].shape)
+        biases[part] = groups.biases.reshape(scales[part].shape)
+    halves = _as_float16(scales), _as_float16(biases)
+    if halves[0] is not None and halves[1] is not None:
+        return Affine(packed, halves[0], halves[1], block.bits, GROUP), 0.0
+    return Affine(packed, scales, biases, block.bits, GROUP), 0.0
+
+
+def pack(codes: Array, bits: int) -> Array:
+    """Codes, in units of 8 that fill `bits` bytes, as a little-endian stream of words."""
+    data: Array = codes.reshape(-1)
+    if bits == 4:
+        data = data[0::2] | data[1::2] << np.uint8(4)
+    elif bits != 8:
+        units = data.reshape(-1, 8)
+        stream = np.zeros(len(units), "<u8")
+        for i in range(8):
+            stream |= units[:, i].astype(np.uint64) << np.uint64(i * bits)
+        data = stream.view(np.uint8).reshape(-1, 8)[:, :bits].reshape(-1)
+    return data.view(np.uint32)
+
+
+def _requantized(rows: Array) -> tuple[Affine, float]:
+    """Q6_K as 8 bits in groups of 32, in float32."""
+    parts, error = [], 0.0
+    for part in _parts(len(rows), rows.shape[1] // 210 * 256):
+        with np.errstate(all="ignore"):
+            values = q6_k_values(rows[part].reshape(-1, 210)).reshape(len(rows[part]), -1)
+            parts.append(affine_quantize(values, bits=8, group_size=GROUP))
+            rounded = affine_dequantize(*parts[-1], 8, GROUP)
+            error = float(np.maximum(error, np.abs(rounded - values).max()))
+    packed, scales, biases = (np.concatenate(arrays) for arrays in zip(*parts))
+    return Affine(packed, scales, biases, 8, GROUP), error
+
+
+def q6_k_values(blocks: Array) -> Array:
+    """Blocks of ql [128], qh [64], int8 scales [16], d: w = d * scale * (q - 32), as float32 [n, 256].
+
+    A half of 128 values takes 64 bytes of ql and 32 of qh; value 32 * i + j of it has its low four bits in
+    nibble i // 2 of ql[32 * (i % 2) + j], its high two in bits 2 * i of qh[j].
+    """
+    n = len(blocks)
+    low = blocks[:, :128].reshape(n, 2, 1, 64) >> np.array([0, 4], np.uint8)[:, None] & 15
+    high = blocks[:, 128:192].reshape(n, 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3
+    codes = low.reshape(n, 256) | high.reshape(n, 256) << np.uint8(4)
+    scales = blocks[:, 192:208].copy().view(np.int8)
+    factors = _halves(blocks, 208)[:, None] * scales.astype(np.float32)
+    values: Array = (codes.astype(np.float32) - 32).reshape(n, 16, 16) * factors[:, :, None]
+    return values.reshape(n, 256)
+
+
+def _nibbles(data: Array) -> Array:
+    """Bytes [n, k] as [n, 2 k]: all low halves, then all high ones."""
+    both: Array = np.concatenate((data & 15, data >> 4), axis=-1)
+    return both
+
+
+def _fifth_bits(data: Array) -> Array:
+    """Four bytes [n, 4], a bit for each of 32 values, as 0 or 16."""
+    bits: Array = np.unpackbits(data, axis=-1, bitorder="little") << np.uint8(4)
+    return bits
+
+
+def _halves(blocks: Array, at: int) -> Array:
+    """The float16 at byte `at` of each block, as float32."""
+    halves: Array = blocks[:, at : at + 2].copy().view(np.float16)
+    return halves[:, 0].astype(np.float32)
+
+
+def _q4_0(blocks: Array) -> Groups:
+    d = _halves(blocks, 0)
+    return Groups(_nibbles(blocks[:, 2:]), d, -8 * d)
+
+
+def _q4_1(blocks: Array) -> Groups:
+    return Groups(_nibbles(blocks[:, 4:]), _halves(blocks, 0), _halves(blocks, 2))
+
+
+def _q5_0(blocks: Array) -> Groups:
+    d = _halves(blocks, 0)
+    return Groups(_nibbles(blocks[:, 6:]) | _fifth_bits(blocks[:, 2:6]), d, -16 * d)
+
+
+def _q5_1(blocks: Array) -> Groups:
+    codes = _nibbles(blocks[:, 8:]) | _fifth_bits(blocks[:, 4:8])
+    return Groups(codes, _halves(blocks, 0), _halves(blocks, 2))
+
+
+def _q8_0(blocks: Array) -> Groups:
+    d = _halves(blocks, 0)
+    return Groups(blocks[:, 2:] ^ np.uint8(128), d, -128 * d)
+
+
+def _k_scales(blocks: Array) -> tuple[Array, Array]:
+    """d, dmin and 12 bytes of 6-bit factors sc and m of 8 groups: scales d * sc and biases -dmin * m, [8 n].
+
+    Groups 0 to 3 have their six bits in bytes 0 to 3 (sc) and 4 to 7 (m). Groups 4 to 7 have their low four
+    in the halves of bytes 8 to 11, their high two on top of bytes 0 to 3 and 4 to 7.
+    """
+    first, second, third = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
+    sc = np.concatenate((first & 63, third & 15 | first >> 6 << 4), axis=-1)
+    m = np.concatenate((second & 63, third >> 4 | second >> 6 << 4), axis=-1)
+    scales = _halves(blocks, 0)[:, None] * sc.astype(np.float32)
+    biases = -_halves(blocks, 2)[:, None] * m.astype(np.float32)
+    return scales.reshape(-1), biases.reshape(-1)
+
+
+def _q4_k(blocks: Array) -> Groups:
+    """Groups 2 i and 2 i + 1 are the low and the high halves of 32 bytes."""
+    codes = _nibbles(blocks[:, 16:].reshape(-1, 32)).reshape(-1, 32)
+    return Groups(codes, *_k_scales(blocks))
+
+
+def _q5_k(blocks: Array) -> Groups:
+    """As Q4_K; bit i of byte j of 32 more is the fifth of value j of group i."""
+    low = _nibbles(blocks[:, 48:].reshape(-1, 32)).reshape(-1, 8, 32)
+    high = blocks[:, None, 16:48] >> np.arange(8, dtype=np.uint8)[:, None] & 1
+    return Groups((low | high << np.uint8(4)).reshape(-1, 32), *_k_scales(blocks))
+
+
+BLOCK_TYPES = {
+    "Q4_0": BlockType(18, 32, 4, _q4_0),
+    "Q4_1": BlockType(20, 32, 4, _q4_1),
+    "Q5_0": BlockType(22, 32, 5, _q5_0),
+    "Q5_1": BlockType(24, 32, 5, _q5_1),
+    "Q8_0": BlockType(34, 32, 8, _q8_0),
+    "Q4_K": BlockType(144, 256, 4, _q4_k),
+    "Q5_K": BlockType(176, 256, 5, _q5_k),
+}
+
+
+def _parts(rows: int, width: int) -> list[slice]:
+    """Slices of rows of at most _BLOCK_VALUES values, or of one row."""
+    step = max(1, _BLOCK_VALUES // max(1, width))
+    return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
+
+
+def _as_float16(values: Array) -> Array | None:
+    with np.errstate(over="ignore"):
+        halves = values.astype(np.float16)
+    return halves if np.array_equal(halves.astype(np.float32), values) else None

@@ -1,0 +1,58 @@
+"""The weight of a linear layer, or of a stack of them: quantised or plain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pyturbo.checkpoint.file import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """w [..., out, in] as ``w = q * scale + bias`` per group of the last axis; see pyturbo.ops.affine."""
+
+    packed: Array  # uint32 [..., out, in * bits / 32]
+    scales: Array  # [..., out, in / group_size] in float32, float16 or bfloat16
+    biases: Array  # like scales
+    bits: int
+    group_size: int
+    bias: Array | None = None  # [..., out], added to the product
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.packed.shape[:-1], self.scales.shape[-1] * self.group_size)
+
+    @property
+    def weight(self) -> tuple[Array, Array, Array, int, int]:
+        """As operations take it."""
+        return self.packed, self.scales, self.biases, self.bits, self.group_size
+
+    def rows(self, index: Array) -> Affine:
+        """A copy of the rows `index` of the output axis, in that order."""
+        packed, scales, biases = (np.take(a, index, axis=-2) for a in (self.packed, self.scales, self.biases))
+        return replace(self, packed=packed, scales=scales, biases=biases, bias=_taken(self.bias, index))
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """w [..., out, in] in float32, float16 or bfloat16."""
+
+    weight: Array
+    bias: Array | None = None  # [..., out], added to the product
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.weight.shape
+
+    def rows(self, index: Array) -> Dense:
+        """A copy of the rows `index` of the output axis, in that order."""
+        return Dense(np.take(self.weight, index, axis=-2), _taken(self.bias, index))
+
+
+Linear = Affine | Dense
+
+
+def _taken(bias: Array | None, index: Array) -> Array | None:
+    return None if bias is None else np.take(bias, index, axis=-1)

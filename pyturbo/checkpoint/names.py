@@ -1,0 +1,22 @@
+"""One scheme of names for the tensors of a text model: that of MLX, without `language_model.`"""
+
+from __future__ import annotations
+
+import re
+
+_PREFIXES = ("model.language_model.", "language_model.model.")
+_OTHER_MODELS = re.compile(r"(model\.)?(vision_tower|vision_model|visual|audio_tower|mtp)\.")
+_COMPUTED = re.compile(r"\.rotary_emb\.inv_freq$")
+
+
+def text_name(name: str) -> str:
+    """The name, or path of a module, with the prefixes of vision-language files taken off."""
+    for prefix in _PREFIXES:
+        if name.startswith(prefix):
+            return "model." + name[len(prefix) :]
+    return name.removeprefix("language_model.")
+
+
+def is_ignored(name: str) -> bool:
+    """Whether a text name belongs to a vision, audio or multi-token-prediction part, or can be computed."""
+    return bool(_OTHER_MODELS.match(name) or _COMPUTED.search(name))

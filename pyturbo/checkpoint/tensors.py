@@ -1,0 +1,129 @@
+"""What a checkpoint consists of: named tensors in files, a config, and material for a tokenizer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyturbo.checkpoint._shown import shown
+from pyturbo.checkpoint.file import ALIGNMENT, Array, TensorFile
+from pyturbo.errors import FormatError
+
+if TYPE_CHECKING:
+    from pyturbo.checkpoint.tokenizer import TokenizerSource
+    from pyturbo.checkpoint.weights import Weights
+
+#: Called with the bytes read so far and in all.
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Where a tensor lies. Its range is known to lie within the file, and not to overlap another."""
+
+    name: str
+    dtype: str  # as the file spells it: "BF16", "U32", "Q4_K"
+    shape: tuple[int, ...]
+    file: TensorFile
+    offset: int
+    nbytes: int
+    array_dtype: np.dtype[Any]  # of what is read; bytes for blocks
+    array_shape: tuple[int, ...]
+
+    @property
+    def mapped(self) -> bool:
+        """Whether reading it gives the mapped file itself."""
+        return self.offset % ALIGNMENT == 0
+
+    def __str__(self) -> str:
+        return f"{self.file.path}: {shown(self.name)}"
+
+
+class Checkpoint(ABC, Mapping[str, TensorInfo]):
+    """Tensors by the names in the files, in the order of the files."""
+
+    path: Path
+    config: dict[str, Any]
+    tokenizer: TokenizerSource
+
+    def __init__(self, path: Path, tensors: dict[str, TensorInfo]) -> None:
+        self.path = path
+        self._tensors = tensors
+
+    def __getitem__(self, name: str) -> TensorInfo:
+        return self._tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def read(self, name: str) -> Array:
+        """A tensor, 16-byte aligned: the mapped file (read-only) where that is aligned, else a copy.
+
+        A tensor of blocks is uint8, its rows as long as their bytes.
+        """
+        info = self._info(name)
+        return info.file.read(info.array_dtype, info.array_shape, info.offset)
+
+    def view(self, name: str) -> Array:
+        """A tensor in the mapped file, of any alignment; for reading parts of it."""
+        info = self._info(name)
+        return info.file.view(info.array_dtype, info.array_shape, info.offset)
+
+    def read_all(
+        self, names: Iterable[str] | None = None, progress: Progress | None = None
+    ) -> dict[str, Array]:
+        """Several tensors, or all, in the order in which they lie in the files."""
+        infos = [self._info(name) for name in (self if names is None else names)]
+        infos.sort(key=lambda info: (str(info.file.path), info.offset))
+        total, done = sum(info.nbytes for info in infos), 0
+        arrays = {}
+        for info in infos:
+            arrays[info.name] = self.read(info.name)
+            done += info.nbytes
+            if progress is not None:
+                progress(done, total)
+        return arrays
+
+    @abstractmethod
+    def weights(self) -> Weights:
+        """The tensors under the names and in the layouts that models use."""
+
+    def close(self) -> None:
+        """Closes the files; arrays that were read stay valid."""
+        for file in {id(info.file): info.file for info in self._tensors.values()}.values():
+            file.close()
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _info(self, name: str) -> TensorInfo:
+        try:
+            return self._tensors[name]
+        except KeyError:
+            raise FormatError(f"{self.path}: expected a tensor {shown(name)}, found none") from None
+
+
+def check_ranges(tensors: Iterable[TensorInfo]) -> None:
+    """Refuses tensors of one file that share bytes."""
+    filled = sorted((info for info in tensors if info.nbytes), key=lambda info: info.offset)
+    for before, after in pairwise(filled):
+        end = before.offset + before.nbytes
+        if after.offset < end:
+            raise FormatError(
+                f"{after}: expected data from byte {end} on, behind {shown(before.name)}, got {after.offset}"
+            )
