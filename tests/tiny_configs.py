@@ -1,0 +1,277 @@
+"""The configurations of tests/tiny_models.py: awkward sizes, and every form of checkpoint at least once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+TOKENS = 96
+
+_ATTENTION = {"num_attention_heads": 6, "num_key_value_heads": 2, "attention_bias": False}
+_COMMON = {"hidden_act": "silu", "max_position_embeddings": 512, "torch_dtype": "float32"}
+_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 64}
+_GATE_8BIT = {"group_size": 64, "bits": 8}
+
+
+@dataclass(frozen=True)
+class TinyModel:
+    """One checkpoint. `dtype`, `bits`, `group_size` and `overrides` concern the MLX directory only."""
+
+    name: str
+    seed: int
+    config: dict[str, Any]
+    dtype: str
+    bits: int
+    group_size: int
+    #: Module path, or its ending, to {"bits", "group_size"} or False; spelled out per path in config.json.
+    overrides: dict[str, Any] = field(default_factory=dict)
+    hf_shards: int = 1
+    mlx_shards: int = 1
+
+    @property
+    def text(self) -> dict[str, Any]:
+        """The part of the configuration that describes the language model."""
+        return self.config.get("text_config", self.config)
+
+    @property
+    def norms_are_offset(self) -> bool:
+        """Whether the published files hold w of the factor 1 + w."""
+        return self.config["model_type"] in ("qwen3_5_moe", "qwen3_5", "qwen3_next")
+
+    def tokens(self) -> np.ndarray:
+        rng = np.random.Generator(np.random.PCG64(self.seed))
+        return rng.integers(0, self.text["vocab_size"], TOKENS)
+
+
+MODELS = {
+    model.name: model
+    for model in (
+        TinyModel(
+            "qwen3_5_moe",
+            seed=11,
+            config={
+                "model_type": "qwen3_5_moe",
+                "architectures": ["Qwen3_5MoeForConditionalGeneration"],
+                "tie_word_embeddings": False,
+                "text_config": _COMMON | _ATTENTION | _EXPERTS | {
+                    "model_type": "qwen3_5_moe_text",
+                    "hidden_size": 192,
+                    "num_hidden_layers": 4,
+                    "full_attention_interval": 2,
+                    "layer_types": ["linear_attention", "full_attention"] * 2,
+                    "head_dim": 64,
+                    "attn_output_gate": True,
+                    "linear_num_key_heads": 2,
+                    "linear_num_value_heads": 6,
+                    "linear_key_head_dim": 64,
+                    "linear_value_head_dim": 128,
+                    "linear_conv_kernel_dim": 4,
+                    "shared_expert_intermediate_size": 128,
+                    "vocab_size": 203,
+                    "tie_word_embeddings": False,
+                    "rms_norm_eps": 1e-6,
+                    "rope_parameters": {
+                        "rope_type": "default",
+                        "rope_theta": 20000.0,
+                        "partial_rotary_factor": 0.25,
+                        "mrope_interleaved": True,
+                        "mrope_section": [3, 3, 2],
+                    },
+                },
+            },
+            dtype="bfloat16",
+            bits=4,
+            group_size=64,
+            overrides={".mlp.gate": _GATE_8BIT, ".mlp.shared_expert_gate": _GATE_8BIT},
+            hf_shards=2,
+        ),
+        TinyModel(
+            "qwen3_5",
+            seed=1,
+            config={
+                "model_type": "qwen3_5",
+                "architectures": ["Qwen3_5ForConditionalGeneration"],
+                "tie_word_embeddings": True,
+                "text_config": _COMMON | _ATTENTION | {
+                    "model_type": "qwen3_5_text",
+                    "hidden_size": 128,
+                    "intermediate_size": 320,
+                    "num_hidden_layers": 4,
+                    "full_attention_interval": 3,
+                    "head_dim": 80,
+                    "attn_output_gate": True,
+                    "linear_num_key_heads": 2,
+                    "linear_num_value_heads": 4,
+                    "linear_key_head_dim": 128,
+                    "linear_value_head_dim": 64,
+                    "linear_conv_kernel_dim": 4,
+                    "vocab_size": 197,
+                    "tie_word_embeddings": True,
+                    "rms_norm_eps": 1e-6,
+                    "rope_parameters": {
+                        "rope_type": "default",
+                        "rope_theta": 1000000.0,
+                        "partial_rotary_factor": 0.5,
+                        "mrope_interleaved": True,
+                        "mrope_section": [7, 7, 6],
+                    },
+                },
+            },
+            dtype="float16",
+            bits=4,
+            group_size=32,
+            mlx_shards=3,
+        ),
+        TinyModel(
+            "qwen3_next",
+            seed=3,
+            config=_COMMON | _ATTENTION | _EXPERTS | {
+                "model_type": "qwen3_next",
+                "architectures": ["Qwen3NextForCausalLM"],
+                "hidden_size": 192,
+                "intermediate_size": 256,
+                "num_hidden_layers": 4,
+                "full_attention_interval": 2,
+                "head_dim": 96,
+                "linear_num_key_heads": 3,
+                "linear_num_value_heads": 6,
+                "linear_key_head_dim": 64,
+                "linear_value_head_dim": 128,
+                "linear_conv_kernel_dim": 4,
+                "shared_expert_intermediate_size": 64,
+                "norm_topk_prob": True,
+                "decoder_sparse_step": 1,
+                "mlp_only_layers": [2],
+                "vocab_size": 211,
+                "tie_word_embeddings": False,
+                "rms_norm_eps": 1e-6,
+                "rope_theta": 10000.0,
+                "rope_scaling": None,
+                "partial_rotary_factor": 0.25,
+            },
+            dtype="bfloat16",
+            bits=4,
+            group_size=64,
+            overrides={".mlp.gate": _GATE_8BIT, ".mlp.shared_expert_gate": _GATE_8BIT},
+        ),
+        TinyModel(
+            "qwen3_moe",
+            seed=2,
+            config=_COMMON | _ATTENTION | _EXPERTS | {
+                "model_type": "qwen3_moe",
+                "architectures": ["Qwen3MoeForCausalLM"],
+                "hidden_size": 192,
+                "intermediate_size": 320,
+                "num_hidden_layers": 3,
+                "head_dim": 64,
+                "norm_topk_prob": False,
+                "decoder_sparse_step": 1,
+                "mlp_only_layers": [1],
+                "vocab_size": 223,
+                "tie_word_embeddings": False,
+                "rms_norm_eps": 1e-3,
+                "rope_theta": 1000000.0,
+                "rope_scaling": None,
+            },
+            dtype="float16",
+            bits=4,
+            group_size=64,
+            overrides={".mlp.gate": _GATE_8BIT, "lm_head": {"group_size": 32, "bits": 6}},
+            hf_shards=3,
+            mlx_shards=2,
+        ),
+        TinyModel(
+            "qwen3",
+            seed=1,
+            config=_COMMON | _ATTENTION | {
+                "model_type": "qwen3",
+                "architectures": ["Qwen3ForCausalLM"],
+                "hidden_size": 192,
+                "intermediate_size": 448,
+                "num_hidden_layers": 3,
+                "head_dim": 96,
+                "vocab_size": 199,
+                "tie_word_embeddings": True,
+                "rms_norm_eps": 1e-3,
+                "rope_theta": 1000000.0,
+                "rope_scaling": None,
+            },
+            dtype="bfloat16",
+            bits=4,
+            group_size=64,
+            overrides={
+                ".down_proj": {"group_size": None, "bits": 6},
+                ".v_proj": {"group_size": None, "bits": 3},
+            },
+        ),
+        TinyModel(
+            "qwen2",
+            seed=1,
+            config=_COMMON | _ATTENTION | {
+                "model_type": "qwen2",
+                "architectures": ["Qwen2ForCausalLM"],
+                "hidden_size": 384,
+                "intermediate_size": 256,
+                "num_hidden_layers": 3,
+                "use_sliding_window": False,
+                "vocab_size": 193,
+                "tie_word_embeddings": True,
+                "rms_norm_eps": 1e-3,
+                "rope_theta": 10000.0,
+            },
+            dtype="float16",
+            bits=4,
+            group_size=128,
+        ),
+        TinyModel(
+            "llama",
+            seed=1,
+            config=_COMMON | _ATTENTION | {
+                "model_type": "llama",
+                "architectures": ["LlamaForCausalLM"],
+                "hidden_size": 192,
+                "intermediate_size": 320,
+                "num_hidden_layers": 3,
+                "head_dim": 80,
+                "mlp_bias": False,
+                "vocab_size": 229,
+                "tie_word_embeddings": False,
+                "rms_norm_eps": 1e-3,
+                "rope_theta": 100000.0,
+                "rope_scaling": None,
+            },
+            dtype="float32",
+            bits=4,
+            group_size=32,
+            overrides={"lm_head": False, "embed_tokens": {"group_size": 64, "bits": 8}},
+        ),
+        TinyModel(
+            "llama_scaled_rope",
+            seed=1,
+            config=_COMMON | _ATTENTION | {
+                "model_type": "llama",
+                "architectures": ["LlamaForCausalLM"],
+                "hidden_size": 384,
+                "intermediate_size": 192,
+                "num_hidden_layers": 3,
+                "mlp_bias": False,
+                "vocab_size": 191,
+                "tie_word_embeddings": True,
+                "rms_norm_eps": 1e-3,
+                "rope_theta": 500000.0,
+                "rope_scaling": {
+                    "rope_type": "llama3",
+                    "factor": 8.0,
+                    "low_freq_factor": 1.0,
+                    "high_freq_factor": 4.0,
+                    "original_max_position_embeddings": 64,
+                },
+            },
+            dtype="bfloat16",
+            bits=4,
+            group_size=64,
+        ),
+    )
+}  # fmt: skip

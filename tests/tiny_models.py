@@ -1,0 +1,220 @@
+"""Checkpoints of every architecture with random weights and awkward sizes, rebuilt from a seed.
+
+`write_hf` writes the published layout in float32, `write_mlx` the layout of ``mlx_lm.convert -q``. What the
+reference implementations make of the same directories is in tests/goldens/models (tests/oracle makes it).
+
+    python tests/tiny_models.py FOLDER     # writes FOLDER/<name>/hf and FOLDER/<name>/mlx of every model
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tiny_configs import MODELS, TinyModel
+from write_safetensors import write_shards
+
+Tensors = dict[str, np.ndarray]
+
+TYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+
+
+class _Maker:
+    """Draws tensors in a fixed order. Normals are drawn in double: a last bit of the C library's log then
+    does not survive the rounding to float32."""
+
+    def __init__(self, seed: int, prefix: str) -> None:
+        self.rng = np.random.Generator(np.random.PCG64([seed, 1]))
+        self.prefix = prefix
+        self.tensors: Tensors = {}
+
+    def normal(self, name: str, *shape: int, scale: float, mean: float = 0.0) -> None:
+        drawn = (mean + scale * self.rng.standard_normal(shape)).astype(np.float32)
+        self.tensors[self.prefix + name] = drawn
+
+    def uniform(self, name: str, size: int, low: float, high: float) -> None:
+        self.tensors[self.prefix + name] = self.rng.uniform(low, high, size).astype(np.float32)
+
+    def linear(self, name: str, out_dim: int, in_dim: int, gain: float = 1.0) -> None:
+        self.normal(name + ".weight", out_dim, in_dim, scale=gain / in_dim**0.5)
+
+
+def hf_tensors(model: TinyModel) -> Tensors:
+    """Every tensor of the published layout, and a few vision and MTP tensors that a text model ignores."""
+    c, nested = model.text, "text_config" in model.config
+    make = _Maker(model.seed, "model.language_model." if nested else "model.")
+    norm_mean = 0.0 if model.norms_are_offset else 1.0
+    hidden, vocab, tied = c["hidden_size"], c["vocab_size"], c["tie_word_embeddings"]
+    make.normal("embed_tokens.weight", vocab, hidden, scale=2 / hidden**0.5 if tied else 0.5)
+    for i in range(c["num_hidden_layers"]):
+        layer = f"layers.{i}."
+        make.normal(layer + "input_layernorm.weight", hidden, scale=0.2, mean=norm_mean)
+        make.normal(layer + "post_attention_layernorm.weight", hidden, scale=0.2, mean=norm_mean)
+        if (i + 1) % c.get("full_attention_interval", 1):
+            _delta_net(make, c, layer + "linear_attn.", fused=not nested)
+        else:
+            _attention(make, c, layer + "self_attn.", norm_mean)
+        if c.get("num_experts") and i not in c.get("mlp_only_layers", ()):
+            _experts(make, c, layer + "mlp.", fused=nested)
+        else:
+            _mlp(make, layer + "mlp.", hidden, c["intermediate_size"])
+    make.normal("norm.weight", hidden, scale=0.2, mean=norm_mean)
+    make.prefix = ""
+    if not tied:
+        make.linear("lm_head", vocab, hidden, gain=2.0)
+    if nested:
+        make.linear("model.visual.merger.linear_fc1", 8, 8)
+    if model.norms_are_offset:
+        make.linear("mtp.fc", hidden, 2 * hidden)
+    return make.tensors
+
+
+def _delta_net(make: _Maker, c: Mapping[str, Any], path: str, *, fused: bool) -> None:
+    hidden, heads = c["hidden_size"], c["linear_num_value_heads"]
+    keys = c["linear_num_key_heads"] * c["linear_key_head_dim"]
+    values = heads * c["linear_value_head_dim"]
+    if fused:
+        make.linear(path + "in_proj_qkvz", 2 * keys + 2 * values, hidden)
+        make.linear(path + "in_proj_ba", 2 * heads, hidden)
+    else:
+        make.linear(path + "in_proj_qkv", 2 * keys + values, hidden)
+        make.linear(path + "in_proj_z", values, hidden)
+        make.linear(path + "in_proj_b", heads, hidden)
+        make.linear(path + "in_proj_a", heads, hidden)
+    make.normal(path + "conv1d.weight", 2 * keys + values, 1, c["linear_conv_kernel_dim"], scale=0.5)
+    # Decay per token between about 0.9999 and 0.01: some heads remember the whole sequence, some nothing.
+    make.uniform(path + "A_log", heads, -1.0, 2.7)
+    make.uniform(path + "dt_bias", heads, -6.0, -1.0)
+    make.normal(path + "norm.weight", c["linear_value_head_dim"], scale=0.2, mean=1.0)
+    make.linear(path + "out_proj", hidden, values)
+
+
+def _attention(make: _Maker, c: Mapping[str, Any], path: str, norm_mean: float) -> None:
+    hidden, heads, kv_heads = c["hidden_size"], c["num_attention_heads"], c["num_key_value_heads"]
+    dim = c.get("head_dim", hidden // heads)
+    gated = c["model_type"] in ("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next")
+    sizes = {"q_proj": (1 + gated) * heads * dim, "k_proj": kv_heads * dim, "v_proj": kv_heads * dim}
+    for name, size in sizes.items():
+        make.linear(path + name, size, hidden)
+        if c["model_type"] == "qwen2":
+            make.normal(path + name + ".bias", size, scale=0.5)
+    make.linear(path + "o_proj", hidden, heads * dim)
+    if c["model_type"].startswith("qwen3"):
+        make.normal(path + "q_norm.weight", dim, scale=0.2, mean=norm_mean)
+        make.normal(path + "k_norm.weight", dim, scale=0.2, mean=norm_mean)
+
+
+def _mlp(make: _Maker, path: str, hidden: int, inner: int) -> None:
+    make.linear(path + "gate_proj", inner, hidden)
+    make.linear(path + "up_proj", inner, hidden)
+    make.linear(path + "down_proj", hidden, inner)
+
+
+def _experts(make: _Maker, c: Mapping[str, Any], path: str, *, fused: bool) -> None:
+    hidden, inner, experts = c["hidden_size"], c["moe_intermediate_size"], c["num_experts"]
+    make.linear(path + "gate", experts, hidden, gain=3.0)
+    if fused:
+        make.normal(path + "experts.gate_up_proj", experts, 2 * inner, hidden, scale=hidden**-0.5)
+        make.normal(path + "experts.down_proj", experts, hidden, inner, scale=inner**-0.5)
+    else:
+        for e in range(experts):
+            _mlp(make, f"{path}experts.{e}.", hidden, inner)
+    if "shared_expert_intermediate_size" in c:
+        _mlp(make, path + "shared_expert.", hidden, c["shared_expert_intermediate_size"])
+        make.linear(path + "shared_expert_gate", 1, hidden)
+
+
+def mlx_tensors(model: TinyModel) -> tuple[Tensors, dict[str, Any]]:
+    """The tensors of ``mlx_lm.convert -q``, and the `quantization` entry of its configuration."""
+    from pyturbo import ops
+
+    dtype = TYPES[model.dtype]
+    tensors: Tensors = {}
+    quantization: dict[str, Any] = {"group_size": model.group_size, "bits": model.bits}
+    if model.name in ("qwen3_moe", "qwen3"):  # older conversions do not name the mode
+        quantization["mode"] = "affine"
+    for name, array in _mlx_layout(model, hf_tensors(model)).items():
+        path = name.removesuffix(".weight")
+        entry = next((e for end, e in model.overrides.items() if path.endswith(end)), None)
+        if entry is not None and array.ndim > 1:
+            quantization[path] = entry
+        keep_float = array.ndim == 1 or "conv1d" in name or "vision_tower" in name or entry is False
+        if keep_float:
+            exact = name.endswith("A_log") and "text_config" in model.config
+            tensors[name] = array if exact else array.astype(dtype)
+            continue
+        form = {"bits": model.bits, "group_size": model.group_size} | (entry or {})
+        packed, scales, biases = ops.affine_quantize(
+            array.astype(dtype), bits=form["bits"], group_size=form["group_size"] or 64
+        )
+        tensors |= {name: packed, path + ".scales": scales, path + ".biases": biases}
+    return tensors, quantization
+
+
+def _mlx_layout(model: TinyModel, tensors: Tensors) -> Tensors:
+    """Names and shapes of MLX: stacked experts, conv weights [C, 4, 1], offset norms with the 1 added."""
+    out: Tensors = {}
+    stacks: dict[str, list[np.ndarray]] = {}
+    for name, array in tensors.items():
+        if name.startswith("mtp."):
+            continue
+        name = name.replace("model.language_model.", "language_model.model.")
+        name = name.replace("model.visual.", "vision_tower.")
+        if "text_config" in model.config and name.startswith("lm_head"):
+            name = "language_model." + name
+        if name.endswith("experts.gate_up_proj"):
+            stem = name.replace("experts.gate_up_proj", "switch_mlp.")
+            out[stem + "gate_proj.weight"], out[stem + "up_proj.weight"] = np.split(array, 2, axis=1)
+        elif name.endswith("experts.down_proj"):
+            out[name.replace("experts.", "switch_mlp.") + ".weight"] = array
+        elif ".experts." in name:
+            path, rest = name.split(".experts.")
+            stacks.setdefault(f"{path}.switch_mlp.{rest.split('.', 1)[1]}", []).append(array)
+        elif name.endswith("conv1d.weight"):
+            out[name] = array.swapaxes(1, 2)
+        elif model.norms_are_offset and name.endswith("norm.weight") and "linear_attn" not in name:
+            out[name] = array + np.float32(1)
+        else:
+            out[name] = array
+    return out | {name: np.stack(arrays) for name, arrays in stacks.items()}
+
+
+def write_hf(model: TinyModel, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(model.config, indent=2))
+    write_shards(folder, hf_tensors(model), "pt", model.hf_shards)
+    return folder
+
+
+def write_mlx(model: TinyModel, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors, quantization = mlx_tensors(model)
+    config = model.config | {"quantization": quantization, "quantization_config": quantization}
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    write_shards(folder, tensors, "mlx", model.mlx_shards)
+    return folder
+
+
+def checksum(tensors: Tensors) -> int:
+    """Tells whether two machines have built the same weights."""
+    crc = 0
+    for name in sorted(tensors):
+        crc = zlib.crc32(np.ascontiguousarray(tensors[name]).view(np.uint8).data, crc)
+    return crc
+
+
+def main() -> None:
+    for model in MODELS.values():
+        write_hf(model, Path(sys.argv[1]) / model.name / "hf")
+        write_mlx(model, Path(sys.argv[1]) / model.name / "mlx")
+
+
+if __name__ == "__main__":
+    main()
