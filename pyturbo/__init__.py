@@ -15,13 +15,14 @@ from pyturbo import errors, ops
 from pyturbo._manifest import kernels
 from pyturbo._paths import get_include
 from pyturbo._program import Program
+from pyturbo.model import load
 
 Buffer = _native.Buffer
 Device = _native.Device
 Kernel = _native.Kernel
 devices = _native.device_list
 
-__all__ = ["Buffer", "Device", "Kernel", "Program", "devices", "errors", "get_include", "kernels", "ops"]
+__all__ = ["Buffer", "Device", "Kernel", "Program", "devices", "errors", "get_include", "kernels", "load", "ops"]
 
 
 def __getattr__(name: str) -> Any:

@@ -21,7 +21,7 @@ from pyturbo.ops.attention import (
     softmax,
 )
 from pyturbo.ops.delta import conv1d, decay_beta, delta_net
-from pyturbo.ops.elementwise import add, split_q_gate, weighted_sum
+from pyturbo.ops.elementwise import add, add_bias, split_q_gate, weighted_sum
 from pyturbo.ops.linear import matmul
 from pyturbo.ops.moe import gather_rows, moe_buckets, moe_combine, route
 from pyturbo.ops.norm import gated_rms_norm, head_rms_norm, qk_norm, rms_norm
@@ -30,6 +30,7 @@ from pyturbo.ops.sampling import argmax
 
 __all__ = [
     "add",
+    "add_bias",
     "affine_dequantize",
     "affine_embed",
     "affine_experts_swiglu",

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pyturbo.errors import ArgumentError
-from pyturbo.ops._checks import matching, values
+from pyturbo.ops._checks import matching, stored_weight, values
 from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve
 
 
@@ -17,6 +17,17 @@ def add(a: ArrayLike, b: ArrayLike, *, device: DeviceLike = None) -> Array:
     device = resolve(device)
     y = empty(device, a.shape)
     launch(device, "add", a, b, y, a.size)
+    return y.numpy()
+
+
+def add_bias(x: ArrayLike, bias: ArrayLike, *, device: DeviceLike = None) -> Array:
+    """``x + bias``: x [rows, dim], bias [dim] in float32, float16 or bfloat16."""
+    x = values("add_bias", "x", x, axes=2)
+    rows, dim = x.shape
+    added, kind = stored_weight("add_bias", bias, (dim,), "bias")
+    device = resolve(device)
+    y = empty(device, x.shape)
+    launch(device, f"add_bias_{kind}", x, added, y, rows, dim)
     return y.numpy()
 
 

@@ -3,6 +3,7 @@
 Does not catch: speed.
 """
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -100,3 +101,18 @@ def test_refuses(device):
     for array, heads in ((x, 2), (x[..., :3], 3), (x[0], 3), (x[0, 0], 1), (x, 0)):
         with pytest.raises(errors.ArgumentError, match="split_q_gate: x: expected"):
             ops.split_q_gate(array, heads, device=device)
+
+
+@pytest.mark.parametrize(("rows", "dim"), [(1, 1), (3, 257), (5, 31)])
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("f32", np.float32), ("f16", np.float16), ("bf16", ml_dtypes.bfloat16)]
+)
+def test_add_bias(device, rng, rows, dim, kind, dtype):
+    x = rng.standard_normal((rows, dim), np.float32)
+    x[0, 0] = np.nan
+    bias = rng.standard_normal(dim, np.float32).astype(dtype)
+    (y,) = run_kernel(device, f"add_bias_{kind}", x, bias, Out((rows, dim)), rows, dim)
+    assert_close(y, reference.add_bias(x, bias), "elementwise", np.abs(x) + np.abs(bias.astype(np.float32)))
+    np.testing.assert_array_equal(ops.add_bias(x, bias, device=device), y)
+    with pytest.raises(errors.ArgumentError, match="add_bias: bias: expected shape"):
+        ops.add_bias(x, np.zeros(dim + 1, np.float32), device=device)

@@ -1,0 +1,103 @@
+"""Tiny models of each architecture against what the reference implementations make of the same files.
+
+Goldens come from tests/oracle: `hf` is transformers in float32, `mlx` is mlx-lm with parameters cast to
+float32.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pyturbo
+from pyturbo.errors import ArgumentError, FormatError
+from pyturbo.model import Model, load
+from tiny_configs import MODELS
+from tiny_models import write_hf, write_mlx
+
+NAMES = ["llama", "llama_scaled_rope", "qwen2", "qwen3"]
+GOLDENS = Path(__file__).parent.parent / "goldens" / "models"
+BOUND = 2e-3  # of the logits' standard deviation
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+def model_of(folder: Path, name: str, form: str, device: str = "cpu", kv: str = "f32") -> Model:
+    path = folder / name / form
+    if not path.exists():
+        {"hf": write_hf, "mlx": write_mlx}[form](MODELS[name], path)
+    return load(path, device, kv=kv)
+
+
+@pytest.mark.parametrize("device", pyturbo.devices())
+@pytest.mark.parametrize("form", ["hf", "mlx"])
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_match_the_reference(folder: Path, name: str, form: str, device: str) -> None:
+    golden = np.load(GOLDENS / f"{name}.npz")
+    want = golden[f"{form}_logits"]
+    got = model_of(folder, name, form, device).logits(golden["tokens"])
+    assert got.shape == want.shape
+    assert np.abs(got - want).max() <= BOUND * want.std()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_chunks_and_steps_agree(folder: Path, name: str) -> None:
+    tokens = np.load(GOLDENS / f"{name}.npz")["tokens"]
+    model = model_of(folder, name, "mlx")
+    want = model.logits(tokens)
+    ragged, single = model.session(120), model.session(120)
+    position = 0
+    for count in (1, 9, 40, 1, 30, 15):
+        logits = ragged.prefill(tokens[position : position + count])
+        position += count
+        assert np.abs(logits - want[position - 1]).max() <= 1e-4 * want.std()
+    for token in tokens[:70]:
+        logits = single.step(int(token))
+    assert np.abs(logits - want[69]).max() <= 1e-4 * want.std()
+
+
+def test_a_fork_goes_its_own_way(folder: Path) -> None:
+    model = model_of(folder, "qwen3", "mlx", kv="f16")
+    session = model.session(40)
+    session.prefill([5, 6, 7, 8])
+    other = session.fork()
+    here = session.step(11).copy()
+    there = other.step(12).copy()
+    assert not np.array_equal(here, there)
+    again = model.session(40)
+    again.prefill([5, 6, 7, 8])
+    assert again.step(12).tobytes() == there.tobytes()
+    assert {array.dtype for array in session.state.values()} == {np.dtype(np.float16)}
+
+
+def test_refusals_leave_the_session_as_it_was(folder: Path) -> None:
+    session = model_of(folder, "llama", "hf").session(8)
+    session.prefill([1, 2, 3])
+    before = {name: array.copy() for name, array in session.state.items()}
+    for ids, message in (
+        ([4] * 6, "context: expected at most 8 tokens, got 3 and 6 more"),
+        ([4, 229], "token_ids: expected 0 to 228, got 229"),
+        ([-1], "token_ids: expected 0 to 228, got -1"),
+        ([], "token_ids: expected a list of integers"),
+        ([1.5], "token_ids: expected a list of integers"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            session.prefill(ids)
+    assert session.position == 3
+    for name, array in session.state.items():
+        assert array.tobytes() == before[name].tobytes()
+    session.prefill([4] * 5)
+
+
+def test_wrong_models(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "other"
+    write_hf(MODELS["qwen3_moe"], path)
+    with pytest.raises(FormatError, match="model_type: expected one of llama, qwen2, qwen3, got 'qwen3_moe'"):
+        load(path)
+    with pytest.raises(ArgumentError, match="kv: expected one of f32, f16, got 'f8'"):
+        load(path, kv="f8")
