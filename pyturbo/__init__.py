@@ -22,7 +22,18 @@ Device = _native.Device
 Kernel = _native.Kernel
 devices = _native.device_list
 
-__all__ = ["Buffer", "Device", "Kernel", "Program", "devices", "errors", "get_include", "kernels", "load", "ops"]
+__all__ = [
+    "Buffer",
+    "Device",
+    "Kernel",
+    "Program",
+    "devices",
+    "errors",
+    "get_include",
+    "kernels",
+    "load",
+    "ops",
+]
 
 
 def __getattr__(name: str) -> Any:
