@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pyturbo import models
+from pyturbo import models, session_file
 from pyturbo._native import Buffer, Device, device_list
 from pyturbo._program import Program
 from pyturbo.checkpoint import open_checkpoint
-from pyturbo.errors import ArgumentError
+from pyturbo.errors import ArgumentError, FormatError
 from pyturbo.models._decoder import Piece, Step, embed
 from pyturbo.recording import Extent, Recorder, Tensor
 from pyturbo.symbols import Place, symbol
@@ -110,6 +114,28 @@ class Model:
             raise ArgumentError(f"session: context: expected 1 to {self.max_context}, got {context}")
         return Session(self, context)
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """What tells this model from others: its configuration, and the weights of all its norms."""
+        digest = hashlib.sha256(json.dumps(self.config, sort_keys=True, default=str).encode())
+        for norm in self.network.norms():
+            digest.update(np.ascontiguousarray(norm).view(np.uint8).data)
+        return digest.hexdigest()
+
+    def restore(self, path: str | PathLike[str]) -> Session:
+        """The conversation that :meth:`Session.save` wrote, exact to the byte."""
+        place = Path(path)
+        header, state = session_file.read(place, {"model": self.fingerprint, "kv": self.kv})
+        context, position = header.get("context"), header.get("position")
+        if not isinstance(context, int) or not isinstance(position, int) or not 0 <= position <= context:
+            raise FormatError(f"{place}: expected a position within its context, got {position} of {context}")
+        session = self.session(context)
+        if state.nbytes != session.nbytes:
+            raise FormatError(f"{place}: state: expected {session.nbytes} bytes, got {state.nbytes}")
+        session.position = position
+        session._block.numpy()[...] = state
+        return session
+
     def logits(self, token_ids: ArrayLike) -> NDArray[np.float32]:
         """The logits of every position, from a fresh state: float32 [tokens, vocab]."""
         ids = self.check_ids(token_ids)
@@ -159,6 +185,21 @@ class Session:
     def step(self, token_id: int) -> NDArray[np.float32]:
         """Reads one token; its logits, valid until the next call."""
         return self.prefill([token_id])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the state."""
+        return self._layout.nbytes
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes the conversation to a file; :meth:`Model.restore` reads it."""
+        header = {
+            "model": self.model.fingerprint,
+            "kv": self.model.kv,
+            "context": self.context,
+            "position": self.position,
+        }
+        session_file.write(Path(path), header, self._block.numpy())
 
     def fork(self) -> Session:
         """An independent copy at this position."""

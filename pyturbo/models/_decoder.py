@@ -6,7 +6,7 @@ because operations are declared for arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,6 +125,13 @@ class Decoder:
         for layer in self.layers:
             pieces.update(layer.attention.state(context, dtype))
         return pieces
+
+    def norms(self) -> Iterator[Array]:
+        """The weights of all norms of the residual stream."""
+        for layer in self.layers:
+            yield layer.before
+            yield layer.between
+        yield self.norm
 
     def logits(self, x: Any) -> Any:
         return apply(self.head, ops.rms_norm(x, self.norm, self.eps))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pyturbo
-from pyturbo.errors import ArgumentError, FormatError
+from pyturbo.errors import ArgumentError, FileError, FormatError
 from pyturbo.model import Model, load
 from tiny_configs import MODELS
 from tiny_models import write_hf, write_mlx
@@ -73,6 +73,43 @@ def test_a_fork_goes_its_own_way(folder: Path) -> None:
     again.prefill([5, 6, 7, 8])
     assert again.step(12).tobytes() == there.tobytes()
     assert {array.dtype for array in session.state.values()} == {np.dtype(np.float16)}
+
+
+def test_a_saved_session_goes_on_with_the_same_bits(folder: Path, tmp_path: Path) -> None:
+    model = model_of(folder, "qwen2", "mlx", kv="f16")
+    session = model.session(40)
+    session.prefill([5, 6, 7, 8])
+    session.save(tmp_path / "chat.session")
+    want = session.step(11).copy()
+    restored = model_of(folder, "qwen2", "mlx", kv="f16").restore(tmp_path / "chat.session")
+    assert restored.position == 4
+    assert restored.step(11).tobytes() == want.tobytes()
+    assert [path.name for path in tmp_path.iterdir()] == ["chat.session"]
+
+
+def test_wrong_session_files(folder: Path, tmp_path: Path) -> None:
+    model = model_of(folder, "qwen2", "mlx", kv="f16")
+    path = tmp_path / "chat.session"
+    model.session(8).save(path)
+    whole = path.read_bytes()
+    with pytest.raises(FormatError, match="model: expected '"):
+        model_of(folder, "qwen3", "mlx", kv="f16").restore(path)
+    with pytest.raises(FormatError, match="kv: expected 'f32', got 'f16'"):
+        model_of(folder, "qwen2", "mlx", kv="f32").restore(path)
+    for damaged, message in (
+        (whole[:-1], "the file is damaged"),
+        (whole[:100] + bytes([whole[100] ^ 1]) + whole[101:], "the file is damaged"),
+        (whole[:16] + b"\2" + whole[17:], "expected version 1, got 2"),
+        (b"", "expected a pyturbo session"),
+        (b"GGUF" * 20, "expected a pyturbo session"),
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(FormatError, match=message):
+            model.restore(path)
+    with pytest.raises(FileError, match="cannot be read: No such file"):
+        model.restore(tmp_path / "absent")
+    with pytest.raises(FileError, match="cannot be written"):
+        model.session(8).save(tmp_path / "absent" / "chat.session")
 
 
 def test_refusals_leave_the_session_as_it_was(folder: Path) -> None:
