@@ -10,9 +10,16 @@ set(PYTURBO_NATIVE ${CMAKE_CURRENT_LIST_DIR})
 
 # Exact semantics on every machine: no contraction, no reassociation; MSL code reinterprets memory by pointer casts.
 set(PYTURBO_KERNEL_OPTIONS -O2 -ffp-contract=off -fno-math-errno -fno-strict-aliasing -fwrapv
-                           -fsigned-char -fno-exceptions -fstack-clash-protection -Werror=frame-larger-than=49152
+                           -fsigned-char -fno-exceptions -fstack-clash-protection
                            -fvisibility=hidden -Wall -Wextra -Wno-unknown-pragmas -Wno-unused-function
                            -Wno-unused-parameter)  # an argument may serve the contract alone
+
+# A frame must fit the stack of a fiber.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  list(APPEND PYTURBO_KERNEL_OPTIONS -Werror=frame-larger-than=49152)
+else()
+  list(APPEND PYTURBO_KERNEL_OPTIONS -Wframe-larger-than=49152 -Werror=frame-larger-than)
+endif()
 
 function(pyturbo_add_kernels target)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "LIBRARY;ROOT" "SHADERS")

@@ -11,12 +11,6 @@ from libcpp.vector cimport vector
 
 cdef extern from "python/error_gate.h" namespace "pyturbo::python" nogil:
     void raise_python()
-    void set_error_class(ErrorKind, object) with gil
-
-
-cdef extern from "pyturbo/error.h" namespace "pyturbo" nogil:
-    enum class ErrorKind:
-        argument, device, state, format, file, memory
 
 
 cdef extern from "pyturbo/kernel.h" namespace "pyturbo" nogil:

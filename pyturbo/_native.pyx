@@ -10,8 +10,8 @@ from libcpp.string_view cimport string_view
 from libcpp.vector cimport vector
 
 from pyturbo._core cimport (
-    ArgumentInfo, ArgumentKind, ConstantInfo, DeviceOptions, ErrorKind, device_names, dlpack_capsule, hold,
-    kBufferAlignment, kDlpackCpu, map_file, open_device, set_error_class,
+    ArgumentInfo, ArgumentKind, ConstantInfo, DeviceOptions, device_names, dlpack_capsule, hold,
+    kBufferAlignment, kDlpackCpu, map_file, open_device,
 )
 
 import math
@@ -23,13 +23,6 @@ from pyturbo import errors
 from pyturbo._convert import FORMATS, code_of_format, counts_of, index, shape_of, value_bytes
 from pyturbo._dtypes import DTYPES, NAMES, bfloat16, code_of
 from pyturbo.errors import ArgumentError
-
-set_error_class(ErrorKind.argument, errors.ArgumentError)
-set_error_class(ErrorKind.device, errors.DeviceError)
-set_error_class(ErrorKind.state, errors.StateError)
-set_error_class(ErrorKind.format, errors.FormatError)
-set_error_class(ErrorKind.file, errors.FileError)
-set_error_class(ErrorKind.memory, errors.AllocationError)
 
 cdef enum:
     VALUE_BYTES = 4096  # of all value arguments of one launch, as Metal's setBytes

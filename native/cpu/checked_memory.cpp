@@ -73,8 +73,9 @@ void CheckedMemory::collect(const KernelInfo& info, const Arguments& arguments) 
     auto* data = static_cast<std::byte*>(arguments.buffers[a.index]);
     slots_.push_back({nullptr, bytes, data, nullptr, {{&a, 0, bytes}}, nullptr});
   }
-  std::stable_sort(slots_.begin(), slots_.end(),
-                   [](const Slot& a, const Slot& b) { return a.original < b.original; });
+  std::sort(slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) {
+    return std::pair(a.original, a.bindings[0].argument) < std::pair(b.original, b.bindings[0].argument);
+  });
   size_t count = 0;
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (count && slots_[i].original < slots_[count - 1].original + slots_[count - 1].size) {

@@ -9,12 +9,34 @@
 
 namespace pyturbo::python {
 
-// Exception classes of pyturbo.errors by ErrorKind, owned.
-inline PyObject* error_classes[6] = {};
+// The class of pyturbo.errors for a kind of error.
+inline const char* error_class(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::argument:
+      return "ArgumentError";
+    case ErrorKind::device:
+      return "DeviceError";
+    case ErrorKind::state:
+      return "StateError";
+    case ErrorKind::format:
+      return "FormatError";
+    case ErrorKind::file:
+      return "FileError";
+    case ErrorKind::memory:
+      return "AllocationError";
+  }
+  return "TurboError";
+}
 
-inline void set_error_class(ErrorKind kind, PyObject* type) {
-  Py_INCREF(type);
-  error_classes[int(kind)] = type;
+// Sets the Python error; if that fails, the error of the failure stays set.
+inline void set_error(ErrorKind kind, const char* message) {
+  PyObject* module = PyImport_ImportModule("pyturbo.errors");
+  PyObject* type = module ? PyObject_GetAttrString(module, error_class(kind)) : nullptr;
+  PyObject* text = type ? PyUnicode_DecodeFSDefault(message) : nullptr;  // may hold a path, in any encoding
+  if (text) PyErr_SetObject(type, text);
+  Py_XDECREF(text);
+  Py_XDECREF(type);
+  Py_XDECREF(module);
 }
 
 // Called by Cython inside a catch block, with the GIL held.
@@ -22,11 +44,7 @@ inline void raise_python() {
   try {
     throw;
   } catch (const Error& error) {
-    // A message may hold a path, in any encoding.
-    if (PyObject* text = PyUnicode_DecodeFSDefault(error.what())) {
-      PyErr_SetObject(error_classes[int(error.kind)], text);
-      Py_DECREF(text);
-    }
+    set_error(error.kind, error.what());
   } catch (const std::bad_alloc&) {
     PyErr_NoMemory();
   } catch (const std::exception& error) {

@@ -18,6 +18,8 @@ enum class ErrorKind {
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind(kind) {}
+  ~Error() override;  // in libpyturbo, so that all libraries agree on the type
+
   const ErrorKind kind;
 };
 

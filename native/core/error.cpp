@@ -1,0 +1,7 @@
+#include "pyturbo/error.h"
+
+namespace pyturbo {
+
+Error::~Error() = default;
+
+}  // namespace pyturbo
