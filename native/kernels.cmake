@@ -18,7 +18,8 @@ set(PYTURBO_KERNEL_OPTIONS -O2 -ffp-contract=off -fno-math-errno -fno-strict-ali
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND PYTURBO_KERNEL_OPTIONS -Werror=frame-larger-than=49152)
 else()
-  list(APPEND PYTURBO_KERNEL_OPTIONS -Wframe-larger-than=49152 -Werror=frame-larger-than)
+  list(APPEND PYTURBO_KERNEL_OPTIONS -Wframe-larger-than=49152 -Werror=frame-larger-than
+       -Wno-unused-command-line-argument)  # -fstack-clash-protection is not for every processor
 endif()
 
 function(pyturbo_add_kernels target)
