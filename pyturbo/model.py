@@ -18,6 +18,7 @@ from pyturbo import models, session_file
 from pyturbo._native import Buffer, Device, device_list
 from pyturbo._program import Program
 from pyturbo.checkpoint import open_checkpoint
+from pyturbo.checkpoint.tensors import Progress
 from pyturbo.errors import ArgumentError, FormatError
 from pyturbo.models._decoder import Piece, Step, embed
 from pyturbo.recording import Extent, Recorder, Tensor
@@ -33,15 +34,22 @@ _ALIGNMENT = 256  # of each piece of a conversation's state
 
 
 def load(
-    path: str | PathLike[str], device: Device | str | None = None, kv: str = "f16", threads: int | None = None
+    path: str | PathLike[str],
+    device: Device | str | None = None,
+    kv: str = "f16",
+    threads: int | None = None,
+    progress: Progress | None = None,
 ) -> Model:
-    """The model of a checkpoint: a directory of safetensors, or a GGUF file."""
+    """The model of a checkpoint: a directory of safetensors, or a GGUF file.
+
+    Weights are mapped where the file allows it; `progress` is called with the bytes read of the others.
+    """
     if kv not in KV_TYPES:
         raise ArgumentError(f"load: kv: expected one of {', '.join(KV_TYPES)}, got {kv!r}")
     if not isinstance(device, Device):
         device = Device(device_list()[0] if device is None else device, threads=threads)
     with open_checkpoint(path) as checkpoint:
-        return Model(checkpoint.config, models.build(checkpoint), device, kv)
+        return Model(checkpoint.config, models.build(checkpoint, progress), device, kv)
 
 
 class Layout:
@@ -105,7 +113,8 @@ class Model:
 
     @property
     def max_context(self) -> int:
-        return int(self.config.get("max_position_embeddings", 4096))
+        """The most tokens a conversation can have."""
+        return int(self.network.context)
 
     def session(self, context: int | None = None) -> Session:
         """A conversation with room for `context` tokens."""

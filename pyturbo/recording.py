@@ -29,10 +29,19 @@ def active() -> Recorder | None:
 class Tensor:
     """Memory of a program with a shape whose extents may be symbols. Operations take it for an array."""
 
-    def __init__(self, memory: Buffer | Place, shape: Sequence[Extent], dtype: Any, base: Any = None) -> None:
+    def __init__(
+        self,
+        memory: Buffer | Place,
+        shape: Sequence[Extent],
+        dtype: Any,
+        base: Any = None,
+        stride: int | None = None,
+    ) -> None:
         self.memory = memory
         self.shape = tuple(shape)
         self.dtype: np.dtype[Any] = np.dtype(dtype)
+        #: Elements from one row to the next where rows are parts of longer ones, else None.
+        self.stride = stride
         self._base = base  # what owns the memory
 
     @property
@@ -50,7 +59,7 @@ class Tensor:
     def rows(self, first: Extent, count: Extent = 1) -> Tensor:
         """`count` rows from row `first` on."""
         row = _product(self.shape[1:])
-        if isinstance(row, Linear):
+        if isinstance(row, Linear) or self.stride is not None:
             raise ArgumentError(f"rows: expected rows of a fixed size, got shape {self!r}")
         offset = Linear.of(first) * (row * self.dtype.itemsize)
         place = self.memory if isinstance(self.memory, Place) else Place(self.memory, 0, self.memory.nbytes)
@@ -58,10 +67,19 @@ class Tensor:
         part = Place(place.block, Linear.of(place.offset) + offset, nbytes, self.dtype)
         return Tensor(part, (count, *self.shape[1:]), self.dtype, base=self)
 
+    def columns(self, first: int, count: int) -> Tensor:
+        """`count` columns from column `first` on, for the operations that take rows apart from each other."""
+        if self.ndim != 2 or self.stride is not None or isinstance(self.memory, Place):
+            raise ArgumentError(f"columns: expected a matrix of its own, got {self!r}")
+        row, itemsize = Linear.of(self.shape[1]).at({}), self.dtype.itemsize
+        place = Place(self.memory, first * itemsize, self.memory.nbytes - first * itemsize, self.dtype)
+        return Tensor(place, (self.shape[0], count), self.dtype, base=self, stride=row)
+
     def reshape(self, *shape: Extent) -> Tensor:
-        if _product(shape) != self.size:
-            raise ArgumentError(f"reshape: expected {self.size} values, got {_product(shape)}")
-        return Tensor(self.memory, shape, self.dtype, base=self)
+        """The same values in another shape. Rows apart from each other stay rows."""
+        if _product(shape) != self.size or (self.stride is not None and shape[0] != self.shape[0]):
+            raise ArgumentError(f"reshape: expected {self.size} values as in {self!r}, got {list(shape)}")
+        return Tensor(self.memory, shape, self.dtype, base=self, stride=self.stride)
 
     def __repr__(self) -> str:
         return f"Tensor([{', '.join(map(str, self.shape))}], {self.dtype})"

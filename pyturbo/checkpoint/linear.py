@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,11 @@ class Affine:
     @property
     def shape(self) -> tuple[int, ...]:
         return (*self.packed.shape[:-1], self.scales.shape[-1] * self.group_size)
+
+    @property
+    def format(self) -> tuple[int, int, np.dtype[Any]]:
+        """Bits, group size, and type of scales and biases."""
+        return self.bits, self.group_size, self.scales.dtype
 
     @property
     def weight(self) -> tuple[Array, Array, Array, int, int]:

@@ -87,8 +87,9 @@ class Weights(ABC):
         self._preloaded = self.checkpoint.read_all(names, progress)
 
     def unused(self) -> list[str]:
-        """The names that nothing has asked for."""
-        return [name for name in self._names if name not in self._asked]
+        """The names that nothing has asked for. A tied output layer in the file does not count."""
+        tied = ("lm_head.weight", "lm_head.scales", "lm_head.biases") if self.tied else ()
+        return [name for name in self._names if name not in self._asked and name not in tied]
 
     @abstractmethod
     def _float(self, name: str) -> Array:

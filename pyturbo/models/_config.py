@@ -5,50 +5,72 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from pyturbo.checkpoint import Checkpoint
-from pyturbo.checkpoint.file import Array
+from pyturbo.checkpoint._shown import shown
 from pyturbo.errors import FormatError
 
 
 class Entries:
-    """The configuration of a checkpoint. A missing or wrong entry is a FormatError that names it."""
+    """Entries of a configuration. A missing or wrong one is a FormatError that names it; null is missing."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self._where = str(checkpoint.path)
-        self._config = checkpoint.config
+    def __init__(self, where: str, entries: dict[str, Any]) -> None:
+        self._where = where
+        self._entries = entries
+
+    @staticmethod
+    def of(checkpoint: Checkpoint) -> Entries:
+        return Entries(str(checkpoint.path), checkpoint.config)
+
+    def __contains__(self, name: str) -> bool:
+        return self._entries.get(name) is not None
 
     def count(self, name: str, default: int | None = None) -> int:
-        value = self._config.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise FormatError(f"{self._where}: {name}: expected a count, got {value!r}")
+        """A number of things, at least one."""
+        value = self._value(name, default)
+        if type(value) is not int or value < 1:
+            raise self.wrong(name, "a count")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
-        value = self._config.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise FormatError(f"{self._where}: {name}: expected a number, got {value!r}")
+        value = self._value(name, default)
+        if type(value) not in (int, float) or not math.isfinite(value):
+            raise self.wrong(name, "a number")
         return float(value)
 
-    def rope(self, head_dim: int) -> Array:
-        """The inverse frequencies of the rotary embedding: plain, or stretched as Llama 3 does."""
-        given = self._config.get("rope_parameters") or self._config.get("rope_scaling") or {}
-        if not isinstance(given, dict):
-            raise FormatError(f"{self._where}: rope_scaling: expected an object, got {given!r}")
-        theta = given.get("rope_theta", self._config.get("rope_theta", 10000.0))
-        kind = given.get("rope_type", given.get("type", "default"))
-        plain: Array = float(theta) ** (-np.arange(0, head_dim, 2) / head_dim)
-        if kind == "default":
-            return plain.astype(np.float32)
-        if kind != "llama3":
-            raise FormatError(f"{self._where}: rope_type: expected default or llama3, got {kind!r}")
-        return _llama3(plain, given).astype(np.float32)
+    def flag(self, name: str, default: bool) -> bool:
+        value = self._value(name, default)
+        if type(value) is not bool:
+            raise self.wrong(name, "true or false")
+        return value
 
+    def text(self, name: str, default: str) -> str:
+        value = self._value(name, default)
+        if not isinstance(value, str):
+            raise self.wrong(name, "text")
+        return value
 
-def _llama3(plain: Array, given: dict[str, Any]) -> Array:
-    """Long waves are slowed by `factor`, short ones kept, those between blended."""
-    low, high, factor = (float(given[name]) for name in ("low_freq_factor", "high_freq_factor", "factor"))
-    turns = float(given["original_max_position_embeddings"]) * plain / (2 * np.pi)
-    blend = np.clip((turns - low) / (high - low), 0, 1)
-    return plain * (blend + (1 - blend) / factor)
+    def list_of(self, name: str, kind: type, default: list[Any] | None = None) -> list[Any]:
+        """A list whose items are all of one type."""
+        value = self._value(name, default)
+        if not isinstance(value, list) or not all(type(item) is kind for item in value):
+            raise self.wrong(name, f"a list of {kind.__name__}")
+        return value
+
+    def group(self, *names: str) -> Entries:
+        """The entries of the first of these objects that is there, none where there is none."""
+        for name in names:
+            if name in self:
+                value = self._entries[name]
+                if not isinstance(value, dict):
+                    raise self.wrong(name, "an object")
+                return Entries(f"{self._where}: {name}", value)
+        return Entries(self._where, {})
+
+    def wrong(self, name: str, expected: str) -> FormatError:
+        return FormatError(
+            f"{self._where}: {name}: expected {expected}, got {shown(self._entries.get(name))}"
+        )
+
+    def _value(self, name: str, default: Any) -> Any:
+        value = self._entries.get(name)
+        return default if value is None else value

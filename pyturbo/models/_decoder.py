@@ -1,4 +1,4 @@
-"""What the architectures share: linear layers, attention with a cache, a gated MLP, the stack of layers.
+"""What the architectures share: linear layers, a gated MLP, the stack of layers.
 
 A layer is recorded, not run: what passes between operations are tensors without values, typed Any here
 because operations are declared for arrays.
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import Any, Protocol
 
 from pyturbo import ops
 from pyturbo.checkpoint import Affine, Linear, Weights
 from pyturbo.checkpoint.file import Array
+from pyturbo.models._config import Entries
 
 #: Shape and element type of one piece of a conversation's state.
 Piece = tuple[tuple[int, ...], Any]
@@ -30,7 +29,14 @@ def embed(table: Linear, ids: Any) -> Any:
     """Rows of the table: ids [tokens] -> [tokens, hidden]."""
     if isinstance(table, Affine):
         return ops.affine_embed(ids, *table.weight)
-    return ops.gather_rows(np.asarray(table.weight, np.float32), ids)
+    return ops.gather_rows(table.weight, ids)
+
+
+def pair(gate: Linear, up: Linear) -> tuple[Any, Any] | None:
+    """The weights of two layers where one kernel can read them side by side: quantised in one format."""
+    if isinstance(gate, Affine) and isinstance(up, Affine) and gate.format == up.format:
+        return gate.weight, up.weight
+    return None
 
 
 @dataclass(frozen=True)
@@ -42,40 +48,17 @@ class Step:
     state: Mapping[str, Any]  # tensors
 
 
-class Attention:
-    """Grouped-query attention with rotary positions, optionally with a norm of every query and key head."""
-
-    def __init__(
-        self, weights: Weights, path: str, hidden: int, heads: int, kv_heads: int, dim: int, inv_freq: Array
-    ) -> None:
-        self.name, self.heads, self.kv_heads, self.dim = path, heads, kv_heads, dim
-        self.inv_freq = inv_freq
-        self.q = weights.linear(f"{path}.q_proj", (heads * dim, hidden))
-        self.k = weights.linear(f"{path}.k_proj", (kv_heads * dim, hidden))
-        self.v = weights.linear(f"{path}.v_proj", (kv_heads * dim, hidden))
-        self.out = weights.linear(f"{path}.o_proj", (hidden, heads * dim))
-        self.norm: Callable[[str, Any], Any] = lambda which, x: x
-
-    def normalize(self, weights: Weights, eps: float) -> Attention:
-        """Adds the norms of query and key heads."""
-        norms = {which: weights.tensor(f"{self.name}.{which}_norm.weight", (self.dim,)) for which in "qk"}
-        self.norm = lambda which, x: ops.head_rms_norm(x, norms[which], eps)
-        return self
+class Mixer(Protocol):
+    """The part of a layer that looks at other tokens, and what a conversation keeps for it."""
 
     def state(self, context: int, dtype: Any) -> dict[str, Piece]:
-        shape = (context, self.kv_heads, self.dim)
-        return {f"{self.name}.k": (shape, dtype), f"{self.name}.v": (shape, dtype)}
+        """For so many tokens, with keys and values of `dtype`."""
 
-    def __call__(self, x: Any, step: Step) -> Any:
-        q = self.norm("q", apply(self.q, x).reshape(step.tokens, self.heads, self.dim))
-        k = self.norm("k", apply(self.k, x).reshape(step.tokens, self.kv_heads, self.dim))
-        v = apply(self.v, x).reshape(step.tokens, self.kv_heads, self.dim)
-        q, k = (ops.rope(part, step.position, self.inv_freq, 2 * len(self.inv_freq)) for part in (q, k))
-        keys, values = step.state[f"{self.name}.k"], step.state[f"{self.name}.v"]
-        ops.kv_append(keys, k, step.position)
-        ops.kv_append(values, v, step.position)
-        y = ops.attention(q, keys, values, self.dim**-0.5, context=step.position + step.tokens)
-        return apply(self.out, y.reshape(step.tokens, self.heads * self.dim))
+    def __call__(self, x: Any, step: Step) -> Any: ...
+
+
+#: The part of a layer that works token by token: of its input and the residual stream to add to.
+FeedForward = Callable[[Any, Any], Any]
 
 
 class Mlp:
@@ -86,44 +69,59 @@ class Mlp:
         self.up = weights.linear(f"{path}.up_proj", (inner, hidden), bias=False)
         self.down = weights.linear(f"{path}.down_proj", (hidden, inner), bias=False)
 
-    def __call__(self, x: Any) -> Any:
-        gate, up = self.gate, self.up
-        if isinstance(gate, Affine) and isinstance(up, Affine) and gate.weight[3:] == up.weight[3:]:
-            return apply(self.down, ops.affine_swiglu(x, gate.weight, up.weight))
-        return apply(self.down, ops.swiglu(apply(gate, x), apply(up, x)))
+    def output(self, x: Any) -> Any:
+        both = pair(self.gate, self.up)
+        h = ops.affine_swiglu(x, *both) if both else ops.swiglu(apply(self.gate, x), apply(self.up, x))
+        return apply(self.down, h)
+
+    def __call__(self, x: Any, residual: Any) -> Any:
+        return ops.add(residual, self.output(x))
 
 
 class Layer:
-    """``x + attention(norm(x))``, then ``x + mlp(norm(x))``."""
+    """``x + mixer(norm(x))``, then ``x + mlp(norm(x))``."""
 
     def __init__(
-        self, weights: Weights, path: str, hidden: int, eps: float, attention: Attention, mlp: Mlp
+        self, weights: Weights, path: str, hidden: int, eps: float, mixer: Mixer, mlp: FeedForward
     ) -> None:
-        self.name, self.eps, self.attention, self.mlp = path, eps, attention, mlp
+        self.name, self.eps, self.mixer, self.mlp = path, eps, mixer, mlp
         self.before = weights.tensor(f"{path}.input_layernorm.weight", (hidden,))
         self.between = weights.tensor(f"{path}.post_attention_layernorm.weight", (hidden,))
 
     def __call__(self, x: Any, step: Step) -> Any:
-        mixed = self.attention(ops.rms_norm(x, self.before, self.eps), step)
+        mixed = self.mixer(ops.rms_norm(x, self.before, self.eps), step)
         h, x = ops.rms_norm(mixed, self.between, self.eps, x)
-        return ops.add(x, self.mlp(h))
+        return self.mlp(h, x)
 
 
 class Decoder:
-    """Embedding, layers, norm and output layer. Architectures make the layers."""
+    """Embedding, layers, norm and output layer. An architecture says what its layers consist of."""
 
-    def __init__(self, weights: Weights, hidden: int, vocab: int, eps: float) -> None:
-        self.vocab, self.eps = vocab, eps
-        self.embedding = weights.linear("model.embed_tokens", (vocab, hidden))
-        self.norm = weights.tensor("model.norm.weight", (hidden,))
-        self.head = weights.linear("lm_head", (vocab, hidden), bias=False)
+    def __init__(
+        self,
+        entries: Entries,
+        weights: Weights,
+        mixer: Callable[[int, str], Mixer],
+        mlp: Callable[[int, str], FeedForward],
+    ) -> None:
+        """`mixer` and `mlp` make those of a layer, from its number and path."""
+        hidden = entries.count("hidden_size")
+        self.vocab = entries.count("vocab_size")
+        self.context = entries.count("max_position_embeddings", 4096)
+        self.eps = entries.number("rms_norm_eps", 1e-6)
+        self.embedding = weights.linear("model.embed_tokens", (self.vocab, hidden))
         self.layers: list[Layer] = []
+        for i in range(entries.count("num_hidden_layers")):
+            path = f"model.layers.{i}"
+            self.layers.append(Layer(weights, path, hidden, self.eps, mixer(i, path), mlp(i, path)))
+        self.norm = weights.tensor("model.norm.weight", (hidden,))
+        self.head = weights.linear("lm_head", (self.vocab, hidden), bias=False)
 
     def state(self, context: int, dtype: Any) -> dict[str, Piece]:
         """Every piece of a conversation's state for so many tokens."""
         pieces: dict[str, Piece] = {}
         for layer in self.layers:
-            pieces.update(layer.attention.state(context, dtype))
+            pieces.update(layer.mixer.state(context, dtype))
         return pieces
 
     def norms(self) -> Iterator[Array]:

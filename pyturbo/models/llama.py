@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from pyturbo.checkpoint import Checkpoint
+from pyturbo.checkpoint import Weights
+from pyturbo.models._attention import Attention
 from pyturbo.models._config import Entries
-from pyturbo.models._decoder import Attention, Decoder, Layer, Mlp
+from pyturbo.models._decoder import Decoder, Mlp
 
 
-def build(checkpoint: Checkpoint, head_norms: bool = False) -> Decoder:
-    entries, weights = Entries(checkpoint), checkpoint.weights()
-    hidden, heads = entries.count("hidden_size"), entries.count("num_attention_heads")
-    kv_heads = entries.count("num_key_value_heads", heads)
-    dim = entries.count("head_dim", hidden // heads)
-    eps, inner = entries.number("rms_norm_eps"), entries.count("intermediate_size")
-    inv_freq = entries.rope(dim)
-    network = Decoder(weights, hidden, entries.count("vocab_size"), eps)
-    for i in range(entries.count("num_hidden_layers")):
-        path = f"model.layers.{i}"
-        attention = Attention(weights, f"{path}.self_attn", hidden, heads, kv_heads, dim, inv_freq)
-        if head_norms:
-            attention.normalize(weights, eps)
-        mlp = Mlp(weights, f"{path}.mlp", hidden, inner)
-        network.layers.append(Layer(weights, path, hidden, eps, attention, mlp))
-    return network
+def build(entries: Entries, weights: Weights, *, head_norms: bool = False) -> Decoder:
+    hidden, inner = entries.count("hidden_size"), entries.count("intermediate_size")
+    return Decoder(
+        entries,
+        weights,
+        mixer=lambda i, path: Attention(entries, weights, f"{path}.self_attn", head_norms=head_norms),
+        mlp=lambda i, path: Mlp(weights, f"{path}.mlp", hidden, inner),
+    )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pyturbo.checkpoint import Checkpoint
+from pyturbo.checkpoint import Weights
 from pyturbo.models import llama
+from pyturbo.models._config import Entries
 from pyturbo.models._decoder import Decoder
 
 
-def build(checkpoint: Checkpoint) -> Decoder:
-    return llama.build(checkpoint, head_norms=True)
+def build(entries: Entries, weights: Weights) -> Decoder:
+    return llama.build(entries, weights, head_norms=True)

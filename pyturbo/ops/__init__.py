@@ -22,13 +22,14 @@ from pyturbo.ops.attention import (
 )
 from pyturbo.ops.delta import conv1d, decay_beta, delta_net
 from pyturbo.ops.elementwise import add, add_bias, split_q_gate, weighted_sum
-from pyturbo.ops.linear import matmul
-from pyturbo.ops.moe import gather_rows, moe_buckets, moe_combine, route
+from pyturbo.ops.linear import dense_experts_matmul, matmul
+from pyturbo.ops.moe import MAX_CHOICES, gather_rows, moe_buckets, moe_combine, route
 from pyturbo.ops.norm import gated_rms_norm, head_rms_norm, qk_norm, rms_norm
 from pyturbo.ops.rope import rope
 from pyturbo.ops.sampling import argmax
 
 __all__ = [
+    "MAX_CHOICES",
     "add",
     "add_bias",
     "affine_dequantize",
@@ -46,6 +47,7 @@ __all__ = [
     "conv1d",
     "decay_beta",
     "delta_net",
+    "dense_experts_matmul",
     "experts_matmul",
     "gated_rms_norm",
     "gather_rows",

@@ -7,22 +7,28 @@ from numpy.typing import ArrayLike
 
 from pyturbo._dtypes import SUFFIXES
 from pyturbo.errors import ArgumentError
-from pyturbo.ops._run import Array, as_array, operand
+from pyturbo.ops._run import Array, as_array, operand, row_stride
 
 
-def values(op: str, name: str, value: ArrayLike, axes: int | None = None) -> Array:
+def values(op: str, name: str, value: ArrayLike, axes: int | None = None, strided: bool = False) -> Array:
     """A float32 array that is not empty, with `axes` axes or with any number of them from one on."""
     array = as_array(op, name, value, np.float32)
     if array.size == 0 or array.ndim == 0:
         raise ArgumentError(
             f"{op}: {name}: expected an array with at least one value, got shape {list(array.shape)}"
         )
-    return operand(op, name, array, np.float32, array.shape if axes is None else (None,) * axes)
+    shape = array.shape if axes is None else (None,) * axes
+    return operand(op, name, array, np.float32, shape, strided)
 
 
-def matching(op: str, name: str, value: ArrayLike, like: Array) -> Array:
-    """A float32 array of the shape of `like`."""
-    return operand(op, name, value, np.float32, like.shape)
+def matching(op: str, name: str, value: ArrayLike, like: Array, strided: bool = False) -> Array:
+    """A float32 array of the shape of `like`; where both may be strided, of its row stride too."""
+    array = operand(op, name, value, np.float32, like.shape, strided)
+    if strided and row_stride(array) != row_stride(like):
+        raise ArgumentError(
+            f"{op}: {name}: expected rows {row_stride(like)} elements apart, got {row_stride(array)}"
+        )
+    return array
 
 
 def stored_weight(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any, cast
 
@@ -67,10 +68,13 @@ def as_array(op: str, name: str, value: Any, dtype: Any = None) -> Array:
         raise ArgumentError(f"{op}: {name}: expected an array, got {type(value).__name__}: {error}") from None
 
 
-def operand(op: str, name: str, value: ArrayLike, dtype: Any, shape: tuple[int | None, ...]) -> Array:
+def operand(
+    op: str, name: str, value: ArrayLike, dtype: Any, shape: tuple[int | None, ...], strided: bool = False
+) -> Array:
     """`value` as a contiguous, aligned array of `dtype`; None in `shape` stands for any extent.
 
     Arrays of another dtype are refused rather than converted, except that Python numbers become `dtype`.
+    `strided` allows recorded tensors whose rows are apart from each other; see :func:`row_stride`.
     """
     array = as_array(op, name, value, dtype)
     if array.dtype != np.dtype(dtype):
@@ -80,7 +84,16 @@ def operand(op: str, name: str, value: ArrayLike, dtype: Any, shape: tuple[int |
     ):
         wanted = ", ".join("any" if extent is None else str(extent) for extent in shape)
         raise ArgumentError(f"{op}: {name}: expected shape [{wanted}], got {list(array.shape)}")
+    if not strided and isinstance(array, Tensor) and array.stride is not None:
+        raise ArgumentError(f"{op}: {name}: expected contiguous rows, got rows {array.stride} elements apart")
     return aligned(array)
+
+
+def row_stride(array: Array) -> int:
+    """Elements from one row of an operand to the next."""
+    if isinstance(array, Tensor) and array.stride is not None:
+        return array.stride
+    return math.prod(array.shape[1:])
 
 
 def aligned(array: Array) -> Array:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from pyturbo._dtypes import SUFFIXES
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._affine_format import affine_dequantize, affine_quantize, check_format
+from pyturbo.ops._ids import expert_operands, integers, known_ids, sample
 from pyturbo.ops._run import Array, DeviceLike, as_array, empty, launch, operand, resolve
 from pyturbo.recording import Tensor
 from pyturbo.symbols import Linear
@@ -108,7 +109,7 @@ def affine_embed(
     """Rows of a quantised table [vocab, hidden] at ids [tokens] -> [tokens, hidden]."""
     op = "affine_embed"
     table = _matrix(op, "", (packed, scales, biases, bits, group_size), axes=2)
-    chosen = _ids(op, ids, table.out_dim, axes=1)
+    chosen = known_ids(op, ids, table.out_dim, axes=1)
     device = resolve(device)
     y = empty(device, (chosen.shape[0], table.in_dim))
     sizes = chosen.shape[0], table.out_dim, table.in_dim, table.group_size
@@ -176,11 +177,11 @@ def grouped_matmul(
     op = "grouped_matmul"
     w = _matrix(op, "", (packed, scales, biases, bits, group_size), axes=3)
     x = _rows(op, x, w.in_dim)
-    bounds = _integers(op, "offsets", offsets, (len(w.packed) + 1,))
+    bounds = integers(op, "offsets", offsets, (len(w.packed) + 1,))
     rows = x.shape[0]
     known = not isinstance(bounds, Tensor)
     if known and (bounds[0] != 0 or bounds[-1] != rows or np.diff(bounds).min() < 0):
-        raise ArgumentError(f"{op}: offsets: expected an increase from 0 to {rows}, got {_sample(bounds)}")
+        raise ArgumentError(f"{op}: offsets: expected an increase from 0 to {rows}, got {sample(bounds)}")
     device = resolve(device)
     y = empty(device, (rows, w.out_dim))
     sizes = rows, w.in_dim, w.out_dim, w.group_size, len(w.packed), *w.strides
@@ -238,44 +239,10 @@ def _expert_operands(
 ) -> tuple[Array, Array, tuple[int, ...]]:
     """x, ids and the sizes the expert kernels end with."""
     experts = len(w.packed)
-    chosen = _ids(op, ids, experts, axes=2)
-    tokens, k = chosen.shape
-    given = as_array(op, "x", x, np.float32)
-    shared = given.ndim == 2
-    rows = operand(op, "x", given, np.float32, (tokens, w.in_dim) if shared else (tokens, k, w.in_dim))
-    x_rows = 1 if shared else k
-    return rows, chosen, (tokens, k, x_rows, w.in_dim, w.out_dim, w.group_size, experts, *w.strides)
+    rows, chosen, sizes = expert_operands(op, x, ids, experts, w.in_dim)
+    return rows, chosen, (*sizes, w.out_dim, w.group_size, experts, *w.strides)
 
 
 def _many(tokens: int) -> bool:
     """Whether the tiled kernel is the better one. A count that a program leaves open is taken as many."""
     return isinstance(tokens, Linear) or tokens >= TILED_TOKENS
-
-
-def _integers(op: str, name: str, value: ArrayLike, shape: tuple[int | None, ...]) -> Array:
-    """Integers of any width as int32."""
-    array = as_array(op, name, value)
-    if isinstance(array, Tensor):
-        return operand(op, name, array, np.int32, shape)
-    if array.dtype.kind not in "iu":
-        raise ArgumentError(f"{op}: {name}: expected integers, got {array.dtype}")
-    limits = np.iinfo(np.int32)
-    if array.size and (array.min() < limits.min or array.max() > limits.max):
-        raise ArgumentError(f"{op}: {name}: expected 32-bit integers, got {_sample(array)}")
-    return operand(op, name, array.astype(np.int32), np.int32, shape)
-
-
-def _ids(op: str, value: ArrayLike, count: int, axes: int) -> Array:
-    ids = _integers(op, "ids", value, (None,) * axes)
-    if ids.size == 0:
-        raise ArgumentError(f"{op}: ids: expected at least one, got shape {list(ids.shape)}")
-    if isinstance(ids, Tensor):
-        return ids  # the kernel turns a wrong one into NaN
-    wrong = ids[(ids < 0) | (ids >= count)]
-    if wrong.size:
-        raise ArgumentError(f"{op}: ids: expected 0 to {count - 1}, got {wrong[0]}")
-    return ids
-
-
-def _sample(values: Array) -> str:
-    return str(values.ravel()[:8].tolist())[:-1] + (", ...]" if values.size > 8 else "]")

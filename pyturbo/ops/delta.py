@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._checks import matching, stored_weight, values
-from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve, writable
+from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve, row_stride, writable
 
 METHODS = ("auto", "recurrent")
 
@@ -70,13 +70,13 @@ def delta_net(
     op = "delta_net"
     if method not in METHODS:
         raise ArgumentError(f"{op}: method: expected one of {', '.join(METHODS)}, got {method!r}")
-    q = values(op, "q", q, axes=3)
-    k = matching(op, "k", k, q)
+    q = values(op, "q", q, axes=3, strided=True)
+    k = matching(op, "k", k, q, strided=True)
     tokens, k_heads, k_dim = q.shape
     if k_dim % 32 or k_dim > 256:
         raise ArgumentError(f"{op}: q: expected heads of 32, 64, ... or 256 values, got {k_dim}")
-    v = values(op, "v", v, axes=3)
-    v = operand(op, "v", v, np.float32, (tokens, None, None))
+    v = values(op, "v", v, axes=3, strided=True)
+    v = operand(op, "v", v, np.float32, (tokens, None, None), strided=True)
     v_heads, v_dim = v.shape[1:]
     if v_heads % k_heads:
         raise ArgumentError(f"{op}: v: expected a multiple of {k_heads} heads, got {v_heads}")
@@ -86,6 +86,6 @@ def delta_net(
     device = resolve(device)
     y = empty(device, v.shape)
     updated = writable(device, memory)
-    sizes = tokens, k_heads, v_heads, v_dim, k_heads * k_dim, v_heads * v_dim
+    sizes = tokens, k_heads, v_heads, v_dim, row_stride(q), row_stride(v)
     launch(device, f"{op}_k{k_dim}", q, k, v, g, beta, updated, y, *sizes)
     return y.numpy(), updated.numpy()

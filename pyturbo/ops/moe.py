@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pyturbo.errors import ArgumentError
-from pyturbo.ops._checks import matching, values
+from pyturbo.ops._checks import matching, stored_weight, values
 from pyturbo.ops._run import Array, DeviceLike, as_array, empty, launch, operand, resolve
 
 #: Experts a token can have: the lanes of the router that keep one each.
@@ -55,18 +55,20 @@ def moe_buckets(ids: ArrayLike, experts: int, *, device: DeviceLike = None) -> t
 def gather_rows(x: ArrayLike, index: ArrayLike, repeat: int = 1, *, device: DeviceLike = None) -> Array:
     """``x[index // repeat]``: x [rows, dim], int32 index [...] -> [..., dim]; NaN for an index out of range.
 
+    x is float32, float16 or bfloat16, the result float32.
+
     With the order of :func:`moe_buckets` and repeat = k, x [tokens, dim] comes into the order of the buckets;
     with the inverse, their results come back as [tokens, k, dim].
     """
     op = "gather_rows"
-    x = values(op, "x", x, axes=2)
+    x, kind = stored_weight(op, x, (None, None), "x")
     rows = as_array(op, "index", index, np.int32)
     rows = operand(op, "index", rows, np.int32, (None,) * rows.ndim)
     if rows.size == 0:
         raise ArgumentError(f"{op}: index: expected at least one, got shape {list(rows.shape)}")
     device = resolve(device)
     y = empty(device, (*rows.shape, x.shape[1]))
-    launch(device, op, x, rows, y, rows.size, *x.shape, repeat)
+    launch(device, f"{op}_{kind}", x, rows, y, rows.size, *x.shape, repeat)
     return y.numpy()
 
 

@@ -7,7 +7,7 @@ from typing import overload
 from numpy.typing import ArrayLike
 
 from pyturbo.ops._checks import matching, stored_weight, values
-from pyturbo.ops._run import Array, DeviceLike, empty, launch, resolve, writable
+from pyturbo.ops._run import Array, DeviceLike, empty, launch, resolve, row_stride, writable
 
 
 @overload
@@ -76,10 +76,10 @@ def qk_norm(
 
     eps is added to the sum of squares.
     """
-    q = values("qk_norm", "q", q, axes=3)
-    k = matching("qk_norm", "k", k, q)
+    q = values("qk_norm", "q", q, axes=3, strided=True)
+    k = matching("qk_norm", "k", k, q, strided=True)
     tokens, heads, dim = q.shape
     device = resolve(device)
     query, key = writable(device, q), writable(device, k)
-    launch(device, "qk_norm", query, key, tokens, heads, dim, heads * dim, eps)
+    launch(device, "qk_norm", query, key, tokens, heads, dim, row_stride(q), eps)
     return query.numpy(), key.numpy()

@@ -1,29 +1,8 @@
 // y = x W^T for a weight matrix that is not quantised: router gates and small projections.
-#include <metal_stdlib>
-using namespace metal;
+#include "dot_row.h"
 
 constexpr constant uint kRows = 8;    // weight rows of one threadgroup, one per simdgroup
 constexpr constant uint kTokens = 4;  // tokens that share each load of a weight
-
-// Dot products of one weight row with N tokens. Each token's additions happen in the same order for every N.
-template <typename W, uint N>
-inline void dot_row(
-    device const W* row,    // [in]
-    device const float* x,  // [N, in]
-    device float* y,        // [N, out], only the first column
-    uint in,
-    uint out,
-    uint lane) {
-  float sums[N] = {};
-  for (uint i = lane; i < in; i += 32) {
-    const float w = float(row[i]);
-    for (uint t = 0; t < N; ++t) sums[t] = fma(w, x[ulong(t) * in + i], sums[t]);
-  }
-  for (uint t = 0; t < N; ++t) {
-    const float total = simd_sum(sums[t]);
-    if (lane == 0) y[ulong(t) * out] = total;
-  }
-}
 
 // y[t, r] = sum_i weight[r, i] * x[t, i]. The arithmetic of one (t, r) does not depend on tokens or out.
 // Layout: all row-major and contiguous.

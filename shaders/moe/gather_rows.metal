@@ -1,4 +1,4 @@
-// Copies rows: tokens into the buckets of their experts, and results back to their tokens.
+// Copies rows: of an embedding, of tokens into the buckets of their experts, of results back to their tokens.
 #include <metal_stdlib>
 using namespace metal;
 
@@ -9,8 +9,9 @@ constexpr constant uint kThreads = 256;
 // Dispatch: groups (ceil_div(dim, kThreads), rows), threads (kThreads)
 // Requires: rows > 0; x_rows > 0; dim > 0; repeat > 0
 // Numerics: values are copied; an index outside [0, x_rows * repeat) gives a row of NaN.
+template <typename X>
 kernel void gather_rows(
-    device const float* x [[buffer(0)]],    // [x_rows, dim]
+    device const X* x [[buffer(0)]],        // [x_rows, dim]
     device const int* index [[buffer(1)]],  // [rows]
     device float* y [[buffer(2)]],          // [rows, dim]
     constant uint& rows [[buffer(3)]],
@@ -25,5 +26,9 @@ kernel void gather_rows(
   const int position = index[tg.y];
   const uint row = uint(position) / repeat;
   const bool known = position >= 0 && row < x_rows;
-  y[ulong(tg.y) * dim + i] = known ? x[ulong(row) * dim + i] : NAN;
+  y[ulong(tg.y) * dim + i] = known ? float(x[ulong(row) * dim + i]) : NAN;
 }
+
+template [[host_name("gather_rows_f32")]] kernel decltype(gather_rows<float>) gather_rows<float>;
+template [[host_name("gather_rows_f16")]] kernel decltype(gather_rows<half>) gather_rows<half>;
+template [[host_name("gather_rows_bf16")]] kernel decltype(gather_rows<bfloat>) gather_rows<bfloat>;

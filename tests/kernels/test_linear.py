@@ -75,6 +75,36 @@ def test_strided_inputs_are_read_as_numpy_sees_them(device, rng):
     )
 
 
+@pytest.mark.parametrize("shared", [True, False], ids=["row per token", "row per choice"])
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_experts(device, rng, kind, shared):
+    ids = np.array([[4, 0, 2], [3, 3, 1]], np.int32)
+    x, w = operands(rng, 6, 5 * 11, 67, WEIGHTS[kind])
+    w = w.reshape(5, 11, 67)
+    x = x[:2] if shared else x.reshape(2, 3, 67)
+    rows = np.broadcast_to(x[:, None], (2, 3, 67)) if shared else x
+    want, terms = (
+        np.stack([[f(rows[t, j], w[ids[t, j]]) for j in range(3)] for t in range(2)])
+        for f in (reference.matmul, reference.matmul_magnitude)
+    )
+    sizes = 2, 3, 1 if shared else 3, 67, 11, 5
+    (y,) = run_kernel(device, f"experts_matvec_{kind}", x, ids, w, Out((2, 3, 11)), *sizes)
+    assert_close(y, want, "dot", terms)
+    assert ops.dense_experts_matmul(x, ids, w, device=device).tobytes() == y.tobytes()
+
+
+def test_an_unknown_expert_gives_nan(device, rng):
+    x, w = operands(rng, 2, 3 * 9, 40, np.float32)
+    ids = np.array([[1, -1, 2, 3], [2**31 - 1, -(2**31), 0, 1]], np.int32)
+    known = (ids >= 0) & (ids < 3)
+    args = x, ids, w.reshape(3, 9, 40), Out((2, 4, 9)), 2, 4, 1, 40, 9, 3
+    (y,) = run_kernel(device, "experts_matvec_f32", *args)
+    assert np.isnan(y[~known]).all()
+    assert np.isfinite(y[known]).all()
+    with pytest.raises(errors.ArgumentError, match="dense_experts_matmul: ids: expected 0 to 2, got -1"):
+        ops.dense_experts_matmul(x, ids, w.reshape(3, 9, 40), device=device)
+
+
 @pytest.mark.parametrize(
     ("x", "w", "message"),
     [

@@ -3,6 +3,7 @@
 Does not catch: a router that breaks ties of probabilities which are equal only after rounding; logits decide.
 """
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -102,12 +103,14 @@ def test_moe_buckets_any_shape_and_any_ids(device, tokens, k, experts, beyond, s
     check_buckets(ops.moe_buckets(ids, experts, device=device), ids, experts)
 
 
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize(("x_rows", "repeat", "rows", "dim"), [(1, 1, 3, 1), (5, 3, 15, 259), (9, 2, 4, 33)])
-def test_gather_rows(device, rng, x_rows, repeat, rows, dim):
-    x = rng.standard_normal((x_rows, dim), np.float32)
+def test_gather_rows(device, rng, x_rows, repeat, rows, dim, kind):
+    dtype = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}[kind]
+    x = rng.standard_normal((x_rows, dim), np.float32).astype(dtype)
     index = rng.integers(0, x_rows * repeat, rows, np.int32)
-    (y,) = run_kernel(device, "gather_rows", x, index, Out((rows, dim)), rows, x_rows, dim, repeat)
-    np.testing.assert_array_equal(y, x[index // repeat])
+    (y,) = run_kernel(device, f"gather_rows_{kind}", x, index, Out((rows, dim)), rows, x_rows, dim, repeat)
+    np.testing.assert_array_equal(y, x[index // repeat].astype(np.float32))
 
 
 def test_gather_rows_out_of_range_is_nan(device, rng):
@@ -215,7 +218,7 @@ def test_refuses(device):
         ops.moe_buckets(np.zeros((1, 2), np.int32), 0, device=device)
     with pytest.raises(errors.ArgumentError, match="gather_rows: index: expected at least one, got shape"):
         ops.gather_rows(logits, np.zeros((0, 2), np.int32), device=device)
-    with pytest.raises(errors.ArgumentError, match="gather_rows: requires repeat > 0"):
+    with pytest.raises(errors.ArgumentError, match="gather_rows_f32: requires repeat > 0"):
         ops.gather_rows(logits, np.zeros(1, np.int32), 0, device=device)
     rows, weights = np.zeros((2, 3, 20), np.float32), np.zeros((2, 3), np.float32)
     with pytest.raises(

@@ -6,6 +6,7 @@ float32.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from pyturbo.model import Model, load
 from tiny_configs import MODELS
 from tiny_models import write_hf, write_mlx
 
-NAMES = ["llama", "llama_scaled_rope", "qwen2", "qwen3"]
+NAMES = sorted(MODELS)
 GOLDENS = Path(__file__).parent.parent / "goldens" / "models"
 BOUND = 2e-3  # of the logits' standard deviation
 
@@ -131,10 +132,21 @@ def test_refusals_leave_the_session_as_it_was(folder: Path) -> None:
     session.prefill([4] * 5)
 
 
-def test_wrong_models(folder: Path, tmp_path: Path) -> None:
-    path = tmp_path / "other"
-    write_hf(MODELS["qwen3_moe"], path)
-    with pytest.raises(FormatError, match="model_type: expected one of llama, qwen2, qwen3, got 'qwen3_moe'"):
-        load(path)
+def test_wrong_models(tmp_path: Path) -> None:
+    path = write_hf(MODELS["qwen3_moe"], tmp_path / "model")
+    config = json.loads((path / "config.json").read_text())
+
+    def refused(message: str, **changes: object) -> None:
+        (path / "config.json").write_text(json.dumps(config | changes))
+        with pytest.raises(FormatError, match=message):
+            load(path)
+
+    refused("model_type: expected one of llama, qwen2, .*, qwen3_next, got 'bert'", model_type="bert")
+    refused("expected the tensors of qwen3_moe, found [0-9]+ others: model.layers.2", num_hidden_layers=2)
+    refused("num_experts_per_tok: expected at most 6, got 7", num_experts_per_tok=7)
+    refused("num_key_value_heads: expected a divisor of 6, got 4", num_key_value_heads=4)
+    refused("rms_norm_eps: expected a number, got 'small'", rms_norm_eps="small")
+    refused("mlp_only_layers: expected a list of int, got \\['1'\\]", mlp_only_layers=["1"])
+    refused("use_sliding_window: expected false, got True", use_sliding_window=True)
     with pytest.raises(ArgumentError, match="kv: expected one of f32, f16, got 'f8'"):
         load(path, kv="f8")

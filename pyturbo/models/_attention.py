@@ -1,0 +1,64 @@
+"""Grouped-query attention over a cache of keys and values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyturbo import ops
+from pyturbo.checkpoint import Weights
+from pyturbo.models._config import Entries
+from pyturbo.models._decoder import Piece, Step, apply
+from pyturbo.models._rope import Rope
+
+
+class Attention:
+    """Optionally with a norm of every query and key head, and with an output that the input gates."""
+
+    def __init__(
+        self,
+        entries: Entries,
+        weights: Weights,
+        path: str,
+        *,
+        head_norms: bool = False,
+        gated: bool = False,
+    ) -> None:
+        if entries.flag("use_sliding_window", False):
+            raise entries.wrong("use_sliding_window", "false")
+        hidden, heads = entries.count("hidden_size"), entries.count("num_attention_heads")
+        kv_heads = entries.count("num_key_value_heads", heads)
+        dim = entries.count("head_dim", max(1, hidden // heads))
+        if heads % kv_heads:
+            raise entries.wrong("num_key_value_heads", f"a divisor of {heads}")
+        self.name, self.heads, self.kv_heads, self.dim, self.gated = path, heads, kv_heads, dim, gated
+        self.rope = Rope.read(entries, dim)
+        self.q = weights.linear(f"{path}.q_proj", ((2 if gated else 1) * heads * dim, hidden))
+        self.k = weights.linear(f"{path}.k_proj", (kv_heads * dim, hidden))
+        self.v = weights.linear(f"{path}.v_proj", (kv_heads * dim, hidden))
+        self.out = weights.linear(f"{path}.o_proj", (hidden, heads * dim))
+        self.norms = None
+        if head_norms:
+            self.eps = entries.number("rms_norm_eps", 1e-6)
+            self.norms = [weights.tensor(f"{path}.{which}_norm.weight", (dim,)) for which in "qk"]
+
+    def state(self, context: int, dtype: Any) -> dict[str, Piece]:
+        shape = (context, self.kv_heads, self.dim)
+        return {f"{self.name}.k": (shape, dtype), f"{self.name}.v": (shape, dtype)}
+
+    def __call__(self, x: Any, step: Step) -> Any:
+        q, gate = apply(self.q, x), None
+        if self.gated:
+            q, gate = ops.split_q_gate(q, self.heads)
+        q = q.reshape(step.tokens, self.heads, self.dim)
+        k = apply(self.k, x).reshape(step.tokens, self.kv_heads, self.dim)
+        v = apply(self.v, x).reshape(step.tokens, self.kv_heads, self.dim)
+        if self.norms is not None:
+            q, k = (ops.head_rms_norm(part, norm, self.eps) for part, norm in zip((q, k), self.norms))
+        q, k = self.rope(q, step.position), self.rope(k, step.position)
+        keys, values = step.state[f"{self.name}.k"], step.state[f"{self.name}.v"]
+        ops.kv_append(keys, k, step.position)
+        ops.kv_append(values, v, step.position)
+        y = ops.attention(q, keys, values, self.dim**-0.5, context=step.position + step.tokens)
+        if gate is not None:
+            y = ops.sigmoid_gate(y, gate)
+        return apply(self.out, y.reshape(step.tokens, self.heads * self.dim))

@@ -1,0 +1,74 @@
+"""Mixture of experts: a router sends each token through a few of many MLPs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyturbo import ops
+from pyturbo.checkpoint import Affine, Linear, Weights
+from pyturbo.models._config import Entries
+from pyturbo.models._decoder import FeedForward, Mlp, apply, pair
+
+
+def apply_experts(layer: Linear, x: Any, ids: Any) -> Any:
+    """Each token times its own experts: x [tokens, in] or [tokens, k, in] -> [tokens, k, out]."""
+    if isinstance(layer, Affine):
+        return ops.experts_matmul(x, ids, *layer.weight)
+    return ops.dense_experts_matmul(x, ids, layer.weight)
+
+
+class Moe:
+    """Routed experts, and where the configuration has one, a gated expert for every token."""
+
+    def __init__(self, entries: Entries, weights: Weights, path: str, *, normalize: bool) -> None:
+        hidden, inner = entries.count("hidden_size"), entries.count("moe_intermediate_size")
+        self.experts, self.k = entries.count("num_experts"), entries.count("num_experts_per_tok")
+        if self.k > min(self.experts, ops.MAX_CHOICES):
+            raise entries.wrong("num_experts_per_tok", f"at most {min(self.experts, ops.MAX_CHOICES)}")
+        self.normalize = normalize
+        self.router = weights.linear(f"{path}.gate", (self.experts, hidden), bias=False)
+        self.gate, self.up = (
+            weights.experts(f"{path}.switch_mlp.{name}_proj", (self.experts, inner, hidden))
+            for name in ("gate", "up")
+        )
+        self.down = weights.experts(f"{path}.switch_mlp.down_proj", (self.experts, hidden, inner))
+        self.shared: Mlp | None = None
+        if "shared_expert_intermediate_size" in entries:
+            size = entries.count("shared_expert_intermediate_size")
+            self.shared = Mlp(weights, f"{path}.shared_expert", hidden, size)
+            self.shared_gate = weights.linear(f"{path}.shared_expert_gate", (1, hidden), bias=False)
+
+    def __call__(self, x: Any, residual: Any) -> Any:
+        ids, probabilities = ops.route(apply(self.router, x), self.k, self.normalize)
+        rows = self._by_expert(x, ids) if self._sorts(x) else self._by_token(x, ids)
+        if self.shared is None:
+            return ops.moe_combine(residual, rows, probabilities)
+        return ops.moe_combine(
+            residual, rows, probabilities, self.shared.output(x), apply(self.shared_gate, x)
+        )
+
+    def _sorts(self, x: Any) -> bool:
+        """Many tokens are sorted by expert, so that each expert is read once for all of its tokens."""
+        one = isinstance(x.shape[0], int) and x.shape[0] == 1
+        return not one and all(isinstance(layer, Affine) for layer in (self.gate, self.up, self.down))
+
+    def _by_token(self, x: Any, ids: Any) -> Any:
+        if both := pair(self.gate, self.up):
+            h = ops.affine_experts_swiglu(x, ids, *both)
+        else:
+            h = ops.swiglu(apply_experts(self.gate, x, ids), apply_experts(self.up, x, ids))
+        return apply_experts(self.down, h, ids)
+
+    def _by_expert(self, x: Any, ids: Any) -> Any:
+        offsets, order, inverse = ops.moe_buckets(ids, self.experts)
+        rows = ops.gather_rows(x, order, self.k)
+        h = ops.swiglu(*(ops.grouped_matmul(rows, offsets, *w.weight) for w in (self.gate, self.up)))
+        return ops.gather_rows(ops.grouped_matmul(h, offsets, *self.down.weight), inverse)
+
+
+def sparse_or_dense(entries: Entries, weights: Weights, i: int, path: str, *, normalize: bool) -> FeedForward:
+    """Experts, unless the configuration leaves layer `i` dense."""
+    dense = entries.list_of("mlp_only_layers", int, [])
+    if i in dense or (i + 1) % entries.count("decoder_sparse_step", 1):
+        return Mlp(weights, f"{path}.mlp", entries.count("hidden_size"), entries.count("intermediate_size"))
+    return Moe(entries, weights, f"{path}.mlp", normalize=normalize)

@@ -1,0 +1,19 @@
+"""Qwen3-MoE: Qwen3 with routed experts in most layers."""
+
+from __future__ import annotations
+
+from pyturbo.checkpoint import Weights
+from pyturbo.models._attention import Attention
+from pyturbo.models._config import Entries
+from pyturbo.models._decoder import Decoder
+from pyturbo.models._moe import sparse_or_dense
+
+
+def build(entries: Entries, weights: Weights) -> Decoder:
+    normalize = entries.flag("norm_topk_prob", False)
+    return Decoder(
+        entries,
+        weights,
+        mixer=lambda i, path: Attention(entries, weights, f"{path}.self_attn", head_norms=True),
+        mlp=lambda i, path: sparse_or_dense(entries, weights, i, path, normalize=normalize),
+    )

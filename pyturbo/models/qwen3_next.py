@@ -1,0 +1,44 @@
+"""Qwen3-Next: the layers of Qwen3.5, with the projections of a delta net grouped by key head."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyturbo.checkpoint import Weights
+from pyturbo.models._config import Entries
+from pyturbo.models._decoder import Decoder
+from pyturbo.models._delta_net import Heads, Projections
+from pyturbo.models._hybrid import mixers
+from pyturbo.models._moe import sparse_or_dense
+
+
+def build(entries: Entries, weights: Weights) -> Decoder:
+    normalize = entries.flag("norm_topk_prob", True)
+    return Decoder(
+        entries,
+        weights,
+        mixer=mixers(entries, weights, regrouped),
+        mlp=lambda i, path: sparse_or_dense(entries, weights, i, path, normalize=normalize),
+    )
+
+
+def regrouped(entries: Entries, weights: Weights, path: str) -> Projections:
+    """Copies with all queries first, then all keys, and so on.
+
+    In the file each key head has its rows q, k, v, z together, v and z of all its value heads; so have b, a.
+    """
+    heads, hidden = Heads.read(entries), entries.count("hidden_size")
+    values = heads.value_size // heads.keys
+    sizes = (heads.key_dim, heads.key_dim, values, values)
+    qkvz = weights.linear(f"{path}.in_proj_qkvz", (heads.keys * sum(sizes), hidden))
+    ba = weights.linear(f"{path}.in_proj_ba", (2 * heads.values, hidden))
+    q, k, v, z = _parts(heads.keys, *sizes)
+    b, a = _parts(heads.keys, *[heads.values // heads.keys] * 2)
+    qkv = np.concatenate([q, k, v])
+    return Projections(qkv=qkvz.rows(qkv), z=qkvz.rows(z), a=ba.rows(a), b=ba.rows(b))
+
+
+def _parts(groups: int, *sizes: int) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """The rows of each part, where every group has so many of one part, then of the next."""
+    rows = np.arange(groups * sum(sizes)).reshape(groups, sum(sizes))
+    return [part.ravel() for part in np.split(rows, np.cumsum(sizes)[:-1], axis=1)]
