@@ -45,12 +45,17 @@ cdef extern from "pyturbo/program.h" namespace "pyturbo" nogil:
         cbool barrier(uint32_t)
 
 
+cdef class Cursor:
+    cdef public int64_t position
+
+
 cdef class Program:
     cdef unique_ptr[NativeProgram] handle
     cdef readonly tuple symbols
     cdef readonly tuple blocks
     cdef list kernels                # of all launches: they own the function constants
+    cdef list arguments              # of all launches, as text
 
-    cdef int _replay(self, blocks, dict symbols, double* seconds) except -1
+    cdef int _replay(self, blocks, Cursor cursor, int64_t advance, dict symbols, double* seconds) except -1
     cdef int _bind_memory(self, str what, const ArgumentInfo* info, arg, MemoryRef* memory) except -1
     cdef int _read_linear(self, str what, linear, NativeLinear* out) except -1

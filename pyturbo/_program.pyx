@@ -11,7 +11,11 @@ from pyturbo._native cimport Buffer, Device, Kernel
 from pyturbo._convert import index, value_bytes
 from pyturbo._dtypes import NAMES, code_of
 from pyturbo.errors import ArgumentError
-from pyturbo.symbols import Linear, Place
+from pyturbo.symbols import Launch, Linear, Place, described
+
+
+cdef class Cursor:
+    """Where a conversation stands. A replay moves it when it is done, and no signal comes between the two."""
 
 
 cdef class Program:
@@ -20,7 +24,7 @@ cdef class Program:
 
     def __cinit__(self, Device device not None, symbols=(), blocks=()):
         self.symbols, self.blocks = tuple(symbols), tuple(blocks)
-        self.kernels = []
+        self.kernels, self.arguments = [], []
         self.handle = make_unique[NativeProgram](device.handle, <uint32_t>len(self.symbols), <uint32_t>len(self.blocks))
 
     def __len__(self):
@@ -28,12 +32,13 @@ cdef class Program:
 
     def add(self, Kernel kernel not None, *args, str label=""):
         """Appends a launch. Arguments as for calling the kernel; integers may also be a ``Linear`` of the program's
-        symbols, and memory a ``Place`` in one of its blocks."""
+        symbols, and memory a ``Place`` in one of its blocks, or a ``Tensor`` over either."""
         cdef vector[RecordedArgument] bound
         cdef RecordedArgument recorded
         cdef const ArgumentInfo* info
         cdef uint32_t i
         cdef Py_ssize_t position = 0
+        shown = []
         for i in range(kernel.info.argument_count):
             info = &kernel.info.arguments[i]
             if info.kind == ArgumentKind.threadgroup:
@@ -45,8 +50,9 @@ cdef class Program:
             recorded = RecordedArgument()
             recorded.argument = i
             what = f"{kernel.name}: {info.name.decode()}"
+            shown.append(f"{info.name.decode()}={described(arg)}")
             if info.kind == ArgumentKind.buffer:
-                self._bind_memory(what, info, arg, &recorded.memory)
+                self._bind_memory(what, info, getattr(arg, "memory", arg), &recorded.memory)
             elif isinstance(arg, Linear):
                 self._read_linear(what, arg, &recorded.integer)
             else:
@@ -55,27 +61,41 @@ cdef class Program:
         if position != len(args):
             raise ArgumentError(f"{kernel.name}: expected {position} arguments, got {len(args)}")
         self.kernels.append(kernel)
+        self.arguments.append(", ".join(shown))
         self.handle.get().add(kernel.info[0], kernel.defaults.constants, bound, label.encode())
 
-    def run(self, blocks=(), **symbols):
-        """Replays every launch with these blocks, in the order of ``self.blocks``, and these symbols."""
-        self._replay(blocks, symbols, NULL)
+    def run(self, blocks=(), *, Cursor cursor=None, int64_t advance=0, **symbols):
+        """Replays every launch with these blocks, in the order of ``self.blocks``, and these symbols; then moves the
+        cursor on."""
+        self._replay(blocks, cursor, advance, symbols, NULL)
 
-    def profile(self, blocks=(), **symbols):
-        """Replays and returns one row a launch: (label, kernel, seconds)."""
+    def profile(self, blocks=(), *, Cursor cursor=None, int64_t advance=0, **symbols):
+        """As :meth:`run`, and returns one row a launch: (label, kernel, seconds)."""
         cdef vector[double] seconds
         seconds.resize(self.handle.get().size())
-        self._replay(blocks, symbols, seconds.data())
-        return [(label, kernel, seconds[i]) for i, (label, kernel, _) in enumerate(self.listing())]
+        self._replay(blocks, cursor, advance, symbols, seconds.data())
+        return [(launch.label, launch.kernel, seconds[i]) for i, launch in enumerate(self.listing())]
 
     def listing(self):
-        """One row a launch: (label, kernel, whether it must wait for launches before it)."""
+        """One :class:`Launch` for each, in order."""
         return [
-            (self.handle.get().label(i).decode(), self.handle.get().kernel(i).name.decode(), self.handle.get().barrier(i))
+            Launch(
+                self.handle.get().label(i).decode(),
+                self.handle.get().kernel(i).name.decode(),
+                self.arguments[i],
+                self.handle.get().barrier(i),
+            )
             for i in range(self.handle.get().size())
         ]
 
-    cdef int _replay(self, blocks, dict symbols, double* seconds) except -1:
+    def __str__(self):
+        """The listing as text: launches that wait for those before them are marked."""
+        return "\n".join(
+            f"{'|' if launch.waits else ' '} {launch.label:24} {launch.kernel}({launch.arguments})"
+            for launch in self.listing()
+        )
+
+    cdef int _replay(self, blocks, Cursor cursor, int64_t advance, dict symbols, double* seconds) except -1:
         cdef vector[int64_t] values
         cdef vector[Block] memory
         cdef Block block
@@ -95,6 +115,8 @@ cdef class Program:
             memory.push_back(block)
         with nogil:
             self.handle.get().run(values.data(), memory.data(), seconds)
+        if cursor is not None:
+            cursor.position += advance
         return 0
 
     cdef int _bind_memory(self, str what, const ArgumentInfo* info, arg, MemoryRef* memory) except -1:

@@ -96,7 +96,10 @@ class Recorder:
         self.device = device
         self.limits = dict(symbols)
         self.program = Program(device, tuple(symbols), tuple(blocks))
+        self.scratch_bytes = 0
+        self._constants: dict[int, Buffer] = {}  # by address: weights, which several launches may read
         self._free: dict[int, list[Buffer]] = {}
+        self._target: Tensor | None = None
         self._labels: list[str] = []
         self._tokens: list[Token[Recorder | None]] = []
 
@@ -116,13 +119,34 @@ class Recorder:
         finally:
             self._labels.pop()
 
+    @contextmanager
+    def into(self, target: Tensor) -> Iterator[None]:
+        """The first result of what is recorded inside goes to `target`, which must have its shape."""
+        self._target = target
+        yield
+        if self._target is not None:
+            raise ArgumentError("into: expected an operation with a result")
+
+    @property
+    def constant_bytes(self) -> int:
+        """Bytes of the arrays that launches read, each counted once."""
+        return sum(buffer.nbytes for buffer in self._constants.values())
+
     def empty(self, shape: Sequence[Extent], dtype: Any = np.float32) -> Tensor:
         """Scratch memory for the largest size the shape can have."""
         dtype = np.dtype(dtype)
+        if self._target is not None:
+            target, self._target = self._target, None
+            if (target.shape, target.dtype) != (tuple(shape), dtype):
+                raise ArgumentError(f"into: expected {target!r}, got {list(shape)} of {dtype}")
+            return target
         nbytes = math.prod(Linear.of(extent).at(self.limits) for extent in shape) * dtype.itemsize
         capacity = max(4096, 1 << (nbytes - 1).bit_length()) if nbytes else 4096
         free = self._free.setdefault(capacity, [])
-        storage = free.pop() if free else self.device.empty(capacity, np.uint8)
+        if not free:
+            free.append(self.device.empty(capacity, np.uint8))
+            self.scratch_bytes += capacity
+        storage = free.pop()
         tensor = Tensor(storage.view(capacity // dtype.itemsize, dtype), shape, dtype)
         weakref.finalize(tensor, free.append, storage).atexit = False
         return tensor
@@ -132,9 +156,13 @@ class Recorder:
         self.program.add(kernel, *map(self._argument, args), label=".".join(self._labels))
 
     def _argument(self, arg: Any) -> Any:
-        if isinstance(arg, Tensor):
-            return arg.memory
-        return self.device.buffer(arg) if isinstance(arg, np.ndarray) else arg
+        if not isinstance(arg, np.ndarray):
+            return arg
+        address = arg.ctypes.data
+        known = self._constants.get(address)
+        if known is None or (known.shape, known.dtype) != (arg.shape, arg.dtype):
+            known = self._constants[address] = self.device.buffer(arg)
+        return known
 
 
 def _product(extents: Sequence[Extent]) -> Extent:

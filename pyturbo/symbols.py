@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyturbo._native import Buffer
 from pyturbo.errors import ArgumentError
@@ -68,3 +68,22 @@ class Place:
     offset: int | Linear
     nbytes: int
     dtype: Any = "float32"
+
+
+class Launch(NamedTuple):
+    """One line of a program's listing."""
+
+    label: str
+    kernel: str
+    arguments: str  # "x=float32[tokens, 64], dim=64"
+    waits: bool  # for launches before it
+
+
+def described(argument: Any) -> str:
+    """An argument of a launch for readers: memory as its type and shape, a number as itself."""
+    if isinstance(argument, Place):
+        return f"{argument.dtype}[{argument.nbytes} bytes]"
+    shape = getattr(argument, "shape", None)
+    if shape is None:
+        return str(argument)
+    return f"{argument.dtype}[{', '.join(map(str, shape))}]"

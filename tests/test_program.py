@@ -57,13 +57,17 @@ def test_dependencies_come_from_access(device: pyturbo.Device) -> None:
     program.add(add, c, d, a, 8)  # reads c, d and writes a
     program.add(add, b, b, b.view(4), 4)  # b was read since the last wait? only before it
     program.add(add, b.view(4, offset=16), c.view(4), c.view(4, offset=16), 4)  # another half of b, reads c
-    assert [wait for _, _, wait in program.listing()] == [False, False, True, False, True]
+    assert [launch.waits for launch in program.listing()] == [False, False, True, False, True]
 
 
 def test_listing_and_profile(device: pyturbo.Device) -> None:
     program, _ = chain(device, 5, 8)
     assert len(program) == 2
-    assert program.listing() == [("first", "add", False), ("second", "sigmoid_gate", True)]
+    first, second = program.listing()
+    assert (first.label, first.kernel, first.waits) == ("first", "add", False)
+    assert (second.label, second.kernel, second.waits) == ("second", "sigmoid_gate", True)
+    assert "b=float32[" in first.arguments
+    assert str(program).splitlines()[1].startswith("| second")
     rows = program.profile([device.empty(64)], count=0, row=0)
     assert [row[:2] for row in rows] == [("first", "add"), ("second", "sigmoid_gate")]
     assert all(0 < seconds < 1 for _, _, seconds in rows)

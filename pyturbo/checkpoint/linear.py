@@ -31,6 +31,10 @@ class Affine:
         return self.bits, self.group_size, self.scales.dtype
 
     @property
+    def arrays(self) -> tuple[Array, ...]:
+        return self.packed, self.scales, self.biases
+
+    @property
     def weight(self) -> tuple[Array, Array, Array, int, int]:
         """As operations take it."""
         return self.packed, self.scales, self.biases, self.bits, self.group_size
@@ -51,6 +55,10 @@ class Dense:
     @property
     def shape(self) -> tuple[int, ...]:
         return self.weight.shape
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        return (self.weight,)
 
     def rows(self, index: Array) -> Dense:
         """A copy of the rows `index` of the output axis, in that order."""

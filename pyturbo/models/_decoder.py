@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from pyturbo import ops
 from pyturbo.checkpoint import Affine, Linear, Weights
 from pyturbo.checkpoint.file import Array
@@ -50,6 +52,8 @@ class Step:
 
 class Mixer(Protocol):
     """The part of a layer that looks at other tokens, and what a conversation keeps for it."""
+
+    out: Linear
 
     def state(self, context: int, dtype: Any) -> dict[str, Piece]:
         """For so many tokens, with keys and values of `dtype`."""
@@ -124,12 +128,12 @@ class Decoder:
             pieces.update(layer.mixer.state(context, dtype))
         return pieces
 
-    def norms(self) -> Iterator[Array]:
-        """The weights of all norms of the residual stream."""
+    def identity(self) -> Iterator[Array]:
+        """What tells these weights from those of another training: all norms, some rows of every mixer."""
         for layer in self.layers:
-            yield layer.before
-            yield layer.between
+            yield from (layer.before, layer.between)
+            yield from layer.mixer.out.rows(np.arange(2)).arrays
         yield self.norm
 
-    def logits(self, x: Any) -> Any:
-        return apply(self.head, ops.rms_norm(x, self.norm, self.eps))
+    def final_norm(self, x: Any) -> Any:
+        return ops.rms_norm(x, self.norm, self.eps)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pyturbo
-from pyturbo.errors import ArgumentError, FileError, FormatError
+from pyturbo.errors import ArgumentError, FileError, FormatError, StateError
 from pyturbo.model import Model, load
 from tiny_configs import MODELS
 from tiny_models import write_hf, write_mlx
@@ -46,6 +46,17 @@ def test_logits_match_the_reference(folder: Path, name: str, form: str, device: 
     assert np.abs(got - want).max() <= BOUND * want.std()
 
 
+@pytest.mark.parametrize("form", ["hf", "mlx"])
+@pytest.mark.parametrize("name", NAMES)
+def test_each_layer_matches_the_reference(folder: Path, name: str, form: str) -> None:
+    golden = np.load(GOLDENS / f"{name}.npz")
+    want = golden[f"{form}_layers"]
+    got = model_of(folder, name, form).layer_outputs(golden["tokens"])[:, golden["positions"]]
+    assert golden["positions"].min() > 64
+    for layer, (ours, theirs) in enumerate(zip(got, want)):
+        assert np.abs(ours - theirs).max() <= BOUND * theirs.std(), layer
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_chunks_and_steps_agree(folder: Path, name: str) -> None:
     tokens = np.load(GOLDENS / f"{name}.npz")["tokens"]
@@ -62,29 +73,38 @@ def test_chunks_and_steps_agree(folder: Path, name: str) -> None:
     assert np.abs(logits - want[69]).max() <= 1e-4 * want.std()
 
 
-def test_a_fork_goes_its_own_way(folder: Path) -> None:
-    model = model_of(folder, "qwen3", "mlx", kv="f16")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_fork_goes_its_own_way(folder: Path, name: str) -> None:
+    model = model_of(folder, name, "mlx", kv="f16")
     session = model.session(40)
     session.prefill([5, 6, 7, 8])
     other = session.fork()
+    assert other.logits.tobytes() == session.logits.tobytes()
     here = session.step(11).copy()
     there = other.step(12).copy()
     assert not np.array_equal(here, there)
     again = model.session(40)
     again.prefill([5, 6, 7, 8])
     assert again.step(12).tobytes() == there.tobytes()
-    assert {array.dtype for array in session.state.values()} == {np.dtype(np.float16)}
+    kinds = {name.rpartition(".")[2]: array.dtype for name, array in session.state.items()}
+    want = {"tokens": np.int32, "k": np.float16, "v": np.float16, "conv": np.float32, "memory": np.float32}
+    assert kinds.items() <= {kind: np.dtype(dtype) for kind, dtype in want.items()}.items()
 
 
-def test_a_saved_session_goes_on_with_the_same_bits(folder: Path, tmp_path: Path) -> None:
-    model = model_of(folder, "qwen2", "mlx", kv="f16")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_saved_session_goes_on_with_the_same_bits(folder: Path, tmp_path: Path, name: str) -> None:
+    model = model_of(folder, name, "mlx", kv="f16")
     session = model.session(40)
     session.prefill([5, 6, 7, 8])
     session.save(tmp_path / "chat.session")
     want = session.step(11).copy()
-    restored = model_of(folder, "qwen2", "mlx", kv="f16").restore(tmp_path / "chat.session")
-    assert restored.position == 4
+    restored = model_of(folder, name, "mlx", kv="f16").restore(tmp_path / "chat.session")
+    assert restored.tokens.tolist() == [5, 6, 7, 8]
+    with pytest.raises(StateError, match="logits: expected a session that has read a token"):
+        _ = restored.logits
     assert restored.step(11).tobytes() == want.tobytes()
+    for piece, array in restored.state.items():
+        assert array.tobytes() == session.state[piece].tobytes(), piece
     assert [path.name for path in tmp_path.iterdir()] == ["chat.session"]
 
 

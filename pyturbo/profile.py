@@ -1,0 +1,65 @@
+"""Where the time of replays goes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass
+class ProfileRow:
+    """All launches of one kernel."""
+
+    kernel: str
+    launches: int = 0
+    seconds: float = 0.0
+
+
+class Profile:
+    """Times of launches, added up by kernel and by layer. Printing it gives a table."""
+
+    def __init__(self) -> None:
+        self.kernels: dict[str, ProfileRow] = {}
+        self.layers: dict[str, float] = {}  # seconds, in the order of the program
+
+    def add(self, launches: Iterable[tuple[str, str, float]]) -> None:
+        """Launches as (label, kernel, seconds)."""
+        for label, kernel, seconds in launches:
+            row = self.kernels.setdefault(kernel, ProfileRow(kernel))
+            row.launches += 1
+            row.seconds += seconds
+            layer = ".".join(label.split(".")[:2])
+            self.layers[layer] = self.layers.get(layer, 0.0) + seconds
+
+    @property
+    def seconds(self) -> float:
+        return sum(row.seconds for row in self.kernels.values())
+
+    def rows(self) -> list[ProfileRow]:
+        """The most expensive kernel first."""
+        return sorted(self.kernels.values(), key=lambda row: -row.seconds)
+
+    def table(self) -> Table:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column("kernel")
+        for column in ("launches", "ms", "us a launch", "share"):
+            table.add_column(column, justify="right")
+        total = self.seconds or 1.0
+        for row in self.rows():
+            each = f"{row.seconds / row.launches * 1e6:.1f}"
+            share = f"{row.seconds / total:.1%}"
+            table.add_row(row.kernel, str(row.launches), f"{row.seconds * 1e3:.2f}", each, share)
+        table.add_section()
+        launches = sum(row.launches for row in self.kernels.values())
+        table.add_row("all", str(launches), f"{self.seconds * 1e3:.2f}")
+        return table
+
+    def __str__(self) -> str:
+        console = Console(width=100, no_color=True)
+        with console.capture() as capture:
+            console.print(self.table())
+        return re.sub(r" +$", "", capture.get(), flags=re.MULTILINE)

@@ -1,0 +1,153 @@
+"""One conversation with a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pyturbo import session_file
+from pyturbo._program import Cursor
+from pyturbo.errors import ArgumentError, StateError, TurboError
+from pyturbo.graph import CHUNK, Layout, Output
+from pyturbo.profile import Profile
+
+if TYPE_CHECKING:
+    from pyturbo.model import Model
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes in use. Weights and scratch belong to the model and serve all of its sessions."""
+
+    weights: int
+    scratch: int
+    state: int
+    pieces: dict[str, int]  # of the state, added up over the layers
+
+
+class Session:
+    """A position, and one block of memory with all that the model remembers.
+
+    Sessions of one model may be used from several threads, each session from one at a time.
+    """
+
+    def __init__(self, model: Model, context: int) -> None:
+        self.model, self.context = model, context
+        self._cursor = Cursor()
+        self._layout = Layout.of(model, context)
+        self._block = model.device.empty(self._layout.nbytes, np.uint8)
+        self._logits = model.device.empty(model.network.vocab, np.float32)
+        self._logits_at = 0  # the position they belong to, 0 for none
+        self._failure: str | None = None
+        self._profile: Profile | None = None
+
+    @property
+    def position(self) -> int:
+        """How many tokens have been read."""
+        return self._cursor.position
+
+    @property
+    def tokens(self) -> NDArray[np.int32]:
+        """The tokens that have been read."""
+        tokens: NDArray[np.int32] = self.state["tokens"][: self.position]
+        return tokens
+
+    @property
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Views of every piece of the state."""
+        return self._layout.views(self._block)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the state."""
+        return self._layout.nbytes
+
+    def prefill(self, token_ids: ArrayLike) -> NDArray[np.float32]:
+        """Reads tokens; the logits of the last one, float32 [vocab], a view that the next call changes."""
+        for _ in self.read(token_ids):
+            pass
+        return self.logits
+
+    def step(self, token_id: int) -> NDArray[np.float32]:
+        """Reads one token; its logits, a view that the next call changes."""
+        return self.prefill([token_id])
+
+    @property
+    def logits(self) -> NDArray[np.float32]:
+        """Of the token read last, float32 [vocab]: a view that the next call changes."""
+        if not self._logits_at == self.position > 0:
+            raise StateError("logits: expected a session that has read a token since it was made or restored")
+        return self._logits.numpy()
+
+    def read(self, token_ids: ArrayLike) -> Iterator[int]:
+        """Reads tokens in chunks and gives the position after each, for those who show progress."""
+        for _ in self.advance(self.model.check_ids(token_ids)):
+            self._logits_at = self.position
+            yield self.position
+
+    def advance(self, ids: NDArray[np.int32], output: Output = "last") -> Iterator[list[NDArray[np.float32]]]:
+        """The outputs of each chunk. Without room for all of the tokens nothing changes."""
+        if self._failure is not None:
+            raise StateError(f"the session cannot go on after: {self._failure}")
+        if self.position + len(ids) > self.context:
+            raise ArgumentError(
+                f"context: expected at most {self.context} tokens, got {self.position} and {len(ids)} more"
+            )
+        blocks = [self._block, self._logits] if output == "last" else [self._block]
+        for begin in range(0, len(ids), CHUNK):
+            chunk = ids[begin : begin + CHUNK]
+            self.state["tokens"][self.position : self.position + len(chunk)] = chunk
+            try:
+                with self.model.replaying(self.context, len(chunk), output) as graph:
+                    outputs = graph.run(chunk, blocks, self._cursor, self._profile)
+            except TurboError as error:
+                self._failure = str(error)
+                raise
+            yield outputs
+
+    def memory(self) -> Memory:
+        pieces: dict[str, int] = {}
+        for name, (_, shape, dtype) in self._layout.pieces.items():
+            kind = name.rpartition(".")[2]
+            pieces[kind] = pieces.get(kind, 0) + int(np.prod(shape)) * dtype.itemsize
+        with self.model.replaying(self.context, 1, "last") as graph:
+            return Memory(graph.weight_bytes, self.model.scratch_bytes, self.nbytes, pieces)
+
+    def profile(self) -> Profile:
+        """Times every launch of one more step, on a copy: this conversation stays as it is."""
+        copy = self.fork()
+        copy._cursor.position = min(self.position, self.context - 1)
+        copy._profile = profile = Profile()
+        copy.step(int(self.tokens[-1]) if self.position else 0)
+        return profile
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes the conversation to a file; :meth:`Model.restore` reads it."""
+        header = {
+            "model": self.model.fingerprint,
+            "kv": self.model.kv,
+            "context": self.context,
+            "position": self.position,
+        }
+        session_file.write(Path(path), header, self._block.numpy())
+
+    def load(self, state: NDArray[np.uint8], position: int) -> None:
+        """Takes over the state of another session of this size."""
+        self._block.numpy()[...] = state
+        self._cursor.position, self._logits_at = position, 0
+
+    def fork(self) -> Session:
+        """An independent copy at this position."""
+        other = Session(self.model, self.context)
+        other._cursor.position = self.position
+        other._failure = self._failure
+        other._block.numpy()[...] = self._block.numpy()
+        other._logits.numpy()[...] = self._logits.numpy()
+        other._logits_at = self._logits_at
+        return other
