@@ -54,6 +54,7 @@ oracle: $(ORACLE)/installed
 	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/make_model_goldens.py $(CHECK)
 	$(ORACLE)/bin/python tests/oracle/make_rope_goldens.py $(CHECK)
 	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/make_smollm2_goldens.py $(CHECK)
+	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/make_chat_goldens.py $(CHECK)
 
 # llama.cpp is built for plain AVX2: what it makes of -march=native does not run in every virtual machine.
 $(ORACLE)/installed: $(VENV)/built

@@ -1,0 +1,9 @@
+"""Text in and out: tokenizers, incremental decoding, stop strings and chat templates."""
+
+from __future__ import annotations
+
+from pyturbo.text.detokenizer import Detokenizer
+from pyturbo.text.stop_strings import StopStrings
+from pyturbo.text.tokenizer import Tokenizer
+
+__all__ = ["Detokenizer", "StopStrings", "Tokenizer"]

@@ -1,0 +1,13 @@
+"""Pieces of a SentencePiece vocabulary that stand for one byte, such as <0x0A>."""
+
+from __future__ import annotations
+
+import re
+
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+def byte_of(piece: str) -> bytes | None:
+    """The byte that a piece stands for, if it does."""
+    match = _BYTE.fullmatch(piece)
+    return bytes.fromhex(match[1]) if match else None

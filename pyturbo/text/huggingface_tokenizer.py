@@ -1,0 +1,101 @@
+"""The vocabulary of a tokenizer.json, with the settings of tokenizer_config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from pyturbo.checkpoint import json_file
+from pyturbo.checkpoint._shown import shown
+from pyturbo.checkpoint.tokenizer import TokenizerSource
+from pyturbo.errors import FormatError
+from pyturbo.text.decoding import Decoding
+
+
+class HuggingFaceVocabulary:
+    """Encodes with the `tokenizers` package; decodes what its decoder describes."""
+
+    def __init__(self, source: TokenizerSource) -> None:
+        if source.path is None:
+            raise FormatError("tokenizer: expected a tokenizer.json beside the weights, found none")
+        self._tokenizer, decoder = _read(source.path)
+        self._decoding = Decoding.of(decoder, str(source.path))
+        self.leading_spaces = self._decoding.leading_spaces
+        self._special = {
+            token for token, added in self._tokenizer.get_added_tokens_decoder().items() if added.special
+        }
+        self.size = max(self._tokenizer.get_vocab().values(), default=-1) + 1
+        if not self.size:
+            raise FormatError(f"{source.path}: expected a vocabulary, got an empty one")
+        self.named_tokens: Mapping[str, str] = named_tokens(source.settings)
+        bos, eos = (self._id(name) for name in ("bos_token", "eos_token"))
+        self.bos_id = source.bos_id if bos is None else bos
+        ends = (*source.eos_ids, *(() if eos is None else (eos,)))
+        self.eos_ids = tuple(dict.fromkeys(ends))
+        self._around = _around(source.settings, bos, eos)
+        self._utf8: dict[int, bytes] = {}
+
+    def encode(self, text: str, special: bool) -> list[int]:
+        if self._around is None:
+            return self._tokenizer.encode(text, add_special_tokens=special).ids
+        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        before, after = self._around if special else ([], [])
+        return before + ids + after
+
+    def piece(self, token: int) -> str | None:
+        return self._tokenizer.id_to_token(token) if 0 <= token < self.size else None
+
+    def utf8(self, token: int) -> bytes:
+        known = self._utf8.get(token)
+        if known is None:
+            known = self._utf8[token] = self._decoding.utf8(self.piece(token) or "")
+        return known
+
+    def is_special(self, token: int) -> bool:
+        return token in self._special
+
+    def _id(self, name: str) -> int | None:
+        text = self.named_tokens.get(name)
+        return None if text is None else self._tokenizer.token_to_id(text)
+
+
+def named_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
+    """bos_token, eos_token and others: text, or an object with the text as its content."""
+    named = {}
+    for name, value in settings.items():
+        text = value.get("content") if isinstance(value, dict) else value
+        if name.endswith("_token") and isinstance(text, str):
+            named[name] = text
+    return named
+
+
+def _read(path: Path) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
+    """The tokenizer, and its decoder as the file has it."""
+    data = json_file.read_object(path)
+    model, decoder = (data[name] if isinstance(data.get(name), dict) else {} for name in ("model", "decoder"))
+    if model.get("continuing_subword_prefix"):  # the package may end the process over it
+        raise FormatError(f"{path}: expected a model without continuing_subword_prefix")
+    try:
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode("a")
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the package raises no narrower class; its panics are not Exceptions
+        raise FormatError(f"{path}: not a tokenizer: {shown(str(error))}") from None
+    return tokenizer, decoder
+
+
+def _around(
+    settings: Mapping[str, Any], bos: int | None, eos: int | None
+) -> tuple[list[int], list[int]] | None:
+    """What goes before and after a text; None leaves it to the post-processor of tokenizer.json."""
+    flags = [settings.get(name) for name in ("add_bos_token", "add_eos_token")]
+    if not any(isinstance(flag, bool) for flag in flags):
+        return None
+    before, after = ([token] if flag and token is not None else [] for flag, token in zip(flags, (bos, eos)))
+    return before, after

@@ -1,0 +1,61 @@
+"""Ending a text at the first of several strings, while it is still being written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyturbo.checkpoint._shown import shown
+from pyturbo.errors import ArgumentError
+
+
+class StopStrings:
+    """Cuts a text at the stop string that starts first; of those that start together, at the shortest.
+
+    Text is held back only while it may be the beginning of a stop string, so what is held back is shorter
+    than the longest of them, and the result does not depend on how the text was divided.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        if isinstance(stops, str) or not all(isinstance(stop, str) for stop in stops):
+            raise ArgumentError(f"StopStrings: stops: expected a list of texts, got {shown(stops)}")
+        if not all(stops):
+            raise ArgumentError("StopStrings: stops: expected texts that are not empty, got an empty one")
+        self._stops = tuple(stops)
+        self._longest = max(map(len, self._stops), default=0)
+        self._held = ""
+        self.stopped = False  # whether the text has ended at a stop string
+
+    def add(self, text: str) -> tuple[str, bool]:
+        """The text that can be shown now, and whether it ended at a stop string; later text is dropped."""
+        if self.stopped:
+            return "", True
+        text = self._held + text
+        match, begun = self._first_match(text), self._first_beginning(text)
+        if match < len(text) and match <= begun:
+            return self._stop(text[:match]), True
+        self._held = text[begun:]
+        return text[:begun], False
+
+    def finish(self) -> str:
+        """What was held back, up to a stop string if there is one in it (then `stopped` is set)."""
+        text, self._held = self._held, ""
+        match = self._first_match(text)
+        return self._stop(text[:match]) if match < len(text) else text
+
+    def _stop(self, text: str) -> str:
+        self.stopped = True
+        self._held = ""
+        return text
+
+    def _first_match(self, text: str) -> int:
+        """Where the first stop string starts; the length of the text if there is none."""
+        places = (text.find(stop) for stop in self._stops)
+        return min((place for place in places if place >= 0), default=len(text))
+
+    def _first_beginning(self, text: str) -> int:
+        """Where the longest end of the text that begins, but is not, a stop string starts."""
+        for place in range(max(0, len(text) - self._longest + 1), len(text)):
+            end = text[place:]
+            if any(stop.startswith(end) and stop != end for stop in self._stops):
+                return place
+        return len(text)

@@ -1,0 +1,74 @@
+"""The tokenizer of a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from pyturbo.checkpoint._shown import shown
+from pyturbo.checkpoint.tokenizer import TokenizerSource
+from pyturbo.errors import ArgumentError
+from pyturbo.text.chat_template import ChatTemplate
+from pyturbo.text.detokenizer import Detokenizer
+from pyturbo.text.gguf_tokenizer import GgufVocabulary
+from pyturbo.text.huggingface_tokenizer import HuggingFaceVocabulary
+from pyturbo.text.vocabulary import Vocabulary
+
+
+class Tokenizer:
+    """Text to token ids and back. It does not change and may be used from several threads."""
+
+    vocab_size: int  # all ids are below it
+    bos_id: int | None
+    eos_ids: tuple[int, ...]  # any of them ends a reply
+    chat_template: str | None
+
+    def __init__(self, source: TokenizerSource) -> None:
+        self._vocabulary: Vocabulary = (
+            GgufVocabulary(source) if source.kind == "gguf" else HuggingFaceVocabulary(source)
+        )
+        self.vocab_size = self._vocabulary.size
+        self.bos_id = self._vocabulary.bos_id
+        self.eos_ids = self._vocabulary.eos_ids
+        self.chat_template = source.chat_template
+
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """Token ids of a text. Text such as <|im_start|> becomes the token that it names.
+
+        `special` adds the tokens for the beginning and the end of a text where the tokenizer's settings ask
+        for them. A rendered chat already holds them: it is encoded with `special=False`.
+        """
+        if not isinstance(text, str):
+            raise ArgumentError(f"encode: text: expected text, got {shown(text)}")
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ArgumentError(f"encode: text: expected whole characters: {error}") from None
+        return self._vocabulary.encode(text, special)
+
+    def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
+        """The text of token ids; an id that has no token adds nothing."""
+        detokenizer = self.detokenizer(skip_special)
+        return "".join([*map(detokenizer.add, ids), detokenizer.finish()])
+
+    def detokenizer(self, skip_special: bool = True) -> Detokenizer:
+        """Decodes token by token, to the same text as `decode`."""
+        return Detokenizer(self._vocabulary, skip_special)
+
+    def piece(self, id: int) -> str:  # noqa: A002 (the name of the public interface)
+        """The token as the vocabulary spells it; "" where there is none with this id."""
+        return self._vocabulary.piece(id) or ""
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], generate: bool = True, **variables: Any) -> str:
+        """A conversation as the checkpoint's template writes it, to be encoded with `special=False`.
+
+        `generate` ends it where the reply begins. `variables`, such as tools, go to the template.
+        """
+        if self.chat_template is None:
+            raise ArgumentError("chat: the checkpoint has no chat template")
+        return self._template.render(messages, generate, variables)
+
+    @cached_property
+    def _template(self) -> ChatTemplate:
+        return ChatTemplate(self.chat_template or "", self._vocabulary.named_tokens)

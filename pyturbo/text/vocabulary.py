@@ -1,0 +1,28 @@
+"""What a tokenizer needs to know of a vocabulary, wherever that comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+
+class Vocabulary(Protocol):
+    """Text to ids, and each id to its piece and to the bytes that it stands for."""
+
+    size: int  # all ids are below it; some may have no token
+    bos_id: int | None
+    eos_ids: tuple[int, ...]
+    leading_spaces: int  # so many spaces at the start of a decoded text are not part of it
+    named_tokens: Mapping[str, str]  # bos_token, eos_token and others, for chat templates
+
+    def encode(self, text: str, special: bool) -> list[int]:
+        """Ids of a text; `special` adds the tokens that begin and end one."""
+
+    def piece(self, token: int) -> str | None:
+        """The token as the vocabulary spells it; None where there is none with this id."""
+
+    def utf8(self, token: int) -> bytes:
+        """What the token adds to a text, in UTF-8; it may hold a part of a character."""
+
+    def is_special(self, token: int) -> bool:
+        """Whether the token is left out of a text that people read."""
