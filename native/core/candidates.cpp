@@ -1,0 +1,166 @@
+#include "core/candidates.h"
+
+#include <algorithm>
+#include <bit>
+#include <cfloat>
+#include <functional>
+
+#include "core/softmax.h"
+
+namespace pyturbo {
+namespace {
+
+// A key is cut into a first digit of 12 bits and two of 10.
+struct Digit {
+  uint32_t shift, buckets;
+};
+constexpr Digit kDigits[] = {{20, 4096}, {10, 1024}, {0, 1024}};
+// Neighbours often share a bucket: parts of it keep their sums from waiting for each other.
+constexpr uint32_t kParts = 4;
+
+// More than the weight of forbidden tokens and of exponents that `exponential` does not tell apart.
+constexpr float kNegligible = 2e-38f;
+
+// Larger floats have larger keys; both zeros have the same.
+uint32_t key_of(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value + 0.0f);
+  return bits ^ (uint32_t(int32_t(bits) >> 31) | 0x80000000u);  // negative: all bits turned
+}
+
+}  // namespace
+
+void Candidates::start(const float* logits, uint32_t vocab, float top) {
+  logits_ = logits;
+  top_ = top;
+  count_ = vocab;
+  listed_ = false;
+  if (values_.size() >= vocab) return;
+  values_.resize(vocab);
+  tokens_.resize(vocab);
+  weights_.resize(vocab);
+  positions_.resize(vocab);
+}
+
+// Keeps those for which kept(i) is true, in their order. Leaves the former places of the kept in positions_.
+template <typename Kept>
+void Candidates::keep_if(Kept kept) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < count_; ++i) {  // without branches, which could not be predicted
+    positions_[count] = i;
+    count += kept(i);
+  }
+  const float* values = current();
+  for (uint32_t n = 0; n < count; ++n) {
+    const uint32_t i = positions_[n];
+    values_[n] = values[i];
+    tokens_[n] = listed_ ? tokens_[i] : i;
+  }
+  count_ = count;
+  listed_ = true;
+}
+
+double Candidates::weigh_current(float scale) {
+  return weigh(current(), count_, top_, scale, weights_.data());
+}
+
+// Drops light candidates, as long as the others weigh at least `target`.
+void Candidates::keep_enough(double target) {
+  float least = kNegligible;
+  for (float larger : {0x1p-6f, 0x1p-9f, 0x1p-12f, 0x1p-16f, 0x1p-24f, 0x1p-48f}) {
+    if (least_sum_from(weights_.data(), count_, larger) < target) continue;
+    least = larger;
+    break;
+  }
+  keep_if([&](uint32_t i) { return weights_[i] >= least; });
+  for (uint32_t n = 0; n < count_; ++n) weights_[n] = weights_[positions_[n]];
+}
+
+void Candidates::keep_count(uint32_t count) {
+  // As many blocks as `count` have a peak of this size or more: so have as many candidates.
+  constexpr uint32_t kBlock = 256;
+  const float* values = current();
+  peaks_.clear();
+  for (uint32_t begin = 0; begin < count_; begin += kBlock)
+    peaks_.push_back(peak_of(values + begin, std::min(kBlock, count_ - begin)).value);
+  float least = -FLT_MAX;
+  if (count <= peaks_.size()) {
+    std::nth_element(peaks_.begin(), peaks_.begin() + (count - 1), peaks_.end(), std::greater<>());
+    least = std::max(least, peaks_[count - 1]);
+  }
+  keep_if([&](uint32_t i) { return values[i] >= least; });
+  std::fill_n(weights_.begin(), count_, 1.0f);
+  keep_until(reach(count));
+}
+
+double Candidates::keep_share(double share) {
+  const double total = weigh_current(1);
+  keep_enough(share * total);
+  keep_until(reach(share * total));
+  return total;
+}
+
+void Candidates::keep_weight(double weight) {
+  weigh_current(1);
+  const double least = std::max(weight, double(kNegligible));
+  keep_if([&](uint32_t i) { return weights_[i] >= least; });
+}
+
+uint32_t Candidates::draw(float scale, double share) {
+  const double target = share * weigh_current(scale);
+  keep_enough(target);
+  return tokens_[reach(target)];
+}
+
+// The bucket in which the weight so far reaches the target; where rounding keeps it below, the last that is
+// not empty.
+Candidates::Bucket Candidates::find(double before, double target) const {
+  Bucket found{0, before};
+  double reached = before;
+  for (uint32_t bucket = uint32_t(histogram_.size() / kParts); bucket-- > 0 && reached < target;) {
+    const double* parts = &histogram_[bucket * kParts];
+    const double weight = (parts[0] + parts[1]) + (parts[2] + parts[3]);
+    if (weight == 0) continue;
+    found = {bucket, reached};
+    reached += weight;
+  }
+  return found;
+}
+
+// The listed candidate at which the sum of weights, in order of rank, reaches the target, or the last one.
+uint32_t Candidates::reach(double target) {
+  const uint32_t* inside = nullptr;  // candidates with the digits found so far; null: all
+  uint32_t count = count_;
+  double before = 0;
+  for (const Digit digit : kDigits) {
+    const auto candidate = [&](uint32_t n) { return inside ? inside[n] : n; };
+    const auto bucket_of = [&](uint32_t i) {
+      return key_of(values_[i]) >> digit.shift & (digit.buckets - 1);
+    };
+    histogram_.assign(digit.buckets * kParts, 0.0);
+    for (uint32_t n = 0; n < count; ++n) {
+      const uint32_t i = candidate(n);
+      histogram_[bucket_of(i) * kParts + n % kParts] += weights_[i];
+    }
+    const Bucket bucket = find(before, target);
+    uint32_t found = 0;
+    for (uint32_t n = 0; n < count; ++n) {
+      const uint32_t i = candidate(n);
+      positions_[found] = i;
+      found += bucket_of(i) == bucket.number;
+    }
+    before = bucket.before;
+    inside = positions_.data();
+    count = found;
+  }
+  uint32_t last = 0;  // among equal values
+  while (last + 1 < count && (before += weights_[inside[last]]) < target) ++last;
+  return inside[last];
+}
+
+// Keeps candidate `last` and those that rank before it.
+void Candidates::keep_until(uint32_t last) {
+  const float value = values_[last];
+  keep_if([&](uint32_t i) { return (values_[i] > value) | ((values_[i] == value) & (i <= last)); });
+}
+
+}  // namespace pyturbo

@@ -1,0 +1,129 @@
+#include "pyturbo/sampler.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <sstream>
+
+#include "core/candidates.h"
+#include "core/softmax.h"
+#include "pyturbo/error.h"
+
+namespace pyturbo {
+namespace {
+
+void require(bool fulfilled, const char* name, const char* expected, double got) {
+  if (fulfilled) return;
+  std::ostringstream text;
+  text << "Sampler: " << name << ": expected " << expected << ", got " << got;
+  throw Error(ErrorKind::argument, text.str());
+}
+
+const SamplerOptions& checked(const SamplerOptions& o) {
+  require(o.temperature >= 0 && std::isfinite(o.temperature), "temperature", "a finite number from 0 on",
+          o.temperature);
+  require(o.top_p > 0 && o.top_p <= 1, "top_p", "a number above 0 and at most 1", o.top_p);
+  require(o.min_p >= 0 && o.min_p <= 1, "min_p", "a number from 0 to 1", o.min_p);
+  require(o.repetition_penalty > 0 && std::isfinite(o.repetition_penalty), "repetition_penalty",
+          "a finite number above 0", o.repetition_penalty);
+  return o;
+}
+
+// The finaliser of splitmix64: a permutation in which every input bit reaches every output bit.
+uint64_t mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+// `total` is the weight of all logits, relative to that of `top`.
+double logprob_of(float logit, float top, double total) { return (double(logit) - top) - std::log(total); }
+
+float penalised_logit(float logit, double penalty) {
+  if (logit == -INFINITY) return logit;
+  const double value = logit > 0 ? logit / penalty : logit * penalty;
+  return float(std::clamp(value, double(-FLT_MAX), double(FLT_MAX)));
+}
+
+}  // namespace
+
+Sampler::Sampler(const SamplerOptions& given)
+    : options(checked(given)),
+      scale_(float(std::clamp(1 / options.temperature, double(FLT_MIN), double(FLT_MAX)))),
+      candidates_(std::make_unique<Candidates>()) {}
+
+Sampler::~Sampler() = default;
+
+void Sampler::accept(const uint32_t* tokens, uint64_t count) {
+  std::lock_guard lock(running_);
+  accepted_.insert(accepted_.end(), tokens, tokens + count);
+  const uint64_t window = options.repetition_window;
+  if (window && accepted_.size() / 2 >= window) accepted_.erase(accepted_.begin(), accepted_.end() - window);
+}
+
+TokenLogprob Sampler::sample(const float* logits, uint32_t vocab) {
+  std::lock_guard lock(running_);
+  const Peak given = find_peak("sample", logits, vocab);
+  const float* penalised = penalise(logits, vocab);
+  const Peak peak = penalised == logits ? given : find_peak("sample", penalised, vocab);
+
+  uint32_t token = peak.position;
+  double total = 0;  // weight of the logits as given, where a step below has summed it
+  if (options.temperature > 0) {
+    bool as_given = penalised == logits;
+    candidates_->start(penalised, vocab, peak.value);
+    if (options.top_k && options.top_k < vocab) {
+      candidates_->keep_count(uint32_t(options.top_k));
+      as_given = false;
+    }
+    if (options.top_p < 1) {
+      const double sum = candidates_->keep_share(options.top_p);
+      if (as_given) total = sum;
+    }
+    if (options.min_p > 0) candidates_->keep_weight(options.min_p);
+    token = candidates_->draw(scale_, next_uniform());
+  }
+  if (total == 0) total = weigh(logits, vocab, given.value, 1);
+  return {token, logprob_of(logits[token], given.value, total)};
+}
+
+// The logits with those of the accepted tokens made less likely, rounded to float once.
+const float* Sampler::penalise(const float* logits, uint32_t vocab) {
+  const uint64_t window = options.repetition_window;
+  const size_t count = window ? std::min<size_t>(window, accepted_.size()) : accepted_.size();
+  const auto first = accepted_.end() - ptrdiff_t(count);
+  const auto outside = std::find_if(first, accepted_.end(), [&](uint32_t token) { return token >= vocab; });
+  if (outside != accepted_.end())
+    throw Error(ErrorKind::argument, "sample: accepted tokens: expected ids below " + std::to_string(vocab) +
+                                         ", got " + std::to_string(*outside));
+  if (count == 0 || options.repetition_penalty == 1) return logits;
+  penalised_.assign(logits, logits + vocab);
+  for (auto token = first; token != accepted_.end(); ++token)
+    penalised_[*token] = penalised_logit(logits[*token], options.repetition_penalty);
+  return penalised_.data();
+}
+
+// The number of the draw through the generator: uniform over (0, 1], in steps of 2^-53.
+double Sampler::next_uniform() {
+  constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
+  const uint64_t bits = mix(mix(options.seed) + ++draws_ * kGolden);
+  return double((bits >> 11) + 1) * 0x1p-53;
+}
+
+std::vector<TokenLogprob> top_logprobs(const float* logits, uint32_t vocab, uint32_t count) {
+  const Peak peak = find_peak("top_logprobs", logits, vocab);
+  if (count == 0) return {};
+  const double total = weigh(logits, vocab, peak.value, 1);
+  thread_local Candidates candidates;  // whose memory serves the next call
+  candidates.start(logits, vocab, peak.value);
+  candidates.keep_count(count);
+  std::vector<TokenLogprob> top(candidates.count());
+  for (uint32_t i = 0; i < top.size(); ++i)
+    top[i] = {candidates.token(i), logprob_of(logits[candidates.token(i)], peak.value, total)};
+  std::stable_sort(top.begin(), top.end(), [&](const TokenLogprob& a, const TokenLogprob& b) {
+    return logits[a.token] > logits[b.token];
+  });
+  return top;
+}
+
+}  // namespace pyturbo

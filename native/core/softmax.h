@@ -1,0 +1,55 @@
+// The passes over all logits that sampling needs. Their results are the same bits on every machine: they use
+// IEEE additions, multiplications and conversions only, in a fixed order (CMakeLists.txt forbids
+// contraction).
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace pyturbo {
+
+constexpr float kLeastExponent = -87.0f;  // exp of it is still a normal number
+
+// exp(x) for x <= 0 with a relative error below 3e-7, exp(kLeastExponent) for anything less; exp(0) is 1.
+[[gnu::always_inline]] inline float exponential(float x) {
+  constexpr float kLog2E = 0x1.715476p+0f;
+  constexpr float kLn2High = 0x1.62e4p-1f;  // few enough bits for exact multiples
+  constexpr float kLn2Low = 0x1.7f7d1cp-20f;
+  constexpr float kRound = 0x1.8p+23f;  // adding it leaves the nearest integer in the low bits
+  x = x > kLeastExponent ? x : kLeastExponent;
+  const float shifted = x * kLog2E + kRound;
+  const float power = shifted - kRound;
+  const float r = (x - power * kLn2High) - power * kLn2Low;  // |r| <= ln(2) / 2
+  float y = 1.0f / 720;                                      // Taylor series, from 1/6! down
+  y = y * r + 1.0f / 120;
+  y = y * r + 1.0f / 24;
+  y = y * r + 1.0f / 6;
+  y = y * r + 0.5f;
+  y = y * r + 1.0f;
+  y = y * r + 1.0f;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(y) + (std::bit_cast<uint32_t>(shifted) << 23));
+}
+
+// Writes the weight of every value, exp((value - top) * scale), and returns their sum. `top` is finite and no
+// value is above it; `scale` is positive and finite. Without `weights`, only the sum.
+double weigh(const float* values, uint32_t count, float top, float scale, float* weights = nullptr);
+
+// Not more than the sum of those weights that are at least `least`, and almost as much.
+double least_sum_from(const float* weights, uint32_t count, float least);
+
+// The largest of some logits.
+struct BlockPeak {
+  float value;   // of those that are numbers
+  bool refused;  // NaN or +inf is among them
+};
+BlockPeak peak_of(const float* logits, uint32_t count);
+
+struct Peak {
+  float value;
+  uint32_t position;  // the first of equal values
+};
+
+// The largest of all logits. Refuses NaN, +inf, and logits that are all -inf, in the name of operation `op`.
+Peak find_peak(const char* op, const float* logits, uint32_t count);
+
+}  // namespace pyturbo

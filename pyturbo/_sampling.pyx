@@ -1,0 +1,112 @@
+"""Sampler: tokens from logits, drawn natively."""
+
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+from libcpp.vector cimport vector
+
+import numbers
+import operator
+import secrets
+
+import numpy as np
+
+from pyturbo._convert import index
+from pyturbo.errors import ArgumentError
+
+
+cdef class Sampler:
+    """Draws one token after the other. The steps, in this order, over the logits of a vocabulary:
+
+    - ``repetition_penalty``: of each token among the last ``repetition_window`` accepted ones (0: all) a positive
+      logit is divided by it, any other multiplied, once, and rounded to float32;
+    - ``temperature`` 0 ends here, with the largest logit;
+    - ``top_k`` (0: off) keeps the k most likely tokens;
+    - ``top_p`` (1: off) keeps the smallest set of most likely tokens whose share of the probability of what is left
+      reaches it, at least one;
+    - ``min_p`` (0: off) keeps the tokens that are at least this likely relative to the most likely one;
+    - what is left is drawn from after its logits are divided by ``temperature``: one random number, and the first
+      token, from the most likely on, at which the sum of probabilities reaches it.
+
+    Equal logits are ordered by token. A logit of -inf forbids its token. The same arguments, logits and accepted
+    tokens give the same tokens on every machine. ``seed`` None takes one from the operating system.
+    Probabilities have a relative error below 1e-6, which may move the borders of ``top_p`` and ``min_p`` by as much.
+    """
+
+    def __cinit__(self, temperature=0.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, seed=None,
+                  repetition_window=64):
+        cdef SamplerOptions options
+        options.temperature = _number("temperature", temperature)
+        options.top_p = _number("top_p", top_p)
+        options.top_k = _integer("top_k", top_k)
+        options.min_p = _number("min_p", min_p)
+        options.repetition_penalty = _number("repetition_penalty", repetition_penalty)
+        options.repetition_window = _integer("repetition_window", repetition_window)
+        options.seed = secrets.randbits(64) if seed is None else _integer("seed", seed)
+        self.handle.reset(new NativeSampler(options))
+
+    @property
+    def seed(self):
+        """The seed in use."""
+        return self.handle.get().options.seed
+
+    def sample(self, logits):
+        """A token and its log-probability: that of the logits as given, before all steps."""
+        cdef const float[::1] values = _logits("sample", logits)
+        cdef TokenLogprob drawn
+        with nogil:
+            drawn = self.handle.get().sample(&values[0], <uint32_t>values.shape[0])
+        return drawn.token, drawn.logprob
+
+    def accept(self, tokens):
+        """Adds a token, or a sequence of them, to those that the repetition penalty counts."""
+        cdef const uint32_t[::1] ids = _token_ids(tokens)
+        if ids.shape[0]:
+            self.handle.get().accept(&ids[0], ids.shape[0])
+
+
+def top_logprobs(logits, n):
+    """The ``n`` most likely tokens with their log-probabilities, most likely first, equal ones by token. Forbidden
+    tokens are left out: where fewer than ``n`` are allowed, there are fewer."""
+    cdef const float[::1] values = _logits("top_logprobs", logits)
+    cdef uint32_t count = min(index("top_logprobs: n", n), values.shape[0])
+    cdef vector[TokenLogprob] top
+    with nogil:
+        top = native_top_logprobs(&values[0], <uint32_t>values.shape[0], count)
+    return [(top[i].token, top[i].logprob) for i in range(top.size())]
+
+
+cdef double _number(str name, value) except *:
+    if not isinstance(value, numbers.Real):
+        raise ArgumentError(f"Sampler: {name}: expected a number, got {value!r}")
+    return value
+
+
+cdef uint64_t _integer(str name, value) except *:
+    number = index(f"Sampler: {name}", value)
+    if number >= 2**64:
+        raise ArgumentError(f"Sampler: {name}: expected an integer below 2^64, got {value!r}")
+    return number
+
+
+cdef const float[::1] _logits(str op, logits) except *:
+    """The values of a vocabulary, not copied."""
+    cdef const float[::1] values = None
+    try:
+        values = logits
+    except (BufferError, TypeError, ValueError):
+        pass
+    if values is None or not 0 < values.shape[0] < 2**31 or <uintptr_t>&values[0] % sizeof(float):
+        array = hasattr(logits, "dtype") and hasattr(logits, "shape")
+        found = f"{logits.dtype} {list(logits.shape)}" if array else type(logits).__name__
+        raise ArgumentError(f"{op}: logits: expected contiguous, aligned float32 [vocab], got {found}")
+    return values
+
+
+cdef const uint32_t[::1] _token_ids(tokens) except *:
+    try:
+        ids = np.asarray(tokens if np.ndim(tokens) else [operator.index(tokens)])
+    except (TypeError, ValueError):
+        ids = np.array([-1])
+    valid = ids.ndim == 1 and (not ids.size or ids.dtype.kind in "iu" and 0 <= ids.min() <= ids.max() < 2**31)
+    if not valid:
+        raise ArgumentError(f"accept: tokens: expected ids from 0 to 2^31 - 1, got {tokens!r}")
+    return np.ascontiguousarray(ids, np.uint32)

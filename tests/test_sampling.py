@@ -1,0 +1,294 @@
+"""Sampling against a float64 reference that sorts, and against rules that need none.
+
+A draw agrees with the reference when its random number lies in the token's interval of the reference's
+cumulative distribution, give or take the error of probabilities. Examples in which the border of a filter is
+within that error of a cumulative probability are left out; borders met exactly have tests of their own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from pyturbo import Device
+from pyturbo._sampling import Sampler, top_logprobs
+from pyturbo.errors import ArgumentError
+from reference import sampler as reference
+
+ERROR = 1e-6  # of cumulative probabilities
+
+
+def as_logits(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+def check_draw(logits: np.ndarray, kept: np.ndarray, temperature: float, u: float, token: int) -> None:
+    assert token in kept
+    reached = np.cumsum(reference.probabilities(logits, kept, temperature))
+    rank = int(np.flatnonzero(kept == token)[0])
+    assert (reached[rank - 1] if rank else 0) - ERROR <= u <= reached[rank] + ERROR
+
+
+few_values = st.sampled_from([-np.inf, -3.0, -1.0, -0.0, 0.0, 0.5, 0.5, 2.0, 4.0])
+any_values = st.floats(-30, 30, width=32)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    values=st.lists(st.one_of(few_values, any_values), min_size=1, max_size=60),
+    temperature=st.sampled_from([0.05, 0.8, 1.0, 1.7, 50.0]),
+    top_k=st.sampled_from([0, 1, 2, 7, 59, 1000]),
+    top_p=st.sampled_from([1e-9, 0.3, 0.5, 0.95, 0.999, 1.0]),
+    min_p=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
+    penalty=st.sampled_from([1.0, 1.3, 0.7]),
+    tokens=st.lists(st.integers(0, 59), max_size=9),
+    window=st.sampled_from([0, 1, 4, 64]),
+    seed=st.integers(0, 2**64 - 1),
+)
+def test_draws_agree_with_the_reference(
+    values, temperature, top_k, top_p, min_p, penalty, tokens, window, seed
+):
+    logits = np.array(values, np.float32)
+    assume(np.isfinite(logits).any())
+    tokens = [token % len(logits) for token in tokens]
+    changed = reference.penalised(logits, tokens[-window:], penalty)
+    kept, margin = reference.kept(changed, top_k, top_p, min_p)
+    assume(margin > ERROR or min_p == 1.0)
+    logprobs = reference.log_softmax(logits)
+    sampler = Sampler(temperature, top_p, top_k, min_p, penalty, seed, window)
+    sampler.accept(tokens)
+    for draw in range(1, 6):
+        token, logprob = sampler.sample(logits)
+        check_draw(changed, kept, temperature, reference.uniform(seed, draw), token)
+        assert logprob == pytest.approx(logprobs[token], abs=1e-6)
+
+
+@pytest.mark.parametrize("spread", [0.5, 3.0, 9.0])
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p", "min_p"),
+    [
+        (0.8, 0, 0.95, 0.0),
+        (1.0, 0, 1.0, 0.0),
+        (1.3, 0, 1.0, 0.05),
+        (0.8, 40, 0.9, 0.0),
+        (0.7, 20001, 0.99, 1e-4),
+    ],
+)
+def test_draws_over_a_large_vocabulary(spread, temperature, top_k, top_p, min_p):
+    rng = np.random.default_rng(3)
+    logits = (rng.standard_normal(250_007) * spread).astype(np.float32)
+    logits[rng.integers(0, 250_007, 20_000)] = -np.inf
+    logits[::7] = np.round(logits[::7])
+    kept, _ = reference.kept(logits, top_k, top_p, min_p)
+    sampler = Sampler(temperature, top_p, top_k, min_p, seed=11)
+    border = set(
+        reference.ranked(logits)[len(kept) : len(kept) + 5]
+    )  # as likely as the last one kept, but for rounding
+    for draw in range(1, 9):
+        token, logprob = sampler.sample(logits)
+        if token not in border:
+            check_draw(logits, kept, temperature, reference.uniform(11, draw), token)
+        assert logprob == pytest.approx(reference.log_softmax(logits)[token], abs=1e-6)
+
+
+def test_temperature_zero_takes_the_first_of_the_largest():
+    logits = as_logits(-np.inf, 2, 3, -1, 3)
+    assert Sampler().sample(logits) == (2, pytest.approx(reference.log_softmax(logits)[2], abs=1e-6))
+    assert Sampler(top_k=1, top_p=0.1, min_p=1).sample(logits)[0] == 2
+    penalised = Sampler(repetition_penalty=1.1)
+    penalised.accept(2)
+    token, logprob = penalised.sample(logits)
+    assert (token, logprob) == (4, pytest.approx(reference.log_softmax(logits)[4], abs=1e-6))
+
+
+def drawn(sampler: Sampler, logits: np.ndarray, count: int = 300) -> set[int]:
+    return {sampler.sample(logits)[0] for _ in range(count)}
+
+
+def test_filters_meet_their_borders_exactly():
+    equal = as_logits(1, 1, 1, 1)
+    assert drawn(Sampler(1, top_k=3, seed=0), equal) == {0, 1, 2}
+    assert drawn(Sampler(1, top_p=0.5, seed=0), equal) == {0, 1}
+    assert drawn(Sampler(1, top_p=0.5 + 1e-9, seed=0), equal) == {0, 1, 2}
+    assert drawn(Sampler(1, top_p=1e-300, seed=0), equal) == {0}
+    assert drawn(Sampler(1, min_p=1, seed=0), as_logits(1, 2, 2, -0.0, 2)) == {1, 2, 4}
+
+
+def test_top_p_counts_what_top_k_leaves():
+    logits = np.log(as_logits(4, 3, 2, 1))
+    assert drawn(Sampler(1, top_p=0.5, seed=0), logits) == {0, 1}  # 4 of 10 are not enough
+    assert drawn(Sampler(1, top_p=0.5, top_k=2, seed=0), logits) == {0}  # 4 of 7 are
+
+
+def test_filters_see_probabilities_without_temperature():
+    logits = np.log(as_logits(8, 4, 2, 1))
+    assert drawn(Sampler(100, top_p=0.7, seed=0), logits) == {0, 1}
+    assert drawn(Sampler(100, min_p=0.2, seed=0), logits) == {0, 1, 2}
+
+
+def test_forbidden_tokens_are_never_drawn():
+    logits = as_logits(-np.inf, 0, -np.inf, 0, -3e38)
+    for sampler in (Sampler(1e6, seed=1), Sampler(1e6, top_k=4, seed=1), Sampler(1e6, min_p=1e-300, seed=1)):
+        assert drawn(sampler, logits) == {1, 3}
+
+
+def test_the_smallest_and_largest_temperatures():
+    logits = as_logits(0, 1, 1 - 1e-6, 0.5)
+    assert drawn(Sampler(5e-324, seed=0), logits) == {1}
+    assert drawn(Sampler(1e308, seed=0), logits) == {0, 1, 2, 3}
+
+
+def test_the_penalty_counts_each_token_of_the_window_once():
+    logits = as_logits(1.0, 0.9, -1.0, -np.inf)
+    sampler = Sampler(repetition_penalty=2, repetition_window=2)
+    sampler.accept([0, 0])
+    assert sampler.sample(logits)[0] == 1  # 1 / 2 < 0.9, and 0 once
+    sampler.accept(np.array([1, 2]))
+    assert sampler.sample(logits)[0] == 0  # 0 has left the window
+    always = Sampler(repetition_penalty=2, repetition_window=0)
+    always.accept([0] + [3] * 1000)
+    assert always.sample(logits)[0] == 1
+    other = Sampler(repetition_penalty=0.25)
+    other.accept(2)
+    assert other.sample(as_logits(-0.3, -0.9, -1.0))[0] == 2
+
+
+def test_a_penalty_never_leaves_the_finite_numbers():
+    for penalty, logits, token in ((1e-300, (3, 3e38), 1), (1e300, (-np.inf, -3e38), 1)):
+        sampler = Sampler(repetition_penalty=penalty)
+        sampler.accept([1])
+        assert sampler.sample(as_logits(*logits))[0] == token
+
+
+#: Seven draws a seed from 1000 logits that need no rounding, with top_p 0.9 and temperature 0.8.
+EXPECTED = {
+    0: [515, 475, 521, 47, 554, 409, 587],
+    1: [772, 442, 231, 225, 343, 607, 996],
+    42: [607, 831, 831, 277, 601, 864, 132],
+    18446744073709551615: [396, 462, 409, 521, 139, 277, 508],
+}
+
+
+@pytest.mark.parametrize("seed", EXPECTED)
+def test_seeds_give_the_same_tokens_on_every_machine(seed):
+    logits = (np.arange(1000) * 7919 % 1009 / 64).astype(np.float32)
+    sampler = Sampler(0.8, top_p=0.9, seed=seed)
+    assert [sampler.sample(logits)[0] for _ in range(7)] == EXPECTED[seed]
+
+
+def test_seeds():
+    logits = np.zeros(1000, np.float32)
+    first, again, other = (Sampler(1, seed=seed) for seed in (5, 5, 6))
+    assert first.seed == 5
+    tokens = [first.sample(logits)[0] for _ in range(20)]
+    assert tokens == [again.sample(logits)[0] for _ in range(20)]
+    assert tokens != [other.sample(logits)[0] for _ in range(20)]
+    assert Sampler().seed != Sampler().seed
+    assert Sampler(seed=2**64 - 1).seed == 2**64 - 1
+
+
+@pytest.mark.parametrize("one_sampler", [True, False])
+def test_draws_follow_the_distribution(one_sampler):
+    """Along the draws of one seed, and over the first draws of many seeds."""
+    logits = as_logits(1, -0.5, 2, 0, 1.5, -1, 0.25, -np.inf, 1)
+    allowed = np.flatnonzero(np.isfinite(logits))
+    count = 20_000
+    sampler = Sampler(0.7, seed=2024)
+    samplers = (sampler if one_sampler else Sampler(0.7, seed=seed) for seed in range(count))
+    counts = np.bincount([s.sample(logits)[0] for s in samplers], minlength=len(logits))
+    expected = count * reference.probabilities(logits, allowed, 0.7)
+    chi_square = ((counts[allowed] - expected) ** 2 / expected).sum()
+    assert chi_square < 24.32  # exceeded once in a thousand with 7 degrees of freedom
+    assert counts.sum() == counts[allowed].sum()
+
+
+@pytest.mark.parametrize("vocab", [1, 5, 300, 250_007])
+def test_top_logprobs(vocab):
+    rng = np.random.default_rng(4)
+    logits = (rng.standard_normal(vocab) * 3).astype(np.float32)
+    logits[::3] = np.round(logits[::3])
+    order, logprobs = reference.ranked(logits), reference.log_softmax(logits)
+    for n in (0, 1, 2, 20, 2000):
+        tokens = [token for token, _ in top_logprobs(logits, n)]
+        assert tokens == order[:n].tolist()
+        values = [logprob for _, logprob in top_logprobs(logits, n)]
+        np.testing.assert_allclose(values, logprobs[order[:n]], atol=1e-6)
+    assert top_logprobs(as_logits(-np.inf, 0), 2) == [(1, 0.0)]
+
+
+def test_logits_may_be_a_buffer():
+    buffer = Device("cpu").buffer(np.arange(8, dtype=np.float32))
+    assert Sampler().sample(buffer)[0] == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"temperature": -0.1}, "Sampler: temperature: expected a finite number from 0 on, got -0.1"),
+        ({"temperature": np.nan}, "Sampler: temperature: expected a finite number from 0 on, got nan"),
+        ({"temperature": np.inf}, "Sampler: temperature: expected a finite number from 0 on, got inf"),
+        ({"temperature": "1"}, "Sampler: temperature: expected a number, got '1'"),
+        ({"top_p": 0}, "Sampler: top_p: expected a number above 0 and at most 1, got 0"),
+        ({"top_p": 1.5}, "Sampler: top_p: expected a number above 0 and at most 1, got 1.5"),
+        ({"min_p": -1}, "Sampler: min_p: expected a number from 0 to 1, got -1"),
+        ({"min_p": np.nan}, "Sampler: min_p: expected a number from 0 to 1, got nan"),
+        ({"top_k": -1}, "Sampler: top_k: expected an integer from 0 on, got -1"),
+        ({"top_k": 1.5}, "Sampler: top_k: expected an integer from 0 on, got 1.5"),
+        ({"repetition_penalty": 0}, "Sampler: repetition_penalty: expected a finite number above 0, got 0"),
+        ({"repetition_window": None}, "Sampler: repetition_window: expected an integer from 0 on, got None"),
+        ({"seed": -1}, "Sampler: seed: expected an integer from 0 on, got -1"),
+        ({"seed": 2**64}, "Sampler: seed: expected an integer below 2^64, got 18446744073709551616"),
+    ],
+)
+def test_refuses_parameters(arguments, message):
+    with pytest.raises(ArgumentError) as error:
+        Sampler(**arguments)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("logits", "message"),
+    [
+        (np.zeros(3), "expected contiguous, aligned float32 [vocab], got float64 [3]"),
+        (np.zeros((2, 3), np.float32), "expected contiguous, aligned float32 [vocab], got float32 [2, 3]"),
+        (np.zeros(6, np.float32)[::2], "expected contiguous, aligned float32 [vocab], got float32 [3]"),
+        (np.zeros(0, np.float32), "expected contiguous, aligned float32 [vocab], got float32 [0]"),
+        ([1.0], "expected contiguous, aligned float32 [vocab], got list"),
+        (None, "expected contiguous, aligned float32 [vocab], got NoneType"),
+        (np.array([1] * 17 + [np.nan] * 2, np.float32), "expected finite values or -inf, got NaN at 17"),
+        (np.array([1] * 5000 + [np.inf], np.float32), "expected finite values or -inf, got +inf at 5000"),
+        (np.full(40, -np.inf, np.float32), "expected at least one finite value, got -inf only"),
+    ],
+)
+def test_refuses_logits(logits, message):
+    for op, call in (("sample", Sampler(1).sample), ("top_logprobs", lambda x: top_logprobs(x, 0))):
+        with pytest.raises(ArgumentError) as error:
+            call(logits)
+        assert str(error.value) == f"{op}: logits: {message}"
+
+
+def test_a_refused_sample_uses_up_no_random_number():
+    logits = np.zeros(1000, np.float32)
+    first, second = Sampler(1, seed=3), Sampler(1, seed=3)
+    with pytest.raises(ArgumentError):
+        first.sample(np.full(3, np.nan, np.float32))
+    assert first.sample(logits) == second.sample(logits)
+
+
+@pytest.mark.parametrize("tokens", [-1, [1, -2], [1.5], "a", [[1]], 2**31, None, [True], object()])
+def test_refuses_tokens(tokens):
+    with pytest.raises(ArgumentError, match=r"accept: tokens: expected ids from 0 to 2\^31 - 1, got"):
+        Sampler().accept(tokens)
+
+
+def test_refuses_accepted_tokens_outside_of_the_vocabulary():
+    sampler = Sampler(repetition_window=1)
+    sampler.accept([7, 3])
+    assert sampler.sample(np.zeros(4, np.float32))[0] == 0
+    with pytest.raises(ArgumentError, match="sample: accepted tokens: expected ids below 3, got 3"):
+        sampler.sample(np.zeros(3, np.float32))
+    sampler.accept(())
+    with pytest.raises(ArgumentError, match="top_logprobs: n: expected an integer from 0 on, got -1"):
+        top_logprobs(np.zeros(3, np.float32), -1)
