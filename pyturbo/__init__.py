@@ -15,7 +15,11 @@ from pyturbo import errors, ops
 from pyturbo._manifest import kernels
 from pyturbo._paths import get_include
 from pyturbo._program import Program
-from pyturbo.model import load
+from pyturbo._sampling import Sampler
+from pyturbo.generation import Chunk, Completion, Stats
+from pyturbo.model import Model, load
+from pyturbo.session import Session
+from pyturbo.text import Tokenizer
 
 Buffer = _native.Buffer
 Device = _native.Device
@@ -24,9 +28,16 @@ devices = _native.device_list
 
 __all__ = [
     "Buffer",
+    "Chunk",
+    "Completion",
     "Device",
     "Kernel",
+    "Model",
     "Program",
+    "Sampler",
+    "Session",
+    "Stats",
+    "Tokenizer",
     "devices",
     "errors",
     "get_include",

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import pyturbo
-from pyturbo import bench
+from pyturbo import bench, cli_generate
 from pyturbo.errors import ArgumentError, TurboError
 
 
@@ -90,6 +90,8 @@ def _parser() -> argparse.ArgumentParser:
     command("devices", _devices, "list the devices of this machine, best first")
     kernels = command("kernels", _kernels, "list the kernels and their arguments")
     kernels.add_argument("name", nargs="?", default="", help="only kernels whose name contains this")
+    generate = command("generate", cli_generate.run, "write the reply of a model to a prompt")
+    cli_generate.add_arguments(generate)
     measure = command("bench", _bench, "measure the runtime on this machine")
     measure.add_argument(
         "what", nargs="?", default="launch", choices=["launch", "replay"], help="default: %(default)s"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -44,8 +44,10 @@ class Session:
         self._block = model.device.empty(self._layout.nbytes, np.uint8)
         self._logits = model.device.empty(model.network.vocab, np.float32)
         self._logits_at = 0  # the position they belong to, 0 for none
+        self._pending = (0, -1)  # a position, and the token that was sampled there
         self._failure: str | None = None
-        self._profile: Profile | None = None
+        #: Where set, every launch is timed into it.
+        self.timings: Profile | None = None
 
     @property
     def position(self) -> int:
@@ -57,6 +59,16 @@ class Session:
         """The tokens that have been read."""
         tokens: NDArray[np.int32] = self.state["tokens"][: self.position]
         return tokens
+
+    @property
+    def pending(self) -> list[int]:
+        """The token that was sampled here last, while it has not been read; else none."""
+        position, token = self._pending
+        return [token] if position == self.position > 0 else []
+
+    def leave(self, token: int) -> None:
+        """Notes that `token` was sampled here, for whoever goes on."""
+        self._pending = (self.position, token)
 
     @property
     def state(self) -> dict[str, NDArray[Any]]:
@@ -105,7 +117,7 @@ class Session:
             self.state["tokens"][self.position : self.position + len(chunk)] = chunk
             try:
                 with self.model.replaying(self.context, len(chunk), output) as graph:
-                    outputs = graph.run(chunk, blocks, self._cursor, self._profile)
+                    outputs = graph.run(chunk, blocks, self._cursor, self.timings)
             except TurboError as error:
                 self._failure = str(error)
                 raise
@@ -123,7 +135,7 @@ class Session:
         """Times every launch of one more step, on a copy: this conversation stays as it is."""
         copy = self.fork()
         copy._cursor.position = min(self.position, self.context - 1)
-        copy._profile = profile = Profile()
+        copy.timings = profile = Profile()
         copy.step(int(self.tokens[-1]) if self.position else 0)
         return profile
 
@@ -134,19 +146,21 @@ class Session:
             "kv": self.model.kv,
             "context": self.context,
             "position": self.position,
+            "pending": self.pending,
         }
         session_file.write(Path(path), header, self._block.numpy())
 
-    def load(self, state: NDArray[np.uint8], position: int) -> None:
+    def load(self, state: NDArray[np.uint8], position: int, pending: Sequence[int] = ()) -> None:
         """Takes over the state of another session of this size."""
         self._block.numpy()[...] = state
         self._cursor.position, self._logits_at = position, 0
+        self._pending = (position, pending[0]) if pending else (0, -1)
 
     def fork(self) -> Session:
         """An independent copy at this position."""
         other = Session(self.model, self.context)
         other._cursor.position = self.position
-        other._failure = self._failure
+        other._pending, other._failure = self._pending, self._failure
         other._block.numpy()[...] = self._block.numpy()
         other._logits.numpy()[...] = self._logits.numpy()
         other._logits_at = self._logits_at

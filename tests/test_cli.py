@@ -6,11 +6,13 @@ import json
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 
 import pyturbo
 from pyturbo.cli import main
+from text.tiny_chat import write_model
 
 
 def run(*args: str) -> subprocess.CompletedProcess[str]:
@@ -59,3 +61,49 @@ def test_bench_launch() -> None:
     timings = json.loads(run("bench", "launch", "--json").stdout)
     assert [timing["goal"] for timing in timings] == [3000, 60]
     assert all(0 < timing["nanoseconds"] < 1e6 for timing in timings)
+
+
+def test_generate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(write_model(tmp_path / "model"))
+    model = pyturbo.load(folder)
+    assert (
+        main(["generate", "Hello", "--raw", "--model", folder, "--max-tokens", "6", "--stats", "--profile"])
+        == 0
+    )
+    shown = capsys.readouterr()
+    assert shown.out == model.generate("Hello", max_tokens=6).text + "\n"
+    assert "6 written at" in shown.err
+    assert "delta_net_k64" in shown.err
+    options = ["--temperature", "0.9", "--seed", "4", "--max-tokens", "6", "--system", "Be brief.", "--json"]
+    assert main(["generate", "Hello", "--model", folder, *options]) == 0
+    reply = json.loads(capsys.readouterr().out)
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
+    assert reply["tokens"] == model.generate(messages, 6, temperature=0.9, seed=4).tokens
+    assert reply["finish_reason"] == "length"
+    assert reply["stats"]["tokens"] == 6
+    for arguments, message in (
+        (["x", "--model", str(tmp_path / "absent")], "absent: no such file or directory"),
+        (["x", "--model", folder, "--top-p", "7"], "top_p: expected"),
+        (["x", "--model", folder, "--kv", "f8"], "kv: expected one of f32, f16, got 'f8'"),
+        (["x", "--model", folder, "--raw", "--system", "y"], "--system: expected a chat"),
+    ):
+        assert main(["generate", *arguments]) == 1
+        assert message in capsys.readouterr().err
+
+
+def test_generate_reads_standard_input(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model")
+    command = [
+        sys.executable,
+        "-m",
+        "pyturbo",
+        "generate",
+        "--model",
+        str(folder),
+        "--raw",
+        "--max-tokens",
+        "3",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, input="Hello", capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == pyturbo.load(folder).generate("Hello", max_tokens=3).text + "\n"

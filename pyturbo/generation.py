@@ -1,0 +1,184 @@
+"""From a prompt to text, token by token."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyturbo._sampling import Sampler, top_logprobs
+from pyturbo.errors import ArgumentError
+from pyturbo.text import StopStrings
+
+if TYPE_CHECKING:
+    from pyturbo.model import Model
+    from pyturbo.session import Session
+
+#: Text, token ids, or the messages of a chat.
+Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
+
+#: "stop": the model ended its reply, or wrote a stop string. "length": no token or no context is left.
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One token of a reply. Text is held back while it may be part of a character or of a stop string."""
+
+    text: str
+    token: int
+    logprob: float  # of the token under the model itself, before penalties, filters and temperature
+    finish_reason: FinishReason | None = None  # of the last chunk only
+    top: tuple[tuple[int, float], ...] = ()  # the likeliest tokens and their logprobs, where asked for
+
+
+@dataclass
+class Stats:
+    """What a reply cost."""
+
+    prompt_tokens: int = 0
+    tokens: int = 0
+    prefill_seconds: float = 0.0
+    decode_seconds: float = 0.0
+
+    @property
+    def prefill_speed(self) -> float:
+        """Tokens of the prompt a second."""
+        return self.prompt_tokens / self.prefill_seconds if self.prefill_seconds else 0.0
+
+    @property
+    def decode_speed(self) -> float:
+        """Tokens of the reply a second; the first one comes out of the prompt."""
+        return (self.tokens - 1) / self.decode_seconds if self.decode_seconds and self.tokens > 1 else 0.0
+
+
+@dataclass
+class Completion:
+    """A whole reply."""
+
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+    stats: Stats = field(default_factory=Stats)
+
+    def add(self, chunk: Chunk) -> None:
+        self.text += chunk.text
+        self.tokens.append(chunk.token)
+        self.logprobs.append(chunk.logprob)
+        self.finish_reason = chunk.finish_reason
+
+
+def prompt_ids(model: Model, prompt: Prompt) -> list[int]:
+    """The tokens of a prompt. A chat goes through the checkpoint's own template."""
+    if isinstance(prompt, str):
+        ids = model.tokenizer.encode(prompt)
+    elif prompt and isinstance(prompt[0], Mapping):
+        text = model.tokenizer.chat(prompt)  # type: ignore[arg-type]
+        ids = model.tokenizer.encode(text, special=False)
+    else:
+        ids = list(prompt)  # type: ignore[arg-type]
+    if not ids:
+        raise ArgumentError("prompt: expected at least one token, got none")
+    return ids
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a reply is sampled, and when it ends."""
+
+    max_tokens: int = 256
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    stop: Sequence[str] = ()
+    logprobs: int = 0  # how many of the likeliest tokens each chunk lists
+
+    def check(self) -> None:
+        if type(self.max_tokens) is not int or self.max_tokens < 1:
+            raise ArgumentError(f"max_tokens: expected a count, got {self.max_tokens!r}")
+        if type(self.logprobs) is not int or self.logprobs < 0:
+            raise ArgumentError(f"logprobs: expected a number of tokens, got {self.logprobs!r}")
+        for text in self.stop:
+            if not isinstance(text, str) or not text:
+                raise ArgumentError(f"stop: expected texts that are not empty, got {text!r}")
+
+    def sampler(self) -> Sampler:
+        return Sampler(
+            self.temperature, self.top_p, self.top_k, self.min_p, self.repetition_penalty, self.seed
+        )
+
+
+def start(
+    model: Model, session: Session, ids: Sequence[int], options: Options, stats: Stats
+) -> Iterator[Chunk]:
+    """The reply to `ids`. What is wrong with them or with the options is an error here, not later."""
+    options.check()
+    room = session.context - session.position - len(session.pending)
+    if len(ids) > room:
+        raise ArgumentError(f"prompt: expected at most {room} tokens, got {len(ids)}")
+    text = _Text(model, options.stop)
+    return _reply(session, ids, options, options.sampler(), text, set(model.eos_ids), stats)
+
+
+def _reply(
+    session: Session,
+    ids: Sequence[int],
+    options: Options,
+    sampler: Sampler,
+    text: _Text,
+    eos: set[int],
+    stats: Stats,
+) -> Iterator[Chunk]:
+    """Reads `ids`, then samples and reads tokens until the reply ends. The last one stays pending."""
+    begin = time.perf_counter()
+    logits = session.prefill([*session.pending, *ids])
+    sampler.accept(ids)
+    stats.prompt_tokens, stats.prefill_seconds = len(ids), time.perf_counter() - begin
+    while True:
+        token, logprob = sampler.sample(logits)
+        sampler.accept(token)
+        session.leave(token)
+        stats.tokens += 1
+        finish: FinishReason | None = "stop" if token in eos else None
+        piece = "" if finish else text.add(token)
+        if text.stopped:
+            finish = "stop"
+        elif finish is None and (stats.tokens == options.max_tokens or session.position == session.context):
+            finish = "length"
+        if finish is not None:
+            piece += text.finish()
+            finish = "stop" if text.stopped else finish
+        top = tuple(top_logprobs(logits, options.logprobs)) if options.logprobs else ()
+        yield Chunk(piece, token, logprob, finish, top)
+        if finish is not None:
+            return
+        begin = time.perf_counter()
+        logits = session.step(token)
+        stats.decode_seconds += time.perf_counter() - begin
+
+
+class _Text:
+    """The text of a reply as it becomes certain. A model without a tokenizer has none."""
+
+    def __init__(self, model: Model, stop: Sequence[str]) -> None:
+        self._stops = StopStrings(stop)
+        self._detokenizer = model.tokenizer.detokenizer() if model.has_tokenizer or stop else None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it has ended at a stop string."""
+        return self._stops.stopped
+
+    def add(self, token: int) -> str:
+        return "" if self._detokenizer is None else self._stops.add(self._detokenizer.add(token))[0]
+
+    def finish(self) -> str:
+        """What was held back, up to a stop string if there is one in it."""
+        if self._detokenizer is None:
+            return ""
+        return self._stops.add(self._detokenizer.finish())[0] + self._stops.finish()

@@ -1,0 +1,27 @@
+"""A tiny checkpoint that can chat: random weights, a trained tokenizer and a template."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from text.vocabularies import byte_level
+from tiny_configs import MODELS
+from tiny_models import write_mlx
+
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def write_model(folder: Path, **generation: object) -> Path:
+    """A tiny qwen3_5_moe with a vocabulary as large as that of a trained tokenizer."""
+    tiny = MODELS["qwen3_5_moe"]
+    text = tiny.text | {"vocab_size": byte_level().get_vocab_size()}
+    write_mlx(replace(tiny, config=tiny.config | {"text_config": text}), folder)
+    byte_level().save(str(folder / "tokenizer.json"))
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+    return folder
