@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import pyturbo
+from text.tiny_chat import write_model
 
 ROOT = Path(__file__).parent.parent
 
@@ -26,14 +27,16 @@ def test_the_kernel_reference_is_current() -> None:
 
 def test_the_examples_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 4
     monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf")  # any model will do
     np.arange(64, dtype=np.uint32).tofile("weights.bin")
     scope: dict[str, Any] = {}
     for block in blocks:
         exec(block, scope)
     assert scope["y"].shape == (1, 1000)
     assert scope["table"].shape == (64,)
+    assert (tmp_path / "story.session").is_file()
 
 
 @pytest.mark.parametrize(
