@@ -33,21 +33,11 @@ class Weights(ABC):
         self._asked: set[str] = set()
         self._preloaded: dict[str, Array] = {}
         self._tied: Linear | None = None
+        #: Whether the output layer is the embedding; where the config is silent, whether it has no own.
+        self.tied = self._read_tied()
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
-
-    @property
-    def tied(self) -> bool:
-        """Whether the output layer is the embedding; where the config is silent, whether it has no own."""
-        value = self.checkpoint.config.get("tie_word_embeddings")
-        if value is None:
-            return "lm_head.weight" not in self._names
-        if not isinstance(value, bool):
-            raise FormatError(
-                f"{self._where('tie_word_embeddings')}: expected true or false, got {shown(value)}"
-            )
-        return value
 
     def tensor(self, name: str, shape: Shape | None = None) -> Array:
         """A tensor in float32, float16 or bfloat16, as models use it."""
@@ -98,6 +88,16 @@ class Weights(ABC):
     @abstractmethod
     def _matrix(self, path: str, shape: Shape | None, axes: int) -> Linear:
         """A layer without its bias."""
+
+    def _read_tied(self) -> bool:
+        value = self.checkpoint.config.get("tie_word_embeddings")
+        if value is None:
+            return "lm_head.weight" not in self._names
+        if not isinstance(value, bool):
+            raise FormatError(
+                f"{self._where('tie_word_embeddings')}: expected true or false, got {shown(value)}"
+            )
+        return value
 
     def _read_whole(self, name: str) -> bool:
         """Whether a tensor is used as it lies in the file, not copied in parts."""
