@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport shared_ptr
 from libcpp.string cimport string
+from libcpp.utility cimport pair
 from libcpp.string_view cimport string_view
 from libcpp.vector cimport vector
 
@@ -64,6 +65,8 @@ cdef extern from "pyturbo/storage.h" namespace "pyturbo" nogil:
         uint64_t bytes()
         cbool writable()
 
+    shared_ptr[Storage] allocate_storage(uint64_t) except +raise_python
+    shared_ptr[Storage] map_file(int, const string&, uint64_t, int64_t) except +raise_python
     shared_ptr[Storage] map_file(const string&, uint64_t, int64_t) except +raise_python
 
 
@@ -71,7 +74,10 @@ cdef extern from "pyturbo/device.h" namespace "pyturbo" nogil:
     cdef cppclass NativeDevice "pyturbo::Device":
         const string& name()
         cbool closed()
-        void close()
+        void close() except +raise_python
+        vector[pair[string, string]] properties() except +raise_python
+        cbool use(Storage&) except +raise_python
+        void synchronize() except +raise_python
         const KernelInfo& kernel(string_view) except +raise_python
         shared_ptr[Storage] allocate(uint64_t) except +raise_python
         void launch(const KernelInfo&, const Arguments&, const Dispatch*) except +raise_python

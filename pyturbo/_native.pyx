@@ -10,7 +10,7 @@ from libcpp.string_view cimport string_view
 from libcpp.vector cimport vector
 
 from pyturbo._core cimport (
-    ArgumentInfo, ArgumentKind, ConstantInfo, DeviceOptions, device_names, dlpack_capsule, hold,
+    ArgumentInfo, ArgumentKind, allocate_storage, ConstantInfo, DeviceOptions, device_names, dlpack_capsule, hold,
     kBufferAlignment, kDlpackCpu, map_file, open_device,
 )
 
@@ -66,9 +66,20 @@ cdef class Device:
     def closed(self):
         return self.handle.get().closed()
 
+    @property
+    def properties(self):
+        """What is worth knowing of the device, by name."""
+        return {name.decode(): value.decode() for name, value in self.handle.get().properties()}
+
     def close(self):
-        """Refuses all further work. Buffers and views stay readable until they are dropped."""
-        self.handle.get().close()
+        """Waits for what runs and refuses all further work. Buffers and views stay readable until they are dropped."""
+        with nogil:
+            self.handle.get().close()
+
+    def synchronize(self):
+        """Waits for all work that was begun, and raises what went wrong with it."""
+        with nogil:
+            self.handle.get().synchronize()
 
     def __enter__(self):
         return self
@@ -110,6 +121,16 @@ cdef class Device:
         protocol or ``__dlpack__``, or a :class:`Buffer` itself. The memory stays alive with the buffer."""
         _require_open(self)
         return _wrap(source)
+
+    def constant(self, source):
+        """A buffer with the values of an array that does not change: its own memory where the device can use that,
+        else a copy."""
+        cdef Buffer buffer = self.buffer(source)
+        if self.handle.get().use(buffer.storage.get()[0]):
+            return buffer
+        cdef Buffer copy = self.empty(buffer.shape, buffer.dtype)
+        copy.numpy()[...] = buffer.numpy()
+        return copy
 
     def map(self, path, *, dtype="uint8", shape=None, offset=0):
         """A read-only buffer over part of a file, mapped, not read. Without ``shape``: all of it from ``offset``."""
@@ -251,6 +272,8 @@ cdef class Kernel:
                             wrapped = []
                         wrapped.append(arg)
                     _bind_buffer(self, info, arg, arguments)
+                    if arg is not None:
+                        self.device.get().use((<Buffer>arg).storage.get()[0])
                 elif arg is not None or info.condition < 0:
                     if used + info.size > VALUE_BYTES:
                         raise ArgumentError(f"{self.name}: expected at most {VALUE_BYTES} bytes of values")
@@ -269,6 +292,26 @@ cdef class Kernel:
             geometry = &dispatch
         with nogil:
             self.launch(arguments, geometry)
+
+
+def host_empty(shape, dtype="float32"):
+    """A buffer of zeros in pages of its own, which any device can use."""
+    cdef int code = code_of(dtype)
+    cdef tuple extents = shape_of(shape, DTYPES[code].itemsize)
+    cdef Buffer buffer = Buffer.__new__(Buffer, FROM_DEVICE)
+    buffer.storage = allocate_storage(math.prod(extents) * DTYPES[code].itemsize)
+    _show(buffer, 0, extents, code)
+    return buffer
+
+
+def host_map(int file, path):
+    """The bytes of an open file, mapped read-only, which any device can use. The path is for messages."""
+    cdef string encoded = os.fsencode(path)
+    cdef Buffer buffer = Buffer.__new__(Buffer, FROM_DEVICE)
+    with nogil:
+        buffer.storage = map_file(file, encoded, 0, -1)
+    _show(buffer, 0, (buffer.storage.get().bytes(),), <int>DType.u8)
+    return buffer
 
 
 cdef int _require_open(Device device) except -1:
@@ -321,6 +364,12 @@ cdef Buffer _wrap(source):
         code = code_of_format(view.format)
     cdef object array = np.asarray(view)
     cdef uintptr_t address = array.ctypes.data
+    cdef Buffer owner = _owner(source)
+    if owner is not None:
+        buffer.storage = owner.storage
+        _show(buffer, address - <uintptr_t>owner.storage.get().data(), tuple(view.shape), code)
+        buffer.writable = not view.readonly
+        return buffer
     if view.nbytes and address % kBufferAlignment:
         raise ArgumentError(
             f"buffer: expected memory aligned to {kBufferAlignment} bytes, got an address "
@@ -330,6 +379,15 @@ cdef Buffer _wrap(source):
                                           hold(view))
     _show(buffer, 0, tuple(view.shape), code)
     return buffer
+
+
+cdef Buffer _owner(array):
+    """The Buffer whose memory an array shows, if it is one."""
+    while isinstance(array, np.ndarray):
+        array = array.base
+    if isinstance(array, memoryview):
+        array = array.obj
+    return array if isinstance(array, Buffer) else None
 
 
 cdef Buffer _wrap_argument(Kernel kernel, const ArgumentInfo* info, arg):

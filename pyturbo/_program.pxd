@@ -23,6 +23,7 @@ cdef extern from "pyturbo/program.h" namespace "pyturbo" nogil:
         uint32_t block
         NativeLinear offset
         uint64_t bytes
+        uint64_t end
 
     cdef cppclass RecordedArgument:
         RecordedArgument()
@@ -38,7 +39,7 @@ cdef extern from "pyturbo/program.h" namespace "pyturbo" nogil:
     cdef cppclass NativeProgram "pyturbo::Program":
         NativeProgram(shared_ptr[NativeDevice], uint32_t symbols, uint32_t blocks)
         void add(const KernelInfo&, const void* const*, const vector[RecordedArgument]&, string) except +raise_python
-        void run(const int64_t*, const Block*, double*) except +raise_python
+        void run(const int64_t*, const Block*, cbool, double*) except +raise_python
         uint32_t size()
         const KernelInfo& kernel(uint32_t)
         const string& label(uint32_t)
@@ -56,6 +57,6 @@ cdef class Program:
     cdef list kernels                # of all launches: they own the function constants
     cdef list arguments              # of all launches, as text
 
-    cdef int _replay(self, blocks, Cursor cursor, int64_t advance, dict symbols, double* seconds) except -1
+    cdef int _replay(self, blocks, bint wait, Cursor cursor, int64_t advance, dict symbols, double* seconds) except -1
     cdef int _bind_memory(self, str what, const ArgumentInfo* info, arg, MemoryRef* memory) except -1
     cdef int _read_linear(self, str what, linear, NativeLinear* out) except -1

@@ -16,7 +16,13 @@ class Program:
     def __len__(self) -> int: ...
     def add(self, kernel: Kernel, *args: Any, label: str = "") -> None: ...
     def run(
-        self, blocks: Sequence[Buffer] = (), *, cursor: Cursor | None = None, advance: int = 0, **symbols: int
+        self,
+        blocks: Sequence[Buffer] = (),
+        *,
+        wait: bool = True,
+        cursor: Cursor | None = None,
+        advance: int = 0,
+        **symbols: int,
     ) -> None: ...
     def profile(
         self, blocks: Sequence[Buffer] = (), *, cursor: Cursor | None = None, advance: int = 0, **symbols: int

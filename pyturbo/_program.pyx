@@ -64,16 +64,16 @@ cdef class Program:
         self.arguments.append(", ".join(shown))
         self.handle.get().add(kernel.info[0], kernel.defaults.constants, bound, label.encode())
 
-    def run(self, blocks=(), *, Cursor cursor=None, int64_t advance=0, **symbols):
+    def run(self, blocks=(), *, bint wait=True, Cursor cursor=None, int64_t advance=0, **symbols):
         """Replays every launch with these blocks, in the order of ``self.blocks``, and these symbols; then moves the
-        cursor on."""
-        self._replay(blocks, cursor, advance, symbols, NULL)
+        cursor on. Without ``wait`` the device may still be at work on return; see ``Device.synchronize``."""
+        self._replay(blocks, wait, cursor, advance, symbols, NULL)
 
     def profile(self, blocks=(), *, Cursor cursor=None, int64_t advance=0, **symbols):
         """As :meth:`run`, and returns one row a launch: (label, kernel, seconds)."""
         cdef vector[double] seconds
         seconds.resize(self.handle.get().size())
-        self._replay(blocks, cursor, advance, symbols, seconds.data())
+        self._replay(blocks, True, cursor, advance, symbols, seconds.data())
         return [(launch.label, launch.kernel, seconds[i]) for i, launch in enumerate(self.listing())]
 
     def listing(self):
@@ -95,7 +95,7 @@ cdef class Program:
             for launch in self.listing()
         )
 
-    cdef int _replay(self, blocks, Cursor cursor, int64_t advance, dict symbols, double* seconds) except -1:
+    cdef int _replay(self, blocks, bint wait, Cursor cursor, int64_t advance, dict symbols, double* seconds) except -1:
         cdef vector[int64_t] values
         cdef vector[Block] memory
         cdef Block block
@@ -114,7 +114,7 @@ cdef class Program:
             block.data, block.bytes = buffer.address, buffer.nbytes
             memory.push_back(block)
         with nogil:
-            self.handle.get().run(values.data(), memory.data(), seconds)
+            self.handle.get().run(values.data(), memory.data(), wait, seconds)
         if cursor is not None:
             cursor.position += advance
         return 0
@@ -131,9 +131,10 @@ cdef class Program:
             buffer = arg.block
             code, writable = code_of(arg.dtype), buffer.writable
             memory.storage = buffer.storage
-            inside = Linear.of(arg.offset) + (buffer.address - buffer.storage.get().data())
-            self._read_linear(what, inside, &memory.offset)
+            start = buffer.address - buffer.storage.get().data()
+            self._read_linear(what, Linear.of(arg.offset) + start, &memory.offset)
             memory.bytes = index(what, arg.nbytes)
+            memory.end = 0 if arg.end is None else start + arg.end
         elif isinstance(arg, Place):
             if arg.block not in self.blocks:
                 raise ArgumentError(f"{what}: expected a block among {list(self.blocks)}, got {arg.block!r}")
@@ -141,6 +142,7 @@ cdef class Program:
             memory.block = self.blocks.index(arg.block)
             self._read_linear(what, Linear.of(arg.offset), &memory.offset)
             memory.bytes = index(what, arg.nbytes)
+            memory.end = arg.end or 0
         else:
             raise ArgumentError(f"{what}: expected a Buffer or a Place, got {type(arg).__name__}")
         if code != <int>info.dtype and info.dtype != DType.raw:

@@ -69,14 +69,13 @@ class Graph:
 
     def __init__(self, model: Model, context: int, limit: int, output: Output) -> None:
         device, network = model.device, model.network
-        self._ids = device.empty(limit, np.int32)
         tokens: Extent = symbol("tokens") if limit > 1 else 1
         names = {"position": context, "tokens": limit} if limit > 1 else {"position": context}
         blocks = ("state", "logits") if output == "last" else ("state",)
         with Recorder(device, names, blocks) as recorder:
             step = Step(tokens, symbol("position"), Layout.of(model, context).tensors())
             with recorder.label("embed"):
-                x = embed(network.embedding, Tensor(self._ids, (tokens,), np.int32))
+                x = embed(network.embedding, step.state["tokens"].rows(step.position, tokens))
             layers = []
             for layer in network.layers:
                 with recorder.label(layer.name.removeprefix("model.")):
@@ -98,14 +97,17 @@ class Graph:
         ]
 
     def run(
-        self, ids: NDArray[np.int32], blocks: list[Buffer], cursor: Cursor, profile: Profile | None = None
+        self, count: int, blocks: list[Buffer], cursor: Cursor, wait: bool, profile: Profile | None = None
     ) -> list[NDArray[np.float32]]:
-        """Reads the tokens at the cursor, which moves behind them; copies of the outputs kept here."""
-        self._ids.numpy()[: len(ids)] = ids
-        symbols = {"position": cursor.position, "tokens": len(ids)}
+        """Reads `count` tokens of the state at the cursor, which moves behind them; copies of the outputs kept here.
+
+        Without `wait` a device may still be at work when this returns.
+        """
+        symbols = {"position": cursor.position, "tokens": count}
         symbols = {name: symbols[name] for name in self.program.symbols}
         if profile is None:
-            self.program.run(blocks, cursor=cursor, advance=len(ids), **symbols)
+            wait = wait or bool(self._outputs)
+            self.program.run(blocks, wait=wait, cursor=cursor, advance=count, **symbols)
         else:
-            profile.add(self.program.profile(blocks, cursor=cursor, advance=len(ids), **symbols))
-        return [output[: len(ids)].copy() for output in self._outputs]
+            profile.add(self.program.profile(blocks, cursor=cursor, advance=count, **symbols))
+        return [output[:count].copy() for output in self._outputs]

@@ -63,8 +63,12 @@ class Tensor:
             raise ArgumentError(f"rows: expected rows of a fixed size, got shape {self!r}")
         offset = Linear.of(first) * (row * self.dtype.itemsize)
         place = self.memory if isinstance(self.memory, Place) else Place(self.memory, 0, self.memory.nbytes)
-        nbytes = place.nbytes if isinstance(count, Linear) else count * row * self.dtype.itemsize
-        part = Place(place.block, Linear.of(place.offset) + offset, nbytes, self.dtype)
+        begin = Linear.of(place.offset) + offset
+        if isinstance(count, Linear):
+            end = Linear.of(place.offset).at({}) + place.nbytes if place.end is None else place.end
+            part = Place(place.block, begin, 0, self.dtype, end)
+        else:
+            part = Place(place.block, begin, count * row * self.dtype.itemsize, self.dtype)
         return Tensor(part, (count, *self.shape[1:]), self.dtype, base=self)
 
     def columns(self, first: int, count: int) -> Tensor:
@@ -161,7 +165,7 @@ class Recorder:
         address = arg.ctypes.data
         known = self._constants.get(address)
         if known is None or (known.shape, known.dtype) != (arg.shape, arg.dtype):
-            known = self._constants[address] = self.device.buffer(arg)
+            known = self._constants[address] = self.device.constant(arg)
         return known
 
 

@@ -117,7 +117,8 @@ class Session:
             self.state["tokens"][self.position : self.position + len(chunk)] = chunk
             try:
                 with self.model.replaying(self.context, len(chunk), output) as graph:
-                    outputs = graph.run(chunk, blocks, self._cursor, self.timings)
+                    last = begin + CHUNK >= len(ids)
+                    outputs = graph.run(len(chunk), blocks, self._cursor, last, self.timings)
             except TurboError as error:
                 self._failure = str(error)
                 raise

@@ -62,12 +62,13 @@ def symbol(name: str) -> Linear:
 
 @dataclass(frozen=True)
 class Place:
-    """`nbytes` of a block of a program, or of a Buffer, from the byte `offset` on."""
+    """`nbytes` of a block of a program, or of a Buffer, from the byte `offset` on; with an `end`, up to that byte."""
 
     block: str | Buffer
     offset: int | Linear
     nbytes: int
     dtype: Any = "float32"
+    end: int | None = None
 
 
 class Launch(NamedTuple):

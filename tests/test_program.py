@@ -116,7 +116,7 @@ def test_wrong_replays(device: pyturbo.Device) -> None:
         (
             [block],
             {"count": 1, "row": 6},
-            "first: add: a: expected 32 bytes at offset 256, got memory of 256",
+            "first: add: a: expected bytes 256 to 288, got memory of 256",
         ),
         ([np.zeros(64, np.float32)], {"count": 1, "row": 0}, "state: expected a writable Buffer"),
     ):

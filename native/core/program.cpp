@@ -1,6 +1,6 @@
 #include "pyturbo/program.h"
 
-#include <chrono>
+#include <algorithm>
 #include <cstring>
 
 #include "core/launch.h"
@@ -87,17 +87,26 @@ void Program::bind(Launch& launch, const RecordedArgument& b, uint8_t* value) {
   }
   const MemoryRef& memory = b.memory;
   arguments.bytes[info.index] = memory.bytes;
-  if (memory.storage) launch.owners.push_back(memory.storage);
+  if (memory.storage) {
+    device_->use(*memory.storage);
+    launch.owners.push_back(memory.storage);
+  }
   if (memory.storage && memory.offset.terms.empty())
     arguments.buffers[info.index] = memory.storage->data() + memory.offset.constant;
   else
     launch.address_patches.push_back({info.index, info.name, memory});
 }
 
-// An offset that symbols move may reach all of its memory.
+// An offset that symbols, which are never negative, move up may reach all that follows, to its end if it has
+// one.
 Program::Range Program::range_of(const MemoryRef& memory, bool writes) const {
   const void* space = memory.storage ? static_cast<const void*>(memory.storage.get()) : this;
-  if (!memory.offset.terms.empty()) return {space, memory.block, 0, UINT64_MAX, writes};
+  if (!memory.offset.terms.empty()) {
+    int64_t begin = std::max<int64_t>(0, memory.offset.constant);
+    for (const Linear::Term& term : memory.offset.terms)
+      if (term.factor < 0) begin = 0;
+    return {space, memory.block, uint64_t(begin), memory.end ? memory.end : UINT64_MAX, writes};
+  }
   const uint64_t begin = uint64_t(memory.offset.constant);
   return {space, memory.block, begin, begin + memory.bytes, writes};
 }
@@ -118,11 +127,13 @@ void Program::patch(Launch& launch, const int64_t* symbols, const Block* blocks)
     const Block space =
         memory.storage ? Block{memory.storage->data(), memory.storage->bytes()} : blocks[memory.block];
     const int64_t offset = memory.offset.at(symbols);
-    if (offset < 0 || uint64_t(offset) > space.bytes || memory.bytes > space.bytes - uint64_t(offset))
+    const uint64_t end = memory.end ? memory.end : uint64_t(offset) + memory.bytes;
+    if (offset < 0 || uint64_t(offset) > end || end > space.bytes)
       refuse(launch.label, kernel,
-             std::string(patch.name) + ": expected " + std::to_string(memory.bytes) + " bytes at offset " +
-                 std::to_string(offset) + ", got memory of " + std::to_string(space.bytes) + " bytes");
+             std::string(patch.name) + ": expected bytes " + std::to_string(offset) + " to " +
+                 std::to_string(end) + ", got memory of " + std::to_string(space.bytes) + " bytes");
     launch.arguments.buffers[patch.index] = space.data + offset;
+    launch.arguments.bytes[patch.index] = end - uint64_t(offset);
   }
   for (const ValuePatch& patch : launch.value_patches)
     if (!store(patch.dtype, patch.value.at(symbols), launch.arguments.buffers[patch.index]))
@@ -131,19 +142,15 @@ void Program::patch(Launch& launch, const int64_t* symbols, const Block* blocks)
   launch.dispatch = check_launch(kernel, launch.arguments, nullptr);
 }
 
-void Program::run(const int64_t* symbols, const Block* blocks, double* seconds) {
-  using Clock = std::chrono::steady_clock;
+void Program::run(const int64_t* symbols, const Block* blocks, bool wait, double* seconds) {
   const std::lock_guard lock(running_);
-  Clock::time_point begin = Clock::now();
-  for (size_t i = 0; i < launches_.size(); ++i) {
-    Launch& launch = launches_[i];
+  ready_.clear();
+  for (Launch& launch : launches_) {
     if (!launch.value_patches.empty() || !launch.address_patches.empty()) patch(launch, symbols, blocks);
-    device_->replay(*launch.kernel, launch.arguments, launch.dispatch);
-    if (!seconds) continue;
-    const Clock::time_point end = Clock::now();
-    seconds[i] = std::chrono::duration<double>(end - begin).count();
-    begin = end;
+    ready_.push_back(
+        {launch.kernel, &launch.arguments, launch.dispatch, launch.barrier, launch.label.c_str()});
   }
+  device_->replay(ready_.data(), ready_.size(), wait, seconds);
 }
 
 }  // namespace pyturbo

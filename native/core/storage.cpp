@@ -30,25 +30,53 @@ class FileDescriptor {
   int fd_;
 };
 
-// Unmaps a stretch of memory when the last buffer over it goes.
-std::shared_ptr<void> own_mapping(void* base, uint64_t bytes) {
-  return {base, [bytes](void* mapped) { ::munmap(mapped, bytes); }};
-}
+// A stretch of address space that starts on a page of kPageBytes and ends with one. Unmaps itself.
+class Mapping {
+ public:
+  // Reserves room for `bytes`; null data() where there is none.
+  explicit Mapping(uint64_t bytes) : bytes_((bytes + kPageBytes - 1) / kPageBytes * kPageBytes) {
+    reserved_ = bytes_ + kPageBytes;
+    base_ = ::mmap(nullptr, reserved_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  }
+  ~Mapping() {
+    if (base_ != MAP_FAILED) ::munmap(base_, reserved_);
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  uint8_t* data() const {
+    if (base_ == MAP_FAILED) return nullptr;
+    const uintptr_t address = reinterpret_cast<uintptr_t>(base_);
+    return reinterpret_cast<uint8_t*>((address + kPageBytes - 1) / kPageBytes * kPageBytes);
+  }
+  // Puts memory or a file at the start; false where the system refuses, and errno says why.
+  bool fill(uint64_t bytes, int protection, int flags, int file, off_t offset) {
+    return ::mmap(data(), bytes, protection, flags | MAP_FIXED, file, offset) != MAP_FAILED;
+  }
+
+ private:
+  uint64_t bytes_;
+  uint64_t reserved_;
+  void* base_;
+};
 
 }  // namespace
 
 std::shared_ptr<Storage> allocate_storage(uint64_t bytes) {
   const uint64_t length = bytes ? bytes : 1;
-  void* base = MAP_FAILED;
-  if (bytes <= kLargestAllocation)
-    base = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (base == MAP_FAILED)
+  std::shared_ptr<Mapping> mapping;
+  if (bytes <= kLargestAllocation) mapping = std::make_shared<Mapping>(length);
+  if (!mapping || !mapping->data() ||
+      !mapping->fill(length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))
     throw Error(ErrorKind::memory, "cannot allocate a buffer of " + std::to_string(bytes) + " bytes");
-  return std::make_shared<Storage>(base, bytes, /*writable=*/true, own_mapping(base, length));
+  return std::make_shared<Storage>(mapping->data(), bytes, /*writable=*/true, mapping, /*pages=*/true);
 }
 
 std::shared_ptr<Storage> map_file(const std::string& path, uint64_t offset, int64_t bytes) {
-  FileDescriptor file(path);
+  return map_file(FileDescriptor(path), path, offset, bytes);
+}
+
+std::shared_ptr<Storage> map_file(int file, const std::string& path, uint64_t offset, int64_t bytes) {
   struct stat status;
   if (::fstat(file, &status) != 0)
     throw Error(ErrorKind::file, path + ": size cannot be read: " + std::strerror(errno));
@@ -66,12 +94,12 @@ std::shared_ptr<Storage> map_file(const std::string& path, uint64_t offset, int6
   alignas(kBufferAlignment) static uint8_t nothing[1];
   if (length == 0) return std::make_shared<Storage>(nothing, 0, /*writable=*/false, nullptr);
 
-  const uint64_t page = uint64_t(::sysconf(_SC_PAGESIZE));
-  const uint64_t lead = offset % page;
-  void* base = ::mmap(nullptr, lead + length, PROT_READ, MAP_SHARED, file, off_t(offset - lead));
-  if (base == MAP_FAILED) throw Error(ErrorKind::file, path + ": cannot be mapped: " + std::strerror(errno));
-  return std::make_shared<Storage>(static_cast<uint8_t*>(base) + lead, length, /*writable=*/false,
-                                   own_mapping(base, lead + length));
+  const uint64_t lead = offset % kPageBytes;
+  const auto mapping = std::make_shared<Mapping>(lead + length);
+  if (!mapping->data() || !mapping->fill(lead + length, PROT_READ, MAP_SHARED, file, off_t(offset - lead)))
+    throw Error(ErrorKind::file, path + ": cannot be mapped: " + std::strerror(errno));
+  return std::make_shared<Storage>(mapping->data() + lead, length, /*writable=*/false, mapping,
+                                   /*pages=*/true);
 }
 
 }  // namespace pyturbo

@@ -1,32 +1,15 @@
 #include "cpu/device.h"
 
 #include <algorithm>
+#include <chrono>
 #include <thread>
 
-#include "core/registry.h"
 #include "cpu/checker.h"
 #include "cpu/executor.h"
 #include "cpu/pool.h"
-#include "pyturbo/error.h"
 
 namespace pyturbo::cpu {
 namespace {
-
-// The names that share the longest beginning with `name`, for the message of a failed look-up.
-std::string near_names(std::string_view name) {
-  size_t best = 0;
-  std::string near;
-  for (const std::string& known : registry().names()) {
-    const size_t common =
-        size_t(std::mismatch(name.begin(), name.end(), known.begin(), known.end()).first - name.begin());
-    if (common > best) {
-      best = common;
-      near.clear();
-    }
-    if (common == best && best > 0 && near.size() < 120) near += (near.empty() ? "" : ", ") + known;
-  }
-  return near;
-}
 
 class CpuDevice final : public Device {
  public:
@@ -35,25 +18,32 @@ class CpuDevice final : public Device {
         checked_(options.checked),
         pool_(options.threads ? options.threads : std::max(1u, std::thread::hardware_concurrency())) {}
 
-  const KernelInfo& kernel(std::string_view name) const override {
-    if (const KernelInfo* kernel = registry().find(name, checked_ ? Variant::checked : Variant::reference))
-      return *kernel;
-    const std::string near = near_names(name);
-    throw Error(ErrorKind::argument, "expected the name of a kernel, got " + std::string(name) +
-                                         (near.empty() ? "" : "; there are " + near));
-  }
-
   std::shared_ptr<Storage> allocate(uint64_t bytes) override { return allocate_storage(bytes); }
 
  protected:
-  void run(const KernelInfo& kernel, const Arguments& arguments, const Dispatch& dispatch) override {
-    if (checked_)
-      run_checked(kernel, arguments, dispatch);
-    else
-      run_reference(kernel, arguments, dispatch, pool_);
+  bool checked() const override { return checked_; }
+
+  void run(const ReadyLaunch* launches, size_t count, bool, double* seconds) override {
+    using Clock = std::chrono::steady_clock;
+    Clock::time_point begin = Clock::now();
+    for (size_t i = 0; i < count; ++i) {
+      run_one(launches[i]);
+      if (!seconds) continue;
+      const Clock::time_point end = Clock::now();
+      seconds[i] = std::chrono::duration<double>(end - begin).count();
+      begin = end;
+    }
   }
 
  private:
+  void run_one(const ReadyLaunch& launch) {
+    if (launch.dispatch.groups.count() == 0) return;
+    if (checked_)
+      run_checked(*launch.kernel, *launch.arguments, launch.dispatch);
+    else
+      run_reference(*launch.kernel, *launch.arguments, launch.dispatch, pool_);
+  }
+
   const bool checked_;
   ThreadPool pool_;
 };

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
 import weakref
@@ -12,12 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pyturbo._native import host_empty, host_map
 from pyturbo.errors import FileError, FormatError
 
 Array = NDArray[Any]
 
 #: Every tensor a kernel sees starts at a multiple of this many bytes.
 ALIGNMENT = 16
+
+#: Arrays of at least so many bytes have pages of their own, so that every device can use them where they are.
+PAGED = 1 << 16
 
 _CHUNK = 8 << 20  # bytes per read
 
@@ -42,7 +45,7 @@ class TensorFile:
             self.close()
             raise FileError(f"{path}: expected a regular file")
         self.size = status.st_size
-        self._map: mmap.mmap | None = None
+        self._map: Array | None = None
 
     def bytes(self, offset: int, count: int) -> bytes:
         """`count` bytes from `offset` on; the range lies within the file."""
@@ -60,9 +63,10 @@ class TensorFile:
         if 0 in shape:
             return np.empty(shape, dtype)
         if self._map is None:
-            self._map = mmap.mmap(self._fd, self.size, access=mmap.ACCESS_READ)
-        count = int(np.prod(shape, dtype=np.int64))
-        return np.frombuffer(self._map, dtype, count, offset).reshape(shape)
+            self._map = host_map(self._fd, self.path).numpy()
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        array: Array = np.ndarray(shape, dtype, self._map[offset : offset + nbytes])
+        return array
 
     def read(self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> Array:
         """The array at `offset`: mapped where it is aligned there, else a copy in aligned memory."""
@@ -77,8 +81,10 @@ class TensorFile:
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: Any) -> Array:
-    """An uninitialised array that starts at a multiple of ALIGNMENT."""
+    """An array that starts at a multiple of ALIGNMENT; a large one has pages of its own. Its values are open."""
     nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    if nbytes >= PAGED:
+        return host_empty(shape, dtype).numpy()
     memory = np.empty(nbytes + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
     out: Array = memory[start : start + nbytes].view(dtype).reshape(shape)

@@ -1,10 +1,11 @@
-// A device runs launches. The CPU device is native/cpu/device.cpp.
+// A device runs launches. The CPU device is native/cpu/device.cpp, the Metal device native/metal/device.mm.
 #pragma once
 
 #include <atomic>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "pyturbo/kernel.h"
@@ -12,8 +13,17 @@
 
 namespace pyturbo {
 
+// A launch that check_launch has completed.
+struct ReadyLaunch {
+  const KernelInfo* kernel;
+  const Arguments* arguments;
+  Dispatch dispatch;
+  bool waits;         // for launches before it
+  const char* label;  // of its place in a model, for messages
+};
+
 // Owner: shared by the Python Device and every Kernel made from it. All methods may be called from any
-// thread; run() blocks until the kernel has finished and needs no Python.
+// thread and need no Python.
 class Device {
  public:
   explicit Device(std::string name) : name_(std::move(name)) {}
@@ -23,21 +33,41 @@ class Device {
 
   const std::string& name() const { return name_; }
   bool closed() const { return closed_.load(std::memory_order_acquire); }
-  void close() { closed_.store(true, std::memory_order_release); }
+  // Waits for what runs, and gives back what the device holds.
+  void close() {
+    if (!closed_.exchange(true, std::memory_order_acq_rel)) release();
+  }
+
+  // What a user wants to know of the device, as name and value.
+  virtual std::vector<std::pair<std::string, std::string>> properties() const { return {}; }
 
   // The kernel of that name in the form this device runs. Throws Error{argument} with near names.
-  virtual const KernelInfo& kernel(std::string_view name) const = 0;
+  const KernelInfo& kernel(std::string_view name) const;
 
   virtual std::shared_ptr<Storage> allocate(uint64_t bytes) = 0;
 
-  // Checks the launch (core/launch.h), completes `dispatch` where it is null, and runs it.
+  // Tells that launches will touch this memory. False: the device cannot use it where it lies and would copy
+  // it for every launch.
+  virtual bool use(Storage& storage) {
+    (void)storage;
+    return true;
+  }
+
+  // Checks a launch (core/launch.h), completes it where `dispatch` is null, runs it and waits for it.
   void launch(const KernelInfo& kernel, const Arguments& arguments, const Dispatch* dispatch);
 
-  // Runs a launch that check_launch has completed.
-  void replay(const KernelInfo& kernel, const Arguments& arguments, const Dispatch& dispatch);
+  // Runs launches in this order, one waiting for those before it only where it says so. Without `wait` it may
+  // return before they are done; their memory must then stay until synchronize(). `seconds`, when given,
+  // receives the time of each.
+  void replay(const ReadyLaunch* launches, size_t count, bool wait, double* seconds);
+
+  // Waits for everything that was begun; throws what went wrong with it.
+  virtual void synchronize() {}
 
  protected:
-  virtual void run(const KernelInfo& kernel, const Arguments& arguments, const Dispatch& dispatch) = 0;
+  virtual bool checked() const { return false; }
+  virtual void run(const ReadyLaunch* launches, size_t count, bool wait, double* seconds) = 0;
+  virtual void release() {}
 
  private:
   std::string name_;
@@ -48,6 +78,11 @@ struct DeviceOptions {
   unsigned threads = 0;  // 0: one per core
   bool checked = false;  // run every kernel under the checker
 };
+
+using OpenDevice = std::shared_ptr<Device> (*)(const std::string& name, const DeviceOptions& options);
+
+// Makes a kind of device known, in front of those there are.
+void add_device(const std::string& name, OpenDevice open);
 
 std::vector<std::string> device_names();  // best first
 std::shared_ptr<Device> open_device(std::string_view name, const DeviceOptions& options);

@@ -34,7 +34,8 @@ struct MemoryRef {
   std::shared_ptr<Storage> storage;  // null: the block
   uint32_t block = 0;
   Linear offset;       // bytes from the start of the storage or block
-  uint64_t bytes = 0;  // how far the argument reaches
+  uint64_t bytes = 0;  // of the argument
+  uint64_t end = 0;    // where not zero, the argument reaches to this byte instead
 };
 
 // What is bound to one argument of a recorded launch.
@@ -61,8 +62,8 @@ class Program {
   void add(const KernelInfo& kernel, const void* const* constants, const std::vector<RecordedArgument>& bound,
            std::string label);
 
-  // Runs all launches in order. `seconds`, when given, receives the time of each.
-  void run(const int64_t* symbols, const Block* blocks, double* seconds = nullptr);
+  // Runs all launches; see Device::replay.
+  void run(const int64_t* symbols, const Block* blocks, bool wait, double* seconds = nullptr);
 
   uint32_t size() const { return uint32_t(launches_.size()); }
   const KernelInfo& kernel(uint32_t i) const { return *launches_[i].kernel; }
@@ -108,7 +109,8 @@ class Program {
   uint32_t symbols_;
   uint32_t blocks_;
   std::vector<Launch> launches_;
-  std::vector<Range> unordered_;  // touched since the last barrier
+  std::vector<Range> unordered_;    // touched since the last barrier
+  std::vector<ReadyLaunch> ready_;  // of the replay at hand
   std::mutex running_;
 };
 

@@ -3,40 +3,69 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace pyturbo {
 
 inline constexpr uint64_t kBufferAlignment =
     16;  // of memory that is wrapped or mapped: what a 128-bit load needs
 
-// A contiguous stretch of memory and whatever keeps it alive. Immutable after construction, shared by
-// buffers. A device may derive from it to keep its own handle beside the address.
+// Pages of allocations and mapped files, at least as large as those of any host.
+inline constexpr uint64_t kPageBytes = 16384;
+
+// A contiguous stretch of memory and whatever keeps it alive. Its data and size do not change; it is shared
+// by buffers and may be used from any thread.
 class Storage {
  public:
-  // `owner` is released with the last buffer that uses the memory.
-  Storage(void* data, uint64_t bytes, bool writable, std::shared_ptr<void> owner)
-      : data_(static_cast<uint8_t*>(data)), bytes_(bytes), writable_(writable), owner_(std::move(owner)) {}
-  virtual ~Storage() = default;
+  // `owner` is released with the last buffer that uses the memory. `pages`: it starts on a page and no other
+  // memory shares its last one, so that a device can take it over as it is.
+  Storage(void* data, uint64_t bytes, bool writable, std::shared_ptr<void> owner, bool pages = false)
+      : data_(static_cast<uint8_t*>(data)),
+        bytes_(bytes),
+        writable_(writable),
+        pages_(pages),
+        owner_(std::move(owner)) {}
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
   uint8_t* data() const { return data_; }
   uint64_t bytes() const { return bytes_; }
   bool writable() const { return writable_; }
+  bool pages() const { return pages_; }
+
+  // What a device keeps beside the memory, such as its own handle for it; gone before the memory is.
+  std::shared_ptr<void> attached(const void* device) const {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, value] : attachments_)
+      if (key == device) return value;
+    return nullptr;
+  }
+  void attach(const void* device, std::shared_ptr<void> value) {
+    const std::lock_guard lock(mutex_);
+    attachments_.emplace_back(device, std::move(value));
+  }
 
  private:
   uint8_t* data_;
   uint64_t bytes_;
   bool writable_;
+  bool pages_;
   std::shared_ptr<void> owner_;
+  mutable std::mutex mutex_;
+  std::vector<std::pair<const void*, std::shared_ptr<void>>> attachments_;
 };
 
-// Zeroed memory, aligned to a page of the host. Throws Error{memory}.
+// Zeroed memory in pages of its own. Throws Error{memory}.
 std::shared_ptr<Storage> allocate_storage(uint64_t bytes);
 
 // Part of a file mapped read-only. `bytes` < 0 maps to the end. The first byte must lie on a multiple of
 // kBufferAlignment in the file. Throws Error{file} or Error{format}, always with the path.
 std::shared_ptr<Storage> map_file(const std::string& path, uint64_t offset, int64_t bytes);
+
+// The same of a file that is open; `path` is for messages.
+std::shared_ptr<Storage> map_file(int file, const std::string& path, uint64_t offset, int64_t bytes);
 
 }  // namespace pyturbo
