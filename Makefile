@@ -8,7 +8,7 @@ ORACLE := .venv-oracle
 BUILD_TYPE ?= Release
 BUILD_OPTIONS = --no-build-isolation -Cbuild-dir=$(BUILD) -Ccmake.build-type=$(BUILD_TYPE) \
   -Ccmake.define.PYTURBO_TESTS=ON -Ccmake.define.PYTURBO_SANITIZE=$(SANITIZE)
-NATIVE := $(shell find native pyturbo shaders tests/native tests/shaders CMakeLists.txt pyproject.toml -type f \
+NATIVE := $(shell find native pyturbo shaders tests/native tests/shaders tests/soft_metal CMakeLists.txt pyproject.toml -type f \
             -not -path '*/__pycache__/*' 2>/dev/null)
 
 .PHONY: run test build lint docs sanitize oracle clean

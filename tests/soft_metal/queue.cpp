@@ -1,0 +1,72 @@
+#include "queue.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "control.h"
+
+namespace soft_metal {
+namespace {
+
+constexpr long kInternal = 1;        // MTLCommandBufferErrorInternal
+constexpr long kDeviceRemoved = 11;  // MTLCommandBufferErrorDeviceRemoved
+
+std::string text_or(const std::string& text, const char* otherwise) { return text.empty() ? otherwise : text; }
+
+void execute(CommandList& list) {
+  if (const auto fault = take_fault(Fault::device_lost))
+    list.fail(kDeviceRemoved, text_or(fault->text, "The device was removed"));
+  if (const auto fault = take_fault(Fault::command_buffer))
+    list.fail(kInternal, text_or(fault->text, "Internal Error (0000000e:Internal Error)"));
+  const auto slow = take_fault(Fault::slow);
+  list.execute(slow ? slow->milliseconds : 0);
+}
+
+}  // namespace
+
+std::shared_ptr<Queue> Queue::start() {
+  auto queue = std::make_shared<Queue>();
+  std::thread([queue] { queue->work(); }).detach();
+  return queue;
+}
+
+void Queue::enqueue(const std::shared_ptr<CommandList>& list) {
+  const std::lock_guard lock(mutex_);
+  lists_.push_back(list);
+  list->enqueued();
+}
+
+void Queue::commit(const std::shared_ptr<CommandList>& list) {
+  const std::lock_guard lock(mutex_);
+  if (list->status() == CommandList::Status::not_enqueued) lists_.push_back(list);
+  list->committed();
+  changed_.notify_all();
+}
+
+void Queue::abandon(const CommandList* list) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(lists_, [&](const auto& waiting) { return waiting.get() == list; });
+  changed_.notify_all();
+}
+
+void Queue::close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  changed_.notify_all();
+}
+
+void Queue::work() {
+  for (;;) {
+    std::shared_ptr<CommandList> list;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return closed_ || (!lists_.empty() && lists_.front()->is_committed()); });
+      if (lists_.empty() || !lists_.front()->is_committed()) return;
+      list = std::move(lists_.front());
+      lists_.pop_front();
+    }
+    execute(*list);
+  }
+}
+
+}  // namespace soft_metal

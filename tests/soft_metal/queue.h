@@ -1,0 +1,37 @@
+// Runs the command buffers of one command queue in order, on a thread of its own.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+
+#include "command_list.h"
+
+namespace soft_metal {
+
+// Owner: the API's queue and its thread, which ends when the queue is closed and has nothing left to run. The last
+// reference to the API's queue may be dropped on that thread.
+class Queue {
+ public:
+  static std::shared_ptr<Queue> start();
+
+  // Gives `list` its place; it runs once it is committed and all before it have run.
+  void enqueue(const std::shared_ptr<CommandList>& list);
+  void commit(const std::shared_ptr<CommandList>& list);  // enqueues it where that has not been done
+
+  // A list that never gets committed loses its place.
+  void abandon(const CommandList* list);
+
+  void close();
+
+ private:
+  void work();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<CommandList>> lists_;
+  bool closed_ = false;
+};
+
+}  // namespace soft_metal

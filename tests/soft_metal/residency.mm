@@ -1,0 +1,57 @@
+// What macOS 15 adds: reachable through respondsToSelector: only, declared by whoever uses it.
+#include "objects.h"
+#include "residency.h"
+
+@implementation MTLResidencySetDescriptor
+
+@synthesize label = label_, initialCapacity = initialCapacity_;
+
+- (void)dealloc {
+  [label_ release];
+  [super dealloc];
+}
+
+- (id)copyWithZone:(NSZone*)zone {
+  MTLResidencySetDescriptor* copy = [[[self class] allocWithZone:zone] init];
+  copy.label = label_;
+  copy.initialCapacity = initialCapacity_;
+  return copy;
+}
+
+@end
+
+// Keeps its allocations alive, as a set that is forgotten would on a Mac.
+@implementation SoftResidencySet
+
+- (id)init {
+  if ((self = [super init])) allocations_ = [[NSMutableArray alloc] init];
+  return self;
+}
+
+- (void)dealloc {
+  [allocations_ release];
+  [super dealloc];
+}
+
+- (void)addAllocation:(id)allocation {
+  if (![allocations_ containsObject:allocation]) [allocations_ addObject:allocation];
+}
+
+- (void)removeAllocation:(id)allocation {
+  [allocations_ removeObject:allocation];
+}
+
+- (NSUInteger)allocationCount {
+  return [allocations_ count];
+}
+
+- (void)commit {
+}
+
+- (void)requestResidency {
+}
+
+- (void)endResidency {
+}
+
+@end

@@ -1,0 +1,17 @@
+"""Writes what soft Metal takes for a metallib: the names of the kernels in the given manifests, one a line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+
+def main(out: str, *manifests: str) -> None:
+    kernels = [kernel for manifest in manifests for kernel in json.loads(Path(manifest).read_text())["kernels"]]
+    lines = ["soft metallib 1", *(kernel["name"] for kernel in kernels)]
+    Path(out).write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
