@@ -62,7 +62,8 @@ bool read_archive(const std::string& path, std::set<std::string>& keys) {
   return keys_->count(key) ? YES : NO;
 }
 
-- (BOOL)addComputePipelineFunctionsWithDescriptor:(MTLComputePipelineDescriptor*)descriptor error:(NSError**)error {
+- (BOOL)addComputePipelineFunctionsWithDescriptor:(MTLComputePipelineDescriptor*)descriptor
+                                            error:(NSError**)error {
   SoftFunction* function = (SoftFunction*)descriptor.computeFunction;
   std::string wrong = "expected a computeFunction, got nil";
   if (function && soft_compile(function, wrong)) {
@@ -80,7 +81,8 @@ bool read_archive(const std::string& path, std::set<std::string>& keys) {
   file << kLastLine << "\n";
   file.close();
   if (file) return YES;
-  soft_error(error, MTLBinaryArchiveDomain, MTLBinaryArchiveErrorInternalError, "Cannot write " + soft_path(url));
+  soft_error(error, MTLBinaryArchiveDomain, MTLBinaryArchiveErrorInternalError,
+             "Cannot write " + soft_path(url));
   return NO;
 }
 

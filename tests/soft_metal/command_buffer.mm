@@ -24,7 +24,8 @@ using soft_metal::Rule;
 
 - (void)dealloc {
   if (!(*list_)->is_committed()) {
-    soft_metal::violate(Rule::never_committed, [self quoted], "expected commit before release", /*warning=*/true);
+    soft_metal::violate(Rule::never_committed, [self quoted], "expected commit before release",
+                        /*warning=*/true);
     (*queue_->queue_)->abandon(list_->get());
   }
   [self dropReferences];
@@ -47,7 +48,11 @@ using soft_metal::Rule;
 - (void)dropReferences {
   for (id object : *references_) [object release];
   references_->clear();
-  for (const auto& resource : *unretained_) --resource->unretained_uses;
+  for (const auto& resource : *unretained_) {
+    if (resource->released)
+      (*list_)->fail([self quoted] + ": a resource was released before it had finished");
+    --resource->unretained_uses;
+  }
   unretained_->clear();
 }
 
@@ -71,9 +76,12 @@ using soft_metal::Rule;
 }
 
 - (id<MTLComputeCommandEncoder>)encoderWithConcurrency:(BOOL)concurrent
-                                            attachment:(MTLComputePassSampleBufferAttachmentDescriptor*)attachment {
+                                            attachment:
+                                                (MTLComputePassSampleBufferAttachmentDescriptor*)attachment {
   if (![self mayEncode:"a compute command encoder"]) return nil;
-  open_ = [[SoftComputeCommandEncoder alloc] initWithCommandBuffer:self concurrent:concurrent attachment:attachment];
+  open_ = [[SoftComputeCommandEncoder alloc] initWithCommandBuffer:self
+                                                        concurrent:concurrent
+                                                        attachment:attachment];
   return [open_ autorelease];
 }
 
@@ -115,12 +123,11 @@ using soft_metal::Rule;
 - (void)commit {
   if (![self mayEncode:"commit"] && (*list_)->is_committed()) return;
   (*list_)->label = soft_text(label_);
-  (*list_)->drop_references = [self] {
+  SoftCommandBuffer* commands = self;  // GCC loses self when it names instance variables in a lambda
+  (*list_)->drop_references = [commands] {
     const SoftPool pool;
-    for (const auto& resource : *unretained_)
-      if (resource->released) (*list_)->fail([self quoted] + ": a resource was released before it had finished");
-    [self dropReferences];
-    [self release];
+    [commands dropReferences];
+    [commands release];
   };
   [self retain];
   soft_metal::count([](soft_metal::Counters& counters) { ++counters.command_buffers; });
@@ -130,7 +137,9 @@ using soft_metal::Rule;
 // Whether the command buffer will ever get there.
 - (BOOL)mayWait:(const char*)call {
   if ((*list_)->is_committed()) return YES;
-  [self violate:Rule::wait_before_commit object:[self quoted] text:std::string("expected commit before ") + call];
+  [self violate:Rule::wait_before_commit
+         object:[self quoted]
+           text:std::string("expected commit before ") + call];
   return NO;
 }
 

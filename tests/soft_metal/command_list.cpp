@@ -48,8 +48,9 @@ class Execution {
   void operator()(const Signal& signal) { signal.event->signal(signal.value); }
   void operator()(const Wait& wait) {
     if (!wait.event->wait(wait.value, options_.event_timeout_ms))
-      throw Failure{kTimeout, "Caused GPU Timeout Error: the event did not reach " + std::to_string(wait.value) +
-                                  " within " + std::to_string(options_.event_timeout_ms) + " ms"};
+      throw Failure{kTimeout, "Caused GPU Timeout Error: the event did not reach " +
+                                  std::to_string(wait.value) + " within " +
+                                  std::to_string(options_.event_timeout_ms) + " ms"};
   }
 
  private:

@@ -62,12 +62,20 @@ struct Failure {
   std::string text;
 };
 
-// Encoded by the API's thread before commit, executed by the queue's thread after it. Any thread may ask and wait.
+// Encoded by the API's thread before commit, executed by the queue's thread after it. Any thread may ask and
+// wait.
 class CommandList {
  public:
-  enum class Status { not_enqueued, enqueued, committed, scheduled, completed, failed };  // MTLCommandBufferStatus
+  enum class Status {
+    not_enqueued,
+    enqueued,
+    committed,
+    scheduled,
+    completed,
+    failed
+  };  // MTLCommandBufferStatus
 
-  std::string label;                     // set before commit
+  std::string label;                      // set before commit
   std::function<void()> drop_references;  // called by the queue's thread before the list counts as finished
 
   void add(Command command) { commands_.push_back(std::move(command)); }

@@ -1,3 +1,5 @@
+#include <objc/runtime.h>
+
 #include "objects.h"
 
 @implementation SoftCommandQueue
@@ -40,7 +42,8 @@
 }
 
 - (BOOL)respondsToSelector:(SEL)selector {
-  const bool residency = selector == @selector(addResidencySet:) || selector == @selector(removeResidencySet:);
+  const bool residency = sel_isEqual(selector, @selector(addResidencySet:)) ||
+                         sel_isEqual(selector, @selector(removeResidencySet:));
   return residency && !soft_metal::options().residency_sets ? NO : [super respondsToSelector:selector];
 }
 

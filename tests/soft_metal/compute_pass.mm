@@ -30,7 +30,8 @@
 
 - (id)init {
   if (!(self = [super init])) return nil;
-  for (auto& attachment : attachments_) attachment = [[MTLComputePassSampleBufferAttachmentDescriptor alloc] init];
+  for (auto& attachment : attachments_)
+    attachment = [[MTLComputePassSampleBufferAttachmentDescriptor alloc] init];
   return self;
 }
 

@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <objc/runtime.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -18,7 +19,9 @@ namespace {
 
 constexpr char kMetallibLine[] = "soft metallib 1";
 
-std::string text_or(const std::string& text, const char* otherwise) { return text.empty() ? otherwise : text; }
+std::string text_or(const std::string& text, const char* otherwise) {
+  return text.empty() ? otherwise : text;
+}
 
 // Whether every page of the range belongs to some mapping of this process.
 bool mapped(void* pointer, uint64_t length) {
@@ -66,9 +69,8 @@ NSArray* MTLCopyAllDevices(void) {
 }
 
 - (BOOL)respondsToSelector:(SEL)selector {
-  if (selector == @selector(newResidencySetWithDescriptor:error:) && !soft_metal::options().residency_sets)
-    return NO;
-  return [super respondsToSelector:selector];
+  const bool residency = sel_isEqual(selector, @selector(newResidencySetWithDescriptor:error:));
+  return residency && !soft_metal::options().residency_sets ? NO : [super respondsToSelector:selector];
 }
 
 // What it is
@@ -138,12 +140,15 @@ NSArray* MTLCopyAllDevices(void) {
   } else if (!pointer || past || length % soft_metal::kPage) {
     soft_metal::violate(Rule::no_copy_alignment, call,
                         "expected pointer and length in pages of 16384 bytes, got an address " +
-                            std::to_string(past) + " bytes past one and " + std::to_string(length) + " bytes");
+                            std::to_string(past) + " bytes past one and " + std::to_string(length) +
+                            " bytes");
   } else if (!mapped(pointer, length)) {
-    soft_metal::violate(Rule::no_copy_alignment, call,
-                        "expected mapped memory, got " + std::to_string(length) + " bytes that are not all mapped");
+    soft_metal::violate(
+        Rule::no_copy_alignment, call,
+        "expected mapped memory, got " + std::to_string(length) + " bytes that are not all mapped");
   } else if ((options & MTLResourceStorageModeMask) == MTLResourceStorageModePrivate || deallocator) {
-    soft_metal::violate(Rule::buffer_options, call, "expected shared storage and no deallocator, got other options");
+    soft_metal::violate(Rule::buffer_options, call,
+                        "expected shared storage and no deallocator, got other options");
   } else if (!soft_metal::take_fault(Fault::allocation)) {
     return [[SoftBuffer alloc] initWithMemory:Memory::wrap(pointer, length) device:self options:options];
   }
@@ -173,7 +178,9 @@ NSArray* MTLCopyAllDevices(void) {
   return [[SoftLibrary alloc] initWithFunctionNames:names];
 }
 
-- (id<MTLLibrary>)newLibraryWithSource:(NSString*)source options:(MTLCompileOptions*)options error:(NSError**)error {
+- (id<MTLLibrary>)newLibraryWithSource:(NSString*)source
+                               options:(MTLCompileOptions*)options
+                                 error:(NSError**)error {
   if (const auto fault = soft_metal::take_fault(Fault::library)) {
     soft_error(error, MTLLibraryErrorDomain, MTLLibraryErrorCompileFailure,
                text_or(fault->text, "Compilation failed"));
@@ -256,10 +263,13 @@ NSArray* MTLCopyAllDevices(void) {
 }
 
 - (BOOL)supportsCounterSampling:(MTLCounterSamplingPoint)samplingPoint {
-  return soft_metal::options().counter_sampling && samplingPoint == MTLCounterSamplingPointAtStageBoundary ? YES : NO;
+  return soft_metal::options().counter_sampling && samplingPoint == MTLCounterSamplingPointAtStageBoundary
+             ? YES
+             : NO;
 }
 
-- (id<MTLCounterSampleBuffer>)newCounterSampleBufferWithDescriptor:(MTLCounterSampleBufferDescriptor*)descriptor
+- (id<MTLCounterSampleBuffer>)newCounterSampleBufferWithDescriptor:
+                                  (MTLCounterSampleBufferDescriptor*)descriptor
                                                              error:(NSError**)error {
   if (soft_metal::options().counter_sampling && descriptor.counterSet && descriptor.sampleCount > 0)
     return [[SoftCounterSampleBuffer alloc] initWithCount:descriptor.sampleCount label:descriptor.label];

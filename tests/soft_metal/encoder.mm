@@ -33,7 +33,8 @@ struct SoftEncoderState {
 - (BOOL)usable:(const char*)call;
 - (BOOL)usable:(const char*)call index:(NSUInteger)index;
 - (void)violate:(Rule)rule text:(const std::string&)text;
-- (void)sampleInto:(MTLComputePassSampleBufferAttachmentDescriptor*)attachment pass:(soft_metal::PassBegin&)pass;
+- (void)sampleInto:(MTLComputePassSampleBufferAttachmentDescriptor*)attachment
+              pass:(soft_metal::PassBegin&)pass;
 @end
 
 @implementation SoftComputeCommandEncoder
@@ -50,15 +51,18 @@ struct SoftEncoderState {
   return self;
 }
 
-- (void)sampleInto:(MTLComputePassSampleBufferAttachmentDescriptor*)attachment pass:(soft_metal::PassBegin&)pass {
+- (void)sampleInto:(MTLComputePassSampleBufferAttachmentDescriptor*)attachment
+              pass:(soft_metal::PassBegin&)pass {
   SoftCounterSampleBuffer* buffer = (SoftCounterSampleBuffer*)attachment.sampleBuffer;
   const NSUInteger count = buffer.sampleCount;
   if (!soft_metal::options().counter_sampling)
-    [self violate:Rule::sample_buffer text:"expected no sample buffer, since the device cannot sample at stages"];
+    [self violate:Rule::sample_buffer
+             text:"expected no sample buffer, since the device cannot sample at stages"];
   for (const NSUInteger index : {attachment.startOfEncoderSampleIndex, attachment.endOfEncoderSampleIndex})
     if (index >= count && index != MTLCounterDontSample)
       [self violate:Rule::sample_buffer
-               text:"expected a sample index below " + std::to_string(count) + ", got " + std::to_string(index)];
+               text:"expected a sample index below " + std::to_string(count) + ", got " +
+                    std::to_string(index)];
   [commandBuffer_ use:buffer resource:*buffer->samples_];
   pass.samples = *buffer->samples_;
   pass.sample = attachment.startOfEncoderSampleIndex;
@@ -118,7 +122,8 @@ struct SoftEncoderState {
   if (![self usable:"setBytes" index:index]) return;
   if (length == 0 || length > kSetBytesLimit) {
     [self violate:Rule::set_bytes_length
-             text:"expected 1 to 4096 bytes at index " + std::to_string(index) + ", got " + std::to_string(length)];
+             text:"expected 1 to 4096 bytes at index " + std::to_string(index) + ", got " +
+                  std::to_string(length)];
     return;
   }
   const auto* begin = static_cast<const uint8_t*>(bytes);
@@ -162,7 +167,8 @@ struct SoftEncoderState {
   state_->threadgroup_bytes[index] = uint32_t(length);
 }
 
-- (void)dispatchThreadgroups:(MTLSize)threadgroupsPerGrid threadsPerThreadgroup:(MTLSize)threadsPerThreadgroup {
+- (void)dispatchThreadgroups:(MTLSize)threadgroupsPerGrid
+       threadsPerThreadgroup:(MTLSize)threadsPerThreadgroup {
   if (![self usable:"dispatchThreadgroups"]) return;
   if (!state_->pipeline) {
     [self violate:Rule::pipeline_missing text:"expected setComputePipelineState before dispatchThreadgroups"];
@@ -197,7 +203,8 @@ struct SoftEncoderState {
 - (void)memoryBarrierWithResources:(const id<MTLResource>[])resources count:(NSUInteger)count {
   if (![self usable:"memoryBarrierWithResources"]) return;
   soft_metal::Barrier barrier{false, {}};
-  for (NSUInteger i = 0; i < count; ++i) barrier.memories.push_back(((SoftBuffer*)resources[i])->memory_->get());
+  for (NSUInteger i = 0; i < count; ++i)
+    barrier.memories.push_back(((SoftBuffer*)resources[i])->memory_->get());
   (*commandBuffer_->list_)->add(std::move(barrier));
 }
 
@@ -211,7 +218,8 @@ struct SoftEncoderState {
 
 - (void)popDebugGroup {
   if (![self usable:"popDebugGroup"]) return;
-  if (--state_->groups < 0) [self violate:Rule::debug_groups text:"expected pushDebugGroup before popDebugGroup"];
+  if (--state_->groups < 0)
+    [self violate:Rule::debug_groups text:"expected pushDebugGroup before popDebugGroup"];
 }
 
 - (void)endEncoding {

@@ -19,8 +19,8 @@ struct Access {
   const char* argument;
 };
 
-// Memory is compared by address, so that two buffers over the same pages are seen as one. Owner: the thread that
-// executes the pass.
+// Memory is compared by address, so that two buffers over the same pages are seen as one. Owner: the thread
+// that executes the pass.
 class Hazards {
  public:
   explicit Hazards(bool concurrent) : concurrent_(concurrent) {}

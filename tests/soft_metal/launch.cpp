@@ -23,7 +23,8 @@ constexpr long kInternal = 1;         // MTLCommandBufferErrorInternal
 constexpr long kInvalidResource = 9;  // MTLCommandBufferErrorInvalidResource
 
 std::string text(const Extent& extent) {
-  return "(" + std::to_string(extent.x) + ", " + std::to_string(extent.y) + ", " + std::to_string(extent.z) + ")";
+  return "(" + std::to_string(extent.x) + ", " + std::to_string(extent.y) + ", " + std::to_string(extent.z) +
+         ")";
 }
 
 // Violations of one dispatch while it is encoded.
@@ -47,8 +48,8 @@ void check_geometry(const Launch& launch, const Options& options, Findings& find
   const uint32_t limit = launch.pipeline->max_threads;
   const uint32_t widest = std::max({threads.x, threads.y, threads.z});
   if (threads.count() == 0 || threads.count() > limit || widest > options.max_threads)
-    findings.add(Rule::threadgroup_size,
-                 "expected 1 to " + std::to_string(limit) + " threads in a threadgroup, got " + text(threads));
+    findings.add(Rule::threadgroup_size, "expected 1 to " + std::to_string(limit) +
+                                             " threads in a threadgroup, got " + text(threads));
   else if (launch.pipeline->multiple_of_simd_width && threads.count() % pyturbo::kSimdWidth)
     findings.add(Rule::threadgroup_size, "expected a multiple of threadExecutionWidth, got " + text(threads));
   if (groups.count() == 0)
@@ -61,7 +62,8 @@ void check_argument(const ArgumentInfo& argument, const Binding& binding, Findin
                                              std::to_string(argument.index) + ", got nothing");
   } else if (binding.memory && binding.offset % argument.alignment) {
     findings.add(Rule::offset, std::string(argument.name) + ": expected an offset that is a multiple of " +
-                                   std::to_string(argument.alignment) + ", got " + std::to_string(binding.offset));
+                                   std::to_string(argument.alignment) + ", got " +
+                                   std::to_string(binding.offset));
   } else if (binding.memory && binding.memory->untracked && argument.writable) {
     findings.add(Rule::untracked_write,
                  std::string(argument.name) + ": expected a tracked buffer, got one with untracked hazards");
@@ -85,7 +87,8 @@ class Check {
   Check(const Launch& launch, const std::string& command_buffer)
       : launch_(launch),
         kernel_(*launch.pipeline->kernel),
-        object_("command buffer '" + command_buffer + "', encoder '" + *launch.encoder + "', " + kernel_.name) {}
+        object_("command buffer '" + command_buffer + "', encoder '" + *launch.encoder + "', " +
+                kernel_.name) {}
 
   Arguments bind() const;
   std::vector<Access> narrow(Arguments& arguments) const;
@@ -103,7 +106,8 @@ class Check {
 // Everything as bound: a buffer reaches to its end.
 Arguments Check::bind() const {
   Arguments arguments;
-  std::copy(std::begin(launch_.pipeline->constants), std::end(launch_.pipeline->constants), arguments.constants);
+  std::copy(std::begin(launch_.pipeline->constants), std::end(launch_.pipeline->constants),
+            arguments.constants);
   if (launch_.pipeline->released) fail(Rule::released_in_use, "the pipeline was released before it ran");
   for (uint32_t i = 0; i < kernel_.argument_count; ++i) {
     const ArgumentInfo& argument = kernel_.arguments[i];
@@ -114,7 +118,8 @@ Arguments Check::bind() const {
     }
     const Binding& binding = launch_.bindings[i];
     if (binding.memory && binding.memory->released)
-      fail(Rule::released_in_use, std::string(argument.name) + ": the buffer was released before it was used");
+      fail(Rule::released_in_use,
+           std::string(argument.name) + ": the buffer was released before it was used");
     const Reach place = reach(binding);
     if (argument.kind == ArgumentKind::value && place.bytes < argument.size)
       fail(Rule::argument_size, std::string(argument.name) + ": expected " + std::to_string(argument.size) +
@@ -135,8 +140,8 @@ std::vector<Access> Check::narrow(Arguments& arguments) const {
     const uint64_t needed = elements < 0 ? 0 : uint64_t(elements) * argument.size;
     if (argument.kind == ArgumentKind::threadgroup) {
       if (arguments.threadgroup_bytes[argument.index] < needed)
-        fail(Rule::threadgroup_memory, std::string(argument.name) + ": expected at least " + std::to_string(needed) +
-                                           " bytes, got " +
+        fail(Rule::threadgroup_memory, std::string(argument.name) + ": expected at least " +
+                                           std::to_string(needed) + " bytes, got " +
                                            std::to_string(arguments.threadgroup_bytes[argument.index]));
       continue;
     }
@@ -148,7 +153,8 @@ std::vector<Access> Check::narrow(Arguments& arguments) const {
     const Binding& binding = launch_.bindings[i];
     if (!binding.memory) continue;
     const uint8_t* begin = static_cast<uint8_t*>(arguments.buffers[argument.index]);
-    accesses.push_back({begin, begin + bytes, argument.writable, binding.memory.get(), kernel_.name, argument.name});
+    accesses.push_back(
+        {begin, begin + bytes, argument.writable, binding.memory.get(), kernel_.name, argument.name});
   }
   return accesses;
 }
@@ -159,7 +165,8 @@ pyturbo::cpu::ThreadPool& pool() {
   return instance;
 }
 
-void run(const KernelInfo& kernel, const Arguments& arguments, const pyturbo::Dispatch& geometry, bool checked) {
+void run(const KernelInfo& kernel, const Arguments& arguments, const pyturbo::Dispatch& geometry,
+         bool checked) {
   const KernelInfo* instrumented =
       checked ? pyturbo::registry().find(kernel.name, pyturbo::Variant::checked) : nullptr;
   if (instrumented)
@@ -185,11 +192,13 @@ std::string check_encoded(const Launch& launch, const std::string& object, const
     threadgroup += launch.threadgroup_bytes[i];
     if (launch.threadgroup_bytes[i] == 0)
       findings.add(Rule::threadgroup_memory, std::string("expected the length of ") + argument.name +
-                                                 " at index " + std::to_string(argument.index) + ", got none");
+                                                 " at index " + std::to_string(argument.index) +
+                                                 ", got none");
   }
   if (threadgroup > options.max_threadgroup_bytes)
-    findings.add(Rule::threadgroup_memory, "expected at most " + std::to_string(options.max_threadgroup_bytes) +
-                                               " bytes of threadgroup memory, got " + std::to_string(threadgroup));
+    findings.add(Rule::threadgroup_memory,
+                 "expected at most " + std::to_string(options.max_threadgroup_bytes) +
+                     " bytes of threadgroup memory, got " + std::to_string(threadgroup));
   return findings.first();
 }
 

@@ -14,6 +14,7 @@ namespace soft_metal {
 std::string check_encoded(const Launch& launch, const std::string& object, const Options& options);
 
 // What depends on the values in memory (sizes, requirements, hazards), then the kernel. Throws Failure.
-void execute_launch(const Launch& launch, const std::string& command_buffer, const Options& options, Hazards& hazards);
+void execute_launch(const Launch& launch, const std::string& command_buffer, const Options& options,
+                    Hazards& hazards);
 
 }  // namespace soft_metal

@@ -17,10 +17,12 @@ struct ScalarType {
 };
 
 constexpr ScalarType kScalarTypes[] = {
-    {MTLDataTypeFloat, DType::f32, 4},  {MTLDataTypeHalf, DType::f16, 2},   {MTLDataTypeBFloat, DType::bf16, 2},
-    {MTLDataTypeChar, DType::i8, 1},    {MTLDataTypeUChar, DType::u8, 1},   {MTLDataTypeShort, DType::i16, 2},
-    {MTLDataTypeUShort, DType::u16, 2}, {MTLDataTypeInt, DType::i32, 4},    {MTLDataTypeUInt, DType::u32, 4},
-    {MTLDataTypeLong, DType::i64, 8},   {MTLDataTypeULong, DType::u64, 8},  {MTLDataTypeBool, DType::boolean, 1},
+    {MTLDataTypeFloat, DType::f32, 4},   {MTLDataTypeHalf, DType::f16, 2},
+    {MTLDataTypeBFloat, DType::bf16, 2}, {MTLDataTypeChar, DType::i8, 1},
+    {MTLDataTypeUChar, DType::u8, 1},    {MTLDataTypeShort, DType::i16, 2},
+    {MTLDataTypeUShort, DType::u16, 2},  {MTLDataTypeInt, DType::i32, 4},
+    {MTLDataTypeUInt, DType::u32, 4},    {MTLDataTypeLong, DType::i64, 8},
+    {MTLDataTypeULong, DType::u64, 8},   {MTLDataTypeBool, DType::boolean, 1},
 };
 
 // What is wrong with these values for the kernel; empty when nothing is.

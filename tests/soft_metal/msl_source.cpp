@@ -37,7 +37,8 @@ std::string without_includes(const std::string& source, std::string& error) {
     if (!std::regex_match(line, found, include)) {
       out += line;
     } else if (!std::regex_match(found[1].str(), metal) && error.empty()) {
-      error = "program_source:" + std::to_string(number) + ":10: fatal error: " + found[1].str() + " file not found";
+      error = "program_source:" + std::to_string(number) + ":10: fatal error: " + found[1].str() +
+              " file not found";
     }
   }
   return out;
@@ -50,7 +51,8 @@ std::string preprocessed(const std::string& source, const std::map<std::string, 
   text += "#line 1 \"program_source\"\n" + source;
   const TemporaryFile file(text);
   const std::string command = std::string("'" SOFT_METAL_COMPILER "' -E -P -w -x c++ -std=c++20 -nostdinc") +
-                              " -D__METAL__=1 -D__METAL_VERSION__=310 -D__HAVE_BFLOAT__=1 " + file.name() + " 2>&1";
+                              " -D__METAL__=1 -D__METAL_VERSION__=310 -D__HAVE_BFLOAT__=1 " + file.name() +
+                              " 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   std::string out;
   char piece[4096];
@@ -120,8 +122,9 @@ std::string kernel_name(const std::string& declaration) {
   static const std::regex attribute("\\[\\[(?:(?!\\]\\]).|\\s)*\\]\\]");
   static const std::regex function("(\\w+)\\s*\\(");
   static const std::regex generic("^\\s*template\\b");
+  static const std::regex literal("\"(?:[^\"\\\\]|\\\\.)*\"");
   std::smatch found;
-  if (!std::regex_search(declaration, kernel)) return "";
+  if (!std::regex_search(std::regex_replace(declaration, literal, ""), kernel)) return "";
   if (std::regex_search(declaration, found, host_name)) return joined(found[1]);
   if (std::regex_search(declaration, generic)) return "";
   const std::string plain = std::regex_replace(declaration, attribute, " ");

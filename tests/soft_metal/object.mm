@@ -41,7 +41,8 @@ std::string soft_path(NSURL* url) {
 void soft_error(NSError** error, NSErrorDomain domain, NSInteger code, const std::string& text) {
   if (!error) return;
   NSString* description = soft_new_string(text);
-  NSDictionary* information = [[NSDictionary alloc] initWithObjectsAndKeys:description, NSLocalizedDescriptionKey, nil];
+  NSDictionary* information =
+      [[NSDictionary alloc] initWithObjectsAndKeys:description, NSLocalizedDescriptionKey, nil];
   *error = [[[NSError alloc] initWithDomain:domain code:code userInfo:information] autorelease];
   [information release];
   [description release];

@@ -21,7 +21,7 @@ struct SoftPool {
   NSAutoreleasePool* pool;
 };
 
-std::string soft_text(NSString* string);     // empty for nil
+std::string soft_text(NSString* string);  // empty for nil
 NSString* soft_new_string(const std::string& text);
 std::string soft_path(NSURL* url);
 
@@ -45,7 +45,9 @@ struct SoftConstantValues {
   id device_;
   MTLStorageMode storageMode_;
 }
-- (id)initWithMemory:(std::shared_ptr<soft_metal::Memory>)memory device:(id)device options:(MTLResourceOptions)options;
+- (id)initWithMemory:(std::shared_ptr<soft_metal::Memory>)memory
+              device:(id)device
+             options:(MTLResourceOptions)options;
 @end
 
 @interface SoftSharedEvent : SoftLabelled <MTLSharedEvent> {

@@ -15,7 +15,8 @@ std::shared_ptr<soft_metal::Pipeline> soft_compile(SoftFunction* function, std::
   const auto options = soft_metal::options();
   if (kernel->threadgroup_bytes > options.max_threadgroup_bytes) {
     error = name + ": Threadgroup memory size (" + std::to_string(kernel->threadgroup_bytes) +
-            ") exceeds the maximum threadgroup memory allowed (" + std::to_string(options.max_threadgroup_bytes) + ")";
+            ") exceeds the maximum threadgroup memory allowed (" +
+            std::to_string(options.max_threadgroup_bytes) + ")";
     return nullptr;
   }
   auto pipeline = std::make_shared<soft_metal::Pipeline>();
@@ -42,7 +43,8 @@ std::shared_ptr<soft_metal::Pipeline> soft_compile(SoftFunction* function, std::
 @implementation MTLComputePipelineDescriptor
 
 @synthesize label = label_, computeFunction = computeFunction_, binaryArchives = binaryArchives_,
-            threadGroupSizeIsMultipleOfThreadExecutionWidth = threadGroupSizeIsMultipleOfThreadExecutionWidth_,
+            threadGroupSizeIsMultipleOfThreadExecutionWidth =
+                threadGroupSizeIsMultipleOfThreadExecutionWidth_,
             maxTotalThreadsPerThreadgroup = maxTotalThreadsPerThreadgroup_;
 
 - (void)dealloc {

@@ -11,7 +11,9 @@ namespace {
 constexpr long kInternal = 1;        // MTLCommandBufferErrorInternal
 constexpr long kDeviceRemoved = 11;  // MTLCommandBufferErrorDeviceRemoved
 
-std::string text_or(const std::string& text, const char* otherwise) { return text.empty() ? otherwise : text; }
+std::string text_or(const std::string& text, const char* otherwise) {
+  return text.empty() ? otherwise : text;
+}
 
 void execute(CommandList& list) {
   if (const auto fault = take_fault(Fault::device_lost))

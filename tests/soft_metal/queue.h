@@ -10,8 +10,8 @@
 
 namespace soft_metal {
 
-// Owner: the API's queue and its thread, which ends when the queue is closed and has nothing left to run. The last
-// reference to the API's queue may be dropped on that thread.
+// Owner: the API's queue and its thread, which ends when the queue is closed and has nothing left to run. The
+// last reference to the API's queue may be dropped on that thread.
 class Queue {
  public:
   static std::shared_ptr<Queue> start();

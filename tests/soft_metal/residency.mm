@@ -1,6 +1,6 @@
 // What macOS 15 adds: reachable through respondsToSelector: only, declared by whoever uses it.
-#include "objects.h"
 #include "residency.h"
+#include "objects.h"
 
 @implementation MTLResidencySetDescriptor
 

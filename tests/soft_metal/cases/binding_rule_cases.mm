@@ -157,7 +157,8 @@ NATIVE_TEST(soft_offset) {
   breaks(Rule::offset, [](Soft& soft) {  // floats lie on multiples of 4
     id<MTLCommandBuffer> commands = soft.commands();
     add(soft, commands, {soft.buffer(20), soft.buffer(10), soft.buffer(10), /*offset=*/6});
-    CHECK(soft.failure(commands).find("a: expected an offset that is a multiple of 4, got 6") != std::string::npos);
+    CHECK(soft.failure(commands).find("a: expected an offset that is a multiple of 4, got 6") !=
+          std::string::npos);
   });
   breaks(Rule::offset, [](Soft& soft) {  // past the end
     id<MTLCommandBuffer> commands = soft.commands();
@@ -249,7 +250,8 @@ NATIVE_TEST(soft_threadgroup_size) {
 }
 
 NATIVE_TEST(soft_threadgroup_size_of_the_pipeline) {
-  const auto bounded = [](Soft& soft, id<MTLCommandBuffer> commands, NSUInteger most, BOOL multiple, NSUInteger threads) {
+  const auto bounded = [](Soft& soft, id<MTLCommandBuffer> commands, NSUInteger most, BOOL multiple,
+                          NSUInteger threads) {
     MTLComputePipelineDescriptor* descriptor = soft.own([[MTLComputePipelineDescriptor alloc] init]);
     id<MTLFunction> function = soft.own([soft.library() newFunctionWithName:@"add"]);
     descriptor.computeFunction = function;
@@ -314,12 +316,14 @@ NATIVE_TEST(soft_untracked_write) {
   const auto options = MTLResourceStorageModeShared | MTLResourceHazardTrackingModeUntracked;
   breaks(Rule::untracked_write, [&](Soft& soft) {
     id<MTLCommandBuffer> commands = soft.commands();
-    add(soft, commands, {soft.buffer(10), soft.buffer(10), soft.own([soft.device() newBufferWithLength:40 options:options])});
+    add(soft, commands,
+        {soft.buffer(10), soft.buffer(10), soft.own([soft.device() newBufferWithLength:40 options:options])});
     soft.failure(commands);
   });
   keeps([&](Soft& soft) {
     id<MTLCommandBuffer> commands = soft.commands();
-    add(soft, commands, {soft.own([soft.device() newBufferWithLength:40 options:options]), soft.buffer(10), soft.buffer(10)});
+    add(soft, commands,
+        {soft.own([soft.device() newBufferWithLength:40 options:options]), soft.buffer(10), soft.buffer(10)});
     soft.finish(commands);
   });
 }

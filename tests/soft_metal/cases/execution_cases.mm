@@ -186,7 +186,8 @@ NATIVE_TEST(soft_timestamps) {
     NSData* data = [samples resolveCounterRange:NSMakeRange(0, 3)];
     CHECK_EQ([data length], 3 * sizeof(MTLCounterResultTimestamp));
     const auto* times = static_cast<const MTLCounterResultTimestamp*>([data bytes]);
-    CHECK(before < times[0].timestamp && times[0].timestamp < times[1].timestamp && times[1].timestamp < after);
+    CHECK(before < times[0].timestamp && times[0].timestamp < times[1].timestamp &&
+          times[1].timestamp < after);
     CHECK_EQ(times[2].timestamp, MTLCounterErrorValue);
   });
   keeps([](Soft& soft) {

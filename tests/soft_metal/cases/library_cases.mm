@@ -43,8 +43,8 @@ MTLComputePipelineDescriptor* descriptor_of(Soft& soft, NSString* name) {
   return descriptor;
 }
 
-id<MTLComputePipelineState> compile(Soft& soft, MTLComputePipelineDescriptor* descriptor, MTLPipelineOption options,
-                                    NSError** error) {
+id<MTLComputePipelineState> compile(Soft& soft, MTLComputePipelineDescriptor* descriptor,
+                                    MTLPipelineOption options, NSError** error) {
   return soft.own([soft.device() newComputePipelineStateWithDescriptor:descriptor
                                                                options:options
                                                             reflection:nullptr
@@ -74,17 +74,18 @@ NATIVE_TEST(soft_library_file) {
 NATIVE_TEST(soft_library_from_source) {
   keeps([](Soft& soft) {
     NSError* error = nil;
-    NSString* source =
-        @"#include <metal_stdlib>\n#include <metal_simdgroup_matrix>\nusing namespace metal;\n"
-         "#define INSTANCE(op, type) \\\n  template [[host_name(#op \"_\" #type)]] kernel decltype(op<type>) op<type>;\n"
-         "// kernel void in_a_comment() {}\n"
-         "constant char* text = \"} kernel void in_a_string() {\";\n"
-         "kernel void add(device float* y [[buffer(0)]]) { if (y) { y[0] = 1; } }\n"
-         "[[max_total_threads_per_threadgroup(64)]] [[kernel]] void bounded(uint i [[thread_position_in_grid]]) {}\n"
-         "template <typename T> kernel void scale(device T* y [[buffer(0)]]) {}\n"
-         "INSTANCE(scale, float)\nINSTANCE(scale, half)\n"
-         "#ifdef EXTRA\nkernel void extra() {}\n#endif\n"
-         "void helper() {}\n";
+    NSString* source = @"#include <metal_stdlib>\n#include <metal_simdgroup_matrix>\nusing namespace metal;\n"
+                        "#define INSTANCE(op, type) \\\n  template [[host_name(#op \"_\" #type)]] kernel "
+                        "decltype(op<type>) op<type>;\n"
+                        "// kernel void in_a_comment() {}\n"
+                        "constant char* text = \"} kernel void in_a_string() {\";\n"
+                        "kernel void add(device float* y [[buffer(0)]]) { if (y) { y[0] = 1; } }\n"
+                        "[[max_total_threads_per_threadgroup(64)]] [[kernel]] void bounded(uint i "
+                        "[[thread_position_in_grid]]) {}\n"
+                        "template <typename T> kernel void scale(device T* y [[buffer(0)]]) {}\n"
+                        "INSTANCE(scale, float)\nINSTANCE(scale, half)\n"
+                        "#ifdef EXTRA\nkernel void extra() {}\n#endif\n"
+                        "void helper() {}\n";
     const auto names = [&](MTLCompileOptions* options) {
       std::string names;
       id<MTLLibrary> library = from_source(soft, source, &error, options);
@@ -107,7 +108,8 @@ NATIVE_TEST(soft_source_errors) {
   keeps([](Soft& soft) {
     CHECK_EQ(source_error(soft, @"#include <metal_stdlib>\n#include \"tile.h\"\n"),
              "program_source:2:10: fatal error: \"tile.h\" file not found");
-    CHECK_EQ(source_error(soft, @"kernel void add() { if (true) { }\n"), "program_source: error: expected '}'");
+    CHECK_EQ(source_error(soft, @"kernel void add() { if (true) { }\n"),
+             "program_source: error: expected '}'");
     CHECK_EQ(source_error(soft, @"kernel void add() { f(1]; }\n"), "program_source: error: extraneous ']'");
     CHECK(source_error(soft, @"#error \"no\"\n").find("#error") != std::string::npos);
   });
@@ -122,7 +124,8 @@ NATIVE_TEST(soft_pipelines) {
     NSError* error = nil;
     MTLComputePipelineDescriptor* descriptor = descriptor_of(soft, @"specialised");
     CHECK(compile(soft, descriptor, MTLPipelineOptionNone, &error) == nil);  // its constant has no value
-    CHECK([[error localizedDescription] hasPrefix:@"specialised: expected a value for function constant doubled"]);
+    CHECK([[error localizedDescription]
+        hasPrefix:@"specialised: expected a value for function constant doubled"]);
   });
 }
 
@@ -131,7 +134,8 @@ NATIVE_TEST(soft_binary_archive) {
     const TemporaryPath path;
     NSError* error = nil;
     MTLBinaryArchiveDescriptor* empty = soft.own([[MTLBinaryArchiveDescriptor alloc] init]);
-    id<MTLBinaryArchive> archive = soft.own([soft.device() newBinaryArchiveWithDescriptor:empty error:&error]);
+    id<MTLBinaryArchive> archive = soft.own([soft.device() newBinaryArchiveWithDescriptor:empty
+                                                                                    error:&error]);
     MTLComputePipelineDescriptor* add = descriptor_of(soft, @"add");
     MTLComputePipelineDescriptor* argmax = descriptor_of(soft, @"argmax");
     CHECK([archive addComputePipelineFunctionsWithDescriptor:add error:&error]);

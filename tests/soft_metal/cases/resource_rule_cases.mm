@@ -45,7 +45,8 @@ NATIVE_TEST(soft_buffer_length) {
   });
   keeps([&](Soft& soft) {
     soft_metal::set_options(options);
-    id<MTLBuffer> buffer = soft.own([soft.device() newBufferWithLength:2 * kPage options:MTLResourceStorageModeShared]);
+    id<MTLBuffer> buffer = soft.own([soft.device() newBufferWithLength:2 * kPage
+                                                               options:MTLResourceStorageModeShared]);
     CHECK_EQ(buffer.length, 2 * kPage);
     CHECK_EQ(soft.device().currentAllocatedSize, 2 * kPage);
     CHECK(soft.own(no_copy(soft, pages.data(), 2 * kPage)) != nil);
@@ -54,8 +55,10 @@ NATIVE_TEST(soft_buffer_length) {
 
 NATIVE_TEST(soft_no_copy_alignment) {
   const Pages pages(3);
-  breaks(Rule::no_copy_alignment, [&](Soft& soft) { CHECK(no_copy(soft, pages.data() + 4096, kPage) == nil); });
-  breaks(Rule::no_copy_alignment, [&](Soft& soft) { CHECK(no_copy(soft, pages.data(), kPage + 4096) == nil); });
+  breaks(Rule::no_copy_alignment,
+         [&](Soft& soft) { CHECK(no_copy(soft, pages.data() + 4096, kPage) == nil); });
+  breaks(Rule::no_copy_alignment,
+         [&](Soft& soft) { CHECK(no_copy(soft, pages.data(), kPage + 4096) == nil); });
   breaks(Rule::no_copy_alignment, [&](Soft& soft) { CHECK(no_copy(soft, nullptr, kPage) == nil); });
   keeps([&](Soft& soft) {
     id<MTLBuffer> buffer = soft.own(no_copy(soft, pages.data() + kPage, 2 * kPage));
@@ -72,10 +75,12 @@ NATIVE_TEST(soft_no_copy_of_unmapped_memory) {
 
 NATIVE_TEST(soft_buffer_options) {
   const Pages pages(1);
-  breaks(Rule::buffer_options,
-         [&](Soft& soft) { CHECK(no_copy(soft, pages.data(), kPage, MTLResourceStorageModePrivate) == nil); });
+  breaks(Rule::buffer_options, [&](Soft& soft) {
+    CHECK(no_copy(soft, pages.data(), kPage, MTLResourceStorageModePrivate) == nil);
+  });
   keeps([&](Soft& soft) {
-    id<MTLBuffer> buffer = soft.own([soft.device() newBufferWithLength:4 options:MTLResourceStorageModePrivate]);
+    id<MTLBuffer> buffer = soft.own([soft.device() newBufferWithLength:4
+                                                               options:MTLResourceStorageModePrivate]);
     CHECK_EQ(buffer.storageMode, MTLStorageModePrivate);
     CHECK([buffer contents] == nullptr);
   });
@@ -103,7 +108,8 @@ NATIVE_TEST(soft_two_buffers_over_the_same_pages) {
 }
 
 NATIVE_TEST(soft_unknown_function) {
-  breaks(Rule::unknown_function, [](Soft& soft) { CHECK([soft.library() newFunctionWithName:@"subtract"] == nil); });
+  breaks(Rule::unknown_function,
+         [](Soft& soft) { CHECK([soft.library() newFunctionWithName:@"subtract"] == nil); });
   breaks(Rule::unknown_function, [](Soft& soft) {
     NSError* error = nil;
     MTLFunctionConstantValues* values = soft.own([[MTLFunctionConstantValues alloc] init]);
@@ -127,7 +133,8 @@ NATIVE_TEST(soft_function_constant) {
   breaks(Rule::function_constant, [&](Soft& soft) {  // the required one is missing
     NSError* error = nil;
     CHECK(specialised(soft, MTLDataTypeUInt, 1201, &error) == nil);
-    CHECK([[error localizedDescription] hasPrefix:@"specialised: expected a value for function constant doubled"]);
+    CHECK([[error localizedDescription]
+        hasPrefix:@"specialised: expected a value for function constant doubled"]);
   });
   breaks(Rule::function_constant, [&](Soft& soft) {  // the shader says bool
     NSError* error = nil;
@@ -199,7 +206,8 @@ NATIVE_TEST(soft_released_in_use) {
   });
   breaks(Rule::released_in_use, [&](Soft& soft) {  // a pipeline
     id<MTLFunction> function = soft.own([soft.library() newFunctionWithName:@"add"]);
-    id<MTLComputePipelineState> pipeline = [soft.device() newComputePipelineStateWithFunction:function error:nullptr];
+    id<MTLComputePipelineState> pipeline = [soft.device() newComputePipelineStateWithFunction:function
+                                                                                        error:nullptr];
     id<MTLCommandBuffer> commands = [soft.queue() commandBufferWithUnretainedReferences];
     id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoder];
     [encoder setComputePipelineState:pipeline];

@@ -36,7 +36,7 @@ class Soft {
 
   id<MTLCommandBuffer> commands(NSString* label = @"case");  // autoreleased
   void finish(id<MTLCommandBuffer> commands);                // commits, waits, must have completed
-  std::string failure(id<MTLCommandBuffer> commands);        // commits, waits, must have failed: the error's text
+  std::string failure(id<MTLCommandBuffer> commands);  // commits, waits, must have failed: the error's text
 
  private:
   NSAutoreleasePool* pool_;
@@ -49,8 +49,8 @@ class Soft {
 inline float* floats(id<MTLBuffer> buffer) { return static_cast<float*>([buffer contents]); }
 
 // y = a + b over `count` floats: everything that the dispatch needs.
-void encode_add(Soft& soft, id<MTLComputeCommandEncoder> encoder, id<MTLBuffer> a, id<MTLBuffer> b, id<MTLBuffer> y,
-                uint32_t count);
+void encode_add(Soft& soft, id<MTLComputeCommandEncoder> encoder, id<MTLBuffer> a, id<MTLBuffer> b,
+                id<MTLBuffer> y, uint32_t count);
 
 // Runs `body` and expects at least one violation, of this rule alone, and no object left.
 void breaks(Rule rule, const std::function<void(Soft&)>& body);

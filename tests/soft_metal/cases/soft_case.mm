@@ -4,7 +4,8 @@ namespace {
 
 void check_nothing_left() {
   std::string left;
-  for (const auto& [name, count] : soft_metal::live_objects()) left += " " + std::to_string(count) + " " + name;
+  for (const auto& [name, count] : soft_metal::live_objects())
+    left += " " + std::to_string(count) + " " + name;
   if (!left.empty()) native_test::fail(__FILE__, __LINE__, "expected no object left, got" + left);
 }
 
@@ -53,7 +54,8 @@ id<MTLCommandBuffer> Soft::commands(NSString* label) {
 void Soft::finish(id<MTLCommandBuffer> commands) {
   [commands commit];
   [commands waitUntilCompleted];
-  if (commands.error) native_test::fail(__FILE__, __LINE__, [[commands.error localizedDescription] UTF8String]);
+  if (commands.error)
+    native_test::fail(__FILE__, __LINE__, [[commands.error localizedDescription] UTF8String]);
   CHECK_EQ(commands.status, MTLCommandBufferStatusCompleted);
 }
 
@@ -65,8 +67,8 @@ std::string Soft::failure(id<MTLCommandBuffer> commands) {
   return [[commands.error localizedDescription] UTF8String];
 }
 
-void encode_add(Soft& soft, id<MTLComputeCommandEncoder> encoder, id<MTLBuffer> a, id<MTLBuffer> b, id<MTLBuffer> y,
-                uint32_t count) {
+void encode_add(Soft& soft, id<MTLComputeCommandEncoder> encoder, id<MTLBuffer> a, id<MTLBuffer> b,
+                id<MTLBuffer> y, uint32_t count) {
   [encoder setComputePipelineState:soft.pipeline(@"add")];
   [encoder setBuffer:a offset:0 atIndex:0];
   [encoder setBuffer:b offset:0 atIndex:1];
@@ -83,11 +85,13 @@ void breaks(Rule rule, const std::function<void(Soft&)>& body) {
   }
   const auto violations = soft_metal::violations();
   if (violations.empty())
-    native_test::fail(__FILE__, __LINE__, std::string("expected a violation of ") + soft_metal::rule_name(rule));
+    native_test::fail(__FILE__, __LINE__,
+                      std::string("expected a violation of ") + soft_metal::rule_name(rule));
   for (const auto& violation : violations)
     if (violation.rule != rule)
-      native_test::fail(__FILE__, __LINE__,
-                        std::string("expected ") + soft_metal::rule_name(rule) + " alone, got " + violation.text);
+      native_test::fail(
+          __FILE__, __LINE__,
+          std::string("expected ") + soft_metal::rule_name(rule) + " alone, got " + violation.text);
   check_nothing_left();
 }
 

@@ -1,8 +1,8 @@
 // The part of Apple's <Metal/Metal.h> that the Metal device uses, for GCC's Objective-C++ and GNUstep.
 //
-// Names, types and numbers are those of the macOS 14 SDK: code that compiles here compiles there unchanged. What
-// GCC cannot express is left out (generics, nullability, availability) or is an `id` (blocks). Methods that the
-// device does not call are not declared. Classes derive from SoftObject, which counts them.
+// Names, types and numbers are those of the macOS 14 SDK: code that compiles here compiles there unchanged.
+// What GCC cannot express is left out (generics, nullability, availability) or is an `id` (blocks). Methods
+// that the device does not call are not declared. Classes derive from SoftObject, which counts them.
 #pragma once
 
 #import <Foundation/Foundation.h>
@@ -12,8 +12,9 @@
 typedef double CFTimeInterval;
 typedef uint64_t MTLTimestamp;
 
-@protocol MTLBinaryArchive, MTLBuffer, MTLCommandBuffer, MTLCommandQueue, MTLComputeCommandEncoder,
-    MTLComputePipelineState, MTLCounterSampleBuffer, MTLDevice, MTLEvent, MTLFunction, MTLLibrary, MTLSharedEvent;
+@protocol MTLBinaryArchive
+, MTLBuffer, MTLCommandBuffer, MTLCommandQueue, MTLComputeCommandEncoder, MTLComputePipelineState,
+    MTLCounterSampleBuffer, MTLDevice, MTLEvent, MTLFunction, MTLLibrary, MTLSharedEvent;
 @class MTLBinaryArchiveDescriptor, MTLCompileOptions, MTLComputePassDescriptor, MTLComputePipelineDescriptor,
     MTLComputePipelineReflection, MTLCounterSampleBufferDescriptor, MTLFunctionConstantValues;
 
@@ -32,30 +33,39 @@ static inline MTLSize MTLSizeMake(NSUInteger width, NSUInteger height, NSUIntege
   return size;
 }
 
-typedef NS_ENUM(NSInteger, MTLGPUFamily){
-    MTLGPUFamilyApple1 = 1001,  MTLGPUFamilyApple2 = 1002,  MTLGPUFamilyApple3 = 1003,
-    MTLGPUFamilyApple4 = 1004,  MTLGPUFamilyApple5 = 1005,  MTLGPUFamilyApple6 = 1006,
-    MTLGPUFamilyApple7 = 1007,  MTLGPUFamilyApple8 = 1008,  MTLGPUFamilyApple9 = 1009,
-    MTLGPUFamilyMac2 = 2002,    MTLGPUFamilyCommon1 = 3001, MTLGPUFamilyCommon2 = 3002,
-    MTLGPUFamilyCommon3 = 3003, MTLGPUFamilyMetal3 = 5001,
+typedef NS_ENUM(NSInteger, MTLGPUFamily) {
+  MTLGPUFamilyApple1 = 1001,
+  MTLGPUFamilyApple2 = 1002,
+  MTLGPUFamilyApple3 = 1003,
+  MTLGPUFamilyApple4 = 1004,
+  MTLGPUFamilyApple5 = 1005,
+  MTLGPUFamilyApple6 = 1006,
+  MTLGPUFamilyApple7 = 1007,
+  MTLGPUFamilyApple8 = 1008,
+  MTLGPUFamilyApple9 = 1009,
+  MTLGPUFamilyMac2 = 2002,
+  MTLGPUFamilyCommon1 = 3001,
+  MTLGPUFamilyCommon2 = 3002,
+  MTLGPUFamilyCommon3 = 3003,
+  MTLGPUFamilyMetal3 = 5001,
 };
 
-typedef NS_ENUM(NSUInteger, MTLCPUCacheMode){
-    MTLCPUCacheModeDefaultCache = 0,
-    MTLCPUCacheModeWriteCombined = 1,
+typedef NS_ENUM(NSUInteger, MTLCPUCacheMode) {
+  MTLCPUCacheModeDefaultCache = 0,
+  MTLCPUCacheModeWriteCombined = 1,
 };
 
-typedef NS_ENUM(NSUInteger, MTLStorageMode){
-    MTLStorageModeShared = 0,
-    MTLStorageModeManaged = 1,
-    MTLStorageModePrivate = 2,
-    MTLStorageModeMemoryless = 3,
+typedef NS_ENUM(NSUInteger, MTLStorageMode) {
+  MTLStorageModeShared = 0,
+  MTLStorageModeManaged = 1,
+  MTLStorageModePrivate = 2,
+  MTLStorageModeMemoryless = 3,
 };
 
-typedef NS_ENUM(NSUInteger, MTLHazardTrackingMode){
-    MTLHazardTrackingModeDefault = 0,
-    MTLHazardTrackingModeUntracked = 1,
-    MTLHazardTrackingModeTracked = 2,
+typedef NS_ENUM(NSUInteger, MTLHazardTrackingMode) {
+  MTLHazardTrackingModeDefault = 0,
+  MTLHazardTrackingModeUntracked = 1,
+  MTLHazardTrackingModeTracked = 2,
 };
 
 #define MTLResourceCPUCacheModeShift 0
@@ -65,98 +75,122 @@ typedef NS_ENUM(NSUInteger, MTLHazardTrackingMode){
 #define MTLResourceHazardTrackingModeShift 8
 #define MTLResourceHazardTrackingModeMask (0x3UL << MTLResourceHazardTrackingModeShift)
 
-typedef NS_OPTIONS(NSUInteger, MTLResourceOptions){
-    MTLResourceCPUCacheModeDefaultCache = MTLCPUCacheModeDefaultCache << MTLResourceCPUCacheModeShift,
-    MTLResourceCPUCacheModeWriteCombined = MTLCPUCacheModeWriteCombined << MTLResourceCPUCacheModeShift,
-    MTLResourceStorageModeShared = MTLStorageModeShared << MTLResourceStorageModeShift,
-    MTLResourceStorageModeManaged = MTLStorageModeManaged << MTLResourceStorageModeShift,
-    MTLResourceStorageModePrivate = MTLStorageModePrivate << MTLResourceStorageModeShift,
-    MTLResourceHazardTrackingModeDefault = MTLHazardTrackingModeDefault << MTLResourceHazardTrackingModeShift,
-    MTLResourceHazardTrackingModeUntracked = MTLHazardTrackingModeUntracked << MTLResourceHazardTrackingModeShift,
-    MTLResourceHazardTrackingModeTracked = MTLHazardTrackingModeTracked << MTLResourceHazardTrackingModeShift,
+typedef NS_OPTIONS(NSUInteger, MTLResourceOptions) {
+  MTLResourceCPUCacheModeDefaultCache = MTLCPUCacheModeDefaultCache << MTLResourceCPUCacheModeShift,
+  MTLResourceCPUCacheModeWriteCombined = MTLCPUCacheModeWriteCombined << MTLResourceCPUCacheModeShift,
+  MTLResourceStorageModeShared = MTLStorageModeShared << MTLResourceStorageModeShift,
+  MTLResourceStorageModeManaged = MTLStorageModeManaged << MTLResourceStorageModeShift,
+  MTLResourceStorageModePrivate = MTLStorageModePrivate << MTLResourceStorageModeShift,
+  MTLResourceHazardTrackingModeDefault = MTLHazardTrackingModeDefault << MTLResourceHazardTrackingModeShift,
+  MTLResourceHazardTrackingModeUntracked = MTLHazardTrackingModeUntracked
+                                           << MTLResourceHazardTrackingModeShift,
+  MTLResourceHazardTrackingModeTracked = MTLHazardTrackingModeTracked << MTLResourceHazardTrackingModeShift,
 };
 
 // Scalars only: no function constant of a kernel is a vector.
-typedef NS_ENUM(NSUInteger, MTLDataType){
-    MTLDataTypeNone = 0,   MTLDataTypeFloat = 3,   MTLDataTypeHalf = 16,    MTLDataTypeInt = 29,
-    MTLDataTypeUInt = 33,  MTLDataTypeShort = 37,  MTLDataTypeUShort = 41,  MTLDataTypeChar = 45,
-    MTLDataTypeUChar = 49, MTLDataTypeBool = 53,   MTLDataTypeLong = 81,    MTLDataTypeULong = 85,
-    MTLDataTypeBFloat = 121,
+typedef NS_ENUM(NSUInteger, MTLDataType) {
+  MTLDataTypeNone = 0,
+  MTLDataTypeFloat = 3,
+  MTLDataTypeHalf = 16,
+  MTLDataTypeInt = 29,
+  MTLDataTypeUInt = 33,
+  MTLDataTypeShort = 37,
+  MTLDataTypeUShort = 41,
+  MTLDataTypeChar = 45,
+  MTLDataTypeUChar = 49,
+  MTLDataTypeBool = 53,
+  MTLDataTypeLong = 81,
+  MTLDataTypeULong = 85,
+  MTLDataTypeBFloat = 121,
 };
 
-typedef NS_ENUM(NSUInteger, MTLLanguageVersion){
-    MTLLanguageVersion2_3 = (2 << 16) + 3,
-    MTLLanguageVersion2_4 = (2 << 16) + 4,
-    MTLLanguageVersion3_0 = (3 << 16) + 0,
-    MTLLanguageVersion3_1 = (3 << 16) + 1,
+typedef NS_ENUM(NSUInteger, MTLLanguageVersion) {
+  MTLLanguageVersion2_3 = (2 << 16) + 3,
+  MTLLanguageVersion2_4 = (2 << 16) + 4,
+  MTLLanguageVersion3_0 = (3 << 16) + 0,
+  MTLLanguageVersion3_1 = (3 << 16) + 1,
 };
 
-typedef NS_OPTIONS(NSUInteger, MTLPipelineOption){
-    MTLPipelineOptionNone = 0,
-    MTLPipelineOptionArgumentInfo = 1 << 0,
-    MTLPipelineOptionBufferTypeInfo = 1 << 1,
-    MTLPipelineOptionFailOnBinaryArchiveMiss = 1 << 2,
+typedef NS_OPTIONS(NSUInteger, MTLPipelineOption) {
+  MTLPipelineOptionNone = 0,
+  MTLPipelineOptionArgumentInfo = 1 << 0,
+  MTLPipelineOptionBufferTypeInfo = 1 << 1,
+  MTLPipelineOptionFailOnBinaryArchiveMiss = 1 << 2,
 };
 
-typedef NS_ENUM(NSUInteger, MTLDispatchType){
-    MTLDispatchTypeSerial,
-    MTLDispatchTypeConcurrent,
+typedef NS_ENUM(NSUInteger, MTLDispatchType) {
+  MTLDispatchTypeSerial,
+  MTLDispatchTypeConcurrent,
 };
 
-typedef NS_OPTIONS(NSUInteger, MTLBarrierScope){
-    MTLBarrierScopeBuffers = 1 << 0,
-    MTLBarrierScopeTextures = 1 << 1,
+typedef NS_OPTIONS(NSUInteger, MTLBarrierScope) {
+  MTLBarrierScopeBuffers = 1 << 0,
+  MTLBarrierScopeTextures = 1 << 1,
 };
 
-typedef NS_ENUM(NSUInteger, MTLCounterSamplingPoint){
-    MTLCounterSamplingPointAtStageBoundary,        MTLCounterSamplingPointAtDrawBoundary,
-    MTLCounterSamplingPointAtDispatchBoundary,     MTLCounterSamplingPointAtTileDispatchBoundary,
-    MTLCounterSamplingPointAtBlitBoundary,
+typedef NS_ENUM(NSUInteger, MTLCounterSamplingPoint) {
+  MTLCounterSamplingPointAtStageBoundary,
+  MTLCounterSamplingPointAtDrawBoundary,
+  MTLCounterSamplingPointAtDispatchBoundary,
+  MTLCounterSamplingPointAtTileDispatchBoundary,
+  MTLCounterSamplingPointAtBlitBoundary,
 };
 
-typedef NS_ENUM(NSUInteger, MTLCommandBufferStatus){
-    MTLCommandBufferStatusNotEnqueued = 0, MTLCommandBufferStatusEnqueued = 1,
-    MTLCommandBufferStatusCommitted = 2,   MTLCommandBufferStatusScheduled = 3,
-    MTLCommandBufferStatusCompleted = 4,   MTLCommandBufferStatusError = 5,
+typedef NS_ENUM(NSUInteger, MTLCommandBufferStatus) {
+  MTLCommandBufferStatusNotEnqueued = 0,
+  MTLCommandBufferStatusEnqueued = 1,
+  MTLCommandBufferStatusCommitted = 2,
+  MTLCommandBufferStatusScheduled = 3,
+  MTLCommandBufferStatusCompleted = 4,
+  MTLCommandBufferStatusError = 5,
 };
 
-typedef NS_OPTIONS(NSUInteger, MTLCommandBufferErrorOption){
-    MTLCommandBufferErrorOptionNone = 0,
-    MTLCommandBufferErrorOptionEncoderExecutionStatus = 1 << 0,
+typedef NS_OPTIONS(NSUInteger, MTLCommandBufferErrorOption) {
+  MTLCommandBufferErrorOptionNone = 0,
+  MTLCommandBufferErrorOptionEncoderExecutionStatus = 1 << 0,
 };
 
 // Errors
 
 MTL_EXTERN NSErrorDomain const MTLCommandBufferErrorDomain;
-typedef NS_ENUM(NSUInteger, MTLCommandBufferError){
-    MTLCommandBufferErrorNone = 0,           MTLCommandBufferErrorInternal = 1,
-    MTLCommandBufferErrorTimeout = 2,        MTLCommandBufferErrorPageFault = 3,
-    MTLCommandBufferErrorAccessRevoked = 4,  MTLCommandBufferErrorNotPermitted = 7,
-    MTLCommandBufferErrorOutOfMemory = 8,    MTLCommandBufferErrorInvalidResource = 9,
-    MTLCommandBufferErrorMemoryless = 10,    MTLCommandBufferErrorDeviceRemoved = 11,
-    MTLCommandBufferErrorStackOverflow = 12,
+typedef NS_ENUM(NSUInteger, MTLCommandBufferError) {
+  MTLCommandBufferErrorNone = 0,
+  MTLCommandBufferErrorInternal = 1,
+  MTLCommandBufferErrorTimeout = 2,
+  MTLCommandBufferErrorPageFault = 3,
+  MTLCommandBufferErrorAccessRevoked = 4,
+  MTLCommandBufferErrorNotPermitted = 7,
+  MTLCommandBufferErrorOutOfMemory = 8,
+  MTLCommandBufferErrorInvalidResource = 9,
+  MTLCommandBufferErrorMemoryless = 10,
+  MTLCommandBufferErrorDeviceRemoved = 11,
+  MTLCommandBufferErrorStackOverflow = 12,
 };
 
 MTL_EXTERN NSErrorDomain const MTLLibraryErrorDomain;
-typedef NS_ENUM(NSUInteger, MTLLibraryError){
-    MTLLibraryErrorUnsupported = 1,    MTLLibraryErrorInternal = 2,         MTLLibraryErrorCompileFailure = 3,
-    MTLLibraryErrorCompileWarning = 4, MTLLibraryErrorFunctionNotFound = 5, MTLLibraryErrorFileNotFound = 6,
+typedef NS_ENUM(NSUInteger, MTLLibraryError) {
+  MTLLibraryErrorUnsupported = 1,
+  MTLLibraryErrorInternal = 2,
+  MTLLibraryErrorCompileFailure = 3,
+  MTLLibraryErrorCompileWarning = 4,
+  MTLLibraryErrorFunctionNotFound = 5,
+  MTLLibraryErrorFileNotFound = 6,
 };
 
 MTL_EXTERN NSErrorDomain const MTLBinaryArchiveDomain;
-typedef NS_ENUM(NSUInteger, MTLBinaryArchiveError){
-    MTLBinaryArchiveErrorNone = 0,
-    MTLBinaryArchiveErrorInvalidFile = 1,
-    MTLBinaryArchiveErrorUnexpectedElement = 2,
-    MTLBinaryArchiveErrorCompilationFailure = 3,
-    MTLBinaryArchiveErrorInternalError = 4,
+typedef NS_ENUM(NSUInteger, MTLBinaryArchiveError) {
+  MTLBinaryArchiveErrorNone = 0,
+  MTLBinaryArchiveErrorInvalidFile = 1,
+  MTLBinaryArchiveErrorUnexpectedElement = 2,
+  MTLBinaryArchiveErrorCompilationFailure = 3,
+  MTLBinaryArchiveErrorInternalError = 4,
 };
 
 MTL_EXTERN NSErrorDomain const MTLCounterErrorDomain;
-typedef NS_ENUM(NSInteger, MTLCounterSampleBufferError){
-    MTLCounterSampleBufferErrorOutOfMemory,
-    MTLCounterSampleBufferErrorInvalid,
-    MTLCounterSampleBufferErrorInternal,
+typedef NS_ENUM(NSInteger, MTLCounterSampleBufferError) {
+  MTLCounterSampleBufferErrorOutOfMemory,
+  MTLCounterSampleBufferErrorInvalid,
+  MTLCounterSampleBufferErrorInternal,
 };
 
 // Resources
@@ -289,7 +323,8 @@ typedef MTLComputePipelineReflection* MTLAutoreleasedComputePipelineReflection;
 
 @protocol MTLBinaryArchive <NSObject>
 @property(copy, atomic) NSString* label;
-- (BOOL)addComputePipelineFunctionsWithDescriptor:(MTLComputePipelineDescriptor*)descriptor error:(NSError**)error;
+- (BOOL)addComputePipelineFunctionsWithDescriptor:(MTLComputePipelineDescriptor*)descriptor
+                                            error:(NSError**)error;
 - (BOOL)serializeToURL:(NSURL*)url error:(NSError**)error;
 @end
 
@@ -344,7 +379,8 @@ typedef MTLComputePipelineReflection* MTLAutoreleasedComputePipelineReflection;
 - (void)setBuffer:(id<MTLBuffer>)buffer offset:(NSUInteger)offset atIndex:(NSUInteger)index;
 - (void)setBufferOffset:(NSUInteger)offset atIndex:(NSUInteger)index;
 - (void)setThreadgroupMemoryLength:(NSUInteger)length atIndex:(NSUInteger)index;
-- (void)dispatchThreadgroups:(MTLSize)threadgroupsPerGrid threadsPerThreadgroup:(MTLSize)threadsPerThreadgroup;
+- (void)dispatchThreadgroups:(MTLSize)threadgroupsPerGrid
+       threadsPerThreadgroup:(MTLSize)threadsPerThreadgroup;
 - (void)memoryBarrierWithScope:(MTLBarrierScope)scope;
 - (void)memoryBarrierWithResources:(const id<MTLResource>[])resources count:(NSUInteger)count;
 @end
@@ -361,7 +397,8 @@ typedef MTLComputePipelineReflection* MTLAutoreleasedComputePipelineReflection;
 - (void)waitUntilCompleted;
 - (id<MTLComputeCommandEncoder>)computeCommandEncoder;
 - (id<MTLComputeCommandEncoder>)computeCommandEncoderWithDispatchType:(MTLDispatchType)dispatchType;
-- (id<MTLComputeCommandEncoder>)computeCommandEncoderWithDescriptor:(MTLComputePassDescriptor*)computePassDescriptor;
+- (id<MTLComputeCommandEncoder>)computeCommandEncoderWithDescriptor:
+    (MTLComputePassDescriptor*)computePassDescriptor;
 - (void)encodeWaitForEvent:(id<MTLEvent>)event value:(uint64_t)value;
 - (void)encodeSignalEvent:(id<MTLEvent>)event value:(uint64_t)value;
 @end
@@ -395,7 +432,9 @@ typedef MTLComputePipelineReflection* MTLAutoreleasedComputePipelineReflection;
                                   options:(MTLResourceOptions)options
                               deallocator:(id)deallocator;
 - (id<MTLLibrary>)newLibraryWithURL:(NSURL*)url error:(NSError**)error;
-- (id<MTLLibrary>)newLibraryWithSource:(NSString*)source options:(MTLCompileOptions*)options error:(NSError**)error;
+- (id<MTLLibrary>)newLibraryWithSource:(NSString*)source
+                               options:(MTLCompileOptions*)options
+                                 error:(NSError**)error;
 - (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction
                                                              error:(NSError**)error;
 - (id<MTLComputePipelineState>)
@@ -403,9 +442,11 @@ typedef MTLComputePipelineReflection* MTLAutoreleasedComputePipelineReflection;
                                   options:(MTLPipelineOption)options
                                reflection:(MTLAutoreleasedComputePipelineReflection*)reflection
                                     error:(NSError**)error;
-- (id<MTLBinaryArchive>)newBinaryArchiveWithDescriptor:(MTLBinaryArchiveDescriptor*)descriptor error:(NSError**)error;
+- (id<MTLBinaryArchive>)newBinaryArchiveWithDescriptor:(MTLBinaryArchiveDescriptor*)descriptor
+                                                 error:(NSError**)error;
 - (id<MTLSharedEvent>)newSharedEvent;
-- (id<MTLCounterSampleBuffer>)newCounterSampleBufferWithDescriptor:(MTLCounterSampleBufferDescriptor*)descriptor
+- (id<MTLCounterSampleBuffer>)newCounterSampleBufferWithDescriptor:
+                                  (MTLCounterSampleBufferDescriptor*)descriptor
                                                              error:(NSError**)error;
 @end
 
