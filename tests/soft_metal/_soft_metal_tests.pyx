@@ -14,7 +14,7 @@ cdef extern from "native_test.h":
     vector[NativeCase]& native_cases()
 
 
-cdef extern from "soft_metal.h" namespace "soft_metal":
+cdef extern from "soft_metal/soft_metal.h" namespace "soft_metal":
     cdef cppclass Violation:
         bool warning
         string text

@@ -18,6 +18,8 @@ using soft_metal::Rule;
 namespace {
 
 constexpr char kMetallibLine[] = "soft metallib 1";
+constexpr NSUInteger kSampleBufferLimit = 32768;  // bytes, of Apple's GPUs
+constexpr int kSampleBuffers = 32;                // at a time, of Apple's GPUs
 
 std::string text_or(const std::string& text, const char* otherwise) {
   return text.empty() ? otherwise : text;
@@ -271,11 +273,24 @@ NSArray* MTLCopyAllDevices(void) {
 - (id<MTLCounterSampleBuffer>)newCounterSampleBufferWithDescriptor:
                                   (MTLCounterSampleBufferDescriptor*)descriptor
                                                              error:(NSError**)error {
-  if (soft_metal::options().counter_sampling && descriptor.counterSet && descriptor.sampleCount > 0)
-    return [[SoftCounterSampleBuffer alloc] initWithCount:descriptor.sampleCount label:descriptor.label];
-  soft_error(error, MTLCounterErrorDomain, MTLCounterSampleBufferErrorInvalid,
-             "expected a counter set of this device and at least one sample");
-  return nil;
+  const NSUInteger length = descriptor.sampleCount * sizeof(MTLCounterResultTimestamp);
+  if (!soft_metal::options().counter_sampling || !descriptor.counterSet) {
+    soft_error(error, MTLCounterErrorDomain, MTLCounterSampleBufferErrorInvalid,
+               "expected a counter set of this device");
+    return nil;
+  }
+  if (length == 0 || length > kSampleBufferLimit) {
+    soft_error(error, MTLCounterErrorDomain, MTLCounterSampleBufferErrorOutOfMemory,
+               "Invalid sample buffer length: " + std::to_string(length) + " B. Expected range: 8 -> " +
+                   std::to_string(kSampleBufferLimit));
+    return nil;
+  }
+  if (soft_metal::live_objects()["MTLCounterSampleBuffer"] >= kSampleBuffers) {
+    soft_error(error, MTLCounterErrorDomain, MTLCounterSampleBufferErrorOutOfMemory,
+               "Cannot allocate sample buffer");
+    return nil;
+  }
+  return [[SoftCounterSampleBuffer alloc] initWithCount:descriptor.sampleCount label:descriptor.label];
 }
 
 - (void)sampleTimestamps:(MTLTimestamp*)cpuTimestamp gpuTimestamp:(MTLTimestamp*)gpuTimestamp {

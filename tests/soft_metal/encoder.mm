@@ -20,6 +20,7 @@ pyturbo::Extent extent(const MTLSize& size) {
 }  // namespace
 
 struct SoftEncoderState {
+  const soft_metal::Options options = soft_metal::options();
   bool ended = false;
   NSInteger groups = 0;  // debug groups that are open
   std::shared_ptr<soft_metal::Pipeline> pipeline;
@@ -55,7 +56,7 @@ struct SoftEncoderState {
               pass:(soft_metal::PassBegin&)pass {
   SoftCounterSampleBuffer* buffer = (SoftCounterSampleBuffer*)attachment.sampleBuffer;
   const NSUInteger count = buffer.sampleCount;
-  if (!soft_metal::options().counter_sampling)
+  if (!state_->options.counter_sampling)
     [self violate:Rule::sample_buffer
              text:"expected no sample buffer, since the device cannot sample at stages"];
   for (const NSUInteger index : {attachment.startOfEncoderSampleIndex, attachment.endOfEncoderSampleIndex})
@@ -157,7 +158,7 @@ struct SoftEncoderState {
 
 - (void)setThreadgroupMemoryLength:(NSUInteger)length atIndex:(NSUInteger)index {
   if (![self usable:"setThreadgroupMemoryLength" index:index]) return;
-  const uint32_t limit = soft_metal::options().max_threadgroup_bytes;
+  const uint32_t limit = state_->options.max_threadgroup_bytes;
   if (length % 16 || length > limit) {
     [self violate:Rule::threadgroup_memory
              text:"expected a multiple of 16 up to " + std::to_string(limit) + " bytes at index " +
@@ -187,8 +188,11 @@ struct SoftEncoderState {
     else if (launch.pipeline->takes(argument))
       launch.bindings[i] = state_->bindings[argument.index];
   }
-  const std::string object = [commandBuffer_ quoted] + ", " + [self quoted] + ", " + kernel.name;
-  const std::string wrong = check_encoded(launch, object, soft_metal::options());
+  SoftComputeCommandEncoder* encoder = self;  // GCC loses self when it names instance variables in a lambda
+  const auto object = [encoder, &kernel] {
+    return [encoder->commandBuffer_ quoted] + ", " + [encoder quoted] + ", " + kernel.name;
+  };
+  const std::string wrong = check_encoded(launch, object, state_->options);
   if (wrong.empty())
     (*commandBuffer_->list_)->add(std::move(launch));
   else

@@ -30,15 +30,15 @@ std::string text(const Extent& extent) {
 // Violations of one dispatch while it is encoded.
 class Findings {
  public:
-  explicit Findings(const std::string& object) : object_(object) {}
+  explicit Findings(const std::function<std::string()>& object) : object_(object) {}
   void add(Rule rule, const std::string& what) {
-    const std::string text = violate(rule, object_, what);
+    const std::string text = violate(rule, object_(), what);
     if (first_.empty()) first_ = text;
   }
   const std::string& first() const { return first_; }
 
  private:
-  const std::string& object_;
+  const std::function<std::string()>& object_;
   std::string first_;
 };
 
@@ -85,22 +85,21 @@ Reach reach(const Binding& binding) {
 class Check {
  public:
   Check(const Launch& launch, const std::string& command_buffer)
-      : launch_(launch),
-        kernel_(*launch.pipeline->kernel),
-        object_("command buffer '" + command_buffer + "', encoder '" + *launch.encoder + "', " +
-                kernel_.name) {}
+      : launch_(launch), kernel_(*launch.pipeline->kernel), command_buffer_(command_buffer) {}
 
   Arguments bind() const;
   std::vector<Access> narrow(Arguments& arguments) const;
 
   [[noreturn]] void fail(Rule rule, const std::string& what) const {
-    throw Failure{kInvalidResource, violate(rule, object_, what)};
+    const std::string object =
+        "MTLCommandBuffer '" + command_buffer_ + "', MTLComputeCommandEncoder '" + *launch_.encoder + "', ";
+    throw Failure{kInvalidResource, violate(rule, object + kernel_.name, what)};
   }
 
  private:
   const Launch& launch_;
   const KernelInfo& kernel_;
-  std::string object_;
+  const std::string& command_buffer_;
 };
 
 // Everything as bound: a buffer reaches to its end.
@@ -136,20 +135,17 @@ std::vector<Access> Check::narrow(Arguments& arguments) const {
   for (uint32_t i = 0; i < kernel_.argument_count; ++i) {
     const ArgumentInfo& argument = kernel_.arguments[i];
     if (!launch_.pipeline->takes(argument)) continue;
+    const bool threadgroup = argument.kind == ArgumentKind::threadgroup;
     const int64_t elements = argument.kind == ArgumentKind::value ? 1 : kernel_.elements(arguments, i);
-    const uint64_t needed = elements < 0 ? 0 : uint64_t(elements) * argument.size;
-    if (argument.kind == ArgumentKind::threadgroup) {
-      if (arguments.threadgroup_bytes[argument.index] < needed)
-        fail(Rule::threadgroup_memory, std::string(argument.name) + ": expected at least " +
-                                           std::to_string(needed) + " bytes, got " +
-                                           std::to_string(arguments.threadgroup_bytes[argument.index]));
-      continue;
-    }
+    const uint64_t available =
+        threadgroup ? arguments.threadgroup_bytes[argument.index] : arguments.bytes[argument.index];
+    if (elements >= 0 && uint64_t(elements) > available / argument.size)
+      fail(threadgroup ? Rule::threadgroup_memory : Rule::argument_size,
+           std::string(argument.name) + ": expected at least " + std::to_string(elements) + " elements of " +
+               std::to_string(argument.size) + " bytes, got " + std::to_string(available) + " bytes");
+    if (threadgroup) continue;
     uint64_t& bytes = arguments.bytes[argument.index];
-    if (bytes < needed)
-      fail(Rule::argument_size, std::string(argument.name) + ": expected at least " + std::to_string(needed) +
-                                    " bytes, got " + std::to_string(bytes));
-    if (elements >= 0) bytes = needed;
+    if (elements >= 0) bytes = uint64_t(elements) * argument.size;
     const Binding& binding = launch_.bindings[i];
     if (!binding.memory) continue;
     const uint8_t* begin = static_cast<uint8_t*>(arguments.buffers[argument.index]);
@@ -177,7 +173,8 @@ void run(const KernelInfo& kernel, const Arguments& arguments, const pyturbo::Di
 
 }  // namespace
 
-std::string check_encoded(const Launch& launch, const std::string& object, const Options& options) {
+std::string check_encoded(const Launch& launch, const std::function<std::string()>& object,
+                          const Options& options) {
   const KernelInfo& kernel = *launch.pipeline->kernel;
   Findings findings(object);
   check_geometry(launch, options, findings);

@@ -10,7 +10,7 @@ IMP autorelease_of_foundation;
 id autorelease_watched(id self, SEL selector) {
   if (![NSAutoreleasePool currentPool])
     soft_metal::violate(soft_metal::Rule::autorelease_pool, class_getName(object_getClass(self)),
-                        "expected an autorelease pool on this thread, got none", /*warning=*/true);
+                        "expected an autorelease pool on this thread, got none");
   return reinterpret_cast<id (*)(id, SEL)>(autorelease_of_foundation)(self, selector);
 }
 

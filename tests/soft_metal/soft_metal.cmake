@@ -3,7 +3,8 @@
 # Built where the C++ compiler is GCC with Objective-C++ (Debian: gobjc++) and GNUstep is there (libgnustep-base-dev).
 # PYTURBO_SOFT_METAL says whether. For other Objective-C++ sources:
 #   soft_metal_sources(<files.mm...>)  compiles them with the flags they need;
-#   soft_metal                         is the library that gives them <Metal/Metal.h> and implements it.
+#   soft_metal                         is the library that gives them <Metal/Metal.h> and implements it;
+#                                      tests steer it through "soft_metal/soft_metal.h".
 
 set(soft_metal ${CMAKE_CURRENT_SOURCE_DIR}/tests/soft_metal)
 find_path(GNUSTEP_INCLUDE Foundation/Foundation.h PATH_SUFFIXES GNUstep)
@@ -39,7 +40,7 @@ file(GLOB soft_metal_mm CONFIGURE_DEPENDS ${soft_metal}/*.mm)
 list(REMOVE_ITEM soft_metal_cpp ${soft_metal}/foundation_check.cpp)
 soft_metal_sources(${soft_metal_mm})
 add_library(soft_metal SHARED ${soft_metal_cpp} ${soft_metal_mm})
-target_include_directories(soft_metal PUBLIC ${soft_metal}/include ${soft_metal} PRIVATE native native/include)
+target_include_directories(soft_metal PUBLIC ${soft_metal}/include ${soft_metal}/.. PRIVATE ${soft_metal} native native/include)
 target_include_directories(soft_metal SYSTEM PUBLIC ${GNUSTEP_INCLUDE})
 target_compile_definitions(soft_metal PRIVATE SOFT_METAL_COMPILER="${CMAKE_CXX_COMPILER}")
 target_compile_options(soft_metal PRIVATE ${PYTURBO_WARNINGS})

@@ -104,7 +104,8 @@ NATIVE_TEST(soft_argument_too_small) {
   breaks(Rule::argument_size, [](Soft& soft) {
     id<MTLCommandBuffer> commands = soft.commands();
     add(soft, commands, {soft.buffer(10), soft.buffer(9), soft.buffer(10)});
-    CHECK(soft.failure(commands).find("b: expected at least 40 bytes, got 36") != std::string::npos);
+    CHECK(soft.failure(commands).find("b: expected at least 10 elements of 4 bytes, got 36 bytes") !=
+          std::string::npos);
   });
   breaks(Rule::argument_size, [](Soft& soft) {  // the offset counts
     id<MTLCommandBuffer> commands = soft.commands();

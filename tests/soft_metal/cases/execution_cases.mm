@@ -189,6 +189,15 @@ NATIVE_TEST(soft_timestamps) {
     CHECK(before < times[0].timestamp && times[0].timestamp < times[1].timestamp &&
           times[1].timestamp < after);
     CHECK_EQ(times[2].timestamp, MTLCounterErrorValue);
+
+    NSError* error = nil;
+    descriptor.sampleCount = 4097;
+    CHECK([soft.device() newCounterSampleBufferWithDescriptor:descriptor error:&error] == nil);
+    CHECK([[error localizedDescription] hasPrefix:@"Invalid sample buffer length: 32776 B"]);
+    descriptor.sampleCount = 4096;
+    for (int i = 1; i < 32; ++i)
+      CHECK(soft.own([soft.device() newCounterSampleBufferWithDescriptor:descriptor error:&error]) != nil);
+    CHECK([soft.device() newCounterSampleBufferWithDescriptor:descriptor error:&error] == nil);
   });
   keeps([](Soft& soft) {
     auto options = soft_metal::options();

@@ -19,7 +19,7 @@ NATIVE_TEST(soft_missing_barrier_write_read) {
     encode_add(soft, encoder, y, b, z, 10);
     [encoder endEncoding];
     const std::string text = soft.failure(commands);
-    CHECK(text.find("encoder 'layer'") != std::string::npos);
+    CHECK(text.find("MTLComputeCommandEncoder 'layer'") != std::string::npos);
     CHECK(text.find("between add writes y and add reads a, which share 40 bytes") != std::string::npos);
   });
   keeps([](Soft& soft) {

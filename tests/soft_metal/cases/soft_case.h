@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "native_test.h"
-#include "soft_metal.h"
+#include "soft_metal/soft_metal.h"
 
 using soft_metal::Rule;
 

@@ -12,17 +12,11 @@
 typedef double CFTimeInterval;
 typedef uint64_t MTLTimestamp;
 
-@protocol MTLBinaryArchive
-, MTLBuffer, MTLCommandBuffer, MTLCommandQueue, MTLComputeCommandEncoder, MTLComputePipelineState,
-    MTLCounterSampleBuffer, MTLDevice, MTLEvent, MTLFunction, MTLLibrary, MTLSharedEvent;
-@class MTLBinaryArchiveDescriptor, MTLCompileOptions, MTLComputePassDescriptor, MTLComputePipelineDescriptor,
-    MTLComputePipelineReflection, MTLCounterSampleBufferDescriptor, MTLFunctionConstantValues;
-
 // An object of soft Metal: counted while it lives (soft_metal::live_objects).
 @interface SoftObject : NSObject
 @end
 
-// Sizes and enumerations
+// Sizes and enumerations. As in Apple's Objective-C++, an NS_ENUM is a type and NS_OPTIONS are integers.
 
 typedef struct {
   NSUInteger width, height, depth;
@@ -33,7 +27,7 @@ static inline MTLSize MTLSizeMake(NSUInteger width, NSUInteger height, NSUIntege
   return size;
 }
 
-typedef NS_ENUM(NSInteger, MTLGPUFamily) {
+enum MTLGPUFamily : NSInteger {
   MTLGPUFamilyApple1 = 1001,
   MTLGPUFamilyApple2 = 1002,
   MTLGPUFamilyApple3 = 1003,
@@ -50,19 +44,19 @@ typedef NS_ENUM(NSInteger, MTLGPUFamily) {
   MTLGPUFamilyMetal3 = 5001,
 };
 
-typedef NS_ENUM(NSUInteger, MTLCPUCacheMode) {
+enum MTLCPUCacheMode : NSUInteger {
   MTLCPUCacheModeDefaultCache = 0,
   MTLCPUCacheModeWriteCombined = 1,
 };
 
-typedef NS_ENUM(NSUInteger, MTLStorageMode) {
+enum MTLStorageMode : NSUInteger {
   MTLStorageModeShared = 0,
   MTLStorageModeManaged = 1,
   MTLStorageModePrivate = 2,
   MTLStorageModeMemoryless = 3,
 };
 
-typedef NS_ENUM(NSUInteger, MTLHazardTrackingMode) {
+enum MTLHazardTrackingMode : NSUInteger {
   MTLHazardTrackingModeDefault = 0,
   MTLHazardTrackingModeUntracked = 1,
   MTLHazardTrackingModeTracked = 2,
@@ -75,7 +69,8 @@ typedef NS_ENUM(NSUInteger, MTLHazardTrackingMode) {
 #define MTLResourceHazardTrackingModeShift 8
 #define MTLResourceHazardTrackingModeMask (0x3UL << MTLResourceHazardTrackingModeShift)
 
-typedef NS_OPTIONS(NSUInteger, MTLResourceOptions) {
+typedef NSUInteger MTLResourceOptions;
+enum : NSUInteger {
   MTLResourceCPUCacheModeDefaultCache = MTLCPUCacheModeDefaultCache << MTLResourceCPUCacheModeShift,
   MTLResourceCPUCacheModeWriteCombined = MTLCPUCacheModeWriteCombined << MTLResourceCPUCacheModeShift,
   MTLResourceStorageModeShared = MTLStorageModeShared << MTLResourceStorageModeShift,
@@ -88,7 +83,7 @@ typedef NS_OPTIONS(NSUInteger, MTLResourceOptions) {
 };
 
 // Scalars only: no function constant of a kernel is a vector.
-typedef NS_ENUM(NSUInteger, MTLDataType) {
+enum MTLDataType : NSUInteger {
   MTLDataTypeNone = 0,
   MTLDataTypeFloat = 3,
   MTLDataTypeHalf = 16,
@@ -104,31 +99,33 @@ typedef NS_ENUM(NSUInteger, MTLDataType) {
   MTLDataTypeBFloat = 121,
 };
 
-typedef NS_ENUM(NSUInteger, MTLLanguageVersion) {
+enum MTLLanguageVersion : NSUInteger {
   MTLLanguageVersion2_3 = (2 << 16) + 3,
   MTLLanguageVersion2_4 = (2 << 16) + 4,
   MTLLanguageVersion3_0 = (3 << 16) + 0,
   MTLLanguageVersion3_1 = (3 << 16) + 1,
 };
 
-typedef NS_OPTIONS(NSUInteger, MTLPipelineOption) {
+typedef NSUInteger MTLPipelineOption;
+enum : NSUInteger {
   MTLPipelineOptionNone = 0,
   MTLPipelineOptionArgumentInfo = 1 << 0,
   MTLPipelineOptionBufferTypeInfo = 1 << 1,
   MTLPipelineOptionFailOnBinaryArchiveMiss = 1 << 2,
 };
 
-typedef NS_ENUM(NSUInteger, MTLDispatchType) {
+enum MTLDispatchType : NSUInteger {
   MTLDispatchTypeSerial,
   MTLDispatchTypeConcurrent,
 };
 
-typedef NS_OPTIONS(NSUInteger, MTLBarrierScope) {
+typedef NSUInteger MTLBarrierScope;
+enum : NSUInteger {
   MTLBarrierScopeBuffers = 1 << 0,
   MTLBarrierScopeTextures = 1 << 1,
 };
 
-typedef NS_ENUM(NSUInteger, MTLCounterSamplingPoint) {
+enum MTLCounterSamplingPoint : NSUInteger {
   MTLCounterSamplingPointAtStageBoundary,
   MTLCounterSamplingPointAtDrawBoundary,
   MTLCounterSamplingPointAtDispatchBoundary,
@@ -136,7 +133,7 @@ typedef NS_ENUM(NSUInteger, MTLCounterSamplingPoint) {
   MTLCounterSamplingPointAtBlitBoundary,
 };
 
-typedef NS_ENUM(NSUInteger, MTLCommandBufferStatus) {
+enum MTLCommandBufferStatus : NSUInteger {
   MTLCommandBufferStatusNotEnqueued = 0,
   MTLCommandBufferStatusEnqueued = 1,
   MTLCommandBufferStatusCommitted = 2,
@@ -145,7 +142,8 @@ typedef NS_ENUM(NSUInteger, MTLCommandBufferStatus) {
   MTLCommandBufferStatusError = 5,
 };
 
-typedef NS_OPTIONS(NSUInteger, MTLCommandBufferErrorOption) {
+typedef NSUInteger MTLCommandBufferErrorOption;
+enum : NSUInteger {
   MTLCommandBufferErrorOptionNone = 0,
   MTLCommandBufferErrorOptionEncoderExecutionStatus = 1 << 0,
 };
@@ -153,7 +151,7 @@ typedef NS_OPTIONS(NSUInteger, MTLCommandBufferErrorOption) {
 // Errors
 
 MTL_EXTERN NSErrorDomain const MTLCommandBufferErrorDomain;
-typedef NS_ENUM(NSUInteger, MTLCommandBufferError) {
+enum MTLCommandBufferError : NSUInteger {
   MTLCommandBufferErrorNone = 0,
   MTLCommandBufferErrorInternal = 1,
   MTLCommandBufferErrorTimeout = 2,
@@ -168,7 +166,7 @@ typedef NS_ENUM(NSUInteger, MTLCommandBufferError) {
 };
 
 MTL_EXTERN NSErrorDomain const MTLLibraryErrorDomain;
-typedef NS_ENUM(NSUInteger, MTLLibraryError) {
+enum MTLLibraryError : NSUInteger {
   MTLLibraryErrorUnsupported = 1,
   MTLLibraryErrorInternal = 2,
   MTLLibraryErrorCompileFailure = 3,
@@ -178,7 +176,7 @@ typedef NS_ENUM(NSUInteger, MTLLibraryError) {
 };
 
 MTL_EXTERN NSErrorDomain const MTLBinaryArchiveDomain;
-typedef NS_ENUM(NSUInteger, MTLBinaryArchiveError) {
+enum MTLBinaryArchiveError : NSUInteger {
   MTLBinaryArchiveErrorNone = 0,
   MTLBinaryArchiveErrorInvalidFile = 1,
   MTLBinaryArchiveErrorUnexpectedElement = 2,
@@ -187,7 +185,7 @@ typedef NS_ENUM(NSUInteger, MTLBinaryArchiveError) {
 };
 
 MTL_EXTERN NSErrorDomain const MTLCounterErrorDomain;
-typedef NS_ENUM(NSInteger, MTLCounterSampleBufferError) {
+enum MTLCounterSampleBufferError : NSInteger {
   MTLCounterSampleBufferErrorOutOfMemory,
   MTLCounterSampleBufferErrorInvalid,
   MTLCounterSampleBufferErrorInternal,
