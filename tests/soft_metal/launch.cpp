@@ -52,8 +52,14 @@ void check_geometry(const Launch& launch, const Options& options, Findings& find
                                              " threads in a threadgroup, got " + text(threads));
   else if (launch.pipeline->multiple_of_simd_width && threads.count() % pyturbo::kSimdWidth)
     findings.add(Rule::threadgroup_size, "expected a multiple of threadExecutionWidth, got " + text(threads));
-  if (groups.count() == 0)
+  const bool countable = uint64_t(groups.x) * threads.x <= UINT32_MAX &&
+                         uint64_t(groups.y) * threads.y <= UINT32_MAX &&
+                         uint64_t(groups.z) * threads.z <= UINT32_MAX;
+  if (groups.x == 0 || groups.y == 0 || groups.z == 0)
     findings.add(Rule::threadgroup_size, "expected at least one threadgroup, got " + text(groups));
+  else if (!countable)
+    findings.add(Rule::threadgroup_size,
+                 "expected fewer than 2^32 threads along each axis, got " + text(groups) + " threadgroups");
 }
 
 void check_argument(const ArgumentInfo& argument, const Binding& binding, Findings& findings) {

@@ -1,4 +1,4 @@
-"""Writes what soft Metal takes for a metallib: the names of the kernels in the given manifests, one a line."""
+"""Writes what soft Metal takes for a metallib: the names of the kernels in the manifests, one a line."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 
 def main(out: str, *manifests: str) -> None:
-    kernels = [kernel for manifest in manifests for kernel in json.loads(Path(manifest).read_text())["kernels"]]
-    lines = ["soft metallib 1", *(kernel["name"] for kernel in kernels)]
+    contents = [json.loads(Path(manifest).read_text()) for manifest in manifests]
+    lines = ["soft metallib 1", *(kernel["name"] for content in contents for kernel in content["kernels"])]
     Path(out).write_text("\n".join(lines) + "\n")
 
 

@@ -235,7 +235,11 @@ NATIVE_TEST(soft_threadgroup_size) {
   const MTLSize one = {1, 1, 1};
   const struct {
     MTLSize groups, threads;
-  } wrong[] = {{one, {0, 1, 1}}, {one, {1025, 1, 1}}, {one, {64, 32, 1}}, {{0, 1, 1}, {kThreads, 1, 1}}};
+  } wrong[] = {{one, {0, 1, 1}},
+               {one, {1025, 1, 1}},
+               {one, {64, 32, 1}},
+               {{0, 1, 1}, {kThreads, 1, 1}},
+               {{1 << 24, 1, 1}, {kThreads, 1, 1}}};
   for (const auto& geometry : wrong)
     breaks(Rule::threadgroup_size, [&](Soft& soft) {
       id<MTLCommandBuffer> commands = soft.commands();
