@@ -124,6 +124,7 @@ std::string kernel_name(const std::string& declaration) {
   static const std::regex generic("^\\s*template\\b");
   static const std::regex literal("\"(?:[^\"\\\\]|\\\\.)*\"");
   std::smatch found;
+  if (declaration.find("kernel") == std::string::npos) return "";
   if (!std::regex_search(std::regex_replace(declaration, literal, ""), kernel)) return "";
   if (std::regex_search(declaration, found, host_name)) return joined(found[1]);
   if (std::regex_search(declaration, generic)) return "";
