@@ -9,7 +9,7 @@
 
 namespace soft_metal {
 
-// What soft Metal watches over. Each has a test in rule_cases*.mm.
+// What soft Metal watches over. Each is broken and kept by a case in cases/.
 enum class Rule {
   autorelease_pool,      // an object was autoreleased where no pool is
   unknown_function,      // a name that the library does not have
