@@ -77,7 +77,10 @@ def top_logprobs(logits, n):
 cdef double _number(str name, value) except *:
     if not isinstance(value, numbers.Real):
         raise ArgumentError(f"Sampler: {name}: expected a number, got {value!r}")
-    return value
+    try:
+        return value
+    except OverflowError:
+        raise ArgumentError(f"Sampler: {name}: expected a number in range, got one of {len(str(value))} digits") from None
 
 
 cdef uint64_t _integer(str name, value) except *:

@@ -50,21 +50,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     model = _load(arguments)
-    prompt = _prompt(arguments, model)
-    ids = model.prompt_ids(prompt)
-    session = model.session(arguments.context or model.room(len(ids) + arguments.max_tokens))
+    ids = model.prompt_ids(_prompt(arguments, model))
+    room = model.room(len(ids) + arguments.max_tokens) if arguments.context is None else arguments.context
+    session = model.session(room)
     session.timings = Profile() if arguments.profile else None
     options: dict[str, Any] = {name: getattr(arguments, name) for name in _SAMPLING}
     completion = Completion()
     chunks = model.stream(ids, **options, stop=arguments.stop, session=session, stats=completion.stats)
-    for chunk in chunks:
-        completion.add(chunk)
+    try:
+        for chunk in chunks:
+            completion.add(chunk)
+            if not arguments.json:
+                print(chunk.text, end="", flush=True)
+    finally:
         if not arguments.json:
-            print(chunk.text, end="", flush=True)
+            print()
     if arguments.json:
         print(json.dumps(asdict(completion), ensure_ascii=False))
-    else:
-        print()
     notes = Console(stderr=True)
     if arguments.stats:
         notes.print(_stats_line(completion.stats, session.memory().state), highlight=False, soft_wrap=True)
@@ -82,7 +84,9 @@ def _load(arguments: argparse.Namespace) -> Model:
         def progress(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, visible=True)
 
-        return load(arguments.model, arguments.device, arguments.kv, arguments.threads, progress)
+        return load(
+            arguments.model, arguments.device, arguments.kv, threads=arguments.threads, progress=progress
+        )
 
 
 def _prompt(arguments: argparse.Namespace, model: Model) -> Prompt:

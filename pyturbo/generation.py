@@ -7,8 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+from pyturbo._convert import index
 from pyturbo._sampling import Sampler, top_logprobs
-from pyturbo.errors import ArgumentError
+from pyturbo.checkpoint._shown import shown
+from pyturbo.errors import ArgumentError, StateError
 from pyturbo.text import StopStrings
 
 if TYPE_CHECKING:
@@ -16,7 +21,7 @@ if TYPE_CHECKING:
     from pyturbo.session import Session
 
 #: Text, token ids, or the messages of a chat.
-Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
+Prompt = str | Sequence[int] | NDArray[Any] | Sequence[Mapping[str, Any]]
 
 #: "stop": the model ended its reply, or wrote a stop string. "length": no token or no context is left.
 FinishReason = Literal["stop", "length"]
@@ -60,6 +65,7 @@ class Completion:
     text: str = ""
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    top: list[tuple[tuple[int, float], ...]] = field(default_factory=list)  # of each token, where asked for
     finish_reason: FinishReason | None = None
     stats: Stats = field(default_factory=Stats)
 
@@ -67,21 +73,26 @@ class Completion:
         self.text += chunk.text
         self.tokens.append(chunk.token)
         self.logprobs.append(chunk.logprob)
+        if chunk.top:
+            self.top.append(chunk.top)
         self.finish_reason = chunk.finish_reason
 
 
-def prompt_ids(model: Model, prompt: Prompt) -> list[int]:
-    """The tokens of a prompt. A chat goes through the checkpoint's own template."""
+def prompt_ids(model: Model, prompt: Prompt, special: bool) -> list[int]:
+    """The tokens of a prompt. A chat goes through the checkpoint's own template.
+
+    `special`: text starts with what its tokenizer puts at the beginning of a text.
+    """
     if isinstance(prompt, str):
-        ids = model.tokenizer.encode(prompt)
-    elif prompt and isinstance(prompt[0], Mapping):
+        return model.tokenizer.encode(prompt, special)
+    if isinstance(prompt, np.ndarray):
+        return [int(token) for token in model.check_ids(prompt)]
+    if isinstance(prompt, (bytes, Mapping)) or not isinstance(prompt, Sequence):
+        raise ArgumentError(f"prompt: expected text, token ids or a list of messages, got {shown(prompt)}")
+    if prompt and isinstance(prompt[0], Mapping):
         text = model.tokenizer.chat(prompt)  # type: ignore[arg-type]
-        ids = model.tokenizer.encode(text, special=False)
-    else:
-        ids = list(prompt)  # type: ignore[arg-type]
-    if not ids:
-        raise ArgumentError("prompt: expected at least one token, got none")
-    return ids
+        return model.tokenizer.encode(text, special=False)
+    return list(prompt)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -95,17 +106,16 @@ class Options:
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     seed: int | None = None
-    stop: Sequence[str] = ()
+    stop: str | Sequence[str] | None = ()
     logprobs: int = 0  # how many of the likeliest tokens each chunk lists
 
-    def check(self) -> None:
-        if type(self.max_tokens) is not int or self.max_tokens < 1:
+    def __post_init__(self) -> None:
+        if index("max_tokens", self.max_tokens) < 1:
             raise ArgumentError(f"max_tokens: expected a count, got {self.max_tokens!r}")
-        if type(self.logprobs) is not int or self.logprobs < 0:
-            raise ArgumentError(f"logprobs: expected a number of tokens, got {self.logprobs!r}")
-        for text in self.stop:
-            if not isinstance(text, str) or not text:
-                raise ArgumentError(f"stop: expected texts that are not empty, got {text!r}")
+        index("logprobs", self.logprobs)
+
+    def stop_strings(self) -> StopStrings:
+        return StopStrings((self.stop,) if isinstance(self.stop, str) else self.stop or ())
 
     def sampler(self) -> Sampler:
         return Sampler(
@@ -117,11 +127,13 @@ def start(
     model: Model, session: Session, ids: Sequence[int], options: Options, stats: Stats
 ) -> Iterator[Chunk]:
     """The reply to `ids`. What is wrong with them or with the options is an error here, not later."""
-    options.check()
     room = session.context - session.position - len(session.pending)
     if len(ids) > room:
-        raise ArgumentError(f"prompt: expected at most {room} tokens, got {len(ids)}")
-    text = _Text(model, options.stop)
+        raise ArgumentError(
+            f"prompt: expected at most {max(room, 0)} tokens, the rest of a context of {session.context}, "
+            f"got {len(ids)}"
+        )
+    text = _Text(model, options.stop_strings())
     return _reply(session, ids, options, options.sampler(), text, set(model.eos_ids), stats)
 
 
@@ -136,9 +148,11 @@ def _reply(
 ) -> Iterator[Chunk]:
     """Reads `ids`, then samples and reads tokens until the reply ends. The last one stays pending."""
     begin = time.perf_counter()
-    logits = session.prefill([*session.pending, *ids])
-    sampler.accept(ids)
+    unread = [*session.pending, *ids]
+    logits = session.prefill(unread) if unread else session.logits
+    sampler.accept(session.tokens)
     stats.prompt_tokens, stats.prefill_seconds = len(ids), time.perf_counter() - begin
+    stats.tokens, stats.decode_seconds = 0, 0.0
     while True:
         token, logprob = sampler.sample(logits)
         sampler.accept(token)
@@ -157,6 +171,8 @@ def _reply(
         yield Chunk(piece, token, logprob, finish, top)
         if finish is not None:
             return
+        if session.pending != [token]:
+            raise StateError("the session went on without this reply")
         begin = time.perf_counter()
         logits = session.step(token)
         stats.decode_seconds += time.perf_counter() - begin
@@ -165,9 +181,10 @@ def _reply(
 class _Text:
     """The text of a reply as it becomes certain. A model without a tokenizer has none."""
 
-    def __init__(self, model: Model, stop: Sequence[str]) -> None:
-        self._stops = StopStrings(stop)
-        self._detokenizer = model.tokenizer.detokenizer() if model.has_tokenizer or stop else None
+    def __init__(self, model: Model, stops: StopStrings) -> None:
+        self._stops = stops
+        has_text = model.has_tokenizer or bool(stops)
+        self._detokenizer = model.tokenizer.detokenizer(continues=True) if has_text else None
 
     @property
     def stopped(self) -> bool:

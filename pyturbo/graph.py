@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -21,8 +22,18 @@ if TYPE_CHECKING:
 #: Element type of the key and value caches by the name a user gives.
 KV_TYPES = {"f32": np.float32, "f16": np.float16}
 
-#: Tokens of one replay while a prompt is read.
-CHUNK = 128
+
+@dataclass(frozen=True)
+class Pace:
+    """How a device reads a prompt. A signal is heard after each replay."""
+
+    chunk: int  # tokens of one replay
+    single: int  # up to so many tokens are read one by one
+
+
+#: Provisional, by device. The reference kernels compute whole tiles of 32 tokens at some seconds a gigaflop.
+PACES = {"metal": Pace(chunk=512, single=1)}
+DEFAULT_PACE = Pace(chunk=32, single=16)
 
 #: What a program leaves behind: logits of the last token, logits of all, or what leaves each layer.
 Output = Literal["last", "all", "layers"]
@@ -43,8 +54,11 @@ class Layout:
 
     @staticmethod
     def of(model: Model, context: int) -> Layout:
-        """What the layers keep for so many tokens, and the tokens themselves."""
-        pieces: dict[str, Piece] = {"tokens": ((context,), np.int32)}
+        """The tokens, the logits of the last one, and what the layers keep for so many tokens."""
+        pieces: dict[str, Piece] = {
+            "tokens": ((context,), np.int32),
+            "logits": ((1, model.network.vocab), np.float32),
+        }
         return Layout(pieces | model.network.state(context, KV_TYPES[model.kv]))
 
     def tensors(self) -> dict[str, Tensor]:
@@ -63,16 +77,15 @@ class Layout:
 class Graph:
     """One recorded program of a model, for one token or for up to `limit`.
 
-    The logits of a last token go to memory that each replay brings; other outputs stay in memory of the
-    program, where the next replay overwrites them.
+    The logits of a last token go to the state; other outputs stay in memory of the program, where the next
+    replay overwrites them.
     """
 
     def __init__(self, model: Model, context: int, limit: int, output: Output) -> None:
         device, network = model.device, model.network
         tokens: Extent = symbol("tokens") if limit > 1 else 1
         names = {"position": context, "tokens": limit} if limit > 1 else {"position": context}
-        blocks = ("state", "logits") if output == "last" else ("state",)
-        with Recorder(device, names, blocks) as recorder:
+        with Recorder(device, names, blocks=("state",)) as recorder:
             step = Step(tokens, symbol("position"), Layout.of(model, context).tensors())
             with recorder.label("embed"):
                 x = embed(network.embedding, step.state["tokens"].rows(step.position, tokens))
@@ -86,8 +99,7 @@ class Graph:
                 h = network.final_norm(x.rows(tokens - 1) if output == "last" else x)
                 logits = apply(network.head, h) if output == "all" else None
                 if output == "last":
-                    place = Place("logits", 0, network.vocab * 4, np.float32)
-                    with recorder.into(Tensor(place, (1, network.vocab), np.float32)):
+                    with recorder.into(step.state["logits"]):
                         apply(network.head, h)
         self.program: Program = recorder.program
         self.scratch_bytes, self.weight_bytes = recorder.scratch_bytes, recorder.constant_bytes
@@ -97,17 +109,17 @@ class Graph:
         ]
 
     def run(
-        self, count: int, blocks: list[Buffer], cursor: Cursor, wait: bool, profile: Profile | None = None
+        self, count: int, state: Buffer, cursor: Cursor, wait: bool, profile: Profile | None = None
     ) -> list[NDArray[np.float32]]:
-        """Reads `count` tokens of the state at the cursor, which moves behind them; copies of the outputs kept here.
+        """Reads `count` tokens of the state at the cursor, which moves behind them.
 
-        Without `wait` a device may still be at work when this returns.
+        Gives copies of the outputs kept here. Without `wait` a device may still be at work on return.
         """
         symbols = {"position": cursor.position, "tokens": count}
         symbols = {name: symbols[name] for name in self.program.symbols}
         if profile is None:
             wait = wait or bool(self._outputs)
-            self.program.run(blocks, wait=wait, cursor=cursor, advance=count, **symbols)
+            self.program.run([state], wait=wait, cursor=cursor, advance=count, **symbols)
         else:
-            profile.add(self.program.profile(blocks, cursor=cursor, advance=count, **symbols))
+            profile.add(self.program.profile([state], cursor=cursor, advance=count, **symbols))
         return [output[:count].copy() for output in self._outputs]

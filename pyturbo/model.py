@@ -6,7 +6,6 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -16,12 +15,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pyturbo import models, session_file
+from pyturbo._convert import index
 from pyturbo._native import Device, device_list
 from pyturbo.checkpoint import TokenizerSource, open_checkpoint
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.errors import ArgumentError, FormatError
 from pyturbo.generation import Chunk, Completion, Options, Prompt, Stats, prompt_ids, start
-from pyturbo.graph import CHUNK, KV_TYPES, Graph, Output
+from pyturbo.graph import DEFAULT_PACE, KV_TYPES, PACES, Graph, Output
 from pyturbo.models._decoder import Decoder
 from pyturbo.session import Session
 from pyturbo.text import Tokenizer
@@ -31,9 +31,10 @@ MAX_GRAPHS = 8
 
 
 def load(
-    path: str | PathLike[str],
+    path_or_id: str | PathLike[str],
     device: Device | str | None = None,
     kv: str = "f16",
+    *,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Model:
@@ -41,11 +42,16 @@ def load(
 
     Weights are mapped where the file allows it; `progress` is called with the bytes read of the others.
     """
-    if kv not in KV_TYPES:
+    if not isinstance(kv, str) or kv not in KV_TYPES:
         raise ArgumentError(f"load: kv: expected one of {', '.join(KV_TYPES)}, got {kv!r}")
-    if not isinstance(device, Device):
+    if isinstance(device, Device):
+        if threads is not None:
+            raise ArgumentError("load: threads: expected none beside a Device, which has its own")
+    elif device is None or isinstance(device, str):
         device = Device(device_list()[0] if device is None else device, threads=threads)
-    with open_checkpoint(path) as checkpoint:
+    else:
+        raise ArgumentError(f"load: device: expected a name or a Device, got {device!r}")
+    with open_checkpoint(path_or_id) as checkpoint:
         network = models.build(checkpoint, progress)
         return Model(checkpoint.config, network, checkpoint.tokenizer, device, kv)
 
@@ -59,7 +65,8 @@ class Model:
         self.config, self.network, self.device, self.kv = config, network, device, kv
         self._tokenizer = tokenizer
         self._graphs: dict[tuple[int, int, Output], Graph] = {}  # the one used last at the end
-        self._lock = threading.Lock()
+        #: Held by the thread whose replay runs: programs share scratch memory.
+        self.replaying = threading.Lock()
 
     @property
     def max_context(self) -> int:
@@ -68,10 +75,10 @@ class Model:
 
     def session(self, context: int | None = None) -> Session:
         """A conversation with room for `context` tokens."""
-        context = min(4096, self.max_context) if context is None else context
-        if not 1 <= context <= self.max_context:
-            raise ArgumentError(f"session: context: expected 1 to {self.max_context}, got {context}")
-        return Session(self, context)
+        tokens = min(4096, self.max_context) if context is None else index("session: context", context)
+        if not 1 <= tokens <= self.max_context:
+            raise ArgumentError(f"session: context: expected 1 to {self.max_context}, got {tokens}")
+        return Session(self, tokens)
 
     @property
     def has_tokenizer(self) -> bool:
@@ -97,7 +104,7 @@ class Model:
         min_p: float = 0.0,
         repetition_penalty: float = 1.0,
         seed: int | None = None,
-        stop: str | Sequence[str] = (),
+        stop: str | Sequence[str] | None = (),
         *,
         logprobs: int = 0,
         session: Session | None = None,
@@ -106,35 +113,40 @@ class Model:
         """Continues a prompt, one chunk a token, each as soon as it is known.
 
         The prompt is text, token ids, or the messages of a chat. With a `session` it continues that
-        conversation, without one it starts its own. `logprobs` is how many of the likeliest tokens each chunk
-        lists; `stats` is filled as the reply goes on. See :class:`pyturbo.Sampler` for the other options.
+        conversation, where an empty prompt goes on with what was said last; without one it starts its own.
+        Messages are rendered whole, so they belong at the start of a session. `logprobs` is how many of the
+        likeliest tokens each chunk lists; `stats` is filled as the reply goes on. The other options are those
+        of :class:`pyturbo.Sampler`.
 
-        Closing the iterator, or an interrupt, ends the reply within one token; the session can go on from
-        there.
+        Closing the iterator, or an interrupt, ends the reply within one token, or one chunk of a prompt; the
+        session can go on from there.
         """
-        stops = (stop,) if isinstance(stop, str) else tuple(stop)
         options = Options(
-            max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, stops, logprobs
+            max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, stop, logprobs
         )
-        ids = self.prompt_ids(prompt)
+        if session is not None and (not isinstance(session, Session) or session.model is not self):
+            raise ArgumentError(f"session: expected one of this model, got {session!r}")
+        ids = self.prompt_ids(prompt, session)
         if session is None:
-            options.check()
-            session = self.session(self.room(len(ids) + max_tokens))
-        elif session.model is not self:
-            raise ArgumentError("session: expected one of this model, got one of another")
+            session = self.session(self.room(len(ids) + options.max_tokens))
         return start(self, session, ids, options, Stats() if stats is None else stats)
 
-    def generate(self, prompt: Prompt, max_tokens: int = 256, **options: Any) -> Completion:
+    def generate(self, prompt: Prompt, *arguments: Any, **options: Any) -> Completion:
         """As :meth:`stream`, with the whole reply at once."""
-        completion = Completion()
-        for chunk in self.stream(prompt, max_tokens, stats=completion.stats, **options):
+        completion = Completion(stats=options.pop("stats", None) or Stats())
+        for chunk in self.stream(prompt, *arguments, **options, stats=completion.stats):
             completion.add(chunk)
         return completion
 
-    def prompt_ids(self, prompt: Prompt) -> list[int]:
-        """The tokens of text, of token ids, or of a chat through the checkpoint's own template."""
-        ids = prompt_ids(self, prompt)
-        self.check_ids(ids)
+    def prompt_ids(self, prompt: Prompt, session: Session | None = None) -> list[int]:
+        """The tokens of text, of token ids, or of a chat through the checkpoint's own template.
+
+        Within a conversation text gets no token for its beginning, and there may be no tokens at all.
+        """
+        begun = session is not None and (session.position > 0 or bool(session.pending))
+        ids = prompt_ids(self, prompt, special=not begun)
+        if ids or not begun:
+            self.check_ids(ids)
         return ids
 
     def room(self, tokens: int) -> int:
@@ -153,15 +165,22 @@ class Model:
         """The conversation that :meth:`Session.save` wrote, exact to the byte."""
         place = Path(path)
         header, state = session_file.read(place, {"model": self.fingerprint, "kv": self.kv})
-        context, position = header.get("context"), header.get("position")
-        if not isinstance(context, int) or not isinstance(position, int) or not 0 <= position <= context:
-            raise FormatError(f"{place}: expected a position within its context, got {position} of {context}")
+        context, position, pending = (header.get(name) for name in ("context", "position", "pending"))
+        if type(context) is not int or not 1 <= context <= self.max_context:
+            raise FormatError(f"{place}: context: expected 1 to {self.max_context}, got {context!r}")
+        if type(position) is not int or not 0 <= position <= context:
+            raise FormatError(f"{place}: position: expected 0 to {context}, got {position!r}")
+        if not isinstance(pending, list) or not (pending == [] or self._is_token(pending)):
+            raise FormatError(f"{place}: pending: expected one token or none, got {pending!r}")
         session = self.session(context)
         if state.nbytes != session.nbytes:
             raise FormatError(f"{place}: state: expected {session.nbytes} bytes, got {state.nbytes}")
-        pending = header.get("pending")
-        session.load(state, position, self.check_ids(pending).tolist() if pending else ())
+        session.load(state, position, pending)
         return session
+
+    def _is_token(self, value: list[Any]) -> bool:
+        """Whether it is a list of one token of the vocabulary."""
+        return len(value) == 1 and type(value[0]) is int and 0 <= value[0] < self.network.vocab
 
     def logits(self, token_ids: ArrayLike) -> NDArray[np.float32]:
         """The logits of every position, from a fresh state: float32 [tokens, vocab]."""
@@ -177,7 +196,10 @@ class Model:
         return np.concatenate([np.stack(x) for x in self.session(len(ids)).advance(ids, "layers")], axis=1)
 
     def check_ids(self, token_ids: ArrayLike) -> NDArray[np.int32]:
-        ids = np.asarray(token_ids)
+        try:
+            ids = np.asarray(token_ids)
+        except ValueError as error:
+            raise ArgumentError(f"token_ids: expected a list of integers: {error}") from None
         if ids.ndim != 1 or ids.size == 0 or ids.dtype.kind not in "iu":
             raise ArgumentError(f"token_ids: expected a list of integers, got {ids.dtype} {list(ids.shape)}")
         if ids.min() < 0 or ids.max() >= self.network.vocab:
@@ -185,19 +207,23 @@ class Model:
             raise ArgumentError(f"token_ids: expected 0 to {self.network.vocab - 1}, got {wrong}")
         return ids.astype(np.int32)
 
-    @contextmanager
-    def replaying(self, context: int, tokens: int, output: Output) -> Iterator[Graph]:
-        """The program for one token or for a chunk of them, recorded once, for one thread at a time."""
-        limit = 1 if tokens == 1 and output == "last" else CHUNK
-        key = (context, limit, output)
-        with self._lock:
-            graph = self._graphs.pop(key, None) or Graph(self, context, limit, output)
+    def graph(self, context: int, tokens: int, output: Output) -> tuple[int, Graph]:
+        """How many of so many tokens to read next, and the program for it, which is recorded once.
+
+        Its replays take turns with those of all programs of the model; see :attr:`replaying`.
+        """
+        pace = PACES.get(self.device.name, DEFAULT_PACE)
+        single = output == "last" and tokens <= pace.single
+        key = (context, 1 if single else pace.chunk, output)
+        with self.replaying:
+            graph = self._graphs.pop(key, None) or Graph(self, *key)
             while len(self._graphs) >= MAX_GRAPHS:
                 self._graphs.pop(next(iter(self._graphs)))
             self._graphs[key] = graph
-            yield graph
+        return min(tokens, key[1]), graph
 
     @property
     def scratch_bytes(self) -> int:
         """Memory for results between launches, of all programs recorded so far."""
-        return sum(graph.scratch_bytes for graph in self._graphs.values())
+        with self.replaying:
+            return sum(graph.scratch_bytes for graph in self._graphs.values())

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from pyturbo import session_file
 from pyturbo._program import Cursor
 from pyturbo.errors import ArgumentError, StateError, TurboError
-from pyturbo.graph import CHUNK, Layout, Output
+from pyturbo.graph import Layout, Output
 from pyturbo.profile import Profile
 
 if TYPE_CHECKING:
@@ -42,8 +42,6 @@ class Session:
         self._cursor = Cursor()
         self._layout = Layout.of(model, context)
         self._block = model.device.empty(self._layout.nbytes, np.uint8)
-        self._logits = model.device.empty(model.network.vocab, np.float32)
-        self._logits_at = 0  # the position they belong to, 0 for none
         self._pending = (0, -1)  # a position, and the token that was sampled there
         self._failure: str | None = None
         #: Where set, every launch is timed into it.
@@ -93,44 +91,47 @@ class Session:
     @property
     def logits(self) -> NDArray[np.float32]:
         """Of the token read last, float32 [vocab]: a view that the next call changes."""
-        if not self._logits_at == self.position > 0:
-            raise StateError("logits: expected a session that has read a token since it was made or restored")
-        return self._logits.numpy()
+        if self.position == 0:
+            raise StateError("logits: expected a session that has read a token")
+        logits: NDArray[np.float32] = self.state["logits"][0]
+        return logits
 
     def read(self, token_ids: ArrayLike) -> Iterator[int]:
         """Reads tokens in chunks and gives the position after each, for those who show progress."""
         for _ in self.advance(self.model.check_ids(token_ids)):
-            self._logits_at = self.position
             yield self.position
 
     def advance(self, ids: NDArray[np.int32], output: Output = "last") -> Iterator[list[NDArray[np.float32]]]:
         """The outputs of each chunk. Without room for all of the tokens nothing changes."""
-        if self._failure is not None:
-            raise StateError(f"the session cannot go on after: {self._failure}")
+        self._require_whole()
         if self.position + len(ids) > self.context:
             raise ArgumentError(
                 f"context: expected at most {self.context} tokens, got {self.position} and {len(ids)} more"
             )
-        blocks = [self._block, self._logits] if output == "last" else [self._block]
-        for begin in range(0, len(ids), CHUNK):
-            chunk = ids[begin : begin + CHUNK]
-            self.state["tokens"][self.position : self.position + len(chunk)] = chunk
-            try:
-                with self.model.replaying(self.context, len(chunk), output) as graph:
-                    last = begin + CHUNK >= len(ids)
-                    outputs = graph.run(len(chunk), blocks, self._cursor, last, self.timings)
-            except TurboError as error:
-                self._failure = str(error)
-                raise
+        self.state["tokens"][self.position : self.position + len(ids)] = ids
+        end = self.position + len(ids)
+        while self.position < end:
+            count, graph = self.model.graph(self.context, end - self.position, output)
+            with self.model.replaying:
+                try:
+                    last = self.position + count == end
+                    outputs = graph.run(count, self._block, self._cursor, last, self.timings)
+                except TurboError as error:
+                    self._failure = str(error)
+                    raise
             yield outputs
+
+    def _require_whole(self) -> None:
+        if self._failure is not None:
+            raise StateError(f"the session cannot go on after: {self._failure}")
 
     def memory(self) -> Memory:
         pieces: dict[str, int] = {}
         for name, (_, shape, dtype) in self._layout.pieces.items():
             kind = name.rpartition(".")[2]
             pieces[kind] = pieces.get(kind, 0) + int(np.prod(shape)) * dtype.itemsize
-        with self.model.replaying(self.context, 1, "last") as graph:
-            return Memory(graph.weight_bytes, self.model.scratch_bytes, self.nbytes, pieces)
+        _, graph = self.model.graph(self.context, 1, "last")
+        return Memory(graph.weight_bytes, self.model.scratch_bytes, self.nbytes, pieces)
 
     def profile(self) -> Profile:
         """Times every launch of one more step, on a copy: this conversation stays as it is."""
@@ -142,6 +143,7 @@ class Session:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes the conversation to a file; :meth:`Model.restore` reads it."""
+        self._require_whole()
         header = {
             "model": self.model.fingerprint,
             "kv": self.model.kv,
@@ -154,7 +156,7 @@ class Session:
     def load(self, state: NDArray[np.uint8], position: int, pending: Sequence[int] = ()) -> None:
         """Takes over the state of another session of this size."""
         self._block.numpy()[...] = state
-        self._cursor.position, self._logits_at = position, 0
+        self._cursor.position = position
         self._pending = (position, pending[0]) if pending else (0, -1)
 
     def fork(self) -> Session:
@@ -163,6 +165,4 @@ class Session:
         other._cursor.position = self.position
         other._pending, other._failure = self._pending, self._failure
         other._block.numpy()[...] = self._block.numpy()
-        other._logits.numpy()[...] = self._logits.numpy()
-        other._logits_at = self._logits_at
         return other

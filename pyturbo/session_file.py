@@ -3,7 +3,7 @@
 16 bytes   "pyturbo session\\0"
  4 bytes   version, little-endian
  4 bytes   length of the header
- header    JSON: model, context, position, kv, state_bytes
+ header    JSON: model, context, position, pending, kv, state_bytes
  state     the block
 32 bytes   SHA-256 of everything before
 """
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pyturbo.checkpoint import json_file
 from pyturbo.errors import FileError, FormatError
 
 MAGIC = b"pyturbo session\0"
@@ -50,16 +51,16 @@ def write(path: Path, header: dict[str, Any], state: NDArray[np.uint8]) -> None:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
-    except OSError as error:
-        raise FileError(f"{path}: cannot be written: {error.strerror}") from error
+    except (OSError, ValueError) as error:
+        raise FileError(f"{path}: cannot be written: {_reason(error)}") from error
 
 
 def read(path: Path, expected: dict[str, Any]) -> tuple[dict[str, Any], NDArray[np.uint8]]:
     """Header and state of a file whose header agrees with `expected` in every entry of that."""
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read: {error.strerror}") from error
+        data = memoryview(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise FileError(f"{path}: cannot be read: {_reason(error)}") from error
     if len(data) < _HEAD.size + _DIGEST or data[: len(MAGIC)] != MAGIC:
         raise FormatError(f"{path}: expected a pyturbo session, got something else")
     _, version, length = _HEAD.unpack_from(data)
@@ -69,7 +70,7 @@ def read(path: Path, expected: dict[str, Any]) -> tuple[dict[str, Any], NDArray[
         raise FormatError(f"{path}: expected the checksum it was written with; the file is damaged")
     if length > min(_LARGEST_HEADER, len(data) - _HEAD.size - _DIGEST):
         raise FormatError(f"{path}: expected a header of at most {_LARGEST_HEADER} bytes, got {length}")
-    header: dict[str, Any] = json.loads(data[_HEAD.size : _HEAD.size + length])
+    header = json_file.parse_object(bytes(data[_HEAD.size : _HEAD.size + length]), str(path))
     for name, value in expected.items():
         if header.get(name) != value:
             raise FormatError(f"{path}: {name}: expected {value!r}, got {header.get(name)!r}")
@@ -79,3 +80,8 @@ def read(path: Path, expected: dict[str, Any]) -> tuple[dict[str, Any], NDArray[
             f"{path}: state: expected {header.get('state_bytes')} bytes, got {state.nbytes} in the file"
         )
     return header, state
+
+
+def _reason(error: OSError | ValueError) -> str:
+    """In the system's words; a path with a zero byte is a ValueError."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -62,7 +62,7 @@ def symbol(name: str) -> Linear:
 
 @dataclass(frozen=True)
 class Place:
-    """`nbytes` of a block of a program, or of a Buffer, from the byte `offset` on; with an `end`, up to that byte."""
+    """`nbytes` of a block of a program, or of a Buffer, from byte `offset` on, or all up to byte `end`."""
 
     block: str | Buffer
     offset: int | Linear

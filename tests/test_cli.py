@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -107,3 +108,25 @@ def test_generate_reads_standard_input(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, input="Hello", capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == pyturbo.load(folder).generate("Hello", max_tokens=3).text + "\n"
+
+
+def test_an_interrupt_ends_generate(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model")
+    command = [sys.executable, "-m", "pyturbo", "generate", "Hello", "--model", str(folder), "--raw"]
+    with subprocess.Popen(
+        [*command, "--max-tokens", "500"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        shown = process.stdout.read(1)  # it writes
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert errors == b""
+    assert (shown + rest).endswith(b"\n")
+    assert len(rest) < 1000
+
+
+def test_bench_replay(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "replay", "--json"]) == 0
+    assert all(timing["nanoseconds"] > 0 for timing in json.loads(capsys.readouterr().out))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import pyturbo
-from pyturbo.errors import ArgumentError, FormatError, StateError
+from pyturbo.errors import ArgumentError, FileError, FormatError, StateError
 from text.tiny_chat import write_model
 from tiny_configs import MODELS
 from tiny_models import write_mlx
@@ -108,7 +109,7 @@ def test_a_full_context_ends_a_reply(model: pyturbo.Model) -> None:
     assert completion.finish_reason == "length"
     assert session.position == session.context
     before = session.state["tokens"].tobytes()
-    with pytest.raises(ArgumentError, match="prompt: expected at most -1 tokens, got 1"):
+    with pytest.raises(ArgumentError, match="prompt: expected at most 0 tokens, the rest of a context of"):
         model.stream([5], session=session)
     assert session.state["tokens"].tobytes() == before
 
@@ -199,6 +200,51 @@ def test_memory_and_profile(model: pyturbo.Model) -> None:
     assert full.profile().seconds > 0
 
 
+def test_stats_belong_to_one_reply_at_a_time(model: pyturbo.Model) -> None:
+    stats = pyturbo.Stats()
+    for count in (4, 3):
+        assert len(model.generate("hello", count, stats=stats).tokens) == count == stats.tokens
+
+
+def test_turns_of_one_session(model: pyturbo.Model) -> None:
+    ids = model.tokenizer.encode(PROMPT)
+    whole = model.generate(ids, 12, repetition_penalty=3.0).tokens
+    session = model.session(100)
+    session.prefill(np.array(ids[:-1]))
+    assert model.generate(ids[-1:], 12, repetition_penalty=3.0, session=session).tokens == whole
+    # An empty prompt goes on: with the pending token, or with the logits of a prompt.
+    want = greedy(model, ids, 8)
+    session = model.session(100)
+    assert model.generate(ids, 5, session=session).tokens == want[:5]
+    assert model.generate([], 3, session=session).tokens == want[5:]
+    session = model.session(100)
+    session.prefill(ids)
+    assert model.generate("", 8, session=session).tokens == want
+
+
+def test_a_text_begins_once(folder: Path, tmp_path: Path) -> None:
+    beginning = write_model(tmp_path / "model")
+    settings = {"add_bos_token": True, "bos_token": "<|im_start|>"}
+    (beginning / "tokenizer_config.json").write_text(json.dumps(settings))
+    model = pyturbo.load(beginning)
+    session = model.session(100)
+    model.generate("Hello", 2, session=session)
+    model.generate(" world", 2, session=session)
+    bos = model.tokenizer.encode("<|im_start|>", special=False)[0]
+    assert session.tokens.tolist().count(bos) == 1
+    assert session.tokens[0] == bos
+
+
+def test_two_replies_of_one_session_do_not_mix(model: pyturbo.Model) -> None:
+    session = model.session(100)
+    first = model.stream(PROMPT, session=session)
+    next(first)
+    second = model.stream([5, 6], session=session)
+    next(second)
+    with pytest.raises(StateError, match="the session went on without this reply"):
+        next(first)
+
+
 def test_a_session_ends_with_a_failed_replay(folder: Path) -> None:
     device = pyturbo.Device("cpu")
     session = pyturbo.load(folder, device).session(16)
@@ -208,24 +254,49 @@ def test_a_session_ends_with_a_failed_replay(folder: Path) -> None:
         session.step(3)
     with pytest.raises(StateError, match="cannot go on after: .*the device is closed"):
         session.step(3)
+    with pytest.raises(StateError, match="cannot go on after: .*the device is closed"):
+        session.save(folder / "failed")
     assert session.position == 2
 
 
 def test_refusals(model: pyturbo.Model, folder: Path, tmp_path: Path) -> None:
     for message, prompt, options in (
-        ("prompt: expected at least one token", "", {}),
-        ("prompt: expected at least one token", [], {}),
+        ("token_ids: expected a list of integers", "", {}),
+        ("token_ids: expected a list of integers", [], {}),
+        ("token_ids: expected a list of integers", [[1], [2, 3]], {}),
+        ("token_ids: expected a list of integers", np.array([0.5]), {}),
         ("token_ids: expected 0 to", [404], {}),
-        ("max_tokens: expected a count, got 0", "x", {"max_tokens": 0}),
-        ("logprobs: expected a number of tokens, got -1", "x", {"logprobs": -1}),
-        ("stop: expected texts that are not empty, got ''", "x", {"stop": [""]}),
-        ("temperature: expected", "x", {"temperature": -1.0}),
-        ("prompt: expected at most 512 tokens, got 600", [1] * 600, {}),
-        ("session: expected one of this model", "x", {"session": pyturbo.load(folder).session(9)}),
+        ("prompt: expected text, token ids or a list of messages, got None", None, {}),
+        ("prompt: expected text, token ids or a list of messages, got b'abc'", b"abc", {}),
+        ("prompt: expected text, token ids or", {"role": "user", "content": "x"}, {}),
         ("messages", [{"role": "user"}], {}),
+        ("max_tokens: expected a count, got 0", "x", {"max_tokens": 0}),
+        ("max_tokens: expected an integer", "x", {"max_tokens": 1.5}),
+        ("logprobs: expected an integer from 0 on, got -1", "x", {"logprobs": -1}),
+        ("stop: expected a list of texts that are not empty, got \\[''\\]", "x", {"stop": [""]}),
+        ("stop: expected a list of texts that are not empty, got 5", "x", {"stop": 5}),
+        ("temperature: expected", "x", {"temperature": -1.0}),
+        ("temperature: expected a number in range", "x", {"temperature": 10**400}),
+        ("prompt: expected at most 512 tokens, the rest of", [1] * 600, {}),
+        ("session: expected one of this model", "x", {"session": pyturbo.load(folder).session(9)}),
+        ("session: expected one of this model", "x", {"session": 5}),
     ):
         with pytest.raises(ArgumentError, match=message):
             model.stream(prompt, **options)
+    for context in ("a", 1.5, 0, 513):
+        with pytest.raises(ArgumentError, match="session: context: expected"):
+            model.session(context)
+    for options, message in (
+        ({"device": 5}, "device: expected a name or a Device, got 5"),
+        ({"kv": ["f16"]}, "kv: expected one of"),
+        ({"device": pyturbo.Device("cpu"), "threads": 2}, "threads: expected none beside a Device"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            pyturbo.load(folder, **options)
+    with pytest.raises(FileError, match="cannot be opened"):
+        pyturbo.load("a" * 5000)
+    with pytest.raises(ArgumentError, match="expected a path, got 5"):
+        pyturbo.load(5)
     plain = pyturbo.load(write_mlx(MODELS["llama"], tmp_path / "plain"))
     with pytest.raises(FormatError, match="tokenizer"):
         plain.generate("text")

@@ -9,13 +9,14 @@ from __future__ import annotations
 from os import PathLike
 from pathlib import Path
 
+from pyturbo.checkpoint._shown import shown
 from pyturbo.checkpoint.directory import DirectoryCheckpoint
 from pyturbo.checkpoint.gguf_model import GgufCheckpoint
 from pyturbo.checkpoint.linear import Affine, Dense, Linear
 from pyturbo.checkpoint.tensors import Checkpoint, TensorInfo
 from pyturbo.checkpoint.tokenizer import TokenizerSource
 from pyturbo.checkpoint.weights import Weights
-from pyturbo.errors import FileError, FormatError
+from pyturbo.errors import ArgumentError, FileError, FormatError
 
 __all__ = [
     "Affine",
@@ -31,13 +32,19 @@ __all__ = [
 
 def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
     """A directory with config.json and model*.safetensors, or a .gguf file."""
-    place = Path(path)
+    try:
+        place = Path(path)
+        place.stat()
+    except TypeError as error:
+        raise ArgumentError(f"expected a path, got {shown(path)}: {error}") from None
+    except FileNotFoundError:
+        raise FileError(f"{path}: no such file or directory") from None
+    except (OSError, ValueError) as error:
+        raise FileError(f"{shown(path)}: cannot be opened: {error}") from None
     if place.is_dir():
         if not (place / "config.json").is_file():
             raise FormatError(f"{place}: expected a directory with config.json, found none in it")
         return DirectoryCheckpoint(place)
-    if not place.exists():
-        raise FileError(f"{place}: no such file or directory")
     if place.suffix.lower() != ".gguf":
         raise FormatError(f"{place}: expected a directory with config.json or a .gguf file")
     return GgufCheckpoint(place)

@@ -81,7 +81,7 @@ class TensorFile:
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: Any) -> Array:
-    """An array that starts at a multiple of ALIGNMENT; a large one has pages of its own. Its values are open."""
+    """An array that starts at a multiple of ALIGNMENT; a large one has pages of its own."""
     nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     if nbytes >= PAGED:
         return host_empty(shape, dtype).numpy()

@@ -30,6 +30,8 @@ class Attention:
         dim = entries.count("head_dim", max(1, hidden // heads))
         if heads % kv_heads:
             raise entries.wrong("num_key_value_heads", f"a divisor of {heads}")
+        if dim > ops.MAX_HEAD_DIM:
+            raise entries.wrong("head_dim", f"at most {ops.MAX_HEAD_DIM}")
         self.name, self.heads, self.kv_heads, self.dim, self.gated = path, heads, kv_heads, dim, gated
         self.rope = Rope.read(entries, dim)
         self.q = weights.linear(f"{path}.q_proj", ((2 if gated else 1) * heads * dim, hidden))

@@ -27,7 +27,7 @@ class Entries:
     def count(self, name: str, default: int | None = None) -> int:
         """A number of things, at least one."""
         value = self._value(name, default)
-        if type(value) is not int or value < 1:
+        if type(value) is not int or not 1 <= value < 2**40:
             raise self.wrong(name, "a count")
         return value
 

@@ -109,10 +109,14 @@ class Decoder:
         mlp: Callable[[int, str], FeedForward],
     ) -> None:
         """`mixer` and `mlp` make those of a layer, from its number and path."""
+        if entries.text("hidden_act", "silu") not in ("silu", "swish"):
+            raise entries.wrong("hidden_act", "silu")
         hidden = entries.count("hidden_size")
         self.vocab = entries.count("vocab_size")
         self.context = entries.count("max_position_embeddings", 4096)
         self.eps = entries.number("rms_norm_eps", 1e-6)
+        if self.eps < 0:
+            raise entries.wrong("rms_norm_eps", "a number that is not negative")
         self.embedding = weights.linear("model.embed_tokens", (self.vocab, hidden))
         self.layers: list[Layer] = []
         for i in range(entries.count("num_hidden_layers")):

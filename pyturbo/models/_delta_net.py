@@ -30,6 +30,10 @@ class Heads:
         heads = Heads(*(entries.count(f"linear_{name}") for name in names))
         if heads.values % heads.keys:
             raise entries.wrong("linear_num_value_heads", f"a multiple of {heads.keys}")
+        if heads.key_dim % 32 or heads.key_dim > 256:
+            raise entries.wrong("linear_key_head_dim", "a multiple of 32 up to 256")
+        if heads.value_dim % 4:
+            raise entries.wrong("linear_value_head_dim", "a multiple of 4")
         return heads
 
     @property

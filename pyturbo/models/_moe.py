@@ -23,6 +23,8 @@ class Moe:
     def __init__(self, entries: Entries, weights: Weights, path: str, *, normalize: bool) -> None:
         hidden, inner = entries.count("hidden_size"), entries.count("moe_intermediate_size")
         self.experts, self.k = entries.count("num_experts"), entries.count("num_experts_per_tok")
+        if self.experts > ops.MAX_EXPERTS:
+            raise entries.wrong("num_experts", f"at most {ops.MAX_EXPERTS}")
         if self.k > min(self.experts, ops.MAX_CHOICES):
             raise entries.wrong("num_experts_per_tok", f"at most {min(self.experts, ops.MAX_CHOICES)}")
         self.normalize = normalize

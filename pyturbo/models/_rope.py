@@ -27,13 +27,16 @@ class Rope:
         """As the configuration says: the part that turns, its base, and how a longer context is reached."""
         given = entries.group("rope_parameters", "rope_scaling")
         part = given.number("partial_rotary_factor", entries.number("partial_rotary_factor", 1.0))
-        dim = int(head_dim * part)
-        if dim < 2 or dim % 2 or dim > head_dim:
+        dim = int(head_dim * part) if 0 < part <= 1 else 0
+        if dim < 2 or dim % 2:
             raise entries.wrong("partial_rotary_factor", f"an even part of {head_dim}")
         theta = given.number("rope_theta", entries.number("rope_theta", 10000.0))
-        kind = given.text("rope_type", given.text("type", "default"))
-        if theta <= 0 or kind not in _KINDS:
-            raise given.wrong("rope_type", f"one of {', '.join(_KINDS)} over a positive base")
+        if not 1 < theta < 1e15:
+            raise (given if "rope_theta" in given else entries).wrong("rope_theta", "a base above 1")
+        name = "rope_type" if "rope_type" in given else "type"
+        kind = given.text(name, "default")
+        if kind not in _KINDS:
+            raise given.wrong(name, f"one of {', '.join(_KINDS)}")
         plain = theta ** (-np.arange(0, dim, 2) / dim)
         inv_freq, scale = _KINDS[kind](plain, theta, given, entries)
         return Rope(inv_freq.astype(np.float32), scale)
@@ -100,7 +103,7 @@ def _longrope(plain: Array, theta: float, given: Entries, entries: Entries) -> t
 
 def _positive(given: Entries, name: str, default: float | None = None) -> float:
     value = given.number(name, default)
-    if value <= 0:
+    if not 1e-9 < value < 1e9:
         raise given.wrong(name, "a positive number")
     return value
 

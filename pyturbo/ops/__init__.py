@@ -12,6 +12,7 @@ from pyturbo.ops.affine import (
     grouped_matmul,
 )
 from pyturbo.ops.attention import (
+    MAX_HEAD_DIM,
     attention,
     attention_merge,
     attention_partials,
@@ -23,13 +24,15 @@ from pyturbo.ops.attention import (
 from pyturbo.ops.delta import conv1d, decay_beta, delta_net
 from pyturbo.ops.elementwise import add, add_bias, split_q_gate, weighted_sum
 from pyturbo.ops.linear import dense_experts_matmul, matmul
-from pyturbo.ops.moe import MAX_CHOICES, gather_rows, moe_buckets, moe_combine, route
+from pyturbo.ops.moe import MAX_CHOICES, MAX_EXPERTS, gather_rows, moe_buckets, moe_combine, route
 from pyturbo.ops.norm import gated_rms_norm, head_rms_norm, qk_norm, rms_norm
 from pyturbo.ops.rope import rope
 from pyturbo.ops.sampling import argmax
 
 __all__ = [
     "MAX_CHOICES",
+    "MAX_EXPERTS",
+    "MAX_HEAD_DIM",
     "add",
     "add_bias",
     "affine_dequantize",

@@ -30,6 +30,7 @@ SPLIT_BLOCKS = 32
 
 #: The head dims that the kernels are made for; each serves the smaller ones too.
 _KERNEL_DIMS = (64, 128, 256, 512)
+MAX_HEAD_DIM = _KERNEL_DIMS[-1]
 
 
 class _Operands(NamedTuple):

@@ -12,6 +12,9 @@ from pyturbo.ops._run import Array, DeviceLike, as_array, empty, launch, operand
 #: Experts a token can have: the lanes of the router that keep one each.
 MAX_CHOICES = 16
 
+#: Experts a router can choose among.
+MAX_EXPERTS = 512
+
 
 def route(
     logits: ArrayLike, k: int, normalize: bool = True, *, device: DeviceLike = None

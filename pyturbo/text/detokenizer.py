@@ -14,10 +14,11 @@ class Detokenizer:
     U+FFFD, one for each longest part that could begin a character. At most three bytes are held back.
     """
 
-    def __init__(self, vocabulary: Vocabulary, skip_special: bool = True) -> None:
+    def __init__(self, vocabulary: Vocabulary, skip_special: bool = True, continues: bool = False) -> None:
+        """`continues`: the text goes on from another, so that a space in front of it is part of it."""
         self._vocabulary = vocabulary
         self._skip_special = skip_special
-        self._leading_spaces = vocabulary.leading_spaces
+        self._leading_spaces = 0 if continues else vocabulary.leading_spaces
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def add(self, token: int) -> str:

@@ -16,14 +16,16 @@ class StopStrings:
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
-        if isinstance(stops, str) or not all(isinstance(stop, str) for stop in stops):
-            raise ArgumentError(f"StopStrings: stops: expected a list of texts, got {shown(stops)}")
-        if not all(stops):
-            raise ArgumentError("StopStrings: stops: expected texts that are not empty, got an empty one")
+        if not isinstance(stops, Sequence) or isinstance(stops, str) or not all(map(_is_text, stops)):
+            raise ArgumentError(f"stop: expected a list of texts that are not empty, got {shown(stops)}")
         self._stops = tuple(stops)
         self._longest = max(map(len, self._stops), default=0)
         self._held = ""
         self.stopped = False  # whether the text has ended at a stop string
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._stops)
 
     def add(self, text: str) -> tuple[str, bool]:
         """The text that can be shown now, and whether it ended at a stop string; later text is dropped."""
@@ -59,3 +61,7 @@ class StopStrings:
             if any(stop.startswith(end) and stop != end for stop in self._stops):
                 return place
         return len(text)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != ""

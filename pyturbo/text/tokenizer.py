@@ -52,9 +52,9 @@ class Tokenizer:
         detokenizer = self.detokenizer(skip_special)
         return "".join([*map(detokenizer.add, ids), detokenizer.finish()])
 
-    def detokenizer(self, skip_special: bool = True) -> Detokenizer:
-        """Decodes token by token, to the same text as `decode`."""
-        return Detokenizer(self._vocabulary, skip_special)
+    def detokenizer(self, skip_special: bool = True, continues: bool = False) -> Detokenizer:
+        """Decodes token by token, to the same text as `decode`, or as what goes on from a text before."""
+        return Detokenizer(self._vocabulary, skip_special, continues)
 
     def piece(self, id: int) -> str:  # noqa: A002 (the name of the public interface)
         """The token as the vocabulary spells it; "" where there is none with this id."""

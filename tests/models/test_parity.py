@@ -6,14 +6,17 @@ float32.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pyturbo
-from pyturbo.errors import ArgumentError, FileError, FormatError, StateError
+from pyturbo import session_file
+from pyturbo.errors import ArgumentError, FileError, FormatError
 from pyturbo.model import Model, load
 from tiny_configs import MODELS
 from tiny_models import write_hf, write_mlx
@@ -87,7 +90,14 @@ def test_a_fork_goes_its_own_way(folder: Path, name: str) -> None:
     again.prefill([5, 6, 7, 8])
     assert again.step(12).tobytes() == there.tobytes()
     kinds = {name.rpartition(".")[2]: array.dtype for name, array in session.state.items()}
-    want = {"tokens": np.int32, "k": np.float16, "v": np.float16, "conv": np.float32, "memory": np.float32}
+    want = {
+        "tokens": np.int32,
+        "logits": np.float32,
+        "k": np.float16,
+        "v": np.float16,
+        "conv": np.float32,
+        "memory": np.float32,
+    }
     assert kinds.items() <= {kind: np.dtype(dtype) for kind, dtype in want.items()}.items()
 
 
@@ -97,15 +107,27 @@ def test_a_saved_session_goes_on_with_the_same_bits(folder: Path, tmp_path: Path
     session = model.session(40)
     session.prefill([5, 6, 7, 8])
     session.save(tmp_path / "chat.session")
+    session_logits = session.logits.tobytes()
     want = session.step(11).copy()
     restored = model_of(folder, name, "mlx", kv="f16").restore(tmp_path / "chat.session")
     assert restored.tokens.tolist() == [5, 6, 7, 8]
-    with pytest.raises(StateError, match="logits: expected a session that has read a token"):
-        _ = restored.logits
+    assert restored.logits.tobytes() == session_logits
     assert restored.step(11).tobytes() == want.tobytes()
     for piece, array in restored.state.items():
         assert array.tobytes() == session.state[piece].tobytes(), piece
     assert [path.name for path in tmp_path.iterdir()] == ["chat.session"]
+
+
+def session_bytes(header: bytes) -> bytes:
+    """A file whose checksum is right whatever its header says."""
+    data = session_file.MAGIC + struct.pack("<II", session_file.VERSION, len(header)) + header
+    return data + hashlib.sha256(data).digest()
+
+
+def changed(file: bytes, **entries: object) -> bytes:
+    """The header of a file with other entries, and no state."""
+    (length,) = struct.unpack_from("<I", file, 20)
+    return json.dumps(json.loads(file[24 : 24 + length]) | entries | {"state_bytes": 0}).encode()
 
 
 def test_wrong_session_files(folder: Path, tmp_path: Path) -> None:
@@ -123,6 +145,14 @@ def test_wrong_session_files(folder: Path, tmp_path: Path) -> None:
         (whole[:16] + b"\2" + whole[17:], "expected version 1, got 2"),
         (b"", "expected a pyturbo session"),
         (b"GGUF" * 20, "expected a pyturbo session"),
+        (session_bytes(b"[1]"), "expected a JSON object"),
+        (session_bytes(b"{"), "not valid JSON"),
+        (session_bytes(b"[" * 50000), "nested too deeply"),
+        (session_bytes(changed(whole, context=513)), "context: expected 1 to 512, got 513"),
+        (session_bytes(changed(whole, position=9)), "position: expected 0 to 8, got 9"),
+        (session_bytes(changed(whole, pending=[1, 2])), "pending: expected one token or none"),
+        (session_bytes(changed(whole, pending=[193])), "pending: expected one token or none"),
+        (session_bytes(changed(whole, context=9)), "state: expected"),
     ):
         path.write_bytes(damaged)
         with pytest.raises(FormatError, match=message):
@@ -168,5 +198,8 @@ def test_wrong_models(tmp_path: Path) -> None:
     refused("rms_norm_eps: expected a number, got 'small'", rms_norm_eps="small")
     refused("mlp_only_layers: expected a list of int, got \\['1'\\]", mlp_only_layers=["1"])
     refused("use_sliding_window: expected false, got True", use_sliding_window=True)
+    refused("hidden_act: expected silu, got 'gelu'", hidden_act="gelu")
+    refused("rms_norm_eps: expected a number that is not negative, got -1", rms_norm_eps=-1)
+    refused("head_dim: expected at most 512, got 520", head_dim=520)
     with pytest.raises(ArgumentError, match="kv: expected one of f32, f16, got 'f8'"):
         load(path, kv="f8")

@@ -44,7 +44,11 @@ def test_older_spellings() -> None:
     ("parameters", "message"),
     [
         ({"rope_type": "dynamic"}, "rope_type: expected one of default, linear, .*, got 'dynamic'"),
-        ({"rope_theta": 0}, "rope_type: expected one of .* over a positive base"),
+        ({"rope_theta": 0}, "rope_theta: expected a base above 1, got 0"),
+        ({"type": "ntk"}, "type: expected one of default, .*, got 'ntk'"),
+        ({"partial_rotary_factor": 1e308}, "partial_rotary_factor: expected an even part of 64"),
+        ({"rope_type": "yarn", "factor": 2.0, "beta_fast": 1e-320}, "beta_fast: expected a positive number"),
+        ({"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 10**400}, "a count"),
         ({"rope_type": "linear"}, "factor: expected a number, got None"),
         ({"rope_type": "linear", "factor": -1}, "factor: expected a positive number, got -1"),
         ({"partial_rotary_factor": 1.5}, "partial_rotary_factor: expected an even part of 64"),

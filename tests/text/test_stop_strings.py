@@ -73,7 +73,7 @@ def test_harmless_text_comes_back() -> None:
 
 @pytest.mark.parametrize(
     ("stops", "message"),
-    [("END", "expected a list of texts, got 'END'"), ([1], "expected a list of texts"), ([""], "not empty")],
+    [("END", "not empty, got 'END'"), ([1], "expected a list of texts"), ([""], "not empty")],
 )
 def test_wrong_stop_strings_are_refused(stops: list[str], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
