@@ -2,10 +2,37 @@
 
 from __future__ import annotations
 
+import atexit
+import importlib.util
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+
 import pytest
 
 import pyturbo
 from pyturbo import _native_tests  # noqa: F401  makes the kernels of tests/shaders known to every device
+
+# What Metal devices keep on disk goes where it does not outlive the run.
+os.environ["PYTURBO_CACHE"] = tempfile.mkdtemp(prefix="pyturbo-tests-")
+atexit.register(shutil.rmtree, os.environ["PYTURBO_CACHE"], ignore_errors=True)
+
+HAS_SOFT_METAL = importlib.util.find_spec("pyturbo._soft_metal_tests") is not None
+if HAS_SOFT_METAL:
+    from pyturbo import _soft_metal_tests as soft_metal  # makes the device "metal" known
+
+
+@pytest.fixture(autouse=True)
+def no_violation() -> Iterator[None]:
+    """Nothing that soft Metal watches over goes wrong in any test that does not ask for it."""
+    if not HAS_SOFT_METAL:
+        yield
+        return
+    soft_metal.reset()
+    yield
+    assert soft_metal.violations() + soft_metal.warnings() == []
+    soft_metal.reset()
 
 
 @pytest.fixture(params=pyturbo.devices(), scope="session")

@@ -38,7 +38,7 @@ struct Kinds {
 };
 
 Kinds& kinds() {
-  static Kinds& instance = *new Kinds;
+  static Kinds instance;
   return instance;
 }
 
@@ -63,10 +63,11 @@ void Device::replay(const ReadyLaunch* launches, size_t count, bool wait, double
   run(launches, count, wait, seconds);
 }
 
-void add_device(const std::string& name, OpenDevice open) {
+void add_device(const std::string& name, OpenDevice open, bool best) {
   const std::lock_guard lock(kinds().mutex);
-  std::erase_if(kinds().all, [&](const Kind& kind) { return kind.name == name; });
-  kinds().all.insert(kinds().all.begin(), {name, open});
+  std::vector<Kind>& all = kinds().all;
+  std::erase_if(all, [&](const Kind& kind) { return kind.name == name; });
+  all.insert(best ? all.begin() : all.end(), {name, open});
 }
 
 std::vector<std::string> device_names() {

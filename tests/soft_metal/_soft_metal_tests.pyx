@@ -57,6 +57,14 @@ cdef extern from "soft_metal/soft_metal.h" namespace "soft_metal":
     void native_reset "soft_metal::reset"()
 
 
+cdef extern from "metal/device.h" namespace "pyturbo::metal":
+    bool add_metal_device(bool best) except +
+
+
+# Behind the other devices: it is slower than any of them.
+add_metal_device(False)
+
+
 def cases():
     return [case.name.decode() for case in native_cases()]
 

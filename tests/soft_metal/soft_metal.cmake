@@ -59,7 +59,10 @@ file(GLOB soft_metal_cases CONFIGURE_DEPENDS ${soft_metal}/cases/*.mm)
 soft_metal_sources(${soft_metal_cases})
 cython_transpile(${soft_metal}/_soft_metal_tests.pyx LANGUAGE CXX OUTPUT_VARIABLE soft_metal_module
                  CYTHON_ARGS --directive language_level=3)
-python_add_library(_soft_metal_tests MODULE ${soft_metal_module} ${soft_metal_cases} WITH_SOABI)
+# With the Metal device itself, which importing the module makes known.
+file(GLOB metal_device CONFIGURE_DEPENDS native/metal/*.mm)
+soft_metal_sources(${metal_device})
+python_add_library(_soft_metal_tests MODULE ${soft_metal_module} ${soft_metal_cases} ${metal_device} WITH_SOABI)
 # Hidden, so that the list of cases is not one with that of _native_tests.
 set_target_properties(_soft_metal_tests PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 target_include_directories(_soft_metal_tests PRIVATE ${soft_metal}/cases ${CMAKE_CURRENT_SOURCE_DIR}/tests/native)

@@ -81,8 +81,8 @@ struct DeviceOptions {
 
 using OpenDevice = std::shared_ptr<Device> (*)(const std::string& name, const DeviceOptions& options);
 
-// Makes a kind of device known, in front of those there are.
-void add_device(const std::string& name, OpenDevice open);
+// Makes a kind of device known; `best`: in front of those there are, else behind them.
+void add_device(const std::string& name, OpenDevice open, bool best);
 
 std::vector<std::string> device_names();  // best first
 std::shared_ptr<Device> open_device(std::string_view name, const DeviceOptions& options);

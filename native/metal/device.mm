@@ -1,0 +1,198 @@
+#include "metal/device.h"
+
+#import <Metal/Metal.h>
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+
+#include "metal/encoder.h"
+#include "metal/flight.h"
+#include "metal/memory.h"
+#include "metal/object.h"
+#include "metal/pipelines.h"
+#include "metal/residency.h"
+#include "metal/staging.h"
+#include "metal/timing.h"
+#include "pyturbo/error.h"
+
+namespace pyturbo::metal {
+namespace {
+
+constexpr size_t kMostInFlight = 4;  // command buffers that may be at work before the next one waits
+
+std::string mebibytes(uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+
+// The newest family of Apple's GPUs that the device belongs to.
+std::string family(id<MTLDevice> device) {
+  for (NSInteger i = MTLGPUFamilyApple9; i >= MTLGPUFamilyApple1; --i)
+    if ([device supportsFamily:MTLGPUFamily(i)]) return "Apple" + std::to_string(i - MTLGPUFamilyApple1 + 1);
+  return "unknown";
+}
+
+class MetalDevice final : public Device {
+ public:
+  explicit MetalDevice(const std::string& name) : Device(name) {
+    const Pool pool;
+    device_ = Ref<DeviceObject>::adopt(MTLCreateSystemDefaultDevice());
+    if (!device_) throw Error(ErrorKind::device, name + ": this machine has no Metal device");
+    queue_ = Ref<QueueObject>::adopt([device_.get() newCommandQueue]);
+    if (!queue_) throw Error(ErrorKind::device, name + ": Metal cannot make a command queue");
+    pipelines_.emplace(device_.get());
+    residency_ = std::make_shared<Residency>(device_.get(), queue_.get());
+    memory_ = std::make_shared<Memory>(device_.get(), residency_, flight_);
+  }
+
+  ~MetalDevice() override { close(); }
+
+  std::vector<std::pair<std::string, std::string>> properties() const override {
+    const Pool pool;
+    if (closed()) return {};
+    id<MTLDevice> device = device_.get();
+    return {{"name", text([device name])},
+            {"family", family(device)},
+            {"working set", mebibytes([device recommendedMaxWorkingSetSize])},
+            {"longest buffer", mebibytes([device maxBufferLength])},
+            {"threadgroup memory", std::to_string([device maxThreadgroupMemoryLength]) + " bytes"},
+            {"residency sets", residency_->active() ? "yes" : "no"},
+            {"kernels", pipelines_->library().path()}};
+  }
+
+  std::shared_ptr<Storage> allocate(uint64_t bytes) override {
+    const Pool pool;
+    std::shared_ptr<Storage> storage = allocate_storage(bytes);
+    const std::shared_ptr<Memory> memory = this->memory();
+    memory->use(*storage);
+    // A buffer that Metal would refuse is refused here, not in the middle of a program.
+    Place place;
+    if (bytes > 0) memory->find(storage->data(), 1, {"", "allocate", "a buffer"}, place);
+    return storage;
+  }
+
+  bool use(Storage& storage) override {
+    const Pool pool;
+    return memory()->use(storage);
+  }
+
+  void synchronize() override {
+    flight_->finish(0);
+    throw_failure();
+  }
+
+ protected:
+  void run(const ReadyLaunch* launches, size_t count, bool wait, double* seconds) override {
+    const Pool pool;
+    const std::lock_guard lock(mutex_);
+    require_open();
+    flight_->finish(kMostInFlight - 1);
+    throw_failure();
+    const Staging staging(launches, count, *memory_);
+    if (seconds)
+      run_timed(launches, count, staging, seconds);
+    else
+      commit(launches, count, staging);
+    if (wait || !staging.empty()) flight_->finish(0);
+    throw_failure();
+    staging.copy_out();
+  }
+
+  void release() override {
+    const Pool pool;
+    const std::lock_guard lock(mutex_);
+    flight_->finish(0);
+    pipelines_->save();
+    pipelines_.reset();
+    memory_->close();
+    memory_.reset();
+    residency_.reset();
+    queue_ = {};
+    device_ = {};
+  }
+
+ private:
+  std::shared_ptr<Memory> memory() {
+    const std::lock_guard lock(mutex_);
+    require_open();
+    return memory_;
+  }
+
+  void require_open() const {
+    if (!memory_) throw Error(ErrorKind::state, name() + ": the device is closed");
+  }
+
+  // A command buffer with one pass for all launches, on its way.
+  void commit(const ReadyLaunch* launches, size_t count, const Staging& staging) {
+    id<MTLCommandBuffer> commands = [queue_.get() commandBuffer];
+    if (!commands) throw Error(ErrorKind::device, name() + ": Metal cannot make a command buffer");
+    [commands setLabel:string(label_of(launches, count))];
+    {
+      Encoder encoder([commands computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent], *pipelines_,
+                      *memory_, staging);
+      for (size_t i = 0; i < count; ++i) encoder.add(launches[i]);
+    }
+    [commands commit];
+    flight_->add(commands);
+  }
+
+  // One pass for each launch, with timestamps around it; without timestamps one command buffer for each.
+  void run_timed(const ReadyLaunch* launches, size_t count, const Staging& staging, double* seconds) {
+    for (size_t begin = 0; begin < count;) {
+      const Pool pool;
+      const PassTimer timer(device_.get());
+      const size_t end = timer ? std::min(count, begin + PassTimer::kPasses) : begin + 1;
+      id<MTLCommandBuffer> commands = [queue_.get() commandBuffer];
+      [commands setLabel:string(label_of(launches + begin, end - begin))];
+      for (size_t i = begin; i < end; ++i) {
+        id<MTLComputeCommandEncoder> pass =
+            timer ? [commands computeCommandEncoderWithDescriptor:timer.pass(i - begin)]
+                  : [commands computeCommandEncoder];
+        Encoder(pass, *pipelines_, *memory_, staging).add(launches[i]);
+      }
+      [commands commit];
+      flight_->add(commands);
+      flight_->finish(0);
+      if (timer) {
+        const std::vector<double> times = timer.seconds(end - begin);
+        std::copy(times.begin(), times.end(), seconds + begin);
+      } else {
+        seconds[begin] = [commands GPUEndTime] - [commands GPUStartTime];
+      }
+      begin = end;
+    }
+  }
+
+  // What a failed command buffer is called in messages.
+  static std::string label_of(const ReadyLaunch* launches, size_t count) {
+    if (count == 1) return launches[0].kernel->name;
+    return "program of " + std::to_string(count) + " launches";
+  }
+
+  // A failed command buffer leaves memory in an unknown state: nothing runs after it.
+  void throw_failure() const {
+    const std::string failure = flight_->failure();
+    if (!failure.empty())
+      throw Error(ErrorKind::device, name() + ": " + failure + "; the device must be opened again");
+  }
+
+  Ref<DeviceObject> device_;
+  Ref<QueueObject> queue_;
+  std::optional<Pipelines> pipelines_;
+  std::shared_ptr<Residency> residency_;
+  std::shared_ptr<Memory> memory_;
+  const std::shared_ptr<Flight> flight_ = std::make_shared<Flight>();
+  std::mutex mutex_;  // one run at a time; guards what close() takes away
+};
+
+}  // namespace
+
+bool add_metal_device(bool best) {
+  const Pool pool;
+  if (!Ref<DeviceObject>::adopt(MTLCreateSystemDefaultDevice())) return false;
+  const OpenDevice open = [](const std::string& name, const DeviceOptions&) -> std::shared_ptr<Device> {
+    return std::make_shared<MetalDevice>(name);
+  };
+  add_device("metal", open, best);
+  return true;
+}
+
+}  // namespace pyturbo::metal

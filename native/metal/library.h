@@ -1,0 +1,42 @@
+// Where kernels come from: the metallib beside this library, else the shader sources beside it.
+#pragma once
+
+#import <Metal/Metal.h>
+
+#include <map>
+#include <string>
+
+#include "metal/object.h"
+#include "pyturbo/kernel.h"
+
+namespace pyturbo::metal {
+
+// The value of every function constant of a kernel, as one text: what tells its pipelines apart.
+std::string constants_key(const KernelInfo& kernel, const void* const* constants);
+
+// Owner: the pipelines of a device. One thread at a time.
+class Library {
+ public:
+  // Throws Error{device} that names the paths tried where there is neither.
+  explicit Library(id<MTLDevice> device);
+
+  // The function with its constants. Throws Error{device} with Metal's own text.
+  Ref<FunctionObject> function(const KernelInfo& kernel, const void* const* constants);
+
+  // Names what the functions are made from: a hash of the metallib or of the sources' names and sizes.
+  const std::string& hash() const { return hash_; }
+  // The file or folder.
+  const std::string& path() const { return path_; }
+
+ private:
+  id<MTLLibrary> library_of(const KernelInfo& kernel);
+  Ref<LibraryObject> compile(const std::string& path);
+
+  Ref<DeviceObject> device_;
+  std::string path_;
+  std::string hash_;
+  Ref<LibraryObject> metallib_;
+  std::map<std::string, Ref<LibraryObject>> compiled_;  // by shader file, where there is no metallib
+};
+
+}  // namespace pyturbo::metal

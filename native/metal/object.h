@@ -1,0 +1,73 @@
+// Objective-C objects in C++: who holds them, and the pool that temporary ones go to.
+#pragma once
+
+#import <Foundation/Foundation.h>
+#import <Metal/Metal.h>
+
+#include <string>
+#include <utility>
+
+namespace pyturbo::metal {
+
+// GCC reads no id<...> between the brackets of a template.
+using DeviceObject = id<MTLDevice>;
+using QueueObject = id<MTLCommandQueue>;
+using BufferObject = id<MTLBuffer>;
+using LibraryObject = id<MTLLibrary>;
+using FunctionObject = id<MTLFunction>;
+using PipelineObject = id<MTLComputePipelineState>;
+using ArchiveObject = id<MTLBinaryArchive>;
+using CommandsObject = id<MTLCommandBuffer>;
+using SamplesObject = id<MTLCounterSampleBuffer>;
+
+// One reference to an object. T is an object pointer: BufferObject, NSString*.
+template <typename T>
+class Ref {
+ public:
+  Ref() = default;
+  // Takes over the reference that new..., alloc or copy has made.
+  static Ref adopt(T object) {
+    Ref ref;
+    ref.object_ = object;
+    return ref;
+  }
+  // Adds a reference to what belongs to someone else.
+  static Ref retain(T object) { return adopt([object retain]); }
+
+  Ref(const Ref& other) : object_([other.object_ retain]) {}
+  Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nil)) {}
+  Ref& operator=(Ref other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~Ref() { [object_ release]; }
+
+  T get() const { return object_; }
+  explicit operator bool() const { return object_ != nil; }
+
+ private:
+  T object_ = nil;
+};
+
+// Where temporary objects go until the scope ends. Every entry from C++ has one.
+class Pool {
+ public:
+  Pool() : pool_([[NSAutoreleasePool alloc] init]) {}
+  ~Pool() { [pool_ drain]; }
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+ private:
+  NSAutoreleasePool* pool_;
+};
+
+inline NSString* string(const std::string& text) { return [NSString stringWithUTF8String:text.c_str()]; }
+
+inline std::string text(NSString* string) { return string ? [string UTF8String] : ""; }
+
+// What an error says, and what lies behind it.
+inline std::string text(NSError* error) {
+  return error ? text([error localizedDescription]) : "no reason was given";
+}
+
+}  // namespace pyturbo::metal

@@ -1,0 +1,121 @@
+#include "metal/pipelines.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+
+#include "pyturbo/error.h"
+
+namespace pyturbo::metal {
+namespace {
+
+namespace fs = std::filesystem;
+
+// PYTURBO_CACHE, where it is set (empty: none), else the user's folder for such files.
+fs::path cache_folder() {
+  if (const char* named = std::getenv("PYTURBO_CACHE")) return named;
+  const char* home = std::getenv("HOME");
+  if (!home || !*home) return {};
+#if defined(__APPLE__)
+  return fs::path(home) / "Library" / "Caches" / "pyturbo";
+#else
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  return (cache && *cache ? fs::path(cache) : fs::path(home) / ".cache") / "pyturbo";
+#endif
+}
+
+std::string archive_path(id<MTLDevice> device, const std::string& library_hash) {
+  const fs::path folder = cache_folder();
+  if (folder.empty()) return {};
+  std::string name =
+      text([device name]) + " " + text([[NSProcessInfo processInfo] operatingSystemVersionString]);
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '-';
+  return folder / (library_hash + "-" + name + ".metalarchive");
+}
+
+}  // namespace
+
+Pipelines::Pipelines(id<MTLDevice> device)
+    : device_(Ref<DeviceObject>::retain(device)),
+      library_(device),
+      archive_path_(archive_path(device, library_.hash())) {
+  if (!archive_path_.empty()) archive_ = open_archive(archive_path_);
+}
+
+// The archive on disk, else a new one; none where Metal makes none.
+Ref<ArchiveObject> Pipelines::open_archive(const std::string& path) {
+  const auto descriptor = Ref<MTLBinaryArchiveDescriptor*>::adopt([[MTLBinaryArchiveDescriptor alloc] init]);
+  std::error_code ignored;
+  NSError* error = nil;
+  if (fs::is_regular_file(path, ignored)) {
+    [descriptor.get() setUrl:[NSURL fileURLWithPath:string(path)]];
+    auto stored = Ref<ArchiveObject>::adopt([device_.get() newBinaryArchiveWithDescriptor:descriptor.get()
+                                                                                    error:&error]);
+    if (stored) return stored;
+    [descriptor.get() setUrl:nil];
+  }
+  return Ref<ArchiveObject>::adopt([device_.get() newBinaryArchiveWithDescriptor:descriptor.get()
+                                                                           error:&error]);
+}
+
+id<MTLComputePipelineState> Pipelines::get(const KernelInfo& kernel, const void* const* constants) {
+  const std::lock_guard lock(mutex_);
+  auto key = std::make_pair(&kernel, constants_key(kernel, constants));
+  auto known = pipelines_.find(key);
+  if (known == pipelines_.end()) known = pipelines_.emplace(std::move(key), make(kernel, constants)).first;
+  return known->second.get();
+}
+
+Ref<PipelineObject> Pipelines::make(const KernelInfo& kernel, const void* const* constants) {
+  const auto function = library_.function(kernel, constants);
+  const auto descriptor =
+      Ref<MTLComputePipelineDescriptor*>::adopt([[MTLComputePipelineDescriptor alloc] init]);
+  [descriptor.get() setComputeFunction:function.get()];
+  [descriptor.get() setLabel:string(kernel.name)];
+  if (archive_) [descriptor.get() setBinaryArchives:[NSArray arrayWithObject:archive_.get()]];
+
+  NSError* error = nil;
+  if (archive_) {
+    auto stored = Ref<PipelineObject>::adopt([device_.get()
+        newComputePipelineStateWithDescriptor:descriptor.get()
+                                      options:MTLPipelineOptionFailOnBinaryArchiveMiss
+                                   reflection:nullptr
+                                        error:&error]);
+    if (stored) return stored;
+    error = nil;
+  }
+  auto pipeline =
+      Ref<PipelineObject>::adopt([device_.get() newComputePipelineStateWithDescriptor:descriptor.get()
+                                                                              options:MTLPipelineOptionNone
+                                                                           reflection:nullptr
+                                                                                error:&error]);
+  if (!pipeline)
+    throw Error(ErrorKind::device,
+                std::string(kernel.name) + ": Metal cannot make a pipeline: " + text(error));
+  if (archive_) {
+    NSError* ignored = nil;
+    if ([archive_.get() addComputePipelineFunctionsWithDescriptor:descriptor.get() error:&ignored])
+      changed_ = true;
+  }
+  return pipeline;
+}
+
+void Pipelines::save() {
+  const std::lock_guard lock(mutex_);
+  if (!changed_) return;
+  changed_ = false;
+  static std::atomic<unsigned> count{0};
+  std::error_code failed;
+  fs::create_directories(fs::path(archive_path_).parent_path(), failed);
+  const std::string temporary =
+      archive_path_ + "." + std::to_string(::getpid()) + "." + std::to_string(count.fetch_add(1));
+  NSError* error = nil;
+  if ([archive_.get() serializeToURL:[NSURL fileURLWithPath:string(temporary)] error:&error])
+    fs::rename(temporary, archive_path_, failed);
+  fs::remove(temporary, failed);
+}
+
+}  // namespace pyturbo::metal
