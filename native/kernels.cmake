@@ -1,7 +1,8 @@
 # pyturbo_add_kernels(<target> LIBRARY <name> ROOT <folder> SHADERS <files...>)
 #
 # Runs the kernel front end over the shaders and adds to <target> the host translation units: once as they are,
-# once instrumented for the checker. Sets PYTURBO_MANIFEST to the manifest's path in the caller's scope.
+# once instrumented for the checker. Sets PYTURBO_MANIFEST to the manifest's path in the caller's scope, and
+# PYTURBO_SOURCES to the folder of the shaders with their headers inside.
 
 find_package(Python 3.10 REQUIRED COMPONENTS Interpreter)
 
@@ -27,7 +28,8 @@ function(pyturbo_add_kernels target)
   set(out ${CMAKE_CURRENT_BINARY_DIR}/kernels/${ARG_LIBRARY})
   set(manifest ${out}/manifest.json)
   set(command ${Python_EXECUTABLE} ${PYTURBO_FRONTEND} --compiler ${CMAKE_CXX_COMPILER} --library ${ARG_LIBRARY}
-              --root ${ARG_ROOT} -I ${ARG_ROOT} --out ${out} --manifest ${manifest} ${ARG_SHADERS})
+              --root ${ARG_ROOT} -I ${ARG_ROOT} --out ${out} --sources ${out}/shaders --manifest ${manifest}
+              ${ARG_SHADERS})
   execute_process(COMMAND ${command} --list-outputs OUTPUT_VARIABLE outputs COMMAND_ERROR_IS_FATAL ANY)
   string(REGEX REPLACE "\n$" "" outputs "${outputs}")
   string(REPLACE "\n" ";" outputs "${outputs}")
@@ -60,4 +62,5 @@ function(pyturbo_add_kernels target)
   add_dependencies(${target} ${target}_shaders)
   set_source_files_properties(${PYTURBO_NATIVE}/cpu/tsan_hooks.cpp PROPERTIES COMPILE_OPTIONS -fvisibility=hidden)
   set(PYTURBO_MANIFEST ${manifest} PARENT_SCOPE)
+  set(PYTURBO_SOURCES ${out}/shaders PARENT_SCOPE)
 endfunction()

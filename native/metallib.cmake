@@ -27,5 +27,7 @@ add_custom_target(pyturbo_metallib ALL DEPENDS ${metallib})
 install(FILES ${metallib} DESTINATION pyturbo)
 
 file(GLOB PYTURBO_METAL CONFIGURE_DEPENDS native/metal/*.mm)
+set_source_files_properties(${PYTURBO_METAL} PROPERTIES COMPILE_OPTIONS "-fno-objc-arc")
 target_sources(pyturbo PRIVATE ${PYTURBO_METAL})
+target_compile_definitions(pyturbo PRIVATE PYTURBO_METAL)
 target_link_libraries(pyturbo PRIVATE "-framework Foundation" "-framework Metal")

@@ -114,7 +114,11 @@ def test_an_interrupt_ends_generate(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model")
     command = [sys.executable, "-m", "pyturbo", "generate", "Hello", "--model", str(folder), "--raw"]
     with subprocess.Popen(
-        [*command, "--max-tokens", "500"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*command, "--max-tokens", "500"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell may have had it ignored
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None

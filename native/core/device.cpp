@@ -7,6 +7,9 @@
 #include "core/registry.h"
 #include "cpu/device.h"
 #include "pyturbo/error.h"
+#if defined(PYTURBO_METAL)
+#include "metal/device.h"
+#endif
 
 namespace pyturbo {
 namespace {
@@ -32,9 +35,17 @@ struct Kind {
   OpenDevice open;
 };
 
+std::vector<Kind> built_in() {
+  std::vector<Kind> kinds = {{"cpu", cpu::make_device}, {"cpu:reference", cpu::make_device}};
+#if defined(PYTURBO_METAL)
+  if (metal::available()) kinds.insert(kinds.begin(), {"metal", metal::make_device});
+#endif
+  return kinds;
+}
+
 struct Kinds {
   std::mutex mutex;
-  std::vector<Kind> all = {{"cpu", cpu::make_device}, {"cpu:reference", cpu::make_device}};
+  std::vector<Kind> all = built_in();
 };
 
 Kinds& kinds() {

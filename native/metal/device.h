@@ -1,11 +1,17 @@
 // The Metal device.
 #pragma once
 
+#include <memory>
+#include <string>
+
 #include "pyturbo/device.h"
 
 namespace pyturbo::metal {
 
-// Makes the device "metal" known if this machine has one; `best`: in front of the others.
-bool add_metal_device(bool best);
+// Whether this machine has a GPU that Metal can use.
+bool available();
+
+// Throws Error{device} where there is none, or no kernels for it.
+std::shared_ptr<Device> make_device(const std::string& name, const DeviceOptions& options);
 
 }  // namespace pyturbo::metal

@@ -185,14 +185,13 @@ class MetalDevice final : public Device {
 
 }  // namespace
 
-bool add_metal_device(bool best) {
+bool available() {
   const Pool pool;
-  if (!Ref<DeviceObject>::adopt(MTLCreateSystemDefaultDevice())) return false;
-  const OpenDevice open = [](const std::string& name, const DeviceOptions&) -> std::shared_ptr<Device> {
-    return std::make_shared<MetalDevice>(name);
-  };
-  add_device("metal", open, best);
-  return true;
+  return bool(Ref<DeviceObject>::adopt(MTLCreateSystemDefaultDevice()));
+}
+
+std::shared_ptr<Device> make_device(const std::string& name, const DeviceOptions&) {
+  return std::make_shared<MetalDevice>(name);
 }
 
 }  // namespace pyturbo::metal

@@ -12,6 +12,7 @@ if not __package__:  # run as `python shaders/frontend`
 
 from frontend import check, contract, emit
 from frontend.arguments import Reader
+from frontend.inline import inline
 from frontend.manifest import manifest
 from frontend.preprocess import PreprocessorError, preprocess
 from frontend.program import Program
@@ -26,6 +27,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--root", type=Path, required=True, help="folder that file names are relative to")
     parser.add_argument("--out", type=Path, required=True, help="folder of the C++ files")
     parser.add_argument("--manifest", type=Path, required=True)
+    parser.add_argument("--sources", type=Path, help="folder of the shaders with their headers inside")
     parser.add_argument("--depfile", type=Path, help="Makefile rule that names every file read")
     parser.add_argument("-I", dest="includes", type=Path, action="append", default=[], help="header folder")
     parser.add_argument("--list-outputs", action="store_true", help="print the files that would be written")
@@ -59,8 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     stems = [stem(shader, options.root) for shader in options.shaders]
     outputs = [options.out / f"{name}.cpp" for name in [*stems, f"{options.library}_tables"]]
+    sources = [options.sources / f"{name}.metal" for name in stems] if options.sources else []
     if options.list_outputs:
-        print(*outputs, options.manifest, sep="\n")
+        print(*outputs, *sources, options.manifest, sep="\n")
         return 0
     errors, read, shaders = Errors(), [str(shader) for shader in options.shaders], []
     for shader in options.shaders:
@@ -81,6 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     for path, name, (program, entries) in zip(outputs, stems, shaders):
         _write(path, emit.translation_unit(program, entries, name, options.root))
+    for path, shader in zip(sources, options.shaders):
+        _write(path, inline(shader, options.root, options.includes))
     _write(outputs[-1], emit.tables(options.library, stems))
     _write(options.manifest, manifest(shaders, options.root))
     if options.depfile:

@@ -1,0 +1,356 @@
+"""The Metal device through soft Metal: memory, caches, failures, time.
+
+Speed, drivers and the memory model of a real GPU cannot be seen here.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pyturbo
+from pyturbo import graph, ops
+from pyturbo.errors import AllocationError, DeviceError, StateError
+from pyturbo.recording import Recorder, Tensor
+from pyturbo.symbols import symbol
+from text.tiny_chat import write_model
+
+if importlib.util.find_spec("pyturbo._soft_metal_tests") is None:
+    pytest.skip("gobjc++ or libgnustep-base-dev is missing", allow_module_level=True)
+
+from pyturbo import _soft_metal_tests as soft_metal
+
+PACKAGE = Path(pyturbo.__file__).parent
+
+
+@pytest.fixture
+def metal() -> Iterator[pyturbo.Device]:
+    with pyturbo.Device("metal") as device:
+        yield device
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PYTURBO_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def add(device: pyturbo.Device, n: int = 64) -> np.ndarray:
+    return ops.add(np.arange(n, dtype=np.float32), np.ones(n, np.float32), device=device)
+
+
+def test_properties_say_what_it_is(metal: pyturbo.Device) -> None:
+    assert metal.properties["family"] == "Apple8"
+    assert metal.properties["working set"] == "16384 MiB"
+    assert metal.properties["kernels"].endswith("pyturbo.metallib")
+
+
+# Memory --------------------------------------------------------------------------------------------
+
+
+def test_memory_of_the_device_and_mapped_files_are_used_in_place(
+    metal: pyturbo.Device, tmp_path: Path
+) -> None:
+    np.arange(40_000, dtype=np.float32).tofile(tmp_path / "numbers")
+    mapped = metal.map(tmp_path / "numbers", dtype="float32", offset=64)
+    ones, y = metal.empty(100), metal.empty(100)
+    ones.numpy()[:] = 1
+    metal.kernel("add")(mapped.view(100, offset=4096), ones, y, 100)
+    assert y.numpy().tolist() == list(range(1041, 1141))
+    assert soft_metal.live_objects()["MTLBuffer"] == 3
+
+
+def test_other_memory_is_copied_in_and_out(metal: pyturbo.Device) -> None:
+    memory = np.zeros(1000, np.float32)  # two arguments that overlap share one copy
+    memory[:200] = np.arange(200)
+    metal.kernel("add")(memory[:60], memory[20:80], memory[100:160], 60)
+    want = np.arange(200, dtype=np.float32)
+    np.testing.assert_array_equal(memory[100:160], want[:60] + want[20:80])
+    np.testing.assert_array_equal(memory[:100], want[:100])
+    assert soft_metal.live_objects().get("MTLBuffer", 0) == 0
+
+
+def test_a_mapping_longer_than_a_buffer_has_windows(tmp_path: Path) -> None:
+    soft_metal.set_options(max_buffer_length=4 * 16384)
+    values = np.arange(10 * 4096, dtype=np.float32)  # ten pages
+    values.tofile(tmp_path / "numbers")
+    with pyturbo.Device("metal") as device:
+        mapped = device.map(tmp_path / "numbers", dtype="float32")
+        y = device.empty(8192)
+        for first in (0, 4095, 6000, 20_000, 32_768):
+            part = mapped.view(8192, offset=4 * first)
+            device.kernel("add")(part, part, y, 8192)
+            np.testing.assert_array_equal(y.numpy(), 2 * values[first : first + 8192])
+        with pytest.raises(DeviceError, match="add: a: expected at most 49152 bytes, .* got 163840"):
+            device.kernel("add")(mapped, mapped, y, 8192)
+        assert add(device)[3] == 4  # and it goes on
+
+
+def test_an_allocation_that_metal_refuses(metal: pyturbo.Device) -> None:
+    soft_metal.inject("allocation")
+    with pytest.raises(AllocationError, match="Metal cannot make a buffer of 16384 bytes, 0 are in use"):
+        metal.empty(100)
+    assert metal.empty(100).numpy().sum() == 0
+
+
+def test_nothing_is_left_after_close() -> None:
+    device = pyturbo.Device("metal")
+    buffer = device.empty(100)
+    add(device)
+    device.close()
+    assert soft_metal.live_objects() == {}
+    assert buffer.numpy().tolist() == [0] * 100
+    for work in (lambda: add(device), lambda: device.empty(3), lambda: device.kernel("add")):
+        with pytest.raises(StateError, match="the device is closed"):
+            work()
+    assert device.properties == {}
+
+
+def test_memory_goes_only_when_the_gpu_is_done(metal: pyturbo.Device) -> None:
+    soft_metal.inject("slow", milliseconds=200)
+    source, target = metal.empty(64), metal.empty(64)
+    source.numpy()[:] = 2
+    with Recorder(metal, {}) as recorder:
+        x = Tensor(source, (64,), np.float32)
+        recorder.launch("add", (x, x, target, 64), None)
+    recorder.program.run(wait=False)
+    assert target.numpy()[0] == 0  # it is still at work
+    view = target.numpy()
+    del source, x, recorder  # the storage waits for the GPU
+    assert view[0] == 4
+    metal.synchronize()
+
+
+# Programs ------------------------------------------------------------------------------------------
+
+
+def test_a_program_is_one_command_buffer_with_the_barriers_it_needs(metal: pyturbo.Device) -> None:
+    a, b, c, d = (metal.empty(64) for _ in range(4))
+    program = pyturbo.Program(metal)
+    kernel = metal.kernel("add")
+    for x, y in ((a, b), (a, c), (b, d), (c, a)):
+        program.add(kernel, x, x, y, 64)
+    program.run()
+    counters = soft_metal.counters()
+    assert (counters["command_buffers"], counters["encoders"], counters["dispatches"]) == (1, 1, 4)
+    assert (counters["barriers"], counters["needless_barriers"]) == (1, 0)
+
+
+def test_a_launch_without_threadgroups_leaves_its_barrier(metal: pyturbo.Device) -> None:
+    a, b, c, d = (metal.empty(64) for _ in range(4))
+    a.numpy()[:] = 1
+    program = pyturbo.Program(metal, symbols=("count",))
+    kernel = metal.kernel("add")
+    program.add(kernel, a, a, b, 64)
+    program.add(metal.kernel("threadgroup_argument"), b, c, symbol("count"))
+    program.add(kernel, b, b, d, 64)
+    assert [launch.waits for launch in program.listing()] == [False, True, False]
+    program.run(count=0)
+    assert (c.numpy()[0], d.numpy()[63]) == (0, 4)
+    assert soft_metal.counters()["dispatches"] == 2
+
+
+def test_chunks_of_a_prompt_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_model(tmp_path / "model")
+    want = pyturbo.load(path, "cpu").session(512).prefill(range(40)).copy()
+    monkeypatch.setitem(graph.PACES, "metal", graph.Pace(chunk=8, single=1))
+    session = pyturbo.load(path, "metal").session(512)
+    soft_metal.inject("slow", times=100, milliseconds=10)
+    logits = session.prefill(range(40))
+    assert soft_metal.counters()["command_buffers"] == 5
+    assert np.abs(logits - want).max() < 1e-4 * want.std()
+
+
+def test_profile_has_a_time_for_each_launch(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "model")
+    for sampling in (True, False):
+        soft_metal.set_options(counter_sampling=sampling)
+        with pyturbo.Device("metal") as device:
+            session = pyturbo.load(path, device).session(16)
+            session.prefill([1, 2])
+            soft_metal.reset()
+            soft_metal.set_options(counter_sampling=sampling)
+            profile = session.profile()
+            launches = sum(row.launches for row in profile.rows())
+            assert all(row.seconds > 0 for row in profile.rows())
+            assert soft_metal.counters()["encoders"] == launches
+            assert soft_metal.counters()["command_buffers"] == (1 if sampling else launches)
+
+
+def test_residency_sets_where_the_system_has_them(metal: pyturbo.Device) -> None:
+    assert metal.properties["residency sets"] == "yes"
+    soft_metal.set_options(residency_sets=False)
+    with pyturbo.Device("metal") as older:
+        assert older.properties["residency sets"] == "no"
+        assert add(older)[0] == 1
+
+
+# Failures ------------------------------------------------------------------------------------------
+
+
+def test_a_failed_command_buffer_stays_failed(metal: pyturbo.Device) -> None:
+    soft_metal.inject("command_buffer", text="page fault at 0x10")
+    with pytest.raises(DeviceError, match="metal: add: page fault at 0x10; the device must be opened again"):
+        add(metal)
+    with pytest.raises(DeviceError, match="page fault at 0x10"):
+        add(metal)
+    with pytest.raises(DeviceError, match="page fault at 0x10"):
+        metal.synchronize()
+    with pyturbo.Device("metal") as other:
+        assert add(other)[0] == 1
+
+
+def test_a_failure_behind_the_back_reaches_the_next_call(metal: pyturbo.Device) -> None:
+    soft_metal.inject("command_buffer", text="out of luck")
+    a, b = metal.empty(64), metal.empty(64)
+    program = pyturbo.Program(metal)
+    program.add(metal.kernel("add"), a, a, b, 64)
+    program.run(wait=False)
+    with pytest.raises(DeviceError, match="add: out of luck"):
+        metal.synchronize()
+
+
+def test_a_lost_device_leaves_the_process_alive(metal: pyturbo.Device) -> None:
+    soft_metal.inject("device_lost")
+    with pytest.raises(DeviceError, match="metal: add: "):
+        add(metal)
+    assert add(pyturbo.Device("cpu"))[0] == 1
+
+
+def test_a_session_ends_with_the_failure(tmp_path: Path) -> None:
+    session = pyturbo.load(write_model(tmp_path / "model"), "metal").session(16)
+    session.prefill([1, 2])
+    soft_metal.inject("command_buffer", text="page fault")
+    with pytest.raises(DeviceError, match="program of [0-9]+ launches: page fault"):
+        session.step(3)
+    with pytest.raises(StateError, match="cannot go on after: .*page fault"):
+        session.step(3)
+
+
+def test_a_pipeline_that_cannot_be_made(metal: pyturbo.Device, cache: Path) -> None:
+    soft_metal.inject("pipeline", times=2, text="too many registers")
+    with pyturbo.Device("metal") as device:
+        with pytest.raises(DeviceError, match="add: Metal cannot make a pipeline: too many registers"):
+            add(device)
+        assert soft_metal.warnings() != []  # a command buffer was given up
+        assert add(device)[0] == 1
+    soft_metal.reset()
+
+
+def test_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    soft_metal.set_options(present=False)
+    with pytest.raises(DeviceError, match="metal: this machine has no Metal device"):
+        pyturbo.Device("metal")
+
+
+# Libraries and pipelines ---------------------------------------------------------------------------
+
+
+def test_pipelines_are_made_once_and_kept_on_disk(cache: Path) -> None:
+    def compiled() -> tuple[int, int]:
+        soft_metal.reset()
+        with pyturbo.Device("metal") as device:
+            for _ in range(3):
+                add(device)
+            ops.rms_norm(np.ones((1, 8), np.float32), np.ones(8, np.float32), 1e-6, device=device)
+        counters = soft_metal.counters()
+        return counters["pipelines_compiled"], counters["pipelines_from_archive"]
+
+    assert compiled() == (2, 0)
+    (archive,) = cache.iterdir()
+    assert compiled() == (0, 2)
+    whole = archive.read_bytes()
+    archive.write_bytes(b"damaged")
+    assert compiled() == (2, 0)
+    assert archive.read_bytes() == whole
+    archive.unlink()
+    archive.mkdir()  # nothing can be written there
+    assert compiled() == (2, 0)
+
+
+def test_the_cache_can_be_off_or_unwritable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in ("", str(tmp_path / "file" / "inside")):
+        monkeypatch.setenv("PYTURBO_CACHE", folder)
+        with pyturbo.Device("metal") as device:
+            assert add(device)[0] == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_several_processes_share_an_archive(cache: Path) -> None:
+    script = (
+        "import numpy as np, pyturbo\n"
+        "from pyturbo import ops, _soft_metal_tests as soft\n"
+        "with pyturbo.Device('metal') as d:\n"
+        "    for n in (1, 2): ops.add(np.ones(n, np.float32), np.ones(n, np.float32), device=d)\n"
+        "    ops.softmax(np.ones((2, 8), np.float32), device=d)\n"
+        "assert not soft.violations()\n"
+    )
+    environment = os.environ | {"PYTURBO_CACHE": str(cache)}
+    command = [sys.executable, "-c", script]
+    running = [subprocess.Popen(command, env=environment, cwd=cache.parent) for _ in range(4)]
+    assert [process.wait(60) for process in running] == [0] * 4
+    assert len(list(cache.iterdir())) == 1
+    soft_metal.reset()
+    with pyturbo.Device("metal") as device:
+        add(device)
+    assert soft_metal.counters()["pipelines_from_archive"] == 1
+
+
+def package_copy(folder: Path) -> Path:
+    """The package without its metallib, for a process of its own."""
+    copy = folder / "pyturbo"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.metallib"))
+    return copy
+
+
+def run_in(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(folder), "PYTURBO_CACHE": ""}
+    command = [sys.executable, "-c", script]
+    return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=100)
+
+
+def test_without_a_metallib_the_sources_are_compiled(tmp_path: Path) -> None:
+    copy = package_copy(tmp_path)
+    script = (
+        "import numpy as np, pyturbo\n"
+        "from pyturbo import ops, _soft_metal_tests as soft\n"
+        "d = pyturbo.Device('metal')\n"
+        "assert d.properties['kernels'].endswith('shaders'), d.properties\n"
+        "x = np.arange(64, dtype=np.float32).reshape(1, 64)\n"
+        "w = ops.affine_quantize(np.ones((3, 64), np.float32), bits=4, group_size=64)\n"
+        "y = ops.affine_matmul(x, *w, bits=4, group_size=64, device=d)\n"
+        "print(y[0, 0], ops.add(x, x, device=d)[0, 1])\n"
+        "assert not soft.violations()\n"
+        "assert soft.counters()['libraries_from_source'] == 2\n"
+    )
+    done = run_in(tmp_path, script)
+    assert (done.stdout, done.stderr, done.returncode) == ("2016.0 2.0\n", "", 0)
+    (copy / "shaders" / "elementwise_add.metal").unlink()
+    done = run_in(tmp_path, script)
+    assert "elementwise_add.metal: expected the source of a shader, found none" in done.stderr
+    shutil.rmtree(copy / "shaders")
+    done = run_in(tmp_path, script)
+    assert "expected the kernels in " in done.stderr
+    assert "pyturbo.metallib or their sources in " in done.stderr
+
+
+def test_a_metallib_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "other.metallib").write_text("something else")
+    monkeypatch.setenv("PYTURBO_METALLIB", str(tmp_path / "other.metallib"))
+    with pytest.raises(DeviceError, match="other.metallib: cannot be loaded: "):
+        pyturbo.Device("metal")
+    (tmp_path / "other.metallib").write_text("soft metallib 1\nadd\n")
+    with pyturbo.Device("metal") as device:
+        assert add(device)[0] == 1
+        with pytest.raises(DeviceError, match="softmax.*: not in .*other.metallib"):
+            ops.softmax(np.ones((1, 4), np.float32), device=device)
+    soft_metal.reset()
