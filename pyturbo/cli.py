@@ -35,14 +35,24 @@ def _show(arguments: argparse.Namespace, data: Any, table: Callable[[], Table]) 
         Console().print(table())
 
 
+def _properties(name: str) -> dict[str, str]:
+    try:
+        with pyturbo.Device(name) as device:
+            return device.properties
+    except TurboError as error:
+        return {"cannot be opened": str(error)}
+
+
 def _devices(arguments: argparse.Namespace) -> None:
+    devices = {name: _properties(name) for name in pyturbo.devices()}
+
     def table() -> Table:
-        out = _table("device")
-        for name in pyturbo.devices():
-            out.add_row(name)
+        out = _table("device", "properties")
+        for name, properties in devices.items():
+            out.add_row(name, ", ".join(f"{key}: {value}" for key, value in properties.items()))
         return out
 
-    _show(arguments, pyturbo.devices(), table)
+    _show(arguments, devices, table)
 
 
 def _kernels(arguments: argparse.Namespace) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -23,11 +24,16 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_devices() -> None:
+def test_devices(capsys: pytest.CaptureFixture[str]) -> None:
     done = run("devices")
     assert done.returncode == 0
-    assert done.stdout.split() == ["device", *pyturbo.devices()]
-    assert json.loads(run("devices", "--json").stdout) == pyturbo.devices()
+    assert [line.split()[0] for line in done.stdout.splitlines()][:3] == ["device", "cpu", "cpu:reference"]
+    assert main(["devices", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert list(shown) == pyturbo.devices()
+    assert shown["cpu"]["threads"] == str(os.cpu_count())
+    if "metal" in shown:
+        assert shown["metal"]["family"] == "Apple8"
 
 
 def test_kernels(capsys: pytest.CaptureFixture[str]) -> None:

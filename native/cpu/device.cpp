@@ -18,6 +18,10 @@ class CpuDevice final : public Device {
         checked_(options.checked),
         pool_(options.threads ? options.threads : std::max(1u, std::thread::hardware_concurrency())) {}
 
+  std::vector<std::pair<std::string, std::string>> properties() const override {
+    return {{"threads", std::to_string(pool_.threads())}, {"kernels", checked_ ? "checked" : "reference"}};
+  }
+
   std::shared_ptr<Storage> allocate(uint64_t bytes) override { return allocate_storage(bytes); }
 
  protected:
