@@ -151,8 +151,8 @@ def test_closed_device() -> None:
 
 
 def test_devices() -> None:
-    assert pyturbo.devices() == ["cpu", "cpu:reference"]
-    with pytest.raises(ArgumentError, match="expected a device among cpu, cpu:reference, got gpu"):
+    assert pyturbo.devices()[:2] == ["cpu", "cpu:reference"]
+    with pytest.raises(ArgumentError, match="expected a device among cpu, cpu:reference.*, got gpu"):
         pyturbo.Device("gpu")
     for threads in ("many", 2.7, -1):
         with pytest.raises(ArgumentError, match="threads: expected an integer from 0 on"):
