@@ -5,12 +5,11 @@ constant bool normalize [[function_constant(0)]];
 
 constexpr constant uint kTokens = 4;    // tokens of one threadgroup, one per simdgroup
 constexpr constant uint kPerLane = 16;  // experts of one lane
-constexpr constant uint kMaxChoices = 16;
 
 // ids = the k largest logits of each token, largest first, the lower id among equals; weights = their softmax
 // over all experts, under normalize divided by its sum over the k: never 0 / 0, the first exponential is 1.
 // Dispatch: groups (ceil_div(tokens, kTokens)), threads (32 * kTokens)
-// Requires: tokens > 0; experts > 0; experts <= 32 * kPerLane; k > 0; k <= kMaxChoices; k <= experts
+// Requires: tokens > 0; experts > 0; experts <= 32 * kPerLane; k > 0; k <= 16; k <= experts
 // Numerics: ids by integer compares, NaN first; f32 weights, all NaN in a row with NaN, inf or only -inf.
 kernel void route(
     device const float* logits [[buffer(0)]],  // [tokens, experts]
