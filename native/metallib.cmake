@@ -1,12 +1,18 @@
 # macOS: the shaders compiled by Apple's compiler into one metallib, and the Objective-C++ of the Metal device.
 
 enable_language(OBJCXX)
-set(CMAKE_OBJCXX_STANDARD 20)
+
+# The tests have kernels of their own.
+set(metal_shaders ${PYTURBO_SHADERS})
+if(PYTURBO_TESTS)
+  file(GLOB test_shaders CONFIGURE_DEPENDS tests/shaders/*.metal)
+  list(APPEND metal_shaders ${test_shaders})
+endif()
 
 set(PYTURBO_METAL_OPTIONS -std=metal3.1 -fno-fast-math -Wall -Wextra -Wno-unused-parameter -Werror -I ${CMAKE_CURRENT_SOURCE_DIR}/shaders)
 set(air_files "")
-foreach(shader ${PYTURBO_SHADERS})
-  file(RELATIVE_PATH stem ${CMAKE_CURRENT_SOURCE_DIR}/shaders ${shader})
+foreach(shader ${metal_shaders})
+  file(RELATIVE_PATH stem ${CMAKE_CURRENT_SOURCE_DIR} ${shader})
   string(REGEX REPLACE "[/.]" "_" stem ${stem})
   set(air ${CMAKE_CURRENT_BINARY_DIR}/air/${stem}.air)
   add_custom_command(
@@ -30,4 +36,5 @@ file(GLOB PYTURBO_METAL CONFIGURE_DEPENDS native/metal/*.mm)
 set_source_files_properties(${PYTURBO_METAL} PROPERTIES COMPILE_OPTIONS "-fno-objc-arc")
 target_sources(pyturbo PRIVATE ${PYTURBO_METAL})
 target_compile_definitions(pyturbo PRIVATE PYTURBO_METAL)
-target_link_libraries(pyturbo PRIVATE "-framework Foundation" "-framework Metal")
+# Without CoreGraphics a command line program finds no default device.
+target_link_libraries(pyturbo PRIVATE "-framework Foundation" "-framework Metal" "-framework CoreGraphics")

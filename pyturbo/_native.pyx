@@ -112,7 +112,8 @@ cdef class Device:
         cdef tuple extents = shape_of(shape, DTYPES[code].itemsize)
         cdef uint64_t nbytes = math.prod(extents) * DTYPES[code].itemsize
         cdef Buffer buffer = Buffer.__new__(Buffer, FROM_DEVICE)
-        buffer.storage = self.handle.get().allocate(nbytes)
+        with nogil:
+            buffer.storage = self.handle.get().allocate(nbytes)
         _show(buffer, 0, extents, code)
         return buffer
 
@@ -126,7 +127,10 @@ cdef class Device:
         """A buffer with the values of an array that does not change: its own memory where the device can use that,
         else a copy."""
         cdef Buffer buffer = self.buffer(source)
-        if self.handle.get().use(buffer.storage.get()[0]):
+        cdef cbool in_place
+        with nogil:
+            in_place = self.handle.get().use(buffer.storage.get()[0])
+        if in_place:
             return buffer
         cdef Buffer copy = self.empty(buffer.shape, buffer.dtype)
         copy.numpy()[...] = buffer.numpy()

@@ -10,6 +10,7 @@ from contextvars import ContextVar, Token
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyturbo._native import Buffer, Device
 from pyturbo._program import Program
@@ -17,6 +18,9 @@ from pyturbo.errors import ArgumentError
 from pyturbo.symbols import Linear, Place
 
 Extent = int | Linear
+
+#: Pieces of scratch memory of one size that stay free, so that launches need not wait for each other's.
+_SPARE = 1
 
 _active: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
 
@@ -92,8 +96,8 @@ class Tensor:
 class Recorder:
     """Makes one program. ``symbols`` gives the largest value of each symbol: scratch memory is made for it.
 
-    Scratch memory that no tensor holds any more is used again. A launch that reuses it waits for those before
-    it, because dependencies follow from the memory itself.
+    Scratch memory that no tensor holds any more is used again, what has been free longest first. A launch
+    that reuses it waits for those before it, because dependencies follow from the memory itself.
     """
 
     def __init__(self, device: Device, symbols: Mapping[str, int], blocks: Sequence[str] = ()) -> None:
@@ -101,7 +105,8 @@ class Recorder:
         self.limits = dict(symbols)
         self.program = Program(device, tuple(symbols), tuple(blocks))
         self.scratch_bytes = 0
-        self._constants: dict[int, Buffer] = {}  # by address: weights, which several launches may read
+        #: By address, with the array that keeps it: weights, which several launches may read.
+        self._constants: dict[int, tuple[NDArray[Any], Buffer]] = {}
         self._free: dict[int, list[Buffer]] = {}
         self._target: Tensor | None = None
         self._labels: list[str] = []
@@ -134,7 +139,7 @@ class Recorder:
     @property
     def constant_bytes(self) -> int:
         """Bytes of the arrays that launches read, each counted once."""
-        return sum(buffer.nbytes for buffer in self._constants.values())
+        return sum(buffer.nbytes for _, buffer in self._constants.values())
 
     def empty(self, shape: Sequence[Extent], dtype: Any = np.float32) -> Tensor:
         """Scratch memory for the largest size the shape can have."""
@@ -147,10 +152,10 @@ class Recorder:
         nbytes = math.prod(Linear.of(extent).at(self.limits) for extent in shape) * dtype.itemsize
         capacity = max(4096, 1 << (nbytes - 1).bit_length()) if nbytes else 4096
         free = self._free.setdefault(capacity, [])
-        if not free:
+        if len(free) <= _SPARE:
             free.append(self.device.empty(capacity, np.uint8))
             self.scratch_bytes += capacity
-        storage = free.pop()
+        storage = free.pop(0)
         tensor = Tensor(storage.view(capacity // dtype.itemsize, dtype), shape, dtype)
         weakref.finalize(tensor, free.append, storage).atexit = False
         return tensor
@@ -162,11 +167,11 @@ class Recorder:
     def _argument(self, arg: Any) -> Any:
         if not isinstance(arg, np.ndarray):
             return arg
-        address = arg.ctypes.data
-        known = self._constants.get(address)
+        known, buffer = self._constants.get(arg.ctypes.data, (None, None))
         if known is None or (known.shape, known.dtype) != (arg.shape, arg.dtype):
-            known = self._constants[address] = self.device.constant(arg)
-        return known
+            buffer = self.device.constant(arg)
+            self._constants[arg.ctypes.data] = (arg, buffer)
+        return buffer
 
 
 def _product(extents: Sequence[Extent]) -> Extent:

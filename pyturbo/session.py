@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -97,7 +98,10 @@ class Session:
         return logits
 
     def read(self, token_ids: ArrayLike) -> Iterator[int]:
-        """Reads tokens in chunks and gives the position after each, for those who show progress."""
+        """Reads tokens in chunks and gives the position after each, for those who show progress.
+
+        The state may still be changing until this is at its end or closed.
+        """
         for _ in self.advance(self.model.check_ids(token_ids)):
             yield self.position
 
@@ -110,16 +114,25 @@ class Session:
             )
         self.state["tokens"][self.position : self.position + len(ids)] = ids
         end = self.position + len(ids)
-        while self.position < end:
-            count, graph = self.model.graph(self.context, end - self.position, output)
-            with self.model.replaying:
-                try:
+        try:
+            while self.position < end:
+                count, graph = self.model.graph(self.context, end - self.position, output)
+                with self.model.replaying, self._failing():
                     last = self.position + count == end
                     outputs = graph.run(count, self._block, self._cursor, last, self.timings)
-                except TurboError as error:
-                    self._failure = str(error)
-                    raise
-            yield outputs
+                yield outputs
+        finally:
+            with self._failing():  # chunks before the last may still be at work where this is left early
+                self.model.device.synchronize()
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """An error inside leaves a state that is neither before nor after a token."""
+        try:
+            yield
+        except TurboError as error:
+            self._failure = self._failure or str(error)
+            raise
 
     def _require_whole(self) -> None:
         if self._failure is not None:

@@ -35,7 +35,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 break
     times = ", ".join(f"{name} {total:.0f} s" for name, total in seconds.items())
     terminalreporter.write_line(f"time in tests of one device: {times}")
-    if not HAS_SOFT_METAL:
+    if "metal" not in seconds:
         terminalreporter.write_line(
             "the device metal was not tested: gobjc++ or libgnustep-base-dev is missing"
         )

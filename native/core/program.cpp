@@ -100,24 +100,48 @@ void Program::bind(Launch& launch, const RecordedArgument& b, uint8_t* value) {
 // An offset that symbols, which are never negative, move up may reach all that follows, to its end if it has
 // one.
 Program::Range Program::range_of(const MemoryRef& memory, bool writes) const {
-  const void* space = memory.storage ? static_cast<const void*>(memory.storage.get()) : this;
+  const uint32_t space = memory.storage ? 0 : memory.block + 1;
+  const uint64_t base = memory.storage ? reinterpret_cast<uintptr_t>(memory.storage->data()) : 0;
+  uint64_t begin = uint64_t(std::max<int64_t>(0, memory.offset.constant));
+  uint64_t end = begin + memory.bytes;
   if (!memory.offset.terms.empty()) {
-    int64_t begin = std::max<int64_t>(0, memory.offset.constant);
     for (const Linear::Term& term : memory.offset.terms)
       if (term.factor < 0) begin = 0;
-    return {space, memory.block, uint64_t(begin), memory.end ? memory.end : UINT64_MAX, writes};
+    end = memory.end ? memory.end : memory.storage ? memory.storage->bytes() : UINT64_MAX;
   }
-  const uint64_t begin = uint64_t(memory.offset.constant);
-  return {space, memory.block, begin, begin + memory.bytes, writes};
+  return {space, base + begin, memory.storage ? base + end : end, writes};
 }
 
 void Program::order(Launch& launch, const std::vector<Range>& ranges) {
   for (const Range& now : ranges)
     for (const Range& before : unordered_)
-      launch.barrier |= now.space == before.space && now.block == before.block && now.begin < before.end &&
-                        before.begin < now.end && (now.writes || before.writes);
+      launch.barrier |= now.space == before.space && now.begin < before.end && before.begin < now.end &&
+                        (now.writes || before.writes);
   if (launch.barrier) unordered_.clear();
   unordered_.insert(unordered_.end(), ranges.begin(), ranges.end());
+  for (const Range& range : ranges) {
+    const auto same = [&](const Range& known) {
+      return known.begin == range.begin && known.end == range.end;
+    };
+    if (range.space == 0 && std::none_of(bound_.begin(), bound_.end(), same)) bound_.push_back(range);
+  }
+}
+
+// Dependencies were found without knowing where blocks are.
+void Program::require_apart(const Block* blocks) const {
+  for (uint32_t i = 0; i < blocks_; ++i) {
+    const uint64_t begin = reinterpret_cast<uintptr_t>(blocks[i].data), end = begin + blocks[i].bytes;
+    bool apart = true;
+    for (const Range& range : bound_) apart &= range.end <= begin || end <= range.begin;
+    for (uint32_t j = 0; j < i; ++j)
+      apart &= blocks[j].data + blocks[j].bytes <= blocks[i].data ||
+               blocks[i].data + blocks[i].bytes <= blocks[j].data;
+    if (!apart)
+      throw Error(ErrorKind::argument,
+                  "run: expected blocks apart from each other and from bound memory, "
+                  "got block " +
+                      std::to_string(i) + " over other memory");
+  }
 }
 
 void Program::patch(Launch& launch, const int64_t* symbols, const Block* blocks) const {
@@ -144,6 +168,7 @@ void Program::patch(Launch& launch, const int64_t* symbols, const Block* blocks)
 
 void Program::run(const int64_t* symbols, const Block* blocks, bool wait, double* seconds) {
   const std::lock_guard lock(running_);
+  require_apart(blocks);
   ready_.clear();
   for (Launch& launch : launches_) {
     if (!launch.value_patches.empty() || !launch.address_patches.empty()) patch(launch, symbols, blocks);

@@ -8,7 +8,7 @@
 
 namespace pyturbo::metal {
 
-// Whether this machine has a GPU that Metal can use.
+// Whether this machine has a GPU with what the kernels need: the family Apple7 (M1) or newer.
 bool available();
 
 // Throws Error{device} where there is none, or no kernels for it.

@@ -2,6 +2,8 @@
 
 #import <Metal/Metal.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <mutex>
 #include <optional>
@@ -32,10 +34,13 @@ std::string family(id<MTLDevice> device) {
 
 class MetalDevice final : public Device {
  public:
-  explicit MetalDevice(const std::string& name) : Device(name) {
+  explicit MetalDevice(const std::string& name) : Device(name), process_(::getpid()) {
     const Pool pool;
     device_ = Ref<DeviceObject>::adopt(MTLCreateSystemDefaultDevice());
     if (!device_) throw Error(ErrorKind::device, name + ": this machine has no Metal device");
+    if (![device_.get() supportsFamily:MTLGPUFamilyApple7])
+      throw Error(ErrorKind::device, name + ": expected a GPU of the family Apple7 or newer, got " +
+                                         text([device_.get() name]) + " of " + family(device_.get()));
     queue_ = Ref<QueueObject>::adopt([device_.get() newCommandQueue]);
     if (!queue_) throw Error(ErrorKind::device, name + ": Metal cannot make a command queue");
     pipelines_.emplace(device_.get());
@@ -47,7 +52,8 @@ class MetalDevice final : public Device {
 
   std::vector<std::pair<std::string, std::string>> properties() const override {
     const Pool pool;
-    if (closed()) return {};
+    const std::lock_guard lock(mutex_);
+    if (!memory_) return {};
     id<MTLDevice> device = device_.get();
     return {{"name", text([device name])},
             {"family", family(device)},
@@ -75,23 +81,27 @@ class MetalDevice final : public Device {
   }
 
   void synchronize() override {
-    flight_->finish(0);
+    flight_->wait_all();
     throw_failure();
   }
 
  protected:
   void run(const ReadyLaunch* launches, size_t count, bool wait, double* seconds) override {
     const Pool pool;
-    const std::lock_guard lock(mutex_);
-    require_open();
-    flight_->finish(kMostInFlight - 1);
+    const std::shared_ptr<Memory> memory = this->memory();
+    flight_->wait_for_room(kMostInFlight - 1);
     throw_failure();
-    const Staging staging(launches, count, *memory_);
-    if (seconds)
-      run_timed(launches, count, staging, seconds);
-    else
-      commit(launches, count, staging);
-    if (wait || !staging.empty()) flight_->finish(0);
+    const Staging staging(launches, count, *memory);
+    {
+      const std::lock_guard lock(mutex_);
+      require_open();
+      if (memory->aliased()) flight_->wait_all();
+      if (seconds)
+        run_timed(launches, count, staging, seconds);
+      else
+        commit(launches, count, staging);
+    }
+    if (wait || !staging.empty()) flight_->wait_all();
     throw_failure();
     staging.copy_out();
   }
@@ -99,7 +109,7 @@ class MetalDevice final : public Device {
   void release() override {
     const Pool pool;
     const std::lock_guard lock(mutex_);
-    flight_->finish(0);
+    flight_->wait_all();
     pipelines_->save();
     pipelines_.reset();
     memory_->close();
@@ -118,44 +128,56 @@ class MetalDevice final : public Device {
 
   void require_open() const {
     if (!memory_) throw Error(ErrorKind::state, name() + ": the device is closed");
+    if (process_ != ::getpid())
+      throw Error(ErrorKind::state,
+                  name() + ": the device was opened before a fork and belongs to the parent");
+  }
+
+  Ref<CommandsObject> new_commands(const std::string& label) {
+    auto commands = Ref<CommandsObject>::retain([queue_.get() commandBuffer]);
+    if (!commands) throw Error(ErrorKind::device, name() + ": Metal cannot make a command buffer");
+    [commands.get() setLabel:string(label)];
+    return commands;
+  }
+
+  id<MTLComputeCommandEncoder> made(id<MTLComputeCommandEncoder> encoder) const {
+    if (!encoder) throw Error(ErrorKind::device, name() + ": Metal cannot make a compute pass");
+    return encoder;
   }
 
   // A command buffer with one pass for all launches, on its way.
   void commit(const ReadyLaunch* launches, size_t count, const Staging& staging) {
-    id<MTLCommandBuffer> commands = [queue_.get() commandBuffer];
-    if (!commands) throw Error(ErrorKind::device, name() + ": Metal cannot make a command buffer");
-    [commands setLabel:string(label_of(launches, count))];
+    const auto commands = new_commands(label_of(launches, count));
     {
-      Encoder encoder([commands computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent], *pipelines_,
-                      *memory_, staging);
+      Encoder encoder(made([commands.get() computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent]),
+                      *pipelines_, *memory_, staging);
       for (size_t i = 0; i < count; ++i) encoder.add(launches[i]);
     }
-    [commands commit];
-    flight_->add(commands);
+    flight_->commit(commands.get());
   }
 
-  // One pass for each launch, with timestamps around it; without timestamps one command buffer for each.
+  // One pass for each launch, with timestamps around it. Without timestamps, and where passes of one command
+  // buffer could run at once although they use the same memory, one command buffer for each.
   void run_timed(const ReadyLaunch* launches, size_t count, const Staging& staging, double* seconds) {
     for (size_t begin = 0; begin < count;) {
       const Pool pool;
       const PassTimer timer(device_.get());
-      const size_t end = timer ? std::min(count, begin + PassTimer::kPasses) : begin + 1;
-      id<MTLCommandBuffer> commands = [queue_.get() commandBuffer];
-      [commands setLabel:string(label_of(launches + begin, end - begin))];
+      const bool together = timer && !memory_->aliased();
+      const size_t end = together ? std::min(count, begin + PassTimer::kPasses) : begin + 1;
+      const auto commands = new_commands(label_of(launches + begin, end - begin));
       for (size_t i = begin; i < end; ++i) {
         id<MTLComputeCommandEncoder> pass =
-            timer ? [commands computeCommandEncoderWithDescriptor:timer.pass(i - begin)]
-                  : [commands computeCommandEncoder];
-        Encoder(pass, *pipelines_, *memory_, staging).add(launches[i]);
+            timer ? [commands.get() computeCommandEncoderWithDescriptor:timer.pass(i - begin)]
+                  : [commands.get() computeCommandEncoder];
+        Encoder(made(pass), *pipelines_, *memory_, staging).add(launches[i]);
       }
-      [commands commit];
-      flight_->add(commands);
-      flight_->finish(0);
+      flight_->commit(commands.get());
+      flight_->wait_all();
       if (timer) {
         const std::vector<double> times = timer.seconds(end - begin);
         std::copy(times.begin(), times.end(), seconds + begin);
       } else {
-        seconds[begin] = [commands GPUEndTime] - [commands GPUStartTime];
+        seconds[begin] = [commands.get() GPUEndTime] - [commands.get() GPUStartTime];
       }
       begin = end;
     }
@@ -180,17 +202,21 @@ class MetalDevice final : public Device {
   std::shared_ptr<Residency> residency_;
   std::shared_ptr<Memory> memory_;
   const std::shared_ptr<Flight> flight_ = std::make_shared<Flight>();
-  std::mutex mutex_;  // one run at a time; guards what close() takes away
+  const pid_t process_;
+  mutable std::mutex mutex_;  // one thread encodes at a time; guards what close() takes away
 };
 
 }  // namespace
 
 bool available() {
   const Pool pool;
-  return bool(Ref<DeviceObject>::adopt(MTLCreateSystemDefaultDevice()));
+  const auto device = Ref<DeviceObject>::adopt(MTLCreateSystemDefaultDevice());
+  return device && [device.get() supportsFamily:MTLGPUFamilyApple7];
 }
 
-std::shared_ptr<Device> make_device(const std::string& name, const DeviceOptions&) {
+std::shared_ptr<Device> make_device(const std::string& name, const DeviceOptions& options) {
+  if (options.checked)
+    throw Error(ErrorKind::argument, name + ": expected no checker, which is part of cpu:reference");
   return std::make_shared<MetalDevice>(name);
 }
 

@@ -1,5 +1,7 @@
 #include "metal/encoder.h"
 
+#include "pyturbo/error.h"
+
 namespace pyturbo::metal {
 namespace {
 
@@ -13,6 +15,12 @@ void Encoder::add(const ReadyLaunch& launch) {
   waits_ |= launch.waits;
   if (launch.dispatch.groups.count() == 0) return;
   id<MTLComputePipelineState> pipeline = pipelines_.get(*launch.kernel, launch.arguments->constants);
+  const uint64_t threads = launch.dispatch.threads.count();
+  if (threads > [pipeline maxTotalThreadsPerThreadgroup])
+    throw Error(ErrorKind::device, std::string(launch.kernel->name) + ": expected at most " +
+                                       std::to_string([pipeline maxTotalThreadsPerThreadgroup]) +
+                                       " threads in a threadgroup on this device, got " +
+                                       std::to_string(threads));
   if (pipeline != pipeline_) [encoder_ setComputePipelineState:pipeline];
   pipeline_ = pipeline;
   bind(launch);

@@ -23,7 +23,7 @@ class Library {
   // The function with its constants. Throws Error{device} with Metal's own text.
   Ref<FunctionObject> function(const KernelInfo& kernel, const void* const* constants);
 
-  // Names what the functions are made from: a hash of the metallib or of the sources' names and sizes.
+  // Tells what the functions are made from: a hash of the metallib, or of the sources and their names.
   const std::string& hash() const { return hash_; }
   // The file or folder.
   const std::string& path() const { return path_; }

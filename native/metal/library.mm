@@ -78,6 +78,8 @@ Library::Library(id<MTLDevice> device) : device_(Ref<DeviceObject>::retain(devic
   const fs::path metallib = named ? fs::path(named) : own_folder() / "pyturbo.metallib";
   const fs::path sources = own_folder() / "shaders";
   std::error_code ignored;
+  if (named && !fs::is_regular_file(metallib, ignored))
+    throw Error(ErrorKind::device, "PYTURBO_METALLIB: expected a file, found none at " + metallib.string());
   if (fs::is_regular_file(metallib, ignored)) {
     NSError* error = nil;
     NSURL* url = [NSURL fileURLWithPath:string(metallib.string())];

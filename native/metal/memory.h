@@ -32,21 +32,25 @@ struct Place {
 };
 
 // The memory that a device may touch. A storage of whole pages is shown to the GPU where it is, by one buffer
-// or, beyond the largest length that a buffer may have, by several that overlap, so that each argument lies
-// whole in one. Owner: the device, and every storage that was used. Any thread.
+// or, beyond the largest length that a buffer may have, by several that overlap by half, so that each
+// argument lies whole in one. Owner: the device, and every storage that was used. Any thread.
 class Memory : public std::enable_shared_from_this<Memory> {
  public:
   // Memory goes only when nothing of `flight` is at work.
   Memory(id<MTLDevice> device, std::shared_ptr<Residency> residency, std::shared_ptr<Flight> flight);
 
-  // Bytes that an argument may have, wherever it begins.
+  // Bytes that an argument may have wherever it begins in a page.
   uint64_t longest() const { return longest_ - kPageBytes; }
 
   // Throws Error{device}: an argument is longer than that.
   [[noreturn]] void refuse_length(uint64_t bytes, const ArgumentName& name) const;
 
-  // Makes the memory known; false where it does not consist of whole pages.
-  bool use(Storage& storage);
+  // Makes the memory known; false where it does not consist of whole pages. `lasting`: it is worth keeping
+  // resident between launches.
+  bool use(Storage& storage, bool lasting = true);
+
+  // Whether writable memory is shown by several buffers: Metal does not see that they are the same.
+  bool aliased();
 
   // Gives all buffers back; the memory itself stays with its storages. Nothing is found any more.
   void close();
@@ -63,6 +67,8 @@ class Memory : public std::enable_shared_from_this<Memory> {
   };
   struct Region {
     uintptr_t begin, end;  // whole pages
+    bool writable, lasting;
+    uint64_t last_use;  // number of the command buffer, in Flight
     std::vector<Window> windows;
   };
   struct Use;  // what a storage holds on to: ends the region with it

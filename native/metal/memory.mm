@@ -28,11 +28,12 @@ Memory::Memory(id<MTLDevice> device, std::shared_ptr<Residency> residency, std::
       flight_(std::move(flight)),
       longest_(page_floor([device maxBufferLength])) {}
 
-bool Memory::use(Storage& storage) {
+bool Memory::use(Storage& storage, bool lasting) {
   if (!storage.pages()) return false;
   if (storage.bytes() == 0 || storage.attached(this)) return true;
   const uintptr_t address = reinterpret_cast<uintptr_t>(storage.data());
-  const Region region{page_floor(address), page_ceil(address + storage.bytes()), {}};
+  const Region region{
+      page_floor(address), page_ceil(address + storage.bytes()), storage.writable(), lasting, 0, {}};
   {
     const std::lock_guard lock(mutex_);
     const auto place =
@@ -45,8 +46,14 @@ bool Memory::use(Storage& storage) {
   return true;
 }
 
+bool Memory::aliased() {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(regions_.begin(), regions_.end(),
+                     [](const Region& region) { return region.writable && region.windows.size() > 1; });
+}
+
 void Memory::close() {
-  flight_->finish(0);
+  flight_->wait_all();
   const std::lock_guard lock(mutex_);
   regions_.clear();
   residency_.reset();
@@ -55,21 +62,33 @@ void Memory::close() {
 
 void Memory::forget(uintptr_t begin) {
   const Pool pool;
-  flight_->finish(0);
+  const auto find = [&] {
+    return std::find_if(regions_.begin(), regions_.end(),
+                        [&](const Region& known) { return known.begin == begin; });
+  };
+  uint64_t last_use = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (find() != regions_.end()) last_use = find()->last_use;
+  }
+  flight_->wait(last_use);
   const std::lock_guard lock(mutex_);
-  const auto region = std::find_if(regions_.begin(), regions_.end(),
-                                   [&](const Region& known) { return known.begin == begin; });
+  const auto region = find();
   if (region == regions_.end()) return;
-  for (const Window& window : region->windows) residency_->remove(window.buffer.get());
+  for (const Window& window : region->windows)
+    if (region->lasting) residency_->remove(window.buffer.get());
   regions_.erase(region);
 }
 
 bool Memory::find(const void* pointer, uint64_t bytes, const ArgumentName& name, Place& place) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(pointer);
+  const uint64_t next = flight_->next();
   const std::lock_guard lock(mutex_);
+  if (!device_) throw Error(ErrorKind::state, name.text() + ": the device is closed");
   auto region = std::upper_bound(regions_.begin(), regions_.end(), address,
                                  [](uintptr_t a, const Region& known) { return a < known.begin; });
   if (region == regions_.begin() || address + bytes > (--region)->end) return false;
+  region->last_use = next;
   for (const Window& window : region->windows)
     if (address >= window.begin && address + bytes <= window.begin + window.bytes) {
       place = {window.buffer.get(), address - window.begin};
@@ -86,11 +105,16 @@ void Memory::refuse_length(uint64_t bytes, const ArgumentName& name) const {
                                      std::to_string(bytes));
 }
 
-// A region that fits one buffer gets one; else a window begins with the page of the argument.
+// A region that fits one buffer gets one; else windows begin every half of the longest length, and one that
+// an argument asks for with its own page where it fits none of these.
 Memory::Window& Memory::open_window(Region& region, uintptr_t address, uint64_t bytes,
                                     const ArgumentName& name) {
   uintptr_t begin = region.begin;
-  if (region.end - region.begin > longest_) begin = page_floor(address);
+  if (region.end - region.begin > longest_) {
+    const uint64_t half = std::max(kPageBytes, page_floor(longest_ / 2));
+    begin += (address - region.begin) / half * half;
+    if (address + bytes > begin + longest_) begin = page_floor(address);
+  }
   const uint64_t length = std::min<uint64_t>(region.end - begin, longest_);
   if (address + bytes > begin + length) refuse_length(bytes, name);
   auto buffer =
@@ -102,7 +126,7 @@ Memory::Window& Memory::open_window(Region& region, uintptr_t address, uint64_t 
     throw Error(ErrorKind::memory, name.text() + ": Metal cannot make a buffer of " + std::to_string(length) +
                                        " bytes, " + std::to_string([device_.get() currentAllocatedSize]) +
                                        " are in use");
-  residency_->add(buffer.get());
+  if (region.lasting) residency_->add(buffer.get());
   region.windows.push_back({begin, length, std::move(buffer)});
   return region.windows.back();
 }

@@ -65,7 +65,7 @@ inline NSString* string(const std::string& text) { return [NSString stringWithUT
 
 inline std::string text(NSString* string) { return string ? [string UTF8String] : ""; }
 
-// What an error says, and what lies behind it.
+// What an error says.
 inline std::string text(NSError* error) {
   return error ? text([error localizedDescription]) : "no reason was given";
 }

@@ -27,8 +27,9 @@ fs::path cache_folder() {
 }
 
 std::string archive_path(id<MTLDevice> device, const std::string& library_hash) {
+  const char* validation = std::getenv("MTL_SHADER_VALIDATION");  // which archives do not go together with
   const fs::path folder = cache_folder();
-  if (folder.empty()) return {};
+  if (folder.empty() || (validation && *validation && *validation != '0')) return {};
   std::string name =
       text([device name]) + " " + text([[NSProcessInfo processInfo] operatingSystemVersionString]);
   for (char& c : name)

@@ -1,19 +1,6 @@
 #include "metal/residency.h"
 
-// The few selectors that are used, for SDKs that do not have them. They are called only where the object at
-// hand responds to them.
-#if !defined(__MAC_15_0) || __MAC_OS_X_VERSION_MAX_ALLOWED < 150000
-@interface NSObject (PyturboResidency)
-- (id)newResidencySetWithDescriptor:(id)descriptor error:(NSError**)error;
-- (void)addResidencySet:(id)set;
-- (void)removeResidencySet:(id)set;
-- (void)addAllocation:(id)allocation;
-- (void)removeAllocation:(id)allocation;
-- (void)commit;
-- (void)requestResidency;
-- (void)endResidency;
-@end
-#endif
+#include "metal/residency_selectors.h"
 
 namespace pyturbo::metal {
 

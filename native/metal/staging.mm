@@ -36,7 +36,7 @@ Staging::Staging(const ReadyLaunch* launches, size_t count, Memory& memory) {
   for (Copy& copy : copies_) {
     const uint64_t bytes = uint64_t(copy.end - copy.begin);
     copy.storage = allocate_storage(bytes);
-    memory.use(*copy.storage);
+    memory.use(*copy.storage, /*lasting=*/false);
     std::memcpy(copy.storage->data(), copy.begin, bytes);
   }
 }

@@ -48,12 +48,11 @@ class Attention:
         return {f"{self.name}.k": (shape, dtype), f"{self.name}.v": (shape, dtype)}
 
     def __call__(self, x: Any, step: Step) -> Any:
-        q, gate = apply(self.q, x), None
+        q, k, v, gate = apply(self.q, x), apply(self.k, x), apply(self.v, x), None
         if self.gated:
             q, gate = ops.split_q_gate(q, self.heads)
         q = q.reshape(step.tokens, self.heads, self.dim)
-        k = apply(self.k, x).reshape(step.tokens, self.kv_heads, self.dim)
-        v = apply(self.v, x).reshape(step.tokens, self.kv_heads, self.dim)
+        k, v = (part.reshape(step.tokens, self.kv_heads, self.dim) for part in (k, v))
         if self.norms is not None:
             q, k = (ops.head_rms_norm(part, norm, self.eps) for part, norm in zip((q, k), self.norms))
         q, k = self.rope(q, step.position), self.rope(k, step.position)

@@ -1,7 +1,8 @@
 """What the architectures share: linear layers, a gated MLP, the stack of layers.
 
 A layer is recorded, not run: what passes between operations are tensors without values, typed Any here
-because operations are declared for arrays.
+because operations are declared for arrays. Operations that do not need each other are recorded side by side,
+so that a device can run them together.
 """
 
 from __future__ import annotations
@@ -73,13 +74,13 @@ class Mlp:
         self.up = weights.linear(f"{path}.up_proj", (inner, hidden), bias=False)
         self.down = weights.linear(f"{path}.down_proj", (hidden, inner), bias=False)
 
-    def output(self, x: Any) -> Any:
+    def inner(self, x: Any) -> Any:
+        """What goes into `down`."""
         both = pair(self.gate, self.up)
-        h = ops.affine_swiglu(x, *both) if both else ops.swiglu(apply(self.gate, x), apply(self.up, x))
-        return apply(self.down, h)
+        return ops.affine_swiglu(x, *both) if both else ops.swiglu(apply(self.gate, x), apply(self.up, x))
 
     def __call__(self, x: Any, residual: Any) -> Any:
-        return ops.add(residual, self.output(x))
+        return ops.add(residual, apply(self.down, self.inner(x)))
 
 
 class Layer:

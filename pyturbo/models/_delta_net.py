@@ -89,16 +89,17 @@ class DeltaNet:
 
     def __call__(self, x: Any, step: Step) -> Any:
         heads = self.heads
+        qkv, z, a, b = (apply(projection, x) for projection in self.project)
         mixed: Any
-        mixed, _ = ops.conv1d(apply(self.project.qkv, x), step.state[f"{self.name}.conv"], self.taps)
+        mixed, _ = ops.conv1d(qkv, step.state[f"{self.name}.conv"], self.taps)
+        g, beta = ops.decay_beta(a, b, self.a_log, self.dt_bias)
         shape = step.tokens, heads.keys, heads.key_dim
         q, k = (mixed.columns(first, heads.key_size).reshape(*shape) for first in (0, heads.key_size))
         v = mixed.columns(2 * heads.key_size, heads.value_size)
         v = v.reshape(step.tokens, heads.values, heads.value_dim)
         q, k = ops.qk_norm(q, k)
-        g, beta = ops.decay_beta(apply(self.project.a, x), apply(self.project.b, x), self.a_log, self.dt_bias)
         y: Any
         y, _ = ops.delta_net(q, k, v, g, beta, step.state[f"{self.name}.memory"])
-        z = apply(self.project.z, x).reshape(step.tokens, heads.values, heads.value_dim)
+        z = z.reshape(step.tokens, heads.values, heads.value_dim)
         y = ops.gated_rms_norm(y, z, self.norm, self.eps)
         return apply(self.out, y.reshape(step.tokens, heads.value_size))

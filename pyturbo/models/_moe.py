@@ -41,13 +41,15 @@ class Moe:
             self.shared_gate = weights.linear(f"{path}.shared_expert_gate", (1, hidden), bias=False)
 
     def __call__(self, x: Any, residual: Any) -> Any:
-        ids, probabilities = ops.route(apply(self.router, x), self.k, self.normalize)
+        choices = apply(self.router, x)
+        inner = gate = common = None
+        if self.shared is not None:
+            inner, gate = self.shared.inner(x), apply(self.shared_gate, x)
+        ids, probabilities = ops.route(choices, self.k, self.normalize)
+        if self.shared is not None:
+            common = apply(self.shared.down, inner)
         rows = self._by_expert(x, ids) if self._sorts(x) else self._by_token(x, ids)
-        if self.shared is None:
-            return ops.moe_combine(residual, rows, probabilities)
-        return ops.moe_combine(
-            residual, rows, probabilities, self.shared.output(x), apply(self.shared_gate, x)
-        )
+        return ops.moe_combine(residual, rows, probabilities, common, gate)
 
     def _sorts(self, x: Any) -> bool:
         """Many tokens are sorted by expert, so that each expert is read once for all of its tokens."""

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import pytest
 
 import pyturbo
 from pyturbo import graph, ops
-from pyturbo.errors import AllocationError, DeviceError, StateError
+from pyturbo.errors import AllocationError, ArgumentError, DeviceError, StateError
 from pyturbo.recording import Recorder, Tensor
 from pyturbo.symbols import symbol
 from text.tiny_chat import write_model
@@ -85,10 +86,11 @@ def test_a_mapping_longer_than_a_buffer_has_windows(tmp_path: Path) -> None:
     with pyturbo.Device("metal") as device:
         mapped = device.map(tmp_path / "numbers", dtype="float32")
         y = device.empty(8192)
-        for first in (0, 4095, 6000, 20_000, 32_768):
+        for first in (32_768, 20_000, 6000, 4095, 0):
             part = mapped.view(8192, offset=4 * first)
             device.kernel("add")(part, part, y, 8192)
             np.testing.assert_array_equal(y.numpy(), 2 * values[first : first + 8192])
+        assert soft_metal.live_objects()["MTLBuffer"] <= 5
         with pytest.raises(DeviceError, match="add: a: expected at most 49152 bytes, .* got 163840"):
             device.kernel("add")(mapped, mapped, y, 8192)
         assert add(device)[3] == 4  # and it goes on
@@ -158,6 +160,47 @@ def test_a_launch_without_threadgroups_leaves_its_barrier(metal: pyturbo.Device)
     assert soft_metal.counters()["dispatches"] == 2
 
 
+def test_two_handles_over_one_memory_depend_on_each_other(metal: pyturbo.Device) -> None:
+    memory = np.zeros(4096, np.float32)
+    first, second = metal.buffer(memory), metal.buffer(memory[1024:])
+    y = metal.empty(64)
+    program = pyturbo.Program(metal, blocks=("block",))
+    program.add(metal.kernel("add"), y, y, first.view(64, offset=4096), 64)
+    program.add(metal.kernel("add"), second.view(64), y, second.view(64, offset=512), 64)
+    assert [launch.waits for launch in program.listing()] == [False, True]
+    program.run([metal.empty(16)])
+    for block in (first, y.view(16)):
+        with pytest.raises(
+            ArgumentError, match="expected blocks apart from each other and from bound memory"
+        ):
+            program.run([block])
+
+
+def test_constants_that_come_and_go(metal: pyturbo.Device) -> None:
+    source, target = metal.empty(16), metal.empty((20, 16))
+    with Recorder(metal, {}) as recorder:
+        x = Tensor(source, (1, 16), np.float32)
+        for i in range(20):
+            row = Tensor(target.view((1, 16), offset=64 * i), (1, 16), np.float32)
+            recorder.launch("add", (x, np.full(16, i, np.float32), row, 16), None)
+    recorder.program.run()
+    assert target.numpy()[:, 0].tolist() == list(range(20))
+
+
+def test_a_reader_that_stops_leaves_nothing_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_model(tmp_path / "model")
+    monkeypatch.setitem(graph.PACES, "metal", graph.Pace(chunk=8, single=1))
+    session = pyturbo.load(path, "metal").session(512)
+    soft_metal.inject("slow", times=100, milliseconds=50)
+    begin = time.perf_counter()
+    reader = session.read(range(40))
+    assert next(reader) == 8
+    assert time.perf_counter() - begin < 0.05 or session.logits[0] == 0  # it did not wait
+    reader.close()
+    want = pyturbo.load(path, "cpu").session(512).prefill(range(8))
+    assert np.abs(session.logits - want).max() < 1e-4 * want.std()
+
+
 def test_chunks_of_a_prompt_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_model(tmp_path / "model")
     want = pyturbo.load(path, "cpu").session(512).prefill(range(40)).copy()
@@ -178,7 +221,9 @@ def test_profile_has_a_time_for_each_launch(tmp_path: Path) -> None:
             session.prefill([1, 2])
             soft_metal.reset()
             soft_metal.set_options(counter_sampling=sampling)
+            begin = time.perf_counter()
             profile = session.profile()
+            assert profile.seconds < time.perf_counter() - begin < 100 * profile.seconds
             launches = sum(row.launches for row in profile.rows())
             assert all(row.seconds > 0 for row in profile.rows())
             assert soft_metal.counters()["encoders"] == launches
@@ -187,6 +232,12 @@ def test_profile_has_a_time_for_each_launch(tmp_path: Path) -> None:
 
 def test_residency_sets_where_the_system_has_them(metal: pyturbo.Device) -> None:
     assert metal.properties["residency sets"] == "yes"
+    buffers = [metal.empty(100) for _ in range(3)]
+    assert soft_metal.counters()["resident"] == 3
+    result = add(metal)  # stays, unlike the copies of what goes in
+    assert soft_metal.counters()["resident"] == 4
+    del result, buffers[0]
+    assert soft_metal.counters()["resident"] == 2
     soft_metal.set_options(residency_sets=False)
     with pyturbo.Device("metal") as older:
         assert older.properties["residency sets"] == "no"
@@ -243,6 +294,31 @@ def test_a_pipeline_that_cannot_be_made(metal: pyturbo.Device, cache: Path) -> N
         assert soft_metal.warnings() != []  # a command buffer was given up
         assert add(device)[0] == 1
     soft_metal.reset()
+
+
+def test_a_kernel_with_more_threads_than_the_device_has() -> None:
+    soft_metal.set_options(max_threads=512)
+    with pyturbo.Device("metal") as device:
+        with pytest.raises(DeviceError, match="argmax: expected at most 512 threads in a threadgroup"):
+            ops.argmax(np.ones((1, 4), np.float32), device=device)
+        assert add(device)[0] == 1
+    soft_metal.reset()
+
+
+def test_the_checker_is_for_the_cpu() -> None:
+    with pytest.raises(ArgumentError, match="metal: expected no checker, which is part of cpu:reference"):
+        pyturbo.Device("metal", check=True)
+
+
+def test_a_child_process_is_told(metal: pyturbo.Device) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            add(metal)
+        except StateError as error:
+            os._exit(7 if "opened before a fork" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,8 +420,12 @@ def test_without_a_metallib_the_sources_are_compiled(tmp_path: Path) -> None:
 
 
 def test_a_metallib_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "other.metallib").write_text("something else")
     monkeypatch.setenv("PYTURBO_METALLIB", str(tmp_path / "other.metallib"))
+    with pytest.raises(
+        DeviceError, match="PYTURBO_METALLIB: expected a file, found none at .*other.metallib"
+    ):
+        pyturbo.Device("metal")
+    (tmp_path / "other.metallib").write_text("something else")
     with pytest.raises(DeviceError, match="other.metallib: cannot be loaded: "):
         pyturbo.Device("metal")
     (tmp_path / "other.metallib").write_text("soft metallib 1\nadd\n")

@@ -27,6 +27,7 @@ cdef extern from "soft_metal/soft_metal.h" namespace "soft_metal":
         uint64_t pipelines_compiled
         uint64_t pipelines_from_archive
         uint64_t libraries_from_source
+        uint64_t resident
     cdef cppclass Options:
         uint64_t max_buffer_length
         uint32_t max_threadgroup_bytes
@@ -101,6 +102,7 @@ def counters():
         "pipelines_compiled": now.pipelines_compiled,
         "pipelines_from_archive": now.pipelines_from_archive,
         "libraries_from_source": now.libraries_from_source,
+        "resident": now.resident,
     }
 
 

@@ -14,7 +14,7 @@ constexpr long kTimeout = 2;          // MTLCommandBufferErrorTimeout
 constexpr long kInvalidResource = 9;  // MTLCommandBufferErrorInvalidResource
 
 void sample(const std::shared_ptr<Samples>& samples, uint64_t index) {
-  if (samples && index < samples->timestamps.size()) samples->timestamps[index] = now();
+  if (samples && index < samples->timestamps.size()) samples->timestamps[index] = gpu_ticks();
 }
 
 // Executes the commands of one list in order.
@@ -110,8 +110,8 @@ void CommandList::wait_completed() const {
 void CommandList::execute(uint32_t delay) {
   set_status(Status::scheduled);
   const uint64_t start = now();
-  run();
   std::this_thread::sleep_for(std::chrono::milliseconds(delay));
+  run();
   const uint64_t end = now();
   if (drop_references) drop_references();
   const std::lock_guard lock(mutex_);

@@ -294,7 +294,8 @@ NSArray* MTLCopyAllDevices(void) {
 }
 
 - (void)sampleTimestamps:(MTLTimestamp*)cpuTimestamp gpuTimestamp:(MTLTimestamp*)gpuTimestamp {
-  *cpuTimestamp = *gpuTimestamp = soft_metal::now();
+  *cpuTimestamp = soft_metal::now();
+  *gpuTimestamp = soft_metal::gpu_ticks();
 }
 
 - (id)newResidencySetWithDescriptor:(MTLResidencySetDescriptor*)descriptor error:(NSError**)error {

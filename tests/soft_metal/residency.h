@@ -13,6 +13,8 @@
 
 @interface SoftResidencySet : SoftLabelled {
   NSMutableArray* allocations_;
+  NSUInteger committed_;
+  BOOL requested_;
 }
 - (void)addAllocation:(id)allocation;
 - (void)removeAllocation:(id)allocation;

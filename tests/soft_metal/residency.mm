@@ -1,6 +1,15 @@
 // What macOS 15 adds: reachable through respondsToSelector: only, declared by whoever uses it.
 #include "residency.h"
+#include "control.h"
 #include "objects.h"
+
+namespace {
+
+void set_resident(uint64_t allocations) {
+  soft_metal::count([&](soft_metal::Counters& counters) { counters.resident = allocations; });
+}
+
+}  // namespace
 
 @implementation MTLResidencySetDescriptor
 
@@ -46,12 +55,18 @@
 }
 
 - (void)commit {
+  committed_ = [allocations_ count];
+  if (requested_) set_resident(committed_);
 }
 
 - (void)requestResidency {
+  requested_ = YES;
+  set_resident(committed_);
 }
 
 - (void)endResidency {
+  requested_ = NO;
+  set_resident(0);
 }
 
 @end

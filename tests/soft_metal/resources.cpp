@@ -11,6 +11,8 @@ std::atomic<uint64_t> allocated_bytes{0};
 
 }  // namespace
 
+uint64_t gpu_ticks() { return now() / 40; }
+
 uint64_t now() {
   return uint64_t(std::chrono::duration_cast<std::chrono::nanoseconds>(
                       std::chrono::steady_clock::now().time_since_epoch())

@@ -17,7 +17,8 @@ namespace soft_metal {
 
 inline constexpr uint64_t kPage = 16384;  // Apple's, whatever the host has
 
-uint64_t now();  // nanoseconds of the monotonic clock: the CPU's and the GPU's
+uint64_t now();        // nanoseconds of the monotonic clock: the CPU's
+uint64_t gpu_ticks();  // the GPU's clock, which ticks once in 40 of these
 
 // Something that a command buffer without references must not lose.
 struct Resource {

@@ -89,6 +89,7 @@ struct Counters {
   uint64_t pipelines_compiled = 0;      // not found in a binary archive
   uint64_t pipelines_from_archive = 0;  // found in one
   uint64_t libraries_from_source = 0;
+  uint64_t resident = 0;  // allocations of the residency set that was committed or requested last
 };
 
 void set_options(const Options& options);  // for devices from now on and for those that exist

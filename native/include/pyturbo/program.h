@@ -62,7 +62,7 @@ class Program {
   void add(const KernelInfo& kernel, const void* const* constants, const std::vector<RecordedArgument>& bound,
            std::string label);
 
-  // Runs all launches; see Device::replay.
+  // Runs all launches; see Device::replay. Blocks overlap neither each other nor memory that was bound.
   void run(const int64_t* symbols, const Block* blocks, bool wait, double* seconds = nullptr);
 
   uint32_t size() const { return uint32_t(launches_.size()); }
@@ -83,9 +83,8 @@ class Program {
     MemoryRef memory;
   };
   struct Range {
-    const void* space;  // the storage, or the program for blocks
-    uint32_t block;
-    uint64_t begin, end;
+    uint32_t space;       // 0: addresses of host memory; else a block, counted from 1
+    uint64_t begin, end;  // addresses, or bytes of the block
     bool writes;
   };
   struct Launch {
@@ -103,6 +102,7 @@ class Program {
   void bind(Launch& launch, const RecordedArgument& argument, uint8_t* value);
   Range range_of(const MemoryRef& memory, bool writes) const;
   void order(Launch& launch, const std::vector<Range>& ranges);
+  void require_apart(const Block* blocks) const;
   void patch(Launch& launch, const int64_t* symbols, const Block* blocks) const;
 
   std::shared_ptr<Device> device_;
@@ -110,6 +110,7 @@ class Program {
   uint32_t blocks_;
   std::vector<Launch> launches_;
   std::vector<Range> unordered_;    // touched since the last barrier
+  std::vector<Range> bound_;        // all host memory that launches touch
   std::vector<ReadyLaunch> ready_;  // of the replay at hand
   std::mutex running_;
 };
