@@ -111,7 +111,7 @@ Memory::Window& Memory::open_window(Region& region, uintptr_t address, uint64_t 
                                     const ArgumentName& name) {
   uintptr_t begin = region.begin;
   if (region.end - region.begin > longest_) {
-    const uint64_t half = std::max(kPageBytes, page_floor(longest_ / 2));
+    const uint64_t half = std::max<uint64_t>(kPageBytes, page_floor(longest_ / 2));
     begin += (address - region.begin) / half * half;
     if (address + bytes > begin + longest_) begin = page_floor(address);
   }
