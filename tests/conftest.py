@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 import pyturbo
@@ -18,6 +19,12 @@ from pyturbo import _native_tests  # noqa: F401  makes the kernels of tests/shad
 # What Metal devices keep on disk goes where it does not outlive the run.
 os.environ["PYTURBO_CACHE"] = tempfile.mkdtemp(prefix="pyturbo-tests-")
 atexit.register(shutil.rmtree, os.environ["PYTURBO_CACHE"], ignore_errors=True)
+
+# On a busy machine nothing is too slow.
+hypothesis.settings.register_profile(
+    "busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("busy")
 
 HAS_SOFT_METAL = importlib.util.find_spec("pyturbo._soft_metal_tests") is not None
 if HAS_SOFT_METAL:

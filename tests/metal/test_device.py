@@ -5,12 +5,14 @@ Speed, drivers and the memory model of a real GPU cannot be seen here.
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +46,18 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
+@pytest.fixture(autouse=True)
+def before() -> Counter[str]:
+    """What other tests keep alive."""
+    gc.collect()
+    return Counter(soft_metal.live_objects())
+
+
+def made_since(before: Counter[str]) -> Counter[str]:
+    """Objects by class that were made since then and are alive."""
+    return Counter(soft_metal.live_objects()) - before
+
+
 def add(device: pyturbo.Device, n: int = 64) -> np.ndarray:
     return ops.add(np.arange(n, dtype=np.float32), np.ones(n, np.float32), device=device)
 
@@ -58,7 +72,7 @@ def test_properties_say_what_it_is(metal: pyturbo.Device) -> None:
 
 
 def test_memory_of_the_device_and_mapped_files_are_used_in_place(
-    metal: pyturbo.Device, tmp_path: Path
+    before: Counter[str], metal: pyturbo.Device, tmp_path: Path
 ) -> None:
     np.arange(40_000, dtype=np.float32).tofile(tmp_path / "numbers")
     mapped = metal.map(tmp_path / "numbers", dtype="float32", offset=64)
@@ -66,20 +80,20 @@ def test_memory_of_the_device_and_mapped_files_are_used_in_place(
     ones.numpy()[:] = 1
     metal.kernel("add")(mapped.view(100, offset=4096), ones, y, 100)
     assert y.numpy().tolist() == list(range(1041, 1141))
-    assert soft_metal.live_objects()["MTLBuffer"] == 3
+    assert made_since(before)["MTLBuffer"] == 3
 
 
-def test_other_memory_is_copied_in_and_out(metal: pyturbo.Device) -> None:
+def test_other_memory_is_copied_in_and_out(before: Counter[str], metal: pyturbo.Device) -> None:
     memory = np.zeros(1000, np.float32)  # two arguments that overlap share one copy
     memory[:200] = np.arange(200)
     metal.kernel("add")(memory[:60], memory[20:80], memory[100:160], 60)
     want = np.arange(200, dtype=np.float32)
     np.testing.assert_array_equal(memory[100:160], want[:60] + want[20:80])
     np.testing.assert_array_equal(memory[:100], want[:100])
-    assert soft_metal.live_objects().get("MTLBuffer", 0) == 0
+    assert made_since(before)["MTLBuffer"] == 0
 
 
-def test_a_mapping_longer_than_a_buffer_has_windows(tmp_path: Path) -> None:
+def test_a_mapping_longer_than_a_buffer_has_windows(before: Counter[str], tmp_path: Path) -> None:
     soft_metal.set_options(max_buffer_length=4 * 16384)
     values = np.arange(10 * 4096, dtype=np.float32)  # ten pages
     values.tofile(tmp_path / "numbers")
@@ -90,7 +104,7 @@ def test_a_mapping_longer_than_a_buffer_has_windows(tmp_path: Path) -> None:
             part = mapped.view(8192, offset=4 * first)
             device.kernel("add")(part, part, y, 8192)
             np.testing.assert_array_equal(y.numpy(), 2 * values[first : first + 8192])
-        assert soft_metal.live_objects()["MTLBuffer"] <= 5
+        assert made_since(before)["MTLBuffer"] <= 5
         with pytest.raises(DeviceError, match="add: a: expected at most 49152 bytes, .* got 163840"):
             device.kernel("add")(mapped, mapped, y, 8192)
         assert add(device)[3] == 4  # and it goes on
@@ -103,12 +117,12 @@ def test_an_allocation_that_metal_refuses(metal: pyturbo.Device) -> None:
     assert metal.empty(100).numpy().sum() == 0
 
 
-def test_nothing_is_left_after_close() -> None:
+def test_nothing_is_left_after_close(before: Counter[str]) -> None:
     device = pyturbo.Device("metal")
     buffer = device.empty(100)
     add(device)
     device.close()
-    assert soft_metal.live_objects() == {}
+    assert made_since(before) == Counter()
     assert buffer.numpy().tolist() == [0] * 100
     for work in (lambda: add(device), lambda: device.empty(3), lambda: device.kernel("add")):
         with pytest.raises(StateError, match="the device is closed"):
