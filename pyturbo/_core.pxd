@@ -82,9 +82,13 @@ cdef extern from "pyturbo/device.h" namespace "pyturbo" nogil:
         shared_ptr[Storage] allocate(uint64_t) except +raise_python
         void launch(const KernelInfo&, const Arguments&, const Dispatch*) except +raise_python
 
+    enum class Precision(uint8_t):
+        standard, fast
+
     cdef cppclass DeviceOptions:
         unsigned threads
         cbool checked
+        Precision precision
 
     vector[string] device_names()
     shared_ptr[NativeDevice] open_device(string_view, const DeviceOptions&) except +raise_python

@@ -12,7 +12,12 @@ def device_list() -> list[str]: ...
 
 class Device:
     def __init__(
-        self, name: str = "cpu", *, threads: int | None = None, check: bool | None = None
+        self,
+        name: str = "cpu",
+        *,
+        threads: int | None = None,
+        check: bool | None = None,
+        precision: str = "default",
     ) -> None: ...
     @property
     def name(self) -> str: ...

@@ -12,6 +12,7 @@ from libcpp.vector cimport vector
 from pyturbo._core cimport (
     ArgumentInfo, ArgumentKind, allocate_storage, ConstantInfo, DeviceOptions, device_names, dlpack_capsule, hold,
     kBufferAlignment, kDlpackCpu, map_file, open_device,
+    Precision,
 )
 
 import math
@@ -39,10 +40,11 @@ cdef class Device:
     """Runs kernels. ``Device("cpu")``, or ``"cpu:reference"`` where every kernel runs as the shader itself.
 
     ``threads`` (default: ``PYTURBO_THREADS``, else one per core) and ``check`` (default: ``PYTURBO_CHECK``)
-    hold for the life of the device.
+    hold for the life of the device. So does ``precision`` of activations in products with quantised weights, on a
+    device that rounds them: ``"default"`` keeps 16 bits in each group, ``"fast"`` 8.
     """
 
-    def __cinit__(self, str name not None="cpu", *, threads=None, check=None):
+    def __cinit__(self, str name not None="cpu", *, threads=None, check=None, precision="default"):
         cdef DeviceOptions options
         cdef bytes encoded = name.encode()
         if threads is None:
@@ -53,7 +55,10 @@ cdef class Device:
         threads = index("threads", threads)
         if threads > 1024:
             raise ArgumentError(f"threads: expected at most 1024, got {threads}")
+        if precision not in ("default", "fast"):
+            raise ArgumentError(f"precision: expected 'default' or 'fast', got {precision!r}")
         options.threads = threads
+        options.precision = Precision.fast if precision == "fast" else Precision.standard
         options.checked = bool(check)
         self.kernels = {}
         self.handle = open_device(string_view(<const char*>encoded, len(encoded)), options)

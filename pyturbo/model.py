@@ -37,18 +37,22 @@ def load(
     *,
     threads: int | None = None,
     progress: Progress | None = None,
+    precision: str | None = None,
 ) -> Model:
     """The model of a checkpoint: a directory of safetensors, or a GGUF file.
 
     Weights are mapped where the file allows it; `progress` is called with the bytes read of the others.
+    `threads` and `precision` are those of :class:`Device`.
     """
     if not isinstance(kv, str) or kv not in KV_TYPES:
         raise ArgumentError(f"load: kv: expected one of {', '.join(KV_TYPES)}, got {kv!r}")
     if isinstance(device, Device):
-        if threads is not None:
-            raise ArgumentError("load: threads: expected none beside a Device, which has its own")
+        for name, value in (("threads", threads), ("precision", precision)):
+            if value is not None:
+                raise ArgumentError(f"load: {name}: expected none beside a Device, which has its own")
     elif device is None or isinstance(device, str):
-        device = Device(device_list()[0] if device is None else device, threads=threads)
+        name = device_list()[0] if device is None else device
+        device = Device(name, threads=threads, precision=precision or "default")
     else:
         raise ArgumentError(f"load: device: expected a name or a Device, got {device!r}")
     with open_checkpoint(path_or_id) as checkpoint:

@@ -36,16 +36,19 @@ def weights() -> dict[str, tuple[np.ndarray, ...]]:
     }
 
 
-def block(x: np.ndarray, w: dict[str, tuple[np.ndarray, ...]]) -> np.ndarray:
+def block(
+    x: np.ndarray, w: dict[str, tuple[np.ndarray, ...]], device: pyturbo.Device | None = None
+) -> np.ndarray:
     """A dense and a routed layer, written once for both ways of running it."""
-    h = ops.rms_norm(x, *w["norm"], 1e-6)
-    h = ops.affine_swiglu(h, (*w["gate"], 4, 32), (*w["up"], 4, 32))
-    x = ops.add(x, ops.affine_matmul(h, *w["down"], bits=4, group_size=32))
-    h = ops.rms_norm(x, *w["norm"], 1e-6)
-    ids, probabilities = ops.route(ops.matmul(h, *w["router"]), TOP)
-    h = ops.affine_experts_swiglu(h, ids, (*w["expert_gate"], 4, 32), (*w["expert_up"], 4, 32))
-    h = ops.experts_matmul(h, ids, *w["expert_down"], bits=4, group_size=32)
-    return ops.moe_combine(x, h, probabilities)
+    h = ops.rms_norm(x, *w["norm"], 1e-6, device=device)
+    h = ops.affine_swiglu(h, (*w["gate"], 4, 32), (*w["up"], 4, 32), device=device)
+    x = ops.add(x, ops.affine_matmul(h, *w["down"], bits=4, group_size=32, device=device), device=device)
+    h = ops.rms_norm(x, *w["norm"], 1e-6, device=device)
+    ids, probabilities = ops.route(ops.matmul(h, *w["router"], device=device), TOP, device=device)
+    gate, up = (*w["expert_gate"], 4, 32), (*w["expert_up"], 4, 32)
+    h = ops.affine_experts_swiglu(h, ids, gate, up, device=device)
+    h = ops.experts_matmul(h, ids, *w["expert_down"], bits=4, group_size=32, device=device)
+    return ops.moe_combine(x, h, probabilities, device=device)
 
 
 def test_a_recorded_layer_has_the_bits_of_an_eager_one(
@@ -63,7 +66,7 @@ def test_a_recorded_layer_has_the_bits_of_an_eager_one(
         inputs = np.random.default_rng(tokens).standard_normal((tokens, HIDDEN), np.float32)
         source.numpy()[:tokens] = inputs
         recorder.program.run(tokens=tokens)
-        want = block(inputs, weights) + np.float32(0)
+        want = block(inputs, weights, device) + np.float32(0)
         assert target.numpy()[:tokens].tobytes() == want.tobytes()
 
 

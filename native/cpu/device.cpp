@@ -6,6 +6,7 @@
 
 #include "cpu/checker.h"
 #include "cpu/executor.h"
+#include "cpu/kernels/bodies.h"
 #include "cpu/pool.h"
 
 namespace pyturbo::cpu {
@@ -16,10 +17,15 @@ class CpuDevice final : public Device {
   CpuDevice(const std::string& name, const DeviceOptions& options)
       : Device(name),
         checked_(options.checked),
+        precision_(options.precision),
+        isa_(options.checked || name != "cpu" ? nullptr : choose_isa()),
+        bodies_(isa_),
         pool_(options.threads ? options.threads : std::max(1u, std::thread::hardware_concurrency())) {}
 
   std::vector<std::pair<std::string, std::string>> properties() const override {
-    return {{"threads", std::to_string(pool_.threads())}, {"kernels", checked_ ? "checked" : "reference"}};
+    return {{"threads", std::to_string(pool_.threads())},
+            {"kernels", checked_ ? "checked" : isa_ ? isa_->name : "reference"},
+            {"precision", isa_ && precision_ == Precision::fast ? "fast" : "default"}};
   }
 
   std::shared_ptr<Storage> allocate(uint64_t bytes) override { return allocate_storage(bytes); }
@@ -44,11 +50,14 @@ class CpuDevice final : public Device {
     if (launch.dispatch.groups.count() == 0) return;
     if (checked_)
       run_checked(*launch.kernel, *launch.arguments, launch.dispatch);
-    else
+    else if (!bodies_.run(*launch.kernel, *launch.arguments, launch.dispatch, precision_, pool_))
       run_reference(*launch.kernel, *launch.arguments, launch.dispatch, pool_);
   }
 
   const bool checked_;
+  const Precision precision_;
+  const Isa* const isa_;  // null: every kernel runs as its shader
+  const FastBodies bodies_;
   ThreadPool pool_;
 };
 

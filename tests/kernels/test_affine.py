@@ -1,7 +1,9 @@
 """Affine-quantised products against float64 references.
 
-The weights are random words, scales and biases, so every code occurs. What these tests cannot catch: speed,
-and races between simdgroups, which the reference execution runs in turn; test_checked looks for those.
+The weights are random words, scales and biases, so every code occurs. References are of the activations as
+the device reads them: one that rounds them is held to the arithmetic on the rounded ones. What these tests
+cannot catch: speed, and races between simdgroups, which the reference execution runs in turn; test_checked
+looks for those.
 """
 
 from itertools import pairwise
@@ -16,6 +18,7 @@ from pyturbo import ops
 from pyturbo._dtypes import bfloat16
 from pyturbo.errors import ArgumentError, DeviceError
 from reference import affine as reference
+from reference.activations import as_read
 from reference.affine import Weight
 
 BITS = (2, 3, 4, 5, 6, 8)
@@ -92,7 +95,7 @@ def run_embed(device, ids, table):
 def test_matvec(device, rng, bits, group_size, kind):
     w = random_weight(rng, (13, 5 * group_size), bits, group_size, kind)
     x = random_rows(rng, 3, 5 * group_size)
-    want, terms = reference.matmul(x, w)
+    want, terms = reference.matmul(as_read(device, x, w.group_size), w)
     assert_close(run_product(device, "affine_matvec", x, w), want, "dot", terms)
 
 
@@ -100,7 +103,7 @@ def test_matvec(device, rng, bits, group_size, kind):
 def test_matmul(device, rng, bits, group_size, kind):
     w = random_weight(rng, (45, 3 * group_size), bits, group_size, kind)
     x = random_rows(rng, 37, 3 * group_size)
-    want, terms = reference.matmul(x, w)
+    want, terms = reference.matmul(as_read(device, x, w.group_size), w)
     assert_close(run_product(device, "affine_matmul", x, w), want, "long dot", terms)
 
 
@@ -109,7 +112,7 @@ def test_matmul(device, rng, bits, group_size, kind):
 def test_swiglu(device, rng, op, bits, group_size, kind):
     gate, up = (random_weight(rng, (35, group_size), bits, group_size, kind) for _ in range(2))
     x = random_rows(rng, 2 if op == "affine_swiglu" else 33, group_size)
-    want, terms = reference.swiglu(x, gate, up)
+    want, terms = reference.swiglu(as_read(device, x, group_size), gate, up)
     assert_close(run_product(device, op, x, gate, up), want, "long dot", terms)
 
 
@@ -118,7 +121,7 @@ def test_swiglu(device, rng, op, bits, group_size, kind):
 def test_width_of_a_model(device, rng, op, tokens, out_dim, in_dim):
     w = random_weight(rng, (out_dim, in_dim), 4, 64, "bf16")
     x = np.abs(random_rows(rng, tokens, in_dim))  # sums that grow
-    want, terms = reference.matmul(x, w)
+    want, terms = reference.matmul(as_read(device, x, w.group_size), w)
     assert_close(run_product(device, op, x, w), want, "dot" if tokens == 1 else "long dot", terms)
 
 
@@ -138,7 +141,7 @@ def test_extreme_rows_stay_apart(device, rng, op, bits, group_size, kind):
     assert not np.isfinite(y[33]).any()
     assert not y[2].any()
     finite = np.isfinite(x).all(axis=1)
-    want, terms = reference.matmul(x[finite], w)
+    want, terms = reference.matmul(as_read(device, x[finite], group_size), w)
     assert_close(y[finite], want, "long dot", terms)
 
 
@@ -171,7 +174,7 @@ def test_any_shape(device, tokens, out_dim, groups, form, seed):
     rng = np.random.default_rng(seed)
     w = random_weight(rng, (out_dim, groups * form[1]), *form)
     x = random_rows(rng, tokens, groups * form[1])
-    want, terms = reference.matmul(x, w)
+    want, terms = reference.matmul(as_read(device, x, w.group_size), w)
     assert_close(ops.affine_matmul(x, *w, device=device), want, "long dot", terms)
 
 
@@ -184,7 +187,7 @@ def test_experts_matvec(device, rng, shared, bits, group_size, kind):
     w = random_weight(rng, (5, 11, 3 * group_size), bits, group_size, kind)
     ids = np.array([[4, 0, 2], [3, 3, 1]], np.int32)
     x = random_rows(rng, 2, 3 * group_size) if shared else random_rows(rng, 2, 3, 3 * group_size)
-    want, terms = reference.per_expert(reference.matmul, x, ids, w)
+    want, terms = reference.per_expert(reference.matmul, as_read(device, x, w.group_size), ids, w)
     assert_close(run_experts(device, "affine_experts_matvec", x, ids, w), want, "dot", terms)
 
 
@@ -193,7 +196,8 @@ def test_experts_swiglu(device, rng, bits, group_size, kind):
     gate, up = (random_weight(rng, (5, 9, 3 * group_size), bits, group_size, kind) for _ in range(2))
     ids = np.array([[4, 0], [1, 1], [2, 4]], np.int32)
     for x in (random_rows(rng, 3, 3 * group_size), random_rows(rng, 3, 2, 3 * group_size)):
-        want, terms = reference.per_expert(reference.swiglu, x, ids, gate, up)
+        read = as_read(device, x, group_size)
+        want, terms = reference.per_expert(reference.swiglu, read, ids, gate, up)
         assert_close(run_experts(device, "affine_experts_swiglu", x, ids, gate, up), want, "long dot", terms)
 
 
@@ -201,7 +205,7 @@ def test_many_experts_of_one_token(device, rng):
     w = random_weight(rng, (40, 10, 96), 4, 32, "bf16")
     ids = rng.permutation(40)[:19].astype(np.int32)[None]
     x = random_rows(rng, 1, 96)
-    want, terms = reference.per_expert(reference.matmul, x, ids, w)
+    want, terms = reference.per_expert(reference.matmul, as_read(device, x, w.group_size), ids, w)
     assert_close(run_experts(device, "affine_experts_matvec", x, ids, w), want, "dot", terms)
 
 
@@ -264,7 +268,7 @@ def test_grouped_matmul(device, rng, bits, group_size, kind):
     w = random_weight(rng, (4, 34, 2 * group_size), bits, group_size, kind)
     offsets = np.array([0, 0, 33, 34, 39], np.int32)
     x = random_rows(rng, 39, 2 * group_size)
-    want, terms = reference.grouped_matmul(x, offsets, w)
+    want, terms = reference.grouped_matmul(as_read(device, x, group_size), offsets, w)
     assert_close(run_grouped(device, x, offsets, w), want, "long dot", terms)
 
 
@@ -362,9 +366,10 @@ def test_operations_choose_their_kernel(device, rng, tokens):
         run_product(device, "affine_swiglu_matmul" if tiled else "affine_swiglu", x, g, u),
     )
     ids = rng.integers(0, 3, (tokens, 2))
-    want, terms = reference.per_expert(reference.matmul, x, ids, gate)
+    read = as_read(device, x, 32)
+    want, terms = reference.per_expert(reference.matmul, read, ids, gate)
     assert_close(ops.experts_matmul(x, ids, *gate, device=device), want, "dot", terms)
-    want, terms = reference.per_expert(reference.swiglu, x, ids, gate, up)
+    want, terms = reference.per_expert(reference.swiglu, read, ids, gate, up)
     assert_close(ops.affine_experts_swiglu(x, ids, gate, up, device=device), want, "long dot", terms)
 
 

@@ -74,9 +74,16 @@ class Device {
   std::atomic<bool> closed_{false};
 };
 
+// Of activations in products with quantised weights, on devices that round them.
+enum class Precision : uint8_t {
+  standard,  // 16 bits per group
+  fast,      // 8 bits per group
+};
+
 struct DeviceOptions {
   unsigned threads = 0;  // 0: one per core
   bool checked = false;  // run every kernel under the checker
+  Precision precision = Precision::standard;
 };
 
 using OpenDevice = std::shared_ptr<Device> (*)(const std::string& name, const DeviceOptions& options);

@@ -1,0 +1,118 @@
+// Activations as integers, made once per launch: each group of a row has the scale max|x| / kTop and integers
+// x / scale rounded to nearest, of 24 bits (three planes of bytes, the high one first) or 8 bits (one plane).
+// 24 bits keep what f32 keeps of the larger values of a group. A group that holds NaN or inf gets NaN as its
+// scale and so shows in every result of its row.
+#pragma once
+
+#include "cpu/kernels/vector.h"
+
+namespace pyturbo::cpu::PYTURBO_ISA {
+
+// How weights of `bits` bits meet activations. Vectors of codes hold every kClasses-th value of a block, so
+// that unpacking is shifts and masks; the bytes of activations lie in the same order.
+template <uint32_t bits>
+struct Order {
+  static constexpr uint32_t kClasses = bits == 2 ? 4 : bits == 4 ? 2 : 1;
+  static constexpr uint32_t kBlock = kClasses * kBytes;       // values that are unpacked together
+  static constexpr uint32_t kBlockBytes = kBlock / 8 * bits;  // of the weights
+  static constexpr uint32_t kLaneValues = 4 * kClasses;  // values that meet in one 32-bit lane, consecutive
+};
+
+// The rows of one launch. Behind the groups of a row lie zeros up to a multiple of kLanes, and kLanes more.
+struct Activations {
+  const float* values;   // [rows, in]
+  const int8_t* planes;  // [rows, blocks, planes, classes, kBytes]
+  const float* scales;   // [rows, stride]
+  const float* sums;     // [rows, stride]: sum of the group's integers times its scale
+  uint64_t row_bytes;    // of planes
+  uint64_t stride;
+
+  // The integers of `row` and what follows it.
+  Activations from(uint64_t row) const {
+    return {nullptr, planes + row * row_bytes, scales + row * stride, sums + row * stride, row_bytes, stride};
+  }
+};
+
+constexpr uint32_t kLargestGroup = 128;
+constexpr float kLeastMaximum =
+    0x1p-100f;  // of a group; a smaller one counts as zeros: its scale would be subnormal
+
+template <uint32_t planes>
+constexpr int32_t kTop = planes == 3 ? 127 * 65536 : 127;  // room for one that rounding makes larger
+
+// One group into planes of bytes in natural order; returns the scale.
+template <uint32_t planes>
+PYTURBO_INLINE float quantize_group(const float* x, uint32_t group, int8_t (*bytes)[kLargestGroup],
+                                    float* total) {
+  I32 most = {};
+  for (uint32_t i = 0; i < group; i += kLanes) most = larger(most, magnitude(load_floats(x + i)));
+  const int32_t bits = largest(most);
+  float maximum;
+  std::memcpy(&maximum, &bits, sizeof maximum);
+  const bool visible = bits < 0x7f800000;
+  const bool flat = !visible || maximum < kLeastMaximum;
+  const F32 inverse = splat(flat ? 0.0f : float(kTop<planes>) / maximum);
+  const float scale = !visible ? __builtin_nanf("") : flat ? 0.0f : maximum / float(kTop<planes>);
+  I32 integers[2] = {};  // sums of high and of low parts: one of the whole might overflow
+  for (uint32_t i = 0; i < group; i += kLanes) {
+    const I32 v = flat ? I32{} : to_nearest(load_floats(x + i) * inverse);
+    if constexpr (planes == 3) {
+      const I32 upper = (v + 128) >> 8;
+      const I32 highest = (upper + 128) >> 8;
+      store_vector(bytes[0] + i, low_bytes(highest));
+      store_vector(bytes[1] + i, low_bytes(upper - (highest << 8)));
+      store_vector(bytes[2] + i, low_bytes(v - (upper << 8)));
+      integers[0] += upper;
+      integers[1] += v - (upper << 8);
+    } else {
+      store_vector(bytes[0] + i, low_bytes(v));
+      integers[1] += v;
+    }
+  }
+  *total = scale * (float(sum(integers[0])) * 256.0f + float(sum(integers[1])));
+  return scale;
+}
+
+// Bytes of a unit of weights' order: class c gets every `classes`-th of 32 bytes.
+template <uint32_t classes>
+PYTURBO_INLINE void split_unit(const int8_t* natural, int8_t* target) {
+  typedef uint16_t Pairs __attribute__((vector_size(32)));
+  typedef uint32_t Fours __attribute__((vector_size(32)));
+  typedef uint8_t Bytes16 __attribute__((vector_size(16)));
+  typedef uint8_t Bytes8 __attribute__((vector_size(8)));
+  if constexpr (classes == 2) {
+    const Pairs v = load_vector<Pairs>(natural);
+    store_vector(target, __builtin_convertvector(v & 0xff, Bytes16));
+    store_vector(target + kBytes, __builtin_convertvector(v >> 8, Bytes16));
+  } else {
+    const Fours v = load_vector<Fours>(natural);
+#pragma GCC unroll 4
+    for (uint32_t c = 0; c < 4; ++c)
+      store_vector(target + c * kBytes, __builtin_convertvector((v >> (8 * c)) & 0xff, Bytes8));
+  }
+}
+
+// One row of `in` values, for weights of so many classes. The bytes past `in` are zeros already.
+template <uint32_t classes, uint32_t planes>
+static void quantize_row(const float* x, uint32_t in, uint32_t group, int8_t* bytes, float* scales,
+                         float* sums) {
+  constexpr uint32_t kBlock = classes * kBytes;
+  constexpr uint32_t kUnit = kBlock < 32 ? kBlock : 32;  // values that lie in one block
+  alignas(64) int8_t natural[planes][kLargestGroup];
+  for (uint32_t g = 0; g < in / group; ++g) {
+    scales[g] = quantize_group<planes>(x + g * group, group, natural, sums + g);
+    for (uint32_t i = 0; i < group; i += kUnit) {
+      const uint32_t value = g * group + i;
+      int8_t* target = bytes + uint64_t(value / kBlock) * planes * kBlock + value % kBlock / classes;
+#pragma GCC unroll 3
+      for (uint32_t plane = 0; plane < planes; ++plane) {
+        if constexpr (classes == 1)
+          std::memcpy(target + plane * kBlock, natural[plane] + i, kUnit);
+        else
+          split_unit<classes>(natural[plane] + i, target + plane * kBlock);
+      }
+    }
+  }
+}
+
+}  // namespace pyturbo::cpu::PYTURBO_ISA

@@ -1,0 +1,75 @@
+// A quantised matrix in the MLX layout (shaders/affine/affine.h).
+#pragma once
+
+#include "cpu/kernels/unpack.h"
+#include "pyturbo/kernel.h"
+
+namespace pyturbo::cpu::PYTURBO_ISA {
+
+// What a tile of the matrix is, for products with many tokens: so many vectors of rows.
+constexpr uint32_t kTileVectors = 2;
+constexpr uint32_t kTileRows = kTileVectors * kLanes;
+
+struct Matrix {
+  const uint8_t* packed;  // [out, row_bytes]
+  const void* scales;     // [out, groups] of `type`
+  const void* biases;
+  DType type;
+  uint32_t out;
+  uint32_t in;
+  uint32_t group_shift;  // log2 of the values of a group
+  uint32_t groups;       // of a row
+  uint64_t row_bytes;
+
+  Matrix(const void* packed, const void* scales, const void* biases, DType type, uint32_t bits, uint32_t out,
+         uint32_t in, uint32_t group_size)
+      : packed(static_cast<const uint8_t*>(packed)),
+        scales(scales),
+        biases(biases),
+        type(type),
+        out(out),
+        in(in),
+        group_shift(uint32_t(__builtin_ctz(group_size))),
+        groups(in / group_size),
+        row_bytes(uint64_t(in) / 32 * bits * 4) {}
+
+  const uint8_t* row(uint32_t r) const { return packed + r * row_bytes; }
+};
+
+// The codes of the block that starts `offset` bytes into a row. What a block has past the row is undefined,
+// and meets zeros.
+template <uint32_t bits>
+PYTURBO_INLINE void unpack_block(const Matrix& w, uint32_t row, uint64_t offset, U8* codes) {
+  const uint8_t* from = w.row(row) + offset;
+  if (uint64_t(w.out - row) * w.row_bytes - offset >= Order<bits>::kBlockBytes)
+    unpack<bits>(from, codes);
+  else
+    unpack_part<bits>(from, uint32_t(w.row_bytes - offset), codes);
+}
+
+// Scales and biases of kLanes groups; those past the end of the row are zeros.
+struct GroupVector {
+  F32 scales;
+  F32 biases;
+};
+
+template <typename S>
+PYTURBO_INLINE GroupVector load_groups_as(const Matrix& w, uint32_t row, uint32_t group) {
+  const uint64_t place = uint64_t(row) * w.groups + group;
+  const S* scales = static_cast<const S*>(w.scales) + place;
+  const S* biases = static_cast<const S*>(w.biases) + place;
+  if (w.groups - group >= kLanes) return {load_floats(scales), load_floats(biases)};
+  const uint64_t readable = uint64_t(w.out) * w.groups - place;
+  return {load_floats(scales, w.groups - group, readable), load_floats(biases, w.groups - group, readable)};
+}
+
+// The groups from `group` on. With an offset o, codes stand for code + o: bias + o * scale is the bias then.
+PYTURBO_INLINE GroupVector load_groups(const Matrix& w, uint32_t row, uint32_t group, float offset) {
+  GroupVector v = w.type == DType::f32   ? load_groups_as<float>(w, row, group)
+                  : w.type == DType::f16 ? load_groups_as<Half>(w, row, group)
+                                         : load_groups_as<BFloat>(w, row, group);
+  if (offset != 0) v.biases = fused(v.scales, splat(offset), v.biases);
+  return v;
+}
+
+}  // namespace pyturbo::cpu::PYTURBO_ISA

@@ -1,0 +1,176 @@
+// How products are cut into items, and which instance of the inner loops serves a format.
+#include "cpu/kernels/affine.h"
+#include "cpu/kernels/affine_integer_tile.h"
+#include "cpu/kernels/affine_rows.h"
+#include "cpu/kernels/affine_tile.h"
+#include "cpu/kernels/exponential.h"
+#include "cpu/kernels/schedule.h"
+#include "cpu/kernels/scratch.h"
+
+namespace pyturbo::cpu::PYTURBO_ISA {
+namespace {
+
+constexpr uint32_t kRowBlock = 16;     // rows that stay in the cache while they meet the tokens
+constexpr uint32_t kTokenBlock = 8;    // tokens of one pass over them
+constexpr double kByteTime = 0.1;      // nanoseconds to read a byte of weights
+constexpr double kProductTime = 0.02;  // nanoseconds of one product of a weight and an activation in a tile
+constexpr double kQuantizeTime = 0.3;  // nanoseconds to quantise a value
+
+using QuantizeRow = void (*)(const float*, uint32_t, uint32_t, int8_t*, float*, float*);
+using RunRows = void (*)(const Product&, const Activations&, uint32_t first, uint32_t rows);
+using RunTile = void (*)(const Product&, const Activations&, uint32_t first);
+
+void gate(float* y, const float* gate, const float* up, uint32_t count) {
+  uint32_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    store_floats(y + i, silu(load_floats(gate + i)) * load_floats(up + i));
+  if (i == count) return;
+  alignas(64) float rest[2][kLanes] = {};
+  std::memcpy(rest[0], gate + i, sizeof(float) * (count - i));
+  std::memcpy(rest[1], up + i, sizeof(float) * (count - i));
+  store_floats(rest[0], silu(load_floats(rest[0])) * load_floats(rest[1]));
+  std::memcpy(y + i, rest[0], sizeof(float) * (count - i));
+}
+
+template <uint32_t bits, uint32_t planes>
+void rows_of(const Product& p, const Activations& x, uint32_t first, uint32_t rows) {
+  for (uint32_t t = 0; t < p.tokens; t += kTokenBlock) {
+    const uint32_t tokens = least(kTokenBlock, p.tokens - t);
+    const Activations from = x.from(p.x + t);
+    float* y = p.y + uint64_t(t) * p.w.out + first;
+    if (!p.gated) {
+      multiply_rows<bits, planes>(p.w, first, rows, from, tokens, y, p.w.out);
+      continue;
+    }
+    float sums[2][kTokenBlock * kRowBlock];
+    multiply_rows<bits, planes>(p.w, first, rows, from, tokens, sums[0], kRowBlock);
+    multiply_rows<bits, planes>(p.up, first, rows, from, tokens, sums[1], kRowBlock);
+    for (uint32_t i = 0; i < tokens; ++i)
+      gate(y + uint64_t(i) * p.w.out, sums[0] + i * kRowBlock, sums[1] + i * kRowBlock, rows);
+  }
+}
+
+template <uint32_t bits, bool fast>
+void tile_of(const Product& p, const Activations& x, uint32_t first) {
+  const uint64_t floats = uint64_t(p.tokens) * kTileRows;
+  float* sums = static_cast<float*>(item_scratch(sizeof(float) * floats * (p.gated ? 2 : 1)));
+  const auto multiply = [&](const Matrix& w, float* to) {
+    if constexpr (fast)
+      multiply_integer_tile<bits>(w, first, x.from(p.x), p.tokens, to);
+    else
+      multiply_tile<bits>(w, first, x.values + p.x * w.in, p.tokens, to);
+  };
+  multiply(p.w, sums);
+  if (p.gated) multiply(p.up, sums + floats);
+  const uint32_t rows = least(kTileRows, p.w.out - first);
+  for (uint32_t t = 0; t < p.tokens; ++t) {
+    float* y = p.y + uint64_t(t) * p.w.out + first;
+    const float* own = sums + uint64_t(t) * kTileRows;
+    if (p.gated)
+      gate(y, own, own + floats, rows);
+    else
+      std::memcpy(y, own, sizeof(float) * rows);
+  }
+}
+
+// What a format needs, for each precision.
+struct Instance {
+  uint32_t bits;
+  uint32_t classes;
+  QuantizeRow quantize[2];  // fast, default
+  RunRows rows[2];
+  RunTile tile[2];
+};
+
+template <uint32_t bits>
+constexpr Instance instance() {
+  constexpr uint32_t kClasses = Order<bits>::kClasses;
+  return {bits,
+          kClasses,
+          {quantize_row<kClasses, 1>, quantize_row<kClasses, 3>},
+          {rows_of<bits, 1>, rows_of<bits, 3>},
+          {tile_of<bits, true>, tile_of<bits, false>}};
+}
+
+constexpr Instance kInstances[] = {instance<2>(), instance<3>(), instance<4>(),
+                                   instance<5>(), instance<6>(), instance<8>()};
+
+const Instance& instance_of(const FastLaunch& launch) {
+  uint32_t i = 0;
+  while (kInstances[i].bits != launch.format.bits) ++i;
+  return kInstances[i];
+}
+
+// Index of the launch's precision in an instance.
+uint32_t precision_of(const FastLaunch& launch) { return launch.precision == Precision::fast ? 0 : 1; }
+
+void fill_nan(const Product& p, uint32_t first, uint32_t rows) {
+  for (uint32_t t = 0; t < p.tokens; ++t)
+    for (uint32_t r = first; r < first + rows; ++r) p.y[uint64_t(t) * p.w.out + r] = __builtin_nanf("");
+}
+
+}  // namespace
+
+Activations quantize(const FastLaunch& launch, const float* x, uint64_t rows, uint32_t in,
+                     uint32_t group_size) {
+  const Instance& instance = instance_of(launch);
+  const uint32_t precision = precision_of(launch);
+  const uint32_t planes = precision == 0 ? 1 : 3;
+  const uint32_t groups = in / group_size;
+  const uint64_t block = instance.classes * kBytes;
+  const uint64_t row_bytes = (in + block - 1) / block * block * planes;
+  const uint64_t stride = (groups + kLanes - 1) / kLanes * kLanes + kLanes;
+  auto* bytes = static_cast<int8_t*>(launch_scratch(rows * (row_bytes + 2 * stride * sizeof(float))));
+  auto* scales = reinterpret_cast<float*>(bytes + rows * row_bytes);
+  float* sums = scales + rows * stride;
+  for_ranges(launch.pool, rows, in * kQuantizeTime, [&](uint64_t begin, uint64_t end) {
+    for (uint64_t row = begin; row < end; ++row) {
+      std::memset(bytes + (row + 1) * row_bytes - block * planes, 0, block * planes);
+      std::memset(scales + row * stride + groups, 0, (stride - groups) * sizeof(float));
+      std::memset(sums + row * stride + groups, 0, (stride - groups) * sizeof(float));
+      instance.quantize[precision](x + row * in, in, group_size, bytes + row * row_bytes,
+                                   scales + row * stride, sums + row * stride);
+    }
+  });
+  return {x, bytes, scales, sums, row_bytes, stride};
+}
+
+Activations tile_activations(const FastLaunch& launch, const float* x, uint64_t rows, uint32_t in,
+                             uint32_t group_size) {
+  if (launch.precision == Precision::fast) return quantize(launch, x, rows, in, group_size);
+  return {x, nullptr, nullptr, nullptr, 0, 0};
+}
+
+void run_rows(const FastLaunch& launch, const Products& products, const Activations& x) {
+  const RunRows run = instance_of(launch).rows[precision_of(launch)];
+  const uint32_t blocks = (products.out + kRowBlock - 1) / kRowBlock;
+  const Product sample = products.at(launch, 0);
+  const double bytes = double(sample.w.row_bytes) * kRowBlock * sample.tokens * (sample.gated ? 2 : 1);
+  for_ranges(launch.pool, products.count * blocks, bytes * kByteTime, [&](uint64_t begin, uint64_t end) {
+    for (uint64_t item = begin; item < end; ++item) {
+      const Product p = products.at(launch, item / blocks);
+      const uint32_t first = uint32_t(item % blocks) * kRowBlock;
+      const uint32_t rows = least(kRowBlock, products.out - first);
+      if (p.known)
+        run(p, x, first, rows);
+      else
+        fill_nan(p, first, rows);
+    }
+  });
+}
+
+void run_tiles(const FastLaunch& launch, const Products& products, const Activations& x, uint64_t rows) {
+  const RunTile run = instance_of(launch).tile[precision_of(launch)];
+  const uint32_t tiles = (products.out + kTileRows - 1) / kTileRows;
+  const Product sample = products.at(launch, 0);
+  const double each =
+      double(rows) / double(products.count) * kTileRows * sample.w.in * (sample.gated ? 2 : 1);
+  for_ranges(launch.pool, products.count * tiles, each * kProductTime, [&](uint64_t begin, uint64_t end) {
+    for (uint64_t item = begin; item < end; ++item) {
+      const Product p = products.at(launch, item / tiles);
+      if (p.tokens > 0) run(p, x, uint32_t(item % tiles) * kTileRows);
+    }
+  });
+}
+
+}  // namespace pyturbo::cpu::PYTURBO_ISA

@@ -1,0 +1,106 @@
+// Tiles of a quantised matrix times many rows of f32 activations. A tile is kTileRows rows of the matrix, one
+// in each lane; a chunk of its columns is made floats once and then meets every token. The arithmetic of one
+// result is a chain of fused additions from the first column to the last, whatever the other rows and tokens.
+#pragma once
+
+#include "cpu/kernels/affine_matrix.h"
+
+namespace pyturbo::cpu::PYTURBO_ISA {
+
+constexpr uint32_t kChunk = 256;  // columns at a time: a multiple of every block
+
+// The weights of a chunk, [column][vector of rows].
+struct TileChunk {
+  F32 values[kChunk][kTileVectors];
+};
+
+// Columns [begin, begin + kChunk) of the tile from row `first`; rows past the matrix repeat the last one.
+template <uint32_t bits>
+static void load_chunk(const Matrix& w, uint32_t first, uint32_t begin, TileChunk& chunk) {
+  using O = Order<bits>;
+  const uint32_t values = least(kChunk, w.in - begin);
+  const uint32_t groups = values >> w.group_shift;
+  constexpr uint32_t kGroups = kChunk / 32;
+  alignas(64) float scales[kGroups + kLanes][kLanes], biases[kGroups + kLanes][kLanes];  // [group][row]
+  for (uint32_t v = 0; v < kTileVectors; ++v) {
+    uint32_t rows[kLanes];
+    for (uint32_t l = 0; l < kLanes; ++l) rows[l] = least(first + v * kLanes + l, w.out - 1);
+    for (uint32_t g = 0; g < groups; g += kLanes) {
+      for (uint32_t l = 0; l < kLanes; ++l) {
+        const GroupVector vector = load_groups(w, rows[l], (begin >> w.group_shift) + g, kCodeOffset<bits>);
+        for (uint32_t i = 0; i < kLanes; ++i) {
+          scales[g + i][l] = vector.scales[i];
+          biases[g + i][l] = vector.biases[i];
+        }
+      }
+    }
+    for (uint32_t at = 0; at < values; at += O::kBlock) {
+      U8 codes[O::kClasses][kLanes];
+      for (uint32_t l = 0; l < kLanes; ++l) {
+        U8 row[O::kClasses];
+        unpack_block<bits>(w, rows[l], uint64_t(begin + at) / 8 * bits, row);
+        for (uint32_t c = 0; c < O::kClasses; ++c) codes[c][l] = row[c];
+      }
+      for (uint32_t c = 0; c < O::kClasses; ++c) {
+        transpose(codes[c]);  // codes[c][l]: word l of every row
+        for (uint32_t l = 0; l < kLanes; ++l) {
+          const uint32_t column = at + l * O::kLaneValues + c;
+          if (column >= values) break;
+          const uint32_t g = column >> w.group_shift;
+          const F32 scale = load_floats(scales[g]), bias = load_floats(biases[g]);
+#pragma GCC unroll 4
+          for (uint32_t j = 0; j < 4; ++j) {
+            I32 code = (I32)((U32)codes[c][l] >> (8 * j)) & 0xff;
+            if constexpr (kCodeOffset<bits> != 0) code = (code ^ 0x80) - 0x80;
+            chunk.values[column + j * O::kClasses][v] = fused(to_float(code), scale, bias);
+          }
+        }
+      }
+    }
+  }
+}
+
+// sums[t, row of the tile] += chunk . x[t] for a few tokens; x is [tokens, in] from the chunk's first column
+// on.
+template <uint32_t tokens>
+static void multiply_chunk(const TileChunk& chunk, uint32_t columns, const float* x, uint64_t in,
+                           float* sums) {
+  F32 acc[tokens][kTileVectors];
+#pragma GCC unroll 16
+  for (uint32_t t = 0; t < tokens; ++t)
+#pragma GCC unroll 2
+    for (uint32_t v = 0; v < kTileVectors; ++v) acc[t][v] = load_floats(sums + t * kTileRows + v * kLanes);
+  for (uint32_t i = 0; i < columns; ++i) {
+#pragma GCC unroll 16
+    for (uint32_t t = 0; t < tokens; ++t) {
+      const F32 factor = splat(x[t * in + i]);
+#pragma GCC unroll 2
+      for (uint32_t v = 0; v < kTileVectors; ++v) acc[t][v] = fused(chunk.values[i][v], factor, acc[t][v]);
+    }
+  }
+#pragma GCC unroll 16
+  for (uint32_t t = 0; t < tokens; ++t)
+#pragma GCC unroll 2
+    for (uint32_t v = 0; v < kTileVectors; ++v) store_floats(sums + t * kTileRows + v * kLanes, acc[t][v]);
+}
+
+// sums[t, r] = row first + r of w times x[t] for the kTileRows rows of a tile and all tokens; x is [tokens,
+// in].
+template <uint32_t bits>
+static void multiply_tile(const Matrix& w, uint32_t first, const float* x, uint32_t tokens, float* sums) {
+  TileChunk chunk;
+  std::memset(sums, 0, sizeof(float) * tokens * kTileRows);
+  for (uint32_t begin = 0; begin < w.in; begin += kChunk) {
+    load_chunk<bits>(w, first, begin, chunk);
+    const uint32_t columns = least(kChunk, w.in - begin);
+    const auto from = [&](uint32_t t) { return x + uint64_t(t) * w.in + begin; };
+    uint32_t t = 0;
+    for (; t + kTileTokens <= tokens; t += kTileTokens)
+      multiply_chunk<kTileTokens>(chunk, columns, from(t), w.in, sums + uint64_t(t) * kTileRows);
+    for (; t + 3 <= tokens; t += 3)
+      multiply_chunk<3>(chunk, columns, from(t), w.in, sums + uint64_t(t) * kTileRows);
+    for (; t < tokens; ++t) multiply_chunk<1>(chunk, columns, from(t), w.in, sums + uint64_t(t) * kTileRows);
+  }
+}
+
+}  // namespace pyturbo::cpu::PYTURBO_ISA

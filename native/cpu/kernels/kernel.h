@@ -1,0 +1,45 @@
+// Kernels made for a processor. Each stands for the shader kernel of the same name: same arguments, and
+// results within the bounds that docs/architecture.md states.
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/pool.h"
+#include "pyturbo/device.h"
+#include "pyturbo/kernel.h"
+
+namespace pyturbo::cpu {
+
+// What the suffix of an instance's name says: affine_matvec_b4_bf16, matmul_f16.
+struct Format {
+  uint32_t bits = 0;        // of a quantised weight
+  DType type = DType::f32;  // of scales, or of a weight that is not quantised
+};
+
+// One launch, checked and complete (core/launch.h).
+struct FastLaunch {
+  const KernelInfo& info;
+  Format format;
+  const Arguments& arguments;
+  Precision precision;
+  ThreadPool& pool;
+
+  // The value, or the address, bound at [[buffer(index)]].
+  template <typename T>
+  T value(uint32_t index) const {
+    return *static_cast<const T*>(arguments.buffers[index]);
+  }
+  template <typename T>
+  T* buffer(uint32_t index) const {
+    return static_cast<T*>(arguments.buffers[index]);
+  }
+  // The only function constant of the kernel.
+  bool constant() const { return *static_cast<const bool*>(arguments.constants[info.constants[0].slot]); }
+};
+
+struct FastKernel {
+  const char* function;  // KernelInfo::function
+  void (*run)(const FastLaunch&);
+};
+
+}  // namespace pyturbo::cpu

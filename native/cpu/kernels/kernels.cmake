@@ -1,0 +1,28 @@
+# The kernels of this folder, once per instruction set level, into the library pyturbo.
+
+set(PYTURBO_FAST_SOURCES affine.cpp affine_run.cpp linear.cpp level.cpp)
+list(TRANSFORM PYTURBO_FAST_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
+
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(PYTURBO_LEVELS avx2 avx512 vnni)
+  set(PYTURBO_FLAGS_avx2 -mavx2 -mfma -mf16c)
+  set(PYTURBO_FLAGS_avx512 ${PYTURBO_FLAGS_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
+  set(PYTURBO_FLAGS_vnni ${PYTURBO_FLAGS_avx512} -mavx512vnni -mavx512vbmi)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  set(PYTURBO_LEVELS neon dotprod)
+  set(PYTURBO_FLAGS_neon "")
+  set(PYTURBO_FLAGS_dotprod -march=armv8.2-a+dotprod)
+endif()
+
+foreach(level ${PYTURBO_LEVELS})
+  add_library(pyturbo_${level} OBJECT ${PYTURBO_FAST_SOURCES})
+  target_include_directories(pyturbo_${level} PRIVATE ${PYTURBO_NATIVE}/include ${PYTURBO_NATIVE})
+  target_compile_definitions(pyturbo_${level} PRIVATE PYTURBO_ISA=${level})
+  # Optimised in every build type. Fused operations are written out, so that all compilers round alike. Each level
+  # keeps its symbols to itself: the linker must not take one level's code for another's.
+  target_compile_options(pyturbo_${level} PRIVATE ${PYTURBO_WARNINGS} -O3 -ffp-contract=off -fno-math-errno
+                         -fno-trapping-math -fno-strict-aliasing -fvisibility=hidden ${PYTURBO_FLAGS_${level}}
+                         # GCC 11 and 12 say of their own headers that they use what they mean to leave undefined.
+                         $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-uninitialized -Wno-psabi>)
+  target_sources(pyturbo PRIVATE $<TARGET_OBJECTS:pyturbo_${level}>)
+endforeach()

@@ -1,0 +1,88 @@
+// The thin vector layer: what kernels need of a processor, under the same names for every level (isa.h).
+// Arithmetic on vectors is written with the compiler's own operators. A source of this folder is compiled
+// once per level with PYTURBO_ISA set to its name; nothing here may be shared between levels, so these files
+// use no inline functions of the standard library.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#ifndef PYTURBO_ISA
+#error "PYTURBO_ISA: expected the name of a level"
+#endif
+
+#define PYTURBO_INLINE [[gnu::always_inline]] static inline
+
+#if defined(__AVX512BW__)
+#include "cpu/kernels/vector_avx512.h"
+#elif defined(__AVX2__)
+#include "cpu/kernels/vector_avx2.h"
+#elif defined(__ARM_NEON)
+#include "cpu/kernels/vector_neon.h"
+#else
+#error "PYTURBO_ISA: expected a level that this folder has a vector layer for"
+#endif
+
+namespace pyturbo::cpu::PYTURBO_ISA {
+
+// 16-bit floats as they lie in memory.
+struct Half {
+  uint16_t bits;
+};
+struct BFloat {
+  uint16_t bits;
+};
+
+// Vectors at any address.
+template <typename V>
+PYTURBO_INLINE V load_vector(const void* from) {
+  V v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+
+template <typename V>
+PYTURBO_INLINE void store_vector(void* to, V v) {
+  std::memcpy(to, &v, sizeof v);
+}
+
+PYTURBO_INLINE F32 splat(float value) { return F32{} + value; }
+
+// Four bytes in every lane.
+PYTURBO_INLINE S8 splat_word(const int8_t* from) {
+  int32_t word;
+  std::memcpy(&word, from, sizeof word);
+  return (S8)(I32{} + word);
+}
+
+PYTURBO_INLINE F32 to_float(I32 v) { return __builtin_convertvector(v, F32); }
+PYTURBO_INLINE S8Quarter low_bytes(I32 v) { return __builtin_convertvector(v, S8Quarter); }
+
+// kLanes floats from each type they are stored in.
+PYTURBO_INLINE F32 load_floats(const float* from) { return load_vector<F32>(from); }
+PYTURBO_INLINE F32 load_floats(const Half* from) { return from_half(load_vector<U16Half>(from)); }
+PYTURBO_INLINE F32 load_floats(const BFloat* from) { return from_bfloat(load_vector<U16Half>(from)); }
+
+// The first `count` < kLanes of them, the others zero. `readable` values may be read from there.
+template <typename S>
+PYTURBO_INLINE F32 load_floats(const S* from, uint32_t count, uint64_t readable) {
+  if (readable < kLanes) {
+    S values[kLanes] = {};
+    for (uint32_t i = 0; i < count; ++i) values[i] = from[i];
+    return load_floats(values);
+  }
+  I32 lane;
+  for (uint32_t i = 0; i < kLanes; ++i) lane[i] = int32_t(i);
+  return (F32)((I32)load_floats(from) & (lane < int32_t(count)));
+}
+
+PYTURBO_INLINE void store_floats(float* to, F32 v) { store_vector(to, v); }
+
+// Bits of |v|, which order floats as integers: finite, then inf, then NaN.
+PYTURBO_INLINE I32 magnitude(F32 v) { return (I32)v & 0x7fffffff; }
+PYTURBO_INLINE I32 larger(I32 a, I32 b) { return a > b ? a : b; }
+
+PYTURBO_INLINE uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+PYTURBO_INLINE uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+}  // namespace pyturbo::cpu::PYTURBO_ISA

@@ -1,0 +1,133 @@
+// AVX2 with FMA and F16C: vectors of 32 bytes.
+#pragma once
+
+#include <immintrin.h>
+
+namespace pyturbo::cpu::PYTURBO_ISA {
+
+constexpr uint32_t kBytes = 32;
+constexpr uint32_t kLanes = 8;          // 32-bit values of a vector
+constexpr uint32_t kTileTokens = 6;     // tokens whose sums in f32 stay in registers
+constexpr uint32_t kIntegerTokens = 4;  // tokens whose integer sums do
+constexpr bool kSignedWeights = false;
+
+typedef float F32 __attribute__((vector_size(32)));
+typedef int32_t I32 __attribute__((vector_size(32)));
+typedef uint32_t U32 __attribute__((vector_size(32)));
+typedef uint16_t U16 __attribute__((vector_size(32)));
+typedef uint8_t U8 __attribute__((vector_size(32)));
+typedef int8_t S8 __attribute__((vector_size(32)));
+typedef uint16_t U16Half __attribute__((vector_size(16)));  // kLanes 16-bit values
+typedef int8_t S8Quarter __attribute__((vector_size(8)));   // kLanes 8-bit values
+
+PYTURBO_INLINE F32 fused(F32 a, F32 b, F32 c) {
+  return (F32)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+}
+PYTURBO_INLINE F32 larger(F32 a, F32 b) { return (F32)_mm256_max_ps((__m256)a, (__m256)b); }
+PYTURBO_INLINE F32 from_half(U16Half v) { return (F32)_mm256_cvtph_ps((__m128i)v); }
+PYTURBO_INLINE F32 from_bfloat(U16Half v) {
+  return (F32)_mm256_slli_epi32(_mm256_cvtepu16_epi32((__m128i)v), 16);
+}
+PYTURBO_INLINE I32 to_nearest(F32 v) { return (I32)_mm256_cvtps_epi32((__m256)v); }  // ties to even
+
+PYTURBO_INLINE float sum(F32 v) {
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+PYTURBO_INLINE int32_t sum(I32 v) {
+  const __m128i four =
+      _mm_add_epi32(_mm256_castsi256_si128((__m256i)v), _mm256_extracti128_si256((__m256i)v, 1));
+  const __m128i two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
+  return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 1)));
+}
+PYTURBO_INLINE int32_t largest(I32 v) {
+  const __m128i four =
+      _mm_max_epi32(_mm256_castsi256_si128((__m256i)v), _mm256_extracti128_si256((__m256i)v, 1));
+  const __m128i two = _mm_max_epi32(four, _mm_unpackhi_epi64(four, four));
+  return _mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32(two, 1)));
+}
+
+// table[index] of up to kLanes floats.
+PYTURBO_INLINE F32 pick(const float* table, I32 index) {
+  return (F32)_mm256_permutevar8x32_ps(_mm256_loadu_ps(table), (__m256i)index);
+}
+
+// acc + the sums of four products, byte by byte: w in 0 .. 2^bits - 1, x in -128 .. 127.
+template <uint32_t bits>
+PYTURBO_INLINE I32 dot(I32 acc, U8 w, S8 x) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  if constexpr (bits < 8) {  // no sum of two products leaves 16 bits
+    const __m256i pairs = _mm256_maddubs_epi16((__m256i)w, (__m256i)x);
+    return acc + (I32)_mm256_madd_epi16(pairs, ones);
+  } else {
+    const __m256i low = _mm256_set1_epi16(0x00ff);
+    const __m256i even = _mm256_maddubs_epi16(_mm256_and_si256((__m256i)w, low), (__m256i)x);
+    const __m256i odd = _mm256_maddubs_epi16(_mm256_andnot_si256(low, (__m256i)w), (__m256i)x);
+    return acc + (I32)_mm256_madd_epi16(even, ones) + (I32)_mm256_madd_epi16(odd, ones);
+  }
+}
+
+// rows[i][j] and rows[j][i] change places, as 32-bit words.
+PYTURBO_INLINE void transpose(U8* rows) {
+  __m256i a[8], b[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; i += 2) {
+    a[i] = _mm256_unpacklo_epi32((__m256i)rows[i], (__m256i)rows[i + 1]);
+    a[i + 1] = _mm256_unpackhi_epi32((__m256i)rows[i], (__m256i)rows[i + 1]);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; i += 4) {
+    b[i] = _mm256_unpacklo_epi64(a[i], a[i + 2]);
+    b[i + 1] = _mm256_unpackhi_epi64(a[i], a[i + 2]);
+    b[i + 2] = _mm256_unpacklo_epi64(a[i + 1], a[i + 3]);
+    b[i + 3] = _mm256_unpackhi_epi64(a[i + 1], a[i + 3]);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < 4; ++i) {
+    rows[i] = (U8)_mm256_permute2x128_si256(b[i], b[i + 4], 0x20);
+    rows[i + 4] = (U8)_mm256_permute2x128_si256(b[i], b[i + 4], 0x31);
+  }
+}
+
+// 32 values of 3, 5 or 6 bits, one after another from bit 0 of `from`, which has 4 * bits bytes.
+template <uint32_t bits>
+PYTURBO_INLINE U8 spread(const uint8_t* from) {
+  // Each 128-bit lane makes 16 values of its own 2 * bits bytes. The upper lane starts at byte kStart, so
+  // that nothing behind the values is read.
+  constexpr int kStart = bits < 4 ? 0 : 4 * int(bits) - 16;
+  alignas(32) static constexpr struct Tables {
+    uint8_t even[32], odd[32];
+    uint16_t even_factor[16], odd_factor[16];
+    constexpr Tables() : even(), odd(), even_factor(), odd_factor() {
+      for (int i = 0; i < 16; ++i) {
+        for (int part = 0; part < 2; ++part) {
+          const int bit = (i % 8 * 2 + part) * int(bits);
+          const int first = bit / 8;
+          const int second = first + 1 < 2 * int(bits) ? first + 1 : first;
+          const int skip = i < 8 ? 0 : 2 * int(bits) - kStart;
+          uint8_t* bytes = part ? odd : even;
+          bytes[2 * i] = uint8_t(first + skip);
+          bytes[2 * i + 1] = uint8_t(second + skip);
+          (part ? odd_factor : even_factor)[i] = uint16_t(1 << (8 - bit % 8));  // the value starts at bit 8
+        }
+      }
+    }
+  } tables;
+  __m256i stream;
+  if constexpr (bits < 4) {
+    int32_t rest;
+    std::memcpy(&rest, from + 8, sizeof rest);
+    stream = _mm256_broadcastsi128_si256(_mm_insert_epi32(_mm_loadl_epi64((const __m128i*)from), rest, 2));
+  } else {
+    stream = _mm256_loadu2_m128i((const __m128i*)(from + kStart), (const __m128i*)from);
+  }
+  const __m256i even = _mm256_mullo_epi16(_mm256_shuffle_epi8(stream, *(const __m256i*)tables.even),
+                                          *(const __m256i*)tables.even_factor);
+  const __m256i odd = _mm256_mullo_epi16(_mm256_shuffle_epi8(stream, *(const __m256i*)tables.odd),
+                                         *(const __m256i*)tables.odd_factor);
+  const __m256i mask = _mm256_set1_epi16(((1 << bits) - 1) << 8);
+  return (U8)_mm256_or_si256(_mm256_srli_epi16(_mm256_and_si256(even, mask), 8), _mm256_and_si256(odd, mask));
+}
+
+}  // namespace pyturbo::cpu::PYTURBO_ISA

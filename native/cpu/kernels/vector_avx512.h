@@ -1,0 +1,138 @@
+// AVX-512: vectors of 64 bytes. With VNNI and VBMI where the level has them, else without.
+#pragma once
+
+#include <immintrin.h>
+
+namespace pyturbo::cpu::PYTURBO_ISA {
+
+constexpr uint32_t kBytes = 64;
+constexpr uint32_t kLanes = 16;         // 32-bit values of a vector
+constexpr uint32_t kTileTokens = 12;    // tokens whose sums in f32 stay in registers
+constexpr uint32_t kIntegerTokens = 8;  // tokens whose integer sums do
+constexpr bool kSignedWeights = false;
+
+typedef float F32 __attribute__((vector_size(64)));
+typedef int32_t I32 __attribute__((vector_size(64)));
+typedef uint32_t U32 __attribute__((vector_size(64)));
+typedef uint16_t U16 __attribute__((vector_size(64)));
+typedef uint8_t U8 __attribute__((vector_size(64)));
+typedef int8_t S8 __attribute__((vector_size(64)));
+typedef uint16_t U16Half __attribute__((vector_size(32)));  // kLanes 16-bit values
+typedef int8_t S8Quarter __attribute__((vector_size(16)));  // kLanes 8-bit values
+
+PYTURBO_INLINE F32 fused(F32 a, F32 b, F32 c) {
+  return (F32)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+}
+PYTURBO_INLINE F32 larger(F32 a, F32 b) { return (F32)_mm512_max_ps((__m512)a, (__m512)b); }
+PYTURBO_INLINE F32 from_half(U16Half v) { return (F32)_mm512_cvtph_ps((__m256i)v); }
+PYTURBO_INLINE F32 from_bfloat(U16Half v) {
+  return (F32)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)v), 16);
+}
+PYTURBO_INLINE I32 to_nearest(F32 v) { return (I32)_mm512_cvtps_epi32((__m512)v); }  // ties to even
+
+PYTURBO_INLINE float sum(F32 v) { return _mm512_reduce_add_ps((__m512)v); }
+PYTURBO_INLINE int32_t sum(I32 v) { return _mm512_reduce_add_epi32((__m512i)v); }
+PYTURBO_INLINE int32_t largest(I32 v) { return _mm512_reduce_max_epi32((__m512i)v); }
+
+// table[index] of up to kLanes floats.
+PYTURBO_INLINE F32 pick(const float* table, I32 index) {
+  return (F32)_mm512_permutexvar_ps((__m512i)index, _mm512_loadu_ps(table));
+}
+
+// acc + the sums of four products, byte by byte: w in 0 .. 2^bits - 1, x in -128 .. 127.
+template <uint32_t bits>
+PYTURBO_INLINE I32 dot(I32 acc, U8 w, S8 x) {
+#if defined(__AVX512VNNI__)
+  return (I32)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)w, (__m512i)x);
+#else
+  const __m512i ones = _mm512_set1_epi16(1);
+  if constexpr (bits < 8) {  // no sum of two products leaves 16 bits
+    const __m512i pairs = _mm512_maddubs_epi16((__m512i)w, (__m512i)x);
+    return acc + (I32)_mm512_madd_epi16(pairs, ones);
+  } else {
+    const __m512i low = _mm512_set1_epi16(0x00ff);
+    const __m512i even = _mm512_maddubs_epi16(_mm512_and_si512((__m512i)w, low), (__m512i)x);
+    const __m512i odd = _mm512_maddubs_epi16(_mm512_andnot_si512(low, (__m512i)w), (__m512i)x);
+    return acc + (I32)_mm512_madd_epi16(even, ones) + (I32)_mm512_madd_epi16(odd, ones);
+  }
+#endif
+}
+
+// rows[i][j] and rows[j][i] change places, as 32-bit words.
+PYTURBO_INLINE void transpose(U8* rows) {
+  __m512i a[16], b[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; i += 2) {
+    a[i] = _mm512_unpacklo_epi32((__m512i)rows[i], (__m512i)rows[i + 1]);
+    a[i + 1] = _mm512_unpackhi_epi32((__m512i)rows[i], (__m512i)rows[i + 1]);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; i += 4) {
+    b[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
+    b[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
+    b[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
+    b[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 4; ++i) {
+    const __m512i low = _mm512_shuffle_i32x4(b[i], b[i + 4], 0x88);
+    const __m512i high = _mm512_shuffle_i32x4(b[i], b[i + 4], 0xdd);
+    const __m512i low2 = _mm512_shuffle_i32x4(b[i + 8], b[i + 12], 0x88);
+    const __m512i high2 = _mm512_shuffle_i32x4(b[i + 8], b[i + 12], 0xdd);
+    rows[i] = (U8)_mm512_shuffle_i32x4(low, low2, 0x88);
+    rows[i + 8] = (U8)_mm512_shuffle_i32x4(low, low2, 0xdd);
+    rows[i + 4] = (U8)_mm512_shuffle_i32x4(high, high2, 0x88);
+    rows[i + 12] = (U8)_mm512_shuffle_i32x4(high, high2, 0xdd);
+  }
+}
+
+// 64 values of 3, 5 or 6 bits, one after another from bit 0 of `from`, which has 8 * bits bytes.
+template <uint32_t bits>
+PYTURBO_INLINE U8 spread(const uint8_t* from) {
+#if defined(__AVX512VBMI__)
+  alignas(64) static constexpr struct Tables {
+    uint8_t bytes[64], shifts[64];
+    constexpr Tables() : bytes(), shifts() {
+      for (int i = 0; i < 64; ++i) {
+        bytes[i] = uint8_t(i / 8 * int(bits) + i % 8);  // an octet of values in 8 bytes
+        shifts[i] = uint8_t(i % 8 * int(bits));
+      }
+    }
+  } tables;
+  const __m512i stream = _mm512_maskz_loadu_epi8((uint64_t(1) << (8 * bits)) - 1, from);
+  const __m512i octets = _mm512_permutexvar_epi8(_mm512_load_si512(tables.bytes), stream);
+  const __m512i values = _mm512_multishift_epi64_epi8(_mm512_load_si512(tables.shifts), octets);
+  return (U8)_mm512_and_si512(values, _mm512_set1_epi8((1 << bits) - 1));
+#else
+  // Each 128-bit lane makes 16 values of its own 2 * bits bytes.
+  alignas(64) static constexpr struct Tables {
+    uint8_t even[64], odd[64];
+    uint16_t even_factor[32], odd_factor[32];
+    constexpr Tables() : even(), odd(), even_factor(), odd_factor() {
+      for (int i = 0; i < 32; ++i) {
+        for (int part = 0; part < 2; ++part) {
+          const int bit = (i % 8 * 2 + part) * int(bits);
+          uint8_t* bytes = part ? odd : even;
+          bytes[2 * i] = uint8_t(bit / 8);
+          bytes[2 * i + 1] = uint8_t(bit / 8 + 1 < 2 * int(bits) ? bit / 8 + 1 : bit / 8);
+          (part ? odd_factor : even_factor)[i] = uint16_t(1 << (8 - bit % 8));  // the value starts at bit 8
+        }
+      }
+    }
+  } tables;
+  __m512i stream = _mm512_setzero_si512();
+  constexpr __mmask16 kLaneBytes = (1 << (2 * bits)) - 1;
+  stream = _mm512_inserti32x4(stream, _mm_maskz_loadu_epi8(kLaneBytes, from), 0);
+  stream = _mm512_inserti32x4(stream, _mm_maskz_loadu_epi8(kLaneBytes, from + 2 * bits), 1);
+  stream = _mm512_inserti32x4(stream, _mm_maskz_loadu_epi8(kLaneBytes, from + 4 * bits), 2);
+  stream = _mm512_inserti32x4(stream, _mm_maskz_loadu_epi8(kLaneBytes, from + 6 * bits), 3);
+  const __m512i even = _mm512_mullo_epi16(_mm512_shuffle_epi8(stream, _mm512_load_si512(tables.even)),
+                                          _mm512_load_si512(tables.even_factor));
+  const __m512i odd = _mm512_mullo_epi16(_mm512_shuffle_epi8(stream, _mm512_load_si512(tables.odd)),
+                                         _mm512_load_si512(tables.odd_factor));
+  const __m512i mask = _mm512_set1_epi16(((1 << bits) - 1) << 8);
+  return (U8)_mm512_or_si512(_mm512_srli_epi16(_mm512_and_si512(even, mask), 8), _mm512_and_si512(odd, mask));
+#endif
+}
+
+}  // namespace pyturbo::cpu::PYTURBO_ISA

@@ -1,0 +1,96 @@
+// NEON: vectors of 16 bytes. With the dot product instructions where the level has them, else without.
+#pragma once
+
+#include <arm_neon.h>
+
+namespace pyturbo::cpu::PYTURBO_ISA {
+
+constexpr uint32_t kBytes = 16;
+constexpr uint32_t kLanes = 4;          // 32-bit values of a vector
+constexpr uint32_t kTileTokens = 8;     // tokens whose sums in f32 stay in registers
+constexpr uint32_t kIntegerTokens = 8;  // tokens whose integer sums do
+constexpr bool kSignedWeights = true;
+
+typedef float F32 __attribute__((vector_size(16)));
+typedef int32_t I32 __attribute__((vector_size(16)));
+typedef uint32_t U32 __attribute__((vector_size(16)));
+typedef uint16_t U16 __attribute__((vector_size(16)));
+typedef uint8_t U8 __attribute__((vector_size(16)));
+typedef int8_t S8 __attribute__((vector_size(16)));
+typedef uint16_t U16Half __attribute__((vector_size(8)));  // kLanes 16-bit values
+typedef int8_t S8Quarter __attribute__((vector_size(4)));  // kLanes 8-bit values
+
+PYTURBO_INLINE F32 fused(F32 a, F32 b, F32 c) {
+  return (F32)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+}
+PYTURBO_INLINE F32 larger(F32 a, F32 b) { return (F32)vmaxq_f32((float32x4_t)a, (float32x4_t)b); }
+PYTURBO_INLINE F32 from_half(U16Half v) { return (F32)vcvt_f32_f16((float16x4_t)v); }
+PYTURBO_INLINE F32 from_bfloat(U16Half v) { return (F32)vshll_n_u16((uint16x4_t)v, 16); }
+PYTURBO_INLINE I32 to_nearest(F32 v) { return (I32)vcvtnq_s32_f32((float32x4_t)v); }  // ties to even
+
+PYTURBO_INLINE float sum(F32 v) { return vaddvq_f32((float32x4_t)v); }
+PYTURBO_INLINE int32_t sum(I32 v) { return vaddvq_s32((int32x4_t)v); }
+PYTURBO_INLINE int32_t largest(I32 v) { return vmaxvq_s32((int32x4_t)v); }
+
+// table[index] of up to kLanes floats.
+PYTURBO_INLINE F32 pick(const float* table, I32 index) {
+  const I32 bytes = index * 0x04040404 + 0x03020100;
+  return (F32)vqtbl1q_u8(vreinterpretq_u8_f32(vld1q_f32(table)), (uint8x16_t)bytes);
+}
+
+// acc + the sums of four products, byte by byte: w in 0 .. 2^bits - 1, or in -128 .. 127 for 8 bits;
+// x in -128 .. 127.
+template <uint32_t bits>
+PYTURBO_INLINE I32 dot(I32 acc, U8 w, S8 x) {
+#if defined(__ARM_FEATURE_DOTPROD)
+  return (I32)vdotq_s32((int32x4_t)acc, (int8x16_t)w, (int8x16_t)x);
+#else
+  // Pairs of lanes end up in the sum of four in another order than with vdotq, but in the same lane.
+  const int16x8_t low = vmull_s8(vget_low_s8((int8x16_t)w), vget_low_s8((int8x16_t)x));
+  const int16x8_t high = vmull_high_s8((int8x16_t)w, (int8x16_t)x);
+  return acc + (I32)vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high));
+#endif
+}
+
+// rows[i][j] and rows[j][i] change places, as 32-bit words.
+PYTURBO_INLINE void transpose(U8* rows) {
+  const uint32x4_t a = (uint32x4_t)rows[0], b = (uint32x4_t)rows[1];
+  const uint32x4_t c = (uint32x4_t)rows[2], d = (uint32x4_t)rows[3];
+  const uint64x2_t ab_even = (uint64x2_t)vtrn1q_u32(a, b), ab_odd = (uint64x2_t)vtrn2q_u32(a, b);
+  const uint64x2_t cd_even = (uint64x2_t)vtrn1q_u32(c, d), cd_odd = (uint64x2_t)vtrn2q_u32(c, d);
+  rows[0] = (U8)vtrn1q_u64(ab_even, cd_even);
+  rows[1] = (U8)vtrn1q_u64(ab_odd, cd_odd);
+  rows[2] = (U8)vtrn2q_u64(ab_even, cd_even);
+  rows[3] = (U8)vtrn2q_u64(ab_odd, cd_odd);
+}
+
+// 16 values of 3, 5 or 6 bits, one after another from bit 0 of `from`, which has 2 * bits bytes.
+template <uint32_t bits>
+PYTURBO_INLINE U8 spread(const uint8_t* from) {
+  alignas(16) static constexpr struct Tables {
+    uint8_t even[16], odd[16];
+    int16_t even_shift[8], odd_shift[8];
+    constexpr Tables() : even(), odd(), even_shift(), odd_shift() {
+      for (int i = 0; i < 8; ++i) {
+        for (int part = 0; part < 2; ++part) {
+          const int bit = (2 * i + part) * int(bits);
+          uint8_t* bytes = part ? odd : even;
+          bytes[2 * i] = uint8_t(bit / 8);
+          bytes[2 * i + 1] = uint8_t(bit / 8 + 1);  // past the end: zero, and of no matter
+          (part ? odd_shift : even_shift)[i] = int16_t(part ? 8 - bit % 8 : -(bit % 8));
+        }
+      }
+    }
+  } tables;
+  uint8_t bytes[16] = {};
+  std::memcpy(bytes, from, 2 * bits);
+  const uint8x16_t stream = vld1q_u8(bytes);
+  const uint16x8_t even = vshlq_u16(vreinterpretq_u16_u8(vqtbl1q_u8(stream, vld1q_u8(tables.even))),
+                                    vld1q_s16(tables.even_shift));
+  const uint16x8_t odd =
+      vshlq_u16(vreinterpretq_u16_u8(vqtbl1q_u8(stream, vld1q_u8(tables.odd))), vld1q_s16(tables.odd_shift));
+  constexpr uint16_t kMask = (1 << bits) - 1;
+  return (U8)vorrq_u16(vandq_u16(even, vdupq_n_u16(kMask)), vandq_u16(odd, vdupq_n_u16(kMask << 8)));
+}
+
+}  // namespace pyturbo::cpu::PYTURBO_ISA

@@ -1,0 +1,286 @@
+"""Kernels made for a processor, at every level of this machine, against the reference kernel of the same name.
+
+Both are within the tolerance of float64, so they are within twice the tolerance of each other. What these
+tests cannot catch: levels that this machine has not, and speed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+
+import numpy as np
+import pytest
+
+import pyturbo
+from kernels.harness import assert_close
+from kernels.levels import LEVELS, device_at, forced
+from kernels.test_affine import (
+    FORMATS,
+    name,
+    random_rows,
+    random_weight,
+    run_embed,
+    run_experts,
+    run_grouped,
+    run_product,
+)
+from kernels.test_linear import WEIGHTS, operands
+from pyturbo import ops
+from pyturbo.errors import ArgumentError
+from reference import affine as reference
+from reference import linear
+from reference.activations import as_read
+from tolerances import TOLERANCES
+
+LONG_DOT = TOLERANCES["f32"]["long dot"]
+
+pytestmark = pytest.mark.skipif(not LEVELS, reason="this machine has no level")
+precisions = pytest.mark.parametrize("precision", ["default", "fast"])
+some_formats = pytest.mark.parametrize(
+    ("bits", "group_size", "kind"),
+    [
+        (2, 32, "f32"),
+        (3, 64, "f16"),
+        (4, 128, "bf16"),
+        (4, 32, "f16"),
+        (5, 32, "bf16"),
+        (6, 128, "f32"),
+        (8, 64, "f16"),
+    ],
+)
+
+
+@pytest.fixture(params=LEVELS, scope="module")
+def level(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def reference_device() -> pyturbo.Device:
+    return pyturbo.Device("cpu:reference", check=False)
+
+
+def assert_agree(got, want, terms):
+    """Both are within LONG_DOT of the sum of |terms| of the exact result."""
+    assert got.shape == want.shape
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    error = np.abs(got.astype(np.float64) - want)
+    known = ~np.isnan(want)
+    assert (error[known] <= 2 * LONG_DOT * terms[known]).all(), np.nanmax(error / terms) / LONG_DOT
+
+
+# Numerics -----------------------------------------------------------------------------------------
+
+
+@precisions
+def test_every_format(level, rng, precision):
+    device = device_at(level, precision)
+    for bits, group_size, kind in FORMATS:
+        w = random_weight(rng, (37, 3 * group_size), bits, group_size, kind)
+        x = random_rows(rng, 14, 3 * group_size)
+        want, terms = reference.matmul(as_read(device, x, group_size), w)
+        for tokens in (1, 7, 14):
+            y = ops.affine_matmul(x[:tokens], *w, device=device)
+            assert_close(y, want[:tokens], "long dot", terms[:tokens])
+
+
+@precisions
+@some_formats
+def test_products(level, reference_device, rng, precision, bits, group_size, kind):
+    device = device_at(level, precision)
+    gate, up = (random_weight(rng, (45, 5 * group_size), bits, group_size, kind) for _ in range(2))
+    x = random_rows(rng, 37, 5 * group_size)
+    read = as_read(device, x, group_size).astype(np.float32)
+    _, terms = reference.matmul(x, gate)
+    _, gated_terms = reference.swiglu(x, gate, up)
+    for op, tokens in (("affine_matvec", 1), ("affine_matvec", 7), ("affine_matmul", 37)):
+        want = run_product(reference_device, op, read[:tokens], gate)
+        assert_agree(run_product(device, op, x[:tokens], gate), want, terms[:tokens])
+    for op, tokens in (("affine_swiglu", 2), ("affine_swiglu_matmul", 37)):
+        want = run_product(reference_device, op, read[:tokens], gate, up)
+        assert_agree(run_product(device, op, x[:tokens], gate, up), want, gated_terms[:tokens])
+
+
+@precisions
+@some_formats
+def test_experts(level, reference_device, rng, precision, bits, group_size, kind):
+    device = device_at(level, precision)
+    gate, up = (random_weight(rng, (4, 35, 3 * group_size), bits, group_size, kind) for _ in range(2))
+    x = random_rows(rng, 39, 3 * group_size)
+    read = as_read(device, x, group_size).astype(np.float32)
+    ids = np.array([[3, -1, 0], [2, 2, 4]], np.int32)  # two of them unknown
+    known = np.clip(ids, 0, 3)
+    _, terms = reference.per_expert(reference.matmul, x[:2], known, gate)
+    _, gated_terms = reference.per_expert(reference.swiglu, x[:2], known, gate, up)
+    want = run_experts(reference_device, "affine_experts_matvec", read[:2], ids, gate)
+    assert_agree(run_experts(device, "affine_experts_matvec", x[:2], ids, gate), want, terms)
+    want = run_experts(reference_device, "affine_experts_swiglu", read[:2], ids, gate, up)
+    assert_agree(run_experts(device, "affine_experts_swiglu", x[:2], ids, gate, up), want, gated_terms)
+    offsets = np.array([0, 0, 33, 34, 39], np.int32)
+    _, terms = reference.grouped_matmul(x, offsets, gate)
+    want = run_grouped(reference_device, read, offsets, gate)
+    assert_agree(run_grouped(device, x, offsets, gate), want, terms)
+
+
+@some_formats
+def test_embed_has_the_bits_of_the_reference(level, reference_device, rng, bits, group_size, kind):
+    table = random_weight(rng, (17, 5 * group_size), bits, group_size, kind)
+    ids = np.array([16, 0, -1, 5, 17], np.int32)
+    got = run_embed(device_at(level), ids, table)
+    if bits == 8 and level in ("neon", "dotprod"):  # bias + 128 * scale is rounded first
+        np.testing.assert_allclose(got, run_embed(reference_device, ids, table), rtol=1e-5, atol=1e-6)
+    else:
+        np.testing.assert_array_equal(got, run_embed(reference_device, ids, table))
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+@pytest.mark.parametrize("inputs", [1, 7, 33, 64, 515])
+def test_dense(level, reference_device, rng, kind, inputs):
+    device = device_at(level)
+    x, w = operands(rng, 9, 21, inputs, WEIGHTS[kind])
+    terms = linear.matmul_magnitude(x, w)
+    assert_agree(ops.matmul(x, w, device=device), ops.matmul(x, w, device=reference_device), terms)
+    stack, ids = w.reshape(3, 7, inputs), np.array([[2, 0]] * 9, np.int32)
+    want = ops.dense_experts_matmul(x, ids, stack, device=reference_device)
+    terms = np.stack([linear.matmul_magnitude(x, stack[e]) for e in (2, 0)], axis=1)
+    assert_agree(ops.dense_experts_matmul(x, ids, stack, device=device), want, terms)
+
+
+@precisions
+def test_8_bit_activations_are_the_only_coarse_ones(level, rng, precision):
+    """How far rounding moves a result: half a step of each group, which is max|x| / 127 with fast precision."""
+    device = device_at(level, precision)
+    w = random_weight(rng, (33, 256), 4, 32, "f16")
+    x = random_rows(rng, 9, 256)
+    x[:, ::32] *= 100  # one value of each group sets its step
+    exact, terms = reference.matmul(x, w)
+    steps = np.repeat(np.abs(x).reshape(9, 8, 32).max(-1) / 127, 32, axis=1)
+    bound = 0.5 * steps @ np.abs(reference.dequantize(w)).T if precision == "fast" else 0
+    for tokens in (1, 9):
+        error = np.abs(ops.affine_matmul(x[:tokens], *w, device=device) - exact[:tokens])
+        assert (error <= (bound + LONG_DOT * terms)[:tokens]).all()
+        assert precision == "default" or error.max() > LONG_DOT * terms.max()
+
+
+# Behaviour ----------------------------------------------------------------------------------------
+
+
+@precisions
+def test_bits_do_not_depend_on_the_number_of_threads(level, rng, precision):
+    gate, up = (random_weight(rng, (300, 640), 4, 64, "bf16") for _ in range(2))
+    x = random_rows(rng, 40, 640)
+    table = random_weight(rng, (4, 300, 640), 4, 64, "bf16")
+    ids = np.array([[0, 3, 1]] * 40, np.int32)
+    dense = random_rows(rng, 300, 640)
+    offsets = np.array([0, 7, 7, 30, 40], np.int32)
+    results = []
+    for threads in (1, 2, 3, 4):
+        device = device_at(level, precision, threads)
+        results.append(
+            [
+                ops.affine_matmul(x[:1], *gate, device=device),
+                ops.affine_matmul(x, *gate, device=device),
+                ops.affine_swiglu(x[:3], gate, up, device=device),
+                ops.affine_swiglu(x, gate, up, device=device),
+                ops.experts_matmul(x, ids, *table, device=device),
+                ops.grouped_matmul(x, offsets, *table, device=device),
+                ops.matmul(x, dense, device=device),
+            ]
+        )
+    for other in results[1:]:
+        for a, b in zip(results[0], other):
+            assert a.tobytes() == b.tobytes()
+
+
+@precisions
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
+def test_what_is_not_finite_stays_visible(level, rng, precision, bits):
+    device = device_at(level, precision)
+    w = random_weight(rng, (35, 192), bits, 64, "bf16")
+    w.scales[33, 1] = np.nan
+    w.biases[2, 0] = np.inf
+    x = random_rows(rng, 10, 192)
+    x[3, 100] = np.nan
+    x[5, 0] = -np.inf
+    for op, tokens in (("affine_matvec", 7), ("affine_matmul", 10)):
+        y = run_product(device, op, x[:tokens], w)
+        bad = np.zeros(y.shape, bool)
+        bad[[3, 5]] = bad[:, [2, 33]] = True
+        np.testing.assert_array_equal(~np.isfinite(y), bad)
+
+
+@precisions
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
+@pytest.mark.parametrize("groups", [1, 3])
+def test_nothing_behind_a_buffer_is_read(level, rng, precision, bits, groups):
+    """The weights end where the readable memory ends."""
+    device = device_at(level, precision)
+    page = mmap.PAGESIZE
+    libc = ctypes.CDLL(None, use_errno=True)
+    held = []
+
+    def at_the_edge(array):
+        size = (array.nbytes + page - 1) // page * page
+        memory = mmap.mmap(-1, size + page)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        assert libc.mprotect(ctypes.c_void_p(base + size), page, 0) == 0
+        out = np.frombuffer(memory, array.dtype, array.size, size - array.nbytes).reshape(array.shape)
+        out[...] = array
+        held.append((memory, base, size))
+        return out
+
+    for group_size in (32, 64, 128):
+        w = random_weight(rng, (40, groups * group_size), bits, group_size, "f32")
+        w = w._replace(
+            packed=at_the_edge(w.packed), scales=at_the_edge(w.scales), biases=at_the_edge(w.biases)
+        )
+        x = at_the_edge(random_rows(rng, 12, groups * group_size))
+        for op, tokens in (("affine_matvec", 1), ("affine_matmul", 12)):
+            y = device.empty((tokens, 40))
+            device.kernel(name(op, w))(x[-tokens:], *w[:3], y, tokens, groups * group_size, 40, group_size)
+            assert np.isfinite(y.numpy()).all()
+    for _, base, size in held:
+        libc.mprotect(ctypes.c_void_p(base + size), page, mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+# Choice of a level --------------------------------------------------------------------------------
+
+
+def test_levels_are_chosen_and_shown(level):
+    device = device_at(level)
+    assert device.properties["isa"] == level
+    assert device.properties["precision"] == "default"
+    assert device_at(level, "fast").properties["precision"] == "fast"
+
+
+def test_reference_and_checked_devices_have_no_level():
+    for device in (pyturbo.Device("cpu:reference"), pyturbo.Device("cpu", check=True)):
+        assert device.properties["isa"] == "none"
+        assert device.properties["precision"] == "f32"
+
+
+def test_without_a_level_every_kernel_runs_as_its_shader(rng):
+    w, x = random_weight(rng, (5, 64), 4, 32, "f16"), random_rows(rng, 1, 64)
+    with forced("none"):
+        device = pyturbo.Device("cpu", check=False)
+    want = run_product(pyturbo.Device("cpu:reference"), "affine_matvec", x, w)
+    assert run_product(device, "affine_matvec", x, w).tobytes() == want.tobytes()
+
+
+def test_wrong_choices():
+    with forced("mmx"), pytest.raises(ArgumentError, match=r"PYTURBO_ISA: expected one of .*none, got mmx"):
+        pyturbo.Device("cpu", check=False)
+    with pytest.raises(ArgumentError, match="precision: expected 'default' or 'fast', got 'slow'"):
+        pyturbo.Device("cpu", precision="slow")
+
+
+def test_a_launch_with_its_own_geometry_runs_as_the_shader(level, rng):
+    """Half of the threadgroups compute half of the rows, whatever the device."""
+    w, x = random_weight(rng, (16, 64), 4, 32, "f16"), random_rows(rng, 1, 64)
+    device = device_at(level)
+    y = device.empty((1, 16))
+    kernel = device.kernel(name("affine_matvec", w))
+    kernel(x, *w[:3], y, 1, 64, 16, 32, groups=1, threads=64)
+    assert y.numpy()[0, :8].all()
+    assert not y.numpy()[0, 8:].any()
