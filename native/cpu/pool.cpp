@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -15,7 +16,15 @@ namespace pyturbo::cpu {
 namespace {
 
 constexpr uint64_t kChunksPerThread = 8;  // small enough tails without a counter that everybody fights over
-constexpr int kSpins = 2000;              // some microseconds: about one gap between launches of one program
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr microseconds kSpin{50};  // longer than a gap between launches of one program
+constexpr microseconds kPatience{
+    100};  // beyond the time of its own share, a caller waits so long for workers
+constexpr milliseconds kShortestRest{10}, kLongestRest{320};
 
 std::atomic<uint32_t> forks{0};  // how many forks lie behind this process
 
@@ -27,6 +36,19 @@ void pause() {
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
+}
+
+// Looks again and again for at most kSpin; returns whether `ready` came true.
+template <typename Ready>
+bool spin_until(const Ready& ready) {
+  const Clock::time_point end = Clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (ready()) return true;
+      pause();
+    }
+  } while (Clock::now() < end);
+  return false;
 }
 
 void count_forks() {
@@ -64,8 +86,13 @@ struct ThreadPool::Job {
 };
 
 // The worker threads of one process. Owner: the pool; after a fork the child drops them unjoined.
+// Where something else keeps the processors busy, a worker may be stopped in the middle of its share, and the
+// caller waits for longer than it worked. It then goes on alone for a while, twice as long each time that it
+// was no use to come back.
 struct ThreadPool::Workers {
-  std::mutex turn;  // held by the caller whose job runs
+  std::mutex turn;  // held by the caller whose job runs; guards rest and alone_until
+  Clock::duration rest = kShortestRest;
+  Clock::time_point alone_until{};
   std::mutex lock;  // guards job, room, active, stop
   std::condition_variable wake, done;
   Job* job = nullptr;
@@ -99,7 +126,7 @@ struct ThreadPool::Workers {
   void serve() {
     uint64_t seen = 0;
     for (;;) {
-      for (int i = 0; i < kSpins && jobs.load(std::memory_order_acquire) == seen; ++i) pause();
+      spin_until([&] { return jobs.load(std::memory_order_acquire) != seen; });
       std::unique_lock<std::mutex> guard(lock);
       wake.wait(guard, [&] { return stop || jobs.load(std::memory_order_relaxed) != seen; });
       if (stop) return;
@@ -119,6 +146,8 @@ struct ThreadPool::Workers {
 
   void run(Job& mine, unsigned helpers) {
     const std::lock_guard<std::mutex> my_turn(turn);
+    const Clock::time_point begun = Clock::now();
+    if (begun < alone_until) return mine.work();
     {
       const std::lock_guard<std::mutex> guard(lock);
       job = &mine;
@@ -129,10 +158,23 @@ struct ThreadPool::Workers {
     mine.work();
     std::unique_lock<std::mutex> guard(lock);
     job = nullptr;  // nobody joins from here on
+    if (active == 0) return;
     guard.unlock();
-    for (int i = 0; i < kSpins && running.load(std::memory_order_relaxed) != 0; ++i) pause();
+    const Clock::time_point done_here = Clock::now();
+    spin_until([&] { return running.load(std::memory_order_relaxed) == 0; });
     guard.lock();
     done.wait(guard, [&] { return active == 0; });
+    judge(done_here - begun, Clock::now() - done_here);
+  }
+
+  // Whether workers were of use to a caller who worked for so long and then waited for so long.
+  void judge(Clock::duration worked, Clock::duration waited) {
+    if (waited > worked + kPatience) {
+      alone_until = Clock::now() + rest;
+      rest = std::min<Clock::duration>(2 * rest, kLongestRest);
+    } else if (Clock::now() > alone_until + rest) {
+      rest = kShortestRest;
+    }
   }
 };
 

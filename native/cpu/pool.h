@@ -9,7 +9,8 @@ namespace pyturbo::cpu {
 
 // Spreads independent work over the calling thread and threads - 1 workers, which start when first needed.
 // Owner: a device. parallel_for may be called from any thread; calls from several threads take turns, and
-// calls from inside fn run serially. In a forked child the workers are started anew.
+// calls from inside fn run serially. In a forked child the workers are started anew. Workers and waiting
+// callers spin briefly, then sleep; a caller that waited too long for them goes on alone for a while.
 class ThreadPool {
  public:
   explicit ThreadPool(unsigned threads);

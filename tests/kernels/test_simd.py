@@ -1,4 +1,4 @@
-"""Kernels made for a processor, at every level of this machine, against the reference kernel of the same name.
+"""Kernels made for a processor, at every level of this machine, against the reference of the same name.
 
 Both are within the tolerance of float64, so they are within twice the tolerance of each other. What these
 tests cannot catch: levels that this machine has not, and speed.
@@ -149,7 +149,7 @@ def test_dense(level, reference_device, rng, kind, inputs):
 
 @precisions
 def test_8_bit_activations_are_the_only_coarse_ones(level, rng, precision):
-    """How far rounding moves a result: half a step of each group, which is max|x| / 127 with fast precision."""
+    """How far rounding moves a result: half a step of each group, max|x| / 127 with fast precision."""
     device = device_at(level, precision)
     w = random_weight(rng, (33, 256), 4, 32, "f16")
     x = random_rows(rng, 9, 256)

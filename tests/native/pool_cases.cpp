@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -46,6 +47,30 @@ NATIVE_TEST(pool_uses_several_threads) {
     while (inside.load() < 3) std::this_thread::yield();
   });
   CHECK_EQ(inside.load(), 3);
+}
+
+NATIVE_TEST(pool_goes_on_alone_when_workers_are_held_up) {
+  using namespace std::chrono_literals;
+  ThreadPool pool(2);
+  const std::thread::id caller = std::this_thread::get_id();
+  std::atomic<int> inside{0};
+  pool.parallel_for(2, [&](uint64_t) {
+    ++inside;
+    while (inside.load() < 2) std::this_thread::yield();
+    if (std::this_thread::get_id() != caller) std::this_thread::sleep_for(5ms);
+  });
+  std::atomic<int> elsewhere{0};
+  for (int i = 0; i < 20; ++i)
+    pool.parallel_for(8, [&](uint64_t) { elsewhere += std::this_thread::get_id() != caller; });
+  CHECK_EQ(elsewhere.load(), 0);
+  // After its rest it uses them again.
+  std::this_thread::sleep_for(50ms);
+  inside = 0;
+  pool.parallel_for(2, [&](uint64_t) {
+    ++inside;
+    while (inside.load() < 2) std::this_thread::yield();
+  });
+  CHECK_EQ(inside.load(), 2);
 }
 
 NATIVE_TEST(pool_rethrows_and_goes_on) {

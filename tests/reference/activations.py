@@ -9,7 +9,7 @@ LEAST_MAXIMUM = 2.0**-100  # a group below it counts as zeros
 
 
 def as_read(device, x, group_size):
-    """x [..., in] in float64, as `device` reads it: itself, or rounded in groups to 8-bit integers and a scale.
+    """x [..., in] in float64, as `device` reads it: itself, or rounded in groups to 8 bits and a scale.
 
     The rule is that of native/cpu/kernels/activations.h, in float32 operations that NumPy rounds alike; so
     what a kernel makes of the result has the tolerances of float32 arithmetic. The default precision rounds

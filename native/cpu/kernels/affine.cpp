@@ -92,7 +92,7 @@ Product expert_product(const FastLaunch& launch, uint64_t i) {
   const ExpertSizes s = expert_sizes_of(launch, gated ? kGatedExpertSizes : kExpertSizes);
   const uint32_t id = uint32_t(launch.buffer<int32_t>(1)[i]);  // a negative id is a large one
   const bool known = id < s.experts;
-  const uint64_t offset = known && launch.constant() ? launch.buffer<uint64_t>(kOffsets)[i] : 0;
+  const uint64_t offset = known && launch.constant(0) ? launch.buffer<uint64_t>(kOffsets)[i] : 0;
   const Matrix w = expert_matrix(launch, 2, s, known ? id : 0, offset);
   const Matrix up = gated ? expert_matrix(launch, 5, s, known ? id : 0, offset) : w;
   const uint64_t row = i / s.k * s.x_rows + i % s.k % s.x_rows;

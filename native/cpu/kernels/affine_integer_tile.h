@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cpu/kernels/affine_matrix.h"
+#include "cpu/kernels/tile.h"
 
 namespace pyturbo::cpu::PYTURBO_ISA {
 

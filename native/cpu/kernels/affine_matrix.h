@@ -6,10 +6,6 @@
 
 namespace pyturbo::cpu::PYTURBO_ISA {
 
-// What a tile of the matrix is, for products with many tokens: so many vectors of rows.
-constexpr uint32_t kTileVectors = 2;
-constexpr uint32_t kTileRows = kTileVectors * kLanes;
-
 struct Matrix {
   const uint8_t* packed;  // [out, row_bytes]
   const void* scales;     // [out, groups] of `type`

@@ -4,15 +4,9 @@
 #pragma once
 
 #include "cpu/kernels/affine_matrix.h"
+#include "cpu/kernels/tile.h"
 
 namespace pyturbo::cpu::PYTURBO_ISA {
-
-constexpr uint32_t kChunk = 256;  // columns at a time: a multiple of every block
-
-// The weights of a chunk, [column][vector of rows].
-struct TileChunk {
-  F32 values[kChunk][kTileVectors];
-};
 
 // Columns [begin, begin + kChunk) of the tile from row `first`; rows past the matrix repeat the last one.
 template <uint32_t bits>
@@ -60,30 +54,6 @@ static void load_chunk(const Matrix& w, uint32_t first, uint32_t begin, TileChun
   }
 }
 
-// sums[t, row of the tile] += chunk . x[t] for a few tokens; x is [tokens, in] from the chunk's first column
-// on.
-template <uint32_t tokens>
-static void multiply_chunk(const TileChunk& chunk, uint32_t columns, const float* x, uint64_t in,
-                           float* sums) {
-  F32 acc[tokens][kTileVectors];
-#pragma GCC unroll 16
-  for (uint32_t t = 0; t < tokens; ++t)
-#pragma GCC unroll 2
-    for (uint32_t v = 0; v < kTileVectors; ++v) acc[t][v] = load_floats(sums + t * kTileRows + v * kLanes);
-  for (uint32_t i = 0; i < columns; ++i) {
-#pragma GCC unroll 16
-    for (uint32_t t = 0; t < tokens; ++t) {
-      const F32 factor = splat(x[t * in + i]);
-#pragma GCC unroll 2
-      for (uint32_t v = 0; v < kTileVectors; ++v) acc[t][v] = fused(chunk.values[i][v], factor, acc[t][v]);
-    }
-  }
-#pragma GCC unroll 16
-  for (uint32_t t = 0; t < tokens; ++t)
-#pragma GCC unroll 2
-    for (uint32_t v = 0; v < kTileVectors; ++v) store_floats(sums + t * kTileRows + v * kLanes, acc[t][v]);
-}
-
 // sums[t, r] = row first + r of w times x[t] for the kTileRows rows of a tile and all tokens; x is [tokens,
 // in].
 template <uint32_t bits>
@@ -93,13 +63,7 @@ static void multiply_tile(const Matrix& w, uint32_t first, const float* x, uint3
   for (uint32_t begin = 0; begin < w.in; begin += kChunk) {
     load_chunk<bits>(w, first, begin, chunk);
     const uint32_t columns = least(kChunk, w.in - begin);
-    const auto from = [&](uint32_t t) { return x + uint64_t(t) * w.in + begin; };
-    uint32_t t = 0;
-    for (; t + kTileTokens <= tokens; t += kTileTokens)
-      multiply_chunk<kTileTokens>(chunk, columns, from(t), w.in, sums + uint64_t(t) * kTileRows);
-    for (; t + 3 <= tokens; t += 3)
-      multiply_chunk<3>(chunk, columns, from(t), w.in, sums + uint64_t(t) * kTileRows);
-    for (; t < tokens; ++t) multiply_chunk<1>(chunk, columns, from(t), w.in, sums + uint64_t(t) * kTileRows);
+    multiply_rows_of(chunk, columns, x + begin, w.in, tokens, sums);
   }
 }
 

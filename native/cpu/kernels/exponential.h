@@ -35,6 +35,9 @@ PYTURBO_INLINE F32 exponential(F32 x) {
   return (F32)(((I32)y & ~over) | ((I32)splat(__builtin_inff()) & over));
 }
 
+// 1 / (1 + e^-x).
+PYTURBO_INLINE F32 sigmoid(F32 x) { return 1.0f / (1.0f + exponential(-x)); }
+
 // x * sigmoid(x): large |x| gives x or -0, and -inf gives NaN.
 PYTURBO_INLINE F32 silu(F32 x) { return x / (1.0f + exponential(-x)); }
 

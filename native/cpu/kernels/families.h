@@ -3,6 +3,17 @@
 
 #include "cpu/kernels/kernel.h"
 
+// The instance of a function template for a type of stored floats.
+#define PYTURBO_BY_TYPE(type, function, ...) \
+  switch (type) {                            \
+    case DType::f16:                         \
+      return function<Half>(__VA_ARGS__);    \
+    case DType::bf16:                        \
+      return function<BFloat>(__VA_ARGS__);  \
+    default:                                 \
+      return function<float>(__VA_ARGS__);   \
+  }
+
 namespace pyturbo::cpu::PYTURBO_ISA {
 
 void affine_matvec(const FastLaunch& launch);
@@ -16,5 +27,31 @@ void affine_embed(const FastLaunch& launch);
 
 void matmul(const FastLaunch& launch);
 void experts_matvec(const FastLaunch& launch);
+
+void rms_norm(const FastLaunch& launch);
+void head_rms_norm(const FastLaunch& launch);
+void gated_rms_norm(const FastLaunch& launch);
+void qk_norm(const FastLaunch& launch);
+
+void add(const FastLaunch& launch);
+void add_bias(const FastLaunch& launch);
+void swiglu(const FastLaunch& launch);
+void sigmoid_gate(const FastLaunch& launch);
+void split_q_gate(const FastLaunch& launch);
+void rope(const FastLaunch& launch);
+
+void attention(const FastLaunch& launch);
+void attention_partials(const FastLaunch& launch);
+void attention_merge(const FastLaunch& launch);
+void kv_append(const FastLaunch& launch);
+
+void conv1d(const FastLaunch& launch);
+void decay_beta(const FastLaunch& launch);
+void delta_net(const FastLaunch& launch);
+
+void gather_rows(const FastLaunch& launch);
+void moe_buckets(const FastLaunch& launch);
+void moe_combine(const FastLaunch& launch);
+void route(const FastLaunch& launch);
 
 }  // namespace pyturbo::cpu::PYTURBO_ISA

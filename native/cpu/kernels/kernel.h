@@ -33,8 +33,13 @@ struct FastLaunch {
   T* buffer(uint32_t index) const {
     return static_cast<T*>(arguments.buffers[index]);
   }
-  // The only function constant of the kernel.
-  bool constant() const { return *static_cast<const bool*>(arguments.constants[info.constants[0].slot]); }
+  // The boolean [[function_constant(index)]].
+  bool constant(uint32_t index) const {
+    for (uint32_t i = 0; i < info.constant_count; ++i)
+      if (info.constants[i].index == index)
+        return *static_cast<const bool*>(arguments.constants[info.constants[i].slot]);
+    return false;
+  }
 };
 
 struct FastKernel {

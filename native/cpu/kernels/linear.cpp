@@ -113,26 +113,7 @@ void run_experts(const FastLaunch& launch) {
 
 }  // namespace
 
-void matmul(const FastLaunch& launch) {
-  switch (launch.format.type) {
-    case DType::f16:
-      return run_matmul<Half>(launch);
-    case DType::bf16:
-      return run_matmul<BFloat>(launch);
-    default:
-      return run_matmul<float>(launch);
-  }
-}
-
-void experts_matvec(const FastLaunch& launch) {
-  switch (launch.format.type) {
-    case DType::f16:
-      return run_experts<Half>(launch);
-    case DType::bf16:
-      return run_experts<BFloat>(launch);
-    default:
-      return run_experts<float>(launch);
-  }
-}
+void matmul(const FastLaunch& launch) { PYTURBO_BY_TYPE(launch.format.type, run_matmul, launch); }
+void experts_matvec(const FastLaunch& launch) { PYTURBO_BY_TYPE(launch.format.type, run_experts, launch); }
 
 }  // namespace pyturbo::cpu::PYTURBO_ISA

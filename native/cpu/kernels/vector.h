@@ -46,8 +46,6 @@ PYTURBO_INLINE void store_vector(void* to, V v) {
   std::memcpy(to, &v, sizeof v);
 }
 
-PYTURBO_INLINE F32 splat(float value) { return F32{} + value; }
-
 // Four bytes in every lane.
 PYTURBO_INLINE S8 splat_word(const int8_t* from) {
   int32_t word;
@@ -77,10 +75,26 @@ PYTURBO_INLINE F32 load_floats(const S* from, uint32_t count, uint64_t readable)
 }
 
 PYTURBO_INLINE void store_floats(float* to, F32 v) { store_vector(to, v); }
+PYTURBO_INLINE void store_floats(Half* to, F32 v) { store_vector(to, to_half(v)); }
+PYTURBO_INLINE void store_floats(BFloat* to, F32 v) {  // nearest, ties to even; NaN stays NaN
+  const U32 bits = (U32)v;
+  const U32 rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  store_vector(to, __builtin_convertvector(v == v ? rounded : (bits >> 16) | 0x40, U16Half));
+}
 
 // Bits of |v|, which order floats as integers: finite, then inf, then NaN.
 PYTURBO_INLINE I32 magnitude(F32 v) { return (I32)v & 0x7fffffff; }
 PYTURBO_INLINE I32 larger(I32 a, I32 b) { return a > b ? a : b; }
+
+// The largest of floats that are numbers.
+PYTURBO_INLINE float largest(F32 v) {
+  const I32 bits = (I32)v;
+  const int32_t key = largest(bits ^ ((bits >> 31) & 0x7fffffff));  // integers in the order of the floats
+  const int32_t most = key ^ ((key >> 31) & 0x7fffffff);
+  float value;
+  std::memcpy(&value, &most, sizeof value);
+  return value;
+}
 
 PYTURBO_INLINE uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
 PYTURBO_INLINE uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }

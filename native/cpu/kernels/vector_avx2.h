@@ -20,6 +20,7 @@ typedef int8_t S8 __attribute__((vector_size(32)));
 typedef uint16_t U16Half __attribute__((vector_size(16)));  // kLanes 16-bit values
 typedef int8_t S8Quarter __attribute__((vector_size(8)));   // kLanes 8-bit values
 
+PYTURBO_INLINE F32 splat(float value) { return (F32)_mm256_set1_ps(value); }
 PYTURBO_INLINE F32 fused(F32 a, F32 b, F32 c) {
   return (F32)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 }
@@ -27,6 +28,9 @@ PYTURBO_INLINE F32 larger(F32 a, F32 b) { return (F32)_mm256_max_ps((__m256)a, (
 PYTURBO_INLINE F32 from_half(U16Half v) { return (F32)_mm256_cvtph_ps((__m128i)v); }
 PYTURBO_INLINE F32 from_bfloat(U16Half v) {
   return (F32)_mm256_slli_epi32(_mm256_cvtepu16_epi32((__m128i)v), 16);
+}
+PYTURBO_INLINE U16Half to_half(F32 v) {
+  return (U16Half)_mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 PYTURBO_INLINE I32 to_nearest(F32 v) { return (I32)_mm256_cvtps_epi32((__m256)v); }  // ties to even
 

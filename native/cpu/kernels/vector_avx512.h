@@ -20,6 +20,7 @@ typedef int8_t S8 __attribute__((vector_size(64)));
 typedef uint16_t U16Half __attribute__((vector_size(32)));  // kLanes 16-bit values
 typedef int8_t S8Quarter __attribute__((vector_size(16)));  // kLanes 8-bit values
 
+PYTURBO_INLINE F32 splat(float value) { return (F32)_mm512_set1_ps(value); }
 PYTURBO_INLINE F32 fused(F32 a, F32 b, F32 c) {
   return (F32)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 }
@@ -27,6 +28,9 @@ PYTURBO_INLINE F32 larger(F32 a, F32 b) { return (F32)_mm512_max_ps((__m512)a, (
 PYTURBO_INLINE F32 from_half(U16Half v) { return (F32)_mm512_cvtph_ps((__m256i)v); }
 PYTURBO_INLINE F32 from_bfloat(U16Half v) {
   return (F32)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)v), 16);
+}
+PYTURBO_INLINE U16Half to_half(F32 v) {
+  return (U16Half)_mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 PYTURBO_INLINE I32 to_nearest(F32 v) { return (I32)_mm512_cvtps_epi32((__m512)v); }  // ties to even
 

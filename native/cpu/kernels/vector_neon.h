@@ -20,12 +20,14 @@ typedef int8_t S8 __attribute__((vector_size(16)));
 typedef uint16_t U16Half __attribute__((vector_size(8)));  // kLanes 16-bit values
 typedef int8_t S8Quarter __attribute__((vector_size(4)));  // kLanes 8-bit values
 
+PYTURBO_INLINE F32 splat(float value) { return (F32)vdupq_n_f32(value); }
 PYTURBO_INLINE F32 fused(F32 a, F32 b, F32 c) {
   return (F32)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 }
 PYTURBO_INLINE F32 larger(F32 a, F32 b) { return (F32)vmaxq_f32((float32x4_t)a, (float32x4_t)b); }
 PYTURBO_INLINE F32 from_half(U16Half v) { return (F32)vcvt_f32_f16((float16x4_t)v); }
 PYTURBO_INLINE F32 from_bfloat(U16Half v) { return (F32)vshll_n_u16((uint16x4_t)v, 16); }
+PYTURBO_INLINE U16Half to_half(F32 v) { return (U16Half)vcvt_f16_f32((float32x4_t)v); }
 PYTURBO_INLINE I32 to_nearest(F32 v) { return (I32)vcvtnq_s32_f32((float32x4_t)v); }  // ties to even
 
 PYTURBO_INLINE float sum(F32 v) { return vaddvq_f32((float32x4_t)v); }

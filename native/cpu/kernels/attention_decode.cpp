@@ -1,0 +1,136 @@
+// Attention for decode and the rows of its cache: shaders/attention states what each kernel computes.
+#include "cpu/kernels/attention_rows.h"
+#include "cpu/kernels/families.h"
+#include "cpu/kernels/schedule.h"
+#include "cpu/kernels/scratch.h"
+
+namespace pyturbo::cpu::PYTURBO_ISA {
+namespace {
+
+constexpr uint32_t kFewestKeys = 16;   // of a block, except the last one that has any
+constexpr double kProductTime = 0.06;  // nanoseconds of one product
+constexpr double kBlockTime = 50;      // nanoseconds of a block without keys
+constexpr double kMergeTime = 0.1;     // nanoseconds of one value of a block
+constexpr double kStoreTime = 0.15;    // nanoseconds of one value of a cache row
+
+// A launch of attention_partials.
+struct Decode {
+  const float* q;
+  float *o, *m, *l;
+  uint32_t heads, blocks;
+  Cache cache;
+  Mask mask;
+};
+
+// One block of the keys of one token and key head, for all query heads that share it.
+template <typename T>
+void attend_block(const Decode& a, uint32_t token, uint32_t kv_head, uint32_t block) {
+  const uint32_t begin = a.mask.begin(token);
+  const uint32_t seen = a.mask.end(token);
+  const uint32_t end = seen > begin ? seen : begin;
+  const uint32_t share = (end - begin + a.blocks - 1) / a.blocks;
+  const uint32_t length = share > kFewestKeys ? share : kFewestKeys;
+  const uint32_t from = uint32_t(least(begin + uint64_t(block) * length, uint64_t(end)));
+  const KeyRange keys = {from, from + least(length, end - from)};
+
+  AttentionRows& w = *static_cast<AttentionRows*>(item_scratch(sizeof(AttentionRows)));
+  const uint32_t group = a.heads / a.cache.kv_heads, dim = a.cache.dim;
+  for (uint32_t first = 0; first < group; first += kQueryRows) {
+    const uint32_t rows = least(kQueryRows, group - first);
+    const uint64_t row = uint64_t(token) * a.heads + kv_head * group + first;
+    for (uint32_t r = 0; r < rows; ++r) std::memcpy(w.queries[r], a.q + (row + r) * dim, dim * sizeof(float));
+    attend<T>(a.cache, kv_head, rows, keys, [&](uint32_t) { return keys; }, w);
+    for (uint32_t r = 0; r < rows; ++r) {
+      const uint64_t target = (row + r) * a.blocks + block;
+      for (uint32_t i = 0; i < dim; ++i) a.o[target * dim + i] = w.value(r, i);
+      a.m[target] = w.top[r];
+      a.l[target] = w.total[r];
+    }
+  }
+}
+
+template <typename T>
+void run_partials(const FastLaunch& launch) {
+  const auto value = [&](uint32_t i) { return launch.value<uint32_t>(i); };
+  const uint32_t tokens = value(6), context = value(7), heads = value(9), kv_heads = value(10),
+                 dim = value(11);
+  const uint32_t blocks = value(12);
+  const Cache cache = {launch.buffer<void>(1),  launch.buffer<void>(2), value(8), kv_heads, dim,
+                       launch.value<float>(13), launch.value<float>(15)};
+  const Decode a = {launch.buffer<float>(0),
+                    launch.buffer<float>(3),
+                    launch.buffer<float>(4),
+                    launch.buffer<float>(5),
+                    heads,
+                    blocks,
+                    cache,
+                    {int64_t(context) - tokens, context, value(14), launch.constant(0)}};
+  const double each = 2.0 * context / blocks * heads / kv_heads * dim * kProductTime + kBlockTime;
+  for_ranges(launch.pool, uint64_t(tokens) * kv_heads * blocks, each, [&](uint64_t begin, uint64_t end) {
+    for (uint64_t item = begin; item < end; ++item) {
+      const uint64_t pair = item / blocks;
+      attend_block<T>(a, uint32_t(pair / kv_heads), uint32_t(pair % kv_heads), uint32_t(item % blocks));
+    }
+  });
+}
+
+// One head of one token: o, m and l are its blocks'.
+void merge_row(const float* o, const float* m, const float* l, float sink, uint32_t blocks, uint32_t dim,
+               float* y) {
+  auto* weights = static_cast<float*>(item_scratch(sizeof(float) * blocks));
+  float top = kNoScore;
+  for (uint32_t b = 0; b < blocks; ++b)
+    if (l[b] != 0.0f) top = larger_number(top, m[b]);
+  float total = 0;
+  for (uint32_t b = 0; b < blocks; ++b) {
+    if (l[b] == 0.0f) continue;
+    weights[b] = softmax_weight(m[b], top);
+    total = __builtin_fmaf(weights[b], l[b], total);
+  }
+  const float inverse = normalizer(top, total, sink);
+  for_vectors(dim, [&](uint32_t i, uint32_t count) {
+    F32 acc = {};
+    for (uint32_t b = 0; b < blocks; ++b)
+      if (l[b] != 0.0f) acc = fused(splat(weights[b]), load_some(o + uint64_t(b) * dim + i, count), acc);
+    store_some(y + i, acc * inverse, count);
+  });
+}
+
+template <typename T>
+void run_append(const FastLaunch& launch) {
+  const float* rows = launch.buffer<float>(0);
+  T* cache = launch.buffer<T>(1);
+  const uint32_t capacity = launch.value<uint32_t>(3), width = launch.value<uint32_t>(4);
+  const uint32_t position = launch.value<uint32_t>(5);
+  for_ranges(launch.pool, launch.value<uint32_t>(2), width * kStoreTime, [&](uint64_t begin, uint64_t end) {
+    for (uint64_t t = begin; t < end; ++t) {
+      const uint64_t row = uint32_t(position + uint32_t(t)) % capacity;
+      for_vectors(width, [&](uint32_t i, uint32_t count) {
+        store_some(cache + row * width + i, load_some(rows + t * width + i, count), count);
+      });
+    }
+  });
+}
+
+}  // namespace
+
+void attention_partials(const FastLaunch& launch) {
+  PYTURBO_BY_TYPE(launch.format.type, run_partials, launch);
+}
+void kv_append(const FastLaunch& launch) { PYTURBO_BY_TYPE(launch.format.type, run_append, launch); }
+
+void attention_merge(const FastLaunch& launch) {
+  const float *o = launch.buffer<float>(0), *m = launch.buffer<float>(1), *l = launch.buffer<float>(2);
+  const float* sinks = launch.constant(0) ? launch.buffer<float>(3) : nullptr;
+  float* y = launch.buffer<float>(4);
+  const uint32_t heads = launch.value<uint32_t>(6), blocks = launch.value<uint32_t>(7),
+                 dim = launch.value<uint32_t>(8);
+  const uint64_t rows = uint64_t(launch.value<uint32_t>(5)) * heads;
+  for_ranges(launch.pool, rows, double(blocks) * dim * kMergeTime, [&](uint64_t begin, uint64_t end) {
+    for (uint64_t row = begin; row < end; ++row)
+      merge_row(o + row * blocks * dim, m + row * blocks, l + row * blocks,
+                sinks ? sinks[row % heads] : kNoScore, blocks, dim, y + row * dim);
+  });
+}
+
+}  // namespace pyturbo::cpu::PYTURBO_ISA

@@ -1,0 +1,30 @@
+// Loops over the floats of a row, whatever its length.
+#pragma once
+
+#include "cpu/kernels/vector.h"
+
+namespace pyturbo::cpu::PYTURBO_ISA {
+
+// fn(i, count): count == kLanes for whole vectors, then the rest of the row.
+template <typename Fn>
+PYTURBO_INLINE void for_vectors(uint32_t dim, const Fn& fn) {
+  uint32_t i = 0;
+  for (; i + kLanes <= dim; i += kLanes) fn(i, kLanes);
+  if (i < dim) fn(i, dim - i);
+}
+
+// `count` floats, the others zero.
+template <typename S>
+PYTURBO_INLINE F32 load_some(const S* from, uint32_t count) {
+  return count == kLanes ? load_floats(from) : load_floats(from, count, count);
+}
+
+template <typename S>
+PYTURBO_INLINE void store_some(S* to, F32 v, uint32_t count) {
+  if (count == kLanes) return store_floats(to, v);
+  S values[kLanes];
+  store_floats(values, v);
+  for (uint32_t i = 0; i < count; ++i) to[i] = values[i];
+}
+
+}  // namespace pyturbo::cpu::PYTURBO_ISA

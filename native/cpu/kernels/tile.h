@@ -1,0 +1,69 @@
+// The inner loop of products of many rows with many columns: a chunk of one factor, made vectors of floats,
+// meets a few rows of the other at a time.
+#pragma once
+
+#include "cpu/kernels/vector.h"
+
+namespace pyturbo::cpu::PYTURBO_ISA {
+
+constexpr uint32_t kTileVectors = 2;
+constexpr uint32_t kTileRows = kTileVectors * kLanes;  // results of one row of the other factor
+constexpr uint32_t kChunk = 256;  // terms of a chunk: a multiple of every block of weights
+
+struct TileChunk {
+  F32 values[kChunk][kTileVectors];
+};
+
+// sums[t, lane] += sum over i < columns of chunk[i, lane] * x[t, i], one after another, for a few rows of x
+// at a distance of `stride` floats.
+template <uint32_t tokens>
+static void multiply_chunk(const TileChunk& chunk, uint32_t columns, const float* x, uint64_t stride,
+                           float* sums) {
+  F32 acc[tokens][kTileVectors];
+#pragma GCC unroll 16
+  for (uint32_t t = 0; t < tokens; ++t)
+#pragma GCC unroll 2
+    for (uint32_t v = 0; v < kTileVectors; ++v) acc[t][v] = load_floats(sums + t * kTileRows + v * kLanes);
+  for (uint32_t i = 0; i < columns; ++i) {
+#pragma GCC unroll 16
+    for (uint32_t t = 0; t < tokens; ++t) {
+      const F32 factor = splat(x[t * stride + i]);
+#pragma GCC unroll 2
+      for (uint32_t v = 0; v < kTileVectors; ++v) acc[t][v] = fused(chunk.values[i][v], factor, acc[t][v]);
+    }
+  }
+#pragma GCC unroll 16
+  for (uint32_t t = 0; t < tokens; ++t)
+#pragma GCC unroll 2
+    for (uint32_t v = 0; v < kTileVectors; ++v) store_floats(sums + t * kTileRows + v * kLanes, acc[t][v]);
+}
+
+// The same for any number of rows: the additions of one do not depend on the others.
+static void multiply_rows_of(const TileChunk& chunk, uint32_t columns, const float* x, uint64_t stride,
+                             uint32_t rows, float* sums) {
+  for (; rows >= kTileTokens; rows -= kTileTokens) {
+    multiply_chunk<kTileTokens>(chunk, columns, x, stride, sums);
+    x += kTileTokens * stride;
+    sums += kTileTokens * kTileRows;
+  }
+  switch (rows) {
+    case 0:
+      return;
+    case 1:
+      return multiply_chunk<1>(chunk, columns, x, stride, sums);
+    case 2:
+      return multiply_chunk<2>(chunk, columns, x, stride, sums);
+    case 3:
+      return multiply_chunk<3>(chunk, columns, x, stride, sums);
+    case 4:
+      return multiply_chunk<4>(chunk, columns, x, stride, sums);
+    case 5:
+      return multiply_chunk<5>(chunk, columns, x, stride, sums);
+    default:
+      break;
+  }
+  multiply_chunk<6>(chunk, columns, x, stride, sums);
+  if (rows > 6) multiply_rows_of(chunk, columns, x + 6 * stride, stride, rows - 6, sums + 6 * kTileRows);
+}
+
+}  // namespace pyturbo::cpu::PYTURBO_ISA
