@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import pyturbo
-from pyturbo import bench, cli_generate
+from pyturbo import bench, bench_memory, cli_generate
 from pyturbo.errors import ArgumentError, TurboError
 
 
@@ -73,6 +73,9 @@ def _kernels(arguments: argparse.Namespace) -> None:
 
 
 def _bench(arguments: argparse.Namespace) -> None:
+    if arguments.what in ("bandwidth", "matvec"):
+        _bench_memory(arguments)
+        return
     timings = {"launch": bench.launch, "replay": bench.replay}[arguments.what]()
 
     def table() -> Table:
@@ -84,6 +87,22 @@ def _bench(arguments: argparse.Namespace) -> None:
         return out
 
     _show(arguments, [asdict(timing) for timing in timings], table)
+
+
+def _bench_memory(arguments: argparse.Namespace) -> None:
+    speeds = {"bandwidth": bench_memory.bandwidth, "matvec": bench_memory.matvec}[arguments.what]()
+
+    def percent(share: float | None) -> str:
+        return "" if share is None else f"{share:.0%}"
+
+    def table() -> Table:
+        out = _table("what", "threads", "precision", "GB/s", "of bandwidth", "goal")
+        for speed in speeds:
+            figures = (f"{speed.gigabytes:.1f}", percent(speed.share), percent(speed.goal))
+            out.add_row(speed.what, str(speed.threads), speed.precision, *figures)
+        return out
+
+    _show(arguments, [asdict(speed) for speed in speeds], table)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -105,9 +124,8 @@ def _parser() -> argparse.ArgumentParser:
     generate = command("generate", cli_generate.run, "write the reply of a model to a prompt")
     cli_generate.add_arguments(generate)
     measure = command("bench", _bench, "measure the runtime on this machine")
-    measure.add_argument(
-        "what", nargs="?", default="launch", choices=["launch", "replay"], help="default: %(default)s"
-    )
+    choices = ["launch", "replay", "bandwidth", "matvec"]
+    measure.add_argument("what", nargs="?", default="launch", choices=choices, help="default: %(default)s")
     return parser
 
 

@@ -24,7 +24,9 @@ class CpuDevice final : public Device {
 
   std::vector<std::pair<std::string, std::string>> properties() const override {
     return {{"threads", std::to_string(pool_.threads())},
-            {"kernels", checked_ ? "checked" : isa_ ? isa_->name : "reference"},
+            {"kernels", checked_ ? "checked"
+                        : isa_   ? isa_->name
+                                 : "reference"},
             {"precision", isa_ && precision_ == Precision::fast ? "fast" : "default"}};
   }
 

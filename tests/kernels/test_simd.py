@@ -244,20 +244,28 @@ def test_nothing_behind_a_buffer_is_read(level, rng, precision, bits, groups):
         libc.mprotect(ctypes.c_void_p(base + size), page, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
+def test_read_words(level, rng):
+    words = rng.integers(0, 1 << 32, (3, 16384), np.uint32)
+    device = device_at(level)
+    sums = device.empty((3,), np.uint32)
+    device.kernel("read_words")(words, sums, 3)
+    np.testing.assert_array_equal(sums.numpy(), words.sum(axis=1, dtype=np.uint32))
+
+
 # Choice of a level --------------------------------------------------------------------------------
 
 
 def test_levels_are_chosen_and_shown(level):
     device = device_at(level)
-    assert device.properties["isa"] == level
+    assert device.properties["kernels"] == level
     assert device.properties["precision"] == "default"
     assert device_at(level, "fast").properties["precision"] == "fast"
 
 
 def test_reference_and_checked_devices_have_no_level():
-    for device in (pyturbo.Device("cpu:reference"), pyturbo.Device("cpu", check=True)):
-        assert device.properties["isa"] == "none"
-        assert device.properties["precision"] == "f32"
+    for name, check, kernels in (("cpu:reference", False, "reference"), ("cpu", True, "checked")):
+        properties = pyturbo.Device(name, check=check, precision="fast").properties
+        assert (properties["kernels"], properties["precision"]) == (kernels, "default")
 
 
 def test_without_a_level_every_kernel_runs_as_its_shader(rng):

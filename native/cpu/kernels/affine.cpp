@@ -134,11 +134,12 @@ void dequantize_row(const Matrix& table, uint32_t row, float* y) {
     unpack_block<bits>(table, row, uint64_t(begin) / 8 * bits, codes);
     for (uint32_t c = 0; c < O::kClasses; ++c) store_vector(bytes[c], codes[c]);
     const uint32_t values = least(O::kBlock, table.in - begin);
-    for (uint32_t i = 0; i < values; i += 32) {
+    constexpr uint32_t kUnit = O::kBlock < 32 ? O::kBlock : 32;  // values of one group
+    for (uint32_t i = 0; i < values; i += kUnit) {
       const GroupVector v = load_groups(table, row, (begin + i) >> table.group_shift, kCodeOffset<bits>);
       const float scale = v.scales[0], bias = v.biases[0];
       for (uint32_t c = 0; c < O::kClasses; ++c) {
-        for (uint32_t j = 0; j < 32 / O::kClasses; ++j) {
+        for (uint32_t j = 0; j < kUnit / O::kClasses; ++j) {
           const uint32_t code = bytes[c][i / O::kClasses + j];
           const float signed_code = kCodeOffset<bits> != 0 ? float(int8_t(code)) : float(code);
           y[begin + i + j * O::kClasses + c] = __builtin_fmaf(signed_code, scale, bias);

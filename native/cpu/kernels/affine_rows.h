@@ -6,8 +6,14 @@
 
 namespace pyturbo::cpu::PYTURBO_ISA {
 
-constexpr uint32_t kGroupChunk = 256;      // groups whose scales are prepared at a time
-constexpr uint32_t kPrefetchBytes = 2048;  // how far ahead weights are asked for
+constexpr uint32_t kGroupChunk = 256;       // groups whose scales are prepared at a time
+constexpr uint32_t kPrefetchBytes = 16384;  // how far ahead weights are asked for, at least
+
+// Whole passes of `rows` rows: what one row asks for, another does not.
+PYTURBO_INLINE uint64_t prefetch_distance(const Matrix& w, uint32_t rows) {
+  const uint64_t pass = rows * w.row_bytes;
+  return pass >= kPrefetchBytes ? pass : (kPrefetchBytes + pass - 1) / pass * pass;
+}
 
 // Lane -> group of a block, as an index into the groups that start there.
 template <uint32_t bits>
@@ -85,6 +91,7 @@ static void multiply_block(const Matrix& w, uint32_t row, const Activations& x, 
   const I32 index = lane_groups<bits>(w.group_shift);
   F32 acc[rows][tokens] = {};
   U8 codes[rows][O::kClasses];
+  const uint64_t ahead = prefetch_distance(w, rows);
   for (uint32_t first = 0; first < w.groups; first += kGroupChunk) {
     const uint32_t last = least(first + kGroupChunk, w.groups);
     prepare_groups<bits, rows, tokens>(w, row, x, first, last, scales, acc);
@@ -94,7 +101,7 @@ static void multiply_block(const Matrix& w, uint32_t row, const Activations& x, 
 #pragma GCC unroll 4
       for (uint32_t r = 0; r < rows; ++r) {
         const uint8_t* from = w.row(row + r) + uint64_t(block) * O::kBlockBytes;
-        __builtin_prefetch(from + kPrefetchBytes);
+        __builtin_prefetch(from + ahead);
         unpack<bits>(from, codes[r]);
       }
       const uint32_t group = (block * O::kBlock >> w.group_shift) - first;

@@ -25,6 +25,8 @@ void affine_experts_swiglu(const FastLaunch& launch);
 void affine_grouped_matmul(const FastLaunch& launch);
 void affine_embed(const FastLaunch& launch);
 
+void read_words(const FastLaunch& launch);
+
 void matmul(const FastLaunch& launch);
 void experts_matvec(const FastLaunch& launch);
 

@@ -15,6 +15,7 @@ extern const FastKernel kKernels[] = {
     PYTURBO_KERNEL(affine_grouped_matmul),
     PYTURBO_KERNEL(affine_embed),
     PYTURBO_KERNEL(matmul),
+    PYTURBO_KERNEL(read_words),
     PYTURBO_KERNEL(experts_matvec),
     PYTURBO_KERNEL(rms_norm),
     PYTURBO_KERNEL(head_rms_norm),

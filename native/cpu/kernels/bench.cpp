@@ -1,0 +1,33 @@
+// Reads memory as fast as this processor can: shaders/bench/read_words.metal.
+#include "cpu/kernels/families.h"
+#include "cpu/kernels/schedule.h"
+#include "cpu/kernels/vector.h"
+
+namespace pyturbo::cpu::PYTURBO_ISA {
+
+void read_words(const FastLaunch& launch) {
+  constexpr uint32_t kBlockBytes = 65536;
+  constexpr uint32_t kAhead = 2048;    // bytes
+  constexpr double kBlockTime = 6000;  // nanoseconds
+  const uint8_t* words = launch.buffer<uint8_t>(0);
+  uint32_t* sums = launch.buffer<uint32_t>(1);
+  for_ranges(launch.pool, launch.value<uint32_t>(2), kBlockTime, [&](uint64_t begin, uint64_t end) {
+    for (uint64_t block = begin; block < end; ++block) {
+      const uint8_t* from = words + block * kBlockBytes;
+      U32 total[4] = {};
+      for (uint32_t i = 0; i < kBlockBytes; i += 4 * kBytes) {
+        __builtin_prefetch(from + i + kAhead);
+        if (4 * kBytes > 64) __builtin_prefetch(from + i + kAhead + 64);
+        if (4 * kBytes > 128) {
+          __builtin_prefetch(from + i + kAhead + 128);
+          __builtin_prefetch(from + i + kAhead + 192);
+        }
+#pragma GCC unroll 4
+        for (uint32_t part = 0; part < 4; ++part) total[part] += load_vector<U32>(from + i + part * kBytes);
+      }
+      sums[block] = uint32_t(sum((I32)(total[0] + total[1] + total[2] + total[3])));
+    }
+  });
+}
+
+}  // namespace pyturbo::cpu::PYTURBO_ISA

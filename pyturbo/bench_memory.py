@@ -1,0 +1,128 @@
+"""How fast this machine reads memory, and what share of that the products of a decode step reach."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from pyturbo._native import Buffer, Device
+from pyturbo._program import Program
+
+BYTES = 1 << 30  # read by each figure: more than any cache holds
+BLOCK = 1 << 16  # of read_words
+GROUP_SIZE = 64
+SHAPES = ((4096, 4096), (12288, 4096), (1024, 4096))  # [out, in]
+EXPERTS, CHOSEN, EXPERT_SHAPE = 64, 8, (1024, 4096)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Best of several runs. `share` is of the bandwidth that the same number of threads reaches."""
+
+    what: str
+    threads: int
+    precision: str
+    gigabytes: float  # a second
+    share: float | None = None
+    goal: float | None = None
+
+
+def bandwidth(repeats: int = 7, nbytes: int = BYTES) -> list[Speed]:
+    """Memory read in order, by one thread and by as many as the device has."""
+    speeds = []
+    for threads in _thread_counts():
+        with Device("cpu", threads=threads, check=False) as device:
+            seconds = _best(_reading(device, _memory(device, nbytes)), repeats)
+            speeds.append(Speed("read in order", threads, "", nbytes / seconds / 1e9))
+    return speeds
+
+
+def matvec(repeats: int = 7, nbytes: int = BYTES) -> list[Speed]:
+    """4-bit products of one token, each over copies of its weights that no cache holds together.
+
+    Reading and multiplying take turns, so that what else runs on the machine meets both alike.
+    """
+    speeds = []
+    for threads in _thread_counts():
+        for precision, goal in (("default", 0.6), ("fast", 0.75)):
+            with Device("cpu", threads=threads, precision=precision, check=False) as device:
+                memory = _memory(device, nbytes)
+                reading = _reading(device, memory)
+                programs = {
+                    f"{out} x {width}": _products(device, memory, out, width) for out, width in SHAPES
+                }
+                programs["{} experts of {} x {}".format(CHOSEN, *EXPERT_SHAPE)] = _experts(device, memory)
+                for what, (program, used) in programs.items():
+                    times = [(_best(reading, 1), _best(program, 1)) for _ in range(repeats)]
+                    read, multiply = (min(column) for column in zip(*times))
+                    share = (used / multiply) / (nbytes / read)
+                    speeds.append(Speed(what, threads, precision, used / multiply / 1e9, share, goal))
+    return speeds
+
+
+def _thread_counts() -> list[int]:
+    with Device("cpu", check=False) as device:
+        most = int(device.properties["threads"])
+    return sorted({1, most})
+
+
+def _memory(device: Device, nbytes: int) -> Buffer:
+    memory = device.empty((nbytes,), np.uint8)
+    memory.numpy()[:] = 0x11  # every page exists; as floats of 16 bits these are small numbers
+    return memory
+
+
+def _best(program: Program, repeats: int) -> float:
+    """Seconds of the quickest run."""
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        program.run()
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def _reading(device: Device, memory: Buffer) -> Program:
+    blocks = memory.nbytes // BLOCK
+    program = Program(device)
+    words = memory.view((blocks * BLOCK // 4,), np.uint32)
+    program.add(device.kernel("read_words"), words, device.empty((blocks,), np.uint32), blocks)
+    return program
+
+
+def _products(device: Device, memory: Buffer, out: int, width: int) -> tuple[Program, int]:
+    """Products with as many copies of a matrix as there is memory for, and the bytes they read."""
+    sizes = (out * width // 2, out * width // GROUP_SIZE * 2, out * width // GROUP_SIZE * 2)
+    x, y = device.buffer(np.ones((1, width), np.float32)), device.empty((1, out))
+    kernel = device.kernel("affine_matvec_b4_f16")
+    program, offset = Program(device), 0
+    while offset + sum(sizes) <= memory.nbytes:
+        packed = memory.view((out, width // 8), np.uint32, offset)
+        scales = memory.view((out, width // GROUP_SIZE), np.float16, offset + sizes[0])
+        biases = memory.view((out, width // GROUP_SIZE), np.float16, offset + sizes[0] + sizes[1])
+        program.add(kernel, x, packed, scales, biases, y, 1, width, out, GROUP_SIZE)
+        offset += sum(sizes)
+    return program, offset
+
+
+def _experts(device: Device, memory: Buffer) -> tuple[Program, int]:
+    """Products with different experts of as many stacks as there is memory for, and the bytes they read."""
+    out, width = EXPERT_SHAPE
+    strides = (out * width // 8, out * width // GROUP_SIZE, out * width // GROUP_SIZE)
+    sizes = (EXPERTS * strides[0] * 4, EXPERTS * strides[1] * 2, EXPERTS * strides[2] * 2)
+    x, y = device.buffer(np.ones((1, width), np.float32)), device.empty((1, CHOSEN, out))
+    kernel = device.kernel("affine_experts_matvec_b4_f16", {"by_offset": False})
+    program, offset, read = Program(device), 0, 0
+    while offset + sum(sizes) <= memory.nbytes:
+        packed = memory.view((EXPERTS * strides[0],), np.uint32, offset)
+        scales = memory.view((EXPERTS * strides[1],), np.float16, offset + sizes[0])
+        biases = memory.view((EXPERTS * strides[2],), np.float16, offset + sizes[0] + sizes[1])
+        for first in range(0, EXPERTS, CHOSEN):
+            ids = device.buffer(np.arange(first, first + CHOSEN, dtype=np.int32)[None])
+            sizes_of_launch = (1, CHOSEN, 1, width, out, GROUP_SIZE, EXPERTS, *strides)
+            program.add(kernel, x, ids, packed, scales, biases, None, y, *sizes_of_launch)
+            read += sum(sizes) * CHOSEN // EXPERTS
+        offset += sum(sizes)
+    return program, read

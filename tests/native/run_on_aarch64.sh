@@ -1,0 +1,30 @@
+#!/bin/sh
+# Builds the kernels of native/cpu/kernels for aarch64 and runs simd_cases.cpp under an emulator, at every level.
+# Needs g++-aarch64-linux-gnu and qemu-user. Run from the root of the repository.
+set -eu
+compiler=${CXX:-aarch64-linux-gnu-g++}
+out=${1:-build/aarch64}
+mkdir -p "$out"
+flags="-std=c++20 -O3 -Wall -Wextra -ffp-contract=off -fno-math-errno -fno-trapping-math -fno-strict-aliasing -Inative/include -Inative -Itests/native"
+for level in neon dotprod; do
+  case $level in neon) arch= ;; *) arch=-march=armv8.2-a+$level ;; esac
+  for source in native/cpu/kernels/*.cpp; do
+    case $source in */isa.cpp | */scratch.cpp | */bodies.cpp) continue ;; esac
+    "$compiler" $flags $arch -DPYTURBO_ISA=$level -c "$source" -o "$out/$(basename "$source" .cpp)-$level.o"
+  done
+done
+cat > "$out/main.cpp" <<'MAIN'
+#include <cstdio>
+#include "cpu/kernels/isa.h"
+#include "native_test.h"
+int main() {
+  for (const pyturbo::cpu::Isa* isa : pyturbo::cpu::isa_levels()) std::printf("level %s\n", isa->name);
+  for (const NativeCase& each : native_cases()) {
+    each.run();
+    std::printf("%s passed\n", each.name);
+  }
+}
+MAIN
+"$compiler" $flags -O1 -static -pthread "$out/main.cpp" tests/native/simd_cases.cpp native/cpu/kernels/isa.cpp \
+  native/cpu/kernels/scratch.cpp native/cpu/pool.cpp native/core/error.cpp "$out"/*-neon.o "$out"/*-dotprod.o -o "$out/cases"
+qemu-aarch64 "$out/cases"

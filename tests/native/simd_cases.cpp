@@ -1,0 +1,206 @@
+// Kernels made for a processor, at every level of this machine, against plain loops in double. The Python
+// tests see more; these also run where there is no Python, under an emulator (run_on_aarch64.sh).
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cpu/kernels/isa.h"
+#include "native_test.h"
+
+namespace {
+
+using namespace pyturbo;
+using namespace pyturbo::cpu;
+
+std::mt19937 random_bits(7);
+float random_float() { return std::normal_distribution<float>()(random_bits); }
+
+std::vector<float> random_floats(size_t count) {
+  std::vector<float> values(count);
+  for (float& value : values) value = random_float();
+  return values;
+}
+
+// A launch that is put together by hand.
+struct Call {
+  Arguments arguments;
+  std::vector<std::vector<uint8_t>> values;
+  bool flags[2] = {true, false};
+  ConstantInfo constants[2] = {{"first", DType::boolean, 0, 0, 1, true},
+                               {"second", DType::boolean, 1, 1, 1, true}};
+  KernelInfo info{};
+
+  Call() {
+    values.reserve(kMaxArguments);
+    info.constants = constants;
+    info.constant_count = 2;
+    for (uint32_t i = 0; i < 2; ++i) arguments.constants[i] = &flags[i];
+  }
+  template <typename T>
+  void bind(uint32_t index, std::vector<T>& data) {
+    arguments.buffers[index] = data.data();
+  }
+  template <typename T>
+  void set(uint32_t index, T value) {
+    values.emplace_back(sizeof value);
+    std::memcpy(values.back().data(), &value, sizeof value);
+    arguments.buffers[index] = values.back().data();
+  }
+  void run(const Isa& isa, const char* function, Format format, Precision precision = Precision::standard) {
+    ThreadPool pool(2);
+    for (uint32_t i = 0; i < isa.count; ++i)
+      if (std::string(isa.kernels[i].function) == function)
+        return isa.kernels[i].run({info, format, arguments, precision, pool});
+    native_test::fail(__FILE__, __LINE__, std::string("no kernel ") + function);
+  }
+};
+
+struct Weights {
+  uint32_t bits, group, out, in;
+  std::vector<uint32_t> packed;
+  std::vector<float> scales, biases;
+
+  Weights(uint32_t bits, uint32_t group, uint32_t out, uint32_t in)
+      : bits(bits), group(group), out(out), in(in), packed(size_t(out) * in / 32 * bits) {
+    for (uint32_t& word : packed) word = uint32_t(random_bits());
+    scales = random_floats(size_t(out) * in / group);
+    biases = random_floats(scales.size());
+    for (float& scale : scales) scale /= float(1 << bits);
+  }
+
+  double at(uint32_t row, uint32_t column) const {
+    uint64_t code = 0;
+    for (uint32_t b = 0; b < bits; ++b) {
+      const uint64_t bit = uint64_t(row) * in * bits + uint64_t(column) * bits + b;
+      code |= uint64_t(packed[bit / 32] >> (bit % 32) & 1) << b;
+    }
+    const size_t g = (size_t(row) * in + column) / group;
+    return double(code) * scales[g] + biases[g];
+  }
+};
+
+void check_product(const Isa& isa, const char* function, const Weights& w, uint32_t tokens,
+                   Precision precision) {
+  Weights own = w;
+  std::vector<float> x = random_floats(size_t(tokens) * w.in), y(size_t(tokens) * w.out, NAN);
+  Call call;
+  call.bind(0, x);
+  call.bind(1, own.packed);
+  call.bind(2, own.scales);
+  call.bind(3, own.biases);
+  call.bind(4, y);
+  for (uint32_t i = 0; i < 4; ++i) call.set(5 + i, std::vector<uint32_t>{tokens, w.in, w.out, w.group}[i]);
+  call.run(isa, function, {w.bits, DType::f32}, precision);
+  // Half a step of 1/127 of the largest value of a group, or the rounding of f32.
+  const double step = precision == Precision::fast ? 0.5 / 127 : 0;
+  for (uint32_t t = 0; t < tokens; ++t)
+    for (uint32_t r = 0; r < w.out; ++r) {
+      double want = 0, bound = 0;
+      for (uint32_t g = 0; g < w.in; g += w.group) {
+        double most = 0;
+        for (uint32_t i = g; i < g + w.group; ++i) most = std::fmax(most, std::fabs(x[size_t(t) * w.in + i]));
+        for (uint32_t i = g; i < g + w.group; ++i) {
+          const double weight = w.at(r, i), value = x[size_t(t) * w.in + i];
+          want += weight * value;
+          bound += std::fabs(weight) * (step * most + 4e-6 * std::fabs(value)) + 4e-6 * std::fabs(value);
+        }
+      }
+      CHECK(std::fabs(y[size_t(t) * w.out + r] - want) <= bound);
+    }
+}
+
+}  // namespace
+
+NATIVE_TEST(simd_products) {
+  for (const Isa* isa : isa_levels())
+    for (uint32_t bits : {2u, 3u, 4u, 5u, 6u, 8u})
+      for (uint32_t group : {32u, 64u, 128u})
+        for (Precision precision : {Precision::standard, Precision::fast}) {
+          const Weights w(bits, group, 21, 3 * group);
+          check_product(*isa, "affine_matvec", w, 1, precision);
+          check_product(*isa, "affine_matvec", w, 7, precision);
+          check_product(*isa, "affine_matmul", w, 13, precision);
+        }
+}
+
+NATIVE_TEST(simd_embed) {
+  for (const Isa* isa : isa_levels())
+    for (uint32_t bits : {2u, 3u, 4u, 5u, 6u, 8u}) {
+      Weights w(bits, 32, 5, 96);
+      std::vector<int32_t> ids = {4, -1, 0};
+      std::vector<float> y(3 * 96);
+      Call call;
+      call.bind(0, ids);
+      call.bind(1, w.packed);
+      call.bind(2, w.scales);
+      call.bind(3, w.biases);
+      call.bind(4, y);
+      for (uint32_t i = 0; i < 4; ++i) call.set(5 + i, std::vector<uint32_t>{3, 5, 96, 32}[i]);
+      call.run(*isa, "affine_embed", {bits, DType::f32});
+      for (uint32_t i = 0; i < 96; ++i) {
+        CHECK(std::fabs(y[i] - w.at(4, i)) <= 1e-5 * (1 + std::fabs(w.at(4, i))));
+        CHECK(std::isnan(y[96 + i]));
+        CHECK(std::fabs(y[192 + i] - w.at(0, i)) <= 1e-5 * (1 + std::fabs(w.at(0, i))));
+      }
+    }
+}
+
+NATIVE_TEST(simd_norm) {
+  for (const Isa* isa : isa_levels())
+    for (uint32_t dim : {1u, 7u, 64u, 259u}) {
+      std::vector<float> x = random_floats(dim), weight = random_floats(dim), y(dim);
+      Call call;
+      call.flags[0] = false;  // no residual
+      call.bind(0, x);
+      call.bind(1, weight);
+      call.bind(2, y);
+      call.set(5, uint32_t(1));
+      call.set(6, dim);
+      call.set(7, 1e-6f);
+      call.run(*isa, "rms_norm", {0, DType::f32});
+      double squares = 0;
+      for (float value : x) squares += double(value) * value;
+      const double inverse = 1 / std::sqrt(squares / dim + 1e-6);
+      for (uint32_t i = 0; i < dim; ++i)
+        CHECK(std::fabs(y[i] - x[i] * inverse * weight[i]) <= 4e-6 * std::fabs(x[i] * inverse * weight[i]));
+    }
+}
+
+NATIVE_TEST(simd_attention) {
+  constexpr uint32_t kTokens = 29, kContext = 70, kHeads = 6, kKvHeads = 2, kDim = 40;
+  for (const Isa* isa : isa_levels()) {
+    std::vector<float> q = random_floats(kTokens * kHeads * kDim),
+                       k = random_floats(kContext * kKvHeads * kDim);
+    std::vector<float> v = random_floats(k.size()), y(q.size());
+    Call call;  // causal, without sinks
+    call.bind(0, q);
+    call.bind(1, k);
+    call.bind(2, v);
+    call.bind(4, y);
+    const std::vector<uint32_t> sizes = {kTokens, kContext, kContext, kHeads, kKvHeads, kDim};
+    for (uint32_t i = 0; i < sizes.size(); ++i) call.set(5 + i, sizes[i]);
+    call.set(11, 0.2f);
+    call.set(12, uint32_t(0));
+    call.set(13, 0.0f);
+    call.run(*isa, "attention", {0, DType::f32});
+    for (uint32_t t = 0; t < kTokens; ++t)
+      for (uint32_t h = 0; h < kHeads; ++h) {
+        const uint32_t seen = kContext - kTokens + t + 1, kv = h / (kHeads / kKvHeads);
+        std::vector<double> weights(seen);
+        double total = 0;
+        for (uint32_t j = 0; j < seen; ++j) {
+          double score = 0;
+          for (uint32_t i = 0; i < kDim; ++i)
+            score += double(q[(t * kHeads + h) * kDim + i]) * k[(j * kKvHeads + kv) * kDim + i];
+          total += weights[j] = std::exp(0.2 * score);
+        }
+        for (uint32_t i = 0; i < kDim; ++i) {
+          double want = 0;
+          for (uint32_t j = 0; j < seen; ++j) want += weights[j] / total * v[(j * kKvHeads + kv) * kDim + i];
+          CHECK(std::fabs(y[(t * kHeads + h) * kDim + i] - want) <= 2e-5);
+        }
+      }
+  }
+}
