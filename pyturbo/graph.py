@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pyturbo._native import Buffer
 from pyturbo._program import Cursor, Program
-from pyturbo.models._decoder import Piece, Step, apply, embed
+from pyturbo.models._decoder import Decoder, Piece, Step, apply, embed
 from pyturbo.profile import Profile
 from pyturbo.recording import Extent, Recorder, Tensor
 from pyturbo.symbols import Place, symbol
@@ -53,13 +53,13 @@ class Layout:
             self.nbytes += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
     @staticmethod
-    def of(model: Model, context: int) -> Layout:
+    def of(network: Decoder, context: int, kv: str) -> Layout:
         """The tokens, the logits of the last one, and what the layers keep for so many tokens."""
         pieces: dict[str, Piece] = {
             "tokens": ((context,), np.int32),
-            "logits": ((1, model.network.vocab), np.float32),
+            "logits": ((1, network.vocab), np.float32),
         }
-        return Layout(pieces | model.network.state(context, KV_TYPES[model.kv]))
+        return Layout(pieces | network.state(context, KV_TYPES[kv]))
 
     def tensors(self) -> dict[str, Tensor]:
         return {
@@ -86,7 +86,7 @@ class Graph:
         tokens: Extent = symbol("tokens") if limit > 1 else 1
         names = {"position": context, "tokens": limit} if limit > 1 else {"position": context}
         with Recorder(device, names, blocks=("state",)) as recorder:
-            step = Step(tokens, symbol("position"), Layout.of(model, context).tensors())
+            step = Step(tokens, symbol("position"), Layout.of(network, context, model.kv).tensors())
             with recorder.label("embed"):
                 x = embed(network.embedding, step.state["tokens"].rows(step.position, tokens))
             layers = []

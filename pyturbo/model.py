@@ -30,8 +30,13 @@ from pyturbo.text import Tokenizer
 MAX_GRAPHS = 8
 
 
+def default_model() -> Path:
+    """The checkpoint that is part of the package."""
+    raise ArgumentError("load: expected the path of a checkpoint: this installation has none of its own")
+
+
 def load(
-    path_or_id: str | PathLike[str],
+    path_or_id: str | PathLike[str] | None = None,
     device: Device | str | None = None,
     kv: str = "f16",
     *,
@@ -39,7 +44,7 @@ def load(
     progress: Progress | None = None,
     precision: str | None = None,
 ) -> Model:
-    """The model of a checkpoint: a directory of safetensors, or a GGUF file.
+    """The model of a checkpoint: a directory of safetensors, or a GGUF file. None: :func:`default_model`.
 
     Weights are mapped where the file allows it; `progress` is called with the bytes read of the others.
     `threads` and `precision` are those of :class:`Device`.
@@ -55,7 +60,7 @@ def load(
         device = Device(name, threads=threads, precision=precision or "default")
     else:
         raise ArgumentError(f"load: device: expected a name or a Device, got {device!r}")
-    with open_checkpoint(path_or_id) as checkpoint:
+    with open_checkpoint(default_model() if path_or_id is None else path_or_id) as checkpoint:
         network = models.build(checkpoint, progress)
         return Model(checkpoint.config, network, checkpoint.tokenizer, device, kv)
 
@@ -179,7 +184,11 @@ class Model:
         session = self.session(context)
         if state.nbytes != session.nbytes:
             raise FormatError(f"{place}: state: expected {session.nbytes} bytes, got {state.nbytes}")
+        notes = header.get("notes", {})
+        if not isinstance(notes, dict):
+            raise FormatError(f"{place}: notes: expected an object, got {notes!r}")
         session.load(state, position, pending)
+        session.notes = notes
         return session
 
     def _is_token(self, value: list[Any]) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 @dataclass
@@ -20,11 +21,12 @@ class ProfileRow:
 
 
 class Profile:
-    """Times of launches, added up by kernel and by layer. Printing it gives a table."""
+    """Times of launches, added up by kernel, by layer and by part of a layer. Printing it gives a table."""
 
     def __init__(self) -> None:
         self.kernels: dict[str, ProfileRow] = {}
         self.layers: dict[str, float] = {}  # seconds, in the order of the program
+        self.parts: dict[str, float] = {}  # seconds by kind: embed, self_attn, linear_attn, mlp, head
 
     def add(self, launches: Iterable[tuple[str, str, float]]) -> None:
         """Launches as (label, kernel, seconds)."""
@@ -32,8 +34,9 @@ class Profile:
             row = self.kernels.setdefault(kernel, ProfileRow(kernel))
             row.launches += 1
             row.seconds += seconds
-            layer = ".".join(label.split(".")[:2])
-            self.layers[layer] = self.layers.get(layer, 0.0) + seconds
+            names = label.split(".")
+            for times, name in ((self.layers, ".".join(names[:2])), (self.parts, names[-1])):
+                times[name] = times.get(name, 0.0) + seconds
 
     @property
     def seconds(self) -> float:
@@ -44,6 +47,8 @@ class Profile:
         return sorted(self.kernels.values(), key=lambda row: -row.seconds)
 
     def table(self) -> Table:
+        from rich.table import Table
+
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("kernel")
         for column in ("launches", "ms", "us a launch", "share"):
@@ -59,6 +64,8 @@ class Profile:
         return table
 
     def __str__(self) -> str:
+        from rich.console import Console
+
         console = Console(width=100, no_color=True)
         with console.capture() as capture:
             console.print(self.table())

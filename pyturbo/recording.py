@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar, Token
 from typing import Any
 
@@ -28,6 +28,14 @@ _active: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
 def active() -> Recorder | None:
     """The recorder of the enclosing ``with`` statement."""
     return _active.get()
+
+
+@contextmanager
+def label(name: str) -> Iterator[None]:
+    """Names the launches inside for the active recorder, where there is one."""
+    recorder = active()
+    with recorder.label(name) if recorder is not None else nullcontext():
+        yield
 
 
 class Tensor:

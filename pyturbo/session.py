@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,10 +42,12 @@ class Session:
     def __init__(self, model: Model, context: int) -> None:
         self.model, self.context = model, context
         self._cursor = Cursor()
-        self._layout = Layout.of(model, context)
+        self._layout = Layout.of(model.network, context, model.kv)
         self._block = model.device.empty(self._layout.nbytes, np.uint8)
         self._pending = (0, -1)  # a position, and the token that was sampled there
         self._failure: str | None = None
+        #: What a caller keeps with the conversation, such as its messages: JSON, saved and copied with it.
+        self.notes: dict[str, Any] = {}
         #: Where set, every launch is timed into it.
         self.timings: Profile | None = None
 
@@ -65,9 +68,9 @@ class Session:
         position, token = self._pending
         return [token] if position == self.position > 0 else []
 
-    def leave(self, token: int) -> None:
-        """Notes that `token` was sampled here, for whoever goes on."""
-        self._pending = (self.position, token)
+    def leave(self, token: int | None) -> None:
+        """Notes that `token` was sampled here, for whoever goes on; None: that nothing was."""
+        self._pending = (0, -1) if token is None else (self.position, token)
 
     @property
     def state(self) -> dict[str, NDArray[Any]]:
@@ -148,10 +151,10 @@ class Session:
 
     def profile(self) -> Profile:
         """Times every launch of one more step, on a copy: this conversation stays as it is."""
-        copy = self.fork()
-        copy._cursor.position = min(self.position, self.context - 1)
-        copy.timings = profile = Profile()
-        copy.step(int(self.tokens[-1]) if self.position else 0)
+        other = self.fork()
+        other._cursor.position = min(self.position, self.context - 1)
+        other.timings = profile = Profile()
+        other.step(int(self.tokens[-1]) if self.position else 0)
         return profile
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -163,6 +166,7 @@ class Session:
             "context": self.context,
             "position": self.position,
             "pending": self.pending,
+            "notes": self.notes,
         }
         session_file.write(Path(path), header, self._block.numpy())
 
@@ -177,5 +181,6 @@ class Session:
         other = Session(self.model, self.context)
         other._cursor.position = self.position
         other._pending, other._failure = self._pending, self._failure
+        other.notes = copy.deepcopy(self.notes)
         other._block.numpy()[...] = self._block.numpy()
         return other

@@ -3,7 +3,7 @@
 16 bytes   "pyturbo session\\0"
  4 bytes   version, little-endian
  4 bytes   length of the header
- header    JSON: model, context, position, pending, kv, state_bytes
+ header    JSON: model, context, position, pending, kv, notes, state_bytes
  state     the block
 32 bytes   SHA-256 of everything before
 """
@@ -29,7 +29,7 @@ VERSION = 1
 
 _HEAD = struct.Struct("<16sII")
 _DIGEST = 32
-_LARGEST_HEADER = 1 << 16
+_LARGEST_HEADER = 1 << 24
 
 
 def write(path: Path, header: dict[str, Any], state: NDArray[np.uint8]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from os import PathLike
 from pathlib import Path
 
+from pyturbo.checkpoint._nearby import holds, missing
 from pyturbo.checkpoint._shown import shown
 from pyturbo.checkpoint.directory import DirectoryCheckpoint
 from pyturbo.checkpoint.gguf_model import GgufCheckpoint
@@ -38,12 +39,12 @@ def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
     except TypeError as error:
         raise ArgumentError(f"expected a path, got {shown(path)}: {error}") from None
     except FileNotFoundError:
-        raise FileError(f"{path}: no such file or directory") from None
+        raise FileError(f"{path}: no such file or directory{missing(place)}") from None
     except (OSError, ValueError) as error:
         raise FileError(f"{shown(path)}: cannot be opened: {error}") from None
     if place.is_dir():
         if not (place / "config.json").is_file():
-            raise FormatError(f"{place}: expected a directory with config.json, found none in it")
+            raise FormatError(f"{place}: expected a directory with config.json, it holds {holds(place)}")
         return DirectoryCheckpoint(place)
     if place.suffix.lower() != ".gguf":
         raise FormatError(f"{place}: expected a directory with config.json or a .gguf file")

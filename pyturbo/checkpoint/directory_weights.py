@@ -59,11 +59,15 @@ class DirectoryWeights(Weights):
                     raise FormatError(f"{info}: expected the layout of the convolutions before it")
         return layouts.pop() if layouts else label == "mlx"
 
+    def is_offset_norm(self, name: str) -> bool:
+        """Whether the file holds the weight of a norm that multiplies by 1 + weight."""
+        return self._offset_norms and _OFFSET_NORMS.fullmatch(name) is not None
+
     def _float(self, name: str) -> Array:
         array: Array = self._read(self._typed(name, *FLOATS))
         if name.endswith(_CONV) and array.ndim == 3 and 1 in array.shape[1:]:
             return array.reshape(len(array), array.shape[1] * array.shape[2])
-        if self._offset_norms and _OFFSET_NORMS.fullmatch(name):
+        if self.is_offset_norm(name):
             array = array.astype(np.float32) + np.float32(1)
         return array
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import replace
 
 from pyturbo.checkpoint._shown import shown
@@ -38,6 +39,14 @@ class Weights(ABC):
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def find(self, name: str) -> TensorInfo | None:
+        """Where the tensor of that name lies, None where there is none. It does not count as used."""
+        raw = self._names.get(name)
+        return None if raw is None else self.checkpoint[raw]
 
     def tensor(self, name: str, shape: Shape | None = None) -> Array:
         """A tensor in float32, float16 or bfloat16, as models use it."""

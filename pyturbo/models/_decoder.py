@@ -17,6 +17,7 @@ from pyturbo import ops
 from pyturbo.checkpoint import Affine, Linear, Weights
 from pyturbo.checkpoint.file import Array
 from pyturbo.models._config import Entries
+from pyturbo.recording import label
 
 #: Shape and element type of one piece of a conversation's state.
 Piece = tuple[tuple[int, ...], Any]
@@ -54,6 +55,7 @@ class Step:
 class Mixer(Protocol):
     """The part of a layer that looks at other tokens, and what a conversation keeps for it."""
 
+    name: str  # its path, such as model.layers.0.self_attn
     out: Linear
 
     def state(self, context: int, dtype: Any) -> dict[str, Piece]:
@@ -94,9 +96,11 @@ class Layer:
         self.between = weights.tensor(f"{path}.post_attention_layernorm.weight", (hidden,))
 
     def __call__(self, x: Any, step: Step) -> Any:
-        mixed = self.mixer(ops.rms_norm(x, self.before, self.eps), step)
-        h, x = ops.rms_norm(mixed, self.between, self.eps, x)
-        return self.mlp(h, x)
+        with label(self.mixer.name.rpartition(".")[2]):
+            mixed = self.mixer(ops.rms_norm(x, self.before, self.eps), step)
+        with label("mlp"):
+            h, x = ops.rms_norm(mixed, self.between, self.eps, x)
+            return self.mlp(h, x)
 
 
 class Decoder:

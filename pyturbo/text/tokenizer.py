@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyturbo.checkpoint._shown import shown
 from pyturbo.checkpoint.tokenizer import TokenizerSource
 from pyturbo.errors import ArgumentError
-from pyturbo.text.chat_template import ChatTemplate
 from pyturbo.text.detokenizer import Detokenizer
-from pyturbo.text.gguf_tokenizer import GgufVocabulary
-from pyturbo.text.huggingface_tokenizer import HuggingFaceVocabulary
 from pyturbo.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from pyturbo.text.chat_template import ChatTemplate
 
 
 class Tokenizer:
@@ -25,9 +25,7 @@ class Tokenizer:
     chat_template: str | None
 
     def __init__(self, source: TokenizerSource) -> None:
-        self._vocabulary: Vocabulary = (
-            GgufVocabulary(source) if source.kind == "gguf" else HuggingFaceVocabulary(source)
-        )
+        self._vocabulary = _vocabulary(source)
         self.vocab_size = self._vocabulary.size
         self.bos_id = self._vocabulary.bos_id
         self.eos_ids = self._vocabulary.eos_ids
@@ -71,4 +69,17 @@ class Tokenizer:
 
     @cached_property
     def _template(self) -> ChatTemplate:
+        from pyturbo.text.chat_template import ChatTemplate
+
         return ChatTemplate(self.chat_template or "", self._vocabulary.named_tokens)
+
+
+def _vocabulary(source: TokenizerSource) -> Vocabulary:
+    """The `tokenizers` package is loaded here, with the first tokenizer."""
+    if source.kind == "gguf":
+        from pyturbo.text.gguf_tokenizer import GgufVocabulary
+
+        return GgufVocabulary(source)
+    from pyturbo.text.huggingface_tokenizer import HuggingFaceVocabulary
+
+    return HuggingFaceVocabulary(source)

@@ -1,0 +1,45 @@
+"""What is there, for those who named something that is not."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+
+from pyturbo.checkpoint._shown import shown
+
+_MOST = 5
+_ID = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def missing(path: Path) -> str:
+    """What follows "no such file or directory" for `path`."""
+    folder = path.parent
+    while not folder.is_dir() and folder != folder.parent:
+        folder = folder.parent
+    if folder == path.parent:
+        names = _names(folder)
+        near = difflib.get_close_matches(path.name, names, n=3, cutoff=0.6)
+        if near:
+            return f"; {folder} has {_listed(near)}"
+    if _ID.fullmatch(str(path)):
+        return f"; if it is the name of a model on the Hugging Face hub: pyturbo pull {path}"
+    return f"; {folder} holds {holds(folder)}"
+
+
+def holds(folder: Path) -> str:
+    """The first few names in a folder."""
+    names = _names(folder)
+    rest = len(names) - _MOST
+    return _listed(names[:_MOST]) + (f" and {rest} more" if rest > 0 else "") if names else "nothing"
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
+    except OSError:
+        return []
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(map(shown, names))

@@ -1,0 +1,106 @@
+"""How commands show things: tables or JSON on standard output, bars and notes on standard error."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+from pyturbo.checkpoint.tensors import Progress
+
+#: Seconds that pass before someone who waits is told how far it is.
+_PATIENCE = 2.0
+
+
+def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
+    """An empty table; the columns named in `right` hold numbers."""
+    from rich.table import Table
+
+    out = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        out.add_column(column, justify="right" if column in right else "left")
+    return out
+
+
+def show(arguments: argparse.Namespace, data: Any, make_table: Callable[[], Table]) -> None:
+    """The same facts for a script or for a reader."""
+    if arguments.json:
+        print(json.dumps(data, indent=2, ensure_ascii=False))
+    else:
+        print_table(make_table())
+
+
+def print_table(rows: Table, *, stderr: bool = False) -> None:
+    """Where no one looks at a terminal, lines are as long as they need to be."""
+    from rich.console import Console
+
+    console = Console(stderr=stderr)
+    console.print(rows) if console.is_terminal else Console(stderr=stderr, width=1000).print(rows)
+
+
+def note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def size(nbytes: float) -> str:
+    """Bytes for a reader: 12 B, 3.4 MB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if nbytes < 1000:
+            return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.2f} TB"
+
+
+@contextmanager
+def byte_bar(what: str) -> Iterator[Progress]:
+    """A bar for bytes, where someone looks. It appears with the first call."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bars
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    bars = Bars(
+        *columns, TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal
+    )
+    with bars:
+        task = bars.add_task(what, total=None, visible=False)
+
+        def progress(done: int, total: int) -> None:
+            bars.update(task, completed=done, total=total, visible=True)
+
+        yield progress
+
+
+class Waiting:
+    """A bar that appears when `position` takes long to reach `total`, and goes when it is closed."""
+
+    def __init__(self, what: str, total: int, position: Callable[[], int]) -> None:
+        self._what, self._total, self._position = what, total, position
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        if sys.stderr.isatty():
+            self._thread.start()
+
+    def close(self) -> None:
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _watch(self) -> None:
+        if self._over.wait(_PATIENCE):
+            return
+        from rich.console import Console
+        from rich.progress import Progress as Bars
+
+        with Bars(console=Console(stderr=True), transient=True) as bars:
+            task = bars.add_task(self._what, total=self._total)
+            while not self._over.wait(0.2):
+                bars.update(task, completed=min(self._position(), self._total))

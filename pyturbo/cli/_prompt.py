@@ -1,0 +1,58 @@
+"""Where the lines of a chat come from: an editor on a terminal, else plain input."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+#: Gives a line; EOFError at the end, KeyboardInterrupt where the line is given up.
+Reader = Callable[[], str]
+
+
+def is_interactive() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def reader() -> Reader:
+    return _editor() if is_interactive() else _plain
+
+
+def data_folder() -> Path:
+    """Where this user's programs keep what they write."""
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "pyturbo"
+    base = os.environ.get("XDG_DATA_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share") / "pyturbo"
+
+
+def _plain() -> str:
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line.rstrip("\n")
+
+
+def _editor() -> Reader:
+    """Enter sends; Alt-Enter begins a new line."""
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+    history: History
+    try:
+        folder = data_folder()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / "chat_history").touch(mode=0o600)
+        history = FileHistory(str(folder / "chat_history"))
+    except OSError:
+        history = InMemoryHistory()
+    keys = KeyBindings()
+
+    @keys.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    session: PromptSession[str] = PromptSession(history=history, key_bindings=keys)
+    return lambda: session.prompt("> ")

@@ -1,0 +1,52 @@
+"""``pyturbo bench``: what a model, or the runtime itself, does on this machine."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from pyturbo.cli import _launch_times, _model_times, _output
+from pyturbo.cli._model import add_model_arguments
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+HELP = "measure a model, or the runtime: launch, replay"
+
+_RUNTIME = {"launch": _launch_times.launch, "replay": _launch_times.replay}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model_arguments(parser, option=False)
+    parser.add_argument(
+        "--lengths",
+        type=_lengths,
+        default=(32, 128, 512),
+        metavar="N,N,...",
+        help="tokens of the prompts to read (default: 32,128,512)",
+    )
+    parser.add_argument("--tokens", type=int, default=32, help="to write (default: %(default)s)")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    if arguments.model not in _RUNTIME:
+        _model_times.run(arguments)
+        return
+    timings = _RUNTIME[arguments.model]()
+
+    def table() -> Table:
+        out = _output.table("what", "ns", "goal", right=("ns", "goal"))
+        for timing in timings:
+            goal = f"< {timing.goal:.0f}" if timing.goal else ""
+            out.add_row(timing.what, f"{timing.nanoseconds:.1f}", goal)
+        return out
+
+    _output.show(arguments, [asdict(timing) for timing in timings], table)
+
+
+def _lengths(text: str) -> tuple[int, ...]:
+    lengths = tuple(int(part) for part in text.split(","))
+    if min(lengths) < 1:
+        raise ValueError("expected counts of tokens")
+    return lengths

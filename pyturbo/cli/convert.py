@@ -1,0 +1,57 @@
+"""``pyturbo convert``: a published checkpoint as a quantised MLX directory."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from dataclasses import asdict
+
+from pyturbo.cli._output import byte_bar, note, size
+from pyturbo.convert import DTYPES, convert
+from pyturbo.errors import FileError
+from pyturbo.ops._affine_format import BITS, GROUP_SIZES
+
+HELP = "quantise a Hugging Face checkpoint into an MLX directory"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", help="a directory with config.json and float safetensors")
+    parser.add_argument("target", help="the directory to write")
+    parser.add_argument("--bits", type=int, default=4, choices=BITS, help="default: %(default)s")
+    parser.add_argument(
+        "--group-size", type=int, default=64, choices=GROUP_SIZES, help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        help="of scales and of what is not quantised (default: as config.json says)",
+    )
+    parser.add_argument("--force", action="store_true", help="replace the target where it is there")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    if os.path.lexists(arguments.target) and not arguments.force:
+        raise FileError(f"{arguments.target}: is there already; --force replaces it")
+    begin = time.perf_counter()
+    with byte_bar("converting") as progress:
+        done = convert(
+            arguments.source,
+            arguments.target,
+            arguments.bits,
+            arguments.group_size,
+            arguments.dtype,
+            force=arguments.force,
+            progress=progress,
+        )
+    seconds = time.perf_counter() - begin
+    if arguments.json:
+        print(json.dumps(asdict(done) | {"path": str(done.path), "seconds": seconds}))
+        return
+    files = "1 file" if done.files == 1 else f"{done.files} files"
+    bits = done.nbytes * 8 / done.parameters
+    note(
+        f"{size(done.source_bytes)} became {size(done.nbytes)} in {files}, {bits:.2f} bits a parameter, "
+        f"in {seconds:.1f} s ({size(done.source_bytes / seconds)}/s)"
+    )

@@ -1,0 +1,150 @@
+"""``pyturbo info``: what a checkpoint is and what it needs, without reading its weights."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from dataclasses import asdict
+from typing import Any
+
+from pyturbo.checkpoint import Checkpoint, open_checkpoint
+from pyturbo.cli._output import print_table, size, table
+from pyturbo.cli._survey import Survey, survey
+from pyturbo.errors import TurboError
+from pyturbo.graph import KV_TYPES, Layout
+from pyturbo.model import default_model
+from pyturbo.text import Tokenizer
+
+HELP = "describe a model: architecture, sizes, formats, and the memory it needs here"
+
+_CONTEXTS = (4096, 32768, 131072)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", nargs="?", help="a checkpoint directory or a .gguf file")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    with open_checkpoint(default_model() if arguments.model is None else arguments.model) as checkpoint:
+        facts = describe(checkpoint)
+    if arguments.json:
+        print(json.dumps(facts, indent=2, ensure_ascii=False))
+    else:
+        _show(facts)
+
+
+def describe(checkpoint: Checkpoint) -> dict[str, Any]:
+    """What the command shows, as plain data."""
+    found = survey(checkpoint)
+    weights = found.weights
+    active = 1 - found.chosen
+    experts = found.parts["experts"].parameters if "experts" in found.parts else 0
+    return {
+        "path": str(checkpoint.path),
+        "architecture": checkpoint.config["model_type"],
+        "layers": _layers(found),
+        "context": found.network.context,
+        "vocabulary": found.network.vocab,
+        "tokenizer": _tokenizer(checkpoint),
+        "parameters": weights.parameters,
+        "parameters_per_token": round(weights.parameters - experts * active),
+        "bytes": weights.nbytes,
+        "files": found.files,
+        "mapped_bytes": found.mapped_bytes,
+        "copied_bytes": found.copied_bytes,
+        "other_bytes": found.other_bytes,
+        "parts": {name: asdict(part) for name, part in found.parts.items()},
+        "formats": dict(found.formats.most_common()),
+        "machine_memory": machine_memory(),
+        "state_bytes": _state_bytes(found),
+    }
+
+
+def machine_memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _layers(found: Survey) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for layer in found.network.layers:
+        kind = {"self_attn": "attention", "linear_attn": "delta net"}[layer.mixer.name.rpartition(".")[2]]
+        counts[kind] = counts.get(kind, 0) + 1
+    return counts
+
+
+def _state_bytes(found: Survey) -> dict[str, dict[int, int]]:
+    """Bytes of a conversation by kv setting and context, up to the model's own."""
+    most = found.network.context
+    contexts = [*(context for context in _CONTEXTS if context < most), most]
+    return {
+        kv: {context: Layout.of(found.network, context, kv).nbytes for context in contexts} for kv in KV_TYPES
+    }
+
+
+def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any] | None:
+    """None where there is none, or none that can be used."""
+    try:
+        tokenizer = Tokenizer(checkpoint.tokenizer)
+    except TurboError:
+        return None
+    return {
+        "kind": checkpoint.tokenizer.kind,
+        "size": tokenizer.vocab_size,
+        "ends": [tokenizer.piece(token) for token in tokenizer.eos_ids],
+        "chat_template": tokenizer.chat_template is not None,
+    }
+
+
+def _show(facts: dict[str, Any]) -> None:
+    rows = table("", "")
+    rows.show_header = False
+    for name, value in _summary(facts):
+        rows.add_row(name, value)
+    print_table(rows)
+    print()
+    rows = table("part", "parameters", "bytes", "share", right=("parameters", "bytes", "share"))
+    for name, part in facts["parts"].items():
+        share = f"{part['nbytes'] / facts['bytes']:.1%}"
+        rows.add_row(name, f"{part['parameters']:,}", size(part["nbytes"]), share)
+    rows.add_row("all", f"{facts['parameters']:,}", size(facts["bytes"]))
+    print_table(rows)
+    print()
+    rows = table("format", "tensors", right=("tensors",))
+    for name, count in facts["formats"].items():
+        rows.add_row(name, str(count))
+    print_table(rows)
+    print()
+    _show_memory(facts)
+
+
+def _summary(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    tokenizer = facts["tokenizer"]
+    described = "none"
+    if tokenizer is not None:
+        template = "with" if tokenizer["chat_template"] else "without"
+        described = f"{tokenizer['kind']}, {tokenizer['size']:,} tokens, {template} a chat template"
+    layers = ", ".join(f"{count} {kind}" for kind, count in facts["layers"].items())
+    reading = f"{size(facts['mapped_bytes'])} mapped, {size(facts['copied_bytes'])} to be read"
+    if facts["other_bytes"]:
+        reading += f", {size(facts['other_bytes'])} not used"
+    return [
+        ("model", facts["path"]),
+        ("architecture", f"{facts['architecture']}: {layers}"),
+        ("parameters", f"{facts['parameters']:,}, {facts['parameters_per_token']:,} of them for a token"),
+        ("tokenizer", described),
+        ("context", f"{facts['context']:,} tokens"),
+        ("files", f"{len(facts['files'])}: {reading}"),
+    ]
+
+
+def _show_memory(facts: dict[str, Any]) -> None:
+    contexts = list(next(iter(facts["state_bytes"].values())))
+    columns = [f"{context:,} tokens" for context in contexts]
+    rows = table("memory, weights and one conversation", *columns, right=tuple(columns))
+    for kv, states in facts["state_bytes"].items():
+        needs = [facts["bytes"] + nbytes for nbytes in states.values()]
+        fits = [need <= facts["machine_memory"] for need in needs]
+        rows.add_row(f"kv {kv}", *(size(need) + ("" if fit else " !") for need, fit in zip(needs, fits)))
+    print_table(rows)
+    print(f"This machine has {size(facts['machine_memory'])}; ! is more than that.")

@@ -1,0 +1,179 @@
+"""Converting published checkpoints: float safetensors in, a quantised MLX directory out.
+
+The result equals that of ``mlx_lm.convert -q`` tensor for tensor. Memory does not grow with the model: values
+pass through in blocks of rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import asdict, dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyturbo._dtypes import bfloat16
+from pyturbo.checkpoint import json_file, open_checkpoint
+from pyturbo.checkpoint.config import Format
+from pyturbo.checkpoint.directory import DirectoryCheckpoint
+from pyturbo.checkpoint.tensors import Progress
+from pyturbo.convert import work
+from pyturbo.convert.plan import Plan, make_plan
+from pyturbo.convert.shards import LARGEST, Shards
+from pyturbo.errors import ArgumentError, FileError, FormatError
+from pyturbo.ops._affine_format import check_format
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    "bf16": bfloat16,
+    "f16": np.dtype(np.float16),
+    "f32": np.dtype(np.float32),
+}
+
+#: Entries of config.json that name a type, by the name they use.
+_CONFIG_DTYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
+
+_COPIED = (
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "generation_config.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "vocab.json",
+)
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What a conversion has written."""
+
+    path: Path
+    parameters: int
+    source_bytes: int
+    nbytes: int  # of all tensors
+    files: int
+
+
+def convert(
+    source: str | PathLike[str],
+    target: str | PathLike[str],
+    bits: int = 4,
+    group_size: int = 64,
+    dtype: str | None = None,
+    *,
+    force: bool = False,
+    shard_bytes: int = LARGEST,
+    progress: Progress | None = None,
+) -> Converted:
+    """Quantises the checkpoint in the directory `source` into a new directory `target`.
+
+    `dtype`, of scales and of what is not quantised: "bf16", "f16" or "f32"; None is what the configuration
+    says. `force` replaces a `target` that is there. `progress` is called with bytes of the source. Until all
+    is written there is nothing under the name of `target`; a failure or an interrupt leaves nothing behind.
+    """
+    common = Format(*check_format("convert", bits, group_size), "affine")
+    if dtype is not None and dtype not in DTYPES:
+        raise ArgumentError(f"convert: dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
+    place = Path(target)
+    if os.path.lexists(place) and not force:
+        raise FileError(f"{place}: is there already; `force` replaces it")
+    with open_checkpoint(source) as checkpoint:
+        if not isinstance(checkpoint, DirectoryCheckpoint):
+            raise FormatError(f"{source}: expected a directory of safetensors, got a GGUF file")
+        config = _read_config(checkpoint.path)
+        plan = make_plan(checkpoint, common, _dtype(config, dtype))
+        outputs = [output for job in plan.jobs for output in job.outputs]
+        total = sum(output.nbytes for output in outputs)
+        _require_room(place.absolute().parent, total)
+        folder = Path(tempfile.mkdtemp(dir=place.absolute().parent, prefix=f".{place.name}."))
+        try:
+            shards = Shards(folder, outputs, shard_bytes)
+            try:
+                work.run(plan.jobs, shards, progress)
+                shards.sync()
+            finally:
+                shards.close()
+            parameters = sum(job.parameters for job in plan.jobs)
+            index = {"metadata": {"total_size": total, "total_parameters": parameters}}
+            _write(folder / "model.safetensors.index.json", index | {"weight_map": shards.weight_map})
+            _write(folder / "config.json", dict(sorted(_quantized(config, common, plan).items())))
+            for name in _COPIED:
+                if (checkpoint.path / name).is_file():
+                    shutil.copyfile(checkpoint.path / name, folder / name)
+            _publish(folder, place)
+        except OSError as error:
+            if isinstance(error, FileError):  # of a file of the source
+                raise
+            raise FileError(f"{place}: cannot be written: {error.strerror or error}") from error
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    read = sum(job.source_bytes for job in plan.jobs)
+    return Converted(place, parameters, read, total, len(set(shards.weight_map.values())))
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """config.json without what a converted model does not have."""
+    config = json_file.read_object(path / "config.json")
+    for key in ("quantization", "quantization_config"):
+        if config.get(key) is not None:
+            raise FormatError(f"{path}: {key}: expected a model in floating point, got a quantised one")
+    if (path / "generation_config.json").is_file():
+        ends = json_file.read_object(path / "generation_config.json").get("eos_token_id")
+        config |= {"eos_token_id": ends} if ends else {}
+    return {key: value for key, value in config.items() if key not in ("_name_or_path", "vision_config")}
+
+
+def _dtype(config: dict[str, Any], asked: str | None) -> np.dtype[Any] | None:
+    said = config.get("torch_dtype")
+    if said is None and isinstance(config.get("text_config"), dict):
+        said = config["text_config"].get("dtype")
+    name = asked or (_CONFIG_DTYPES.get(said) if isinstance(said, str) else None)
+    return None if name is None else DTYPES[name]
+
+
+def _quantized(config: dict[str, Any], common: Format, plan: Plan) -> dict[str, Any]:
+    entry: dict[str, Any] = asdict(common)
+    for path, form in plan.overrides.items():
+        entry[path] = {"group_size": form.group_size, "bits": form.bits}
+    return config | {"quantization": entry, "quantization_config": entry}
+
+
+def _require_room(folder: Path, nbytes: int) -> None:
+    if not folder.is_dir():
+        raise FileError(f"{folder}: expected a folder to write to, found none")
+    free = shutil.disk_usage(folder).free
+    if free < nbytes:
+        raise FileError(
+            f"{folder}: expected room for {nbytes / 1e9:.2f} GB, found {free / 1e9:.2f} GB on the disk"
+        )
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=4) + "\n", encoding="utf-8")
+
+
+def _publish(folder: Path, place: Path) -> None:
+    """Gives the folder its name, and what had that name a death at the very end."""
+    mask = os.umask(0)
+    os.umask(mask)
+    folder.chmod(0o777 & ~mask)
+    if not os.path.lexists(place):
+        folder.rename(place)
+        return
+    old = Path(tempfile.mkdtemp(dir=place.absolute().parent, prefix=f".{place.name}."))
+    place.rename(old / "old")
+    try:
+        folder.rename(place)
+    except OSError:
+        (old / "old").rename(place)
+        raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)

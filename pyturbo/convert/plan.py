@@ -1,0 +1,116 @@
+"""What a converted checkpoint holds: every tensor with its name, type and shape, and where it comes from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pyturbo import models
+from pyturbo.checkpoint.config import Format
+from pyturbo.checkpoint.directory import DirectoryCheckpoint
+from pyturbo.checkpoint.weights import Shape
+from pyturbo.convert.sources import Rows, expert_rows, linear_rows, tensor_rows
+
+#: Routers and the gates of shared experts are small, and what they choose decides everything after.
+_GATES = (".mlp.gate", ".mlp.shared_expert_gate")
+_GATE_FORMAT = Format(bits=8, group_size=64, mode="affine")
+
+#: Models whose decay keeps the type it has in the file, and whose names begin with `language_model.`
+_VISION_LANGUAGE = ("qwen3_5", "qwen3_5_moe")
+
+
+@dataclass(frozen=True)
+class Output:
+    """One tensor of a written file."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: Shape
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Job:
+    """Values to convert: the rows of all `parts`, one after the other, in `dtype` or quantised."""
+
+    parts: list[Rows]
+    dtype: np.dtype[Any]
+    outputs: tuple[Output, ...]  # the tensor; or packed values, scales and biases
+    format: Format | None
+
+    @property
+    def parameters(self) -> int:
+        return sum(part.count * part.width for part in self.parts)
+
+    @property
+    def source_bytes(self) -> int:
+        return sum(part.count * part.width * part.info.array_dtype.itemsize for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Plan:
+    jobs: list[Job]
+    overrides: dict[str, Format]  # by module path in the output: formats other than the common one
+
+
+def make_plan(checkpoint: DirectoryCheckpoint, common: Format, dtype: np.dtype[Any] | None) -> Plan:
+    """`dtype` is that of scales and of what is not quantised; None: of each tensor in the file.
+
+    FormatError for a tensor that is missing, of another shape, or that the architecture has no use for.
+    """
+    _, asked = models.outline(checkpoint)
+    weights = checkpoint.weights()
+    nested = checkpoint.config["model_type"] in _VISION_LANGUAGE
+    prefix = "language_model." if nested else ""
+    jobs, overrides = [], {}
+    for name, shape in asked.tensors.items():
+        rows = tensor_rows(weights, name, shape)
+        own = rows.info.array_dtype
+        kind = own if dtype is None or (nested and name.endswith(".A_log")) else dtype
+        shape = (*shape, 1) if name.endswith(".conv1d.weight") else shape
+        jobs.append(Job([rows], kind, (Output(prefix + name, kind, shape),), None))
+    for path, shape in asked.matrices.items():
+        find = expert_rows if path in asked.stacks else linear_rows
+        parts = find(weights, path, shape)
+        kind = parts[0].info.array_dtype if dtype is None else dtype
+        form = _format(path, shape, common)
+        if form is not None and form != common:
+            overrides[prefix + path] = form
+        jobs.append(Job(parts, kind, _outputs(prefix + path, kind, shape, form), form))
+    _refuse_unused(checkpoint, jobs)
+    return Plan(jobs, overrides)
+
+
+def _format(path: str, shape: Shape, common: Format) -> Format | None:
+    """None: the matrix stays as it is, because its rows are not whole groups."""
+    if shape[-1] % common.group_size:
+        return None
+    form = _GATE_FORMAT if path.endswith(_GATES) else common
+    return None if shape[-1] % form.group_size else form
+
+
+def _outputs(path: str, dtype: np.dtype[Any], shape: Shape, form: Format | None) -> tuple[Output, ...]:
+    if form is None:
+        return (Output(f"{path}.weight", dtype, shape),)
+    words = (*shape[:-1], shape[-1] * form.bits // 32)
+    groups = (*shape[:-1], shape[-1] // form.group_size)
+    return (
+        Output(f"{path}.weight", np.dtype(np.uint32), words),
+        Output(f"{path}.scales", dtype, groups),
+        Output(f"{path}.biases", dtype, groups),
+    )
+
+
+def _refuse_unused(checkpoint: DirectoryCheckpoint, jobs: list[Job]) -> None:
+    used = {part.info.name for job in jobs for part in job.parts}
+    weights = checkpoint.weights()
+    names = [name for name in weights if name != "lm_head.weight" or not weights.tied]
+    unused = [name for name in names if (info := weights.find(name)) and info.name not in used]
+    if unused:
+        raise models.other_tensors(checkpoint, unused)

@@ -1,0 +1,106 @@
+"""The files of a converted checkpoint: which tensor lies where, their headers and their index."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pyturbo.checkpoint.file import Array
+from pyturbo.checkpoint.safetensors import DTYPES
+from pyturbo.convert.plan import Output
+
+ALIGNMENT = 64  # of the data in a file; every tensor of whole such units starts at a multiple of it
+LARGEST = 5 << 30  # bytes of tensors in one file, unless a single one is larger
+
+_CODES = {dtype: code for code, dtype in reversed(DTYPES.items())}
+
+
+@dataclass(frozen=True)
+class Place:
+    file: int  # open for writing
+    offset: int
+
+
+class Shards:
+    """Files of their final size in `folder`, to be filled in any order and from several threads."""
+
+    def __init__(self, folder: Path, outputs: Sequence[Output], largest: int = LARGEST) -> None:
+        self._files: list[int] = []
+        self._places: dict[str, Place] = {}
+        self.weight_map: dict[str, str] = {}
+        groups = _split(outputs, largest)
+        try:
+            for i, group in enumerate(groups):
+                single = "model.safetensors"
+                name = single if len(groups) == 1 else f"model-{i + 1:05}-of-{len(groups):05}.safetensors"
+                self._add(folder / name, group)
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, output: Output, offset: int, data: Array) -> None:
+        """The bytes of an array from byte `offset` of a tensor on."""
+        place = self._places[output.name]
+        view = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
+        begin = place.offset + offset
+        while view:
+            count = os.pwrite(place.file, view, begin)
+            view, begin = view[count:], begin + count
+
+    def sync(self) -> None:
+        for file in self._files:
+            os.fsync(file)
+
+    def close(self) -> None:
+        while self._files:
+            os.close(self._files.pop())
+
+    def _add(self, path: Path, outputs: Sequence[Output]) -> None:
+        ordered = sorted(outputs, key=lambda output: -_unit(output.nbytes))
+        offsets, end = [], 0
+        for output in ordered:
+            offsets.append(end)
+            end += output.nbytes
+        entries = {
+            output.name: {
+                "dtype": _CODES[output.dtype],
+                "shape": output.shape,
+                "data_offsets": [offset, offset + output.nbytes],
+            }
+            for output, offset in zip(ordered, offsets)
+        }
+        header = json.dumps({"__metadata__": {"format": "mlx"}, **entries}, separators=(",", ":")).encode()
+        header += b" " * (-(8 + len(header)) % ALIGNMENT)
+        start = 8 + len(header)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._files.append(file)
+        os.ftruncate(file, start + end)
+        os.pwrite(file, len(header).to_bytes(8, "little") + header, 0)
+        for output, offset in zip(ordered, offsets):
+            self._places[output.name] = Place(file, start + offset)
+            self.weight_map[output.name] = path.name
+
+
+def _split(outputs: Sequence[Output], largest: int) -> list[list[Output]]:
+    groups: list[list[Output]] = []
+    size = 0
+    for output in outputs:
+        if not groups or size + output.nbytes > largest:
+            groups.append([])
+            size = 0
+        groups[-1].append(output)
+        size += output.nbytes
+    return groups
+
+
+def _unit(nbytes: int) -> int:
+    """The largest power of two up to ALIGNMENT that divides a size.
+
+    The format allows no gaps. Tensors in falling order of this each start at a multiple of their own.
+    """
+    return min(ALIGNMENT, nbytes & -nbytes) if nbytes else ALIGNMENT

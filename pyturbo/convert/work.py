@@ -1,0 +1,83 @@
+"""Converting values, in blocks of rows on all cores."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from pyturbo.checkpoint.file import Array
+from pyturbo.checkpoint.tensors import Progress
+from pyturbo.convert.plan import Job
+from pyturbo.convert.shards import Shards
+from pyturbo.convert.sources import Rows
+from pyturbo.ops import affine_quantize
+
+#: Values of a block, unless one row is longer. A core needs about 40 bytes for each while it works.
+_BLOCK = 1 << 20
+#: Blocks that wait for each core, so that none stands still.
+_AHEAD = 2
+
+
+@dataclass(frozen=True)
+class _Block:
+    job: Job
+    part: Rows
+    first: int  # row of the part
+    count: int
+    row: int  # row of the output
+
+    @property
+    def source_bytes(self) -> int:
+        return self.count * self.part.width * self.part.info.array_dtype.itemsize
+
+
+def run(jobs: list[Job], shards: Shards, progress: Progress | None) -> None:
+    """Fills the files. What goes wrong in one block ends the work; no thread runs after the return."""
+    total, done = sum(job.source_bytes for job in jobs), 0
+    cores = os.cpu_count() or 1
+    waiting: deque[tuple[Future[None], int]] = deque()
+    pool = ThreadPoolExecutor(cores)
+    try:
+        for block in _blocks(jobs):
+            waiting.append((pool.submit(_convert, block, shards), block.source_bytes))
+            while len(waiting) > _AHEAD * cores:
+                done += _finish(waiting, done, total, progress)
+        while waiting:
+            done += _finish(waiting, done, total, progress)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _finish(
+    waiting: deque[tuple[Future[None], int]], done: int, total: int, progress: Progress | None
+) -> int:
+    """The bytes of the oldest block, once it is converted."""
+    future, nbytes = waiting.popleft()
+    future.result()
+    if progress is not None:
+        progress(done + nbytes, total)
+    return nbytes
+
+
+def _blocks(jobs: list[Job]) -> Iterator[_Block]:
+    for job in jobs:
+        row = 0
+        for part in job.parts:
+            step = max(1, _BLOCK // part.width)
+            for first in range(0, part.count, step):
+                count = min(step, part.count - first)
+                yield _Block(job, part, first, count, row)
+                row += count
+
+
+def _convert(block: _Block, shards: Shards) -> None:
+    job = block.job
+    values = block.part.read(block.first, block.count).astype(job.dtype)
+    arrays: tuple[Array, ...] = (values,)
+    if job.format is not None:
+        arrays = affine_quantize(values, job.format.bits, job.format.group_size)
+    for output, array in zip(job.outputs, arrays):
+        shards.write(output, block.row * array.nbytes // len(array), array)
