@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from os import PathLike
 from typing import Any
 
@@ -33,7 +33,7 @@ class Conversation:
         self._text: str | None = ""  # what the session has read; None where it stopped amid a prompt
         self.messages: list[Message] = self._first()
 
-    def reply(self, text: str, *, stats: Stats | None = None, **options: Any) -> Iterator[Chunk]:
+    def reply(self, text: str, *, stats: Stats | None = None, **options: Any) -> Generator[Chunk, None, None]:
         """Says `text`; the answer, one chunk a token. The options are those of :meth:`Model.stream`.
 
         What is wrong with them, or does not fit, is an error here and changes nothing. An answer that is not
@@ -92,7 +92,7 @@ class Conversation:
 
     def _answer(
         self, messages: list[Message], rendered: str, end: int, chunks: Iterator[Chunk]
-    ) -> Iterator[Chunk]:
+    ) -> Generator[Chunk, None, None]:
         """`end`: how many tokens there are up to where the answer begins."""
         text, finished = "", False
         try:

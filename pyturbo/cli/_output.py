@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -60,23 +61,26 @@ def size(nbytes: float) -> str:
 
 @contextmanager
 def byte_bar(what: str) -> Iterator[Progress]:
-    """A bar for bytes, where someone looks. It appears with the first call."""
+    """A bar for bytes, where someone looks and it takes a while."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
     from rich.progress import Progress as Bars
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    bars = Bars(
-        *columns, TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal
-    )
-    with bars:
-        task = bars.add_task(what, total=None, visible=False)
+    bars = Bars(*columns, TimeRemainingColumn(), console=console, transient=True)
+    task, begin = bars.add_task(what, total=None), time.monotonic()
 
-        def progress(done: int, total: int) -> None:
-            bars.update(task, completed=done, total=total, visible=True)
+    def progress(done: int, total: int) -> None:
+        bars.update(task, completed=done, total=total)
+        if console.is_terminal and time.monotonic() - begin > _PATIENCE / 4:
+            bars.start()  # once; later calls do nothing
 
+    try:
         yield progress
+    finally:
+        if bars.live.is_started:
+            bars.stop()
 
 
 class Waiting:

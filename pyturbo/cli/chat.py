@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict
 
 from pyturbo.cli._model import add_model_arguments, add_sampling_arguments, load_model, sampling, stats_line
@@ -93,11 +94,12 @@ class _Chat:
         session = conversation.session
         bar = Waiting("reading", session.context, lambda: session.position)
         try:
-            for chunk in chunks:
-                bar.close()
-                completion.add(chunk)
-                if not self._arguments.json:
-                    print(chunk.text, end="", flush=True)
+            with closing(chunks):  # an interrupt while a chunk is printed ends the reply too
+                for chunk in chunks:
+                    bar.close()
+                    completion.add(chunk)
+                    if not self._arguments.json:
+                        print(chunk.text, end="", flush=True)
         finally:
             bar.close()
             self._last = completion

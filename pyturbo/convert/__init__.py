@@ -103,7 +103,10 @@ def convert(
                 shards.close()
             parameters = sum(job.parameters for job in plan.jobs)
             index = {"metadata": {"total_size": total, "total_parameters": parameters}}
-            _write(folder / "model.safetensors.index.json", index | {"weight_map": shards.weight_map})
+            _write(
+                folder / "model.safetensors.index.json",
+                index | {"weight_map": dict(sorted(shards.weight_map.items()))},
+            )
             _write(folder / "config.json", dict(sorted(_quantized(config, common, plan).items())))
             for name in _COPIED:
                 if (checkpoint.path / name).is_file():

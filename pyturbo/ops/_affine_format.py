@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,7 +16,7 @@ BITS = (2, 3, 4, 5, 6, 8)
 GROUP_SIZES = (32, 64, 128)
 
 _UNIT = 32  # values that fill `bits` whole words
-_BLOCK = 1 << 20  # values worked on at a time
+_BLOCK = 1 << 16  # values worked on at a time: their float32 and codes stay in a cache
 _SMALLEST_SCALE = np.float32(1e-7)
 
 
@@ -111,13 +112,24 @@ def _quantize_groups(w: Array, top: int) -> tuple[Array, Array, Array]:
     exact = zero != 0
     scale = np.where(exact, edge / np.where(exact, zero, np.float32(1)), scale)
     bias = np.where(exact, edge, np.float32(0))
-    codes = np.clip(np.rint((w - bias[:, None]) / scale[:, None]), 0, top)
-    return np.nan_to_num(codes, copy=False, nan=0).astype(np.uint32), scale, bias
+    codes = w - bias[:, None]
+    codes /= scale[:, None]
+    np.rint(codes, out=codes)
+    np.fmax(codes, np.float32(0), out=codes)  # of NaN and 0 it is 0
+    np.fmin(codes, np.float32(top), out=codes)
+    return codes.astype(np.uint8), scale, bias
 
 
 def _pack(codes: Array, bits: int) -> Array:
     """Codes, in units of 32, as a little-endian stream of words [units, bits]."""
-    units = codes.reshape(-1, _UNIT)
+    if 8 % bits == 0 and sys.byteorder == "little":
+        whole = codes.reshape(-1, 8 // bits)
+        packed: Array = whole[:, 0].copy()
+        for i in range(1, 8 // bits):
+            packed |= whole[:, i] << np.uint8(i * bits)
+        stream: Array = packed.view(np.uint32)
+        return stream.reshape(-1, bits)
+    units = codes.reshape(-1, _UNIT).astype(np.uint32)
     words = np.zeros((len(units), bits), np.uint32)
     for i in range(_UNIT):
         word, shift = divmod(i * bits, 32)

@@ -1,0 +1,72 @@
+"""The command line as a user types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+import pyturbo
+from pyturbo.cli import main
+
+
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    """In an empty folder, so that the installed package is used and not the sources around us."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pyturbo", *args]
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_devices(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run("devices")
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()][:3] == ["device", "cpu", "cpu:reference"]
+    assert main(["devices", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert list(shown) == pyturbo.devices()
+    assert shown["cpu"]["threads"] == str(os.cpu_count())
+    if "metal" in shown:
+        assert shown["metal"]["family"] == "Apple8"
+
+
+def test_kernels(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["kernels", "rms_norm_f32", "--json"]) == 0
+    kernels = json.loads(capsys.readouterr().out)
+    assert "rms_norm_f32" in kernels
+    assert all("rms_norm_f32" in name for name in kernels)
+    assert main(["kernels", "rms_norm_f32"]) == 0
+    assert "weight" in capsys.readouterr().out
+
+
+def test_failures_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["kernels", "no_such_kernel"]) == 1
+    assert capsys.readouterr().err == (
+        "pyturbo: expected part of a kernel's name, got no_such_kernel; see pyturbo kernels\n"
+    )
+
+
+def test_wrong_usage() -> None:
+    for args in ((), ("bench", "--lengths", "none"), ("--frobnicate",), ("convert", "a", "b", "--bits", "7")):
+        done = run(*args)
+        assert done.returncode == 2
+        assert "usage: pyturbo" in done.stderr
+
+
+def test_version() -> None:
+    assert run("--version").stdout.strip() == f"pyturbo {pyturbo.__version__}"
+
+
+def test_bench_launch() -> None:
+    """The figures are there and possible; what they should be, the benchmark shows and no test asserts."""
+    timings = json.loads(run("bench", "launch", "--json").stdout)
+    assert [timing["goal"] for timing in timings] == [3000, 60]
+    assert all(0 < timing["nanoseconds"] < 1e6 for timing in timings)
+
+
+def test_bench_replay(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "replay", "--json"]) == 0
+    assert all(timing["nanoseconds"] > 0 for timing in json.loads(capsys.readouterr().out))

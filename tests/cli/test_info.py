@@ -1,0 +1,107 @@
+"""``pyturbo info`` against what loading the same checkpoints gives."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import pyturbo
+from pyturbo.cli import main
+from text.tiny_chat import write_model
+from tiny_configs import MODELS
+from tiny_models import hf_tensors, write_hf, write_mlx
+
+
+def facts(capsys: pytest.CaptureFixture[str], path: Path) -> dict:
+    assert main(["info", str(path), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sizes(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = MODELS[name]
+    tensors = {n: a for n, a in hf_tensors(model).items() if "visual" not in n and not n.startswith("mtp.")}
+    parameters = sum(array.size for array in tensors.values())
+    shown = facts(capsys, write_hf(model, tmp_path / "hf"))
+    assert shown["architecture"] == model.config["model_type"]
+    assert shown["parameters"] == parameters
+    assert shown["bytes"] == 4 * parameters
+    assert shown["formats"] == {"F32": len(tensors)}
+    experts = sum(array.size for n, array in tensors.items() if ".experts." in n)
+    assert shown["parts"].get("experts", {"parameters": 0})["parameters"] == experts
+    share = model.text.get("num_experts_per_tok", 1) / model.text.get("num_experts", 1)
+    assert shown["parameters_per_token"] == round(parameters - experts * (1 - share))
+    quantised = facts(capsys, write_mlx(model, tmp_path / "mlx"))
+    assert quantised["parameters"] == parameters
+    assert quantised["bytes"] == sum(part["nbytes"] for part in quantised["parts"].values())
+    assert f"{model.bits} bits in groups of {model.group_size}" in quantised["formats"]
+    assert quantised["mapped_bytes"] + quantised["copied_bytes"] == quantised["bytes"]
+    for kv, states in quantised["state_bytes"].items():
+        session = pyturbo.load(tmp_path / "mlx", kv=kv).session(512)
+        assert states == {"512": session.nbytes}
+
+
+def test_for_a_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", str(write_model(tmp_path / "model"))]) == 0
+    shown = capsys.readouterr().out
+    for text in (
+        "qwen3_5_moe: 2 delta net, 2 attention",
+        "with a chat template",
+        "shared expert",
+        "8 bits in groups of 64",
+        "kv f16",
+        "This machine has",
+    ):
+        assert text in shown
+    assert "\x1b" not in shown
+
+
+def test_no_weights_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A model of a terabyte whose files are holes."""
+    folder = tmp_path / "huge"
+    folder.mkdir()
+    sizes = {"hidden_size": 8192, "moe_intermediate_size": 4096, "num_experts": 512, "num_hidden_layers": 4}
+    config = MODELS["qwen3_moe"].config | sizes | {"mlp_only_layers": [], "max_position_embeddings": 200000}
+    (folder / "config.json").write_text(json.dumps(config))
+    names = {f"model.layers.{i}.mlp.switch_mlp.{p}_proj.weight": p for i in range(4) for p in ("gate", "up")}
+    header, end = {}, 0
+    for name in names:
+        nbytes = 512 * 4096 * 8192 * 4
+        header[name] = {"dtype": "F32", "shape": [512, 4096, 8192], "data_offsets": [end, end + nbytes]}
+        end += nbytes
+    text = json.dumps(header).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        try:
+            os.truncate(file.fileno(), 8 + len(text) + end)
+        except OSError:
+            pytest.skip("the file system has no files of that size")
+    shown = facts(capsys, folder)
+    assert shown["bytes"] == end > 5e11
+    assert list(shown["state_bytes"]["f16"]) == ["4096", "32768", "131072", "200000"]
+    assert main(["info", str(folder)]) == 0
+    assert " !" in capsys.readouterr().out
+
+
+def test_helpful_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_model(tmp_path / "Tiny-Model")
+    for path, message in (
+        (tmp_path / "tiny-model", f"no such file or directory; {tmp_path} has 'Tiny-Model'"),
+        (tmp_path / "x" / "y" / "z", f"no such file or directory; {tmp_path} holds 'Tiny-Model'"),
+        (Path("someone/Model-4bit"), "on the Hugging Face hub: pyturbo pull someone/Model-4bit"),
+        (tmp_path, "expected a directory with config.json, it holds 'Tiny-Model'"),
+        (folder / "tokenizer.json", "expected a directory with config.json or a .gguf file"),
+    ):
+        assert main(["info", str(path)]) == 1
+        shown = capsys.readouterr().err
+        assert message in shown
+        assert shown.count("\n") == 1
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "gpt5"}))
+    assert main(["info", str(folder)]) == 1
+    assert "expected one of llama, qwen2, qwen3, " in capsys.readouterr().err
+    assert main(["info"]) == 1
+    assert "expected the path of a checkpoint" in capsys.readouterr().err

@@ -1,0 +1,40 @@
+"""Importing the package costs little: what is heavy is loaded when it is used."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyturbo
+
+HEAVY = {"rich", "jinja2", "tokenizers", "huggingface_hub", "prompt_toolkit", "asyncio"}
+
+
+def imported(statement: str, folder: Path) -> set[str]:
+    code = f"import json, sys\n{statement}\nprint(json.dumps(list(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=60
+    )
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_importing_the_package_loads_little(tmp_path: Path) -> None:
+    modules = imported("import pyturbo", tmp_path)
+    assert not HEAVY & modules
+    assert not {"pyturbo.models", "pyturbo.model", "pyturbo.ops"} & modules
+
+
+def test_the_command_line_starts_without_what_it_may_need(tmp_path: Path) -> None:
+    modules = imported(
+        "import pyturbo.cli\nfor c in pyturbo.cli.COMMANDS: __import__('pyturbo.cli.' + c)", tmp_path
+    )
+    assert not HEAVY & modules
+
+
+def test_every_public_name_is_there() -> None:
+    for name in pyturbo.__all__:
+        assert getattr(pyturbo, name) is not None
+    assert set(pyturbo.__all__) <= set(dir(pyturbo))
+    assert not hasattr(pyturbo, "nothing")
