@@ -56,6 +56,7 @@ oracle: $(ORACLE)/installed
 	$(ORACLE)/bin/python tests/oracle/make_rope_goldens.py $(CHECK)
 	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/make_smollm2_goldens.py $(CHECK)
 	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/make_chat_goldens.py $(CHECK)
+	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/check_convert.py
 
 # llama.cpp is built for plain AVX2: what it makes of -march=native does not run in every virtual machine.
 $(ORACLE)/installed: $(VENV)/built

@@ -54,7 +54,7 @@ def main() -> None:
         console.print(f"  {refusal}", markup=False)
     console.print(
         "\nThese are the Metal shaders themselves, run exactly and not fast."
-        "\nNext: .venv/bin/pyturbo kernels, .venv/bin/pyturbo bench, docs/adding-a-kernel.md"
+        "\nNext: .venv/bin/pyturbo kernels, .venv/bin/pyturbo bench launch, docs/adding-a-kernel.md"
     )
 
 

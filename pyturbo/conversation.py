@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
 from pyturbo.errors import ArgumentError, FormatError, TurboError
 from pyturbo.generation import Chunk, Stats
 from pyturbo.model import Model
+from pyturbo.session import Session
 
 Message = dict[str, Any]
 
 _ROLES = ("system", "user", "assistant")
 
 
+@dataclass(frozen=True)
+class _Turn:
+    messages: list[Message]
+    rendered: str
+    first: list[int]  # tokens to read before the state is kept; none where it is not
+    kept: str  # the text up to there
+    stats: Stats
+
+
 class Conversation:
     """Messages, and a session that has read them. A turn reads only what is new.
 
     For each turn the template renders all messages. Where that begins with the text that the session has
-    read, the rest is read; a template that changes what was said before, such as one that leaves out earlier
-    thoughts, makes it begin anew, and `reread` then counts the tokens that had been read already.
+    read, the rest is read. A template may change what was said before, such as one that leaves out earlier
+    thoughts: then the session begins anew, once, and from there on a copy of the state before each reply is
+    kept, so that only the changed reply is read again. `reread` is how many tokens that took back.
     """
 
     def __init__(self, model: Model, context: int | None = None, system: str | None = None) -> None:
@@ -29,8 +42,12 @@ class Conversation:
         self.model = model
         self.session = model.session(min(8192, model.max_context) if context is None else context)
         self.reread = 0
+        #: Where the last reply begins, in tokens.
+        self.reply_start = 0
         self._system = system
         self._text: str | None = ""  # what the session has read; None where it stopped amid a prompt
+        self._changes = False  # whether the template has changed what was said before
+        self._kept: tuple[Session, str] | None = None  # before the last reply, and the text up to there
         self.messages: list[Message] = self._first()
 
     def reply(self, text: str, *, stats: Stats | None = None, **options: Any) -> Generator[Chunk, None, None]:
@@ -41,14 +58,28 @@ class Conversation:
         """
         messages = [*self.messages, {"role": "user", "content": text}]
         rendered = self.model.tokenizer.chat(messages)
-        ids = self._unread(rendered)
-        end = self.session.position + len(self.session.pending) + len(ids)
-        chunks = self.model.stream(ids, **options, session=self.session, stats=stats)
-        return self._answer(messages, rendered, end, chunks)
+        session, read = self._known(rendered)
+        kept = (
+            self._before_reply(messages, rendered) if self._changes or session is not self.session else read
+        )
+        first, ids = self._unread(session, rendered, len(read), len(kept))
+        start = session.position + len(session.pending) + len(first) + len(ids)
+        if start > session.context:
+            raise ArgumentError(f"chat: expected at most {session.context} tokens, the context, got {start}")
+        stats = Stats() if stats is None else stats
+        chunks = self.model.stream(ids, **options, session=session, stats=stats)
+        if session is not self.session:
+            self.reread = max(0, self.session.position - session.position)
+            self.session, self._kept, self._changes = session, None, True
+        else:
+            self.reread = 0
+        self._text, self.reply_start = read, start
+        turn = _Turn(messages, rendered, first, rendered[: len(kept)], stats)
+        return self._answer(turn, chunks)
 
     def reset(self) -> None:
         """Begins anew, with the system message alone."""
-        self._begin_session()
+        self.session, self._text, self._kept = self.model.session(self.session.context), "", None
         self.messages, self.reread = self._first(), 0
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -62,41 +93,45 @@ class Conversation:
         messages, text = session.notes.get("messages"), session.notes.get("text")
         if not _are_messages(messages) or not (text is None or isinstance(text, str)):
             raise FormatError(f"{path}: expected the messages of a chat, found a session without them")
-        self.session, self.messages, self._text, self.reread = session, list(messages or ()), text, 0
+        self.session, self.messages, self._text = session, list(messages or ()), text
+        self._kept, self.reread = None, 0
 
     def _first(self) -> list[Message]:
         return [] if self._system is None else [{"role": "system", "content": self._system}]
 
-    def _begin_session(self) -> None:
-        self.session, self._text = self.model.session(self.session.context), ""
+    def _known(self, rendered: str) -> tuple[Session, str]:
+        """A session that has read the beginning of a text, and that beginning; at worst a new one."""
+        for session, text in ((self.session, self._text), self._kept or (self.session, None)):
+            if text is not None and rendered.startswith(text):
+                return session, text
+        return self.model.session(self.session.context), ""
 
-    def _unread(self, rendered: str) -> list[int]:
-        """The tokens of a rendered conversation that the session has not read yet."""
-        encode, session = self.model.tokenizer.encode, self.session
-        self.reread = 0
-        if self._text is None or not rendered.startswith(self._text):
-            ids = encode(rendered, special=False)
-            if len(ids) > session.context:
-                raise ArgumentError(
-                    f"chat: expected at most {session.context} tokens, the context, got {len(ids)}"
-                )
-            self.reread = session.position
-            self._begin_session()
-            return ids
-        ids = encode(rendered[len(self._text) :], special=False)
+    def _before_reply(self, messages: list[Message], rendered: str) -> str:
+        """What of a rendered text is there before the reply is asked for: it will not change."""
+        text = self.model.tokenizer.chat(messages, generate=False)
+        return text if rendered.startswith(text) and rendered != text else ""
+
+    def _unread(self, session: Session, rendered: str, read: int, kept: int) -> tuple[list[int], list[int]]:
+        """The tokens to read up to character `kept`, and those after; `read` characters have been read."""
+        kept = max(read, kept)
+        encode = self.model.tokenizer.encode
+        first, ids = encode(rendered[read:kept], special=False), encode(rendered[kept:], special=False)
         if session.pending and session.pending[0] in self.model.eos_ids:
-            if ids[:1] == session.pending:  # the template ends a reply as the model did
-                return ids[1:]
-            session.leave(None)
-        return ids
+            lead = first or ids
+            if lead[:1] == session.pending:  # the template ends a reply as the model did
+                del lead[0]
+            else:
+                session.leave(None)
+        return first, ids
 
-    def _answer(
-        self, messages: list[Message], rendered: str, end: int, chunks: Iterator[Chunk]
-    ) -> Generator[Chunk, None, None]:
-        """`end`: how many tokens there are up to where the answer begins."""
-        text, finished = "", False
+    def _answer(self, turn: _Turn, chunks: Iterator[Chunk]) -> Generator[Chunk, None, None]:
+        text, finished, session = "", False, self.session
         try:
-            for chunk in chunks:
+            seconds = self._read_first(turn)
+            for number, chunk in enumerate(chunks):
+                if number == 0:
+                    turn.stats.prompt_tokens += len(turn.first)
+                    turn.stats.prefill_seconds += seconds
                 text += chunk.text
                 finished = chunk.finish_reason is not None
                 yield chunk
@@ -104,14 +139,22 @@ class Conversation:
             self._text = None
             raise
         finally:
-            if self.session.position < end:
+            if session.position < self.reply_start:
                 self._text = None
             elif self._text is not None:
-                ids = [*map(int, self.session.tokens[end:]), *self.session.pending]
+                ids = [*map(int, session.tokens[self.reply_start :]), *session.pending]
                 ids = ids[:-1] if ids and ids[-1] in self.model.eos_ids else ids
-                self._text = rendered + self._decode(ids, skip_special=False)
+                self._text = turn.rendered + self._decode(ids, skip_special=False)
                 text = text if finished else self._decode(ids, skip_special=True)
-                self.messages = [*messages, {"role": "assistant", "content": text}]
+                self.messages = [*turn.messages, {"role": "assistant", "content": text}]
+
+    def _read_first(self, turn: _Turn) -> float:
+        """Reads up to where the state is kept. Seconds."""
+        begin = time.perf_counter()
+        if turn.first:
+            self.session.prefill([*self.session.pending, *turn.first])
+            self._kept = (self.session.fork(), turn.kept)
+        return time.perf_counter() - begin
 
     def _decode(self, ids: Sequence[int], skip_special: bool) -> str:
         detokenizer = self.model.tokenizer.detokenizer(skip_special, continues=True)

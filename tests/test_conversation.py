@@ -127,10 +127,23 @@ def test_a_template_that_changes_earlier_text_has_it_read_again(tmp_path: Path, 
     script("<think>Hm.</think>Yes.", END)
     say(conversation, "Really?")
     position = conversation.session.position
-    script("Well.", END)
+    script("<think>Again?</think>Well.", END)
     say(conversation, "Sure?")
     assert conversation.reread == position
-    assert read(conversation) == [*whole(conversation), END]
+    for word in ("One.", "Two."):  # from now on only the reply that has changed is read again
+        said = conversation.messages[-1]["content"]
+        rest = said.split("</think>")[-1] + f"<|im_end|>\n<|im_start|>user\n{word}<|im_end|>\n"
+        script("<think>Oh.</think>Yes.", END)
+        stats = say(conversation, word)
+        asked = "<|im_start|>assistant\n"
+        assert stats.prompt_tokens == len(model.tokenizer.encode(asked + rest + asked, special=False))
+        assert conversation.reread == len(model.tokenizer.encode(asked + said, special=False))
+        rendered = model.tokenizer.chat(conversation.messages[:-1])
+        thought = conversation.messages[-1]["content"]
+        tokens = model.tokenizer.encode(rendered + thought, special=False)
+        assert read(conversation) == [*tokens, END]
+        fresh = model.session(256).prefill(tokens)
+        assert np.abs(conversation.session.logits - fresh).max() < 1e-3
 
 
 def test_a_reply_that_is_left_stays_as_far_as_it_came(model: pyturbo.Model, script: Script) -> None:

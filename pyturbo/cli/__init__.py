@@ -7,6 +7,7 @@ import importlib
 import io
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import pyturbo
 from pyturbo.errors import TurboError
@@ -15,12 +16,22 @@ from pyturbo.errors import TurboError
 COMMANDS = ("generate", "chat", "info", "convert", "pull", "bench", "devices", "kernels")
 
 
-def _parser() -> argparse.ArgumentParser:
+class _Version(argparse.Action):
+    """Looks the version up when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *arguments: Any) -> None:
+        print(f"pyturbo {pyturbo.__version__}")
+        parser.exit()
+
+
+def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    """Where `argv` names a command, only that one is loaded."""
+    first = next((argument for argument in argv if not argument.startswith("-")), None)
     parser = argparse.ArgumentParser(prog="pyturbo", description=pyturbo.__doc__)
-    parser.add_argument("--version", action="version", version=f"pyturbo {pyturbo.__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    for name in COMMANDS:
+    for name in [first] if first in COMMANDS else COMMANDS:
         module = importlib.import_module(f"pyturbo.cli.{name}")
         sub = commands.add_parser(name, help=module.HELP, description=module.HELP)
         sub.add_argument("--json", action="store_true", help="for scripts")
@@ -31,7 +42,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = _parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    arguments = _parser(given).parse_args(given)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # text of a model may be more than the terminal can show
     try:

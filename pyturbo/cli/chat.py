@@ -92,7 +92,7 @@ class _Chat:
         options = sampling(self._arguments)
         chunks = conversation.reply(line, stats=completion.stats, **options)
         session = conversation.session
-        bar = Waiting("reading", session.context, lambda: session.position)
+        bar = Waiting("reading", conversation.reply_start, lambda: session.position)
         try:
             with closing(chunks):  # an interrupt while a chunk is printed ends the reply too
                 for chunk in chunks:

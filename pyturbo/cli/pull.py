@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 
 from pyturbo.errors import FileError, StateError
 
@@ -25,10 +26,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     try:
         import huggingface_hub
-        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+        from huggingface_hub.errors import (
+            HfHubHTTPError,
+            HFValidationError,
+            LocalEntryNotFoundError,
+            RepositoryNotFoundError,
+        )
+        from huggingface_hub.utils.tqdm import disable_progress_bars
     except ImportError:
         raise StateError('pull: needs huggingface_hub: pip install "pyturbo[pull]"') from None
     wanted = [*_SMALL, *(arguments.include or _WEIGHTS)]
+    if not sys.stderr.isatty():
+        disable_progress_bars()
     try:
         path = huggingface_hub.snapshot_download(
             arguments.id, revision=arguments.revision, local_dir=arguments.to, allow_patterns=wanted
@@ -37,6 +46,8 @@ def run(arguments: argparse.Namespace) -> None:
         raise FileError(
             f"pull: {arguments.id}: the hub cannot be reached, and it is not in the cache"
         ) from error
+    except RepositoryNotFoundError as error:
+        raise FileError(f"pull: {arguments.id}: there is no such model, or it asks for a login") from error
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         raise FileError(f"pull: {arguments.id}: {_first_line(error)}") from error
     print(json.dumps({"path": path}) if arguments.json else path)

@@ -19,6 +19,9 @@ class Hub(ModuleType):
     class HubError(Exception):
         pass
 
+    class NoRepositoryError(HubError):
+        pass
+
     class NotFoundError(HubError, FileNotFoundError):
         pass
 
@@ -28,6 +31,9 @@ class Hub(ModuleType):
         self.errors.HfHubHTTPError = self.HubError
         self.errors.HFValidationError = ValueError
         self.errors.LocalEntryNotFoundError = self.NotFoundError
+        self.errors.RepositoryNotFoundError = self.NoRepositoryError
+        self.utils = ModuleType("huggingface_hub.utils")
+        self.utils.disable_progress_bars = lambda: None
         self.failure: Exception | None = None
         self.asked: dict[str, Any] = {}
 
@@ -43,6 +49,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
     module = Hub()
     monkeypatch.setitem(sys.modules, "huggingface_hub", module)
     monkeypatch.setitem(sys.modules, "huggingface_hub.errors", module.errors)
+    monkeypatch.setitem(sys.modules, "huggingface_hub.utils", module.utils)
     return module
 
 
@@ -66,6 +73,7 @@ def test_failures_are_one_line(hub: Hub, capsys: pytest.CaptureFixture[str]) -> 
             hub.NotFoundError("cannot reach\nanything"),
             "the hub cannot be reached, and it is not in the cache",
         ),
+        (hub.NoRepositoryError("404"), "there is no such model, or it asks for a login"),
         (hub.HubError("404 Client Error.\n\nRepository Not Found"), "404 Client Error."),
         (ValueError("Repo id must be\nin the form"), "Repo id must be"),
         (OSError("disk full"), "disk full"),
