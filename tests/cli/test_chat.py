@@ -67,7 +67,7 @@ def test_text_and_commands_through_pipes(folder: Path) -> None:
         ("/frob\n", "expected one of /save, /load, /reset, /stats, /help, /exit, got /frob"),
         ("/save\n", "/save: expected a path"),
         ("/load nothing\n", "nothing: cannot be read: No such file or directory"),
-        ("word " * 600, "prompt: expected at most 512 tokens"),
+        ("word " * 600, "chat: expected at most 512 tokens, the context, got"),
     ):
         done = through_pipes(folder, text)
         assert (done.returncode, done.stdout) == (1, "")

@@ -32,8 +32,8 @@ class Hub(ModuleType):
         self.errors.HFValidationError = ValueError
         self.errors.LocalEntryNotFoundError = self.NotFoundError
         self.errors.RepositoryNotFoundError = self.NoRepositoryError
-        self.utils = ModuleType("huggingface_hub.utils")
-        self.utils.disable_progress_bars = lambda: None
+        self.bars = ModuleType("huggingface_hub.utils.tqdm")
+        self.bars.disable_progress_bars = lambda: None
         self.failure: Exception | None = None
         self.asked: dict[str, Any] = {}
 
@@ -49,7 +49,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
     module = Hub()
     monkeypatch.setitem(sys.modules, "huggingface_hub", module)
     monkeypatch.setitem(sys.modules, "huggingface_hub.errors", module.errors)
-    monkeypatch.setitem(sys.modules, "huggingface_hub.utils", module.utils)
+    monkeypatch.setitem(sys.modules, "huggingface_hub.utils.tqdm", module.bars)
     return module
 
 
