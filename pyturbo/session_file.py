@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyturbo.checkpoint import json_file
-from pyturbo.errors import FileError, FormatError
+from pyturbo.errors import ArgumentError, FileError, FormatError
 
 MAGIC = b"pyturbo session\0"
 VERSION = 1
@@ -35,6 +35,10 @@ _LARGEST_HEADER = 1 << 24
 def write(path: Path, header: dict[str, Any], state: NDArray[np.uint8]) -> None:
     """Writes beside `path` and renames, so that there is always a whole file under that name, or none."""
     text = json.dumps(header | {"state_bytes": state.nbytes}, sort_keys=True).encode()
+    if len(text) > _LARGEST_HEADER:
+        raise ArgumentError(
+            f"{path}: notes: expected a header of at most {_LARGEST_HEADER} bytes, got {len(text)}"
+        )
     parts = (_HEAD.pack(MAGIC, VERSION, len(text)), text, state.data)
     digest = hashlib.sha256()
     try:

@@ -43,8 +43,8 @@ class Scripted:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> pyturbo.Model:
-    folder = write_model(tmp_path_factory.mktemp("chat") / "model", eos_token_id=[END, OTHER_END])
-    return pyturbo.load(folder)
+    folder = write_model(tmp_path_factory.mktemp("chat") / "model", layers=2, eos_token_id=[END, OTHER_END])
+    return pyturbo.load(folder, "cpu")
 
 
 @pytest.fixture
@@ -120,9 +120,9 @@ def test_an_end_that_the_template_does_not_write_is_not_read(model: pyturbo.Mode
 
 
 def test_a_template_that_changes_earlier_text_has_it_read_again(tmp_path: Path, script: Script) -> None:
-    folder = write_model(tmp_path / "model", eos_token_id=END)
+    folder = write_model(tmp_path / "model", layers=2, eos_token_id=END)
     (folder / "chat_template.jinja").write_text(FORGETFUL)
-    model = pyturbo.load(folder)
+    model = pyturbo.load(folder, "cpu")
     conversation = Conversation(model, 256)
     script("<think>Hm.</think>Yes.", END)
     say(conversation, "Really?")
@@ -130,7 +130,7 @@ def test_a_template_that_changes_earlier_text_has_it_read_again(tmp_path: Path, 
     script("<think>Again?</think>Well.", END)
     say(conversation, "Sure?")
     assert conversation.reread == position
-    for word in ("One.", "Two."):  # from now on only the reply that has changed is read again
+    for word in ("1", "2"):  # from now on only the reply that has changed is read again
         said = conversation.messages[-1]["content"]
         rest = said.split("</think>")[-1] + f"<|im_end|>\n<|im_start|>user\n{word}<|im_end|>\n"
         script("<think>Oh.</think>Yes.", END)
@@ -142,8 +142,8 @@ def test_a_template_that_changes_earlier_text_has_it_read_again(tmp_path: Path, 
         thought = conversation.messages[-1]["content"]
         tokens = model.tokenizer.encode(rendered + thought, special=False)
         assert read(conversation) == [*tokens, END]
-        fresh = model.session(256).prefill(tokens)
-        assert np.abs(conversation.session.logits - fresh).max() < 1e-3
+    fresh = model.session(256).prefill(tokens)
+    assert np.abs(conversation.session.logits - fresh).max() < 1e-3
 
 
 def test_a_reply_that_is_left_stays_as_far_as_it_came(model: pyturbo.Model, script: Script) -> None:
@@ -196,6 +196,13 @@ def test_a_conversation_goes_on_exactly_after_it_was_kept(
         assert each.reread == 0
     assert read(other) == read(conversation)
     assert other.session.logits.tobytes() == conversation.session.logits.tobytes()
+    fork = other.session.fork()
+    assert fork.notes == other.session.notes
+    fork.notes["messages"].append("x" * (1 << 24))
+    assert fork.notes != other.session.notes
+    with pytest.raises(ArgumentError, match="notes: expected a header of at most"):
+        fork.save(tmp_path / "long.session")
+    assert not (tmp_path / "long.session").exists()
     model.session(64).save(tmp_path / "plain.session")
     with pytest.raises(FormatError, match="plain.session: expected the messages of a chat"):
         other.load(tmp_path / "plain.session")

@@ -49,7 +49,6 @@ class Survey:
     copied_bytes: int = 0  # that have to be read, because they are not aligned or change their layout
     other_bytes: int = 0  # of vision, audio and draft parts, which are not used
     files: list[str] = field(default_factory=list)
-
     tied: bool = False  # whether the embedding is the output head too
 
     @property

@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 
 from pyturbo.cli._output import byte_bar, note, size
@@ -35,7 +38,7 @@ def run(arguments: argparse.Namespace) -> None:
     if os.path.lexists(arguments.target) and not arguments.force:
         raise FileError(f"{arguments.target}: is there already; --force replaces it")
     begin = time.perf_counter()
-    with byte_bar("converting") as progress:
+    with byte_bar("converting") as progress, _ended_by_signal():
         done = convert(
             arguments.source,
             arguments.target,
@@ -55,3 +58,17 @@ def run(arguments: argparse.Namespace) -> None:
         f"{size(done.source_bytes)} became {size(done.nbytes)} in {files}, {bits:.2f} bits a parameter, "
         f"in {seconds:.1f} s ({size(done.source_bytes / seconds)}/s)"
     )
+
+
+@contextmanager
+def _ended_by_signal() -> Iterator[None]:
+    """A request to end is an exception, so that what was written so far is removed."""
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

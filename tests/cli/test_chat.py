@@ -31,7 +31,7 @@ EDITING, RUNNING = "\x1b[?2004h", "\x1b[?2004l"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("chat") / "model")
+    return write_model(tmp_path_factory.mktemp("chat") / "model", layers=2)
 
 
 def through_pipes(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:

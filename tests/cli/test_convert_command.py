@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,6 +34,32 @@ def test_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "bits a parameter" in shown.err
     assert main(["info", target, "--json"]) == 0
     assert "4 bits in groups of 64" in json.loads(capsys.readouterr().out)["formats"]
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_nothing_behind(number: int, status: int, tmp_path: Path) -> None:
+    source = write_hf(MODELS["qwen3_moe"], tmp_path / "hf")
+    code = (
+        "import sys, time\n"
+        "from pyturbo.cli import main\n"
+        "from pyturbo.convert.shards import Shards\n"
+        "Shards.write = lambda *arguments: (print(flush=True), time.sleep(0.2))\n"
+        f"sys.exit(main(['convert', {str(source)!r}, {str(tmp_path / 'mlx')!r}]))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell may have had it ignored
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # it works
+        assert len(list(tmp_path.iterdir())) == 2
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (status, b"")
+    assert [path.name for path in tmp_path.iterdir()] == ["hf"]
 
 
 def header(path: Path) -> dict:
