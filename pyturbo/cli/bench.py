@@ -6,15 +6,17 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from pyturbo import bench_memory
 from pyturbo.cli import _launch_times, _model_times, _output
 from pyturbo.cli._model import add_model_arguments
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-HELP = "measure a model, or the runtime: launch, replay"
+HELP = "measure a model, or the runtime: launch, replay, bandwidth, matvec"
 
 _RUNTIME = {"launch": _launch_times.launch, "replay": _launch_times.replay}
+_MEMORY = {"bandwidth": bench_memory.bandwidth, "matvec": bench_memory.matvec}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    if arguments.model in _MEMORY:
+        _run_memory(arguments)
+        return
     if arguments.model not in _RUNTIME:
         _model_times.run(arguments)
         return
@@ -43,6 +48,22 @@ def run(arguments: argparse.Namespace) -> None:
         return out
 
     _output.show(arguments, [asdict(timing) for timing in timings], table)
+
+
+def _run_memory(arguments: argparse.Namespace) -> None:
+    speeds = _MEMORY[arguments.model]()
+
+    def percent(share: float | None) -> str:
+        return "" if share is None else f"{share:.0%}"
+
+    def table() -> Table:
+        out = _output.table("what", "threads", "precision", "GB/s", "of bandwidth", "goal")
+        for speed in speeds:
+            figures = (f"{speed.gigabytes:.1f}", percent(speed.share), percent(speed.goal))
+            out.add_row(speed.what, str(speed.threads), speed.precision, *figures)
+        return out
+
+    _output.show(arguments, [asdict(speed) for speed in speeds], table)
 
 
 def _lengths(text: str) -> tuple[int, ...]:
