@@ -22,7 +22,8 @@ import pyturbo
 from pyturbo.conversation import Conversation
 from text.tiny_chat import write_model
 
-COMMAND = [sys.executable, "-m", "pyturbo", "chat"]
+#: On the slowest device, so that there is time to interrupt a reply.
+COMMAND = [sys.executable, "-m", "pyturbo", "chat", "--device", "cpu:reference"]
 PATIENCE = 60.0
 
 #: What the editor tells the terminal when it begins to edit a line, and when it has one.

@@ -263,8 +263,8 @@ def test_levels_are_chosen_and_shown(level):
 
 
 def test_reference_and_checked_devices_have_no_level():
-    for name, check, kernels in (("cpu:reference", False, "reference"), ("cpu", True, "checked")):
-        properties = pyturbo.Device(name, check=check, precision="fast").properties
+    for device, check, kernels in (("cpu:reference", False, "reference"), ("cpu", True, "checked")):
+        properties = pyturbo.Device(device, check=check, precision="fast").properties
         assert (properties["kernels"], properties["precision"]) == (kernels, "default")
 
 
