@@ -14,7 +14,7 @@ NATIVE := $(shell find native pyturbo shaders tests/native tests/shaders tests/s
 .PHONY: run test build lint docs sanitize oracle clean
 
 run: build
-	$(BIN)/python examples/matrix_product.py
+	$(BIN)/pyturbo generate "Once upon a time, there was a little fox named Tim." --raw --temperature 0.7 --seed 1 --stats
 
 test: lint
 	$(BIN)/pytest -q

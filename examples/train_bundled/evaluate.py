@@ -13,7 +13,7 @@ from typing import Any
 
 import data
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812 (as everybody calls it)
 from model import PREFIX, Config, Model
 from quantise import quantised
 from safetensors.torch import load_file

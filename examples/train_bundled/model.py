@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812 (as everybody calls it)
 from delta_rule import delta_rule
 from torch import Tensor, nn
 
@@ -172,7 +172,7 @@ class Experts(nn.Module):
     def forward(self, x: Tensor, weights: Tensor) -> Tensor:
         gate, up = self.gate_up_proj.chunk(2, 1)
         h = F.silu(F.linear(x, gate.flatten(0, 1))) * F.linear(x, up.flatten(0, 1))
-        h = h.unflatten(-1, weights.shape[-1:] + (-1,)) * weights[..., None].to(h.dtype)
+        h = h.unflatten(-1, (*weights.shape[-1:], -1)) * weights[..., None].to(h.dtype)
         return F.linear(h.flatten(-2), self.down_proj.transpose(0, 1).flatten(1))
 
 

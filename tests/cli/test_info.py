@@ -103,5 +103,8 @@ def test_helpful_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     (folder / "config.json").write_text(json.dumps(config | {"model_type": "gpt5"}))
     assert main(["info", str(folder)]) == 1
     assert "expected one of llama, qwen2, qwen3, " in capsys.readouterr().err
-    assert main(["info"]) == 1
-    assert "expected the path of a checkpoint" in capsys.readouterr().err
+
+
+def test_without_a_path_it_is_the_model_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "--json"]) == 0
+    assert "qwen3_5_moe" in capsys.readouterr().out
