@@ -40,8 +40,8 @@ class UnitLowerInverse(torch.autograd.Function):
 
 
 def delta_rule(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor) -> Tensor:
-    """q, k [batch, length, heads, dk], v [batch, length, heads, dv], log_decay, beta [batch, length, heads],
-    all float32 -> [batch, length, heads, dv]. Keys have unit length, queries are scaled."""
+    """q, k [batch, length, heads, dk], v [batch, length, heads, dv], log_decay, beta [batch, length, heads]
+    -> [batch, length, heads, dv], all float32. Keys have unit length, queries are scaled."""
     with torch.autocast(q.device.type, enabled=False):
         return _delta_rule(*(_chunks(x) for x in (q, k, v, log_decay[..., None], beta[..., None])))
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import data
 import torch
-import torch.nn.functional as F  # noqa: N812 (as everybody calls it)
 from model import PREFIX, Config, Model
 from quantise import quantised
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor
+from torch.nn import functional
 
 LENGTH = 512
 
@@ -35,9 +35,9 @@ def nats(model: Model, inputs: Tensor, targets: Tensor) -> float:
     total = 0.0
     for i in range(0, len(inputs), 32):
         x, _ = model(inputs[i : i + 32])
-        logits = F.linear(x, model.embed_tokens.weight).flatten(0, 1)
+        logits = functional.linear(x, model.embed_tokens.weight).flatten(0, 1)
         total += float(
-            F.cross_entropy(logits, targets[i : i + 32].flatten(), ignore_index=-1, reduction="sum")
+            functional.cross_entropy(logits, targets[i : i + 32].flatten(), ignore_index=-1, reduction="sum")
         )
     return total
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F  # noqa: N812 (as everybody calls it)
 from delta_rule import delta_rule
 from torch import Tensor, nn
+from torch.nn import functional
 
 PREFIX = "model.language_model."
 
@@ -62,7 +62,7 @@ class GatedNorm(nn.Module):
     def forward(self, x: Tensor, gate: Tensor) -> Tensor:
         x = x.float()
         x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps) * self.weight
-        return x * F.silu(gate.float())
+        return x * functional.silu(gate.float())
 
 
 def linear(inputs: int, outputs: int) -> nn.Linear:
@@ -98,7 +98,7 @@ class DeltaNet(nn.Module):
         q, k = (p * torch.rsqrt(p.square().sum(-1, keepdim=True) + 1e-6) for p in (q, k))
         repeats = c.linear_num_value_heads // c.linear_num_key_heads
         q, k = (p.repeat_interleave(repeats, dim=2) for p in (q * c.linear_key_head_dim**-0.5, k))
-        log_decay = -self.A_log.exp() * F.softplus(a + self.dt_bias)
+        log_decay = -self.A_log.exp() * functional.softplus(a + self.dt_bias)
         y = delta_rule(q, k, v, log_decay, b.sigmoid())
         y = self.norm(y, z.view(batch, length, c.linear_num_value_heads, -1))
         return self.out_proj(y.flatten(2))
@@ -106,8 +106,8 @@ class DeltaNet(nn.Module):
     def _convolve(self, x: Tensor) -> Tensor:
         """Every channel with its own four taps, the last one for the present token."""
         taps, length = self.conv1d.weight.squeeze(1), x.shape[1]
-        x = F.pad(x, (0, 0, taps.shape[1] - 1, 0))
-        return F.silu(sum(x[:, i : i + length] * taps[:, i] for i in range(taps.shape[1])))
+        x = functional.pad(x, (0, 0, taps.shape[1] - 1, 0))
+        return functional.silu(sum(x[:, i : i + length] * taps[:, i] for i in range(taps.shape[1])))
 
 
 class Attention(nn.Module):
@@ -131,7 +131,7 @@ class Attention(nn.Module):
         repeats = c.num_attention_heads // c.num_key_value_heads
         k, v = k.repeat_interleave(repeats, 2), v.repeat_interleave(repeats, 2)
         q, k, v = (p.transpose(1, 2) for p in (q, k, v))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
         return self.o_proj((y * gate.sigmoid()).flatten(2))
 
 
@@ -156,7 +156,7 @@ class Mlp(nn.Module):
         self.down_proj = linear(inner, hidden)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
 class Experts(nn.Module):
@@ -171,9 +171,9 @@ class Experts(nn.Module):
 
     def forward(self, x: Tensor, weights: Tensor) -> Tensor:
         gate, up = self.gate_up_proj.chunk(2, 1)
-        h = F.silu(F.linear(x, gate.flatten(0, 1))) * F.linear(x, up.flatten(0, 1))
+        h = functional.silu(functional.linear(x, gate.flatten(0, 1))) * functional.linear(x, up.flatten(0, 1))
         h = h.unflatten(-1, (*weights.shape[-1:], -1)) * weights[..., None].to(h.dtype)
-        return F.linear(h.flatten(-2), self.down_proj.transpose(0, 1).flatten(1))
+        return functional.linear(h.flatten(-2), self.down_proj.transpose(0, 1).flatten(1))
 
 
 class Moe(nn.Module):
@@ -249,5 +249,5 @@ class Model(nn.Module):
 
     def loss(self, x: Tensor, targets: Tensor) -> Tensor:
         """Nats per token of the targets that are not -1."""
-        logits = F.linear(x, self.embed_tokens.weight)
-        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=-1)
+        logits = functional.linear(x, self.embed_tokens.weight)
+        return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=-1)
