@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from pyturbo.cli._output import byte_bar
@@ -22,15 +23,17 @@ _SAMPLING = {
 }
 
 
-def add_model_arguments(parser: argparse.ArgumentParser, *, option: bool = True) -> None:
-    """`option`: the model is an option, not the first argument."""
+def add_model_arguments(
+    parser: argparse.ArgumentParser, *, option: bool = True, threads: Callable[[str], Any] = int
+) -> None:
+    """`option`: the model is an option, not the first argument. `threads` reads the number of threads."""
     text = "a checkpoint directory or a .gguf file"
     if option:
         parser.add_argument("--model", help=text)
     else:
         parser.add_argument("model", nargs="?", help=text)
     parser.add_argument("--device", help="see pyturbo devices")
-    parser.add_argument("--threads", type=int, help="default: one per core")
+    parser.add_argument("--threads", type=threads, help="default: one per core")
     parser.add_argument("--kv", default="f16", help="keys and values as f16 or f32 (default: %(default)s)")
 
 

@@ -7,31 +7,43 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from pyturbo import bench_memory
-from pyturbo.cli import _launch_times, _model_times, _output
+from pyturbo.cli import _launch_times, _model_times, _output, _peers
 from pyturbo.cli._model import add_model_arguments
+from pyturbo.errors import ArgumentError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-HELP = "measure a model, or the runtime: launch, replay, bandwidth, matvec"
+HELP = "measure a model, or the runtime: launch, replay, bandwidth, matvec; or peers"
 
 _RUNTIME = {"launch": _launch_times.launch, "replay": _launch_times.replay}
 _MEMORY = {"bandwidth": bench_memory.bandwidth, "matvec": bench_memory.matvec}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_arguments(parser, option=False)
+    add_model_arguments(parser, option=False, threads=_counts)
+    parser.add_argument("file", nargs="?", help="after peers: the GGUF file to measure with")
     parser.add_argument(
         "--lengths",
-        type=_lengths,
+        type=_counts,
         default=(32, 128, 512),
         metavar="N,N,...",
         help="tokens of the prompts to read (default: 32,128,512)",
     )
     parser.add_argument("--tokens", type=int, default=32, help="to write (default: %(default)s)")
+    _peers.add_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
+    if arguments.model == "peers":
+        _peers.run(arguments)
+        return
+    if arguments.file is not None:
+        raise ArgumentError(f"bench: file: expected none but after peers, got {arguments.file}")
+    if arguments.threads is not None:
+        (arguments.threads, *more) = arguments.threads
+        if more:
+            raise ArgumentError("bench: threads: expected one count but for peers")
     if arguments.model in _MEMORY:
         _run_memory(arguments)
         return
@@ -66,8 +78,9 @@ def _run_memory(arguments: argparse.Namespace) -> None:
     _output.show(arguments, [asdict(speed) for speed in speeds], table)
 
 
-def _lengths(text: str) -> tuple[int, ...]:
-    lengths = tuple(int(part) for part in text.split(","))
-    if min(lengths) < 1:
-        raise ValueError("expected counts of tokens")
-    return lengths
+def _counts(text: str) -> tuple[int, ...]:
+    """Numbers of tokens or threads."""
+    counts = tuple(int(part) for part in text.split(","))
+    if min(counts) < 1:
+        raise ValueError("expected counts")
+    return counts

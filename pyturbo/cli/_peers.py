@@ -1,0 +1,83 @@
+"""``pyturbo bench peers``: the options, the table and its caption."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyturbo.bench_peers.rounds import Tell
+from pyturbo.bench_peers.rows import Report, Row
+from pyturbo.bench_peers.works import WORKS, Plan, measure
+from pyturbo.cli import _output
+from pyturbo.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_COLUMNS = ("work", "threads", "precision", "pyturbo", "peer", "peer's", "ratio", "goal", "met")
+_RIGHT = ("threads", "pyturbo", "peer's", "ratio", "goal")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rounds", type=int, default=5, help="of peers (default: %(default)s)")
+    parser.add_argument("--only", metavar="WORK,...", help=f"of peers, some of {', '.join(WORKS)}")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    for name in ("rounds", "tokens"):
+        if getattr(arguments, name) < 1:
+            raise ArgumentError(f"bench peers: {name}: expected at least 1, got {getattr(arguments, name)}")
+    plan = Plan(
+        model=None if arguments.file is None else Path(arguments.file),
+        threads=arguments.threads or Plan.threads,
+        rounds=arguments.rounds,
+        tokens=arguments.tokens,
+    )
+    with _telling() as tell:
+        report = measure(plan, arguments.only.split(",") if arguments.only else (), tell)
+    rows = [asdict(row) | {"met": row.met} for row in report.rows]
+    _output.show(arguments, {"rows": rows, "facts": report.facts}, lambda: table(report))
+
+
+def table(report: Report) -> Table:
+    out = _output.table(*_COLUMNS, right=_RIGHT)
+    for row in report.rows:
+        times = "" if row.ratio is None else f"{row.ratio:.2f}x"
+        met = {True: "yes", False: "no", None: row.note or "not measured"}[row.met]
+        figures = (_figure(row.figure, row.unit), row.peer, _figure(row.peer_figure, row.unit), times)
+        out.add_row(row.work, str(row.threads), row.precision, *figures, _goal(row), met)
+    facts = [
+        f"{name}: {', '.join(f'{key} {value}' for key, value in known.items())}"
+        for name, known in report.facts.items()
+        if known
+    ]
+    legend = "figures: the best round; ratios: the median of all rounds"
+    out.caption, out.caption_justify = "\n".join([legend, *facts]), "left"
+    return out
+
+
+def _goal(row: Row) -> str:
+    return f">= {row.goal:g}x" if row.judged == "ratio" else f">= {_figure(row.goal, row.unit)}"
+
+
+def _figure(value: float | None, unit: str) -> str:
+    if value is None:
+        return ""
+    return f"{value:.0%}" if unit == "share" else f"{value:.1f} {unit}"
+
+
+@contextmanager
+def _telling() -> Iterator[Tell]:
+    """A line that changes, on a terminal; elsewhere one line for each thing that is loaded or measured."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _output.note
+        return
+    with console.status("") as status:
+        yield status.update
