@@ -27,6 +27,10 @@ class Speeds:
     def best(self) -> float | None:
         return max(self.rounds, default=None)
 
+    @property
+    def median(self) -> float | None:
+        return median(self.rounds) if self.rounds else None
+
 
 def ratio(ours: Speeds, theirs: Speeds) -> float | None:
     """The median over the rounds that both have done."""

@@ -18,7 +18,7 @@ class Row:
     work: str
     threads: int
     precision: str
-    figure: float | None  # the best of all rounds
+    figure: float | None  # the best of all rounds; of shares the median
     unit: str  # "tok/s", or "share" of what the work names
     goal: float
     judged: Judged
@@ -73,6 +73,29 @@ def alone(work: str, threads: int, speeds: Sequence[Speeds], goal: float) -> lis
     by_name = {speed.name: speed for speed in speeds}
     return [
         Row(work, threads, precision, ours.best, "tok/s", goal, "figure", note=failures(ours))
+        for precision in PRECISIONS
+        for ours in [by_name[name_of(precision)]]
+    ]
+
+
+def shares(work: str, threads: int, speeds: Sequence[Speeds], peer: str, goal: float) -> list[Row]:
+    """A row for each precision: the median of shares, beside the peer's."""
+    by_name = {speed.name: speed for speed in speeds}
+    theirs = by_name[peer]
+    return [
+        Row(
+            work,
+            threads,
+            precision,
+            ours.median,
+            "share",
+            goal,
+            "figure",
+            peer,
+            theirs.median,
+            ratio(ours, theirs),
+            failures(ours, theirs),
+        )
         for precision in PRECISIONS
         for ours in [by_name[name_of(precision)]]
     ]
