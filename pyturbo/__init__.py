@@ -1,4 +1,32 @@
-"""pyturbo: kernels written once in Metal Shading Language, run on any host from Python."""
+"""pyturbo: kernels written once in Metal Shading Language, run on any host from Python.
+
+A model, and text from it:
+
+    >>> import pyturbo
+    >>> model = pyturbo.load()  # the small one in the package; or a directory, or a .gguf file
+    >>> model
+    Model('qwen3_5_moe', layers=8, vocab=4096, context=2048, kv='f16', device='cpu')
+    >>> model.generate("Once upon a time", max_tokens=5).text
+    ', there was a little'
+
+A conversation is a session: it remembers, and can be forked, saved and restored.
+
+    >>> session = model.session(context=512)
+    >>> logits = session.prefill(model.tokenizer.encode("Once upon a time"))
+    >>> session
+    Session(position=4, context=512, nbytes=2189312)
+
+Below models there are operations on NumPy arrays, and below those kernels on a device:
+
+    >>> pyturbo.ops.add([1.0, 2.0], [3.0, 4.0])
+    array([4., 6.], dtype=float32)
+    >>> pyturbo.Device("cpu").kernel("swiglu")
+    Kernel('swiglu': gate, up, y, count)
+
+From a checkpoint to text: `load`, `Model`, `Session`, `Tokenizer`, `Sampler`, `Chunk`, `Completion` and
+`Stats`; chats are in `pyturbo.conversation`, conversion is in `pyturbo.convert`. Operations and kernels:
+`ops`, `kernels`, `devices`, `Device`, `Buffer`, `Kernel` and `Program`. What is raised: `errors`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +34,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 try:
-    from pyturbo import _native
+    from pyturbo._native import Buffer, Device, Kernel
+    from pyturbo._native import device_list as devices
 except ImportError as error:
     raise ImportError(
         f"the native part of pyturbo cannot be loaded ({error}). In a checkout, run `make build` and use "
@@ -27,11 +56,6 @@ if TYPE_CHECKING:
     from pyturbo.model import load as load
     from pyturbo.session import Session as Session
     from pyturbo.text import Tokenizer as Tokenizer
-
-Buffer = _native.Buffer
-Device = _native.Device
-Kernel = _native.Kernel
-devices = _native.device_list
 
 #: The module of each name that is imported when it is first used; "" for a module itself.
 _ON_USE = {

@@ -16,5 +16,13 @@ def _manifest() -> dict[str, Any]:
 
 
 def kernels() -> dict[str, Any]:
-    """Every kernel by name: its arguments, their types, shapes and access, its contract and its comment."""
+    """Every kernel by name: its arguments, their types, shapes and access, its contract and its comment.
+
+    Examples:
+        >>> kernel = pyturbo.kernels()["swiglu"]
+        >>> [argument["name"] for argument in kernel["arguments"]]
+        ['gate', 'up', 'y', 'count']
+        >>> kernel["contract"]["requires"]
+        ['count > 0']
+    """
     return dict(_manifest())

@@ -32,7 +32,12 @@ cdef object FROM_DEVICE = object()  # who holds it may make a Buffer or a Kernel
 
 
 def device_list():
-    """Names that :class:`Device` takes, best first."""
+    """Names that ``Device`` takes, best first.
+
+    Examples:
+        >>> {"cpu", "cpu:reference"} <= set(pyturbo.devices())
+        True
+    """
     return [name.decode() for name in device_names()]
 
 
@@ -41,7 +46,14 @@ cdef class Device:
 
     ``threads`` (default: ``PYTURBO_THREADS``, else one per core) and ``check`` (default: ``PYTURBO_CHECK``)
     hold for the life of the device. So does ``precision`` of activations in products with quantised weights, on a
-    device that rounds them: ``"default"`` keeps 16 bits in each group, ``"fast"`` 8.
+    device that rounds them: ``"default"`` keeps 24 bits in each group, ``"fast"`` 8.
+
+    Examples:
+        >>> device = pyturbo.Device("cpu", threads=1)
+        >>> x, y = device.buffer(np.arange(3, dtype="float32")), device.empty(3)
+        >>> device.kernel("add")(x, x, y, 3)
+        >>> y.numpy()
+        array([0., 2., 4.], dtype=float32)
     """
 
     def __cinit__(self, str name not None="cpu", *, threads=None, check=None, precision="default"):
@@ -65,10 +77,12 @@ cdef class Device:
 
     @property
     def name(self):
+        """As it was opened: "cpu", "cpu:reference" or "metal"."""
         return self.handle.get().name().decode()
 
     @property
     def closed(self):
+        """Whether it refuses all work."""
         return self.handle.get().closed()
 
     @property
@@ -124,7 +138,7 @@ cdef class Device:
 
     def buffer(self, source):
         """A buffer over memory that already exists, without copying: a NumPy array, anything with the buffer
-        protocol or ``__dlpack__``, or a :class:`Buffer` itself. The memory stays alive with the buffer."""
+        protocol or ``__dlpack__``, or a ``Buffer`` itself. The memory stays alive with the buffer."""
         _require_open(self)
         return _wrap(source)
 
@@ -168,7 +182,16 @@ cdef class Device:
 
 
 cdef class Buffer:
-    """Memory with a shape and an element type. ``numpy()``, ``memoryview(buffer)`` and DLPack are views."""
+    """Memory with a shape and an element type. ``numpy()``, ``memoryview(buffer)`` and DLPack are views.
+
+    Examples:
+        >>> buffer = pyturbo.Device("cpu").empty((2, 3), "float16")
+        >>> buffer
+        Buffer([2, 3], float16)
+        >>> buffer.numpy()[0] = 1
+        >>> buffer.view(3).numpy()
+        array([1., 1., 1.], dtype=float16)
+    """
 
     def __cinit__(self, key=None):
         if key is not FROM_DEVICE:
@@ -176,10 +199,12 @@ cdef class Buffer:
 
     @property
     def dtype(self):
+        """The NumPy type of an element."""
         return DTYPES[<int>self.code]
 
     @property
     def readonly(self):
+        """Whether kernels and views may only read it."""
         return not self.writable
 
     def __repr__(self):
@@ -239,7 +264,17 @@ cdef class Buffer:
 cdef class Kernel:
     """One kernel on one device. Call it with its arguments in the shader's order: buffers or arrays for pointers,
     numbers for scalar values, bytes for structs, None for an argument that a function constant turns off.
-    ``groups`` and ``threads`` are needed only where the shader states no Dispatch."""
+    ``groups`` and ``threads`` are needed only where the shader states no Dispatch.
+
+    Examples:
+        >>> kernel = pyturbo.Device("cpu").kernel("swiglu")
+        >>> kernel
+        Kernel('swiglu': gate, up, y, count)
+        >>> kernel(np.ones(3, "float32"), np.ones(3, "float32"), np.empty(2, "float32"), 3)
+        Traceback (most recent call last):
+        ...
+        pyturbo.errors.ArgumentError: swiglu: y: expected at least 3 elements of 4 bytes, got 2 (count = 3)
+    """
 
     def __cinit__(self, key=None):
         if key is not FROM_DEVICE:
@@ -247,10 +282,11 @@ cdef class Kernel:
 
     @property
     def name(self):
+        """As the shader says, such as "rms_norm_f32"."""
         return self.info.name.decode()
 
     def __repr__(self):
-        return f"Kernel({self.name!r})"
+        return f"Kernel({self.name!r}: {_signature(self)})"
 
     cdef int launch(self, const Arguments& arguments, const Dispatch* dispatch) except -1 nogil:
         self.device.get().launch(self.info[0], arguments, dispatch)

@@ -17,10 +17,26 @@ from pyturbo.symbols import Launch, Linear, Place, described
 cdef class Cursor:
     """Where a conversation stands. A replay moves it when it is done, and no signal comes between the two."""
 
+    def __repr__(self):
+        return f"Cursor(position={self.position})"
+
 
 cdef class Program:
     """A list of launches. What changes from replay to replay has a name: ``symbols`` are integers, ``blocks`` are
-    memory. Dependencies between launches follow from what each kernel reads and writes."""
+    memory. Dependencies between launches follow from what each kernel reads and writes.
+
+    Examples:
+        >>> device = pyturbo.Device("cpu")
+        >>> x = device.buffer(np.ones(4, "float32"))
+        >>> program = pyturbo.Program(device)
+        >>> program.add(device.kernel("add"), x, x, x, 4, label="twice")
+        >>> program.run()
+        >>> program.run()
+        >>> x.numpy()
+        array([4., 4., 4., 4.], dtype=float32)
+        >>> print(program)
+          twice                    add(a=float32[4], b=float32[4], y=float32[4], count=4)
+    """
 
     def __cinit__(self, Device device not None, symbols=(), blocks=()):
         self.symbols, self.blocks = tuple(symbols), tuple(blocks)
@@ -29,6 +45,9 @@ cdef class Program:
 
     def __len__(self):
         return self.handle.get().size()
+
+    def __repr__(self):
+        return f"Program(launches={len(self)}, symbols={self.symbols}, blocks={self.blocks})"
 
     def add(self, Kernel kernel not None, *args, str label=""):
         """Appends a launch. Arguments as for calling the kernel; integers may also be a ``Linear`` of the program's
@@ -70,14 +89,14 @@ cdef class Program:
         self._replay(blocks, wait, cursor, advance, symbols, NULL)
 
     def profile(self, blocks=(), *, Cursor cursor=None, int64_t advance=0, **symbols):
-        """As :meth:`run`, and returns one row a launch: (label, kernel, seconds)."""
+        """As ``run``, and returns one row a launch: (label, kernel, seconds)."""
         cdef vector[double] seconds
         seconds.resize(self.handle.get().size())
         self._replay(blocks, True, cursor, advance, symbols, seconds.data())
         return [(launch.label, launch.kernel, seconds[i]) for i, launch in enumerate(self.listing())]
 
     def listing(self):
-        """One :class:`Launch` for each, in order."""
+        """One ``Launch`` for each, in order."""
         return [
             Launch(
                 self.handle.get().label(i).decode(),

@@ -29,6 +29,14 @@ cdef class Sampler:
     Equal logits are ordered by token. A logit of -inf forbids its token. The same arguments, logits and accepted
     tokens give the same tokens on every machine. ``seed`` None takes one from the operating system.
     Probabilities have a relative error below 1e-6, which may move the borders of ``top_p`` and ``min_p`` by as much.
+
+    Examples:
+        >>> sampler = pyturbo.Sampler(temperature=0.7, top_p=0.9, seed=1)
+        >>> sampler
+        Sampler(temperature=0.7, top_p=0.9, seed=1)
+        >>> token, logprob = sampler.sample(np.array([0.0, 9.0, 1.0], "float32"))
+        >>> token
+        1
     """
 
     def __cinit__(self, temperature=0.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, seed=None,
@@ -47,6 +55,14 @@ cdef class Sampler:
     def seed(self):
         """The seed in use."""
         return self.handle.get().options.seed
+
+    def __repr__(self):
+        cdef SamplerOptions options = self.handle.get().options
+        given = {"temperature": options.temperature, "top_p": options.top_p, "top_k": options.top_k,
+                 "min_p": options.min_p, "repetition_penalty": options.repetition_penalty}
+        usual = {"temperature": None, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+        shown = [f"{name}={value:g}" for name, value in given.items() if value != usual[name]]
+        return f"Sampler({', '.join(shown)}, seed={options.seed})"
 
     def sample(self, logits):
         """A token and its log-probability: that of the logits as given, before all steps."""

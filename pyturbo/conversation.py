@@ -33,7 +33,14 @@ class Conversation:
     For each turn the template renders all messages. Where that begins with the text that the session has
     read, the rest is read. A template may change what was said before, such as one that leaves out earlier
     thoughts: then the session begins anew, once, and from there on a copy of the state before each reply is
-    kept, so that only the changed reply is read again. `reread` is how many tokens that took back.
+    kept, so that only the changed reply is read again.
+
+    Attributes:
+        model: The model; its checkpoint has a chat template.
+        session: What it has read, and remembers.
+        messages: Everything said so far.
+        reread: How many tokens the last turn read again.
+        reply_start: Where the last reply begins, in tokens.
     """
 
     def __init__(self, model: Model, context: int | None = None, system: str | None = None) -> None:
@@ -42,7 +49,6 @@ class Conversation:
         self.model = model
         self.session = model.session(min(8192, model.max_context) if context is None else context)
         self.reread = 0
-        #: Where the last reply begins, in tokens.
         self.reply_start = 0
         self._system = system
         self._text: str | None = ""  # what the session has read; None where it stopped amid a prompt
@@ -50,8 +56,12 @@ class Conversation:
         self._kept: tuple[Session, str] | None = None  # before the last reply, and the text up to there
         self.messages: list[Message] = self._first()
 
+    def __repr__(self) -> str:
+        position, context = self.session.position, self.session.context
+        return f"Conversation(messages={len(self.messages)}, position={position}, context={context})"
+
     def reply(self, text: str, *, stats: Stats | None = None, **options: Any) -> Generator[Chunk, None, None]:
-        """Says `text`; the answer, one chunk a token. The options are those of :meth:`Model.stream`.
+        """Says `text`; the answer, one chunk a token. The options are those of `Model.stream`.
 
         What is wrong with them, or does not fit, is an error here and changes nothing. An answer that is not
         taken to its end, by closing it or by an interrupt, is part of the conversation as far as it came.
@@ -88,7 +98,7 @@ class Conversation:
         self.session.save(path)
 
     def load(self, path: str | PathLike[str]) -> None:
-        """Goes on exactly where :meth:`save` was called."""
+        """Goes on exactly where `save` was called."""
         session = self.model.restore(path)
         messages, text = session.notes.get("messages"), session.notes.get("text")
         if not _are_messages(messages) or not (text is None or isinstance(text, str)):

@@ -1,4 +1,12 @@
-"""What pyturbo raises. Every exception of the package derives from :class:`TurboError`."""
+"""What pyturbo raises. Every exception of the package derives from `TurboError`.
+
+Examples:
+    >>> try:
+    ...     pyturbo.ops.swiglu([1.0, 2.0], [3.0])
+    ... except pyturbo.errors.TurboError as error:
+    ...     print(error)
+    swiglu: up: expected shape [2], got [1]
+"""
 
 from __future__ import annotations
 

@@ -29,18 +29,33 @@ FinishReason = Literal["stop", "length"]
 
 @dataclass(frozen=True)
 class Chunk:
-    """One token of a reply. Text is held back while it may be part of a character or of a stop string."""
+    """One token of a reply. Text is held back while it may be part of a character or of a stop string.
+
+    Attributes:
+        text: What can be shown now.
+        token: The token that was drawn.
+        logprob: Of the token under the model itself, before penalties, filters and temperature.
+        finish_reason: In the last chunk "stop" (the model, or a stop string) or "length" (no room left).
+        top: The likeliest tokens and their logprobs, where asked for.
+    """
 
     text: str
     token: int
-    logprob: float  # of the token under the model itself, before penalties, filters and temperature
-    finish_reason: FinishReason | None = None  # of the last chunk only
-    top: tuple[tuple[int, float], ...] = ()  # the likeliest tokens and their logprobs, where asked for
+    logprob: float
+    finish_reason: FinishReason | None = None
+    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass
 class Stats:
-    """What a reply cost."""
+    """What a reply cost.
+
+    Examples:
+        >>> pyturbo.Stats(prompt_tokens=12, tokens=41, prefill_seconds=0.05, decode_seconds=0.25)
+        ... # doctest: +NORMALIZE_WHITESPACE
+        Stats(prompt_tokens=12, tokens=41, prefill_seconds=0.05, decode_seconds=0.25,
+            prefill_speed=240.0, decode_speed=160.0)
+    """
 
     prompt_tokens: int = 0
     tokens: int = 0
@@ -57,19 +72,36 @@ class Stats:
         """Tokens of the reply a second; the first one comes out of the prompt."""
         return (self.tokens - 1) / self.decode_seconds if self.decode_seconds and self.tokens > 1 else 0.0
 
+    def __repr__(self) -> str:
+        return (
+            f"Stats(prompt_tokens={self.prompt_tokens}, tokens={self.tokens}, "
+            f"prefill_seconds={self.prefill_seconds:.3g}, decode_seconds={self.decode_seconds:.3g}, "
+            f"prefill_speed={self.prefill_speed:.1f}, decode_speed={self.decode_speed:.1f})"
+        )
+
 
 @dataclass
 class Completion:
-    """A whole reply."""
+    """A whole reply. It shows itself without the lists that are as long as it.
+
+    Attributes:
+        text: The reply.
+        tokens: Every token of it.
+        logprobs: The logprob of each token; see `Chunk`.
+        top: The likeliest tokens and their logprobs at each token, where asked for.
+        finish_reason: "stop" or "length"; see `Chunk`.
+        stats: What it cost.
+    """
 
     text: str = ""
-    tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    top: list[tuple[tuple[int, float], ...]] = field(default_factory=list)  # of each token, where asked for
+    tokens: list[int] = field(default_factory=list, repr=False)
+    logprobs: list[float] = field(default_factory=list, repr=False)
+    top: list[tuple[tuple[int, float], ...]] = field(default_factory=list, repr=False)
     finish_reason: FinishReason | None = None
     stats: Stats = field(default_factory=Stats)
 
     def add(self, chunk: Chunk) -> None:
+        """Appends the next chunk of the reply."""
         self.text += chunk.text
         self.tokens.append(chunk.token)
         self.logprobs.append(chunk.logprob)

@@ -52,6 +52,9 @@ class Layout:
             nbytes = math.prod(shape) * np.dtype(dtype).itemsize
             self.nbytes += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
+    def __repr__(self) -> str:
+        return f"Layout(pieces={len(self.pieces)}, nbytes={self.nbytes})"
+
     @staticmethod
     def of(network: Decoder, context: int, kv: str) -> Layout:
         """The tokens, the logits of the last one, and what the layers keep for so many tokens."""
@@ -107,6 +110,11 @@ class Graph:
         self._outputs: list[NDArray[np.float32]] = [
             tensor.memory.view((limit, tensor.shape[1])).numpy() for tensor in self._kept
         ]
+
+    def __repr__(self) -> str:
+        return (
+            f"Graph({self.program!r}, weight_bytes={self.weight_bytes}, scratch_bytes={self.scratch_bytes})"
+        )
 
     def run(
         self, count: int, state: Buffer, cursor: Cursor, wait: bool, profile: Profile | None = None

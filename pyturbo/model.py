@@ -44,10 +44,19 @@ def load(
     progress: Progress | None = None,
     precision: str | None = None,
 ) -> Model:
-    """The model of a checkpoint: a directory of safetensors, or a GGUF file. None: :func:`default_model`.
+    """The model of a checkpoint: a directory of safetensors, or a GGUF file. None: `default_model`.
 
     Weights are mapped where the file allows it; `progress` is called with the bytes read of the others.
-    `threads` and `precision` are those of :class:`Device`.
+    `threads` and `precision` are those of `Device`. `kv` is how keys and values are kept: "f16" or "f32".
+
+    Examples:
+        >>> model = pyturbo.load()
+        >>> model
+        Model('qwen3_5_moe', layers=8, vocab=4096, context=2048, kv='f16', device='cpu')
+        >>> pyturbo.load("no-such-file.gguf")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        pyturbo.errors.FileError: no-such-file.gguf: no such file or directory...
     """
     if not isinstance(kv, str) or kv not in KV_TYPES:
         raise ArgumentError(f"load: kv: expected one of {', '.join(KV_TYPES)}, got {kv!r}")
@@ -66,7 +75,19 @@ def load(
 
 
 class Model:
-    """Weights and recorded programs, shared by any number of sessions."""
+    """Weights and recorded programs, shared by any number of sessions. `pyturbo.load` makes it.
+
+    Attributes:
+        config: What the checkpoint says of itself.
+        network: The layers, with their weights.
+        device: Where it runs.
+        kv: How keys and values are kept.
+
+    Examples:
+        >>> model = pyturbo.load()
+        >>> model.generate("The cat sat on the", max_tokens=3).text
+        ' bench and watched'
+    """
 
     def __init__(
         self, config: dict[str, Any], network: Decoder, tokenizer: TokenizerSource, device: Device, kv: str
@@ -77,13 +98,20 @@ class Model:
         #: Held by the thread whose replay runs: programs share scratch memory.
         self.replaying = threading.Lock()
 
+    def __repr__(self) -> str:
+        network, kind = self.network, self.config.get("model_type", "?")
+        return (
+            f"Model({kind!r}, layers={len(network.layers)}, vocab={network.vocab}, "
+            f"context={network.context}, kv={self.kv!r}, device={self.device.name!r})"
+        )
+
     @property
     def max_context(self) -> int:
         """The most tokens a conversation can have."""
         return int(self.network.context)
 
     def session(self, context: int | None = None) -> Session:
-        """A conversation with room for `context` tokens."""
+        """A conversation with room for `context` tokens; up to 4096 where nothing is said."""
         tokens = min(4096, self.max_context) if context is None else index("session: context", context)
         if not 1 <= tokens <= self.max_context:
             raise ArgumentError(f"session: context: expected 1 to {self.max_context}, got {tokens}")
@@ -91,6 +119,7 @@ class Model:
 
     @property
     def has_tokenizer(self) -> bool:
+        """Whether the checkpoint came with one."""
         return self._tokenizer.kind == "gguf" or self._tokenizer.path is not None
 
     @property
@@ -125,10 +154,18 @@ class Model:
         conversation, where an empty prompt goes on with what was said last; without one it starts its own.
         Messages are rendered whole, so they belong at the start of a session. `logprobs` is how many of the
         likeliest tokens each chunk lists; `stats` is filled as the reply goes on. The other options are those
-        of :class:`pyturbo.Sampler`.
+        of `pyturbo.Sampler`.
 
         Closing the iterator, or an interrupt, ends the reply within one token, or one chunk of a prompt; the
         session can go on from there.
+
+        Examples:
+            >>> model = pyturbo.load()
+            >>> for chunk in model.stream("Once upon a time", max_tokens=3):
+            ...     print(repr(chunk.text), round(chunk.logprob, 2), chunk.finish_reason)
+            ',' -0.14 None
+            ' there' -0.1 None
+            ' was' -0.0 length
         """
         options = Options(
             max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, stop, logprobs
@@ -141,7 +178,16 @@ class Model:
         return start(self, session, ids, options, Stats() if stats is None else stats)
 
     def generate(self, prompt: Prompt, *arguments: Any, **options: Any) -> Completion:
-        """As :meth:`stream`, with the whole reply at once."""
+        """As `stream`, with the whole reply at once.
+
+        Examples:
+            >>> model = pyturbo.load()
+            >>> reply = model.generate("Once upon a time", 40, temperature=0.7, seed=1, stop=".")
+            >>> reply.text, reply.finish_reason
+            (', there was a little girl named Lily', 'stop')
+            >>> reply.stats.prompt_tokens
+            4
+        """
         completion = Completion(stats=options.pop("stats", None) or Stats())
         for chunk in self.stream(prompt, *arguments, **options, stats=completion.stats):
             completion.add(chunk)
@@ -171,7 +217,16 @@ class Model:
         return digest.hexdigest()
 
     def restore(self, path: str | PathLike[str]) -> Session:
-        """The conversation that :meth:`Session.save` wrote, exact to the byte."""
+        """The conversation that `Session.save` wrote, exact to the byte.
+
+        Examples:
+            >>> model = pyturbo.load()
+            >>> session = model.session(context=64)
+            >>> reply = model.generate("Once upon a time", 4, session=session)
+            >>> session.save("story.session")
+            >>> model.restore("story.session").position == session.position
+            True
+        """
         place = Path(path)
         header, state = session_file.read(place, {"model": self.fingerprint, "kv": self.kv})
         context, position, pending = (header.get(name) for name in ("context", "position", "pending"))
@@ -196,7 +251,14 @@ class Model:
         return len(value) == 1 and type(value[0]) is int and 0 <= value[0] < self.network.vocab
 
     def logits(self, token_ids: ArrayLike) -> NDArray[np.float32]:
-        """The logits of every position, from a fresh state: float32 [tokens, vocab]."""
+        """The logits of every position, from a fresh state: float32 [tokens, vocab].
+
+        Examples:
+            >>> model = pyturbo.load()
+            >>> tokens = model.tokenizer.encode("Once upon a time")
+            >>> model.logits(tokens).shape
+            (4, 4096)
+        """
         ids = self.check_ids(token_ids)
         return np.concatenate([logits for (logits,) in self.session(len(ids)).advance(ids, "all")])
 
@@ -209,6 +271,7 @@ class Model:
         return np.concatenate([np.stack(x) for x in self.session(len(ids)).advance(ids, "layers")], axis=1)
 
     def check_ids(self, token_ids: ArrayLike) -> NDArray[np.int32]:
+        """Token ids as an array, known to be of the vocabulary; an ArgumentError for anything else."""
         try:
             ids = np.asarray(token_ids)
         except ValueError as error:
@@ -223,7 +286,7 @@ class Model:
     def graph(self, context: int, tokens: int, output: Output) -> tuple[int, Graph]:
         """How many of so many tokens to read next, and the program for it, which is recorded once.
 
-        Its replays take turns with those of all programs of the model; see :attr:`replaying`.
+        Its replays take turns with those of all programs of the model; see `replaying`.
         """
         pace = PACES.get(self.device.name, DEFAULT_PACE)
         single = output == "last" and tokens <= pace.single

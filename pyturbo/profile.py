@@ -21,7 +21,7 @@ class ProfileRow:
 
 
 class Profile:
-    """Times of launches, added up by kernel, by layer and by part of a layer. Printing it gives a table."""
+    """Times of launches, added up by kernel, by layer and by part of a layer. It shows itself as a table."""
 
     def __init__(self) -> None:
         self.kernels: dict[str, ProfileRow] = {}
@@ -63,7 +63,7 @@ class Profile:
         table.add_row("all", str(launches), f"{self.seconds * 1e3:.2f}")
         return table
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         from rich.console import Console
 
         console = Console(width=100, no_color=True)

@@ -106,6 +106,20 @@ class Recorder:
 
     Scratch memory that no tensor holds any more is used again, what has been free longest first. A launch
     that reuses it waits for those before it, because dependencies follow from the memory itself.
+
+    Examples:
+        >>> from pyturbo.recording import Recorder, Tensor
+        >>> from pyturbo.symbols import symbol
+        >>> device = pyturbo.Device("cpu")
+        >>> rows = device.empty((512, 64))
+        >>> with Recorder(device, {"tokens": 512}) as recorder:
+        ...     x = Tensor(rows, (symbol("tokens"), 64), "float32")
+        ...     y = pyturbo.ops.swiglu(x, x)
+        >>> y
+        Tensor([tokens, 64], float32)
+        >>> recorder.program
+        Program(launches=1, symbols=('tokens',), blocks=())
+        >>> recorder.program.run(tokens=17)
     """
 
     def __init__(self, device: Device, symbols: Mapping[str, int], blocks: Sequence[str] = ()) -> None:
@@ -119,6 +133,9 @@ class Recorder:
         self._target: Tensor | None = None
         self._labels: list[str] = []
         self._tokens: list[Token[Recorder | None]] = []
+
+    def __repr__(self) -> str:
+        return f"Recorder({self.program!r}, limits={self.limits}, scratch_bytes={self.scratch_bytes})"
 
     def __enter__(self) -> Recorder:
         self._tokens.append(_active.set(self))

@@ -25,18 +25,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes in use. Weights and scratch belong to the model and serve all of its sessions."""
+    """Bytes in use. Weights and scratch belong to the model and serve all of its sessions.
+
+    Attributes:
+        weights: What a step reads of the checkpoint.
+        scratch: Results between launches.
+        state: What this conversation remembers.
+        pieces: The state by kind, such as `k`, `v` and `memory`, added up over the layers.
+    """
 
     weights: int
     scratch: int
     state: int
-    pieces: dict[str, int]  # of the state, added up over the layers
+    pieces: dict[str, int]
 
 
 class Session:
     """A position, and one block of memory with all that the model remembers.
 
     Sessions of one model may be used from several threads, each session from one at a time.
+
+    Attributes:
+        model: The model it is a conversation with.
+        context: How many tokens it has room for.
+        notes: What a caller keeps with the conversation, such as its messages: JSON, saved with it.
+        timings: A `Profile` where every launch is timed into it, else None.
+
+    Examples:
+        >>> model = pyturbo.load()
+        >>> session = model.session(context=64)
+        >>> logits = session.prefill(model.tokenizer.encode("Once upon a"))
+        >>> model.tokenizer.decode([int(logits.argmax())])
+        ' time'
+        >>> other = session.fork()
+        >>> _ = other.step(int(logits.argmax()))
+        >>> session.position, other.position
+        (3, 4)
     """
 
     def __init__(self, model: Model, context: int) -> None:
@@ -46,10 +70,12 @@ class Session:
         self._block = model.device.empty(self._layout.nbytes, np.uint8)
         self._pending = (0, -1)  # a position, and the token that was sampled there
         self._failure: str | None = None
-        #: What a caller keeps with the conversation, such as its messages: JSON, saved and copied with it.
         self.notes: dict[str, Any] = {}
-        #: Where set, every launch is timed into it.
         self.timings: Profile | None = None
+
+    def __repr__(self) -> str:
+        state = "" if self._failure is None else ", failed"
+        return f"Session(position={self.position}, context={self.context}, nbytes={self.nbytes}{state})"
 
     @property
     def position(self) -> int:
@@ -74,7 +100,15 @@ class Session:
 
     @property
     def state(self) -> dict[str, NDArray[Any]]:
-        """Views of every piece of the state."""
+        """Views of every piece of the state, by name: what is written there is what the next step reads.
+
+        Examples:
+            >>> session = pyturbo.load().session(context=64)
+            >>> session.state["model.layers.3.self_attn.k"].shape  # [context, heads, dim]
+            (64, 2, 64)
+            >>> session.state["model.layers.0.linear_attn.memory"].shape  # [heads, value dim, key dim]
+            (4, 128, 128)
+        """
         return self._layout.views(self._block)
 
     @property
@@ -142,6 +176,7 @@ class Session:
             raise StateError(f"the session cannot go on after: {self._failure}")
 
     def memory(self) -> Memory:
+        """Bytes of weights, scratch and state."""
         pieces: dict[str, int] = {}
         for name, (_, shape, dtype) in self._layout.pieces.items():
             kind = name.rpartition(".")[2]
@@ -158,7 +193,7 @@ class Session:
         return profile
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Writes the conversation to a file; :meth:`Model.restore` reads it."""
+        """Writes the conversation to a file; `Model.restore` reads it."""
         self._require_whole()
         header = {
             "model": self.model.fingerprint,

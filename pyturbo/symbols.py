@@ -12,7 +12,15 @@ from pyturbo.errors import ArgumentError
 
 @dataclass(frozen=True)
 class Linear:
-    """``constant + sum of factor * symbol``. Sums and multiples of these are these again."""
+    """``constant + sum of factor * symbol``. Sums and multiples of these are these again.
+
+    Examples:
+        >>> from pyturbo.symbols import symbol
+        >>> 4 * symbol("tokens") + 16
+        Linear(4 * tokens + 16)
+        >>> (4 * symbol("tokens") + 16).at({"tokens": 3})
+        28
+    """
 
     constant: int = 0
     terms: tuple[tuple[str, int], ...] = ()  # by name, no factor zero
@@ -49,6 +57,9 @@ class Linear:
 
     __radd__ = __add__
     __rmul__ = __mul__
+
+    def __repr__(self) -> str:
+        return f"Linear({self})"
 
     def __str__(self) -> str:
         parts = [name if factor == 1 else f"{factor} * {name}" for name, factor in self.terms]

@@ -32,7 +32,15 @@ __all__ = [
 
 
 def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
-    """A directory with config.json and model*.safetensors, or a .gguf file."""
+    """A directory with config.json and model*.safetensors, or a .gguf file. Its tensors are not read yet.
+
+    Examples:
+        >>> from pyturbo.checkpoint import open_checkpoint
+        >>> from pyturbo.model import default_model
+        >>> with open_checkpoint(default_model()) as checkpoint:
+        ...     len(checkpoint), checkpoint["language_model.model.norm.weight"].shape
+        (354, (256,))
+    """
     try:
         place = Path(path)
         place.stat()

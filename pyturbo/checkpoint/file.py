@@ -47,6 +47,9 @@ class TensorFile:
         self.size = status.st_size
         self._map: Array | None = None
 
+    def __repr__(self) -> str:
+        return f"TensorFile({str(self.path)!r}, size={self.size})"
+
     def bytes(self, offset: int, count: int) -> bytes:
         """`count` bytes from `offset` on; the range lies within the file."""
         parts = []

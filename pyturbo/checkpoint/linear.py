@@ -39,6 +39,10 @@ class Affine:
         """As operations take it."""
         return self.packed, self.scales, self.biases, self.bits, self.group_size
 
+    def __repr__(self) -> str:
+        bias = "" if self.bias is None else ", bias"
+        return f"Affine({list(self.shape)}, {self.bits} bits in groups of {self.group_size}{bias})"
+
     def rows(self, index: Array) -> Affine:
         """A copy of the rows `index` of the output axis, in that order."""
         packed, scales, biases = (np.take(a, index, axis=-2) for a in (self.packed, self.scales, self.biases))
@@ -59,6 +63,9 @@ class Dense:
     @property
     def arrays(self) -> tuple[Array, ...]:
         return (self.weight,)
+
+    def __repr__(self) -> str:
+        return f"Dense({list(self.shape)}, {self.weight.dtype}{'' if self.bias is None else ', bias'})"
 
     def rows(self, index: Array) -> Dense:
         """A copy of the rows `index` of the output axis, in that order."""

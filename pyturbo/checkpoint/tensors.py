@@ -57,6 +57,9 @@ class Checkpoint(ABC, Mapping[str, TensorInfo]):
         self.path = path
         self._tensors = tensors
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r}, tensors={len(self)})"
+
     def __getitem__(self, name: str) -> TensorInfo:
         return self._tensors[name]
 

@@ -37,6 +37,9 @@ class Weights(ABC):
         #: Whether the output layer is the embedding; where the config is silent, whether it has no own.
         self.tied = self._read_tied()
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.checkpoint.path)!r}, tensors={len(self._names)})"
+
     def __contains__(self, name: str) -> bool:
         return name in self._names
 

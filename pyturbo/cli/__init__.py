@@ -27,7 +27,7 @@ class _Version(argparse.Action):
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     """Where `argv` names a command, only that one is loaded."""
     first = next((argument for argument in argv if not argument.startswith("-")), None)
-    parser = argparse.ArgumentParser(prog="pyturbo", description=pyturbo.__doc__)
+    parser = argparse.ArgumentParser(prog="pyturbo", description=(pyturbo.__doc__ or "").partition("\n")[0])
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")

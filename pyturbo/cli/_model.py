@@ -47,7 +47,7 @@ def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def sampling(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The options of :meth:`Model.stream`."""
+    """The options of `Model.stream`."""
     return {name: getattr(arguments, name) for name in (*_SAMPLING, "stop")}
 
 

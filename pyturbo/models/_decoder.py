@@ -95,6 +95,10 @@ class Layer:
         self.before = weights.tensor(f"{path}.input_layernorm.weight", (hidden,))
         self.between = weights.tensor(f"{path}.post_attention_layernorm.weight", (hidden,))
 
+    def __repr__(self) -> str:
+        parts = (type(part).__name__ for part in (self.mixer, self.mlp))
+        return f"Layer({self.name!r}, {', '.join(parts)})"
+
     def __call__(self, x: Any, step: Step) -> Any:
         with label(self.mixer.name.rpartition(".")[2]):
             mixed = self.mixer(ops.rms_norm(x, self.before, self.eps), step)
@@ -129,6 +133,9 @@ class Decoder:
             self.layers.append(Layer(weights, path, hidden, self.eps, mixer(i, path), mlp(i, path)))
         self.norm = weights.tensor("model.norm.weight", (hidden,))
         self.head = weights.linear("lm_head", (self.vocab, hidden), bias=False)
+
+    def __repr__(self) -> str:
+        return f"Decoder(layers={len(self.layers)}, vocab={self.vocab}, context={self.context})"
 
     def state(self, context: int, dtype: Any) -> dict[str, Piece]:
         """Every piece of a conversation's state for so many tokens."""

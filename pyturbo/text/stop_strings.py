@@ -13,6 +13,14 @@ class StopStrings:
 
     Text is held back only while it may be the beginning of a stop string, so what is held back is shorter
     than the longest of them, and the result does not depend on how the text was divided.
+
+    Examples:
+        >>> from pyturbo.text import StopStrings
+        >>> stops = StopStrings(["THE END"])
+        >>> stops.add("Goodbye. THE")
+        ('Goodbye. ', False)
+        >>> stops.add(" END and more")
+        ('', True)
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -22,6 +30,9 @@ class StopStrings:
         self._longest = max(map(len, self._stops), default=0)
         self._held = ""
         self.stopped = False  # whether the text has ended at a stop string
+
+    def __repr__(self) -> str:
+        return f"StopStrings({list(self._stops)}{', stopped' if self.stopped else ''})"
 
     def __bool__(self) -> bool:
         """Whether there are any."""

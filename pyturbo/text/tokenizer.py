@@ -17,11 +17,25 @@ if TYPE_CHECKING:
 
 
 class Tokenizer:
-    """Text to token ids and back. It does not change and may be used from several threads."""
+    """Text to token ids and back. It does not change and may be used from several threads.
 
-    vocab_size: int  # all ids are below it
+    Attributes:
+        vocab_size: All ids are below it.
+        bos_id: What a text begins with, where the checkpoint wants that.
+        eos_ids: Any of them ends a reply.
+        chat_template: How the checkpoint writes a conversation, in Jinja.
+
+    Examples:
+        >>> tokenizer = pyturbo.load().tokenizer
+        >>> tokenizer.encode("Once upon a time")
+        [443, 457, 261, 413]
+        >>> tokenizer.decode([443, 457, 261, 413])
+        'Once upon a time'
+    """
+
+    vocab_size: int
     bos_id: int | None
-    eos_ids: tuple[int, ...]  # any of them ends a reply
+    eos_ids: tuple[int, ...]
     chat_template: str | None
 
     def __init__(self, source: TokenizerSource) -> None:
@@ -30,6 +44,12 @@ class Tokenizer:
         self.bos_id = self._vocabulary.bos_id
         self.eos_ids = self._vocabulary.eos_ids
         self.chat_template = source.chat_template
+
+    def __repr__(self) -> str:
+        chat = "no chat template" if self.chat_template is None else "chat template"
+        return (
+            f"Tokenizer(vocab_size={self.vocab_size}, bos_id={self.bos_id}, eos_ids={self.eos_ids}, {chat})"
+        )
 
     def encode(self, text: str, special: bool = True) -> list[int]:
         """Token ids of a text. Text such as <|im_start|> becomes the token that it names.
