@@ -1,0 +1,31 @@
+"""A chat that is kept in a file: started again, it goes on where it stopped and reads nothing twice.
+
+Takes a model with a chat template and the file: ``python chat_with_memory.py MODEL chat.session``. The model
+in the package only continues stories; it cannot chat.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pyturbo
+from pyturbo.conversation import Conversation
+
+
+def main(model: str, file: str) -> None:
+    conversation = Conversation(pyturbo.load(model), system="Answer in one sentence.")
+    memory = Path(file)
+    if memory.exists():
+        conversation.load(memory)
+        print(f"going on after {len(conversation.messages)} messages, {conversation.session.position} tokens")
+    for line in sys.stdin:
+        for chunk in conversation.reply(line.strip(), max_tokens=60):
+            print(chunk.text, end="", flush=True)
+        print()
+    conversation.save(memory)
+    print(f"kept in {memory}: {memory.stat().st_size / 2**20:.1f} MiB")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])
