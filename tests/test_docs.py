@@ -1,57 +1,107 @@
-"""What the documents say is what the package does."""
+"""What the documents say is what the package does: examples run, commands exist, links lead somewhere.
+
+Blocks of one page share a scope and a folder. In it there are the checkpoints that pages speak of, as tiny
+models of random weights: what is shown is how things are called, not what a model answers.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import io
 import re
+import shlex
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 
 import pyturbo
+from pyturbo.cli import _parser, main
 from text.tiny_chat import write_model
+from tiny_configs import MODELS
+from tiny_models import write_hf
 
 ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+RUN = [ROOT / "README.md", ROOT / "docs" / "start.md", *sorted(ROOT.glob("docs/guides/*.md"))]
+
+#: Commands that take long, or that need a network: their arguments are checked and nothing more.
+NOT_RUN = ("bench", "pull")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def module(script: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(script, ROOT / "docs" / f"{script}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The arguments of every pyturbo command on a page, in a block of shell or an indented one."""
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```sh\n(.*?)^```|^ {4}(pyturbo [^\n]*\n)", text, re.DOTALL | re.MULTILINE)
+    lines = [line for block in blocks for line in "".join(block).splitlines()]
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("pyturbo ")]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_model(tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf")
+    write_hf(MODELS["qwen3_moe"], tmp_path / "Qwen3-30B-A3B")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    return tmp_path
 
 
 def test_the_kernel_reference_is_current() -> None:
-    spec = importlib.util.spec_from_file_location("make_kernels", ROOT / "docs" / "make_kernels.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert module.PAGE.read_text(encoding="utf-8") == module.page(), "run `make docs`"
+    make_kernels = module("make_kernels")
+    assert make_kernels.PAGE.read_text(encoding="utf-8") == make_kernels.page(), "run `make docs`"
 
 
-def test_the_examples_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 4
-    monkeypatch.chdir(tmp_path)
-    write_model(tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf")  # any model will do
-    np.arange(64, dtype=np.uint32).tofile("weights.bin")
+def test_the_picture_of_a_terminal_shows_the_command_of_the_makefile() -> None:
+    make_terminal = module("make_terminal")
+    words = re.findall(r">([^<]+)</text>", make_terminal.PICTURE.read_text(encoding="utf-8"))
+    shown = " ".join(" ".join(words).replace("&#160;", " ").replace("&quot;", '"').split())
+    assert f".venv/bin/{make_terminal.command()}" in shown, "run docs/make_terminal.py"
+    assert "written at" in shown
+
+
+@pytest.mark.parametrize("page", RUN, ids=name)
+def test_the_examples_of_a_page_run(page: Path, folder: Path) -> None:
     scope: dict[str, Any] = {}
-    for block in blocks:
-        exec(block, scope)
-    assert scope["y"].shape == (1, 1000)
-    assert scope["table"].shape == (64,)
-    assert (tmp_path / "story.session").is_file()
+    for block in re.findall(
+        r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    ):
+        exec(compile(block, name(page), "exec"), scope)
+    for arguments in commands(page):
+        if arguments[0] not in NOT_RUN:
+            assert main(arguments) == 0, arguments
 
 
-@pytest.mark.parametrize(
-    "page", sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/*.md")), ids=lambda p: p.name
-)
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_the_commands_of_a_page_exist(page: Path) -> None:
+    for arguments in commands(page):
+        _parser(arguments).parse_args(arguments)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), target
 
 
 def test_every_kernel_says_what_it_does_and_how_it_is_dispatched() -> None:
-    for name, kernel in pyturbo.kernels().items():
-        assert kernel["comment"], name
-        assert kernel["contract"]["dispatch"], name
+    for title, kernel in pyturbo.kernels().items():
+        assert kernel["comment"], title
+        assert kernel["contract"]["dispatch"], title
         for argument in kernel["arguments"]:
             if argument["kind"] == "buffer" and not kernel["function"].startswith("empty"):
-                assert argument["shape"], f"{name}: {argument['name']}"
+                assert argument["shape"], f"{title}: {argument['name']}"
