@@ -11,7 +11,7 @@ BUILD_OPTIONS = --no-build-isolation -Cbuild-dir=$(BUILD) -Ccmake.build-type=$(B
 NATIVE := $(shell find native pyturbo shaders tests/native tests/shaders tests/soft_metal CMakeLists.txt pyproject.toml -type f \
             -not -path '*/__pycache__/*' 2>/dev/null)
 
-.PHONY: run test build lint docs sanitize oracle clean
+.PHONY: run test build lint docs site sanitize oracle clean
 
 run: build
 	$(BIN)/pyturbo generate "Once upon a time, there was a little fox named Tim." --raw --temperature 0.7 --seed 1 --stats
@@ -29,11 +29,16 @@ $(VENV)/tools: pyproject.toml
 	touch $@
 
 $(VENV)/built: $(VENV)/tools $(NATIVE)
-	$(BIN)/pip install $(BUILD_OPTIONS) .
+	$(BIN)/pip install $(BUILD_OPTIONS) ".[docs]"
 	touch $@
 
+# What of docs/ is generated.
 docs: build
 	$(BIN)/python docs/make_kernels.py
+
+# docs/ as pages in build/site. The tests build it too.
+site: build
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 # With GCC. Python itself is not instrumented: the runtimes are preloaded, and what it never frees would count as leaks.
 sanitize:

@@ -184,6 +184,10 @@ cdef class Device:
 cdef class Buffer:
     """Memory with a shape and an element type. ``numpy()``, ``memoryview(buffer)`` and DLPack are views.
 
+    Attributes:
+        shape: As a tuple.
+        nbytes: Bytes of all elements.
+
     Examples:
         >>> buffer = pyturbo.Device("cpu").empty((2, 3), "float16")
         >>> buffer
