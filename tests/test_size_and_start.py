@@ -1,0 +1,46 @@
+"""How large the package is, and how soon it does something. Bounds leave room for a busy machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from importlib.metadata import files
+from pathlib import Path
+
+#: Of the package as a wheel holds it, before it is compressed.
+LARGEST = 25_000_000  # bytes
+
+#: Seconds from the start of the process to the first token; about 0.4 on a quiet machine.
+LONGEST_WAIT = 3.0
+
+#: What only a build for tests has.
+FOR_TESTS = ("_native_tests", "_soft_metal_tests", "libsoft_metal")
+
+
+def test_the_package_is_small() -> None:
+    sizes = {
+        path: Path(str(path.locate())).stat().st_size
+        for path in files("pyturbo") or ()
+        if path.suffix != ".pyc" and not path.name.startswith(FOR_TESTS)
+    }
+    largest = sorted(sizes.items(), key=lambda item: -item[1])[:5]
+    assert 10_000_000 < sum(sizes.values()) < LARGEST, largest
+
+
+def seconds_to_first_token(folder: Path) -> float:
+    command = [sys.executable, "-m", "pyturbo", "generate", "Once upon a time", "--max-tokens", "200"]
+    begin = time.perf_counter()
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        first = os.read(process.stdout.fileno(), 1)
+        seconds = time.perf_counter() - begin
+        process.kill()
+    assert first == b","
+    return seconds
+
+
+def test_the_first_token_comes_soon(tmp_path: Path) -> None:
+    """Once in a few tries: something else may have the processor."""
+    assert any(seconds_to_first_token(tmp_path) < LONGEST_WAIT for _ in range(5))
