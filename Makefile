@@ -32,7 +32,7 @@ $(VENV)/built: $(VENV)/tools $(NATIVE)
 	$(BIN)/pip install $(BUILD_OPTIONS) ".[docs]"
 	touch $@
 
-# What of docs/ is generated.
+# docs/kernels.md, from the shaders.
 docs: build
 	$(BIN)/python docs/make_kernels.py
 

@@ -9,6 +9,12 @@ import time
 from importlib.metadata import files
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="with sanitizers it is larger and slower"
+)
+
 #: Of the package as a wheel holds it, before it is compressed.
 LARGEST = 25_000_000  # bytes
 
