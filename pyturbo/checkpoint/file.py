@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 import weakref
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,8 @@ Array = NDArray[Any]
 #: Every tensor a kernel sees starts at a multiple of this many bytes.
 ALIGNMENT = 16
 
-#: Arrays of at least so many bytes have pages of their own, so that every device can use them where they are.
-PAGED = 1 << 16
+LINE = 64  # bytes of a line of the cache: arrays of an arena do not share one
+BLOCK = 32 << 20  # bytes that an arena asks for
 
 _CHUNK = 8 << 20  # bytes per read
 
@@ -83,12 +84,36 @@ class TensorFile:
         return out
 
 
+class Arena:
+    """Memory for arrays that live about equally long. Many share one allocation, which large pages hold."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free: Array = np.empty(0, np.uint8)
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """An array of zeros in memory that every device can use where it is."""
+        nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        taken = -(-nbytes // LINE) * LINE
+        if taken > BLOCK // 4:
+            return host_empty(shape, dtype).numpy()
+        with self._lock:
+            if taken > len(self._free):
+                self._free = host_empty((BLOCK,), np.uint8).numpy()
+            memory, self._free = self._free[:nbytes], self._free[taken:]
+        return memory.view(dtype).reshape(shape)
+
+
+_arena = Arena()
+
+
 def aligned_empty(shape: tuple[int, ...], dtype: Any) -> Array:
-    """An array that starts at a multiple of ALIGNMENT; a large one has pages of its own."""
-    nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-    if nbytes >= PAGED:
-        return host_empty(shape, dtype).numpy()
-    memory = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT
-    out: Array = memory[start : start + nbytes].view(dtype).reshape(shape)
-    return out
+    """An array of zeros for a tensor, in memory that every device can use where it is."""
+    return _arena.empty(shape, dtype)
+
+
+def aligned(array: Array, dtype: Any = None) -> Array:
+    """A copy in such memory."""
+    copy = aligned_empty(array.shape, dtype or array.dtype)
+    copy[...] = array
+    return copy

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyturbo.checkpoint.file import Array, aligned_empty
+from pyturbo.checkpoint.file import Array, aligned, aligned_empty
 from pyturbo.checkpoint.linear import Affine
 from pyturbo.ops import affine_dequantize, affine_quantize
 
@@ -44,18 +44,16 @@ def to_affine(kind: str, rows: Array) -> tuple[Affine, float]:
     out_dim, row_bytes = rows.shape
     in_dim = row_bytes // block.bytes * block.values
     packed = aligned_empty((out_dim, in_dim * block.bits // 32), np.uint32)
-    scales = aligned_empty((out_dim, in_dim // GROUP), np.float32)
-    biases = aligned_empty(scales.shape, np.float32)
+    scales = np.empty((out_dim, in_dim // GROUP), np.float32)
+    biases = np.empty(scales.shape, np.float32)
     for part in _parts(out_dim, in_dim):
         with np.errstate(all="ignore"):  # a damaged scale may be NaN or inf, and stays so
             groups = block.decode(rows[part].reshape(-1, block.bytes))
         packed[part] = pack(groups.codes, block.bits).reshape(packed[part].shape)
         scales[part] = groups.scales.reshape(scales[part].shape)
         biases[part] = groups.biases.reshape(scales[part].shape)
-    halves = _as_float16(scales), _as_float16(biases)
-    if halves[0] is not None and halves[1] is not None:
-        return Affine(packed, halves[0], halves[1], block.bits, GROUP), 0.0
-    return Affine(packed, scales, biases, block.bits, GROUP), 0.0
+    dtype = np.float16 if _fits_float16(scales) and _fits_float16(biases) else np.float32
+    return Affine(packed, aligned(scales, dtype), aligned(biases, dtype), block.bits, GROUP), 0.0
 
 
 def pack(codes: Array, bits: int) -> Array:
@@ -81,7 +79,7 @@ def _requantized(rows: Array) -> tuple[Affine, float]:
             parts.append(affine_quantize(values, bits=8, group_size=GROUP))
             rounded = affine_dequantize(*parts[-1], 8, GROUP)
             error = float(np.maximum(error, np.abs(rounded - values).max()))
-    packed, scales, biases = (np.concatenate(arrays) for arrays in zip(*parts))
+    packed, scales, biases = (aligned(np.concatenate(arrays)) for arrays in zip(*parts))
     return Affine(packed, scales, biases, 8, GROUP), error
 
 
@@ -187,7 +185,6 @@ def _parts(rows: int, width: int) -> list[slice]:
     return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
 
 
-def _as_float16(values: Array) -> Array | None:
+def _fits_float16(values: Array) -> bool:
     with np.errstate(over="ignore"):
-        halves = values.astype(np.float16)
-    return halves if np.array_equal(halves.astype(np.float32), values) else None
+        return np.array_equal(values.astype(np.float16).astype(np.float32), values)
