@@ -37,22 +37,27 @@ class CpuDevice final : public Device {
 
   void run(const ReadyLaunch* launches, size_t count, bool, double* seconds) override {
     using Clock = std::chrono::steady_clock;
+    Batch batch(pool_);
     Clock::time_point begin = Clock::now();
     for (size_t i = 0; i < count; ++i) {
-      run_one(launches[i]);
+      if (launches[i].waits) batch.run();
+      add(launches[i], batch);
       if (!seconds) continue;
+      batch.run();
       const Clock::time_point end = Clock::now();
       seconds[i] = std::chrono::duration<double>(end - begin).count();
       begin = end;
     }
+    batch.run();
   }
 
  private:
-  void run_one(const ReadyLaunch& launch) {
+  // Has the launch in the batch, or runs it.
+  void add(const ReadyLaunch& launch, Batch& batch) {
     if (launch.dispatch.groups.count() == 0) return;
     if (checked_)
       run_checked(*launch.kernel, *launch.arguments, launch.dispatch);
-    else if (!bodies_.run(*launch.kernel, *launch.arguments, launch.dispatch, precision_, pool_))
+    else if (!bodies_.add(*launch.kernel, *launch.arguments, launch.dispatch, precision_, batch))
       run_reference(*launch.kernel, *launch.arguments, launch.dispatch, pool_);
   }
 

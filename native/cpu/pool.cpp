@@ -86,21 +86,29 @@ struct ThreadPool::Job {
 };
 
 // The worker threads of one process. Owner: the pool; after a fork the child drops them unjoined.
-// Where something else keeps the processors busy, a worker may be stopped in the middle of its share, and the
-// caller waits for longer than it worked. It then goes on alone for a while, twice as long each time that it
-// was no use to come back.
+// One word says what goes on, so that a worker that spins joins a job without a lock; who sleeps is woken
+// under one. Where something else keeps the processors busy, a worker may be stopped in the middle of its
+// share, and the caller waits for longer than it worked. It then goes on alone for a while, twice as long
+// each time that it was no use to come back.
 struct ThreadPool::Workers {
+  // active (bits 0 to 15): workers inside the job; room (16 to 31): how many may be; open: the job can be
+  // joined; number (33 to 63): of the job.
+  static constexpr uint64_t kOpen = uint64_t(1) << 32;
+  static constexpr uint64_t kJob = uint64_t(1) << 33;
+  static uint64_t active(uint64_t state) { return state & 0xffff; }
+  static uint64_t room(uint64_t state) { return (state >> 16) & 0xffff; }
+  static uint64_t number(uint64_t state) { return state / kJob; }
+
   std::mutex turn;  // held by the caller whose job runs; guards rest and alone_until
   Clock::duration rest = kShortestRest;
   Clock::time_point alone_until{};
-  std::mutex lock;  // guards job, room, active, stop
+  Job* job = nullptr;  // read by workers that have joined it
+  alignas(64) std::atomic<uint64_t> state{0};
+  std::atomic<unsigned> sleepers{0};  // workers that wait for `wake`
+  std::atomic<bool> waiting{false};   // the caller waits for `done`
+  std::atomic<bool> stop{false};
+  std::mutex lock;  // for going to sleep: held to look once more, and by who wakes
   std::condition_variable wake, done;
-  Job* job = nullptr;
-  unsigned room = 0;    // workers that may still join the job
-  unsigned active = 0;  // workers inside the job
-  bool stop = false;
-  std::atomic<uint64_t> jobs{0};     // begun so far, for spinning workers
-  std::atomic<unsigned> running{0};  // mirrors active, for a spinning caller
   const uint32_t born = forks.load(std::memory_order_relaxed);
   std::vector<std::thread> threads;
 
@@ -116,31 +124,46 @@ struct ThreadPool::Workers {
   ~Workers() {
     {
       const std::lock_guard<std::mutex> guard(lock);
-      stop = true;
-      jobs.fetch_add(1, std::memory_order_release);
+      stop.store(true);
     }
     wake.notify_all();
     for (std::thread& t : threads) t.join();
   }
 
+  // True: this worker is inside the job, which stays until it leaves. `seen`: the last job it looked at.
+  bool join(uint64_t& seen) {
+    uint64_t now = state.load(std::memory_order_acquire);
+    while (number(now) != seen && (now & kOpen) && active(now) < room(now))
+      if (state.compare_exchange_weak(now, now + 1, std::memory_order_acq_rel)) {
+        seen = number(now);
+        return true;
+      }
+    seen = number(now);
+    return false;
+  }
+
+  void leave() {
+    if (active(state.fetch_sub(1)) > 1 || !waiting.load()) return;
+    {
+      const std::lock_guard<std::mutex> guard(lock);
+    }
+    done.notify_one();
+  }
+
   void serve() {
     uint64_t seen = 0;
+    const auto ready = [&] { return stop.load() || number(state.load()) != seen; };
     for (;;) {
-      spin_until([&] { return jobs.load(std::memory_order_acquire) != seen; });
-      std::unique_lock<std::mutex> guard(lock);
-      wake.wait(guard, [&] { return stop || jobs.load(std::memory_order_relaxed) != seen; });
-      if (stop) return;
-      seen = jobs.load(std::memory_order_relaxed);
-      if (!job || room == 0) continue;
-      --room;
-      ++active;
-      running.store(active, std::memory_order_relaxed);
-      Job* mine = job;
-      guard.unlock();
-      mine->work();
-      guard.lock();
-      running.store(--active, std::memory_order_relaxed);
-      if (active == 0) done.notify_one();
+      if (!spin_until(ready)) {
+        std::unique_lock<std::mutex> guard(lock);
+        sleepers.fetch_add(1);
+        wake.wait(guard, ready);
+        sleepers.fetch_sub(1);
+      }
+      if (stop.load()) return;
+      if (!join(seen)) continue;
+      job->work();
+      leave();
     }
   }
 
@@ -148,22 +171,24 @@ struct ThreadPool::Workers {
     const std::lock_guard<std::mutex> my_turn(turn);
     const Clock::time_point begun = Clock::now();
     if (begun < alone_until) return mine.work();
-    {
-      const std::lock_guard<std::mutex> guard(lock);
-      job = &mine;
-      room = helpers;
-      jobs.fetch_add(1, std::memory_order_release);
+    job = &mine;
+    state.store((number(state.load()) + 1) * kJob | kOpen | uint64_t(helpers) << 16);
+    if (sleepers.load() > 0) {
+      {
+        const std::lock_guard<std::mutex> guard(lock);
+      }
+      for (unsigned i = 0; i < helpers; ++i) wake.notify_one();
     }
-    for (unsigned i = 0; i < helpers; ++i) wake.notify_one();
     mine.work();
-    std::unique_lock<std::mutex> guard(lock);
-    job = nullptr;  // nobody joins from here on
-    if (active == 0) return;
-    guard.unlock();
+    if (active(state.fetch_and(~kOpen)) == 0) return;
     const Clock::time_point done_here = Clock::now();
-    spin_until([&] { return running.load(std::memory_order_relaxed) == 0; });
-    guard.lock();
-    done.wait(guard, [&] { return active == 0; });
+    const auto all_left = [&] { return active(state.load()) == 0; };
+    if (!spin_until(all_left)) {
+      std::unique_lock<std::mutex> guard(lock);
+      waiting.store(true);
+      done.wait(guard, all_left);
+      waiting.store(false);
+    }
     judge(done_here - begun, Clock::now() - done_here);
   }
 

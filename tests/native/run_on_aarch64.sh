@@ -26,5 +26,5 @@ int main() {
 }
 MAIN
 "$compiler" $flags -O1 -static -pthread "$out/main.cpp" tests/native/simd_cases.cpp native/cpu/kernels/isa.cpp \
-  native/cpu/kernels/scratch.cpp native/cpu/pool.cpp native/core/error.cpp "$out"/*-neon.o "$out"/*-dotprod.o -o "$out/cases"
+  native/cpu/kernels/scratch.cpp native/cpu/batch.cpp native/cpu/pool.cpp native/core/error.cpp "$out"/*-neon.o "$out"/*-dotprod.o -o "$out/cases"
 qemu-aarch64 "$out/cases"

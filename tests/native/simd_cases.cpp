@@ -50,9 +50,12 @@ struct Call {
   }
   void run(const Isa& isa, const char* function, Format format, Precision precision = Precision::standard) {
     ThreadPool pool(2);
+    Batch batch(pool);
     for (uint32_t i = 0; i < isa.count; ++i)
-      if (std::string(isa.kernels[i].function) == function)
-        return isa.kernels[i].run({info, format, arguments, precision, pool});
+      if (std::string(isa.kernels[i].function) == function) {
+        isa.kernels[i].run({info, format, arguments, precision, batch});
+        return batch.run();
+      }
     native_test::fail(__FILE__, __LINE__, std::string("no kernel ") + function);
   }
 };

@@ -2,7 +2,6 @@
 #include "cpu/kernels/affine.h"
 
 #include "cpu/kernels/families.h"
-#include "cpu/kernels/schedule.h"
 
 namespace pyturbo::cpu::PYTURBO_ISA {
 namespace {
@@ -200,7 +199,7 @@ void affine_embed(const FastLaunch& launch) {
   const int32_t* ids = launch.buffer<int32_t>(0);
   float* y = launch.buffer<float>(4);
   const DequantizeRow dequantize = dequantize_of(launch.format.bits);
-  for_ranges(launch.pool, tokens, hidden * kDequantizeTime, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(tokens, hidden * kDequantizeTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t t = begin; t < end; ++t) {
       const uint32_t id = uint32_t(ids[t]);  // a negative id is a large one
       if (id < vocab)

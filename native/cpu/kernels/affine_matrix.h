@@ -49,23 +49,27 @@ struct GroupVector {
   F32 biases;
 };
 
+// The groups from `group` on. With an offset o, codes stand for code + o: bias + o * scale is the bias then.
 template <typename S>
-PYTURBO_INLINE GroupVector load_groups_as(const Matrix& w, uint32_t row, uint32_t group) {
+PYTURBO_INLINE GroupVector load_groups_as(const Matrix& w, uint32_t row, uint32_t group, float offset) {
   const uint64_t place = uint64_t(row) * w.groups + group;
   const S* scales = static_cast<const S*>(w.scales) + place;
   const S* biases = static_cast<const S*>(w.biases) + place;
-  if (w.groups - group >= kLanes) return {load_floats(scales), load_floats(biases)};
-  const uint64_t readable = uint64_t(w.out) * w.groups - place;
-  return {load_floats(scales, w.groups - group, readable), load_floats(biases, w.groups - group, readable)};
-}
-
-// The groups from `group` on. With an offset o, codes stand for code + o: bias + o * scale is the bias then.
-PYTURBO_INLINE GroupVector load_groups(const Matrix& w, uint32_t row, uint32_t group, float offset) {
-  GroupVector v = w.type == DType::f32   ? load_groups_as<float>(w, row, group)
-                  : w.type == DType::f16 ? load_groups_as<Half>(w, row, group)
-                                         : load_groups_as<BFloat>(w, row, group);
+  GroupVector v;
+  if (w.groups - group >= kLanes) {
+    v = {load_floats(scales), load_floats(biases)};
+  } else {
+    const uint64_t readable = uint64_t(w.out) * w.groups - place;
+    v = {load_floats(scales, w.groups - group, readable), load_floats(biases, w.groups - group, readable)};
+  }
   if (offset != 0) v.biases = fused(v.scales, splat(offset), v.biases);
   return v;
+}
+
+PYTURBO_INLINE GroupVector load_groups(const Matrix& w, uint32_t row, uint32_t group, float offset) {
+  if (w.type == DType::f32) return load_groups_as<float>(w, row, group, offset);
+  if (w.type == DType::f16) return load_groups_as<Half>(w, row, group, offset);
+  return load_groups_as<BFloat>(w, row, group, offset);
 }
 
 }  // namespace pyturbo::cpu::PYTURBO_ISA

@@ -3,10 +3,12 @@
 #pragma once
 
 #include "cpu/kernels/affine_matrix.h"
+#include "cpu/kernels/row.h"
 
 namespace pyturbo::cpu::PYTURBO_ISA {
 
-constexpr uint32_t kGroupChunk = 256;       // groups whose scales are prepared at a time
+constexpr uint32_t kRowBlock = 16;          // rows whose scales are prepared together
+constexpr uint32_t kGroupChunk = 256;       // of so many groups, over all tokens
 constexpr uint32_t kPrefetchBytes = 16384;  // how far ahead weights are asked for, at least
 
 // Whole passes of `rows` rows: what one row asks for, another does not.
@@ -40,97 +42,130 @@ PYTURBO_INLINE F32 dot_block(const U8* codes, const S8* x) {
   return fused(to_float(dot<bits>(I32{}, codes[0], x[0])), splat(65536), to_float(total));
 }
 
-// Scale of weight times scale of activation, for a chunk of groups.
-template <uint32_t rows, uint32_t tokens>
-using ChunkScales = float[rows][tokens][kGroupChunk + kLanes];
+// A block of rows at work on a few tokens.
+template <uint32_t tokens>
+struct RowBlock {
+  static constexpr uint32_t kGroups = kGroupChunk / tokens;       // whose scales are prepared at a time
+  alignas(64) float scales[tokens][kRowBlock][kGroups + kLanes];  // of weight times of activation
+  F32 sums[tokens][kRowBlock];
+};
 
-// Groups [first, last): their scales, and what their biases add to the sums.
-template <uint32_t bits, uint32_t rows, uint32_t tokens>
-PYTURBO_INLINE void prepare_groups(const Matrix& w, uint32_t row, const Activations& x, uint32_t first,
-                                   uint32_t last, ChunkScales<rows, tokens>& scales,
-                                   F32 (&acc)[rows][tokens]) {
-#pragma GCC unroll 4
+// Groups [first, last) of some rows: their scales, and what their biases add to the sums.
+template <typename S, uint32_t bits, uint32_t tokens>
+static void prepare_groups_as(const Matrix& w, uint32_t row, uint32_t rows, const Activations& x,
+                              uint32_t first, uint32_t last, RowBlock<tokens>& block) {
   for (uint32_t r = 0; r < rows; ++r) {
+    F32 sums[tokens];
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < tokens; ++t) sums[t] = block.sums[t][r];
     for (uint32_t g = first; g < last; g += kLanes) {
-      const GroupVector v = load_groups(w, row + r, g, kCodeOffset<bits>);
+      const GroupVector v = load_groups_as<S>(w, row + r, g, kCodeOffset<bits>);
 #pragma GCC unroll 4
       for (uint32_t t = 0; t < tokens; ++t) {
         const uint64_t place = t * x.stride + g;
-        store_floats(scales[r][t] + (g - first), v.scales * load_floats(x.scales + place));
-        acc[r][t] = fused(v.biases, load_floats(x.sums + place), acc[r][t]);
+        store_floats(block.scales[t][r] + (g - first), v.scales * load_floats(x.scales + place));
+        sums[t] = fused(v.biases, load_floats(x.sums + place), sums[t]);
       }
     }
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < tokens; ++t) block.sums[t][r] = sums[t];
   }
 }
 
-// One block: the codes of each row times x, scaled from group `group` of the chunk on.
-template <uint32_t bits, uint32_t planes, uint32_t rows, uint32_t tokens>
-PYTURBO_INLINE void add_block(const U8 (&codes)[rows][Order<bits>::kClasses], const Activations& x,
-                              uint32_t block, const ChunkScales<rows, tokens>& scales, uint32_t group,
-                              I32 index, F32 (&acc)[rows][tokens]) {
-  using O = Order<bits>;
-  const int8_t* from = x.planes + uint64_t(block) * planes * O::kBlock;
-#pragma GCC unroll 4
-  for (uint32_t t = 0; t < tokens; ++t) {
-    S8 bytes[planes * O::kClasses];
-#pragma GCC unroll 12
-    for (uint32_t i = 0; i < planes * O::kClasses; ++i)
-      bytes[i] = load_vector<S8>(from + t * x.row_bytes + i * kBytes);
-#pragma GCC unroll 4
-    for (uint32_t r = 0; r < rows; ++r)
-      acc[r][t] =
-          fused(dot_block<bits, planes>(codes[r], bytes), pick(scales[r][t] + group, index), acc[r][t]);
-  }
+template <uint32_t bits, uint32_t tokens>
+static void prepare_groups(const Matrix& w, uint32_t row, uint32_t rows, const Activations& x, uint32_t first,
+                           uint32_t last, RowBlock<tokens>& block) {
+  if (w.type == DType::f32) return prepare_groups_as<float, bits>(w, row, rows, x, first, last, block);
+  if (w.type == DType::f16) return prepare_groups_as<Half, bits>(w, row, rows, x, first, last, block);
+  prepare_groups_as<BFloat, bits>(w, row, rows, x, first, last, block);
 }
 
-// y[t * y_stride + r] = row `row` + r of w times x[t].
+// Adds the groups [first, last) of rows `r` to `r` + rows - 1 of a block that starts at row `row` of w.
 template <uint32_t bits, uint32_t planes, uint32_t rows, uint32_t tokens>
-static void multiply_block(const Matrix& w, uint32_t row, const Activations& x, float* y, uint64_t y_stride) {
+static void add_groups(const Matrix& w, uint32_t row, uint32_t r, const Activations& x, uint32_t first,
+                       uint32_t last, RowBlock<tokens>& at) {
   using O = Order<bits>;
-  alignas(64) ChunkScales<rows, tokens> scales;
   const I32 index = lane_groups<bits>(w.group_shift);
-  F32 acc[rows][tokens] = {};
-  U8 codes[rows][O::kClasses];
   const uint64_t ahead = prefetch_distance(w, rows);
-  for (uint32_t first = 0; first < w.groups; first += kGroupChunk) {
-    const uint32_t last = least(first + kGroupChunk, w.groups);
-    prepare_groups<bits, rows, tokens>(w, row, x, first, last, scales, acc);
-    const uint32_t values = last << w.group_shift;
-    uint32_t block = (first << w.group_shift) / O::kBlock;
-    for (; block < values / O::kBlock; ++block) {
+  F32 acc[tokens][rows];
 #pragma GCC unroll 4
-      for (uint32_t r = 0; r < rows; ++r) {
-        const uint8_t* from = w.row(row + r) + uint64_t(block) * O::kBlockBytes;
-        __builtin_prefetch(from + ahead);
-        unpack<bits>(from, codes[r]);
-      }
-      const uint32_t group = (block * O::kBlock >> w.group_shift) - first;
-      add_block<bits, planes, rows, tokens>(codes, x, block, scales, group, index, acc);
-    }
-    if (values % O::kBlock == 0) continue;
-    for (uint32_t r = 0; r < rows; ++r)
-      unpack_block<bits>(w, row + r, uint64_t(block) * O::kBlockBytes, codes[r]);
+  for (uint32_t t = 0; t < tokens; ++t)
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < rows; ++i) acc[t][i] = at.sums[t][r + i];
+
+  U8 codes[rows][O::kClasses];
+  const auto add_block = [&](uint32_t block) {
     const uint32_t group = (block * O::kBlock >> w.group_shift) - first;
-    add_block<bits, planes, rows, tokens>(codes, x, block, scales, group, index, acc);
+    const int8_t* from = x.planes + uint64_t(block) * planes * O::kBlock;
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < tokens; ++t) {
+      S8 bytes[planes * O::kClasses];
+#pragma GCC unroll 12
+      for (uint32_t i = 0; i < planes * O::kClasses; ++i)
+        bytes[i] = load_vector<S8>(from + t * x.row_bytes + i * kBytes);
+#pragma GCC unroll 4
+      for (uint32_t i = 0; i < rows; ++i)
+        acc[t][i] = fused(dot_block<bits, planes>(codes[i], bytes), pick(at.scales[t][r + i] + group, index),
+                          acc[t][i]);
+    }
+  };
+  const uint32_t values = last << w.group_shift;
+  uint32_t block = (first << w.group_shift) / O::kBlock;
+  const uint8_t* packed = w.row(row + r);
+  for (; block < values / O::kBlock; ++block) {
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < rows; ++i) {
+      const uint8_t* from = packed + i * w.row_bytes + uint64_t(block) * O::kBlockBytes;
+      __builtin_prefetch(from + ahead);
+      unpack<bits>(from, codes[i]);
+    }
+    add_block(block);
+  }
+  if (values % O::kBlock != 0) {
+    for (uint32_t i = 0; i < rows; ++i)
+      unpack_block<bits>(w, row + r + i, uint64_t(block) * O::kBlockBytes, codes[i]);
+    add_block(block);
   }
 #pragma GCC unroll 4
-  for (uint32_t t = 0; t < tokens; ++t) {
+  for (uint32_t t = 0; t < tokens; ++t)
 #pragma GCC unroll 4
-    for (uint32_t r = 0; r < rows; ++r) y[t * y_stride + r] = sum(acc[r][t]);
+    for (uint32_t i = 0; i < rows; ++i) at.sums[t][r + i] = acc[t][i];
+}
+
+// y[r] = the sum of the lanes of sums[r].
+static inline void store_sums(const F32* sums, uint32_t rows, float* y) {
+  for (uint32_t r = 0; r < rows; r += kLanes) {
+    const uint32_t count = least(kLanes, rows - r);
+    U8 lanes[kLanes] = {};
+    for (uint32_t l = 0; l < count; ++l) lanes[l] = (U8)sums[r + l];
+    transpose(lanes);
+#pragma GCC unroll 4
+    for (uint32_t half = kLanes / 2; half > 0; half /= 2)
+#pragma GCC unroll 8
+      for (uint32_t l = 0; l < half; ++l) lanes[l] = (U8)((F32)lanes[l] + (F32)lanes[l + half]);
+    store_some(y + r, (F32)lanes[0], count);
   }
 }
 
-// y[t, r] = row first + r of w times x[t], for `rows` rows and a few tokens.
+// y[t * y_stride + r] = row first + r of w times x[t], for up to kRowBlock rows and a few tokens.
 template <uint32_t bits, uint32_t planes, uint32_t tokens>
 static void multiply_few(const Matrix& w, uint32_t first, uint32_t rows, const Activations& x, float* y,
                          uint64_t y_stride) {
   constexpr uint32_t kRows = tokens == 1 ? 4 : tokens == 2 ? 2 : 1;
-  uint32_t r = 0;
-  for (; r + kRows <= rows; r += kRows)
-    multiply_block<bits, planes, kRows, tokens>(w, first + r, x, y + r, y_stride);
-  for (; r < rows; ++r) multiply_block<bits, planes, 1, tokens>(w, first + r, x, y + r, y_stride);
+  RowBlock<tokens> block;
+  for (uint32_t t = 0; t < tokens; ++t)
+    for (uint32_t r = 0; r < kRowBlock; ++r) block.sums[t][r] = F32{};
+  for (uint32_t begin = 0; begin < w.groups; begin += block.kGroups) {
+    const uint32_t end = least(begin + block.kGroups, w.groups);
+    prepare_groups<bits>(w, first, rows, x, begin, end, block);
+    uint32_t r = 0;
+    for (; r + kRows <= rows; r += kRows) add_groups<bits, planes, kRows>(w, first, r, x, begin, end, block);
+    for (; r < rows; ++r) add_groups<bits, planes, 1>(w, first, r, x, begin, end, block);
+  }
+  for (uint32_t t = 0; t < tokens; ++t) store_sums(block.sums[t], rows, y + t * y_stride);
 }
 
+// The same for any number of tokens.
 template <uint32_t bits, uint32_t planes>
 static void multiply_rows(const Matrix& w, uint32_t first, uint32_t rows, const Activations& x,
                           uint32_t tokens, float* y, uint64_t y_stride) {

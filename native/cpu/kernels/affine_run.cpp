@@ -4,17 +4,16 @@
 #include "cpu/kernels/affine_rows.h"
 #include "cpu/kernels/affine_tile.h"
 #include "cpu/kernels/exponential.h"
-#include "cpu/kernels/schedule.h"
 #include "cpu/kernels/scratch.h"
 
 namespace pyturbo::cpu::PYTURBO_ISA {
 namespace {
 
-constexpr uint32_t kRowBlock = 16;     // rows that stay in the cache while they meet the tokens
 constexpr uint32_t kTokenBlock = 8;    // tokens of one pass over them
 constexpr double kByteTime = 0.1;      // nanoseconds to read a byte of weights
 constexpr double kProductTime = 0.02;  // nanoseconds of one product of a weight and an activation in a tile
 constexpr double kQuantizeTime = 0.3;  // nanoseconds to quantise a value
+constexpr double kWorthSharing = 1e4;  // nanoseconds: less is quantised by the thread that launches
 
 using QuantizeRow = void (*)(const float*, uint32_t, uint32_t, int8_t*, float*, float*);
 using RunRows = void (*)(const Product&, const Activations&, uint32_t first, uint32_t rows);
@@ -120,19 +119,27 @@ Activations quantize(const FastLaunch& launch, const float* x, uint64_t rows, ui
   const uint64_t block = instance.classes * kBytes;
   const uint64_t row_bytes = (in + block - 1) / block * block * planes;
   const uint64_t stride = (groups + kLanes - 1) / kLanes * kLanes + kLanes;
-  auto* bytes = static_cast<int8_t*>(launch_scratch(rows * (row_bytes + 2 * stride * sizeof(float))));
+  const Batch::Made what = {x, rows, in, group_size, instance.classes, planes};
+  void* made = launch.batch.find(what);
+  void* memory = made ? made : launch.batch.memory(rows * (row_bytes + 2 * stride * sizeof(float)));
+  auto* bytes = static_cast<int8_t*>(memory);
   auto* scales = reinterpret_cast<float*>(bytes + rows * row_bytes);
   float* sums = scales + rows * stride;
-  for_ranges(launch.pool, rows, in * kQuantizeTime, [&](uint64_t begin, uint64_t end) {
-    for (uint64_t row = begin; row < end; ++row) {
-      std::memset(bytes + (row + 1) * row_bytes - block * planes, 0, block * planes);
-      std::memset(scales + row * stride + groups, 0, (stride - groups) * sizeof(float));
-      std::memset(sums + row * stride + groups, 0, (stride - groups) * sizeof(float));
-      instance.quantize[precision](x + row * in, in, group_size, bytes + row * row_bytes,
-                                   scales + row * stride, sums + row * stride);
-    }
-  });
-  return {x, bytes, scales, sums, row_bytes, stride};
+  const Activations result = {x, bytes, scales, sums, row_bytes, stride};
+  if (made) return result;
+  launch.batch.note(what, memory);
+  const auto quantize_one = [&](uint64_t row) {
+    std::memset(bytes + (row + 1) * row_bytes - block * planes, 0, block * planes);
+    clear_row(scales + row * stride + groups, uint32_t(stride - groups));
+    clear_row(sums + row * stride + groups, uint32_t(stride - groups));
+    instance.quantize[precision](x + row * in, in, group_size, bytes + row * row_bytes, scales + row * stride,
+                                 sums + row * stride);
+  };
+  if (double(rows) * in * kQuantizeTime > kWorthSharing)
+    launch.batch.pool().parallel_for(rows, quantize_one);
+  else
+    for (uint64_t row = 0; row < rows; ++row) quantize_one(row);
+  return result;
 }
 
 Activations tile_activations(const FastLaunch& launch, const float* x, uint64_t rows, uint32_t in,
@@ -146,15 +153,18 @@ void run_rows(const FastLaunch& launch, const Products& products, const Activati
   const uint32_t blocks = (products.out + kRowBlock - 1) / kRowBlock;
   const Product sample = products.at(launch, 0);
   const double bytes = double(sample.w.row_bytes) * kRowBlock * sample.tokens * (sample.gated ? 2 : 1);
-  for_ranges(launch.pool, products.count * blocks, bytes * kByteTime, [&](uint64_t begin, uint64_t end) {
-    for (uint64_t item = begin; item < end; ++item) {
-      const Product p = products.at(launch, item / blocks);
-      const uint32_t first = uint32_t(item % blocks) * kRowBlock;
-      const uint32_t rows = least(kRowBlock, products.out - first);
-      if (p.known)
-        run(p, x, first, rows);
-      else
-        fill_nan(p, first, rows);
+  launch.batch.add(products.count * blocks, bytes * kByteTime, [=](uint64_t begin, uint64_t end) {
+    while (begin < end) {
+      const Product p = products.at(launch, begin / blocks);
+      const uint64_t last = least(end, (begin / blocks + 1) * blocks);
+      for (; begin < last; ++begin) {
+        const uint32_t first = uint32_t(begin % blocks) * kRowBlock;
+        const uint32_t rows = least(kRowBlock, products.out - first);
+        if (p.known)
+          run(p, x, first, rows);
+        else
+          fill_nan(p, first, rows);
+      }
     }
   });
 }
@@ -165,7 +175,7 @@ void run_tiles(const FastLaunch& launch, const Products& products, const Activat
   const Product sample = products.at(launch, 0);
   const double each =
       double(rows) / double(products.count) * kTileRows * sample.w.in * (sample.gated ? 2 : 1);
-  for_ranges(launch.pool, products.count * tiles, each * kProductTime, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(products.count * tiles, each * kProductTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item) {
       const Product p = products.at(launch, item / tiles);
       if (p.tokens > 0) run(p, x, uint32_t(item % tiles) * kTileRows);

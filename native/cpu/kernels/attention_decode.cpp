@@ -1,13 +1,12 @@
 // Attention for decode and the rows of its cache: shaders/attention states what each kernel computes.
 #include "cpu/kernels/attention_rows.h"
 #include "cpu/kernels/families.h"
-#include "cpu/kernels/schedule.h"
 #include "cpu/kernels/scratch.h"
 
 namespace pyturbo::cpu::PYTURBO_ISA {
 namespace {
 
-constexpr uint32_t kFewestKeys = 16;   // of a block, except the last one that has any
+constexpr uint32_t kFewestKeys = 64;   // of a block, except the last one that has any
 constexpr double kProductTime = 0.06;  // nanoseconds of one product
 constexpr double kBlockTime = 50;      // nanoseconds of a block without keys
 constexpr double kMergeTime = 0.1;     // nanoseconds of one value of a block
@@ -20,6 +19,13 @@ struct Decode {
   uint32_t heads, blocks;
   Cache cache;
   Mask mask;
+
+  // A head's block without keys.
+  void set_empty(uint64_t target) const {
+    clear_row(o + target * cache.dim, cache.dim);
+    m[target] = kNoScore;
+    l[target] = 0;
+  }
 };
 
 // One block of the keys of one token and key head, for all query heads that share it.
@@ -33,16 +39,21 @@ void attend_block(const Decode& a, uint32_t token, uint32_t kv_head, uint32_t bl
   const uint32_t from = uint32_t(least(begin + uint64_t(block) * length, uint64_t(end)));
   const KeyRange keys = {from, from + least(length, end - from)};
 
-  AttentionRows& w = *static_cast<AttentionRows*>(item_scratch(sizeof(AttentionRows)));
   const uint32_t group = a.heads / a.cache.kv_heads, dim = a.cache.dim;
+  if (keys.begin == keys.end) {
+    for (uint32_t r = 0; r < group; ++r)
+      a.set_empty((uint64_t(token) * a.heads + kv_head * group + r) * a.blocks + block);
+    return;
+  }
+  AttentionRows& w = *static_cast<AttentionRows*>(item_scratch(sizeof(AttentionRows)));
   for (uint32_t first = 0; first < group; first += kQueryRows) {
     const uint32_t rows = least(kQueryRows, group - first);
     const uint64_t row = uint64_t(token) * a.heads + kv_head * group + first;
-    for (uint32_t r = 0; r < rows; ++r) std::memcpy(w.queries[r], a.q + (row + r) * dim, dim * sizeof(float));
+    for (uint32_t r = 0; r < rows; ++r) copy_row(w.queries[r], a.q + (row + r) * dim, dim);
     attend<T>(a.cache, kv_head, rows, keys, [&](uint32_t) { return keys; }, w);
     for (uint32_t r = 0; r < rows; ++r) {
       const uint64_t target = (row + r) * a.blocks + block;
-      for (uint32_t i = 0; i < dim; ++i) a.o[target * dim + i] = w.value(r, i);
+      w.copy_sums(r, dim, a.o + target * dim);
       a.m[target] = w.top[r];
       a.l[target] = w.total[r];
     }
@@ -66,7 +77,7 @@ void run_partials(const FastLaunch& launch) {
                     cache,
                     {int64_t(context) - tokens, context, value(14), launch.constant(0)}};
   const double each = 2.0 * context / blocks * heads / kv_heads * dim * kProductTime + kBlockTime;
-  for_ranges(launch.pool, uint64_t(tokens) * kv_heads * blocks, each, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(uint64_t(tokens) * kv_heads * blocks, each, [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item) {
       const uint64_t pair = item / blocks;
       attend_block<T>(a, uint32_t(pair / kv_heads), uint32_t(pair % kv_heads), uint32_t(item % blocks));
@@ -102,7 +113,7 @@ void run_append(const FastLaunch& launch) {
   T* cache = launch.buffer<T>(1);
   const uint32_t capacity = launch.value<uint32_t>(3), width = launch.value<uint32_t>(4);
   const uint32_t position = launch.value<uint32_t>(5);
-  for_ranges(launch.pool, launch.value<uint32_t>(2), width * kStoreTime, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(launch.value<uint32_t>(2), width * kStoreTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t t = begin; t < end; ++t) {
       const uint64_t row = uint32_t(position + uint32_t(t)) % capacity;
       for_vectors(width, [&](uint32_t i, uint32_t count) {
@@ -126,7 +137,7 @@ void attention_merge(const FastLaunch& launch) {
   const uint32_t heads = launch.value<uint32_t>(6), blocks = launch.value<uint32_t>(7),
                  dim = launch.value<uint32_t>(8);
   const uint64_t rows = uint64_t(launch.value<uint32_t>(5)) * heads;
-  for_ranges(launch.pool, rows, double(blocks) * dim * kMergeTime, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(rows, double(blocks) * dim * kMergeTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t row = begin; row < end; ++row)
       merge_row(o + row * blocks * dim, m + row * blocks, l + row * blocks,
                 sinks ? sinks[row % heads] : kNoScore, blocks, dim, y + row * dim);

@@ -1,7 +1,6 @@
 // Attention for prefill: shaders/attention/attention.metal states what the kernel computes.
 #include "cpu/kernels/attention_rows.h"
 #include "cpu/kernels/families.h"
-#include "cpu/kernels/schedule.h"
 #include "cpu/kernels/scratch.h"
 
 namespace pyturbo::cpu::PYTURBO_ISA {
@@ -27,14 +26,15 @@ void attend_rows(const Prefill& a, uint32_t kv_head, uint32_t first, uint32_t ro
   const auto query = [&](uint32_t r) { return (first + r) / group; };
   const auto head = [&](uint32_t r) { return kv_head * group + (first + r) % group; };
   const auto place = [&](uint32_t r) { return (uint64_t(query(r)) * a.heads + head(r)) * dim; };
-  for (uint32_t r = 0; r < rows; ++r) std::memcpy(w.queries[r], a.q + place(r), dim * sizeof(float));
+  for (uint32_t r = 0; r < rows; ++r) copy_row(w.queries[r], a.q + place(r), dim);
 
   const KeyRange keys = {a.mask.begin(query(0)), a.mask.end(query(rows - 1))};
   const auto seen = [&](uint32_t r) { return KeyRange{a.mask.begin(query(r)), a.mask.end(query(r))}; };
   attend<T>(a.cache, kv_head, rows, keys, seen, w);
   for (uint32_t r = 0; r < rows; ++r) {
     const float inverse = normalizer(w.top[r], w.total[r], a.sinks ? a.sinks[head(r)] : kNoScore);
-    for (uint32_t i = 0; i < dim; ++i) a.y[place(r) + i] = w.value(r, i) * inverse;
+    scale_sums(w, r, dim, inverse);
+    w.copy_sums(r, dim, a.y + place(r));
   }
 }
 
@@ -55,7 +55,7 @@ void run_attention(const FastLaunch& launch) {
   const uint32_t rows = tokens * (heads / kv_heads);
   const uint64_t tiles = (rows + kQueryRows - 1) / kQueryRows;
   const double each = 2.0 * kQueryRows * context * dim * kProductTime;
-  for_ranges(launch.pool, tiles * kv_heads, each, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(tiles * kv_heads, each, [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item) {
       const uint32_t first = uint32_t(item % tiles) * kQueryRows;
       attend_rows<T>(a, uint32_t(item / tiles), first, least(kQueryRows, rows - first));

@@ -12,6 +12,7 @@ namespace pyturbo::cpu::PYTURBO_ISA {
 constexpr uint32_t kMaxDim = 512;
 constexpr uint32_t kKeys = kTileRows;             // of a tile
 constexpr uint32_t kQueryRows = 4 * kTileTokens;  // at most
+constexpr uint32_t kLineBytes = 64;               // of the cache
 
 // The keys and values of a launch.
 struct Cache {
@@ -39,6 +40,15 @@ struct KeyTile {
   }
 };
 
+// Asks for the rows of a tile. They lie far apart, and nothing else would.
+template <typename T>
+PYTURBO_INLINE void prefetch_rows(const void* cache, const KeyTile& tile, uint32_t dim) {
+  for (uint32_t j = 0; j < tile.count; ++j) {
+    const T* row = static_cast<const T*>(cache) + tile.offsets[j];
+    for (uint32_t i = 0; i < dim; i += kLineBytes / sizeof(T)) __builtin_prefetch(row + i);
+  }
+}
+
 // Rows at work. `queries` is filled by the caller; the others are results.
 struct AttentionRows {
   TileChunk chunk;
@@ -49,8 +59,10 @@ struct AttentionRows {
   float top[kQueryRows], total[kQueryRows];  // the largest score, the sum of weights
   KeyRange seen[kQueryRows];                 // in the tile
 
-  float value(uint32_t row, uint32_t column) const {
-    return sums[column / kTileRows][row * kTileRows + column % kTileRows];
+  // The sums of a row, columns [0, dim).
+  void copy_sums(uint32_t row, uint32_t dim, float* to) const {
+    for (uint32_t begin = 0; begin < dim; begin += kTileRows)
+      copy_row(to + begin, sums[begin / kTileRows] + row * kTileRows, least(kTileRows, dim - begin));
   }
 };
 
@@ -148,11 +160,13 @@ static void attend(const Cache& c, uint32_t kv_head, uint32_t rows, KeyRange key
     w.total[r] = 0;
   }
   for (uint32_t begin = 0; begin < c.dim; begin += kTileRows)
-    std::memset(w.sums[begin / kTileRows], 0, sizeof(float) * rows * kTileRows);
+    clear_row(w.sums[begin / kTileRows], rows * kTileRows);
   for (uint32_t first = keys.begin; first < keys.end; first += kKeys) {
     const uint32_t last = least(first + kKeys, keys.end);
     const KeyTile tile(c, kv_head, {first, last});
-    std::memset(w.scores, 0, sizeof(float) * rows * kKeys);
+    prefetch_rows<T>(c.v, tile, c.dim);
+    prefetch_rows<T>(c.k, KeyTile(c, kv_head, {last, least(last + kKeys, keys.end)}), c.dim);
+    clear_row(w.scores, rows * kKeys);
     for (uint32_t begin = 0; begin < c.dim; begin += kChunk) {
       load_keys<T>(c, tile, begin, w.chunk);
       multiply_rows_of(w.chunk, least(kChunk, c.dim - begin), w.queries[0] + begin, kMaxDim, rows, w.scores);

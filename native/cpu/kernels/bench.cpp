@@ -1,6 +1,5 @@
 // Reads memory as fast as this processor can: shaders/bench/read_words.metal.
 #include "cpu/kernels/families.h"
-#include "cpu/kernels/schedule.h"
 #include "cpu/kernels/vector.h"
 
 namespace pyturbo::cpu::PYTURBO_ISA {
@@ -11,7 +10,7 @@ void read_words(const FastLaunch& launch) {
   constexpr double kBlockTime = 6000;  // nanoseconds
   const uint8_t* words = launch.buffer<uint8_t>(0);
   uint32_t* sums = launch.buffer<uint32_t>(1);
-  for_ranges(launch.pool, launch.value<uint32_t>(2), kBlockTime, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(launch.value<uint32_t>(2), kBlockTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t block = begin; block < end; ++block) {
       const uint8_t* from = words + block * kBlockBytes;
       U32 total[4] = {};

@@ -43,14 +43,14 @@ FastBodies::FastBodies(const Isa* isa) {
   }
 }
 
-bool FastBodies::run(const KernelInfo& kernel, const Arguments& arguments, const Dispatch& dispatch,
-                     Precision precision, ThreadPool& pool) const {
+bool FastBodies::add(const KernelInfo& kernel, const Arguments& arguments, const Dispatch& dispatch,
+                     Precision precision, Batch& batch) const {
   const auto found = bodies_.find(&kernel);
   if (found == bodies_.end()) return false;
   Dispatch stated;
   kernel.dispatch(arguments, stated);
   if (!same(stated.groups, dispatch.groups) || !same(stated.threads, dispatch.threads)) return false;
-  found->second.run({kernel, found->second.format, arguments, precision, pool});
+  found->second.run({kernel, found->second.format, arguments, precision, batch});
   return true;
 }
 

@@ -12,10 +12,10 @@ class FastBodies {
  public:
   explicit FastBodies(const Isa* isa);  // null: none has
 
-  // Runs a complete launch by its fast body. False: there is none, or the launch is not the one that the
-  // kernel's contract states, of which a fast body computes all.
-  bool run(const KernelInfo& kernel, const Arguments& arguments, const Dispatch& dispatch,
-           Precision precision, ThreadPool& pool) const;
+  // Adds a complete launch to a batch by its fast body. False: there is none, or the launch is not the one
+  // that the kernel's contract states, of which a fast body computes all.
+  bool add(const KernelInfo& kernel, const Arguments& arguments, const Dispatch& dispatch,
+           Precision precision, Batch& batch) const;
 
  private:
   struct Body {

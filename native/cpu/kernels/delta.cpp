@@ -2,7 +2,6 @@
 #include "cpu/kernels/exponential.h"
 #include "cpu/kernels/families.h"
 #include "cpu/kernels/row.h"
-#include "cpu/kernels/schedule.h"
 
 namespace pyturbo::cpu::PYTURBO_ISA {
 namespace {
@@ -48,7 +47,7 @@ template <typename W>
 void run_conv1d(const FastLaunch& launch) {
   const uint32_t tokens = launch.value<uint32_t>(4), channels = launch.value<uint32_t>(5);
   const uint64_t items = (channels + kChannels - 1) / kChannels;
-  for_ranges(launch.pool, items, double(tokens) * kChannels * kTapTime, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(items, double(tokens) * kChannels * kTapTime, [=](uint64_t begin, uint64_t end) {
     const uint32_t first = uint32_t(begin) * kChannels;
     convolve<W>(launch, first, uint32_t(least(end * kChannels, uint64_t(channels))) - first);
   });
@@ -125,7 +124,7 @@ void decay_beta(const FastLaunch& launch) {
   const float *a = launch.buffer<float>(0), *b = launch.buffer<float>(1);
   float *g = launch.buffer<float>(4), *beta = launch.buffer<float>(5);
   const uint64_t heads = launch.value<uint32_t>(7), count = launch.value<uint32_t>(6) * heads;
-  for_ranges(launch.pool, count, kGateTime, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(count, kGateTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t i = begin; i < end; ++i) {
       const uint32_t head = uint32_t(i % heads);
       const float rate = softplus(a[i] + value_at(launch, 3, head));
@@ -142,9 +141,10 @@ void delta_net(const FastLaunch& launch) {
   uint32_t k_dim = 0;
   for (const char* digit = launch.info.name + sizeof("delta_net_k") - 1; *digit; ++digit)
     k_dim = k_dim * 10 + uint32_t(*digit - '0');
+  const uint32_t qk_stride = value(11), v_stride = value(12);
   const uint64_t blocks = v_dim / kRowBlock;
   const double each = double(tokens) * kRowBlock * k_dim * kStateTime;
-  for_ranges(launch.pool, blocks * v_heads, each, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(blocks * v_heads, each, [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item) {
       const uint64_t head = item / blocks, key_head = head / (v_heads / k_heads);
       const Head h = {launch.buffer<float>(0) + key_head * k_dim,
@@ -154,8 +154,8 @@ void delta_net(const FastLaunch& launch) {
                       launch.buffer<float>(4) + head,
                       launch.buffer<float>(5) + head * v_dim * k_dim,
                       launch.buffer<float>(6) + head * v_dim,
-                      value(11),
-                      value(12),
+                      qk_stride,
+                      v_stride,
                       v_heads,
                       uint64_t(v_heads) * v_dim,
                       tokens,

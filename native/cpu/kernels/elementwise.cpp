@@ -2,7 +2,6 @@
 #include "cpu/kernels/exponential.h"
 #include "cpu/kernels/families.h"
 #include "cpu/kernels/row.h"
-#include "cpu/kernels/schedule.h"
 
 namespace pyturbo::cpu::PYTURBO_ISA {
 namespace {
@@ -17,15 +16,14 @@ void map_pairs(const FastLaunch& launch, double nanoseconds, const Fn& fn) {
   const float *a = launch.buffer<float>(0), *b = launch.buffer<float>(1);
   float* y = launch.buffer<float>(2);
   const uint64_t count = launch.value<uint32_t>(3);
-  for_ranges(launch.pool, (count + kSpan - 1) / kSpan, kSpan * nanoseconds,
-             [&](uint64_t begin, uint64_t end) {
-               const uint64_t first = begin * kSpan;
-               const uint64_t last = least(end * kSpan, count);
-               for_vectors(uint32_t(last - first), [&](uint32_t i, uint32_t part) {
-                 const uint64_t at = first + i;
-                 store_some(y + at, fn(load_some(a + at, part), load_some(b + at, part)), part);
-               });
-             });
+  launch.batch.add((count + kSpan - 1) / kSpan, kSpan * nanoseconds, [=](uint64_t begin, uint64_t end) {
+    const uint64_t first = begin * kSpan;
+    const uint64_t last = least(end * kSpan, count);
+    for_vectors(uint32_t(last - first), [&](uint32_t i, uint32_t part) {
+      const uint64_t at = first + i;
+      store_some(y + at, fn(load_some(a + at, part), load_some(b + at, part)), part);
+    });
+  });
 }
 
 template <typename B>
@@ -34,7 +32,7 @@ void run_add_bias(const FastLaunch& launch) {
   const B* bias = launch.buffer<B>(1);
   float* y = launch.buffer<float>(2);
   const uint32_t dim = launch.value<uint32_t>(4);
-  for_ranges(launch.pool, launch.value<uint32_t>(3), dim * kValueTime, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(launch.value<uint32_t>(3), dim * kValueTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t start = begin * dim; start < end * dim; start += dim)
       for_vectors(dim, [&](uint32_t i, uint32_t part) {
         store_some(y + start + i, load_some(x + start + i, part) + load_some(bias + i, part), part);
@@ -60,10 +58,10 @@ void split_q_gate(const FastLaunch& launch) {
   float *q = launch.buffer<float>(1), *gate = launch.buffer<float>(2);
   const uint64_t heads = uint64_t(launch.value<uint32_t>(3)) * launch.value<uint32_t>(4);
   const uint64_t dim = launch.value<uint32_t>(5);
-  for_ranges(launch.pool, heads, double(dim) * kValueTime, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(heads, double(dim) * kValueTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t head = begin; head < end; ++head) {
-      std::memcpy(q + head * dim, x + head * 2 * dim, dim * sizeof(float));
-      std::memcpy(gate + head * dim, x + (head * 2 + 1) * dim, dim * sizeof(float));
+      copy_row(q + head * dim, x + head * 2 * dim, dim);
+      copy_row(gate + head * dim, x + (head * 2 + 1) * dim, dim);
     }
   });
 }

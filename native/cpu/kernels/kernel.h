@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "cpu/pool.h"
+#include "cpu/batch.h"
 #include "pyturbo/device.h"
 #include "pyturbo/kernel.h"
 
@@ -16,13 +16,14 @@ struct Format {
   DType type = DType::f32;  // of scales, or of a weight that is not quantised
 };
 
-// One launch, checked and complete (core/launch.h).
+// One launch, checked and complete (core/launch.h). A body adds its items to the batch; what they use they
+// keep by value, this struct too.
 struct FastLaunch {
   const KernelInfo& info;
   Format format;
   const Arguments& arguments;
   Precision precision;
-  ThreadPool& pool;
+  Batch& batch;
 
   // The value, or the address, bound at [[buffer(index)]].
   template <typename T>

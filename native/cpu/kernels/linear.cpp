@@ -1,6 +1,5 @@
 // Products with weights that are not quantised: shaders/linear states what each kernel computes.
 #include "cpu/kernels/families.h"
-#include "cpu/kernels/schedule.h"
 #include "cpu/kernels/vector.h"
 
 namespace pyturbo::cpu::PYTURBO_ISA {
@@ -76,7 +75,7 @@ void run_matmul(const FastLaunch& launch) {
                  in = launch.value<uint32_t>(5);
   const uint64_t blocks = (out + kRowBlock - 1) / kRowBlock;
   const double bytes = double(in) * sizeof(W) * kRowBlock * tokens;
-  for_ranges(launch.pool, blocks, bytes * kByteTime, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(blocks, bytes * kByteTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t block = begin; block < end; ++block) {
       const uint32_t first = uint32_t(block) * kRowBlock;
       dot_rows(launch.buffer<W>(1), launch.buffer<float>(0), tokens, in, launch.buffer<float>(2), out, first,
@@ -92,23 +91,21 @@ void run_experts(const FastLaunch& launch) {
                  experts = value(9);
   const uint64_t blocks = (out + kRowBlock - 1) / kRowBlock;
   const double bytes = double(in) * sizeof(W) * kRowBlock;
-  for_ranges(launch.pool, uint64_t(tokens) * k * blocks, bytes * kByteTime,
-             [&](uint64_t begin, uint64_t end) {
-               for (uint64_t item = begin; item < end; ++item) {
-                 const uint64_t choice = item / blocks;
-                 const uint32_t first = uint32_t(item % blocks) * kRowBlock;
-                 const uint32_t rows = least(kRowBlock, out - first);
-                 const uint32_t expert =
-                     uint32_t(launch.buffer<int32_t>(1)[choice]);  // a negative id is a large one
-                 float* y = launch.buffer<float>(3) + choice * out;
-                 if (expert >= experts) {
-                   for (uint32_t r = first; r < first + rows; ++r) y[r] = __builtin_nanf("");
-                   continue;
-                 }
-                 const float* x = launch.buffer<float>(0) + (choice / k * x_rows + choice % k % x_rows) * in;
-                 dot_rows(launch.buffer<W>(2) + uint64_t(expert) * out * in, x, 1, in, y, out, first, rows);
-               }
-             });
+  launch.batch.add(uint64_t(tokens) * k * blocks, bytes * kByteTime, [=](uint64_t begin, uint64_t end) {
+    for (uint64_t item = begin; item < end; ++item) {
+      const uint64_t choice = item / blocks;
+      const uint32_t first = uint32_t(item % blocks) * kRowBlock;
+      const uint32_t rows = least(kRowBlock, out - first);
+      const uint32_t expert = uint32_t(launch.buffer<int32_t>(1)[choice]);  // a negative id is a large one
+      float* y = launch.buffer<float>(3) + choice * out;
+      if (expert >= experts) {
+        for (uint32_t r = first; r < first + rows; ++r) y[r] = __builtin_nanf("");
+        continue;
+      }
+      const float* x = launch.buffer<float>(0) + (choice / k * x_rows + choice % k % x_rows) * in;
+      dot_rows(launch.buffer<W>(2) + uint64_t(expert) * out * in, x, 1, in, y, out, first, rows);
+    }
+  });
 }
 
 }  // namespace

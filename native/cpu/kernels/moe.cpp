@@ -2,7 +2,6 @@
 #include "cpu/kernels/exponential.h"
 #include "cpu/kernels/families.h"
 #include "cpu/kernels/row.h"
-#include "cpu/kernels/schedule.h"
 
 namespace pyturbo::cpu::PYTURBO_ISA {
 namespace {
@@ -60,7 +59,7 @@ void run_gather(const FastLaunch& launch) {
   float* y = launch.buffer<float>(2);
   const uint32_t x_rows = launch.value<uint32_t>(4), dim = launch.value<uint32_t>(5),
                  repeat = launch.value<uint32_t>(6);
-  for_ranges(launch.pool, launch.value<uint32_t>(3), dim * kValueTime, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(launch.value<uint32_t>(3), dim * kValueTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t r = begin; r < end; ++r) {
       const uint64_t row = uint32_t(index[r]) / repeat;
       const bool known = index[r] >= 0 && row < x_rows;
@@ -80,7 +79,7 @@ void route(const FastLaunch& launch) {
   const float* logits = launch.buffer<float>(0);
   const uint32_t experts = launch.value<uint32_t>(4), k = launch.value<uint32_t>(5);
   const double each = double(experts) * (k + 3) * kRankTime;
-  for_ranges(launch.pool, launch.value<uint32_t>(3), each, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(launch.value<uint32_t>(3), each, [=](uint64_t begin, uint64_t end) {
     for (uint64_t t = begin; t < end; ++t)
       route_token(logits + t * experts, experts, k, launch.constant(0), launch.buffer<int32_t>(1) + t * k,
                   launch.buffer<float>(2) + t * k);
@@ -116,19 +115,18 @@ void moe_combine(const FastLaunch& launch) {
   const float* gate = launch.constant(1) ? launch.buffer<float>(4) : nullptr;
   float* y = launch.buffer<float>(5);
   const uint32_t k = launch.value<uint32_t>(7), dim = launch.value<uint32_t>(8);
-  for_ranges(
-      launch.pool, launch.value<uint32_t>(6), dim * (k + 2) * kValueTime, [&](uint64_t begin, uint64_t end) {
-        for (uint64_t t = begin; t < end; ++t) {
-          const F32 scale = gate ? splat(sigmoid(splat(gate[t]))[0]) : splat(1.0f);
-          for_vectors(dim, [&](uint32_t i, uint32_t count) {
-            F32 total = {};
-            for (uint32_t c = 0; c < k; ++c)
-              total = fused(splat(weights[t * k + c]), load_some(rows + (t * k + c) * dim + i, count), total);
-            if (shared) total = fused(scale, load_some(shared + t * dim + i, count), total);
-            store_some(y + t * dim + i, load_some(residual + t * dim + i, count) + total, count);
-          });
-        }
+  launch.batch.add(launch.value<uint32_t>(6), dim * (k + 2) * kValueTime, [=](uint64_t begin, uint64_t end) {
+    for (uint64_t t = begin; t < end; ++t) {
+      const F32 scale = gate ? splat(sigmoid(splat(gate[t]))[0]) : splat(1.0f);
+      for_vectors(dim, [&](uint32_t i, uint32_t count) {
+        F32 total = {};
+        for (uint32_t c = 0; c < k; ++c)
+          total = fused(splat(weights[t * k + c]), load_some(rows + (t * k + c) * dim + i, count), total);
+        if (shared) total = fused(scale, load_some(shared + t * dim + i, count), total);
+        store_some(y + t * dim + i, load_some(residual + t * dim + i, count) + total, count);
       });
+    }
+  });
 }
 
 }  // namespace pyturbo::cpu::PYTURBO_ISA

@@ -2,7 +2,6 @@
 #include "cpu/kernels/exponential.h"
 #include "cpu/kernels/families.h"
 #include "cpu/kernels/row.h"
-#include "cpu/kernels/schedule.h"
 
 namespace pyturbo::cpu::PYTURBO_ISA {
 namespace {
@@ -50,7 +49,7 @@ void run_rms_norm(const FastLaunch& launch) {
   const uint32_t dim = launch.value<uint32_t>(6);
   const float eps = launch.value<float>(7);
   const bool has_residual = launch.constant(0);
-  for_ranges(launch.pool, launch.value<uint32_t>(5), dim * kValueTime, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(launch.value<uint32_t>(5), dim * kValueTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t start = begin * dim; start < end * dim; start += dim) {
       const float* v = x + start;
       if (has_residual) {
@@ -72,7 +71,7 @@ void run_head_rms_norm(const FastLaunch& launch) {
   const uint64_t heads = uint64_t(launch.value<uint32_t>(2)) * launch.value<uint32_t>(3);
   const uint32_t dim = launch.value<uint32_t>(4);
   const float eps = launch.value<float>(5);
-  for_ranges(launch.pool, heads, dim * kValueTime, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(heads, dim * kValueTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t start = begin * dim; start < end * dim; start += dim)
       scale_row(x + start, inverse_norm(x + start, dim, float(dim), eps), weight, dim, x + start);
   });
@@ -86,7 +85,7 @@ void run_gated_rms_norm(const FastLaunch& launch) {
   const uint64_t heads = uint64_t(launch.value<uint32_t>(4)) * launch.value<uint32_t>(5);
   const uint32_t dim = launch.value<uint32_t>(6);
   const float eps = launch.value<float>(7);
-  for_ranges(launch.pool, heads, 4 * dim * kValueTime, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(heads, 4 * dim * kValueTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t start = begin * dim; start < end * dim; start += dim) {
       const float inverse = inverse_norm(x + start, dim, float(dim), eps);
       for_vectors(dim, [&](uint32_t i, uint32_t count) {
@@ -112,7 +111,7 @@ void qk_norm(const FastLaunch& launch) {
   const uint64_t tokens = launch.value<uint32_t>(2), heads = launch.value<uint32_t>(3);
   const uint32_t dim = launch.value<uint32_t>(4), stride = launch.value<uint32_t>(5);
   const float eps = launch.value<float>(6), query_scale = 1.0f / __builtin_sqrtf(float(dim));
-  for_ranges(launch.pool, 2 * tokens * heads, dim * kValueTime, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(2 * tokens * heads, dim * kValueTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t index = begin; index < end; ++index) {
       const bool is_query = index < tokens * heads;
       const uint64_t head = is_query ? index : index - tokens * heads;

@@ -3,7 +3,6 @@
 
 #include "cpu/kernels/families.h"
 #include "cpu/kernels/row.h"
-#include "cpu/kernels/schedule.h"
 #include "cpu/kernels/scratch.h"
 
 namespace pyturbo::cpu::PYTURBO_ISA {
@@ -42,7 +41,7 @@ void rope(const FastLaunch& launch) {
   const float scale = launch.value<float>(8);
   const auto turn = launch.constant(0) ? turn_neighbours : turn_halves;
   const double each = pairs * kAngleTime + double(heads) * pairs * kPairTime;
-  for_ranges(launch.pool, tokens, each, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(tokens, each, [=](uint64_t begin, uint64_t end) {
     float* cosine = static_cast<float*>(item_scratch(2 * sizeof(float) * pairs));
     float* sine = cosine + pairs;
     for (uint64_t t = begin; t < end; ++t) {
@@ -55,7 +54,7 @@ void rope(const FastLaunch& launch) {
         const uint64_t start = (t * heads + head) * dim;
         turn(x + start, cosine, sine, pairs, y + start);
         if (y != x && 2 * pairs < dim)
-          std::memcpy(y + start + 2 * pairs, x + start + 2 * pairs, (dim - 2 * pairs) * sizeof(float));
+          copy_row(y + start + 2 * pairs, x + start + 2 * pairs, dim - 2 * pairs);
       }
     }
   });

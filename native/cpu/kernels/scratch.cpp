@@ -34,11 +34,6 @@ class Block {
 
 }  // namespace
 
-void* launch_scratch(size_t bytes) {
-  static thread_local Block block;
-  return block.reserve(bytes);
-}
-
 void* item_scratch(size_t bytes) {
   static thread_local Block block;
   return block.reserve(bytes);

@@ -76,7 +76,7 @@ class Device {
 
 // Of activations in products with quantised weights, on devices that round them.
 enum class Precision : uint8_t {
-  standard,  // 16 bits per group
+  standard,  // 24 bits per group
   fast,      // 8 bits per group
 };
 
