@@ -70,11 +70,9 @@ class Layout:
             for name, (offset, shape, dtype) in self.pieces.items()
         }
 
-    def views(self, block: Buffer) -> dict[str, NDArray[Any]]:
-        return {
-            name: block.view(shape, dtype, offset=offset).numpy()
-            for name, (offset, shape, dtype) in self.pieces.items()
-        }
+    def view(self, block: Buffer, name: str) -> NDArray[Any]:
+        offset, shape, dtype = self.pieces[name]
+        return block.view(shape, dtype, offset=offset).numpy()
 
 
 class Graph:

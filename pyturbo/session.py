@@ -68,6 +68,8 @@ class Session:
         self._cursor = Cursor()
         self._layout = Layout.of(model.network, context, model.kv)
         self._block = model.device.empty(self._layout.nbytes, np.uint8)
+        self._tokens = self._layout.view(self._block, "tokens")
+        self._logits = self._layout.view(self._block, "logits")[0]
         self._pending = (0, -1)  # a position, and the token that was sampled there
         self._failure: str | None = None
         self.notes: dict[str, Any] = {}
@@ -85,8 +87,7 @@ class Session:
     @property
     def tokens(self) -> NDArray[np.int32]:
         """The tokens that have been read."""
-        tokens: NDArray[np.int32] = self.state["tokens"][: self.position]
-        return tokens
+        return self._tokens[: self.position]
 
     @property
     def pending(self) -> list[int]:
@@ -109,7 +110,7 @@ class Session:
             >>> session.state["model.layers.0.linear_attn.memory"].shape  # [heads, value dim, key dim]
             (4, 128, 128)
         """
-        return self._layout.views(self._block)
+        return {name: self._layout.view(self._block, name) for name in self._layout.pieces}
 
     @property
     def nbytes(self) -> int:
@@ -131,8 +132,7 @@ class Session:
         """Of the token read last, float32 [vocab]: a view that the next call changes."""
         if self.position == 0:
             raise StateError("logits: expected a session that has read a token")
-        logits: NDArray[np.float32] = self.state["logits"][0]
-        return logits
+        return self._logits
 
     def read(self, token_ids: ArrayLike) -> Iterator[int]:
         """Reads tokens in chunks and gives the position after each, for those who show progress.
@@ -149,7 +149,7 @@ class Session:
             raise ArgumentError(
                 f"context: expected at most {self.context} tokens, got {self.position} and {len(ids)} more"
             )
-        self.state["tokens"][self.position : self.position + len(ids)] = ids
+        self._tokens[self.position : self.position + len(ids)] = ids
         end = self.position + len(ids)
         try:
             while self.position < end:

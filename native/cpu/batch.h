@@ -43,7 +43,7 @@ class Batch {
   struct Made {
     const void* from;
     uint64_t rows;
-    uint32_t columns, group, classes, planes;
+    uint32_t columns, group, classes, planes, copies;
     bool operator==(const Made&) const = default;
   };
   void* find(const Made& what) const;

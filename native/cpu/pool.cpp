@@ -21,9 +21,9 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr microseconds kSpin{50};  // longer than a gap between launches of one program
-constexpr microseconds kPatience{
-    100};  // beyond the time of its own share, a caller waits so long for workers
+constexpr microseconds kSpin{100};  // longer than a gap between launches of one program, or between tokens
+constexpr double kPatience = 1e-4;  // seconds that callers may lose to workers before they do without
+constexpr double kMemory = 0.95;    // of the account, from job to job
 constexpr milliseconds kShortestRest{10}, kLongestRest{320};
 
 std::atomic<uint32_t> forks{0};  // how many forks lie behind this process
@@ -59,37 +59,55 @@ void count_forks() {
 
 }  // namespace
 
-// One parallel_for; lives on the stack of its caller.
+// One parallel_for; lives on the stack of its caller. Each thread begins with a stretch of items of its own,
+// so that it reads memory in order, and then helps with the others'.
 struct ThreadPool::Job {
+  struct alignas(64) Stretch {
+    std::atomic<uint64_t> next;
+    uint64_t end;
+  };
+
   void* fn;
   RangeFn call;
   uint64_t count;
   uint64_t chunk;
-  std::atomic<uint64_t> next{0};
+  Stretch* stretches;
+  unsigned threads;
   std::atomic<bool> failed{false};
   std::exception_ptr error{};  // written by the thread that set failed first, read when all have left
 
-  void work() {
+  // Returns how many items this thread ran, the `place`th at work.
+  uint64_t work(unsigned place) {
+    uint64_t ran = 0;
     inside = true;
     try {
-      for (;;) {
-        const uint64_t begin = next.fetch_add(chunk, std::memory_order_relaxed);
-        if (begin >= count) break;
-        call(fn, begin, std::min(begin + chunk, count));
-      }
+      for (unsigned i = 0; i < threads; ++i) ran += work_on(stretches[(place + i) % threads]);
     } catch (...) {
       if (!failed.exchange(true, std::memory_order_relaxed)) error = std::current_exception();
-      next.store(count, std::memory_order_relaxed);
+      for (unsigned i = 0; i < threads; ++i) stretches[i].next.store(count, std::memory_order_relaxed);
     }
     inside = false;
+    return ran;
+  }
+
+  uint64_t work_on(Stretch& mine) {
+    uint64_t ran = 0;
+    for (;;) {
+      const uint64_t begin = mine.next.fetch_add(chunk, std::memory_order_relaxed);
+      if (begin >= mine.end) return ran;
+      const uint64_t end = std::min(begin + chunk, mine.end);
+      call(fn, begin, end);
+      ran += end - begin;
+    }
   }
 };
 
 // The worker threads of one process. Owner: the pool; after a fork the child drops them unjoined.
 // One word says what goes on, so that a worker that spins joins a job without a lock; who sleeps is woken
 // under one. Where something else keeps the processors busy, a worker may be stopped in the middle of its
-// share, and the caller waits for longer than it worked. It then goes on alone for a while, twice as long
-// each time that it was no use to come back.
+// share, and the caller waits for longer than the worker spared it. A caller keeps account of that; when it
+// would have been quicker alone, it goes on alone for a while, twice as long each time that it was no use to
+// come back.
 struct ThreadPool::Workers {
   // active (bits 0 to 15): workers inside the job; room (16 to 31): how many may be; open: the job can be
   // joined; number (33 to 63): of the job.
@@ -99,8 +117,9 @@ struct ThreadPool::Workers {
   static uint64_t room(uint64_t state) { return (state >> 16) & 0xffff; }
   static uint64_t number(uint64_t state) { return state / kJob; }
 
-  std::mutex turn;  // held by the caller whose job runs; guards rest and alone_until
+  std::mutex turn;  // held by the caller whose job runs; guards rest, alone_until and spared
   Clock::duration rest = kShortestRest;
+  double spared = 0;  // seconds that workers spared callers of late
   Clock::time_point alone_until{};
   Job* job = nullptr;  // read by workers that have joined it
   alignas(64) std::atomic<uint64_t> state{0};
@@ -110,9 +129,10 @@ struct ThreadPool::Workers {
   std::mutex lock;  // for going to sleep: held to look once more, and by who wakes
   std::condition_variable wake, done;
   const uint32_t born = forks.load(std::memory_order_relaxed);
+  std::vector<Job::Stretch> stretches;  // of the job
   std::vector<std::thread> threads;
 
-  explicit Workers(unsigned count) {
+  explicit Workers(unsigned count) : stretches(count + 1) {
     threads.reserve(count);
     try {
       while (threads.size() < count) threads.emplace_back([this] { serve(); });
@@ -130,16 +150,17 @@ struct ThreadPool::Workers {
     for (std::thread& t : threads) t.join();
   }
 
-  // True: this worker is inside the job, which stays until it leaves. `seen`: the last job it looked at.
-  bool join(uint64_t& seen) {
+  // Not 0: this worker is inside the job, which stays until it leaves, and the so-manieth there. `seen`: the
+  // last job that it looked at.
+  unsigned join(uint64_t& seen) {
     uint64_t now = state.load(std::memory_order_acquire);
     while (number(now) != seen && (now & kOpen) && active(now) < room(now))
       if (state.compare_exchange_weak(now, now + 1, std::memory_order_acq_rel)) {
         seen = number(now);
-        return true;
+        return unsigned(active(now)) + 1;
       }
     seen = number(now);
-    return false;
+    return 0;
   }
 
   void leave() {
@@ -161,16 +182,26 @@ struct ThreadPool::Workers {
         sleepers.fetch_sub(1);
       }
       if (stop.load()) return;
-      if (!join(seen)) continue;
-      job->work();
+      const unsigned place = join(seen);
+      if (place == 0) continue;
+      job->work(place);
       leave();
     }
   }
 
-  void run(Job& mine, unsigned helpers) {
+  void run(Job& mine) {
     const std::lock_guard<std::mutex> my_turn(turn);
+    mine.stretches = stretches.data();
+    for (uint64_t i = 0; i < mine.threads; ++i) {
+      stretches[i].next.store(mine.count * i / mine.threads, std::memory_order_relaxed);
+      stretches[i].end = mine.count * (i + 1) / mine.threads;
+    }
     const Clock::time_point begun = Clock::now();
-    if (begun < alone_until) return mine.work();
+    if (begun < alone_until) {
+      mine.work(0);
+      return;
+    }
+    const unsigned helpers = mine.threads - 1;
     job = &mine;
     state.store((number(state.load()) + 1) * kJob | kOpen | uint64_t(helpers) << 16);
     if (sleepers.load() > 0) {
@@ -179,25 +210,31 @@ struct ThreadPool::Workers {
       }
       for (unsigned i = 0; i < helpers; ++i) wake.notify_one();
     }
-    mine.work();
-    if (active(state.fetch_and(~kOpen)) == 0) return;
+    const uint64_t ran = mine.work(0);
     const Clock::time_point done_here = Clock::now();
-    const auto all_left = [&] { return active(state.load()) == 0; };
-    if (!spin_until(all_left)) {
-      std::unique_lock<std::mutex> guard(lock);
-      waiting.store(true);
-      done.wait(guard, all_left);
-      waiting.store(false);
-    }
-    judge(done_here - begun, Clock::now() - done_here);
+    if (active(state.fetch_and(~kOpen)) > 0) wait_for_all();
+    judge(done_here - begun, Clock::now() - done_here, double(ran) / double(mine.count));
   }
 
-  // Whether workers were of use to a caller who worked for so long and then waited for so long.
-  void judge(Clock::duration worked, Clock::duration waited) {
-    if (waited > worked + kPatience) {
+  void wait_for_all() {
+    const auto all_left = [&] { return active(state.load()) == 0; };
+    if (spin_until(all_left)) return;
+    std::unique_lock<std::mutex> guard(lock);
+    waiting.store(true);
+    done.wait(guard, all_left);
+    waiting.store(false);
+  }
+
+  // Of a caller who ran such a share of the items for so long, and then waited for so long.
+  void judge(Clock::duration worked, Clock::duration waited, double share) {
+    using Seconds = std::chrono::duration<double>;
+    const double mine = Seconds(worked).count(), alone = share > 0 ? mine / share : mine;
+    spared = kMemory * spared + (alone - mine - Seconds(waited).count());
+    if (spared < -kPatience) {
       alone_until = Clock::now() + rest;
       rest = std::min<Clock::duration>(2 * rest, kLongestRest);
-    } else if (Clock::now() > alone_until + rest) {
+      spared = 0;
+    } else if (Clock::now() > alone_until + 2 * rest) {
       rest = kShortestRest;
     }
   }
@@ -224,9 +261,9 @@ ThreadPool::Workers& ThreadPool::workers() {
 
 void ThreadPool::run(uint64_t count, void* fn, RangeFn call) {
   const uint64_t chunk = std::max<uint64_t>(1, count / (threads_ * kChunksPerThread));
-  const uint64_t chunks = (count + chunk - 1) / chunk;
-  Job job{fn, call, count, chunk};
-  workers().run(job, unsigned(std::min<uint64_t>(threads_, chunks) - 1));
+  const unsigned threads = unsigned(std::min<uint64_t>(threads_, (count + chunk - 1) / chunk));
+  Job job{fn, call, count, chunk, nullptr, threads};
+  workers().run(job);
   if (job.error) std::rethrow_exception(job.error);
 }
 

@@ -18,7 +18,11 @@ struct Order {
   static constexpr uint32_t kLaneValues = 4 * kClasses;  // values that meet in one 32-bit lane, consecutive
 };
 
+constexpr uint32_t kRowBlock = 16;  // rows of a matrix whose scales are prepared together
+constexpr uint32_t kShortRow = 32;  // groups at most of a row whose scales are prepared with those of others
+
 // The rows of one launch. Behind the groups of a row lie zeros up to a multiple of kLanes, and kLanes more.
+// Where they are repeated, they first lie there kRowBlock times.
 struct Activations {
   const float* values;   // [rows, in]
   const int8_t* planes;  // [rows, blocks, planes, classes, kBytes]
@@ -26,10 +30,12 @@ struct Activations {
   const float* sums;     // [rows, stride]: sum of the group's integers times its scale
   uint64_t row_bytes;    // of planes
   uint64_t stride;
+  bool repeated;
 
   // The integers of `row` and what follows it.
   Activations from(uint64_t row) const {
-    return {nullptr, planes + row * row_bytes, scales + row * stride, sums + row * stride, row_bytes, stride};
+    return {nullptr, planes + row * row_bytes, scales + row * stride, sums + row * stride, row_bytes, stride,
+            repeated};
   }
 };
 

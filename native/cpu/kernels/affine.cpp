@@ -55,7 +55,7 @@ void run_product(const FastLaunch& launch, Product (*at)(const FastLaunch&, uint
   if (tiled)
     run_tiles(launch, products, tile_activations(launch, x, s.tokens, s.in, s.group_size), s.tokens);
   else
-    run_rows(launch, products, quantize(launch, x, s.tokens, s.in, s.group_size));
+    run_rows(launch, products, row_activations(launch, x, s.tokens, s.in, s.group_size));
 }
 
 // The value arguments of the expert kernels, from [[buffer(first)]] on.
@@ -102,7 +102,7 @@ template <bool gated>
 void run_experts(const FastLaunch& launch) {
   const ExpertSizes s = expert_sizes_of(launch, gated ? kGatedExpertSizes : kExpertSizes);
   const uint64_t rows = uint64_t(s.tokens) * s.x_rows;
-  const Activations x = quantize(launch, launch.buffer<float>(0), rows, s.in, s.group_size);
+  const Activations x = row_activations(launch, launch.buffer<float>(0), rows, s.in, s.group_size);
   run_rows(launch, {uint64_t(s.tokens) * s.k, s.out, expert_product<gated>}, x);
 }
 

@@ -25,9 +25,9 @@ struct Products {
   Product (*at)(const FastLaunch& launch, uint64_t i);
 };
 
-// Activations of a launch, quantised for weights of the launch's format into the launch's scratch memory.
-Activations quantize(const FastLaunch& launch, const float* x, uint64_t rows, uint32_t in,
-                     uint32_t group_size);
+// Activations of a launch, quantised for weights of the launch's format, in memory of its batch.
+Activations row_activations(const FastLaunch& launch, const float* x, uint64_t rows, uint32_t in,
+                            uint32_t group_size);
 
 // The same for tiles, which meet floats by default and integers with fast precision.
 Activations tile_activations(const FastLaunch& launch, const float* x, uint64_t rows, uint32_t in,

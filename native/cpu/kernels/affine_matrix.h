@@ -43,33 +43,37 @@ PYTURBO_INLINE void unpack_block(const Matrix& w, uint32_t row, uint64_t offset,
     unpack_part<bits>(from, uint32_t(w.row_bytes - offset), codes);
 }
 
-// Scales and biases of kLanes groups; those past the end of the row are zeros.
+// Scales and biases of kLanes groups; those past the last one asked for are zeros.
 struct GroupVector {
   F32 scales;
   F32 biases;
 };
 
-// The groups from `group` on. With an offset o, codes stand for code + o: bias + o * scale is the bias then.
+// `count` groups of a row and of those behind it, from `group` on. With an offset o, codes stand for code +
+// o: bias + o * scale is the bias then.
 template <typename S>
-PYTURBO_INLINE GroupVector load_groups_as(const Matrix& w, uint32_t row, uint32_t group, float offset) {
+PYTURBO_INLINE GroupVector load_groups_as(const Matrix& w, uint32_t row, uint32_t group, uint32_t count,
+                                          float offset) {
   const uint64_t place = uint64_t(row) * w.groups + group;
   const S* scales = static_cast<const S*>(w.scales) + place;
   const S* biases = static_cast<const S*>(w.biases) + place;
   GroupVector v;
-  if (w.groups - group >= kLanes) {
+  if (count >= kLanes) {
     v = {load_floats(scales), load_floats(biases)};
   } else {
     const uint64_t readable = uint64_t(w.out) * w.groups - place;
-    v = {load_floats(scales, w.groups - group, readable), load_floats(biases, w.groups - group, readable)};
+    v = {load_floats(scales, count, readable), load_floats(biases, count, readable)};
   }
   if (offset != 0) v.biases = fused(v.scales, splat(offset), v.biases);
   return v;
 }
 
+// The groups of a row from `group` on.
 PYTURBO_INLINE GroupVector load_groups(const Matrix& w, uint32_t row, uint32_t group, float offset) {
-  if (w.type == DType::f32) return load_groups_as<float>(w, row, group, offset);
-  if (w.type == DType::f16) return load_groups_as<Half>(w, row, group, offset);
-  return load_groups_as<BFloat>(w, row, group, offset);
+  const uint32_t count = w.groups - group;
+  if (w.type == DType::f32) return load_groups_as<float>(w, row, group, count, offset);
+  if (w.type == DType::f16) return load_groups_as<Half>(w, row, group, count, offset);
+  return load_groups_as<BFloat>(w, row, group, count, offset);
 }
 
 }  // namespace pyturbo::cpu::PYTURBO_ISA

@@ -7,9 +7,8 @@
 
 namespace pyturbo::cpu::PYTURBO_ISA {
 
-constexpr uint32_t kRowBlock = 16;          // rows whose scales are prepared together
-constexpr uint32_t kGroupChunk = 256;       // of so many groups, over all tokens
-constexpr uint32_t kPrefetchBytes = 16384;  // how far ahead weights are asked for, at least
+constexpr uint32_t kGroupChunk = 256;      // of so many groups, over all tokens
+constexpr uint32_t kPrefetchBytes = 4096;  // how far ahead weights are asked for, at least
 
 // Whole passes of `rows` rows: what one row asks for, another does not.
 PYTURBO_INLINE uint64_t prefetch_distance(const Matrix& w, uint32_t rows) {
@@ -45,25 +44,31 @@ PYTURBO_INLINE F32 dot_block(const U8* codes, const S8* x) {
 // A block of rows at work on a few tokens.
 template <uint32_t tokens>
 struct RowBlock {
-  static constexpr uint32_t kGroups = kGroupChunk / tokens;       // whose scales are prepared at a time
-  alignas(64) float scales[tokens][kRowBlock][kGroups + kLanes];  // of weight times of activation
+  static constexpr uint32_t kGroups = kGroupChunk / tokens;  // whose scales are prepared at a time
+  static constexpr uint32_t kStride = kGroups + kLanes;
+  uint32_t stride;                                        // from one row's scales to the next
+  alignas(64) float scales[tokens][kRowBlock * kStride];  // of weight times of activation
   F32 sums[tokens][kRowBlock];
+
+  const float* scales_of(uint32_t token, uint32_t row) const { return scales[token] + row * stride; }
 };
 
 // Groups [first, last) of some rows: their scales, and what their biases add to the sums.
 template <typename S, uint32_t bits, uint32_t tokens>
-static void prepare_groups_as(const Matrix& w, uint32_t row, uint32_t rows, const Activations& x,
-                              uint32_t first, uint32_t last, RowBlock<tokens>& block) {
+static void prepare_chunk(const Matrix& w, uint32_t row, uint32_t rows, const Activations& x, uint32_t first,
+                          uint32_t last, RowBlock<tokens>& block) {
+  block.stride = block.kStride;
   for (uint32_t r = 0; r < rows; ++r) {
     F32 sums[tokens];
 #pragma GCC unroll 4
     for (uint32_t t = 0; t < tokens; ++t) sums[t] = block.sums[t][r];
     for (uint32_t g = first; g < last; g += kLanes) {
-      const GroupVector v = load_groups_as<S>(w, row + r, g, kCodeOffset<bits>);
+      const GroupVector v = load_groups_as<S>(w, row + r, g, w.groups - g, kCodeOffset<bits>);
 #pragma GCC unroll 4
       for (uint32_t t = 0; t < tokens; ++t) {
         const uint64_t place = t * x.stride + g;
-        store_floats(block.scales[t][r] + (g - first), v.scales * load_floats(x.scales + place));
+        store_floats(block.scales[t] + r * block.kStride + (g - first),
+                     v.scales * load_floats(x.scales + place));
         sums[t] = fused(v.biases, load_floats(x.sums + place), sums[t]);
       }
     }
@@ -72,12 +77,49 @@ static void prepare_groups_as(const Matrix& w, uint32_t row, uint32_t rows, cons
   }
 }
 
+// All groups of some rows, where a row has few: the groups of all rows lie one after another, and vectors go
+// over the ends of rows.
+template <typename S, uint32_t bits, uint32_t tokens>
+static void prepare_rows(const Matrix& w, uint32_t row, uint32_t rows, const Activations& x,
+                         RowBlock<tokens>& block) {
+  block.stride = w.groups;
+  alignas(64) float biases[tokens][kRowBlock * kShortRow + kLanes];  // times the sum of activations
+  const uint32_t count = rows * w.groups;
+  for (uint32_t i = 0; i < count; i += kLanes) {
+    const GroupVector v = load_groups_as<S>(w, row, i, count - i, kCodeOffset<bits>);
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < tokens; ++t) {
+      const uint64_t place = t * x.stride + i;
+      store_floats(block.scales[t] + i, v.scales * load_floats(x.scales + place));
+      store_floats(biases[t] + i, v.biases * load_floats(x.sums + place));
+    }
+  }
+  const I32 rest = first_lanes((w.groups - 1) % kLanes + 1);
+  for (uint32_t t = 0; t < tokens; ++t)
+    for (uint32_t r = 0; r < rows; ++r) {
+      const float* own = biases[t] + r * w.groups;
+      F32 sums = {};
+      uint32_t g = 0;
+      for (; g + kLanes < w.groups; g += kLanes) sums += load_floats(own + g);
+      block.sums[t][r] = sums + (F32)((I32)load_floats(own + g) & rest);
+    }
+}
+
+template <typename S, uint32_t bits, uint32_t tokens>
+static void prepare_as(const Matrix& w, uint32_t row, uint32_t rows, const Activations& x, uint32_t first,
+                       uint32_t last, RowBlock<tokens>& block) {
+  if (x.repeated)
+    prepare_rows<S, bits>(w, row, rows, x, block);
+  else
+    prepare_chunk<S, bits>(w, row, rows, x, first, last, block);
+}
+
 template <uint32_t bits, uint32_t tokens>
-static void prepare_groups(const Matrix& w, uint32_t row, uint32_t rows, const Activations& x, uint32_t first,
-                           uint32_t last, RowBlock<tokens>& block) {
-  if (w.type == DType::f32) return prepare_groups_as<float, bits>(w, row, rows, x, first, last, block);
-  if (w.type == DType::f16) return prepare_groups_as<Half, bits>(w, row, rows, x, first, last, block);
-  prepare_groups_as<BFloat, bits>(w, row, rows, x, first, last, block);
+static void prepare(const Matrix& w, uint32_t row, uint32_t rows, const Activations& x, uint32_t first,
+                    uint32_t last, RowBlock<tokens>& block) {
+  if (w.type == DType::f32) return prepare_as<float, bits>(w, row, rows, x, first, last, block);
+  if (w.type == DType::f16) return prepare_as<Half, bits>(w, row, rows, x, first, last, block);
+  prepare_as<BFloat, bits>(w, row, rows, x, first, last, block);
 }
 
 // Adds the groups [first, last) of rows `r` to `r` + rows - 1 of a block that starts at row `row` of w.
@@ -85,7 +127,7 @@ template <uint32_t bits, uint32_t planes, uint32_t rows, uint32_t tokens>
 static void add_groups(const Matrix& w, uint32_t row, uint32_t r, const Activations& x, uint32_t first,
                        uint32_t last, RowBlock<tokens>& at) {
   using O = Order<bits>;
-  const I32 index = lane_groups<bits>(w.group_shift);
+  const I32 groups = lane_groups<bits>(w.group_shift);
   const uint64_t ahead = prefetch_distance(w, rows);
   F32 acc[tokens][rows];
 #pragma GCC unroll 4
@@ -94,7 +136,7 @@ static void add_groups(const Matrix& w, uint32_t row, uint32_t r, const Activati
     for (uint32_t i = 0; i < rows; ++i) acc[t][i] = at.sums[t][r + i];
 
   U8 codes[rows][O::kClasses];
-  const auto add_block = [&](uint32_t block) {
+  const auto add_block = [&](uint32_t block, I32 index) {
     const uint32_t group = (block * O::kBlock >> w.group_shift) - first;
     const int8_t* from = x.planes + uint64_t(block) * planes * O::kBlock;
 #pragma GCC unroll 4
@@ -105,8 +147,8 @@ static void add_groups(const Matrix& w, uint32_t row, uint32_t r, const Activati
         bytes[i] = load_vector<S8>(from + t * x.row_bytes + i * kBytes);
 #pragma GCC unroll 4
       for (uint32_t i = 0; i < rows; ++i)
-        acc[t][i] = fused(dot_block<bits, planes>(codes[i], bytes), pick(at.scales[t][r + i] + group, index),
-                          acc[t][i]);
+        acc[t][i] = fused(dot_block<bits, planes>(codes[i], bytes),
+                          pick(at.scales_of(t, r + i) + group, index), acc[t][i]);
     }
   };
   const uint32_t values = last << w.group_shift;
@@ -119,12 +161,14 @@ static void add_groups(const Matrix& w, uint32_t row, uint32_t r, const Activati
       __builtin_prefetch(from + ahead);
       unpack<bits>(from, codes[i]);
     }
-    add_block(block);
+    add_block(block, groups);
   }
   if (values % O::kBlock != 0) {
     for (uint32_t i = 0; i < rows; ++i)
       unpack_block<bits>(w, row + r + i, uint64_t(block) * O::kBlockBytes, codes[i]);
-    add_block(block);
+    // Lanes past the row hold zeros, and take the scale of its last group: another row's may be infinite.
+    const int32_t most = int32_t(last - 1 - (block * O::kBlock >> w.group_shift));
+    add_block(block, groups < most ? groups : I32{} + most);
   }
 #pragma GCC unroll 4
   for (uint32_t t = 0; t < tokens; ++t)
@@ -132,18 +176,18 @@ static void add_groups(const Matrix& w, uint32_t row, uint32_t r, const Activati
     for (uint32_t i = 0; i < rows; ++i) at.sums[t][r + i] = acc[t][i];
 }
 
-// y[r] = the sum of the lanes of sums[r].
+// y[r] = the sum of the lanes of sums[r], for the first `rows` of kRowBlock.
 static inline void store_sums(const F32* sums, uint32_t rows, float* y) {
+  static_assert(kRowBlock % kLanes == 0);
   for (uint32_t r = 0; r < rows; r += kLanes) {
-    const uint32_t count = least(kLanes, rows - r);
-    U8 lanes[kLanes] = {};
-    for (uint32_t l = 0; l < count; ++l) lanes[l] = (U8)sums[r + l];
+    U8 lanes[kLanes];
+    for (uint32_t l = 0; l < kLanes; ++l) lanes[l] = (U8)sums[r + l];
     transpose(lanes);
 #pragma GCC unroll 4
     for (uint32_t half = kLanes / 2; half > 0; half /= 2)
 #pragma GCC unroll 8
       for (uint32_t l = 0; l < half; ++l) lanes[l] = (U8)((F32)lanes[l] + (F32)lanes[l + half]);
-    store_some(y + r, (F32)lanes[0], count);
+    store_some(y + r, (F32)lanes[0], least(kLanes, rows - r));
   }
 }
 
@@ -157,7 +201,7 @@ static void multiply_few(const Matrix& w, uint32_t first, uint32_t rows, const A
     for (uint32_t r = 0; r < kRowBlock; ++r) block.sums[t][r] = F32{};
   for (uint32_t begin = 0; begin < w.groups; begin += block.kGroups) {
     const uint32_t end = least(begin + block.kGroups, w.groups);
-    prepare_groups<bits>(w, first, rows, x, begin, end, block);
+    prepare<bits>(w, first, rows, x, begin, end, block);
     uint32_t r = 0;
     for (; r + kRows <= rows; r += kRows) add_groups<bits, planes, kRows>(w, first, r, x, begin, end, block);
     for (; r < rows; ++r) add_groups<bits, planes, 1>(w, first, r, x, begin, end, block);

@@ -108,32 +108,37 @@ void fill_nan(const Product& p, uint32_t first, uint32_t rows) {
     for (uint32_t r = first; r < first + rows; ++r) p.y[uint64_t(t) * p.w.out + r] = __builtin_nanf("");
 }
 
-}  // namespace
+// The groups of a row again and again, then zeros up to `stride`.
+void pad_groups(float* groups, uint32_t count, uint32_t copies, uint64_t stride) {
+  for (uint32_t copy = 1; copy < copies; ++copy) copy_row(groups + copy * count, groups, count);
+  clear_row(groups + copies * count, uint32_t(stride - copies * count));
+}
 
+// With `copies` of the scales and sums of a row.
 Activations quantize(const FastLaunch& launch, const float* x, uint64_t rows, uint32_t in,
-                     uint32_t group_size) {
+                     uint32_t group_size, uint32_t copies) {
   const Instance& instance = instance_of(launch);
   const uint32_t precision = precision_of(launch);
   const uint32_t planes = precision == 0 ? 1 : 3;
   const uint32_t groups = in / group_size;
   const uint64_t block = instance.classes * kBytes;
   const uint64_t row_bytes = (in + block - 1) / block * block * planes;
-  const uint64_t stride = (groups + kLanes - 1) / kLanes * kLanes + kLanes;
-  const Batch::Made what = {x, rows, in, group_size, instance.classes, planes};
+  const uint64_t stride = (copies * groups + kLanes - 1) / kLanes * kLanes + kLanes;
+  const Batch::Made what = {x, rows, in, group_size, instance.classes, planes, copies};
   void* made = launch.batch.find(what);
   void* memory = made ? made : launch.batch.memory(rows * (row_bytes + 2 * stride * sizeof(float)));
   auto* bytes = static_cast<int8_t*>(memory);
   auto* scales = reinterpret_cast<float*>(bytes + rows * row_bytes);
   float* sums = scales + rows * stride;
-  const Activations result = {x, bytes, scales, sums, row_bytes, stride};
+  const Activations result = {x, bytes, scales, sums, row_bytes, stride, copies > 1};
   if (made) return result;
   launch.batch.note(what, memory);
   const auto quantize_one = [&](uint64_t row) {
     std::memset(bytes + (row + 1) * row_bytes - block * planes, 0, block * planes);
-    clear_row(scales + row * stride + groups, uint32_t(stride - groups));
-    clear_row(sums + row * stride + groups, uint32_t(stride - groups));
     instance.quantize[precision](x + row * in, in, group_size, bytes + row * row_bytes, scales + row * stride,
                                  sums + row * stride);
+    pad_groups(scales + row * stride, groups, copies, stride);
+    pad_groups(sums + row * stride, groups, copies, stride);
   };
   if (double(rows) * in * kQuantizeTime > kWorthSharing)
     launch.batch.pool().parallel_for(rows, quantize_one);
@@ -142,10 +147,17 @@ Activations quantize(const FastLaunch& launch, const float* x, uint64_t rows, ui
   return result;
 }
 
+}  // namespace
+
+Activations row_activations(const FastLaunch& launch, const float* x, uint64_t rows, uint32_t in,
+                            uint32_t group_size) {
+  return quantize(launch, x, rows, in, group_size, in / group_size <= kShortRow ? kRowBlock : 1);
+}
+
 Activations tile_activations(const FastLaunch& launch, const float* x, uint64_t rows, uint32_t in,
                              uint32_t group_size) {
-  if (launch.precision == Precision::fast) return quantize(launch, x, rows, in, group_size);
-  return {x, nullptr, nullptr, nullptr, 0, 0};
+  if (launch.precision == Precision::fast) return quantize(launch, x, rows, in, group_size, 1);
+  return {x, nullptr, nullptr, nullptr, 0, 0, false};
 }
 
 void run_rows(const FastLaunch& launch, const Products& products, const Activations& x) {

@@ -16,7 +16,7 @@ PYTURBO_INLINE void unpack(const uint8_t* from, U8* codes) {
     codes[0] = load_vector<U8>(from);
     if constexpr (kSignedWeights) codes[0] ^= 0x80;
   } else if constexpr (bits == 4) {
-    const U8 bytes = load_vector<U8>(from);
+    const U8 bytes = held(load_vector<U8>(from));
     codes[0] = bytes & 0x0f;
     codes[1] = (U8)((U16)bytes >> 4) & 0x0f;
   } else if constexpr (bits == 2) {

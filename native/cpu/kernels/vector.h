@@ -61,6 +61,13 @@ PYTURBO_INLINE F32 load_floats(const float* from) { return load_vector<F32>(from
 PYTURBO_INLINE F32 load_floats(const Half* from) { return from_half(load_vector<U16Half>(from)); }
 PYTURBO_INLINE F32 load_floats(const BFloat* from) { return from_bfloat(load_vector<U16Half>(from)); }
 
+// All ones in the first `count` lanes, zeros in the others.
+PYTURBO_INLINE I32 first_lanes(uint32_t count) {
+  I32 lane;
+  for (uint32_t i = 0; i < kLanes; ++i) lane[i] = int32_t(i);
+  return lane < int32_t(count);
+}
+
 // The first `count` < kLanes of them, the others zero. `readable` values may be read from there.
 template <typename S>
 PYTURBO_INLINE F32 load_floats(const S* from, uint32_t count, uint64_t readable) {
@@ -69,9 +76,7 @@ PYTURBO_INLINE F32 load_floats(const S* from, uint32_t count, uint64_t readable)
     for (uint32_t i = 0; i < count; ++i) values[i] = from[i];
     return load_floats(values);
   }
-  I32 lane;
-  for (uint32_t i = 0; i < kLanes; ++i) lane[i] = int32_t(i);
-  return (F32)((I32)load_floats(from) & (lane < int32_t(count)));
+  return (F32)((I32)load_floats(from) & first_lanes(count));
 }
 
 PYTURBO_INLINE void store_floats(float* to, F32 v) { store_vector(to, v); }

@@ -20,6 +20,12 @@ typedef int8_t S8 __attribute__((vector_size(32)));
 typedef uint16_t U16Half __attribute__((vector_size(16)));  // kLanes 16-bit values
 typedef int8_t S8Quarter __attribute__((vector_size(8)));   // kLanes 8-bit values
 
+// v in a register: what is used twice is not read twice.
+PYTURBO_INLINE U8 held(U8 v) {
+  asm("" : "+x"(v));
+  return v;
+}
+
 PYTURBO_INLINE F32 splat(float value) { return (F32)_mm256_set1_ps(value); }
 PYTURBO_INLINE F32 fused(F32 a, F32 b, F32 c) {
   return (F32)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);

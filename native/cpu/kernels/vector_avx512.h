@@ -20,6 +20,12 @@ typedef int8_t S8 __attribute__((vector_size(64)));
 typedef uint16_t U16Half __attribute__((vector_size(32)));  // kLanes 16-bit values
 typedef int8_t S8Quarter __attribute__((vector_size(16)));  // kLanes 8-bit values
 
+// v in a register: what is used twice is not read twice.
+PYTURBO_INLINE U8 held(U8 v) {
+  asm("" : "+v"(v));
+  return v;
+}
+
 PYTURBO_INLINE F32 splat(float value) { return (F32)_mm512_set1_ps(value); }
 PYTURBO_INLINE F32 fused(F32 a, F32 b, F32 c) {
   return (F32)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);

@@ -20,6 +20,12 @@ typedef int8_t S8 __attribute__((vector_size(16)));
 typedef uint16_t U16Half __attribute__((vector_size(8)));  // kLanes 16-bit values
 typedef int8_t S8Quarter __attribute__((vector_size(4)));  // kLanes 8-bit values
 
+// v in a register: what is used twice is not read twice.
+PYTURBO_INLINE U8 held(U8 v) {
+  asm("" : "+w"(v));
+  return v;
+}
+
 PYTURBO_INLINE F32 splat(float value) { return (F32)vdupq_n_f32(value); }
 PYTURBO_INLINE F32 fused(F32 a, F32 b, F32 c) {
   return (F32)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
