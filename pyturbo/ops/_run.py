@@ -34,6 +34,11 @@ def resolve(device: DeviceLike) -> Target:
     return _named(device_list()[0] if device is None else device)
 
 
+def name_of(target: Target) -> str:
+    """The name of the device that launches run on."""
+    return target.device.name if isinstance(target, Recorder) else target.name
+
+
 def launch(target: Target, name: str, *args: Any, constants: dict[str, Any] | None = None) -> None:
     """Runs or records a kernel on its arguments in the shader's order; its contract gives the geometry."""
     if isinstance(target, Recorder):

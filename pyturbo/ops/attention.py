@@ -18,15 +18,17 @@ from pyturbo._dtypes import SUFFIXES
 from pyturbo._native import Buffer
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._checks import stored_weight, values
-from pyturbo.ops._run import Array, DeviceLike, Target, empty, launch, operand, resolve, writable
+from pyturbo.ops._run import Array, DeviceLike, Target, empty, launch, name_of, operand, resolve, writable
 from pyturbo.symbols import Linear
 
 #: Up to this many queries the keys are split over threadgroups and merged. A tile of more queries reads each
 #: key once for all of them, but leaves a long context to one threadgroup for each key head.
 SPLIT_TOKENS = 8
 
-#: Parts that the keys of a query are split into. Fixed, so that one recorded launch serves every context.
-SPLIT_BLOCKS = 32
+#: Parts that the keys of a query are split into. Fixed, so that one recorded launch serves every context: a GPU
+#: wants many threadgroups, a CPU has few cores, and every part costs a row of partial sums.
+SPLIT_BLOCKS = {"metal": 32}
+DEFAULT_SPLIT_BLOCKS = 8
 
 #: The head dims that the kernels are made for; each serves the smaller ones too.
 _KERNEL_DIMS = (64, 128, 256, 512)
@@ -75,7 +77,8 @@ def attention(
     device = resolve(device)
     tokens = operands.q.shape[0]
     if not isinstance(tokens, Linear) and tokens <= SPLIT_TOKENS:
-        parts = _partials(device, operands, SPLIT_BLOCKS, scale, causal, window, softcap)
+        blocks = SPLIT_BLOCKS.get(name_of(device), DEFAULT_SPLIT_BLOCKS)
+        parts = _partials(device, operands, blocks, scale, causal, window, softcap)
         return _merge(device, *parts, logits).numpy()
     y = empty(device, operands.q.shape)
     constants = {"causal": bool(causal), "has_sinks": logits is not None}

@@ -28,27 +28,32 @@ struct Decode {
   }
 };
 
+// Keys of a block: as many as `blocks` blocks need for `keys` keys, but not fewer than kFewestKeys.
+uint32_t block_length(uint32_t keys, uint32_t blocks) {
+  const uint32_t share = (keys + blocks - 1) / blocks;
+  return share > kFewestKeys ? share : kFewestKeys;
+}
+
 // One block of the keys of one token and key head, for all query heads that share it.
 template <typename T>
 void attend_block(const Decode& a, uint32_t token, uint32_t kv_head, uint32_t block) {
   const uint32_t begin = a.mask.begin(token);
   const uint32_t seen = a.mask.end(token);
   const uint32_t end = seen > begin ? seen : begin;
-  const uint32_t share = (end - begin + a.blocks - 1) / a.blocks;
-  const uint32_t length = share > kFewestKeys ? share : kFewestKeys;
+  const uint32_t length = block_length(end - begin, a.blocks);
   const uint32_t from = uint32_t(least(begin + uint64_t(block) * length, uint64_t(end)));
   const KeyRange keys = {from, from + least(length, end - from)};
 
   const uint32_t group = a.heads / a.cache.kv_heads, dim = a.cache.dim;
+  const uint64_t first_row = uint64_t(token) * a.heads + kv_head * group;
   if (keys.begin == keys.end) {
-    for (uint32_t r = 0; r < group; ++r)
-      a.set_empty((uint64_t(token) * a.heads + kv_head * group + r) * a.blocks + block);
+    for (uint32_t r = 0; r < group; ++r) a.set_empty((first_row + r) * a.blocks + block);
     return;
   }
   AttentionRows& w = *static_cast<AttentionRows*>(item_scratch(sizeof(AttentionRows)));
   for (uint32_t first = 0; first < group; first += kQueryRows) {
     const uint32_t rows = least(kQueryRows, group - first);
-    const uint64_t row = uint64_t(token) * a.heads + kv_head * group + first;
+    const uint64_t row = first_row + first;
     for (uint32_t r = 0; r < rows; ++r) copy_row(w.queries[r], a.q + (row + r) * dim, dim);
     attend<T>(a.cache, kv_head, rows, keys, [&](uint32_t) { return keys; }, w);
     for (uint32_t r = 0; r < rows; ++r) {
@@ -65,7 +70,7 @@ void run_partials(const FastLaunch& launch) {
   const auto value = [&](uint32_t i) { return launch.value<uint32_t>(i); };
   const uint32_t tokens = value(6), context = value(7), heads = value(9), kv_heads = value(10),
                  dim = value(11);
-  const uint32_t blocks = value(12);
+  const uint32_t blocks = value(12), window = value(14);
   const Cache cache = {launch.buffer<void>(1),  launch.buffer<void>(2), value(8), kv_heads, dim,
                        launch.value<float>(13), launch.value<float>(15)};
   const Decode a = {launch.buffer<float>(0),
@@ -75,12 +80,19 @@ void run_partials(const FastLaunch& launch) {
                     heads,
                     blocks,
                     cache,
-                    {int64_t(context) - tokens, context, value(14), launch.constant(0)}};
-  const double each = 2.0 * context / blocks * heads / kv_heads * dim * kProductTime + kBlockTime;
-  launch.batch.add(uint64_t(tokens) * kv_heads * blocks, each, [=](uint64_t begin, uint64_t end) {
+                    {int64_t(context) - tokens, context, window, launch.constant(0)}};
+  const uint32_t keys = window == 0 ? context : least(window, context);
+  const uint32_t length = block_length(keys, blocks);
+  // Blocks that some token may have keys for; the last of them clears the others.
+  const uint32_t used = least(keys / length + 1, blocks);
+  const double each = 2.0 * length * heads / kv_heads * dim * kProductTime + kBlockTime;
+  launch.batch.add(uint64_t(tokens) * kv_heads * used, each, [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item) {
-      const uint64_t pair = item / blocks;
-      attend_block<T>(a, uint32_t(pair / kv_heads), uint32_t(pair % kv_heads), uint32_t(item % blocks));
+      const uint32_t token = uint32_t(item / used / kv_heads), kv_head = uint32_t(item / used % kv_heads);
+      const uint32_t block = uint32_t(item % used);
+      attend_block<T>(a, token, kv_head, block);
+      if (block + 1 == used)
+        for (uint32_t other = used; other < blocks; ++other) attend_block<T>(a, token, kv_head, other);
     }
   });
 }
