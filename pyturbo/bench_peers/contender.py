@@ -15,6 +15,9 @@ from typing import Any
 
 import pyturbo
 
+#: How many times fewer tokens a turn has for a kind to which each costs seconds.
+SLOWNESS = {"mlx": 32}
+
 PATIENCE = 600.0  # seconds for one reply
 _LAST_LINES = 3  # of standard error, shown where a process ends early
 
@@ -58,6 +61,12 @@ class Contender:
         if "missing" in reply:
             self._fail(f"not installed: pip install {PACKAGES.get(self.kind, reply['missing'])}")
         self.facts = reply.get("facts", {})
+        if self.kind in SLOWNESS:
+            self.facts["tokens of a turn"] = f"1/{SLOWNESS[self.kind]}"
+
+    def portion(self, tokens: int) -> int:
+        """How many of so many tokens it reads."""
+        return max(1, tokens // SLOWNESS.get(self.kind, 1))
 
     def seconds(self, do: str, **options: int) -> float | None:
         """None: it has failed, now or before."""

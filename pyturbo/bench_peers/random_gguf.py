@@ -12,7 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
-from pyturbo.bench_peers.random_moe import GROUP_SIZE, INTERVAL, KERNEL, ROPE_PART, ROPE_SECTIONS, Array, Shape
+from pyturbo.bench_peers.random_moe import (
+    GROUP_SIZE,
+    INTERVAL,
+    KERNEL,
+    ROPE_PART,
+    ROPE_SECTIONS,
+    Array,
+    Shape,
+)
 
 BLOCK = 32  # values of a block of Q4_1
 _PREFIX = "language_model."
@@ -106,7 +114,7 @@ def _converted(shape: Shape, arrays: dict[str, Array], name: str) -> Array:
         scales, biases = (arrays[f"{path}.{part}"].astype(np.float32) for part in ("scales", "biases"))
         codes = array.view(np.uint8).reshape(*scales.shape, GROUP_SIZE).astype(np.float32)
         values: Array = codes * scales[..., None] + biases[..., None]
-        return values.reshape(-1 if path.endswith("shared_expert_gate") else shape.experts, shape.hidden).squeeze()
+        return values.reshape(-1, shape.hidden).squeeze()
     if array.dtype == np.uint32:
         data = _blocks(array, arrays[path + ".scales"], arrays[path + ".biases"])
     else:

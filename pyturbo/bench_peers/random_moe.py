@@ -54,7 +54,7 @@ class Shape:
 
 #: About 20 million parameters.
 SMALL = Shape(256, 8, 6144, 8, 2, 64, 2, 4, 128, 16, 4, 128, 256)
-#: The layers of Qwen3.6-35B-A3B, four of forty. A small vocabulary, so that the figures are those of the layers.
+#: Four layers of Qwen3.6-35B-A3B. The vocabulary is small, so that the figures are those of the layers.
 LARGE = Shape(2048, 4, 8192, 16, 2, 256, 16, 32, 128, 256, 8, 512, 512)
 
 

@@ -64,8 +64,9 @@ def decoding(context: int, tokens: int) -> Callable[[Contender], float | None]:
     """A turn: tokens a second, one after the other."""
 
     def turn(contender: Contender) -> float | None:
-        seconds = contender.seconds("decode", context=context, tokens=tokens)
-        return None if seconds is None else tokens / seconds
+        before, count = contender.portion(context), contender.portion(tokens)
+        seconds = contender.seconds("decode", context=before, tokens=count)
+        return None if seconds is None else count / seconds
 
     return turn
 
@@ -74,7 +75,8 @@ def prefilling(tokens: int) -> Callable[[Contender], float | None]:
     """A turn: tokens a second, all at once."""
 
     def turn(contender: Contender) -> float | None:
-        seconds = contender.seconds("prefill", tokens=tokens)
-        return None if seconds is None else tokens / seconds
+        count = contender.portion(tokens)
+        seconds = contender.seconds("prefill", tokens=count)
+        return None if seconds is None else count / seconds
 
     return turn

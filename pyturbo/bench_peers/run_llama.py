@@ -50,7 +50,7 @@ class LlamaRunner:
         """A batch without positions continues the sequence and gives logits of its last token only."""
         for first in range(0, len(ids), BATCH):
             part = ids[first : first + BATCH]
-            tokens = (c_int32 * len(part)).from_buffer(part)
+            tokens = (c_int32 * len(part)).from_buffer(part.data)
             status = self._library.llama_decode(
                 self._context, self._library.llama_batch_get_one(tokens, len(part))
             )

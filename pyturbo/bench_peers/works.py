@@ -19,6 +19,8 @@ DECODE_GOALS = {LLAMA: {"default": 1.5, "fast": 2.0}}
 PREFILL_GOALS = {LLAMA: {"default": 1.5, "fast": 1.5}}
 LARGE_GOALS = {MLX: {"default": 20.0, "fast": 20.0}, LLAMA: {"default": 1.3, "fast": 1.3}}
 
+LARGE_NAME = "layers of Qwen3.6-35B-A3B"
+
 SMALL_GOAL = 1000.0  # tokens a second
 BUSY_GOAL = 0.45  # of the idle speed
 
@@ -78,13 +80,11 @@ def large(plan: Plan, report: Report, tell: Tell, shape: random_moe.Shape = rand
             missing = [Speeds(LLAMA, failure=f"not installed: pip install {error.name}")]
         del arrays
         with contenders(plan, report, threads, model, peers, tell) as ready:
-            for what, turn in (
-                ("decode", decoding(plan.context, plan.tokens)),
-                (f"prefill {plan.prompt}", prefilling(plan.prompt)),
-            ):
-                speeds = in_turns(ready, plan.rounds, turn, tell)
-                name = f"{what} layers of Qwen3.6-35B-A3B"
-                report.rows += beside_peers(name, threads, speeds + missing, LARGE_GOALS)
+            speeds = in_turns(ready, plan.rounds, decoding(plan.context, plan.tokens), tell)
+            report.rows += beside_peers(f"decode {LARGE_NAME}", threads, speeds + missing, LARGE_GOALS)
+            speeds = in_turns(ready, plan.rounds, prefilling(plan.prompt), tell)
+            what = f"prefill {plan.prompt} {LARGE_NAME}"
+            report.rows += beside_peers(what, threads, speeds + missing, LARGE_GOALS)
 
 
 def one_core_busy(plan: Plan, report: Report, tell: Tell) -> None:
@@ -93,7 +93,9 @@ def one_core_busy(plan: Plan, report: Report, tell: Tell) -> None:
     with contenders(plan, report, threads, plan.gguf, {LLAMA: plan.gguf}, tell) as ready:
         turn = busy.share_of_idle(decoding(plan.context, plan.tokens))
         speeds = in_turns(ready, plan.rounds, turn, tell)
-    report.rows += shares(f"decode {plan.gguf.stem}, one core busy, of idle", threads, speeds, LLAMA, BUSY_GOAL)
+    report.rows += shares(
+        f"decode {plan.gguf.stem}, one core busy, of idle", threads, speeds, LLAMA, BUSY_GOAL
+    )
 
 
 WORKS: dict[str, Callable[[Plan, Report, Tell], None]] = {

@@ -9,9 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyturbo.bench_peers.plan import Plan
 from pyturbo.bench_peers.rounds import Tell
 from pyturbo.bench_peers.rows import Report, Row
-from pyturbo.bench_peers.works import WORKS, Plan, measure
+from pyturbo.bench_peers.works import WORKS, measure
 from pyturbo.cli import _output
 from pyturbo.errors import ArgumentError
 
@@ -47,7 +48,7 @@ def table(report: Report) -> Table:
     out = _output.table(*_COLUMNS, right=_RIGHT)
     for row in report.rows:
         times = "" if row.ratio is None else f"{row.ratio:.2f}x"
-        met = {True: "yes", False: "no", None: row.note or "not measured"}[row.met]
+        met = "; ".join(filter(None, ({True: "yes", False: "no", None: ""}[row.met], row.note)))
         figures = (_figure(row.figure, row.unit), row.peer, _figure(row.peer_figure, row.unit), times)
         out.add_row(row.work, str(row.threads), row.precision, *figures, _goal(row), met)
     facts = [
