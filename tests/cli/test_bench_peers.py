@@ -143,7 +143,7 @@ def test_random_mixture(tmp_path: Path) -> None:
 
 
 def test_blocks_hold_the_same_numbers() -> None:
-    """A block of Q4_1: scale, offset, then bytes with values 0 to 15 in the low halves and 16 to 31 in the high."""
+    """Q4_1: scale, offset, then values 0 to 15 in the low halves of bytes, the others in the high."""
     arrays = random_moe.tensors(replace(TINY, layers=1))
     path = "language_model.model.layers.0.mlp.switch_mlp.up_proj"
     packed, scales, biases = (arrays[f"{path}.{part}"] for part in ("weight", "scales", "biases"))
