@@ -59,6 +59,7 @@ CHECK := --check
 oracle: $(ORACLE)/installed
 	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/make_model_goldens.py $(CHECK)
 	$(ORACLE)/bin/python tests/oracle/make_rope_goldens.py $(CHECK)
+	$(ORACLE)/bin/python tests/oracle/make_hadamard_goldens.py $(CHECK)
 	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/make_smollm2_goldens.py $(CHECK)
 	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/make_chat_goldens.py $(CHECK)
 	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/check_convert.py

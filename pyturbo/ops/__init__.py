@@ -28,11 +28,13 @@ from pyturbo.ops.moe import MAX_CHOICES, MAX_EXPERTS, gather_rows, moe_buckets, 
 from pyturbo.ops.norm import gated_rms_norm, head_rms_norm, qk_norm, rms_norm
 from pyturbo.ops.rope import rope
 from pyturbo.ops.sampling import argmax
+from pyturbo.ops.turbo import TurboRows, hadamard, turbo_append, turbo_decode, turbo_encode, turbo_rows
 
 __all__ = [
     "MAX_CHOICES",
     "MAX_EXPERTS",
     "MAX_HEAD_DIM",
+    "TurboRows",
     "add",
     "add_bias",
     "affine_dequantize",
@@ -56,6 +58,7 @@ __all__ = [
     "gather_rows",
     "geglu",
     "grouped_matmul",
+    "hadamard",
     "head_rms_norm",
     "kv_append",
     "matmul",
@@ -70,5 +73,9 @@ __all__ = [
     "split_q_gate",
     "swiglu",
     "swiglu_clamped",
+    "turbo_append",
+    "turbo_decode",
+    "turbo_encode",
+    "turbo_rows",
     "weighted_sum",
 ]

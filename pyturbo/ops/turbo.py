@@ -1,0 +1,217 @@
+"""Rows of a compressed cache: rotation, encoding and decoding.
+
+A cache of one layer is a TurboRows for its keys and one for its values. Vectors enter as float32
+[tokens, kv_heads, dim], or [batch, tokens, kv_heads, dim] for independent sequences, with a dim of
+``pyturbo.turbo_codec.DIMS``.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pyturbo import turbo_codec
+from pyturbo._dtypes import SUFFIXES
+from pyturbo._native import Device
+from pyturbo.errors import ArgumentError
+from pyturbo.ops._checks import stored_weight, values
+from pyturbo.ops._run import Array, DeviceLike, Target, as_array, empty, launch, operand, resolve, writable
+
+
+class TurboRows(NamedTuple):
+    """Encoded vectors: one word stream and one norm each, and their means where those are kept apart."""
+
+    packed: Any  # uint32 [kv_heads, capacity, words], or with a leading batch
+    norms: Any  # float32 [kv_heads, capacity]
+    bits: int
+    dim: int
+    means: Any = None  # float32 [kv_heads, capacity]
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """batch, kv_heads, capacity."""
+        *batch, kv_heads, capacity = self.norms.shape
+        return math.prod(batch), kv_heads, capacity
+
+
+def turbo_rows(
+    capacity: int, kv_heads: int, dim: int, bits: int, *, batch: int | None = None, means: bool = False
+) -> TurboRows:
+    """Rows for `capacity` positions, all of them zero vectors."""
+    _check_codec("turbo_rows", dim, bits)
+    shape = (kv_heads, capacity) if batch is None else (batch, kv_heads, capacity)
+    packed = np.zeros((*shape, turbo_codec.row_words(dim, bits)), np.uint32)
+    return TurboRows(
+        packed, np.zeros(shape, np.float32), bits, dim, np.zeros(shape, np.float32) if means else None
+    )
+
+
+def hadamard(
+    x: ArrayLike, signs: ArrayLike | None = None, inverse: bool = False, *, device: DeviceLike = None
+) -> Array:
+    """``H (signs * x) / sqrt(dim)`` of each row of x [..., dim], or what undoes it; signs [dim] default to 1.
+
+    H is Sylvester's Hadamard matrix for powers of two. For 12 and 20 times a power of two, up to 512, it is
+    the Kronecker product of a matrix of that order with Sylvester's.
+    """
+    op = "hadamard"
+    x = _floats(op, "x", x)
+    dim = x.shape[-1]
+    if 512 % dim and (dim % 12 or 384 % dim) and (dim % 20 or 320 % dim):
+        raise ArgumentError(
+            f"{op}: x: expected rows of 1, 12 or 20 times a power of two, at most 512 values, got {dim}"
+        )
+    factors = None if signs is None else operand(op, "signs", signs, np.float32, (dim,))
+    device = resolve(device)
+    y = empty(device, x.shape, x.dtype)
+    constants = {"has_signs": factors is not None, "inverse": bool(inverse)}
+    name = f"hadamard_{SUFFIXES[x.dtype]}"
+    launch(device, name, x, factors, y, x.size // dim, dim, constants=constants)
+    return y.numpy()
+
+
+def turbo_encode(x: ArrayLike, bits: int, *, means: bool = False, device: DeviceLike = None) -> TurboRows:
+    """The rows of x [tokens, kv_heads, dim], in 2, 3, 4, 6 or 8 bits a coordinate.
+
+    means keeps the mean of each vector apart, which vectors with a common offset need: keys and values of
+    projections with a bias.
+    """
+    op = "turbo_encode"
+    x = _vectors(op, "x", x)
+    *batch, tokens, kv_heads, dim = x.shape
+    _check_codec(op, dim, bits)
+    device = resolve(device)
+    shape = (*batch, kv_heads, tokens)
+    packed = empty(device, (*shape, turbo_codec.row_words(dim, bits)), np.uint32)
+    kept = empty(device, shape) if means else None
+    rows = TurboRows(packed, empty(device, shape), bits, dim, kept)
+    _encode(device, rows, x, 0, rotated=False)
+    return TurboRows(
+        rows.packed.numpy(), rows.norms.numpy(), bits, dim, None if kept is None else kept.numpy()
+    )
+
+
+def turbo_append(
+    rows: TurboRows, x: ArrayLike, position: int, *, rotated: bool = False, device: DeviceLike = None
+) -> TurboRows:
+    """`rows` with x [tokens, kv_heads, dim] encoded at (position + t) % capacity.
+
+    rotated says that x are rotated vectors already. More rows than the capacity are refused.
+    """
+    op = "turbo_append"
+    rows = _rows(op, "rows", rows)
+    *batch, kv_heads, _ = rows.norms.shape
+    x = operand(op, "x", _vectors(op, "x", x), np.float32, (*batch, None, kv_heads, rows.dim))
+    device = resolve(device)
+    means = None if rows.means is None else writable(device, rows.means)
+    target = rows._replace(
+        packed=writable(device, rows.packed), norms=writable(device, rows.norms), means=means
+    )
+    _encode(device, target, x, position, rotated)
+    return target._replace(
+        packed=target.packed.numpy(),
+        norms=target.norms.numpy(),
+        means=None if means is None else means.numpy(),
+    )
+
+
+def turbo_decode(
+    rows: TurboRows,
+    *,
+    rotated: bool = False,
+    ring_start: int = 0,
+    live: int | None = None,
+    device: DeviceLike = None,
+) -> Array:
+    """The vectors float32 [live, kv_heads, dim] that rows stand for; rotated leaves them as they are kept.
+
+    Vector j is in row (ring_start + j) % capacity; live defaults to the capacity.
+    """
+    op = "turbo_decode"
+    rows = _rows(op, "rows", rows)
+    batch, kv_heads, capacity = rows.sizes
+    context = capacity if live is None else live
+    device = resolve(device)
+    y = empty(device, (*rows.norms.shape[:-2], context, kv_heads, rows.dim))
+    constants = {"bits": rows.bits, "has_means": rows.means is not None}
+    arrays = (rows.packed, rows.norms, rows.means, _ones(rows), y)
+    sizes = (batch, context, capacity, ring_start, kv_heads, rows.dim)
+    launch(device, "turbo_decode", *arrays, *sizes, constants=constants)
+    return y.numpy() if rotated else unrotate(y.numpy(), device=device)
+
+
+def rotate(x: ArrayLike, *, device: DeviceLike = None) -> Array:
+    """The vectors of x [..., dim] as the codec rotates them."""
+    return hadamard(x, turbo_codec.signs(as_array("rotate", "x", x).shape[-1]), device=device)
+
+
+def unrotate(x: ArrayLike, *, device: DeviceLike = None) -> Array:
+    """What `rotate` made x of."""
+    return hadamard(x, turbo_codec.signs(as_array("unrotate", "x", x).shape[-1]), inverse=True, device=device)
+
+
+@cache
+def rotated_ones(dim: int) -> Array:
+    """The rotated vector of ones: a mean m of a vector is m times this in its rotated form."""
+    return hadamard(np.ones(dim, np.float32), turbo_codec.signs(dim), device=Device("cpu:reference"))
+
+
+def _ones(rows: TurboRows) -> Array | None:
+    return None if rows.means is None else rotated_ones(rows.dim)
+
+
+def _encode(device: Target, rows: TurboRows, x: Array, position: int, rotated: bool) -> None:
+    batch, kv_heads, capacity = rows.sizes
+    tokens = x.shape[-3]
+    constants = {"bits": rows.bits, "rotates": not rotated, "has_means": rows.means is not None}
+    signs = None if rotated else turbo_codec.signs(rows.dim)
+    arrays = (x, signs, _ones(rows), rows.packed, rows.norms, rows.means)
+    sizes = (batch, tokens, capacity, kv_heads, rows.dim, position)
+    launch(device, "turbo_encode", *arrays, *sizes, constants=constants)
+
+
+def _floats(op: str, name: str, value: ArrayLike) -> Array:
+    array = as_array(op, name, value, np.float32)
+    if array.ndim == 0:
+        raise ArgumentError(f"{op}: {name}: expected an array with at least one axis, got a number")
+    return stored_weight(op, array, (None,) * array.ndim, name)[0]
+
+
+def _vectors(op: str, name: str, value: ArrayLike) -> Array:
+    array = values(op, name, value)
+    if array.ndim not in (3, 4):
+        raise ArgumentError(
+            f"{op}: {name}: expected shape [tokens, heads, dim] or [batch, tokens, heads, dim], "
+            f"got {list(array.shape)}"
+        )
+    return array
+
+
+def _rows(op: str, name: str, rows: TurboRows) -> TurboRows:
+    """`rows` with arrays that kernels can read, after a look at their shapes."""
+    if not isinstance(rows, TurboRows):
+        raise ArgumentError(f"{op}: {name}: expected TurboRows, got {type(rows).__name__}")
+    _check_codec(op, rows.dim, rows.bits)
+    norms = values(op, f"{name}.norms", rows.norms)
+    if norms.ndim not in (2, 3):
+        raise ArgumentError(
+            f"{op}: {name}.norms: expected shape [kv_heads, capacity] or [batch, kv_heads, capacity], "
+            f"got {list(norms.shape)}"
+        )
+    words = turbo_codec.row_words(rows.dim, rows.bits)
+    packed = operand(op, f"{name}.packed", rows.packed, np.uint32, (*norms.shape, words))
+    means = None
+    if rows.means is not None:
+        means = operand(op, f"{name}.means", rows.means, np.float32, norms.shape)
+    return TurboRows(packed, norms, rows.bits, rows.dim, means)
+
+
+def _check_codec(op: str, dim: int, bits: int) -> None:
+    if bits not in turbo_codec.WIDTHS:
+        raise ArgumentError(f"{op}: bits: expected one of 2, 3, 4, 6 and 8, got {bits}")
+    if dim not in turbo_codec.DIMS:
+        raise ArgumentError(f"{op}: dim: expected one of 64, 80, 96, 128, 256 and 512, got {dim}")

@@ -1,0 +1,47 @@
+// The rotation of a row: P = T diag(signs), where T = H / sqrt(dim) is a Kronecker product of Hadamard matrices
+// of order 1, 12 or 20 and of a power of two.
+#pragma once
+
+#include <metal_stdlib>
+using namespace metal;
+
+#include "codec.h"
+
+// Order of the matrix that is not a power of two; 1 where dim is one.
+inline uint odd_order(uint dim) { return (dim & (dim - 1)) == 0 ? 1 : dim % 12 == 0 ? 12 : 20; }
+
+// row = H row, or its transpose times row, without the factor 1 / sqrt(dim). The simdgroup's lanes work
+// together; its earlier writes to row must be behind a barrier, as its results are afterwards.
+inline void hadamard_row(threadgroup float* row, uint dim, bool transposed, uint lane) {
+  const uint order = odd_order(dim);
+  const uint span = dim / order;
+  for (uint half_span = 1; half_span < span; half_span *= 2) {
+    for (uint i = lane; i < dim / 2; i += 32) {
+      const uint low = i / half_span * half_span * 2 + i % half_span;
+      const float a = row[low];
+      const float b = row[low + half_span];
+      row[low] = a + b;
+      row[low + half_span] = a - b;
+    }
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+  }
+  if (order == 1) return;
+
+  float sums[kMaxDim / 32];
+  for (uint n = 0; n < kMaxDim / 32; ++n) {
+    const uint i = n * 32 + lane;
+    sums[n] = 0.0f;
+    for (uint j = 0; j < order && i < dim; ++j) {
+      const uint line = transposed ? j : i / span;
+      const uint signs = order == 12 ? kHadamard12[line] : kHadamard20[line];
+      const float x = row[j * span + i % span];
+      sums[n] += (signs >> (transposed ? i / span : j)) & 1 ? -x : x;
+    }
+  }
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+  for (uint n = 0; n < kMaxDim / 32; ++n) {
+    const uint i = n * 32 + lane;
+    if (i < dim) row[i] = sums[n];
+  }
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+}

@@ -1,0 +1,89 @@
+// New rows of a compressed cache.
+#include "rotation.h"
+
+constant uint bits [[function_constant(0)]];
+constant bool rotates [[function_constant(1)]];
+constant bool has_means [[function_constant(2)]];
+
+constexpr constant uint kRows = 4;  // rows of one threadgroup, one per simdgroup
+constexpr constant float kLeastNorm =
+    1e-8f;  // a shorter vector is encoded as if it were zero but for its norm
+
+// Row (position + t) % capacity of each head becomes the code of x[t]: r = |x|, codes of P x sqrt(dim) / r, and the norm
+// r sqrt(dim) / |centroids|, so that what is decoded has the length of x. With means the mean of x is taken out.
+// Layout: codes from the lowest bit of the row's words on, zeros behind the last; x is P x already unless it rotates.
+// Dispatch: groups (ceil_div(tokens * kv_heads, kRows), batch), threads (32 * kRows)
+// Requires: bits == 2 || bits == 3 || bits == 4 || bits == 6 || bits == 8; batch > 0; kv_heads > 0; 0 < tokens;
+//   tokens <= capacity; position + tokens <= 4294967296; tokens * kv_heads <= 2147483647;
+//   dim == 64 || dim == 80 || dim == 96 || dim == 128 || dim == 256 || dim == 512
+// Numerics: f32; a vector with NaN or inf has such a norm, as has one longer than 1.8e19.
+kernel void turbo_encode(
+    device const float* x [[buffer(0)]],                                   // [batch, tokens, kv_heads, dim]
+    device const float* signs [[buffer(1), function_constant(rotates)]],   // [dim]
+    device const float* ones [[buffer(2), function_constant(has_means)]],  // [dim]
+    device uint* packed [[buffer(3)]],  // [batch, kv_heads, capacity, ceil_div(dim * bits, 32)]
+    device float* norms [[buffer(4)]],  // [batch, kv_heads, capacity]
+    device float* means [[buffer(5), function_constant(has_means)]],  // [batch, kv_heads, capacity]
+    constant uint& batch [[buffer(6)]],
+    constant uint& tokens [[buffer(7)]],
+    constant uint& capacity [[buffer(8)]],
+    constant uint& kv_heads [[buffer(9)]],
+    constant uint& dim [[buffer(10)]],
+    constant uint& position [[buffer(11)]],
+    uint2 tg [[threadgroup_position_in_grid]],
+    uint lane [[thread_index_in_simdgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]]) {
+  threadgroup float memory[kRows * kMaxDim];
+  threadgroup uchar code_memory[kRows * kMaxDim];
+  const uint index = tg.x * kRows + simd;
+  if (index >= tokens * kv_heads) return;
+  threadgroup float* row = memory + simd * kMaxDim;
+  threadgroup uchar* codes = code_memory + simd * kMaxDim;
+
+  x += (ulong(tg.y) * tokens * kv_heads + index) * dim;
+  for (uint i = lane; i < dim; i += 32) row[i] = rotates ? x[i] * signs[i] : x[i];
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+  if (rotates) hadamard_row(row, dim, false, lane);
+  const float factor = rotates ? 1.0f / sqrt(float(dim)) : 1.0f;
+
+  float mean = 0.0f;
+  if (has_means) {
+    float sum = 0.0f;
+    for (uint i = lane; i < dim; i += 32) sum = fma(row[i] * factor, ones[i], sum);
+    mean = simd_sum(sum) / float(dim);
+  }
+  float squares = 0.0f;
+  for (uint i = lane; i < dim; i += 32) {
+    row[i] = has_means ? fma(-mean, ones[i], row[i] * factor) : row[i] * factor;
+    squares = fma(row[i], row[i], squares);
+  }
+  const float norm = sqrt(simd_sum(squares));
+  const float inverse = norm > kLeastNorm ? sqrt(float(dim)) / norm : 0.0f;
+
+  constant const float* table = centroids(bits);
+  float decoded = 0.0f;
+  for (uint i = lane; i < dim; i += 32) {
+    const uint code = nearest(row[i] * inverse, table, bits);
+    codes[i] = uchar(code);
+    decoded = fma(table[code], table[code], decoded);
+  }
+  decoded = sqrt(simd_sum(decoded));
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+
+  const uint slot = (position + index / kv_heads) % capacity;
+  const ulong target = (ulong(tg.y) * kv_heads + index % kv_heads) * capacity + slot;
+  const uint words = row_words(dim, bits);
+  packed += target * words;
+  for (uint w = lane; w < words; w += 32) {
+    uint word = 0;
+    for (uint i = w * 32 / bits; i < dim && i * bits < w * 32 + 32; ++i) {
+      const uint code = codes[i];
+      word |= i * bits < w * 32 ? code >> (w * 32 - i * bits) : code << (i * bits - w * 32);
+    }
+    packed[w] = word;
+  }
+  if (lane == 0) {
+    norms[target] = norm * sqrt(float(dim)) / decoded;
+    if (has_means) means[target] = mean;
+  }
+}

@@ -1,0 +1,112 @@
+"""Float64 reference of the compressed cache: the codec by its definition, attention over what it decodes to.
+
+Nothing here comes from the kernels: Hadamard matrices are dense, bit streams are Python integers. Centroids
+are those of make_tables.py, which tests/kernels/test_turbo_codec.py checks by the definition below.
+"""
+
+import json
+import math
+from functools import cache
+from pathlib import Path
+from statistics import NormalDist
+
+import numpy as np
+
+from turboquant import make_tables
+
+GOLDEN = Path(__file__).parents[1] / "goldens" / "hadamard.json"  # from MLX
+
+
+@cache
+def hadamard_matrix(dim):
+    """H of +1 and -1; Sylvester's for powers of two, else that of MLX."""
+    if dim & (dim - 1):
+        rows = json.loads(GOLDEN.read_text())[str(dim)]
+        return np.array([[1.0 if sign == "+" else -1.0 for sign in row] for row in rows])
+    return np.array([[(-1.0) ** (i & j).bit_count() for j in range(dim)] for i in range(dim)])
+
+
+def rotate(x, signs=1.0):
+    dim = x.shape[-1]
+    return (np.asarray(x, np.float64) * signs) @ hadamard_matrix(dim).T / math.sqrt(dim)
+
+
+def unrotate(y, signs=1.0):
+    dim = y.shape[-1]
+    return np.asarray(y, np.float64) @ hadamard_matrix(dim) / math.sqrt(dim) * signs
+
+
+def cell_means(centroids):
+    """The mean of a standard normal variable in the cell of each centroid."""
+    normal = NormalDist()
+    edges = [-math.inf, *((centroids[1:] + centroids[:-1]) / 2), math.inf]
+    density = [0.0 if math.isinf(edge) else normal.pdf(edge) for edge in edges]
+    below = [0.0 if edge == -math.inf else 1.0 if edge == math.inf else normal.cdf(edge) for edge in edges]
+    upper = [1.0 if edge == -math.inf else 0.0 if edge == math.inf else normal.cdf(-edge) for edge in edges]
+    shares = [
+        (upper[k] - upper[k + 1]) if edges[k] >= 0 else (below[k + 1] - below[k])
+        for k in range(len(centroids))
+    ]
+    return np.array([(density[k] - density[k + 1]) / shares[k] for k in range(len(centroids))])
+
+
+def distortion(centroids):
+    """The mean squared error of a standard normal variable: 1 - 2 E[x c] + E[c^2]."""
+    normal = NormalDist()
+    edges = [-math.inf, *((centroids[1:] + centroids[:-1]) / 2), math.inf]
+    total = 1.0
+    for k, c in enumerate(centroids):
+        low, high = edges[k], edges[k + 1]
+        share = (normal.cdf(high) if high < math.inf else 1.0) - (normal.cdf(low) if low > -math.inf else 0.0)
+        first = (normal.pdf(low) if low > -math.inf else 0.0) - (normal.pdf(high) if high < math.inf else 0.0)
+        total += c * c * share - 2 * c * first
+    return total
+
+
+@cache
+def codebook(bits):
+    return make_tables.lloyd_max(bits)
+
+
+def pack(codes, bits):
+    """uint32 words of one row of codes."""
+    stream = sum(int(code) << (d * bits) for d, code in enumerate(codes))
+    return np.array(
+        [(stream >> (32 * w)) & 0xFFFFFFFF for w in range(-(-len(codes) * bits // 32))], np.uint32
+    )
+
+
+def unpack(words, dim, bits):
+    stream = sum(int(word) << (32 * w) for w, word in enumerate(words))
+    return np.array([(stream >> (d * bits)) & ((1 << bits) - 1) for d in range(dim)])
+
+
+def encode(y, bits):
+    """Codes and corrected norms of rotated vectors y [..., dim], and what was compared with the centroids."""
+    dim, centroids = y.shape[-1], codebook(bits)
+    norms = np.linalg.norm(y, axis=-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        inverse = np.where(norms > 1e-8, math.sqrt(dim) / norms, 0.0)
+    scaled = y * inverse[..., None]
+    boundaries = (centroids[1:] + centroids[:-1]) / 2
+    codes = np.searchsorted(boundaries, scaled, side="left")
+    return codes, norms * math.sqrt(dim) / np.linalg.norm(centroids[codes], axis=-1), scaled
+
+
+def decode(rows, signs=1.0):
+    """The rotated vectors [capacity, kv_heads, dim] of TurboRows without a batch."""
+    kv_heads, capacity = rows.norms.shape
+    centroids, ones = codebook(rows.bits), rotate(np.ones(rows.dim), signs)
+    y = np.zeros((capacity, kv_heads, rows.dim))
+    for h in range(kv_heads):
+        for t in range(capacity):
+            codes = unpack(rows.packed[h, t], rows.dim, rows.bits)
+            y[t, h] = centroids[codes] * (np.float64(rows.norms[h, t]) / math.sqrt(rows.dim))
+            if rows.means is not None:
+                y[t, h] += np.float64(rows.means[h, t]) * ones
+    return y
+
+
+def in_order(vectors, ring_start, live):
+    """Vectors of a ring [capacity, ...] from the oldest to the newest."""
+    return vectors[(ring_start + np.arange(live)) % len(vectors)]
