@@ -1,37 +1,11 @@
 // Attention for decode, first half: the keys of each query split over simdgroups, merged by attention_merge.
 #include "attention.h"
+#include "share.h"
 
 constant bool causal [[function_constant(0)]];
 
 constexpr constant uint kSimdgroups = 4;   // of a threadgroup; each takes one block
 constexpr constant uint kFewestKeys = 16;  // of a block, except the last one that has any
-
-// The values of one head that a lane holds: runs of four neighbours, or one run of two.
-template <uint max_dim>
-struct Share {
-  static constexpr constant uint kValues = max_dim / 32;
-  static constexpr constant uint kRun = kValues < 4 ? kValues : 4;
-
-  float values[kValues];
-
-  // Lane's share of a head of `dim` values, zero past its end.
-  template <typename T>
-  void load(device const T* head, uint dim, uint lane) {
-    for (uint i = 0; i < kValues; i += kRun) {
-      const uint column = (i / kRun * 32 + lane) * kRun;
-      vec<float, kRun> run = 0;
-      if (column < dim) run = vec<float, kRun>(*(device const vec<T, kRun>*)(head + column));
-      for (uint c = 0; c < kRun; ++c) values[i + c] = run[c];
-    }
-  }
-
-  void store(device float* head, uint dim, uint lane) const {
-    for (uint i = 0; i < kValues; i += kRun) {
-      const uint column = (i / kRun * 32 + lane) * kRun;
-      for (uint c = 0; c < kRun && column < dim; ++c) head[column + c] = values[i + c];
-    }
-  }
-};
 
 // The keys that a query sees are cut in order into blocks. Of each, m is the largest score
 // soft_cap(scale * q . k), l = sum e^(score - m), o = sum e^(score - m) * v; no keys: m = -inf, l = o = 0.

@@ -16,38 +16,11 @@ constexpr constant uint kWeightStride = kKeys + kPad;
 constexpr constant uint kColumns =
     2;  // simdgroup matrices beside each other that one simdgroup sums in a chunk
 
-// Keys [first, end) of one key head; a tile is the first kKeys of them.
-struct KeyTile {
-  Ring ring;
-  ulong stride;  // elements from one cache row to the next
+// Keys [first, end); a tile is the first kKeys of them.
+struct KeyRange {
   uint first;
   uint end;
 };
-
-// tile[key, i] = head[key, column + i], zero past the last key and past dim. Returns whether all values that
-// this thread loaded are finite.
-template <typename T>
-inline bool load_chunk(
-    thread const KeyTile& keys,
-    device const T* head,
-    uint column,
-    uint dim,
-    uint tid,
-    threadgroup float* tile) {
-  bool finite = true;
-  for (uint i = tid; i < kKeys * kChunk / 4; i += kThreads) {
-    const uint key = i / (kChunk / 4);
-    const uint at = i % (kChunk / 4) * 4;
-    float4 x = 0;
-    if (keys.first + key < keys.end && column + at < dim) {
-      const ulong row = keys.ring.row(keys.first + key) * keys.stride;
-      x = float4(*(device const vec<T, 4>*)(head + row + column + at));
-    }
-    for (uint c = 0; c < 4; ++c) tile[key * kChunkStride + at + c] = x[c];
-    finite = finite && all(isfinite(x));
-  }
-  return finite;
-}
 
 // sums[b] += rows [8 b, 8 b + 8) of a chunk of the queries times the simdgroup's 8 keys of the tile.
 template <uint blocks>
@@ -109,7 +82,7 @@ struct Output {
       threadgroup const float* weights,
       threadgroup const float* tile,
       Mask mask,
-      KeyTile keys,
+      KeyRange keys,
       uint first_row,
       uint group,
       uint lane,
