@@ -28,7 +28,23 @@ from pyturbo.ops.moe import MAX_CHOICES, MAX_EXPERTS, gather_rows, moe_buckets, 
 from pyturbo.ops.norm import gated_rms_norm, head_rms_norm, qk_norm, rms_norm
 from pyturbo.ops.rope import rope
 from pyturbo.ops.sampling import argmax
-from pyturbo.ops.turbo import TurboRows, hadamard, turbo_append, turbo_decode, turbo_encode, turbo_rows
+from pyturbo.ops.turbo import (
+    TurboRows,
+    hadamard,
+    turbo_append,
+    turbo_decode,
+    turbo_encode,
+    turbo_rotate,
+    turbo_rows,
+    turbo_unrotate,
+)
+from pyturbo.ops.turbo_attention import (
+    turbo_attention,
+    turbo_merge,
+    turbo_partials,
+    turbo_scores,
+    turbo_values,
+)
 
 __all__ = [
     "MAX_CHOICES",
@@ -74,8 +90,15 @@ __all__ = [
     "swiglu",
     "swiglu_clamped",
     "turbo_append",
+    "turbo_attention",
     "turbo_decode",
     "turbo_encode",
+    "turbo_merge",
+    "turbo_partials",
+    "turbo_rotate",
     "turbo_rows",
+    "turbo_scores",
+    "turbo_unrotate",
+    "turbo_values",
     "weighted_sum",
 ]

@@ -103,7 +103,7 @@ def turbo_append(
     rotated says that x are rotated vectors already. More rows than the capacity are refused.
     """
     op = "turbo_append"
-    rows = _rows(op, "rows", rows)
+    rows = checked_rows(op, "rows", rows)
     *batch, kv_heads, _ = rows.norms.shape
     x = operand(op, "x", _vectors(op, "x", x), np.float32, (*batch, None, kv_heads, rows.dim))
     device = resolve(device)
@@ -132,7 +132,7 @@ def turbo_decode(
     Vector j is in row (ring_start + j) % capacity; live defaults to the capacity.
     """
     op = "turbo_decode"
-    rows = _rows(op, "rows", rows)
+    rows = checked_rows(op, "rows", rows)
     batch, kv_heads, capacity = rows.sizes
     context = capacity if live is None else live
     device = resolve(device)
@@ -141,17 +141,19 @@ def turbo_decode(
     arrays = (rows.packed, rows.norms, rows.means, _ones(rows), y)
     sizes = (batch, context, capacity, ring_start, kv_heads, rows.dim)
     launch(device, "turbo_decode", *arrays, *sizes, constants=constants)
-    return y.numpy() if rotated else unrotate(y.numpy(), device=device)
+    return y.numpy() if rotated else turbo_unrotate(y.numpy(), device=device)
 
 
-def rotate(x: ArrayLike, *, device: DeviceLike = None) -> Array:
+def turbo_rotate(x: ArrayLike, *, device: DeviceLike = None) -> Array:
     """The vectors of x [..., dim] as the codec rotates them."""
-    return hadamard(x, turbo_codec.signs(as_array("rotate", "x", x).shape[-1]), device=device)
+    return hadamard(x, turbo_codec.signs(as_array("turbo_rotate", "x", x).shape[-1]), device=device)
 
 
-def unrotate(x: ArrayLike, *, device: DeviceLike = None) -> Array:
-    """What `rotate` made x of."""
-    return hadamard(x, turbo_codec.signs(as_array("unrotate", "x", x).shape[-1]), inverse=True, device=device)
+def turbo_unrotate(x: ArrayLike, *, device: DeviceLike = None) -> Array:
+    """What `turbo_rotate` made x of."""
+    return hadamard(
+        x, turbo_codec.signs(as_array("turbo_unrotate", "x", x).shape[-1]), inverse=True, device=device
+    )
 
 
 @cache
@@ -191,7 +193,7 @@ def _vectors(op: str, name: str, value: ArrayLike) -> Array:
     return array
 
 
-def _rows(op: str, name: str, rows: TurboRows) -> TurboRows:
+def checked_rows(op: str, name: str, rows: TurboRows) -> TurboRows:
     """`rows` with arrays that kernels can read, after a look at their shapes."""
     if not isinstance(rows, TurboRows):
         raise ArgumentError(f"{op}: {name}: expected TurboRows, got {type(rows).__name__}")

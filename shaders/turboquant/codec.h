@@ -10,7 +10,7 @@ using namespace metal;
 
 constexpr constant uint kMaxDim = 512;
 
-inline constant const float* centroids(uint bits) {
+inline constant float* centroids(uint bits) {
   return bits == 2   ? kCentroids2
          : bits == 3 ? kCentroids3
          : bits == 4 ? kCentroids4
@@ -19,7 +19,7 @@ inline constant const float* centroids(uint bits) {
 }
 
 // How many of the midpoints between centroids are below x; 0 for NaN.
-inline uint nearest(float x, constant const float* table, uint bits) {
+inline uint nearest(float x, constant float* table, uint bits) {
   uint index = 0;
   for (uint step = 1u << (bits - 1); step > 0; step >>= 1) {
     const uint below = index + step - 1;
@@ -41,14 +41,6 @@ inline uint code_run(device const uint* row, uint d, uint count, uint bits) {
 }
 
 inline uint code_at(uint run, uint i, uint bits) { return (run >> (i * bits)) & ((1u << bits) - 1); }
-
-// The rows of one head in a cache.
-struct TurboHead {
-  device const uint* packed;  // [capacity, words]
-  device const float* norms;  // [capacity]
-  device const float* means;  // [capacity], or null
-  uint words;
-};
 
 // Key j lies in row (ring_start + j) % capacity.
 inline uint ring_row(uint ring_start, uint key, uint capacity) {

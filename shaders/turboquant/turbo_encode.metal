@@ -5,16 +5,15 @@ constant uint bits [[function_constant(0)]];
 constant bool rotates [[function_constant(1)]];
 constant bool has_means [[function_constant(2)]];
 
-constexpr constant uint kRows = 4;  // rows of one threadgroup, one per simdgroup
-constexpr constant float kLeastNorm =
-    1e-8f;  // a shorter vector is encoded as if it were zero but for its norm
+constexpr constant uint kRows = 4;            // rows of one threadgroup, one per simdgroup
+constexpr constant float kLeastNorm = 1e-8f;  // of a vector whose direction is kept
 
-// Row (position + t) % capacity of each head becomes the code of x[t]: r = |x|, codes of P x sqrt(dim) / r, and the norm
-// r sqrt(dim) / |centroids|, so that what is decoded has the length of x. With means the mean of x is taken out.
-// Layout: codes from the lowest bit of the row's words on, zeros behind the last; x is P x already unless it rotates.
+// Row (position + t) % capacity of a head gets the codes of y sqrt(dim) / r, y = P x[t] and r = |y|, and the norm
+// r sqrt(dim) / |centroids|, so that what is decoded has the length of x. With means, x - mean(x) is encoded.
+// Layout: codes from the lowest bit of a row's words on, zeros behind; x is P x already unless it rotates.
 // Dispatch: groups (ceil_div(tokens * kv_heads, kRows), batch), threads (32 * kRows)
-// Requires: bits == 2 || bits == 3 || bits == 4 || bits == 6 || bits == 8; batch > 0; kv_heads > 0; 0 < tokens;
-//   tokens <= capacity; position + tokens <= 4294967296; tokens * kv_heads <= 2147483647;
+// Requires: bits == 2 || bits == 3 || bits == 4 || bits == 6 || bits == 8; batch > 0; kv_heads > 0;
+//   0 < tokens; tokens <= capacity; position + tokens <= 4294967296; tokens * kv_heads <= 2147483647;
 //   dim == 64 || dim == 80 || dim == 96 || dim == 128 || dim == 256 || dim == 512
 // Numerics: f32; a vector with NaN or inf has such a norm, as has one longer than 1.8e19.
 kernel void turbo_encode(
@@ -60,7 +59,7 @@ kernel void turbo_encode(
   const float norm = sqrt(simd_sum(squares));
   const float inverse = norm > kLeastNorm ? sqrt(float(dim)) / norm : 0.0f;
 
-  constant const float* table = centroids(bits);
+  constant float* table = centroids(bits);
   float decoded = 0.0f;
   for (uint i = lane; i < dim; i += 32) {
     const uint code = nearest(row[i] * inverse, table, bits);

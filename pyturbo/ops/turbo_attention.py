@@ -1,0 +1,325 @@
+"""Attention over a compressed cache.
+
+Queries are [tokens, heads, dim], or [heads, dim] for one of them, in float32, float16 or bfloat16; with rows
+of a batch they have a leading axis more. Keys and values are TurboRows of one size. Query head a reads key
+head a // (heads / kv_heads), and the last query stands at the last key.
+
+Key j of `live`, by default all, lies in row (ring_start + j) % capacity. A cache that went round may also be
+given by the number of all keys so far as `live`, with ring_start 0, if a window keeps lost keys out of sight.
+
+The kernels work on rotated vectors. Everything here takes and gives vectors as they are, unless `rotated`
+says that they are rotated and stay so.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pyturbo import turbo_codec
+from pyturbo._dtypes import SUFFIXES
+from pyturbo._native import Buffer
+from pyturbo.errors import ArgumentError
+from pyturbo.ops._checks import stored_weight, values
+from pyturbo.ops._run import Array, DeviceLike, Target, as_array, empty, launch, operand, resolve
+from pyturbo.ops.attention import SPLIT_BLOCKS, SPLIT_TOKENS
+from pyturbo.ops.turbo import TurboRows, checked_rows, rotated_ones, turbo_rotate, turbo_unrotate
+from pyturbo.symbols import Linear
+
+#: "split" cuts the keys into parts and merges them, "tiled" reads each key once for many queries, "fused" is
+#: one launch. "auto" is split for few queries and tiled for many.
+Method = Literal["auto", "split", "tiled", "fused"]
+
+_KERNEL_DIMS = (64, 128, 256, 512)
+
+
+class _Operands(NamedTuple):
+    """What the attention kernels take, in their order."""
+
+    q: Array  # rotated, [batch, tokens, heads, dim] but for leading axes of 1
+    k: TurboRows
+    v: TurboRows
+    own: tuple[Array, Array] | None  # rotated
+    context: int
+    ring_start: int
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        k, v = self.k, self.v
+        ones = None if k.means is None else rotated_ones(k.dim)
+        own = (None, None) if self.own is None else self.own
+        return self.q, k.packed, k.norms, v.packed, v.norms, k.means, v.means, ones, *own
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """batch, tokens, context, capacity, ring_start, heads, kv_heads, dim."""
+        batch, kv_heads, capacity = self.k.sizes
+        heads, dim = self.q.shape[-2:]
+        return batch, self.tokens, self.context, capacity, self.ring_start, heads, kv_heads, dim
+
+    @property
+    def tokens(self) -> int:
+        return self.q.shape[-3] if self.q.ndim == self.k.norms.ndim + 1 else 1
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        own, means = self.own is not None, self.k.means is not None
+        return {"key_bits": self.k.bits, "value_bits": self.v.bits, "has_means": means, "has_own": own}
+
+    @property
+    def kernel_dim(self) -> int:
+        return next(largest for largest in _KERNEL_DIMS if self.k.dim <= largest)
+
+
+def turbo_attention(
+    q: ArrayLike,
+    k_rows: TurboRows,
+    v_rows: TurboRows,
+    scale: float,
+    window: int = 0,
+    sinks: ArrayLike | None = None,
+    softcap: float = 0.0,
+    method: Method = "auto",
+    ring_start: int = 0,
+    live: int | None = None,
+    *,
+    own: tuple[ArrayLike, ArrayLike] | None = None,
+    rotated: bool = False,
+    device: DeviceLike = None,
+) -> Array:
+    """``softmax(scale * q k^T) v``, of the type and shape of q; window, sinks and softcap as in `attention`.
+
+    own are the float32 keys and values [tokens, kv_heads, dim] of the queries themselves, which no row holds
+    yet: they follow the keys of the rows and are not rounded.
+    """
+    op = "turbo_attention"
+    device = resolve(device)
+    operands = _operands(op, q, k_rows, v_rows, own, ring_start, live, rotated, device)
+    heads = operands.q.shape[-2]
+    logits = None if sinks is None else operand(op, "sinks", sinks, np.float32, (heads,))
+    chosen = _method(op, method, operands)
+    if chosen == "split":
+        parts = _partials(device, operands, SPLIT_BLOCKS, scale, window, softcap)
+        y = _merge(device, *parts, operands.q.shape, logits, operands.q.dtype, unrotate=not rotated)
+        return y.numpy()
+    y = empty(device, operands.q.shape, operands.q.dtype)
+    constants = {**operands.constants, "has_sinks": logits is not None}
+    name = f"turbo_prefill_d{operands.kernel_dim}"
+    if chosen == "fused":
+        name = f"turbo_attention_d{operands.kernel_dim}_{SUFFIXES[operands.q.dtype]}"
+    arrays = (*operands.inputs, logits, y)
+    launch(device, name, *arrays, *operands.sizes, scale, window, softcap, constants=constants)
+    return y.numpy() if rotated else turbo_unrotate(y.numpy(), device=device)
+
+
+def turbo_partials(
+    q: ArrayLike,
+    k_rows: TurboRows,
+    v_rows: TurboRows,
+    scale: float,
+    blocks: int,
+    window: int = 0,
+    softcap: float = 0.0,
+    ring_start: int = 0,
+    live: int | None = None,
+    *,
+    own: tuple[ArrayLike, ArrayLike] | None = None,
+    rotated: bool = False,
+    device: DeviceLike = None,
+) -> tuple[Array, Array, Array]:
+    """Attention over each of `blocks` parts of a query's keys: float32 o [..., heads, blocks, dim], m, l.
+
+    m [..., heads, blocks] is the largest score s of a block, l the sum of ``e^(s - m)`` and o the sum of
+    ``e^(s - m) v``. A block without keys has l = 0. Other arguments are those of `turbo_attention`.
+    """
+    op = "turbo_partials"
+    if blocks < 1:
+        raise ArgumentError(f"{op}: blocks: expected at least 1, got {blocks}")
+    device = resolve(device)
+    operands = _operands(op, q, k_rows, v_rows, own, ring_start, live, rotated, device)
+    sums, tops, totals = (
+        part.numpy() for part in _partials(device, operands, blocks, scale, window, softcap)
+    )
+    return sums if rotated else turbo_unrotate(sums, device=device), tops, totals
+
+
+def turbo_merge(
+    o: ArrayLike,
+    m: ArrayLike,
+    l: ArrayLike,  # noqa: E741
+    sinks: ArrayLike | None = None,
+    *,
+    dtype: Any = np.float32,
+    unrotate: bool = False,
+    device: DeviceLike = None,
+) -> Array:
+    """The attention [..., heads, dim] whose parts `turbo_partials` computed; sinks are added here.
+
+    unrotate turns the result of rotated parts back.
+    """
+    op = "turbo_merge"
+    sums = values(op, "o", o)
+    if sums.ndim < 3:
+        raise ArgumentError(f"{op}: o: expected shape [..., heads, blocks, dim], got {list(sums.shape)}")
+    tops = operand(op, "m", m, np.float32, sums.shape[:-1])
+    totals = operand(op, "l", l, np.float32, sums.shape[:-1])
+    logits = None if sinks is None else operand(op, "sinks", sinks, np.float32, (sums.shape[-3],))
+    if np.dtype(dtype) not in SUFFIXES:
+        raise ArgumentError(f"{op}: dtype: expected float32, float16 or bfloat16, got {np.dtype(dtype)}")
+    shape = (*sums.shape[:-2], sums.shape[-1])
+    return _merge(resolve(device), sums, tops, totals, shape, logits, np.dtype(dtype), unrotate).numpy()
+
+
+def turbo_scores(
+    q: ArrayLike,
+    k_rows: TurboRows,
+    scale: float = 1.0,
+    window: int = 0,
+    softcap: float = 0.0,
+    ring_start: int = 0,
+    live: int | None = None,
+    *,
+    rotated: bool = False,
+    device: DeviceLike = None,
+) -> Array:
+    """``scale * q . k`` of every query with every key -> float32 [..., heads, live]; -inf where it sees none.
+
+    A query sees keys up to its own, `window` of them if that is not 0.
+    """
+    op = "turbo_scores"
+    device = resolve(device)
+    operands = _operands(op, q, k_rows, k_rows, None, ring_start, live, rotated, device)
+    k, sizes = operands.k, operands.sizes
+    scores = empty(device, (*operands.q.shape[:-1], operands.context))
+    ones = None if k.means is None else rotated_ones(k.dim)
+    arrays = (operands.q, k.packed, k.norms, k.means, ones, scores)
+    constants = {"key_bits": k.bits, "has_means": k.means is not None}
+    name = f"turbo_scores_{SUFFIXES[operands.q.dtype]}"
+    launch(device, name, *arrays, *sizes, scale, window, softcap, constants=constants)
+    return scores.numpy()
+
+
+def turbo_values(
+    weights: ArrayLike,
+    v_rows: TurboRows,
+    threshold: float = 0.0,
+    ring_start: int = 0,
+    *,
+    rotated: bool = False,
+    device: DeviceLike = None,
+) -> Array:
+    """The sum of values by weights [..., heads, live] -> [..., heads, dim], of the type of the weights.
+
+    Weights below the threshold are left out, which saves work where most are next to nothing.
+    """
+    op = "turbo_values"
+    rows = checked_rows(op, "v_rows", v_rows)
+    p = _queries(op, "weights", weights, rows, None)
+    batch, kv_heads, capacity = rows.sizes
+    heads, context = p.shape[-2:]
+    _check_heads(op, "weights", heads, kv_heads)
+    device = resolve(device)
+    y = empty(device, (*p.shape[:-1], rows.dim), p.dtype)
+    tokens = p.shape[-3] if p.ndim == rows.norms.ndim + 1 else 1
+    ones = None if rows.means is None else rotated_ones(rows.dim)
+    arrays = (p, rows.packed, rows.norms, rows.means, ones, y)
+    sizes = (batch, tokens, context, capacity, ring_start, heads, kv_heads, rows.dim)
+    constants = {"bits": rows.bits, "has_means": rows.means is not None}
+    launch(device, f"turbo_values_{SUFFIXES[p.dtype]}", *arrays, *sizes, threshold, constants=constants)
+    return y.numpy() if rotated else turbo_unrotate(y.numpy(), device=device)
+
+
+def _partials(
+    device: Target, operands: _Operands, blocks: int, scale: float, window: int, softcap: float
+) -> tuple[Buffer, Buffer, Buffer]:
+    rows = (*operands.q.shape[:-1], blocks)
+    parts = empty(device, (*rows, operands.k.dim)), empty(device, rows), empty(device, rows)
+    name = f"turbo_partials_d{operands.kernel_dim}_{SUFFIXES[operands.q.dtype]}"
+    arguments = (*operands.inputs, *parts, *operands.sizes, blocks, scale, window, softcap)
+    launch(device, name, *arguments, constants=operands.constants)
+    return parts
+
+
+def _merge(
+    device: Target,
+    sums: Any,
+    tops: Any,
+    totals: Any,
+    shape: tuple[int, ...],
+    sinks: Array | None,
+    dtype: Any,
+    unrotate: bool,
+) -> Buffer:
+    blocks, dim = sums.shape[-2:]
+    heads = shape[-2]
+    y = empty(device, shape, dtype)
+    constants = {"has_sinks": sinks is not None, "unrotates": unrotate}
+    arrays = (sums, tops, totals, sinks, turbo_codec.signs(dim) if unrotate else None, y)
+    tokens = math.prod(shape[:-2])
+    launch(device, f"turbo_merge_{SUFFIXES[dtype]}", *arrays, tokens, heads, blocks, dim, constants=constants)
+    return y
+
+
+def _method(op: str, method: str, operands: _Operands) -> str:
+    if method not in ("auto", "split", "tiled", "fused"):
+        raise ArgumentError(f"{op}: method: expected auto, split, tiled or fused, got {method}")
+    is_float = operands.q.dtype == np.float32
+    if method == "tiled" and not is_float:
+        raise ArgumentError(f"{op}: q: expected float32 for the method tiled, got {operands.q.dtype}")
+    if method != "auto":
+        return method
+    few = not isinstance(operands.tokens, Linear) and operands.tokens <= SPLIT_TOKENS
+    return "split" if few else "tiled" if is_float else "fused"
+
+
+def _operands(
+    op: str,
+    q: ArrayLike,
+    k_rows: TurboRows,
+    v_rows: TurboRows,
+    own: tuple[ArrayLike, ArrayLike] | None,
+    ring_start: int,
+    live: int | None,
+    rotated: bool,
+    device: Target,
+) -> _Operands:
+    k, v = checked_rows(op, "k_rows", k_rows), checked_rows(op, "v_rows", v_rows)
+    if v.norms.shape != k.norms.shape or v.dim != k.dim:
+        raise ArgumentError(
+            f"{op}: v_rows: expected rows {list(k.norms.shape)} of {k.dim} values, "
+            f"got {list(v.norms.shape)} of {v.dim}"
+        )
+    if (k.means is None) != (v.means is None):
+        raise ArgumentError(f"{op}: v_rows: expected means of both keys and values, or of none")
+    q = _queries(op, "q", q, k, k.dim)
+    _check_heads(op, "q", q.shape[-2], k.norms.shape[-2])
+    rows = None
+    if own is not None:
+        shape = (
+            *k.norms.shape[:-2],
+            q.shape[-3] if q.ndim == k.norms.ndim + 1 else 1,
+            k.norms.shape[-2],
+            k.dim,
+        )
+        keys = operand(op, "own keys", own[0], np.float32, shape)
+        rows = keys, operand(op, "own values", own[1], np.float32, shape)
+        if not rotated:
+            rows = turbo_rotate(rows[0], device=device), turbo_rotate(rows[1], device=device)
+    q = q if rotated else turbo_rotate(q, device=device)
+    return _Operands(q, k, v, rows, k.norms.shape[-1] if live is None else live, ring_start)
+
+
+def _queries(op: str, name: str, value: ArrayLike, rows: TurboRows, last: int | None) -> Array:
+    """An array [tokens, heads, last] for rows, or [heads, last], behind the batch axis that the rows have."""
+    array = as_array(op, name, value, np.float32)
+    batch = rows.norms.shape[:-2]
+    tokens = (None,) if array.ndim == len(batch) + 3 else ()
+    return stored_weight(op, array, (*batch, *tokens, None, last), name)[0]
+
+
+def _check_heads(op: str, name: str, heads: int, kv_heads: int) -> None:
+    if heads % kv_heads:
+        raise ArgumentError(f"{op}: {name}: expected a multiple of {kv_heads} key heads, got {heads} heads")

@@ -1,0 +1,113 @@
+// Attention over a compressed cache in one pass.
+#include "attend.h"
+
+constant bool has_sinks [[function_constant(4)]];
+
+constexpr constant uint kSimdgroups = 8;  // of a threadgroup; each takes a part of the keys
+constexpr constant uint kThreads = 32 * kSimdgroups;
+
+// y = sum_j p_j v_j over the keys a query sees, p = softmax(soft_cap(scale * q . k)), a sink one more logit of value
+// 0, neither scaled nor capped. Rotated, from q to y. No visible key gives 0.
+// Layout: keys, own rows and window as turbo_partials has them.
+// Dispatch: groups (batch * kv_heads * ceil_div(heads / kv_heads, shared), tokens), threads (kThreads)
+// Requires: batch > 0; tokens > 0; kv_heads > 0; heads > 0; heads % kv_heads == 0; dim > 0; dim % 16 == 0;
+//   dim <= max_dim; softcap >= 0; context + tokens + window <= 2147483647; ring_start < capacity;
+//   context <= capacity || (window > 0 && window + (has_own ? 0 : tokens) <= capacity + 1)
+// Numerics: f32, rounded once to the type of y. NaN and inf reach only queries that see them.
+template <typename T, uint max_dim, uint shared>
+kernel void turbo_attention(
+    device const T* q [[buffer(0)]],            // [batch, tokens, heads, dim]
+    device const uint* k_packed [[buffer(1)]],  // [batch, kv_heads, capacity, ceil_div(dim * key_bits, 32)]
+    device const float* k_norms [[buffer(2)]],  // [batch, kv_heads, capacity]
+    device const uint* v_packed [[buffer(3)]],  // [batch, kv_heads, capacity, ceil_div(dim * value_bits, 32)]
+    device const float* v_norms [[buffer(4)]],  // [batch, kv_heads, capacity]
+    device const float* k_means [[buffer(5), function_constant(has_means)]],  // [batch, kv_heads, capacity]
+    device const float* v_means [[buffer(6), function_constant(has_means)]],  // [batch, kv_heads, capacity]
+    device const float* ones [[buffer(7), function_constant(has_means)]],     // [dim]
+    device const float* own_k [[buffer(8), function_constant(has_own)]],     // [batch, tokens, kv_heads, dim]
+    device const float* own_v [[buffer(9), function_constant(has_own)]],     // [batch, tokens, kv_heads, dim]
+    device const float* sinks [[buffer(10), function_constant(has_sinks)]],  // [heads]
+    device T* y [[buffer(11)]],                                              // [batch, tokens, heads, dim]
+    constant uint& batch [[buffer(12)]],
+    constant uint& tokens [[buffer(13)]],
+    constant uint& context [[buffer(14)]],
+    constant uint& capacity [[buffer(15)]],
+    constant uint& ring_start [[buffer(16)]],
+    constant uint& heads [[buffer(17)]],
+    constant uint& kv_heads [[buffer(18)]],
+    constant uint& dim [[buffer(19)]],
+    constant float& scale [[buffer(20)]],
+    constant uint& window [[buffer(21)]],
+    constant float& softcap [[buffer(22)]],
+    uint2 tg [[threadgroup_position_in_grid]],
+    uint tid [[thread_index_in_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]]) {
+  threadgroup float sums[kSimdgroups * max_dim];
+  threadgroup float tops[kSimdgroups];
+  threadgroup float totals[kSimdgroups];
+
+  const uint group = heads / kv_heads;  // query heads of a key head, `shared` of them here
+  const uint parts = (group + shared - 1) / shared;
+  const uint head = tg.x / parts;  // of all sequences
+  const uint first = head % kv_heads * group + tg.x % parts * shared;
+  const uint count = min(shared, group - tg.x % parts * shared);
+  const uint sequence = head / kv_heads;
+  const ulong row = (ulong(sequence) * tokens + tg.y) * heads + first;
+
+  const ulong row_0 = ulong(head) * capacity;
+  const ulong own_0 = (ulong(sequence) * tokens * kv_heads + head % kv_heads) * dim;
+  const TurboCache cache = {
+      turbo_head(k_packed, k_norms, k_means, own_k, row_0, row_words(dim, key_bits), own_0),
+      turbo_head(v_packed, v_norms, v_means, own_v, row_0, row_words(dim, value_bits), own_0),
+      ones,
+      ulong(kv_heads) * dim,
+      context,
+      capacity,
+      ring_start,
+      dim,
+      scale,
+      softcap};
+  const Mask mask = make_mask(tokens, has_own ? context + tokens : context, window, true);
+  const uint begin = mask.begin(tg.y);
+  const uint end = max(begin, mask.end(tg.y));
+  const uint length = (end - begin + kSimdgroups - 1) / kSimdgroups;
+  const uint from = min(begin + simd * length, end);
+
+  Attending<max_dim, shared> heads_here;
+  heads_here.start(cache, q + row * dim, count, lane);
+  heads_here.add(cache, from, min(from + length, end), lane);
+
+  for (uint h = 0; h < count; ++h) {
+    heads_here.sum[h].store(sums + simd * max_dim, dim, lane);
+    if (lane == 0) {
+      tops[simd] = heads_here.top[h];
+      totals[simd] = heads_here.total[h];
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    float top = -INFINITY;
+    for (uint s = 0; s < kSimdgroups; ++s) {
+      if (totals[s] != 0.0f) top = max(top, tops[s]);
+    }
+    float weights[kSimdgroups];
+    float total = 0.0f;
+    for (uint s = 0; s < kSimdgroups; ++s) {
+      weights[s] = totals[s] != 0.0f ? softmax_weight(tops[s], top) : 0.0f;
+      total = fma(weights[s], totals[s], total);
+    }
+    const float inverse = normalizer(top, total, has_sinks ? sinks[first + h] : -INFINITY);
+    for (uint i = tid; i < dim; i += kThreads) {
+      float sum = 0.0f;
+      for (uint s = 0; s < kSimdgroups; ++s) {
+        if (totals[s] != 0.0f) sum = fma(weights[s], sums[s * max_dim + i], sum);
+      }
+      y[(row + h) * dim + i] = T(sum * inverse);
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+  }
+}
+
+INSTANTIATE_ATTENTION(turbo_attention, 64, 8)
+INSTANTIATE_ATTENTION(turbo_attention, 128, 8)
+INSTANTIATE_ATTENTION(turbo_attention, 256, 4)
+INSTANTIATE_ATTENTION(turbo_attention, 512, 2)

@@ -1,0 +1,95 @@
+// Attention over a compressed cache, first half: keys split over simdgroups, merged by turbo_merge.
+#include "attend.h"
+
+constexpr constant uint kSimdgroups = 4;   // of a threadgroup; each takes one block
+constexpr constant uint kFewestKeys = 16;  // of a block, except the last one that has any
+
+// Of each of `blocks` parts of the keys a query sees: m the largest score soft_cap(scale * q . k), l = sum
+// e^(score - m), o = sum e^(score - m) * v; no keys: m = -inf, l = o = 0. Rotated, from q to o.
+// Layout: key j < context in row (ring_start + j) % capacity; with has_own key context + i is own row i, and query t
+//   stands at key context + t, else the last query at the last key. window counts the query's own key.
+// Dispatch: groups (batch * kv_heads * ceil_div(heads / kv_heads, shared), ceil_div(blocks, kSimdgroups), tokens),
+//   threads (32 * kSimdgroups)
+// Requires: batch > 0; tokens > 0; kv_heads > 0; heads > 0; heads % kv_heads == 0; dim > 0; dim % 16 == 0;
+//   dim <= max_dim; softcap >= 0; context + tokens + window <= 2147483647; 0 < blocks;
+//   blocks <= 65536; ring_start < capacity;
+//   context <= capacity || (window > 0 && window + (has_own ? 0 : tokens) <= capacity + 1)
+// Numerics: f32, online softmax with one key at a time. NaN and inf reach only queries that see them.
+template <typename T, uint max_dim, uint shared>
+kernel void turbo_partials(
+    device const T* q [[buffer(0)]],            // [batch, tokens, heads, dim]
+    device const uint* k_packed [[buffer(1)]],  // [batch, kv_heads, capacity, ceil_div(dim * key_bits, 32)]
+    device const float* k_norms [[buffer(2)]],  // [batch, kv_heads, capacity]
+    device const uint* v_packed [[buffer(3)]],  // [batch, kv_heads, capacity, ceil_div(dim * value_bits, 32)]
+    device const float* v_norms [[buffer(4)]],  // [batch, kv_heads, capacity]
+    device const float* k_means [[buffer(5), function_constant(has_means)]],  // [batch, kv_heads, capacity]
+    device const float* v_means [[buffer(6), function_constant(has_means)]],  // [batch, kv_heads, capacity]
+    device const float* ones [[buffer(7), function_constant(has_means)]],     // [dim]
+    device const float* own_k [[buffer(8), function_constant(has_own)]],  // [batch, tokens, kv_heads, dim]
+    device const float* own_v [[buffer(9), function_constant(has_own)]],  // [batch, tokens, kv_heads, dim]
+    device float* o [[buffer(10)]],  // [batch, tokens, heads, blocks, dim]
+    device float* m [[buffer(11)]],  // [batch, tokens, heads, blocks]
+    device float* l [[buffer(12)]],  // [batch, tokens, heads, blocks]
+    constant uint& batch [[buffer(13)]],
+    constant uint& tokens [[buffer(14)]],
+    constant uint& context [[buffer(15)]],
+    constant uint& capacity [[buffer(16)]],
+    constant uint& ring_start [[buffer(17)]],
+    constant uint& heads [[buffer(18)]],
+    constant uint& kv_heads [[buffer(19)]],
+    constant uint& dim [[buffer(20)]],
+    constant uint& blocks [[buffer(21)]],
+    constant float& scale [[buffer(22)]],
+    constant uint& window [[buffer(23)]],
+    constant float& softcap [[buffer(24)]],
+    uint3 tg [[threadgroup_position_in_grid]],
+    uint lane [[thread_index_in_simdgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]]) {
+  const uint block = tg.y * kSimdgroups + simd;
+  if (block >= blocks) return;
+
+  const uint group = heads / kv_heads;  // query heads of a key head, `shared` of them here
+  const uint parts = (group + shared - 1) / shared;
+  const uint head = tg.x / parts;  // of all sequences
+  const uint first = tg.x % parts * shared;
+  const uint count = min(shared, group - first);
+  const uint sequence = head / kv_heads;
+  const ulong row = (ulong(sequence) * tokens + tg.z) * heads + head % kv_heads * group + first;
+
+  const ulong row_0 = ulong(head) * capacity;
+  const ulong own_0 = (ulong(sequence) * tokens * kv_heads + head % kv_heads) * dim;
+  const TurboCache cache = {
+      turbo_head(k_packed, k_norms, k_means, own_k, row_0, row_words(dim, key_bits), own_0),
+      turbo_head(v_packed, v_norms, v_means, own_v, row_0, row_words(dim, value_bits), own_0),
+      ones,
+      ulong(kv_heads) * dim,
+      context,
+      capacity,
+      ring_start,
+      dim,
+      scale,
+      softcap};
+  const Mask mask = make_mask(tokens, has_own ? context + tokens : context, window, true);
+  const uint begin = mask.begin(tg.z);
+  const uint end = max(begin, mask.end(tg.z));
+  const uint length = max(kFewestKeys, (end - begin + blocks - 1) / blocks);
+  const uint from = min(begin + block * length, end);
+
+  Attending<max_dim, shared> heads_here;
+  heads_here.start(cache, q + row * dim, count, lane);
+  heads_here.add(cache, from, min(from + length, end), lane);
+  for (uint h = 0; h < shared; ++h) {
+    if (h >= count) continue;
+    const ulong target = (row + h) * blocks + block;
+    heads_here.sum[h].store(o + target * dim, dim, lane);
+    if (lane == 0) {
+      m[target] = heads_here.top[h];
+      l[target] = heads_here.total[h];
+    }
+  }
+}
+
+INSTANTIATE_ATTENTION(turbo_partials, 64, 8)
+INSTANTIATE_ATTENTION(turbo_partials, 128, 8)
+INSTANTIATE_ATTENTION(turbo_partials, 256, 4)
+INSTANTIATE_ATTENTION(turbo_partials, 512, 2)
