@@ -56,4 +56,8 @@ void moe_buckets(const FastLaunch& launch);
 void moe_combine(const FastLaunch& launch);
 void route(const FastLaunch& launch);
 
+void hadamard(const FastLaunch& launch);
+void turbo_encode(const FastLaunch& launch);
+void turbo_decode(const FastLaunch& launch);
+
 }  // namespace pyturbo::cpu::PYTURBO_ISA

@@ -38,6 +38,9 @@ extern const FastKernel kKernels[] = {
     PYTURBO_KERNEL(moe_buckets),
     PYTURBO_KERNEL(moe_combine),
     PYTURBO_KERNEL(route),
+    PYTURBO_KERNEL(hadamard),
+    PYTURBO_KERNEL(turbo_encode),
+    PYTURBO_KERNEL(turbo_decode),
 };
 extern const uint32_t kKernelCount = sizeof kKernels / sizeof *kKernels;
 
