@@ -59,5 +59,11 @@ void route(const FastLaunch& launch);
 void hadamard(const FastLaunch& launch);
 void turbo_encode(const FastLaunch& launch);
 void turbo_decode(const FastLaunch& launch);
+void turbo_attention(const FastLaunch& launch);
+void turbo_merge(const FastLaunch& launch);
+void turbo_partials(const FastLaunch& launch);
+void turbo_prefill(const FastLaunch& launch);
+void turbo_scores(const FastLaunch& launch);
+void turbo_values(const FastLaunch& launch);
 
 }  // namespace pyturbo::cpu::PYTURBO_ISA

@@ -41,6 +41,12 @@ extern const FastKernel kKernels[] = {
     PYTURBO_KERNEL(hadamard),
     PYTURBO_KERNEL(turbo_encode),
     PYTURBO_KERNEL(turbo_decode),
+    PYTURBO_KERNEL(turbo_attention),
+    PYTURBO_KERNEL(turbo_merge),
+    PYTURBO_KERNEL(turbo_partials),
+    PYTURBO_KERNEL(turbo_prefill),
+    PYTURBO_KERNEL(turbo_scores),
+    PYTURBO_KERNEL(turbo_values),
 };
 extern const uint32_t kKernelCount = sizeof kKernels / sizeof *kKernels;
 

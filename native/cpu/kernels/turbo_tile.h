@@ -1,0 +1,138 @@
+// Tiles of compressed keys and values as vectors of floats. Lanes of a tile of keys are keys: the words of
+// their rows are transposed, so that one shift and one lookup give a coordinate of kLanes keys. Lanes of a
+// tile of values are coordinates.
+#pragma once
+
+#include "cpu/kernels/row.h"
+#include "cpu/kernels/tile.h"
+#include "cpu/kernels/turbo_codes.h"
+
+namespace pyturbo::cpu::PYTURBO_ISA {
+
+constexpr uint32_t kKeys = kTileRows;  // of a tile
+
+// Keys [begin, end).
+struct KeyRange {
+  uint32_t begin, end;
+};
+
+// The keys or the values of one key head of a sequence.
+struct TurboHead {
+  const uint32_t* packed;  // [capacity, words]
+  const float* norms;      // [capacity]
+  const float* means;      // [capacity], or null
+  const float* own;        // row i at i * own_stride
+  uint32_t bits, words;
+};
+
+// What a key head of a sequence keeps; see shaders/turboquant/attend.h.
+struct TurboCache {
+  TurboHead keys, values;
+  const float* ones;
+  uint64_t own_stride;
+  uint32_t context, capacity, ring_start, dim;
+  float scale, cap;
+};
+
+// The rows of a tile of keys of a head, and what their vectors are multiplied by and moved by.
+struct TurboTile {
+  const uint32_t* rows[kKeys];
+  alignas(64) float factors[kKeys];  // norm / sqrt(dim), zero past the last key
+  alignas(64) float means[kKeys];
+  uint32_t count;
+
+  TurboTile(const TurboCache& c, const TurboHead& head, KeyRange keys) : count(keys.end - keys.begin) {
+    const float unit = 1.0f / __builtin_sqrtf(float(c.dim));
+    uint32_t row = uint32_t((uint64_t(c.ring_start) + keys.begin) % c.capacity);
+    for (uint32_t j = 0; j < kKeys; ++j) {
+      const bool exists = j < count;
+      rows[j] = head.packed + uint64_t(row) * head.words;
+      factors[j] = exists ? head.norms[row] * unit : 0.0f;
+      means[j] = exists && head.means ? head.means[row] : 0.0f;
+      if (exists && ++row == c.capacity) row = 0;
+    }
+  }
+};
+
+// Words of the rows of a tile: [word][vector], lanes are keys.
+struct TileWords {
+  U32 values[kMaxWords][kTileVectors];
+};
+
+static inline void load_words(const TurboTile& tile, uint32_t words, TileWords& target) {
+  for (uint32_t v = 0; v < kTileVectors; ++v) {
+    const uint32_t first = least(v * kLanes, tile.count), count = least(kLanes, tile.count - first);
+    for (uint32_t w = 0; w < words; w += kLanes) {
+      const uint32_t part = least(kLanes, words - w);
+      U8 block[kLanes];
+      for (uint32_t l = 0; l < kLanes; ++l)
+        block[l] =
+            l < count ? (U8)load_some(reinterpret_cast<const float*>(tile.rows[first + l]) + w, part) : U8{};
+      if (count > 0) transpose(block);
+      for (uint32_t l = 0; l < part; ++l) target.values[w + l][v] = (U32)block[l];
+    }
+  }
+}
+
+// chunk[i, key] = centroids of coordinates [begin, begin + columns) of the keys.
+template <uint32_t bits>
+static void expand_keys(const TileWords& words, uint32_t begin, uint32_t columns, TileChunk& chunk) {
+  constexpr uint32_t kUnit = 32;  // codes that lie in `bits` words
+  const U32(*from)[kTileVectors] = words.values + begin / kUnit * bits;
+  for (uint32_t unit = 0; unit < columns; unit += kUnit, from += bits) {
+    const uint32_t count = least(kUnit, columns - unit);
+#pragma GCC unroll 32
+    for (uint32_t i = 0; i < kUnit; ++i) {
+      if (i >= count) break;
+      const uint32_t word = i * bits / 32, shift = i * bits % 32;
+      for (uint32_t v = 0; v < kTileVectors; ++v) {
+        U32 codes = from[word][v] >> shift;
+        if (shift + bits > 32) codes |= from[word + 1][v] << (32 - shift);
+        chunk.values[unit + i][v] = lookup<bits>(codes);
+      }
+    }
+  }
+}
+
+// chunk[key, i] = centroids of coordinates [begin, begin + kTileRows), zeros past the row.
+template <uint32_t bits>
+static void expand_values(const TurboTile& tile, uint32_t begin, uint32_t dim, TileChunk& chunk) {
+  for (uint32_t v = 0; v < kTileVectors; ++v) {
+    const uint32_t d = begin + v * kLanes;
+    for (uint32_t j = 0; j < tile.count; ++j)
+      chunk.values[j][v] = d < dim ? centroids_at<bits>(tile.rows[j], d) : F32{};
+  }
+}
+
+// The same two for exact rows of a chunk, from row `first` on.
+static inline void load_own_keys(const TurboCache& c, uint32_t first, uint32_t keys, uint32_t begin,
+                                 uint32_t columns, TileChunk& chunk) {
+  for (uint32_t v = 0; v < kTileVectors; ++v)
+    for (uint32_t i = 0; i < columns; i += kLanes) {
+      U8 block[kLanes];
+      for (uint32_t l = 0; l < kLanes; ++l) {
+        const uint32_t key = v * kLanes + l;
+        const float* row = c.keys.own + (first + key) * c.own_stride + begin + i;
+        block[l] = key < keys ? (U8)load_floats(row) : U8{};
+      }
+      transpose(block);
+      for (uint32_t l = 0; l < kLanes; ++l) chunk.values[i + l][v] = (F32)block[l];
+    }
+}
+
+// False: some value is not finite.
+static inline bool load_own_values(const TurboCache& c, uint32_t first, uint32_t keys, uint32_t begin,
+                                   TileChunk& chunk) {
+  I32 most = {};
+  for (uint32_t v = 0; v < kTileVectors; ++v) {
+    const uint32_t d = begin + v * kLanes;
+    for (uint32_t j = 0; j < keys; ++j) {
+      const F32 part = d < c.dim ? load_floats(c.values.own + (first + j) * c.own_stride + d) : F32{};
+      chunk.values[j][v] = part;
+      most = larger(most, magnitude(part));
+    }
+  }
+  return largest(most) < 0x7f800000;
+}
+
+}  // namespace pyturbo::cpu::PYTURBO_ISA
