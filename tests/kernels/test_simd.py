@@ -26,7 +26,7 @@ from kernels.test_affine import (
     run_product,
 )
 from kernels.test_linear import WEIGHTS, operands
-from pyturbo import ops
+from pyturbo import ops, turbo_codec
 from pyturbo.errors import ArgumentError
 from reference import affine as reference
 from reference import linear
@@ -163,7 +163,54 @@ def test_8_bit_activations_are_the_only_coarse_ones(level, rng, precision):
         assert precision == "default" or error.max() > LONG_DOT * terms.max()
 
 
+@pytest.mark.parametrize("bits", turbo_codec.WIDTHS)
+@pytest.mark.parametrize("dim", turbo_codec.DIMS)
+def test_turbo_codec(level, reference_device, rng, bits, dim):
+    """Codes differ only where a value is next to a boundary, norms then by as little."""
+    device = device_at(level)
+    x = random_rows(rng, 37 * 3, dim).reshape(37, 3, dim)
+    want = ops.turbo_encode(x, bits, means=True, device=reference_device)
+    got = ops.turbo_encode(x, bits, means=True, device=device)
+    assert (got.packed != want.packed).mean() < 1e-3
+    np.testing.assert_allclose(got.norms, want.norms, rtol=1e-4)
+    np.testing.assert_allclose(got.means, want.means, rtol=0, atol=1e-6 * np.abs(x).max())
+    y = ops.turbo_decode(want, rotated=True, device=device)
+    np.testing.assert_allclose(
+        y, ops.turbo_decode(want, rotated=True, device=reference_device), rtol=1e-6, atol=1e-7
+    )
+
+
+@pytest.mark.parametrize("bits", turbo_codec.WIDTHS)
+@pytest.mark.parametrize("dim", [64, 80, 512])
+def test_turbo_attention(level, reference_device, rng, bits, dim):
+    """Long enough for several tiles, the last of them not whole."""
+    k, v = rng.standard_normal((2, 149, 2, dim), np.float32)
+    rows = [ops.turbo_encode(part, bits, means=True, device=reference_device) for part in (k, v)]
+    own = tuple(rng.standard_normal((2, 9, 2, dim), np.float32))
+    q = rng.standard_normal((9, 14, dim), np.float32)
+    for method in ("split", "fused", "tiled"):
+        want, got = (
+            ops.turbo_attention(q, *rows, dim**-0.5, method=method, own=own, device=device)
+            for device in (reference_device, device_at(level))
+        )
+        np.testing.assert_allclose(got, want, rtol=0, atol=5e-6)
+
+
 # Behaviour ----------------------------------------------------------------------------------------
+
+
+def turbo_results(device, x):
+    """What is left of rows x [40, 640] by every kernel of the compressed cache."""
+    vectors = x.reshape(40, 5, 128)
+    rows = ops.turbo_encode(vectors, 4, device=device)
+    q = np.concatenate([vectors, vectors], axis=1)
+    attention = [
+        ops.turbo_attention(q[:tokens], rows, rows, 0.1, method=method, device=device)
+        for method, tokens in (("split", 3), ("fused", 3), ("tiled", 40))
+    ]
+    scores = ops.turbo_scores(q, rows, device=device)
+    values = ops.turbo_values(np.isfinite(scores).astype(np.float32), rows, device=device)
+    return [rows.packed, rows.norms, ops.turbo_decode(rows, device=device), *attention, scores, values]
 
 
 @precisions
@@ -186,6 +233,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(level, rng, precision):
                 ops.experts_matmul(x, ids, *table, device=device),
                 ops.grouped_matmul(x, offsets, *table, device=device),
                 ops.matmul(x, dense, device=device),
+                *turbo_results(device, x),
             ]
         )
     for other in results[1:]:
@@ -210,17 +258,14 @@ def test_what_is_not_finite_stays_visible(level, rng, precision, bits):
         np.testing.assert_array_equal(~np.isfinite(y), bad)
 
 
-@precisions
-@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
-@pytest.mark.parametrize("groups", [1, 3])
-def test_nothing_behind_a_buffer_is_read(level, rng, precision, bits, groups):
-    """The weights end where the readable memory ends."""
-    device = device_at(level, precision)
+@pytest.fixture
+def at_the_edge():
+    """Makes copies of arrays that end where the readable memory ends."""
     page = mmap.PAGESIZE
     libc = ctypes.CDLL(None, use_errno=True)
     held = []
 
-    def at_the_edge(array):
+    def copy(array):
         size = (array.nbytes + page - 1) // page * page
         memory = mmap.mmap(-1, size + page)
         base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -230,6 +275,32 @@ def test_nothing_behind_a_buffer_is_read(level, rng, precision, bits, groups):
         held.append((memory, base, size))
         return out
 
+    yield copy
+    for _, base, size in held:
+        libc.mprotect(ctypes.c_void_p(base + size), page, mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+@pytest.mark.parametrize("bits", turbo_codec.WIDTHS)
+@pytest.mark.parametrize("dim", [64, 80, 128])
+def test_nothing_behind_compressed_rows_is_read(level, rng, at_the_edge, bits, dim):
+    device = device_at(level)
+    own = [at_the_edge(part) for part in rng.standard_normal((2, 5, 2, dim), np.float32)]
+    q = at_the_edge(rng.standard_normal((5, 6, dim), np.float32))
+    for tokens in (1, 36):  # rows end in the middle of a tile
+        x = at_the_edge(rng.standard_normal((tokens, 2, dim), np.float32))
+        rows = ops.turbo_encode(x, bits, device=device)
+        rows = rows._replace(packed=at_the_edge(rows.packed), norms=at_the_edge(rows.norms))
+        assert np.isfinite(ops.turbo_decode(rows, device=device)).all()
+        for method in ("split", "fused", "tiled"):
+            y = ops.turbo_attention(q, rows, rows, 0.1, method=method, own=own, rotated=True, device=device)
+            assert np.isfinite(y).all()
+
+
+@precisions
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
+@pytest.mark.parametrize("groups", [1, 3])
+def test_nothing_behind_a_buffer_is_read(level, rng, at_the_edge, precision, bits, groups):
+    device = device_at(level, precision)
     for group_size in (32, 64, 128):
         w = random_weight(rng, (40, groups * group_size), bits, group_size, "f32")
         w = w._replace(
@@ -240,8 +311,6 @@ def test_nothing_behind_a_buffer_is_read(level, rng, precision, bits, groups):
             y = device.empty((tokens, 40))
             device.kernel(name(op, w))(x[-tokens:], *w[:3], y, tokens, groups * group_size, 40, group_size)
             assert np.isfinite(y.numpy()).all()
-    for _, base, size in held:
-        libc.mprotect(ctypes.c_void_p(base + size), page, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 def test_read_words(level, rng):
