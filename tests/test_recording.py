@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -135,3 +136,49 @@ def test_outside_of_a_recorder_operations_run(device: pyturbo.Device) -> None:
         ops.add(np.ones(4, np.float32), np.ones(4, np.float32))
     assert ops.add(np.ones(4, np.float32), np.ones(4, np.float32), device=device)[0] == 2
     assert len(recorder.program) == 1
+
+
+def compressed_layer(q: Any, k: Any, v: Any, caches: Any, position: Any, method: Any, device: Any) -> Any:
+    """Own keys exact, older ones compressed; then the new ones are appended."""
+    q, k, v = (ops.turbo_rotate(x, device=device) for x in (q, k, v))
+    options = {"window": 25, "method": method, "own": (k, v), "live": position, "rotated": True}
+    y = ops.turbo_attention(q, *caches, 0.2, **options, device=device)
+    caches = [
+        ops.turbo_append(rows, x, position, rotated=True, device=device) for rows, x in zip(caches, (k, v))
+    ]
+    return ops.turbo_unrotate(y, device=device), caches
+
+
+@pytest.mark.parametrize("tokens", [1, TOKENS], ids=["decode", "prefill"])
+def test_a_recorded_compressed_cache(device: pyturbo.Device, tokens: Any) -> None:
+    heads, kv_heads, dim, context, limit = 6, 2, 64, 60, 1 if tokens == 1 else 30
+    rng = np.random.default_rng(5)
+    inputs = [device.empty((limit, n, dim)) for n in (heads, kv_heads, kv_heads)]
+    eager = [ops.turbo_rows(context, kv_heads, dim, bits, means=True) for bits in (4, 3)]
+    shapes = [
+        [(array.shape, array.dtype) for array in (rows.packed, rows.norms, rows.means)] for rows in eager
+    ]
+    buffers = [[device.empty(*each) for each in of_rows] for of_rows in shapes]
+    names = {"position": context} | ({} if tokens == 1 else {"tokens": limit})
+    with Recorder(device, names) as recorder:
+        caches = []
+        for rows, memory in zip(eager, buffers):
+            packed, norms, means = (Tensor(part, part.shape, part.dtype) for part in memory)
+            caches.append(ops.TurboRows(packed, norms, rows.bits, dim, means))
+        operands = [Tensor(part, (tokens, *part.shape[1:]), np.float32) for part in inputs]
+        y, _ = compressed_layer(*operands, caches, symbol("position"), "auto", None)
+    position = 0
+    for count in (1,) * 4 if tokens == 1 else (9, 30, 10, 11):
+        chunk = [rng.standard_normal((count, *part.shape[1:]), np.float32) for part in inputs]
+        for part, array in zip(inputs, chunk):
+            part.numpy()[:count] = array
+        recorder.program.run(
+            **{"position": position, "tokens": count} if tokens != 1 else {"position": position}
+        )
+        method = "split" if tokens == 1 else "tiled"
+        want, eager = compressed_layer(*chunk, eager, position, method, device)
+        assert y.memory.numpy()[: want.size].tobytes() == want.tobytes()
+        position += count
+        for memory, rows in zip(buffers, eager):
+            for part, array in zip(memory, (rows.packed, rows.norms, rows.means)):
+                np.testing.assert_array_equal(part.numpy()[:, :position], array[:, :position])

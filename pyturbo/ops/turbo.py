@@ -159,7 +159,11 @@ def turbo_unrotate(x: ArrayLike, *, device: DeviceLike = None) -> Array:
 @cache
 def rotated_ones(dim: int) -> Array:
     """The rotated vector of ones: a mean m of a vector is m times this in its rotated form."""
-    return hadamard(np.ones(dim, np.float32), turbo_codec.signs(dim), device=Device("cpu:reference"))
+    device = Device("cpu:reference", check=False)
+    y = device.empty((dim,))
+    kernel = device.kernel("hadamard_f32", {"has_signs": True, "inverse": False})
+    kernel(np.ones(dim, np.float32), turbo_codec.signs(dim), y, 1, dim)  # at once, even while recording
+    return y.numpy()
 
 
 def _ones(rows: TurboRows) -> Array | None:
