@@ -27,16 +27,18 @@ std::vector<float> random_floats(size_t count) {
 struct Call {
   Arguments arguments;
   std::vector<std::vector<uint8_t>> values;
-  bool flags[2] = {true, false};
-  ConstantInfo constants[2] = {{"first", DType::boolean, 0, 0, 1, true},
-                               {"second", DType::boolean, 1, 1, 1, true}};
+  uint32_t settings[4] = {1, 0, 0, 0};  // the function constants; their first byte is a boolean
+  ConstantInfo constants[4];
   KernelInfo info{};
 
   Call() {
     values.reserve(kMaxArguments);
     info.constants = constants;
-    info.constant_count = 2;
-    for (uint32_t i = 0; i < 2; ++i) arguments.constants[i] = &flags[i];
+    info.constant_count = 4;
+    for (uint32_t i = 0; i < 4; ++i) {
+      constants[i] = {"constant", DType::u32, i, i, 4, true};
+      arguments.constants[i] = &settings[i];
+    }
   }
   template <typename T>
   void bind(uint32_t index, std::vector<T>& data) {
@@ -57,6 +59,32 @@ struct Call {
         return batch.run();
       }
     native_test::fail(__FILE__, __LINE__, std::string("no kernel ") + function);
+  }
+};
+
+// Rows of one head, encoded and decoded by the kernels.
+struct CompressedRows {
+  std::vector<uint32_t> packed;
+  std::vector<float> norms, decoded;
+
+  CompressedRows(const Isa& isa, std::vector<float> x, uint32_t tokens, uint32_t dim, uint32_t bits)
+      : packed(tokens * ((dim * bits + 31) / 32)), norms(tokens), decoded(x.size()) {
+    Call encode;
+    encode.settings[0] = bits;  // neither rotated nor with means
+    encode.bind(0, x);
+    encode.bind(3, packed);
+    encode.bind(4, norms);
+    const uint32_t sizes[] = {1, tokens, tokens, 1, dim, 0};  // batch, tokens, capacity, heads, dim, position
+    for (uint32_t i = 0; i < 6; ++i) encode.set(6 + i, sizes[i]);
+    encode.run(isa, "turbo_encode", {});
+    Call decode;
+    decode.settings[0] = bits;
+    decode.bind(0, packed);
+    decode.bind(1, norms);
+    decode.bind(4, decoded);
+    const uint32_t places[] = {1, tokens, tokens, 0, 1, dim};
+    for (uint32_t i = 0; i < 6; ++i) decode.set(5 + i, places[i]);
+    decode.run(isa, "turbo_decode", {});
   }
 };
 
@@ -155,7 +183,7 @@ NATIVE_TEST(simd_norm) {
     for (uint32_t dim : {1u, 7u, 64u, 259u}) {
       std::vector<float> x = random_floats(dim), weight = random_floats(dim), y(dim);
       Call call;
-      call.flags[0] = false;  // no residual
+      call.settings[0] = 0;  // no residual
       call.bind(0, x);
       call.bind(1, weight);
       call.bind(2, y);
@@ -206,4 +234,59 @@ NATIVE_TEST(simd_attention) {
         }
       }
   }
+}
+
+NATIVE_TEST(simd_turbo_codec) {
+  constexpr uint32_t kTokens = 5, kDim = 80;
+  const double errors[] = {0, 0, 0.15, 0.045, 0.013, 0, 0.0009, 0, 0.00006};  // of normal vectors, by bits
+  for (const Isa* isa : isa_levels())
+    for (uint32_t bits : {2, 3, 4, 6, 8}) {
+      const std::vector<float> x = random_floats(kTokens * kDim);
+      const CompressedRows rows(*isa, x, kTokens, kDim, bits);
+      double squares = 0, error = 0;
+      for (size_t i = 0; i < x.size(); ++i) {
+        squares += double(x[i]) * x[i];
+        error += (double(x[i]) - rows.decoded[i]) * (double(x[i]) - rows.decoded[i]);
+      }
+      CHECK(error < errors[bits] * squares);
+      CHECK(error > 0.3 * errors[bits] * squares);
+    }
+}
+
+NATIVE_TEST(simd_turbo_attention) {
+  constexpr uint32_t kContext = 75, kHeads = 5, kDim = 96;
+  for (const Isa* isa : isa_levels())
+    for (uint32_t bits : {2, 3, 4, 6, 8}) {
+      CompressedRows k(*isa, random_floats(kContext * kDim), kContext, kDim, bits);
+      CompressedRows v(*isa, random_floats(kContext * kDim), kContext, kDim, bits);
+      std::vector<float> q = random_floats(kHeads * kDim), o(q.size()), m(kHeads), l(kHeads);
+      Call call;
+      call.settings[0] = call.settings[1] = bits;
+      call.bind(0, q);
+      call.bind(1, k.packed);
+      call.bind(2, k.norms);
+      call.bind(3, v.packed);
+      call.bind(4, v.norms);
+      call.bind(10, o);
+      call.bind(11, m);
+      call.bind(12, l);
+      // batch, tokens, context, capacity, ring start, heads, key heads, dim, blocks
+      const uint32_t sizes[] = {1, 1, kContext, kContext, 0, kHeads, 1, kDim, 1};
+      for (uint32_t i = 0; i < 9; ++i) call.set(13 + i, sizes[i]);
+      call.set(22, 0.1f);
+      call.set(23, uint32_t(0));
+      call.set(24, 0.0f);
+      call.run(*isa, "turbo_partials", {});
+      for (uint32_t h = 0; h < kHeads; ++h)
+        for (uint32_t i = 0; i < kDim; ++i) {
+          double total = 0, sum = 0;
+          for (uint32_t j = 0; j < kContext; ++j) {
+            double score = 0;
+            for (uint32_t c = 0; c < kDim; ++c) score += double(q[h * kDim + c]) * k.decoded[j * kDim + c];
+            total += std::exp(0.1 * score);
+            sum += std::exp(0.1 * score) * v.decoded[j * kDim + i];
+          }
+          CHECK(std::fabs(o[h * kDim + i] / l[h] - sum / total) <= 1e-5);
+        }
+    }
 }

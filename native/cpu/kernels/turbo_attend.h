@@ -61,7 +61,7 @@ static inline float weigh_row(const TurboCache& c, const float* factors, const f
     most = own[v] > most ? own[v] : most;  // a NaN is not
   }
   const float higher = larger_number(w.top[row], largest(most));
-  const float kept = softmax_weight(w.top[row], higher);
+  const float kept = higher == w.top[row] ? 1.0f : softmax_weight(w.top[row], higher);
   F32 sums = {};
   for (uint32_t v = 0; v < kTileVectors; ++v) {
     const F32 weights = (F32)((I32)softmax_weights(own[v], higher) & visible[v]);

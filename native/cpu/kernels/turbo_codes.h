@@ -85,8 +85,15 @@ PYTURBO_INLINE U32 codes_at(const uint32_t* words, uint32_t d) {
   } places;
   const uint8_t* from = reinterpret_cast<const uint8_t*>(words) + d * bits / 8;
 #if defined(__AVX512BW__)
-  const __m128i stream = _mm_maskz_loadu_epi8(__mmask16((1u << (2 * bits)) - 1), from);
-  const __m512i pairs = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(stream), _mm512_load_si512(places.bytes));
+  __m512i stream;
+  if constexpr (bits <= 4) {
+    uint64_t bytes = 0;
+    std::memcpy(&bytes, from, 2 * bits);
+    stream = _mm512_set1_epi64(int64_t(bytes));
+  } else {
+    stream = _mm512_broadcast_i32x4(_mm_maskz_loadu_epi8(__mmask16((1u << (2 * bits)) - 1), from));
+  }
+  const __m512i pairs = _mm512_shuffle_epi8(stream, _mm512_load_si512(places.bytes));
   return (U32)_mm512_srlv_epi32(pairs, _mm512_load_si512(places.shifts));
 #else
   uint64_t bytes = 0;
