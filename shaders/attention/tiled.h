@@ -1,8 +1,8 @@
 // Attention of a chunk of queries in tiles of keys, whatever the keys are stored as.
 //
-// A Source fills tiles: load(keys, column, tid, tile) sets tile[key, i] = head[keys.first + key, column + i] for kKeys
-// keys and kChunk columns, zero past the last of either, and returns whether all values that the thread loaded are
-// finite.
+// A Source fills tiles: load(keys, column, tid, tile) sets tile[key, i] = head[keys.first + key, column + i]
+// for kKeys keys and kChunk columns, zero past the last of either, and returns whether all values that the
+// thread loaded are finite.
 #pragma once
 
 #include "tile.h"
@@ -31,7 +31,7 @@ struct TileRows {
   uint head(uint r) const { return uint(first_head) + (first + r) % group; }
 };
 
-// y = softmax(soft_cap(scale * q k^T)) v of the rows over the keys that the mask lets them see. sinks may be null.
+// y = softmax(soft_cap(scale * q k^T)) v of the rows over the keys that the mask shows. sinks may be null.
 template <uint max_dim, uint rows, typename Source>
 inline void attend_tiles(
     thread const Source& k,

@@ -1,5 +1,5 @@
-// Attention of one simdgroup over keys of a compressed cache: the query heads that share a key head unpack each
-// row once. Everything is rotated: queries, keys, values and results.
+// Attention of one simdgroup over keys of a compressed cache: the query heads that share a key head unpack
+// each row once. Everything is rotated: queries, keys, values and results.
 #pragma once
 
 #include "../attention/attention.h"
@@ -47,8 +47,8 @@ inline TurboHead turbo_head(
       has_own ? own + own_row : nullptr};
 }
 
-// What a key head of a sequence keeps. Key j < context is in row (ring_start + j) % capacity of keys and values;
-// with has_own the keys from `context` on are rows of a chunk that is not encoded yet.
+// What a key head of a sequence keeps. Key j < context is in row (ring_start + j) % capacity of keys and of
+// values; with has_own the keys from `context` on are rows of a chunk that is not encoded yet.
 struct TurboCache {
   TurboHead keys;
   TurboHead values;

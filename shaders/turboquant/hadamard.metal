@@ -6,8 +6,8 @@ constant bool inverse [[function_constant(1)]];
 
 constexpr constant uint kRows = 4;  // rows of one threadgroup, one per simdgroup
 
-// y = T (signs * x), or its inverse y = signs * (T^t x); T = H / sqrt(dim), H Sylvester's Hadamard matrix for powers
-// of two, else the Kronecker product of one of order 12 or 20 with Sylvester's.
+// y = T (signs * x), or its inverse y = signs * (T^t x); T = H / sqrt(dim), H Sylvester's Hadamard matrix for
+// powers of two, else the Kronecker product of one of order 12 or 20 with Sylvester's.
 // Layout: rows contiguous; y may be x.
 // Dispatch: groups (ceil_div(rows, kRows)), threads (32 * kRows)
 // Requires: rows > 0; dim > 0;

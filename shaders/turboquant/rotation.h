@@ -1,5 +1,5 @@
-// The rotation of a row, P = T diag(signs): T = H / sqrt(dim), with H the Kronecker product of a Hadamard matrix
-// of order 1, 12 or 20 and one whose order is a power of two.
+// The rotation of a row, P = T diag(signs): T = H / sqrt(dim), with H the Kronecker product of a Hadamard
+// matrix of order 1, 12 or 20 and one whose order is a power of two.
 #pragma once
 
 #include <metal_stdlib>

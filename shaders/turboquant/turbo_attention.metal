@@ -6,8 +6,8 @@ constant bool has_sinks [[function_constant(4)]];
 constexpr constant uint kSimdgroups = 8;  // of a threadgroup; each takes a part of the keys
 constexpr constant uint kThreads = 32 * kSimdgroups;
 
-// y = sum_j p_j v_j over the keys a query sees, p = softmax(soft_cap(scale * q . k)), a sink one more logit of value
-// 0, neither scaled nor capped. Rotated, from q to y. No visible key gives 0.
+// y = sum_j p_j v_j over the keys a query sees, p = softmax(soft_cap(scale * q . k)), a sink one more logit of
+// value 0, neither scaled nor capped. Rotated, from q to y. No visible key gives 0.
 // Layout: keys, own rows and window as turbo_partials has them.
 // Dispatch: groups (batch * kv_heads * ceil_div(heads / kv_heads, shared), tokens), threads (kThreads)
 // Requires: batch > 0; tokens > 0; kv_heads > 0; heads > 0; heads % kv_heads == 0; dim > 0; dim % 16 == 0;

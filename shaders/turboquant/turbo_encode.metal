@@ -8,8 +8,8 @@ constant bool has_means [[function_constant(2)]];
 constexpr constant uint kRows = 4;            // rows of one threadgroup, one per simdgroup
 constexpr constant float kLeastNorm = 1e-8f;  // of a vector whose direction is kept
 
-// Row (position + t) % capacity of a head gets the codes of y sqrt(dim) / r, y = P x[t] and r = |y|, and the norm
-// r sqrt(dim) / |centroids|, so that what is decoded has the length of x. With means, x - mean(x) is encoded.
+// Row (position + t) % capacity of a head gets the codes of y sqrt(dim) / r, y = P x[t] and r = |y|, and the
+// norm r sqrt(dim) / |centroids|: what is decoded has the length of x. With means, x - mean(x) is encoded.
 // Layout: codes from the lowest bit of a row's words on, zeros behind; x is P x already unless it rotates.
 // Dispatch: groups (ceil_div(tokens * kv_heads, kRows), batch), threads (32 * kRows)
 // Requires: bits == 2 || bits == 3 || bits == 4 || bits == 6 || bits == 8; batch > 0; kv_heads > 0;

@@ -7,8 +7,9 @@ constant bool unrotates [[function_constant(1)]];
 
 constexpr constant uint kRows = 4;  // heads of one threadgroup, one per simdgroup
 
-// y = sum_b e^(m_b - M) o_b / (sum_b e^(m_b - M) l_b + e^(sink - M)), M the largest m_b and sink; see turbo_partials.
-// Blocks with l = 0 are skipped; a row of such blocks alone is 0. Then y = signs * (T^t y) if it unrotates.
+// y = sum_b e^(m_b - M) o_b / (sum_b e^(m_b - M) l_b + e^(sink - M)), M the largest m_b and sink; see
+// turbo_partials. Blocks with l = 0 are skipped; a row of such blocks alone is 0. Then signs * (T^t y) if it
+// unrotates.
 // Layout: contiguous; a sink is a logit, neither scaled nor capped. tokens are those of all sequences.
 // Dispatch: groups (ceil_div(tokens * heads, kRows)), threads (32 * kRows)
 // Requires: tokens > 0; heads > 0; blocks > 0; dim > 0; dim <= kMaxDim; tokens * heads <= 2147483647;

@@ -6,10 +6,10 @@ constexpr constant uint kFewestKeys = 16;  // of a block, except the last one th
 
 // Of each of `blocks` parts of the keys a query sees: m the largest score soft_cap(scale * q . k), l = sum
 // e^(score - m), o = sum e^(score - m) * v; no keys: m = -inf, l = o = 0. Rotated, from q to o.
-// Layout: key j < context in row (ring_start + j) % capacity; with has_own key context + i is own row i, and query t
-//   stands at key context + t, else the last query at the last key. window counts the query's own key.
-// Dispatch: groups (batch * kv_heads * ceil_div(heads / kv_heads, shared), ceil_div(blocks, kSimdgroups), tokens),
-//   threads (32 * kSimdgroups)
+// Layout: key j < context in row (ring_start + j) % capacity; with has_own key context + i is own row i, and
+//   query t stands at key context + t, else the last query at the last key. window counts the query's own key.
+// Dispatch: groups (batch * kv_heads * ceil_div(heads / kv_heads, shared), ceil_div(blocks, kSimdgroups),
+//   tokens), threads (32 * kSimdgroups)
 // Requires: batch > 0; tokens > 0; kv_heads > 0; heads > 0; heads % kv_heads == 0; dim > 0; dim % 16 == 0;
 //   dim <= max_dim; softcap >= 0; context + tokens + window <= 2147483647; 0 < blocks;
 //   blocks <= 65536; ring_start < capacity;

@@ -1,5 +1,5 @@
-// Attention for prefill over a compressed cache: a chunk of queries over what was encoded before it, then over its own
-// keys and values, which are exact.
+// Attention for prefill over a compressed cache: a chunk of queries over what was encoded before it, then over
+// its own keys and values, which are exact.
 #include "../attention/tiled.h"
 #include "codec.h"
 
@@ -52,8 +52,8 @@ struct TurboSource {
   }
 };
 
-// y = sum_j p_j v_j over the keys a query sees, p = softmax(soft_cap(scale * q . k)), a sink one more logit. Rotated,
-// from q to y.
+// y = sum_j p_j v_j over the keys a query sees, p = softmax(soft_cap(scale * q . k)), a sink one more logit.
+// Rotated, from q to y.
 // Layout: keys, own rows and window as turbo_partials has them.
 // Dispatch: groups (ceil_div(tokens * (heads / kv_heads), rows), batch * kv_heads), threads (kThreads)
 // Requires: batch > 0; tokens > 0; kv_heads > 0; heads > 0; heads % kv_heads == 0; dim > 0; dim % 16 == 0;

@@ -4,12 +4,13 @@
 constexpr constant uint kSimdgroups = 4;  // of a threadgroup
 constexpr constant uint kKeys = 8;        // of a simdgroup
 
-// scores[t, a, j] = soft_cap(scale * q[t, a] . k[j, a / (heads / kv_heads)]), -inf for a key that query t does not see:
-// one past its own, which is key context - tokens + t, or before its window. Rotated queries and keys.
+// scores[t, a, j] = soft_cap(scale * q[t, a] . k[j, a / (heads / kv_heads)]), -inf for a key that query t does
+// not see: one past its own, which is key context - tokens + t, or before its window. Queries are rotated.
 // Layout: key j in row (ring_start + j) % capacity.
-// Dispatch: groups (ceil_div(context, kSimdgroups * kKeys), batch * kv_heads, tokens), threads (32 * kSimdgroups)
+// Dispatch: groups (ceil_div(context, kSimdgroups * kKeys), batch * kv_heads, tokens),
+//   threads (32 * kSimdgroups)
 // Requires: batch > 0; tokens > 0; kv_heads > 0; heads > 0; heads % kv_heads == 0; dim > 0; dim % 16 == 0;
-//   dim <= kMaxDim; softcap >= 0; 0 < context; context <= capacity; ring_start < capacity; tokens <= 2147483647;
+//   dim <= kMaxDim; softcap >= 0; 0 < context; context <= capacity; ring_start < capacity;
 //   context + tokens + window <= 2147483647
 // Numerics: f32; NaN and inf reach only scores of their query or key.
 template <typename T>

@@ -7,8 +7,8 @@ constant bool has_means [[function_constant(1)]];
 constexpr constant uint kThreads = 64;
 constexpr constant uint kShared = 8;  // query heads of a key head that unpack a row together
 
-// y[t, a] = sum_j p[t, a, j] * v[j, a / (heads / kv_heads)] over the keys with p >= threshold; a threshold of 0 or less
-// takes all of them, and a NaN is never left out. Rotated values.
+// y[t, a] = sum_j p[t, a, j] * v[j, a / (heads / kv_heads)] over the keys with p >= threshold; a threshold of 0
+// or less takes all of them, and a NaN is never left out. y is rotated.
 // Layout: key j in row (ring_start + j) % capacity.
 // Dispatch: groups (ceil_div(dim, kThreads), batch * kv_heads * ceil_div(heads / kv_heads, kShared), tokens),
 //   threads (kThreads)
