@@ -1,6 +1,5 @@
 // Attention over a compressed cache: shaders/turboquant states what each kernel computes.
 #include "cpu/kernels/families.h"
-#include "cpu/kernels/schedule.h"
 #include "cpu/kernels/scratch.h"
 #include "cpu/kernels/turbo_attend.h"
 #include "cpu/kernels/turbo_launch.h"
@@ -18,7 +17,7 @@ constexpr double kMergeTime = 0.1;     // nanoseconds of one value of a block
 // The arguments that turbo_partials, turbo_attention and turbo_prefill have in common: inputs from
 // [[buffer(0)]] on, sizes from [[buffer(sizes)]] on.
 struct TurboLaunch {
-  const FastLaunch& launch;
+  FastLaunch launch;
   bool has_means, has_own;
   uint32_t key_bits, value_bits;
   uint32_t batch, tokens, context, capacity, ring_start, heads, kv_heads, dim;
@@ -107,7 +106,7 @@ void run_partials(const FastLaunch& launch) {
   float *o = launch.buffer<float>(10), *m = launch.buffer<float>(11), *l = launch.buffer<float>(12);
   const uint64_t heads = uint64_t(a.batch) * a.kv_heads;
   const double each = a.time(a.group(), double(mask.context) / blocks);
-  for_ranges(launch.pool, heads * a.tokens * blocks, each, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(heads * a.tokens * blocks, each, [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item) {
       const uint32_t block = uint32_t(item % blocks), token = uint32_t(item / blocks % a.tokens);
       const KeyRange all = seen_by(mask, token);
@@ -137,7 +136,7 @@ void run_attention(const FastLaunch& launch) {
   T* y = launch.buffer<T>(11);
   const uint64_t heads = uint64_t(a.batch) * a.kv_heads;
   const double each = a.time(a.group(), mask.context);
-  for_ranges(launch.pool, heads * a.tokens, each, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(heads * a.tokens, each, [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item) {
       const uint32_t token = uint32_t(item % a.tokens);
       for_heads<T>(a, item / a.tokens, token, seen_by(mask, token), scale, cap,
@@ -205,7 +204,7 @@ void run_merge(const FastLaunch& launch) {
   const uint32_t dim = launch.value<uint32_t>(9);
   const float factor = 1.0f / __builtin_sqrtf(float(dim));
   const uint64_t rows = uint64_t(launch.value<uint32_t>(6)) * heads;
-  for_ranges(launch.pool, rows, (double(blocks) + 4) * dim * kMergeTime, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(rows, (double(blocks) + 4) * dim * kMergeTime, [=](uint64_t begin, uint64_t end) {
     alignas(64) float merged[kMaxDim];
     for (uint64_t row = begin; row < end; ++row) {
       merge_row(o + row * blocks * dim, m + row * blocks, l + row * blocks,
@@ -233,7 +232,7 @@ void turbo_prefill(const FastLaunch& launch) {
   const uint32_t rows = a.tokens * a.group();
   const uint64_t tiles = (rows + kQueryRows - 1) / kQueryRows;
   const uint64_t heads = uint64_t(a.batch) * a.kv_heads;
-  for_ranges(launch.pool, tiles * heads, a.time(kQueryRows, mask.context), [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(tiles * heads, a.time(kQueryRows, mask.context), [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item) {
       const uint32_t first = uint32_t(item % tiles) * kQueryRows;
       attend_tile(a, mask, sinks, item / tiles, first, least(kQueryRows, rows - first));

@@ -1,7 +1,6 @@
 // Rows of a compressed cache: shaders/turboquant states what each kernel computes.
 #include "cpu/kernels/families.h"
 #include "cpu/kernels/row.h"
-#include "cpu/kernels/schedule.h"
 #include "cpu/kernels/turbo_launch.h"
 #include "cpu/kernels/turbo_rotation.h"
 
@@ -21,7 +20,7 @@ void run_hadamard(const FastLaunch& launch) {
   const float* signs = launch.constant(0) ? launch.buffer<float>(1) : nullptr;
   const bool inverse = launch.constant(1);
   const float factor = 1.0f / __builtin_sqrtf(float(dim));
-  for_ranges(launch.pool, launch.value<uint32_t>(3), dim * kRotateTime, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(launch.value<uint32_t>(3), dim * kRotateTime, [=](uint64_t begin, uint64_t end) {
     alignas(64) float row[kMaxDim];
     for (uint64_t r = begin; r < end; ++r) {
       for_vectors(dim, [&](uint32_t i, uint32_t count) {
@@ -106,7 +105,7 @@ void encode_row(const Encode& a, uint64_t index) {
 
 template <uint32_t bits>
 void run_encode(const FastLaunch& launch, const Encode& a, uint64_t rows) {
-  for_ranges(launch.pool, rows, a.dim * kEncodeTime, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(rows, a.dim * kEncodeTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t index = begin; index < end; ++index) encode_row<bits>(a, index);
   });
 }
@@ -121,7 +120,7 @@ struct Decode {
 
 template <uint32_t bits>
 void run_decode(const FastLaunch& launch, const Decode& a, uint64_t rows) {
-  for_ranges(launch.pool, rows, a.dim * kDecodeTime, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(rows, a.dim * kDecodeTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t index = begin; index < end; ++index) {
       const uint64_t head = index % a.kv_heads, token = index / a.kv_heads % a.context;
       const uint64_t sequence = index / a.kv_heads / a.context;

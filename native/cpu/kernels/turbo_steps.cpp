@@ -2,7 +2,6 @@
 #include "cpu/kernels/attention.h"
 #include "cpu/kernels/families.h"
 #include "cpu/kernels/row.h"
-#include "cpu/kernels/schedule.h"
 #include "cpu/kernels/turbo_codes.h"
 #include "cpu/kernels/turbo_launch.h"
 
@@ -69,7 +68,7 @@ void score(const FastLaunch& launch) {
   const Sizes a(launch, bits);
   const Mask mask = {int64_t(a.context) - a.tokens, a.context, launch.value<uint32_t>(15), /*causal=*/true};
   const uint64_t keys = uint64_t(a.batch) * a.kv_heads * a.context;
-  for_ranges(launch.pool, keys, a.time(a.tokens), [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(keys, a.time(a.tokens), [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item)
       score_key<bits, T>(launch, a, mask, item / a.context, uint32_t(item % a.context));
   });
@@ -115,7 +114,7 @@ void aggregate(const FastLaunch& launch) {
   const Sizes a(launch, bits);
   const uint32_t parts = (a.group + kShared - 1) / kShared;
   const uint64_t items = uint64_t(a.batch) * a.kv_heads * a.tokens * parts;
-  for_ranges(launch.pool, items, a.time(a.context) / parts, [&](uint64_t begin, uint64_t end) {
+  launch.batch.add(items, a.time(a.context) / parts, [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item) {
       const uint32_t first = uint32_t(item % parts) * kShared;
       const uint64_t pair = item / parts;
