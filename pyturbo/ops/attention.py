@@ -27,12 +27,16 @@ SPLIT_TOKENS = 8
 
 #: Parts that the keys of a query are split into. Fixed, so that one recorded launch serves every context: a GPU
 #: wants many threadgroups, a CPU has few cores, and every part costs a row of partial sums.
-SPLIT_BLOCKS = {"metal": 32}
-DEFAULT_SPLIT_BLOCKS = 8
+_SPLIT_BLOCKS = {"metal": 32}
+_DEFAULT_SPLIT_BLOCKS = 8
 
 #: The head dims that the kernels are made for; each serves the smaller ones too.
 _KERNEL_DIMS = (64, 128, 256, 512)
 MAX_HEAD_DIM = _KERNEL_DIMS[-1]
+
+
+def split_blocks(device: Target) -> int:
+    return _SPLIT_BLOCKS.get(name_of(device), _DEFAULT_SPLIT_BLOCKS)
 
 
 class _Operands(NamedTuple):
@@ -77,8 +81,7 @@ def attention(
     device = resolve(device)
     tokens = operands.q.shape[0]
     if not isinstance(tokens, Linear) and tokens <= SPLIT_TOKENS:
-        blocks = SPLIT_BLOCKS.get(name_of(device), DEFAULT_SPLIT_BLOCKS)
-        parts = _partials(device, operands, blocks, scale, causal, window, softcap)
+        parts = _partials(device, operands, split_blocks(device), scale, causal, window, softcap)
         return _merge(device, *parts, logits).numpy()
     y = empty(device, operands.q.shape)
     constants = {"causal": bool(causal), "has_sinks": logits is not None}

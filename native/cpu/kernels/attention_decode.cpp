@@ -1,4 +1,5 @@
 // Attention for decode and the rows of its cache: shaders/attention states what each kernel computes.
+#include "cpu/kernels/attention_merge.h"
 #include "cpu/kernels/attention_rows.h"
 #include "cpu/kernels/families.h"
 #include "cpu/kernels/scratch.h"
@@ -94,28 +95,6 @@ void run_partials(const FastLaunch& launch) {
       if (block + 1 == used)
         for (uint32_t other = used; other < blocks; ++other) attend_block<T>(a, token, kv_head, other);
     }
-  });
-}
-
-// One head of one token: o, m and l are its blocks'.
-void merge_row(const float* o, const float* m, const float* l, float sink, uint32_t blocks, uint32_t dim,
-               float* y) {
-  auto* weights = static_cast<float*>(item_scratch(sizeof(float) * blocks));
-  float top = kNoScore;
-  for (uint32_t b = 0; b < blocks; ++b)
-    if (l[b] != 0.0f) top = larger_number(top, m[b]);
-  float total = 0;
-  for (uint32_t b = 0; b < blocks; ++b) {
-    if (l[b] == 0.0f) continue;
-    weights[b] = softmax_weight(m[b], top);
-    total = __builtin_fmaf(weights[b], l[b], total);
-  }
-  const float inverse = normalizer(top, total, sink);
-  for_vectors(dim, [&](uint32_t i, uint32_t count) {
-    F32 acc = {};
-    for (uint32_t b = 0; b < blocks; ++b)
-      if (l[b] != 0.0f) acc = fused(splat(weights[b]), load_some(o + uint64_t(b) * dim + i, count), acc);
-    store_some(y + i, acc * inverse, count);
   });
 }
 
