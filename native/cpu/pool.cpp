@@ -106,8 +106,8 @@ struct ThreadPool::Job {
 // One word says what goes on, so that a worker that spins joins a job without a lock; who sleeps is woken
 // under one. Where something else keeps the processors busy, a worker may be stopped in the middle of its
 // share, and the caller waits for longer than the worker spared it. A caller keeps account of that; when it
-// would have been quicker alone, it goes on alone for a while, twice as long each time that it was no use to
-// come back.
+// would have been quicker alone, it goes on alone for a while, four times as long each time that it was no
+// use to come back.
 struct ThreadPool::Workers {
   // active (bits 0 to 15): workers inside the job; room (16 to 31): how many may be; open: the job can be
   // joined; number (33 to 63): of the job.
@@ -229,10 +229,11 @@ struct ThreadPool::Workers {
   void judge(Clock::duration worked, Clock::duration waited, double share) {
     using Seconds = std::chrono::duration<double>;
     const double mine = Seconds(worked).count(), alone = share > 0 ? mine / share : mine;
-    spared = kMemory * spared + (alone - mine - Seconds(waited).count());
+    // A caller that was stopped itself seems to have worked for long: what that adds is kept small.
+    spared = std::min(kMemory * spared + (alone - mine - Seconds(waited).count()), kPatience);
     if (spared < -kPatience) {
       alone_until = Clock::now() + rest;
-      rest = std::min<Clock::duration>(2 * rest, kLongestRest);
+      rest = std::min<Clock::duration>(4 * rest, kLongestRest);
       spared = 0;
     } else if (Clock::now() > alone_until + 2 * rest) {
       rest = kShortestRest;
