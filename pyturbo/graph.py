@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pyturbo._native import Buffer
 from pyturbo._program import Cursor, Program
+from pyturbo.models._cache import kv_format
 from pyturbo.models._decoder import Decoder, Piece, Step, apply, embed
 from pyturbo.profile import Profile
 from pyturbo.recording import Extent, Recorder, Tensor
@@ -18,9 +19,6 @@ from pyturbo.symbols import Place, symbol
 
 if TYPE_CHECKING:
     from pyturbo.model import Model
-
-#: Element type of the key and value caches by the name a user gives.
-KV_TYPES = {"f32": np.float32, "f16": np.float16}
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ class Layout:
             "tokens": ((context,), np.int32),
             "logits": ((1, network.vocab), np.float32),
         }
-        return Layout(pieces | network.state(context, KV_TYPES[kv]))
+        return Layout(pieces | network.state(context, kv_format(kv)))
 
     def tensors(self) -> dict[str, Tensor]:
         return {
@@ -88,7 +86,8 @@ class Graph:
         tokens: Extent = symbol("tokens") if limit > 1 else 1
         names = {"position": context, "tokens": limit} if limit > 1 else {"position": context}
         with Recorder(device, names, blocks=("state",)) as recorder:
-            step = Step(tokens, symbol("position"), Layout.of(network, context, model.kv).tensors())
+            state = Layout.of(network, context, model.kv).tensors()
+            step = Step(tokens, symbol("position"), state, kv_format(model.kv))
             with recorder.label("embed"):
                 x = embed(network.embedding, step.state["tokens"].rows(step.position, tokens))
             layers = []

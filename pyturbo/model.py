@@ -21,7 +21,8 @@ from pyturbo.checkpoint import TokenizerSource, open_checkpoint
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.errors import ArgumentError, FormatError
 from pyturbo.generation import Chunk, Completion, Options, Prompt, Stats, prompt_ids, start
-from pyturbo.graph import DEFAULT_PACE, KV_TYPES, PACES, Graph, Output
+from pyturbo.graph import DEFAULT_PACE, PACES, Graph, Layout, Output
+from pyturbo.models._cache import KvFormat, kv_format
 from pyturbo.models._decoder import Decoder
 from pyturbo.session import Session
 from pyturbo.text import Tokenizer
@@ -47,7 +48,9 @@ def load(
     """The model of a checkpoint: a directory of safetensors, or a GGUF file. None: `default_model`.
 
     Weights are mapped where the file allows it; `progress` is called with the bytes read of the others.
-    `threads` and `precision` are those of `Device`. `kv` is how keys and values are kept: "f16" or "f32".
+    `threads` and `precision` are those of `Device`. `kv` is how keys and values are kept: "f16",
+    "f32", or compressed as "turbo8", "turbo4", "turbo4v2": "turbo<k>v<v>" has k bits for each coordinate of a
+    key and v for a value's, of 2, 3, 4, 6 and 8.
 
     Examples:
         >>> model = pyturbo.load()
@@ -58,8 +61,7 @@ def load(
         ...
         pyturbo.errors.FileError: no-such-file.gguf: no such file or directory...
     """
-    if not isinstance(kv, str) or kv not in KV_TYPES:
-        raise ArgumentError(f"load: kv: expected one of {', '.join(KV_TYPES)}, got {kv!r}")
+    setting = kv_format(kv)
     if isinstance(device, Device):
         for name, value in (("threads", threads), ("precision", precision)):
             if value is not None:
@@ -71,7 +73,7 @@ def load(
         raise ArgumentError(f"load: device: expected a name or a Device, got {device!r}")
     with open_checkpoint(default_model() if path_or_id is None else path_or_id) as checkpoint:
         network = models.build(checkpoint, progress)
-        return Model(checkpoint.config, network, checkpoint.tokenizer, device, kv)
+        return Model(checkpoint.config, network, checkpoint.tokenizer, device, setting)
 
 
 class Model:
@@ -90,9 +92,15 @@ class Model:
     """
 
     def __init__(
-        self, config: dict[str, Any], network: Decoder, tokenizer: TokenizerSource, device: Device, kv: str
+        self,
+        config: dict[str, Any],
+        network: Decoder,
+        tokenizer: TokenizerSource,
+        device: Device,
+        kv: KvFormat,
     ) -> None:
-        self.config, self.network, self.device, self.kv = config, network, device, kv
+        Layout.of(network, 1, kv.name)  # refuses what these layers cannot keep that way
+        self.config, self.network, self.device, self.kv = config, network, device, kv.name
         self._tokenizer = tokenizer
         self._graphs: dict[tuple[int, int, Output], Graph] = {}  # the one used last at the end
         #: Held by the thread whose replay runs: programs share scratch memory.
@@ -228,7 +236,8 @@ class Model:
             True
         """
         place = Path(path)
-        header, state = session_file.read(place, {"model": self.fingerprint, "kv": self.kv})
+        expected = {"model": self.fingerprint, "kv": self.kv, "codec": kv_format(self.kv).codec}
+        header, state = session_file.read(place, expected)
         context, position, pending = (header.get(name) for name in ("context", "position", "pending"))
         if type(context) is not int or not 1 <= context <= self.max_context:
             raise FormatError(f"{place}: context: expected 1 to {self.max_context}, got {context!r}")

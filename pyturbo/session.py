@@ -17,6 +17,7 @@ from pyturbo import session_file
 from pyturbo._program import Cursor
 from pyturbo.errors import ArgumentError, StateError, TurboError
 from pyturbo.graph import Layout, Output
+from pyturbo.models._cache import kv_format
 from pyturbo.profile import Profile
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Memory:
         weights: What a step reads of the checkpoint.
         scratch: Results between launches.
         state: What this conversation remembers.
-        pieces: The state by kind, such as `k`, `v` and `memory`, added up over the layers.
+        pieces: The state by kind, such as `k`, `v`, `k_norms` and `memory`, added up over the layers.
     """
 
     weights: int
@@ -198,6 +199,7 @@ class Session:
         header = {
             "model": self.model.fingerprint,
             "kv": self.model.kv,
+            "codec": kv_format(self.model.kv).codec,
             "context": self.context,
             "position": self.position,
             "pending": self.pending,

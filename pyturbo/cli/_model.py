@@ -34,7 +34,12 @@ def add_model_arguments(
         parser.add_argument("model", nargs="?", help=text)
     parser.add_argument("--device", help="see pyturbo devices")
     parser.add_argument("--threads", type=threads, help="default: one per core")
-    parser.add_argument("--kv", default="f16", help="keys and values as f16 or f32 (default: %(default)s)")
+    parser.add_argument(
+        "--kv",
+        default="f16",
+        help="keys and values as f16, f32, or compressed: turbo8, turbo4, turbo4v2 or any turbo<k>v<v> "
+        "with k and v of 2, 3, 4, 6 and 8 bits (default: %(default)s)",
+    )
 
 
 def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:

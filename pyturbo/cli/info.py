@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
 from pyturbo.checkpoint import Checkpoint, open_checkpoint
 from pyturbo.cli._output import print_table, size, table
 from pyturbo.cli._survey import Survey, survey
-from pyturbo.errors import TurboError
-from pyturbo.graph import KV_TYPES, Layout
+from pyturbo.errors import ArgumentError, TurboError
+from pyturbo.graph import Layout
 from pyturbo.model import default_model
+from pyturbo.models._cache import KV_SETTINGS
 from pyturbo.text import Tokenizer
 
 HELP = "describe a model: architecture, sizes, formats, and the memory it needs here"
@@ -77,9 +79,11 @@ def _state_bytes(found: Survey) -> dict[str, dict[int, int]]:
     """Bytes of a conversation by kv setting and context, up to the model's own."""
     most = found.network.context
     contexts = [*(context for context in _CONTEXTS if context < most), most]
-    return {
-        kv: {context: Layout.of(found.network, context, kv).nbytes for context in contexts} for kv in KV_TYPES
-    }
+    sizes: dict[str, dict[int, int]] = {}
+    for kv in KV_SETTINGS:
+        with suppress(ArgumentError):  # heads that the setting has no form for
+            sizes[kv] = {context: Layout.of(found.network, context, kv).nbytes for context in contexts}
+    return sizes
 
 
 def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pyturbo import ops
 from pyturbo.checkpoint import Weights
+from pyturbo.models._cache import KvFormat, KvHeads
 from pyturbo.models._config import Entries
 from pyturbo.models._decoder import Piece, Step, apply
 from pyturbo.models._rope import Rope
@@ -32,34 +33,32 @@ class Attention:
             raise entries.wrong("num_key_value_heads", f"a divisor of {heads}")
         if dim > ops.MAX_HEAD_DIM:
             raise entries.wrong("head_dim", f"at most {ops.MAX_HEAD_DIM}")
-        self.name, self.heads, self.kv_heads, self.dim, self.gated = path, heads, kv_heads, dim, gated
+        self.name, self.heads, self.dim, self.gated = path, heads, dim, gated
         self.rope = Rope.read(entries, dim)
         self.q = weights.linear(f"{path}.q_proj", ((2 if gated else 1) * heads * dim, hidden))
         self.k = weights.linear(f"{path}.k_proj", (kv_heads * dim, hidden))
         self.v = weights.linear(f"{path}.v_proj", (kv_heads * dim, hidden))
         self.out = weights.linear(f"{path}.o_proj", (hidden, heads * dim))
+        biased = self.k.bias is not None or self.v.bias is not None
+        self.kv_heads = KvHeads(path, kv_heads, dim, biased)
         self.norms = None
         if head_norms:
             self.eps = entries.number("rms_norm_eps", 1e-6)
             self.norms = [weights.tensor(f"{path}.{which}_norm.weight", (dim,)) for which in "qk"]
 
-    def state(self, context: int, dtype: Any) -> dict[str, Piece]:
-        shape = (context, self.kv_heads, self.dim)
-        return {f"{self.name}.k": (shape, dtype), f"{self.name}.v": (shape, dtype)}
+    def state(self, context: int, kv: KvFormat) -> dict[str, Piece]:
+        return kv.state(self.kv_heads, context)
 
     def __call__(self, x: Any, step: Step) -> Any:
         q, k, v, gate = apply(self.q, x), apply(self.k, x), apply(self.v, x), None
         if self.gated:
             q, gate = ops.split_q_gate(q, self.heads)
         q = q.reshape(step.tokens, self.heads, self.dim)
-        k, v = (part.reshape(step.tokens, self.kv_heads, self.dim) for part in (k, v))
+        k, v = (part.reshape(step.tokens, self.kv_heads.count, self.dim) for part in (k, v))
         if self.norms is not None:
             q, k = (ops.head_rms_norm(part, norm, self.eps) for part, norm in zip((q, k), self.norms))
         q, k = self.rope(q, step.position), self.rope(k, step.position)
-        keys, values = step.state[f"{self.name}.k"], step.state[f"{self.name}.v"]
-        ops.kv_append(keys, k, step.position)
-        ops.kv_append(values, v, step.position)
-        y = ops.attention(q, keys, values, self.dim**-0.5, context=step.position + step.tokens)
+        y = step.kv.attend(self.kv_heads, step, q, k, v, self.dim**-0.5)
         if gate is not None:
             y = ops.sigmoid_gate(y, gate)
         return apply(self.out, y.reshape(step.tokens, self.heads * self.dim))

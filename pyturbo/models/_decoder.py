@@ -16,6 +16,7 @@ import numpy as np
 from pyturbo import ops
 from pyturbo.checkpoint import Affine, Linear, Weights
 from pyturbo.checkpoint.file import Array
+from pyturbo.models._cache import KvFormat
 from pyturbo.models._config import Entries
 from pyturbo.recording import label
 
@@ -50,6 +51,7 @@ class Step:
     tokens: Any  # an integer or a symbol
     position: Any
     state: Mapping[str, Any]  # tensors
+    kv: KvFormat
 
 
 class Mixer(Protocol):
@@ -58,8 +60,8 @@ class Mixer(Protocol):
     name: str  # its path, such as model.layers.0.self_attn
     out: Linear
 
-    def state(self, context: int, dtype: Any) -> dict[str, Piece]:
-        """For so many tokens, with keys and values of `dtype`."""
+    def state(self, context: int, kv: KvFormat) -> dict[str, Piece]:
+        """For so many tokens, with keys and values kept as `kv` says."""
 
     def __call__(self, x: Any, step: Step) -> Any: ...
 
@@ -137,11 +139,11 @@ class Decoder:
     def __repr__(self) -> str:
         return f"Decoder(layers={len(self.layers)}, vocab={self.vocab}, context={self.context})"
 
-    def state(self, context: int, dtype: Any) -> dict[str, Piece]:
+    def state(self, context: int, kv: KvFormat) -> dict[str, Piece]:
         """Every piece of a conversation's state for so many tokens."""
         pieces: dict[str, Piece] = {}
         for layer in self.layers:
-            pieces.update(layer.mixer.state(context, dtype))
+            pieces.update(layer.mixer.state(context, kv))
         return pieces
 
     def identity(self) -> Iterator[Array]:

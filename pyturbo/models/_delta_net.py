@@ -9,6 +9,7 @@ import numpy as np
 
 from pyturbo import ops
 from pyturbo.checkpoint import Linear, Weights
+from pyturbo.models._cache import KvFormat
 from pyturbo.models._config import Entries
 from pyturbo.models._decoder import Piece, Step, apply
 
@@ -80,7 +81,7 @@ class DeltaNet:
         self.norm = weights.tensor(f"{path}.norm.weight", (heads.value_dim,))
         self.out = weights.linear(f"{path}.out_proj", (hidden, heads.value_size))
 
-    def state(self, context: int, dtype: Any) -> dict[str, Piece]:
+    def state(self, context: int, kv: KvFormat) -> dict[str, Piece]:
         heads = self.heads
         return {
             f"{self.name}.conv": ((_TAPS - 1, self.channels), np.float32),

@@ -30,7 +30,7 @@ class Outline:
             path = "model.embed_tokens"
         self.linears[path] = shape
         if bias or (bias is None and f"{path}.bias" in self.weights):
-            self.tensors[f"{path}.bias"] = shape[:1]
+            return _Shaped(_nothing(shape), self.tensor(f"{path}.bias", shape[:1]))
         return _Shaped(_nothing(shape))
 
     def experts(self, path: str, shape: Shape) -> Dense:

@@ -38,10 +38,12 @@ def test_generate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert reply["stats"]["tokens"] == 6
     assert reply["memory"]["weights"] > 1e6
     assert [len(top) for top in reply["top"]] == [2] * 6
+    assert main(["generate", "Hello", "--model", folder, "--kv", "turbo4v2", *options]) == 0
+    assert json.loads(capsys.readouterr().out)["memory"]["state"] < reply["memory"]["state"]
     for arguments, message in (
         (["x", "--model", str(tmp_path / "absent")], "absent: no such file or directory"),
         (["x", "--model", folder, "--top-p", "7"], "top_p: expected"),
-        (["x", "--model", folder, "--kv", "f8"], "kv: expected one of f32, f16, got 'f8'"),
+        (["x", "--model", folder, "--kv", "f8"], "with k and v of 2, 3, 4, 6 and 8 bits, got 'f8'"),
         (["x", "--model", folder, "--raw", "--system", "y"], "--system: expected a chat"),
     ):
         assert main(["generate", *arguments]) == 1

@@ -39,6 +39,7 @@ def test_sizes(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert quantised["bytes"] == sum(part["nbytes"] for part in quantised["parts"].values())
     assert f"{model.bits} bits in groups of {model.group_size}" in quantised["formats"]
     assert quantised["mapped_bytes"] + quantised["copied_bytes"] == quantised["bytes"]
+    assert list(quantised["state_bytes"]) == ["f32", "f16", "turbo8", "turbo8v4", "turbo4", "turbo4v2"]
     for kv, states in quantised["state_bytes"].items():
         session = pyturbo.load(tmp_path / "mlx", kv=kv).session(512)
         assert states == {"512": session.nbytes}
@@ -53,6 +54,7 @@ def test_for_a_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         "shared expert",
         "8 bits in groups of 64",
         "kv f16",
+        "kv turbo4v2",
         "This machine has",
     ):
         assert text in shown

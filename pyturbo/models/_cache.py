@@ -1,0 +1,114 @@
+"""How a conversation keeps keys and values: as they are, or compressed by ``pyturbo.turbo_codec``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyturbo import ops, turbo_codec
+from pyturbo.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from pyturbo.models._decoder import Piece, Step
+
+#: The settings worth a choice, from most memory to least. Other pairs of widths can be named too.
+KV_SETTINGS = ("f32", "f16", "turbo8", "turbo8v4", "turbo4", "turbo4v2")
+
+_TYPES = {"f32": np.float32, "f16": np.float16}
+
+
+@dataclass(frozen=True)
+class KvHeads:
+    """The key and value heads of one layer."""
+
+    path: str  # of the layer's attention
+    count: int
+    dim: int
+    biased: bool  # whether the projection of keys or of values has a bias
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Rows of one element type, [context, kv_heads, dim]."""
+
+    name: str
+    codec: int | None = None  # version of compressed rows
+
+    def state(self, heads: KvHeads, context: int) -> dict[str, Piece]:
+        shape, dtype = (context, heads.count, heads.dim), _TYPES[self.name]
+        return {f"{heads.path}.k": (shape, dtype), f"{heads.path}.v": (shape, dtype)}
+
+    def attend(self, heads: KvHeads, step: Step, q: Any, k: Any, v: Any, scale: float) -> Any:
+        """Appends the keys and values of the step; what its queries make of all there are."""
+        keys, values = step.state[f"{heads.path}.k"], step.state[f"{heads.path}.v"]
+        ops.kv_append(keys, k, step.position)
+        ops.kv_append(values, v, step.position)
+        return ops.attention(q, keys, values, scale, context=step.position + step.tokens)
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """Packed rows with a norm each, and where projections have a bias with a mean each.
+
+    Tokens that are read together see each other's keys and values exactly, and compressed ones of all before.
+    """
+
+    key_bits: int
+    value_bits: int
+    codec: int = turbo_codec.CODEC_VERSION
+
+    @property
+    def name(self) -> str:
+        same = self.key_bits == self.value_bits
+        return f"turbo{self.key_bits}" if same else f"turbo{self.key_bits}v{self.value_bits}"
+
+    def state(self, heads: KvHeads, context: int) -> dict[str, Piece]:
+        if heads.dim not in turbo_codec.DIMS:
+            dims = ", ".join(map(str, turbo_codec.DIMS))
+            raise ArgumentError(
+                f"load: kv: expected f32 or f16 for heads of other than {dims} values, "
+                f"got {self.name} for {heads.dim}"
+            )
+        shape = (heads.count, context)
+        pieces: dict[str, Piece] = {}
+        for part, bits in (("k", self.key_bits), ("v", self.value_bits)):
+            path = f"{heads.path}.{part}"
+            pieces[path] = ((*shape, turbo_codec.row_words(heads.dim, bits)), np.uint32)
+            pieces[f"{path}_norms"] = (shape, np.float32)
+            if heads.biased:
+                pieces[f"{path}_means"] = (shape, np.float32)
+        return pieces
+
+    def attend(self, heads: KvHeads, step: Step, q: Any, k: Any, v: Any, scale: float) -> Any:
+        """What the queries of the step make of all keys and values; then its own are encoded."""
+        keys = self._rows(heads, step, "k", self.key_bits)
+        values = self._rows(heads, step, "v", self.value_bits)
+        y = ops.turbo_attention(q, keys, values, scale, live=step.position, own=(k, v))
+        ops.turbo_append(keys, k, step.position)
+        ops.turbo_append(values, v, step.position)
+        return y
+
+    @staticmethod
+    def _rows(heads: KvHeads, step: Step, part: str, bits: int) -> ops.TurboRows:
+        path, state = f"{heads.path}.{part}", step.state
+        means = state[f"{path}_means"] if heads.biased else None
+        return ops.TurboRows(state[path], state[f"{path}_norms"], bits, heads.dim, means)
+
+
+KvFormat = Plain | Compressed
+
+
+def kv_format(name: object) -> KvFormat:
+    """What a user's word stands for: f32, f16, turbo<k>, or turbo<k>v<v> with bits of keys and of values."""
+    if isinstance(name, str):
+        if name in _TYPES:
+            return Plain(name)
+        if match := re.fullmatch("turbo([23468])(?:v([23468]))?", name):
+            return Compressed(int(match[1]), int(match[2] or match[1]))
+    raise ArgumentError(
+        "load: kv: expected one of f32, f16, turbo<k> and turbo<k>v<v> with k and v of 2, 3, 4, 6 and 8 "
+        f"bits, got {name!r}"
+    )

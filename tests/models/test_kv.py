@@ -1,0 +1,210 @@
+"""Sessions with a compressed cache, of tiny models of every architecture.
+
+What is exact: tokens that are read together see each other's keys and values as they are, so one chunk from a
+fresh state has the logits of an uncompressed cache. Everything before a chunk is seen as its rows decode,
+by the float64 codec of tests/reference.
+
+Does not catch: what compression does to a trained model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pyturbo
+from pyturbo import ops, session_file, turbo_codec
+from pyturbo.errors import ArgumentError, FormatError
+from pyturbo.model import Model, load
+from pyturbo.session import Session
+from reference import turbo as reference
+from tiny_configs import MODELS
+from tiny_models import write_hf
+
+NAMES = sorted(MODELS)
+GOLDENS = Path(__file__).parent.parent / "goldens" / "models"
+
+#: Mean squared error of a coordinate by width, twice that of normal variables: these have few vectors.
+DISTORTIONS = {8: 1e-4, 4: 0.02, 2: 0.24}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+def model_of(folder: Path, name: str, kv: str, device: str = "cpu") -> Model:
+    path = folder / name
+    if not path.exists():
+        write_hf(MODELS[name], path)
+    return load(path, device, kv=kv)
+
+
+def widths(kv: str) -> tuple[int, int]:
+    """Bits of keys and of values."""
+    keys, _, values = kv.removeprefix("turbo").partition("v")
+    return int(keys), int(values or keys)
+
+
+def caches(session: Session) -> dict[str, ops.TurboRows]:
+    """The rows of every layer's keys and values, by name of the piece."""
+    state, model = session.state, session.model
+    bits = dict(zip("kv", widths(model.kv)))
+    mixers = [layer.mixer for layer in model.network.layers]
+    dims = {mixer.name: mixer.dim for mixer in mixers if f"{mixer.name}.k" in state}
+    return {
+        f"{path}.{part}": ops.TurboRows(
+            state[f"{path}.{part}"],
+            state[f"{path}.{part}_norms"],
+            bits[part],
+            dim,
+            state.get(f"{path}.{part}_means"),
+        )
+        for path, dim in dims.items()
+        for part in "kv"
+    }
+
+
+def decoded(rows: ops.TurboRows, begin: int, end: int) -> np.ndarray:
+    """Vectors [tokens, kv_heads, dim] of the rows from `begin` to `end`."""
+    means = None if rows.means is None else rows.means[:, begin:end]
+    part = ops.TurboRows(rows.packed[:, begin:end], rows.norms[:, begin:end], rows.bits, rows.dim, means)
+    signs = turbo_codec.signs(rows.dim)
+    return reference.unrotate(reference.decode(part, signs), signs)
+
+
+def kl(want: np.ndarray, got: np.ndarray) -> float:
+    """Mean divergence of distributions given by logits [tokens, vocab]."""
+    want, got = (x - x.max(-1, keepdims=True) for x in (want.astype(np.float64), got.astype(np.float64)))
+    want, got = (x - np.log(np.exp(x).sum(-1, keepdims=True)) for x in (want, got))
+    return float((np.exp(want) * (want - got)).sum(-1).mean())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_chunk_has_the_logits_of_the_reference_implementation(folder: Path, name: str) -> None:
+    golden = np.load(GOLDENS / f"{name}.npz")
+    want = golden["hf_logits"]
+    got = model_of(folder, name, "turbo2").logits(golden["tokens"])
+    assert np.abs(got - want).max() <= 2e-3 * want.std()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_eight_bits_step_by_step_stay_with_the_reference_implementation(folder: Path, name: str) -> None:
+    golden = np.load(GOLDENS / f"{name}.npz")
+    losses = {}
+    for kv in ("turbo8", "turbo2"):
+        session = model_of(folder, name, kv).session(96)
+        got = np.stack([session.step(int(token)).copy() for token in golden["tokens"]])
+        losses[kv] = kl(golden["hf_logits"], got)
+    assert losses["turbo8"] <= 0.005
+    assert losses["turbo2"] > 10 * losses["turbo8"]
+
+
+CASES = [(name, "turbo4v2", "cpu") for name in NAMES] + [
+    ("qwen2", kv, device) for kv in ("turbo8", "turbo4v2") for device in pyturbo.devices() if device != "cpu"
+]
+
+
+@pytest.mark.parametrize(("name", "kv", "device"), CASES)
+def test_chunks_see_what_the_rows_before_them_decode_to(
+    folder: Path, name: str, kv: str, device: str
+) -> None:
+    """An uncompressed session whose older rows are overwritten by what the compressed ones stand for."""
+    tokens = np.load(GOLDENS / f"{name}.npz")["tokens"]
+    compressed = model_of(folder, name, kv, device).session(100)
+    exact = model_of(folder, name, "f32", device).session(100)
+    position = 0
+    for end in (1, 10, 50, 51, 81):
+        while position < end:
+            count, _ = compressed.model.graph(100, end - position, "last")
+            chunk = tokens[position : position + count]
+            want, got = exact.prefill(chunk), compressed.prefill(chunk)
+            assert np.abs(got - want).max() <= 1e-3 * want.std()
+            for piece, rows in caches(compressed).items():
+                vectors = exact.state[piece][position : position + count]
+                kept = decoded(rows, position, position + count)
+                error = ((kept - vectors) ** 2).sum() / (vectors**2).sum()
+                assert error <= DISTORTIONS[rows.bits]
+                vectors[...] = kept
+            position += count
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_forks_and_saved_sessions_go_on_with_the_same_bits(folder: Path, tmp_path: Path, name: str) -> None:
+    model = model_of(folder, name, "turbo4v2")
+    session = model.session(40)
+    session.prefill([5, 6, 7, 8])
+    session.step(9)
+    session.save(tmp_path / "chat.session")
+    other, fork = model_of(folder, name, "turbo4v2").restore(tmp_path / "chat.session"), session.fork()
+    want = session.prefill([11, 12]).copy()
+    for copy in (other, fork):
+        assert copy.prefill([11, 12]).tobytes() == want.tobytes()
+        for piece, array in session.state.items():
+            assert copy.state[piece].tobytes() == array.tobytes(), piece
+
+
+def test_files_of_another_setting_or_codec_are_refused(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "chat.session"
+    model = model_of(folder, "qwen3", "turbo4")
+    model.session(8).save(path)
+    for kv in ("f16", "turbo8", "turbo4v2"):
+        with pytest.raises(FormatError, match=f"chat.session: kv: expected '{kv}', got 'turbo4'"):
+            model_of(folder, "qwen3", kv).restore(path)
+    header, state = session_file.read(path, {})
+    assert header["codec"] == turbo_codec.CODEC_VERSION
+    session_file.write(path, header | {"codec": 77}, state)
+    with pytest.raises(FormatError, match=f"codec: expected {turbo_codec.CODEC_VERSION}, got 77"):
+        model.restore(path)
+    model_of(folder, "qwen3", "f16").session(8).save(path)
+    assert session_file.read(path, {})[0]["codec"] is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kv", ["turbo8", "turbo6v3", "turbo4v2"])
+def test_memory_is_that_of_the_formula(folder: Path, name: str, kv: str) -> None:
+    """4 ceil(dim bits / 32) bytes for codes and 4 for a norm; 4 more for a mean where there are biases."""
+    text, context = MODELS[name].text, 90
+    heads, dim = text["num_key_value_heads"], text.get("head_dim") or text["hidden_size"] // 6
+    interval = text.get("full_attention_interval", 1)
+    vectors = context * heads * (text["num_hidden_layers"] // interval)
+    pieces = model_of(folder, name, kv).session(context).memory().pieces
+    for part, bits in zip("kv", widths(kv)):
+        assert pieces[part] == vectors * 4 * -(-dim * bits // 32)
+        assert pieces[f"{part}_norms"] == vectors * 4
+        assert pieces.get(f"{part}_means", 0) == (vectors * 4 if name == "qwen2" else 0)
+
+
+def test_names_of_settings(folder: Path) -> None:
+    assert model_of(folder, "qwen3", "turbo8v8").kv == "turbo8"
+    assert "kv='turbo3v6'" in repr(model_of(folder, "qwen3", "turbo3v6"))
+    for wrong in (
+        "f8",
+        "turbo",
+        "turbo5",
+        "turbo4v",
+        "turbo4v5",
+        "turbo44",
+        "Turbo4",
+        "turbo4v2 ",
+        "",
+        None,
+        8,
+    ):
+        with pytest.raises(ArgumentError) as caught:
+            model_of(folder, "qwen3", wrong)  # type: ignore[arg-type]
+        assert str(caught.value) == (
+            "load: kv: expected one of f32, f16, turbo<k> and turbo<k>v<v> with k and v of 2, 3, 4, 6 and 8 "
+            f"bits, got {wrong!r}"
+        )
+
+
+def test_heads_that_the_codec_does_not_know(tmp_path: Path) -> None:
+    tiny = MODELS["llama"]
+    path = write_hf(replace(tiny, config=tiny.config | {"head_dim": 72}), tmp_path / "model")
+    assert load(path, kv="f16").session(4).step(1).size == 229
+    with pytest.raises(ArgumentError, match="heads of other than 64, 80, .* values, got turbo4 for 72"):
+        load(path, kv="turbo4")
