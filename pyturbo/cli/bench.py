@@ -7,14 +7,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from pyturbo import bench_memory
-from pyturbo.cli import _launch_times, _model_times, _output, _peers
+from pyturbo.cli import _kv, _launch_times, _model_times, _output, _peers
 from pyturbo.cli._model import add_model_arguments
 from pyturbo.errors import ArgumentError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-HELP = "measure a model, or the runtime: launch, replay, bandwidth, matvec; or peers"
+HELP = "measure a model, or the runtime: launch, replay, bandwidth, matvec; peers; or kv"
 
 _RUNTIME = {"launch": _launch_times.launch, "replay": _launch_times.replay}
 _MEMORY = {"bandwidth": bench_memory.bandwidth, "matvec": bench_memory.matvec}
@@ -22,7 +22,7 @@ _MEMORY = {"bandwidth": bench_memory.bandwidth, "matvec": bench_memory.matvec}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser, option=False, threads=_counts)
-    parser.add_argument("file", nargs="?", help="after peers: the GGUF file to measure with")
+    parser.add_argument("file", nargs="?", help="after peers or kv: the GGUF file to measure with")
     parser.add_argument(
         "--lengths",
         type=_counts,
@@ -32,14 +32,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--tokens", type=int, default=32, help="to write (default: %(default)s)")
     _peers.add_arguments(parser)
+    _kv.add_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
     if arguments.model == "peers":
         _peers.run(arguments)
         return
+    if arguments.model == "kv":
+        _kv.run(arguments)
+        return
     if arguments.file is not None:
-        raise ArgumentError(f"bench: file: expected none but after peers, got {arguments.file}")
+        raise ArgumentError(f"bench: file: expected none but after peers and kv, got {arguments.file}")
     if arguments.threads is not None:
         (arguments.threads, *more) = arguments.threads
         if more:

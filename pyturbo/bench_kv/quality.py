@@ -1,0 +1,101 @@
+"""How far a model's predictions move when its keys and values are kept in another form.
+
+Text is read token by token, as decode does it: every key and value older than the current token is seen in
+the form that it is kept in. What is compared are the distributions of the next token.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyturbo.errors import ArgumentError
+from pyturbo.model import Model
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Of one setting, against the first of its list. Divergences are in nats."""
+
+    kv: str
+    bytes_per_token: int  # of keys and values
+    tokens: int  # predicted
+    perplexity: float
+    change: float  # of the perplexity, as a share of the first setting's
+    divergence: float  # mean Kullback-Leibler
+    agreement: float  # share of positions with the same likeliest token
+
+
+class Tally:
+    """Adds up what predictions are worth, and how they differ from those of another setting."""
+
+    def __init__(self) -> None:
+        self.tokens = self.same = 0
+        self.loss = self.divergence = 0.0
+
+    def add(self, want: NDArray[np.float64], got: NDArray[np.float64], token: int) -> None:
+        """Log probabilities of the next token by the two settings, and which one came."""
+        self.tokens += 1
+        self.loss -= float(got[token])
+        self.divergence += float(np.exp(want) @ (want - got))
+        self.same += bool(want.argmax() == got.argmax())
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(self.loss / self.tokens)
+
+
+def measure(
+    models: Sequence[Model],
+    windows: NDArray[np.int32],
+    tell: Callable[[str], None] = lambda text: None,
+) -> list[Quality]:
+    """Of models that differ in `kv`, over `windows` [count, tokens], each from a fresh state."""
+    if windows.ndim != 2 or windows.size == 0 or windows.shape[1] < 2:
+        raise ArgumentError(
+            f"bench kv: windows: expected at least one of 2 tokens or more, got {windows.shape}"
+        )
+    tallies = [Tally() for _ in models]
+    for i, window in enumerate(windows):
+        tell(f"window {i + 1} of {len(windows)}")
+        sessions = [model.session(len(window)) for model in models]
+        for token, following in zip(window[:-1].tolist(), window[1:].tolist()):
+            logs = [log_softmax(session.step(token)) for session in sessions]
+            for tally, got in zip(tallies, logs):
+                tally.add(logs[0], got, following)
+    return [
+        Quality(
+            model.kv,
+            bytes_per_token(model),
+            tally.tokens,
+            tally.perplexity,
+            tally.perplexity / tallies[0].perplexity - 1,
+            tally.divergence / tally.tokens,
+            tally.same / tally.tokens,
+        )
+        for model, tally in zip(models, tallies)
+    ]
+
+
+def windows_of(model: Model, texts: Sequence[str], count: int, tokens: int) -> NDArray[np.int32]:
+    """The first `count` windows of the texts, one after another; fewer where there is not so much text."""
+    ids = [token for text in texts for token in model.tokenizer.encode(text, special=False)]
+    whole = min(count, len(ids) // tokens)
+    return np.array(ids[: whole * tokens], np.int32).reshape(whole, tokens)
+
+
+def bytes_per_token(model: Model) -> int:
+    """What keys and values of one more token take, in all layers."""
+    pieces = model.session(1).memory().pieces
+    return sum(nbytes for kind, nbytes in pieces.items() if kind.partition("_")[0] in ("k", "v"))
+
+
+def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    x = logits.astype(np.float64)
+    x -= x.max()
+    x -= np.log(np.exp(x).sum())
+    return x

@@ -1,0 +1,86 @@
+"""``pyturbo bench kv``: the options and the tables."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyturbo._native import Device, device_list
+from pyturbo.bench_kv import plot, quality, timing
+from pyturbo.bench_kv.quality import Quality
+from pyturbo.bench_kv.timing import Timing
+from pyturbo.bench_peers.plan import Plan
+from pyturbo.cli import _output
+from pyturbo.errors import ArgumentError, FileError
+from pyturbo.model import load
+from pyturbo.models._cache import KV_SETTINGS
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+WINDOW = 1024  # tokens
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--text", nargs="+", metavar="FILE", help="of kv: what to read; measures quality instead of time"
+    )
+    parser.add_argument(
+        "--windows",
+        type=int,
+        default=8,
+        help=f"of kv: how many times {WINDOW:,} tokens to read at most (default: %(default)s)",
+    )
+    parser.add_argument("--plot", metavar="FILE", help="of kv: draw quality to a .png or .svg")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    threads = arguments.threads[0] if arguments.threads else None
+    if arguments.windows < 1:
+        raise ArgumentError(f"bench kv: windows: expected at least 1, got {arguments.windows}")
+    device = Device(arguments.device or device_list()[0], threads=threads)
+    if arguments.text is None:
+        if arguments.plot is not None:
+            raise ArgumentError("bench kv: plot: expected --text beside it: quality is what is drawn")
+        timings = timing.measure(device, KV_SETTINGS, tell=_output.note)
+        _output.show(arguments, [asdict(row) for row in timings], lambda: timing_table(timings))
+        return
+    rows = _quality(arguments, device)
+    if arguments.plot is not None:
+        plot.draw(rows, Path(arguments.plot))
+    _output.show(arguments, [asdict(row) for row in rows], lambda: quality_table(rows))
+
+
+def _quality(arguments: argparse.Namespace, device: Device) -> list[Quality]:
+    path = Plan(model=None if arguments.file is None else Path(arguments.file)).gguf
+    models = [load(path, device, kv) for kv in KV_SETTINGS]
+    try:
+        texts = [Path(name).read_text(encoding="utf-8") for name in arguments.text]
+    except (OSError, ValueError) as error:
+        raise FileError(f"bench kv: text: cannot be read: {error}") from error
+    windows = quality.windows_of(models[0], texts, arguments.windows, min(WINDOW, models[0].max_context))
+    return quality.measure(models, windows, _output.note)
+
+
+def quality_table(rows: list[Quality]) -> Table:
+    columns = ("bytes per token", "perplexity", "change", "mean KL", "same token")
+    out = _output.table("kv", *columns, right=columns)
+    for row in rows:
+        figures = (f"{row.perplexity:.3f}", f"{row.change:+.2%}", f"{row.divergence:.5f}")
+        out.add_row(row.kv, f"{row.bytes_per_token:,}", *figures, f"{row.agreement:.1%}")
+    out.caption, out.caption_justify = f"{rows[0].tokens:,} tokens predicted", "left"
+    return out
+
+
+def timing_table(rows: list[Timing]) -> Table:
+    """One line for each shape and context, in microseconds."""
+    settings = tuple(dict.fromkeys(row.kv for row in rows))
+    out = _output.table("attention of one token, µs", "context", *settings, right=("context", *settings))
+    lines: dict[tuple[str, int], list[str]] = {}
+    for row in rows:
+        lines.setdefault((str(row.shape), row.context), []).append(f"{row.microseconds:.0f}")
+    for (shape, context), figures in lines.items():
+        out.add_row(shape, f"{context:,}", *figures)
+    return out
