@@ -29,8 +29,8 @@ class Pace:
     single: int  # up to so many tokens are read one by one
 
 
-#: By device: measured on the CPU (docs/experiments.md), reasoned for Metal. The reference kernels compute whole
-#: tiles of 32 tokens at some seconds a gigaflop.
+#: By device: measured on the CPU (docs/experiments.md), reasoned for Metal. The reference kernels compute
+#: whole tiles of 32 tokens at some seconds a gigaflop.
 PACES = {"metal": Pace(chunk=512, single=1), "cpu": Pace(chunk=256, single=3)}
 DEFAULT_PACE = Pace(chunk=32, single=16)
 

@@ -70,7 +70,7 @@ class Session:
         self._layout = Layout.of(model.network, context, model.kv)
         self._block = model.device.empty(self._layout.nbytes, np.uint8)
         self._tokens = self._layout.view(self._block, "tokens")
-        self._logits = self._layout.view(self._block, "logits")[0]
+        self._logits: NDArray[np.float32] = self._layout.view(self._block, "logits")[0]
         self._pending = (0, -1)  # a position, and the token that was sampled there
         self._failure: str | None = None
         self.notes: dict[str, Any] = {}

@@ -101,7 +101,8 @@ class Arena:
             if taken > len(self._free):
                 self._free = host_empty((BLOCK,), np.uint8).numpy()
             memory, self._free = self._free[:nbytes], self._free[taken:]
-        return memory.view(dtype).reshape(shape)
+        array: Array = memory.view(dtype).reshape(shape)
+        return array
 
 
 _arena = Arena()

@@ -25,8 +25,8 @@ from pyturbo.symbols import Linear
 #: key once for all of them, but leaves a long context to one threadgroup for each key head.
 SPLIT_TOKENS = 8
 
-#: Parts that the keys of a query are split into. Fixed, so that one recorded launch serves every context: a GPU
-#: wants many threadgroups, a CPU has few cores, and every part costs a row of partial sums.
+#: Parts that the keys of a query are split into. Fixed, so that one recorded launch serves every context: a
+#: GPU wants many threadgroups, a CPU has few cores, and every part costs a row of partial sums.
 _SPLIT_BLOCKS = {"metal": 32}
 _DEFAULT_SPLIT_BLOCKS = 8
 
