@@ -112,7 +112,7 @@ def test_a_mapping_longer_than_a_buffer_has_windows(before: Counter[str], tmp_pa
 
 def test_an_allocation_that_metal_refuses(metal: pyturbo.Device) -> None:
     soft_metal.inject("allocation")
-    with pytest.raises(AllocationError, match="Metal cannot make a buffer of 16384 bytes, 0 are in use"):
+    with pytest.raises(AllocationError, match=r"Metal cannot make a buffer of 16384 bytes, \d+ are in use"):
         metal.empty(100)
     assert metal.empty(100).numpy().sum() == 0
 
