@@ -41,7 +41,8 @@ def kept(logits, top_k, top_p, min_p):
         tokens = tokens[: np.argmax(reached >= top_p) + 1]
     if min_p:
         p = probabilities(logits, tokens)
-        margin = min(margin, np.abs(p / p[0] - min_p).min())
+        others = p[logits[tokens] < logits[tokens[0]]]  # equal logits are on the same side of any border
+        margin = min(margin, np.abs(others / p[0] - min_p).min(initial=np.inf))
         tokens = tokens[p >= min_p * p[0]]
     return tokens, margin
 
