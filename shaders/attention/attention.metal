@@ -71,8 +71,9 @@ kernel void attention(
   const ulong stride = ulong(kv_heads) * dim;
   const CacheSource<T> keys = {ring, k + ulong(tg.y) * dim, stride, dim};
   const CacheSource<T> values = {ring, v + ulong(tg.y) * dim, stride, dim};
+  load_queries<rows>(q, dim, own, queries, max_dim + kPad, 0, tid);
   attend_tiles<max_dim, rows>(
-      keys, values, own, mask, dim, scale, softcap, q, has_sinks ? sinks : nullptr, y,
+      keys, values, own, mask, dim, dim, scale, softcap, has_sinks ? sinks : nullptr, y,
       TileMemory{queries, tile, weights, factors, scratch, finite}, tid, lane, simd);
 }
 

@@ -9,7 +9,7 @@
 
 // Threadgroup memory of attend_tiles.
 struct TileMemory {
-  threadgroup float* queries;  // [rows, max_dim + kPad]
+  threadgroup float* queries;  // [rows, max_key_dim + kPad], loaded by the caller
   threadgroup float* tile;     // [kKeys, kChunkStride]
   threadgroup float* weights;  // [rows, kWeightStride]
   threadgroup float* factors;  // [rows, kBlock]
@@ -31,17 +31,35 @@ struct TileRows {
   uint head(uint r) const { return uint(first_head) + (first + r) % group; }
 };
 
-// y = softmax(soft_cap(scale * q k^T)) v of the rows over the keys that the mask shows. sinks may be null.
-template <uint max_dim, uint rows, typename Source>
+// The rows of q [tokens, heads, dim] into memory.queries from column `column` on, zero where there is no row.
+// queries has rows of `stride` floats.
+template <uint rows>
+inline void load_queries(
+    device const float* q,
+    uint dim,
+    TileRows own,
+    threadgroup float* queries,
+    uint stride,
+    uint column,
+    uint tid) {
+  for (uint i = tid; i < rows * dim; i += kThreads) {
+    const uint row = i / dim;
+    queries[row * stride + column + i % dim] = row < own.count ? q[own.place(row) * dim + i % dim] : 0.0f;
+  }
+}
+
+// y = softmax(soft_cap(scale * q k^T)) v of the rows over the keys that the mask shows; values have `dim`
+// columns, keys and the loaded queries `key_dim`. sinks may be null.
+template <uint max_dim, uint rows, uint max_key_dim = max_dim, typename Source>
 inline void attend_tiles(
     thread const Source& k,
     thread const Source& v,
     TileRows own,
     Mask mask,
+    uint key_dim,
     uint dim,
     float scale,
     float softcap,
-    device const float* q,
     device const float* sinks,
     device float* y,
     TileMemory memory,
@@ -50,14 +68,7 @@ inline void attend_tiles(
     uint simd) {
   constexpr uint kRowBlocks = rows / kBlock;
   constexpr uint kOwnRows = rows / kSimdgroups;  // of a simdgroup in the softmax: simd, simd + 4, ...
-  constexpr uint kStride = max_dim + kPad;
-  for (uint i = tid; i < rows * max_dim; i += kThreads) {
-    const uint row = i / max_dim;
-    const uint column = i % max_dim;
-    const bool exists = row < own.count && column < dim;
-    memory.queries[row * kStride + column] = exists ? q[own.place(row) * dim + column] : 0.0f;
-  }
-
+  constexpr uint kStride = max_key_dim + kPad;
   const uint end = mask.end(own.query(own.count - 1));
   KeyRange keys = {mask.begin(own.query(0)), end};
   Output<kRowBlocks> out[max_dim / kChunk];
@@ -71,10 +82,10 @@ inline void attend_tiles(
   for (; keys.first < end; keys.first += kKeys) {
     simdgroup_float8x8 sums[kRowBlocks];
     for (uint b = 0; b < kRowBlocks; ++b) sums[b] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
-    for (uint column = 0; column < dim; column += kChunk) {
+    for (uint column = 0; column < key_dim; column += kChunk) {
       k.load(keys, column, tid, memory.tile);
       threadgroup_barrier(mem_flags::mem_threadgroup);
-      const uint width = min(kChunk, dim - column);
+      const uint width = min(kChunk, key_dim - column);
       multiply_keys<kRowBlocks>(memory.queries + column, kStride, memory.tile, width, simd, sums);
       threadgroup_barrier(mem_flags::mem_threadgroup);
     }

@@ -133,8 +133,9 @@ kernel void turbo_prefill(
     values.own = own_v + own_0;
   }
   const ulong chunk = ulong(sequence) * tokens * heads * dim;
+  load_queries<rows>(q + chunk, dim, own, queries, max_dim + kPad, 0, tid);
   attend_tiles<max_dim, rows>(
-      keys, values, own, mask, dim, scale, softcap, q + chunk, has_sinks ? sinks : nullptr, y + chunk,
+      keys, values, own, mask, dim, dim, scale, softcap, has_sinks ? sinks : nullptr, y + chunk,
       TileMemory{queries, tile, weights, factors, scratch, finite}, tid, lane, simd);
 }
 
