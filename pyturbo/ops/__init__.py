@@ -24,7 +24,17 @@ from pyturbo.ops.attention import (
 from pyturbo.ops.delta import conv1d, decay_beta, delta_net
 from pyturbo.ops.elementwise import add, add_bias, split_q_gate, weighted_sum
 from pyturbo.ops.linear import dense_experts_matmul, matmul
-from pyturbo.ops.moe import MAX_CHOICES, MAX_EXPERTS, gather_rows, moe_buckets, moe_combine, route
+from pyturbo.ops.moe import (
+    MAX_CHOICES,
+    MAX_EXPERTS,
+    MAX_GROUPS,
+    bucket_accumulate,
+    gather_rows,
+    moe_buckets,
+    moe_combine,
+    route,
+    route_groups,
+)
 from pyturbo.ops.norm import gated_rms_norm, head_rms_norm, qk_norm, rms_norm
 from pyturbo.ops.rope import rope
 from pyturbo.ops.sampling import argmax
@@ -49,6 +59,7 @@ from pyturbo.ops.turbo_attention import (
 __all__ = [
     "MAX_CHOICES",
     "MAX_EXPERTS",
+    "MAX_GROUPS",
     "MAX_HEAD_DIM",
     "TurboRows",
     "add",
@@ -65,6 +76,7 @@ __all__ = [
     "attention_partials",
     "attention_scores",
     "attention_values",
+    "bucket_accumulate",
     "conv1d",
     "decay_beta",
     "delta_net",
@@ -84,6 +96,7 @@ __all__ = [
     "rms_norm",
     "rope",
     "route",
+    "route_groups",
     "sigmoid_gate",
     "softmax",
     "split_q_gate",

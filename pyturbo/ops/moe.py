@@ -7,13 +7,16 @@ from numpy.typing import ArrayLike
 
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._checks import matching, stored_weight, values
-from pyturbo.ops._run import Array, DeviceLike, as_array, empty, launch, operand, resolve
+from pyturbo.ops._run import Array, DeviceLike, as_array, empty, launch, operand, resolve, writable
 
 #: Experts a token can have: the lanes of the router that keep one each.
 MAX_CHOICES = 16
 
 #: Experts a router can choose among.
 MAX_EXPERTS = 512
+
+#: Groups that a router can divide its experts into: the lanes that keep one each.
+MAX_GROUPS = 32
 
 
 def route(
@@ -22,7 +25,8 @@ def route(
     """The k experts of largest logit of each row of logits [tokens, experts] -> ids, weights [tokens, k].
 
     Ids are int32, largest first, the lower id among equals. Weights are the softmax over all experts, divided
-    by their sum if `normalize`. A NaN makes the weights of its row NaN.
+    by their sum if `normalize`, which is the softmax over the k logits alone. A NaN makes the weights of its
+    row NaN.
     """
     logits = values("route", "logits", logits, axes=2)
     tokens, experts = logits.shape
@@ -32,6 +36,41 @@ def route(
     ids, weights = empty(device, (tokens, k), np.int32), empty(device, (tokens, k))
     constants = {"normalize": bool(normalize)}
     launch(device, "route", logits, ids, weights, tokens, experts, k, constants=constants)
+    return ids.numpy(), weights.numpy()
+
+
+def route_groups(
+    logits: ArrayLike,
+    bias: ArrayLike,
+    k: int,
+    groups: int = 1,
+    kept_groups: int = 1,
+    normalize: bool = True,
+    scale: float = 1.0,
+    *,
+    device: DeviceLike = None,
+) -> tuple[Array, Array]:
+    """The k experts of each row of logits [tokens, experts] by sigmoid scores -> ids, weights [tokens, k].
+
+    ``sigmoid(logits) + bias`` decides: of `groups` equal runs of experts the `kept_groups` stay whose two
+    best have the largest sum, and in them the k largest are chosen, largest first, the lower id among equals.
+    Weights are ``scale * sigmoid(logits)``, divided by their sum if `normalize`.
+    """
+    op = "route_groups"
+    logits = values(op, "logits", logits, axes=2)
+    tokens, experts = logits.shape
+    bias = operand(op, "bias", bias, np.float32, (experts,))
+    if groups < 1 or experts % groups or groups > MAX_GROUPS:
+        raise ArgumentError(f"{op}: groups: expected a divisor of {experts} up to {MAX_GROUPS}, got {groups}")
+    if not 1 <= kept_groups <= groups:
+        raise ArgumentError(f"{op}: kept_groups: expected 1 to {groups}, got {kept_groups}")
+    most = min(experts // groups * kept_groups, MAX_CHOICES)
+    if not 1 <= k <= most:
+        raise ArgumentError(f"{op}: k: expected 1 to {most}, got {k}")
+    device = resolve(device)
+    ids, weights = empty(device, (tokens, k), np.int32), empty(device, (tokens, k))
+    sizes = tokens, experts, k, groups, kept_groups, scale
+    launch(device, op, logits, bias, ids, weights, *sizes, constants={"normalize": bool(normalize)})
     return ids.numpy(), weights.numpy()
 
 
@@ -108,3 +147,32 @@ def moe_combine(
     args = residual, rows, weights, common, gate, y, tokens, k, dim
     launch(device, op, *args, constants=constants)
     return y.numpy()
+
+
+def bucket_accumulate(
+    y: ArrayLike,
+    rows: ArrayLike,
+    inverse: ArrayLike,
+    weights: ArrayLike,
+    first: int = 0,
+    *,
+    device: DeviceLike = None,
+) -> Array:
+    """y [tokens, dim] plus the weighted results of some buckets, added in the order of each token's choices.
+
+    rows [any, dim] are the results from row `first` on of the order of :func:`moe_buckets`, inverse and
+    weights [tokens, k] where a choice lies in that order and what it counts. Other choices add nothing.
+    """
+    op = "bucket_accumulate"
+    y = values(op, "y", y, axes=2)
+    tokens, dim = y.shape
+    rows = operand(op, "rows", values(op, "rows", rows), np.float32, (None, dim))
+    places = operand(op, "inverse", inverse, np.int32, (tokens, None))
+    k = places.shape[1]
+    weights = operand(op, "weights", weights, np.float32, (tokens, k))
+    if first < 0:
+        raise ArgumentError(f"{op}: first: expected at least 0, got {first}")
+    device = resolve(device)
+    total = writable(device, y)
+    launch(device, op, rows, places, weights, total, tokens, k, dim, first, rows.shape[0])
+    return total.numpy()

@@ -1,10 +1,9 @@
 // Router: softmax over all experts, then the best of them.
-#include "../common/order.h"
+#include "choose.h"
 
 constant bool normalize [[function_constant(0)]];
 
-constexpr constant uint kTokens = 4;    // tokens of one threadgroup, one per simdgroup
-constexpr constant uint kPerLane = 16;  // experts of one lane
+constexpr constant uint kTokens = 4;  // tokens of one threadgroup, one per simdgroup
 
 // ids = the k largest logits of each token, largest first, the lower id among equals; weights = their softmax
 // over all experts, under normalize divided by its sum over the k: never 0 / 0, the first exponential is 1.
@@ -25,27 +24,13 @@ kernel void route(
   if (token >= tokens) return;
 
   logits += ulong(token) * experts;
-  uint keys[kPerLane];  // of experts lane, lane + 32, ...; 0 where there is none or it is taken
+  uint keys[kPerLane];
 #pragma unroll
   for (uint i = 0; i < kPerLane; ++i) {
     const uint expert = lane + 32 * i;
     keys[i] = expert < experts ? order_key(logits[expert]) : 0;
   }
-
-  uint own = 0;  // lane c keeps choice c
-  for (uint choice = 0; choice < k; ++choice) {
-    Ranked best = {0, kNoIndex};
-#pragma unroll
-    for (uint i = 0; i < kPerLane; ++i) {
-      if (keys[i] > best.key) best = Ranked{keys[i], lane + 32 * i};
-    }
-    best = simd_best(best);
-    if (lane == choice) own = best.index;
-#pragma unroll
-    for (uint i = 0; i < kPerLane; ++i) {
-      if (lane + 32 * i == best.index) keys[i] = 0;
-    }
-  }
+  const uint own = choose_best(keys, k, lane);
 
   const float logit = logits[own];
   const float largest = simd_broadcast(logit, 0);

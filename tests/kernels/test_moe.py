@@ -1,12 +1,14 @@
-"""route, moe_buckets, gather_rows and moe_combine against their references, on every device.
+"""Routers, buckets, gather_rows and moe_combine against their references, on every device.
 
 Does not catch: a router that breaks ties of probabilities which are equal only after rounding; logits decide.
 """
 
+from itertools import pairwise
+
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kernels.harness import Out, assert_close, run_kernel
@@ -71,6 +73,113 @@ def test_route_shows_what_is_not_finite(device, rng):
         np.testing.assert_array_equal(weights[5], [1, 0, 0])
     assert ids[1, 0] == 35
     np.testing.assert_array_equal(ids[2, :2], [3, 39])
+
+
+def test_normalized_weights_are_the_softmax_of_the_chosen_logits(device, rng):
+    """The router of gpt-oss: the k best first, then a softmax over them alone."""
+    logits = rng.standard_normal((5, 32), np.float32) * 4
+    ids, weights = ops.route(logits, 4, device=device)
+    chosen = np.sort(logits.astype(np.float64), axis=1)[:, :-5:-1]
+    np.testing.assert_array_equal(np.take_along_axis(logits, ids, 1), chosen)
+    want = np.exp(chosen) / np.exp(chosen).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(weights, want, rtol=1e-5)
+
+
+def check_route_groups(got, logits, bias, k, *options):
+    want_ids, want = reference.route_groups(logits, bias, k, *options)
+    np.testing.assert_array_equal(got[0], want_ids)
+    assert_close(got[1], want, "elementwise", 4 * np.abs(want))  # sigmoid, sum, quotient and scale
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize(
+    ("tokens", "experts", "k", "groups", "kept"),
+    [
+        (3, 256, 8, 8, 4),
+        (5, 384, 8, 1, 1),
+        (6, 12, 4, 4, 2),
+        (2, 6, 3, 6, 4),
+        (1, 512, 16, 32, 5),
+        (9, 1, 1, 1, 1),
+    ],
+)
+def test_route_groups(device, rng, tokens, experts, k, groups, kept, normalize):
+    logits = rng.standard_normal((tokens, experts), np.float32) * 2
+    bias = rng.standard_normal(experts).astype(np.float32)
+    outs = Out((tokens, k), np.int32), Out((tokens, k))
+    sizes = tokens, experts, k, groups, kept, 2.5
+    got = run_kernel(device, "route_groups", logits, bias, *outs, *sizes, constants={"normalize": normalize})
+    check_route_groups(got, logits, bias, k, groups, kept, normalize, 2.5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    tokens=st.integers(1, 6),
+    size=st.integers(1, 16),
+    groups=st.integers(1, 32),
+    share=st.floats(0, 1),
+    k=st.integers(1, 16),
+    normalize=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_route_groups_any_shape(device, tokens, size, groups, share, k, normalize, seed):
+    kept = 1 + int(share * (groups - 1))
+    k = min(k, kept * size)
+    rng = np.random.default_rng(seed)
+    logits = rng.standard_normal((tokens, groups * size), np.float32) * 2
+    bias = rng.standard_normal(groups * size).astype(np.float32)
+    assume(reference.choice_gap(logits, bias, groups) > 2e-6)
+    got = ops.route_groups(logits, bias, k, groups, kept, normalize, 0.5, device=device)
+    check_route_groups(got, logits, bias, k, groups, kept, normalize, 0.5)
+
+
+def test_route_groups_breaks_ties_by_id_and_chooses_by_bias_alone(device):
+    logits = np.array([[1, 1, 1, 1, 1, 1, 1, 1], [-4, -4, 3, 3, 3, 3, -4, -4]], np.float32)
+    ids, weights = ops.route_groups(logits, np.zeros(8, np.float32), 3, 4, 2, device=device)
+    np.testing.assert_array_equal(ids, [[0, 1, 2], [2, 3, 4]])
+    np.testing.assert_allclose(weights, np.full((2, 3), 1 / 3), rtol=1e-6)
+    bias = np.array([0, 0, 0, 0, 0, 0, -5, -6], np.float32)
+    ids, weights = ops.route_groups(logits[:1], bias, 8, 4, 4, False, device=device)
+    np.testing.assert_array_equal(ids, [np.arange(8)])  # choices below 0 are chosen, weights stay scores
+    assert np.ptp(weights) == 0
+
+
+def test_route_groups_shows_nan(device, rng):
+    logits = rng.standard_normal((4, 12), np.float32)
+    logits[1, 5], logits[2, 0] = np.nan, np.inf
+    ids, weights = ops.route_groups(logits, np.zeros(12, np.float32), 4, 3, 2, device=device)
+    assert ids[1, 0] == 5
+    np.testing.assert_array_equal(np.isnan(weights).all(1), [False, True, False, False])
+    bias = np.zeros(12, np.float32)
+    bias[7] = np.nan
+    ids, weights = ops.route_groups(logits[:1], bias, 4, 3, 2, False, device=device)
+    assert ids[0, 0] == 7
+    np.testing.assert_array_equal(np.isnan(weights), [[True, False, False, False]])
+
+
+@pytest.mark.parametrize(("tokens", "k", "dim", "first", "count"), [(5, 3, 259, 0, 15), (4, 2, 7, 3, 4)])
+def test_bucket_accumulate(device, rng, tokens, k, dim, first, count):
+    y, rows = rng.standard_normal((tokens, dim), np.float32), rng.standard_normal((count, dim), np.float32)
+    inverse = rng.permutation(tokens * k).astype(np.int32).reshape(tokens, k)
+    inverse[0, 0] = -1  # in no bucket
+    weights = rng.uniform(0, 1, (tokens, k)).astype(np.float32)
+    args = rows, inverse, weights, Out(y.shape, initial=y), tokens, k, dim, first, count
+    (got,) = run_kernel(device, "bucket_accumulate", *args)
+    want = reference.bucket_accumulate(y, rows, inverse, weights, first)
+    magnitude = reference.bucket_accumulate(np.abs(y), np.abs(rows), inverse, weights, first)
+    assert_close(got, want, "dot", magnitude)
+
+
+def test_buckets_one_by_one_equal_all_at_once(device, rng):
+    ids = rng.integers(0, 5, (9, 3), np.int32)
+    offsets, _, inverse = ops.moe_buckets(ids, 5, device=device)
+    rows, y = rng.standard_normal((27, 40), np.float32), np.zeros((9, 40), np.float32)
+    weights = rng.uniform(0, 1, (9, 3)).astype(np.float32)
+    whole = ops.bucket_accumulate(y, rows, inverse, weights, device=device)
+    for begin, end in pairwise(offsets):
+        if end > begin:
+            y = ops.bucket_accumulate(y, rows[begin:end], inverse, weights, int(begin), device=device)
+    np.testing.assert_allclose(y, whole, rtol=0, atol=2e-6)
 
 
 def check_buckets(got, ids, experts):
@@ -213,6 +322,15 @@ def test_refuses(device):
         ops.route(logits[:, :5], 0, device=device)
     with pytest.raises(errors.ArgumentError, match="route: requires experts <= 32"):
         ops.route(np.zeros((1, 513), np.float32), 2, device=device)
+    bias = np.zeros(20, np.float32)
+    with pytest.raises(errors.ArgumentError, match="route_groups: groups: expected a divisor of 20"):
+        ops.route_groups(logits, bias, 2, 3, device=device)
+    with pytest.raises(errors.ArgumentError, match="route_groups: kept_groups: expected 1 to 4, got 5"):
+        ops.route_groups(logits, bias, 2, 4, 5, device=device)
+    with pytest.raises(errors.ArgumentError, match="route_groups: k: expected 1 to 10, got 11"):
+        ops.route_groups(logits, bias, 11, 4, 2, device=device)
+    with pytest.raises(errors.ArgumentError, match="bucket_accumulate: first: expected at least 0, got -1"):
+        ops.bucket_accumulate(logits, logits, np.zeros((2, 1), np.int32), logits[:, :1], -1, device=device)
     with pytest.raises(errors.ArgumentError, match="moe_buckets: ids: expected int32, got int64"):
         ops.moe_buckets(np.zeros((1, 2), np.int64), 3, device=device)
     with pytest.raises(errors.ArgumentError, match="moe_buckets: experts: expected at least 1, got 0"):

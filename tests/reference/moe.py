@@ -44,3 +44,32 @@ def moe_combine(residual, expert_out, weights, shared=None, shared_gate=None):
 def moe_combine_magnitude(residual, expert_out, weights, shared=None, shared_gate=None):
     common = None if shared is None else np.abs(shared)
     return moe_combine(np.abs(residual), np.abs(expert_out), np.abs(weights), common, shared_gate)
+
+
+def route_groups(logits, bias, k, groups=1, kept_groups=1, normalize=True, scale=1.0):
+    scores = sigmoid(logits)
+    ids = np.empty((len(logits), k), np.int64)
+    for t, choices in enumerate(scores + bias.astype(np.float64)):
+        runs = np.array_split(np.arange(len(choices)), groups)
+        sums = [np.sort(choices[run])[-2:].sum() for run in runs]
+        kept = np.concatenate(
+            [runs[g] for g in sorted(np.argsort(-np.array(sums), kind="stable")[:kept_groups])]
+        )
+        ids[t] = kept[np.argsort(-choices[kept], kind="stable")[:k]]
+    weights = np.take_along_axis(scores, ids, 1)
+    return ids, scale * (weights / weights.sum(axis=1, keepdims=True) if normalize else weights)
+
+
+def choice_gap(logits, bias, groups):
+    """The smallest distance of two sums of groups, or of two choices, of one token."""
+    choices = sigmoid(logits) + bias.astype(np.float64)
+    sums = np.sort(choices.reshape(len(logits), groups, -1))[..., -2:].sum(axis=-1)
+    return min(np.diff(np.sort(each), axis=1).min(initial=1.0) for each in (choices, sums))
+
+
+def bucket_accumulate(y, rows, inverse, weights, first=0):
+    out = y.astype(np.float64)
+    for t, j in np.ndindex(inverse.shape):
+        if first <= inverse[t, j] < first + len(rows):
+            out[t] += np.float64(weights[t, j]) * rows[inverse[t, j] - first]
+    return out
