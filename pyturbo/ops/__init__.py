@@ -24,6 +24,15 @@ from pyturbo.ops.attention import (
 from pyturbo.ops.delta import conv1d, decay_beta, delta_net
 from pyturbo.ops.elementwise import add, add_bias, split_q_gate, weighted_sum
 from pyturbo.ops.linear import dense_experts_matmul, matmul
+from pyturbo.ops.mla import (
+    MAX_RANK,
+    MAX_ROPE,
+    mla_append,
+    mla_attention,
+    mla_project_out,
+    mla_project_q,
+    mla_split,
+)
 from pyturbo.ops.moe import (
     MAX_CHOICES,
     MAX_EXPERTS,
@@ -61,6 +70,8 @@ __all__ = [
     "MAX_EXPERTS",
     "MAX_GROUPS",
     "MAX_HEAD_DIM",
+    "MAX_RANK",
+    "MAX_ROPE",
     "TurboRows",
     "add",
     "add_bias",
@@ -90,6 +101,11 @@ __all__ = [
     "head_rms_norm",
     "kv_append",
     "matmul",
+    "mla_append",
+    "mla_attention",
+    "mla_project_out",
+    "mla_project_q",
+    "mla_split",
     "moe_buckets",
     "moe_combine",
     "qk_norm",

@@ -1,0 +1,204 @@
+"""Latent attention (MLA): one compressed row for each position, which all heads share.
+
+The cache keeps a latent [capacity, rank] and a rotated key [capacity, rope] in float32, float16 or bfloat16;
+key j lies in row j. Attention is folded: a query goes into the space of the latents (`mla_project_q`),
+attends to them as they are (`mla_attention`), and only the mix leaves that space (`mla_project_out`).
+
+The weights of both projections come in two forms, quantised as (packed, scales, biases, bits, group_size) or
+plain: kv_b [heads * (nope + v), rank], in which each head has `nope` rows for keys and then `v` for values;
+or a matrix for each head, embed_q [heads, rank, nope] and unembed_out [heads, v, rank].
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pyturbo._dtypes import SUFFIXES
+from pyturbo.errors import ArgumentError
+from pyturbo.ops._checks import stored_weight, values
+from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve, writable
+from pyturbo.ops.affine import Weight, _matrix
+from pyturbo.ops.attention import SPLIT_TOKENS, attention_merge, split_blocks
+from pyturbo.symbols import Linear
+
+#: The largest latent and rotated key that the attention kernels are made for.
+MAX_RANK, MAX_ROPE = 512, 64
+
+
+class _Matrix(NamedTuple):
+    """A weight of a projection; `shape` is [rows, columns] or [heads, rows, columns]."""
+
+    arrays: tuple[Array, ...]
+    shape: tuple[int, ...]
+    kernel: str  # its name up to what tells the two directions apart, and
+    suffix: str  # after it
+    sizes: tuple[int, ...]  # that the kernels of this form end with
+
+
+def mla_split(
+    q: ArrayLike, kv: ArrayLike, heads: int, rope: int, *, device: DeviceLike = None
+) -> tuple[Array, Array, Array, Array]:
+    """q [tokens, heads * (nope + rope)], kv [tokens, rank + rope] -> q_nope, q_rope, latent, rope_key.
+
+    q_nope [tokens, heads, nope], q_rope [tokens, heads, rope], latent [tokens, rank], rope_key likewise.
+    """
+    op = "mla_split"
+    q = values(op, "q", q, axes=2)
+    tokens, width = q.shape
+    if heads < 1 or width % heads or not 0 < rope < width // heads:
+        raise ArgumentError(f"{op}: q: expected {heads} heads of more than {rope} values, got {width} values")
+    kv = operand(op, "kv", kv, np.float32, (tokens, None))
+    rank, nope = kv.shape[1] - rope, width // heads - rope
+    if rank < 1:
+        raise ArgumentError(f"{op}: kv: expected rows of more than {rope} values, got {kv.shape[1]}")
+    device = resolve(device)
+    parts = [
+        empty(device, shape)
+        for shape in ((tokens, heads, nope), (tokens, heads, rope), (tokens, rank), (tokens, rope))
+    ]
+    launch(device, op, q, kv, *parts, tokens, heads, nope, rope, rank)
+    q_nope, q_rope, latent, rope_key = (part.numpy() for part in parts)
+    return q_nope, q_rope, latent, rope_key
+
+
+def mla_append(
+    latents: ArrayLike,
+    rope_keys: ArrayLike,
+    latent: ArrayLike,
+    rope_key: ArrayLike,
+    position: int,
+    *,
+    device: DeviceLike = None,
+) -> tuple[Array, Array]:
+    """The cache latents [capacity, rank], rope_keys [capacity, rope] with new rows from `position` on.
+
+    latent [tokens, rank] and rope_key [tokens, rope] are float32 and rounded to the type of the cache.
+    """
+    op = "mla_append"
+    latents, rope_keys = _cache(op, latents, rope_keys)
+    (capacity, rank), rope = latents.shape, rope_keys.shape[1]
+    latent = operand(op, "latent", values(op, "latent", latent), np.float32, (None, rank))
+    tokens = latent.shape[0]
+    rope_key = operand(op, "rope_key", rope_key, np.float32, (tokens, rope))
+    device = resolve(device)
+    kept = writable(device, latents), writable(device, rope_keys)
+    name = f"{op}_{SUFFIXES[latents.dtype]}"
+    launch(device, name, latent, rope_key, *kept, tokens, capacity, rank, rope, position)
+    return kept[0].numpy(), kept[1].numpy()
+
+
+def mla_project_q(q_nope: ArrayLike, weight: ArrayLike | Weight, *, device: DeviceLike = None) -> Array:
+    """Queries in the space of the latents: q_nope [tokens, heads, nope], kv_b or embed_q -> [..., rank]."""
+    op = "mla_project_q"
+    x = values(op, "q_nope", q_nope, axes=3)
+    heads, nope = x.shape[1:]
+    w = _weight(op, weight)
+    if len(w.shape) == 3:
+        rank = w.shape[1]
+        _check(op, w, (heads, rank, nope))
+        return _project(x, w, rank, stride=rank, first=0, transposed=False, device=device)
+    stride = w.shape[0] // heads
+    if w.shape[0] % heads or stride <= nope:
+        raise ArgumentError(
+            f"{op}: weight: expected {heads} times more than {nope} rows, got {w.shape[0]} rows"
+        )
+    return _project(x, w, w.shape[1], stride=stride, first=0, transposed=True, device=device)
+
+
+def mla_project_out(
+    mix: ArrayLike, weight: ArrayLike | Weight, v_dim: int, *, device: DeviceLike = None
+) -> Array:
+    """Values of a mix of latents: mix [tokens, heads, rank], kv_b or unembed_out -> [..., v_dim]."""
+    op = "mla_project_out"
+    x = values(op, "mix", mix, axes=3)
+    heads, rank = x.shape[1:]
+    w = _weight(op, weight)
+    if len(w.shape) == 3:
+        _check(op, w, (heads, v_dim, rank))
+        return _project(x, w, v_dim, stride=v_dim, first=0, transposed=False, device=device)
+    _check(op, w, (w.shape[0], rank))
+    stride = w.shape[0] // heads
+    if w.shape[0] % heads or not 0 < v_dim < stride:
+        raise ArgumentError(
+            f"{op}: weight: expected {heads} times more than {v_dim} rows, got {w.shape[0]} rows"
+        )
+    return _project(x, w, v_dim, stride=stride, first=stride - v_dim, transposed=False, device=device)
+
+
+def mla_attention(
+    q: ArrayLike,
+    q_rope: ArrayLike,
+    latents: ArrayLike,
+    rope_keys: ArrayLike,
+    scale: float,
+    *,
+    context: int | None = None,
+    device: DeviceLike = None,
+) -> Array:
+    """``softmax(scale * (q latents^T + q_rope rope_keys^T)) latents`` -> [tokens, heads, rank], causal.
+
+    q [tokens, heads, rank], q_rope [tokens, heads, rope]. The last query stands at the last key; context is
+    the number of keys, by default the number of rows. A query that sees no key gives 0.
+    """
+    op = "mla_attention"
+    latents, rope_keys = _cache(op, latents, rope_keys)
+    (capacity, rank), rope = latents.shape, rope_keys.shape[1]
+    for name, width, most in (("latents", rank, MAX_RANK), ("rope_keys", rope, MAX_ROPE)):
+        if width % 8 or width > most:
+            raise ArgumentError(
+                f"{op}: {name}: expected rows of a multiple of 8 up to {most} values, got {width}"
+            )
+    q = operand(op, "q", values(op, "q", q), np.float32, (None, None, rank))
+    tokens, heads = q.shape[:2]
+    q_rope = operand(op, "q_rope", q_rope, np.float32, (tokens, heads, rope))
+    keys = capacity if context is None else context
+    device = resolve(device)
+    kind = SUFFIXES[latents.dtype]
+    arrays, sizes = (q, q_rope, latents, rope_keys), (tokens, keys, capacity, heads, rank, rope)
+    if not isinstance(tokens, Linear) and tokens <= SPLIT_TOKENS:
+        blocks = split_blocks(device)
+        rows = (tokens, heads, blocks)
+        parts = empty(device, (*rows, rank)), empty(device, rows), empty(device, rows)
+        launch(device, f"mla_partials_{kind}", *arrays, *parts, *sizes, blocks, scale)
+        return attention_merge(*(part.numpy() for part in parts), device=device)
+    y = empty(device, q.shape)
+    launch(device, f"mla_attention_{kind}", *arrays, y, *sizes, scale)
+    return y.numpy()
+
+
+def _cache(op: str, latents: ArrayLike, rope_keys: ArrayLike) -> tuple[Array, Array]:
+    rows = stored_weight(op, latents, (None, None), "latents")[0]
+    return rows, operand(op, "rope_keys", rope_keys, rows.dtype, (rows.shape[0], None))
+
+
+def _weight(op: str, weight: Any) -> _Matrix:
+    if isinstance(weight, tuple):
+        w = _matrix(op, "", weight, axes=np.ndim(weight[0]) if len(weight) == 5 else 2)
+        shape = (*w.packed.shape[:-1], w.in_dim)
+        form = _Matrix(w.arrays, shape, "mla_project", w.suffix, (w.group_size,))
+    else:
+        array, kind = stored_weight(op, weight, (None,) * np.ndim(weight))
+        form = _Matrix((array,), array.shape, "mla_dense_project", f"_{kind}", ())
+    if len(form.shape) not in (2, 3):
+        raise ArgumentError(f"{op}: weight: expected 2 or 3 axes, got shape {list(form.shape)}")
+    return form
+
+
+def _check(op: str, w: _Matrix, shape: tuple[int, ...]) -> None:
+    if w.shape != shape:
+        raise ArgumentError(f"{op}: weight: expected shape {list(shape)}, got {list(w.shape)}")
+
+
+def _project(
+    x: Array, w: _Matrix, out: int, *, stride: int, first: int, transposed: bool, device: DeviceLike
+) -> Array:
+    """Each head of x times its matrix, which starts at row head * stride + first."""
+    tokens, heads, inner = x.shape
+    device = resolve(device)
+    y = empty(device, (tokens, heads, out))
+    name = w.kernel + ("_transposed" if transposed else "") + w.suffix
+    launch(device, name, x, *w.arrays, y, tokens, heads, inner, out, stride, first, *w.sizes)
+    return y.numpy()
