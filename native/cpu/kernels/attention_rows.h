@@ -151,10 +151,16 @@ static inline void add_values(AttentionRows& w, uint32_t rows, uint32_t keys, bo
     }
 }
 
-// The rows over keys [keys.begin, keys.end), of which row r sees those of seen(r).
-template <typename T, typename Seen>
+// Keys consist of what the cache holds.
+struct NoMoreScores {
+  void operator()(KeyRange) const {}
+};
+
+// The rows over keys [keys.begin, keys.end), of which row r sees those of seen(r). more_scores(tile) adds to
+// w.scores what keys have beside the cache; it may use w.chunk.
+template <typename T, typename Seen, typename MoreScores = NoMoreScores>
 static void attend(const Cache& c, uint32_t kv_head, uint32_t rows, KeyRange keys, const Seen& seen,
-                   AttentionRows& w) {
+                   AttentionRows& w, const MoreScores& more_scores = {}) {
   for (uint32_t r = 0; r < rows; ++r) {
     w.top[r] = kNoScore;
     w.total[r] = 0;
@@ -171,6 +177,7 @@ static void attend(const Cache& c, uint32_t kv_head, uint32_t rows, KeyRange key
       load_keys<T>(c, tile, begin, w.chunk);
       multiply_rows_of(w.chunk, least(kChunk, c.dim - begin), w.queries[0] + begin, kMaxDim, rows, w.scores);
     }
+    more_scores(KeyRange{first, last});
     for (uint32_t r = 0; r < rows; ++r) {
       const KeyRange all = seen(r);
       const uint32_t begin = all.begin > first ? least(all.begin, last) - first : 0;

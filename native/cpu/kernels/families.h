@@ -47,6 +47,15 @@ void attention_partials(const FastLaunch& launch);
 void attention_merge(const FastLaunch& launch);
 void kv_append(const FastLaunch& launch);
 
+void mla_append(const FastLaunch& launch);
+void mla_attention(const FastLaunch& launch);
+void mla_dense_project(const FastLaunch& launch);
+void mla_dense_project_transposed(const FastLaunch& launch);
+void mla_partials(const FastLaunch& launch);
+void mla_project(const FastLaunch& launch);
+void mla_project_transposed(const FastLaunch& launch);
+void mla_split(const FastLaunch& launch);
+
 void conv1d(const FastLaunch& launch);
 void decay_beta(const FastLaunch& launch);
 void delta_net(const FastLaunch& launch);
