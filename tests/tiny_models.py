@@ -57,12 +57,16 @@ def hf_tensors(model: TinyModel) -> Tensors:
         layer = f"layers.{i}."
         make.normal(layer + "input_layernorm.weight", hidden, scale=0.2, mean=norm_mean)
         make.normal(layer + "post_attention_layernorm.weight", hidden, scale=0.2, mean=norm_mean)
-        if (i + 1) % c.get("full_attention_interval", 1):
+        if "kv_lora_rank" in c:
+            _latent_attention(make, c, layer + "self_attn.")
+        elif (i + 1) % c.get("full_attention_interval", 1):
             _delta_net(make, c, layer + "linear_attn.", fused=not nested)
         else:
             _attention(make, c, layer + "self_attn.", norm_mean)
         if c.get("num_experts") and i not in c.get("mlp_only_layers", ()):
             _experts(make, c, layer + "mlp.", fused=nested)
+        elif i >= c.get("first_k_dense_replace", i + 1):
+            _grouped_experts(make, c, layer + "mlp.")
         else:
             _mlp(make, layer + "mlp.", hidden, c["intermediate_size"])
     make.normal("norm.weight", hidden, scale=0.2, mean=norm_mean)
@@ -111,6 +115,24 @@ def _attention(make: _Maker, c: Mapping[str, Any], path: str, norm_mean: float) 
         make.normal(path + "k_norm.weight", dim, scale=0.2, mean=norm_mean)
 
 
+def _latent_attention(make: _Maker, c: Mapping[str, Any], path: str) -> None:
+    hidden, heads, rank = c["hidden_size"], c["num_attention_heads"], c["kv_lora_rank"]
+    nope, rope, v_dim = c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["v_head_dim"]
+    if c["q_lora_rank"] is None:
+        make.linear(path + "q_proj", heads * (nope + rope), hidden)
+    else:
+        make.linear(path + "q_a_proj", c["q_lora_rank"], hidden)
+        make.normal(path + "q_a_layernorm.weight", c["q_lora_rank"], scale=0.2, mean=1.0)
+        make.linear(path + "q_b_proj", heads * (nope + rope), c["q_lora_rank"])
+    make.linear(path + "kv_a_proj_with_mqa", rank + rope, hidden)
+    make.normal(path + "kv_a_layernorm.weight", rank, scale=0.2, mean=1.0)
+    make.linear(path + "kv_b_proj", heads * (nope + v_dim), rank)
+    make.linear(path + "o_proj", hidden, heads * v_dim)
+    if c["attention_bias"]:
+        make.normal(path + "kv_a_proj_with_mqa.bias", rank + rope, scale=0.5)
+        make.normal(path + "o_proj.bias", hidden, scale=0.5)
+
+
 def _mlp(make: _Maker, path: str, hidden: int, inner: int) -> None:
     make.linear(path + "gate_proj", inner, hidden)
     make.linear(path + "up_proj", inner, hidden)
@@ -129,6 +151,16 @@ def _experts(make: _Maker, c: Mapping[str, Any], path: str, *, fused: bool) -> N
     if "shared_expert_intermediate_size" in c:
         _mlp(make, path + "shared_expert.", hidden, c["shared_expert_intermediate_size"])
         make.linear(path + "shared_expert_gate", 1, hidden)
+
+
+def _grouped_experts(make: _Maker, c: Mapping[str, Any], path: str) -> None:
+    hidden, inner, experts = c["hidden_size"], c["moe_intermediate_size"], c["n_routed_experts"]
+    make.linear(path + "gate", experts, hidden, gain=1.5)
+    # Positive: mlx-lm gives the experts of groups that are left out the choice 0, transformers -inf.
+    make.uniform(path + "gate.e_score_correction_bias", experts, 0.0, 0.5)
+    for e in range(experts):
+        _mlp(make, f"{path}experts.{e}.", hidden, inner)
+    _mlp(make, path + "shared_experts.", hidden, c["n_shared_experts"] * inner)
 
 
 def mlx_tensors(model: TinyModel) -> tuple[Tensors, dict[str, Any]]:
@@ -177,6 +209,11 @@ def _mlx_layout(model: TinyModel, tensors: Tensors) -> Tensors:
         elif ".experts." in name:
             path, rest = name.split(".experts.")
             stacks.setdefault(f"{path}.switch_mlp.{rest.split('.', 1)[1]}", []).append(array)
+        elif name.endswith("kv_b_proj.weight"):
+            heads = array.reshape(model.text["num_attention_heads"], -1, array.shape[1])
+            keys, values = np.split(heads, [model.text["qk_nope_head_dim"]], axis=1)
+            out[name.replace("kv_b_proj", "embed_q")] = np.ascontiguousarray(keys.swapaxes(1, 2))
+            out[name.replace("kv_b_proj", "unembed_out")] = values
         elif name.endswith("conv1d.weight"):
             out[name] = array.swapaxes(1, 2)
         elif model.norms_are_offset and name.endswith("norm.weight") and "linear_attn" not in name:

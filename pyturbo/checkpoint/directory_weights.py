@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 
@@ -27,13 +28,24 @@ _OFFSET_NORMS = re.compile(
 )
 
 
+_LAYER = re.compile(r"model\.layers\.(\d{1,9})\.")
+
+
+def _is_draft(name: str, config: dict[str, Any]) -> bool:
+    """Whether a tensor belongs to the layers behind the last, which predict further tokens."""
+    layers, drafts = config.get("num_hidden_layers"), config.get("num_nextn_predict_layers")
+    if type(layers) is not int or type(drafts) is not int or (match := _LAYER.match(name)) is None:
+        return False
+    return layers <= int(match[1]) < layers + drafts
+
+
 class DirectoryWeights(Weights):
     def __init__(self, checkpoint: Checkpoint, quantization: Quantization, label: str) -> None:
         """`label`: what the files' metadata call their format, "mlx" or anything else."""
         names: dict[str, str] = {}
         for raw in checkpoint:
             name = text_name(raw)
-            if is_ignored(name):
+            if is_ignored(name) or _is_draft(name, checkpoint.config):
                 continue
             if name in names:
                 raise FormatError(f"{checkpoint[raw]}: is the same tensor as {shown(names[name])}")

@@ -13,6 +13,7 @@ from pyturbo.checkpoint.weights import FLOATS
 from pyturbo.models._decoder import Decoder
 from pyturbo.models._moe import Moe
 from pyturbo.models._outline import Outline
+from pyturbo.models.deepseek_v3 import GroupedMoe
 
 #: Parts of a model by what the names of their tensors contain; the first that fits counts.
 PARTS = {
@@ -21,7 +22,7 @@ PARTS = {
     "norms": ("layernorm.", "model.norm."),
     "attention": (".self_attn.",),
     "delta net": (".linear_attn.",),
-    "shared expert": (".shared_expert.", ".shared_expert_gate."),
+    "shared expert": (".shared_expert.", ".shared_experts.", ".shared_expert_gate."),
     "experts": (".switch_mlp.", ".experts."),
     "router": (".mlp.gate.",),
     "mlp": (".mlp.",),
@@ -59,8 +60,8 @@ class Survey:
     @property
     def chosen(self) -> float:
         """The share of the experts that a token goes through; 1 where there are none."""
-        moe = [layer.mlp for layer in self.network.layers if isinstance(layer.mlp, Moe)]
-        return moe[0].k / moe[0].experts if moe else 1.0
+        moe = [layer.mlp for layer in self.network.layers if isinstance(layer.mlp, (Moe, GroupedMoe))]
+        return moe[0].k / moe[0].experts.count if moe else 1.0
 
     @property
     def bytes_per_token(self) -> float:

@@ -18,6 +18,10 @@ from pyturbo.convert.sources import Rows, expert_rows, linear_rows, tensor_rows
 _GATES = (".mlp.gate", ".mlp.shared_expert_gate")
 _GATE_FORMAT = Format(bits=8, group_size=64, mode="affine")
 
+#: Models whose router mlx-lm cannot quantise, and whose choice is corrected by a bias that stays exact.
+_EXACT_ROUTERS = ("deepseek_v3",)
+_EXACT_BIAS = ".e_score_correction_bias"
+
 #: Models whose decay keeps the type it has in the file, and whose names begin with `language_model.`
 _VISION_LANGUAGE = ("qwen3_5", "qwen3_5_moe")
 
@@ -66,20 +70,22 @@ def make_plan(checkpoint: DirectoryCheckpoint, common: Format, dtype: np.dtype[A
     """
     _, asked = models.outline(checkpoint)
     weights = checkpoint.weights()
+    plain = _GATES[:1] if checkpoint.config["model_type"] in _EXACT_ROUTERS else ()
     nested = checkpoint.config["model_type"] in _VISION_LANGUAGE
     prefix = "language_model." if nested else ""
     jobs, overrides = [], {}
     for name, shape in asked.tensors.items():
         rows = tensor_rows(weights, name, shape)
         own = rows.info.array_dtype
-        kind = own if dtype is None or (nested and name.endswith(".A_log")) else dtype
+        exact = name.endswith(_EXACT_BIAS) or (nested and name.endswith(".A_log"))
+        kind = own if dtype is None or exact else dtype
         shape = (*shape, 1) if name.endswith(".conv1d.weight") else shape
         jobs.append(Job([rows], kind, (Output(prefix + name, kind, shape),), None))
     for path, shape in asked.matrices.items():
         find = expert_rows if path in asked.stacks else linear_rows
         parts = find(weights, path, shape)
         kind = parts[0].info.array_dtype if dtype is None else dtype
-        form = _format(path, shape, common)
+        form = None if path.endswith(plain) else _format(path, shape, common)
         if form is not None and form != common:
             overrides[prefix + path] = form
         jobs.append(Job(parts, kind, _outputs(prefix + path, kind, shape, form), form))

@@ -37,9 +37,13 @@ class Plain:
     name: str
     codec: int | None = None  # version of compressed rows
 
+    @property
+    def dtype(self) -> Any:
+        return _TYPES[self.name]
+
     def state(self, heads: KvHeads, context: int) -> dict[str, Piece]:
-        shape, dtype = (context, heads.count, heads.dim), _TYPES[self.name]
-        return {f"{heads.path}.k": (shape, dtype), f"{heads.path}.v": (shape, dtype)}
+        shape = (context, heads.count, heads.dim)
+        return {f"{heads.path}.k": (shape, self.dtype), f"{heads.path}.v": (shape, self.dtype)}
 
     def attend(self, heads: KvHeads, step: Step, q: Any, k: Any, v: Any, scale: float) -> Any:
         """Appends the keys and values of the step; what its queries make of all there are."""

@@ -31,6 +31,11 @@ class Entries:
             raise self.wrong(name, "a count")
         return value
 
+    def count_or_none(self, name: str, default: int | None = None) -> int:
+        """A number of things, which may be zero."""
+        value = self._value(name, default)
+        return 0 if type(value) is int and value == 0 else self.count(name, default)
+
     def number(self, name: str, default: float | None = None) -> float:
         value = self._value(name, default)
         if type(value) not in (int, float) or not math.isfinite(value):

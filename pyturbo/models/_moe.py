@@ -17,39 +17,20 @@ def apply_experts(layer: Linear, x: Any, ids: Any) -> Any:
     return ops.dense_experts_matmul(x, ids, layer.weight)
 
 
-class Moe:
-    """Routed experts, and where the configuration has one, a gated expert for every token."""
+class Experts:
+    """The MLPs that a router chooses among."""
 
-    def __init__(self, entries: Entries, weights: Weights, path: str, *, normalize: bool) -> None:
-        hidden, inner = entries.count("hidden_size"), entries.count("moe_intermediate_size")
-        self.experts, self.k = entries.count("num_experts"), entries.count("num_experts_per_tok")
-        if self.experts > ops.MAX_EXPERTS:
-            raise entries.wrong("num_experts", f"at most {ops.MAX_EXPERTS}")
-        if self.k > min(self.experts, ops.MAX_CHOICES):
-            raise entries.wrong("num_experts_per_tok", f"at most {min(self.experts, ops.MAX_CHOICES)}")
-        self.normalize = normalize
-        self.router = weights.linear(f"{path}.gate", (self.experts, hidden), bias=False)
+    def __init__(self, weights: Weights, path: str, count: int, hidden: int, inner: int) -> None:
+        self.count = count
         self.gate, self.up = (
-            weights.experts(f"{path}.switch_mlp.{name}_proj", (self.experts, inner, hidden))
+            weights.experts(f"{path}.switch_mlp.{name}_proj", (count, inner, hidden))
             for name in ("gate", "up")
         )
-        self.down = weights.experts(f"{path}.switch_mlp.down_proj", (self.experts, hidden, inner))
-        self.shared: Mlp | None = None
-        if "shared_expert_intermediate_size" in entries:
-            size = entries.count("shared_expert_intermediate_size")
-            self.shared = Mlp(weights, f"{path}.shared_expert", hidden, size)
-            self.shared_gate = weights.linear(f"{path}.shared_expert_gate", (1, hidden), bias=False)
+        self.down = weights.experts(f"{path}.switch_mlp.down_proj", (count, hidden, inner))
 
-    def __call__(self, x: Any, residual: Any) -> Any:
-        choices = apply(self.router, x)
-        inner = gate = common = None
-        if self.shared is not None:
-            inner, gate = self.shared.inner(x), apply(self.shared_gate, x)
-        ids, probabilities = ops.route(choices, self.k, self.normalize)
-        if self.shared is not None:
-            common = apply(self.shared.down, inner)
-        rows = self._by_expert(x, ids) if self._sorts(x) else self._by_token(x, ids)
-        return ops.moe_combine(residual, rows, probabilities, common, gate)
+    def __call__(self, x: Any, ids: Any) -> Any:
+        """x [tokens, hidden] through the experts ids [tokens, k] -> [tokens, k, hidden]."""
+        return self._by_expert(x, ids) if self._sorts(x) else self._by_token(x, ids)
 
     def _sorts(self, x: Any) -> bool:
         """Many tokens are sorted by expert, so that each expert is read once for all of its tokens."""
@@ -64,10 +45,46 @@ class Moe:
         return apply_experts(self.down, h, ids)
 
     def _by_expert(self, x: Any, ids: Any) -> Any:
-        offsets, order, inverse = ops.moe_buckets(ids, self.experts)
-        rows = ops.gather_rows(x, order, self.k)
+        offsets, order, inverse = ops.moe_buckets(ids, self.count)
+        rows = ops.gather_rows(x, order, ids.shape[1])
         h = ops.swiglu(*(ops.grouped_matmul(rows, offsets, *w.weight) for w in (self.gate, self.up)))
         return ops.gather_rows(ops.grouped_matmul(h, offsets, *self.down.weight), inverse)
+
+
+def read_choices(entries: Entries, experts: str) -> tuple[int, int]:
+    """How many experts there are, by the entry of that name, and how many a token has."""
+    count, k = entries.count(experts), entries.count("num_experts_per_tok")
+    if count > ops.MAX_EXPERTS:
+        raise entries.wrong(experts, f"at most {ops.MAX_EXPERTS}")
+    if k > min(count, ops.MAX_CHOICES):
+        raise entries.wrong("num_experts_per_tok", f"at most {min(count, ops.MAX_CHOICES)}")
+    return count, k
+
+
+class Moe:
+    """Routed experts, and where the configuration has one, a gated expert for every token."""
+
+    def __init__(self, entries: Entries, weights: Weights, path: str, *, normalize: bool) -> None:
+        hidden, inner = entries.count("hidden_size"), entries.count("moe_intermediate_size")
+        count, self.k = read_choices(entries, "num_experts")
+        self.normalize = normalize
+        self.router = weights.linear(f"{path}.gate", (count, hidden), bias=False)
+        self.experts = Experts(weights, path, count, hidden, inner)
+        self.shared: Mlp | None = None
+        if "shared_expert_intermediate_size" in entries:
+            size = entries.count("shared_expert_intermediate_size")
+            self.shared = Mlp(weights, f"{path}.shared_expert", hidden, size)
+            self.shared_gate = weights.linear(f"{path}.shared_expert_gate", (1, hidden), bias=False)
+
+    def __call__(self, x: Any, residual: Any) -> Any:
+        choices = apply(self.router, x)
+        inner = gate = common = None
+        if self.shared is not None:
+            inner, gate = self.shared.inner(x), apply(self.shared_gate, x)
+        ids, probabilities = ops.route(choices, self.k, self.normalize)
+        if self.shared is not None:
+            common = apply(self.shared.down, inner)
+        return ops.moe_combine(residual, self.experts(x, ids), probabilities, common, gate)
 
 
 def sparse_or_dense(entries: Entries, weights: Weights, i: int, path: str, *, normalize: bool) -> FeedForward:

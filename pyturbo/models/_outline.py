@@ -21,6 +21,9 @@ class Outline:
         self.linears: dict[str, Shape] = {}  # by path
         self.stacks: dict[str, Shape] = {}  # of experts, by path
 
+    def __contains__(self, name: str) -> bool:
+        return name in self.weights
+
     def tensor(self, name: str, shape: Shape) -> Array:
         self.tensors[name] = shape
         return _nothing(shape)

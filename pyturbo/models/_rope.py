@@ -17,13 +17,15 @@ from pyturbo.models._config import Entries
 class Rope:
     inv_freq: Array  # float32 [rotary_dim / 2]
     scale: float = 1.0  # of what is rotated
+    interleaved: bool = False  # pairs are neighbours, not half a head apart
 
     def __call__(self, x: Any, position: Any) -> Any:
         """x [tokens, heads, dim], the first token at `position`."""
-        return ops.rope(x, position, self.inv_freq, 2 * len(self.inv_freq), self.scale)
+        dim = 2 * len(self.inv_freq)
+        return ops.rope(x, position, self.inv_freq, dim, self.scale, self.interleaved)
 
     @staticmethod
-    def read(entries: Entries, head_dim: int) -> Rope:
+    def read(entries: Entries, head_dim: int, *, interleaved: bool = False) -> Rope:
         """As the configuration says: the part that turns, its base, and how a longer context is reached."""
         given = entries.group("rope_parameters", "rope_scaling")
         part = given.number("partial_rotary_factor", entries.number("partial_rotary_factor", 1.0))
@@ -39,7 +41,7 @@ class Rope:
             raise given.wrong(name, f"one of {', '.join(_KINDS)}")
         plain = theta ** (-np.arange(0, dim, 2) / dim)
         inv_freq, scale = _KINDS[kind](plain, theta, given, entries)
-        return Rope(inv_freq.astype(np.float32), scale)
+        return Rope(inv_freq.astype(np.float32), scale, interleaved)
 
 
 def _default(plain: Array, theta: float, given: Entries, entries: Entries) -> tuple[Array, float]:
@@ -84,13 +86,21 @@ def _yarn(plain: Array, theta: float, given: Entries, entries: Entries) -> tuple
 
 def _growth(factor: float, given: Entries) -> float:
     """What YaRN multiplies sine and cosine by."""
-
-    def growth(scale: float) -> float:
-        return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0
-
     if "mscale" in given and "mscale_all_dim" in given:
-        return growth(given.number("mscale")) / growth(given.number("mscale_all_dim"))
-    return growth(1.0)
+        return _mscale(factor, given.number("mscale")) / _mscale(factor, given.number("mscale_all_dim"))
+    return _mscale(factor, 1.0)
+
+
+def _mscale(factor: float, scale: float) -> float:
+    return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0
+
+
+def score_growth(entries: Entries) -> float:
+    """What YaRN multiplies the scores of latent attention by, the parts that do not turn included."""
+    given = entries.group("rope_parameters", "rope_scaling")
+    if not given.number("mscale_all_dim", 0.0):
+        return 1.0
+    return _mscale(_positive(given, "factor"), given.number("mscale_all_dim")) ** 2
 
 
 def _longrope(plain: Array, theta: float, given: Entries, entries: Entries) -> tuple[Array, float]:

@@ -32,14 +32,18 @@ def test_sizes(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert shown["formats"] == {"F32": len(tensors)}
     experts = sum(array.size for n, array in tensors.items() if ".experts." in n)
     assert shown["parts"].get("experts", {"parameters": 0})["parameters"] == experts
-    share = model.text.get("num_experts_per_tok", 1) / model.text.get("num_experts", 1)
+    count = model.text.get("num_experts", model.text.get("n_routed_experts", 1))
+    share = model.text.get("num_experts_per_tok", 1) / count
     assert shown["parameters_per_token"] == round(parameters - experts * (1 - share))
     quantised = facts(capsys, write_mlx(model, tmp_path / "mlx"))
     assert quantised["parameters"] == parameters
     assert quantised["bytes"] == sum(part["nbytes"] for part in quantised["parts"].values())
     assert f"{model.bits} bits in groups of {model.group_size}" in quantised["formats"]
     assert quantised["mapped_bytes"] + quantised["copied_bytes"] == quantised["bytes"]
-    assert list(quantised["state_bytes"]) == ["f32", "f16", "turbo8", "turbo8v4", "turbo4", "turbo4v2"]
+    settings = ["f32", "f16"] + ["turbo8", "turbo8v4", "turbo4", "turbo4v2"] * (
+        "kv_lora_rank" not in model.text
+    )
+    assert list(quantised["state_bytes"]) == settings
     for kv, states in quantised["state_bytes"].items():
         session = pyturbo.load(tmp_path / "mlx", kv=kv).session(512)
         assert states == {"512": session.nbytes}
@@ -104,7 +108,7 @@ def test_helpful_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"model_type": "gpt5"}))
     assert main(["info", str(folder)]) == 1
-    assert "expected one of llama, qwen2, qwen3, " in capsys.readouterr().err
+    assert "expected one of deepseek_v3, llama, qwen2, qwen3, " in capsys.readouterr().err
 
 
 def test_without_a_path_it_is_the_model_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,6 +30,8 @@ POSITIONS = (70, 95)
 AGREEMENT = 2e-4
 #: Between the router logits of the last chosen expert and the first left out; rounding is below 1e-4.
 MARGIN = 4e-3
+#: The same of sigmoid scores, whose slope is at most 1/4.
+GROUPED_MARGIN = 2.5e-4
 
 
 def make(model: TinyModel) -> tuple[dict[str, np.ndarray], list[str]]:
@@ -48,15 +50,23 @@ def make(model: TinyModel) -> tuple[dict[str, np.ndarray], list[str]]:
     if max(logits_error, layers_error) > AGREEMENT:
         problems.append(f"{model.name}: the oracles disagree")
     if want.routers.size:
-        margins = [o.router_margin(model.text["num_experts_per_tok"]) for o in (want, quantised)]
+        margins = [_margin(model, outputs) for outputs in (want, quantised)]
         line += f"  router margins {margins[0]:.1e} / {margins[1]:.1e}"
-        if min(margins) < MARGIN:
+        if min(margins) < (GROUPED_MARGIN if "n_group" in model.text else MARGIN):
             problems.append(f"{model.name}: near-tie in a router; choose another seed")
     print(line, flush=True)
     golden = {"tokens": tokens.astype(np.int32), "positions": np.array(POSITIONS, np.int32)}
     golden |= _arrays("hf", want, checksum(hf_tensors(model)))
     golden |= _arrays("mlx", quantised, checksum(mlx_tensors(model)[0]))
     return golden, problems
+
+
+def _margin(model: TinyModel, outputs: Outputs) -> float:
+    c = model.text
+    if "n_group" not in c:
+        return outputs.router_margin(c["num_experts_per_tok"])
+    bias = np.stack([a for name, a in hf_tensors(model).items() if name.endswith("e_score_correction_bias")])
+    return outputs.grouped_margin(bias, c["num_experts_per_tok"], c["n_group"], c["topk_group"])
 
 
 def _arrays(prefix: str, outputs: Outputs, crc: int) -> dict[str, np.ndarray]:

@@ -5,7 +5,7 @@ MLX's CPU product of quantised weights accumulates in the type of the activation
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ def forward(folder: Path, tokens: np.ndarray) -> Outputs:
     layers: list[np.ndarray] = []
     routers: list[np.ndarray] = []
     gates = [layer.mlp.gate for layer in model.layers if hasattr(layer.mlp, "gate")]
-    with _recorded(model.layers, layers), _recorded(gates, routers):
+    with _recorded(model.layers, layers, _output), _recorded(gates, routers, _router_logits):
         logits = np.array(model(mx.array(tokens)[None])[0])
     return Outputs(logits, stacked(layers, len(tokens)), stacked(routers, len(tokens)))
 
@@ -33,9 +33,21 @@ def _float32(value: mx.array) -> mx.array:
     return value.astype(mx.float32) if mx.issubdtype(value.dtype, mx.floating) else value
 
 
+def _output(module: Any, x: mx.array, out: Any) -> mx.array:
+    return out
+
+
+def _router_logits(module: Any, x: mx.array, out: Any) -> mx.array:
+    """What a router returns, or where that is its choice, what it chose by."""
+    return x @ module.weight.T if isinstance(out, tuple) else out
+
+
 @contextmanager
-def _recorded(modules: list[Any], outputs: list[np.ndarray]) -> Iterator[None]:
-    """Appends what each of the modules returns. Python looks calls up in the class, so that is patched."""
+def _recorded(
+    modules: list[Any], outputs: list[np.ndarray], read: Callable[[Any, mx.array, Any], mx.array]
+) -> Iterator[None]:
+    """Appends what `read` makes of each call of the modules. Python looks calls up in the class, so that is
+    patched."""
     chosen = {id(module) for module in modules}
     with ExitStack() as undo:
         for kind in {type(module) for module in modules}:
@@ -43,7 +55,7 @@ def _recorded(modules: list[Any], outputs: list[np.ndarray]) -> Iterator[None]:
             def recorded(self: Any, *args: Any, call: Any = kind.__call__, **kwargs: Any) -> mx.array:
                 out = call(self, *args, **kwargs)
                 if id(self) in chosen:
-                    outputs.append(np.array(out))
+                    outputs.append(np.array(read(self, args[0], out)))
                 return out
 
             undo.callback(setattr, kind, "__call__", kind.__call__)

@@ -1,0 +1,66 @@
+"""DeepSeek-V3 and R1, Kimi-K2: latent attention, and after some dense layers experts chosen in groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pyturbo import ops
+from pyturbo.checkpoint import Weights
+from pyturbo.models._config import Entries
+from pyturbo.models._decoder import Decoder, FeedForward, Mlp, apply
+from pyturbo.models._latent_attention import LatentAttention
+from pyturbo.models._moe import Experts, read_choices
+
+
+class GroupedMoe:
+    """Experts chosen by sigmoid scores in groups, and an expert for every token."""
+
+    def __init__(self, entries: Entries, weights: Weights, path: str) -> None:
+        for name, only in (("scoring_func", "sigmoid"), ("topk_method", "noaux_tc")):
+            if entries.text(name, only) != only:
+                raise entries.wrong(name, only)
+        hidden, inner = entries.count("hidden_size"), entries.count("moe_intermediate_size")
+        count, self.k = read_choices(entries, "n_routed_experts")
+        self.groups, self.kept = entries.count("n_group", 1), entries.count("topk_group", 1)
+        if count % self.groups or self.groups > ops.MAX_GROUPS:
+            raise entries.wrong("n_group", f"a divisor of {count} up to {ops.MAX_GROUPS}")
+        if not self.k * self.groups <= self.kept * count <= self.groups * count:
+            raise entries.wrong("topk_group", f"groups that hold {self.k} experts, at most {self.groups}")
+        self.normalize = entries.flag("norm_topk_prob", True)
+        self.scale = entries.number("routed_scaling_factor", 1.0)
+        self.router = weights.linear(f"{path}.gate", (count, hidden), bias=False)
+        self.bias = weights.tensor(f"{path}.gate.e_score_correction_bias", (count,)).astype(np.float32)
+        self.experts = Experts(weights, path, count, hidden, inner)
+        self.shared: Mlp | None = None
+        if shared := entries.count_or_none("n_shared_experts", 0):
+            self.shared = Mlp(weights, f"{path}.shared_experts", hidden, shared * inner)
+
+    def __call__(self, x: Any, residual: Any) -> Any:
+        logits = apply(self.router, x)
+        inner = common = None
+        if self.shared is not None:
+            inner = self.shared.inner(x)
+        ids, weights = ops.route_groups(
+            logits, self.bias, self.k, self.groups, self.kept, self.normalize, self.scale
+        )
+        if self.shared is not None:
+            common = apply(self.shared.down, inner)
+        return ops.moe_combine(residual, self.experts(x, ids), weights, common)
+
+
+def build(entries: Entries, weights: Weights) -> Decoder:
+    dense, every = entries.count_or_none("first_k_dense_replace"), entries.count("moe_layer_freq", 1)
+
+    def mlp(i: int, path: str) -> FeedForward:
+        if i >= dense and i % every == 0:
+            return GroupedMoe(entries, weights, f"{path}.mlp")
+        return Mlp(weights, f"{path}.mlp", entries.count("hidden_size"), entries.count("intermediate_size"))
+
+    return Decoder(
+        entries,
+        weights,
+        mixer=lambda i, path: LatentAttention(entries, weights, f"{path}.self_attn"),
+        mlp=mlp,
+    )
