@@ -1,4 +1,5 @@
 // Routing to experts and back: shaders/moe states what each kernel computes.
+#include "cpu/kernels/choose.h"
 #include "cpu/kernels/exponential.h"
 #include "cpu/kernels/families.h"
 #include "cpu/kernels/row.h"
@@ -6,32 +7,13 @@
 namespace pyturbo::cpu::PYTURBO_ISA {
 namespace {
 
-constexpr uint32_t kMaxExperts = 512;
-constexpr uint32_t kMaxChoices = 16;
 constexpr double kValueTime = 0.15;  // nanoseconds of one value that is copied or added
-constexpr double kRankTime = 0.3;    // nanoseconds to look at one expert for one choice
-
-// Increases with x: -inf, ..., -0 equal to 0, ..., inf, then every NaN.
-uint32_t order_key(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  const uint32_t magnitude = bits & 0x7fffffff;
-  if (magnitude > 0x7f800000) return 0xffffffff;
-  return magnitude == bits ? 0x80000000 + magnitude : 0x80000000 - magnitude;
-}
 
 void route_token(const float* logits, uint32_t experts, uint32_t k, bool normalize, int32_t* ids,
                  float* weights) {
   uint32_t keys[kMaxExperts];
   for (uint32_t e = 0; e < experts; ++e) keys[e] = order_key(logits[e]);
-  for (uint32_t choice = 0; choice < k; ++choice) {
-    uint32_t most = 0;
-    for (uint32_t e = 0; e < experts; ++e) most = keys[e] > most ? keys[e] : most;
-    uint32_t best = 0;
-    while (keys[best] != most) ++best;
-    keys[best] = 0;
-    ids[choice] = int32_t(best);
-  }
+  for (uint32_t choice = 0; choice < k; ++choice) ids[choice] = int32_t(take_best(keys, experts));
   const float largest = logits[ids[0]];
   float chosen[kMaxChoices] = {};
   for (uint32_t i = 0; i < k; ++i) chosen[i] = logits[ids[i]] - largest;
