@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,13 +40,13 @@ def bandwidth(repeats: int = 7, nbytes: int = BYTES) -> list[Speed]:
     return speeds
 
 
-def matvec(repeats: int = 7, nbytes: int = BYTES) -> list[Speed]:
+def matvec(repeats: int = 7, nbytes: int = BYTES, thread_counts: Iterable[int] = ()) -> list[Speed]:
     """4-bit products of one token, each over copies of its weights that no cache holds together.
 
     Reading and multiplying take turns, so that what else runs on the machine meets both alike.
     """
     speeds = []
-    for threads in _thread_counts():
+    for threads in thread_counts or _thread_counts():
         for precision, goal in (("default", 0.6), ("fast", 0.75)):
             with Device("cpu", threads=threads, precision=precision, check=False) as device:
                 memory = _memory(device, nbytes)

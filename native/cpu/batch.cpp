@@ -26,16 +26,16 @@ class Arena {
  public:
   void* take(size_t bytes) {
     const size_t size = (std::max<size_t>(bytes, 1) + kLine - 1) / kLine * kLine;
-    if (blocks_.empty() || size > size_ - used_) grow(size);
+    if (blocks_.empty() || size > size_ - used_) grow(std::max(size, wanted_));
     used_ += size;
     total_ += size;
     return static_cast<uint8_t*>(blocks_.back().get()) + (used_ - size);
   }
-  void reset() {
+  void reset() noexcept {
     if (blocks_.size() > 1) {
       blocks_.clear();
-      used_ = size_ = 0;
-      grow(total_);
+      wanted_ = total_;
+      size_ = 0;
     }
     used_ = total_ = 0;
   }
@@ -47,14 +47,16 @@ class Arena {
     if (!block)
       throw Error(ErrorKind::memory, "cannot allocate " + std::to_string(bytes) + " bytes for a launch");
     blocks_.emplace_back(block);
+    wanted_ = 0;
     size_ = size;
     used_ = 0;
   }
 
   std::vector<std::unique_ptr<void, Free>> blocks_;
-  size_t size_ = 0;   // of the last block
-  size_t used_ = 0;   // of it
-  size_t total_ = 0;  // handed out since reset
+  size_t size_ = 0;    // of the last block
+  size_t used_ = 0;    // of it
+  size_t total_ = 0;   // handed out since reset
+  size_t wanted_ = 0;  // of the next block, at least
 };
 
 Arena& arena() {

@@ -18,7 +18,7 @@ class MlxRunner:
 
     @property
     def facts(self) -> dict[str, str]:
-        return {"version": self._mx.__version__}
+        return {"version of mlx": self._mx.__version__}
 
     def prefill(self, tokens: int) -> float:
         cache = self._caches.make_prompt_cache(self._model)

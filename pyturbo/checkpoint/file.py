@@ -85,7 +85,10 @@ class TensorFile:
 
 
 class Arena:
-    """Memory for arrays that live about equally long. Many share one allocation, which large pages hold."""
+    """Memory for arrays that live about equally long: many share one allocation, which large pages hold.
+
+    An allocation is given back when no array in it is in use.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -106,6 +109,15 @@ class Arena:
 
 
 _arena = Arena()
+
+
+def _after_fork() -> None:
+    """The lock may have been held, by a thread that the child does not have."""
+    global _arena
+    _arena = Arena()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: Any) -> Array:

@@ -10,7 +10,9 @@ constexpr constant uint kThreads = 32 * kSimdgroups;
 // value 0, neither scaled nor capped. Rotated, from q to y. No visible key gives 0.
 // Layout: keys, own rows and window as turbo_partials has them.
 // Dispatch: groups (batch * kv_heads * ceil_div(heads / kv_heads, shared), tokens), threads (kThreads)
-// Requires: batch > 0; tokens > 0; kv_heads > 0; heads > 0; heads % kv_heads == 0; dim > 0; dim % 16 == 0;
+// Requires: key_bits == 2 || key_bits == 3 || key_bits == 4 || key_bits == 6 || key_bits == 8;
+//   value_bits == 2 || value_bits == 3 || value_bits == 4 || value_bits == 6 || value_bits == 8;
+//   batch > 0; tokens > 0; kv_heads > 0; heads > 0; heads % kv_heads == 0; dim > 0; dim % 16 == 0;
 //   dim <= max_dim; softcap >= 0; context + tokens + window <= 2147483647; ring_start < capacity;
 //   context <= capacity || (window > 0 && window + (has_own ? 0 : tokens) <= capacity + 1)
 // Numerics: f32, rounded once to the type of y. NaN and inf reach only queries that see them.

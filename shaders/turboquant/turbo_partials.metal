@@ -10,7 +10,9 @@ constexpr constant uint kFewestKeys = 16;  // of a block, except the last one th
 //   query t stands at key context + t, else the last query at the last key. window counts the query's own key.
 // Dispatch: groups (batch * kv_heads * ceil_div(heads / kv_heads, shared), ceil_div(blocks, kSimdgroups),
 //   tokens), threads (32 * kSimdgroups)
-// Requires: batch > 0; tokens > 0; kv_heads > 0; heads > 0; heads % kv_heads == 0; dim > 0; dim % 16 == 0;
+// Requires: key_bits == 2 || key_bits == 3 || key_bits == 4 || key_bits == 6 || key_bits == 8;
+//   value_bits == 2 || value_bits == 3 || value_bits == 4 || value_bits == 6 || value_bits == 8;
+//   batch > 0; tokens > 0; kv_heads > 0; heads > 0; heads % kv_heads == 0; dim > 0; dim % 16 == 0;
 //   dim <= max_dim; softcap >= 0; context + tokens + window <= 2147483647; 0 < blocks;
 //   blocks <= 65536; ring_start < capacity;
 //   context <= capacity || (window > 0 && window + (has_own ? 0 : tokens) <= capacity + 1)

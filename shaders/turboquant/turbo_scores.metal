@@ -9,7 +9,8 @@ constexpr constant uint kKeys = 8;        // of a simdgroup
 // Layout: key j in row (ring_start + j) % capacity.
 // Dispatch: groups (ceil_div(context, kSimdgroups * kKeys), batch * kv_heads, tokens),
 //   threads (32 * kSimdgroups)
-// Requires: batch > 0; tokens > 0; kv_heads > 0; heads > 0; heads % kv_heads == 0; dim > 0; dim % 16 == 0;
+// Requires: key_bits == 2 || key_bits == 3 || key_bits == 4 || key_bits == 6 || key_bits == 8;
+//   batch > 0; tokens > 0; kv_heads > 0; heads > 0; heads % kv_heads == 0; dim > 0; dim % 16 == 0;
 //   dim <= kMaxDim; softcap >= 0; 0 < context; context <= capacity; ring_start < capacity;
 //   context + tokens + window <= 2147483647
 // Numerics: f32; NaN and inf reach only scores of their query or key.

@@ -83,18 +83,20 @@ def run(
 
 
 def check(y, q, k, v, scale, *, own=None, live=None, ring_start=0, **options):
-    keys, values = (
-        reference.in_order(reference.decode(rows, turbo_codec.signs(rows.dim)), ring_start, live)
-        if live is not None or ring_start
-        else reference.decode(rows, turbo_codec.signs(rows.dim))
-        for rows in (k, v)
-    )
-    if own is not None:
-        keys, values = np.concatenate([keys, own[0]]), np.concatenate([values, own[1]])
+    def vectors(rows, exact_rows, **how):
+        decoded = reference.decode(rows, turbo_codec.signs(rows.dim), **how)
+        if live is not None or ring_start:
+            decoded = reference.in_order(decoded, ring_start, live)
+        return decoded if exact_rows is None else np.concatenate([decoded, exact_rows])
+
+    own_keys, own_values = own or (None, None)
+    keys, values = vectors(k, own_keys), vectors(v, own_values)
+    # Codes and mean of a value may cancel: what rounding adds goes by their magnitudes.
+    parts = vectors(v, own_values, add=lambda vector, mean: np.abs(vector) + np.abs(mean))
     kind = next(name for name, dtype in TYPES.items() if dtype == y.dtype)
     q = q.astype(np.float32)
     want = exact.attention(q, keys, values, scale, **options)
-    magnitude = exact.attention_magnitude(q, keys, values, scale, **options)
+    magnitude = exact.attention_magnitude(q, keys, parts, scale, **options)
     if kind == "f32":
         assert_close(y, want, "attention", magnitude)
     else:

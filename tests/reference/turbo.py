@@ -93,8 +93,11 @@ def encode(y, bits):
     return codes, norms * math.sqrt(dim) / np.linalg.norm(centroids[codes], axis=-1), scaled
 
 
-def decode(rows, signs=1.0):
-    """The rotated vectors [capacity, kv_heads, dim] of TurboRows without a batch."""
+def decode(rows, signs=1.0, add=lambda vector, mean: vector + mean):
+    """The rotated vectors [capacity, kv_heads, dim] of TurboRows without a batch.
+
+    A vector is the sum of two parts, its codes' and its mean's; `add` may look at them instead.
+    """
     kv_heads, capacity = rows.norms.shape
     centroids, ones = codebook(rows.bits), rotate(np.ones(rows.dim), signs)
     y = np.zeros((capacity, kv_heads, rows.dim))
@@ -103,7 +106,7 @@ def decode(rows, signs=1.0):
             codes = unpack(rows.packed[h, t], rows.dim, rows.bits)
             y[t, h] = centroids[codes] * (np.float64(rows.norms[h, t]) / math.sqrt(rows.dim))
             if rows.means is not None:
-                y[t, h] += np.float64(rows.means[h, t]) * ones
+                y[t, h] = add(y[t, h], np.float64(rows.means[h, t]) * ones)
     return y
 
 

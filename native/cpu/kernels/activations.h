@@ -1,4 +1,4 @@
-// Activations as integers, made once per launch: each group of a row has the scale max|x| / kTop and integers
+// Activations as integers, made once per batch: each group of a row has the scale max|x| / kTop and integers
 // x / scale rounded to nearest, of 24 bits (three planes of bytes, the high one first) or 8 bits (one plane).
 // 24 bits keep what f32 keeps of the larger values of a group. A group that holds NaN or inf gets NaN as its
 // scale and so shows in every result of its row.
@@ -21,7 +21,7 @@ struct Order {
 constexpr uint32_t kRowBlock = 16;  // rows of a matrix whose scales are prepared together
 constexpr uint32_t kShortRow = 32;  // groups at most of a row whose scales are prepared with those of others
 
-// The rows of one launch. Behind the groups of a row lie zeros up to a multiple of kLanes, and kLanes more.
+// The rows of a launch. Behind the groups of a row lie zeros up to a multiple of kLanes, and kLanes more.
 // Where they are repeated, they first lie there kRowBlock times.
 struct Activations {
   const float* values;   // [rows, in]

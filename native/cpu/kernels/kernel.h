@@ -16,8 +16,8 @@ struct Format {
   DType type = DType::f32;  // of scales, or of a weight that is not quantised
 };
 
-// One launch, checked and complete (core/launch.h). A body adds its items to the batch; what they use they
-// keep by value, this struct too.
+// One launch, checked and complete (core/launch.h). A body adds its items to the batch, or does what
+// little there is at once; what items use they keep by value, this struct too.
 struct FastLaunch {
   const KernelInfo& info;
   Format format;

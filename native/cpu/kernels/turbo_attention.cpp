@@ -77,7 +77,7 @@ void load_query(const T* q, uint32_t dim, float* row) {
   for (uint32_t i = 0; i < dim; i += kLanes) store_floats(row + i, load_floats(q + i));
 }
 
-// Calls fn(row of q, rows) for the query heads of one token and key head, kQueryRows at a time.
+// Calls fn(results, row of q, rows) for the query heads of one token and key head, kQueryRows at a time.
 template <typename T, typename Fn>
 void for_heads(const TurboLaunch& a, uint64_t head, uint32_t token, KeyRange keys, float scale, float cap,
                const Fn& fn) {
