@@ -40,7 +40,8 @@ def test_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_signal_leaves_nothing_behind(number: int, status: int, tmp_path: Path) -> None:
     source = write_hf(MODELS["qwen3_moe"], tmp_path / "hf")
     code = (
-        "import sys, time\n"
+        "import faulthandler, sys, time\n"
+        "faulthandler.dump_traceback_later(30, exit=True)\n"  # where it stands, if it does not end
         "from pyturbo.cli import main\n"
         "from pyturbo.convert.shards import Shards\n"
         "Shards.write = lambda *arguments: (print(flush=True), time.sleep(0.2))\n"
@@ -57,7 +58,7 @@ def test_a_signal_leaves_nothing_behind(number: int, status: int, tmp_path: Path
         process.stdout.readline()  # it works
         assert len(list(tmp_path.iterdir())) == 2
         process.send_signal(number)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (status, b"")
     assert [path.name for path in tmp_path.iterdir()] == ["hf"]
 
