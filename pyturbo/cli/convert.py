@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 
+from pyturbo.checkpoint.tensors import Progress
 from pyturbo.cli._output import byte_bar, note, size
 from pyturbo.convert import DTYPES, convert
 from pyturbo.errors import FileError
@@ -38,7 +39,7 @@ def run(arguments: argparse.Namespace) -> None:
     if os.path.lexists(arguments.target) and not arguments.force:
         raise FileError(f"{arguments.target}: is there already; --force replaces it")
     begin = time.perf_counter()
-    with byte_bar("converting") as progress, _ended_by_signal():
+    with byte_bar("converting") as show, _ended_by_signal(show) as progress:
         done = convert(
             arguments.source,
             arguments.target,
@@ -61,14 +62,22 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 @contextmanager
-def _ended_by_signal() -> Iterator[None]:
-    """A request to end is an exception, so that what was written so far is removed."""
+def _ended_by_signal(show: Progress) -> Iterator[Progress]:
+    """Progress that ends the work where a signal asked for it, so that what was written so far is removed.
 
-    def end(number: int, frame: object) -> None:
-        raise SystemExit(128 + number)
+    Signals are heard between blocks: an exception in the middle of handing work to threads may lose one.
+    """
+    asked: list[int] = []
 
-    before = signal.signal(signal.SIGTERM, end)
+    def progress(done: int, total: int) -> None:
+        if asked:
+            raise SystemExit(128 + asked[0])
+        show(done, total)
+
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda number, _: asked.append(number)) for number in signals]
     try:
-        yield
+        yield progress
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in zip(signals, before):
+            signal.signal(number, handler)
