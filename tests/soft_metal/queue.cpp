@@ -1,7 +1,6 @@
 #include "queue.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "control.h"
 
@@ -28,7 +27,7 @@ void execute(CommandList& list) {
 
 std::shared_ptr<Queue> Queue::start() {
   auto queue = std::make_shared<Queue>();
-  std::thread([queue] { queue->work(); }).detach();
+  queue->thread_ = std::thread([queue] { queue->work(); });
   return queue;
 }
 
@@ -52,9 +51,15 @@ void Queue::abandon(const CommandList* list) {
 }
 
 void Queue::close() {
-  const std::lock_guard lock(mutex_);
-  closed_ = true;
-  changed_.notify_all();
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.get_id() == std::this_thread::get_id())
+    thread_.detach();
+  else
+    thread_.join();
 }
 
 void Queue::work() {

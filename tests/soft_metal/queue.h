@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <thread>
 
 #include "command_list.h"
 
@@ -23,6 +24,7 @@ class Queue {
   // A list that never gets committed loses its place.
   void abandon(const CommandList* list);
 
+  // Once, by the API's queue: waits until all that was committed has run, unless it is on the queue's thread.
   void close();
 
  private:
@@ -32,6 +34,7 @@ class Queue {
   std::condition_variable changed_;
   std::deque<std::shared_ptr<CommandList>> lists_;
   bool closed_ = false;
+  std::thread thread_;  // ended by close()
 };
 
 }  // namespace soft_metal
