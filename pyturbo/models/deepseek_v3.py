@@ -42,8 +42,8 @@ class GroupedMoe:
         inner = common = None
         if self.shared is not None:
             inner = self.shared.inner(x)
-        ids, weights = ops.route_groups(
-            logits, self.bias, self.k, self.groups, self.kept, self.normalize, self.scale
+        ids, weights = ops.route_grouped(
+            logits, self.bias, self.k, self.groups, self.kept, self.scale, self.normalize
         )
         if self.shared is not None:
             common = apply(self.shared.down, inner)

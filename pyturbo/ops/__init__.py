@@ -42,7 +42,8 @@ from pyturbo.ops.moe import (
     moe_buckets,
     moe_combine,
     route,
-    route_groups,
+    route_grouped,
+    route_topk_softmax,
 )
 from pyturbo.ops.norm import gated_rms_norm, head_rms_norm, qk_norm, rms_norm
 from pyturbo.ops.rope import rope
@@ -112,7 +113,8 @@ __all__ = [
     "rms_norm",
     "rope",
     "route",
-    "route_groups",
+    "route_grouped",
+    "route_topk_softmax",
     "sigmoid_gate",
     "softmax",
     "split_q_gate",

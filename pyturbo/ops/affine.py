@@ -147,7 +147,7 @@ def affine_experts_swiglu(
 ) -> Array:
     """``silu(gate_e x) * (up_e x)`` for each token's experts e = ids [tokens, k] -> [tokens, k, out].
 
-    The weights are stacks [experts, out, in]; x as for :func:`experts_matmul`.
+    The weights are stacks [experts, out, in]; x as for `experts_matmul`.
     """
     op = "affine_experts_swiglu"
     g, u = _pair(op, gate, up, axes=3)

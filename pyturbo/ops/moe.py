@@ -39,37 +39,42 @@ def route(
     return ids.numpy(), weights.numpy()
 
 
-def route_groups(
+def route_topk_softmax(logits: ArrayLike, k: int, *, device: DeviceLike = None) -> tuple[Array, Array]:
+    """The k experts of largest logit and the softmax over those k logits: `route` with normalize."""
+    return route(logits, k, normalize=True, device=device)
+
+
+def route_grouped(
     logits: ArrayLike,
     bias: ArrayLike,
     k: int,
     groups: int = 1,
-    kept_groups: int = 1,
-    normalize: bool = True,
+    top_groups: int = 1,
     scale: float = 1.0,
+    normalize: bool = True,
     *,
     device: DeviceLike = None,
 ) -> tuple[Array, Array]:
     """The k experts of each row of logits [tokens, experts] by sigmoid scores -> ids, weights [tokens, k].
 
-    ``sigmoid(logits) + bias`` decides: of `groups` equal runs of experts the `kept_groups` stay whose two
+    ``sigmoid(logits) + bias`` decides: of `groups` equal runs of experts the `top_groups` stay whose two
     best have the largest sum, and in them the k largest are chosen, largest first, the lower id among equals.
     Weights are ``scale * sigmoid(logits)``, divided by their sum if `normalize`.
     """
-    op = "route_groups"
+    op = "route_grouped"
     logits = values(op, "logits", logits, axes=2)
     tokens, experts = logits.shape
     bias = operand(op, "bias", bias, np.float32, (experts,))
     if groups < 1 or experts % groups or groups > MAX_GROUPS:
         raise ArgumentError(f"{op}: groups: expected a divisor of {experts} up to {MAX_GROUPS}, got {groups}")
-    if not 1 <= kept_groups <= groups:
-        raise ArgumentError(f"{op}: kept_groups: expected 1 to {groups}, got {kept_groups}")
-    most = min(experts // groups * kept_groups, MAX_CHOICES)
+    if not 1 <= top_groups <= groups:
+        raise ArgumentError(f"{op}: top_groups: expected 1 to {groups}, got {top_groups}")
+    most = min(experts // groups * top_groups, MAX_CHOICES)
     if not 1 <= k <= most:
         raise ArgumentError(f"{op}: k: expected 1 to {most}, got {k}")
     device = resolve(device)
     ids, weights = empty(device, (tokens, k), np.int32), empty(device, (tokens, k))
-    sizes = tokens, experts, k, groups, kept_groups, scale
+    sizes = tokens, experts, k, groups, top_groups, scale
     launch(device, op, logits, bias, ids, weights, *sizes, constants={"normalize": bool(normalize)})
     return ids.numpy(), weights.numpy()
 
@@ -99,7 +104,7 @@ def gather_rows(x: ArrayLike, index: ArrayLike, repeat: int = 1, *, device: Devi
 
     x is float32, float16 or bfloat16, the result float32.
 
-    With the order of :func:`moe_buckets` and repeat = k, x [tokens, dim] comes into the order of the buckets;
+    With the order of `moe_buckets` and repeat = k, x [tokens, dim] comes into the order of the buckets;
     with the inverse, their results come back as [tokens, k, dim].
     """
     op = "gather_rows"
@@ -150,29 +155,20 @@ def moe_combine(
 
 
 def bucket_accumulate(
-    y: ArrayLike,
-    rows: ArrayLike,
-    inverse: ArrayLike,
-    weights: ArrayLike,
-    first: int = 0,
-    *,
-    device: DeviceLike = None,
+    out: ArrayLike, rows: ArrayLike, tokens: ArrayLike, weights: ArrayLike, *, device: DeviceLike = None
 ) -> Array:
-    """y [tokens, dim] plus the weighted results of some buckets, added in the order of each token's choices.
+    """out [tokens, dim] with ``weights[i] * rows[i]`` added to row ``tokens[i]``, for each i in order.
 
-    rows [any, dim] are the results from row `first` on of the order of :func:`moe_buckets`, inverse and
-    weights [tokens, k] where a choice lies in that order and what it counts. Other choices add nothing.
+    rows [count, dim] are the results of a bucket, int32 tokens [count] whose they are, weights [count] what
+    they count. A token that out does not have gets nothing.
     """
     op = "bucket_accumulate"
-    y = values(op, "y", y, axes=2)
-    tokens, dim = y.shape
-    rows = operand(op, "rows", values(op, "rows", rows), np.float32, (None, dim))
-    places = operand(op, "inverse", inverse, np.int32, (tokens, None))
-    k = places.shape[1]
-    weights = operand(op, "weights", weights, np.float32, (tokens, k))
-    if first < 0:
-        raise ArgumentError(f"{op}: first: expected at least 0, got {first}")
+    out = values(op, "out", out, axes=2)
+    rows = operand(op, "rows", values(op, "rows", rows), np.float32, (None, out.shape[1]))
+    count, dim = rows.shape
+    owners = operand(op, "tokens", tokens, np.int32, (count,))
+    weights = operand(op, "weights", weights, np.float32, (count,))
     device = resolve(device)
-    total = writable(device, y)
-    launch(device, op, rows, places, weights, total, tokens, k, dim, first, rows.shape[0])
+    total = writable(device, out)
+    launch(device, op, rows, owners, weights, total, out.shape[0], count, dim)
     return total.numpy()

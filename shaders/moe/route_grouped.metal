@@ -25,7 +25,7 @@ inline Rating rate(float logit, float bias) {
 // Requires: tokens > 0; experts > 0; experts <= 32 * kPerLane; k > 0; k <= 16; sets > 0; sets <= 32;
 //   experts % sets == 0; kept > 0; kept <= sets; k <= experts / sets * kept
 // Numerics: f32; NaN ranks first and is the weight of what it chooses, under normalize of the whole row.
-kernel void route_groups(
+kernel void route_grouped(
     device const float* logits [[buffer(0)]],  // [tokens, experts]
     device const float* bias [[buffer(1)]],    // [experts]
     device int* ids [[buffer(2)]],             // [tokens, k]

@@ -78,15 +78,15 @@ def test_route_shows_what_is_not_finite(device, rng):
 def test_normalized_weights_are_the_softmax_of_the_chosen_logits(device, rng):
     """The router of gpt-oss: the k best first, then a softmax over them alone."""
     logits = rng.standard_normal((5, 32), np.float32) * 4
-    ids, weights = ops.route(logits, 4, device=device)
+    ids, weights = ops.route_topk_softmax(logits, 4, device=device)
     chosen = np.sort(logits.astype(np.float64), axis=1)[:, :-5:-1]
     np.testing.assert_array_equal(np.take_along_axis(logits, ids, 1), chosen)
     want = np.exp(chosen) / np.exp(chosen).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(weights, want, rtol=1e-5)
 
 
-def check_route_groups(got, logits, bias, k, *options):
-    want_ids, want = reference.route_groups(logits, bias, k, *options)
+def check_route_grouped(got, logits, bias, k, *options):
+    want_ids, want = reference.route_grouped(logits, bias, k, *options)
     np.testing.assert_array_equal(got[0], want_ids)
     assert_close(got[1], want, "elementwise", 4 * np.abs(want))  # sigmoid, sum, quotient and scale
 
@@ -103,13 +103,13 @@ def check_route_groups(got, logits, bias, k, *options):
         (9, 1, 1, 1, 1),
     ],
 )
-def test_route_groups(device, rng, tokens, experts, k, groups, kept, normalize):
+def test_route_grouped(device, rng, tokens, experts, k, groups, kept, normalize):
     logits = rng.standard_normal((tokens, experts), np.float32) * 2
     bias = rng.standard_normal(experts).astype(np.float32)
     outs = Out((tokens, k), np.int32), Out((tokens, k))
     sizes = tokens, experts, k, groups, kept, 2.5
-    got = run_kernel(device, "route_groups", logits, bias, *outs, *sizes, constants={"normalize": normalize})
-    check_route_groups(got, logits, bias, k, groups, kept, normalize, 2.5)
+    got = run_kernel(device, "route_grouped", logits, bias, *outs, *sizes, constants={"normalize": normalize})
+    check_route_grouped(got, logits, bias, k, groups, kept, 2.5, normalize)
 
 
 @settings(max_examples=30, deadline=None)
@@ -122,64 +122,66 @@ def test_route_groups(device, rng, tokens, experts, k, groups, kept, normalize):
     normalize=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_route_groups_any_shape(device, tokens, size, groups, share, k, normalize, seed):
+def test_route_grouped_any_shape(device, tokens, size, groups, share, k, normalize, seed):
     kept = 1 + int(share * (groups - 1))
     k = min(k, kept * size)
     rng = np.random.default_rng(seed)
     logits = rng.standard_normal((tokens, groups * size), np.float32) * 2
     bias = rng.standard_normal(groups * size).astype(np.float32)
     assume(reference.choice_gap(logits, bias, groups) > 2e-6)
-    got = ops.route_groups(logits, bias, k, groups, kept, normalize, 0.5, device=device)
-    check_route_groups(got, logits, bias, k, groups, kept, normalize, 0.5)
+    got = ops.route_grouped(logits, bias, k, groups, kept, 0.5, normalize, device=device)
+    check_route_grouped(got, logits, bias, k, groups, kept, 0.5, normalize)
 
 
-def test_route_groups_breaks_ties_by_id_and_chooses_by_bias_alone(device):
+def test_route_grouped_breaks_ties_by_id_and_chooses_by_bias_alone(device):
     logits = np.array([[1, 1, 1, 1, 1, 1, 1, 1], [-4, -4, 3, 3, 3, 3, -4, -4]], np.float32)
-    ids, weights = ops.route_groups(logits, np.zeros(8, np.float32), 3, 4, 2, device=device)
+    ids, weights = ops.route_grouped(logits, np.zeros(8, np.float32), 3, 4, 2, device=device)
     np.testing.assert_array_equal(ids, [[0, 1, 2], [2, 3, 4]])
     np.testing.assert_allclose(weights, np.full((2, 3), 1 / 3), rtol=1e-6)
     bias = np.array([0, 0, 0, 0, 0, 0, -5, -6], np.float32)
-    ids, weights = ops.route_groups(logits[:1], bias, 8, 4, 4, False, device=device)
+    ids, weights = ops.route_grouped(logits[:1], bias, 8, 4, 4, normalize=False, device=device)
     np.testing.assert_array_equal(ids, [np.arange(8)])  # choices below 0 are chosen, weights stay scores
     assert np.ptp(weights) == 0
 
 
-def test_route_groups_shows_nan(device, rng):
+def test_route_grouped_shows_nan(device, rng):
     logits = rng.standard_normal((4, 12), np.float32)
     logits[1, 5], logits[2, 0] = np.nan, np.inf
-    ids, weights = ops.route_groups(logits, np.zeros(12, np.float32), 4, 3, 2, device=device)
+    ids, weights = ops.route_grouped(logits, np.zeros(12, np.float32), 4, 3, 2, device=device)
     assert ids[1, 0] == 5
     np.testing.assert_array_equal(np.isnan(weights).all(1), [False, True, False, False])
     bias = np.zeros(12, np.float32)
     bias[7] = np.nan
-    ids, weights = ops.route_groups(logits[:1], bias, 4, 3, 2, False, device=device)
+    ids, weights = ops.route_grouped(logits[:1], bias, 4, 3, 2, normalize=False, device=device)
     assert ids[0, 0] == 7
     np.testing.assert_array_equal(np.isnan(weights), [[True, False, False, False]])
 
 
-@pytest.mark.parametrize(("tokens", "k", "dim", "first", "count"), [(5, 3, 259, 0, 15), (4, 2, 7, 3, 4)])
-def test_bucket_accumulate(device, rng, tokens, k, dim, first, count):
+@pytest.mark.parametrize(("tokens", "count", "dim"), [(5, 15, 259), (4, 3, 7), (1, 1, 1), (3, 9, 600)])
+def test_bucket_accumulate(device, rng, tokens, count, dim):
     y, rows = rng.standard_normal((tokens, dim), np.float32), rng.standard_normal((count, dim), np.float32)
-    inverse = rng.permutation(tokens * k).astype(np.int32).reshape(tokens, k)
-    inverse[0, 0] = -1  # in no bucket
-    weights = rng.uniform(0, 1, (tokens, k)).astype(np.float32)
-    args = rows, inverse, weights, Out(y.shape, initial=y), tokens, k, dim, first, count
-    (got,) = run_kernel(device, "bucket_accumulate", *args)
-    want = reference.bucket_accumulate(y, rows, inverse, weights, first)
-    magnitude = reference.bucket_accumulate(np.abs(y), np.abs(rows), inverse, weights, first)
+    owners = rng.integers(-1, tokens + 1, count, np.int32)  # some are no token
+    weights = rng.uniform(0, 1, count).astype(np.float32)
+    outs = Out(y.shape, initial=y)
+    (got,) = run_kernel(device, "bucket_accumulate", rows, owners, weights, outs, tokens, count, dim)
+    want = reference.bucket_accumulate(y, rows, owners, weights)
+    magnitude = reference.bucket_accumulate(np.abs(y), np.abs(rows), owners, weights)
     assert_close(got, want, "dot", magnitude)
+    again = ops.bucket_accumulate(y, rows, owners, weights, device=device)
+    assert again.tobytes() == got.tobytes()
 
 
 def test_buckets_one_by_one_equal_all_at_once(device, rng):
     ids = rng.integers(0, 5, (9, 3), np.int32)
-    offsets, _, inverse = ops.moe_buckets(ids, 5, device=device)
+    offsets, order, _ = ops.moe_buckets(ids, 5, device=device)
     rows, y = rng.standard_normal((27, 40), np.float32), np.zeros((9, 40), np.float32)
-    weights = rng.uniform(0, 1, (9, 3)).astype(np.float32)
-    whole = ops.bucket_accumulate(y, rows, inverse, weights, device=device)
+    owners, weights = order // 3, rng.uniform(0, 1, 27).astype(np.float32)
+    whole = ops.bucket_accumulate(y, rows, owners, weights, device=device)
     for begin, end in pairwise(offsets):
         if end > begin:
-            y = ops.bucket_accumulate(y, rows[begin:end], inverse, weights, int(begin), device=device)
-    np.testing.assert_allclose(y, whole, rtol=0, atol=2e-6)
+            part = slice(begin, end)
+            y = ops.bucket_accumulate(y, rows[part], owners[part], weights[part], device=device)
+    np.testing.assert_array_equal(y, whole)
 
 
 def check_buckets(got, ids, experts):
@@ -323,14 +325,16 @@ def test_refuses(device):
     with pytest.raises(errors.ArgumentError, match="route: requires experts <= 32"):
         ops.route(np.zeros((1, 513), np.float32), 2, device=device)
     bias = np.zeros(20, np.float32)
-    with pytest.raises(errors.ArgumentError, match="route_groups: groups: expected a divisor of 20"):
-        ops.route_groups(logits, bias, 2, 3, device=device)
-    with pytest.raises(errors.ArgumentError, match="route_groups: kept_groups: expected 1 to 4, got 5"):
-        ops.route_groups(logits, bias, 2, 4, 5, device=device)
-    with pytest.raises(errors.ArgumentError, match="route_groups: k: expected 1 to 10, got 11"):
-        ops.route_groups(logits, bias, 11, 4, 2, device=device)
-    with pytest.raises(errors.ArgumentError, match="bucket_accumulate: first: expected at least 0, got -1"):
-        ops.bucket_accumulate(logits, logits, np.zeros((2, 1), np.int32), logits[:, :1], -1, device=device)
+    with pytest.raises(errors.ArgumentError, match="route_grouped: groups: expected a divisor of 20"):
+        ops.route_grouped(logits, bias, 2, 3, device=device)
+    with pytest.raises(errors.ArgumentError, match="route_grouped: top_groups: expected 1 to 4, got 5"):
+        ops.route_grouped(logits, bias, 2, 4, 5, device=device)
+    with pytest.raises(errors.ArgumentError, match="route_grouped: k: expected 1 to 10, got 11"):
+        ops.route_grouped(logits, bias, 11, 4, 2, device=device)
+    with pytest.raises(
+        errors.ArgumentError, match=r"bucket_accumulate: tokens: expected shape \[2\], got \[3\]"
+    ):
+        ops.bucket_accumulate(logits, logits, np.zeros(3, np.int32), logits[:, 0], device=device)
     with pytest.raises(errors.ArgumentError, match="moe_buckets: ids: expected int32, got int64"):
         ops.moe_buckets(np.zeros((1, 2), np.int64), 3, device=device)
     with pytest.raises(errors.ArgumentError, match="moe_buckets: experts: expected at least 1, got 0"):

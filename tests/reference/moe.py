@@ -46,14 +46,14 @@ def moe_combine_magnitude(residual, expert_out, weights, shared=None, shared_gat
     return moe_combine(np.abs(residual), np.abs(expert_out), np.abs(weights), common, shared_gate)
 
 
-def route_groups(logits, bias, k, groups=1, kept_groups=1, normalize=True, scale=1.0):
+def route_grouped(logits, bias, k, groups=1, top_groups=1, scale=1.0, normalize=True):
     scores = sigmoid(logits)
     ids = np.empty((len(logits), k), np.int64)
     for t, choices in enumerate(scores + bias.astype(np.float64)):
         runs = np.array_split(np.arange(len(choices)), groups)
         sums = [np.sort(choices[run])[-2:].sum() for run in runs]
         kept = np.concatenate(
-            [runs[g] for g in sorted(np.argsort(-np.array(sums), kind="stable")[:kept_groups])]
+            [runs[g] for g in sorted(np.argsort(-np.array(sums), kind="stable")[:top_groups])]
         )
         ids[t] = kept[np.argsort(-choices[kept], kind="stable")[:k]]
     weights = np.take_along_axis(scores, ids, 1)
@@ -67,9 +67,9 @@ def choice_gap(logits, bias, groups):
     return min(np.diff(np.sort(each), axis=1).min(initial=1.0) for each in (choices, sums))
 
 
-def bucket_accumulate(y, rows, inverse, weights, first=0):
-    out = y.astype(np.float64)
-    for t, j in np.ndindex(inverse.shape):
-        if first <= inverse[t, j] < first + len(rows):
-            out[t] += np.float64(weights[t, j]) * rows[inverse[t, j] - first]
-    return out
+def bucket_accumulate(out, rows, tokens, weights):
+    total = out.astype(np.float64)
+    for row, token, weight in zip(rows, tokens, weights):
+        if 0 <= token < len(total):
+            total[token] += np.float64(weight) * row
+    return total

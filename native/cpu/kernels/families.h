@@ -64,7 +64,7 @@ void gather_rows(const FastLaunch& launch);
 void moe_buckets(const FastLaunch& launch);
 void moe_combine(const FastLaunch& launch);
 void route(const FastLaunch& launch);
-void route_groups(const FastLaunch& launch);
+void route_grouped(const FastLaunch& launch);
 void bucket_accumulate(const FastLaunch& launch);
 
 void hadamard(const FastLaunch& launch);

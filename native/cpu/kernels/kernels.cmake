@@ -2,7 +2,7 @@
 
 set(PYTURBO_FAST_SOURCES affine.cpp affine_run.cpp attention_decode.cpp attention_prefill.cpp bench.cpp delta.cpp
     elementwise.cpp level.cpp linear.cpp mla_attention.cpp mla_project.cpp moe.cpp norm.cpp rope.cpp
-    route_groups.cpp turbo_attention.cpp turbo_codec.cpp turbo_steps.cpp)
+    route_grouped.cpp turbo_attention.cpp turbo_codec.cpp turbo_steps.cpp)
 list(TRANSFORM PYTURBO_FAST_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")

@@ -46,7 +46,7 @@ extern const FastKernel kKernels[] = {
     PYTURBO_KERNEL(moe_buckets),
     PYTURBO_KERNEL(moe_combine),
     PYTURBO_KERNEL(route),
-    PYTURBO_KERNEL(route_groups),
+    PYTURBO_KERNEL(route_grouped),
     PYTURBO_KERNEL(bucket_accumulate),
     PYTURBO_KERNEL(hadamard),
     PYTURBO_KERNEL(turbo_encode),

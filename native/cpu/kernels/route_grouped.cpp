@@ -10,8 +10,9 @@ namespace {
 constexpr uint32_t kMaxSets = 32;
 constexpr float kLeastSum = 1e-20f;  // added to what weights are divided by
 constexpr double kValueTime = 0.15;  // nanoseconds of one value that is added
+constexpr uint32_t kStripe = 256;    // columns that one thread adds
 
-// A launch of route_groups.
+// A launch of route_grouped.
 struct Router {
   const float* bias;
   uint32_t experts, k, sets, kept;
@@ -53,7 +54,7 @@ void route_token(const Router& a, const float* logits, int32_t* ids, float* weig
 
 }  // namespace
 
-void route_groups(const FastLaunch& launch) {
+void route_grouped(const FastLaunch& launch) {
   const auto value = [&](uint32_t i) { return launch.value<uint32_t>(i); };
   const Router a = {launch.buffer<float>(1), value(5),          value(6), value(7), value(8),
                     launch.value<float>(9),  launch.constant(0)};
@@ -67,19 +68,20 @@ void route_groups(const FastLaunch& launch) {
 
 void bucket_accumulate(const FastLaunch& launch) {
   const float *rows = launch.buffer<float>(0), *weights = launch.buffer<float>(2);
-  const int32_t* inverse = launch.buffer<int32_t>(1);
+  const int32_t* owners = launch.buffer<int32_t>(1);
   float* y = launch.buffer<float>(3);
-  const uint32_t k = launch.value<uint32_t>(5), dim = launch.value<uint32_t>(6),
-                 first = launch.value<uint32_t>(7), count = launch.value<uint32_t>(8);
-  launch.batch.add(launch.value<uint32_t>(4), dim * (k + 1) * kValueTime, [=](uint64_t begin, uint64_t end) {
-    for (uint64_t choice = begin * k; choice < end * k; ++choice) {
-      const uint64_t row = uint32_t(inverse[choice]) - first;  // one in front of `first` is a large one
-      if (inverse[choice] < 0 || row >= count) continue;
-      float* to = y + choice / k * dim;
-      for_vectors(dim, [&](uint32_t i, uint32_t some) {
-        const F32 sum =
-            fused(splat(weights[choice]), load_some(rows + row * dim + i, some), load_some(to + i, some));
-        store_some(to + i, sum, some);
+  const uint32_t tokens = launch.value<uint32_t>(4), count = launch.value<uint32_t>(5),
+                 dim = launch.value<uint32_t>(6);
+  const uint64_t stripes = (uint64_t(dim) + kStripe - 1) / kStripe;
+  launch.batch.add(stripes, double(count) * kStripe * kValueTime, [=](uint64_t begin, uint64_t end) {
+    const uint64_t first = begin * kStripe, last = least(end * kStripe, uint64_t(dim));
+    for (uint64_t row = 0; row < count; ++row) {
+      const uint64_t token = uint32_t(owners[row]);  // a negative one is a large one
+      if (token >= tokens) continue;
+      const float* from = rows + row * dim + first;
+      float* to = y + token * dim + first;
+      for_vectors(uint32_t(last - first), [&](uint32_t i, uint32_t some) {
+        store_some(to + i, fused(splat(weights[row]), load_some(from + i, some), load_some(to + i, some)), some);
       });
     }
   });
