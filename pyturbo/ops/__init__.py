@@ -23,6 +23,15 @@ from pyturbo.ops.attention import (
 )
 from pyturbo.ops.delta import conv1d, decay_beta, delta_net
 from pyturbo.ops.elementwise import add, add_bias, split_q_gate, weighted_sum
+from pyturbo.ops.fp import (
+    FP_FORMATS,
+    fp_dequantize,
+    fp_embed,
+    fp_experts_matmul,
+    fp_grouped_matmul,
+    fp_matmul,
+    fp_quantize,
+)
 from pyturbo.ops.linear import dense_experts_matmul, matmul
 from pyturbo.ops.mla import (
     MAX_RANK,
@@ -67,6 +76,7 @@ from pyturbo.ops.turbo_attention import (
 )
 
 __all__ = [
+    "FP_FORMATS",
     "MAX_CHOICES",
     "MAX_EXPERTS",
     "MAX_GROUPS",
@@ -94,6 +104,12 @@ __all__ = [
     "delta_net",
     "dense_experts_matmul",
     "experts_matmul",
+    "fp_dequantize",
+    "fp_embed",
+    "fp_experts_matmul",
+    "fp_grouped_matmul",
+    "fp_matmul",
+    "fp_quantize",
     "gated_rms_norm",
     "gather_rows",
     "geglu",

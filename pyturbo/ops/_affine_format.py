@@ -46,13 +46,13 @@ def affine_quantize(w: ArrayLike, bits: int = 4, group_size: int = 64) -> tuple[
     packed = np.empty((len(rows), array.shape[-1] // _UNIT * bits), np.uint32)
     scales = np.empty((len(rows), array.shape[-1] // group_size), array.dtype)
     biases = np.empty_like(scales)
-    for part in _blocks(rows.shape):
+    for part in blocks(rows.shape):
         groups = rows[part].astype(np.float32).reshape(-1, group_size)
         with np.errstate(all="ignore"):  # a group with NaN, inf or an overflowing range has such a scale
             codes, scale, bias = _quantize_groups(groups, (1 << bits) - 1)
             scales[part] = scale.reshape(scales[part].shape).astype(array.dtype)
             biases[part] = bias.reshape(biases[part].shape).astype(array.dtype)
-        packed[part] = _pack(codes, bits).reshape(packed[part].shape)
+        packed[part] = pack(codes, bits).reshape(packed[part].shape)
     lead = array.shape[:-1]
     shape = (*lead, scales.shape[1])
     return packed.reshape(*lead, packed.shape[1]), scales.reshape(shape), biases.reshape(shape)
@@ -87,15 +87,15 @@ def affine_dequantize(
     out = np.empty((*words.shape[:-1], values), scale.dtype)
     flat = out.reshape(math.prod(out.shape[:-1]), values)
     words, scale, bias = (a.reshape(len(flat), a.shape[-1]) for a in (words, scale, bias))
-    for part in _blocks(flat.shape):
-        codes = _unpack(words[part], bits).reshape(-1, group_size).astype(scale.dtype)
+    for part in blocks(flat.shape):
+        codes = unpack(words[part], bits).reshape(-1, group_size).astype(scale.dtype)
         with np.errstate(all="ignore"):
             product = codes * scale[part].reshape(-1, 1)
             flat[part] = (product + bias[part].reshape(-1, 1)).reshape(flat[part].shape)
     return out
 
 
-def _blocks(shape: tuple[int, ...]) -> list[slice]:
+def blocks(shape: tuple[int, ...]) -> list[slice]:
     """Slices of rows of at most _BLOCK values, or of one row."""
     step = max(1, _BLOCK // shape[1])
     return [slice(start, min(start + step, shape[0])) for start in range(0, shape[0], step)]
@@ -120,7 +120,7 @@ def _quantize_groups(w: Array, top: int) -> tuple[Array, Array, Array]:
     return codes.astype(np.uint8), scale, bias
 
 
-def _pack(codes: Array, bits: int) -> Array:
+def pack(codes: Array, bits: int) -> Array:
     """Codes, in units of 32, as a little-endian stream of words [units, bits]."""
     if 8 % bits == 0 and sys.byteorder == "little":
         whole = codes.reshape(-1, 8 // bits)
@@ -139,7 +139,7 @@ def _pack(codes: Array, bits: int) -> Array:
     return words
 
 
-def _unpack(words: Array, bits: int) -> Array:
+def unpack(words: Array, bits: int) -> Array:
     """The codes [units, 32] of a stream of words."""
     units = words.reshape(-1, bits)
     codes = np.empty((len(units), _UNIT), np.uint32)

@@ -14,10 +14,9 @@ from numpy.typing import ArrayLike
 from pyturbo._dtypes import SUFFIXES
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._affine_format import affine_dequantize, affine_quantize, check_format
-from pyturbo.ops._ids import expert_operands, integers, known_ids, sample
+from pyturbo.ops._ids import expert_operands, known_ids
+from pyturbo.ops._products import activations, bucket_bounds, many
 from pyturbo.ops._run import Array, DeviceLike, as_array, empty, launch, operand, resolve
-from pyturbo.recording import Tensor
-from pyturbo.symbols import Linear
 
 __all__ = [
     "affine_dequantize",
@@ -32,10 +31,6 @@ __all__ = [
 
 #: (packed, scales, biases, bits, group_size)
 Weight = tuple[Array, Array, Array, int, int]
-
-#: From this many tokens on the tiled product is used. It reads the weights once per 32 tokens where the
-#: matrix-vector kernel reads them for each, but multiplies a whole tile for however few tokens it holds.
-TILED_TOKENS = 8
 
 
 class _Matrix(NamedTuple):
@@ -74,11 +69,11 @@ def affine_matmul(
     """x [tokens, in] times the transposed weight [out, in] -> [tokens, out]."""
     op = "affine_matmul"
     w = _matrix(op, "", (packed, scales, biases, bits, group_size), axes=2)
-    x = _rows(op, x, w.in_dim)
+    x = activations(op, x, w.in_dim)
     device = resolve(device)
     tokens = x.shape[0]
     y = empty(device, (tokens, w.out_dim))
-    kernel = "affine_matmul" if _many(tokens) else "affine_matvec"
+    kernel = "affine_matmul" if many(tokens) else "affine_matvec"
     launch(device, kernel + w.suffix, x, *w.arrays, y, tokens, w.in_dim, w.out_dim, w.group_size)
     return y.numpy()
 
@@ -87,11 +82,11 @@ def affine_swiglu(x: ArrayLike, gate: Weight, up: Weight, *, device: DeviceLike 
     """``silu(x gate^T) * (x up^T)``: x [tokens, in], two weights of one shape and format -> [tokens, out]."""
     op = "affine_swiglu"
     g, u = _pair(op, gate, up, axes=2)
-    x = _rows(op, x, g.in_dim)
+    x = activations(op, x, g.in_dim)
     device = resolve(device)
     tokens = x.shape[0]
     y = empty(device, (tokens, g.out_dim))
-    kernel = "affine_swiglu_matmul" if _many(tokens) else "affine_swiglu"
+    kernel = "affine_swiglu_matmul" if many(tokens) else "affine_swiglu"
     launch(device, kernel + g.suffix, x, *g.arrays, *u.arrays, y, tokens, g.in_dim, g.out_dim, g.group_size)
     return y.numpy()
 
@@ -176,12 +171,9 @@ def grouped_matmul(
     """
     op = "grouped_matmul"
     w = _matrix(op, "", (packed, scales, biases, bits, group_size), axes=3)
-    x = _rows(op, x, w.in_dim)
-    bounds = integers(op, "offsets", offsets, (len(w.packed) + 1,))
+    x = activations(op, x, w.in_dim)
     rows = x.shape[0]
-    known = not isinstance(bounds, Tensor)
-    if known and (bounds[0] != 0 or bounds[-1] != rows or np.diff(bounds).min() < 0):
-        raise ArgumentError(f"{op}: offsets: expected an increase from 0 to {rows}, got {sample(bounds)}")
+    bounds = bucket_bounds(op, offsets, len(w.packed), rows)
     device = resolve(device)
     y = empty(device, (rows, w.out_dim))
     sizes = rows, w.in_dim, w.out_dim, w.group_size, len(w.packed), *w.strides
@@ -227,13 +219,6 @@ def _pair(op: str, gate: Weight, up: Weight, axes: int) -> tuple[_Matrix, _Matri
     return g, u
 
 
-def _rows(op: str, x: ArrayLike, in_dim: int) -> Array:
-    rows = operand(op, "x", x, np.float32, (None, in_dim))
-    if rows.shape[0] == 0:
-        raise ArgumentError(f"{op}: x: expected at least one row, got shape {list(rows.shape)}")
-    return rows
-
-
 def _expert_operands(
     op: str, x: ArrayLike, ids: ArrayLike, w: _Matrix
 ) -> tuple[Array, Array, tuple[int, ...]]:
@@ -241,8 +226,3 @@ def _expert_operands(
     experts = len(w.packed)
     rows, chosen, sizes = expert_operands(op, x, ids, experts, w.in_dim)
     return rows, chosen, (*sizes, w.out_dim, w.group_size, experts, *w.strides)
-
-
-def _many(tokens: int) -> bool:
-    """Whether the tiled kernel is the better one. A count that a program leaves open is taken as many."""
-    return isinstance(tokens, Linear) or tokens >= TILED_TOKENS

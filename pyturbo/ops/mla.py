@@ -4,9 +4,10 @@ The cache keeps a latent [capacity, rank] and a rotated key [capacity, rope] in 
 key j lies in row j. Attention is folded: a query goes into the space of the latents (`mla_project_q`),
 attends to them as they are (`mla_attention`), and only the mix leaves that space (`mla_project_out`).
 
-The weights of both projections come in two forms, quantised as (packed, scales, biases, bits, group_size) or
-plain: kv_b [heads * (nope + v), rank], in which each head has `nope` rows for keys and then `v` for values;
-or a matrix for each head, embed_q [heads, rank, nope] and unembed_out [heads, v, rank].
+The weights of both projections are plain, or quantised as (packed, scales, biases, bits, group_size) or
+(packed, scales, mode, None). They come in two forms: kv_b [heads * (nope + v), rank], in which each head has
+`nope` rows for keys and then `v` for values; or a matrix for each head, embed_q [heads, rank, nope] and
+unembed_out [heads, v, rank].
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import ArrayLike
 
 from pyturbo._dtypes import SUFFIXES
 from pyturbo.errors import ArgumentError
+from pyturbo.ops import fp
 from pyturbo.ops._checks import stored_weight, values
 from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve, writable
 from pyturbo.ops.affine import Weight, _matrix
@@ -90,7 +92,9 @@ def mla_append(
     return kept[0].numpy(), kept[1].numpy()
 
 
-def mla_project_q(q_nope: ArrayLike, weight: ArrayLike | Weight, *, device: DeviceLike = None) -> Array:
+def mla_project_q(
+    q_nope: ArrayLike, weight: ArrayLike | Weight | fp.Weight, *, device: DeviceLike = None
+) -> Array:
     """Queries in the space of the latents: q_nope [tokens, heads, nope], kv_b or embed_q -> [..., rank]."""
     op = "mla_project_q"
     x = values(op, "q_nope", q_nope, axes=3)
@@ -109,7 +113,7 @@ def mla_project_q(q_nope: ArrayLike, weight: ArrayLike | Weight, *, device: Devi
 
 
 def mla_project_out(
-    mix: ArrayLike, weight: ArrayLike | Weight, v_dim: int, *, device: DeviceLike = None
+    mix: ArrayLike, weight: ArrayLike | Weight | fp.Weight, v_dim: int, *, device: DeviceLike = None
 ) -> Array:
     """Values of a mix of latents: mix [tokens, heads, rank], kv_b or unembed_out -> [..., v_dim]."""
     op = "mla_project_out"
@@ -175,7 +179,13 @@ def _cache(op: str, latents: ArrayLike, rope_keys: ArrayLike) -> tuple[Array, Ar
 
 
 def _weight(op: str, weight: Any) -> _Matrix:
-    if isinstance(weight, tuple):
+    if isinstance(weight, tuple) and len(weight) == 4:
+        small = fp.matrix(op, *weight, axes=np.ndim(weight[0]))
+        if small.global_scale is not None:
+            raise ArgumentError(f"{op}: weight: expected no global scale, got one")
+        shape = (*small.packed.shape[:-1], small.in_dim)
+        form = _Matrix((small.packed, small.scales), shape, "mla_fp_project", f"_{weight[2]}", ())
+    elif isinstance(weight, tuple):
         w = _matrix(op, "", weight, axes=np.ndim(weight[0]) if len(weight) == 5 else 2)
         shape = (*w.packed.shape[:-1], w.in_dim)
         form = _Matrix(w.arrays, shape, "mla_project", w.suffix, (w.group_size,))

@@ -1,13 +1,8 @@
 // The MLX "affine" format: value = q * scale + bias, with one scale and bias per group of 32, 64 or 128.
-// The unit of work is 32 consecutive values of a row: `bits` words for every width, always inside one group.
+// A unit lies inside one group.
 #pragma once
 
-#include <metal_stdlib>
-using namespace metal;
-
-constexpr constant uint kUnit = 32;   // values of a unit
-constexpr constant uint kOctet = 8;   // values of a quarter of a unit: `bits` bytes
-constexpr constant uint kOctets = 4;  // octets of a unit
+#include "../common/units.h"
 
 // A quantised matrix of `units` units in a row. Every row starts on a unit and on a group.
 template <uint bits, typename S>
@@ -27,22 +22,6 @@ inline Affine<bits, S> affine_matrix(
     uint in,
     uint group_size) {
   return Affine<bits, S>{packed, scales, biases, in / kUnit, ctz(group_size / kUnit)};
-}
-
-// The bits of eight consecutive values of a unit, the first in the lowest; they lie in at most two words.
-// Words is a pointer to the unit, in device or thread memory.
-template <uint bits, typename Words>
-inline ulong octet(Words words, uint index) {
-  const uint byte = index * bits;
-  const uint word = byte / 4;
-  const uint next = min(word + 1, bits - 1);
-  return ((ulong(words[next]) << 32) | words[word]) >> (byte % 4 * 8);
-}
-
-// Value i of an octet.
-template <uint bits>
-inline float unpack(ulong packed, uint i) {
-  return float(uint(packed >> (i * bits)) & ((1u << bits) - 1));
 }
 
 template <uint bits, typename S>
@@ -67,7 +46,28 @@ inline void dequantize_octet(
     thread float* values) {
   const ulong packed = octet<bits>(unit_words(w, row, unit), index);
   const float2 scale = unit_scale(w, row, unit);
-  for (uint i = 0; i < kOctet; ++i) values[i] = fma(unpack<bits>(packed, i), scale.x, scale.y);
+  for (uint i = 0; i < kOctet; ++i) values[i] = fma(float(code_of<bits>(packed, i)), scale.x, scale.y);
+}
+
+// One unit of a row times x [32] of sum `total`: scale * dot(q, x) + bias * total.
+template <uint bits, typename S>
+inline float dot_unit(
+    thread const Affine<bits, S>& w,
+    uint row,
+    uint unit,
+    thread const float* x,
+    float total) {
+  uint words[bits];
+  load_words<bits>(unit_words(w, row, unit), words);
+  float dot = 0;
+#pragma unroll
+  for (uint index = 0; index < kOctets; ++index) {
+    const ulong packed = octet<bits>((thread const uint*)words, index);
+#pragma unroll
+    for (uint i = 0; i < kOctet; ++i) dot = fma(float(code_of<bits>(packed, i)), x[index * kOctet + i], dot);
+  }
+  const float2 scale = unit_scale(w, row, unit);
+  return fma(scale.x, dot, scale.y * total);
 }
 
 // One instance of a kernel per width and scale type: <op>_b<bits>_<f32|f16|bf16>.

@@ -1,5 +1,5 @@
+#include "../common/rows.h"
 #include "experts.h"
-#include "rows.h"
 
 // y[t, j] = W[ids[t, j]] x[t] for the k experts of each token; x has one row per token, or one per (t, j).
 // Layout: expert e is e * stride elements behind each base; under by_offset, offsets[t, j] bytes further.

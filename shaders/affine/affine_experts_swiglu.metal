@@ -1,6 +1,6 @@
 #include "../common/activations.h"
+#include "../common/rows.h"
 #include "experts.h"
-#include "rows.h"
 
 // y[t, j] = silu(G[e] x[t]) * (U[e] x[t]), e = ids[t, j], for the k experts of each token.
 // Layout: as affine_experts_matvec; gate and up have equal strides, and one offset moves all six pointers.

@@ -1,4 +1,5 @@
-#include "tile.h"
+#include "../common/tile.h"
+#include "affine.h"
 
 // y = x W^T for many tokens; W[row, i] = q * scale + bias of its group.
 // Layout: row-major; packed holds a little-endian stream of `bits`-bit values per row.

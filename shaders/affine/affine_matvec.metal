@@ -1,4 +1,5 @@
-#include "rows.h"
+#include "../common/rows.h"
+#include "affine.h"
 
 // y = x W^T for few tokens; W[row, i] = q * scale + bias of its group.
 // Layout: row-major; packed holds a little-endian stream of `bits`-bit values per row.

@@ -1,5 +1,6 @@
 #include "../common/activations.h"
-#include "rows.h"
+#include "../common/rows.h"
+#include "affine.h"
 
 // y = silu(x G^T) * (x U^T) for few tokens, in one pass over x; G and U have equal width, group and shape.
 // Layout: as affine_matvec, gate and up alike.

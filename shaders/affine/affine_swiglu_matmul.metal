@@ -1,5 +1,6 @@
 #include "../common/activations.h"
-#include "tile.h"
+#include "../common/tile.h"
+#include "affine.h"
 
 // y = silu(x G^T) * (x U^T) for many tokens, in one pass over x; G and U have equal width, group and shape.
 // Layout: as affine_matmul, gate and up alike.

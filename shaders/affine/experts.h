@@ -12,11 +12,6 @@ struct ExpertStrides {
   ulong biases;
 };
 
-template <typename T>
-inline device const T* advance_bytes(device const T* base, ulong bytes) {
-  return (device const T*)((device const uchar*)base + bytes);
-}
-
 // The matrix of expert `id`, moved on by `offset` bytes.
 template <uint bits, typename S>
 inline Affine<bits, S> expert_matrix(

@@ -1,5 +1,6 @@
 // Folded projections of latent attention on quantised weights: each head has its own matrix.
-#include "../affine/rows.h"
+#include "../affine/affine.h"
+#include "../common/rows.h"
 
 constexpr constant uint kThreads = 64;
 

@@ -10,7 +10,7 @@ import pytest
 from kernels.harness import Out, assert_close, run_kernel
 from pyturbo import errors, ops
 from pyturbo.ops.attention import SPLIT_TOKENS
-from reference import affine
+from reference import affine, fp
 from reference import mla as reference
 from reference.attention import kv_append
 
@@ -85,6 +85,15 @@ def test_projections_with_quantised_weights(device, rng, kind, bits, group_size)
     check_projections(device, rng, tokens, heads, nope, v_dim, rank, *weights)
 
 
+@pytest.mark.parametrize("mode", ["mxfp4", "mxfp8", "nvfp4"])
+def test_projections_with_weights_of_small_floats(device, rng, mode):
+    tokens, heads, nope, v_dim, rank = 2, 3, 96, 42, 288
+    shapes = (heads * (nope + v_dim), rank), (heads, rank, nope), (heads, v_dim, rank)
+    arrays = (rng.standard_normal(shape, np.float32) for shape in shapes)
+    weights = (fp.Weight(*ops.fp_quantize(array, mode), mode) for array in arrays)
+    check_projections(device, rng, tokens, heads, nope, v_dim, rank, *weights)
+
+
 def test_projections_of_a_published_size(device, rng):
     heads, nope, v_dim, rank = 2, 128, 128, 512
     form = ("bf16", (4, 64))
@@ -100,6 +109,9 @@ def test_projections_guard_their_tails(device, rng):
     packed = ops.affine_quantize(rng.standard_normal((3 * 60, 96), np.float32), 4, 32)
     run_kernel(device, "mla_project_transposed_b4_f32", x, *packed, Out((2, 3, 96)), 2, 3, 40, 96, 60, 20, 32)
     wide = rng.standard_normal((2, 3, 96), np.float32)
+    small = ops.fp_quantize(rng.standard_normal((3 * 60, 96), np.float32), "nvfp4")
+    run_kernel(device, "mla_fp_project_transposed_nvfp4", x, *small, Out((2, 3, 96)), 2, 3, 40, 96, 60, 20)
+    run_kernel(device, "mla_fp_project_nvfp4", wide, *small, Out((2, 3, 21)), 2, 3, 96, 21, 60, 39)
     run_kernel(device, "mla_project_b4_f32", wide, *packed, Out((2, 3, 21)), 2, 3, 96, 21, 60, 39, 32)
 
 

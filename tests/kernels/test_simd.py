@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import pyturbo
+from kernels import test_fp
 from kernels.harness import assert_close
 from kernels.levels import LEVELS, device_at, forced
 from kernels.test_affine import (
@@ -29,7 +30,7 @@ from kernels.test_linear import WEIGHTS, operands
 from pyturbo import ops, turbo_codec
 from pyturbo.errors import ArgumentError
 from reference import affine as reference
-from reference import linear
+from reference import fp, linear
 from reference.activations import as_read
 from tolerances import TOLERANCES
 
@@ -49,6 +50,9 @@ some_formats = pytest.mark.parametrize(
         (8, 64, "f16"),
     ],
 )
+
+
+small_floats = pytest.mark.parametrize(("mode", "scaled"), test_fp.FORMS)
 
 
 @pytest.fixture(params=LEVELS, scope="module")
@@ -128,10 +132,35 @@ def test_embed_has_the_bits_of_the_reference(level, reference_device, rng, bits,
     table = random_weight(rng, (17, 5 * group_size), bits, group_size, kind)
     ids = np.array([16, 0, -1, 5, 17], np.int32)
     got = run_embed(device_at(level), ids, table)
-    if bits == 8 and level in ("neon", "dotprod"):  # bias + 128 * scale is rounded first
-        np.testing.assert_allclose(got, run_embed(reference_device, ids, table), rtol=1e-5, atol=1e-6)
-    else:
-        np.testing.assert_array_equal(got, run_embed(reference_device, ids, table))
+    np.testing.assert_array_equal(got, run_embed(reference_device, ids, table))
+
+
+@precisions
+@small_floats
+def test_small_floats(level, reference_device, rng, precision, mode, scaled):
+    """Every kernel of shaders/fp; rows of many blocks, of one, and of a part of one."""
+    device = device_at(level, precision)
+    for units in (1, 3, 19):
+        stack = test_fp.random_weight(rng, (4, 45, 32 * units), mode, scaled)
+        w, x = fp.expert(stack, 2), random_rows(rng, 37, 32 * units)
+        read = test_fp.read_by(device, x, mode)
+        want, terms = fp.matmul(read, w)
+        for op, tokens in (("fp_matvec", 1), ("fp_matvec", 7), ("fp_matmul", 37)):
+            y = test_fp.run_product(device, op, x[:tokens], w)
+            assert_close(y, want[:tokens], "long dot", terms[:tokens])
+        ids = np.array([[3, 1, 0], [2, 2, 1]], np.int32)
+        want, terms = fp.per_expert(read[:2], ids, stack)
+        assert_close(test_fp.run_experts(device, x[:2], ids, stack), want, "long dot", terms)
+        offsets = np.array([0, 0, 33, 34, 37], np.int32)
+        want, terms = fp.grouped_matmul(read, offsets, stack)
+        assert_close(test_fp.run_grouped(device, x, offsets, stack), want, "long dot", terms)
+        ids = np.array([44, 0, -1, 5, 45], np.int32)
+        want = test_fp.run_embed(reference_device, ids, w)
+        got = test_fp.run_embed(device, ids, w)
+        if scaled:  # the reference rounds the product with the scale of a group first
+            np.testing.assert_allclose(got, want, rtol=3e-7)
+        else:
+            np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize("kind", WEIGHTS)
@@ -213,6 +242,17 @@ def turbo_results(device, x):
     return [rows.packed, rows.norms, ops.turbo_decode(rows, device=device), *attention, scores, values]
 
 
+def fp_results(device, x, stack):
+    """The products of x [40, 640] with a stack of three matrices of small floats."""
+    w = fp.expert(stack, 1)
+    return [
+        ops.fp_matmul(x[:1], *w, device=device),
+        ops.fp_matmul(x, *w, device=device),
+        ops.fp_experts_matmul(x, [[0, 2]] * 40, *stack, device=device),
+        ops.fp_grouped_matmul(x, [0, 7, 7, 40], *stack, device=device),
+    ]
+
+
 @precisions
 def test_bits_do_not_depend_on_the_number_of_threads(level, rng, precision):
     gate, up = (random_weight(rng, (300, 640), 4, 64, "bf16") for _ in range(2))
@@ -220,6 +260,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(level, rng, precision):
     table = random_weight(rng, (4, 300, 640), 4, 64, "bf16")
     ids = np.array([[0, 3, 1]] * 40, np.int32)
     dense = random_rows(rng, 300, 640)
+    small = [test_fp.random_weight(rng, (3, 70, 640), mode) for mode in test_fp.MODES]
     offsets = np.array([0, 7, 7, 30, 40], np.int32)
     results = []
     for threads in (1, 2, 3, 4):
@@ -233,6 +274,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(level, rng, precision):
                 ops.experts_matmul(x, ids, *table, device=device),
                 ops.grouped_matmul(x, offsets, *table, device=device),
                 ops.matmul(x, dense, device=device),
+                *(result for w in small for result in fp_results(device, x, w)),
                 *turbo_results(device, x),
             ]
         )
@@ -311,6 +353,24 @@ def test_nothing_behind_a_buffer_is_read(level, rng, at_the_edge, precision, bit
             y = device.empty((tokens, 40))
             device.kernel(name(op, w))(x[-tokens:], *w[:3], y, tokens, groups * group_size, 40, group_size)
             assert np.isfinite(y.numpy()).all()
+
+
+@precisions
+@small_floats
+@pytest.mark.parametrize("units", [1, 3, 5])
+def test_nothing_behind_small_floats_is_read(level, rng, at_the_edge, precision, mode, scaled, units):
+    device = device_at(level, precision)
+    w = test_fp.random_weight(rng, (48, 32 * units), mode, scaled)
+    w = w._replace(packed=at_the_edge(w.packed), scales=at_the_edge(w.scales))
+    x = at_the_edge(random_rows(rng, 12, 32 * units))
+    for op, tokens in (("fp_matvec", 1), ("fp_matmul", 12)):
+        y = device.empty((tokens, 48))
+        kernel = device.kernel(f"{op}_{mode}", test_fp.constants(w))
+        kernel(x[-tokens:], *test_fp.arrays(w), y, tokens, 32 * units, 48)
+        assert np.isfinite(y.numpy()).all()
+    ids, y = at_the_edge(np.array([47, 0, 5, 46], np.int32)), device.empty((4, 32 * units))
+    device.kernel(f"fp_embed_{mode}", test_fp.constants(w))(ids, *test_fp.arrays(w), y, 4, 48, 32 * units)
+    assert np.isfinite(y.numpy()).all()
 
 
 def test_read_words(level, rng):

@@ -113,7 +113,7 @@ def test_accepted(sources: Path, shader: str) -> None:
 MUTATIONS = {
     "device argument for thread memory": (
         "shaders/affine/affine_matvec.metal",
-        "shaders/affine/rows.h",
+        "shaders/common/rows.h",
         "thread float* sums)",
         "device float* sums)",
         "no matching function",
@@ -134,7 +134,7 @@ MUTATIONS = {
     ),
     "threadgroup address in a thread pointer": (
         "shaders/affine/affine_matmul.metal",
-        "shaders/affine/tile.h",
+        "shaders/common/tile.h",
         "threadgroup float* target = tiles",
         "thread float* target = tiles",
         "cannot initialize a variable of type 'float *'",
@@ -148,7 +148,7 @@ MUTATIONS = {
     ),
     "cast across address spaces": (
         "shaders/affine/affine_matmul.metal",
-        "shaders/affine/tile.h",
+        "shaders/common/tile.h",
         "(device const packed_float4*)",
         "(thread const packed_float4*)",
         "tile.h:{line}: error: cast across address spaces",

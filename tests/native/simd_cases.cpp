@@ -112,6 +112,68 @@ struct Weights {
   }
 };
 
+// The same in a format of small floats. Scales are powers of two near 1 in either form.
+struct FpWeights {
+  Format format;
+  uint32_t out, in;
+  std::vector<uint8_t> codes, scales;
+
+  FpWeights(Format format, uint32_t out, uint32_t in)
+      : format(format), out(out), in(in), codes(size_t(out) * in * format.bits / 8) {
+    for (uint8_t& code : codes) {
+      code = uint8_t(random_bits());
+      if (format.bits == 8 && (code & 0x7f) == 0x7f) code = 0;
+    }
+    scales.resize(size_t(out) * in / format.group);
+    for (uint8_t& scale : scales)
+      scale = uint8_t(format.group == 16 ? (random_bits() % 4 + 5) << 3 : random_bits() % 4 + 125);
+  }
+
+  double at(uint32_t row, uint32_t column) const {
+    const size_t i = size_t(row) * in + column;
+    const uint8_t scale = scales[i / format.group];
+    const double factor = std::ldexp(1.0, format.group == 16 ? (scale >> 3) - 7 : scale - 127);
+    if (format.bits == 8) {
+      const uint8_t code = codes[i];
+      const int exponent = (code >> 3) & 15, mantissa = code & 7;
+      const double value = exponent ? std::ldexp(8 + mantissa, exponent - 10) : std::ldexp(mantissa, -9);
+      return (code & 0x80 ? -value : value) * factor;
+    }
+    const double values[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+    const uint8_t code = codes[i / 2] >> (i % 2 * 4) & 15;
+    return (code & 8 ? -values[code & 7] : values[code & 7]) * factor;
+  }
+};
+
+void check_fp_product(const Isa& isa, const char* function, const FpWeights& w, uint32_t tokens,
+                      Precision precision) {
+  FpWeights own = w;
+  std::vector<float> x = random_floats(size_t(tokens) * w.in), y(size_t(tokens) * w.out, NAN);
+  Call call;
+  call.settings[1] = 0;  // no global scale
+  call.bind(0, x);
+  call.bind(1, own.codes);
+  call.bind(2, own.scales);
+  call.bind(4, y);
+  for (uint32_t i = 0; i < 3; ++i) call.set(5 + i, std::vector<uint32_t>{tokens, w.in, w.out}[i]);
+  call.run(isa, function, w.format, precision);
+  const double step = precision == Precision::fast && w.format.bits == 4 ? 0.5 / 127 : 0;
+  for (uint32_t t = 0; t < tokens; ++t)
+    for (uint32_t r = 0; r < w.out; ++r) {
+      double want = 0, bound = 0;
+      for (uint32_t i = 0; i < w.in; ++i) {
+        const uint32_t g = i / w.format.group * w.format.group;
+        double most = 0;
+        for (uint32_t j = g; j < g + w.format.group; ++j)
+          most = std::fmax(most, std::fabs(x[size_t(t) * w.in + j]));
+        const double weight = w.at(r, i), value = x[size_t(t) * w.in + i];
+        want += weight * value;
+        bound += std::fabs(weight) * (step * most + 4e-6 * std::fabs(value));
+      }
+      CHECK(std::fabs(y[size_t(t) * w.out + r] - want) <= bound);
+    }
+}
+
 void check_product(const Isa& isa, const char* function, const Weights& w, uint32_t tokens,
                    Precision precision) {
   Weights own = w;
@@ -174,6 +236,41 @@ NATIVE_TEST(simd_embed) {
         CHECK(std::fabs(y[i] - w.at(4, i)) <= 1e-5 * (1 + std::fabs(w.at(4, i))));
         CHECK(std::isnan(y[96 + i]));
         CHECK(std::fabs(y[192 + i] - w.at(0, i)) <= 1e-5 * (1 + std::fabs(w.at(0, i))));
+      }
+    }
+}
+
+constexpr Format kFpFormats[] = {{4, DType::u8, 32}, {8, DType::u8, 32}, {4, DType::u8, 16}};
+
+NATIVE_TEST(simd_fp_products) {
+  for (const Isa* isa : isa_levels())
+    for (Format format : kFpFormats)
+      for (Precision precision : {Precision::standard, Precision::fast}) {
+        const FpWeights w(format, 21, 160);
+        check_fp_product(*isa, "fp_matvec", w, 1, precision);
+        check_fp_product(*isa, "fp_matvec", w, 7, precision);
+        check_fp_product(*isa, "fp_matmul", w, 13, precision);
+      }
+}
+
+NATIVE_TEST(simd_fp_embed) {
+  for (const Isa* isa : isa_levels())
+    for (Format format : kFpFormats) {
+      FpWeights w(format, 5, 96);
+      std::vector<int32_t> ids = {4, -1, 0};
+      std::vector<float> y(3 * 96);
+      Call call;
+      call.settings[1] = 0;
+      call.bind(0, ids);
+      call.bind(1, w.codes);
+      call.bind(2, w.scales);
+      call.bind(4, y);
+      for (uint32_t i = 0; i < 3; ++i) call.set(5 + i, std::vector<uint32_t>{3, 5, 96}[i]);
+      call.run(*isa, "fp_embed", format);
+      for (uint32_t i = 0; i < 96; ++i) {
+        CHECK(double(y[i]) == w.at(4, i));
+        CHECK(std::isnan(y[96 + i]));
+        CHECK(double(y[192 + i]) == w.at(0, i));
       }
     }
 }

@@ -52,7 +52,7 @@ def expert(w, e):
     return w._replace(packed=w.packed[e].copy(), scales=w.scales[e].copy(), biases=w.biases[e].copy())
 
 
-def per_expert(product, x, ids, *stacks):
+def per_expert(product, x, ids, *stacks, expert=expert):
     """`product` of x [tokens, in] or [tokens, k, in] with the experts ids [tokens, k] of the stacks."""
     rows = np.broadcast_to(x[:, None] if x.ndim == 2 else x, (*ids.shape, x.shape[-1]))
     one = [product(rows[i][None], *(expert(w, ids[i]) for w in stacks)) for i in np.ndindex(ids.shape)]

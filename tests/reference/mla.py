@@ -2,13 +2,15 @@
 
 import numpy as np
 
-from reference import affine, attention
+from reference import affine, attention, fp
 
 
 def weight_and_magnitude(weight):
     """A weight, quantised or not, in float64, and what rounding errors of it are proportional to."""
     if isinstance(weight, affine.Weight):
         return affine.dequantize(weight), affine.magnitudes(weight)
+    if isinstance(weight, fp.Weight):
+        return fp.dequantize(weight), np.abs(fp.dequantize(weight))
     return weight.astype(np.float64), np.abs(weight.astype(np.float64))
 
 

@@ -46,10 +46,10 @@ constexpr float kLeastMaximum =
 template <uint32_t planes>
 constexpr int32_t kTop = planes == 3 ? 127 * 65536 : 127;  // room for one that rounding makes larger
 
-// One group into planes of bytes in natural order; returns the scale.
+// One group into planes of bytes in natural order, from place `at` on; returns the scale.
 template <uint32_t planes>
 PYTURBO_INLINE float quantize_group(const float* x, uint32_t group, int8_t (*bytes)[kLargestGroup],
-                                    float* total) {
+                                    uint32_t at, float* total) {
   I32 most = {};
   for (uint32_t i = 0; i < group; i += kLanes) most = larger(most, magnitude(load_floats(x + i)));
   const int32_t bits = largest(most);
@@ -65,13 +65,13 @@ PYTURBO_INLINE float quantize_group(const float* x, uint32_t group, int8_t (*byt
     if constexpr (planes == 3) {
       const I32 upper = (v + 128) >> 8;
       const I32 highest = (upper + 128) >> 8;
-      store_vector(bytes[0] + i, low_bytes(highest));
-      store_vector(bytes[1] + i, low_bytes(upper - (highest << 8)));
-      store_vector(bytes[2] + i, low_bytes(v - (upper << 8)));
+      store_vector(bytes[0] + at + i, low_bytes(highest));
+      store_vector(bytes[1] + at + i, low_bytes(upper - (highest << 8)));
+      store_vector(bytes[2] + at + i, low_bytes(v - (upper << 8)));
       integers[0] += upper;
       integers[1] += v - (upper << 8);
     } else {
-      store_vector(bytes[0] + i, low_bytes(v));
+      store_vector(bytes[0] + at + i, low_bytes(v));
       integers[1] += v;
     }
   }
@@ -104,11 +104,15 @@ static void quantize_row(const float* x, uint32_t in, uint32_t group, int8_t* by
                          float* sums) {
   constexpr uint32_t kBlock = classes * kBytes;
   constexpr uint32_t kUnit = kBlock < 32 ? kBlock : 32;  // values that lie in one block
+  const uint32_t span = group < kUnit ? kUnit : group;
   alignas(64) int8_t natural[planes][kLargestGroup];
-  for (uint32_t g = 0; g < in / group; ++g) {
-    scales[g] = quantize_group<planes>(x + g * group, group, natural, sums + g);
-    for (uint32_t i = 0; i < group; i += kUnit) {
-      const uint32_t value = g * group + i;
+  for (uint32_t begin = 0; begin < in; begin += span) {
+    for (uint32_t i = 0; i < span; i += group) {
+      const uint32_t g = (begin + i) / group;
+      scales[g] = quantize_group<planes>(x + begin + i, group, natural, i, sums + g);
+    }
+    for (uint32_t i = 0; i < span; i += kUnit) {
+      const uint32_t value = begin + i;
       int8_t* target = bytes + uint64_t(value / kBlock) * planes * kBlock + value % kBlock / classes;
 #pragma GCC unroll 3
       for (uint32_t plane = 0; plane < planes; ++plane) {

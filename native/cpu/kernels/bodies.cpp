@@ -13,12 +13,15 @@ std::vector<const KernelTable*> pyturbo_tables();
 namespace cpu {
 namespace {
 
-// From the end of an instance's name, behind the name of its function: "_b4_bf16", "_f16".
+// From the end of an instance's name, behind the name of its function: "_b4_bf16", "_mxfp4", "_f16".
 Format format_of(const KernelInfo& kernel) {
   Format format;
   const std::string_view suffix = std::string_view(kernel.name).substr(std::strlen(kernel.function));
   if (suffix.starts_with("_b") && suffix.size() > 2 && suffix[2] >= '0' && suffix[2] <= '9')
     format.bits = uint32_t(suffix[2] - '0');
+  if (suffix == "_mxfp4") return {4, DType::u8, 32};
+  if (suffix == "_mxfp8") return {8, DType::u8, 32};
+  if (suffix == "_nvfp4") return {4, DType::u8, 16};
   if (suffix.ends_with("_bf16"))
     format.type = DType::bf16;
   else if (suffix.ends_with("_f16"))

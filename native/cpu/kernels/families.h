@@ -16,14 +16,14 @@
 
 namespace pyturbo::cpu::PYTURBO_ISA {
 
-void affine_matvec(const FastLaunch& launch);
-void affine_matmul(const FastLaunch& launch);
-void affine_swiglu(const FastLaunch& launch);
-void affine_swiglu_matmul(const FastLaunch& launch);
-void affine_experts_matvec(const FastLaunch& launch);
-void affine_experts_swiglu(const FastLaunch& launch);
-void affine_grouped_matmul(const FastLaunch& launch);
-void affine_embed(const FastLaunch& launch);
+void quantized_matvec(const FastLaunch& launch);
+void quantized_matmul(const FastLaunch& launch);
+void quantized_swiglu(const FastLaunch& launch);
+void quantized_swiglu_matmul(const FastLaunch& launch);
+void quantized_experts_matvec(const FastLaunch& launch);
+void quantized_experts_swiglu(const FastLaunch& launch);
+void quantized_grouped_matmul(const FastLaunch& launch);
+void quantized_embed(const FastLaunch& launch);
 
 void read_words(const FastLaunch& launch);
 

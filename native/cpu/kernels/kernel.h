@@ -10,10 +10,11 @@
 
 namespace pyturbo::cpu {
 
-// What the suffix of an instance's name says: affine_matvec_b4_bf16, matmul_f16.
+// What the suffix of an instance's name says: affine_matvec_b4_bf16, fp_matvec_mxfp4, matmul_f16.
 struct Format {
   uint32_t bits = 0;        // of a quantised weight
   DType type = DType::f32;  // of scales, or of a weight that is not quantised
+  uint32_t group = 0;       // values of a group of small floats; else an argument says how many
 };
 
 // One launch, checked and complete (core/launch.h). A body adds its items to the batch, or does what

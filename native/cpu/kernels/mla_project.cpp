@@ -1,13 +1,11 @@
 // Folded projections of latent attention: shaders/mla states what each kernel computes.
-#include "cpu/kernels/affine.h"
 #include "cpu/kernels/families.h"
+#include "cpu/kernels/quantized.h"
 #include "cpu/kernels/row.h"
 
 namespace pyturbo::cpu::PYTURBO_ISA {
 namespace {
 
-constexpr uint32_t kOctet = 8;           // values that are `bits` bytes
-constexpr uint32_t kUnit = 32;           // values that share a group
 constexpr uint32_t kColumns = 128;       // of an item
 constexpr double kDequantizeTime = 0.3;  // nanoseconds of a value
 constexpr double kProductTime = 0.06;    // nanoseconds of one product
@@ -24,18 +22,35 @@ Sizes sizes_of(const FastLaunch& launch, uint32_t first) {
   return {value(0), value(1), value(2), value(3), value(4), value(5)};
 }
 
-constexpr uint32_t kAffineSizes = 5, kDenseSizes = 3;
+constexpr uint32_t kDenseSizes = 3;
+
+// Where the value arguments of a quantised projection begin: small floats have no biases.
+uint32_t quantized_sizes(const FastLaunch& launch) { return launch.format.group > 0 ? 4 : 5; }
+
+Sizes quantized_sizes_of(const FastLaunch& launch) { return sizes_of(launch, quantized_sizes(launch)); }
+
+uint32_t group_size_of(const FastLaunch& launch) {
+  return launch.format.group > 0 ? launch.format.group : launch.value<uint32_t>(quantized_sizes(launch) + 6);
+}
+
+float* result_of(const FastLaunch& launch) { return launch.buffer<float>(quantized_sizes(launch) - 1); }
 
 // The matrix of a head: `rows` rows of `columns` values.
 Matrix head_matrix(const FastLaunch& launch, uint64_t head, uint32_t rows, uint32_t columns) {
-  const uint32_t group_size = launch.value<uint32_t>(kAffineSizes + 6);
-  const uint64_t start = sizes_of(launch, kAffineSizes).row(head);
-  const uint64_t scales = start * (columns / group_size) * (launch.format.type == DType::f32 ? 4 : 2);
-  return {launch.buffer<uint8_t>(1) + start * (columns / kUnit) * launch.format.bits * 4,
-          launch.buffer<uint8_t>(2) + scales,
-          launch.buffer<uint8_t>(3) + scales,
-          launch.format.type,
-          launch.format.bits,
+  const Format& format = launch.format;
+  const uint32_t group_size = group_size_of(launch);
+  const uint64_t start = quantized_sizes_of(launch).row(head);
+  const uint8_t* packed = launch.buffer<uint8_t>(1) + start * (columns / kUnit) * format.bits * 4;
+  const uint64_t groups = start * (columns / group_size);
+  if (format.group > 0)
+    return {packed,    launch.buffer<uint8_t>(2) + groups, nullptr, format, code_unit(format), rows, columns,
+            group_size};
+  const uint64_t bytes = groups * (format.type == DType::f32 ? 4 : 2);
+  return {packed,
+          launch.buffer<uint8_t>(2) + bytes,
+          launch.buffer<uint8_t>(3) + bytes,
+          format,
+          1.0f,
           rows,
           columns,
           group_size};
@@ -43,35 +58,19 @@ Matrix head_matrix(const FastLaunch& launch, uint64_t head, uint32_t rows, uint3
 
 // Head `i` of all tokens.
 Product head_product(const FastLaunch& launch, uint64_t i) {
-  const Sizes s = sizes_of(launch, kAffineSizes);
+  const Sizes s = quantized_sizes_of(launch);
   const Matrix w = head_matrix(launch, i % s.heads, s.out, s.in);
-  return {w, w, false, true, i, 1, launch.buffer<float>(4) + i * s.out};
-}
-
-// values = the kUnit values of a row from column `begin` on.
-template <uint32_t bits>
-PYTURBO_INLINE void dequantize_unit(const Matrix& w, uint32_t row, uint32_t begin, float* values) {
-  const GroupVector group = load_groups(w, row, begin >> w.group_shift, 0.0f);
-  const float scale = group.scales[0], bias = group.biases[0];
-  const uint8_t* from = w.row(row) + uint64_t(begin) / kOctet * bits;
-  for (uint32_t octet = 0; octet < kUnit / kOctet; ++octet) {
-    uint64_t word = 0;
-    __builtin_memcpy(&word, from + octet * bits, bits);
-    for (uint32_t i = 0; i < kOctet; ++i) {
-      const int32_t code = int32_t((word >> (i * bits)) & ((1u << bits) - 1));
-      values[octet * kOctet + i] = __builtin_fmaf(float(code), scale, bias);
-    }
-  }
+  return {w, w, false, true, i, 1, result_of(launch) + i * s.out};
 }
 
 // Columns [begin, end) of W^T x for one head of every token.
-template <uint32_t bits>
+template <typename Q>
 void add_rows(const Matrix& w, const Sizes& s, const float* x, uint32_t begin, uint32_t end, float* y) {
   for (uint32_t t = 0; t < s.tokens; ++t) clear_row(y + uint64_t(t) * s.heads * s.out + begin, end - begin);
   for (uint32_t r = 0; r < s.in; ++r)
     for (uint32_t at = begin; at < end; at += kUnit) {
       float values[kUnit];
-      dequantize_unit<bits>(w, r, at, values);
+      dequantize_unit<Q>(w, r, at, values);
       for (uint32_t t = 0; t < s.tokens; ++t) {
         const F32 factor = splat(x[uint64_t(t) * s.heads * s.in + r]);
         float* sums = y + uint64_t(t) * s.heads * s.out + at;
@@ -83,21 +82,8 @@ void add_rows(const Matrix& w, const Sizes& s, const float* x, uint32_t begin, u
 
 using AddRows = void (*)(const Matrix&, const Sizes&, const float*, uint32_t, uint32_t, float*);
 
-AddRows add_rows_of(uint32_t bits) {
-  switch (bits) {
-    case 2:
-      return add_rows<2>;
-    case 3:
-      return add_rows<3>;
-    case 4:
-      return add_rows<4>;
-    case 5:
-      return add_rows<5>;
-    case 6:
-      return add_rows<6>;
-    default:
-      return add_rows<8>;
-  }
+AddRows add_rows_of(const FastLaunch& launch) {
+  return by_codes(launch.format, [](auto codes) -> AddRows { return add_rows<decltype(codes)>; });
 }
 
 template <typename W>
@@ -140,24 +126,23 @@ void run_dense_transposed(const FastLaunch& launch) {
 }  // namespace
 
 void mla_project(const FastLaunch& launch) {
-  const Sizes s = sizes_of(launch, kAffineSizes);
+  const Sizes s = quantized_sizes_of(launch);
   const uint64_t rows = uint64_t(s.tokens) * s.heads;
-  const uint32_t group_size = launch.value<uint32_t>(kAffineSizes + 6);
   run_rows(launch, {rows, s.out, head_product},
-           row_activations(launch, launch.buffer<float>(0), rows, s.in, group_size));
+           row_activations(launch, launch.buffer<float>(0), rows, s.in, group_size_of(launch)));
 }
 
 void mla_project_transposed(const FastLaunch& launch) {
-  const Sizes s = sizes_of(launch, kAffineSizes);
+  const Sizes s = quantized_sizes_of(launch);
   const uint32_t parts = (s.out + kColumns - 1) / kColumns;
-  const AddRows add = add_rows_of(launch.format.bits);
+  const AddRows add = add_rows_of(launch);
   const double each = s.in * double(kColumns) * (kDequantizeTime + s.tokens * kProductTime);
   launch.batch.add(uint64_t(s.heads) * parts, each, [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item) {
       const uint64_t head = item / parts;
       const uint32_t first = uint32_t(item % parts) * kColumns;
       add(head_matrix(launch, head, s.in, s.out), s, launch.buffer<float>(0) + head * s.in, first,
-          least(first + kColumns, s.out), launch.buffer<float>(4) + head * s.out);
+          least(first + kColumns, s.out), result_of(launch) + head * s.out);
     }
   });
 }

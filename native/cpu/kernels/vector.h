@@ -32,6 +32,13 @@ struct Half {
 struct BFloat {
   uint16_t bits;
 };
+// 8-bit floats of quantised formats (shaders/fp/fp.h).
+struct E4M3 {
+  uint8_t bits;
+};
+struct E8M0 {
+  uint8_t bits;
+};
 
 // Vectors at any address.
 template <typename V>
@@ -60,6 +67,23 @@ PYTURBO_INLINE S8Quarter low_bytes(I32 v) { return __builtin_convertvector(v, S8
 PYTURBO_INLINE F32 load_floats(const float* from) { return load_vector<F32>(from); }
 PYTURBO_INLINE F32 load_floats(const Half* from) { return from_half(load_vector<U16Half>(from)); }
 PYTURBO_INLINE F32 load_floats(const BFloat* from) { return from_bfloat(load_vector<U16Half>(from)); }
+
+// The values of E4M3 bytes: as halves they are 2^-8 times as large, subnormal ones too. 0x7f and 0xff are
+// NaN.
+PYTURBO_INLINE F32 from_e4m3(U16Half bytes) {
+  const U16Half magnitude = bytes & 0x7f;
+  const U16Half half = (magnitude << 7) | ((bytes & 0x80) << 8);
+  return from_half(magnitude == 0x7f ? half | 0x7fff : half) * 256.0f;
+}
+
+PYTURBO_INLINE F32 load_floats(const E4M3* from) {
+  return from_e4m3(__builtin_convertvector(load_vector<U8Quarter>(from), U16Half));
+}
+PYTURBO_INLINE F32 load_floats(const E8M0* from) {  // 0 is 2^-127, 255 NaN
+  const I32 code = __builtin_convertvector(load_vector<U8Quarter>(from), I32);
+  const I32 bits = code == 0 ? I32{} + 0x00400000 : code << 23;
+  return (F32)(code == 255 ? I32{} + 0x7fc00000 : bits);
+}
 
 // All ones in the first `count` lanes, zeros in the others.
 PYTURBO_INLINE I32 first_lanes(uint32_t count) {

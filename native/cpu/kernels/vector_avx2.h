@@ -19,6 +19,7 @@ typedef uint8_t U8 __attribute__((vector_size(32)));
 typedef int8_t S8 __attribute__((vector_size(32)));
 typedef uint16_t U16Half __attribute__((vector_size(16)));  // kLanes 16-bit values
 typedef int8_t S8Quarter __attribute__((vector_size(8)));   // kLanes 8-bit values
+typedef uint8_t U8Quarter __attribute__((vector_size(8)));
 
 // v in a register: what is used twice is not read twice.
 PYTURBO_INLINE U8 held(U8 v) {
@@ -61,6 +62,12 @@ PYTURBO_INLINE int32_t largest(I32 v) {
 // table[index] of up to kLanes floats.
 PYTURBO_INLINE F32 pick(const float* table, I32 index) {
   return (F32)_mm256_permutevar8x32_ps(_mm256_loadu_ps(table), (__m256i)index);
+}
+
+// table[index] of 16 bytes.
+PYTURBO_INLINE U8 lookup(const uint8_t* table, U8 index) {
+  const __m256i repeated = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)table));
+  return (U8)_mm256_shuffle_epi8(repeated, (__m256i)index);
 }
 
 // acc + the sums of four products, byte by byte: w in 0 .. 2^bits - 1, x in -128 .. 127.

@@ -19,6 +19,7 @@ typedef uint8_t U8 __attribute__((vector_size(16)));
 typedef int8_t S8 __attribute__((vector_size(16)));
 typedef uint16_t U16Half __attribute__((vector_size(8)));  // kLanes 16-bit values
 typedef int8_t S8Quarter __attribute__((vector_size(4)));  // kLanes 8-bit values
+typedef uint8_t U8Quarter __attribute__((vector_size(4)));
 
 // v in a register: what is used twice is not read twice.
 PYTURBO_INLINE U8 held(U8 v) {
@@ -44,6 +45,11 @@ PYTURBO_INLINE int32_t largest(I32 v) { return vmaxvq_s32((int32x4_t)v); }
 PYTURBO_INLINE F32 pick(const float* table, I32 index) {
   const I32 bytes = index * 0x04040404 + 0x03020100;
   return (F32)vqtbl1q_u8(vreinterpretq_u8_f32(vld1q_f32(table)), (uint8x16_t)bytes);
+}
+
+// table[index] of 16 bytes.
+PYTURBO_INLINE U8 lookup(const uint8_t* table, U8 index) {
+  return (U8)vqtbl1q_u8(vld1q_u8(table), (uint8x16_t)index);
 }
 
 // acc + the sums of four products, byte by byte: w in 0 .. 2^bits - 1, or in -128 .. 127 for 8 bits;

@@ -1,8 +1,8 @@
-// Tiles of x times transposed quantised matrices: what every matmul kernel of this folder runs.
+// Tiles of x times transposed quantised matrices: what every matmul kernel runs.
 // A threadgroup computes 32 tokens x 32 outs, 32 ins at a time; each of 4 simdgroups a quarter of 16 x 16.
 #pragma once
 
-#include "affine.h"
+#include "units.h"
 
 constexpr constant uint kTile = 32;               // tokens, outs and ins of a tile
 constexpr constant uint kTileStride = kTile + 4;  // floats of a row of a tile: rows start in different banks
@@ -41,9 +41,9 @@ inline void load_inputs(
 }
 
 // One unit of the 32 rows of w from `first`; rows past out are zero.
-template <uint bits, typename S>
+template <typename W>
 inline void load_weights(
-    thread const Affine<bits, S>& w,
+    thread const W& w,
     uint first,
     uint out,
     uint unit,
@@ -82,9 +82,9 @@ inline void multiply_quarter(
 
 // tiles[1 + m] = x * w[m]^T for `rows` rows of x and the outs from `first`, visible to all threads on return.
 // tiles holds 1 + count tiles of kTileFloats; with units = 0 the result is zero and x is not read.
-template <uint count, uint bits, typename S>
+template <uint count, typename W>
 inline void multiply_tile(
-    thread const Affine<bits, S>* w,
+    thread const W* w,
     device const float* x,
     uint rows,
     uint in,
@@ -126,17 +126,19 @@ inline void multiply_tile(
   threadgroup_barrier(mem_flags::mem_threadgroup);
 }
 
-// The first `rows` rows of a tile to y, at the outs from `first` that exist.
+// The first `rows` rows of a tile, times `factor`, to y, at the outs from `first` that exist.
 inline void store_tile(
     threadgroup const float* tile,
     device float* y,
     uint rows,
     uint first,
     uint out,
-    uint tid) {
+    uint tid,
+    float factor = 1.0f) {
   for (uint i = tid; i < rows * kTile; i += kTileThreads) {
     const uint row = i / kTile;
     const uint column = i % kTile;
-    if (first + column < out) y[ulong(row) * out + first + column] = tile[row * kTileStride + column];
+    if (first + column < out)
+      y[ulong(row) * out + first + column] = tile[row * kTileStride + column] * factor;
   }
 }

@@ -1,8 +1,8 @@
-// Products with quantised matrices, as every affine kernel sees them.
+// Products with quantised matrices, as the kernels see them.
 #pragma once
 
-#include "cpu/kernels/affine_matrix.h"
 #include "cpu/kernels/kernel.h"
+#include "cpu/kernels/quantized_matrix.h"
 
 namespace pyturbo::cpu::PYTURBO_ISA {
 

@@ -1,33 +1,65 @@
-// The affine kernels: shaders/affine states what each computes.
-#include "cpu/kernels/affine.h"
+// The kernels of shaders/affine and shaders/fp, which state what each computes. They have the same arguments,
+// but that those of small floats have a global scale, which may be missing, in place of the biases, and
+// neither the group size nor a stride of biases.
+#include "cpu/kernels/quantized.h"
 
 #include "cpu/kernels/families.h"
 
 namespace pyturbo::cpu::PYTURBO_ISA {
 namespace {
 
-Matrix matrix(const FastLaunch& launch, uint32_t first, uint32_t out, uint32_t in, uint32_t group_size) {
-  return {launch.buffer<uint8_t>(first),
-          launch.buffer<void>(first + 1),
-          launch.buffer<void>(first + 2),
-          launch.format.type,
-          launch.format.bits,
-          out,
-          in,
-          group_size};
-}
+constexpr float kGlobalUnit = 448 * 6;  // shaders/fp/fp.h
 
-// Where the value arguments of matvec and matmul begin, and of their gated forms.
-constexpr uint32_t kPlainSizes = 5, kGatedSizes = 8;
+// Reads value arguments one after another.
+struct Values {
+  const FastLaunch& launch;
+  uint32_t next;  // [[buffer]]
+
+  template <typename T>
+  T take() {
+    return launch.value<T>(next++);
+  }
+  uint32_t size() { return take<uint32_t>(); }
+  uint32_t group_size() { return launch.format.group > 0 ? launch.format.group : size(); }
+};
 
 struct Sizes {
   uint32_t tokens, in, out, group_size;
 };
 
 Sizes sizes_of(const FastLaunch& launch, uint32_t first) {
-  return {launch.value<uint32_t>(first), launch.value<uint32_t>(first + 1), launch.value<uint32_t>(first + 2),
-          launch.value<uint32_t>(first + 3)};
+  Values values{launch, first};
+  Sizes s;
+  s.tokens = values.size();
+  s.in = values.size();
+  s.out = values.size();
+  s.group_size = values.group_size();
+  return s;
 }
+
+// Elements from one matrix of a stack to the next.
+struct Strides {
+  uint64_t packed, scales, biases;
+};
+
+// Matrix `id` of the stack bound from [[buffer(first)]] on, moved on by `offset` bytes.
+Matrix matrix(const FastLaunch& launch, uint32_t first, uint32_t out, uint32_t in, uint32_t group_size,
+              uint64_t id = 0, Strides strides = {}, uint64_t offset = 0) {
+  const Format& format = launch.format;
+  const uint8_t* packed = launch.buffer<uint8_t>(first) + id * strides.packed * 4 + offset;
+  const uint8_t* scales = launch.buffer<uint8_t>(first + 1) + offset;
+  if (format.group == 0) {
+    const uint64_t bytes = format.type == DType::f32 ? 4 : 2;
+    const uint8_t* biases = launch.buffer<uint8_t>(first + 2) + id * strides.biases * bytes + offset;
+    return {packed, scales + id * strides.scales * bytes, biases, format, 1.0f, out, in, group_size};
+  }
+  const float global = launch.constant(1) ? launch.buffer<float>(first + 2)[id] / kGlobalUnit : 1.0f;
+  return {packed,    scales + id * strides.scales, nullptr, format, code_unit(format) * global, out, in,
+          group_size};
+}
+
+// Where the value arguments of matvec and matmul begin, and of their gated forms.
+constexpr uint32_t kPlainSizes = 5, kGatedSizes = 8;
 
 Product plain_product(const FastLaunch& launch, uint64_t) {
   const Sizes s = sizes_of(launch, kPlainSizes);
@@ -61,25 +93,33 @@ void run_product(const FastLaunch& launch, Product (*at)(const FastLaunch&, uint
 // The value arguments of the expert kernels, from [[buffer(first)]] on.
 struct ExpertSizes {
   uint32_t tokens, k, x_rows, in, out, group_size, experts;
-  uint64_t strides[3];
+  Strides strides;
 };
 
+Strides strides_of(Values& values) {
+  Strides strides = {values.take<uint64_t>(), values.take<uint64_t>(), 0};
+  if (values.launch.format.group == 0) strides.biases = values.take<uint64_t>();
+  return strides;
+}
+
 ExpertSizes expert_sizes_of(const FastLaunch& launch, uint32_t first) {
-  const auto value = [&](uint32_t i) { return launch.value<uint32_t>(first + i); };
-  const auto stride = [&](uint32_t i) { return launch.value<uint64_t>(first + i); };
-  return {value(0), value(1), value(2), value(3),
-          value(4), value(5), value(6), {stride(7), stride(8), stride(9)}};
+  Values values{launch, first};
+  ExpertSizes s;
+  s.tokens = values.size();
+  s.k = values.size();
+  s.x_rows = values.size();
+  s.in = values.size();
+  s.out = values.size();
+  s.group_size = values.group_size();
+  s.experts = values.size();
+  s.strides = strides_of(values);
+  return s;
 }
 
 // Expert `id` of the stack bound from [[buffer(first)]] on, moved on by `offset` bytes.
 Matrix expert_matrix(const FastLaunch& launch, uint32_t first, const ExpertSizes& s, uint64_t id,
                      uint64_t offset) {
-  const uint64_t scale_bytes = launch.format.type == DType::f32 ? 4 : 2;
-  const uint64_t bytes[3] = {4, scale_bytes, scale_bytes};
-  const uint8_t* bases[3];
-  for (uint32_t i = 0; i < 3; ++i)
-    bases[i] = launch.buffer<uint8_t>(first + i) + id * s.strides[i] * bytes[i] + offset;
-  return {bases[0], bases[1], bases[2], launch.format.type, launch.format.bits, s.out, s.in, s.group_size};
+  return matrix(launch, first, s.out, s.in, s.group_size, id, s.strides, offset);
 }
 
 constexpr uint32_t kExpertSizes = 7, kGatedExpertSizes = 10;
@@ -106,11 +146,18 @@ void run_experts(const FastLaunch& launch) {
   run_rows(launch, {uint64_t(s.tokens) * s.k, s.out, expert_product<gated>}, x);
 }
 
-// The value arguments of affine_grouped_matmul; its tokens are rows, and each has one expert.
+// The value arguments of the grouped product; its tokens are rows, and each has one expert.
 ExpertSizes grouped_sizes_of(const FastLaunch& launch) {
-  const auto value = [&](uint32_t i) { return launch.value<uint32_t>(i); };
-  const auto stride = [&](uint32_t i) { return launch.value<uint64_t>(i); };
-  return {value(6), 1, 1, value(7), value(8), value(9), value(10), {stride(11), stride(12), stride(13)}};
+  Values values{launch, 6};
+  ExpertSizes s;
+  s.tokens = values.size();
+  s.k = s.x_rows = 1;
+  s.in = values.size();
+  s.out = values.size();
+  s.group_size = values.group_size();
+  s.experts = values.size();
+  s.strides = strides_of(values);
+  return s;
 }
 
 Product bucket_product(const FastLaunch& launch, uint64_t e) {
@@ -124,81 +171,46 @@ Product bucket_product(const FastLaunch& launch, uint64_t e) {
 }
 
 // Row `row` of a table, as floats.
-template <uint32_t bits>
+template <typename Q>
 void dequantize_row(const Matrix& table, uint32_t row, float* y) {
-  using O = Order<bits>;
-  for (uint32_t begin = 0; begin < table.in; begin += O::kBlock) {
-    U8 codes[O::kClasses];
-    alignas(64) uint8_t bytes[O::kClasses][kBytes];
-    unpack_block<bits>(table, row, uint64_t(begin) / 8 * bits, codes);
-    for (uint32_t c = 0; c < O::kClasses; ++c) store_vector(bytes[c], codes[c]);
-    const uint32_t values = least(O::kBlock, table.in - begin);
-    constexpr uint32_t kUnit = O::kBlock < 32 ? O::kBlock : 32;  // values of one group
-    for (uint32_t i = 0; i < values; i += kUnit) {
-      const GroupVector v = load_groups(table, row, (begin + i) >> table.group_shift, kCodeOffset<bits>);
-      const float scale = v.scales[0], bias = v.biases[0];
-      for (uint32_t c = 0; c < O::kClasses; ++c) {
-        for (uint32_t j = 0; j < kUnit / O::kClasses; ++j) {
-          const uint32_t code = bytes[c][i / O::kClasses + j];
-          const float signed_code = kCodeOffset<bits> != 0 ? float(int8_t(code)) : float(code);
-          y[begin + i + j * O::kClasses + c] = __builtin_fmaf(signed_code, scale, bias);
-        }
-      }
-    }
-  }
+  for (uint32_t begin = 0; begin < table.in; begin += kUnit) dequantize_unit<Q>(table, row, begin, y + begin);
 }
 
 using DequantizeRow = void (*)(const Matrix&, uint32_t, float*);
-
-DequantizeRow dequantize_of(uint32_t bits) {
-  switch (bits) {
-    case 2:
-      return dequantize_row<2>;
-    case 3:
-      return dequantize_row<3>;
-    case 4:
-      return dequantize_row<4>;
-    case 5:
-      return dequantize_row<5>;
-    case 6:
-      return dequantize_row<6>;
-    default:
-      return dequantize_row<8>;
-  }
-}
 
 constexpr double kDequantizeTime = 0.5;  // nanoseconds of a value
 
 }  // namespace
 
-void affine_matvec(const FastLaunch& launch) {
+void quantized_matvec(const FastLaunch& launch) {
   run_product(launch, plain_product, kPlainSizes, /*tiled=*/false);
 }
-void affine_matmul(const FastLaunch& launch) {
+void quantized_matmul(const FastLaunch& launch) {
   run_product(launch, plain_product, kPlainSizes, /*tiled=*/true);
 }
-void affine_swiglu(const FastLaunch& launch) {
+void quantized_swiglu(const FastLaunch& launch) {
   run_product(launch, gated_product, kGatedSizes, /*tiled=*/false);
 }
-void affine_swiglu_matmul(const FastLaunch& launch) {
+void quantized_swiglu_matmul(const FastLaunch& launch) {
   run_product(launch, gated_product, kGatedSizes, /*tiled=*/true);
 }
-void affine_experts_matvec(const FastLaunch& launch) { run_experts<false>(launch); }
-void affine_experts_swiglu(const FastLaunch& launch) { run_experts<true>(launch); }
+void quantized_experts_matvec(const FastLaunch& launch) { run_experts<false>(launch); }
+void quantized_experts_swiglu(const FastLaunch& launch) { run_experts<true>(launch); }
 
-void affine_grouped_matmul(const FastLaunch& launch) {
+void quantized_grouped_matmul(const FastLaunch& launch) {
   const ExpertSizes s = grouped_sizes_of(launch);
   const Activations x = tile_activations(launch, launch.buffer<float>(0), s.tokens, s.in, s.group_size);
   run_tiles(launch, {s.experts, s.out, bucket_product}, x, s.tokens);
 }
 
-void affine_embed(const FastLaunch& launch) {
-  const uint32_t tokens = launch.value<uint32_t>(5), vocab = launch.value<uint32_t>(6);
-  const uint32_t hidden = launch.value<uint32_t>(7);
-  const Matrix table = matrix(launch, 1, vocab, hidden, launch.value<uint32_t>(8));
+void quantized_embed(const FastLaunch& launch) {
+  Values values{launch, kPlainSizes};
+  const uint32_t tokens = values.size(), vocab = values.size(), hidden = values.size();
+  const Matrix table = matrix(launch, 1, vocab, hidden, values.group_size());
   const int32_t* ids = launch.buffer<int32_t>(0);
   float* y = launch.buffer<float>(4);
-  const DequantizeRow dequantize = dequantize_of(launch.format.bits);
+  const DequantizeRow dequantize =
+      by_codes(launch.format, [](auto codes) -> DequantizeRow { return dequantize_row<decltype(codes)>; });
   launch.batch.add(tokens, hidden * kDequantizeTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t t = begin; t < end; ++t) {
       const uint32_t id = uint32_t(ids[t]);  // a negative id is a large one

@@ -3,25 +3,25 @@
 // result is a chain of fused additions from the first column to the last, whatever the other rows and tokens.
 #pragma once
 
-#include "cpu/kernels/affine_matrix.h"
+#include "cpu/kernels/quantized_matrix.h"
 #include "cpu/kernels/tile.h"
 
 namespace pyturbo::cpu::PYTURBO_ISA {
 
 // Columns [begin, begin + kChunk) of the tile from row `first`; rows past the matrix repeat the last one.
-template <uint32_t bits>
+template <typename Q>
 static void load_chunk(const Matrix& w, uint32_t first, uint32_t begin, TileChunk& chunk) {
-  using O = Order<bits>;
+  using O = Order<Q::kBits>;
   const uint32_t values = least(kChunk, w.in - begin);
   const uint32_t groups = values >> w.group_shift;
-  constexpr uint32_t kGroups = kChunk / 32;
+  constexpr uint32_t kGroups = kChunk / 16;                                              // at most
   alignas(64) float scales[kGroups + kLanes][kLanes], biases[kGroups + kLanes][kLanes];  // [group][row]
   for (uint32_t v = 0; v < kTileVectors; ++v) {
     uint32_t rows[kLanes];
     for (uint32_t l = 0; l < kLanes; ++l) rows[l] = least(first + v * kLanes + l, w.out - 1);
     for (uint32_t g = 0; g < groups; g += kLanes) {
       for (uint32_t l = 0; l < kLanes; ++l) {
-        const GroupVector vector = load_groups(w, rows[l], (begin >> w.group_shift) + g, kCodeOffset<bits>);
+        const GroupVector vector = load_groups<Q>(w, rows[l], (begin >> w.group_shift) + g, 0);
         for (uint32_t i = 0; i < kLanes; ++i) {
           scales[g + i][l] = vector.scales[i];
           biases[g + i][l] = vector.biases[i];
@@ -32,7 +32,7 @@ static void load_chunk(const Matrix& w, uint32_t first, uint32_t begin, TileChun
       U8 codes[O::kClasses][kLanes];
       for (uint32_t l = 0; l < kLanes; ++l) {
         U8 row[O::kClasses];
-        unpack_block<bits>(w, rows[l], uint64_t(begin + at) / 8 * bits, row);
+        unpack_block<Q>(w, rows[l], uint64_t(begin + at) / 8 * Q::kBits, row);
         for (uint32_t c = 0; c < O::kClasses; ++c) codes[c][l] = row[c];
       }
       for (uint32_t c = 0; c < O::kClasses; ++c) {
@@ -44,9 +44,8 @@ static void load_chunk(const Matrix& w, uint32_t first, uint32_t begin, TileChun
           const F32 scale = load_floats(scales[g]), bias = load_floats(biases[g]);
 #pragma GCC unroll 4
           for (uint32_t j = 0; j < 4; ++j) {
-            I32 code = (I32)((U32)codes[c][l] >> (8 * j)) & 0xff;
-            if constexpr (kCodeOffset<bits> != 0) code = (code ^ 0x80) - 0x80;
-            chunk.values[column + j * O::kClasses][v] = fused(to_float(code), scale, bias);
+            const I32 bytes = (I32)((U32)codes[c][l] >> (8 * j)) & 0xff;
+            chunk.values[column + j * O::kClasses][v] = fused(numbers<Q>(bytes), scale, bias);
           }
         }
       }
@@ -56,12 +55,12 @@ static void load_chunk(const Matrix& w, uint32_t first, uint32_t begin, TileChun
 
 // sums[t, r] = row first + r of w times x[t] for the kTileRows rows of a tile and all tokens; x is [tokens,
 // in].
-template <uint32_t bits>
+template <typename Q>
 static void multiply_tile(const Matrix& w, uint32_t first, const float* x, uint32_t tokens, float* sums) {
   TileChunk chunk;
   std::memset(sums, 0, sizeof(float) * tokens * kTileRows);
   for (uint32_t begin = 0; begin < w.in; begin += kChunk) {
-    load_chunk<bits>(w, first, begin, chunk);
+    load_chunk<Q>(w, first, begin, chunk);
     const uint32_t columns = least(kChunk, w.in - begin);
     multiply_rows_of(chunk, columns, x + begin, w.in, tokens, sums);
   }

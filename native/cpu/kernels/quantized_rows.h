@@ -2,7 +2,7 @@
 // the other rows and tokens: per block an exact integer dot product, scaled and added to kLanes partial sums.
 #pragma once
 
-#include "cpu/kernels/affine_matrix.h"
+#include "cpu/kernels/quantized_matrix.h"
 #include "cpu/kernels/row.h"
 
 namespace pyturbo::cpu::PYTURBO_ISA {
@@ -17,28 +17,28 @@ PYTURBO_INLINE uint64_t prefetch_distance(const Matrix& w, uint32_t rows) {
 }
 
 // Lane -> group of a block, as an index into the groups that start there.
-template <uint32_t bits>
+template <typename Q>
 PYTURBO_INLINE I32 lane_groups(uint32_t group_shift) {
   I32 index;
-  for (uint32_t l = 0; l < kLanes; ++l) index[l] = int32_t((l * Order<bits>::kLaneValues) >> group_shift);
+  for (uint32_t l = 0; l < kLanes; ++l) index[l] = int32_t((l * Order<Q::kBits>::kLaneValues) >> group_shift);
   return index;
 }
 
 // The dot products of a block in each lane, as floats.
-template <uint32_t bits, uint32_t planes>
+template <typename Q, uint32_t planes>
 PYTURBO_INLINE F32 dot_block(const U8* codes, const S8* x) {
-  constexpr uint32_t kClasses = Order<bits>::kClasses;
+  constexpr uint32_t kClasses = Order<Q::kBits>::kClasses;
   // 8-bit weights need more than 32 bits for 24-bit activations: the high plane is added as a float.
-  constexpr uint32_t kFirst = bits == 8 && planes == 3 ? 1 : 0;
+  constexpr uint32_t kFirst = Q::kBits == 8 && planes == 3 ? 1 : 0;
   I32 total = {};
 #pragma GCC unroll 3
   for (uint32_t plane = kFirst; plane < planes; ++plane) {
     if (plane > kFirst) total <<= 8;
 #pragma GCC unroll 4
-    for (uint32_t c = 0; c < kClasses; ++c) total = dot<bits>(total, codes[c], x[plane * kClasses + c]);
+    for (uint32_t c = 0; c < kClasses; ++c) total = dot<Q::kBits>(total, codes[c], x[plane * kClasses + c]);
   }
   if constexpr (kFirst == 0) return to_float(total);
-  return fused(to_float(dot<bits>(I32{}, codes[0], x[0])), splat(65536), to_float(total));
+  return fused(to_float(dot<Q::kBits>(I32{}, codes[0], x[0])), splat(65536), to_float(total));
 }
 
 // A block of rows at work on a few tokens.
@@ -54,7 +54,7 @@ struct RowBlock {
 };
 
 // Groups [first, last) of some rows: their scales, and what their biases add to the sums.
-template <typename S, uint32_t bits, uint32_t tokens>
+template <typename S, typename Q, uint32_t tokens>
 static void prepare_chunk(const Matrix& w, uint32_t row, uint32_t rows, const Activations& x, uint32_t first,
                           uint32_t last, RowBlock<tokens>& block) {
   block.stride = block.kStride;
@@ -63,7 +63,7 @@ static void prepare_chunk(const Matrix& w, uint32_t row, uint32_t rows, const Ac
 #pragma GCC unroll 4
     for (uint32_t t = 0; t < tokens; ++t) sums[t] = block.sums[t][r];
     for (uint32_t g = first; g < last; g += kLanes) {
-      const GroupVector v = load_groups_as<S>(w, row + r, g, w.groups - g, kCodeOffset<bits>);
+      const GroupVector v = load_groups_as<S>(w, row + r, g, w.groups - g, float(Q::kOffset));
 #pragma GCC unroll 4
       for (uint32_t t = 0; t < tokens; ++t) {
         const uint64_t place = t * x.stride + g;
@@ -79,14 +79,14 @@ static void prepare_chunk(const Matrix& w, uint32_t row, uint32_t rows, const Ac
 
 // All groups of some rows, where a row has few: the groups of all rows lie one after another, and vectors go
 // over the ends of rows.
-template <typename S, uint32_t bits, uint32_t tokens>
+template <typename S, typename Q, uint32_t tokens>
 static void prepare_rows(const Matrix& w, uint32_t row, uint32_t rows, const Activations& x,
                          RowBlock<tokens>& block) {
   block.stride = w.groups;
   alignas(64) float biases[tokens][kRowBlock * kShortRow + kLanes];  // times the sum of activations
   const uint32_t count = rows * w.groups;
   for (uint32_t i = 0; i < count; i += kLanes) {
-    const GroupVector v = load_groups_as<S>(w, row, i, count - i, kCodeOffset<bits>);
+    const GroupVector v = load_groups_as<S>(w, row, i, count - i, float(Q::kOffset));
 #pragma GCC unroll 4
     for (uint32_t t = 0; t < tokens; ++t) {
       const uint64_t place = t * x.stride + i;
@@ -105,29 +105,27 @@ static void prepare_rows(const Matrix& w, uint32_t row, uint32_t rows, const Act
     }
 }
 
-template <typename S, uint32_t bits, uint32_t tokens>
+template <typename S, typename Q, uint32_t tokens>
 static void prepare_as(const Matrix& w, uint32_t row, uint32_t rows, const Activations& x, uint32_t first,
                        uint32_t last, RowBlock<tokens>& block) {
   if (x.repeated)
-    prepare_rows<S, bits>(w, row, rows, x, block);
+    prepare_rows<S, Q>(w, row, rows, x, block);
   else
-    prepare_chunk<S, bits>(w, row, rows, x, first, last, block);
+    prepare_chunk<S, Q>(w, row, rows, x, first, last, block);
 }
 
-template <uint32_t bits, uint32_t tokens>
+template <typename Q, uint32_t tokens>
 static void prepare(const Matrix& w, uint32_t row, uint32_t rows, const Activations& x, uint32_t first,
                     uint32_t last, RowBlock<tokens>& block) {
-  if (w.type == DType::f32) return prepare_as<float, bits>(w, row, rows, x, first, last, block);
-  if (w.type == DType::f16) return prepare_as<Half, bits>(w, row, rows, x, first, last, block);
-  prepare_as<BFloat, bits>(w, row, rows, x, first, last, block);
+  by_scale_type<Q>(w, [&](auto type) { prepare_as<decltype(type), Q>(w, row, rows, x, first, last, block); });
 }
 
 // Adds the groups [first, last) of rows `r` to `r` + rows - 1 of a block that starts at row `row` of w.
-template <uint32_t bits, uint32_t planes, uint32_t rows, uint32_t tokens>
+template <typename Q, uint32_t planes, uint32_t rows, uint32_t tokens>
 static void add_groups(const Matrix& w, uint32_t row, uint32_t r, const Activations& x, uint32_t first,
                        uint32_t last, RowBlock<tokens>& at) {
-  using O = Order<bits>;
-  const I32 groups = lane_groups<bits>(w.group_shift);
+  using O = Order<Q::kBits>;
+  const I32 groups = lane_groups<Q>(w.group_shift);
   const uint64_t ahead = prefetch_distance(w, rows);
   F32 acc[tokens][rows];
 #pragma GCC unroll 4
@@ -147,8 +145,8 @@ static void add_groups(const Matrix& w, uint32_t row, uint32_t r, const Activati
         bytes[i] = load_vector<S8>(from + t * x.row_bytes + i * kBytes);
 #pragma GCC unroll 4
       for (uint32_t i = 0; i < rows; ++i)
-        acc[t][i] = fused(dot_block<bits, planes>(codes[i], bytes),
-                          pick(at.scales_of(t, r + i) + group, index), acc[t][i]);
+        acc[t][i] = fused(dot_block<Q, planes>(codes[i], bytes), pick(at.scales_of(t, r + i) + group, index),
+                          acc[t][i]);
     }
   };
   const uint32_t values = last << w.group_shift;
@@ -159,13 +157,13 @@ static void add_groups(const Matrix& w, uint32_t row, uint32_t r, const Activati
     for (uint32_t i = 0; i < rows; ++i) {
       const uint8_t* from = packed + i * w.row_bytes + uint64_t(block) * O::kBlockBytes;
       __builtin_prefetch(from + ahead);
-      unpack<bits>(from, codes[i]);
+      unpack<Q>(from, codes[i]);
     }
     add_block(block, groups);
   }
   if (values % O::kBlock != 0) {
     for (uint32_t i = 0; i < rows; ++i)
-      unpack_block<bits>(w, row + r + i, uint64_t(block) * O::kBlockBytes, codes[i]);
+      unpack_block<Q>(w, row + r + i, uint64_t(block) * O::kBlockBytes, codes[i]);
     // Lanes past the row hold zeros, and take the scale of its last group: another row's may be infinite.
     const int32_t most = int32_t(last - 1 - (block * O::kBlock >> w.group_shift));
     add_block(block, groups < most ? groups : I32{} + most);
@@ -192,7 +190,7 @@ static inline void store_sums(const F32* sums, uint32_t rows, float* y) {
 }
 
 // y[t * y_stride + r] = row first + r of w times x[t], for up to kRowBlock rows and a few tokens.
-template <uint32_t bits, uint32_t planes, uint32_t tokens>
+template <typename Q, uint32_t planes, uint32_t tokens>
 static void multiply_few(const Matrix& w, uint32_t first, uint32_t rows, const Activations& x, float* y,
                          uint64_t y_stride) {
   constexpr uint32_t kRows = tokens == 1 ? 4 : tokens == 2 ? 2 : 1;
@@ -201,25 +199,24 @@ static void multiply_few(const Matrix& w, uint32_t first, uint32_t rows, const A
     for (uint32_t r = 0; r < kRowBlock; ++r) block.sums[t][r] = F32{};
   for (uint32_t begin = 0; begin < w.groups; begin += block.kGroups) {
     const uint32_t end = least(begin + block.kGroups, w.groups);
-    prepare<bits>(w, first, rows, x, begin, end, block);
+    prepare<Q>(w, first, rows, x, begin, end, block);
     uint32_t r = 0;
-    for (; r + kRows <= rows; r += kRows) add_groups<bits, planes, kRows>(w, first, r, x, begin, end, block);
-    for (; r < rows; ++r) add_groups<bits, planes, 1>(w, first, r, x, begin, end, block);
+    for (; r + kRows <= rows; r += kRows) add_groups<Q, planes, kRows>(w, first, r, x, begin, end, block);
+    for (; r < rows; ++r) add_groups<Q, planes, 1>(w, first, r, x, begin, end, block);
   }
   for (uint32_t t = 0; t < tokens; ++t) store_sums(block.sums[t], rows, y + t * y_stride);
 }
 
 // The same for any number of tokens.
-template <uint32_t bits, uint32_t planes>
+template <typename Q, uint32_t planes>
 static void multiply_rows(const Matrix& w, uint32_t first, uint32_t rows, const Activations& x,
                           uint32_t tokens, float* y, uint64_t y_stride) {
   uint32_t t = 0;
   for (; t + 4 <= tokens; t += 4)
-    multiply_few<bits, planes, 4>(w, first, rows, x.from(t), y + t * y_stride, y_stride);
+    multiply_few<Q, planes, 4>(w, first, rows, x.from(t), y + t * y_stride, y_stride);
   for (; t + 2 <= tokens; t += 2)
-    multiply_few<bits, planes, 2>(w, first, rows, x.from(t), y + t * y_stride, y_stride);
-  for (; t < tokens; ++t)
-    multiply_few<bits, planes, 1>(w, first, rows, x.from(t), y + t * y_stride, y_stride);
+    multiply_few<Q, planes, 2>(w, first, rows, x.from(t), y + t * y_stride, y_stride);
+  for (; t < tokens; ++t) multiply_few<Q, planes, 1>(w, first, rows, x.from(t), y + t * y_stride, y_stride);
 }
 
 }  // namespace pyturbo::cpu::PYTURBO_ISA

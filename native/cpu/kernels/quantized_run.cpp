@@ -1,9 +1,10 @@
 // How products are cut into items, and which instance of the inner loops serves a format.
-#include "cpu/kernels/affine.h"
-#include "cpu/kernels/affine_integer_tile.h"
-#include "cpu/kernels/affine_rows.h"
-#include "cpu/kernels/affine_tile.h"
+#include "cpu/kernels/e4m3_rows.h"
 #include "cpu/kernels/exponential.h"
+#include "cpu/kernels/quantized.h"
+#include "cpu/kernels/quantized_integer_tile.h"
+#include "cpu/kernels/quantized_rows.h"
+#include "cpu/kernels/quantized_tile.h"
 #include "cpu/kernels/scratch.h"
 
 namespace pyturbo::cpu::PYTURBO_ISA {
@@ -31,33 +32,33 @@ void gate(float* y, const float* gate, const float* up, uint32_t count) {
   std::memcpy(y + i, rest[0], sizeof(float) * (count - i));
 }
 
-template <uint32_t bits, uint32_t planes>
+template <typename Q, uint32_t planes>
 void rows_of(const Product& p, const Activations& x, uint32_t first, uint32_t rows) {
   for (uint32_t t = 0; t < p.tokens; t += kTokenBlock) {
     const uint32_t tokens = least(kTokenBlock, p.tokens - t);
     const Activations from = x.from(p.x + t);
     float* y = p.y + uint64_t(t) * p.w.out + first;
     if (!p.gated) {
-      multiply_rows<bits, planes>(p.w, first, rows, from, tokens, y, p.w.out);
+      multiply_rows<Q, planes>(p.w, first, rows, from, tokens, y, p.w.out);
       continue;
     }
     float sums[2][kTokenBlock * kRowBlock];
-    multiply_rows<bits, planes>(p.w, first, rows, from, tokens, sums[0], kRowBlock);
-    multiply_rows<bits, planes>(p.up, first, rows, from, tokens, sums[1], kRowBlock);
+    multiply_rows<Q, planes>(p.w, first, rows, from, tokens, sums[0], kRowBlock);
+    multiply_rows<Q, planes>(p.up, first, rows, from, tokens, sums[1], kRowBlock);
     for (uint32_t i = 0; i < tokens; ++i)
       gate(y + uint64_t(i) * p.w.out, sums[0] + i * kRowBlock, sums[1] + i * kRowBlock, rows);
   }
 }
 
-template <uint32_t bits, bool fast>
+template <typename Q, bool fast>
 void tile_of(const Product& p, const Activations& x, uint32_t first) {
   const uint64_t floats = uint64_t(p.tokens) * kTileRows;
   float* sums = static_cast<float*>(item_scratch(sizeof(float) * floats * (p.gated ? 2 : 1)));
   const auto multiply = [&](const Matrix& w, float* to) {
     if constexpr (fast)
-      multiply_integer_tile<bits>(w, first, x.from(p.x), p.tokens, to);
+      multiply_integer_tile<Q>(w, first, x.from(p.x), p.tokens, to);
     else
-      multiply_tile<bits>(w, first, x.values + p.x * w.in, p.tokens, to);
+      multiply_tile<Q>(w, first, x.values + p.x * w.in, p.tokens, to);
   };
   multiply(p.w, sums);
   if (p.gated) multiply(p.up, sums + floats);
@@ -72,31 +73,47 @@ void tile_of(const Product& p, const Activations& x, uint32_t first) {
   }
 }
 
+// E4M3 meets activations as they are, in both precisions.
+void e4m3_rows_of(const Product& p, const Activations& x, uint32_t first, uint32_t rows) {
+  multiply_e4m3_rows(p.w, first, rows, x.values + p.x * p.w.in, p.tokens, p.y + first, p.w.out);
+}
+
 // What a format needs, for each precision.
 struct Instance {
   uint32_t bits;
+  bool floats;  // codes are small floats
   uint32_t classes;
-  QuantizeRow quantize[2];  // fast, default
+  QuantizeRow quantize[2];  // fast, default; none where activations stay floats
   RunRows rows[2];
   RunTile tile[2];
 };
 
-template <uint32_t bits>
+template <typename Q>
 constexpr Instance instance() {
-  constexpr uint32_t kClasses = Order<bits>::kClasses;
-  return {bits,
+  constexpr uint32_t kClasses = Order<Q::kBits>::kClasses;
+  return {Q::kBits,
+          Q::kFloats,
           kClasses,
           {quantize_row<kClasses, 1>, quantize_row<kClasses, 3>},
-          {rows_of<bits, 1>, rows_of<bits, 3>},
-          {tile_of<bits, true>, tile_of<bits, false>}};
+          {rows_of<Q, 1>, rows_of<Q, 3>},
+          {tile_of<Q, true>, tile_of<Q, false>}};
 }
 
-constexpr Instance kInstances[] = {instance<2>(), instance<3>(), instance<4>(),
-                                   instance<5>(), instance<6>(), instance<8>()};
+constexpr Instance kInstances[] = {
+    instance<Integers<2>>(),
+    instance<Integers<3>>(),
+    instance<Integers<4>>(),
+    instance<Integers<5>>(),
+    instance<Integers<6>>(),
+    instance<Integers<8>>(),
+    instance<E2m1Codes>(),
+    {8, true, 1, {}, {e4m3_rows_of, e4m3_rows_of}, {tile_of<E4m3Codes, false>, tile_of<E4m3Codes, false>}},
+};
 
 const Instance& instance_of(const FastLaunch& launch) {
+  const Format& format = launch.format;
   uint32_t i = 0;
-  while (kInstances[i].bits != launch.format.bits) ++i;
+  while (kInstances[i].bits != format.bits || kInstances[i].floats != (format.group > 0)) ++i;
   return kInstances[i];
 }
 
@@ -151,12 +168,14 @@ Activations quantize(const FastLaunch& launch, const float* x, uint64_t rows, ui
 
 Activations row_activations(const FastLaunch& launch, const float* x, uint64_t rows, uint32_t in,
                             uint32_t group_size) {
+  if (!instance_of(launch).quantize[0]) return {x, nullptr, nullptr, nullptr, 0, 0, false};
   return quantize(launch, x, rows, in, group_size, in / group_size <= kShortRow ? kRowBlock : 1);
 }
 
 Activations tile_activations(const FastLaunch& launch, const float* x, uint64_t rows, uint32_t in,
                              uint32_t group_size) {
-  if (launch.precision == Precision::fast) return quantize(launch, x, rows, in, group_size, 1);
+  if (launch.precision == Precision::fast && instance_of(launch).quantize[0])
+    return quantize(launch, x, rows, in, group_size, 1);
   return {x, nullptr, nullptr, nullptr, 0, 0, false};
 }
 

@@ -4,14 +4,14 @@
 // product, scaled and added.
 #pragma once
 
-#include "cpu/kernels/affine_matrix.h"
+#include "cpu/kernels/quantized_matrix.h"
 #include "cpu/kernels/tile.h"
 
 namespace pyturbo::cpu::PYTURBO_ISA {
 
 constexpr uint32_t kIntegerChunk =
     512;  // columns at a time: the unpacked weights stay in the first-level cache
-constexpr uint32_t kChunkGroups = kIntegerChunk / 32;
+constexpr uint32_t kChunkGroups = kIntegerChunk / 16;  // at most
 
 // A chunk of a tile, row per lane.
 struct IntegerChunk {
@@ -22,9 +22,9 @@ struct IntegerChunk {
 
 // Columns [begin, begin + kIntegerChunk) of the tile from row `first`; rows past the matrix repeat the last
 // one.
-template <uint32_t bits>
+template <typename Q>
 static void load_integer_chunk(const Matrix& w, uint32_t first, uint32_t begin, IntegerChunk& chunk) {
-  using O = Order<bits>;
+  using O = Order<Q::kBits>;
   const uint32_t values = least(kIntegerChunk, w.in - begin);
   const uint32_t group = begin >> w.group_shift;
   const uint32_t groups = values >> w.group_shift;
@@ -33,11 +33,11 @@ static void load_integer_chunk(const Matrix& w, uint32_t first, uint32_t begin, 
     uint32_t rows[kLanes];
     for (uint32_t l = 0; l < kLanes; ++l) rows[l] = least(first + v * kLanes + l, w.out - 1);
     for (uint32_t at = 0; at < values; at += O::kBlock) {
-      const uint64_t offset = uint64_t(begin + at) / 8 * bits;
+      const uint64_t offset = uint64_t(begin + at) / 8 * Q::kBits;
       U8 codes[O::kClasses][kLanes];
       for (uint32_t l = 0; l < kLanes; ++l) {
         U8 row[O::kClasses];
-        unpack_block<bits>(w, rows[l], offset, row);
+        unpack_block<Q>(w, rows[l], offset, row);
         for (uint32_t c = 0; c < O::kClasses; ++c) codes[c][l] = row[c];
       }
       U8* target = chunk.codes[v] + at / 4;
@@ -48,7 +48,7 @@ static void load_integer_chunk(const Matrix& w, uint32_t first, uint32_t begin, 
     }
     for (uint32_t l = 0; l < kLanes; ++l) {
       for (uint32_t g = 0; g < groups; g += kLanes) {
-        const GroupVector vector = load_groups(w, rows[l], group + g, kCodeOffset<bits>);
+        const GroupVector vector = load_groups<Q>(w, rows[l], group + g, float(Q::kOffset));
         store_floats(scales[l] + g, vector.scales);
         store_floats(biases[l] + g, vector.biases);
       }
@@ -66,10 +66,10 @@ static void load_integer_chunk(const Matrix& w, uint32_t first, uint32_t begin, 
 }
 
 // sums[t, row of the tile] += chunk . x[t] for a few tokens; x starts at column `begin`'s row.
-template <uint32_t bits, uint32_t tokens>
+template <typename Q, uint32_t tokens>
 static void multiply_integer_chunk(const IntegerChunk& chunk, const Matrix& w, uint32_t begin,
                                    const Activations& x, float* sums) {
-  using O = Order<bits>;
+  using O = Order<Q::kBits>;
   const uint32_t values = least(kIntegerChunk, w.in - begin);
   const uint32_t group_size = 1u << w.group_shift;
   const uint32_t blocks = group_size > O::kBlock ? group_size / O::kBlock : 1;
@@ -93,7 +93,8 @@ static void multiply_integer_chunk(const IntegerChunk& chunk, const Matrix& w, u
           for (uint32_t t = 0; t < tokens; ++t) {
             const S8 four = splat_word(source + t * x.row_bytes + l * 4);
 #pragma GCC unroll 2
-            for (uint32_t v = 0; v < kTileVectors; ++v) total[v][t] = dot<bits>(total[v][t], word[v], four);
+            for (uint32_t v = 0; v < kTileVectors; ++v)
+              total[v][t] = dot<Q::kBits>(total[v][t], word[v], four);
           }
         }
       }
@@ -113,21 +114,20 @@ static void multiply_integer_chunk(const IntegerChunk& chunk, const Matrix& w, u
 }
 
 // sums[t, r] = row first + r of w times x[t] for the kTileRows rows of a tile and all tokens.
-template <uint32_t bits>
+template <typename Q>
 static void multiply_integer_tile(const Matrix& w, uint32_t first, const Activations& x, uint32_t tokens,
                                   float* sums) {
   IntegerChunk chunk;
   std::memset(sums, 0, sizeof(float) * tokens * kTileRows);
   for (uint32_t begin = 0; begin < w.in; begin += kIntegerChunk) {
-    load_integer_chunk<bits>(w, first, begin, chunk);
+    load_integer_chunk<Q>(w, first, begin, chunk);
     uint32_t t = 0;
     for (; t + kIntegerTokens <= tokens; t += kIntegerTokens)
-      multiply_integer_chunk<bits, kIntegerTokens>(chunk, w, begin, x.from(t),
-                                                   sums + uint64_t(t) * kTileRows);
+      multiply_integer_chunk<Q, kIntegerTokens>(chunk, w, begin, x.from(t), sums + uint64_t(t) * kTileRows);
     for (; t + 2 <= tokens; t += 2)
-      multiply_integer_chunk<bits, 2>(chunk, w, begin, x.from(t), sums + uint64_t(t) * kTileRows);
+      multiply_integer_chunk<Q, 2>(chunk, w, begin, x.from(t), sums + uint64_t(t) * kTileRows);
     for (; t < tokens; ++t)
-      multiply_integer_chunk<bits, 1>(chunk, w, begin, x.from(t), sums + uint64_t(t) * kTileRows);
+      multiply_integer_chunk<Q, 1>(chunk, w, begin, x.from(t), sums + uint64_t(t) * kTileRows);
   }
 }
 

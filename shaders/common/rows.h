@@ -1,8 +1,8 @@
-// Rows of quantised matrices times one vector: what every matvec kernel of this folder runs.
+// Rows of quantised matrices times one vector: what every matvec kernel runs.
 // Loops over thread arrays are unrolled, so that the arrays are registers.
 #pragma once
 
-#include "affine.h"
+#include "units.h"
 
 constexpr constant uint kRows = 4;                               // rows of a simdgroup
 constexpr constant uint kRowSimdgroups = 2;                      // simdgroups of a threadgroup
@@ -25,50 +25,11 @@ inline float load_unit(device const float* x, thread float* values) {
   return total;
 }
 
-// Reads the words of a unit, 128 bits at a time where its size allows.
-template <uint bits>
-inline void load_words(device const uint* source, thread uint* words) {
-  if (bits % 4 == 0) {
-#pragma unroll
-    for (uint i = 0; i < bits; i += 4) {
-      const uint4 v = uint4(((device const packed_uint4*)source)[i / 4]);
-      words[i] = v.x;
-      words[i + 1] = v.y;
-      words[i + 2] = v.z;
-      words[i + 3] = v.w;
-    }
-  } else {
-#pragma unroll
-    for (uint i = 0; i < bits; ++i) words[i] = source[i];
-  }
-}
-
-// One unit of a row times x [32] of sum `total`: scale * dot(q, x) + bias * total.
-template <uint bits, typename S>
-inline float dot_unit(
-    thread const Affine<bits, S>& w,
-    uint row,
-    uint unit,
-    thread const float* x,
-    float total) {
-  uint words[bits];
-  load_words<bits>(unit_words(w, row, unit), words);
-  float dot = 0;
-#pragma unroll
-  for (uint index = 0; index < kOctets; ++index) {
-    const ulong packed = octet<bits>((thread const uint*)words, index);
-#pragma unroll
-    for (uint i = 0; i < kOctet; ++i) dot = fma(unpack<bits>(packed, i), x[index * kOctet + i], dot);
-  }
-  const float2 scale = unit_scale(w, row, unit);
-  return fma(scale.x, dot, scale.y * total);
-}
-
 // sums[m * kRows + r] = row first + r of w[m] times x, in every lane of the simdgroup. The `units` units of x
 // are read once for all rows; a row past out repeats the last one.
-template <uint count, uint bits, typename S>
+template <uint count, typename W>
 inline void multiply_rows(
-    thread const Affine<bits, S>* w,
+    thread const W* w,
     device const float* x,
     uint units,
     uint first,

@@ -1,0 +1,138 @@
+// A quantised matrix in the MLX layout (shaders/affine/affine.h, shaders/fp/fp.h).
+#pragma once
+
+#include "cpu/kernels/kernel.h"
+#include "cpu/kernels/unpack.h"
+
+namespace pyturbo::cpu::PYTURBO_ISA {
+
+struct Matrix {
+  const uint8_t* packed;  // [out, row_bytes]
+  const void* scales;     // [out, groups]
+  const void* biases;     // like scales; small floats have none
+  DType type;             // of scales and biases; those of small floats follow from the group size
+  float factor;           // of the scales of small floats
+  uint32_t out;
+  uint32_t in;
+  uint32_t group_shift;  // log2 of the values of a group
+  uint32_t groups;       // of a row
+  uint64_t row_bytes;
+
+  Matrix(const void* packed, const void* scales, const void* biases, Format format, float factor,
+         uint32_t out, uint32_t in, uint32_t group_size)
+      : packed(static_cast<const uint8_t*>(packed)),
+        scales(scales),
+        biases(biases),
+        type(format.type),
+        factor(factor),
+        out(out),
+        in(in),
+        group_shift(uint32_t(__builtin_ctz(group_size))),
+        groups(in / group_size),
+        row_bytes(uint64_t(in) / 32 * format.bits * 4) {}
+
+  const uint8_t* row(uint32_t r) const { return packed + r * row_bytes; }
+};
+
+// The bytes of the block that starts `offset` bytes into a row. What a block has past the row is undefined,
+// and meets zeros.
+template <typename Q>
+PYTURBO_INLINE void unpack_block(const Matrix& w, uint32_t row, uint64_t offset, U8* codes) {
+  const uint8_t* from = w.row(row) + offset;
+  if (uint64_t(w.out - row) * w.row_bytes - offset >= Order<Q::kBits>::kBlockBytes)
+    unpack<Q>(from, codes);
+  else
+    unpack_part<Q>(from, uint32_t(w.row_bytes - offset), codes);
+}
+
+// Scales and biases of kLanes groups; those past the last one asked for are zeros.
+struct GroupVector {
+  F32 scales;
+  F32 biases;
+};
+
+template <typename S>
+constexpr bool kHasBiases = sizeof(S) > 1;
+
+// `count` groups of a row and of those behind it, from `group` on. With an offset o, codes stand for code +
+// o: bias + o * scale is the bias then.
+template <typename S>
+PYTURBO_INLINE GroupVector load_groups_as(const Matrix& w, uint32_t row, uint32_t group, uint32_t count,
+                                          float offset) {
+  const uint64_t place = uint64_t(row) * w.groups + group;
+  const auto load = [&](const void* from) {
+    const S* groups = static_cast<const S*>(from) + place;
+    return count >= kLanes ? load_floats(groups)
+                           : load_floats(groups, count, uint64_t(w.out) * w.groups - place);
+  };
+  GroupVector v = {load(w.scales), F32{}};
+  if constexpr (kHasBiases<S>)
+    v.biases = load(w.biases);
+  else
+    v.scales *= w.factor;
+  if (offset != 0) v.biases = fused(v.scales, splat(offset), v.biases);
+  return v;
+}
+
+// fn(S{}), where S is the type that scales of w are stored in.
+template <typename Q, typename Fn>
+PYTURBO_INLINE auto by_scale_type(const Matrix& w, const Fn& fn) {
+  if constexpr (Q::kFloats) {
+    return w.group_shift == 4 ? fn(E4M3{}) : fn(E8M0{});
+  } else {
+    if (w.type == DType::f32) return fn(float{});
+    return w.type == DType::f16 ? fn(Half{}) : fn(BFloat{});
+  }
+}
+
+// The groups of a row from `group` on.
+template <typename Q>
+PYTURBO_INLINE GroupVector load_groups(const Matrix& w, uint32_t row, uint32_t group, float offset) {
+  return by_scale_type<Q>(
+      w, [&](auto type) { return load_groups_as<decltype(type)>(w, row, group, w.groups - group, offset); });
+}
+
+constexpr uint32_t kUnit = 32;  // values that are whole bytes in every format
+
+// The kUnit values of a row from column `begin` on.
+template <typename Q>
+PYTURBO_INLINE void dequantize_unit(const Matrix& w, uint32_t row, uint32_t begin, float* values) {
+  constexpr uint32_t kOctet = 8;  // values that are kBits bytes, in one group
+  const uint8_t* from = w.row(row) + uint64_t(begin) / 8 * Q::kBits;
+  const GroupVector groups = load_groups<Q>(w, row, begin >> w.group_shift, 0);
+  for (uint32_t octet = 0; octet < kUnit / kOctet; ++octet) {
+    const uint32_t group = (octet * kOctet) >> w.group_shift;
+    const float scale = groups.scales[group], bias = groups.biases[group];
+    uint64_t word = 0;
+    std::memcpy(&word, from + octet * Q::kBits, Q::kBits);
+    for (uint32_t i = 0; i < kOctet; ++i) {
+      const uint32_t code = uint32_t(word >> (i * Q::kBits)) & ((1u << Q::kBits) - 1);
+      values[octet * kOctet + i] = __builtin_fmaf(number<Q>(code), scale, bias);
+    }
+  }
+}
+
+// What codes of small floats are multiplied with beside their scale: E2M1 ones are doubled.
+PYTURBO_INLINE float code_unit(const Format& format) { return format.bits == 4 ? 0.5f : 1.0f; }
+
+// fn(Q{}) for the codes of a format.
+template <typename Fn>
+PYTURBO_INLINE auto by_codes(const Format& format, const Fn& fn) {
+  if (format.group > 0) return format.bits == 4 ? fn(E2m1Codes{}) : fn(E4m3Codes{});
+  switch (format.bits) {
+    case 2:
+      return fn(Integers<2>{});
+    case 3:
+      return fn(Integers<3>{});
+    case 4:
+      return fn(Integers<4>{});
+    case 5:
+      return fn(Integers<5>{});
+    case 6:
+      return fn(Integers<6>{});
+    default:
+      return fn(Integers<8>{});
+  }
+}
+
+}  // namespace pyturbo::cpu::PYTURBO_ISA

@@ -1,0 +1,168 @@
+"""Linear algebra on weights in the MLX formats of small floats: ``w = code * scale``.
+
+A matrix [out, in] is stored as packed uint32 [out, in * bits / 32], the codes of a row one after another, and
+scales uint8 [out, in / group], one for each group of a row. The mode says what codes and scales are: "mxfp4"
+(E2M1 in groups of 32, E8M0), "mxfp8" (E4M3 in groups of 32, E8M0) or "nvfp4" (E2M1 in groups of 16, E4M3). An
+nvfp4 matrix may have a global scale, a float32: its values are times that over 2688. Activations are float32.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pyturbo.errors import ArgumentError
+from pyturbo.ops._fp_format import FP_FORMATS, check_global_scale, check_mode, fp_dequantize, fp_quantize
+from pyturbo.ops._ids import expert_operands, known_ids
+from pyturbo.ops._products import activations, bucket_bounds, many
+from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve
+
+__all__ = [
+    "FP_FORMATS",
+    "fp_dequantize",
+    "fp_embed",
+    "fp_experts_matmul",
+    "fp_grouped_matmul",
+    "fp_matmul",
+    "fp_quantize",
+]
+
+
+#: (packed, scales, mode, global_scale)
+Weight = tuple[Array, Array, str, Array | None]
+
+
+class Matrix(NamedTuple):
+    packed: Array
+    scales: Array
+    global_scale: Array | None  # [1], or of each matrix of a stack
+    in_dim: int
+
+    @property
+    def arrays(self) -> tuple[Array, Array, Array | None]:
+        return self.packed, self.scales, self.global_scale
+
+    @property
+    def constants(self) -> dict[str, bool]:
+        return {"has_global_scale": self.global_scale is not None}
+
+    @property
+    def out_dim(self) -> int:
+        return int(self.packed.shape[-2])
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        """Elements from one matrix of a stack to the next, in packed and scales."""
+        return self.out_dim * int(self.packed.shape[-1]), self.out_dim * int(self.scales.shape[-1])
+
+
+def fp_matmul(
+    x: ArrayLike,
+    packed: ArrayLike,
+    scales: ArrayLike,
+    mode: str,
+    global_scale: ArrayLike | None = None,
+    *,
+    device: DeviceLike = None,
+) -> Array:
+    """x [tokens, in] times the transposed weight [out, in] -> [tokens, out]."""
+    op = "fp_matmul"
+    w = matrix(op, packed, scales, mode, global_scale, axes=2)
+    x = activations(op, x, w.in_dim)
+    device = resolve(device)
+    tokens = x.shape[0]
+    y = empty(device, (tokens, w.out_dim))
+    kernel = "fp_matmul" if many(tokens) else "fp_matvec"
+    args = x, *w.arrays, y, tokens, w.in_dim, w.out_dim
+    launch(device, f"{kernel}_{mode}", *args, constants=w.constants)
+    return y.numpy()
+
+
+def fp_embed(
+    ids: ArrayLike,
+    packed: ArrayLike,
+    scales: ArrayLike,
+    mode: str,
+    global_scale: ArrayLike | None = None,
+    *,
+    device: DeviceLike = None,
+) -> Array:
+    """Rows of a quantised table [vocab, hidden] at ids [tokens] -> [tokens, hidden]."""
+    op = "fp_embed"
+    table = matrix(op, packed, scales, mode, global_scale, axes=2)
+    chosen = known_ids(op, ids, table.out_dim, axes=1)
+    device = resolve(device)
+    y = empty(device, (chosen.shape[0], table.in_dim))
+    args = chosen, *table.arrays, y, chosen.shape[0], table.out_dim, table.in_dim
+    launch(device, f"{op}_{mode}", *args, constants=table.constants)
+    return y.numpy()
+
+
+def fp_experts_matmul(
+    x: ArrayLike,
+    ids: ArrayLike,
+    packed: ArrayLike,
+    scales: ArrayLike,
+    mode: str,
+    global_scale: ArrayLike | None = None,
+    *,
+    device: DeviceLike = None,
+) -> Array:
+    """Each token times its own experts: weights [experts, out, in], ids [tokens, k] -> [tokens, k, out].
+
+    x is [tokens, in], shared by a token's experts, or [tokens, k, in], a row for each. A global scale is
+    [experts].
+    """
+    op = "fp_experts_matmul"
+    w = matrix(op, packed, scales, mode, global_scale, axes=3)
+    experts = len(w.packed)
+    x, chosen, sizes = expert_operands(op, x, ids, experts, w.in_dim)
+    device = resolve(device)
+    y = empty(device, (*chosen.shape, w.out_dim))
+    args = x, chosen, *w.arrays, None, y, *sizes, w.out_dim, experts, *w.strides
+    launch(device, f"fp_experts_matvec_{mode}", *args, constants={"by_offset": False, **w.constants})
+    return y.numpy()
+
+
+def fp_grouped_matmul(
+    x: ArrayLike,
+    offsets: ArrayLike,
+    packed: ArrayLike,
+    scales: ArrayLike,
+    mode: str,
+    global_scale: ArrayLike | None = None,
+    *,
+    device: DeviceLike = None,
+) -> Array:
+    """Rows sorted by expert times their own weight: x [rows, in], weights [experts, out, in] -> [rows, out].
+
+    offsets [experts + 1]: the rows of expert e are offsets[e] .. offsets[e + 1]. A global scale is [experts].
+    """
+    op = "fp_grouped_matmul"
+    w = matrix(op, packed, scales, mode, global_scale, axes=3)
+    x = activations(op, x, w.in_dim)
+    rows = x.shape[0]
+    bounds = bucket_bounds(op, offsets, len(w.packed), rows)
+    device = resolve(device)
+    y = empty(device, (rows, w.out_dim))
+    args = x, bounds, *w.arrays, y, rows, w.in_dim, w.out_dim, len(w.packed), *w.strides
+    launch(device, f"{op}_{mode}", *args, constants=w.constants)
+    return y.numpy()
+
+
+def matrix(
+    op: str, packed: ArrayLike, scales: ArrayLike, mode: str, global_scale: ArrayLike | None, axes: int
+) -> Matrix:
+    """Checks a weight of `axes` axes."""
+    bits, group = check_mode(op, mode)
+    words = operand(op, "packed", packed, np.uint32, (None,) * axes)
+    if words.size == 0 or words.shape[-1] % bits:
+        raise ArgumentError(
+            f"{op}: packed: expected rows of {bits}-bit codes in units of 32, got shape {list(words.shape)}"
+        )
+    in_dim = words.shape[-1] * 32 // bits
+    groups = operand(op, "scales", scales, np.uint8, (*words.shape[:-1], in_dim // group))
+    count = words.shape[0] if axes == 3 else 1
+    return Matrix(words, groups, check_global_scale(op, mode, global_scale, count), in_dim)

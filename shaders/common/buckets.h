@@ -1,0 +1,28 @@
+// Which rows a threadgroup of a grouped product has: rows are sorted by expert, those of one are a bucket.
+#pragma once
+
+#include "tile.h"
+
+// A tile of the bucket of one expert.
+struct BucketTile {
+  uint expert;
+  uint row;   // first row of x
+  uint rows;  // 0: nothing to do
+};
+
+// Bucket e owns the tiles from offsets[e] / kTile + e on: increasing in e, and enough for any bucket sizes.
+inline BucketTile find_bucket_tile(device const int* offsets, uint experts, uint rows, uint tile) {
+  uint low = 0;
+  for (uint high = experts; high - low > 1;) {
+    const uint middle = (low + high) / 2;
+    if (min(uint(offsets[middle]), rows) / kTile + middle <= tile) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  const uint begin = min(uint(offsets[low]), rows);
+  const uint end = min(uint(offsets[low + 1]), rows);
+  const ulong row = begin + ulong(tile - min(tile, begin / kTile + low)) * kTile;
+  return BucketTile{low, uint(row), row < end ? min(kTile, uint(end - row)) : 0};
+}

@@ -1,0 +1,395 @@
+"""Products with weights of small floats against float64 references.
+
+The weights are random bytes, so every code occurs, NaN of E4M3 left out. References are of the activations as
+the device reads them. What these tests cannot catch: speed.
+"""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.harness import Out, assert_close, run_kernel
+from pyturbo import ops
+from pyturbo.errors import ArgumentError
+from reference import fp as reference
+from reference.activations import as_read
+from reference.fp import GROUPS, Weight
+
+MODES = list(GROUPS)
+modes = pytest.mark.parametrize("mode", MODES)
+#: Each mode, and the one that may have a global scale with one.
+FORMS = [(mode, False) for mode in MODES] + [("nvfp4", True)]
+forms = pytest.mark.parametrize(("mode", "scaled"), FORMS, ids=[*MODES, "nvfp4 global"])
+
+
+def random_weight(rng, shape, mode, scaled=False):
+    """A quantised array of values around 1; `shape` ends with (out, in)."""
+    *lead, width = shape
+    bits = 8 if mode == "mxfp8" else 4
+    stream = rng.integers(0, 256, (*lead, width * bits // 8), np.uint8)
+    if mode == "mxfp8":  # from 2^-9 to 448: those past 1 would drown the others
+        stream = np.where(stream & 0x7F == 0x7F, 0, stream)
+    groups = (*lead, width // GROUPS[mode])
+    low, high = {"mxfp4": (122, 128), "mxfp8": (115, 121), "nvfp4": (0x18, 0x40)}[mode]
+    scales = rng.integers(low, high, groups).astype(np.uint8)
+    global_scale = None
+    if scaled:
+        global_scale = rng.uniform(1000, 5000, lead[:-1] or (1,)).astype(np.float32)
+    return Weight(stream.view(np.uint32), scales, mode, global_scale)
+
+
+def random_rows(rng, *shape):
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def read_by(device, x, mode):
+    """x as the device reads it: beside E4M3 codes as it is, in any precision."""
+    return x.astype(np.float64) if mode == "mxfp8" else as_read(device, x, GROUPS[mode])
+
+
+def width(w):
+    return w.packed.shape[-1] * (4 if w.mode == "mxfp8" else 8)
+
+
+def arrays(w):
+    return w.packed, w.scales, w.global_scale
+
+
+def constants(w):
+    return {"has_global_scale": w.global_scale is not None}
+
+
+def run_product(device, op, x, w):
+    """fp_matvec or fp_matmul, between guard bytes."""
+    tokens, in_dim = x.shape
+    out_dim = w.packed.shape[-2]
+    args = x, *arrays(w), Out((tokens, out_dim)), tokens, in_dim, out_dim
+    return run_kernel(device, f"{op}_{w.mode}", *args, constants=constants(w))[0]
+
+
+def strides(w):
+    return [int(np.prod(array.shape[1:])) for array in w[:2]]
+
+
+def run_experts(device, x, ids, w, offsets=None, bound=None):
+    """By id, or where there are offsets, by those behind `bound`."""
+    experts, out_dim, _ = w.packed.shape
+    x_rows = 1 if x.ndim == 2 else ids.shape[1]
+    sizes = *ids.shape, x_rows, x.shape[-1], out_dim, experts, *(strides(w) if offsets is None else (0, 0))
+    args = x, ids, *(bound or w[:2]), w.global_scale, offsets, Out((*ids.shape, out_dim)), *sizes
+    chosen = {"by_offset": offsets is not None, **constants(w)}
+    return run_kernel(device, f"fp_experts_matvec_{w.mode}", *args, constants=chosen)[0]
+
+
+def run_grouped(device, x, offsets, w):
+    out_dim = w.packed.shape[-2]
+    args = x, offsets, *arrays(w), Out((len(x), out_dim)), *x.shape, out_dim, len(w.packed), *strides(w)
+    return run_kernel(device, f"fp_grouped_matmul_{w.mode}", *args, constants=constants(w))[0]
+
+
+def run_embed(device, ids, table):
+    vocab, hidden = len(table.packed), width(table)
+    args = ids, *arrays(table), Out((len(ids), hidden)), len(ids), vocab, hidden
+    return run_kernel(device, f"fp_embed_{table.mode}", *args, constants=constants(table))[0]
+
+
+# Formats ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_code_and_scale(device, mode):
+    """A table whose rows have each scale there is, and in every row every code."""
+    columns = 256 if mode == "mxfp8" else 32
+    codes = np.arange(columns).astype(np.uint8)
+    stream = codes if mode == "mxfp8" else (codes[::2] & 15) | (codes[1::2] & 15) << 4
+    packed = np.ascontiguousarray(np.broadcast_to(stream, (256, stream.size))).view(np.uint32)
+    scales = np.repeat(np.arange(256, dtype=np.uint8)[:, None], columns // GROUPS[mode], 1)
+    table = Weight(packed, scales, mode)
+    want = reference.dequantize(table)
+    got = run_embed(device, np.arange(256, dtype=np.int32), table)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    normal = np.abs(want) >= np.finfo(np.float32).tiny
+    np.testing.assert_array_equal(got[normal & ~(np.abs(want) > 3e38)], want[normal & ~(np.abs(want) > 3e38)])
+    assert_close(np.where(np.abs(want) > 3e38, 0, got), np.where(np.abs(want) > 3e38, 0, want), "elementwise")
+
+
+# Products -----------------------------------------------------------------------------------------
+
+
+@forms
+def test_matvec(device, rng, mode, scaled):
+    w = random_weight(rng, (13, 160), mode, scaled)
+    x = random_rows(rng, 3, 160)
+    want, terms = reference.matmul(read_by(device, x, mode), w)
+    assert_close(run_product(device, "fp_matvec", x, w), want, "dot", terms)
+
+
+@forms
+def test_matmul(device, rng, mode, scaled):
+    w = random_weight(rng, (45, 96), mode, scaled)
+    x = random_rows(rng, 37, 96)
+    want, terms = reference.matmul(read_by(device, x, mode), w)
+    assert_close(run_product(device, "fp_matmul", x, w), want, "long dot", terms)
+
+
+@pytest.mark.parametrize("in_dim", [2880, 4096, 7168])
+@pytest.mark.parametrize(("op", "tokens", "out_dim"), [("fp_matvec", 1, 9), ("fp_matmul", 10, 7)])
+@modes
+def test_width_of_a_model(device, rng, mode, op, tokens, out_dim, in_dim):
+    w = random_weight(rng, (out_dim, in_dim), mode)
+    x = np.abs(random_rows(rng, tokens, in_dim))  # sums that grow
+    want, terms = reference.matmul(read_by(device, x, mode), w)
+    assert_close(run_product(device, op, x, w), want, "dot" if tokens == 1 else "long dot", terms)
+
+
+@pytest.mark.parametrize("op", ["fp_matvec", "fp_matmul"])
+@modes
+def test_extreme_rows_stay_apart(device, rng, op, mode):
+    """NaN and inf fill their own token and nothing else; huge, tiny and zero rows are exact in proportion."""
+    w = random_weight(rng, (11, 96), mode)
+    x = random_rows(rng, 34, 96)
+    x[0] *= 1e30
+    x[1] *= 1e-30
+    x[2] = 0
+    x[5, 7] = np.nan
+    x[33, -1] = np.inf
+    y = run_product(device, op, x, w)
+    assert np.isnan(y[5]).all()
+    assert not y[2].any()
+    finite = np.isfinite(x).all(axis=1)
+    want, terms = reference.matmul(read_by(device, x[finite], mode), w)
+    assert_close(y[finite], want, "long dot", terms)
+
+
+@pytest.mark.parametrize("op", ["fp_matvec", "fp_matmul"])
+@modes
+def test_nan_of_a_weight_stays_in_its_row(device, rng, op, mode):
+    w = random_weight(rng, (35, 192), mode)
+    w.scales[33, 1] = 0x7F if mode == "nvfp4" else 0xFF
+    bad = [33]
+    if mode == "mxfp8":
+        w.packed[2, 5] = 0xFF000000
+        bad = [2, 33]
+    y = run_product(device, op, random_rows(rng, 3, 192), w)
+    assert np.isnan(y[:, bad]).all()
+    assert np.isfinite(np.delete(y, bad, axis=1)).all()
+
+
+@modes
+def test_one_token_is_the_matvec(device, rng, mode):
+    """The bits of a row do not depend on how many others are computed, as long as they are few."""
+    w = random_weight(rng, (21, 96), mode)
+    x = random_rows(rng, 7, 96)
+    alone = run_product(device, "fp_matvec", x[:1], w)
+    np.testing.assert_array_equal(ops.fp_matmul(x[:1], *w, device=device), alone)
+    np.testing.assert_array_equal(ops.fp_matmul(x, *w, device=device)[:1], alone)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    tokens=st.integers(1, 40), out_dim=st.integers(1, 70), units=st.integers(1, 9),
+    form=st.sampled_from(FORMS), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_any_shape(device, tokens, out_dim, units, form, seed):
+    rng = np.random.default_rng(seed)
+    w = random_weight(rng, (out_dim, units * 32), *form)
+    x = random_rows(rng, tokens, units * 32)
+    want, terms = reference.matmul(read_by(device, x, w.mode), w)
+    assert_close(ops.fp_matmul(x, *w, device=device), want, "long dot", terms)
+
+
+# Experts ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["row per token", "row per choice"])
+@forms
+def test_experts_matvec(device, rng, shared, mode, scaled):
+    w = random_weight(rng, (5, 11, 96), mode, scaled)
+    ids = np.array([[4, 0, 2], [3, 3, 1]], np.int32)
+    x = random_rows(rng, 2, 96) if shared else random_rows(rng, 2, 3, 96)
+    want, terms = reference.per_expert(read_by(device, x, mode), ids, w)
+    assert_close(run_experts(device, x, ids, w), want, "dot", terms)
+
+
+@modes
+def test_unknown_expert_gives_nan(device, rng, mode):
+    w = random_weight(rng, (3, 10, 64), mode)
+    ids = np.array([[1, -1, 2, 3], [2**31 - 1, -(2**31), 0, 1]], np.int32)
+    known = (ids >= 0) & (ids < 3)
+    y = run_experts(device, random_rows(rng, 2, 64), ids, w)
+    assert np.isnan(y[~known]).all()
+    assert np.isfinite(y[known]).all()
+
+
+@forms
+def test_experts_by_offset(device, rng, mode, scaled):
+    """Records of codes and scales, in an order of their own, give what the stacks give."""
+    w = random_weight(rng, (4, 10, 192), mode, scaled)
+    start = w.packed[0].nbytes
+    places = np.array([2, 0, 3, 1])  # of the experts
+    memory = np.zeros((4, -(-(start + w.scales[0].nbytes) // 16) * 16 + 48), np.uint8)
+    for place, e in zip(places, range(4)):
+        memory[place, :start] = w.packed[e].view(np.uint8).ravel()
+        memory[place, start : start + w.scales[e].size] = w.scales[e].ravel()
+    flat = memory.reshape(-1)
+    ids = np.array([[3, 0, 1], [2, 2, -1]], np.int32)
+    offsets = (places[ids] * memory.shape[1]).astype(np.uint64)
+    x = random_rows(rng, 2, 192)
+    y = run_experts(device, x, ids, w, offsets, bound=(flat.view(np.uint32), flat[start:].copy()))
+    np.testing.assert_array_equal(y, run_experts(device, x, ids, w))
+
+
+@forms
+def test_grouped_matmul(device, rng, mode, scaled):
+    w = random_weight(rng, (4, 34, 64), mode, scaled)
+    offsets = np.array([0, 0, 33, 34, 39], np.int32)
+    x = random_rows(rng, 39, 64)
+    want, terms = reference.grouped_matmul(read_by(device, x, mode), offsets, w)
+    assert_close(run_grouped(device, x, offsets, w), want, "long dot", terms)
+
+
+@modes
+def test_buckets_are_plain_products(device, rng, mode):
+    """Every row meets its own expert, bit for bit what the plain product of its bucket gives."""
+    w = random_weight(rng, (5, 3, 32), mode)
+    offsets = np.concatenate([[0], np.cumsum([2, 0, 33, 1, 32])]).astype(np.int32)
+    x = random_rows(rng, offsets[-1], 32)
+    y = ops.fp_grouped_matmul(x, offsets, *w, device=device)
+    for e, (a, b) in enumerate(pairwise(offsets)):
+        if b > a:
+            alone = run_product(device, "fp_matmul", x[a:b], reference.expert(w, e))
+            np.testing.assert_array_equal(y[a:b], alone)
+
+
+def test_wrong_offsets_are_harmless(device, rng):
+    """The kernel never leaves its buffers, whatever the table says."""
+    w = random_weight(rng, (3, 6, 64), "mxfp4")
+    x = random_rows(rng, 40, 64)
+    for table in ([0, 5, 10, 2**31 - 1], [-7, 5, 20, 40], [30, 20, 10, 0], [0, 0, 0, 0]):
+        run_grouped(device, x, np.array(table, np.int32), w)
+
+
+# Embedding ----------------------------------------------------------------------------------------
+
+
+@forms
+def test_embed(device, rng, mode, scaled):
+    table = random_weight(rng, (17, 96), mode, scaled)
+    ids = np.array([16, 0, 5, 5], np.int32)
+    assert_close(run_embed(device, ids, table), reference.dequantize(table)[ids], "elementwise")
+
+
+def test_embed_of_an_unknown_token_is_nan(device, rng):
+    table = random_weight(rng, (17, 4096), "nvfp4")
+    ids = np.array([-1, 16, 17, 2**31 - 1, -(2**31)], np.int32)
+    y = run_embed(device, ids, table)
+    assert np.isnan(y[[0, 2, 3, 4]]).all()
+    assert_close(y[1], reference.dequantize(table)[16], "elementwise")
+
+
+# Operations ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 8, 33])
+@forms
+def test_operations_choose_their_kernel(device, rng, mode, scaled, tokens):
+    stack = random_weight(rng, (3, 12, 96), mode, scaled)
+    w = reference.expert(stack, 1)
+    x = random_rows(rng, tokens, 96)
+    np.testing.assert_array_equal(
+        ops.fp_matmul(x, *w, device=device),
+        run_product(device, "fp_matmul" if tokens >= 8 else "fp_matvec", x, w),
+    )
+    ids = rng.integers(0, 3, (tokens, 2))
+    want, terms = reference.per_expert(read_by(device, x, mode), ids, stack)
+    assert_close(ops.fp_experts_matmul(x, ids, *stack, device=device), want, "dot", terms)
+    np.testing.assert_array_equal(
+        ops.fp_embed([3, 11], *w, device=device), run_embed(device, np.array([3, 11], np.int32), w)
+    )
+
+
+@modes
+def test_quantized_product(device, rng, mode):
+    """The whole way: quantise, multiply, and compare with the values that were left of the weight."""
+    w, x = random_rows(rng, 14, 192), random_rows(rng, 3, 192)
+    packed, scales = ops.fp_quantize(w, mode)
+    left = ops.fp_dequantize(packed, scales, mode)
+    assert np.abs(left - w).max() <= np.abs(w).max() * (1 / 16 if mode == "mxfp8" else 1 / 3)
+    error = ops.fp_matmul(x, packed, scales, mode, device=device) - x @ left.T
+    assert np.abs(error).max() < 1e-5 * np.abs(x).sum(axis=1).max()
+
+
+def test_checked(checked, rng):
+    """One launch of each kernel under the checker: bounds, barriers, unwritten memory and races."""
+    for mode, scaled in FORMS:
+        stack = random_weight(rng, (3, 35, 64), mode, scaled)
+        x = random_rows(rng, 33, 64)
+        w = reference.expert(stack, 1)
+        run_product(checked, "fp_matvec", x[:2], w)
+        run_product(checked, "fp_matmul", x, w)
+        run_grouped(checked, x, np.array([0, 1, 1, 33], np.int32), stack)
+        run_embed(checked, np.array([34, -1], np.int32), w)
+        run_experts(checked, x[:2], np.array([[2, 5], [0, -1]], np.int32), stack)
+
+
+def test_arguments_are_checked(device, rng):
+    w = random_weight(rng, (6, 64), "mxfp4")
+    stack = random_weight(rng, (2, 6, 64), "nvfp4", scaled=True)
+    x = random_rows(rng, 3, 64)
+    packed, scales, mode, _ = w
+    wrong = [
+        ("x: expected shape", lambda: ops.fp_matmul(x[:, :32], *w, device=device)),
+        ("x: expected float32", lambda: ops.fp_matmul(x.astype(np.float64), *w, device=device)),
+        ("x: expected at least one row", lambda: ops.fp_matmul(x[:0], *w, device=device)),
+        (
+            "fp_matmul: mode: expected one of mxfp4, mxfp8, nvfp4, got 'fp4'",
+            lambda: ops.fp_matmul(x, packed, scales, "fp4", device=device),
+        ),
+        (
+            "packed: expected uint32",
+            lambda: ops.fp_matmul(x, packed.view(np.int32), scales, mode, device=device),
+        ),
+        ("packed: expected rows of", lambda: ops.fp_matmul(x, packed[:, :7], scales, mode, device=device)),
+        ("scales: expected shape", lambda: ops.fp_matmul(x, packed, scales[:, :1], mode, device=device)),
+        (
+            "scales: expected uint8",
+            lambda: ops.fp_matmul(x, packed, scales.astype(np.float32), mode, device=device),
+        ),
+        (
+            "global_scale: expected None for mxfp4",
+            lambda: ops.fp_matmul(x, packed, scales, mode, 1.0, device=device),
+        ),
+        (
+            "global_scale: expected 2 float32, got float32 of shape \\[3\\]",
+            lambda: ops.fp_experts_matmul(
+                x, [[0], [1], [1]], *stack[:3], np.ones(3, np.float32), device=device
+            ),
+        ),
+        ("ids: expected 0 to 5, got 6", lambda: ops.fp_embed([6], *w, device=device)),
+        (
+            "ids: expected 0 to 1, got 2",
+            lambda: ops.fp_experts_matmul(x, [[0], [1], [2]], *stack, device=device),
+        ),
+        ("offsets: expected shape", lambda: ops.fp_grouped_matmul(x, [0, 3], *stack, device=device)),
+        ("offsets: expected an", lambda: ops.fp_grouped_matmul(x, [0, 4, 3], *stack, device=device)),
+    ]
+    for message, call in wrong:
+        with pytest.raises(ArgumentError, match=message):
+            call()
+
+
+def test_kernel_states_what_it_requires(device, rng):
+    w = random_weight(rng, (6, 64), "mxfp4")
+    x, y = random_rows(rng, 3, 64), device.empty((3, 6))
+    kernel = device.kernel("fp_matvec_mxfp4", {"has_global_scale": False})
+    for sizes, message in (
+        ((3, 48, 6), "requires in % 32 == 0"),
+        ((3, 0, 6), "requires in > 0"),
+        ((4, 64, 6), "x: expected at least 256"),
+        ((3, 64, 7), "packed: expected at least"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            kernel(x, w.packed, w.scales, None, y, *sizes)
