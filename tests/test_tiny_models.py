@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tiny_configs import MODELS
+from tiny_configs import FP_MODELS, MODELS
 from tiny_models import checksum, hf_tensors, mlx_tensors
 
 GOLDENS = Path(__file__).parent / "goldens" / "models"
@@ -20,5 +20,13 @@ def test_weights_are_those_of_the_goldens(name):
         assert golden["mlx_checksum"] == checksum(mlx_tensors(model)[0])
 
 
+@pytest.mark.parametrize("name", FP_MODELS)
+def test_weights_of_small_floats_are_those_of_the_goldens(name):
+    model = FP_MODELS[name]
+    with np.load(GOLDENS / f"{name}.npz") as golden:
+        np.testing.assert_array_equal(golden["tokens"], model.tokens())
+        assert golden["mlx_checksum"] == checksum(mlx_tensors(model)[0])
+
+
 def test_every_model_has_a_golden():
-    assert {path.stem for path in GOLDENS.glob("*.npz")} == set(MODELS)
+    assert {path.stem for path in GOLDENS.glob("*.npz")} == {*MODELS, *FP_MODELS}

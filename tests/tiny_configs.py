@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ _GATE_8BIT = {"group_size": 64, "bits": 8}
 
 @dataclass(frozen=True)
 class TinyModel:
-    """One checkpoint. `dtype`, `bits`, `group_size` and `overrides` concern the MLX directory only."""
+    """One checkpoint. `dtype`, `bits`, `group_size`, `overrides` and `mode` are of the MLX directory only."""
 
     name: str
     seed: int
@@ -29,6 +29,7 @@ class TinyModel:
     overrides: dict[str, Any] = field(default_factory=dict)
     hf_shards: int = 1
     mlx_shards: int = 1
+    mode: str = "affine"
 
     @property
     def text(self) -> dict[str, Any]:
@@ -361,3 +362,18 @@ MODELS = {
         ),
     )
 }  # fmt: skip
+
+#: Some in formats of small floats, MLX directories only: one model throughout, one but for its gates.
+FP_MODELS = {
+    f"{name}_{mode}": replace(
+        MODELS[name],
+        name=f"{name}_{mode}",
+        mode=mode,
+        bits=bits,
+        group_size=group_size,
+        seed={"qwen3_5_moe_mxfp4": 30, "qwen3_5_moe_mxfp8": 32}.get(f"{name}_{mode}", MODELS[name].seed),
+        overrides=MODELS[name].overrides if name == "qwen3_5_moe" else {},
+    )
+    for name in ("llama", "qwen3_5_moe")
+    for mode, bits, group_size in (("mxfp4", 4, 32), ("mxfp8", 8, 32), ("nvfp4", 4, 16))
+}

@@ -170,8 +170,8 @@ def mlx_tensors(model: TinyModel) -> tuple[Tensors, dict[str, Any]]:
     dtype = TYPES[model.dtype]
     tensors: Tensors = {}
     quantization: dict[str, Any] = {"group_size": model.group_size, "bits": model.bits}
-    if model.name in ("qwen3_moe", "qwen3"):  # older conversions do not name the mode
-        quantization["mode"] = "affine"
+    if model.name in ("qwen3_moe", "qwen3") or model.mode != "affine":  # older conversions name no mode
+        quantization["mode"] = model.mode
     for name, array in _mlx_layout(model, hf_tensors(model)).items():
         path = name.removesuffix(".weight")
         entry = next((e for end, e in model.overrides.items() if path.endswith(end)), None)
@@ -181,6 +181,10 @@ def mlx_tensors(model: TinyModel) -> tuple[Tensors, dict[str, Any]]:
         if keep_float:
             exact = name.endswith("A_log") and "text_config" in model.config
             tensors[name] = array if exact else array.astype(dtype)
+            continue
+        if model.mode != "affine" and entry is None:
+            packed, scales = ops.fp_quantize(array.astype(dtype), model.mode)
+            tensors |= {name: packed, path + ".scales": scales}
             continue
         form = {"bits": model.bits, "group_size": model.group_size} | (entry or {})
         packed, scales, biases = ops.affine_quantize(

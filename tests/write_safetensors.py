@@ -14,6 +14,7 @@ CODES = {
     np.dtype(np.float16): "F16",
     np.dtype(ml_dtypes.bfloat16): "BF16",
     np.dtype(np.uint32): "U32",
+    np.dtype(np.uint8): "U8",
 }
 
 

@@ -13,7 +13,7 @@ from pyturbo.checkpoint._nearby import holds, missing
 from pyturbo.checkpoint._shown import shown
 from pyturbo.checkpoint.directory import DirectoryCheckpoint
 from pyturbo.checkpoint.gguf_model import GgufCheckpoint
-from pyturbo.checkpoint.linear import Affine, Dense, Linear
+from pyturbo.checkpoint.linear import Affine, Dense, Fp, Linear
 from pyturbo.checkpoint.tensors import Checkpoint, TensorInfo
 from pyturbo.checkpoint.tokenizer import TokenizerSource
 from pyturbo.checkpoint.weights import Weights
@@ -23,6 +23,7 @@ __all__ = [
     "Affine",
     "Checkpoint",
     "Dense",
+    "Fp",
     "Linear",
     "TensorInfo",
     "TokenizerSource",

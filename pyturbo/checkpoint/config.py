@@ -10,11 +10,12 @@ from pyturbo.checkpoint import json_file
 from pyturbo.checkpoint._shown import shown
 from pyturbo.checkpoint.names import text_name
 from pyturbo.errors import FormatError
+from pyturbo.ops._fp_format import FP_FORMATS
 
 _NESTED = ("text_config", "vision_config", "audio_config")
 
 #: Bits and group size of a mode where the config does not say.
-MODES = {"affine": (4, 64), "mxfp4": (4, 32), "mxfp8": (8, 32), "nvfp4": (4, 16)}
+MODES = {"affine": (4, 64), **FP_FORMATS}
 
 
 def read_config(path: Path) -> dict[str, Any]:

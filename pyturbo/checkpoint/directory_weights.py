@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
 import numpy as np
 
 from pyturbo.checkpoint._shown import shown
-from pyturbo.checkpoint.config import MODES, Quantization
+from pyturbo.checkpoint.config import Quantization
 from pyturbo.checkpoint.file import Array, aligned_empty
-from pyturbo.checkpoint.linear import Affine, Dense, Linear
+from pyturbo.checkpoint.linear import Affine, Dense, Fp, Linear
 from pyturbo.checkpoint.names import is_ignored, text_name
 from pyturbo.checkpoint.tensors import Checkpoint, TensorInfo
 from pyturbo.checkpoint.weights import FLOATS, Shape, Weights
 from pyturbo.errors import FormatError
 from pyturbo.ops._affine_format import BITS, GROUP_SIZES
+from pyturbo.ops._fp_format import FP_FORMATS
 
 _CONV = ".conv1d.weight"
 _HALVES = {"gate_proj": 0, "up_proj": 1}
@@ -85,7 +87,7 @@ class DirectoryWeights(Weights):
 
     def _matrix(self, path: str, shape: Shape | None, axes: int) -> Linear:
         if f"{path}.scales" in self:
-            return self._affine(path, shape, axes)
+            return self._quantized(path, shape, axes)
         layer = Dense(self._expert_stack(path, shape) if axes == 3 else self._float(f"{path}.weight"))
         name = f"{path}.weight"
         if len(layer.shape) != axes or 0 in layer.shape:
@@ -93,7 +95,7 @@ class DirectoryWeights(Weights):
         self._check(name, "shape", shape, layer.shape)
         return layer
 
-    def _affine(self, path: str, shape: Shape | None, axes: int) -> Affine:
+    def _quantized(self, path: str, shape: Shape | None, axes: int) -> Affine | Fp:
         weight, scales = self._typed(f"{path}.weight", "U32"), self._info(f"{path}.scales")
         if len(weight.shape) != axes or len(scales.shape) != axes or 0 in (*weight.shape, *scales.shape):
             raise FormatError(
@@ -101,24 +103,47 @@ class DirectoryWeights(Weights):
                 f"got {list(weight.shape)} and {list(scales.shape)}"
             )
         bits, group_size = self._format(path, weight, scales, shape)
+        mode = self._mode(weight, scales, bits, group_size)
+        in_dim = scales.shape[-1] * group_size
+        self._check(f"{path}.weight", "shape", (*weight.shape[:-1], in_dim * bits // 32), weight.shape)
+        self._check(f"{path}.weight", "shape", shape, (*weight.shape[:-1], in_dim))
+        self._check(f"{path}.scales", "shape", (*weight.shape[:-1], scales.shape[-1]), scales.shape)
+        if mode != "affine":
+            return Fp(self._read(weight), self._read(scales), mode, self._global_scale(path, weight, mode))
+        scales = self._typed(f"{path}.scales", *FLOATS)
+        biases = self._typed(f"{path}.biases", scales.dtype)
+        self._check(f"{path}.biases", "shape", scales.shape, biases.shape)
+        return Affine(self._read(weight), self._read(scales), self._read(biases), bits, group_size)
+
+    def _mode(self, weight: TensorInfo, scales: TensorInfo, bits: int, group_size: int) -> str:
+        """Scales of bytes are those of small floats, whose mode follows from bits and group size."""
         if scales.dtype == "U8":
-            mode = next((m for m, f in MODES.items() if m != "affine" and f == (bits, group_size)), "unknown")
+            for mode, form in FP_FORMATS.items():
+                if form == (bits, group_size):
+                    return mode
+            known = ", ".join(f"{b} bits in groups of {g}" for b, g in FP_FORMATS.values())
             raise FormatError(
-                f"{scales}: mode {mode} of {bits} bits in groups of {group_size} is not supported"
+                f"{weight}: expected {known} with scales of U8, got {bits} in groups of {group_size}"
             )
         if bits not in BITS or group_size not in GROUP_SIZES:
             raise FormatError(
                 f"{weight}: expected {BITS} bits in groups of {GROUP_SIZES}, "
                 f"got {bits} in groups of {group_size}"
             )
-        in_dim = scales.shape[-1] * group_size
-        self._check(f"{path}.weight", "shape", (*weight.shape[:-1], in_dim * bits // 32), weight.shape)
-        self._check(f"{path}.weight", "shape", shape, (*weight.shape[:-1], in_dim))
-        self._check(f"{path}.scales", "shape", (*weight.shape[:-1], scales.shape[-1]), scales.shape)
-        scales = self._typed(f"{path}.scales", *FLOATS)
-        biases = self._typed(f"{path}.biases", scales.dtype)
-        self._check(f"{path}.biases", "shape", scales.shape, biases.shape)
-        return Affine(self._read(weight), self._read(scales), self._read(biases), bits, group_size)
+        return "affine"
+
+    def _global_scale(self, path: str, weight: TensorInfo, mode: str) -> Array | None:
+        """One number for a matrix, or for each of a stack."""
+        name = f"{path}.global_scale"
+        if name not in self:
+            return None
+        info = self._typed(name, "F32")
+        if mode != "nvfp4":
+            raise FormatError(f"{info}: expected no such tensor beside weights in {mode}")
+        count = math.prod(weight.shape[:-2])
+        if math.prod(info.shape) != count:
+            raise FormatError(f"{info}: shape: expected {count} values, got {list(info.shape)}")
+        return self._read(info).reshape(weight.shape[:-2])
 
     def _format(
         self, path: str, weight: TensorInfo, scales: TensorInfo, shape: Shape | None

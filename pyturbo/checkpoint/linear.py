@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pyturbo.checkpoint.file import Array
+from pyturbo.ops._fp_format import FP_FORMATS
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +51,38 @@ class Affine:
 
 
 @dataclass(frozen=True, eq=False)
+class Fp:
+    """w [..., out, in] as ``w = code * scale`` per group of the last axis; see pyturbo.ops.fp."""
+
+    packed: Array  # uint32 [..., out, in * bits / 32]
+    scales: Array  # uint8 [..., out, in / group]
+    mode: str  # "mxfp4", "mxfp8" or "nvfp4"
+    global_scale: Array | None = None  # float32 [...]: values are times it over 2688
+    bias: Array | None = None  # [..., out], added to the product
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.packed.shape[:-1], self.packed.shape[-1] * 32 // FP_FORMATS[self.mode][0])
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        return self.packed, self.scales
+
+    @property
+    def weight(self) -> tuple[Array, Array, str, Array | None]:
+        """As operations take it."""
+        return self.packed, self.scales, self.mode, self.global_scale
+
+    def __repr__(self) -> str:
+        return f"Fp({list(self.shape)}, {self.mode}{'' if self.bias is None else ', bias'})"
+
+    def rows(self, index: Array) -> Fp:
+        """A copy of the rows `index` of the output axis, in that order."""
+        packed, scales = (np.take(a, index, axis=-2) for a in (self.packed, self.scales))
+        return replace(self, packed=packed, scales=scales, bias=_taken(self.bias, index))
+
+
+@dataclass(frozen=True, eq=False)
 class Dense:
     """w [..., out, in] in float32, float16 or bfloat16."""
 
@@ -72,7 +105,7 @@ class Dense:
         return Dense(np.take(self.weight, index, axis=-2), _taken(self.bias, index))
 
 
-Linear = Affine | Dense
+Linear = Affine | Fp | Dense
 
 
 def _taken(bias: Array | None, index: Array) -> Array | None:

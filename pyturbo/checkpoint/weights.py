@@ -17,6 +17,7 @@ Shape = tuple[int, ...]
 FLOATS = ("F32", "F16", "BF16")
 
 _EMBEDDING = "model.embed_tokens"
+_PARTS = ("weight", "scales", "biases", "global_scale")  # of a layer, but for its bias
 
 
 class Weights(ABC):
@@ -90,7 +91,7 @@ class Weights(ABC):
 
     def unused(self) -> list[str]:
         """The names that nothing has asked for. A tied output layer in the file does not count."""
-        tied = ("lm_head.weight", "lm_head.scales", "lm_head.biases") if self.tied else ()
+        tied = tuple(f"lm_head.{part}" for part in _PARTS) if self.tied else ()
         return [name for name in self._names if name not in self._asked and name not in tied]
 
     @abstractmethod

@@ -14,6 +14,7 @@ from pyturbo.models._decoder import Decoder
 from pyturbo.models._moe import Moe
 from pyturbo.models._outline import Outline
 from pyturbo.models.deepseek_v3 import GroupedMoe
+from pyturbo.ops import FP_FORMATS
 
 #: Parts of a model by what the names of their tensors contain; the first that fits counts.
 PARTS = {
@@ -30,7 +31,7 @@ PARTS = {
 
 
 #: Element types that are used as they lie in the file; blocks of a GGUF file are not.
-_AS_THEY_ARE = (*FLOATS, "U32")
+_AS_THEY_ARE = (*FLOATS, "U32", "U8")
 
 
 @dataclass
@@ -87,7 +88,7 @@ def survey(checkpoint: Checkpoint) -> Survey:
         else:
             out.copied_bytes += info.nbytes
         path, _, last = name.rpartition(".")
-        if last in ("scales", "biases") and f"{path}.scales" in asked.weights:
+        if last in ("scales", "biases", "global_scale") and f"{path}.scales" in asked.weights:
             continue
         part.parameters += _parameters(asked, name, info)
         out.formats[_format(asked, path, info)] += 1
@@ -116,7 +117,10 @@ def _format(asked: Outline, path: str, info: TensorInfo) -> str:
     if info.dtype != "U32" or scales is None or path not in asked.matrices:
         return info.dtype
     in_dim = asked.matrices[path][-1]
-    return f"{info.shape[-1] * 32 // in_dim} bits in groups of {in_dim // scales.shape[-1]}"
+    bits, group_size = info.shape[-1] * 32 // in_dim, in_dim // scales.shape[-1]
+    if scales.dtype == "U8":
+        return next((mode for mode, known in FP_FORMATS.items() if known == (bits, group_size)), "unknown")
+    return f"{bits} bits in groups of {group_size}"
 
 
 def _rearranged(asked: Outline) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pyturbo import ops
-from pyturbo.checkpoint import Affine, Linear, Weights
+from pyturbo.checkpoint import Affine, Fp, Linear, Weights
 from pyturbo.checkpoint.file import Array
 from pyturbo.models._cache import KvFormat
 from pyturbo.models._config import Entries
@@ -26,7 +26,12 @@ Piece = tuple[tuple[int, ...], Any]
 
 def apply(layer: Linear, x: Any) -> Any:
     """``x W^T + bias``: x [tokens, in] -> [tokens, out]."""
-    y = ops.affine_matmul(x, *layer.weight) if isinstance(layer, Affine) else ops.matmul(x, layer.weight)
+    if isinstance(layer, Affine):
+        y = ops.affine_matmul(x, *layer.weight)
+    elif isinstance(layer, Fp):
+        y = ops.fp_matmul(x, *layer.weight)
+    else:
+        y = ops.matmul(x, layer.weight)
     return y if layer.bias is None else ops.add_bias(y, layer.bias)
 
 
@@ -34,11 +39,13 @@ def embed(table: Linear, ids: Any) -> Any:
     """Rows of the table: ids [tokens] -> [tokens, hidden]."""
     if isinstance(table, Affine):
         return ops.affine_embed(ids, *table.weight)
+    if isinstance(table, Fp):
+        return ops.fp_embed(ids, *table.weight)
     return ops.gather_rows(table.weight, ids)
 
 
 def pair(gate: Linear, up: Linear) -> tuple[Any, Any] | None:
-    """The weights of two layers where one kernel can read them side by side: quantised in one format."""
+    """The weights of two layers where one kernel can read them side by side: affine in one format."""
     if isinstance(gate, Affine) and isinstance(up, Affine) and gate.format == up.format:
         return gate.weight, up.weight
     return None

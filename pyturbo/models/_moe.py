@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyturbo import ops
-from pyturbo.checkpoint import Affine, Linear, Weights
+from pyturbo.checkpoint import Affine, Fp, Linear, Weights
 from pyturbo.models._config import Entries
 from pyturbo.models._decoder import FeedForward, Mlp, apply, pair
 
@@ -14,7 +14,16 @@ def apply_experts(layer: Linear, x: Any, ids: Any) -> Any:
     """Each token times its own experts: x [tokens, in] or [tokens, k, in] -> [tokens, k, out]."""
     if isinstance(layer, Affine):
         return ops.experts_matmul(x, ids, *layer.weight)
+    if isinstance(layer, Fp):
+        return ops.fp_experts_matmul(x, ids, *layer.weight)
     return ops.dense_experts_matmul(x, ids, layer.weight)
+
+
+def apply_buckets(layer: Linear, x: Any, offsets: Any) -> Any:
+    """Rows sorted by expert times their own, which is quantised: x [rows, in] -> [rows, out]."""
+    if isinstance(layer, Fp):
+        return ops.fp_grouped_matmul(x, offsets, *layer.weight)
+    return ops.grouped_matmul(x, offsets, *layer.weight)
 
 
 class Experts:
@@ -35,7 +44,7 @@ class Experts:
     def _sorts(self, x: Any) -> bool:
         """Many tokens are sorted by expert, so that each expert is read once for all of its tokens."""
         one = isinstance(x.shape[0], int) and x.shape[0] == 1
-        return not one and all(isinstance(layer, Affine) for layer in (self.gate, self.up, self.down))
+        return not one and all(isinstance(layer, (Affine, Fp)) for layer in (self.gate, self.up, self.down))
 
     def _by_token(self, x: Any, ids: Any) -> Any:
         if both := pair(self.gate, self.up):
@@ -47,8 +56,8 @@ class Experts:
     def _by_expert(self, x: Any, ids: Any) -> Any:
         offsets, order, inverse = ops.moe_buckets(ids, self.count)
         rows = ops.gather_rows(x, order, ids.shape[1])
-        h = ops.swiglu(*(ops.grouped_matmul(rows, offsets, *w.weight) for w in (self.gate, self.up)))
-        return ops.gather_rows(ops.grouped_matmul(h, offsets, *self.down.weight), inverse)
+        h = ops.swiglu(*(apply_buckets(w, rows, offsets) for w in (self.gate, self.up)))
+        return ops.gather_rows(apply_buckets(self.down, h, offsets), inverse)
 
 
 def read_choices(entries: Entries, experts: str) -> tuple[int, int]:

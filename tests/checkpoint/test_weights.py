@@ -9,7 +9,7 @@ import pytest
 import tiny_models
 from checkpoint import files
 from pyturbo import ops
-from pyturbo.checkpoint import Affine, Dense, open_checkpoint
+from pyturbo.checkpoint import Affine, Dense, Fp, open_checkpoint
 from pyturbo.errors import FormatError
 from tiny_configs import MODELS
 from write_safetensors import write_safetensors
@@ -329,19 +329,66 @@ def test_missing_biases(tmp_path):
         weights(tmp_path, tensors).linear("a", (3, 128))
 
 
-@pytest.mark.parametrize(
-    ("mode", "bits", "group_size"), [("mxfp4", 4, 32), ("mxfp8", 8, 32), ("nvfp4", 4, 16)]
-)
-def test_other_modes_are_refused_by_name(tmp_path, mode, bits, group_size):
-    words, groups = 128 * bits // 8, 128 // group_size
-    header = {
-        "a.weight": files.entry("U32", [1, words // 4], 0, words),
-        "a.scales": files.entry("U8", [1, groups], words, words + groups),
-    }
-    (tmp_path / "model.safetensors").write_bytes(files.safetensors(header, bytes(words + groups)))
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "x", "quantization": {"mode": mode}}))
-    with pytest.raises(FormatError, match=f"'a.scales': mode {mode} .* is not supported"):
-        open_checkpoint(tmp_path).weights().linear("a", (1, 128))
+FP_MODES = ("mxfp4", "mxfp8", "nvfp4")
+
+
+def fp(path, w, mode, global_scale=None):
+    packed, scales = ops.fp_quantize(w, mode, global_scale)
+    return {f"{path}.weight": packed, f"{path}.scales": scales}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["by shape", "by config"])
+@pytest.mark.parametrize("mode", FP_MODES)
+def test_small_floats(tmp_path, mode, known):
+    w, bias = draw(3, 128), draw(3)
+    view = weights(tmp_path, fp("a", w, mode) | {"a.bias": bias}, "mlx", quantization={"mode": mode})
+    layer = view.linear("a", (3, 128)) if known else view.linear("a")
+    assert isinstance(layer, Fp)
+    assert (layer.mode, layer.shape, layer.global_scale) == (mode, (3, 128), None)
+    assert repr(layer) == f"Fp([3, 128], {mode}, bias)"
+    np.testing.assert_array_equal(layer.bias, bias)
+    for got, want in zip(layer.weight, ops.fp_quantize(w, mode)):
+        np.testing.assert_array_equal(got, want)
+    some = layer.rows(np.array([2, 0]))
+    np.testing.assert_array_equal(some.packed, layer.packed[[2, 0]])
+    np.testing.assert_array_equal(some.scales, layer.scales[[2, 0]])
+    np.testing.assert_array_equal(some.bias, bias[[2, 0]])
+    assert view.unused() == []
+
+
+@pytest.mark.parametrize("mode", FP_MODES)
+def test_experts_of_small_floats(tmp_path, mode):
+    stack, scales = draw(2, 3, 64), np.array([2.5, 4.0], np.float32)
+    tensors = fp("mlp.switch_mlp.up_proj", stack, mode)
+    if mode == "nvfp4":
+        tensors["mlp.switch_mlp.up_proj.global_scale"] = scales
+    view = weights(tmp_path, tensors, "mlx", quantization={"mode": mode})
+    layer = view.experts("mlp.switch_mlp.up_proj", (2, 3, 64))
+    assert isinstance(layer, Fp)
+    assert layer.shape == (2, 3, 64)
+    if mode == "nvfp4":
+        np.testing.assert_array_equal(layer.global_scale, scales)
+    assert view.unused() == []
+
+
+def test_wrong_small_floats(tmp_path):
+    def refused(message, shape=(3, 64), **changes):
+        tensors = fp("a", np.ones((3, 64), np.float32), "mxfp4") | changes
+        with pytest.raises(FormatError, match=message):
+            weights(tmp_path, tensors, "mlx").linear("a", shape)
+
+    bytes_of = np.zeros
+    refused(
+        "expected 4 bits in groups of 32, .* got 4 in groups of 64", **{"a.scales": bytes_of((3, 1), "u1")}
+    )
+    refused("expected 4 bits in groups of 32, .* got 8 in groups of 16", (3, 32))
+    refused("'a.scales': shape: expected \\[3, 2\\]", **{"a.scales": bytes_of((2, 2), "u1")})
+    refused("'a.scales': dtype: expected F32", **{"a.scales": bytes_of((3, 2), "u4")})
+    one = np.ones(1, np.float32)
+    refused("'a.global_scale': expected no such tensor beside weights in mxfp4", **{"a.global_scale": one})
+    nvfp4 = fp("a", np.ones((3, 64), np.float32), "nvfp4")
+    refused("'a.global_scale': shape: expected 1 values", **nvfp4, **{"a.global_scale": np.ones(3, "f4")})
+    refused("'a.global_scale': dtype: expected F32", **nvfp4, **{"a.global_scale": np.ones(1, "f2")})
 
 
 def test_tensor_checks_shape_and_type(tmp_path):

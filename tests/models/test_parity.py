@@ -18,10 +18,12 @@ import pyturbo
 from pyturbo import session_file
 from pyturbo.errors import ArgumentError, FileError, FormatError
 from pyturbo.model import Model, load
-from tiny_configs import MODELS
+from tiny_configs import FP_MODELS, MODELS
 from tiny_models import write_hf, write_mlx
 
 NAMES = sorted(MODELS)
+#: Every model as published and as mlx-lm converts it, and some in formats of small floats.
+FORMS = [(name, form) for name in NAMES for form in ("hf", "mlx")] + [(name, "mlx") for name in FP_MODELS]
 GOLDENS = Path(__file__).parent.parent / "goldens" / "models"
 BOUND = 2e-3  # of the logits' standard deviation
 
@@ -34,13 +36,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def model_of(folder: Path, name: str, form: str, device: str = "cpu", kv: str = "f32") -> Model:
     path = folder / name / form
     if not path.exists():
-        {"hf": write_hf, "mlx": write_mlx}[form](MODELS[name], path)
+        {"hf": write_hf, "mlx": write_mlx}[form]((MODELS | FP_MODELS)[name], path)
     return load(path, device, kv=kv)
 
 
 @pytest.mark.parametrize("device", pyturbo.devices())
-@pytest.mark.parametrize("form", ["hf", "mlx"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "form"), FORMS)
 def test_logits_match_the_reference(folder: Path, name: str, form: str, device: str) -> None:
     golden = np.load(GOLDENS / f"{name}.npz")
     want = golden[f"{form}_logits"]
@@ -49,8 +50,7 @@ def test_logits_match_the_reference(folder: Path, name: str, form: str, device: 
     assert np.abs(got - want).max() <= BOUND * want.std()
 
 
-@pytest.mark.parametrize("form", ["hf", "mlx"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "form"), FORMS)
 def test_each_layer_matches_the_reference(folder: Path, name: str, form: str) -> None:
     golden = np.load(GOLDENS / f"{name}.npz")
     want = golden[f"{form}_layers"]
@@ -60,7 +60,7 @@ def test_each_layer_matches_the_reference(folder: Path, name: str, form: str) ->
         assert np.abs(ours - theirs).max() <= BOUND * theirs.std(), layer
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *FP_MODELS])
 def test_chunks_and_steps_agree(folder: Path, name: str) -> None:
     tokens = np.load(GOLDENS / f"{name}.npz")["tokens"]
     model = model_of(folder, name, "mlx")

@@ -5,7 +5,8 @@
 
 ``tokens`` [96] is the sequence; ``hf_*`` is transformers on the float32 directory, ``mlx_*`` mlx_lm on the
 quantised one: ``_logits`` [96, vocab], ``_layers`` [layers, 2, hidden] after each layer at ``positions``, and
-``_checksum`` of the weights, which tells when another machine has rebuilt them otherwise.
+``_checksum`` of the weights, which tells when another machine has rebuilt them otherwise. Models in formats
+of small floats have only an ``mlx`` part.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 import transformers_oracle
 from outputs import Outputs, error
 
-from tiny_configs import MODELS, TinyModel
+from tiny_configs import FP_MODELS, MODELS, TinyModel
 from tiny_models import checksum, hf_tensors, mlx_tensors, write_hf, write_mlx
 
 GOLDENS = Path(__file__).parents[1] / "goldens" / "models"
@@ -61,6 +62,22 @@ def make(model: TinyModel) -> tuple[dict[str, np.ndarray], list[str]]:
     return golden, problems
 
 
+def make_fp(model: TinyModel) -> tuple[dict[str, np.ndarray], list[str]]:
+    """The same of a model that is compared in its MLX directory only."""
+    tokens = model.tokens()
+    with tempfile.TemporaryDirectory() as folder:
+        quantised = mlx_oracle.forward(write_mlx(model, Path(folder)), tokens)
+    line, problems = f"{model.name:18} std {quantised.logits.std():.2f}", []
+    if quantised.routers.size:
+        margin = _margin(model, quantised)
+        line += f"  router margin {margin:.1e}"
+        if margin < MARGIN:
+            problems.append(f"{model.name}: near-tie in a router; choose another seed")
+    print(line, flush=True)
+    golden = {"tokens": tokens.astype(np.int32), "positions": np.array(POSITIONS, np.int32)}
+    return golden | _arrays("mlx", quantised, checksum(mlx_tensors(model)[0])), problems
+
+
 def _margin(model: TinyModel, outputs: Outputs) -> float:
     c = model.text
     if "n_group" not in c:
@@ -99,8 +116,8 @@ def main() -> None:
     arguments = parser.parse_args()
     problems: list[str] = []
     GOLDENS.mkdir(exist_ok=True)
-    for name in arguments.names or MODELS:
-        golden, found = make(MODELS[name])
+    for name in arguments.names or [*MODELS, *FP_MODELS]:
+        golden, found = make(MODELS[name]) if name in MODELS else make_fp(FP_MODELS[name])
         problems += found
         path = GOLDENS / f"{name}.npz"
         if arguments.check:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_map
 from mlx_lm.utils import load_model
@@ -21,6 +22,7 @@ def forward(folder: Path, tokens: np.ndarray) -> Outputs:
     mx.set_default_device(mx.cpu)
     model, _config = load_model(folder)
     model.update(tree_map(_float32, model.parameters()))
+    model.update_modules(tree_map(_exact_embedding, model.leaf_modules(), is_leaf=_is_module))
     layers: list[np.ndarray] = []
     routers: list[np.ndarray] = []
     gates = [layer.mlp.gate for layer in model.layers if hasattr(layer.mlp, "gate")]
@@ -31,6 +33,20 @@ def forward(folder: Path, tokens: np.ndarray) -> Outputs:
 
 def _float32(value: mx.array) -> mx.array:
     return value.astype(mx.float32) if mx.issubdtype(value.dtype, mx.floating) else value
+
+
+def _is_module(value: Any) -> bool:
+    return isinstance(value, nn.Module)
+
+
+def _exact_embedding(module: Any) -> Any:
+    """A table of small floats as one of float32: mlx takes bfloat16 rows from it, and goes on with that."""
+    if not isinstance(module, nn.QuantizedEmbedding) or module.mode == "affine":
+        return module
+    table = nn.Embedding(1, 1)
+    form = {"group_size": module.group_size, "bits": module.bits, "mode": module.mode}
+    table.weight = mx.dequantize(module.weight, module.scales, dtype=mx.float32, **form)
+    return table
 
 
 def _output(module: Any, x: mx.array, out: Any) -> mx.array:
