@@ -7,9 +7,30 @@ from numpy.typing import ArrayLike
 
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._checks import matching, stored_weight, values
-from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve, row_stride, writable
+from pyturbo.ops._run import (
+    Array,
+    DeviceLike,
+    Target,
+    empty,
+    launch,
+    name_of,
+    operand,
+    resolve,
+    row_stride,
+    writable,
+)
+from pyturbo.symbols import Linear
 
-METHODS = ("auto", "recurrent")
+METHODS = ("auto", "recurrent", "chunkwise")
+
+#: What the chunkwise kernels are made for: their key dims, and what the value dim is a multiple of.
+_CHUNKWISE_KEY_DIMS = (64, 128, 256)
+_CHUNKWISE_VALUES = 8
+
+#: From so many tokens on, chunks are chosen: measured on the CPU (docs/experiments.md), reasoned for Metal,
+#: where products of matrices pay once a chunk of 32 is full and a step of delta_net waits for its sums.
+_CHUNKWISE_TOKENS = {"cpu": 8}
+_DEFAULT_CHUNKWISE_TOKENS = 32
 
 
 def decay_beta(
@@ -66,6 +87,9 @@ def delta_net(
 
     q, k [tokens, k_heads, k_dim], v [tokens, v_heads, v_dim], g, beta [tokens, v_heads], state
     [v_heads, v_dim, k_dim]. Value head h has the query and key of head h // (v_heads / k_heads).
+
+    "recurrent" goes token by token; "chunkwise" makes matrix products of 32 tokens, with the same results to
+    rounding, for key dims of 64, 128 and 256 and value dims that are a multiple of 8.
     """
     op = "delta_net"
     if method not in METHODS:
@@ -84,8 +108,21 @@ def delta_net(
     beta = operand(op, "beta", beta, np.float32, (tokens, v_heads))
     memory = operand(op, "state", state, np.float32, (v_heads, v_dim, k_dim))
     device = resolve(device)
+    if method == "chunkwise" and k_dim not in _CHUNKWISE_KEY_DIMS:
+        raise ArgumentError(f"{op}: q: expected heads of 64, 128 or 256 values for chunks, got {k_dim}")
+    if method == "auto":
+        method = _method(device, tokens, k_dim, v_dim)
     y = empty(device, v.shape)
     updated = writable(device, memory)
     sizes = tokens, k_heads, v_heads, v_dim, row_stride(q), row_stride(v)
-    launch(device, f"{op}_k{k_dim}", q, k, v, g, beta, updated, y, *sizes)
+    form = op if method == "recurrent" else f"{op}_chunkwise"
+    launch(device, f"{form}_k{k_dim}", q, k, v, g, beta, updated, y, *sizes)
     return y.numpy(), updated.numpy()
+
+
+def _method(device: Target, tokens: int | Linear, k_dim: int, v_dim: int) -> str:
+    """Of "auto". A program for any number of tokens, which is the one for prompts, goes by chunks."""
+    if k_dim not in _CHUNKWISE_KEY_DIMS or v_dim % _CHUNKWISE_VALUES:
+        return "recurrent"
+    fewest = _CHUNKWISE_TOKENS.get(name_of(device), _DEFAULT_CHUNKWISE_TOKENS)
+    return "chunkwise" if isinstance(tokens, Linear) or tokens >= fewest else "recurrent"

@@ -13,6 +13,7 @@ from kernels.harness import Out, assert_close, run_kernel
 from pyturbo import errors, ops
 from reference import delta as reference
 from reference.norm import qk_norm
+from tolerances import TOLERANCES
 
 STORED = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
@@ -170,7 +171,7 @@ def test_delta_net(device, rng, shape):
 @pytest.mark.parametrize("tokens", [2, 3, 7, 33])
 def test_delta_net_step_by_step_equals_all_at_once(device, rng, tokens):
     *inputs, state = delta_inputs(rng, tokens, 2, 6, 64, 32)
-    whole = ops.delta_net(*inputs, state, device=device)
+    whole = ops.delta_net(*inputs, state, "recurrent", device=device)
     steps = []
     for t in range(tokens):
         y, state = ops.delta_net(*(x[t : t + 1] for x in inputs), state, "recurrent", device=device)
@@ -241,6 +242,138 @@ def test_delta_net_shows_nan(device, rng):
     np.testing.assert_array_equal(np.argwhere(np.isnan(updated).any(-1)), [[3, 5]])
 
 
+# tokens, key heads, value heads, key dim, value dim
+CHUNK_SHAPES = [
+    (1, 2, 6, 64, 24),
+    (2, 1, 3, 128, 8),
+    (5, 1, 1, 256, 72),
+    (31, 1, 2, 64, 136),
+    (32, 2, 2, 128, 64),
+    (33, 1, 3, 64, 40),
+    (77, 1, 2, 128, 48),
+    (65, 1, 1, 64, 256),
+]
+
+
+@pytest.mark.parametrize("shape", CHUNK_SHAPES, ids=str)
+def test_delta_net_chunkwise(device, rng, shape):
+    tokens, k_heads, v_heads, k_dim, v_dim = shape
+    *inputs, state = delta_inputs(rng, *shape)
+    sizes = tokens, k_heads, v_heads, v_dim, k_heads * k_dim, v_heads * v_dim
+    args = (*inputs, Out(state.shape, initial=state), Out((tokens, v_heads, v_dim)), *sizes)
+    updated, y = run_kernel(device, f"delta_net_chunkwise_k{k_dim}", *args)
+    check_delta((y, updated), [*inputs, state])
+
+
+def test_chunkwise_is_recurrent_to_rounding(device, rng):
+    """Both are within the tolerance of float64, also where one chunk goes on with the state of another."""
+    *inputs, state = delta_inputs(rng, 75, 1, 2, 64, 40)
+    want = ops.delta_net(*inputs, state, "recurrent", device=device)
+    parts = []
+    after = state
+    for first, end in ((0, 3), (3, 36), (36, 75)):
+        y, after = ops.delta_net(*(x[first:end] for x in inputs), after, "chunkwise", device=device)
+        parts.append(y)
+    bounds = reference.delta_net_magnitude(*inputs, state)
+    for got, each, bound in zip((np.concatenate(parts), after), want, bounds):
+        assert (np.abs(got - each) <= 2 * TOLERANCES["f32"]["dot"] * bound).all()
+
+
+@pytest.mark.parametrize("decay", [0.0, 1e-38, 1e-20, 0.3, 1.0])
+def test_chunkwise_with_any_decay(device, rng, decay):
+    """Products of 40 decays underflow, those of a few do not, and none of them is an inverse."""
+    inputs = delta_inputs(rng, 43, 1, 2, 64, 16)
+    g = inputs[3]
+    g[...] = decay
+    g[40:] = 1
+    check_delta(ops.delta_net(*inputs, "chunkwise", device=device), inputs)
+
+
+def test_chunkwise_with_keys_that_repeat(device, rng):
+    """One key 40 times: each token replaces what the one before it stored, so nothing may cancel badly."""
+    inputs = delta_inputs(rng, 40, 1, 2, 128, 24)
+    _, k, _, g, beta, _ = inputs
+    k[...] = k[:1]
+    g[...], beta[...] = 1, 1
+    check_delta(ops.delta_net(*inputs, "chunkwise", device=device), inputs)
+
+
+def test_chunkwise_forgets_and_keeps(device, rng):
+    """g = 0 forgets exactly, whatever was there; g = 1 with beta = 0 keeps the state to the bit."""
+    q, k, v, g, beta, state = delta_inputs(rng, 37, 1, 3, 64, 16)
+    g[...], beta[...] = [[1, 1, 0]], [[1, 0, 1]]
+    other = state * 1000
+    one, two = (ops.delta_net(q, k, v, g, beta, s, "chunkwise", device=device) for s in (state, other))
+    np.testing.assert_array_equal(one[1][1], state[1])
+    np.testing.assert_array_equal(one[1][2], two[1][2])
+    np.testing.assert_array_equal(one[0][:, 2], two[0][:, 2])
+
+
+def test_chunkwise_shows_nan_where_recurrent_does(device, rng):
+    """Tokens before it in its chunk do not see it."""
+    inputs = delta_inputs(rng, 45, 2, 4, 64, 24)
+    q, k, v, g, *_ = inputs
+    q[12, 0, 31] = v[11, 3, 5] = k[35, 1, 2] = g[38, 0] = np.nan
+    want = ops.delta_net(*inputs, "recurrent", device=device)
+    got = ops.delta_net(*inputs, "chunkwise", device=device)
+    for each, other in zip(got, want):
+        assert 0 < np.isnan(other).sum() < other.size
+        np.testing.assert_array_equal(np.isnan(each), np.isnan(other))
+
+
+def test_chunkwise_inside_the_conv_output(device, rng):
+    """Strides, and the rest of each row, which holds NaN, is not read."""
+    tokens, k_heads, v_heads, k_dim, v_dim, rest = 35, 2, 6, 64, 24, 12
+    q, k, v, g, beta, state = delta_inputs(rng, tokens, k_heads, v_heads, k_dim, v_dim)
+    parts = [x.reshape(tokens, -1) for x in (q, k, v)]
+    conv = np.concatenate([*parts, np.full((tokens, rest), np.nan, np.float32)], 1)
+    stride, width = conv.shape[1], k_heads * k_dim
+    memory, updated, y = device.empty(conv.shape), device.empty(state.shape), device.empty(v.shape)
+    memory.numpy()[...] = conv
+    updated.numpy()[...] = state
+    ends = [(tokens - 1) * stride + size for size in (width, width, v_heads * v_dim)]
+    views = [memory.view((end,), offset=4 * at) for end, at in zip(ends, (0, width, 2 * width))]
+    sizes = tokens, k_heads, v_heads, v_dim, stride, stride
+    device.kernel(f"delta_net_chunkwise_k{k_dim}")(*views, g, beta, updated, y, *sizes)
+    want = ops.delta_net(q, k, v, g, beta, state, "chunkwise", device=device)
+    np.testing.assert_array_equal(y.numpy(), want[0])
+    np.testing.assert_array_equal(updated.numpy(), want[1])
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    tokens=st.integers(1, 100),
+    k_heads=st.integers(1, 2),
+    ratio=st.integers(1, 3),
+    k_dim=st.sampled_from([64, 128, 256]),
+    rows=st.integers(1, 18),
+    seed=st.integers(0, 99),
+)
+def test_chunkwise_any_shape(tokens, k_heads, ratio, k_dim, rows, seed):
+    shape = tokens, k_heads, k_heads * ratio, k_dim, 8 * rows
+    inputs = delta_inputs(np.random.default_rng(seed), *shape)
+    before = [array.tobytes() for array in inputs]
+    check_delta(ops.delta_net(*inputs, "chunkwise", device="cpu"), inputs)
+    assert [array.tobytes() for array in inputs] == before
+
+
+@pytest.mark.parametrize(
+    ("shape", "form"), [((64, 1, 2, 64, 16), "chunkwise"), ((3, 1, 2, 64, 16), "recurrent")]
+)
+def test_auto_takes_chunks_for_many_tokens(device, rng, shape, form):
+    inputs = delta_inputs(rng, *shape)
+    for got, want in zip(*(ops.delta_net(*inputs, each, device=device) for each in ("auto", form))):
+        assert got.tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize(("k_dim", "v_dim"), [(96, 16), (64, 20)])
+def test_auto_goes_token_by_token_where_chunks_cannot(device, rng, k_dim, v_dim):
+    inputs = delta_inputs(rng, 64, 1, 2, k_dim, v_dim)
+    want = ops.delta_net(*inputs, "recurrent", device=device)
+    for got, each in zip(ops.delta_net(*inputs, device=device), want):
+        assert got.tobytes() == each.tobytes()
+
+
 def test_refuses(device, rng):
     a, b, a_log, dt_bias = gates(rng, 2, 3)
     with pytest.raises(errors.ArgumentError, match=r"decay_beta: b: expected shape \[2, 3\], got \[1, 3\]"):
@@ -257,8 +390,14 @@ def test_refuses(device, rng):
     with pytest.raises(errors.ArgumentError, match=r"conv1d: weight: expected shape \[3, 4\], got \[3, 3\]"):
         ops.conv1d(x, history, weight[:, 1:], device=device)
     q, k, v, g, beta, state = delta_inputs(rng, 2, 2, 4, 32, 8)
-    with pytest.raises(errors.ArgumentError, match="delta_net: method: expected one of auto, recurrent, got"):
+    with pytest.raises(
+        errors.ArgumentError, match="delta_net: method: expected one of auto, recurrent, chunkwise, got"
+    ):
         ops.delta_net(q, k, v, g, beta, state, "parallel", device=device)
+    with pytest.raises(
+        errors.ArgumentError, match="delta_net: q: expected heads of 64, 128 or 256 values for chunks, got 32"
+    ):
+        ops.delta_net(q, k, v, g, beta, state, "chunkwise", device=device)
     with pytest.raises(errors.ArgumentError, match="delta_net: v: expected a multiple of 2 heads, got 3"):
         ops.delta_net(q, k, v[:, :3], g, beta, state, device=device)
     with pytest.raises(

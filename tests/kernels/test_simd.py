@@ -253,6 +253,14 @@ def fp_results(device, x, stack):
     ]
 
 
+def delta_results(device, x):
+    """Rows x [40, 640] as the queries, keys and values of a delta net of two heads."""
+    q, k = (x[:, first : first + 64].reshape(40, 1, 64) / 30 for first in (0, 64))
+    v = np.ascontiguousarray(x[:, 128:288]).reshape(40, 2, 80)
+    gates = np.full((2, 40, 2), 0.7, np.float32)
+    return ops.delta_net(q, k, v, *gates, np.ones((2, 80, 64), np.float32), "chunkwise", device=device)
+
+
 @precisions
 def test_bits_do_not_depend_on_the_number_of_threads(level, rng, precision):
     gate, up = (random_weight(rng, (300, 640), 4, 64, "bf16") for _ in range(2))
@@ -276,6 +284,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(level, rng, precision):
                 ops.matmul(x, dense, device=device),
                 *(result for w in small for result in fp_results(device, x, w)),
                 *turbo_results(device, x),
+                *delta_results(device, x),
             ]
         )
     for other in results[1:]:

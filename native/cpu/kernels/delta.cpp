@@ -1,4 +1,5 @@
 // The delta net: shaders/delta states what each kernel computes.
+#include "cpu/kernels/delta_head.h"
 #include "cpu/kernels/exponential.h"
 #include "cpu/kernels/families.h"
 #include "cpu/kernels/row.h"
@@ -71,21 +72,13 @@ float softplus(float x) {
   return (x > 0 || x != x ? x : 0.0f) + __builtin_log1pf(__builtin_expf(-__builtin_fabsf(x)));
 }
 
-// The arrays of delta_net for one value head.
-struct Head {
-  const float *q, *k, *v, *g, *beta;
-  float *state, *y;
-  uint64_t qk_stride, v_stride, heads, y_stride;
-  uint32_t tokens, k_dim;
-};
-
 // State rows [first, first + rows) of one head, token by token.
 template <uint32_t rows>
-void update_rows(const Head& h, uint32_t first) {
+void update_rows(const DeltaHead& h, uint32_t first) {
   float* state = h.state + uint64_t(first) * h.k_dim;
   for (uint64_t t = 0; t < h.tokens; ++t) {
     const float *query = h.q + t * h.qk_stride, *key = h.k + t * h.qk_stride;
-    const float decay = h.g[t * h.heads], rate = h.beta[t * h.heads];
+    const float decay = h.g[t * h.gate_stride], rate = h.beta[t * h.gate_stride];
     F32 predicted[rows] = {};
     for (uint32_t i = 0; i < h.k_dim; i += kLanes) {
       const F32 own = load_floats(key + i);
@@ -135,33 +128,12 @@ void decay_beta(const FastLaunch& launch) {
 }
 
 void delta_net(const FastLaunch& launch) {
-  const auto value = [&](uint32_t i) { return launch.value<uint32_t>(i); };
-  const uint32_t tokens = value(7), k_heads = value(8), v_heads = value(9), v_dim = value(10);
-  // The key dimension is the end of the name: delta_net_k128.
-  uint32_t k_dim = 0;
-  for (const char* digit = launch.info.name + sizeof("delta_net_k") - 1; *digit; ++digit)
-    k_dim = k_dim * 10 + uint32_t(*digit - '0');
-  const uint32_t qk_stride = value(11), v_stride = value(12);
-  const uint64_t blocks = v_dim / kRowBlock;
+  const uint32_t k_dim = key_dim(launch), tokens = launch.value<uint32_t>(7);
+  const uint64_t v_heads = launch.value<uint32_t>(9), blocks = launch.value<uint32_t>(10) / kRowBlock;
   const double each = double(tokens) * kRowBlock * k_dim * kStateTime;
   launch.batch.add(blocks * v_heads, each, [=](uint64_t begin, uint64_t end) {
-    for (uint64_t item = begin; item < end; ++item) {
-      const uint64_t head = item / blocks, key_head = head / (v_heads / k_heads);
-      const Head h = {launch.buffer<float>(0) + key_head * k_dim,
-                      launch.buffer<float>(1) + key_head * k_dim,
-                      launch.buffer<float>(2) + head * v_dim,
-                      launch.buffer<float>(3) + head,
-                      launch.buffer<float>(4) + head,
-                      launch.buffer<float>(5) + head * v_dim * k_dim,
-                      launch.buffer<float>(6) + head * v_dim,
-                      qk_stride,
-                      v_stride,
-                      v_heads,
-                      uint64_t(v_heads) * v_dim,
-                      tokens,
-                      k_dim};
-      update_rows<kRowBlock>(h, uint32_t(item % blocks) * kRowBlock);
-    }
+    for (uint64_t item = begin; item < end; ++item)
+      update_rows<kRowBlock>(delta_head(launch, k_dim, item / blocks), uint32_t(item % blocks) * kRowBlock);
   });
 }
 

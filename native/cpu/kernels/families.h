@@ -59,6 +59,7 @@ void mla_split(const FastLaunch& launch);
 void conv1d(const FastLaunch& launch);
 void decay_beta(const FastLaunch& launch);
 void delta_net(const FastLaunch& launch);
+void delta_net_chunkwise(const FastLaunch& launch);
 
 void gather_rows(const FastLaunch& launch);
 void moe_buckets(const FastLaunch& launch);

@@ -49,6 +49,7 @@ extern const FastKernel kKernels[] = {
     PYTURBO_KERNEL(conv1d),
     PYTURBO_KERNEL(decay_beta),
     PYTURBO_KERNEL(delta_net),
+    PYTURBO_KERNEL(delta_net_chunkwise),
     PYTURBO_KERNEL(gather_rows),
     PYTURBO_KERNEL(moe_buckets),
     PYTURBO_KERNEL(moe_combine),
