@@ -31,8 +31,17 @@ class KvHeads:
 
 
 @dataclass(frozen=True)
+class KvLatents:
+    """The latents of one layer, keys and values of all heads in one, and the keys beside them that turn."""
+
+    path: str  # of the layer's attention
+    rank: int
+    rope: int
+
+
+@dataclass(frozen=True)
 class Plain:
-    """Rows of one element type, [context, kv_heads, dim]."""
+    """Rows of one element type, [context, kv_heads, dim]; of latents [context, rank] and [context, rope]."""
 
     name: str
     codec: int | None = None  # version of compressed rows
@@ -52,12 +61,27 @@ class Plain:
         ops.kv_append(values, v, step.position)
         return ops.attention(q, keys, values, scale, context=step.position + step.tokens)
 
+    def latent_state(self, latents: KvLatents, context: int) -> dict[str, Piece]:
+        return {
+            f"{latents.path}.latents": ((context, latents.rank), self.dtype),
+            f"{latents.path}.rope_keys": ((context, latents.rope), self.dtype),
+        }
+
+    def attend_latents(
+        self, latents: KvLatents, step: Step, q: Any, q_rope: Any, latent: Any, rope_key: Any, scale: float
+    ) -> Any:
+        """Appends the latents of the step; the mix of all there are."""
+        rows, keys = step.state[f"{latents.path}.latents"], step.state[f"{latents.path}.rope_keys"]
+        ops.mla_append(rows, keys, latent, rope_key, step.position)
+        return ops.mla_attention(q, q_rope, rows, keys, scale, context=step.position + step.tokens)
+
 
 @dataclass(frozen=True)
 class Compressed:
     """Packed rows with a norm each, and where projections have a bias with a mean each.
 
     Tokens that are read together see each other's keys and values exactly, and compressed ones of all before.
+    A latent is key and value in one: it has the bits of keys. The keys beside latents are float16.
     """
 
     key_bits: int
@@ -70,12 +94,7 @@ class Compressed:
         return f"turbo{self.key_bits}" if same else f"turbo{self.key_bits}v{self.value_bits}"
 
     def state(self, heads: KvHeads, context: int) -> dict[str, Piece]:
-        if heads.dim not in turbo_codec.DIMS:
-            dims = ", ".join(map(str, turbo_codec.DIMS))
-            raise ArgumentError(
-                f"load: kv: expected f32 or f16 for heads of other than {dims} values, "
-                f"got {self.name} for {heads.dim}"
-            )
+        self._check("heads", heads.dim)
         shape = (heads.count, context)
         pieces: dict[str, Piece] = {}
         for part, bits in (("k", self.key_bits), ("v", self.value_bits)):
@@ -94,6 +113,38 @@ class Compressed:
         ops.turbo_append(keys, k, step.position)
         ops.turbo_append(values, v, step.position)
         return y
+
+    def latent_state(self, latents: KvLatents, context: int) -> dict[str, Piece]:
+        self._check("latents", latents.rank)
+        path, words = f"{latents.path}.latents", turbo_codec.row_words(latents.rank, self.key_bits)
+        return {
+            path: ((1, context, words), np.uint32),
+            f"{path}_norms": ((1, context), np.float32),
+            f"{latents.path}.rope_keys": ((context, latents.rope), np.float16),
+        }
+
+    def attend_latents(
+        self, latents: KvLatents, step: Step, q: Any, q_rope: Any, latent: Any, rope_key: Any, scale: float
+    ) -> Any:
+        """The mix of all latents for the queries of the step; then its own are encoded."""
+        path, rope_keys = f"{latents.path}.latents", step.state[f"{latents.path}.rope_keys"]
+        rows = ops.TurboRows(step.state[path], step.state[f"{path}_norms"], self.key_bits, latents.rank)
+        mix = ops.mla_turbo_attention(
+            q, q_rope, rows, rope_keys, scale, own=(latent, rope_key), live=step.position
+        )
+        ops.turbo_append(rows, latent.reshape(step.tokens, 1, latents.rank), step.position)
+        keys: Any = rope_keys
+        keys = keys.reshape(keys.shape[0], 1, latents.rope)
+        ops.kv_append(keys, rope_key.reshape(step.tokens, 1, latents.rope), step.position)
+        return mix
+
+    def _check(self, what: str, dim: int) -> None:
+        if dim not in turbo_codec.DIMS:
+            dims = ", ".join(map(str, turbo_codec.DIMS))
+            raise ArgumentError(
+                f"load: kv: expected f32 or f16 for {what} of other than {dims} values, "
+                f"got {self.name} for {dim}"
+            )
 
     @staticmethod
     def _rows(heads: KvHeads, step: Step, part: str, bits: int) -> ops.TurboRows:

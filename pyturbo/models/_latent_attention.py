@@ -6,8 +6,7 @@ from typing import Any
 
 from pyturbo import ops
 from pyturbo.checkpoint import Linear, Weights
-from pyturbo.errors import ArgumentError
-from pyturbo.models._cache import KvFormat, Plain
+from pyturbo.models._cache import KvFormat, KvLatents
 from pyturbo.models._config import Entries
 from pyturbo.models._decoder import Piece, Step, apply
 from pyturbo.models._rope import Rope, score_growth
@@ -29,6 +28,7 @@ class LatentAttention:
             if value % 8 or value > most:
                 raise entries.wrong(name, f"a multiple of 8 up to {most}")
         self.name, dim = path, self.nope + self.rope_dim
+        self.latents = KvLatents(path, self.rank, self.rope_dim)
         self.scale = dim**-0.5 * score_growth(entries)
         self.rope = Rope.read(entries, self.rope_dim, interleaved=entries.flag("rope_interleave", True))
         self.q_norm = None
@@ -56,12 +56,7 @@ class LatentAttention:
         return both, both
 
     def state(self, context: int, kv: KvFormat) -> dict[str, Piece]:
-        if not isinstance(kv, Plain):
-            raise ArgumentError(f"load: kv: expected f32 or f16 for latent attention, got {kv.name}")
-        return {
-            f"{self.name}.latents": ((context, self.rank), kv.dtype),
-            f"{self.name}.rope_keys": ((context, self.rope_dim), kv.dtype),
-        }
+        return kv.latent_state(self.latents, context)
 
     def __call__(self, x: Any, step: Step) -> Any:
         kv = apply(self.kv, x)
@@ -71,9 +66,8 @@ class LatentAttention:
         latent = ops.rms_norm(latent, self.kv_norm, _EPS)
         q_rope = self.rope(q_rope, step.position)
         rope_key = self.rope(rope_key.reshape(step.tokens, 1, self.rope_dim), step.position)
+        rope_key = rope_key.reshape(step.tokens, self.rope_dim)
         q = ops.mla_project_q(q, self.keys.weight)
-        cache = step.state[f"{self.name}.latents"], step.state[f"{self.name}.rope_keys"]
-        ops.mla_append(*cache, latent, rope_key.reshape(step.tokens, self.rope_dim), step.position)
-        mix = ops.mla_attention(q, q_rope, *cache, self.scale, context=step.position + step.tokens)
+        mix = step.kv.attend_latents(self.latents, step, q, q_rope, latent, rope_key, self.scale)
         y = ops.mla_project_out(mix, self.values.weight, self.v_dim)
         return apply(self.out, y.reshape(step.tokens, self.heads * self.v_dim))

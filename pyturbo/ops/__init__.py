@@ -42,6 +42,7 @@ from pyturbo.ops.mla import (
     mla_project_q,
     mla_split,
 )
+from pyturbo.ops.mla_turbo import mla_turbo_attention
 from pyturbo.ops.moe import (
     MAX_CHOICES,
     MAX_EXPERTS,
@@ -123,6 +124,7 @@ __all__ = [
     "mla_project_out",
     "mla_project_q",
     "mla_split",
+    "mla_turbo_attention",
     "moe_buckets",
     "moe_combine",
     "qk_norm",

@@ -23,7 +23,15 @@ struct Share {
     }
   }
 
-  // Floats is a pointer into device or threadgroup memory.
+  // The same of floats at any address. Floats is a pointer into device or threadgroup memory.
+  template <typename Floats>
+  void load_floats(Floats head, uint dim, uint lane) {
+    for (uint i = 0; i < kValues; i += kRun) {
+      const uint column = (i / kRun * 32 + lane) * kRun;
+      for (uint c = 0; c < kRun; ++c) values[i + c] = column < dim ? head[column + c] : 0.0f;
+    }
+  }
+
   template <typename Floats>
   void store(Floats head, uint dim, uint lane) const {
     for (uint i = 0; i < kValues; i += kRun) {

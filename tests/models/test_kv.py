@@ -24,7 +24,8 @@ from reference import turbo as reference
 from tiny_configs import MODELS
 from tiny_models import write_hf
 
-NAMES = sorted(name for name in MODELS if "deepseek" not in name)  # latent attention refuses it
+NAMES = sorted(name for name in MODELS if name != "deepseek_v3_plain")  # its latents have 192 values
+WITH_HEADS = [name for name in NAMES if name != "deepseek_v3"]
 GOLDENS = Path(__file__).parent.parent / "goldens" / "models"
 
 #: Mean squared error of a coordinate by width, twice that of normal variables: these have few vectors.
@@ -50,22 +51,17 @@ def widths(kv: str) -> tuple[int, int]:
 
 
 def caches(session: Session) -> dict[str, ops.TurboRows]:
-    """The rows of every layer's keys and values, by name of the piece."""
-    state, model = session.state, session.model
-    bits = dict(zip("kv", widths(model.kv)))
-    mixers = [layer.mixer for layer in model.network.layers]
-    dims = {mixer.name: mixer.dim for mixer in mixers if f"{mixer.name}.k" in state}
-    return {
-        f"{path}.{part}": ops.TurboRows(
-            state[f"{path}.{part}"],
-            state[f"{path}.{part}_norms"],
-            bits[part],
-            dim,
-            state.get(f"{path}.{part}_means"),
-        )
-        for path, dim in dims.items()
-        for part in "kv"
-    }
+    """The rows of every layer's keys and values, or of its latents, by name of the piece."""
+    state, (keys, values) = session.state, widths(session.model.kv)
+    found = {}
+    for mixer in (layer.mixer for layer in session.model.network.layers):
+        for part, bits in (("k", keys), ("v", values), ("latents", keys)):
+            piece = f"{mixer.name}.{part}"
+            if piece in state:
+                dim = mixer.rank if part == "latents" else mixer.dim
+                norms, means = state[f"{piece}_norms"], state.get(f"{piece}_means")
+                found[piece] = ops.TurboRows(state[piece], norms, bits, dim, means)
+    return found
 
 
 def decoded(rows: ops.TurboRows, begin: int, end: int) -> np.ndarray:
@@ -91,7 +87,7 @@ def test_one_chunk_has_the_logits_of_the_reference_implementation(folder: Path, 
     assert np.abs(got - want).max() <= 2e-3 * want.std()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", WITH_HEADS)
 def test_eight_bits_step_by_step_stay_with_the_reference_implementation(folder: Path, name: str) -> None:
     golden = np.load(GOLDENS / f"{name}.npz")
     losses = {}
@@ -104,7 +100,11 @@ def test_eight_bits_step_by_step_stay_with_the_reference_implementation(folder: 
 
 
 CASES = [(name, "turbo4v2", "cpu") for name in NAMES] + [
-    ("qwen2", kv, device) for kv in ("turbo8", "turbo4v2") for device in pyturbo.devices() if device != "cpu"
+    (name, kv, device)
+    for name in ("qwen2", "deepseek_v3")
+    for kv in ("turbo8", "turbo4v2")
+    for device in pyturbo.devices()
+    if device != "cpu"
 ]
 
 
@@ -125,10 +125,16 @@ def test_chunks_see_what_the_rows_before_them_decode_to(
             assert np.abs(got - want).max() <= 1e-3 * want.std()
             for piece, rows in caches(compressed).items():
                 vectors = exact.state[piece][position : position + count]
-                kept = decoded(rows, position, position + count)
+                kept = decoded(rows, position, position + count).reshape(vectors.shape)
                 error = ((kept - vectors) ** 2).sum() / (vectors**2).sum()
                 assert error <= DISTORTIONS[rows.bits]
                 vectors[...] = kept
+            for piece, keys in compressed.state.items():
+                if piece.endswith("rope_keys"):  # rounded to float16 beside compressed latents
+                    vectors = exact.state[piece][position : position + count]
+                    kept = keys[position : position + count].astype(np.float32)
+                    np.testing.assert_allclose(kept, vectors, rtol=2**-11, atol=1e-4)
+                    vectors[...] = kept
             position += count
 
 
@@ -163,7 +169,7 @@ def test_files_of_another_setting_or_codec_are_refused(folder: Path, tmp_path: P
     assert session_file.read(path, {})[0]["codec"] is None
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", WITH_HEADS)
 @pytest.mark.parametrize("kv", ["turbo8", "turbo6v3", "turbo4v2"])
 def test_memory_is_that_of_the_formula(folder: Path, name: str, kv: str) -> None:
     """4 ceil(dim bits / 32) bytes for codes and 4 for a norm; 4 more for a mean where there are biases."""
@@ -176,6 +182,39 @@ def test_memory_is_that_of_the_formula(folder: Path, name: str, kv: str) -> None
         assert pieces[part] == vectors * 4 * -(-dim * bits // 32)
         assert pieces[f"{part}_norms"] == vectors * 4
         assert pieces.get(f"{part}_means", 0) == (vectors * 4 if name == "qwen2" else 0)
+
+
+@pytest.mark.parametrize("kv", ["turbo8", "turbo6v3", "turbo4v2"])
+def test_memory_of_latents_is_that_of_the_formula(folder: Path, kv: str) -> None:
+    """A latent is one row with the bits of keys, whatever those of values are; its rotary key is float16."""
+    text, context = MODELS["deepseek_v3"].text, 90
+    rows, bits = context * text["num_hidden_layers"], widths(kv)[0]
+    pieces = model_of(folder, "deepseek_v3", kv).session(context).memory().pieces
+    assert pieces["latents"] == rows * 4 * -(-text["kv_lora_rank"] * bits // 32)
+    assert pieces["latents_norms"] == rows * 4
+    assert pieces["rope_keys"] == rows * text["qk_rope_head_dim"] * 2
+    assert "k" not in pieces
+
+
+def test_latents_step_by_step_lose_what_their_bits_say(folder: Path) -> None:
+    """Small errors of latents move logits in proportion, and the divergence goes by their squares.
+
+    Of the median token: one whose router takes another expert moves by far more. Bits of values have no part.
+    """
+    golden = np.load(GOLDENS / "deepseek_v3.npz")
+    logits = {}
+    for kv in ("turbo8", "turbo6", "turbo4", "turbo4v2"):
+        session = model_of(folder, "deepseek_v3", kv).session(96)
+        logits[kv] = np.stack([session.step(int(token)).copy() for token in golden["tokens"]])
+    assert logits["turbo4v2"].tobytes() == logits["turbo4"].tobytes()
+    losses = {
+        bits: np.median([kl(want, got) for want, got in zip(golden["hf_logits"], logits[f"turbo{bits}"])])
+        for bits in (8, 6, 4)
+    }
+    assert losses[8] <= 0.005
+    for bits in (6, 4):
+        ratio = reference.distortion(reference.codebook(bits)) / reference.distortion(reference.codebook(8))
+        assert ratio / 2 <= losses[bits] / losses[8] <= ratio * 2
 
 
 def test_names_of_settings(folder: Path) -> None:
@@ -207,4 +246,7 @@ def test_heads_that_the_codec_does_not_know(tmp_path: Path) -> None:
     path = write_hf(replace(tiny, config=tiny.config | {"head_dim": 72}), tmp_path / "model")
     assert load(path, kv="f16").session(4).step(1).size == 229
     with pytest.raises(ArgumentError, match="heads of other than 64, 80, .* values, got turbo4 for 72"):
+        load(path, kv="turbo4")
+    path = write_hf(MODELS["deepseek_v3_plain"], tmp_path / "latents")
+    with pytest.raises(ArgumentError, match="latents of other than 64, 80, .* values, got turbo4 for 192"):
         load(path, kv="turbo4")

@@ -419,3 +419,53 @@ NATIVE_TEST(simd_turbo_attention) {
         }
     }
 }
+
+NATIVE_TEST(simd_mla_turbo) {
+  constexpr uint32_t kContext = 45, kOwn = 2, kHeads = 5, kRank = 80, kRope = 24;
+  constexpr uint32_t kKeys = kContext + kOwn;
+  for (const Isa* isa : isa_levels())
+    for (uint32_t bits : {3, 4, 8}) {
+      CompressedRows rows(*isa, random_floats(kContext * kRank), kContext, kRank, bits);
+      std::vector<float> q = random_floats(kOwn * kHeads * kRank),
+                         q_rope = random_floats(kOwn * kHeads * kRope);
+      std::vector<float> own = random_floats(kOwn * kRank), own_ropes = random_floats(kOwn * kRope),
+                         y(q.size());
+      std::vector<uint16_t> halves(kContext * kRope);  // small numbers of a sixteenth: 0x3800 is 0.5
+      for (uint16_t& half : halves) half = uint16_t(0x3800 + (random_bits() % 8) * 128);
+      std::vector<double> latents(rows.decoded.begin(), rows.decoded.end()), ropes;
+      for (uint16_t half : halves) ropes.push_back(0.5 + (half - 0x3800) / 2048.0);
+      latents.insert(latents.end(), own.begin(), own.end());
+      ropes.insert(ropes.end(), own_ropes.begin(), own_ropes.end());
+      Call call;
+      call.settings[0] = bits;
+      call.settings[1] = 1;  // has own rows
+      call.bind(0, q);
+      call.bind(1, q_rope);
+      call.bind(2, rows.packed);
+      call.bind(3, rows.norms);
+      call.bind(4, halves);
+      call.bind(5, own);
+      call.bind(6, own_ropes);
+      call.bind(7, y);
+      const uint32_t sizes[] = {kOwn, kContext, kContext, kHeads, kRank, kRope};
+      for (uint32_t i = 0; i < 6; ++i) call.set(8 + i, sizes[i]);
+      call.set(14, 0.1f);
+      call.run(*isa, "mla_turbo_attention", {});
+      for (uint32_t pair = 0; pair < kOwn * kHeads; ++pair) {
+        const uint32_t seen = kKeys - kOwn + pair / kHeads + 1;
+        std::vector<double> weights(seen);
+        double total = 0;
+        for (uint32_t j = 0; j < seen; ++j) {
+          double score = 0;
+          for (uint32_t c = 0; c < kRank; ++c) score += q[pair * kRank + c] * latents[j * kRank + c];
+          for (uint32_t c = 0; c < kRope; ++c) score += q_rope[pair * kRope + c] * ropes[j * kRope + c];
+          total += weights[j] = std::exp(0.1 * score);
+        }
+        for (uint32_t i = 0; i < kRank; ++i) {
+          double want = 0;
+          for (uint32_t j = 0; j < seen; ++j) want += weights[j] / total * latents[j * kRank + i];
+          CHECK(std::fabs(y[pair * kRank + i] - want) <= 1e-5);
+        }
+      }
+    }
+}

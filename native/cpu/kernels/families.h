@@ -55,6 +55,8 @@ void mla_partials(const FastLaunch& launch);
 void mla_project(const FastLaunch& launch);
 void mla_project_transposed(const FastLaunch& launch);
 void mla_split(const FastLaunch& launch);
+void mla_turbo_attention(const FastLaunch& launch);
+void mla_turbo_partials(const FastLaunch& launch);
 
 void conv1d(const FastLaunch& launch);
 void decay_beta(const FastLaunch& launch);

@@ -1,7 +1,7 @@
 # The kernels of this folder, once per instruction set level, into the library pyturbo.
 
 set(PYTURBO_FAST_SOURCES attention_decode.cpp attention_prefill.cpp bench.cpp delta.cpp delta_chunkwise.cpp
-    elementwise.cpp level.cpp linear.cpp mla_attention.cpp mla_project.cpp moe.cpp norm.cpp quantized.cpp
+    elementwise.cpp level.cpp linear.cpp mla_attention.cpp mla_project.cpp mla_turbo.cpp moe.cpp norm.cpp quantized.cpp
     quantized_run.cpp rope.cpp route_grouped.cpp turbo_attention.cpp turbo_codec.cpp turbo_steps.cpp)
 list(TRANSFORM PYTURBO_FAST_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 

@@ -46,6 +46,8 @@ extern const FastKernel kKernels[] = {
     {"mla_fp_project", mla_project},
     {"mla_fp_project_transposed", mla_project_transposed},
     PYTURBO_KERNEL(mla_split),
+    PYTURBO_KERNEL(mla_turbo_attention),
+    PYTURBO_KERNEL(mla_turbo_partials),
     PYTURBO_KERNEL(conv1d),
     PYTURBO_KERNEL(decay_beta),
     PYTURBO_KERNEL(delta_net),

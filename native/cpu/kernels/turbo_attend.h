@@ -133,33 +133,47 @@ static inline void add_values_of(const TurboCache& c, const TurboTile& tile, uin
   PYTURBO_BY_WIDTH(c.values.bits, add_values, c, tile, rows, w);
 }
 
+// Keys consist of what the cache holds.
+struct NoMoreScores {
+  static constexpr bool kAny = false;
+  void operator()(KeyRange, TurboAttending&) const {}
+};
+
+// Factors of keys that are as they are.
+inline constexpr struct TileOnes {
+  alignas(64) float values[kKeys];
+  constexpr TileOnes() : values() {
+    for (uint32_t i = 0; i < kKeys; ++i) values[i] = 1.0f;
+  }
+} kTileOnes;
+
 // Keys [first, last) of the rows of a cache, row r sees those of seen(r).
-template <typename Seen>
+template <typename Seen, typename MoreScores>
 static void attend_rows(const TurboCache& c, uint32_t rows, KeyRange keys, const Seen& seen,
-                        TurboAttending& w) {
+                        const MoreScores& more_scores, TurboAttending& w) {
   std::memset(w.scores, 0, sizeof(float) * rows * kKeys);
   const TurboTile tile(c, c.keys, keys);
   multiply_keys_of(c, tile, rows, w);
+  if (MoreScores::kAny) {
+    for (uint32_t i = 0; i < rows * kKeys; i += kLanes)
+      store_floats(w.scores + i, load_floats(w.scores + i) * load_floats(tile.factors + i % kKeys));
+    more_scores(keys, w);
+  }
+  const float* factors = MoreScores::kAny ? kTileOnes.values : tile.factors;
   const TurboTile values(c, c.values, keys);
   for (uint32_t r = 0; r < rows; ++r) {
     w.seen[r] = in_tile(seen(r), keys.begin, keys.end);
     const float* means = c.keys.means ? tile.means : nullptr;
-    scale_row(w, r, c.dim, weigh_row(c, tile.factors, means, r, w));
+    scale_row(w, r, c.dim, weigh_row(c, factors, means, r, w));
     scale_weights(values, r, w);
   }
   add_values_of(c, values, rows, w);
 }
 
 // The same for exact rows of the chunk: key `context + i` is own row i.
-template <typename Seen>
+template <typename Seen, typename MoreScores>
 static void attend_own(const TurboCache& c, uint32_t rows, KeyRange keys, const Seen& seen,
-                       TurboAttending& w) {
-  alignas(64) static constexpr struct Ones {
-    float values[kKeys];
-    constexpr Ones() : values() {
-      for (uint32_t i = 0; i < kKeys; ++i) values[i] = 1.0f;
-    }
-  } ones;
+                       const MoreScores& more_scores, TurboAttending& w) {
   const uint32_t first = keys.begin - c.context, count = keys.end - keys.begin;
   std::memset(w.scores, 0, sizeof(float) * rows * kKeys);
   for (uint32_t begin = 0; begin < c.dim; begin += kChunk) {
@@ -167,9 +181,10 @@ static void attend_own(const TurboCache& c, uint32_t rows, KeyRange keys, const 
     load_own_keys(c, first, count, begin, columns, w.chunk);
     multiply_rows(w.chunk, columns, w.queries[0] + begin, kMaxDim, rows, w.scores);
   }
+  more_scores(keys, w);
   for (uint32_t r = 0; r < rows; ++r) {
     w.seen[r] = in_tile(seen(r), keys.begin, keys.end);
-    scale_row(w, r, c.dim, weigh_row(c, ones.values, nullptr, r, w));
+    scale_row(w, r, c.dim, weigh_row(c, kTileOnes.values, nullptr, r, w));
   }
   for (uint32_t begin = 0; begin < c.dim; begin += kTileRows) {
     float* sums = w.sums[begin / kTileRows];
@@ -188,9 +203,11 @@ static void attend_own(const TurboCache& c, uint32_t rows, KeyRange keys, const 
   }
 }
 
-// The rows over keys [keys.begin, keys.end), of which row r sees those of seen(r).
-template <typename Seen>
-static void attend(const TurboCache& c, uint32_t rows, KeyRange keys, const Seen& seen, TurboAttending& w) {
+// The rows over keys [keys.begin, keys.end), of which row r sees those of seen(r). more_scores(tile, w) adds
+// to w.scores what keys have beside the cache; it may use w.chunk.
+template <typename Seen, typename MoreScores = NoMoreScores>
+static void attend(const TurboCache& c, uint32_t rows, KeyRange keys, const Seen& seen, TurboAttending& w,
+                   const MoreScores& more_scores = {}) {
   for (uint32_t r = 0; r < rows; ++r) {
     w.top[r] = kNoScore;
     w.total[r] = w.means[r] = w.offsets[r] = 0;
@@ -204,9 +221,9 @@ static void attend(const TurboCache& c, uint32_t rows, KeyRange keys, const Seen
     std::memset(w.sums[begin / kTileRows], 0, sizeof(float) * rows * kTileRows);
   uint32_t first = keys.begin;
   for (const uint32_t end = least(keys.end, c.context); first < end; first += least(kKeys, end - first))
-    attend_rows(c, rows, {first, first + least(kKeys, end - first)}, seen, w);
+    attend_rows(c, rows, {first, first + least(kKeys, end - first)}, seen, more_scores, w);
   for (; first < keys.end; first += least(kKeys, keys.end - first))
-    attend_own(c, rows, {first, first + least(kKeys, keys.end - first)}, seen, w);
+    attend_own(c, rows, {first, first + least(kKeys, keys.end - first)}, seen, more_scores, w);
   if (!c.ones) return;
   for (uint32_t r = 0; r < rows; ++r)
     for (uint32_t i = 0; i < c.dim; i += kLanes) {

@@ -1,0 +1,79 @@
+"""Latent attention over a compressed cache.
+
+A latent is kept as one row of the codec, which is its key and its value alike; the rotary key beside it stays
+as it is, in float16. Queries are rotated instead of latents, and the mix is rotated back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pyturbo import turbo_codec
+from pyturbo.errors import ArgumentError
+from pyturbo.ops._checks import values
+from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve
+from pyturbo.ops.attention import SPLIT_TOKENS, split_blocks
+from pyturbo.ops.mla import MAX_ROPE
+from pyturbo.ops.turbo import TurboRows, checked_rows, turbo_rotate, turbo_unrotate
+from pyturbo.symbols import Linear
+
+
+def mla_turbo_attention(
+    q: ArrayLike,
+    q_rope: ArrayLike,
+    latents: TurboRows,
+    rope_keys: ArrayLike,
+    scale: float,
+    *,
+    own: tuple[ArrayLike, ArrayLike] | None = None,
+    live: int | None = None,
+    device: DeviceLike = None,
+) -> Array:
+    """`mla_attention` over the latents that TurboRows of one head stand for -> [tokens, heads, rank].
+
+    q [tokens, heads, rank], q_rope [tokens, heads, rope], rope_keys [capacity, rope] float16. live is the
+    number of keys, by default that of the rows. own are the float32 latents [tokens, rank] and rotary keys
+    [tokens, rope] of the queries themselves, which no row holds yet: they follow the others and are exact.
+    """
+    op = "mla_turbo_attention"
+    rows = checked_rows(op, "latents", latents)
+    if rows.norms.ndim != 2 or rows.norms.shape[0] != 1 or rows.means is not None:
+        raise ArgumentError(
+            f"{op}: latents: expected rows of one head without means, got {list(rows.norms.shape)}"
+        )
+    capacity = rows.norms.shape[1]
+    rank = rows.dim
+    keys = operand(op, "rope_keys", rope_keys, np.float16, (capacity, None))
+    rope = keys.shape[1]
+    if rope % 8 or rope > MAX_ROPE:
+        raise ArgumentError(f"{op}: rope_keys: expected rows of 8, 16, ... or {MAX_ROPE} values, got {rope}")
+    q = operand(op, "q", values(op, "q", q), np.float32, (None, None, rank))
+    tokens, heads = q.shape[:2]
+    q_rope = operand(op, "q_rope", q_rope, np.float32, (tokens, heads, rope))
+    device = resolve(device)
+    exact: tuple[Any, Any] = (None, None)
+    if own is not None:
+        latent = operand(op, "own latents", own[0], np.float32, (tokens, rank))
+        exact = (
+            turbo_rotate(latent, device=device),
+            operand(op, "own rope keys", own[1], np.float32, (tokens, rope)),
+        )
+    arrays = (turbo_rotate(q, device=device), q_rope, rows.packed, rows.norms, keys, *exact)
+    sizes = (tokens, capacity if live is None else live, capacity, heads, rank, rope)
+    constants = {"bits": rows.bits, "has_own": own is not None}
+    if isinstance(tokens, Linear) or tokens > SPLIT_TOKENS:
+        y = empty(device, q.shape)
+        launch(device, "mla_turbo_attention", *arrays, y, *sizes, scale, constants=constants)
+        return turbo_unrotate(y.numpy(), device=device)
+    blocks = split_blocks(device)
+    shape = (tokens, heads, blocks)
+    parts = empty(device, (*shape, rank)), empty(device, shape), empty(device, shape)
+    launch(device, "mla_turbo_partials", *arrays, *parts, *sizes, blocks, scale, constants=constants)
+    y = empty(device, q.shape)
+    merging = {"has_sinks": False, "unrotates": True}
+    args = (*parts, None, turbo_codec.signs(rank), y, *shape, rank)
+    launch(device, "turbo_merge_f32", *args, constants=merging)
+    return y.numpy()
