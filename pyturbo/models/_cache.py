@@ -133,8 +133,7 @@ class Compressed:
             q, q_rope, rows, rope_keys, scale, own=(latent, rope_key), live=step.position
         )
         ops.turbo_append(rows, latent.reshape(step.tokens, 1, latents.rank), step.position)
-        keys: Any = rope_keys
-        keys = keys.reshape(keys.shape[0], 1, latents.rope)
+        keys = rope_keys.reshape(rope_keys.shape[0], 1, latents.rope)
         ops.kv_append(keys, rope_key.reshape(step.tokens, 1, latents.rope), step.position)
         return mix
 
