@@ -100,7 +100,7 @@ def turbo_append(
 ) -> TurboRows:
     """`rows` with x [tokens, kv_heads, dim] encoded at (position + t) % capacity.
 
-    rotated says that x are rotated vectors already. More rows than the capacity are refused.
+    rotated says that x are rotated vectors already. Of more vectors than the capacity the last ones stay.
     """
     op = "turbo_append"
     rows = checked_rows(op, "rows", rows)

@@ -10,10 +10,11 @@ constexpr constant float kLeastNorm = 1e-8f;  // of a vector whose direction is 
 
 // Row (position + t) % capacity of a head gets the codes of y sqrt(dim) / r, y = P x[t] and r = |y|, and the
 // norm r sqrt(dim) / |centroids|: what is decoded has the length of x. With means, x - mean(x) is encoded.
-// Layout: codes from the lowest bit of a row's words on, zeros behind; x is P x already unless it rotates.
+// Layout: codes from the lowest bit of a row's words on, zeros behind; x is P x already unless it rotates. Of
+//   more tokens than the capacity the last ones are encoded.
 // Dispatch: groups (ceil_div(tokens * kv_heads, kRows), batch), threads (32 * kRows)
 // Requires: bits == 2 || bits == 3 || bits == 4 || bits == 6 || bits == 8; batch > 0; kv_heads > 0;
-//   0 < tokens; tokens <= capacity; position + tokens <= 4294967296; tokens * kv_heads <= 2147483647;
+//   0 < tokens; 0 < capacity; position + tokens <= 4294967296; tokens * kv_heads <= 2147483647;
 //   dim == 64 || dim == 80 || dim == 96 || dim == 128 || dim == 256 || dim == 512
 // Numerics: f32; a vector with NaN or inf has such a norm, as has one longer than 1.8e19.
 kernel void turbo_encode(
@@ -35,7 +36,7 @@ kernel void turbo_encode(
   threadgroup float memory[kRows * kMaxDim];
   threadgroup uchar code_memory[kRows * kMaxDim];
   const uint index = tg.x * kRows + simd;
-  if (index >= tokens * kv_heads) return;
+  if (index >= tokens * kv_heads || tokens - index / kv_heads > capacity) return;
   threadgroup float* row = memory + simd * kMaxDim;
   threadgroup uchar* codes = code_memory + simd * kMaxDim;
 

@@ -50,6 +50,7 @@ template <uint32_t bits>
 void encode_row(const Encode& a, uint64_t index) {
   const uint64_t sequence = index / (uint64_t(a.tokens) * a.kv_heads);
   const uint32_t in_sequence = uint32_t(index % (uint64_t(a.tokens) * a.kv_heads));
+  if (a.tokens - in_sequence / a.kv_heads > a.capacity) return;  // a later one takes its row
   const float* x = a.x + index * a.dim;
   const uint32_t dim = a.dim;
   alignas(64) float row[kMaxDim];
