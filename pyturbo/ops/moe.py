@@ -119,6 +119,40 @@ def gather_rows(x: ArrayLike, index: ArrayLike, repeat: int = 1, *, device: Devi
     return y.numpy()
 
 
+def add_expert_bias(
+    x: ArrayLike,
+    bias: ArrayLike,
+    ids: ArrayLike,
+    order: ArrayLike | None = None,
+    *,
+    device: DeviceLike = None,
+) -> Array:
+    """``x + bias[ids]``: x [..., dim], bias [experts, dim] in float32, float16 or bfloat16, int32 ids [...].
+
+    With the order of :func:`moe_buckets` x [tokens * k, dim] are rows in that order, of the ids [tokens, k].
+    An id that is no expert gives NaN.
+    """
+    op = "add_expert_bias"
+    x = values(op, "x", x)
+    dim = x.shape[-1]
+    added, kind = stored_weight(op, bias, (None, dim), "bias")
+    places = None
+    if order is None:
+        chosen = operand(op, "ids", ids, np.int32, x.shape[:-1])
+    else:
+        places = operand(op, "order", order, np.int32, x.shape[:-1])
+        chosen = as_array(op, "ids", ids, np.int32)
+        chosen = operand(op, "ids", chosen, np.int32, (None,) * chosen.ndim)
+        if chosen.size != places.size:
+            raise ArgumentError(f"{op}: ids: expected {places.size} values, got {chosen.size}")
+    device = resolve(device)
+    y = empty(device, x.shape)
+    constants = {"has_order": places is not None}
+    arrays = (x, added, chosen, places, y)
+    launch(device, f"{op}_{kind}", *arrays, chosen.size, *added.shape, constants=constants)
+    return y.numpy()
+
+
 def moe_combine(
     residual: ArrayLike,
     expert_out: ArrayLike,

@@ -233,6 +233,38 @@ def test_gather_rows_out_of_range_is_nan(device, rng):
     np.testing.assert_array_equal(y[[0, 2], [1, 0]], x[[3, 0]])
 
 
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize(("tokens", "k", "experts", "dim"), [(1, 1, 1, 1), (5, 3, 4, 259), (9, 2, 33, 40)])
+def test_add_expert_bias(device, rng, tokens, k, experts, dim, kind, ordered):
+    dtype = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}[kind]
+    x = rng.standard_normal((tokens, k, dim), np.float32)
+    bias = rng.standard_normal((experts, dim), np.float32).astype(dtype)
+    ids = rng.integers(0, experts, (tokens, k), np.int32)
+    want = x + bias[ids].astype(np.float32)  # one addition is exactly rounded
+    rows = tokens * k
+    sizes = (rows, experts, dim)
+    order = None
+    if ordered:
+        _, order, _ = ops.moe_buckets(ids, experts, device=device)
+        x, want = (array.reshape(rows, dim)[order] for array in (x, want))
+    arrays = (x.reshape(rows, dim), bias, ids.ravel(), order, Out((rows, dim)))
+    (y,) = run_kernel(device, f"add_expert_bias_{kind}", *arrays, *sizes, constants={"has_order": ordered})
+    np.testing.assert_array_equal(y, want.reshape(rows, dim))
+    np.testing.assert_array_equal(ops.add_expert_bias(x, bias, ids, order, device=device), want)
+
+
+def test_add_expert_bias_of_unknown_experts_is_nan(device, rng):
+    x, bias = rng.standard_normal((4, 7), np.float32), rng.standard_normal((3, 7), np.float32)
+    x[2, 5] = np.nan
+    ids = np.array([3, 0, 2, -1], np.int32)
+    y = ops.add_expert_bias(x, bias, ids, device=device)
+    np.testing.assert_array_equal(y[1:3], x[1:3] + bias[[0, 2]])
+    assert np.isnan(y[[0, 3]]).all()
+    y = ops.add_expert_bias(x, bias, ids, np.array([1, 4, 0, 2], np.int32), device=device)
+    np.testing.assert_array_equal(np.isnan(y).all(1), [False, True, True, False])
+
+
 def combine_inputs(rng, tokens, k, dim):
     residual, shared = rng.standard_normal((2, tokens, dim), np.float32)
     experts = rng.standard_normal((tokens, k, dim), np.float32) * 8
@@ -343,6 +375,13 @@ def test_refuses(device):
         ops.gather_rows(logits, np.zeros((0, 2), np.int32), device=device)
     with pytest.raises(errors.ArgumentError, match="gather_rows_f32: requires repeat > 0"):
         ops.gather_rows(logits, np.zeros(1, np.int32), 0, device=device)
+    one, bias = np.zeros(2, np.int32), np.zeros((3, 20), np.float32)
+    with pytest.raises(errors.ArgumentError, match=r"add_expert_bias: ids: expected shape \[2\], got \[1\]"):
+        ops.add_expert_bias(logits, bias, one[:1], device=device)
+    with pytest.raises(errors.ArgumentError, match="add_expert_bias: ids: expected 2 values, got 1"):
+        ops.add_expert_bias(logits, bias, one[:1], one, device=device)
+    with pytest.raises(errors.ArgumentError, match=r"add_expert_bias: bias: expected shape \[any, 20\]"):
+        ops.add_expert_bias(logits, bias[:, :4], one, device=device)
     rows, weights = np.zeros((2, 3, 20), np.float32), np.zeros((2, 3), np.float32)
     with pytest.raises(
         errors.ArgumentError, match=r"moe_combine: weights: expected shape \[2, 3\], got \[2, 2\]"

@@ -48,6 +48,15 @@ void add(const FastLaunch& launch) {
 void swiglu(const FastLaunch& launch) {
   map_pairs(launch, kCurveTime, [](F32 gate, F32 up) { return silu(gate) * up; });
 }
+void swiglu_clamped(const FastLaunch& launch) {
+  const F32 alpha = splat(launch.value<float>(4)), limit = splat(launch.value<float>(5));
+  map_pairs(launch, kCurveTime, [=](F32 gate, F32 up) {
+    const F32 g = gate > limit ? limit : gate;
+    const F32 above = up < -limit ? -limit : up;
+    const F32 u = above > limit ? limit : above;
+    return g * sigmoid(alpha * g) * (u + 1.0f);
+  });
+}
 void sigmoid_gate(const FastLaunch& launch) {
   map_pairs(launch, kCurveTime, [](F32 x, F32 gate) { return x * sigmoid(gate); });
 }

@@ -38,6 +38,7 @@ void qk_norm(const FastLaunch& launch);
 void add(const FastLaunch& launch);
 void add_bias(const FastLaunch& launch);
 void swiglu(const FastLaunch& launch);
+void swiglu_clamped(const FastLaunch& launch);
 void sigmoid_gate(const FastLaunch& launch);
 void split_q_gate(const FastLaunch& launch);
 void rope(const FastLaunch& launch);
@@ -63,6 +64,7 @@ void decay_beta(const FastLaunch& launch);
 void delta_net(const FastLaunch& launch);
 void delta_net_chunkwise(const FastLaunch& launch);
 
+void add_expert_bias(const FastLaunch& launch);
 void gather_rows(const FastLaunch& launch);
 void moe_buckets(const FastLaunch& launch);
 void moe_combine(const FastLaunch& launch);

@@ -53,9 +53,36 @@ void run_gather(const FastLaunch& launch) {
   });
 }
 
+template <typename B>
+void run_add_expert_bias(const FastLaunch& launch) {
+  const float* x = launch.buffer<float>(0);
+  const B* bias = launch.buffer<B>(1);
+  const int32_t *ids = launch.buffer<int32_t>(2),
+                *order = launch.constant(0) ? launch.buffer<int32_t>(3) : nullptr;
+  float* y = launch.buffer<float>(4);
+  const uint32_t rows = launch.value<uint32_t>(5), experts = launch.value<uint32_t>(6),
+                 dim = launch.value<uint32_t>(7);
+  launch.batch.add(rows, dim * kValueTime, [=](uint64_t begin, uint64_t end) {
+    for (uint64_t r = begin; r < end; ++r) {
+      const uint32_t place = order ? uint32_t(order[r]) : uint32_t(r);
+      const uint32_t id = place < rows ? uint32_t(ids[place]) : experts;
+      for_vectors(dim, [&](uint32_t i, uint32_t count) {
+        const uint64_t at = r * dim + i;
+        const F32 v = id < experts
+                          ? load_some(x + at, count) + load_some(bias + uint64_t(id) * dim + i, count)
+                          : splat(__builtin_nanf(""));
+        store_some(y + at, v, count);
+      });
+    }
+  });
+}
+
 }  // namespace
 
 void gather_rows(const FastLaunch& launch) { PYTURBO_BY_TYPE(launch.format.type, run_gather, launch); }
+void add_expert_bias(const FastLaunch& launch) {
+  PYTURBO_BY_TYPE(launch.format.type, run_add_expert_bias, launch);
+}
 
 void route(const FastLaunch& launch) {
   const float* logits = launch.buffer<float>(0);
