@@ -34,6 +34,12 @@ class Pace:
 PACES = {"metal": Pace(chunk=512, single=1), "cpu": Pace(chunk=256, single=3)}
 DEFAULT_PACE = Pace(chunk=32, single=16)
 
+
+def pace_of(device: str) -> Pace:
+    """Of the device of that name."""
+    return PACES.get(device, DEFAULT_PACE)
+
+
 #: What a program leaves behind: logits of the last token, logits of all, or what leaves each layer.
 Output = Literal["last", "all", "layers"]
 
@@ -55,13 +61,14 @@ class Layout:
         return f"Layout(pieces={len(self.pieces)}, nbytes={self.nbytes})"
 
     @staticmethod
-    def of(network: Decoder, context: int, kv: str) -> Layout:
-        """The tokens, the logits of the last one, and what the layers keep for so many tokens."""
+    def of(network: Decoder, context: int, chunk: int, kv: str) -> Layout:
+        """The tokens, the logits of the last one, and what the layers keep for so many tokens, up to `chunk`
+        of them read at once."""
         pieces: dict[str, Piece] = {
             "tokens": ((context,), np.int32),
             "logits": ((1, network.vocab), np.float32),
         }
-        return Layout(pieces | network.state(context, kv_format(kv)))
+        return Layout(pieces | network.state(context, chunk, kv_format(kv)))
 
     def tensors(self) -> dict[str, Tensor]:
         return {
@@ -72,6 +79,26 @@ class Layout:
     def view(self, block: Buffer, name: str) -> NDArray[Any]:
         offset, shape, dtype = self.pieces[name]
         return block.view(shape, dtype, offset=offset).numpy()
+
+    def take(self, block: NDArray[np.uint8], other: Layout, state: NDArray[np.uint8], position: int) -> None:
+        """Copies the state of another layout, with so many tokens read, into a block of this one.
+
+        Pieces whose number of rows differs are windows: token j in row j % rows.
+        """
+        if self.pieces == other.pieces:
+            block[...] = state
+            return
+        for name in self.pieces:
+            target, source = self._part(block, name), other._part(state, name)
+            if target.shape == source.shape:
+                target[...] = source
+            else:
+                tokens = np.arange(max(0, position - min(len(source), len(target))), position)
+                target[tokens % len(target)] = source[tokens % len(source)]
+
+    def _part(self, block: NDArray[np.uint8], name: str) -> NDArray[Any]:
+        offset, shape, dtype = self.pieces[name]
+        return block[offset : offset + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
 
 
 class Graph:
@@ -86,7 +113,7 @@ class Graph:
         tokens: Extent = symbol("tokens") if limit > 1 else 1
         names = {"position": context, "tokens": limit} if limit > 1 else {"position": context}
         with Recorder(device, names, blocks=("state",)) as recorder:
-            state = Layout.of(network, context, model.kv).tensors()
+            state = Layout.of(network, context, model.pace.chunk, model.kv).tensors()
             step = Step(tokens, symbol("position"), state, kv_format(model.kv))
             with recorder.label("embed"):
                 x = embed(network.embedding, step.state["tokens"].rows(step.position, tokens))

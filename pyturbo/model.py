@@ -21,7 +21,7 @@ from pyturbo.checkpoint import TokenizerSource, open_checkpoint
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.errors import ArgumentError, FormatError
 from pyturbo.generation import Chunk, Completion, Options, Prompt, Stats, prompt_ids, start
-from pyturbo.graph import DEFAULT_PACE, PACES, Graph, Layout, Output
+from pyturbo.graph import Graph, Layout, Output, pace_of
 from pyturbo.models._cache import KvFormat, kv_format
 from pyturbo.models._decoder import Decoder
 from pyturbo.session import Session
@@ -99,8 +99,10 @@ class Model:
         device: Device,
         kv: KvFormat,
     ) -> None:
-        Layout.of(network, 1, kv.name)  # refuses what these layers cannot keep that way
+        Layout.of(network, 1, 1, kv.name)  # refuses what these layers cannot keep that way
         self.config, self.network, self.device, self.kv = config, network, device, kv.name
+        #: How its programs read tokens.
+        self.pace = pace_of(device.name)
         self._tokenizer = tokenizer
         self._graphs: dict[tuple[int, int, Output], Graph] = {}  # the one used last at the end
         #: Held by the thread whose replay runs: programs share scratch memory.
@@ -225,7 +227,7 @@ class Model:
         return digest.hexdigest()
 
     def restore(self, path: str | PathLike[str]) -> Session:
-        """The conversation that `Session.save` wrote, exact to the byte.
+        """The conversation that `Session.save` wrote, exact to the byte on the same kind of device.
 
         Examples:
             >>> model = pyturbo.load()
@@ -245,13 +247,17 @@ class Model:
             raise FormatError(f"{place}: position: expected 0 to {context}, got {position!r}")
         if not isinstance(pending, list) or not (pending == [] or self._is_token(pending)):
             raise FormatError(f"{place}: pending: expected one token or none, got {pending!r}")
-        session = self.session(context)
-        if state.nbytes != session.nbytes:
-            raise FormatError(f"{place}: state: expected {session.nbytes} bytes, got {state.nbytes}")
+        chunk = header.get("chunk", self.pace.chunk)
+        if type(chunk) is not int or not 1 <= chunk < 2**31:
+            raise FormatError(f"{place}: chunk: expected a count, got {chunk!r}")
+        layout = Layout.of(self.network, context, chunk, self.kv)
+        if state.nbytes != layout.nbytes:
+            raise FormatError(f"{place}: state: expected {layout.nbytes} bytes, got {state.nbytes}")
         notes = header.get("notes", {})
         if not isinstance(notes, dict):
             raise FormatError(f"{place}: notes: expected an object, got {notes!r}")
-        session.load(state, position, pending)
+        session = self.session(context)
+        session.load(layout, state, position, pending)
         session.notes = notes
         return session
 
@@ -297,9 +303,8 @@ class Model:
 
         Its replays take turns with those of all programs of the model; see `replaying`.
         """
-        pace = PACES.get(self.device.name, DEFAULT_PACE)
-        single = output == "last" and tokens <= pace.single
-        key = (context, 1 if single else pace.chunk, output)
+        single = output == "last" and tokens <= self.pace.single
+        key = (context, 1 if single else self.pace.chunk, output)
         with self.replaying:
             graph = self._graphs.pop(key, None) or Graph(self, *key)
             while len(self._graphs) >= MAX_GRAPHS:

@@ -67,7 +67,7 @@ class Session:
     def __init__(self, model: Model, context: int) -> None:
         self.model, self.context = model, context
         self._cursor = Cursor()
-        self._layout = Layout.of(model.network, context, model.kv)
+        self._layout = Layout.of(model.network, context, model.pace.chunk, model.kv)
         self._block = model.device.empty(self._layout.nbytes, np.uint8)
         self._tokens = self._layout.view(self._block, "tokens")
         self._logits: NDArray[np.float32] = self._layout.view(self._block, "logits")[0]
@@ -201,15 +201,18 @@ class Session:
             "kv": self.model.kv,
             "codec": kv_format(self.model.kv).codec,
             "context": self.context,
+            "chunk": self.model.pace.chunk,
             "position": self.position,
             "pending": self.pending,
             "notes": self.notes,
         }
         session_file.write(Path(path), header, self._block.numpy())
 
-    def load(self, state: NDArray[np.uint8], position: int, pending: Sequence[int] = ()) -> None:
-        """Takes over the state of another session of this size."""
-        self._block.numpy()[...] = state
+    def load(
+        self, layout: Layout, state: NDArray[np.uint8], position: int, pending: Sequence[int] = ()
+    ) -> None:
+        """Takes over the state of another session of this context, laid out as `layout` says."""
+        self._layout.take(self._block.numpy(), layout, state, position)
         self._cursor.position = position
         self._pending = (position, pending[0]) if pending else (0, -1)
 

@@ -3,7 +3,7 @@
 16 bytes   "pyturbo session\\0"
  4 bytes   version, little-endian
  4 bytes   length of the header
- header    JSON: model, context, position, pending, kv, codec, notes, state_bytes
+ header    JSON: model, context, chunk, position, pending, kv, codec, notes, state_bytes
  state     the block
 32 bytes   SHA-256 of everything before
 """

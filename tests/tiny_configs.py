@@ -30,6 +30,10 @@ class TinyModel:
     hf_shards: int = 1
     mlx_shards: int = 1
     mode: str = "affine"
+    #: The directories that mlx-lm can read and compute. Where it cannot even its own, transformers is asked.
+    mlx_lm: tuple[str, ...] = ("hf", "mlx")
+    #: Entries of the configuration that the MLX directory has otherwise.
+    mlx_config: dict[str, Any] = field(default_factory=dict)
 
     @property
     def text(self) -> dict[str, Any]:
@@ -225,6 +229,35 @@ MODELS = {
             dtype="float16",
             bits=4,
             group_size=128,
+        ),
+        TinyModel(
+            "qwen2_windows",
+            seed=1,
+            config=_COMMON | _ATTENTION | {
+                "model_type": "qwen2",
+                "architectures": ["Qwen2ForCausalLM"],
+                "hidden_size": 192,
+                "intermediate_size": 256,
+                "num_hidden_layers": 4,
+                "head_dim": 64,
+                "use_sliding_window": True,
+                "sliding_window": 21,
+                "max_window_layers": 3,
+                "layer_types": [
+                    "sliding_attention",
+                    "full_attention",
+                    "sliding_attention",
+                    "sliding_attention",
+                ],
+                "vocab_size": 187,
+                "tie_word_embeddings": True,
+                "rms_norm_eps": 1e-3,
+                "rope_theta": 10000.0,
+            },
+            dtype="bfloat16",
+            bits=4,
+            group_size=64,
+            mlx_lm=(),
         ),
         TinyModel(
             "llama",

@@ -67,7 +67,7 @@ def measure(
 def _decode(device: Device, shape: Shape, context: int, kv: str) -> tuple[Program, Buffer]:
     """The program of one layer, and a full cache of arbitrary vectors."""
     setting, heads = kv_format(kv), KvHeads("layer", shape.kv_heads, shape.dim, biased=False)
-    layout = Layout(setting.state(heads, context))
+    layout = Layout(setting.state(heads, context, chunk=1))
     rng = np.random.default_rng(0)
     block = device.empty(layout.nbytes, np.uint8)
     for name, (_, size, dtype) in layout.pieces.items():

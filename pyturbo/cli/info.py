@@ -9,12 +9,14 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+from pyturbo._native import device_list
 from pyturbo.checkpoint import Checkpoint, open_checkpoint
 from pyturbo.cli._output import print_table, size, table
 from pyturbo.cli._survey import Survey, survey
 from pyturbo.errors import ArgumentError, TurboError
-from pyturbo.graph import Layout
+from pyturbo.graph import Layout, pace_of
 from pyturbo.model import default_model
+from pyturbo.models._attention import Attention
 from pyturbo.models._cache import KV_SETTINGS
 from pyturbo.text import Tokenizer
 
@@ -71,18 +73,20 @@ def _layers(found: Survey) -> dict[str, int]:
     counts: dict[str, int] = {}
     for layer in found.network.layers:
         kind = {"self_attn": "attention", "linear_attn": "delta net"}[layer.mixer.name.rpartition(".")[2]]
+        if isinstance(layer.mixer, Attention) and (window := layer.mixer.kv_heads.window):
+            kind = f"attention over {window} tokens"
         counts[kind] = counts.get(kind, 0) + 1
     return counts
 
 
 def _state_bytes(found: Survey) -> dict[str, dict[int, int]]:
-    """Bytes of a conversation by kv setting and context, up to the model's own."""
-    most = found.network.context
+    """Bytes of a conversation here by kv setting and context, up to the model's own."""
+    most, chunk = found.network.context, pace_of(device_list()[0]).chunk
     contexts = [*(context for context in _CONTEXTS if context < most), most]
     sizes: dict[str, dict[int, int]] = {}
     for kv in KV_SETTINGS:
         with suppress(ArgumentError):  # heads that the setting has no form for
-            sizes[kv] = {context: Layout.of(found.network, context, kv).nbytes for context in contexts}
+            sizes[kv] = {context: Layout.of(found.network, context, chunk, kv).nbytes for context in contexts}
     return sizes
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from pyturbo import ops
 from pyturbo.checkpoint import Weights
 from pyturbo.models._cache import KvFormat, KvHeads
@@ -13,7 +15,8 @@ from pyturbo.models._rope import Rope
 
 
 class Attention:
-    """Optionally with a norm of every query and key head, and with an output that the input gates."""
+    """Optionally with a norm of every query and key head, with an output that the input gates, with a window
+    of so many tokens (0: all), and with sinks: a logit of each head that takes weight from all keys."""
 
     def __init__(
         self,
@@ -23,9 +26,9 @@ class Attention:
         *,
         head_norms: bool = False,
         gated: bool = False,
+        window: int = 0,
+        sinks: bool = False,
     ) -> None:
-        if entries.flag("use_sliding_window", False):
-            raise entries.wrong("use_sliding_window", "false")
         hidden, heads = entries.count("hidden_size"), entries.count("num_attention_heads")
         kv_heads = entries.count("num_key_value_heads", heads)
         dim = entries.count("head_dim", max(1, hidden // heads))
@@ -40,14 +43,17 @@ class Attention:
         self.v = weights.linear(f"{path}.v_proj", (kv_heads * dim, hidden))
         self.out = weights.linear(f"{path}.o_proj", (hidden, heads * dim))
         biased = self.k.bias is not None or self.v.bias is not None
-        self.kv_heads = KvHeads(path, kv_heads, dim, biased)
+        self.kv_heads = KvHeads(path, kv_heads, dim, biased, window)
+        self.sinks = None
+        if sinks:
+            self.sinks = weights.tensor(f"{path}.sinks", (heads,)).astype(np.float32)
         self.norms = None
         if head_norms:
             self.eps = entries.number("rms_norm_eps", 1e-6)
             self.norms = [weights.tensor(f"{path}.{which}_norm.weight", (dim,)) for which in "qk"]
 
-    def state(self, context: int, kv: KvFormat) -> dict[str, Piece]:
-        return kv.state(self.kv_heads, context)
+    def state(self, context: int, chunk: int, kv: KvFormat) -> dict[str, Piece]:
+        return kv.state(self.kv_heads, context, chunk)
 
     def __call__(self, x: Any, step: Step) -> Any:
         q, k, v, gate = apply(self.q, x), apply(self.k, x), apply(self.v, x), None
@@ -58,7 +64,7 @@ class Attention:
         if self.norms is not None:
             q, k = (ops.head_rms_norm(part, norm, self.eps) for part, norm in zip((q, k), self.norms))
         q, k = self.rope(q, step.position), self.rope(k, step.position)
-        y = step.kv.attend(self.kv_heads, step, q, k, v, self.dim**-0.5)
+        y = step.kv.attend(self.kv_heads, step, q, k, v, self.dim**-0.5, self.sinks)
         if gate is not None:
             y = ops.sigmoid_gate(y, gate)
         return apply(self.out, y.reshape(step.tokens, self.heads * self.dim))

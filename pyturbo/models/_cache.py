@@ -28,6 +28,7 @@ class KvHeads:
     count: int
     dim: int
     biased: bool  # whether the projection of keys or of values has a bias
+    window: int = 0  # how many tokens a query sees, its own included; 0: all
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,11 @@ class KvLatents:
 
 @dataclass(frozen=True)
 class Plain:
-    """Rows of one element type, [context, kv_heads, dim]; of latents [context, rank] and [context, rope]."""
+    """Rows of one element type, [rows, kv_heads, dim]: token j in row j % rows. Of latents [context, rank] and
+    [context, rope].
+
+    A window has rows for what the first token of a chunk sees, and for the chunk.
+    """
 
     name: str
     codec: int | None = None  # version of compressed rows
@@ -50,16 +55,21 @@ class Plain:
     def dtype(self) -> Any:
         return _TYPES[self.name]
 
-    def state(self, heads: KvHeads, context: int) -> dict[str, Piece]:
-        shape = (context, heads.count, heads.dim)
+    def state(self, heads: KvHeads, context: int, chunk: int) -> dict[str, Piece]:
+        """For so many tokens, of which up to `chunk` are read at once."""
+        rows = min(context, heads.window + chunk - 1) if heads.window else context
+        shape = (rows, heads.count, heads.dim)
         return {f"{heads.path}.k": (shape, self.dtype), f"{heads.path}.v": (shape, self.dtype)}
 
-    def attend(self, heads: KvHeads, step: Step, q: Any, k: Any, v: Any, scale: float) -> Any:
-        """Appends the keys and values of the step; what its queries make of all there are."""
+    def attend(
+        self, heads: KvHeads, step: Step, q: Any, k: Any, v: Any, scale: float, sinks: Any = None
+    ) -> Any:
+        """Appends the keys and values of the step; what its queries make of all they see."""
         keys, values = step.state[f"{heads.path}.k"], step.state[f"{heads.path}.v"]
         ops.kv_append(keys, k, step.position)
         ops.kv_append(values, v, step.position)
-        return ops.attention(q, keys, values, scale, context=step.position + step.tokens)
+        context = step.position + step.tokens
+        return ops.attention(q, keys, values, scale, window=heads.window, sinks=sinks, context=context)
 
     def latent_state(self, latents: KvLatents, context: int) -> dict[str, Piece]:
         return {
@@ -80,8 +90,9 @@ class Plain:
 class Compressed:
     """Packed rows with a norm each, and where projections have a bias with a mean each.
 
-    Tokens that are read together see each other's keys and values exactly, and compressed ones of all before.
-    A latent is key and value in one: it has the bits of keys. The keys beside latents are float16.
+    Token j is in row j % rows. Tokens that are read together see each other's keys and values exactly, and
+    compressed ones of all before: a window needs no more rows than it has tokens. A latent is key and value
+    in one: it has the bits of keys. The keys beside latents are float16.
     """
 
     key_bits: int
@@ -93,9 +104,10 @@ class Compressed:
         same = self.key_bits == self.value_bits
         return f"turbo{self.key_bits}" if same else f"turbo{self.key_bits}v{self.value_bits}"
 
-    def state(self, heads: KvHeads, context: int) -> dict[str, Piece]:
+    def state(self, heads: KvHeads, context: int, chunk: int) -> dict[str, Piece]:
+        """For so many tokens, of which up to `chunk` are read at once."""
         self._check("heads", heads.dim)
-        shape = (heads.count, context)
+        shape = (heads.count, min(context, heads.window or context))
         pieces: dict[str, Piece] = {}
         for part, bits in (("k", self.key_bits), ("v", self.value_bits)):
             path = f"{heads.path}.{part}"
@@ -105,11 +117,13 @@ class Compressed:
                 pieces[f"{path}_means"] = (shape, np.float32)
         return pieces
 
-    def attend(self, heads: KvHeads, step: Step, q: Any, k: Any, v: Any, scale: float) -> Any:
-        """What the queries of the step make of all keys and values; then its own are encoded."""
+    def attend(
+        self, heads: KvHeads, step: Step, q: Any, k: Any, v: Any, scale: float, sinks: Any = None
+    ) -> Any:
+        """What the queries of the step make of all keys and values they see; then its own are encoded."""
         keys = self._rows(heads, step, "k", self.key_bits)
         values = self._rows(heads, step, "v", self.value_bits)
-        y = ops.turbo_attention(q, keys, values, scale, live=step.position, own=(k, v))
+        y = ops.turbo_attention(q, keys, values, scale, heads.window, sinks, live=step.position, own=(k, v))
         ops.turbo_append(keys, k, step.position)
         ops.turbo_append(values, v, step.position)
         return y

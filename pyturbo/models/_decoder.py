@@ -67,8 +67,8 @@ class Mixer(Protocol):
     name: str  # its path, such as model.layers.0.self_attn
     out: Linear
 
-    def state(self, context: int, kv: KvFormat) -> dict[str, Piece]:
-        """For so many tokens, with keys and values kept as `kv` says."""
+    def state(self, context: int, chunk: int, kv: KvFormat) -> dict[str, Piece]:
+        """For so many tokens, up to `chunk` read at once, with keys and values kept as `kv` says."""
 
     def __call__(self, x: Any, step: Step) -> Any: ...
 
@@ -146,11 +146,11 @@ class Decoder:
     def __repr__(self) -> str:
         return f"Decoder(layers={len(self.layers)}, vocab={self.vocab}, context={self.context})"
 
-    def state(self, context: int, kv: KvFormat) -> dict[str, Piece]:
-        """Every piece of a conversation's state for so many tokens."""
+    def state(self, context: int, chunk: int, kv: KvFormat) -> dict[str, Piece]:
+        """Every piece of a conversation's state for so many tokens, up to `chunk` of them read at once."""
         pieces: dict[str, Piece] = {}
         for layer in self.layers:
-            pieces.update(layer.mixer.state(context, kv))
+            pieces.update(layer.mixer.state(context, chunk, kv))
         return pieces
 
     def identity(self) -> Iterator[Array]:

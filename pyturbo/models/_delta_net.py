@@ -81,7 +81,7 @@ class DeltaNet:
         self.norm = weights.tensor(f"{path}.norm.weight", (heads.value_dim,))
         self.out = weights.linear(f"{path}.out_proj", (hidden, heads.value_size))
 
-    def state(self, context: int, kv: KvFormat) -> dict[str, Piece]:
+    def state(self, context: int, chunk: int, kv: KvFormat) -> dict[str, Piece]:
         heads = self.heads
         return {
             f"{self.name}.conv": ((_TAPS - 1, self.channels), np.float32),

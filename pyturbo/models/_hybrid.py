@@ -30,6 +30,8 @@ def mixers(
     projections: Callable[[Entries, Weights, str], Projections] = Projections.read,
 ) -> Callable[[int, str], Mixer]:
     """`projections` reads what a delta net makes of its input."""
+    if entries.flag("use_sliding_window", False):
+        raise entries.wrong("use_sliding_window", "false")
     kinds = layer_kinds(entries)
     gated = entries.flag("attn_output_gate", True)
 

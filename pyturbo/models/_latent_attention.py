@@ -55,7 +55,7 @@ class LatentAttention:
         both = weights.linear(f"{self.name}.kv_b_proj", shape, bias=False)
         return both, both
 
-    def state(self, context: int, kv: KvFormat) -> dict[str, Piece]:
+    def state(self, context: int, chunk: int, kv: KvFormat) -> dict[str, Piece]:
         return kv.latent_state(self.latents, context)
 
     def __call__(self, x: Any, step: Step) -> Any:

@@ -6,13 +6,17 @@ from pyturbo.checkpoint import Weights
 from pyturbo.models._attention import Attention
 from pyturbo.models._config import Entries
 from pyturbo.models._decoder import Decoder, Mlp
+from pyturbo.models._windows import upper_windows
 
 
 def build(entries: Entries, weights: Weights, *, head_norms: bool = False) -> Decoder:
     hidden, inner = entries.count("hidden_size"), entries.count("intermediate_size")
+    windows = upper_windows(entries)
     return Decoder(
         entries,
         weights,
-        mixer=lambda i, path: Attention(entries, weights, f"{path}.self_attn", head_norms=head_norms),
+        mixer=lambda i, path: Attention(
+            entries, weights, f"{path}.self_attn", head_norms=head_norms, window=windows[i]
+        ),
         mlp=lambda i, path: Mlp(weights, f"{path}.mlp", hidden, inner),
     )

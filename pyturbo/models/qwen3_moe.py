@@ -7,13 +7,17 @@ from pyturbo.models._attention import Attention
 from pyturbo.models._config import Entries
 from pyturbo.models._decoder import Decoder
 from pyturbo.models._moe import sparse_or_dense
+from pyturbo.models._windows import upper_windows
 
 
 def build(entries: Entries, weights: Weights) -> Decoder:
     normalize = entries.flag("norm_topk_prob", False)
+    windows = upper_windows(entries, first=0)
     return Decoder(
         entries,
         weights,
-        mixer=lambda i, path: Attention(entries, weights, f"{path}.self_attn", head_norms=True),
+        mixer=lambda i, path: Attention(
+            entries, weights, f"{path}.self_attn", head_norms=True, window=windows[i]
+        ),
         mlp=lambda i, path: sparse_or_dense(entries, weights, i, path, normalize=normalize),
     )

@@ -199,7 +199,7 @@ def test_wrong_models(tmp_path: Path) -> None:
     refused("num_key_value_heads: expected a divisor of 6, got 4", num_key_value_heads=4)
     refused("rms_norm_eps: expected a number, got 'small'", rms_norm_eps="small")
     refused("mlp_only_layers: expected a list of int, got \\['1'\\]", mlp_only_layers=["1"])
-    refused("use_sliding_window: expected false, got True", use_sliding_window=True)
+    refused("sliding_window: expected a count, got None", use_sliding_window=True)
     refused("hidden_act: expected silu, got 'gelu'", hidden_act="gelu")
     refused("rms_norm_eps: expected a number that is not negative, got -1", rms_norm_eps=-1)
     refused("head_dim: expected at most 512, got 520", head_dim=520)

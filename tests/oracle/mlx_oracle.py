@@ -5,6 +5,7 @@ MLX's CPU product of quantised weights accumulates in the type of the activation
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -25,10 +26,32 @@ def forward(folder: Path, tokens: np.ndarray) -> Outputs:
     model.update_modules(tree_map(_exact_embedding, model.leaf_modules(), is_leaf=_is_module))
     layers: list[np.ndarray] = []
     routers: list[np.ndarray] = []
-    gates = [layer.mlp.gate for layer in model.layers if hasattr(layer.mlp, "gate")]
+    routers_of = (getattr(layer.mlp, "router", getattr(layer.mlp, "gate", None)) for layer in model.layers)
+    gates = [module for module in routers_of if module is not None]
     with _recorded(model.layers, layers, _output), _recorded(gates, routers, _router_logits):
         logits = np.array(model(mx.array(tokens)[None])[0])
     return Outputs(logits, stacked(layers, len(tokens)), stacked(routers, len(tokens)))
+
+
+def dequantise(quantised: Path, folder: Path) -> Path:
+    """The same checkpoint in float32, where both have the same names."""
+    config = json.loads((quantised / "config.json").read_text())
+    form = config.pop("quantization")
+    del config["quantization_config"]
+    tensors = {k: v for file in quantised.glob("*.safetensors") for k, v in mx.load(str(file)).items()}
+    whole = {}
+    for name, array in tensors.items():
+        path = name.removesuffix(".weight")
+        if path.endswith((".scales", ".biases")):
+            continue
+        if path + ".scales" in tensors:
+            parts = (array, *(tensors[f"{path}.{part}"].astype(mx.float32) for part in ("scales", "biases")))
+            array = mx.dequantize(*parts, group_size=form["group_size"], bits=form["bits"])
+        whole[name] = array.astype(mx.float32)
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    mx.save_safetensors(str(folder / "model.safetensors"), whole, {"format": "pt"})
+    return folder
 
 
 def _float32(value: mx.array) -> mx.array:

@@ -25,12 +25,17 @@ def forward(folder: Path, tokens: np.ndarray) -> Outputs:
     for layer in model.model.layers:
         layer.register_forward_hook(lambda _module, _inputs, out: layers.append(_array(out)))
         if hasattr(layer.mlp, "experts"):
-            layer.mlp.gate.register_forward_hook(
-                lambda module, inputs, _out: routers.append(_array(inputs[0] @ module.weight.T))
+            router = layer.mlp.router if hasattr(layer.mlp, "router") else layer.mlp.gate
+            router.register_forward_hook(
+                lambda module, inputs, _out: routers.append(_array(_logits(module, inputs[0])))
             )
     with torch.no_grad():
         logits = model(torch.from_numpy(tokens)[None], use_cache=False).logits[0]
     return Outputs(_array(logits), stacked(layers, len(tokens)), stacked(routers, len(tokens)))
+
+
+def _logits(router: Any, x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.linear(x, router.weight, getattr(router, "bias", None))
 
 
 def _array(value: Any) -> np.ndarray:
