@@ -13,6 +13,14 @@ _ATTENTION = {"num_attention_heads": 6, "num_key_value_heads": 2, "attention_bia
 _COMMON = {"hidden_act": "silu", "max_position_embeddings": 512, "torch_dtype": "float32"}
 _EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 64}
 _GATE_8BIT = {"group_size": 64, "bits": 8}
+_GPT_OSS_ROPE = {
+    "rope_type": "yarn",
+    "factor": 32.0,
+    "original_max_position_embeddings": 4096,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "truncate": False,
+}
 
 
 @dataclass(frozen=True)
@@ -392,6 +400,36 @@ MODELS = {
             bits=4,
             group_size=64,
             overrides={".mlp.gate": False},
+        ),
+        TinyModel(
+            "gpt_oss",
+            seed=8,
+            config=_COMMON | _ATTENTION | {
+                "model_type": "gpt_oss",
+                "architectures": ["GptOssForCausalLM"],
+                "hidden_size": 192,
+                "intermediate_size": 128,
+                "num_hidden_layers": 3,
+                "head_dim": 64,
+                "attention_bias": True,
+                "sliding_window": 27,
+                "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+                "num_local_experts": 6,
+                "num_experts_per_tok": 3,
+                "swiglu_limit": 7.0,
+                "vocab_size": 241,
+                "tie_word_embeddings": False,
+                "rms_norm_eps": 1e-3,
+                "rope_theta": 150000.0,
+                "rope_scaling": _GPT_OSS_ROPE,
+            },
+            dtype="bfloat16",
+            bits=4,
+            group_size=64,
+            overrides={".mlp.router": _GATE_8BIT},
+            hf_shards=2,
+            mlx_lm=("mlx",),
+            mlx_config={"rope_scaling": _GPT_OSS_ROPE | {"truncate": True}},  # mlx-lm knows nothing else
         ),
     )
 }  # fmt: skip

@@ -63,7 +63,9 @@ def hf_tensors(model: TinyModel) -> Tensors:
             _delta_net(make, c, layer + "linear_attn.", fused=not nested)
         else:
             _attention(make, c, layer + "self_attn.", norm_mean)
-        if c.get("num_experts") and i not in c.get("mlp_only_layers", ()):
+        if "num_local_experts" in c:
+            _biased_experts(make, c, layer + "mlp.")
+        elif c.get("num_experts") and i not in c.get("mlp_only_layers", ()):
             _experts(make, c, layer + "mlp.", fused=nested)
         elif i >= c.get("first_k_dense_replace", i + 1):
             _grouped_experts(make, c, layer + "mlp.")
@@ -107,9 +109,12 @@ def _attention(make: _Maker, c: Mapping[str, Any], path: str, norm_mean: float) 
     sizes = {"q_proj": (1 + gated) * heads * dim, "k_proj": kv_heads * dim, "v_proj": kv_heads * dim}
     for name, size in sizes.items():
         make.linear(path + name, size, hidden)
-        if c["model_type"] == "qwen2":
+        if c["model_type"] in ("qwen2", "gpt_oss"):
             make.normal(path + name + ".bias", size, scale=0.5)
     make.linear(path + "o_proj", hidden, heads * dim)
+    if c["model_type"] == "gpt_oss":
+        make.normal(path + "o_proj.bias", hidden, scale=0.5)
+        make.normal(path + "sinks", heads, scale=1.0, mean=1.0)
     if c["model_type"].startswith("qwen3"):
         make.normal(path + "q_norm.weight", dim, scale=0.2, mean=norm_mean)
         make.normal(path + "k_norm.weight", dim, scale=0.2, mean=norm_mean)
@@ -163,6 +168,17 @@ def _grouped_experts(make: _Maker, c: Mapping[str, Any], path: str) -> None:
     _mlp(make, path + "shared_experts.", hidden, c["n_shared_experts"] * inner)
 
 
+def _biased_experts(make: _Maker, c: Mapping[str, Any], path: str) -> None:
+    hidden, inner, experts = c["hidden_size"], c["intermediate_size"], c["num_local_experts"]
+    make.linear(path + "router", experts, hidden, gain=3.0)
+    make.normal(path + "router.bias", experts, scale=0.5)
+    # Wide enough that some values meet the limit.
+    make.normal(path + "experts.gate_up_proj", experts, hidden, 2 * inner, scale=3 * hidden**-0.5)
+    make.normal(path + "experts.gate_up_proj_bias", experts, 2 * inner, scale=0.5)
+    make.normal(path + "experts.down_proj", experts, inner, hidden, scale=0.5 * inner**-0.5)
+    make.normal(path + "experts.down_proj_bias", experts, hidden, scale=0.5)
+
+
 def mlx_tensors(model: TinyModel) -> tuple[Tensors, dict[str, Any]]:
     """The tensors of ``mlx_lm.convert -q``, and the `quantization` entry of its configuration."""
     from pyturbo import ops
@@ -175,9 +191,15 @@ def mlx_tensors(model: TinyModel) -> tuple[Tensors, dict[str, Any]]:
     for name, array in _mlx_layout(model, hf_tensors(model)).items():
         path = name.removesuffix(".weight")
         entry = next((e for end, e in model.overrides.items() if path.endswith(end)), None)
-        if entry is not None and array.ndim > 1:
+        if entry is not None and array.ndim > 1 and not name.endswith(".bias"):
             quantization[path] = entry
-        keep_float = array.ndim == 1 or "conv1d" in name or "vision_tower" in name or entry is False
+        keep_float = (
+            array.ndim == 1
+            or name.endswith(".bias")
+            or "conv1d" in name
+            or "vision_tower" in name
+            or entry is False
+        )
         if keep_float:
             exact = name.endswith("A_log") and "text_config" in model.config
             tensors[name] = array if exact else array.astype(dtype)
@@ -205,7 +227,9 @@ def _mlx_layout(model: TinyModel, tensors: Tensors) -> Tensors:
         name = name.replace("model.visual.", "vision_tower.")
         if "text_config" in model.config and name.startswith("lm_head"):
             name = "language_model." + name
-        if name.endswith("experts.gate_up_proj"):
+        if model.config["model_type"] == "gpt_oss" and ".experts." in name:
+            out |= _biased_stacks(name, array)
+        elif name.endswith("experts.gate_up_proj"):
             stem = name.replace("experts.gate_up_proj", "switch_mlp.")
             out[stem + "gate_proj.weight"], out[stem + "up_proj.weight"] = np.split(array, 2, axis=1)
         elif name.endswith("experts.down_proj"):
@@ -227,6 +251,19 @@ def _mlx_layout(model: TinyModel, tensors: Tensors) -> Tensors:
     return out | {name: np.stack(arrays) for name, arrays in stacks.items()}
 
 
+def _biased_stacks(name: str, array: np.ndarray) -> Tensors:
+    """The experts of gpt-oss: [experts, out, in], gate and up apart."""
+    path, _, projection = name.removesuffix("_bias").rpartition(".")
+    last = "bias" if name.endswith("_bias") else "weight"
+    array = array if last == "bias" else array.swapaxes(1, 2)
+    if projection == "down_proj":
+        return {f"{path}.down_proj.{last}": np.ascontiguousarray(array)}
+    return {
+        f"{path}.{part}_proj.{last}": np.ascontiguousarray(array[:, i::2])
+        for i, part in enumerate(("gate", "up"))
+    }
+
+
 def write_hf(model: TinyModel, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(model.config, indent=2))
@@ -237,7 +274,8 @@ def write_hf(model: TinyModel, folder: Path) -> Path:
 def write_mlx(model: TinyModel, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     tensors, quantization = mlx_tensors(model)
-    config = model.config | {"quantization": quantization, "quantization_config": quantization}
+    config = model.config | model.mlx_config
+    config |= {"quantization": quantization, "quantization_config": quantization}
     (folder / "config.json").write_text(json.dumps(config, indent=2))
     write_shards(folder, tensors, "mlx", model.mlx_shards)
     return folder

@@ -22,6 +22,9 @@ from pyturbo.ops._fp_format import FP_FORMATS
 _CONV = ".conv1d.weight"
 _HALVES = {"gate_proj": 0, "up_proj": 1}
 
+#: Models whose experts transformers stores as [experts, in, out], gate and up taking turns in one tensor.
+TRANSPOSED_EXPERTS = ("gpt_oss",)
+
 #: Models whose norms multiply by 1 + weight. transformers stores the weight, mlx-lm the sum.
 _OFFSET_NORM_MODELS = ("qwen3_5", "qwen3_5_moe", "qwen3_next")
 _OFFSET_NORMS = re.compile(
@@ -30,6 +33,7 @@ _OFFSET_NORMS = re.compile(
 )
 
 
+_STACK = re.compile(r"\.experts\.(gate|up|down)_proj\.")  # as MLX names those of gpt-oss
 _LAYER = re.compile(r"model\.layers\.(\d{1,9})\.")
 
 
@@ -39,6 +43,19 @@ def _is_draft(name: str, config: dict[str, Any]) -> bool:
     if type(layers) is not int or type(drafts) is not int or (match := _LAYER.match(name)) is None:
         return False
     return layers <= int(match[1]) < layers + drafts
+
+
+def _published(path: str) -> tuple[str, str]:
+    """Where transformers keeps the experts of a stack, and the name of its projection."""
+    base, _, projection = path.rpartition(".")
+    return re.sub(r"\.(switch_mlp|experts)$", ".experts", base), projection
+
+
+def _columns(projection: str) -> tuple[str, slice]:
+    """The tensor with a projection of transposed experts, and the places in its last axis."""
+    if projection in _HALVES:
+        return "gate_up_proj", slice(_HALVES[projection], None, 2)
+    return projection, slice(None)
 
 
 class DirectoryWeights(Weights):
@@ -166,12 +183,13 @@ class DirectoryWeights(Weights):
         return said.bits, said.group_size
 
     def _read_whole(self, name: str) -> bool:
-        return ".experts." not in name
+        return ".experts." not in name or _STACK.search(name) is not None
 
     def _expert_stack(self, path: str, shape: Shape | None) -> Array:
         """A stack as such, or half of mlp.experts.gate_up_proj, or mlp.experts.0.gate_proj and so on."""
-        base, _, projection = path.rpartition(".")
-        experts = base.removesuffix(".switch_mlp") + ".experts"
+        experts, projection = _published(path)
+        if f"{path}.weight" not in self and self.checkpoint.config["model_type"] in TRANSPOSED_EXPERTS:
+            return self._transposed(experts, projection)
         for name in (f"{path}.weight", f"{experts}.{projection}", f"{experts}.{projection}.weight"):
             if name in self:
                 return self._float(name)
@@ -181,6 +199,26 @@ class DirectoryWeights(Weights):
         if f"{experts}.0.{projection}.weight" in self:
             return self._stacked(f"{experts}.{{}}.{projection}.weight", shape)
         return self._float(f"{path}.weight")
+
+    def _transposed(self, experts: str, projection: str) -> Array:
+        """The stack [experts, out, in] of a tensor [experts, in, out], or of every other of [.., 2 * out]."""
+        name, columns = _columns(projection)
+        info = self._typed(f"{experts}.{name}", *FLOATS)
+        if len(info.shape) != 3:
+            raise FormatError(f"{info}: shape: expected 3 axes, got {list(info.shape)}")
+        view = self.checkpoint.view(info.name)[..., columns].swapaxes(1, 2)
+        result = aligned_empty(view.shape, info.array_dtype)
+        result[...] = view
+        return result
+
+    def _expert_bias(self, path: str, shape: Shape) -> Array:
+        if f"{path}.bias" in self:
+            return self.tensor(f"{path}.bias", shape)
+        experts, projection = _published(path)
+        name, columns = _columns(projection)
+        array = np.ascontiguousarray(self.tensor(f"{experts}.{name}_bias")[..., columns])
+        self._check(f"{experts}.{name}_bias", f"shape of {projection}", shape, array.shape)
+        return array
 
     def _half(self, name: str, half: int) -> Array:
         """Rows of gate (0) or of up (1) from [experts, gate rows and then up rows, in]."""

@@ -76,9 +76,13 @@ class Weights(ABC):
             layer = replace(layer, bias=self.tensor(name, layer.shape[:1]))
         return layer
 
-    def experts(self, path: str, shape: Shape | None = None) -> Linear:
-        """The stack [experts, out, in] at a path such as "model.layers.0.mlp.switch_mlp.gate_proj"."""
-        return self._matrix(path, shape, axes=3)
+    def experts(self, path: str, shape: Shape | None = None, bias: bool = False) -> Linear:
+        """The stack [experts, out, in] at a path such as "model.layers.0.mlp.switch_mlp.gate_proj".
+
+        `bias` asks for a bias [experts, out] too.
+        """
+        layer = self._matrix(path, shape, axes=3)
+        return replace(layer, bias=self._expert_bias(path, layer.shape[:2])) if bias else layer
 
     def preload(self, progress: Progress | None = None) -> None:
         """Reads what cannot be mapped in the order of the files, for the calls that follow to take."""
@@ -101,6 +105,9 @@ class Weights(ABC):
     @abstractmethod
     def _matrix(self, path: str, shape: Shape | None, axes: int) -> Linear:
         """A layer without its bias."""
+
+    def _expert_bias(self, path: str, shape: Shape) -> Array:
+        return self.tensor(f"{path}.bias", shape)
 
     def _read_tied(self) -> bool:
         value = self.checkpoint.config.get("tie_word_embeddings")

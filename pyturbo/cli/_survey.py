@@ -14,6 +14,7 @@ from pyturbo.models._decoder import Decoder
 from pyturbo.models._moe import Moe
 from pyturbo.models._outline import Outline
 from pyturbo.models.deepseek_v3 import GroupedMoe
+from pyturbo.models.gpt_oss import ClampedMoe
 from pyturbo.ops import FP_FORMATS
 
 #: Parts of a model by what the names of their tensors contain; the first that fits counts.
@@ -25,7 +26,7 @@ PARTS = {
     "delta net": (".linear_attn.",),
     "shared expert": (".shared_expert.", ".shared_experts.", ".shared_expert_gate."),
     "experts": (".switch_mlp.", ".experts."),
-    "router": (".mlp.gate.",),
+    "router": (".mlp.gate.", ".mlp.router."),
     "mlp": (".mlp.",),
 }
 
@@ -61,7 +62,8 @@ class Survey:
     @property
     def chosen(self) -> float:
         """The share of the experts that a token goes through; 1 where there are none."""
-        moe = [layer.mlp for layer in self.network.layers if isinstance(layer.mlp, (Moe, GroupedMoe))]
+        kinds = (Moe, GroupedMoe, ClampedMoe)
+        moe = [layer.mlp for layer in self.network.layers if isinstance(layer.mlp, kinds)]
         return moe[0].k / moe[0].experts.count if moe else 1.0
 
     @property
@@ -126,5 +128,9 @@ def _format(asked: Outline, path: str, info: TensorInfo) -> str:
 def _rearranged(asked: Outline) -> tuple[str, ...]:
     """Beginnings of names whose tensors are put into another order in memory."""
     paths = [path for path in asked.linears if path.endswith((".in_proj_qkvz", ".in_proj_ba"))]
-    stacks = [path.rpartition(".switch_mlp.")[0] + ".experts." for path in asked.stacks]
+    stacks = [
+        path.replace(".switch_mlp.", ".experts.").rpartition(".")[0] + "."
+        for path in asked.stacks
+        if f"{path}.weight" not in asked.weights
+    ]
     return (*(f"{path}." for path in paths), *stacks)

@@ -11,8 +11,10 @@ import numpy as np
 from pyturbo import models
 from pyturbo.checkpoint.config import Format
 from pyturbo.checkpoint.directory import DirectoryCheckpoint
+from pyturbo.checkpoint.directory_weights import TRANSPOSED_EXPERTS
 from pyturbo.checkpoint.weights import Shape
 from pyturbo.convert.sources import Rows, expert_rows, linear_rows, tensor_rows
+from pyturbo.errors import FormatError
 
 #: Routers and the gates of shared experts are small, and what they choose decides everything after.
 _GATES = (".mlp.gate", ".mlp.shared_expert_gate")
@@ -68,6 +70,11 @@ def make_plan(checkpoint: DirectoryCheckpoint, common: Format, dtype: np.dtype[A
 
     FormatError for a tensor that is missing, of another shape, or that the architecture has no use for.
     """
+    if checkpoint.config["model_type"] in TRANSPOSED_EXPERTS:
+        raise FormatError(
+            f"{checkpoint.path}: model_type: expected a model whose experts are rows of matrices, "
+            f"got {checkpoint.config['model_type']!r}: use it as published"
+        )
     _, asked = models.outline(checkpoint)
     weights = checkpoint.weights()
     plain = _GATES[:1] if checkpoint.config["model_type"] in _EXACT_ROUTERS else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pyturbo import ops
@@ -13,10 +14,12 @@ from pyturbo.models._decoder import FeedForward, Mlp, apply, pair
 def apply_experts(layer: Linear, x: Any, ids: Any) -> Any:
     """Each token times its own experts: x [tokens, in] or [tokens, k, in] -> [tokens, k, out]."""
     if isinstance(layer, Affine):
-        return ops.experts_matmul(x, ids, *layer.weight)
-    if isinstance(layer, Fp):
-        return ops.fp_experts_matmul(x, ids, *layer.weight)
-    return ops.dense_experts_matmul(x, ids, layer.weight)
+        y = ops.experts_matmul(x, ids, *layer.weight)
+    elif isinstance(layer, Fp):
+        y = ops.fp_experts_matmul(x, ids, *layer.weight)
+    else:
+        y = ops.dense_experts_matmul(x, ids, layer.weight)
+    return y if layer.bias is None else ops.add_expert_bias(y, layer.bias, ids)
 
 
 def apply_buckets(layer: Linear, x: Any, offsets: Any) -> Any:
@@ -27,15 +30,27 @@ def apply_buckets(layer: Linear, x: Any, offsets: Any) -> Any:
 
 
 class Experts:
-    """The MLPs that a router chooses among."""
+    """The MLPs that a router chooses among, ``down(activation(gate x, up x))``."""
 
-    def __init__(self, weights: Weights, path: str, count: int, hidden: int, inner: int) -> None:
-        self.count = count
-        self.gate, self.up = (
-            weights.experts(f"{path}.switch_mlp.{name}_proj", (count, inner, hidden))
-            for name in ("gate", "up")
+    def __init__(
+        self,
+        weights: Weights,
+        path: str,
+        count: int,
+        hidden: int,
+        inner: int,
+        *,
+        bias: bool = False,
+        activation: Callable[..., Any] = ops.swiglu,
+    ) -> None:
+        """`bias`: whether every expert has a bias in each of its layers."""
+        self.count, self.activation = count, activation
+        self.gate, self.up, self.down = (
+            weights.experts(f"{path}.{name}_proj", (count, *size), bias)
+            for name, size in (("gate", (inner, hidden)), ("up", (inner, hidden)), ("down", (hidden, inner)))
         )
-        self.down = weights.experts(f"{path}.switch_mlp.down_proj", (count, hidden, inner))
+        plain = activation is ops.swiglu and not bias
+        self.both = pair(self.gate, self.up) if plain else None
 
     def __call__(self, x: Any, ids: Any) -> Any:
         """x [tokens, hidden] through the experts ids [tokens, k] -> [tokens, k, hidden]."""
@@ -47,17 +62,22 @@ class Experts:
         return not one and all(isinstance(layer, (Affine, Fp)) for layer in (self.gate, self.up, self.down))
 
     def _by_token(self, x: Any, ids: Any) -> Any:
-        if both := pair(self.gate, self.up):
-            h = ops.affine_experts_swiglu(x, ids, *both)
+        if self.both:
+            h = ops.affine_experts_swiglu(x, ids, *self.both)
         else:
-            h = ops.swiglu(apply_experts(self.gate, x, ids), apply_experts(self.up, x, ids))
+            h = self.activation(apply_experts(self.gate, x, ids), apply_experts(self.up, x, ids))
         return apply_experts(self.down, h, ids)
 
     def _by_expert(self, x: Any, ids: Any) -> Any:
         offsets, order, inverse = ops.moe_buckets(ids, self.count)
         rows = ops.gather_rows(x, order, ids.shape[1])
-        h = ops.swiglu(*(apply_buckets(w, rows, offsets) for w in (self.gate, self.up)))
-        return ops.gather_rows(apply_buckets(self.down, h, offsets), inverse)
+
+        def grouped(layer: Linear, x: Any) -> Any:
+            y = apply_buckets(layer, x, offsets)
+            return y if layer.bias is None else ops.add_expert_bias(y, layer.bias, ids, order)
+
+        h = self.activation(grouped(self.gate, rows), grouped(self.up, rows))
+        return ops.gather_rows(grouped(self.down, h), inverse)
 
 
 def read_choices(entries: Entries, experts: str) -> tuple[int, int]:
@@ -78,7 +98,7 @@ class Moe:
         count, self.k = read_choices(entries, "num_experts")
         self.normalize = normalize
         self.router = weights.linear(f"{path}.gate", (count, hidden), bias=False)
-        self.experts = Experts(weights, path, count, hidden, inner)
+        self.experts = Experts(weights, f"{path}.switch_mlp", count, hidden, inner)
         self.shared: Mlp | None = None
         if "shared_expert_intermediate_size" in entries:
             size = entries.count("shared_expert_intermediate_size")

@@ -36,9 +36,9 @@ class Outline:
             return _Shaped(_nothing(shape), self.tensor(f"{path}.bias", shape[:1]))
         return _Shaped(_nothing(shape))
 
-    def experts(self, path: str, shape: Shape) -> Dense:
+    def experts(self, path: str, shape: Shape, bias: bool = False) -> Dense:
         self.stacks[path] = shape
-        return _Shaped(_nothing(shape))
+        return _Shaped(_nothing(shape), self.tensor(f"{path}.bias", shape[:2]) if bias else None)
 
     @property
     def matrices(self) -> dict[str, Shape]:

@@ -32,7 +32,7 @@ class GroupedMoe:
         self.scale = entries.number("routed_scaling_factor", 1.0)
         self.router = weights.linear(f"{path}.gate", (count, hidden), bias=False)
         self.bias = weights.tensor(f"{path}.gate.e_score_correction_bias", (count,)).astype(np.float32)
-        self.experts = Experts(weights, path, count, hidden, inner)
+        self.experts = Experts(weights, f"{path}.switch_mlp", count, hidden, inner)
         self.shared: Mlp | None = None
         if shared := entries.count_or_none("n_shared_experts", 0):
             self.shared = Mlp(weights, f"{path}.shared_experts", hidden, shared * inner)

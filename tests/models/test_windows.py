@@ -1,7 +1,7 @@
 """Layers with a sliding window: their caches are rings that hold no more than the window needs.
 
 What a ring gives is compared with a cache of the whole context, which differs only in where rows lie. That
-the mask itself is right is for the goldens of this model.
+the mask itself is right is for the goldens of these models.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tiny_configs import MODELS
 from tiny_models import write_hf
 
 CONTEXT = 150
-WINDOWED = "model.layers.2.self_attn"
+WINDOWED = "model.layers.2.self_attn"  # in both models
 HEADS, DIM = 2, 64
 TOKENS = [int(token) for token in np.random.default_rng(5).integers(0, 180, CONTEXT)]
 CHUNKS = (1, 8, 7, 1, 8, 8, 3, 8, 8, 1, 1, 6, 8, 8)  # several times the window
 
 
-@pytest.fixture(scope="module", params=["qwen2_windows"])
+@pytest.fixture(scope="module", params=["qwen2_windows", "gpt_oss"])
 def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_hf(MODELS[request.param], tmp_path_factory.mktemp("models") / request.param)
 

@@ -1,0 +1,48 @@
+"""gpt-oss: attention with sinks, in every other layer over a window, and experts with biases."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from pyturbo import ops
+from pyturbo.checkpoint import Weights
+from pyturbo.models._attention import Attention
+from pyturbo.models._config import Entries
+from pyturbo.models._decoder import Decoder, apply
+from pyturbo.models._moe import Experts, read_choices
+from pyturbo.models._windows import FULL, SLIDING, layer_windows
+
+
+class ClampedMoe:
+    """Experts with biases and a clamped SwiGLU, chosen and weighted by the largest logits alone."""
+
+    def __init__(self, entries: Entries, weights: Weights, path: str) -> None:
+        hidden, inner = entries.count("hidden_size"), entries.count("intermediate_size")
+        alpha, limit = entries.number("swiglu_alpha", 1.702), entries.number("swiglu_limit", 7.0)
+        if limit < 0:
+            raise entries.wrong("swiglu_limit", "a number that is not negative")
+        count, self.k = read_choices(entries, "num_local_experts")
+        self.router = weights.linear(f"{path}.router", (count, hidden), bias=True)
+        activation = partial(ops.swiglu_clamped, alpha=alpha, limit=limit)
+        self.experts = Experts(
+            weights, f"{path}.experts", count, hidden, inner, bias=True, activation=activation
+        )
+
+    def __call__(self, x: Any, residual: Any) -> Any:
+        ids, probabilities = ops.route(apply(self.router, x), self.k, normalize=True)
+        return ops.moe_combine(residual, self.experts(x, ids), probabilities)
+
+
+def build(entries: Entries, weights: Weights) -> Decoder:
+    positions = entries.group("rope_parameters", "rope_scaling")
+    if "rope_theta" not in entries and "rope_theta" not in positions:
+        raise entries.wrong("rope_theta", "a base")  # implementations differ in what they take for it
+    layers = entries.count("num_hidden_layers")
+    windows = layer_windows(entries, [FULL if i % 2 else SLIDING for i in range(layers)])
+    return Decoder(
+        entries,
+        weights,
+        mixer=lambda i, path: Attention(entries, weights, f"{path}.self_attn", window=windows[i], sinks=True),
+        mlp=lambda i, path: ClampedMoe(entries, weights, f"{path}.mlp"),
+    )
