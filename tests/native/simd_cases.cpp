@@ -296,6 +296,51 @@ NATIVE_TEST(simd_norm) {
     }
 }
 
+NATIVE_TEST(simd_clamped_swiglu) {
+  for (const Isa* isa : isa_levels()) {
+    std::vector<float> gate = random_floats(131), up = random_floats(131), y(131);
+    for (float& value : gate) value *= 8;
+    for (float& value : up) value *= 8;
+    gate[3] = up[77] = NAN;
+    Call call;
+    call.bind(0, gate);
+    call.bind(1, up);
+    call.bind(2, y);
+    call.set(3, uint32_t(131));
+    call.set(4, 1.702f);
+    call.set(5, 7.0f);
+    call.run(*isa, "swiglu_clamped", {});
+    for (uint32_t i = 0; i < 131; ++i) {
+      const double g = std::fmin(gate[i], 7.0), u = std::fmax(-7.0, std::fmin(up[i], 7.0));
+      const double want = g / (1 + std::exp(-double(1.702f) * g)) * (u + 1);
+      CHECK(i == 3 || i == 77 ? std::isnan(y[i]) : std::fabs(y[i] - want) <= 4e-5 * std::fabs(want) + 1e-30);
+    }
+  }
+}
+
+NATIVE_TEST(simd_expert_bias) {
+  constexpr uint32_t kRows = 5, kExperts = 3, kDim = 37;
+  for (const Isa* isa : isa_levels()) {
+    std::vector<float> x = random_floats(kRows * kDim), bias = random_floats(kExperts * kDim), y(x.size());
+    std::vector<int32_t> ids = {2, 0, -1, 1, 2}, order = {3, 1, 0, 5, 2};
+    Call call;  // with an order
+    call.bind(0, x);
+    call.bind(1, bias);
+    call.bind(2, ids);
+    call.bind(3, order);
+    call.bind(4, y);
+    const uint32_t sizes[] = {kRows, kExperts, kDim};
+    for (uint32_t i = 0; i < 3; ++i) call.set(5 + i, sizes[i]);
+    call.run(*isa, "add_expert_bias", {0, DType::f32});
+    const int32_t expert[] = {1, 0, 2, -1, -1};
+    for (uint32_t r = 0; r < kRows; ++r)
+      for (uint32_t i = 0; i < kDim; ++i) {
+        const float got = y[r * kDim + i];
+        CHECK(expert[r] < 0 ? std::isnan(got) : got == x[r * kDim + i] + bias[expert[r] * kDim + i]);
+      }
+  }
+}
+
 NATIVE_TEST(simd_attention) {
   constexpr uint32_t kTokens = 29, kContext = 70, kHeads = 6, kKvHeads = 2, kDim = 40;
   for (const Isa* isa : isa_levels()) {
