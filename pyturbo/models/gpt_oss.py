@@ -30,7 +30,7 @@ class ClampedMoe:
         )
 
     def __call__(self, x: Any, residual: Any) -> Any:
-        ids, probabilities = ops.route(apply(self.router, x), self.k, normalize=True)
+        ids, probabilities = ops.route_topk_softmax(apply(self.router, x), self.k)
         return ops.moe_combine(residual, self.experts(x, ids), probabilities)
 
 

@@ -129,7 +129,7 @@ def add_expert_bias(
 ) -> Array:
     """``x + bias[ids]``: x [..., dim], bias [experts, dim] in float32, float16 or bfloat16, int32 ids [...].
 
-    With the order of :func:`moe_buckets` x [tokens * k, dim] are rows in that order, of the ids [tokens, k].
+    With the order of `moe_buckets` x [tokens * k, dim] are rows in that order, of the ids [tokens, k].
     An id that is no expert gives NaN.
     """
     op = "add_expert_bias"
