@@ -434,7 +434,7 @@ MODELS = {
     )
 }  # fmt: skip
 
-#: Some in formats of small floats, MLX directories only: one model throughout, one but for its gates.
+#: Some in formats of small floats, MLX directories only: throughout, all but the gates, the experts alone.
 FP_MODELS = {
     f"{name}_{mode}": replace(
         MODELS[name],
@@ -447,4 +447,16 @@ FP_MODELS = {
     )
     for name in ("llama", "qwen3_5_moe")
     for mode, bits, group_size in (("mxfp4", 4, 32), ("mxfp8", 8, 32), ("nvfp4", 4, 16))
+} | {
+    "gpt_oss_mxfp4": replace(
+        MODELS["gpt_oss"],
+        name="gpt_oss_mxfp4",
+        seed=1,
+        mode="mxfp4",
+        group_size=32,
+        # Its experts are published so; conversions name each of the others.
+        overrides=MODELS["gpt_oss"].overrides
+        | {f".{name}_proj": {"group_size": 64, "bits": 4} for name in "qkvo"}
+        | {name: {"group_size": 64, "bits": 4} for name in ("embed_tokens", "lm_head")},
+    )
 }

@@ -17,6 +17,9 @@ _NESTED = ("text_config", "vision_config", "audio_config")
 #: Bits and group size of a mode where the config does not say.
 MODES = {"affine": (4, 64), **FP_FORMATS}
 
+#: Methods of transformers whose tensors tell what is quantised, and how.
+_BY_TENSORS = ("mxfp4",)
+
 
 def read_config(path: Path) -> dict[str, Any]:
     """The entries of `text_config`, where there is one, over those of the top level.
@@ -60,6 +63,8 @@ class Quantization:
         where = f"{path}: {key}"
         if not isinstance(entry, dict):
             raise FormatError(f"{where}: expected an object, got {shown(entry)}")
+        if key == "quantization_config" and entry.get("quant_method") in _BY_TENSORS:
+            return
         if key == "quantization_config" and "quant_method" in entry:
             raise FormatError(f"{where}: quant_method {shown(entry['quant_method'])} is not supported")
         self._default = _format(where, entry)

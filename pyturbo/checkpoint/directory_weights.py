@@ -105,6 +105,9 @@ class DirectoryWeights(Weights):
     def _matrix(self, path: str, shape: Shape | None, axes: int) -> Linear:
         if f"{path}.scales" in self:
             return self._quantized(path, shape, axes)
+        if axes == 3 and (experts := self._blocks(path)):
+            self._check(f"{path}.weight", "shape", shape, experts.shape)
+            return experts
         layer = Dense(self._expert_stack(path, shape) if axes == 3 else self._float(f"{path}.weight"))
         name = f"{path}.weight"
         if len(layer.shape) != axes or 0 in layer.shape:
@@ -207,6 +210,34 @@ class DirectoryWeights(Weights):
         if len(info.shape) != 3:
             raise FormatError(f"{info}: shape: expected 3 axes, got {list(info.shape)}")
         view = self.checkpoint.view(info.name)[..., columns].swapaxes(1, 2)
+        result = aligned_empty(view.shape, info.array_dtype)
+        result[...] = view
+        return result
+
+    def _blocks(self, path: str) -> Fp | None:
+        """A stack in mxfp4 as gpt-oss is published, None where there is none.
+
+        Blocks are [experts, out, groups, 16 bytes], rows of gate and up in turns.
+        """
+        experts, projection = _published(path)
+        name, rows = _columns(projection)
+        if f"{experts}.{name}_blocks" not in self:
+            return None
+        blocks = self._typed(f"{experts}.{name}_blocks", "U8")
+        scales = self._typed(f"{experts}.{name}_scales", "U8")
+        if len(blocks.shape) != 4 or blocks.shape[3] != 16 or scales.shape != blocks.shape[:3]:
+            raise FormatError(
+                f"{blocks}: shape: expected [experts, out, groups, 16], and the same of the scales but for "
+                f"the last axis, got {list(blocks.shape)} and {list(scales.shape)}"
+            )
+        packed, factors = (self._rows(info, rows) for info in (blocks, scales))
+        return Fp(packed.reshape(*packed.shape[:2], -1).view(np.uint32), factors, "mxfp4")
+
+    def _rows(self, info: TensorInfo, rows: slice) -> Array:
+        """Rows of the second axis: the mapped file where they are all, else a copy."""
+        if rows == slice(None):
+            return self._read(info)
+        view = self.checkpoint.view(info.name)[:, rows]
         result = aligned_empty(view.shape, info.array_dtype)
         result[...] = view
         return result

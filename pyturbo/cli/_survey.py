@@ -35,6 +35,10 @@ PARTS = {
 _AS_THEY_ARE = (*FLOATS, "U32", "U8")
 
 
+#: The end of names of experts as gpt-oss is published: two values of mxfp4 in a byte.
+_BLOCKS = "_proj_blocks"
+
+
 @dataclass
 class Part:
     parameters: int = 0
@@ -90,7 +94,8 @@ def survey(checkpoint: Checkpoint) -> Survey:
         else:
             out.copied_bytes += info.nbytes
         path, _, last = name.rpartition(".")
-        if last in ("scales", "biases", "global_scale") and f"{path}.scales" in asked.weights:
+        scaled = last in ("scales", "biases", "global_scale") and f"{path}.scales" in asked.weights
+        if scaled or f"{name.removesuffix('_scales')}_blocks" in asked.weights:
             continue
         part.parameters += _parameters(asked, name, info)
         out.formats[_format(asked, path, info)] += 1
@@ -109,12 +114,16 @@ def _part(name: str) -> str:
 
 
 def _parameters(asked: Outline, name: str, info: TensorInfo) -> int:
+    if name.endswith(_BLOCKS):
+        return 2 * math.prod(info.shape)
     shape = asked.matrices.get(name.removesuffix(".weight")) if info.dtype == "U32" else None
     return math.prod(shape or info.shape)
 
 
 def _format(asked: Outline, path: str, info: TensorInfo) -> str:
     """Bits and group size of a quantised matrix follow from its rows; others are named as in the file."""
+    if info.name.endswith(_BLOCKS):
+        return "mxfp4"
     scales = asked.weights.find(f"{path}.scales")
     if info.dtype != "U32" or scales is None or path not in asked.matrices:
         return info.dtype
@@ -128,9 +137,9 @@ def _format(asked: Outline, path: str, info: TensorInfo) -> str:
 def _rearranged(asked: Outline) -> tuple[str, ...]:
     """Beginnings of names whose tensors are put into another order in memory."""
     paths = [path for path in asked.linears if path.endswith((".in_proj_qkvz", ".in_proj_ba"))]
-    stacks = [
-        path.replace(".switch_mlp.", ".experts.").rpartition(".")[0] + "."
-        for path in asked.stacks
-        if f"{path}.weight" not in asked.weights
-    ]
+    stacks = []
+    for path in asked.stacks:
+        if f"{path}.weight" not in asked.weights:
+            experts = path.replace(".switch_mlp.", ".experts.").rpartition(".")[0] + "."
+            stacks.append(experts + "gate_up" if f"{experts}down_proj_blocks" in asked.weights else experts)
     return (*(f"{path}." for path in paths), *stacks)

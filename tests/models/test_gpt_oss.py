@@ -9,9 +9,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from pyturbo import ops
+from pyturbo.checkpoint import open_checkpoint
+from pyturbo.cli.info import describe
 from pyturbo.convert import convert
 from pyturbo.errors import FormatError
 from pyturbo.model import load
+from reference import fp
 from tiny_configs import MODELS
 from tiny_models import hf_tensors, write_hf
 from write_safetensors import write_shards
@@ -35,6 +39,61 @@ def test_a_bfloat16_export_is_its_values(tmp_path: Path) -> None:
         for name, tensors in (("bf16", rounded), ("f32", exact))
     )
     assert np.abs(got - want).max() <= 1e-4 * want.std()
+
+
+MXFP4 = {"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}}
+
+
+def published() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The tensors with experts in mxfp4 as they are published, and with the values these stand for."""
+    blocks, values = {}, {}
+    for name, array in hf_tensors(MODEL).items():
+        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            blocks[name] = values[name] = array
+            continue
+        packed, scales = ops.fp_quantize(np.ascontiguousarray(array.swapaxes(1, 2)), "mxfp4")
+        blocks[f"{name}_blocks"] = packed.view(np.uint8).reshape(*scales.shape, 16)
+        blocks[f"{name}_scales"] = scales
+        exact = fp.dequantize(fp.Weight(packed, scales, "mxfp4")).astype(np.float32)
+        values[name] = np.ascontiguousarray(exact.swapaxes(1, 2))
+    return blocks, values
+
+
+def test_published_experts_are_their_values(tmp_path: Path) -> None:
+    blocks, values = published()
+    path = write(tmp_path / "blocks", blocks, **MXFP4)
+    want = load(write(tmp_path / "values", values), kv="f32").logits(MODEL.tokens())
+    model = load(path, kv="f32")
+    assert np.abs(model.logits(MODEL.tokens()) - want).max() <= 1e-4 * want.std()
+    session = model.session(64)
+    for token in MODEL.tokens()[:40]:
+        logits = session.step(int(token))
+    assert np.abs(logits - want[39]).max() <= 1e-4 * want.std()
+    with open_checkpoint(path) as checkpoint:
+        facts = describe(checkpoint)
+    assert facts["parameters"] == sum(array.size for array in values.values())
+    assert facts["bytes"] == sum(array.nbytes for array in blocks.values())
+    assert facts["formats"]["mxfp4"] == 6
+    assert facts["mapped_bytes"] + facts["copied_bytes"] == facts["bytes"]
+
+
+def test_wrong_blocks(tmp_path: Path) -> None:
+    blocks, _ = published()
+    name = "model.layers.2.mlp.experts.down_proj"
+    for i, (change, message) in enumerate(
+        (
+            ({f"{name}_blocks": blocks[f"{name}_blocks"][..., :8]}, "expected .experts, out, groups, 16."),
+            ({f"{name}_scales": blocks[f"{name}_scales"][:, 1:]}, "expected .experts, out, groups, 16."),
+            ({f"{name}_blocks": blocks[f"{name}_blocks"].astype(np.float32)}, "dtype: expected U8, got F32"),
+            (
+                {f"{name}_{part}": blocks[f"{name}_{part}"][:5] for part in ("blocks", "scales")},
+                r"shape: expected \[6, 192, 128\], got \[5, 192, 128\]",
+            ),
+        )
+    ):
+        tensors = blocks | {key: np.ascontiguousarray(array) for key, array in change.items()}
+        with pytest.raises(FormatError, match=message):
+            load(write(tmp_path / str(i), tensors, **MXFP4))
 
 
 @pytest.mark.parametrize(
