@@ -42,10 +42,9 @@ class KvLatents:
 
 @dataclass(frozen=True)
 class Plain:
-    """Rows of one element type, [rows, kv_heads, dim]: token j in row j % rows. Of latents [context, rank] and
-    [context, rope].
+    """Rows of one element type, [rows, kv_heads, dim]; of latents [context, rank] and [context, rope].
 
-    A window has rows for what the first token of a chunk sees, and for the chunk.
+    Token j is in row j % rows. A window has rows for what the first token of a chunk sees, and for the chunk.
     """
 
     name: str
