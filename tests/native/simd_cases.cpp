@@ -378,38 +378,6 @@ NATIVE_TEST(simd_attention) {
   }
 }
 
-NATIVE_TEST(simd_delta_net) {
-  constexpr uint32_t kTokens = 37, kHeads = 2, kKeyDim = 64, kValueDim = 40;
-  for (const Isa* isa : isa_levels())
-    for (const bool chunks : {false, true}) {
-      auto q = random_floats(kTokens * kKeyDim), k = random_floats(kTokens * kKeyDim);
-      auto v = random_floats(kTokens * kHeads * kValueDim),
-           state = random_floats(kHeads * kValueDim * kKeyDim);
-      std::vector<float> g(kTokens * kHeads, 0.9f), beta(kTokens * kHeads, 0.5f), y(v.size(), NAN);
-      for (float& value : k) value /= 8;  // keys of length one
-      const std::vector<double> start(state.begin(), state.end());
-      Call call;
-      call.info.name = chunks ? "delta_net_chunkwise_k64" : "delta_net_k64";
-      std::vector<float>* arrays[] = {&q, &k, &v, &g, &beta, &state, &y};
-      for (uint32_t i = 0; i < 7; ++i) call.bind(i, *arrays[i]);
-      const uint32_t sizes[] = {kTokens, 1, kHeads, kValueDim, kKeyDim, kHeads * kValueDim};
-      for (uint32_t i = 0; i < 6; ++i) call.set(7 + i, sizes[i]);
-      call.run(*isa, chunks ? "delta_net_chunkwise" : "delta_net", {});
-      for (uint32_t row = 0; row < kHeads * kValueDim; ++row) {
-        std::vector<double> s(start.begin() + row * kKeyDim, start.begin() + (row + 1) * kKeyDim);
-        for (uint32_t t = 0; t < kTokens; ++t) {
-          double predicted = 0, want = 0;
-          for (uint32_t i = 0; i < kKeyDim; ++i) predicted += (s[i] *= 0.9f) * k[t * kKeyDim + i];
-          const double delta = 0.5 * (v[t * kHeads * kValueDim + row] - predicted);
-          for (uint32_t i = 0; i < kKeyDim; ++i)
-            want += (s[i] += delta * k[t * kKeyDim + i]) * q[t * kKeyDim + i];
-          CHECK(std::fabs(y[t * kHeads * kValueDim + row] - want) <= 2e-4);
-        }
-        for (uint32_t i = 0; i < kKeyDim; ++i) CHECK(std::fabs(state[row * kKeyDim + i] - s[i]) <= 2e-5);
-      }
-    }
-}
-
 NATIVE_TEST(simd_turbo_codec) {
   constexpr uint32_t kTokens = 5, kDim = 80;
   const double errors[] = {0, 0, 0.15, 0.045, 0.013, 0, 0.0009, 0, 0.00006};  // of normal vectors, by bits
@@ -462,6 +430,38 @@ NATIVE_TEST(simd_turbo_attention) {
           }
           CHECK(std::fabs(o[h * kDim + i] / l[h] - sum / total) <= 1e-5);
         }
+    }
+}
+
+NATIVE_TEST(simd_delta_net) {
+  constexpr uint32_t kTokens = 37, kHeads = 2, kKeyDim = 64, kValueDim = 40;
+  for (const Isa* isa : isa_levels())
+    for (const bool chunks : {false, true}) {
+      auto q = random_floats(kTokens * kKeyDim), k = random_floats(kTokens * kKeyDim);
+      auto v = random_floats(kTokens * kHeads * kValueDim),
+           state = random_floats(kHeads * kValueDim * kKeyDim);
+      std::vector<float> g(kTokens * kHeads, 0.9f), beta(kTokens * kHeads, 0.5f), y(v.size(), NAN);
+      for (float& value : k) value /= 8;  // keys of length one
+      const std::vector<double> start(state.begin(), state.end());
+      Call call;
+      call.info.name = chunks ? "delta_net_chunkwise_k64" : "delta_net_k64";
+      std::vector<float>* arrays[] = {&q, &k, &v, &g, &beta, &state, &y};
+      for (uint32_t i = 0; i < 7; ++i) call.bind(i, *arrays[i]);
+      const uint32_t sizes[] = {kTokens, 1, kHeads, kValueDim, kKeyDim, kHeads * kValueDim};
+      for (uint32_t i = 0; i < 6; ++i) call.set(7 + i, sizes[i]);
+      call.run(*isa, chunks ? "delta_net_chunkwise" : "delta_net", {});
+      for (uint32_t row = 0; row < kHeads * kValueDim; ++row) {
+        std::vector<double> s(start.begin() + row * kKeyDim, start.begin() + (row + 1) * kKeyDim);
+        for (uint32_t t = 0; t < kTokens; ++t) {
+          double predicted = 0, want = 0;
+          for (uint32_t i = 0; i < kKeyDim; ++i) predicted += (s[i] *= 0.9f) * k[t * kKeyDim + i];
+          const double delta = 0.5 * (v[t * kHeads * kValueDim + row] - predicted);
+          for (uint32_t i = 0; i < kKeyDim; ++i)
+            want += (s[i] += delta * k[t * kKeyDim + i]) * q[t * kKeyDim + i];
+          CHECK(std::fabs(y[t * kHeads * kValueDim + row] - want) <= 2e-4);
+        }
+        for (uint32_t i = 0; i < kKeyDim; ++i) CHECK(std::fabs(state[row * kKeyDim + i] - s[i]) <= 2e-5);
+      }
     }
 }
 
