@@ -22,7 +22,7 @@ from smollm2 import model_path
 PATH = model_path()
 TEXT = Path(__file__).parents[1] / "data" / "news-from-nowhere.txt"
 TOKENS = 384
-BITS = 4
+BITS = 3
 
 Codec = Callable[[np.ndarray], np.ndarray]
 
