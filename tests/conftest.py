@@ -61,12 +61,14 @@ def no_violation() -> Iterator[None]:
 
 
 @pytest.fixture(params=pyturbo.devices(), scope="session")
-def device(request: pytest.FixtureRequest) -> pyturbo.Device:
+def device(request: pytest.FixtureRequest) -> Iterator[pyturbo.Device]:
     """Each device of this machine in turn."""
-    return pyturbo.Device(request.param)
+    with pyturbo.Device(request.param) as device:
+        yield device
 
 
 @pytest.fixture(scope="session")
-def checked() -> pyturbo.Device:
+def checked() -> Iterator[pyturbo.Device]:
     """The reference device under the checker."""
-    return pyturbo.Device("cpu:reference", check=True)
+    with pyturbo.Device("cpu:reference", check=True) as device:
+        yield device
