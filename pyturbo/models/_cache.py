@@ -80,9 +80,9 @@ class Plain:
         self, latents: KvLatents, step: Step, q: Any, q_rope: Any, latent: Any, rope_key: Any, scale: float
     ) -> Any:
         """Appends the latents of the step; the mix of all there are."""
-        rows, keys = step.state[f"{latents.path}.latents"], step.state[f"{latents.path}.rope_keys"]
-        ops.mla_append(rows, keys, latent, rope_key, step.position)
-        return ops.mla_attention(q, q_rope, rows, keys, scale, context=step.position + step.tokens)
+        cache = step.state[f"{latents.path}.latents"], step.state[f"{latents.path}.rope_keys"]
+        ops.mla_append(cache, latent, rope_key, step.position)
+        return ops.mla_attention(q, q_rope, *cache, None, scale, context=step.position + step.tokens)
 
 
 @dataclass(frozen=True)

@@ -67,20 +67,19 @@ def mla_split(
 
 
 def mla_append(
-    latents: ArrayLike,
-    rope_keys: ArrayLike,
+    cache: tuple[ArrayLike, ArrayLike],
     latent: ArrayLike,
     rope_key: ArrayLike,
     position: int,
     *,
     device: DeviceLike = None,
 ) -> tuple[Array, Array]:
-    """The cache latents [capacity, rank], rope_keys [capacity, rope] with new rows from `position` on.
+    """The cache, latents [capacity, rank] and rope_keys [capacity, rope], with rows from `position` on.
 
     latent [tokens, rank] and rope_key [tokens, rope] are float32 and rounded to the type of the cache.
     """
     op = "mla_append"
-    latents, rope_keys = _cache(op, latents, rope_keys)
+    latents, rope_keys = _cache(op, *cache)
     (capacity, rank), rope = latents.shape, rope_keys.shape[1]
     latent = operand(op, "latent", values(op, "latent", latent), np.float32, (None, rank))
     tokens = latent.shape[0]
@@ -137,16 +136,41 @@ def mla_attention(
     q_rope: ArrayLike,
     latents: ArrayLike,
     rope_keys: ArrayLike,
+    weights: Any,
     scale: float,
     *,
     context: int | None = None,
     device: DeviceLike = None,
 ) -> Array:
-    """``softmax(scale * (q latents^T + q_rope rope_keys^T)) latents`` -> [tokens, heads, rank], causal.
+    """Causal attention of q [tokens, heads, nope], q_rope [tokens, heads, rope] -> [tokens, heads, v].
 
-    q [tokens, heads, rank], q_rope [tokens, heads, rope]. The last query stands at the last key; context is
-    the number of keys, by default the number of rows. A query that sees no key gives 0.
+    weights are kv_b, or embed_q and unembed_out as a pair. With None q is in the space of the latents, [...,
+    rank], and so is the result, ``softmax(scale * (q latents^T + q_rope rope_keys^T)) latents``. The last
+    query stands at the last key; context is the number of keys, by default the number of rows. A query that
+    sees no key gives 0.
     """
+    if weights is None:
+        return _folded(q, q_rope, latents, rope_keys, scale, context, device)
+    op = "mla_attention"
+    keys, outs = weights if isinstance(weights, tuple) and len(weights) == 2 else (weights, weights)
+    queries = values(op, "q", q, axes=3)
+    rows = _weight(op, outs).shape
+    v_dim = rows[1] if len(rows) == 3 else rows[0] // queries.shape[1] - queries.shape[2]
+    folded = mla_project_q(queries, keys, device=device)
+    mix = _folded(folded, q_rope, latents, rope_keys, scale, context, device)
+    return mla_project_out(mix, outs, v_dim, device=device)
+
+
+def _folded(
+    q: ArrayLike,
+    q_rope: ArrayLike,
+    latents: ArrayLike,
+    rope_keys: ArrayLike,
+    scale: float,
+    context: int | None,
+    device: DeviceLike,
+) -> Array:
+    """`mla_attention` in the space of the latents."""
     op = "mla_attention"
     latents, rope_keys = _cache(op, latents, rope_keys)
     (capacity, rank), rope = latents.shape, rope_keys.shape[1]

@@ -39,7 +39,7 @@ def test_append(device, rng, kind):
     got = run_kernel(device, f"mla_append_{kind}", latent, rope_key, *outs, 4, 11, 300, 8, 7)
     np.testing.assert_array_equal(got[0], kv_append(latents, latent, 7))
     np.testing.assert_array_equal(got[1], kv_append(rope_keys, rope_key, 7))
-    again = ops.mla_append(latents, rope_keys, latent, rope_key, 7, device=device)
+    again = ops.mla_append((latents, rope_keys), latent, rope_key, 7, device=device)
     assert [each.tobytes() for each in again] == [each.tobytes() for each in got]
 
 
@@ -178,11 +178,15 @@ def test_folded_equals_expanded(device, rng, tokens):
     latents, rope_keys = (rng.standard_normal((context, width), np.float32) for width in (rank, rope))
     weight = rng.standard_normal((heads * (nope + v_dim), rank), np.float32) / 8
     q = ops.mla_project_q(q_nope, weight, device=device)
-    mix = ops.mla_attention(q, q_rope, latents, rope_keys, 0.15, device=device)
+    mix = ops.mla_attention(q, q_rope, latents, rope_keys, None, 0.15, device=device)
     y = ops.mla_project_out(mix, weight, v_dim, device=device)
     matrices = reference.key_matrices(weight, heads, nope), reference.value_matrices(weight, heads, v_dim)
     want = reference.expanded(q_nope, q_rope, latents, rope_keys, *matrices, 0.15)
     np.testing.assert_allclose(y, want, rtol=0, atol=2e-5)
+    embed_q, unembed_out = matrices[0].swapaxes(1, 2).astype(np.float32), matrices[1].astype(np.float32)
+    for weights in (weight, (np.ascontiguousarray(embed_q), np.ascontiguousarray(unembed_out))):
+        y = ops.mla_attention(q_nope, q_rope, latents, rope_keys, weights, 0.15, device=device)
+        np.testing.assert_allclose(y, want, rtol=0, atol=2e-5)
 
 
 def test_refuses(device):
@@ -200,11 +204,11 @@ def test_refuses(device):
         ),
         (
             r"mla_append: rope_key: expected shape \[2, 8\], got \[1, 8\]",
-            lambda: ops.mla_append(zeros(9, 16), zeros(9, 8), zeros(2, 16), zeros(1, 8), 0),
+            lambda: ops.mla_append((zeros(9, 16), zeros(9, 8)), zeros(2, 16), zeros(1, 8), 0),
         ),
         (
             "mla_append_f32: requires position \\+ tokens <= capacity",
-            lambda: ops.mla_append(zeros(9, 16), zeros(9, 8), zeros(2, 16), zeros(2, 8), 8, device=device),
+            lambda: ops.mla_append((zeros(9, 16), zeros(9, 8)), zeros(2, 16), zeros(2, 8), 8, device=device),
         ),
         (
             "mla_project_q: weight: expected 3 times more than 4 rows",
@@ -224,11 +228,15 @@ def test_refuses(device):
         ),
         (
             "mla_attention: latents: expected rows of a multiple of 8 up to 512 values, got 520",
-            lambda: ops.mla_attention(zeros(1, 3, 520), zeros(1, 3, 8), zeros(4, 520), zeros(4, 8), 1.0),
+            lambda: ops.mla_attention(
+                zeros(1, 3, 520), zeros(1, 3, 8), zeros(4, 520), zeros(4, 8), None, 1.0
+            ),
         ),
         (
             "mla_attention: rope_keys: expected rows of a multiple of 8 up to 64 values, got 12",
-            lambda: ops.mla_attention(zeros(1, 3, 16), zeros(1, 3, 12), zeros(4, 16), zeros(4, 12), 1.0),
+            lambda: ops.mla_attention(
+                zeros(1, 3, 16), zeros(1, 3, 12), zeros(4, 16), zeros(4, 12), None, 1.0
+            ),
         ),
     ):
         with pytest.raises(errors.ArgumentError, match=message):

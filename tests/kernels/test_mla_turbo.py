@@ -114,7 +114,7 @@ def test_the_operation_rotates_there_and_back(device, rng, tokens, rank):
     want = mla.mla_attention(q, q_rope, latents, keys, 0.15)
     np.testing.assert_allclose(y, want, rtol=0, atol=2e-5)
     exact = ops.mla_attention(
-        q, q_rope, latents.astype(np.float32), keys.astype(np.float32), 0.15, device=device
+        q, q_rope, latents.astype(np.float32), keys.astype(np.float32), None, 0.15, device=device
     )
     np.testing.assert_allclose(y, exact, rtol=0, atol=2e-5)
 
