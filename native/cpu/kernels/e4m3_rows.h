@@ -2,7 +2,7 @@
 // depend on the other rows and tokens: per group fused additions in each lane, scaled and added.
 #pragma once
 
-#include "cpu/kernels/quantized_matrix.h"
+#include "cpu/kernels/quantized_rows.h"
 
 namespace pyturbo::cpu::PYTURBO_ISA {
 
@@ -10,6 +10,7 @@ namespace pyturbo::cpu::PYTURBO_ISA {
 template <uint32_t rows, uint32_t tokens>
 static void multiply_e4m3_few(const Matrix& w, uint32_t first, const float* x, float* y, uint64_t y_stride) {
   constexpr uint32_t kGroup = 32;
+  const uint64_t ahead = prefetch_distance(w, rows);
   F32 sums[rows][tokens] = {};
   float factors[rows][kLanes];  // of kLanes groups
   for (uint32_t g = 0; g < w.groups; ++g) {
@@ -22,7 +23,9 @@ static void multiply_e4m3_few(const Matrix& w, uint32_t first, const float* x, f
 #pragma GCC unroll 4
       for (uint32_t r = 0; r < rows; ++r) {
         const uint32_t column = g * kGroup + i;
-        const F32 values = load_floats(reinterpret_cast<const E4M3*>(w.row(first + r) + column));
+        const uint8_t* from = w.row(first + r) + column;
+        if (column % 64 == 0) __builtin_prefetch(from + ahead);
+        const F32 values = small_e4m3(widen(from));
 #pragma GCC unroll 4
         for (uint32_t t = 0; t < tokens; ++t)
           dots[r][t] = fused(values, load_floats(x + uint64_t(t) * w.in + column), dots[r][t]);
@@ -34,7 +37,7 @@ static void multiply_e4m3_few(const Matrix& w, uint32_t first, const float* x, f
         sums[r][t] = fused(dots[r][t], splat(factors[r][g % kLanes]), sums[r][t]);
   }
   for (uint32_t r = 0; r < rows; ++r)
-    for (uint32_t t = 0; t < tokens; ++t) y[t * y_stride + r] = sum(sums[r][t]);
+    for (uint32_t t = 0; t < tokens; ++t) y[t * y_stride + r] = sum(sums[r][t]) * kE4m3Unit;
 }
 
 // The same for any number of rows.

@@ -68,21 +68,21 @@ PYTURBO_INLINE F32 load_floats(const float* from) { return load_vector<F32>(from
 PYTURBO_INLINE F32 load_floats(const Half* from) { return from_half(load_vector<U16Half>(from)); }
 PYTURBO_INLINE F32 load_floats(const BFloat* from) { return from_bfloat(load_vector<U16Half>(from)); }
 
-// The values of E4M3 bytes: as halves they are 2^-8 times as large, subnormal ones too. 0x7f and 0xff are
-// NaN.
-PYTURBO_INLINE F32 from_e4m3(U16Half bytes) {
-  const U16Half magnitude = bytes & 0x7f;
-  const U16Half half = (magnitude << 7) | ((bytes & 0x80) << 8);
-  return from_half(magnitude == 0x7f ? half | 0x7fff : half) * 256.0f;
+// E4M3 bytes over kE4m3Unit, as halves of the same bits: subnormal ones are too. 0x7f and 0xff are NaN.
+constexpr float kE4m3Unit = 256;
+PYTURBO_INLINE F32 small_e4m3(U16Half bytes) {
+  const U16Half shifted = bytes << 7;
+  const U16Half half = shifted + (shifted & 0x4000);  // the sign moves up
+  return from_half((bytes & 0x7f) == 0x7f ? half | 0x7fff : half);
 }
 
-PYTURBO_INLINE F32 load_floats(const E4M3* from) {
-  return from_e4m3(__builtin_convertvector(load_vector<U8Quarter>(from), U16Half));
-}
-PYTURBO_INLINE F32 load_floats(const E8M0* from) {  // 0 is 2^-127, 255 NaN
-  const I32 code = __builtin_convertvector(load_vector<U8Quarter>(from), I32);
-  const I32 bits = code == 0 ? I32{} + 0x00400000 : code << 23;
-  return (F32)(code == 255 ? I32{} + 0x7fc00000 : bits);
+PYTURBO_INLINE F32 from_e4m3(U16Half bytes) { return small_e4m3(bytes) * kE4m3Unit; }
+PYTURBO_INLINE F32 load_floats(const E4M3* from) { return from_e4m3(widen(from)); }
+
+PYTURBO_INLINE F32 load_floats(const E8M0* from) {  // the exponent of a bfloat; 0 is 2^-127, 255 NaN
+  const U16Half code = widen(from);
+  const U16Half bits = code == 0 ? U16Half{} + 0x0040 : code << 7;
+  return from_bfloat(code == 255 ? U16Half{} + 0x7fc0 : bits);
 }
 
 // All ones in the first `count` lanes, zeros in the others.

@@ -19,7 +19,6 @@ typedef uint8_t U8 __attribute__((vector_size(64)));
 typedef int8_t S8 __attribute__((vector_size(64)));
 typedef uint16_t U16Half __attribute__((vector_size(32)));  // kLanes 16-bit values
 typedef int8_t S8Quarter __attribute__((vector_size(16)));  // kLanes 8-bit values
-typedef uint8_t U8Quarter __attribute__((vector_size(16)));
 
 // v in a register: what is used twice is not read twice.
 PYTURBO_INLINE U8 held(U8 v) {
@@ -48,6 +47,11 @@ PYTURBO_INLINE int32_t largest(I32 v) { return _mm512_reduce_max_epi32((__m512i)
 // table[index] of up to kLanes floats.
 PYTURBO_INLINE F32 pick(const float* table, I32 index) {
   return (F32)_mm512_permutexvar_ps((__m512i)index, _mm512_loadu_ps(table));
+}
+
+// kLanes bytes, each as 16 bits.
+PYTURBO_INLINE U16Half widen(const void* from) {
+  return (U16Half)_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i*)from));
 }
 
 // table[index] of 16 bytes.

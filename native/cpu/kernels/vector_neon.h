@@ -19,7 +19,6 @@ typedef uint8_t U8 __attribute__((vector_size(16)));
 typedef int8_t S8 __attribute__((vector_size(16)));
 typedef uint16_t U16Half __attribute__((vector_size(8)));  // kLanes 16-bit values
 typedef int8_t S8Quarter __attribute__((vector_size(4)));  // kLanes 8-bit values
-typedef uint8_t U8Quarter __attribute__((vector_size(4)));
 
 // v in a register: what is used twice is not read twice.
 PYTURBO_INLINE U8 held(U8 v) {
@@ -45,6 +44,13 @@ PYTURBO_INLINE int32_t largest(I32 v) { return vmaxvq_s32((int32x4_t)v); }
 PYTURBO_INLINE F32 pick(const float* table, I32 index) {
   const I32 bytes = index * 0x04040404 + 0x03020100;
   return (F32)vqtbl1q_u8(vreinterpretq_u8_f32(vld1q_f32(table)), (uint8x16_t)bytes);
+}
+
+// kLanes bytes, each as 16 bits.
+PYTURBO_INLINE U16Half widen(const void* from) {
+  uint32_t four;
+  std::memcpy(&four, from, sizeof four);
+  return (U16Half)vget_low_u16(vmovl_u8(vcreate_u8(four)));
 }
 
 // table[index] of 16 bytes.
