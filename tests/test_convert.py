@@ -23,7 +23,7 @@ from pyturbo.convert import convert, work
 from pyturbo.convert.plan import Output
 from pyturbo.convert.shards import Shards
 from pyturbo.errors import ArgumentError, FileError, FormatError
-from tiny_configs import MODELS, TinyModel
+from tiny_configs import FP_MODELS, MODELS, TinyModel
 from tiny_models import hf_tensors, mlx_tensors, write_hf
 
 SHORT = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
@@ -42,13 +42,15 @@ def expected(model: TinyModel) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 
 # Of deepseek_v3 a conversion keeps kv_b_proj, which mlx-lm takes apart: tests/models/test_deepseek_v3.py.
-@pytest.mark.parametrize(
-    "name", [name for name in MODELS if name not in ("qwen2", "gpt_oss") and "deepseek" not in name]
-)
+NAMES = [name for name in MODELS if name not in ("qwen2", "gpt_oss") and "deepseek" not in name]
+
+
+@pytest.mark.parametrize("name", [*NAMES, *FP_MODELS])
 def test_equals_the_tensors_of_mlx_lm(name: str, tmp_path: Path) -> None:
-    model = MODELS[name]
+    model = (MODELS | FP_MODELS)[name]
     source = write_hf(model, tmp_path / "hf")
-    convert(source, tmp_path / "mlx", model.bits, model.group_size, SHORT[model.dtype], shard_bytes=300_000)
+    form = model.bits, model.group_size, SHORT[model.dtype]
+    convert(source, tmp_path / "mlx", *form, mode=model.mode, shard_bytes=300_000)
     want, quantization = expected(model)
     with open_checkpoint(tmp_path / "mlx") as written:
         assert written.keys() == want.keys()
@@ -60,7 +62,7 @@ def test_equals_the_tensors_of_mlx_lm(name: str, tmp_path: Path) -> None:
     assert len(sizes) > 1
     assert all(int(path.split("-")[1]) for path in sizes)
     config = json.loads((tmp_path / "mlx" / "config.json").read_text())
-    assert config["quantization"] == config["quantization_config"] == quantization | {"mode": "affine"}
+    assert config["quantization"] == config["quantization_config"] == quantization | {"mode": model.mode}
 
 
 def test_rows_that_are_not_whole_groups_stay_as_they_are(tmp_path: Path) -> None:
@@ -95,6 +97,10 @@ def test_refusals(tmp_path: Path) -> None:
     target = tmp_path / "mlx"
     with pytest.raises(ArgumentError, match="bits: expected one of"):
         convert(source, target, 7)
+    with pytest.raises(ArgumentError, match="mode: expected one of affine, mxfp4, mxfp8, nvfp4, got 'fp4'"):
+        convert(source, target, mode="fp4")
+    with pytest.raises(ArgumentError, match="bits and group_size: expected 8 and 32 for mxfp8, got 4 and 32"):
+        convert(source, target, 4, mode="mxfp8")
     with pytest.raises(ArgumentError, match="dtype: expected one of bf16, f16, f32, got 'f8'"):
         convert(source, target, dtype="f8")
     with pytest.raises(FileError, match="expected a folder to write to"):

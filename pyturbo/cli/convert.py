@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 
+from pyturbo.checkpoint.config import MODES
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.cli._output import byte_bar, note, size
 from pyturbo.convert import DTYPES, convert
@@ -23,10 +24,11 @@ HELP = "quantise a Hugging Face checkpoint into an MLX directory"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", help="a directory with config.json and float safetensors")
     parser.add_argument("target", help="the directory to write")
-    parser.add_argument("--bits", type=int, default=4, choices=BITS, help="default: %(default)s")
     parser.add_argument(
-        "--group-size", type=int, default=64, choices=GROUP_SIZES, help="default: %(default)s"
+        "--mode", default="affine", choices=MODES, help="format of the weights (default: %(default)s)"
     )
+    parser.add_argument("--bits", type=int, choices=BITS, help="of the affine mode (default: 4)")
+    parser.add_argument("--group-size", type=int, choices=GROUP_SIZES, help="likewise (default: 64)")
     parser.add_argument(
         "--dtype",
         choices=DTYPES,
@@ -46,6 +48,7 @@ def run(arguments: argparse.Namespace) -> None:
             arguments.bits,
             arguments.group_size,
             arguments.dtype,
+            mode=arguments.mode,
             force=arguments.force,
             progress=progress,
         )

@@ -19,7 +19,7 @@ import numpy as np
 
 from pyturbo._dtypes import bfloat16
 from pyturbo.checkpoint import json_file, open_checkpoint
-from pyturbo.checkpoint.config import Format
+from pyturbo.checkpoint.config import MODES, Format
 from pyturbo.checkpoint.directory import DirectoryCheckpoint
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.convert import work
@@ -65,21 +65,25 @@ class Converted:
 def convert(
     source: str | PathLike[str],
     target: str | PathLike[str],
-    bits: int = 4,
-    group_size: int = 64,
+    bits: int | None = None,
+    group_size: int | None = None,
     dtype: str | None = None,
     *,
+    mode: str = "affine",
     force: bool = False,
     shard_bytes: int = LARGEST,
     progress: Progress | None = None,
 ) -> Converted:
     """Quantises the checkpoint in the directory `source` into a new directory `target`.
 
+    `mode` is "affine", with 4 bits in groups of 64 where `bits` and `group_size` do not say otherwise, or
+    "mxfp4", "mxfp8" or "nvfp4", which have theirs.
+
     `dtype`, of scales and of what is not quantised: "bf16", "f16" or "f32"; None is what the configuration
     says. `force` replaces a `target` that is there. `progress` is called with bytes of the source. Until all
     is written there is nothing under the name of `target`; a failure or an interrupt leaves nothing behind.
     """
-    common = Format(*check_format("convert", bits, group_size), "affine")
+    common = _common_format(mode, bits, group_size)
     if dtype is not None and dtype not in DTYPES:
         raise ArgumentError(f"convert: dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
     place = Path(target)
@@ -120,6 +124,22 @@ def convert(
             shutil.rmtree(folder, ignore_errors=True)
     read = sum(job.source_bytes for job in plan.jobs)
     return Converted(place, parameters, read, total, len(set(shards.weight_map.values())))
+
+
+def _common_format(mode: str, bits: int | None, group_size: int | None) -> Format:
+    """What is asked for, None being the mode's own."""
+    if mode not in MODES:
+        raise ArgumentError(f"convert: mode: expected one of {', '.join(MODES)}, got {mode!r}")
+    own_bits, own_group = MODES[mode]
+    asked = own_bits if bits is None else bits, own_group if group_size is None else group_size
+    if mode == "affine":
+        return Format(*check_format("convert", *asked), mode)
+    if asked != MODES[mode]:
+        raise ArgumentError(
+            f"convert: bits and group_size: expected {own_bits} and {own_group} for {mode}, "
+            f"got {asked[0]} and {asked[1]}"
+        )
+    return Format(own_bits, own_group, mode)
 
 
 def _read_config(path: Path) -> dict[str, Any]:

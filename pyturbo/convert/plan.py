@@ -20,6 +20,8 @@ from pyturbo.errors import FormatError
 _GATES = (".mlp.gate", ".mlp.shared_expert_gate")
 _GATE_FORMAT = Format(bits=8, group_size=64, mode="affine")
 
+_UNIT = 32  # values that fill whole words at any width
+
 #: Models whose router mlx-lm cannot quantise, and whose choice is corrected by a bias that stays exact.
 _EXACT_ROUTERS = ("deepseek_v3",)
 _EXACT_BIAS = ".e_score_correction_bias"
@@ -47,7 +49,7 @@ class Job:
 
     parts: list[Rows]
     dtype: np.dtype[Any]
-    outputs: tuple[Output, ...]  # the tensor; or packed values, scales and biases
+    outputs: tuple[Output, ...]  # the tensor; or packed values, scales and, in the affine mode, biases
     format: Format | None
 
     @property
@@ -101,8 +103,8 @@ def make_plan(checkpoint: DirectoryCheckpoint, common: Format, dtype: np.dtype[A
 
 
 def _format(path: str, shape: Shape, common: Format) -> Format | None:
-    """None: the matrix stays as it is, because its rows are not whole groups."""
-    if shape[-1] % common.group_size:
+    """None: the matrix stays as it is, because its rows are not whole groups, or not whole words."""
+    if shape[-1] % max(common.group_size, _UNIT):
         return None
     form = _GATE_FORMAT if path.endswith(_GATES) else common
     return None if shape[-1] % form.group_size else form
@@ -113,11 +115,10 @@ def _outputs(path: str, dtype: np.dtype[Any], shape: Shape, form: Format | None)
         return (Output(f"{path}.weight", dtype, shape),)
     words = (*shape[:-1], shape[-1] * form.bits // 32)
     groups = (*shape[:-1], shape[-1] // form.group_size)
-    return (
-        Output(f"{path}.weight", np.dtype(np.uint32), words),
-        Output(f"{path}.scales", dtype, groups),
-        Output(f"{path}.biases", dtype, groups),
-    )
+    packed = Output(f"{path}.weight", np.dtype(np.uint32), words)
+    if form.mode != "affine":
+        return packed, Output(f"{path}.scales", np.dtype(np.uint8), groups)
+    return packed, Output(f"{path}.scales", dtype, groups), Output(f"{path}.biases", dtype, groups)
 
 
 def _refuse_unused(checkpoint: DirectoryCheckpoint, jobs: list[Job]) -> None:

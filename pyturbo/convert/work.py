@@ -13,7 +13,7 @@ from pyturbo.checkpoint.tensors import Progress
 from pyturbo.convert.plan import Job
 from pyturbo.convert.shards import Shards
 from pyturbo.convert.sources import Rows
-from pyturbo.ops import affine_quantize
+from pyturbo.ops import affine_quantize, fp_quantize
 
 #: Values of a block, unless one row is longer. A core needs about 40 bytes for each while it works.
 _BLOCK = 1 << 20
@@ -77,7 +77,9 @@ def _convert(block: _Block, shards: Shards) -> None:
     job = block.job
     values = block.part.read(block.first, block.count).astype(job.dtype)
     arrays: tuple[Array, ...] = (values,)
-    if job.format is not None:
+    if job.format is not None and job.format.mode == "affine":
         arrays = affine_quantize(values, job.format.bits, job.format.group_size)
+    elif job.format is not None:
+        arrays = fp_quantize(values, job.format.mode)
     for output, array in zip(job.outputs, arrays):
         shards.write(output, block.row * array.nbytes // len(array), array)

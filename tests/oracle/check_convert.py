@@ -2,8 +2,8 @@
 
     PYTHONPATH=tests python tests/oracle/check_convert.py
 
-Each model is converted from float32, bfloat16 and float16 files, at several bits and group sizes, with and
-without a type asked for. Tensors must have the same bits; configurations the same entries.
+Each model is converted from float32, bfloat16 and float16 files, at several bits and group sizes and in every
+mode, with and without a type asked for. Tensors must have the same bits; configurations the same entries.
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ from tiny_configs import MODELS, TinyModel
 from tiny_models import hf_tensors
 from write_safetensors import write_shards
 
-#: Type of the files, type asked for, bits, group size.
+#: Type of the files, type asked for, bits, group size, mode.
 CASES = (
-    (np.float32, None, 4, 64),
-    (ml_dtypes.bfloat16, None, 4, 64),
-    (ml_dtypes.bfloat16, "bfloat16", 8, 32),
-    (np.float16, "bfloat16", 3, 64),
-    (np.float32, "float16", 6, 128),
-    (np.float16, "float32", 2, 32),
-    (ml_dtypes.bfloat16, "float16", 5, 64),
+    (np.float32, None, 4, 64, "affine"),
+    (ml_dtypes.bfloat16, None, 4, 64, "affine"),
+    (ml_dtypes.bfloat16, "bfloat16", 8, 32, "affine"),
+    (np.float16, "bfloat16", 3, 64, "affine"),
+    (np.float32, "float16", 6, 128, "affine"),
+    (np.float16, "float32", 2, 32, "affine"),
+    (ml_dtypes.bfloat16, "float16", 5, 64, "affine"),
+    (ml_dtypes.bfloat16, None, 4, 32, "mxfp4"),
+    (np.float32, "bfloat16", 8, 32, "mxfp8"),
+    (np.float16, "float32", 4, 16, "nvfp4"),
 )
 SHORT = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", None: None}
 
@@ -87,15 +90,17 @@ def main() -> None:
     mlx_lm.utils.create_model_card = lambda *args, **kwargs: None
     failed = 0
     for model in (model for model in MODELS.values() if "hf" in model.mlx_lm):
-        for dtype, asked, bits, group_size in CASES:
+        for dtype, asked, bits, group_size, mode in CASES:
             with tempfile.TemporaryDirectory() as folder:
                 source, ours, theirs = (Path(folder) / name for name in ("hf", "ours", "theirs"))
                 write(model, source, dtype)
-                convert(source, ours, bits, group_size, SHORT[asked])
+                convert(source, ours, bits, group_size, SHORT[asked], mode=mode)
                 with contextlib.redirect_stdout(io.StringIO()):
-                    mlx_convert(str(source), str(theirs), True, group_size, bits, dtype=asked)
+                    asks = {"q_group_size": group_size, "q_bits": bits, "q_mode": mode}
+                    mlx_convert(str(source), str(theirs), True, **asks, dtype=asked)
                 found = problems(ours, theirs)
-            case = f"{model.name} {np.dtype(dtype).name} as {asked}, {bits} bits in groups of {group_size}"
+            form = f"{mode}, {bits} bits in groups of {group_size}"
+            case = f"{model.name} {np.dtype(dtype).name} as {asked}, {form}"
             print(f"{'ok' if not found else 'DIFFERS':8}{case}", *found[:5], sep="\n    ", flush=True)
             failed += bool(found)
     sys.exit(bool(failed))
