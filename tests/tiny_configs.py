@@ -434,19 +434,28 @@ MODELS = {
     )
 }  # fmt: skip
 
-#: Some in formats of small floats, MLX directories only: throughout, all but the gates, the experts alone.
+_FP_FORMATS = {"mxfp4": (4, 32), "mxfp8": (8, 32), "nvfp4": (4, 16)}
+
+#: Some in formats of small floats, MLX directories only; by model, mode and seed.
 FP_MODELS = {
     f"{name}_{mode}": replace(
         MODELS[name],
         name=f"{name}_{mode}",
         mode=mode,
-        bits=bits,
-        group_size=group_size,
-        seed={"qwen3_5_moe_mxfp4": 30, "qwen3_5_moe_mxfp8": 32}.get(f"{name}_{mode}", MODELS[name].seed),
-        overrides=MODELS[name].overrides if name == "qwen3_5_moe" else {},
+        bits=_FP_FORMATS[mode][0],
+        group_size=_FP_FORMATS[mode][1],
+        seed=seed,
+        overrides={} if name == "llama" else MODELS[name].overrides,
     )
-    for name in ("llama", "qwen3_5_moe")
-    for mode, bits, group_size in (("mxfp4", 4, 32), ("mxfp8", 8, 32), ("nvfp4", 4, 16))
+    for name, mode, seed in (
+        ("llama", "mxfp4", 1),
+        ("llama", "mxfp8", 1),
+        ("llama", "nvfp4", 1),
+        ("qwen3_5_moe", "mxfp4", 30),
+        ("qwen3_5_moe", "mxfp8", 32),
+        ("qwen3_5_moe", "nvfp4", 11),
+        ("deepseek_v3", "nvfp4", 30),
+    )
 } | {
     "gpt_oss_mxfp4": replace(
         MODELS["gpt_oss"],

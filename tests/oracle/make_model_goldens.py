@@ -59,7 +59,7 @@ def make(model: TinyModel) -> tuple[dict[str, np.ndarray], list[str]]:
     if want.routers.size:
         margins = [_margin(model, outputs) for outputs in (want, quantised)]
         line += f"  router margins {margins[0]:.1e} / {margins[1]:.1e}"
-        if min(margins) < (GROUPED_MARGIN if "n_group" in model.text else MARGIN):
+        if min(margins) < _least_margin(model):
             problems.append(f"{model.name}: near-tie in a router; choose another seed")
     print(line, flush=True)
     golden = {"tokens": tokens.astype(np.int32), "positions": np.array(POSITIONS, np.int32)}
@@ -77,7 +77,7 @@ def make_fp(model: TinyModel) -> tuple[dict[str, np.ndarray], list[str]]:
     if quantised.routers.size:
         margin = _margin(model, quantised)
         line += f"  router margin {margin:.1e}"
-        if margin < MARGIN:
+        if margin < _least_margin(model):
             problems.append(f"{model.name}: near-tie in a router; choose another seed")
     print(line, flush=True)
     golden = {"tokens": tokens.astype(np.int32), "positions": np.array(POSITIONS, np.int32)}
@@ -90,6 +90,10 @@ def _margin(model: TinyModel, outputs: Outputs) -> float:
         return outputs.router_margin(c["num_experts_per_tok"])
     bias = np.stack([a for name, a in hf_tensors(model).items() if name.endswith("e_score_correction_bias")])
     return outputs.grouped_margin(bias, c["num_experts_per_tok"], c["n_group"], c["topk_group"])
+
+
+def _least_margin(model: TinyModel) -> float:
+    return GROUPED_MARGIN if "n_group" in model.text else MARGIN
 
 
 def _arrays(prefix: str, outputs: Outputs, crc: int) -> dict[str, np.ndarray]:
