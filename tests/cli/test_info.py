@@ -12,8 +12,8 @@ import pyturbo
 from pyturbo import turbo_codec
 from pyturbo.cli import main
 from text.tiny_chat import write_model
-from tiny_configs import MODELS
-from tiny_models import hf_tensors, write_hf, write_mlx
+from tiny_configs import FP_MODELS, MODELS
+from tiny_models import hf_tensors, mlx_tensors, write_hf, write_mlx
 
 
 def facts(capsys: pytest.CaptureFixture[str], path: Path) -> dict:
@@ -49,6 +49,20 @@ def test_sizes(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     for kv, states in quantised["state_bytes"].items():
         session = pyturbo.load(tmp_path / "mlx", kv=kv).session(512)
         assert states == {"512": session.nbytes}
+
+
+@pytest.mark.parametrize("name", FP_MODELS)
+def test_small_floats(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are named by their mode; scales and codes are bytes, and only values are parameters."""
+    model = FP_MODELS[name]
+    shown = facts(capsys, write_mlx(model, tmp_path))
+    values = {n: a for n, a in hf_tensors(model).items() if "visual" not in n and not n.startswith("mtp.")}
+    assert shown["parameters"] == sum(array.size for array in values.values())
+    assert model.mode in shown["formats"]
+    assert not any("groups of" in name for name in shown["formats"] if "8 bits" not in name)
+    written = {n: a for n, a in mlx_tensors(model)[0].items() if "vision" not in n}
+    assert shown["bytes"] == sum(array.nbytes for array in written.values())
+    assert shown["mapped_bytes"] + shown["copied_bytes"] == shown["bytes"]
 
 
 def test_for_a_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
