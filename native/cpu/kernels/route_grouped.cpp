@@ -81,7 +81,8 @@ void bucket_accumulate(const FastLaunch& launch) {
       const float* from = rows + row * dim + first;
       float* to = y + token * dim + first;
       for_vectors(uint32_t(last - first), [&](uint32_t i, uint32_t some) {
-        store_some(to + i, fused(splat(weights[row]), load_some(from + i, some), load_some(to + i, some)), some);
+        store_some(to + i, fused(splat(weights[row]), load_some(from + i, some), load_some(to + i, some)),
+                   some);
       });
     }
   });
