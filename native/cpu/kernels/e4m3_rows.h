@@ -19,16 +19,20 @@ static void multiply_e4m3_few(const Matrix& w, uint32_t first, const float* x, f
         store_floats(factors[r], load_groups_as<E8M0>(w, first + r, g, w.groups - g, 0).scales);
     F32 dots[rows][tokens] = {};
 #pragma GCC unroll 8
-    for (uint32_t i = 0; i < kGroup; i += kLanes)
+    for (uint32_t i = 0; i < kGroup; i += 2 * kLanes)
 #pragma GCC unroll 4
       for (uint32_t r = 0; r < rows; ++r) {
         const uint32_t column = g * kGroup + i;
         const uint8_t* from = w.row(first + r) + column;
         if (column % 64 == 0) __builtin_prefetch(from + ahead);
-        const F32 values = small_e4m3(widen(from));
+        const U16 halves = e4m3_halves(widen_two(from));
+        const F32 low = from_half(low_half(halves)), high = from_half(high_half(halves));
 #pragma GCC unroll 4
-        for (uint32_t t = 0; t < tokens; ++t)
-          dots[r][t] = fused(values, load_floats(x + uint64_t(t) * w.in + column), dots[r][t]);
+        for (uint32_t t = 0; t < tokens; ++t) {
+          const float* values = x + uint64_t(t) * w.in + column;
+          dots[r][t] = fused(low, load_floats(values), dots[r][t]);
+          dots[r][t] = fused(high, load_floats(values + kLanes), dots[r][t]);
+        }
       }
 #pragma GCC unroll 4
     for (uint32_t r = 0; r < rows; ++r)

@@ -70,13 +70,14 @@ PYTURBO_INLINE F32 load_floats(const BFloat* from) { return from_bfloat(load_vec
 
 // E4M3 bytes over kE4m3Unit, as halves of the same bits: subnormal ones are too. 0x7f and 0xff are NaN.
 constexpr float kE4m3Unit = 256;
-PYTURBO_INLINE F32 small_e4m3(U16Half bytes) {
-  const U16Half shifted = bytes << 7;
-  const U16Half half = shifted + (shifted & 0x4000);  // the sign moves up
-  return from_half((bytes & 0x7f) == 0x7f ? half | 0x7fff : half);
+template <typename V>
+PYTURBO_INLINE V e4m3_halves(V bytes) {
+  const V shifted = bytes << 7;
+  const V half = shifted + (shifted & 0x4000);  // the sign moves up
+  return (bytes & 0x7f) == 0x7f ? half | 0x7fff : half;
 }
 
-PYTURBO_INLINE F32 from_e4m3(U16Half bytes) { return small_e4m3(bytes) * kE4m3Unit; }
+PYTURBO_INLINE F32 from_e4m3(U16Half bytes) { return from_half(e4m3_halves(bytes)) * kE4m3Unit; }
 PYTURBO_INLINE F32 load_floats(const E4M3* from) { return from_e4m3(widen(from)); }
 
 PYTURBO_INLINE F32 load_floats(const E8M0* from) {  // the exponent of a bfloat; 0 is 2^-127, 255 NaN

@@ -68,6 +68,13 @@ PYTURBO_INLINE U16Half widen(const void* from) {
   return (U16Half)_mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i*)from));
 }
 
+// Twice as many, and the halves of such a vector.
+PYTURBO_INLINE U16 widen_two(const void* from) {
+  return (U16)_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i*)from));
+}
+PYTURBO_INLINE U16Half low_half(U16 v) { return (U16Half)_mm256_castsi256_si128((__m256i)v); }
+PYTURBO_INLINE U16Half high_half(U16 v) { return (U16Half)_mm256_extracti128_si256((__m256i)v, 1); }
+
 // table[index] of 16 bytes.
 PYTURBO_INLINE U8 lookup(const uint8_t* table, U8 index) {
   const __m256i repeated = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)table));

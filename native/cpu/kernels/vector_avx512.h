@@ -54,6 +54,13 @@ PYTURBO_INLINE U16Half widen(const void* from) {
   return (U16Half)_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i*)from));
 }
 
+// Twice as many, and the halves of such a vector.
+PYTURBO_INLINE U16 widen_two(const void* from) {
+  return (U16)_mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i*)from));
+}
+PYTURBO_INLINE U16Half low_half(U16 v) { return (U16Half)_mm512_castsi512_si256((__m512i)v); }
+PYTURBO_INLINE U16Half high_half(U16 v) { return (U16Half)_mm512_extracti64x4_epi64((__m512i)v, 1); }
+
 // table[index] of 16 bytes.
 PYTURBO_INLINE U8 lookup(const uint8_t* table, U8 index) {
   const __m512i repeated = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)table));
