@@ -58,8 +58,7 @@ def test_small_floats(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[s
     shown = facts(capsys, write_mlx(model, tmp_path))
     values = {n: a for n, a in hf_tensors(model).items() if "visual" not in n and not n.startswith("mtp.")}
     assert shown["parameters"] == sum(array.size for array in values.values())
-    assert model.mode in shown["formats"]
-    assert not any("groups of" in name for name in shown["formats"] if "8 bits" not in name)
+    assert {"mxfp4", "mxfp8", "nvfp4"} & set(shown["formats"]) == {model.mode}
     written = {n: a for n, a in mlx_tensors(model)[0].items() if "vision" not in n}
     assert shown["bytes"] == sum(array.nbytes for array in written.values())
     assert shown["mapped_bytes"] + shown["copied_bytes"] == shown["bytes"]
