@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import pyturbo
+from pyturbo import ops
 from pyturbo.checkpoint import open_checkpoint
 from pyturbo.checkpoint.file import ALIGNMENT
 from pyturbo.convert import convert, work
@@ -25,6 +26,7 @@ from pyturbo.convert.shards import Shards
 from pyturbo.errors import ArgumentError, FileError, FormatError
 from tiny_configs import FP_MODELS, MODELS, TinyModel
 from tiny_models import hf_tensors, mlx_tensors, write_hf
+from write_safetensors import CODES, write_safetensors
 
 SHORT = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 GATES = {".mlp.gate": {"group_size": 64, "bits": 8}, ".mlp.shared_expert_gate": {"group_size": 64, "bits": 8}}
@@ -58,12 +60,54 @@ def test_equals_the_tensors_of_mlx_lm(name: str, tmp_path: Path) -> None:
         for tensor, array in want.items():
             got = written.read(tensor)
             assert (got.dtype, got.shape) == (array.dtype, array.shape), tensor
+            assert written[tensor].dtype == CODES[array.dtype], tensor
             assert got.tobytes() == array.tobytes(), tensor
         sizes = {info.file.path.name: info.file.path.stat().st_size for info in written.values()}
     assert len(sizes) > 1
     assert all(int(path.split("-")[1]) for path in sizes)
     config = json.loads((tmp_path / "mlx" / "config.json").read_text())
     assert config["quantization"] == config["quantization_config"] == quantization | {"mode": model.mode}
+
+
+def plain_copy(source: Path, target: Path) -> Path:
+    """A converted checkpoint with the values of its weights instead of their codes."""
+    target.mkdir()
+    tensors = {}
+    with open_checkpoint(source) as written:
+        for name in written:
+            path, _, part = name.rpartition(".")
+            scales = f"{path}.scales"
+            if part in ("scales", "biases"):
+                continue
+            array = written.read(name)
+            if part == "weight" and scales in written and written[scales].dtype == "U8":
+                mode = json.loads((source / "config.json").read_text())["quantization"]["mode"]
+                array = ops.fp_dequantize(array, written.read(scales), mode)
+            elif part == "weight" and scales in written:
+                scale, bias = written.read(scales), written.read(f"{path}.biases")
+                width = array.shape[-1] * 32 // (scale.shape[-1] * 64)
+                array = ops.affine_dequantize(
+                    array, scale.astype(np.float32), bias.astype(np.float32), width, 64
+                )
+            tensors[name] = array
+    config = json.loads((source / "config.json").read_text())
+    del config["quantization"], config["quantization_config"]
+    (target / "config.json").write_text(json.dumps(config))
+    write_safetensors(target / "model.safetensors", tensors, "mlx")
+    return target
+
+
+@pytest.mark.parametrize("mode", ["mxfp4", "mxfp8", "nvfp4"])
+@pytest.mark.parametrize("name", ["qwen2", "qwen3_next", "qwen3_moe", "qwen3_5_moe", "deepseek_v3"])
+def test_small_floats_give_what_their_values_give(name: str, mode: str, tmp_path: Path) -> None:
+    source = write_hf(MODELS[name], tmp_path / "hf")
+    convert(source, tmp_path / "small", mode=mode)
+    plain = plain_copy(tmp_path / "small", tmp_path / "plain")
+    small, want = (
+        pyturbo.load(path, "cpu", kv="f32").session(32).prefill(range(1, 12))
+        for path in (tmp_path / "small", plain)
+    )
+    assert np.abs(small - want).max() < 5e-4 * want.std()
 
 
 def test_rows_that_are_not_whole_groups_stay_as_they_are(tmp_path: Path) -> None:

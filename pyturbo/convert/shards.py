@@ -17,7 +17,7 @@ from pyturbo.convert.plan import Output
 ALIGNMENT = 64  # of the data in a file; every tensor of whole such units starts at a multiple of it
 LARGEST = 5 << 30  # bytes of tensors in one file, unless a single one is larger
 
-_CODES = {dtype: code for code, dtype in reversed(DTYPES.items())}
+_CODES = {dtype: code for code, dtype in DTYPES.items() if code != "F8_E8M0"}  # which are bytes as U8 are
 
 
 @dataclass(frozen=True)
