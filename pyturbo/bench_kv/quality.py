@@ -89,9 +89,10 @@ def windows_of(model: Model, texts: Sequence[str], count: int, tokens: int) -> N
 
 
 def bytes_per_token(model: Model) -> int:
-    """What keys and values of one more token take, in all layers."""
+    """What keys and values of one more token take, or latents and their rotary keys, in all layers."""
     pieces = model.session(1).memory().pieces
-    return sum(nbytes for kind, nbytes in pieces.items() if kind.partition("_")[0] in ("k", "v"))
+    kinds = ("k", "v", "latents", "rope")  # k_norms are of k
+    return sum(nbytes for kind, nbytes in pieces.items() if kind.partition("_")[0] in kinds)
 
 
 def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -66,7 +66,8 @@ class Fp:
 
     @property
     def arrays(self) -> tuple[Array, ...]:
-        return self.packed, self.scales
+        more = () if self.global_scale is None else (self.global_scale,)
+        return self.packed, self.scales, *more
 
     @property
     def weight(self) -> tuple[Array, Array, str, Array | None]:

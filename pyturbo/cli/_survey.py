@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyturbo import models
 from pyturbo.checkpoint import Checkpoint
 from pyturbo.checkpoint.tensors import TensorInfo
 from pyturbo.checkpoint.weights import FLOATS
 from pyturbo.models._decoder import Decoder
-from pyturbo.models._moe import Moe
 from pyturbo.models._outline import Outline
-from pyturbo.models.deepseek_v3 import GroupedMoe
-from pyturbo.models.gpt_oss import ClampedMoe
 from pyturbo.ops import FP_FORMATS
 
 #: Parts of a model by what the names of their tensors contain; the first that fits counts.
@@ -66,9 +64,8 @@ class Survey:
     @property
     def chosen(self) -> float:
         """The share of the experts that a token goes through; 1 where there are none."""
-        kinds = (Moe, GroupedMoe, ClampedMoe)
-        moe = [layer.mlp for layer in self.network.layers if isinstance(layer.mlp, kinds)]
-        return moe[0].k / moe[0].experts.count if moe else 1.0
+        moe: list[Any] = [layer.mlp for layer in self.network.layers if hasattr(layer.mlp, "experts")]
+        return float(moe[0].k / moe[0].experts.count) if moe else 1.0
 
     @property
     def bytes_per_token(self) -> float:

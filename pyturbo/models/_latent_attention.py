@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pyturbo import ops
-from pyturbo.checkpoint import Linear, Weights
+from pyturbo.checkpoint import Fp, Linear, Weights
+from pyturbo.errors import FormatError
 from pyturbo.models._cache import KvFormat, KvLatents
 from pyturbo.models._config import Entries
 from pyturbo.models._decoder import Piece, Step, apply
@@ -42,6 +43,9 @@ class LatentAttention:
         self.kv = weights.linear(f"{path}.kv_a_proj_with_mqa", (self.rank + self.rope_dim, hidden))
         self.kv_norm = weights.tensor(f"{path}.kv_a_layernorm.weight", (self.rank,))
         self.keys, self.values = self._folded(weights)
+        for layer in (self.keys, self.values):
+            if isinstance(layer, Fp) and layer.global_scale is not None:
+                raise FormatError(f"{path}: expected projections of latents without global_scale, got one")
         self.out = weights.linear(f"{path}.o_proj", (hidden, self.heads * self.v_dim))
 
     def _folded(self, weights: Weights) -> tuple[Linear, Linear]:

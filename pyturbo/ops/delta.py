@@ -110,6 +110,8 @@ def delta_net(
     device = resolve(device)
     if method == "chunkwise" and k_dim not in _CHUNKWISE_KEY_DIMS:
         raise ArgumentError(f"{op}: q: expected heads of 64, 128 or 256 values for chunks, got {k_dim}")
+    if method == "chunkwise" and v_dim % _CHUNKWISE_VALUES:
+        raise ArgumentError(f"{op}: v: expected heads of a multiple of 8 values for chunks, got {v_dim}")
     if method == "auto":
         method = _method(device, tokens, k_dim, v_dim)
     y = empty(device, v.shape)

@@ -138,26 +138,28 @@ def mla_attention(
     rope_keys: ArrayLike,
     weights: Any,
     scale: float,
+    causal: bool = True,
     *,
     context: int | None = None,
     device: DeviceLike = None,
 ) -> Array:
-    """Causal attention of q [tokens, heads, nope], q_rope [tokens, heads, rope] -> [tokens, heads, v].
+    """Attention of q [tokens, heads, nope], q_rope [tokens, heads, rope] -> [tokens, heads, v].
 
     weights are kv_b, or embed_q and unembed_out as a pair. With None q is in the space of the latents, [...,
     rank], and so is the result, ``softmax(scale * (q latents^T + q_rope rope_keys^T)) latents``. The last
-    query stands at the last key; context is the number of keys, by default the number of rows. A query that
-    sees no key gives 0.
+    query stands at the last key, and a query sees keys up to its own, or every key if not causal; context is
+    the number of keys, by default the number of rows. A query that sees no key gives 0.
     """
     if weights is None:
-        return _folded(q, q_rope, latents, rope_keys, scale, context, device)
+        return _folded(q, q_rope, latents, rope_keys, scale, causal, context, device)
     op = "mla_attention"
-    keys, outs = weights if isinstance(weights, tuple) and len(weights) == 2 else (weights, weights)
+    pair = isinstance(weights, (tuple, list)) and len(weights) == 2
+    keys, outs = weights if pair else (weights, weights)
     queries = values(op, "q", q, axes=3)
     rows = _weight(op, outs).shape
     v_dim = rows[1] if len(rows) == 3 else rows[0] // queries.shape[1] - queries.shape[2]
     folded = mla_project_q(queries, keys, device=device)
-    mix = _folded(folded, q_rope, latents, rope_keys, scale, context, device)
+    mix = _folded(folded, q_rope, latents, rope_keys, scale, causal, context, device)
     return mla_project_out(mix, outs, v_dim, device=device)
 
 
@@ -167,6 +169,7 @@ def _folded(
     latents: ArrayLike,
     rope_keys: ArrayLike,
     scale: float,
+    causal: bool,
     context: int | None,
     device: DeviceLike,
 ) -> Array:
@@ -182,6 +185,10 @@ def _folded(
     q = operand(op, "q", values(op, "q", q), np.float32, (None, None, rank))
     tokens, heads = q.shape[:2]
     q_rope = operand(op, "q_rope", q_rope, np.float32, (tokens, heads, rope))
+    if not causal:  # all heads share a row: those of many queries are the heads of one, at the last key
+        shape, tokens, heads = q.shape, 1, tokens * heads
+        one = q.reshape(1, heads, rank), q_rope.reshape(1, heads, rope)
+        return _folded(*one, latents, rope_keys, scale, True, context, device).reshape(shape)
     keys = capacity if context is None else context
     device = resolve(device)
     kind = SUFFIXES[latents.dtype]

@@ -11,11 +11,13 @@ import pytest
 
 import pyturbo
 from pyturbo.bench_kv import plot, timing
-from pyturbo.bench_kv.quality import Quality, Tally
+from pyturbo.bench_kv.quality import Quality, Tally, bytes_per_token
 from pyturbo.cli import _kv, main
 from pyturbo.cli._output import print_table
 from pyturbo.errors import ArgumentError
 from text.tiny_chat import write_model
+from tiny_configs import MODELS
+from tiny_models import write_hf
 
 SETTINGS = ["f32", "f16", "turbo8", "turbo8v4", "turbo4", "turbo4v2"]
 
@@ -54,6 +56,14 @@ def test_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     text.write_text("Too short.")
     assert main(command) == 1
     assert "windows: expected at least one of 2 tokens" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("kv", "row"), [("f16", 2 * (128 + 16)), ("turbo4", 64 + 4 + 2 * 16)])
+def test_bytes_of_latents(tmp_path: Path, kv: str, row: int) -> None:
+    model = pyturbo.load(write_hf(MODELS["deepseek_v3"], tmp_path / "model"), "cpu", kv=kv)
+    config = MODELS["deepseek_v3"].config
+    assert (config["kv_lora_rank"], config["qk_rope_head_dim"]) == (128, 16)
+    assert bytes_per_token(model) == config["num_hidden_layers"] * row
 
 
 def test_a_tally_by_hand() -> None:

@@ -398,6 +398,8 @@ def test_refuses(device, rng):
         errors.ArgumentError, match="delta_net: q: expected heads of 64, 128 or 256 values for chunks, got 32"
     ):
         ops.delta_net(q, k, v, g, beta, state, "chunkwise", device=device)
+    with pytest.raises(errors.ArgumentError, match="delta_net: v: expected heads of a multiple of 8 values"):
+        ops.delta_net(*delta_inputs(rng, 2, 2, 4, 64, 12), "chunkwise", device=device)
     with pytest.raises(errors.ArgumentError, match="delta_net: v: expected a multiple of 2 heads, got 3"):
         ops.delta_net(q, k, v[:, :3], g, beta, state, device=device)
     with pytest.raises(

@@ -187,6 +187,10 @@ def test_folded_equals_expanded(device, rng, tokens):
     for weights in (weight, (np.ascontiguousarray(embed_q), np.ascontiguousarray(unembed_out))):
         y = ops.mla_attention(q_nope, q_rope, latents, rope_keys, weights, 0.15, device=device)
         np.testing.assert_allclose(y, want, rtol=0, atol=2e-5)
+    y = ops.mla_attention(q_nope, q_rope, latents, rope_keys, weight, 0.15, causal=False, device=device)
+    for t in range(tokens):
+        want = reference.expanded(q_nope[t : t + 1], q_rope[t : t + 1], latents, rope_keys, *matrices, 0.15)
+        np.testing.assert_allclose(y[t : t + 1], want, rtol=0, atol=2e-5)
 
 
 def test_refuses(device):

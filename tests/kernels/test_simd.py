@@ -347,6 +347,46 @@ def test_nothing_behind_compressed_rows_is_read(level, rng, at_the_edge, bits, d
             assert np.isfinite(y).all()
 
 
+@pytest.mark.parametrize("bits", turbo_codec.WIDTHS)
+@pytest.mark.parametrize("rank", [64, 80])
+def test_nothing_behind_compressed_latents_is_read(level, rng, at_the_edge, bits, rank):
+    device = device_at(level)
+
+    def normal(*shape):
+        return at_the_edge(rng.standard_normal(shape, np.float32))
+
+    for live, tokens in ((1, 1), (37, 1), (37, 11)):
+        rows = ops.turbo_encode(normal(live, 1, rank), bits, device=device)
+        rows = rows._replace(packed=at_the_edge(rows.packed), norms=at_the_edge(rows.norms))
+        keys = at_the_edge(rng.standard_normal((live, 8)).astype(np.float16))
+        queries, own = (
+            (normal(tokens, 3, rank), normal(tokens, 3, 8)),
+            (normal(tokens, rank), normal(tokens, 8)),
+        )
+        assert np.isfinite(ops.mla_turbo_attention(*queries, rows, keys, 0.1, own=own, device=device)).all()
+
+
+@pytest.mark.parametrize("tokens", [1, 33])
+@pytest.mark.parametrize("dims", [(64, 8), (128, 40)])
+def test_nothing_behind_a_delta_net_is_read(level, rng, at_the_edge, tokens, dims):
+    k_dim, v_dim = dims
+    shapes = (tokens, 1, k_dim), (tokens, 1, k_dim), (tokens, 2, v_dim), (2, v_dim, k_dim)
+    q, k, v, state = (at_the_edge(0.1 * rng.standard_normal(shape, np.float32)) for shape in shapes)
+    g, beta = (at_the_edge(part) for part in rng.uniform(0, 1, (2, tokens, 2)).astype(np.float32))
+    for method in ("recurrent", "chunkwise"):
+        for part in ops.delta_net(q, k, v, g, beta, state, method, device=device_at(level)):
+            assert np.isfinite(part).all()
+
+
+@pytest.mark.parametrize("mode", ops.FP_FORMATS)
+def test_nothing_behind_projections_of_latents_is_read(level, rng, at_the_edge, mode):
+    parts = ops.fp_quantize(rng.standard_normal((3 * 25, 32), np.float32), mode)
+    weight = (*(at_the_edge(part) for part in parts), mode, None)
+    for op, args in ((ops.mla_project_q, (weight,)), (ops.mla_project_out, (weight, 15))):
+        x = at_the_edge(rng.standard_normal((2, 3, 10 if op is ops.mla_project_q else 32), np.float32))
+        assert np.isfinite(op(x, *args, device=device_at(level))).all()
+
+
 @precisions
 @pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
 @pytest.mark.parametrize("groups", [1, 3])

@@ -96,10 +96,10 @@ PYTURBO_INLINE I32 first_lanes(uint32_t count) {
 // The first `count` < kLanes of them, the others zero. `readable` values may be read from there.
 template <typename S>
 PYTURBO_INLINE F32 load_floats(const S* from, uint32_t count, uint64_t readable) {
+  S values[kLanes] = {};
   if (readable < kLanes) {
-    S values[kLanes] = {};
     for (uint32_t i = 0; i < count; ++i) values[i] = from[i];
-    return load_floats(values);
+    from = values;
   }
   return (F32)((I32)load_floats(from) & first_lanes(count));
 }
