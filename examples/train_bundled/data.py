@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 import numpy as np
-from tokenizer import END, stories
 from tokenizers import Tokenizer
+
+from tokenizer import END, stories
 
 GENERATED = ("stories_generated_0", "stories_generated_1", "stories_generated_2")
 #: Genuine stories, and how often each counts in an epoch.

@@ -11,14 +11,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import data
 import torch
-from model import PREFIX, Config, Model
-from quantise import quantised
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
+
+import data
+from model import PREFIX, Config, Model
+from quantise import quantised
 
 LENGTH = 512
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from model import PREFIX, Config
-from quantise import GROUP, bits_of
 from safetensors.torch import load_file
 
+from model import PREFIX, Config
 from pyturbo import ops
+from quantise import GROUP, bits_of
 
 CODES = {np.dtype(np.float32): "F32", np.dtype(ml_dtypes.bfloat16): "BF16", np.dtype(np.uint32): "U32"}
 ALIGNMENT = 64

@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from delta_rule import delta_rule
 from torch import Tensor, nn
 from torch.nn import functional
+
+from delta_rule import delta_rule
 
 PREFIX = "model.language_model."
 

@@ -15,14 +15,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-import data
 import numpy as np
 import torch
-from model import PREFIX, Config, Model
-from quantise import quantised
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor
+
+import data
+from model import PREFIX, Config, Model
+from quantise import quantised
 
 LENGTH = 512
 BALANCE, Z_LOSS = 0.01, 1e-4
