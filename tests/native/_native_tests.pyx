@@ -1,4 +1,7 @@
-"""The C++ cases of this folder, one by one, and the kernels of tests/shaders, known to every device once imported."""
+"""The C++ cases of this folder, one by one, and the kernels of tests/shaders, known to every device once imported.
+
+A process that imports this and aborts shows its native stack.
+"""
 
 from libcpp.string cimport string
 from libcpp.vector cimport vector
@@ -10,6 +13,7 @@ cdef extern from "native_test.h":
     vector[NativeCase]& native_cases()
     void run_native_case(const string& name) except + nogil
     void register_test_kernels() except +
+    void show_stack_on_abort()
 
 
 def cases():
@@ -23,3 +27,4 @@ def run(str name):
 
 
 register_test_kernels()
+show_stack_on_abort()

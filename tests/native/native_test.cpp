@@ -1,5 +1,9 @@
 #include "native_test.h"
 
+#include <execinfo.h>
+#include <unistd.h>
+
+#include <csignal>
 #include <stdexcept>
 #include <vector>
 
@@ -7,6 +11,21 @@
 
 namespace pyturbo::generated {
 std::vector<const KernelTable*> test_tables();
+}
+
+namespace {
+
+void write_stack(int) {
+  void* frames[64];
+  backtrace_symbols_fd(frames, backtrace(frames, 64), STDERR_FILENO);
+}
+
+}  // namespace
+
+void show_stack_on_abort() {
+  void* frame;
+  backtrace(&frame, 1);  // loads what it needs, which a handler must not do
+  std::signal(SIGABRT, write_stack);
 }
 
 void run_native_case(const std::string& name) {

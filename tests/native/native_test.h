@@ -23,6 +23,9 @@ inline std::vector<NativeCase>& native_cases() {
 void run_native_case(const std::string& name);
 void register_test_kernels();
 
+// From now on a process that aborts writes the native stack of its thread to stderr first.
+void show_stack_on_abort();
+
 namespace native_test {
 
 [[noreturn]] inline void fail(const char* file, int line, const std::string& text) {
