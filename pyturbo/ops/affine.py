@@ -68,7 +68,7 @@ def affine_matmul(
 ) -> Array:
     """x [tokens, in] times the transposed weight [out, in] -> [tokens, out]."""
     op = "affine_matmul"
-    w = _matrix(op, "", (packed, scales, biases, bits, group_size), axes=2)
+    w = matrix(op, "", (packed, scales, biases, bits, group_size), axes=2)
     x = activations(op, x, w.in_dim)
     device = resolve(device)
     tokens = x.shape[0]
@@ -103,7 +103,7 @@ def affine_embed(
 ) -> Array:
     """Rows of a quantised table [vocab, hidden] at ids [tokens] -> [tokens, hidden]."""
     op = "affine_embed"
-    table = _matrix(op, "", (packed, scales, biases, bits, group_size), axes=2)
+    table = matrix(op, "", (packed, scales, biases, bits, group_size), axes=2)
     chosen = known_ids(op, ids, table.out_dim, axes=1)
     device = resolve(device)
     y = empty(device, (chosen.shape[0], table.in_dim))
@@ -128,7 +128,7 @@ def experts_matmul(
     x is [tokens, in], shared by a token's experts, or [tokens, k, in], a row for each.
     """
     op = "experts_matmul"
-    w = _matrix(op, "", (packed, scales, biases, bits, group_size), axes=3)
+    w = matrix(op, "", (packed, scales, biases, bits, group_size), axes=3)
     x, chosen, sizes = _expert_operands(op, x, ids, w)
     device = resolve(device)
     y = empty(device, (*chosen.shape, w.out_dim))
@@ -170,7 +170,7 @@ def grouped_matmul(
     offsets [experts + 1]: the rows of expert e are offsets[e] .. offsets[e + 1].
     """
     op = "grouped_matmul"
-    w = _matrix(op, "", (packed, scales, biases, bits, group_size), axes=3)
+    w = matrix(op, "", (packed, scales, biases, bits, group_size), axes=3)
     x = activations(op, x, w.in_dim)
     rows = x.shape[0]
     bounds = bucket_bounds(op, offsets, len(w.packed), rows)
@@ -181,7 +181,7 @@ def grouped_matmul(
     return y.numpy()
 
 
-def _matrix(op: str, name: str, weight: Any, axes: int) -> _Matrix:
+def matrix(op: str, name: str, weight: Any, axes: int) -> _Matrix:
     """Checks a weight of `axes` axes; `name` tells gate and up apart in messages."""
     if len(weight) != 5:
         raise ArgumentError(
@@ -210,7 +210,7 @@ def _matrix(op: str, name: str, weight: Any, axes: int) -> _Matrix:
 
 def _pair(op: str, gate: Weight, up: Weight, axes: int) -> tuple[_Matrix, _Matrix]:
     """Two weights that one kernel reads side by side."""
-    g, u = _matrix(op, "gate", gate, axes), _matrix(op, "up", up, axes)
+    g, u = matrix(op, "gate", gate, axes), matrix(op, "up", up, axes)
     if (g.packed.shape, g.group_size, g.suffix) != (u.packed.shape, u.group_size, u.suffix):
         raise ArgumentError(
             f"{op}: up: expected the format of gate, {list(g.packed.shape)} in groups of {g.group_size} as "

@@ -22,7 +22,7 @@ from pyturbo.errors import ArgumentError
 from pyturbo.ops import fp
 from pyturbo.ops._checks import stored_weight, values
 from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve, writable
-from pyturbo.ops.affine import Weight, _matrix
+from pyturbo.ops.affine import Weight, matrix
 from pyturbo.ops.attention import SPLIT_TOKENS, attention_merge, split_blocks
 from pyturbo.symbols import Linear
 
@@ -186,9 +186,8 @@ def _folded(
     tokens, heads = q.shape[:2]
     q_rope = operand(op, "q_rope", q_rope, np.float32, (tokens, heads, rope))
     if not causal:  # all heads share a row: those of many queries are the heads of one, at the last key
-        shape, tokens, heads = q.shape, 1, tokens * heads
-        one = q.reshape(1, heads, rank), q_rope.reshape(1, heads, rope)
-        return _folded(*one, latents, rope_keys, scale, True, context, device).reshape(shape)
+        one = q.reshape(1, tokens * heads, rank), q_rope.reshape(1, tokens * heads, rope)
+        return _folded(*one, latents, rope_keys, scale, True, context, device).reshape(q.shape)
     keys = capacity if context is None else context
     device = resolve(device)
     kind = SUFFIXES[latents.dtype]
@@ -217,7 +216,7 @@ def _weight(op: str, weight: Any) -> _Matrix:
         shape = (*small.packed.shape[:-1], small.in_dim)
         form = _Matrix((small.packed, small.scales), shape, "mla_fp_project", f"_{weight[2]}", ())
     elif isinstance(weight, tuple):
-        w = _matrix(op, "", weight, axes=np.ndim(weight[0]) if len(weight) == 5 else 2)
+        w = matrix(op, "", weight, axes=np.ndim(weight[0]) if len(weight) == 5 else 2)
         shape = (*w.packed.shape[:-1], w.in_dim)
         form = _Matrix(w.arrays, shape, "mla_project", w.suffix, (w.group_size,))
     else:

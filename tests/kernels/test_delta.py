@@ -158,13 +158,30 @@ DELTA_SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("shape", DELTA_SHAPES, ids=str)
-def test_delta_net(device, rng, shape):
+CHUNK_SHAPES = [
+    (1, 2, 6, 64, 24),
+    (2, 1, 3, 128, 8),
+    (5, 1, 1, 256, 72),
+    (31, 1, 2, 64, 136),
+    (32, 2, 2, 128, 64),
+    (33, 1, 3, 64, 40),
+    (77, 1, 2, 128, 48),
+    (65, 1, 1, 64, 256),
+]
+
+
+@pytest.mark.parametrize(
+    ("form", "shape"),
+    [("delta_net", shape) for shape in DELTA_SHAPES]
+    + [("delta_net_chunkwise", shape) for shape in CHUNK_SHAPES],
+    ids=str,
+)
+def test_delta_net(device, rng, form, shape):
     tokens, k_heads, v_heads, k_dim, v_dim = shape
     *inputs, state = delta_inputs(rng, *shape)
     sizes = tokens, k_heads, v_heads, v_dim, k_heads * k_dim, v_heads * v_dim
     args = (*inputs, Out(state.shape, initial=state), Out((tokens, v_heads, v_dim)), *sizes)
-    updated, y = run_kernel(device, f"delta_net_k{k_dim}", *args)
+    updated, y = run_kernel(device, f"{form}_k{k_dim}", *args)
     check_delta((y, updated), [*inputs, state])
 
 
@@ -240,29 +257,6 @@ def test_delta_net_shows_nan(device, rng):
     want[1, :2] = want[2:, 3, 5] = True  # a decay of 0 does not wash it out
     np.testing.assert_array_equal(np.isnan(y), want)
     np.testing.assert_array_equal(np.argwhere(np.isnan(updated).any(-1)), [[3, 5]])
-
-
-# tokens, key heads, value heads, key dim, value dim
-CHUNK_SHAPES = [
-    (1, 2, 6, 64, 24),
-    (2, 1, 3, 128, 8),
-    (5, 1, 1, 256, 72),
-    (31, 1, 2, 64, 136),
-    (32, 2, 2, 128, 64),
-    (33, 1, 3, 64, 40),
-    (77, 1, 2, 128, 48),
-    (65, 1, 1, 64, 256),
-]
-
-
-@pytest.mark.parametrize("shape", CHUNK_SHAPES, ids=str)
-def test_delta_net_chunkwise(device, rng, shape):
-    tokens, k_heads, v_heads, k_dim, v_dim = shape
-    *inputs, state = delta_inputs(rng, *shape)
-    sizes = tokens, k_heads, v_heads, v_dim, k_heads * k_dim, v_heads * v_dim
-    args = (*inputs, Out(state.shape, initial=state), Out((tokens, v_heads, v_dim)), *sizes)
-    updated, y = run_kernel(device, f"delta_net_chunkwise_k{k_dim}", *args)
-    check_delta((y, updated), [*inputs, state])
 
 
 def test_chunkwise_is_recurrent_to_rounding(device, rng):

@@ -29,21 +29,12 @@ struct Decode {
   }
 };
 
-// Keys of a block: as many as `blocks` blocks need for `keys` keys, but not fewer than kFewestKeys.
-uint32_t block_length(uint32_t keys, uint32_t blocks) {
-  const uint32_t share = (keys + blocks - 1) / blocks;
-  return share > kFewestKeys ? share : kFewestKeys;
-}
-
 // One block of the keys of one token and key head, for all query heads that share it.
 template <typename T>
 void attend_block(const Decode& a, uint32_t token, uint32_t kv_head, uint32_t block) {
   const uint32_t begin = a.mask.begin(token);
   const uint32_t seen = a.mask.end(token);
-  const uint32_t end = seen > begin ? seen : begin;
-  const uint32_t length = block_length(end - begin, a.blocks);
-  const uint32_t from = uint32_t(least(begin + uint64_t(block) * length, uint64_t(end)));
-  const KeyRange keys = {from, from + least(length, end - from)};
+  const KeyRange keys = block_of({begin, seen > begin ? seen : begin}, block, a.blocks, kFewestKeys);
 
   const uint32_t group = a.heads / a.cache.kv_heads, dim = a.cache.dim;
   const uint64_t first_row = uint64_t(token) * a.heads + kv_head * group;
@@ -83,7 +74,7 @@ void run_partials(const FastLaunch& launch) {
                     cache,
                     {int64_t(context) - tokens, context, window, launch.constant(0)}};
   const uint32_t keys = window == 0 ? context : least(window, context);
-  const uint32_t length = block_length(keys, blocks);
+  const uint32_t length = block_length(keys, blocks, kFewestKeys);
   // Blocks that some token may have keys for; the last of them clears the others.
   const uint32_t used = least(keys / length + 1, blocks);
   const double each = 2.0 * length * heads / kv_heads * dim * kProductTime + kBlockTime;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cpu/kernels/attention.h"
+#include "cpu/kernels/key_range.h"
 #include "cpu/kernels/row.h"
 #include "cpu/kernels/tile.h"
 
@@ -19,11 +20,6 @@ struct Cache {
   const void *k, *v;
   uint32_t capacity, kv_heads, dim;
   float scale, cap;
-};
-
-// Keys [begin, end).
-struct KeyRange {
-  uint32_t begin, end;
 };
 
 // Where the keys of a tile start in their cache, in elements.

@@ -112,10 +112,7 @@ void mla_turbo_partials(const FastLaunch& launch) {
     for (uint64_t item = begin; item < end; ++item) {
       const uint32_t token = uint32_t(item / tiles / blocks), block = uint32_t(item / tiles % blocks);
       const uint32_t head = uint32_t(item % tiles) * kQueryRows, count = least(kQueryRows, a.heads - head);
-      const uint32_t seen = a.mask.end(token), share = (seen + blocks - 1) / blocks;
-      const uint32_t length = share > kFewestKeys ? share : kFewestKeys;
-      const uint32_t from = uint32_t(least(uint64_t(block) * length, uint64_t(seen)));
-      const KeyRange keys = {from, from + least(length, seen - from)};
+      const KeyRange keys = block_of({0, a.mask.end(token)}, block, blocks, kFewestKeys);
       const uint64_t row = uint64_t(token) * a.heads + head;
       const TurboAttending& w = a.attend_pairs(row, count, keys, [&](uint32_t) { return keys; });
       for (uint32_t r = 0; r < count; ++r) {

@@ -110,11 +110,7 @@ void run_partials(const FastLaunch& launch) {
   launch.batch.add(heads * a.tokens * blocks, each, [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item) {
       const uint32_t block = uint32_t(item % blocks), token = uint32_t(item / blocks % a.tokens);
-      const KeyRange all = seen_by(mask, token);
-      const uint32_t share = (all.end - all.begin + blocks - 1) / blocks;
-      const uint32_t length = share > kFewestKeys ? share : kFewestKeys;
-      const uint32_t from = uint32_t(least(all.begin + uint64_t(block) * length, uint64_t(all.end)));
-      const KeyRange keys = {from, from + least(length, all.end - from)};
+      const KeyRange keys = block_of(seen_by(mask, token), block, blocks, kFewestKeys);
       for_heads<T>(a, item / blocks / a.tokens, token, keys, scale, cap,
                    [&](const TurboAttending& w, uint64_t row, uint32_t rows) {
                      for (uint32_t r = 0; r < rows; ++r) {

@@ -3,6 +3,7 @@
 // tile of values are coordinates.
 #pragma once
 
+#include "cpu/kernels/key_range.h"
 #include "cpu/kernels/row.h"
 #include "cpu/kernels/tile.h"
 #include "cpu/kernels/turbo_codes.h"
@@ -10,11 +11,6 @@
 namespace pyturbo::cpu::PYTURBO_ISA {
 
 constexpr uint32_t kKeys = kTileRows;  // of a tile
-
-// Keys [begin, end).
-struct KeyRange {
-  uint32_t begin, end;
-};
 
 // The keys or the values of one key head of a sequence.
 struct TurboHead {
