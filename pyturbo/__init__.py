@@ -37,10 +37,9 @@ try:
     from pyturbo._native import Buffer, Device, Kernel
     from pyturbo._native import device_list as devices
 except ImportError as error:
-    raise ImportError(
-        f"the native part of pyturbo cannot be loaded ({error}). In a checkout, run `make build` and use "
-        ".venv/bin/python from another folder, or `pip install .` first"
-    ) from error
+    from pyturbo._distribution import advice
+
+    raise ImportError(f"the native part of pyturbo cannot be loaded ({error}). {advice()}") from error
 from pyturbo import errors
 
 if TYPE_CHECKING:
@@ -98,7 +97,9 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib.metadata import version
 
-        return version("pyturbo")
+        from pyturbo._distribution import NAME
+
+        return version(NAME)
     if name not in _ON_USE:
         raise AttributeError(f"module 'pyturbo' has no attribute {name!r}")
     if not _ON_USE[name]:

@@ -28,7 +28,7 @@ FOR_TESTS = ("_native_tests", "_soft_metal_tests", "libsoft_metal")
 def test_the_package_is_small() -> None:
     sizes = {
         path: Path(str(path.locate())).stat().st_size
-        for path in files("pyturbo") or ()
+        for path in files("pyturbo-llm") or ()
         if path.suffix != ".pyc" and not path.name.startswith(FOR_TESTS)
     }
     largest = sorted(sizes.items(), key=lambda item: -item[1])[:5]

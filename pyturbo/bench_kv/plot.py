@@ -17,7 +17,7 @@ def draw(rows: Sequence[Quality], path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError:
         raise ArgumentError(
-            "bench kv: plot: expected matplotlib; pip install 'pyturbo[plot]' gets it"
+            "bench kv: plot: expected matplotlib; pip install 'pyturbo-llm[plot]' gets it"
         ) from None
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot()

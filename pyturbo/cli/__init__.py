@@ -12,6 +12,11 @@ from typing import Any
 import pyturbo
 from pyturbo.errors import TurboError
 
+if not hasattr(pyturbo, "devices"):
+    from pyturbo._distribution import NAME, advice
+
+    raise ImportError(f"{pyturbo.__path__[0]} does not have the __init__.py of {NAME}. {advice()}")
+
 #: Each is a module here with HELP, add_arguments and run.
 COMMANDS = ("generate", "chat", "info", "convert", "pull", "bench", "devices", "kernels")
 

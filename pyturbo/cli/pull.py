@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> None:
         )
         from huggingface_hub.utils.tqdm import disable_progress_bars
     except ImportError:
-        raise StateError('pull: needs huggingface_hub: pip install "pyturbo[pull]"') from None
+        raise StateError('pull: needs huggingface_hub: pip install "pyturbo-llm[pull]"') from None
     wanted = [*_SMALL, *(arguments.include or _WEIGHTS)]
     if not sys.stderr.isatty():
         disable_progress_bars()

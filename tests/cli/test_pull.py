@@ -88,4 +88,5 @@ def test_a_missing_extra_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert main(["pull", "someone/model"]) == 1
-    assert capsys.readouterr().err == 'pyturbo: pull: needs huggingface_hub: pip install "pyturbo[pull]"\n'
+    expected = 'pyturbo: pull: needs huggingface_hub: pip install "pyturbo-llm[pull]"\n'
+    assert capsys.readouterr().err == expected
