@@ -1,4 +1,5 @@
-"""The pages build as a site, strictly, and the site refers to nothing outside itself."""
+"""The pages build as a site, strictly: nothing in it refers to the outside, every page is in the menu, and no
+text is taken as HTML."""
 
 from __future__ import annotations
 
@@ -9,32 +10,47 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 #: Attributes whose target a browser fetches by itself, or that lead to a page.
 TARGETS = {"a": "href", "img": "src", "link": "href", "script": "src"}
 
 
-class Targets(HTMLParser):
-    def __init__(self) -> None:
+#: The elements that the theme and Markdown make. Another one is text that lost its angle brackets.
+ELEMENTS = """
+    a article aside b blockquote body br button code details div em footer form h1 h2 h3 h4 h5 h6 head header hr
+    html img input label li link main meta nav ol p path pre script span strong style summary sub sup svg table
+    tbody td th thead title tr ul
+"""
+
+
+class Content(HTMLParser):
+    """What a page leads to, the elements it has, and its text."""
+
+    def __init__(self, page: Path) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.targets: list[str] = []
+        self.elements: set[str] = set()
+        self.text = ""
+        self.feed(page.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.add(tag)
         value = dict(attributes).get(TARGETS.get(tag, ""))
         if value:
-            self.found.append(value)
+            self.targets.append(value)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
 
 
-def targets(page: Path) -> list[str]:
-    parser = Targets()
-    parser.feed(page.read_text(encoding="utf-8"))
-    return parser.found
-
-
-def test_the_site_is_whole_and_stands_alone(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [str(Path(sys.executable).parent / "mkdocs"), "build", "--strict", "--site-dir", str(tmp_path)],
+        [str(Path(sys.executable).parent / "mkdocs"), "build", "--strict", "--site-dir", str(folder)],
         cwd=ROOT,
         env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
@@ -43,10 +59,18 @@ def test_the_site_is_whole_and_stands_alone(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "excluded" not in done.stderr
-    pages = [page for page in tmp_path.rglob("*.html") if page.name != "404.html"]
-    assert len(pages) > 20
-    for page in pages:
-        for target in targets(page):
+    return folder
+
+
+def pages(site: Path) -> list[Path]:
+    found = [page for page in site.rglob("*.html") if page.name != "404.html"]
+    assert len(found) > 20
+    return found
+
+
+def test_the_site_is_whole_and_stands_alone(site: Path) -> None:
+    for page in pages(site):
+        for target in Content(page).targets:
             assert not re.match(r"(https?:)?//", target), f"{page.name}: {target}"
             path = target.partition("#")[0]
             assert (page.parent / path).exists(), f"{page.name}: {target}"
@@ -55,4 +79,17 @@ def test_the_site_is_whole_and_stands_alone(tmp_path: Path) -> None:
         ("reference/devices.html", "Runs kernels."),  # from a compiled module
         ("reference/operations.html", "affine_matmul"),
     ):
-        assert text in (tmp_path / page).read_text(encoding="utf-8"), page
+        assert text in (site / page).read_text(encoding="utf-8"), page
+
+
+def test_every_page_is_in_the_menu(site: Path) -> None:
+    menu = {(site / target.partition("#")[0]).resolve() for target in Content(site / "index.html").targets}
+    assert [page for page in pages(site) if page.resolve() not in menu] == []
+
+
+def test_no_text_is_taken_as_html(site: Path) -> None:
+    for page in pages(site):
+        content = Content(page)
+        assert content.elements <= {*ELEMENTS.split()}, page.name
+        assert "turbov" not in content.text, page.name
+    assert "turbo<k>v<v> has k bits" in Content(site / "reference" / "models.html").text
