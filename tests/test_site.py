@@ -20,9 +20,9 @@ TARGETS = {"a": "href", "img": "src", "link": "href", "script": "src"}
 
 #: The elements that the theme and Markdown make. Another one is text that lost its angle brackets.
 ELEMENTS = """
-    a article aside b blockquote body br button code details div em footer form h1 h2 h3 h4 h5 h6 head header hr
-    html img input label li link main meta nav ol p path pre script span strong style summary sub sup svg table
-    tbody td th thead title tr ul
+    a article aside b blockquote body br button code details div em footer form h1 h2 h3 h4 h5 h6 head header
+    hr html img input label li link main meta nav ol p path pre script span strong style summary sub sup svg
+    table tbody td th thead title tr ul
 """
 
 
