@@ -47,6 +47,8 @@ def load(
 ) -> Model:
     """The model of a checkpoint: a directory of safetensors, or a GGUF file. None: `default_model`.
 
+    "owner/name" is a model that `pyturbo pull` has downloaded; see `pyturbo.checkpoint.open_checkpoint`.
+
     Weights are mapped where the file allows it; `progress` is called with the bytes read of the others.
     `threads` and `precision` are those of `Device`. `kv` is how keys and values are kept: "f16",
     "f32", or compressed as "turbo8", "turbo4", "turbo4v2": `turbo<k>v<v>` has k bits for each coordinate of a

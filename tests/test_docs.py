@@ -55,6 +55,10 @@ def commands(page: Path) -> list[list[str]]:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_model(tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf")
     write_hf(MODELS["qwen3_moe"], tmp_path / "Qwen3-30B-A3B")
+    downloaded = tmp_path / "hub" / "models--Qwen--Qwen3-30B-A3B" / "snapshots" / "0123456789abcdef"
+    downloaded.parent.mkdir(parents=True)
+    downloaded.symlink_to(tmp_path / "Qwen3-30B-A3B")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     return tmp_path

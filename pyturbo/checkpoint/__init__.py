@@ -9,6 +9,7 @@ from __future__ import annotations
 from os import PathLike
 from pathlib import Path
 
+from pyturbo.checkpoint import hub_cache
 from pyturbo.checkpoint._nearby import holds, missing
 from pyturbo.checkpoint._shown import shown
 from pyturbo.checkpoint.directory import DirectoryCheckpoint
@@ -33,7 +34,10 @@ __all__ = [
 
 
 def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
-    """A directory with config.json and model*.safetensors, or a .gguf file. Its tensors are not read yet.
+    """Open a directory with config.json and model*.safetensors, or a .gguf file, without reading tensors.
+
+    Where there is no such path, OWNER/NAME is a model in the cache of huggingface_hub, as `pyturbo pull` puts
+    it there: OWNER/NAME@REVISION is one of its revisions, OWNER/NAME:FILE.gguf one of its files.
 
     Examples:
         >>> from pyturbo.checkpoint import open_checkpoint
@@ -48,7 +52,11 @@ def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
     except TypeError as error:
         raise ArgumentError(f"expected a path, got {shown(path)}: {error}") from None
     except FileNotFoundError:
-        raise FileError(f"{path}: no such file or directory{missing(place)}") from None
+        wanted = hub_cache.model_id(str(path))
+        found = None if wanted is None else hub_cache.find(wanted)
+        if found is None:
+            raise FileError(f"{path}: no such file or directory{missing(place, wanted)}") from None
+        place = found
     except (OSError, ValueError) as error:
         raise FileError(f"{shown(path)}: cannot be opened: {error}") from None
     if place.is_dir():

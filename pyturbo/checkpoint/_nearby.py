@@ -1,19 +1,18 @@
-"""What is there, for those who named something that is not."""
+"""Suggestions for paths that do not exist."""
 
 from __future__ import annotations
 
 import difflib
-import re
 from pathlib import Path
 
+from pyturbo.checkpoint import hub_cache
 from pyturbo.checkpoint._shown import shown
 
 _MOST = 5
-_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def missing(path: Path) -> str:
-    """What follows "no such file or directory" for `path`."""
+def missing(path: Path, wanted: hub_cache.ModelId | None = None) -> str:
+    """Return what follows "no such file or directory" for `path`, which may be the id of a model."""
     folder = path.parent
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent
@@ -22,8 +21,10 @@ def missing(path: Path) -> str:
         near = difflib.get_close_matches(path.name, names, n=3, cutoff=0.6)
         if near:
             return f"; {folder} has {_listed(near)}"
-    if _ID.fullmatch(str(path)):
-        return f"; if it is the name of a model on the Hugging Face hub: pyturbo pull {path}"
+    if wanted is not None:
+        near = difflib.get_close_matches(wanted.repository, hub_cache.models(), n=3, cutoff=0.6)
+        cached = f"; the cache has {_listed(near)}" if near else ""
+        return f"{cached}; if it is the name of a model on the Hugging Face hub: {wanted.pull}"
     return f"; {folder} holds {holds(folder)}"
 
 

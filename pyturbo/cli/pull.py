@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 
-from pyturbo.errors import FileError, StateError
+from pyturbo.checkpoint.hub_cache import ModelId, gguf_files, is_checkpoint, model_id
+from pyturbo.cli._output import note
+from pyturbo.errors import ArgumentError, FileError, StateError
 
 HELP = "download a checkpoint from the Hugging Face hub"
 
@@ -15,7 +18,7 @@ _SMALL = ("*.json", "*.jinja", "tokenizer.model", "merges.txt", "LICENSE*")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="such as mlx-community/Qwen3-0.6B-4bit")
+    parser.add_argument("id", help="such as mlx-community/Qwen3-0.6B-4bit, owner/name@revision:FILE.gguf")
     parser.add_argument("--revision", help="a branch, a tag or a commit (default: main)")
     parser.add_argument("--to", metavar="DIR", help="a folder (default: the cache of huggingface_hub)")
     parser.add_argument(
@@ -35,12 +38,16 @@ def run(arguments: argparse.Namespace) -> None:
         from huggingface_hub.utils.tqdm import disable_progress_bars
     except ImportError:
         raise StateError('pull: needs huggingface_hub: pip install "pyturbo-llm[pull]"') from None
-    wanted = [*_SMALL, *(arguments.include or _WEIGHTS)]
+    wanted = _wanted(arguments)
+    weights = [wanted.file] if wanted.file else arguments.include or _WEIGHTS
     if not sys.stderr.isatty():
         disable_progress_bars()
     try:
         path = huggingface_hub.snapshot_download(
-            arguments.id, revision=arguments.revision, local_dir=arguments.to, allow_patterns=wanted
+            wanted.repository,
+            revision=wanted.revision,
+            local_dir=arguments.to,
+            allow_patterns=[*_SMALL, *weights],
         )
     except LocalEntryNotFoundError as error:  # also an HTTP error where the answer came from no server
         raise FileError(
@@ -50,7 +57,34 @@ def run(arguments: argparse.Namespace) -> None:
         raise FileError(f"pull: {arguments.id}: there is no such model, or it asks for a login") from error
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         raise FileError(f"pull: {arguments.id}: {_first_line(error)}") from error
-    print(json.dumps({"path": path}) if arguments.json else path)
+    names = _names(wanted, path, in_cache=arguments.to is None)
+    if arguments.json:
+        print(json.dumps({"path": path, "models": names}, ensure_ascii=False))
+        return
+    print(path, flush=True)
+    note("\n".join(["next:", *(f"  pyturbo chat {name}" for name in names)]))
+
+
+def _wanted(arguments: argparse.Namespace) -> ModelId:
+    """What to download. An id that the hub alone can judge is passed on as it is."""
+    wanted = model_id(arguments.id) or ModelId(arguments.id)
+    for option, given, own in (
+        ("--revision", arguments.revision, wanted.revision),
+        ("--include", arguments.include, wanted.file),
+    ):
+        if given and own:
+            raise ArgumentError(f"pull: {option}: the id names {own!r} already")
+    return ModelId(wanted.repository, arguments.revision or wanted.revision, wanted.file)
+
+
+def _names(wanted: ModelId, path: str, in_cache: bool) -> list[str]:
+    """What `--model` and `pyturbo.load` take: one name, or one for each GGUF file."""
+    folder = Path(path)
+    files = [] if is_checkpoint(folder) else gguf_files(folder)
+    if not in_cache:
+        return [str(folder / file) for file in files] or [path]
+    several = files if len(files) > 1 else [wanted.file]
+    return [str(ModelId(wanted.repository, wanted.revision, file)) for file in several]
 
 
 def _first_line(error: Exception) -> str:
