@@ -142,8 +142,7 @@ class Options:
     logprobs: int = 0  # how many of the likeliest tokens each chunk lists
 
     def __post_init__(self) -> None:
-        if index("max_tokens", self.max_tokens) < 1:
-            raise ArgumentError(f"max_tokens: expected a count, got {self.max_tokens!r}")
+        index("max_tokens", self.max_tokens, least=1)
         index("logprobs", self.logprobs)
 
     def stop_strings(self) -> StopStrings:

@@ -212,7 +212,9 @@ class Model:
         """
         begun = session is not None and (session.position > 0 or bool(session.pending))
         ids = prompt_ids(self, prompt, special=not begun)
-        if ids or not begun:
+        if not ids and not begun:
+            raise ArgumentError("prompt: expected at least one token, got none")
+        if ids:
             self.check_ids(ids)
         return ids
 
@@ -293,7 +295,9 @@ class Model:
             ids = np.asarray(token_ids)
         except ValueError as error:
             raise ArgumentError(f"token_ids: expected a list of integers: {error}") from None
-        if ids.ndim != 1 or ids.size == 0 or ids.dtype.kind not in "iu":
+        if ids.shape == (0,):
+            raise ArgumentError("token_ids: expected at least one token, got none")
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
             raise ArgumentError(f"token_ids: expected a list of integers, got {ids.dtype} {list(ids.shape)}")
         if ids.min() < 0 or ids.max() >= self.network.vocab:
             wrong = ids[(ids < 0) | (ids >= self.network.vocab)][0]

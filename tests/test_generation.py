@@ -261,8 +261,8 @@ def test_a_session_ends_with_a_failed_replay(folder: Path) -> None:
 
 def test_refusals(model: pyturbo.Model, folder: Path, tmp_path: Path) -> None:
     for message, prompt, options in (
-        ("token_ids: expected a list of integers", "", {}),
-        ("token_ids: expected a list of integers", [], {}),
+        ("prompt: expected at least one token, got none", "", {}),
+        ("prompt: expected at least one token, got none", [], {}),
         ("token_ids: expected a list of integers", [[1], [2, 3]], {}),
         ("token_ids: expected a list of integers", np.array([0.5]), {}),
         ("token_ids: expected 0 to", [404], {}),
@@ -270,7 +270,8 @@ def test_refusals(model: pyturbo.Model, folder: Path, tmp_path: Path) -> None:
         ("prompt: expected text, token ids or a list of messages, got b'abc'", b"abc", {}),
         ("prompt: expected text, token ids or", {"role": "user", "content": "x"}, {}),
         ("messages", [{"role": "user"}], {}),
-        ("max_tokens: expected a count, got 0", "x", {"max_tokens": 0}),
+        ("max_tokens: expected an integer from 1 on, got 0", "x", {"max_tokens": 0}),
+        ("max_tokens: expected an integer from 1 on, got -1", "x", {"max_tokens": -1}),
         ("max_tokens: expected an integer", "x", {"max_tokens": 1.5}),
         ("logprobs: expected an integer from 0 on, got -1", "x", {"logprobs": -1}),
         ("stop: expected a list of texts that are not empty, got \\[''\\]", "x", {"stop": [""]}),

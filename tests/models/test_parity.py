@@ -173,7 +173,7 @@ def test_refusals_leave_the_session_as_it_was(folder: Path) -> None:
         ([4] * 6, "context: expected at most 8 tokens, got 3 and 6 more"),
         ([4, 229], "token_ids: expected 0 to 228, got 229"),
         ([-1], "token_ids: expected 0 to 228, got -1"),
-        ([], "token_ids: expected a list of integers"),
+        ([], "token_ids: expected at least one token, got none"),
         ([1.5], "token_ids: expected a list of integers"),
     ):
         with pytest.raises(ArgumentError, match=message):
