@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -94,3 +95,11 @@ def value_bytes(what: str, code: int, components: int, size: int, value: Any) ->
         count = f"{components} values of " if components > 1 else ""
         raise ArgumentError(f"{what}: expected {count}{NAMES[code]}, got {value!r}")
     return encoded.tobytes().ljust(size, b"\0")
+
+
+def path_of(what: str, value: Any) -> Path:
+    """A path that a caller gave."""
+    try:
+        return Path(value)
+    except TypeError:
+        raise ArgumentError(f"{what}: expected a path, got {type(value).__name__}") from None

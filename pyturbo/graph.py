@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 
 from pyturbo._native import Buffer
 from pyturbo._program import Cursor, Program
-from pyturbo.models._cache import kv_format
-from pyturbo.models._decoder import Decoder, Piece, Step, apply, embed
+from pyturbo.models._cache import Piece, kv_format
+from pyturbo.models._decoder import Decoder, Step, apply, embed
 from pyturbo.profile import Profile
 from pyturbo.recording import Extent, Recorder, Tensor
 from pyturbo.symbols import Place, symbol
@@ -52,7 +53,8 @@ class Layout:
     def __init__(self, pieces: dict[str, Piece]) -> None:
         self.pieces: dict[str, tuple[int, tuple[int, ...], np.dtype[Any]]] = {}
         self.nbytes = 0
-        for name, (shape, dtype) in pieces.items():
+        self._axes = {name: piece.axis for name, piece in pieces.items()}
+        for name, (shape, dtype, _) in pieces.items():
             self.pieces[name] = (self.nbytes, shape, np.dtype(dtype))
             nbytes = math.prod(shape) * np.dtype(dtype).itemsize
             self.nbytes += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
@@ -65,8 +67,8 @@ class Layout:
         """The tokens, the logits of the last one, and what the layers keep for so many tokens, up to `chunk`
         of them read at once."""
         pieces: dict[str, Piece] = {
-            "tokens": ((context,), np.int32),
-            "logits": ((1, network.vocab), np.float32),
+            "tokens": Piece((context,), np.int32, axis=0),
+            "logits": Piece((1, network.vocab), np.float32),
         }
         return Layout(pieces | network.state(context, chunk, kv_format(kv)))
 
@@ -80,25 +82,64 @@ class Layout:
         offset, shape, dtype = self.pieces[name]
         return block.view(shape, dtype, offset=offset).numpy()
 
-    def take(self, block: NDArray[np.uint8], other: Layout, state: NDArray[np.uint8], position: int) -> None:
-        """Copies the state of another layout, with so many tokens read, into a block of this one.
-
-        Pieces whose number of rows differs are windows: token j in row j % rows.
-        """
-        if self.pieces == other.pieces:
-            block[...] = state
-            return
+    def used_bytes(self, position: int) -> int:
+        """Count the bytes that `used` gives."""
+        total = 0
         for name in self.pieces:
-            target, source = self._part(block, name), other._part(state, name)
-            if target.shape == source.shape:
-                target[...] = source
-            else:
-                tokens = np.arange(max(0, position - min(len(source), len(target))), position)
-                target[tokens % len(target)] = source[tokens % len(source)]
+            (outer, _, row), rows = self._grid(name), self._used_rows(name, position)
+            total += outer * rows * row
+        return total
 
-    def _part(self, block: NDArray[np.uint8], name: str) -> NDArray[Any]:
-        offset, shape, dtype = self.pieces[name]
-        return block[offset : offset + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+    def used(self, block: NDArray[np.uint8], position: int) -> Iterator[NDArray[np.uint8]]:
+        """Give the bytes in use after so many tokens, in stretches: no rows that no token has reached."""
+        for name in self.pieces:
+            rows = self._used_rows(name, position)
+            for part in self._rows(block, name):
+                yield part[:rows].reshape(-1)
+
+    def fill(
+        self,
+        block: NDArray[np.uint8],
+        other: Layout,
+        position: int,
+        read: Callable[[NDArray[np.uint8]], None],
+    ) -> None:
+        """Write a state of another layout, with so many tokens read, into a block of this one.
+
+        `read` fills arrays with the bytes that `other.used` gives, in that order. Contexts may differ, and
+        rows of windows; the context of this one is at least `position`.
+        """
+        for name in self.pieces:
+            (_, ring, row), rows = other._grid(name), other._used_rows(name, position)
+            for part in self._rows(block, name):
+                # A token is in the same row here and there, unless just one of two rings has gone round.
+                if rows <= len(part) and (rows < ring or ring in (position, len(part))):
+                    read(part[:rows].reshape(-1))
+                    continue
+                source = np.empty((rows, row), np.uint8)
+                read(source.reshape(-1))
+                tokens = np.arange(max(0, position - min(ring, len(part))), position)
+                part[tokens % len(part)] = source[tokens % ring]
+
+    def take(self, block: NDArray[np.uint8], other: Layout, state: NDArray[np.uint8], position: int) -> None:
+        """Copy a state of another layout, with so many tokens read, into a block of this one; see `fill`."""
+        stretches = other.used(state, position)
+        self.fill(block, other, position, lambda target: np.copyto(target, next(stretches)))
+
+    def _grid(self, name: str) -> tuple[int, int, int]:
+        """See a piece as [outer, rows, bytes of a row]; one that does not grow with tokens is one row."""
+        _, shape, dtype = self.pieces[name]
+        axis = self._axes[name]
+        if axis is None:
+            return 1, 1, math.prod(shape) * dtype.itemsize
+        return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]) * dtype.itemsize
+
+    def _used_rows(self, name: str, position: int) -> int:
+        return 1 if self._axes[name] is None else min(position, self._grid(name)[1])
+
+    def _rows(self, block: NDArray[np.uint8], name: str) -> NDArray[np.uint8]:
+        grid, offset = self._grid(name), self.pieces[name][0]
+        return block[offset : offset + math.prod(grid)].reshape(grid)
 
 
 class Graph:

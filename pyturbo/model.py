@@ -19,7 +19,7 @@ from pyturbo._convert import index
 from pyturbo._native import Device, device_list
 from pyturbo.checkpoint import TokenizerSource, open_checkpoint
 from pyturbo.checkpoint.tensors import Progress
-from pyturbo.errors import ArgumentError, FormatError
+from pyturbo.errors import ArgumentError
 from pyturbo.generation import Chunk, Completion, Options, Prompt, Stats, prompt_ids, start
 from pyturbo.graph import Graph, Layout, Output, pace_of
 from pyturbo.models._cache import KvFormat, kv_format
@@ -230,44 +230,38 @@ class Model:
             digest.update(np.ascontiguousarray(array).view(np.uint8).data)
         return digest.hexdigest()
 
-    def restore(self, path: str | PathLike[str]) -> Session:
-        """The conversation that `Session.save` wrote, exact to the byte on the same kind of device.
+    def load_session(self, path: str | PathLike[str], context: int | None = None) -> Session:
+        """Read the conversation that `Session.save` wrote, exact to the byte on the same kind of device.
+
+        `context` gives it other room, from the tokens it has read upwards; None: what it had. `restore` is
+        the same method.
 
         Examples:
             >>> model = pyturbo.load()
             >>> session = model.session(context=64)
             >>> reply = model.generate("Once upon a time", 4, session=session)
             >>> session.save("story.session")
-            >>> model.restore("story.session").position == session.position
-            True
+            >>> again = model.load_session("story.session", context=128)
+            >>> again.position == session.position, again.context
+            (True, 128)
         """
-        place = Path(path)
-        expected = {"model": self.fingerprint, "kv": self.kv, "codec": kv_format(self.kv).codec}
-        header, state = session_file.read(place, expected)
-        context, position, pending = (header.get(name) for name in ("context", "position", "pending"))
-        if type(context) is not int or not 1 <= context <= self.max_context:
-            raise FormatError(f"{place}: context: expected 1 to {self.max_context}, got {context!r}")
-        if type(position) is not int or not 0 <= position <= context:
-            raise FormatError(f"{place}: position: expected 0 to {context}, got {position!r}")
-        if not isinstance(pending, list) or not (pending == [] or self._is_token(pending)):
-            raise FormatError(f"{place}: pending: expected one token or none, got {pending!r}")
-        chunk = header.get("chunk", self.pace.chunk)
-        if type(chunk) is not int or not 1 <= chunk < 2**31:
-            raise FormatError(f"{place}: chunk: expected a count, got {chunk!r}")
-        layout = Layout.of(self.network, context, chunk, self.kv)
-        if state.nbytes != layout.nbytes:
-            raise FormatError(f"{place}: state: expected {layout.nbytes} bytes, got {state.nbytes}")
-        notes = header.get("notes", {})
-        if not isinstance(notes, dict):
-            raise FormatError(f"{place}: notes: expected an object, got {notes!r}")
-        session = self.session(context)
-        session.load(layout, state, position, pending)
-        session.notes = notes
+        with session_file.Reader(path) as file:
+            saved = file.saved(self)
+            room = saved.context if context is None else index("load_session: context", context)
+            if room < saved.position:
+                raise ArgumentError(
+                    f"load_session: context: expected at least {saved.position}, the tokens that "
+                    f"{file.path} has, got {room}"
+                )
+            layout = Layout.of(self.network, saved.context, saved.chunk, self.kv)
+            file.check_state(layout.used_bytes(saved.position))
+            session = self.session(room)
+            session.load(layout, file.read, saved.position, saved.pending)
+            file.finish()
+        session.notes = saved.notes
         return session
 
-    def _is_token(self, value: list[Any]) -> bool:
-        """Whether it is a list of one token of the vocabulary."""
-        return len(value) == 1 and type(value[0]) is int and 0 <= value[0] < self.network.vocab
+    restore = load_session
 
     def logits(self, token_ids: ArrayLike) -> NDArray[np.float32]:
         """The logits of every position, from a fresh state: float32 [tokens, vocab].

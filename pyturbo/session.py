@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from pyturbo import session_file
 from pyturbo._program import Cursor
 from pyturbo.errors import ArgumentError, StateError, TurboError
 from pyturbo.graph import Layout, Output
-from pyturbo.models._cache import kv_format
 from pyturbo.profile import Profile
 
 if TYPE_CHECKING:
@@ -194,25 +192,27 @@ class Session:
         return profile
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Writes the conversation to a file; `Model.restore` reads it."""
+        """Write the conversation to a file, which `Model.load_session` reads.
+
+        Only a session or an empty file is replaced. The size of the file follows from the tokens that have
+        been read, not from the context.
+        """
         self._require_whole()
-        header = {
-            "model": self.model.fingerprint,
-            "kv": self.model.kv,
-            "codec": kv_format(self.model.kv).codec,
-            "context": self.context,
-            "chunk": self.model.pace.chunk,
-            "position": self.position,
-            "pending": self.pending,
-            "notes": self.notes,
-        }
-        session_file.write(Path(path), header, self._block.numpy())
+        chunk = self.model.pace.chunk
+        saved = session_file.Saved(self.context, chunk, self.position, self.pending, self.notes)
+        state = self._layout.used(self._block.numpy(), self.position)
+        nbytes = self._layout.used_bytes(self.position)
+        session_file.write(path, session_file.header_of(self.model, saved), nbytes, state)
 
     def load(
-        self, layout: Layout, state: NDArray[np.uint8], position: int, pending: Sequence[int] = ()
+        self,
+        layout: Layout,
+        read: Callable[[NDArray[np.uint8]], None],
+        position: int,
+        pending: Sequence[int] = (),
     ) -> None:
-        """Takes over the state of another session of this context, laid out as `layout` says."""
-        self._layout.take(self._block.numpy(), layout, state, position)
+        """Take over the state of another session, laid out as `layout` says; see `Layout.fill`."""
+        self._layout.fill(self._block.numpy(), layout, position, read)
         self._cursor.position = position
         self._pending = (position, pending[0]) if pending else (0, -1)
 

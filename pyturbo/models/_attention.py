@@ -8,9 +8,9 @@ import numpy as np
 
 from pyturbo import ops
 from pyturbo.checkpoint import Weights
-from pyturbo.models._cache import KvFormat, KvHeads
+from pyturbo.models._cache import KvFormat, KvHeads, Piece
 from pyturbo.models._config import Entries
-from pyturbo.models._decoder import Piece, Step, apply
+from pyturbo.models._decoder import Step, apply
 from pyturbo.models._rope import Rope
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,12 +12,20 @@ from pyturbo import ops, turbo_codec
 from pyturbo.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from pyturbo.models._decoder import Piece, Step
+    from pyturbo.models._decoder import Step
 
 #: The settings worth a choice, from most memory to least. Other pairs of widths can be named too.
 KV_SETTINGS = ("f32", "f16", "turbo8", "turbo8v4", "turbo4", "turbo4v2")
 
 _TYPES = {"f32": np.float32, "f16": np.float16}
+
+
+class Piece(NamedTuple):
+    """One piece of a conversation's state."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    axis: int | None = None  # of its rows, token j in row j % rows; None: its size does not grow with tokens
 
 
 @dataclass(frozen=True)
@@ -57,8 +65,8 @@ class Plain:
     def state(self, heads: KvHeads, context: int, chunk: int) -> dict[str, Piece]:
         """For so many tokens, of which up to `chunk` are read at once."""
         rows = min(context, heads.window + chunk - 1) if heads.window else context
-        shape = (rows, heads.count, heads.dim)
-        return {f"{heads.path}.k": (shape, self.dtype), f"{heads.path}.v": (shape, self.dtype)}
+        piece = Piece((rows, heads.count, heads.dim), self.dtype, axis=0)
+        return {f"{heads.path}.k": piece, f"{heads.path}.v": piece}
 
     def attend(
         self, heads: KvHeads, step: Step, q: Any, k: Any, v: Any, scale: float, sinks: Any = None
@@ -72,8 +80,8 @@ class Plain:
 
     def latent_state(self, latents: KvLatents, context: int) -> dict[str, Piece]:
         return {
-            f"{latents.path}.latents": ((context, latents.rank), self.dtype),
-            f"{latents.path}.rope_keys": ((context, latents.rope), self.dtype),
+            f"{latents.path}.latents": Piece((context, latents.rank), self.dtype, axis=0),
+            f"{latents.path}.rope_keys": Piece((context, latents.rope), self.dtype, axis=0),
         }
 
     def attend_latents(
@@ -110,10 +118,10 @@ class Compressed:
         pieces: dict[str, Piece] = {}
         for part, bits in (("k", self.key_bits), ("v", self.value_bits)):
             path = f"{heads.path}.{part}"
-            pieces[path] = ((*shape, turbo_codec.row_words(heads.dim, bits)), np.uint32)
-            pieces[f"{path}_norms"] = (shape, np.float32)
+            pieces[path] = Piece((*shape, turbo_codec.row_words(heads.dim, bits)), np.uint32, axis=1)
+            pieces[f"{path}_norms"] = Piece(shape, np.float32, axis=1)
             if heads.biased:
-                pieces[f"{path}_means"] = (shape, np.float32)
+                pieces[f"{path}_means"] = Piece(shape, np.float32, axis=1)
         return pieces
 
     def attend(
@@ -131,9 +139,9 @@ class Compressed:
         self._check("latents", latents.rank)
         path, words = f"{latents.path}.latents", turbo_codec.row_words(latents.rank, self.key_bits)
         return {
-            path: ((1, context, words), np.uint32),
-            f"{path}_norms": ((1, context), np.float32),
-            f"{latents.path}.rope_keys": ((context, latents.rope), np.float16),
+            path: Piece((1, context, words), np.uint32, axis=1),
+            f"{path}_norms": Piece((1, context), np.float32, axis=1),
+            f"{latents.path}.rope_keys": Piece((context, latents.rope), np.float16, axis=0),
         }
 
     def attend_latents(

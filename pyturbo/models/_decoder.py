@@ -16,12 +16,9 @@ import numpy as np
 from pyturbo import ops
 from pyturbo.checkpoint import Affine, Fp, Linear, Weights
 from pyturbo.checkpoint.file import Array
-from pyturbo.models._cache import KvFormat
+from pyturbo.models._cache import KvFormat, Piece
 from pyturbo.models._config import Entries
 from pyturbo.recording import label
-
-#: Shape and element type of one piece of a conversation's state.
-Piece = tuple[tuple[int, ...], Any]
 
 
 def apply(layer: Linear, x: Any) -> Any:

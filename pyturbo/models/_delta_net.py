@@ -9,9 +9,9 @@ import numpy as np
 
 from pyturbo import ops
 from pyturbo.checkpoint import Linear, Weights
-from pyturbo.models._cache import KvFormat
+from pyturbo.models._cache import KvFormat, Piece
 from pyturbo.models._config import Entries
-from pyturbo.models._decoder import Piece, Step, apply
+from pyturbo.models._decoder import Step, apply
 
 _TAPS = 4  # of the convolution
 
@@ -84,8 +84,8 @@ class DeltaNet:
     def state(self, context: int, chunk: int, kv: KvFormat) -> dict[str, Piece]:
         heads = self.heads
         return {
-            f"{self.name}.conv": ((_TAPS - 1, self.channels), np.float32),
-            f"{self.name}.memory": ((heads.values, heads.value_dim, heads.key_dim), np.float32),
+            f"{self.name}.conv": Piece((_TAPS - 1, self.channels), np.float32),
+            f"{self.name}.memory": Piece((heads.values, heads.value_dim, heads.key_dim), np.float32),
         }
 
     def __call__(self, x: Any, step: Step) -> Any:

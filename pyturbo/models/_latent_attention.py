@@ -7,9 +7,9 @@ from typing import Any
 from pyturbo import ops
 from pyturbo.checkpoint import Fp, Linear, Weights
 from pyturbo.errors import FormatError
-from pyturbo.models._cache import KvFormat, KvLatents
+from pyturbo.models._cache import KvFormat, KvLatents, Piece
 from pyturbo.models._config import Entries
-from pyturbo.models._decoder import Piece, Step, apply
+from pyturbo.models._decoder import Step, apply
 from pyturbo.models._rope import Rope, score_growth
 
 _EPS = 1e-6  # of the norms inside, whatever the configuration says of the others

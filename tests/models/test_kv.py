@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 
 import pyturbo
-from pyturbo import ops, session_file, turbo_codec
+from pyturbo import ops, turbo_codec
 from pyturbo.errors import ArgumentError, FormatError
 from pyturbo.model import Model, load
 from pyturbo.session import Session
 from reference import turbo as reference
+from session_files import change, parts
 from tiny_configs import MODELS
 from tiny_models import write_hf
 
@@ -162,13 +163,12 @@ def test_files_of_another_setting_or_codec_are_refused(folder: Path, tmp_path: P
     for kv in ("f16", "turbo8", "turbo4v2"):
         with pytest.raises(FormatError, match=f"chat.session: kv: expected '{kv}', got 'turbo4'"):
             model_of(folder, "qwen3", kv).restore(path)
-    header, state = session_file.read(path, {})
-    assert header["codec"] == turbo_codec.CODEC_VERSION
-    session_file.write(path, header | {"codec": 77}, state)
+    assert parts(path)[0]["codec"] == turbo_codec.CODEC_VERSION
+    change(path, codec=77)
     with pytest.raises(FormatError, match=f"codec: expected {turbo_codec.CODEC_VERSION}, got 77"):
         model.restore(path)
     model_of(folder, "qwen3", "f16").session(8).save(path)
-    assert session_file.read(path, {})[0]["codec"] is None
+    assert parts(path)[0]["codec"] is None
 
 
 @pytest.mark.parametrize("name", WITH_HEADS)

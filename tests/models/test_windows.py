@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyturbo import graph, session_file
+from pyturbo import graph
 from pyturbo.errors import FormatError
 from pyturbo.model import Model, load
 from pyturbo.models._config import Entries
 from pyturbo.models._windows import FULL, SLIDING, layer_windows, upper_windows
 from pyturbo.session import Session
+from session_files import change, parts
 from tiny_configs import MODELS
 from tiny_models import write_hf
 
@@ -119,18 +120,37 @@ def test_a_device_with_other_chunks_goes_on(
         assert np.abs(got - want).max() <= 1e-5 * want.std()
 
 
+@pytest.mark.parametrize("kv", ["f16", "turbo4"])
+@pytest.mark.parametrize("count", [9, 70])
+def test_another_context_goes_on_with_the_same_bits(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kv: str, count: int
+) -> None:
+    """Before a ring of the context's size went round, and after one of the window's size did."""
+    model = model_of(path, monkeypatch, 8, kv)
+    session = model.session({9: 10, 70: CONTEXT}[count])
+    session.prefill(TOKENS[:count])
+    session.save(tmp_path / "chat.session")
+    larger = model.load_session(tmp_path / "chat.session", context=CONTEXT + 3)
+    want = model.session(CONTEXT + 3)
+    want.prefill(TOKENS[:count])
+    for token in TOKENS[count : count + 60]:
+        assert larger.step(token).tobytes() == want.step(token).tobytes()
+
+
 def test_wrong_chunks_in_files(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "chat.session"
     model = model_of(path, monkeypatch, chunk=8)
     model.session(CONTEXT).save(file)
-    header, state = session_file.read(file, {})
-    assert header["chunk"] == 8
+    assert parts(file)[0]["chunk"] == 8
     for chunk in (0, "8", None, 2**31):
-        session_file.write(file, header | {"chunk": chunk}, state.copy())
+        change(file, chunk=chunk)
         with pytest.raises(FormatError, match=f"chunk: expected a count, got {chunk!r}"):
             model.restore(file)
-    session_file.write(file, header | {"chunk": 9}, state.copy())
-    with pytest.raises(FormatError, match="state: expected [0-9]+ bytes, got [0-9]+"):
+    session = model.session(CONTEXT)
+    read(session)
+    session.save(file)
+    change(file, chunk=9)
+    with pytest.raises(FormatError, match="state_bytes: expected [0-9]+, got [0-9]+"):
         model.restore(file)
 
 

@@ -1,0 +1,184 @@
+"""Files and folders that replace others: written beside their target, then renamed into place.
+
+What is being written has a name that ends in `.pyturbo-partial`, which readers refuse, and its writer holds a
+lock on it. The lock ends with the process: what a killed writer left behind is removed by the next write to
+the same target.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyturbo._convert import path_of
+from pyturbo.errors import FileError, TurboError
+
+SUFFIX = ".pyturbo-partial"
+
+_LONGEST_NAME = 200  # bytes; most file systems allow 255 for the whole name
+_ATTEMPTS = 100
+
+
+def is_partial(path: Path) -> bool:
+    """Tell whether a name is one that an unfinished file or folder has."""
+    return path.name.endswith(SUFFIX)
+
+
+def target_of(what: str, path: Any) -> Path:
+    """Return the place that a path names, behind all symbolic links. It need not exist."""
+    given = path_of(what, path)
+    try:
+        target = Path(os.path.realpath(given))
+        if target.is_symlink():
+            raise FileError(f"{given}: expected a file or folder, got a symbolic link that leads to itself")
+    except (OSError, ValueError) as error:
+        raise _told(given, error) from error
+    if is_partial(target):
+        raise FileError(f"{given}: expected another name: {SUFFIX} marks unfinished files")
+    return target
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the system says while `path` is written into a FileError."""
+    try:
+        yield
+    except TurboError:
+        raise
+    except OSError as error:
+        raise _told(path, error) from error
+
+
+@contextmanager
+def new_file(target: Path, check: Callable[[Path], None], mode: int = 0o666) -> Iterator[int]:
+    """Give a descriptor to write to; at the end that file has the name `target`, after an error nothing.
+
+    `check` raises where `target` must not be replaced; it is asked before and after the writing. The mode is
+    that of a file that is replaced, else `mode` less the umask.
+    """
+    with writing(target):
+        check(target)
+        remove_leftovers(target)
+        partial, descriptor = _claim(target, lambda path: os.open(path, _NEW, mode))
+        try:
+            try:
+                yield descriptor
+                if target.exists():
+                    os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
+                os.fsync(descriptor)
+                check(target)
+                partial.replace(target)
+            except BaseException:
+                partial.unlink(missing_ok=True)
+                raise
+        finally:
+            os.close(descriptor)
+        sync_folder(target.parent)
+
+
+def remove_leftovers(target: Path) -> None:
+    """Remove what writers of `target` that are no more have left beside it."""
+    name = re.compile(re.escape(_stem(target)) + r"\.[0-9a-f]{16}" + re.escape(SUFFIX))
+    with os.scandir(target.parent) as entries:
+        found = [Path(entry.path) for entry in entries if name.fullmatch(entry.name)]
+    for path in found:
+        with _unlocked(path) as free:
+            if free and path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif free:
+                path.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power cut, where the file system can."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EROFS):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+
+def _stem(target: Path) -> str:
+    """What the names of unfinished files begin with; of a very long name, its hash."""
+    name = os.fsencode(target.name)
+    return f".{target.name if len(name) <= _LONGEST_NAME else hashlib.sha256(name).hexdigest()}"
+
+
+def _claim(target: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
+    """Make a file or folder with a new name beside `target`, and lock it.
+
+    Another process may take it for a leftover before it is locked: then it is gone, and one more is made.
+    """
+    for _ in range(_ATTEMPTS):
+        path = target.with_name(f"{_stem(target)}.{secrets.token_hex(8)}{SUFFIX}")
+        try:
+            descriptor = make(path)
+        except FileNotFoundError:
+            if not target.parent.is_dir():
+                raise
+            continue
+        try:
+            _lock(descriptor, fcntl.LOCK_EX)
+            if path.exists() and os.path.samestat(path.stat(), os.fstat(descriptor)):
+                return path, descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+    raise OSError(errno.EBUSY, "others remove what is being written")
+
+
+def _lock(descriptor: int, how: int) -> bool:
+    """Take the lock; False where another has it, or where the file system knows no locks."""
+    try:
+        fcntl.flock(descriptor, how)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def _unlocked(path: Path) -> Iterator[bool]:
+    """Hold the lock of a file or folder, if nobody else does; else, or where it is another thing, False."""
+    descriptor = _opened(path)
+    try:
+        yield descriptor is not None and _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _opened(path: Path) -> int | None:
+    """A descriptor that can be locked; None for what is neither a file nor a folder, or cannot be opened."""
+    try:
+        mode = path.lstat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            return None
+        how = os.O_RDWR if stat.S_ISREG(mode) else os.O_RDONLY
+        return os.open(path, how | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def _told(path: Path, error: OSError | ValueError) -> FileError:
+    """A path with a zero byte is a ValueError."""
+    if isinstance(error, FileError):
+        return error
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return FileError(f"{path}: cannot be written: {reason}")
