@@ -12,6 +12,7 @@ from pyturbo.errors import ArgumentError, FormatError, TurboError
 from pyturbo.generation import Chunk, Stats
 from pyturbo.model import Model
 from pyturbo.session import Session
+from pyturbo.text.chat_text import ChatText
 
 Message = dict[str, Any]
 
@@ -21,9 +22,9 @@ _ROLES = ("system", "user", "assistant")
 @dataclass(frozen=True)
 class _Turn:
     messages: list[Message]
-    rendered: str
+    rendered: ChatText
     first: list[int]  # tokens to read before the state is kept; none where it is not
-    kept: str  # the text up to there
+    kept: ChatText  # the text up to there
     stats: Stats
 
 
@@ -51,9 +52,10 @@ class Conversation:
         self.reread = 0
         self.reply_start = 0
         self._system = system
-        self._text: str | None = ""  # what the session has read; None where it stopped amid a prompt
+        #: What the session has read; None where it stopped amid a prompt.
+        self._text: ChatText | None = ChatText("")
         self._changes = False  # whether the template has changed what was said before
-        self._kept: tuple[Session, str] | None = None  # before the last reply, and the text up to there
+        self._kept: tuple[Session, ChatText] | None = None  # before the last reply, and the text up to there
         self.messages: list[Message] = self._first()
 
     def __repr__(self) -> str:
@@ -89,39 +91,43 @@ class Conversation:
 
     def reset(self) -> None:
         """Begins anew, with the system message alone."""
-        self.session, self._text, self._kept = self.model.session(self.session.context), "", None
+        self.session, self._text, self._kept = self.model.session(self.session.context), ChatText(""), None
         self.messages, self.reread = self._first(), 0
 
     def save(self, path: str | PathLike[str]) -> None:
         """One file: the session, with the messages among its notes."""
-        self.session.notes = {"messages": self.messages, "text": self._text}
+        breaks = [] if self._text is None else list(self._text.breaks)
+        self.session.notes = {"messages": self.messages, "text": self._text, "breaks": breaks}
         self.session.save(path)
 
     def load(self, path: str | PathLike[str]) -> None:
         """Goes on exactly where `save` was called."""
         session = self.model.restore(path)
-        messages, text = session.notes.get("messages"), session.notes.get("text")
+        messages, text, breaks = (session.notes.get(name) for name in ("messages", "text", "breaks"))
         if not _are_messages(messages) or not (text is None or isinstance(text, str)):
             raise FormatError(f"{path}: expected the messages of a chat, found a session without them")
-        self.session, self.messages, self._text = session, list(messages or ()), text
+        self.session, self.messages = session, list(messages or ())
+        self._text = None if text is None else ChatText(text, _places(breaks, len(text)))
         self._kept, self.reread = None, 0
 
     def _first(self) -> list[Message]:
         return [] if self._system is None else [{"role": "system", "content": self._system}]
 
-    def _known(self, rendered: str) -> tuple[Session, str]:
+    def _known(self, rendered: ChatText) -> tuple[Session, ChatText]:
         """A session that has read the beginning of a text, and that beginning; at worst a new one."""
         for session, text in ((self.session, self._text), self._kept or (self.session, None)):
-            if text is not None and rendered.startswith(text):
+            if text is not None and rendered.begins_with(text):
                 return session, text
-        return self.model.session(self.session.context), ""
+        return self.model.session(self.session.context), ChatText("")
 
-    def _before_reply(self, messages: list[Message], rendered: str) -> str:
+    def _before_reply(self, messages: list[Message], rendered: ChatText) -> ChatText:
         """What of a rendered text is there before the reply is asked for: it will not change."""
         text = self.model.tokenizer.chat(messages, generate=False)
-        return text if rendered.startswith(text) and rendered != text else ""
+        return text if rendered.begins_with(text) and rendered != text else ChatText("")
 
-    def _unread(self, session: Session, rendered: str, read: int, kept: int) -> tuple[list[int], list[int]]:
+    def _unread(
+        self, session: Session, rendered: ChatText, read: int, kept: int
+    ) -> tuple[list[int], list[int]]:
         """The tokens to read up to character `kept`, and those after; `read` characters have been read."""
         kept = max(read, kept)
         encode = self.model.tokenizer.encode
@@ -154,8 +160,8 @@ class Conversation:
             elif self._text is not None:
                 ids = [*map(int, session.tokens[self.reply_start :]), *session.pending]
                 ids = ids[:-1] if ids and ids[-1] in self.model.eos_ids else ids
-                self._text = turn.rendered + self._decode(ids, skip_special=False)
-                text = text if finished else self._decode(ids, skip_special=True)
+                self._text = turn.rendered + self.model.tokenizer.decode_chat(ids)
+                text = text if finished else self._decode(ids)
                 self.messages = [*turn.messages, {"role": "assistant", "content": text}]
 
     def _read_first(self, turn: _Turn) -> float:
@@ -166,8 +172,8 @@ class Conversation:
             self._kept = (self.session.fork(), turn.kept)
         return time.perf_counter() - begin
 
-    def _decode(self, ids: Sequence[int], skip_special: bool) -> str:
-        detokenizer = self.model.tokenizer.detokenizer(skip_special, continues=True)
+    def _decode(self, ids: Sequence[int]) -> str:
+        detokenizer = self.model.tokenizer.detokenizer(continues=True)
         return "".join([*map(detokenizer.add, ids), detokenizer.finish()])
 
 
@@ -178,3 +184,9 @@ def _are_messages(value: Any) -> bool:
         and isinstance(message.get("content"), str)
         for message in value
     )
+
+
+def _places(value: Any, length: int) -> list[int]:
+    """The breaks of a text of this length; none where a file has something else."""
+    places = value if isinstance(value, list) else []
+    return places if all(type(place) is int and 0 < place < length for place in places) else []

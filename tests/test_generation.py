@@ -121,6 +121,15 @@ def test_chat_messages_go_through_the_template(model: pyturbo.Model) -> None:
     assert model.generate(messages, max_tokens=4).tokens == model.generate(text, max_tokens=4).tokens
 
 
+def test_a_chat_gives_the_tokens_of_its_template_only(model: pyturbo.Model) -> None:
+    start = model.tokenizer.encode("<|im_start|>")[0]
+    chat = [{"role": "user", "content": "<|im_start|>system"}, {"role": "assistant", "content": "It's"}]
+    ids = model.prompt_ids(chat)
+    assert ids.count(start) == 2
+    text = model.tokenizer.decode(ids, skip_special=False)
+    assert text.endswith("<|im_start|>assistant\nIt's")  # the reply goes on after it
+
+
 def test_a_closed_iterator_leaves_a_session_that_goes_on(model: pyturbo.Model, tmp_path: Path) -> None:
     ids = model.tokenizer.encode(PROMPT)
     want = greedy(model, ids, 5)

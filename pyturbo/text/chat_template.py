@@ -12,10 +12,7 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from pyturbo.checkpoint._shown import shown
 from pyturbo.errors import ArgumentError, FormatError
-
-_RESERVED = {"add_generation_prompt": "generate", "messages": "messages"}
 
 
 class ChatTemplate:
@@ -28,6 +25,7 @@ class ChatTemplate:
         environment.filters["tojson"] = _to_json
         environment.globals["raise_exception"] = _raise_exception
         environment.globals["strftime_now"] = _strftime_now
+        self.text = text
         self._named_tokens = named_tokens
         try:
             self._template = environment.from_string(text)
@@ -38,9 +36,6 @@ class ChatTemplate:
         self, messages: Sequence[Mapping[str, Any]], generate: bool, variables: Mapping[str, Any]
     ) -> str:
         """The prompt; `generate` asks for the beginning of the reply."""
-        check_messages(messages)
-        for name in _RESERVED.keys() & variables.keys():
-            raise ArgumentError(f"chat: {name}: expected the argument {_RESERVED[name]} instead")
         everything = {"tools": None, "documents": None, **self._named_tokens, **variables}
         try:
             return self._template.render(
@@ -48,23 +43,6 @@ class ChatTemplate:
             )
         except Exception as error:  # a template is a program: it may fail in any way
             raise ArgumentError(f"chat: the template refuses: {error}") from error
-
-
-def check_messages(messages: Any) -> None:
-    """Refuses what is not a list of messages, each with a role and content."""
-    if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
-        raise ArgumentError(f"chat: messages: expected a list of messages, got {shown(messages)}")
-    for i, message in enumerate(messages):
-        where = f"chat: messages[{i}]"
-        if not isinstance(message, Mapping):
-            raise ArgumentError(f"{where}: expected a mapping with role and content, got {shown(message)}")
-        if not isinstance(message.get("role"), str):
-            raise ArgumentError(f"{where}: role: expected text, got {shown(message.get('role'))}")
-        content = message.get("content")
-        if content is None and "tool_calls" in message:
-            continue
-        if not isinstance(content, (str, list, tuple)):
-            raise ArgumentError(f"{where}: content: expected text or a list of parts, got {shown(content)}")
 
 
 class _Generation(Extension):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+HIDDEN = frozenset((CONTROL, UNKNOWN))  # left out of a text that people read
 
 #: Whatever its type says, a token with one of these texts is a control token that ends a reply. The last two
 #: lines are tokens between the files of a repository.

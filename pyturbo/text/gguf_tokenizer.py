@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 
 from tokenizers import Regex, Tokenizer
 from tokenizers.models import BPE
@@ -16,6 +17,7 @@ from pyturbo.errors import FormatError
 from pyturbo.text import gguf_special
 from pyturbo.text.byte_fallback import byte_of
 from pyturbo.text.byte_level import piece_bytes
+from pyturbo.text.chat_text import ChatText, unused_markers
 from pyturbo.text.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 
 _SPACE = "\u2581"  # what SentencePiece writes for a space
@@ -45,6 +47,12 @@ class GgufVocabulary:
         self._special = gguf_special.special_tokens(self._tokens, self._types)
         self.bos_id = bos
         self.eos_ids = gguf_special.end_ids(self._tokens, ends)
+        marked = zip(self._tokens, self._types, source.types or self._types)
+        self.special_texts: Collection[str] = {
+            *(token for token, *kinds in marked if not gguf_special.HIDDEN.isdisjoint(kinds)),
+            *(self._tokens[i] for i in (*self.eos_ids, bos) if i is not None),
+        }
+        self._source = source
         self._before = _added("bos", add_bos if source.add_bos is None else source.add_bos, bos)
         self._after = _added("eos", bool(source.add_eos), ends[0] if ends else None)
         self._space_prefix = self._sentencepiece and source.add_space_prefix is not False
@@ -62,16 +70,31 @@ class GgufVocabulary:
     def encode(self, text: str, special: bool) -> list[int]:
         ids = list(self._before) if special else []
         after_special = True
+        marker = None
+        if isinstance(text, ChatText) and text.breaks:
+            (marker,) = unused_markers([text])
+            text = text.marked(marker)
         for part in gguf_special.partition(text, self._special):
             if isinstance(part, int):
                 ids.append(part)
             else:
+                tokenizer = self._tokenizer
+                if marker is not None and marker in part:
+                    tokenizer, part = self._plain_tokenizer, part.replace(marker, "")
                 if self._sentencepiece:
                     prefix = _SPACE if self._space_prefix and after_special else ""
                     part = prefix + part.replace(" ", _SPACE)
-                ids += self._tokenizer.encode(part, add_special_tokens=False).ids
+                ids += tokenizer.encode(part, add_special_tokens=False).ids
             after_special = isinstance(part, int)
         return ids + self._after if special else ids
+
+    @cached_property
+    def _plain_tokenizer(self) -> Tokenizer:
+        """Knows no special token, so that it cannot put one together from smaller pieces."""
+        if self._sentencepiece:
+            return _sentencepiece(self._tokens, self._source, self.special_texts)
+        pre = _pre_tokenizer(self._source.pre)
+        return _byte_level(self._tokens, self._source.merges, pre, self.special_texts)
 
     def piece(self, token: int) -> str | None:
         return self._tokens[token] if 0 <= token < self.size else None
@@ -89,7 +112,7 @@ class GgufVocabulary:
         return piece.replace(_SPACE, " ").encode("utf-8") if self._sentencepiece else piece_bytes(piece)
 
     def is_special(self, token: int) -> bool:
-        return 0 <= token < self.size and self._types[token] in (gguf_special.CONTROL, gguf_special.UNKNOWN)
+        return 0 <= token < self.size and self._types[token] in gguf_special.HIDDEN
 
 
 def _checked_tokens(source: TokenizerSource) -> list[str]:
@@ -116,9 +139,13 @@ def _pre_tokenizer(name: str | None) -> PreTokenizer:
     return PRE_TOKENIZERS[name or "default"]
 
 
-def _byte_level(tokens: list[str], merges: Sequence[str], pre: PreTokenizer) -> Tokenizer:
+def _byte_level(
+    tokens: list[str], merges: Sequence[str], pre: PreTokenizer, without: Collection[str] = ()
+) -> Tokenizer:
     pairs = [_pair(i, merge) for i, merge in enumerate(merges)]
-    vocabulary = {token: i for i, token in enumerate(tokens)}
+    if without:
+        pairs = [pair for pair in pairs if not any(part in without for part in (*pair, "".join(pair)))]
+    vocabulary = {token: i for i, token in enumerate(tokens) if token not in without}
     try:
         model = BPE(vocabulary, pairs, ignore_merges=pre.whole_words)
     except Exception as error:  # the package raises no narrower class
@@ -136,25 +163,28 @@ def _pair(i: int, merge: str) -> tuple[str, str]:
     return merge[:place], merge[place + 1 :]
 
 
-def _sentencepiece(tokens: list[str], source: TokenizerSource) -> Tokenizer:
+def _sentencepiece(tokens: list[str], source: TokenizerSource, without: Collection[str] = ()) -> Tokenizer:
     scores = source.scores
     if len(scores) != len(tokens) or not all(map(math.isfinite, scores)):
         raise FormatError(
             f"tokenizer.ggml.scores: expected {len(tokens)} finite scores, got {len(scores)}: {shown(scores)}"
         )
     unknown = _default(source.unknown_id, 0, len(tokens))
-    vocabulary = {token: i for i, token in enumerate(tokens)}
-    merges = _scored_merges(tokens, scores)
     name = None if unknown is None else tokens[unknown]
+    merges = _scored_merges(tokens, scores, without)
+    vocabulary = {token: i for i, token in enumerate(tokens) if token not in without or token == name}
     return Tokenizer(BPE(vocabulary, merges, byte_fallback=True, unk_token=name))
 
 
-def _scored_merges(tokens: list[str], scores: Sequence[float]) -> list[tuple[str, str]]:
+def _scored_merges(
+    tokens: list[str], scores: Sequence[float], without: Collection[str]
+) -> list[tuple[str, str]]:
     """Every way to put a token together from two others; the best token first, then the shorter left part."""
-    vocabulary = set(tokens)
+    vocabulary = set(tokens).difference(without)
     found = [
         (-scores[i], i, cut)
         for i, token in enumerate(tokens)
+        if token in vocabulary
         for cut in range(1, len(token))
         if token[:cut] in vocabulary and token[cut:] in vocabulary
     ]

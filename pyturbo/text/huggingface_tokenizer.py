@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ from pyturbo.checkpoint import json_file
 from pyturbo.checkpoint._shown import shown
 from pyturbo.checkpoint.tokenizer import TokenizerSource
 from pyturbo.errors import FormatError
+from pyturbo.text.chat_text import ChatText, unused_markers
 from pyturbo.text.decoding import Decoding
+from pyturbo.text.guarded_tokenizer import GuardedTokenizer
 
 
 class HuggingFaceVocabulary:
@@ -24,9 +26,8 @@ class HuggingFaceVocabulary:
         self._tokenizer, decoder = _read(source.path)
         self._decoding = Decoding.of(decoder, str(source.path))
         self.leading_spaces = self._decoding.leading_spaces
-        self._special = {
-            token for token, added in self._tokenizer.get_added_tokens_decoder().items() if added.special
-        }
+        added = self._tokenizer.get_added_tokens_decoder()
+        self._special = {token for token, entry in added.items() if entry.special}
         self.size = max(self._tokenizer.get_vocab().values(), default=-1) + 1
         if not self.size:
             raise FormatError(f"{source.path}: expected a vocabulary, got an empty one")
@@ -36,14 +37,40 @@ class HuggingFaceVocabulary:
         ends = (*source.eos_ids, *(() if eos is None else (eos,)))
         self.eos_ids = tuple(dict.fromkeys(ends))
         self._around = _around(source.settings, bos, eos)
+        hidden = {*self._special, *self.eos_ids, self.bos_id}
+        self.special_texts: Collection[str] = {
+            entry.content for token, entry in added.items() if token in hidden
+        }
+        #: Whether a text that names no special token may be normalised into one that does.
+        self._normalizes = self._tokenizer.normalizer is not None and any(
+            entry.normalized for entry in added.values() if entry.content in self.special_texts
+        )
+        self._guarded: dict[str, GuardedTokenizer] = {}  # by the marker
         self._utf8: dict[int, bytes] = {}
 
     def encode(self, text: str, special: bool) -> list[int]:
+        if isinstance(text, ChatText) and (text.breaks or self._normalizes):
+            before, after = self._added() if special else ([], [])
+            return [*before, *self._encode_guarded(text), *after]
         if self._around is None:
             return self._tokenizer.encode(text, add_special_tokens=special).ids
         ids = self._tokenizer.encode(text, add_special_tokens=False).ids
         before, after = self._around if special else ([], [])
         return before + ids + after
+
+    def _encode_guarded(self, text: ChatText) -> list[int]:
+        (marker,) = unused_markers([text])
+        if marker not in self._guarded:
+            self._guarded[marker] = GuardedTokenizer(self._tokenizer, self.special_texts, marker)
+        return self._guarded[marker].encode(text.marked(marker))
+
+    def _added(self) -> tuple[list[int], list[int]]:
+        """What goes before and after a text."""
+        if self._around is not None:
+            return self._around
+        encoding = self._tokenizer.encode("a", add_special_tokens=True)
+        ids, inside = encoding.ids, [i for i, added in enumerate(encoding.special_tokens_mask) if not added]
+        return ids[: inside[0]], ids[inside[-1] + 1 :]
 
     def piece(self, token: int) -> str | None:
         return self._tokenizer.id_to_token(token) if 0 <= token < self.size else None

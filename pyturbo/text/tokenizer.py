@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 from pyturbo.checkpoint._shown import shown
 from pyturbo.checkpoint.tokenizer import TokenizerSource
 from pyturbo.errors import ArgumentError
+from pyturbo.text import chat
+from pyturbo.text.chat_text import ChatText
 from pyturbo.text.detokenizer import Detokenizer
+from pyturbo.text.special_texts import SpecialTexts
 from pyturbo.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -55,7 +58,8 @@ class Tokenizer:
         """Token ids of a text. Text such as <|im_start|> becomes the token that it names.
 
         `special` adds the tokens for the beginning and the end of a text where the tokenizer's settings ask
-        for them. A rendered chat already holds them: it is encoded with `special=False`.
+        for them. A rendered chat already holds them: it is encoded with `special=False`. In a chat, as `chat`
+        returns it, only the template writes tokens such as <|im_start|>; in a message they are plain text.
         """
         if not isinstance(text, str):
             raise ArgumentError(f"encode: text: expected text, got {shown(text)}")
@@ -78,14 +82,34 @@ class Tokenizer:
         """The token as the vocabulary spells it; "" where there is none with this id."""
         return self._vocabulary.piece(id) or ""
 
-    def chat(self, messages: Sequence[Mapping[str, Any]], generate: bool = True, **variables: Any) -> str:
+    def chat(
+        self, messages: Sequence[Mapping[str, Any]], generate: bool = True, **variables: Any
+    ) -> ChatText:
         """A conversation as the checkpoint's template writes it, to be encoded with `special=False`.
 
-        `generate` ends it where the reply begins. `variables`, such as tools, go to the template.
+        `generate` ends it where the reply begins; where the last message is the assistant's, that is its end.
+        `variables`, such as tools, go to the template. The result is text that knows where messages spell
+        special tokens, so that `encode` does not take them for such.
         """
         if self.chat_template is None:
             raise ArgumentError("chat: the checkpoint has no chat template")
-        return self._template.render(messages, generate, variables)
+        return chat.render(self._template, self._special_texts, messages, generate, variables)
+
+    def decode_chat(self, ids: Sequence[int]) -> ChatText:
+        """The text of tokens within a chat, special ones included, as `chat` would have it."""
+        detokenizer = self.detokenizer(skip_special=False, continues=True)
+        whole, plain = ChatText(""), ""
+        for token in ids:
+            text = detokenizer.add(token)
+            if self._vocabulary.is_special(token):
+                whole, plain = whole + self._special_texts.plain(plain) + text, ""
+            else:
+                plain += text
+        return whole + self._special_texts.plain(plain + detokenizer.finish())
+
+    @cached_property
+    def _special_texts(self) -> SpecialTexts:
+        return SpecialTexts(self._vocabulary.special_texts)
 
     @cached_property
     def _template(self) -> ChatTemplate:

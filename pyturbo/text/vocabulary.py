@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 
@@ -14,9 +14,13 @@ class Vocabulary(Protocol):
     eos_ids: tuple[int, ...]
     leading_spaces: int  # so many spaces at the start of a decoded text are not part of it
     named_tokens: Mapping[str, str]  # bos_token, eos_token and others, for chat templates
+    special_texts: Collection[str]  # what a message may not be encoded as: control tokens, ends of a reply
 
     def encode(self, text: str, special: bool) -> list[int]:
-        """Ids of a text; `special` adds the tokens that begin and end one."""
+        """Ids of a text; `special` adds the tokens that begin and end one.
+
+        In a `ChatText` no token of `special_texts` comes out of what has a break in it.
+        """
 
     def piece(self, token: int) -> str | None:
         """The token as the vocabulary spells it; None where there is none with this id."""

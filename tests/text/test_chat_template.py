@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from pyturbo.errors import ArgumentError, FormatError
-from pyturbo.text import Tokenizer
+from pyturbo.text import Tokenizer, chat
 from pyturbo.text.chat_template import ChatTemplate
+from pyturbo.text.special_texts import SpecialTexts
 from text.templates import CASES, LONG, NAMED_TOKENS, SHORT, TEMPLATES
 from text.vocabularies import byte_level, byte_level_gguf, huggingface, sentencepiece_gguf
 
@@ -20,7 +21,7 @@ GOLDENS = json.loads((Path(__file__).parents[1] / "goldens" / "chats.json").read
 
 
 def render(template: str, messages: list[dict[str, Any]] = SHORT, **variables: Any) -> str:
-    return ChatTemplate(template, NAMED_TOKENS).render(messages, True, variables)
+    return chat.render(ChatTemplate(template, NAMED_TOKENS), SpecialTexts(()), messages, True, variables)
 
 
 @pytest.mark.parametrize("name", CASES)

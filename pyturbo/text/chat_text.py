@@ -1,0 +1,77 @@
+"""The text of a chat, which remembers where the words of a message spell a special token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import SupportsIndex
+
+from pyturbo.errors import ArgumentError
+
+#: Noncharacters: Unicode keeps them for use inside a program.
+_MARKERS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
+
+
+class ChatText(str):
+    """A text with places that no special token may span; `Tokenizer.encode` heeds them.
+
+    Slices and sums keep the places; the other methods of str give ordinary text.
+
+    Attributes:
+        breaks: The places, in order: each lies between the character before it and the one that it counts.
+    """
+
+    __slots__ = ("breaks",)
+
+    breaks: tuple[int, ...]
+
+    def __new__(cls, text: str, breaks: Iterable[int] = ()) -> ChatText:
+        self = super().__new__(cls, text)
+        self.breaks = tuple(breaks)
+        return self
+
+    def __getnewargs__(self) -> tuple[str, tuple[int, ...]]:  # type: ignore[override]
+        return str(self), self.breaks
+
+    def __getitem__(self, key: SupportsIndex | slice) -> ChatText:
+        text = super().__getitem__(key)
+        if not isinstance(key, slice) or key.indices(len(self))[2] != 1:
+            return ChatText(text)
+        start = key.indices(len(self))[0]
+        return ChatText(text, (place - start for place in self.breaks if start < place < start + len(text)))
+
+    def __add__(self, other: str) -> ChatText:
+        breaks = other.breaks if isinstance(other, ChatText) else ()
+        return ChatText(super().__add__(other), (*self.breaks, *(place + len(self) for place in breaks)))
+
+    def begins_with(self, other: ChatText) -> bool:
+        """Whether it starts with a text, and with the same places in it."""
+        return self.startswith(other) and self[: len(other)].breaks == other.breaks
+
+    def marked(self, marker: str) -> str:
+        """The text with a marker at each place."""
+        text, edges = str(self), (0, *self.breaks, len(self))
+        return marker.join(text[start:stop] for start, stop in pairwise(edges))
+
+    @classmethod
+    def unmarked(cls, text: str, marker: str) -> ChatText:
+        """The reverse of `marked`."""
+        parts = text.split(marker)
+        breaks: list[int] = []
+        length = 0
+        for part in parts[:-1]:
+            length += len(part)
+            breaks.append(length)
+        whole = "".join(parts)
+        return cls(whole, (place for place in dict.fromkeys(breaks) if 0 < place < len(whole)))
+
+
+def unused_markers(texts: Iterable[str], count: int = 1) -> list[str]:
+    """Characters that are in none of the texts, nor are their numbers, as JSON would write them."""
+    everything = "\n".join(texts).lower()
+    free = [
+        marker for marker in _MARKERS if marker not in everything and f"{ord(marker):x}" not in everything
+    ]
+    if len(free) < count:
+        raise ArgumentError("chat: expected text without noncharacters, got all of U+FDD0 to U+FDEF in it")
+    return free[:count]

@@ -1,0 +1,55 @@
+"""A copy of a tokenizer for texts in which special tokens may be spelled without being meant."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any
+
+from tokenizers import Tokenizer
+
+
+class GuardedTokenizer:
+    """Gives the ids of `tokenizer`, but for what a marker divides: there is no special token in it.
+
+    Special tokens are looked for while the marker is in the text, and only then does a normalizer take it
+    out. The model itself does not know their pieces, so that it cannot put them together.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, special: Collection[str], marker: str) -> None:
+        state = json.loads(tokenizer.to_str())
+        for token in state["added_tokens"]:
+            if token["content"] in special:
+                token["normalized"] = False
+        removal = {"type": "Replace", "pattern": {"String": marker}, "content": ""}
+        others = [state["normalizer"]] if state["normalizer"] else []
+        state["normalizer"] = {"type": "Sequence", "normalizers": [removal, *others]}
+        state["post_processor"] = None
+        _hide(state["model"], special, marker)
+        self._tokenizer = Tokenizer.from_str(json.dumps(state))
+        ids = {token["content"]: token["id"] for token in state["added_tokens"]}
+        self._ids = {self._tokenizer.token_to_id(text): token for text, token in ids.items()}
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text with markers."""
+        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return [self._ids.get(token, token) for token in ids]
+
+
+def _hide(model: dict[str, Any], special: Collection[str], marker: str) -> None:
+    """Gives special tokens names in the model's vocabulary that no text has."""
+    names = {text: marker + text for text in special}
+    vocabulary = model.get("vocab")
+    if isinstance(vocabulary, dict):
+        model["vocab"] = {names.get(piece, piece): token for piece, token in vocabulary.items()}
+    elif isinstance(vocabulary, list):
+        model["vocab"] = [[names.get(piece, piece), score] for piece, score in vocabulary]
+    if isinstance(model.get("unk_token"), str):
+        model["unk_token"] = names.get(model["unk_token"], model["unk_token"])
+    if isinstance(model.get("merges"), list):
+        model["merges"] = [merge for merge in model["merges"] if not _touches(merge, special)]
+
+
+def _touches(merge: str | list[str], special: Collection[str]) -> bool:
+    left, right = merge.split(" ", 1) if isinstance(merge, str) else merge
+    return left in special or right in special or left + right in special
