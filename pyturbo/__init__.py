@@ -23,8 +23,8 @@ Below models there are operations on NumPy arrays, and below those kernels on a 
     >>> pyturbo.Device("cpu").kernel("swiglu")
     Kernel('swiglu': gate, up, y, count)
 
-From a checkpoint to text: `load`, `Model`, `Session`, `Tokenizer`, `Sampler`, `Chunk`, `Completion` and
-`Stats`; chats are in `pyturbo.conversation`, conversion is in `pyturbo.convert`. Operations and kernels:
+From a checkpoint to text: `load`, `Model`, `Session`, `Tokenizer`, `Sampler`, `Reply`, `Chunk`, `Completion`
+and `Stats`; chats are in `pyturbo.conversation`, conversion is in `pyturbo.convert`. Operations and kernels:
 `ops`, `kernels`, `devices`, `Device`, `Buffer`, `Kernel` and `Program`. What is raised: `errors`.
 """
 
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from pyturbo.generation import Stats as Stats
     from pyturbo.model import Model as Model
     from pyturbo.model import load as load
+    from pyturbo.reply import Reply as Reply
     from pyturbo.session import Session as Session
     from pyturbo.text import Tokenizer as Tokenizer
 
@@ -62,6 +63,7 @@ _ON_USE = {
     "Completion": "generation",
     "Model": "model",
     "Program": "_program",
+    "Reply": "reply",
     "Sampler": "_sampling",
     "Session": "session",
     "Stats": "generation",
@@ -80,6 +82,7 @@ __all__ = [
     "Kernel",
     "Model",
     "Program",
+    "Reply",
     "Sampler",
     "Session",
     "Stats",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any
+from typing import Any, NoReturn
 
-from pyturbo.errors import ArgumentError, FormatError, TurboError
+from pyturbo.errors import ArgumentError, FormatError, StateError, TurboError
 from pyturbo.generation import Chunk, Stats
 from pyturbo.model import Model
 from pyturbo.session import Session
@@ -88,6 +89,23 @@ class Conversation:
         self._text, self.reply_start = read, start
         turn = _Turn(messages, rendered, first, rendered[: len(kept)], stats)
         return self._answer(turn, chunks)
+
+    def fork(self) -> Conversation:
+        """An independent copy. `copy.copy` and `copy.deepcopy` do the same."""
+        other = object.__new__(Conversation)
+        other.__dict__ |= self.__dict__
+        other.session, other.messages = self.session.fork(), copy.deepcopy(self.messages)
+        other._kept = self._kept and (self._kept[0].fork(), self._kept[1])
+        return other
+
+    def __copy__(self) -> Conversation:
+        return self.fork()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Conversation:
+        return self.fork()
+
+    def __reduce__(self) -> NoReturn:
+        raise StateError("a conversation cannot be pickled: save(path) keeps it, load(path) reads it")
 
     def reset(self) -> None:
         """Begins anew, with the system message alone."""

@@ -27,6 +27,10 @@ class StateError(TurboError, RuntimeError):
     """The object is closed or not ready for the call."""
 
 
+class CancelledError(TurboError):
+    """What ran was cancelled from elsewhere."""
+
+
 class FormatError(TurboError, ValueError):
     """A file does not hold what it should."""
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,20 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyturbo._convert import index
-from pyturbo._sampling import Sampler, top_logprobs
+from pyturbo._sampling import Sampler
 from pyturbo.checkpoint._shown import shown
-from pyturbo.errors import ArgumentError, StateError
+from pyturbo.errors import ArgumentError
 from pyturbo.text import StopStrings
 
 if TYPE_CHECKING:
     from pyturbo.model import Model
-    from pyturbo.session import Session
 
 #: Text, token ids, or the messages of a chat.
 Prompt = str | Sequence[int] | NDArray[Any] | Sequence[Mapping[str, Any]]
 
 #: "stop": the model ended its reply, or wrote a stop string. "length": no token or no context is left.
-FinishReason = Literal["stop", "length"]
+#: "cancelled": `Reply.cancel` or `Session.cancel` ended it; no chunk says so, only a `Completion`.
+FinishReason = Literal["stop", "length", "cancelled"]
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class Completion:
         tokens: Every token of it.
         logprobs: The logprob of each token; see `Chunk`.
         top: The likeliest tokens and their logprobs at each token, where asked for.
-        finish_reason: "stop" or "length"; see `Chunk`.
+        finish_reason: "stop" or "length", see `Chunk`; "cancelled" where it was ended from elsewhere.
         stats: What it cost.
     """
 
@@ -152,81 +151,3 @@ class Options:
         return Sampler(
             self.temperature, self.top_p, self.top_k, self.min_p, self.repetition_penalty, self.seed
         )
-
-
-def start(
-    model: Model, session: Session, ids: Sequence[int], options: Options, stats: Stats
-) -> Iterator[Chunk]:
-    """The reply to `ids`. What is wrong with them or with the options is an error here, not later."""
-    room = session.context - session.position - len(session.pending)
-    if len(ids) > room:
-        raise ArgumentError(
-            f"prompt: expected at most {max(room, 0)} tokens, the rest of a context of {session.context}, "
-            f"got {len(ids)}"
-        )
-    text = _Text(model, options.stop_strings())
-    return _reply(session, ids, options, options.sampler(), text, set(model.eos_ids), stats)
-
-
-def _reply(
-    session: Session,
-    ids: Sequence[int],
-    options: Options,
-    sampler: Sampler,
-    text: _Text,
-    eos: set[int],
-    stats: Stats,
-) -> Iterator[Chunk]:
-    """Reads `ids`, then samples and reads tokens until the reply ends. The last one stays pending."""
-    begin = time.perf_counter()
-    unread = [*session.pending, *ids]
-    logits = session.prefill(unread) if unread else session.logits
-    sampler.accept(session.tokens)
-    stats.prompt_tokens, stats.prefill_seconds = len(ids), time.perf_counter() - begin
-    stats.tokens, stats.decode_seconds = 0, 0.0
-    while True:
-        token, logprob = sampler.sample(logits)
-        sampler.accept(token)
-        session.leave(token)
-        stats.tokens += 1
-        finish: FinishReason | None = "stop" if token in eos else None
-        piece = "" if finish else text.add(token)
-        if text.stopped:
-            finish = "stop"
-        elif finish is None and (stats.tokens == options.max_tokens or session.position == session.context):
-            finish = "length"
-        if finish is not None:
-            piece += text.finish()
-            finish = "stop" if text.stopped else finish
-        top = tuple(top_logprobs(logits, options.logprobs)) if options.logprobs else ()
-        yield Chunk(piece, token, logprob, finish, top)
-        if finish is not None:
-            return
-        if session.pending != [token]:
-            raise StateError("the session went on without this reply")
-        begin = time.perf_counter()
-        logits = session.step(token)
-        stats.decode_seconds += time.perf_counter() - begin
-
-
-class _Text:
-    """The text of a reply as it becomes certain. A model without a tokenizer has none."""
-
-    def __init__(self, model: Model, stops: StopStrings) -> None:
-        self._stops = stops
-        has_text = model.has_tokenizer or bool(stops)
-        self._detokenizer = model.tokenizer.detokenizer(continues=True) if has_text else None
-
-    @property
-    def stopped(self) -> bool:
-        """Whether it has ended at a stop string."""
-        return self._stops.stopped
-
-    def add(self, token: int) -> str:
-        return "" if self._detokenizer is None else self._stops.add(self._detokenizer.add(token))[0]
-
-    def finish(self) -> str:
-        """What was held back, up to a stop string if there is one in it."""
-        if self._detokenizer is None:
-            return ""
-        return self._stops.add(self._detokenizer.finish())[0] + self._stops.finish()

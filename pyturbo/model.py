@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,11 +19,12 @@ from pyturbo._convert import index
 from pyturbo._native import Device, device_list
 from pyturbo.checkpoint import TokenizerSource, open_checkpoint
 from pyturbo.checkpoint.tensors import Progress
-from pyturbo.errors import ArgumentError
-from pyturbo.generation import Chunk, Completion, Options, Prompt, Stats, prompt_ids, start
+from pyturbo.errors import ArgumentError, StateError
+from pyturbo.generation import Chunk, Completion, Options, Prompt, Stats, prompt_ids
 from pyturbo.graph import Graph, Layout, Output, pace_of
 from pyturbo.models._cache import KvFormat, kv_format
 from pyturbo.models._decoder import Decoder
+from pyturbo.reply import Reply, in_thread, start
 from pyturbo.session import Session
 from pyturbo.text import Tokenizer
 
@@ -117,6 +118,15 @@ class Model:
             f"context={network.context}, kv={self.kv!r}, device={self.device.name!r})"
         )
 
+    def __copy__(self) -> Model:
+        return self  # nothing of it changes
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Model:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise StateError("a model cannot be pickled: pass its path, and load it there")
+
     @property
     def max_context(self) -> int:
         """The most tokens a conversation can have."""
@@ -159,7 +169,7 @@ class Model:
         logprobs: int = 0,
         session: Session | None = None,
         stats: Stats | None = None,
-    ) -> Iterator[Chunk]:
+    ) -> Reply:
         """Continues a prompt, one chunk a token, each as soon as it is known.
 
         The prompt is text, token ids, or the messages of a chat. With a `session` it continues that
@@ -168,8 +178,8 @@ class Model:
         likeliest tokens each chunk lists; `stats` is filled as the reply goes on. The other options are those
         of `pyturbo.Sampler`.
 
-        Closing the iterator, or an interrupt, ends the reply within one token, or one chunk of a prompt; the
-        session can go on from there.
+        Closing the iterator, `Reply.cancel` from any thread, or an interrupt ends the reply within one token,
+        or one chunk of a prompt; the session can go on from there.
 
         Examples:
             >>> model = pyturbo.load()
@@ -201,9 +211,27 @@ class Model:
             4
         """
         completion = Completion(stats=options.pop("stats", None) or Stats())
-        for chunk in self.stream(prompt, *arguments, **options, stats=completion.stats):
+        reply = self.stream(prompt, *arguments, **options, stats=completion.stats)
+        for chunk in reply:
             completion.add(chunk)
+        if reply.cancelled:
+            completion.finish_reason = "cancelled"
         return completion
+
+    def astream(self, prompt: Prompt, *arguments: Any, **options: Any) -> AsyncGenerator[Chunk, None]:
+        """As `stream`, for asyncio: the reply runs in a thread of its own, and the loop goes on meanwhile.
+
+        Cancelling the task, or leaving the loop and closing the iterator, ends the reply within one token, or
+        one chunk of a prompt.
+
+        Examples:
+            >>> import asyncio
+            >>> async def story():
+            ...     return [chunk.text async for chunk in pyturbo.load().astream("Once upon a time", 3)]
+            >>> asyncio.run(story())
+            [',', ' there', ' was']
+        """
+        return in_thread(lambda: self.stream(prompt, *arguments, **options))
 
     def prompt_ids(self, prompt: Prompt, session: Session | None = None) -> list[int]:
         """The tokens of text, of token ids, or of a chat through the checkpoint's own template.

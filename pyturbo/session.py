@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pyturbo import session_file
+from pyturbo._guard import Guard
 from pyturbo._program import Cursor
 from pyturbo.errors import ArgumentError, StateError, TurboError
 from pyturbo.graph import Layout, Output
@@ -42,11 +43,13 @@ class Memory:
 class Session:
     """A position, and one block of memory with all that the model remembers.
 
-    Sessions of one model may be used from several threads, each session from one at a time.
+    Sessions of one model may be used from several threads, each session from one at a time: while it is in
+    use, anyone else gets a StateError. Only `cancel` may be called at any time.
 
     Attributes:
         model: The model it is a conversation with.
         context: How many tokens it has room for.
+        guard: Who uses it now.
         notes: What a caller keeps with the conversation, such as its messages: JSON, saved with it.
         timings: A `Profile` where every launch is timed into it, else None.
 
@@ -63,7 +66,7 @@ class Session:
     """
 
     def __init__(self, model: Model, context: int) -> None:
-        self.model, self.context = model, context
+        self.model, self.context, self.guard = model, context, Guard()
         self._cursor = Cursor()
         self._layout = Layout.of(model.network, context, model.pace.chunk, model.kv)
         self._block = model.device.empty(self._layout.nbytes, np.uint8)
@@ -117,10 +120,12 @@ class Session:
         return self._layout.nbytes
 
     def prefill(self, token_ids: ArrayLike) -> NDArray[np.float32]:
-        """Reads tokens; the logits of the last one, float32 [vocab], a view that the next call changes."""
-        for _ in self.read(token_ids):
-            pass
-        return self.logits
+        """Reads tokens; the logits of the last one, float32 [vocab], a view that the next call changes.
+
+        After `cancel` it raises CancelledError, with the chunks read that were whole by then.
+        """
+        with self.guard.use():
+            return self.advance_to_logits(token_ids)
 
     def step(self, token_id: int) -> NDArray[np.float32]:
         """Reads one token; its logits, a view that the next call changes."""
@@ -138,11 +143,27 @@ class Session:
 
         The state may still be changing until this is at its end or closed.
         """
+        with self.guard.use():
+            for _ in self.advance(self.model.check_ids(token_ids)):
+                yield self.position
+
+    def cancel(self) -> bool:
+        """Stops what this session does, from any thread, within one token or one chunk of a prompt.
+
+        A reply ends; `prefill`, `step` and `read` raise CancelledError. The session can go on from there.
+        Returns False where nothing was under way.
+        """
+        return self.guard.cancel()
+
+    def advance_to_logits(self, token_ids: ArrayLike) -> NDArray[np.float32]:
+        """Reads tokens as `prefill` does, for one who has the session already."""
         for _ in self.advance(self.model.check_ids(token_ids)):
-            yield self.position
+            pass
+        return self.logits
 
     def advance(self, ids: NDArray[np.int32], output: Output = "last") -> Iterator[list[NDArray[np.float32]]]:
-        """The outputs of each chunk. Without room for all of the tokens nothing changes."""
+        """The outputs of each chunk, for one who has the session already. Without room for all of the tokens
+        nothing changes."""
         self._require_whole()
         if self.position + len(ids) > self.context:
             raise ArgumentError(
@@ -152,6 +173,7 @@ class Session:
         end = self.position + len(ids)
         try:
             while self.position < end:
+                self.guard.check()
                 count, graph = self.model.graph(self.context, end - self.position, output)
                 with self.model.replaying, self._failing():
                     last = self.position + count == end
@@ -197,12 +219,13 @@ class Session:
         Only a session or an empty file is replaced. The size of the file follows from the tokens that have
         been read, not from the context.
         """
-        self._require_whole()
-        chunk = self.model.pace.chunk
-        saved = session_file.Saved(self.context, chunk, self.position, self.pending, self.notes)
-        state = self._layout.used(self._block.numpy(), self.position)
-        nbytes = self._layout.used_bytes(self.position)
-        session_file.write(path, session_file.header_of(self.model, saved), nbytes, state)
+        with self.guard.use():
+            self._require_whole()
+            chunk = self.model.pace.chunk
+            saved = session_file.Saved(self.context, chunk, self.position, self.pending, self.notes)
+            state = self._layout.used(self._block.numpy(), self.position)
+            nbytes = self._layout.used_bytes(self.position)
+            session_file.write(path, session_file.header_of(self.model, saved), nbytes, state)
 
     def load(
         self,
@@ -217,10 +240,22 @@ class Session:
         self._pending = (position, pending[0]) if pending else (0, -1)
 
     def fork(self) -> Session:
-        """An independent copy at this position."""
-        other = Session(self.model, self.context)
-        other._cursor.position = self.position
-        other._pending, other._failure = self._pending, self._failure
-        other.notes = copy.deepcopy(self.notes)
-        other._block.numpy()[...] = self._block.numpy()
+        """An independent copy at this position. `copy.copy` and `copy.deepcopy` do the same."""
+        with self.guard.use():
+            other = Session(self.model, self.context)
+            other._cursor.position = self.position
+            other._pending, other._failure = self._pending, self._failure
+            other.notes = copy.deepcopy(self.notes)
+            other._block.numpy()[...] = self._block.numpy()
         return other
+
+    def __copy__(self) -> Session:
+        return self.fork()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Session:
+        return self.fork()
+
+    def __reduce__(self) -> NoReturn:
+        raise StateError(
+            "a session cannot be pickled: save(path) keeps it, Model.load_session(path) reads it"
+        )

@@ -16,11 +16,12 @@ TEMPLATE = (
 )
 
 
-def write_model(folder: Path, layers: int = 4, **generation: object) -> Path:
+def write_model(folder: Path, layers: int = 4, context: int = 512, **generation: object) -> Path:
     """A tiny qwen3_5_moe with a vocabulary as large as that of a trained tokenizer, and even `layers`."""
     tiny = MODELS["qwen3_5_moe"]
     kinds = ["linear_attention", "full_attention"] * (layers // 2)
     text = tiny.text | {"num_hidden_layers": layers, "layer_types": kinds}
+    text["max_position_embeddings"] = context
     text["vocab_size"] = byte_level().get_vocab_size()
     write_mlx(replace(tiny, config=tiny.config | {"text_config": text}), folder)
     byte_level().save(str(folder / "tokenizer.json"))
