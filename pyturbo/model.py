@@ -18,6 +18,7 @@ from pyturbo import models, session_file
 from pyturbo._convert import index
 from pyturbo._native import Device, device_list
 from pyturbo.checkpoint import TokenizerSource, open_checkpoint
+from pyturbo.checkpoint.identity import Identity
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.errors import ArgumentError, StateError
 from pyturbo.generation import Chunk, Completion, Options, Prompt, Stats, prompt_ids
@@ -76,7 +77,8 @@ def load(
         raise ArgumentError(f"load: device: expected a name or a Device, got {device!r}")
     with open_checkpoint(default_model() if path_or_id is None else path_or_id) as checkpoint:
         network = models.build(checkpoint, progress)
-        return Model(checkpoint.config, network, checkpoint.tokenizer, device, setting)
+        identity = Identity(checkpoint)
+        return Model(checkpoint.config, network, checkpoint.tokenizer, device, setting, identity)
 
 
 class Model:
@@ -101,12 +103,13 @@ class Model:
         tokenizer: TokenizerSource,
         device: Device,
         kv: KvFormat,
+        identity: Identity,
     ) -> None:
         Layout.of(network, 1, 1, kv.name)  # refuses what these layers cannot keep that way
         self.config, self.network, self.device, self.kv = config, network, device, kv.name
         #: How its programs read tokens.
         self.pace = pace_of(device.name)
-        self._tokenizer = tokenizer
+        self._tokenizer, self._identity = tokenizer, identity
         self._graphs: dict[tuple[int, int, Output], Graph] = {}  # the one used last at the end
         #: Held by the thread whose replay runs: programs share scratch memory.
         self.replaying = threading.Lock()
@@ -252,10 +255,9 @@ class Model:
 
     @cached_property
     def fingerprint(self) -> str:
-        """What tells this model from others: its configuration, and a part of its weights."""
+        """What tells this model from others: its configuration, and bytes of every tensor."""
         digest = hashlib.sha256(json.dumps(self.config, sort_keys=True, default=str).encode())
-        for array in self.network.identity():
-            digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+        digest.update(self._identity.digest())
         return digest.hexdigest()
 
     def load_session(self, path: str | PathLike[str], context: int | None = None) -> Session:

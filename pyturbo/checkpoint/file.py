@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import stat
 import threading
@@ -55,12 +56,27 @@ class TensorFile:
         """`count` bytes from `offset` on; the range lies within the file."""
         parts = []
         while count:
-            part = os.pread(self._fd, min(count, _CHUNK), offset)
+            try:
+                part = os.pread(self._fd, min(count, _CHUNK), offset)
+            except OSError as error:
+                raise FileError(f"{self.path}: cannot be read: {error.strerror}") from error
             if not part:
                 raise FormatError(f"{self.path}: ends at byte {offset}, it was {self.size} bytes long")
             parts.append(part)
             offset, count = offset + len(part), count - len(part)
         return b"".join(parts)
+
+    def duplicate(self) -> TensorFile:
+        """Return the same file, which stays open when this one is closed."""
+        other = copy.copy(self)
+        other._fd = os.dup(self._fd)
+        other.close = weakref.finalize(other, os.close, other._fd)
+        return other
+
+    def will_need(self, offset: int, count: int) -> None:
+        """Have bytes read into the system's cache meanwhile, where it can."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._fd, offset, count, os.POSIX_FADV_WILLNEED)
 
     def view(self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> Array:
         """The mapped array at `offset`, of any alignment, read-only; the range lies within the file."""

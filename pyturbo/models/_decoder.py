@@ -7,15 +7,12 @@ so that a device can run them together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-
 from pyturbo import ops
 from pyturbo.checkpoint import Affine, Fp, Linear, Weights
-from pyturbo.checkpoint.file import Array
 from pyturbo.models._cache import KvFormat, Piece
 from pyturbo.models._config import Entries
 from pyturbo.recording import label
@@ -62,7 +59,6 @@ class Mixer(Protocol):
     """The part of a layer that looks at other tokens, and what a conversation keeps for it."""
 
     name: str  # its path, such as model.layers.0.self_attn
-    out: Linear
 
     def state(self, context: int, chunk: int, kv: KvFormat) -> dict[str, Piece]:
         """For so many tokens, up to `chunk` read at once, with keys and values kept as `kv` says."""
@@ -149,13 +145,6 @@ class Decoder:
         for layer in self.layers:
             pieces.update(layer.mixer.state(context, chunk, kv))
         return pieces
-
-    def identity(self) -> Iterator[Array]:
-        """What tells these weights from those of another training: all norms, some rows of every mixer."""
-        for layer in self.layers:
-            yield from (layer.before, layer.between)
-            yield from layer.mixer.out.rows(np.arange(2)).arrays
-        yield self.norm
 
     def final_norm(self, x: Any) -> Any:
         return ops.rms_norm(x, self.norm, self.eps)

@@ -1,0 +1,85 @@
+"""What tells a checkpoint from others: the name, type and shape of every tensor, and bytes from all over it.
+
+A small checkpoint counts byte by byte. Of a larger one small tensors count whole, and the others by samples
+that are spread over them, so that the cost is bounded: of 200 GB about 40,000 pages are read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+
+from pyturbo.checkpoint.file import TensorFile
+from pyturbo.checkpoint.tensors import Checkpoint, TensorInfo
+
+WHOLE = 64 << 20  # bytes of a checkpoint that is read whole
+SMALL = 16 << 10  # bytes of a tensor that is read whole
+SAMPLE = 512  # bytes, all in one page
+SAMPLES = 16384  # of a checkpoint, by size; each tensor has one, and each matrix of a stack
+
+_AHEAD = 1024  # reads that the system is told of before they are made
+
+
+class Identity:
+    """A hash over the tensors of a checkpoint, computed when it is first asked for.
+
+    It depends on the bytes in the files alone, not on how they are spread over shards. Until then the files
+    stay open, also when the checkpoint is closed. It may be asked from several threads.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._lock = threading.Lock()
+        self._digest: bytes | None = None
+        self._infos = sorted(checkpoint.values(), key=lambda info: info.name)
+        self._files: dict[int, TensorFile] = {}
+        try:
+            for info in self._infos:
+                if id(info.file) not in self._files:
+                    self._files[id(info.file)] = info.file.duplicate()
+        except OSError:  # too many open files
+            self._files = {id(info.file): info.file for info in self._infos}
+            self.digest()
+
+    def digest(self) -> bytes:
+        with self._lock:
+            if self._digest is None:
+                self._digest = self._compute()
+                for file in self._files.values():
+                    file.close()
+                self._infos, self._files = [], {}
+            return self._digest
+
+    def _compute(self) -> bytes:
+        total = sum(info.nbytes for info in self._infos)
+        reads = [(info, *place) for info in self._infos for place in _places(info, total)]
+        digest, last = hashlib.sha256(), None
+        for first in range(0, len(reads), _AHEAD):
+            batch = reads[first : first + _AHEAD]
+            for info, offset, count in batch:
+                self._files[id(info.file)].will_need(offset, count)
+            for info, offset, count in batch:
+                if info is not last:
+                    digest.update(f"{info.name}\0{info.dtype}\0{info.shape}\0".encode(errors="replace"))
+                    last = info
+                digest.update(self._files[id(info.file)].bytes(offset, count))
+        return digest.digest()
+
+
+def _places(info: TensorInfo, total: int) -> Iterator[tuple[int, int]]:
+    """Give offsets in the file and counts of bytes to read of a tensor; of a stack at least one a matrix.
+
+    Scales and biases of a stack have fewer, by their size.
+    """
+    if total <= WHOLE or info.nbytes <= SMALL:
+        yield info.offset, info.nbytes
+        return
+    stacked = len(info.shape) > 2 and not info.name.endswith((".scales", ".biases"))
+    matrices = info.shape[0] if stacked else 1
+    each = max(1, SAMPLES * info.nbytes // (total * matrices))
+    count = min(matrices * each, info.nbytes // SAMPLE)
+    for i in range(count):
+        start, end = info.nbytes * i // count, info.nbytes * (i + 1) // count - SAMPLE
+        # Not at the same place of each stretch, which may be the same column of a matrix.
+        place = info.offset + start + ((end - start) * (i * 40503 % 65536) >> 16)
+        yield max(info.offset + start, place - place % SAMPLE), SAMPLE
