@@ -49,6 +49,13 @@ class Chunk:
 class Stats:
     """What a reply cost.
 
+    Attributes:
+        prompt_tokens: Tokens of the prompt that were read for it.
+        tokens: Tokens of the reply.
+        prefill_seconds: From the start to the first token.
+        decode_seconds: From there to the last one.
+        cached_tokens: Tokens of a chat that its session had read before.
+
     Examples:
         >>> pyturbo.Stats(prompt_tokens=12, tokens=41, prefill_seconds=0.05, decode_seconds=0.25)
         ... # doctest: +NORMALIZE_WHITESPACE
@@ -60,6 +67,7 @@ class Stats:
     tokens: int = 0
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
+    cached_tokens: int = 0
 
     @property
     def prefill_speed(self) -> float:
@@ -72,8 +80,9 @@ class Stats:
         return (self.tokens - 1) / self.decode_seconds if self.decode_seconds and self.tokens > 1 else 0.0
 
     def __repr__(self) -> str:
+        cached = f"cached_tokens={self.cached_tokens}, " if self.cached_tokens else ""
         return (
-            f"Stats(prompt_tokens={self.prompt_tokens}, tokens={self.tokens}, "
+            f"Stats(prompt_tokens={self.prompt_tokens}, {cached}tokens={self.tokens}, "
             f"prefill_seconds={self.prefill_seconds:.3g}, decode_seconds={self.decode_seconds:.3g}, "
             f"prefill_speed={self.prefill_speed:.1f}, decode_speed={self.decode_speed:.1f})"
         )
@@ -109,6 +118,11 @@ class Completion:
         self.finish_reason = chunk.finish_reason
 
 
+def is_chat(prompt: Prompt) -> bool:
+    """Return whether a prompt is a list of messages."""
+    return isinstance(prompt, Sequence) and len(prompt) > 0 and isinstance(prompt[0], Mapping)
+
+
 def prompt_ids(model: Model, prompt: Prompt, special: bool) -> list[int]:
     """The tokens of a prompt. A chat goes through the checkpoint's own template.
 
@@ -120,7 +134,7 @@ def prompt_ids(model: Model, prompt: Prompt, special: bool) -> list[int]:
         return [int(token) for token in model.check_ids(prompt)]
     if isinstance(prompt, (bytes, Mapping)) or not isinstance(prompt, Sequence):
         raise ArgumentError(f"prompt: expected text, token ids or a list of messages, got {shown(prompt)}")
-    if prompt and isinstance(prompt[0], Mapping):
+    if is_chat(prompt):
         text = model.tokenizer.chat(prompt)  # type: ignore[arg-type]
         return model.tokenizer.encode(text, special=False)
     return list(prompt)  # type: ignore[arg-type]

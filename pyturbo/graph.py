@@ -126,6 +126,21 @@ class Layout:
         stretches = other.used(state, position)
         self.fill(block, other, position, lambda target: np.copyto(target, next(stretches)))
 
+    def can_be_cut(self, position: int) -> bool:
+        """Return whether a state with so many tokens read holds every earlier one too.
+
+        Rows of later tokens are then only in the way. What is not kept by token has no earlier state, nor has
+        a ring that has gone round.
+        """
+        kept = (name for name in self.pieces if name != "logits")
+        return all(self._axes[name] is not None and position <= self._grid(name)[1] for name in kept)
+
+    def clear(self, block: NDArray[np.uint8]) -> None:
+        """Make a block that of a conversation without tokens."""
+        for name in self.pieces:
+            if self._axes[name] is None:
+                self._rows(block, name)[...] = 0
+
     def _grid(self, name: str) -> tuple[int, int, int]:
         """See a piece as [outer, rows, bytes of a row]; one that does not grow with tokens is one row."""
         _, shape, dtype = self.pieces[name]

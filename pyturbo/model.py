@@ -21,7 +21,7 @@ from pyturbo.checkpoint import TokenizerSource, open_checkpoint
 from pyturbo.checkpoint.identity import Identity
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.errors import ArgumentError, StateError
-from pyturbo.generation import Chunk, Completion, Options, Prompt, Stats, prompt_ids
+from pyturbo.generation import Chunk, Completion, Options, Prompt, Stats, is_chat, prompt_ids
 from pyturbo.graph import Graph, Layout, Output, pace_of
 from pyturbo.models._cache import KvFormat, kv_format
 from pyturbo.models._decoder import Decoder
@@ -177,9 +177,9 @@ class Model:
 
         The prompt is text, token ids, or the messages of a chat. With a `session` it continues that
         conversation, where an empty prompt goes on with what was said last; without one it starts its own.
-        Messages are rendered whole, so they belong at the start of a session. `logprobs` is how many of the
-        likeliest tokens each chunk lists; `stats` is filled as the reply goes on. The other options are those
-        of `pyturbo.Sampler`.
+        Messages are a whole conversation: a session that has read the beginning of it goes on from there, and
+        forgets what else it has read. `logprobs` is how many of the likeliest tokens each chunk lists;
+        `stats` is filled as the reply goes on. The other options are those of `pyturbo.Sampler`.
 
         Closing the iterator, `Reply.cancel` from any thread, or an interrupt ends the reply within one token,
         or one chunk of a prompt; the session can go on from there.
@@ -200,7 +200,7 @@ class Model:
         ids = self.prompt_ids(prompt, session)
         if session is None:
             session = self.session(self.room(len(ids) + options.max_tokens))
-        return start(self, session, ids, options, Stats() if stats is None else stats)
+        return start(self, session, ids, options, Stats() if stats is None else stats, whole=is_chat(prompt))
 
     def generate(self, prompt: Prompt, *arguments: Any, **options: Any) -> Completion:
         """As `stream`, with the whole reply at once.

@@ -70,16 +70,21 @@ class Reply(Iterator[Chunk]):
         self.session.guard.release(self._claim)
 
 
-def start(model: Model, session: Session, ids: Sequence[int], options: Options, stats: Stats) -> Reply:
-    """The reply to `ids`. What is wrong with them or with the options is an error here, not later."""
-    room = session.context - session.position - len(session.pending)
+def start(
+    model: Model, session: Session, ids: Sequence[int], options: Options, stats: Stats, *, whole: bool
+) -> Reply:
+    """The reply to `ids`. What is wrong with them or with the options is an error here, not later.
+
+    `whole`: they are all there is, not what comes next. The session keeps what it has read of them.
+    """
+    room = session.context - (0 if whole else session.position + len(session.pending))
     if len(ids) > room:
+        rest = "a context" if whole else "the rest of a context"
         raise ArgumentError(
-            f"prompt: expected at most {max(room, 0)} tokens, the rest of a context of {session.context}, "
-            f"got {len(ids)}"
+            f"prompt: expected at most {max(room, 0)} tokens, {rest} of {session.context}, got {len(ids)}"
         )
     text = _Text(model, options.stop_strings())
-    chunks = _chunks(session, ids, options, options.sampler(), text, set(model.eos_ids), stats)
+    chunks = _chunks(session, ids, whole, options, options.sampler(), text, set(model.eos_ids), stats)
     return Reply(session, chunks, stats)
 
 
@@ -105,6 +110,7 @@ async def in_thread(make: Callable[[], Reply]) -> AsyncGenerator[Chunk, None]:
 def _chunks(
     session: Session,
     ids: Sequence[int],
+    whole: bool,
     options: Options,
     sampler: Sampler,
     text: _Text,
@@ -113,10 +119,13 @@ def _chunks(
 ) -> Generator[Chunk, None, None]:
     """Reads `ids`, then samples and reads tokens until the reply ends. The last one stays pending."""
     begin = time.perf_counter()
+    kept = session.keep(ids) if whole else 0
+    ids = ids[kept:]
     unread = [*session.pending, *ids]
     logits = session.advance_to_logits(unread) if unread else session.logits
     sampler.accept(session.tokens)
-    stats.prompt_tokens, stats.prefill_seconds = len(ids), time.perf_counter() - begin
+    stats.prompt_tokens, stats.cached_tokens = len(ids), kept
+    stats.prefill_seconds = time.perf_counter() - begin
     stats.tokens, stats.decode_seconds = 0, 0.0
     while True:
         session.guard.check()

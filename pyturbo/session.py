@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pyturbo import session_file
+from pyturbo._convert import index
 from pyturbo._guard import Guard
 from pyturbo._program import Cursor
 from pyturbo.errors import ArgumentError, StateError, TurboError
@@ -66,16 +67,20 @@ class Session:
     """
 
     def __init__(self, model: Model, context: int) -> None:
-        self.model, self.context, self.guard = model, context, Guard()
+        self.model, self.guard = model, Guard()
         self._cursor = Cursor()
-        self._layout = Layout.of(model.network, context, model.pace.chunk, model.kv)
-        self._block = model.device.empty(self._layout.nbytes, np.uint8)
-        self._tokens = self._layout.view(self._block, "tokens")
-        self._logits: NDArray[np.float32] = self._layout.view(self._block, "logits")[0]
+        self._allocate(context)
         self._pending = (0, -1)  # a position, and the token that was sampled there
         self._failure: str | None = None
         self.notes: dict[str, Any] = {}
         self.timings: Profile | None = None
+
+    def _allocate(self, context: int) -> None:
+        layout = Layout.of(self.model.network, context, self.model.pace.chunk, self.model.kv)
+        block = self.model.device.empty(layout.nbytes, np.uint8)
+        self.context, self._layout, self._block = context, layout, block
+        self._tokens = layout.view(block, "tokens")
+        self._logits: NDArray[np.float32] = layout.view(block, "logits")[0]
 
     def __repr__(self) -> str:
         state = "" if self._failure is None else ", failed"
@@ -154,6 +159,69 @@ class Session:
         Returns False where nothing was under way.
         """
         return self.guard.cancel()
+
+    def rewind(self, position: int) -> int:
+        """Forget every token after the first `position`. Returns how many tokens were read again for it.
+
+        Keys and values are cut, and only the last token is read again, for its logits. The memory of a delta
+        net and a window that has gone round have no earlier state: there everything up to `position` is
+        read again, which a `fork` taken in time avoids.
+
+        Examples:
+            >>> model = pyturbo.load()
+            >>> session = model.session(context=64)
+            >>> logits = session.prefill([443, 457, 261, 413]).copy()
+            >>> _ = session.prefill([5, 6, 7])
+            >>> _ = session.rewind(4)
+            >>> session.position, bool((session.logits == logits).all())
+            (4, True)
+        """
+        count = index("rewind: position", position)
+        with self.guard.use():
+            self._require_whole()
+            if count > self.position:
+                raise ArgumentError(f"rewind: position: expected at most {self.position}, got {count}")
+            if count == self.position:
+                self.leave(None)
+                return 0
+            tokens = self.tokens[:count].copy()
+            kept = self.keep(tokens)
+            if kept < count:
+                self.advance_to_logits(tokens[kept:])
+            return count - kept
+
+    def keep(self, ids: Sequence[int] | NDArray[np.int32]) -> int:
+        """Forget what is not the beginning of `ids`, for one who has the session already and reads the rest.
+
+        Returns how many tokens are left, fewer than `ids` has: the last one is read for its logits.
+        """
+        self._require_whole()
+        wanted = np.asarray(ids[: self.position], np.int32)
+        different = np.flatnonzero(wanted != self.tokens[: len(wanted)])
+        count = int(different[0]) if different.size else len(wanted)
+        count = min(count, max(len(ids) - 1, 0))
+        if count < self.position:
+            if not self._layout.can_be_cut(self.position):
+                self._layout.clear(self._block.numpy())
+                count = 0
+            self._cursor.position = count
+        self.leave(None)
+        return count
+
+    def grow(self, context: int) -> None:
+        """Give the conversation room for `context` tokens in all; what it has read stays.
+
+        Arrays that show its state, `logits` among them, are those of the smaller one: take them anew.
+        """
+        room = index("grow: context", context)
+        with self.guard.use():
+            if not self.context <= room <= self.model.max_context:
+                raise ArgumentError(
+                    f"grow: context: expected {self.context} to {self.model.max_context}, got {room}"
+                )
+            layout, block = self._layout, self._block
+            self._allocate(room)
+            self._layout.take(self._block.numpy(), layout, block.numpy(), self.position)
 
     def advance_to_logits(self, token_ids: ArrayLike) -> NDArray[np.float32]:
         """Reads tokens as `prefill` does, for one who has the session already."""

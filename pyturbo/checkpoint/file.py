@@ -39,7 +39,9 @@ class TensorFile:
             # A pipe or a device would block or never end; O_NONBLOCK keeps opening one from waiting.
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (OSError, ValueError) as error:
-            raise FileError(f"{path}: cannot be opened: {error}") from None
+            raise FileError(
+                f"{path}: cannot be opened: {getattr(error, 'strerror', None) or error}"
+            ) from None
         self._fd = fd
         self.close = weakref.finalize(self, os.close, fd)
         status = os.fstat(fd)

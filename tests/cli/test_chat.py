@@ -67,7 +67,7 @@ def test_text_and_commands_through_pipes(folder: Path) -> None:
     for text, message in (
         ("/frob\n", "expected one of /save, /load, /reset, /stats, /help, /exit, got /frob"),
         ("/save\n", "/save: expected a path"),
-        ("/load nothing\n", "nothing: cannot be read: No such file or directory"),
+        ("/load nothing\n", "nothing: cannot be opened: No such file or directory"),
         ("word " * 600, "chat: expected at most 512 tokens, the context, got"),
     ):
         done = through_pipes(folder, text)

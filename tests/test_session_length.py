@@ -1,0 +1,203 @@
+"""Conversations that become shorter and longer: rewound, given more room, and matched with a whole chat.
+
+A reference for every state is a session that has read the same tokens in the same chunks: equal bits.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pyturbo
+from pyturbo.errors import ArgumentError, CancelledError, StateError
+from text.tiny_chat import write_model
+from tiny_configs import MODELS
+from tiny_models import write_mlx
+
+TOKENS = [5, 60, 7, 8, 91, 10, 11, 120, 13, 14, 150, 16]
+CUT = {"qwen3": True, "deepseek_v3": True, "qwen2_windows": True, "qwen3_5_moe": False, "gpt_oss": True}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+def model_of(folder: Path, name: str, device: object = "cpu", kv: str = "f16") -> pyturbo.Model:
+    path = folder / name
+    if not path.exists():
+        write_mlx(MODELS[name], path)
+    return pyturbo.load(path, device, kv=kv)
+
+
+def same(session: pyturbo.Session, other: pyturbo.Session) -> bool:
+    """Whether both give the same bits now and from here on."""
+    equal = session.tokens.tolist() == other.tokens.tolist()
+    equal &= session.logits.tobytes() == other.logits.tobytes()
+    return equal and all(session.step(t).tobytes() == other.step(t).tobytes() for t in (33, 34, 35))
+
+
+@pytest.mark.parametrize("kv", ["f16", "turbo4v2"])
+@pytest.mark.parametrize("name", CUT)
+def test_a_rewound_session_is_the_one_before(folder: Path, name: str, kv: str) -> None:
+    check_rewind(model_of(folder, name, kv=kv), CUT[name])
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_5_moe"])
+def test_every_device_rewinds(folder: Path, device: pyturbo.Device, name: str) -> None:
+    check_rewind(model_of(folder, name, device), CUT[name])
+
+
+def check_rewind(model: pyturbo.Model, cut: bool) -> None:
+    session, want = model.session(24), model.session(24)
+    for token in TOKENS:
+        session.step(token)
+    if cut:
+        assert session.rewind(5) == 1
+        for token in TOKENS[:5]:
+            want.step(token)
+    else:
+        assert session.rewind(5) == 5
+        want.prefill(TOKENS[:5])
+    assert session.position == 5
+    assert same(session, want)
+
+
+def test_a_window_that_has_gone_round_is_read_again(folder: Path) -> None:
+    model = model_of(folder, "qwen2_windows", kv="turbo4")
+    window = min(layer.mixer.kv_heads.window or 1 << 30 for layer in model.network.layers)
+    tokens = [5 + i % 90 for i in range(window + 20)]
+    session, want = model.session(len(tokens) + 8), model.session(len(tokens) + 8)
+    session.prefill(tokens)
+    assert session.rewind(window + 10) == window + 10
+    want.prefill(tokens[: window + 10])
+    assert same(session, want)
+
+
+def test_rewinding_to_the_ends(folder: Path) -> None:
+    model = model_of(folder, "qwen3_5_moe")
+    session = model.session(24)
+    session.prefill(TOKENS)
+    session.leave(9)
+    assert session.rewind(len(TOKENS)) == 0
+    assert session.pending == []
+    assert session.rewind(0) == 0
+    assert session.position == 0
+    with pytest.raises(StateError, match="logits"):
+        _ = session.logits
+    want = model.session(24)
+    assert session.prefill(TOKENS[:3]).tobytes() == want.prefill(TOKENS[:3]).tobytes()
+    for wrong, message in ((4, "expected at most 3, got 4"), (-1, "from 0 on"), (1.5, "from 0 on")):
+        with pytest.raises(ArgumentError, match=f"rewind: position: .*{message}"):
+            session.rewind(wrong)
+    assert session.position == 3
+
+
+@pytest.mark.parametrize("kv", ["f16", "turbo4v2"])
+@pytest.mark.parametrize("name", CUT)
+def test_a_session_that_grows_goes_on(folder: Path, name: str, kv: str) -> None:
+    check_growth(model_of(folder, name, kv=kv))
+
+
+def test_every_device_grows(folder: Path, device: pyturbo.Device) -> None:
+    check_growth(model_of(folder, "qwen3_5_moe", device))
+
+
+def check_growth(model: pyturbo.Model) -> None:
+    session, want = model.session(12), model.session(40)
+    for one in (session, want):
+        one.prefill(TOKENS)
+    session.leave(9)
+    with pytest.raises(ArgumentError, match="context: expected at most 12"):
+        session.step(5)
+    session.grow(40)
+    assert (session.context, session.pending) == (40, [9])
+    assert same(session, want)
+
+
+def test_room_that_cannot_be_had(folder: Path) -> None:
+    model = model_of(folder, "qwen3")
+    session = model.session(12)
+    session.prefill(TOKENS)
+    for wrong in (11, model.max_context + 1):
+        with pytest.raises(ArgumentError, match=f"grow: context: expected 12 to {model.max_context}, got"):
+            session.grow(wrong)
+    assert session.tokens.tolist() == TOKENS
+
+
+def test_rewinding_can_be_cancelled(folder: Path) -> None:
+    model = model_of(folder, "qwen3_5_moe")
+    session = model.session(24)
+    session.prefill(TOKENS)
+    stop = threading.Event()
+
+    def cancel() -> None:
+        while not stop.is_set():
+            session.cancel()
+
+    def rewind_and_read() -> None:
+        for _ in range(10_000):
+            session.rewind(6)
+            session.prefill(TOKENS[6:])
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    try:
+        with pytest.raises(CancelledError):
+            rewind_and_read()
+    finally:
+        stop.set()
+        thread.join()
+    position = session.position
+    assert session.tokens.tolist() == TOKENS[:position]
+    session.prefill(TOKENS[position:])
+    assert np.isfinite(session.logits).all()
+
+
+HELLO = {"role": "user", "content": "Hello"}
+MORE = {"role": "user", "content": "And now?"}
+
+
+@pytest.fixture(scope="module")
+def chat(tmp_path_factory: pytest.TempPathFactory) -> pyturbo.Model:
+    return pyturbo.load(write_model(tmp_path_factory.mktemp("chat") / "model"))
+
+
+def test_a_chat_goes_on_where_its_session_agrees(chat: pyturbo.Model) -> None:
+    session = chat.session(512)
+    first = chat.generate([HELLO], max_tokens=6, session=session)
+    ids = chat.prompt_ids([HELLO])
+    messages = [HELLO, {"role": "assistant", "content": first.text}, MORE]
+    second = chat.generate(messages, max_tokens=6, session=session)
+    assert second.tokens == chat.generate(messages, max_tokens=6).tokens
+    whole = chat.prompt_ids(messages)
+    assert session.tokens.tolist() == [*whole, *second.tokens[:-1]]
+    stats = second.stats
+    assert stats.prompt_tokens + stats.cached_tokens == len(whole)
+    assert whole[: stats.cached_tokens] == [*ids, *first.tokens][: stats.cached_tokens]
+    assert f"cached_tokens={stats.cached_tokens}" in repr(stats) or stats.cached_tokens == 0
+
+
+def test_a_chat_that_its_session_does_not_know_begins_anew(chat: pyturbo.Model) -> None:
+    session = chat.session(512)
+    chat.generate([MORE], max_tokens=6, session=session)
+    reply = chat.generate([HELLO], max_tokens=6, session=session)
+    assert reply.tokens == chat.generate([HELLO], max_tokens=6).tokens
+    assert session.tokens.tolist() == [*chat.prompt_ids([HELLO]), *reply.tokens[:-1]]
+    again = chat.generate([HELLO], max_tokens=6, session=session)  # the same once more: a regeneration
+    assert again.tokens == reply.tokens
+    assert session.tokens.tolist() == [*chat.prompt_ids([HELLO]), *reply.tokens[:-1]]
+
+
+def test_a_chat_must_fit_its_session(chat: pyturbo.Model) -> None:
+    session = chat.session(24)
+    chat.generate([HELLO], max_tokens=4, session=session)
+    before = session.tokens.tolist()
+    long = [{"role": "user", "content": "word " * 60}]
+    with pytest.raises(ArgumentError, match="prompt: expected at most 24 tokens, a context of 24, got"):
+        chat.generate(long, session=session)
+    assert session.tokens.tolist() == before
+    assert chat.generate([HELLO], max_tokens=4, session=session).stats.prompt_tokens > 0
