@@ -21,9 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from pyturbo._convert import path_of
+from pyturbo._exchange import exchange
 from pyturbo.errors import FileError, TurboError
 
 SUFFIX = ".pyturbo-partial"
+_PREVIOUS = ".pyturbo-previous"  # of a folder that is being replaced where two names cannot change places
 
 _LONGEST_NAME = 200  # bytes; most file systems allow 255 for the whole name
 _ATTEMPTS = 100
@@ -67,8 +69,8 @@ def new_file(target: Path, check: Callable[[Path], None], mode: int = 0o666) -> 
     that of a file that is replaced, else `mode` less the umask.
     """
     with writing(target):
-        check(target)
         remove_leftovers(target)
+        check(target)
         partial, descriptor = _claim(target, lambda path: os.open(path, _NEW, mode))
         try:
             try:
@@ -83,25 +85,75 @@ def new_file(target: Path, check: Callable[[Path], None], mode: int = 0o666) -> 
                 raise
         finally:
             os.close(descriptor)
-        sync_folder(target.parent)
+        _sync(target.parent)
+
+
+@contextmanager
+def new_folder(target: Path, check: Callable[[Path], None]) -> Iterator[Path]:
+    """Give an empty folder to write to; at the end it has the name `target`, after an error nothing has.
+
+    `check` raises where `target` must not be replaced; it is asked before and after the writing. A folder
+    that is replaced is deleted last. The mode is that of a folder that is replaced.
+    """
+    with writing(target):
+        remove_leftovers(target)
+        check(target)
+        partial, descriptor = _claim(target, _make_folder)
+        try:
+            yield partial
+            for path in partial.iterdir():
+                _sync(path)
+            _sync(partial)
+            check(target)
+            if target.exists():
+                partial.chmod(stat.S_IMODE(target.stat().st_mode))
+            _publish(partial, target)
+        finally:
+            # After an exchange this is the folder that was replaced.
+            shutil.rmtree(partial, ignore_errors=True)
+            os.close(descriptor)
+        _sync(target.parent)
+
+
+def _publish(partial: Path, target: Path) -> None:
+    """Give a folder its name, and the one that had it, if it is not empty, another."""
+    if not target.exists() or not any(target.iterdir()):
+        partial.rename(target)
+    elif not exchange(partial, target):
+        previous = partial.with_suffix(_PREVIOUS)
+        with _unlocked(target):
+            target.rename(previous)
+            try:
+                partial.rename(target)
+            except OSError:
+                previous.rename(target)
+                raise
+        shutil.rmtree(previous, ignore_errors=True)
 
 
 def remove_leftovers(target: Path) -> None:
-    """Remove what writers of `target` that are no more have left beside it."""
-    name = re.compile(re.escape(_stem(target)) + r"\.[0-9a-f]{16}" + re.escape(SUFFIX))
+    """Remove what writers of `target` that are no more have left beside it.
+
+    Where one died between two renames, what it was about to replace has its name again.
+    """
+    name = re.compile(re.escape(_stem(target)) + r"\.[0-9a-f]{16}(?:\.pyturbo-partial|\.pyturbo-previous)")
     with os.scandir(target.parent) as entries:
         found = [Path(entry.path) for entry in entries if name.fullmatch(entry.name)]
     for path in found:
         with _unlocked(path) as free:
-            if free and path.is_dir():
+            if not free:
+                continue
+            if path.suffix == _PREVIOUS and not os.path.lexists(target):
+                path.rename(target)
+            elif path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
-            elif free:
+            else:
                 path.unlink(missing_ok=True)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power cut, where the file system can."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+def _sync(path: Path) -> None:
+    """Make a file, or the names in a folder, survive a power cut, where the file system can."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -112,6 +164,11 @@ def sync_folder(folder: Path) -> None:
 
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+
+def _make_folder(path: Path) -> int:
+    path.mkdir()
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def _stem(target: Path) -> str:

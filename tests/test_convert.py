@@ -153,11 +153,11 @@ def test_refusals(tmp_path: Path) -> None:
     convert(source, target)
     with pytest.raises(FormatError, match="expected a model in floating point, got a quantised one"):
         convert(target, tmp_path / "again")
-    (target / "mark").touch()
-    with pytest.raises(FileError, match="is there already"):
+    with pytest.raises(FileError, match="mlx: is there already; --force, or force=True, replaces it"):
         convert(source, target)
-    convert(source, target, force=True)
-    assert not (target / "mark").exists()
+    convert(source, target, 8, force=True)
+    with open_checkpoint(target) as written:
+        assert written.config["quantization"]["bits"] == 8
     config = json.loads((source / "config.json").read_text())
     (source / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 2}))
     with pytest.raises(FormatError, match="expected the tensors of llama, found 9 others"):

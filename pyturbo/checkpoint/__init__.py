@@ -9,6 +9,7 @@ from __future__ import annotations
 from os import PathLike
 from pathlib import Path
 
+from pyturbo._replace import is_partial
 from pyturbo.checkpoint import hub_cache
 from pyturbo.checkpoint._nearby import holds, missing
 from pyturbo.checkpoint._shown import shown
@@ -59,6 +60,8 @@ def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
         place = found
     except (OSError, ValueError) as error:
         raise FileError(f"{shown(path)}: cannot be opened: {error}") from None
+    if is_partial(place):
+        raise FormatError(f"{place}: expected a checkpoint, got one that was not finished")
     if place.is_dir():
         if not (place / "config.json").is_file():
             raise FormatError(f"{place}: expected a directory with config.json, it holds {holds(place)}")

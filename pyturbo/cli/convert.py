@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -15,7 +14,6 @@ from pyturbo.checkpoint.config import MODES
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.cli._output import byte_bar, note, size
 from pyturbo.convert import DTYPES, convert
-from pyturbo.errors import FileError
 from pyturbo.ops._affine_format import BITS, GROUP_SIZES
 
 HELP = "quantise a Hugging Face checkpoint into an MLX directory"
@@ -23,7 +21,7 @@ HELP = "quantise a Hugging Face checkpoint into an MLX directory"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", help="a directory with config.json and float safetensors")
-    parser.add_argument("target", help="the directory to write")
+    parser.add_argument("target", help="the directory to write: a new or an empty one")
     parser.add_argument(
         "--mode", default="affine", choices=MODES, help="format of the weights (default: %(default)s)"
     )
@@ -34,12 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=DTYPES,
         help="of scales and of what is not quantised (default: as config.json says)",
     )
-    parser.add_argument("--force", action="store_true", help="replace the target where it is there")
+    parser.add_argument("--force", action="store_true", help="replace the target where convert wrote it")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    if os.path.lexists(arguments.target) and not arguments.force:
-        raise FileError(f"{arguments.target}: is there already; --force replaces it")
     begin = time.perf_counter()
     with byte_bar("converting") as show, _ended_by_signal(show) as progress:
         done = convert(

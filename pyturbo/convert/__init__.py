@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from pyturbo._dtypes import bfloat16
+from pyturbo._replace import new_folder, target_of, writing
 from pyturbo.checkpoint import json_file, open_checkpoint
 from pyturbo.checkpoint.config import MODES, Format
 from pyturbo.checkpoint.directory import DirectoryCheckpoint
@@ -25,6 +25,7 @@ from pyturbo.checkpoint.tensors import Progress
 from pyturbo.convert import work
 from pyturbo.convert.plan import Plan, make_plan
 from pyturbo.convert.shards import LARGEST, Shards
+from pyturbo.convert.target import COPIED, INDEX, check
 from pyturbo.errors import ArgumentError, FileError, FormatError
 from pyturbo.ops._affine_format import check_format
 
@@ -36,19 +37,6 @@ DTYPES: dict[str, np.dtype[Any]] = {
 
 #: Entries of config.json that name a type, by the name they use.
 _CONFIG_DTYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
-
-_COPIED = (
-    "added_tokens.json",
-    "chat_template.jinja",
-    "chat_template.json",
-    "generation_config.json",
-    "merges.txt",
-    "special_tokens_map.json",
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "vocab.json",
-)
 
 
 @dataclass(frozen=True)
@@ -80,50 +68,43 @@ def convert(
     "mxfp4", "mxfp8" or "nvfp4", which have theirs.
 
     `dtype`, of scales and of what is not quantised: "bf16", "f16" or "f32"; None is what the configuration
-    says. `force` replaces a `target` that is there. `progress` is called with bytes of the source. Until all
-    is written there is nothing under the name of `target`; a failure or an interrupt leaves nothing behind.
+    says. `progress` is called with bytes of the source.
+
+    `target` is a new folder, or an empty one; `force` replaces a checkpoint that convert wrote, and nothing
+    else. Until all is written there is nothing new under that name, then everything at once; a failure or an
+    interrupt leaves nothing behind.
     """
     common = _common_format(mode, bits, group_size)
     if dtype is not None and dtype not in DTYPES:
         raise ArgumentError(f"convert: dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
-    place = Path(target)
-    if os.path.lexists(place) and not force:
-        raise FileError(f"{place}: is there already; `force` replaces it")
+    place = target_of("convert: target", target)
     with open_checkpoint(source) as checkpoint:
         if not isinstance(checkpoint, DirectoryCheckpoint):
             raise FormatError(f"{source}: expected a directory of safetensors, got a GGUF file")
+        origin = Path(os.path.realpath(checkpoint.path))
+        with writing(place):
+            check(place, origin, force)
         config = _read_config(checkpoint.path)
         plan = make_plan(checkpoint, common, _dtype(config, dtype))
         outputs = [output for job in plan.jobs for output in job.outputs]
         total = sum(output.nbytes for output in outputs)
-        _require_room(place.absolute().parent, total)
-        folder = Path(tempfile.mkdtemp(dir=place.absolute().parent, prefix=f".{place.name}."))
-        try:
+        parameters = sum(job.parameters for job in plan.jobs)
+        with new_folder(place, lambda where: check(where, origin, force)) as folder:
+            _require_room(folder, total)
             shards = Shards(folder, outputs, shard_bytes)
             try:
                 work.run(plan.jobs, shards, progress)
                 shards.sync()
             finally:
                 shards.close()
-            parameters = sum(job.parameters for job in plan.jobs)
             index = {"metadata": {"total_size": total, "total_parameters": parameters}}
-            _write(
-                folder / "model.safetensors.index.json",
-                index | {"weight_map": dict(sorted(shards.weight_map.items()))},
-            )
+            _write(folder / INDEX, index | {"weight_map": dict(sorted(shards.weight_map.items()))})
             _write(folder / "config.json", dict(sorted(_quantized(config, common, plan).items())))
-            for name in _COPIED:
+            for name in COPIED:
                 if (checkpoint.path / name).is_file():
                     shutil.copyfile(checkpoint.path / name, folder / name)
-            _publish(folder, place)
-        except OSError as error:
-            if isinstance(error, FileError):  # of a file of the source
-                raise
-            raise FileError(f"{place}: cannot be written: {error.strerror or error}") from error
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
     read = sum(job.source_bytes for job in plan.jobs)
-    return Converted(place, parameters, read, total, len(set(shards.weight_map.values())))
+    return Converted(Path(target), parameters, read, total, len(set(shards.weight_map.values())))
 
 
 def _common_format(mode: str, bits: int | None, group_size: int | None) -> Format:
@@ -170,8 +151,6 @@ def _quantized(config: dict[str, Any], common: Format, plan: Plan) -> dict[str, 
 
 
 def _require_room(folder: Path, nbytes: int) -> None:
-    if not folder.is_dir():
-        raise FileError(f"{folder}: expected a folder to write to, found none")
     free = shutil.disk_usage(folder).free
     if free < nbytes:
         raise FileError(
@@ -181,22 +160,3 @@ def _require_room(folder: Path, nbytes: int) -> None:
 
 def _write(path: Path, value: dict[str, Any]) -> None:
     path.write_text(json.dumps(value, indent=4) + "\n", encoding="utf-8")
-
-
-def _publish(folder: Path, place: Path) -> None:
-    """Gives the folder its name, and what had that name a death at the very end."""
-    mask = os.umask(0)
-    os.umask(mask)
-    folder.chmod(0o777 & ~mask)
-    if not os.path.lexists(place):
-        folder.rename(place)
-        return
-    old = Path(tempfile.mkdtemp(dir=place.absolute().parent, prefix=f".{place.name}."))
-    place.rename(old / "old")
-    try:
-        folder.rename(place)
-    except OSError:
-        (old / "old").rename(place)
-        raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)

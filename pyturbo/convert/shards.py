@@ -13,6 +13,7 @@ import numpy as np
 from pyturbo.checkpoint.file import Array
 from pyturbo.checkpoint.safetensors import DTYPES
 from pyturbo.convert.plan import Output
+from pyturbo.convert.target import WRITTEN_BY
 
 ALIGNMENT = 64  # of the data in a file; every tensor of whole such units starts at a multiple of it
 LARGEST = 5 << 30  # bytes of tensors in one file, unless a single one is larger
@@ -74,7 +75,8 @@ class Shards:
             }
             for output, offset in zip(ordered, offsets)
         }
-        header = json.dumps({"__metadata__": {"format": "mlx"}, **entries}, separators=(",", ":")).encode()
+        content = {"__metadata__": {"format": "mlx"} | WRITTEN_BY, **entries}
+        header = json.dumps(content, separators=(",", ":")).encode()
         header += b" " * (-(8 + len(header)) % ALIGNMENT)
         start = 8 + len(header)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)

@@ -27,7 +27,10 @@ def test_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         if name != "__metadata__"
     )
     assert main(["convert", source, target]) == 1
-    assert capsys.readouterr().err == f"pyturbo: {target}: is there already; --force replaces it\n"
+    assert (
+        capsys.readouterr().err
+        == f"pyturbo: {target}: is there already; --force, or force=True, replaces it\n"
+    )
     assert main(["convert", source, target, "--force"]) == 0
     shown = capsys.readouterr()
     assert shown.out == ""

@@ -1,0 +1,82 @@
+"""Where a conversion may write: a new or empty folder, or in place of a checkpoint that convert wrote."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+
+from pyturbo.checkpoint import safetensors
+from pyturbo.errors import FileError, FormatError
+
+#: What the files of convert say of themselves, beside their format.
+WRITTEN_BY = {"written_by": "pyturbo convert"}
+
+INDEX = "model.safetensors.index.json"
+
+#: Files that are copied from the source.
+COPIED = (
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "generation_config.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "vocab.json",
+)
+
+_SHARD = re.compile(r"model(-\d{5,}-of-\d{5,})?\.safetensors")
+_HARMLESS = (".DS_Store",)  # what file managers leave in folders
+
+
+def check(target: Path, source: Path, force: bool) -> None:
+    """Refuse to write where something could be lost. Both paths are without symbolic links."""
+    for inner, outer in ((target, source), (source, target)):
+        if any(_same(folder, outer) for folder in (inner, *inner.parents)):
+            raise FileError(
+                f"{target}: expected a folder apart from the source {source}, got "
+                + ("the source itself" if _same(target, source) else "one that lies in the other")
+            )
+    if not target.parent.is_dir():
+        raise FileError(f"{target.parent}: expected a folder to write to, found none")
+    if not os.path.lexists(target):
+        return
+    if not target.is_dir():
+        raise FileError(f"{target}: expected a folder to write, got a file; delete it or name another")
+    if _same(target, Path.cwd()):
+        raise FileError(f"{target}: expected a folder that can be renamed, got the current one; name another")
+    if not any(target.iterdir()):
+        return
+    if (foreign := _not_written_by_convert(target)) is not None:
+        raise FileError(
+            f"{target}: is there already and holds {foreign}, which this convert did not write; "
+            "delete the folder yourself or name another"
+        )
+    if not force:
+        raise FileError(f"{target}: is there already; --force, or force=True, replaces it")
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one == other or (one.exists() and other.exists() and one.samefile(other))
+
+
+def _not_written_by_convert(folder: Path) -> str | None:
+    """The name of something in a folder that convert did not write, None where it wrote everything."""
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name not in _HARMLESS)
+    shards = [name for name in names if _SHARD.fullmatch(name)]
+    for name in names:
+        ours = name in shards or name in ("config.json", INDEX, *COPIED)
+        if not ours or not stat.S_ISREG((folder / name).lstat().st_mode):
+            return name
+    for name in shards:
+        try:
+            _, metadata = safetensors.read_header(folder / name)
+        except (FileError, FormatError):
+            return name
+        if not WRITTEN_BY.items() <= metadata.items():
+            return name
+    return None if shards else names[0] if names else None

@@ -1,0 +1,204 @@
+"""Files and folders that replace others: leftovers, locks, and systems that can do less.
+
+tests/test_killed_writers.py kills real writers.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pyturbo import _exchange, _replace
+from pyturbo._replace import is_partial, new_file, new_folder, remove_leftovers
+from pyturbo.errors import FileError
+
+NAMES = [".a.0123456789abcdef.pyturbo-partial", ".a.fedcba9876543210.pyturbo-partial"]
+
+
+def anything(path: Path) -> None:
+    """Lets everything be replaced."""
+
+
+def write_file(target: Path, text: str, check: Callable[[Path], None] = anything) -> None:
+    with new_file(target, check) as descriptor:
+        os.write(descriptor, text.encode())
+
+
+def write_folder(target: Path, text: str, check: Callable[[Path], None] = anything) -> None:
+    with new_folder(target, check) as folder:
+        assert is_partial(folder)
+        (folder / "file").write_text(text)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("write", [write_file, write_folder])
+def test_leftovers_of_the_same_target_are_removed(write: Callable[..., None], tmp_path: Path) -> None:
+    (tmp_path / NAMES[0]).write_text("cut")
+    (tmp_path / NAMES[1]).mkdir()
+    (tmp_path / NAMES[1] / "file").write_text("cut")
+    others = [
+        ".ab.0123456789abcdef.pyturbo-partial",
+        ".a.0123456789abcdef.0123456789abcdef.pyturbo-partial",
+        ".a.0123456789abcdeg.pyturbo-partial",
+        ".a.0123456789abcdef.pyturbo-partial.txt",
+    ]
+    for name in others:
+        (tmp_path / name).touch()
+    (tmp_path / ".a.00000000000000ff.pyturbo-partial").symlink_to(others[0])
+    write(tmp_path / "a", "new")
+    assert names(tmp_path) == sorted([*others, ".a.00000000000000ff.pyturbo-partial", "a"])
+
+
+def test_what_a_live_writer_has_stays(tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    with new_folder(target, anything) as slow:
+        (slow / "file").write_text("slow")
+        with new_file(tmp_path / "b", anything) as descriptor:
+            write_folder(target, "quick")
+            write_file(tmp_path / "b", "quick")
+            assert (slow / "file").read_text() == "slow"
+            assert len(names(tmp_path)) == 4
+            os.write(descriptor, b"slow")
+    assert (target / "file").read_text() == (tmp_path / "b").read_text() == "slow"
+    assert names(tmp_path) == ["a", "b"]
+
+
+def test_one_that_is_taken_for_a_leftover_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process looks between the making of a file and its lock."""
+    taken = []
+    lock = _replace._lock
+
+    def late(descriptor: int, how: int) -> bool:
+        if how == fcntl.LOCK_EX and len(taken) < 2:
+            taken.append(descriptor)
+            remove_leftovers(tmp_path / "a")
+            assert names(tmp_path) == []
+        return lock(descriptor, how)
+
+    monkeypatch.setattr(_replace, "_lock", late)
+    write_file(tmp_path / "a", "new")
+    assert len(taken) == 2
+    assert names(tmp_path) == ["a"]
+
+
+def test_where_there_are_no_locks_nothing_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    (tmp_path / NAMES[0]).touch()
+    write_file(tmp_path / "a", "new")
+    assert names(tmp_path) == [NAMES[0], "a"]
+
+
+@pytest.mark.parametrize("write", [write_file, write_folder])
+def test_an_error_leaves_what_was_there(write: Callable[..., None], tmp_path: Path) -> None:
+    write(tmp_path / "a", "old")
+    asked = []
+
+    def second(path: Path) -> None:
+        asked.append(path)
+        if len(asked) == 2:  # something else has come meanwhile
+            raise FileError("no")
+
+    with pytest.raises(FileError, match="no"):
+        write(tmp_path / "a", "new", second)
+    read = tmp_path / "a" if write is write_file else tmp_path / "a" / "file"
+    assert read.read_text() == "old"
+    assert names(tmp_path) == ["a"]
+    write(tmp_path / "a", "new")
+    assert read.read_text() == "new"
+    assert names(tmp_path) == ["a"]
+
+
+def test_there_is_always_something_under_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders change places: no rename takes the target away first."""
+    write_folder(tmp_path / "a", "old")
+    exchanged = []
+
+    def watched(one: Path, other: Path) -> bool:
+        exchanged.append((one, other))
+        return _exchange.exchange(one, other)
+
+    monkeypatch.setattr(_replace, "exchange", watched)
+    monkeypatch.setattr(Path, "rename", lambda *arguments: pytest.fail("renamed"))
+    write_folder(tmp_path / "a", "new")
+    assert len(exchanged) == 1
+    assert (tmp_path / "a" / "file").read_text() == "new"
+    assert names(tmp_path) == ["a"]
+
+
+class TestWithoutExchange:
+    @pytest.fixture(autouse=True)
+    def _cannot(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(_replace, "exchange", lambda *paths: False)
+
+    def test_two_renames(self, tmp_path: Path) -> None:
+        for text in ("old", "new"):
+            write_folder(tmp_path / "a", text)
+            assert (tmp_path / "a" / "file").read_text() == text
+            assert names(tmp_path) == ["a"]
+
+    def test_the_old_one_comes_back_after_a_failure(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write_folder(tmp_path / "a", "old")
+        rename, calls = Path.rename, []
+
+        def fail(path: Path, other: Path) -> None:
+            calls.append(path)
+            if len(calls) == 2:
+                raise OSError(errno.EIO, "Input/output error")
+            rename(path, other)
+
+        monkeypatch.setattr(Path, "rename", fail)
+        with pytest.raises(FileError, match="a: cannot be written: Input/output error"):
+            write_folder(tmp_path / "a", "new")
+        assert (tmp_path / "a" / "file").read_text() == "old"
+        assert names(tmp_path) == ["a"]
+
+    def test_the_old_one_comes_back_after_a_kill_between_the_renames(self, tmp_path: Path) -> None:
+        write_folder(tmp_path / "a", "old")
+        (tmp_path / "a").rename(tmp_path / ".a.0123456789abcdef.pyturbo-previous")
+
+        def refuse(path: Path) -> None:
+            raise FileError("is there")
+
+        with pytest.raises(FileError, match="is there"):
+            write_folder(tmp_path / "a", "new", refuse)
+        assert (tmp_path / "a" / "file").read_text() == "old"
+        assert names(tmp_path) == ["a"]
+
+    def test_an_old_one_that_was_replaced_is_removed(self, tmp_path: Path) -> None:
+        write_folder(tmp_path / "a", "new")
+        write_folder(tmp_path / ".a.0123456789abcdef.pyturbo-previous", "old")
+        write_folder(tmp_path / "a", "newer")
+        assert names(tmp_path) == ["a"]
+
+
+def test_exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = tmp_path / "one", tmp_path / "ötzi"
+    one.write_text("1")
+    other.mkdir()
+    assert _exchange.exchange(one, other)
+    assert one.is_dir()
+    assert other.read_text() == "1"
+    with pytest.raises(FileNotFoundError):
+        _exchange.exchange(one, tmp_path / "absent")
+
+    class OldLibrary:
+        def __init__(self, *arguments: object, **options: object) -> None:
+            pass
+
+    monkeypatch.setattr(_exchange.ctypes, "CDLL", OldLibrary)
+    assert not _exchange.exchange(one, other)
