@@ -118,15 +118,17 @@ class Conversation:
         self.session.notes = {"messages": self.messages, "text": self._text, "breaks": breaks}
         self.session.save(path)
 
-    def load(self, path: str | PathLike[str]) -> None:
-        """Goes on exactly where `save` was called."""
-        session = self.model.restore(path)
+    def load(self, path: str | PathLike[str], context: int | None = None) -> None:
+        """Goes on exactly where `save` was called; `context` gives it other room."""
+        session = self.model.load_session(path, context)
         messages, text, breaks = (session.notes.get(name) for name in ("messages", "text", "breaks"))
         if not _are_messages(messages) or not (text is None or isinstance(text, str)):
             raise FormatError(f"{path}: expected the messages of a chat, found a session without them")
         self.session, self.messages = session, list(messages or ())
         self._text = None if text is None else ChatText(text, _places(breaks, len(text)))
         self._kept, self.reread = None, 0
+        first = self.messages[0] if self.messages else {}
+        self._system = first["content"] if first.get("role") == "system" else None
 
     def _first(self) -> list[Message]:
         return [] if self._system is None else [{"role": "system", "content": self._system}]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyturbo
+from pyturbo.cli._usage import UsageError
 from pyturbo.errors import TurboError
 
 if not hasattr(pyturbo, "devices"):
@@ -53,6 +54,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")  # text of a model may be more than the terminal can show
     try:
         arguments.run(arguments)
+    except UsageError as error:
+        if arguments.debug:
+            raise
+        print(f"pyturbo: {error}; see pyturbo {arguments.command} --help", file=sys.stderr)
+        return 2
     except BrokenPipeError:
         sys.stderr.close()
         return 0

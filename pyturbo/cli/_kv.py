@@ -7,13 +7,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyturbo._native import Device, device_list
+from pyturbo._native import Device
 from pyturbo.bench_kv import plot, quality, timing
 from pyturbo.bench_kv.quality import Quality
 from pyturbo.bench_kv.timing import Timing
 from pyturbo.bench_peers.plan import Plan
 from pyturbo.cli import _output
-from pyturbo.errors import ArgumentError, FileError
+from pyturbo.cli._model import open_device
+from pyturbo.cli._usage import UsageError, at_least_one, path
+from pyturbo.errors import FileError
 from pyturbo.model import load
 from pyturbo.models._cache import KV_SETTINGS
 
@@ -25,7 +27,11 @@ WINDOW = 1024  # tokens
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--text", nargs="+", metavar="FILE", help="of kv: what to read; measures quality instead of time"
+        "--text",
+        nargs="+",
+        type=path,
+        metavar="FILE",
+        help="of kv: what to read; measures quality instead of time",
     )
     parser.add_argument(
         "--windows",
@@ -33,17 +39,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=8,
         help=f"of kv: how many times {WINDOW:,} tokens to read at most (default: %(default)s)",
     )
-    parser.add_argument("--plot", metavar="FILE", help="of kv: draw quality to a .png or .svg")
+    parser.add_argument("--plot", type=path, metavar="FILE", help="of kv: draw quality to a .png or .svg")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    threads = arguments.threads[0] if arguments.threads else None
-    if arguments.windows < 1:
-        raise ArgumentError(f"bench kv: windows: expected at least 1, got {arguments.windows}")
-    device = Device(arguments.device or device_list()[0], threads=threads)
+    arguments.threads = arguments.threads[0] if arguments.threads else None
+    at_least_one("--windows", arguments.windows)
+    if arguments.text is None and arguments.plot is not None:
+        raise UsageError("--plot: expected --text beside it: quality is what is drawn")
+    device = open_device(arguments)
     if arguments.text is None:
-        if arguments.plot is not None:
-            raise ArgumentError("bench kv: plot: expected --text beside it: quality is what is drawn")
         timings = timing.measure(device, KV_SETTINGS, tell=_output.note)
         _output.show(arguments, [asdict(row) for row in timings], lambda: timing_table(timings))
         return

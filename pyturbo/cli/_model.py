@@ -7,9 +7,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from pyturbo._native import Device, device_list
 from pyturbo.cli._output import byte_bar
-from pyturbo.generation import Stats
+from pyturbo.cli._usage import add_model_name, at_least_one, usage
+from pyturbo.generation import Completion, Options, Stats
 from pyturbo.model import Model, load
+from pyturbo.models._cache import kv_format
 from pyturbo.session import Session
 
 _SAMPLING = {
@@ -24,14 +27,10 @@ _SAMPLING = {
 
 
 def add_model_arguments(
-    parser: argparse.ArgumentParser, *, option: bool = True, threads: Callable[[str], Any] = int
+    parser: argparse.ArgumentParser, *, positional: bool, threads: Callable[[str], Any] = int
 ) -> None:
-    """`option`: the model is an option, not the first argument. `threads` reads the number of threads."""
-    text = "a checkpoint directory or a .gguf file"
-    if option:
-        parser.add_argument("--model", help=text)
-    else:
-        parser.add_argument("model", nargs="?", help=text)
+    """`positional`: the model may also be the first argument. `threads` reads the number of threads."""
+    add_model_name(parser, positional=positional)
     parser.add_argument("--device", help="see pyturbo devices")
     parser.add_argument("--threads", type=threads, help="default: one per core")
     parser.add_argument(
@@ -39,6 +38,12 @@ def add_model_arguments(
         default="f16",
         help="keys and values as f16, f32, or compressed: turbo8, turbo4, turbo4v2 or any turbo<k>v<v> "
         "with k and v of 2, 3, 4, 6 and 8 bits (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--precision",
+        choices=("default", "fast"),
+        default="default",
+        help="fast: activations of 8 bits on the CPU, which changes what is written (default: %(default)s)",
     )
 
 
@@ -56,12 +61,37 @@ def sampling(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(arguments, name) for name in (*_SAMPLING, "stop")}
 
 
-def load_model(arguments: argparse.Namespace) -> Model:
+def check_sampling(arguments: argparse.Namespace, logprobs: int = 0) -> None:
+    """Refuse what `Model.stream` would, before there is a model."""
+    given = {name: value for name, value in sampling(arguments).items() if value is not None}
+    with usage():
+        options = Options(**given, logprobs=logprobs)
+        options.sampler()
+        options.stop_strings()
+
+
+def open_device(arguments: argparse.Namespace) -> Device:
+    """The device that a model is to be loaded for."""
+    at_least_one("--threads", arguments.threads)
+    name = device_list()[0] if arguments.device is None else arguments.device
+    with usage():
+        return Device(name, threads=arguments.threads, precision=arguments.precision)
+
+
+def load_model(arguments: argparse.Namespace, name: str | None) -> Model:
     """With a bar for what has to be read."""
+    with usage():
+        kv_format(arguments.kv)
+    device = open_device(arguments)
     with byte_bar("reading weights") as progress:
-        return load(
-            arguments.model, arguments.device, arguments.kv, threads=arguments.threads, progress=progress
-        )
+        return load(name, device, arguments.kv, progress=progress)
+
+
+def cut_note(completion: Completion, session: Session) -> str:
+    """What to say of a reply that ended for want of room."""
+    if session.position + len(session.pending) > session.context:
+        return f"[the context of {session.context} tokens is full; --context N gives it more]"
+    return f"[cut at {completion.stats.tokens} tokens; --max-tokens N allows more]"
 
 
 def peak_memory() -> int:

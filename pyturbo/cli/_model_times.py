@@ -14,6 +14,7 @@ from pyturbo.cli import _output
 from pyturbo.cli._bandwidth import read_bandwidth
 from pyturbo.cli._model import load_model, peak_memory
 from pyturbo.cli._survey import survey
+from pyturbo.cli._usage import one_model
 from pyturbo.errors import ArgumentError
 from pyturbo.model import Model, default_model
 from pyturbo.session import Session
@@ -51,24 +52,22 @@ class Times:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    if arguments.model is None:
-        arguments.model = str(default_model())
-    times = measure(arguments)
+    times = measure(arguments, one_model(arguments.named, arguments.model) or str(default_model()))
     _output.show(arguments, asdict(times) | {"bandwidth_share": times.bandwidth_share}, lambda: _table(times))
 
 
-def measure(arguments: argparse.Namespace) -> Times:
-    with open_checkpoint(arguments.model) as checkpoint:
-        bytes_per_token = survey(checkpoint).bytes_per_token
-    begin = time.perf_counter()
-    model = load_model(arguments)
-    load_seconds = time.perf_counter() - begin
-    longest = max(arguments.lengths) + arguments.tokens
-    if arguments.tokens < 1 or longest > model.max_context:
+def measure(arguments: argparse.Namespace, name: str) -> Times:
+    with open_checkpoint(name) as checkpoint:
+        found = survey(checkpoint)
+    longest, most = max(arguments.lengths) + arguments.tokens, found.network.context
+    if longest > most:
         raise ArgumentError(
-            f"bench: expected at least one token and at most {model.max_context} in all, "
+            f"bench: expected at most {most} tokens in all, the model's context, "
             f"got {max(arguments.lengths)} and {arguments.tokens}"
         )
+    begin = time.perf_counter()
+    model = load_model(arguments, name)
+    load_seconds = time.perf_counter() - begin
     context = model.room(longest)
     ids = np.random.default_rng(0).integers(0, model.network.vocab, max(arguments.lengths))
     _warm(model, context, ids)
@@ -79,13 +78,13 @@ def measure(arguments: argparse.Namespace) -> Times:
     decode = arguments.tokens / _writing(session, arguments.tokens)
     parts = session.profile().parts
     return Times(
-        model=str(arguments.model),
+        model=name,
         device=model.device.name,
         load_seconds=load_seconds,
         prefill=prefill,
         decode=decode,
         kinds={_KINDS.get(name, name): seconds for name, seconds in parts.items()},
-        bytes_per_token=bytes_per_token,
+        bytes_per_token=found.bytes_per_token,
         bandwidth=read_bandwidth(arguments.threads),
         peak_memory=peak_memory(),
     )

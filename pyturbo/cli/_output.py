@@ -33,9 +33,14 @@ def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
 def show(arguments: argparse.Namespace, data: Any, make_table: Callable[[], Table]) -> None:
     """The same facts for a script or for a reader."""
     if arguments.json:
-        print(json.dumps(data, indent=2, ensure_ascii=False))
+        print_json(data, indent=2)
     else:
         print_table(make_table())
+
+
+def print_json(data: Any, indent: int | None = None) -> None:
+    """Facts for a script, at once; text is written as it is, not as escapes."""
+    print(json.dumps(data, indent=indent, ensure_ascii=False), flush=True)
 
 
 def print_table(rows: Table, *, stderr: bool = False) -> None:
@@ -48,6 +53,11 @@ def print_table(rows: Table, *, stderr: bool = False) -> None:
 
 def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def dim_note(text: str) -> None:
+    """A note that stays in the background on a terminal."""
+    note(f"\x1b[2m{text}\x1b[0m" if sys.stderr.isatty() else text)
 
 
 def size(nbytes: float) -> str:

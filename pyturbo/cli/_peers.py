@@ -14,7 +14,7 @@ from pyturbo.bench_peers.rounds import Tell
 from pyturbo.bench_peers.rows import Report, Row
 from pyturbo.bench_peers.works import WORKS, measure
 from pyturbo.cli import _output
-from pyturbo.errors import ArgumentError
+from pyturbo.cli._usage import at_least_one
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,9 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    for name in ("rounds", "tokens"):
-        if getattr(arguments, name) < 1:
-            raise ArgumentError(f"bench peers: {name}: expected at least 1, got {getattr(arguments, name)}")
+    at_least_one("--rounds", arguments.rounds)
     plan = Plan(
         model=None if arguments.file is None else Path(arguments.file),
         threads=arguments.threads or Plan.threads,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyturbo import bench_memory
 from pyturbo.cli import _kv, _launch_times, _model_times, _output, _peers
 from pyturbo.cli._model import add_model_arguments
-from pyturbo.errors import ArgumentError
+from pyturbo.cli._usage import UsageError, at_least_one, one_model, path
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,11 +18,12 @@ HELP = "measure a model, or the runtime: launch, replay, bandwidth, matvec; peer
 
 _RUNTIME = {"launch": _launch_times.launch, "replay": _launch_times.replay}
 _MEMORY = {"bandwidth": bench_memory.bandwidth, "matvec": bench_memory.matvec}
+_WITH_FILE = {"peers": _peers.run, "kv": _kv.run}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_arguments(parser, option=False, threads=_counts)
-    parser.add_argument("file", nargs="?", help="after peers or kv: the GGUF file to measure with")
+    add_model_arguments(parser, positional=True, threads=_counts)
+    parser.add_argument("file", nargs="?", type=path, help="after peers or kv: the GGUF file to measure with")
     parser.add_argument(
         "--lengths",
         type=_counts,
@@ -36,25 +37,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    if arguments.model == "peers":
-        _peers.run(arguments)
-        return
-    if arguments.model == "kv":
-        _kv.run(arguments)
+    what = arguments.named
+    at_least_one("--tokens", arguments.tokens)
+    if what in (*_RUNTIME, *_MEMORY, "peers"):
+        _refuse_options_of_a_model(arguments)
+    if what in _WITH_FILE:
+        arguments.file = one_model(arguments.file, arguments.model)
+        _WITH_FILE[what](arguments)
         return
     if arguments.file is not None:
-        raise ArgumentError(f"bench: file: expected none but after peers and kv, got {arguments.file}")
+        raise UsageError(f"FILE is only valid with `peers` or `kv`, got {arguments.file}")
     if arguments.threads is not None:
         (arguments.threads, *more) = arguments.threads
         if more:
-            raise ArgumentError("bench: threads: expected one count but for peers")
-    if arguments.model in _MEMORY:
+            raise UsageError("--threads: several counts are only valid with `peers`")
+    if what in _MEMORY:
         _run_memory(arguments)
         return
-    if arguments.model not in _RUNTIME:
+    if what not in _RUNTIME:
         _model_times.run(arguments)
         return
-    timings = _RUNTIME[arguments.model]()
+    timings = _RUNTIME[what]()
 
     def table() -> Table:
         out = _output.table("what", "ns", "goal", right=("ns", "goal"))
@@ -66,8 +69,16 @@ def run(arguments: argparse.Namespace) -> None:
     _output.show(arguments, [asdict(timing) for timing in timings], table)
 
 
+def _refuse_options_of_a_model(arguments: argparse.Namespace) -> None:
+    """Refuse `--precision`, and `--model` where nothing is loaded, rather than leave them unused."""
+    if arguments.precision != "default":
+        raise UsageError(f"--precision: `bench {arguments.named}` measures in its own")
+    if arguments.model is not None and arguments.named not in _WITH_FILE:
+        raise UsageError(f"--model: `bench {arguments.named}` loads no model")
+
+
 def _run_memory(arguments: argparse.Namespace) -> None:
-    speeds = _MEMORY[arguments.model]()
+    speeds = _MEMORY[arguments.named]()
 
     def percent(share: float | None) -> str:
         return "" if share is None else f"{share:.0%}"

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict
+from pathlib import Path
 
-from pyturbo.cli._model import add_model_arguments, add_sampling_arguments, load_model, sampling, stats_line
-from pyturbo.cli._output import Waiting, note
+from pyturbo.checkpoint import hub_cache
+from pyturbo.cli._model import (
+    add_model_arguments,
+    add_sampling_arguments,
+    check_sampling,
+    cut_note,
+    load_model,
+    sampling,
+    stats_line,
+)
+from pyturbo.cli._output import Waiting, dim_note, note, print_json, size
 from pyturbo.cli._prompt import is_interactive, reader
+from pyturbo.cli._usage import EXAMPLE, UsageError, at_least_one, one_model, path
 from pyturbo.conversation import Conversation
 from pyturbo.errors import ArgumentError, TurboError
 from pyturbo.generation import Completion
+from pyturbo.session_file import Reader
 
 HELP = "talk with a model"
 
@@ -28,20 +39,25 @@ Ctrl-C stops a reply, Alt-Enter begins a new line."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_arguments(parser)
-    parser.add_argument("--context", type=int, help="room for so many tokens (default: up to 8192)")
+    add_model_arguments(parser, positional=True)
+    parser.add_argument(
+        "--context", type=int, help="room for so many tokens (default: up to 8192, or as it was kept)"
+    )
     parser.add_argument("--system", help="a system message in front of the conversation")
-    parser.add_argument("--load", metavar="PATH", help="go on with a conversation that was kept")
+    parser.add_argument("--load", type=path, metavar="PATH", help="go on with a conversation that was kept")
     add_sampling_arguments(parser)
     parser.add_argument("--stats", action="store_true", help="speed and memory after each reply")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    model = load_model(arguments)
-    conversation = Conversation(model, arguments.context, arguments.system)
-    if arguments.load:
-        conversation.load(arguments.load)
+    name = one_model(arguments.named, arguments.model)
+    _check(arguments)
+    if name is None:
+        raise UsageError(_which_model())
+    conversation = Conversation(load_model(arguments, name), arguments.context, arguments.system)
     chat = _Chat(arguments, conversation)
+    if arguments.load is not None:
+        chat.load(arguments.load, arguments.context)
     interactive, read = is_interactive(), reader()
     if interactive:
         note("/help lists the commands.")
@@ -60,6 +76,31 @@ def run(arguments: argparse.Namespace) -> None:
             note(f"pyturbo: {error}")
 
 
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuse what needs no model to be seen as wrong."""
+    check_sampling(arguments)
+    at_least_one("--context", arguments.context)
+    if arguments.load is None:
+        return
+    if arguments.system is not None:
+        raise UsageError("--system: expected none beside --load: the conversation has its own")
+    with Reader(arguments.load) as file:
+        kv = file.header.get("kv")
+    if kv != arguments.kv:
+        raise UsageError(f"--kv: expected {kv}, as {arguments.load} was saved, got {arguments.kv}")
+
+
+def _which_model() -> str:
+    """What to do without a model: the one in the package cannot chat."""
+    cached = [f"\n  pyturbo chat {name}" for name in hub_cache.models()]
+    return (
+        "expected a model: the one in the package continues stories and cannot chat. To get one:"
+        f"\n  pyturbo pull {EXAMPLE}\n  pyturbo chat {EXAMPLE}\n"
+        + (f"Already in {hub_cache.cache_folder()}:{''.join(cached)}\n" if cached else "")
+        + "A directory or a .gguf file will do as well"
+    )
+
+
 class _Chat:
     """What is done with each line."""
 
@@ -67,9 +108,9 @@ class _Chat:
         self._arguments, self._conversation = arguments, conversation
         self._last = Completion()
         self._commands: dict[str, Callable[[str], None]] = {
-            "/save": lambda path: conversation.save(_required("/save", path)),
-            "/load": lambda path: conversation.load(_required("/load", path)),
-            "/reset": lambda _: conversation.reset(),
+            "/save": lambda text: self._save(_required("/save", text)),
+            "/load": lambda text: self.load(_required("/load", text)),
+            "/reset": lambda _: self._reset(),
             "/stats": lambda _: self._show_stats(),
             "/help": lambda _: note(_COMMANDS),
         }
@@ -86,6 +127,26 @@ class _Chat:
         elif line.strip():
             self._reply(line)
         return True
+
+    def load(self, place: str, context: int | None = None) -> None:
+        """Go on with a conversation that was kept."""
+        self._conversation.load(place, context)
+        note(f"loaded {place}: {self._extent()}")
+
+    def _save(self, place: str) -> None:
+        self._conversation.save(place)
+        note(f"saved {place}: {self._extent()}, {size(Path(place).stat().st_size)}")
+
+    def _reset(self) -> None:
+        self._conversation.reset()
+        system = ", with the system message" if self._conversation.messages else ""
+        note(f"the conversation begins anew{system}")
+
+    def _extent(self) -> str:
+        conversation = self._conversation
+        count = len(conversation.messages)
+        messages = "1 message" if count == 1 else f"{count} messages"
+        return f"{messages}, {conversation.session.position} of {conversation.session.context} tokens"
 
     def _reply(self, line: str) -> None:
         conversation, completion = self._conversation, Completion()
@@ -104,9 +165,11 @@ class _Chat:
             bar.close()
             self._last = completion
             if self._arguments.json:
-                print(json.dumps(asdict(completion) | {"reread": conversation.reread}), flush=True)
+                print_json(asdict(completion) | {"reread": conversation.reread})
             else:
                 print(flush=True)
+        if not self._arguments.json and completion.finish_reason == "length":
+            dim_note(cut_note(completion, session))
         if self._arguments.stats:
             self._show_stats()
 
@@ -118,7 +181,7 @@ class _Chat:
         note(f"{line}; {conversation.session.position} of {conversation.session.context} tokens in use")
 
 
-def _required(command: str, path: str) -> str:
-    if not path:
+def _required(command: str, text: str) -> str:
+    if not text:
         raise ArgumentError(f"{command}: expected a path")
-    return path
+    return path(text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import time
 from collections.abc import Iterator
@@ -12,7 +11,8 @@ from dataclasses import asdict
 
 from pyturbo.checkpoint.config import MODES
 from pyturbo.checkpoint.tensors import Progress
-from pyturbo.cli._output import byte_bar, note, size
+from pyturbo.cli._output import byte_bar, note, print_json, size
+from pyturbo.cli._usage import path
 from pyturbo.convert import DTYPES, convert
 from pyturbo.ops._affine_format import BITS, GROUP_SIZES
 
@@ -20,8 +20,8 @@ HELP = "quantise a Hugging Face checkpoint into an MLX directory"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", help="a directory with config.json and float safetensors")
-    parser.add_argument("target", help="the directory to write: a new or an empty one")
+    parser.add_argument("source", type=path, help="a directory with config.json and float safetensors")
+    parser.add_argument("target", type=path, help="the directory to write: a new or an empty one")
     parser.add_argument(
         "--mode", default="affine", choices=MODES, help="format of the weights (default: %(default)s)"
     )
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> None:
         )
     seconds = time.perf_counter() - begin
     if arguments.json:
-        print(json.dumps(asdict(done) | {"path": str(done.path), "seconds": seconds}))
+        print_json(asdict(done) | {"path": str(done.path), "seconds": seconds})
         return
     files = "1 file" if done.files == 1 else f"{done.files} files"
     bits = done.nbytes * 8 / done.parameters

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from dataclasses import asdict
 
-from pyturbo.cli._model import add_model_arguments, add_sampling_arguments, load_model, sampling, stats_line
-from pyturbo.cli._output import Waiting, note, print_table
+from pyturbo.cli._model import (
+    add_model_arguments,
+    add_sampling_arguments,
+    check_sampling,
+    cut_note,
+    load_model,
+    sampling,
+    stats_line,
+)
+from pyturbo.cli._output import Waiting, dim_note, note, print_json, print_table
+from pyturbo.cli._stdin import PromptText
+from pyturbo.cli._usage import UsageError, at_least_one
 from pyturbo.errors import ArgumentError
 from pyturbo.generation import Completion, Prompt
 from pyturbo.model import Model
@@ -19,8 +28,11 @@ HELP = "write the reply of a model to a prompt"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("prompt", nargs="?", help="default: what is read from standard input")
-    add_model_arguments(parser)
+    parser.add_argument("prompt", nargs="?", help="what is piped in follows it, or is the prompt itself")
+    add_model_arguments(parser, positional=False)
+    parser.add_argument(
+        "--stdin", action="store_true", help="wait for standard input where it is slow; it follows the prompt"
+    )
     parser.add_argument(
         "--context", type=int, help="room for so many tokens (default: what the reply may need)"
     )
@@ -35,8 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    model = load_model(arguments)
-    ids = model.prompt_ids(_prompt(arguments, model))
+    _check(arguments)
+    prompt = PromptText(arguments.prompt, wait=arguments.stdin)
+    model = load_model(arguments, arguments.model)
+    ids = model.prompt_ids(_messages(arguments, model, prompt.text()))
     room = model.room(len(ids) + arguments.max_tokens) if arguments.context is None else arguments.context
     session = model.session(room)
     session.timings = Profile() if arguments.profile else None
@@ -46,7 +60,9 @@ def run(arguments: argparse.Namespace) -> None:
         speeds = {"prefill_speed": stats.prefill_speed, "decode_speed": stats.decode_speed}
         shown = asdict(completion) | {"memory": asdict(session.memory())}
         shown["stats"] |= speeds
-        print(json.dumps(shown, ensure_ascii=False))
+        print_json(shown)
+    elif completion.finish_reason == "length" and sys.stderr.isatty():
+        dim_note(cut_note(completion, session))
     if arguments.stats:
         note(stats_line(completion.stats, session))
     if session.timings is not None:
@@ -76,13 +92,20 @@ def _reply(arguments: argparse.Namespace, model: Model, session: Session, ids: l
     return completion
 
 
-def _prompt(arguments: argparse.Namespace, model: Model) -> Prompt:
-    if arguments.prompt is None and sys.stdin.isatty():
-        raise ArgumentError("expected a prompt, as an argument or on standard input")
-    text = sys.stdin.read() if arguments.prompt is None else arguments.prompt
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuse what needs no model to be seen as wrong."""
+    check_sampling(arguments, arguments.logprobs)
+    at_least_one("--context", arguments.context)
+    if arguments.logprobs and not arguments.json:
+        raise UsageError("--logprobs: expected --json beside it, which is where they are shown")
+    if arguments.raw and arguments.system is not None:
+        raise UsageError("--system: expected a chat, got --raw, which continues the prompt as it is")
+
+
+def _messages(arguments: argparse.Namespace, model: Model, text: str) -> Prompt:
     if arguments.raw or model.tokenizer.chat_template is None:
-        if arguments.system:
-            raise ArgumentError("--system: expected a chat, got a prompt to continue as it is")
-        return str(text)
-    system = [{"role": "system", "content": arguments.system}] if arguments.system else []
+        if arguments.system is not None:
+            raise ArgumentError("--system: expected a model with a chat template, got one that has none")
+        return text
+    system = [] if arguments.system is None else [{"role": "system", "content": arguments.system}]
     return [*system, {"role": "user", "content": text}]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from contextlib import suppress
 from dataclasses import asdict
@@ -11,8 +10,9 @@ from typing import Any
 
 from pyturbo._native import device_list
 from pyturbo.checkpoint import Checkpoint, open_checkpoint
-from pyturbo.cli._output import print_table, size, table
+from pyturbo.cli._output import print_json, print_table, size, table
 from pyturbo.cli._survey import Survey, survey
+from pyturbo.cli._usage import add_model_name, one_model
 from pyturbo.errors import ArgumentError, TurboError
 from pyturbo.graph import Layout, pace_of
 from pyturbo.model import default_model
@@ -26,14 +26,14 @@ _CONTEXTS = (4096, 32768, 131072)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", nargs="?", help="a checkpoint directory or a .gguf file")
+    add_model_name(parser, positional=True)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    with open_checkpoint(default_model() if arguments.model is None else arguments.model) as checkpoint:
+    with open_checkpoint(one_model(arguments.named, arguments.model) or default_model()) as checkpoint:
         facts = describe(checkpoint)
     if arguments.json:
-        print(json.dumps(facts, indent=2, ensure_ascii=False))
+        print_json(facts, indent=2)
     else:
         _show(facts)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 from pyturbo.checkpoint.hub_cache import ModelId, gguf_files, is_checkpoint, model_id
-from pyturbo.cli._output import note
-from pyturbo.errors import ArgumentError, FileError, StateError
+from pyturbo.cli._output import note, print_json
+from pyturbo.cli._usage import EXAMPLE, UsageError, path
+from pyturbo.errors import FileError, StateError
 
 HELP = "download a checkpoint from the Hugging Face hub"
 
@@ -18,9 +18,11 @@ _SMALL = ("*.json", "*.jinja", "tokenizer.model", "merges.txt", "LICENSE*")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="such as mlx-community/Qwen3-0.6B-4bit, owner/name@revision:FILE.gguf")
+    parser.add_argument("id", help=f"such as {EXAMPLE}, or owner/name@revision:FILE.gguf")
     parser.add_argument("--revision", help="a branch, a tag or a commit (default: main)")
-    parser.add_argument("--to", metavar="DIR", help="a folder (default: the cache of huggingface_hub)")
+    parser.add_argument(
+        "--to", type=path, metavar="DIR", help="a folder (default: the cache of huggingface_hub)"
+    )
     parser.add_argument(
         "--include", action="append", metavar="PATTERN", help="of weights only files like '*Q4_K_M.gguf'"
     )
@@ -59,7 +61,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise FileError(f"pull: {arguments.id}: {_first_line(error)}") from error
     names = _names(wanted, path, in_cache=arguments.to is None)
     if arguments.json:
-        print(json.dumps({"path": path, "models": names}, ensure_ascii=False))
+        print_json({"path": path, "models": names})
         return
     print(path, flush=True)
     note("\n".join(["next:", *(f"  pyturbo chat {name}" for name in names)]))
@@ -73,7 +75,7 @@ def _wanted(arguments: argparse.Namespace) -> ModelId:
         ("--include", arguments.include, wanted.file),
     ):
         if given and own:
-            raise ArgumentError(f"pull: {option}: the id names {own!r} already")
+            raise UsageError(f"{option}: expected it once, the id names {own!r}")
     return ModelId(wanted.repository, arguments.revision or wanted.revision, wanted.file)
 
 

@@ -28,4 +28,4 @@ def test_bench_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     for text in ("load", "read 3 tokens", "write", "of a token: delta net", "share of it reached"):
         assert text in shown
     assert main(["bench", folder, "--lengths", "600"]) == 1
-    assert "at most 512 in all" in capsys.readouterr().err
+    assert "at most 512 tokens in all" in capsys.readouterr().err

@@ -46,12 +46,13 @@ def test_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     shown = capsys.readouterr().out
     assert "turbo4v2" in shown
     assert "23 tokens predicted" in shown
-    for wrong, message in (
-        (["--text", str(tmp_path / "absent")], "text: cannot be read"),
-        (["--text", str(text), "--windows", "0"], "windows: expected at least 1, got 0"),
-        (["--plot", "a.png"], "plot: expected --text"),
+    for wrong, status, message in (
+        (["--text", str(tmp_path / "absent")], 1, "text: cannot be read"),
+        (["--text", str(text), "--windows", "0"], 2, "--windows: expected an integer from 1 on, got 0"),
+        (["--plot", "a.png"], 2, "--plot: expected --text"),
+        (["--model", folder], 2, f"expected one model, got {folder} and --model {folder}"),
     ):
-        assert main(["bench", "kv", folder, *wrong]) == 1
+        assert main(["bench", "kv", folder, *wrong]) == status
         assert message in capsys.readouterr().err
     text.write_text("Too short.")
     assert main(command) == 1

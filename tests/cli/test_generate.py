@@ -40,14 +40,42 @@ def test_generate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [len(top) for top in reply["top"]] == [2] * 6
     assert main(["generate", "Hello", "--model", folder, "--kv", "turbo4v2", *options]) == 0
     assert json.loads(capsys.readouterr().out)["memory"]["state"] < reply["memory"]["state"]
+    fast = pyturbo.load(folder, precision="fast").generate("Hello", max_tokens=6).text
+    words = ["--raw", "--max-tokens", "6", "--precision", "fast"]
+    assert main(["generate", "Hello", "--model", folder, *words]) == 0
+    assert capsys.readouterr().out == fast + "\n"
     for arguments, message in (
         (["x", "--model", str(tmp_path / "absent")], "absent: no such file or directory"),
-        (["x", "--model", folder, "--top-p", "7"], "top_p: expected"),
-        (["x", "--model", folder, "--kv", "f8"], "with k and v of 2, 3, 4, 6 and 8 bits, got 'f8'"),
-        (["x", "--model", folder, "--raw", "--system", "y"], "--system: expected a chat"),
+        (["", "--raw", "--model", folder], "prompt: expected at least one token, got none"),
+        (["x", "--system", "y"], "--system: expected a model with a chat template, got one that has none"),
     ):
         assert main(["generate", *arguments]) == 1
         assert message in capsys.readouterr().err
+
+
+def test_wrong_usage_is_seen_before_anything_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pyturbo.cli._model.load", lambda *arguments, **options: pytest.fail("it is loaded"))
+    for words, message in (
+        (["--top-p", "7"], "top_p: expected a number above 0 and at most 1, got 7"),
+        (["--temperature", "-1"], "temperature: expected a finite number from 0 on, got -1"),
+        (["--max-tokens", "-1"], "max_tokens: expected an integer from 1 on, got -1"),
+        (["--max-tokens", "0"], "max_tokens: expected an integer from 1 on, got 0"),
+        (["--stop", ""], "stop: expected a list of texts that are not empty"),
+        (["--kv", "f8"], "with k and v of 2, 3, 4, 6 and 8 bits, got 'f8'"),
+        (["--device", "gpu"], "gpu"),
+        (["--threads", "0"], "--threads: expected an integer from 1 on, got 0"),
+        (["--context", "0"], "--context: expected an integer from 1 on, got 0"),
+        (["--json", "--logprobs", "-1"], "logprobs: expected an integer from 0 on, got -1"),
+        (["--logprobs", "2"], "--logprobs: expected --json beside it"),
+        (["--raw", "--system", "y"], "--system: expected a chat, got --raw"),
+    ):
+        assert main(["generate", "x", *words]) == 2, words
+        shown = capsys.readouterr().err
+        assert message in shown
+        assert shown.count("\n") == 1
+        assert shown.endswith("; see pyturbo generate --help\n")
 
 
 def test_generate_reads_standard_input(tmp_path: Path) -> None:

@@ -1,0 +1,52 @@
+"""What is wrong with a command line, found before anything is loaded."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyturbo.errors import ArgumentError
+
+#: The id of a small model that can chat, for messages.
+EXAMPLE = "mlx-community/Qwen3-0.6B-4bit"
+
+
+class UsageError(Exception):
+    """The command line asks for what cannot be: exit status 2."""
+
+
+@contextmanager
+def usage() -> Iterator[None]:
+    """Take what an argument is refused for as a fault of the command line."""
+    try:
+        yield
+    except ArgumentError as error:
+        raise UsageError(str(error)) from error
+
+
+def path(text: str) -> str:
+    """Read the value of an option that is a path: `~` is the home directory."""
+    return os.path.expanduser(text)  # noqa: PTH111  the rest of the text stays as it is
+
+
+def at_least_one(flag: str, value: int | None) -> None:
+    """Refuse a count below 1; None is an option that was not given."""
+    if value is not None and value < 1:
+        raise UsageError(f"{flag}: expected an integer from 1 on, got {value}")
+
+
+def add_model_name(parser: argparse.ArgumentParser, *, positional: bool) -> None:
+    """`positional`: the model may also be the first argument."""
+    text = "a checkpoint directory, a .gguf file, or the id of a model that was pulled"
+    if positional:
+        parser.add_argument("named", nargs="?", type=path, metavar="MODEL", help=text)
+    parser.add_argument("--model", type=path, metavar="MODEL", help="the same" if positional else text)
+
+
+def one_model(named: str | None, option: str | None) -> str | None:
+    """Return the model that was named, in either form."""
+    if named is not None and option is not None:
+        raise UsageError(f"expected one model, got {named} and --model {option}")
+    return option if named is None else named
