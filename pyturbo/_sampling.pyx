@@ -65,7 +65,8 @@ cdef class Sampler:
         return f"Sampler({', '.join(shown)}, seed={options.seed})"
 
     def sample(self, logits):
-        """A token and its log-probability: that of the logits as given, before all steps."""
+        """A token and its log-probability: that of the logits as given, before all steps. The logits are copied first,
+        so that another thread may write them meanwhile."""
         cdef const float[::1] values = _logits("sample", logits)
         cdef TokenLogprob drawn
         with nogil:
@@ -76,7 +77,8 @@ cdef class Sampler:
         """Adds a token, or a sequence of them, to those that the repetition penalty counts."""
         cdef const uint32_t[::1] ids = _token_ids(tokens)
         if ids.shape[0]:
-            self.handle.get().accept(&ids[0], ids.shape[0])
+            with nogil:
+                self.handle.get().accept(&ids[0], ids.shape[0])
 
 
 def top_logprobs(logits, n):

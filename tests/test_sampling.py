@@ -7,6 +7,9 @@ within that error of a cumulative probability are left out; borders met exactly 
 
 from __future__ import annotations
 
+import threading
+import time
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -292,3 +295,50 @@ def test_refuses_accepted_tokens_outside_of_the_vocabulary():
     sampler.accept(())
     with pytest.raises(ArgumentError, match="top_logprobs: n: expected an integer from 0 on, got -1"):
         top_logprobs(np.zeros(3, np.float32), -1)
+
+
+def test_logits_and_samplers_may_be_shared_by_threads():
+    """Whatever others write into the logits, a call gives tokens of the vocabulary or refuses the values."""
+    logits = np.zeros(20_011, np.float32)
+    samplers = [
+        Sampler(),
+        Sampler(0.7, top_p=0.9, top_k=40, min_p=0.01, repetition_penalty=1.2, seed=3),
+        Sampler(1.0, top_p=0.5, seed=4),
+    ]
+    end = time.monotonic() + 0.8
+    wrong: list[object] = []
+    drawn = [0]
+
+    def write() -> None:
+        rng = np.random.default_rng(5)
+        values = [rng.integers(0, 2**32, logits.size, np.uint32).view(np.float32) for _ in range(4)]
+        values += [rng.standard_normal(logits.size).astype(np.float32) * scale for scale in (0.1, 30, 1e37)]
+        values += [np.full(logits.size, value, np.float32) for value in (-np.inf, np.inf, np.nan, 1)]
+        while time.monotonic() < end:
+            for written in values:
+                logits[:] = written
+                logits[rng.integers(logits.size)] = 1
+
+    def tokens_of(sampler: Sampler) -> list[int]:
+        token = sampler.sample(logits)[0]
+        sampler.accept(token)
+        return [token, *(token for token, _ in top_logprobs(logits, 50))]
+
+    def read(sampler: Sampler) -> None:
+        while time.monotonic() < end:
+            try:
+                tokens = tokens_of(sampler)
+                drawn[0] += 1
+                wrong.extend(token for token in tokens if not 0 <= token < logits.size)
+            except ArgumentError as error:
+                if "logits: expected" not in str(error):
+                    wrong.append(error)
+
+    threads = [threading.Thread(target=write)]
+    threads += [threading.Thread(target=read, args=(sampler,)) for sampler in samplers for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert drawn[0] > 0

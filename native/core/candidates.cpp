@@ -34,7 +34,7 @@ void Candidates::start(const float* logits, uint32_t vocab, float top) {
   top_ = top;
   count_ = vocab;
   listed_ = false;
-  if (values_.size() >= vocab) return;
+  if (positions_.size() >= vocab) return;  // the last to grow
   values_.resize(vocab);
   tokens_.resize(vocab);
   weights_.resize(vocab);

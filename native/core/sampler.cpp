@@ -61,9 +61,11 @@ void Sampler::accept(const uint32_t* tokens, uint64_t count) {
   if (window && accepted_.size() / 2 >= window) accepted_.erase(accepted_.begin(), accepted_.end() - window);
 }
 
-TokenLogprob Sampler::sample(const float* logits, uint32_t vocab) {
+TokenLogprob Sampler::sample(const float* shared, uint32_t vocab) {
   std::lock_guard lock(running_);
-  const Peak given = find_peak("sample", logits, vocab);
+  logits_.resize(vocab);
+  const float* logits = logits_.data();
+  const Peak given = copy_logits("sample", shared, vocab, logits_.data());
   const float* penalised = penalise(logits, vocab);
   const Peak peak = penalised == logits ? given : find_peak("sample", penalised, vocab);
 
@@ -110,12 +112,14 @@ double Sampler::next_uniform() {
   return double((bits >> 11) + 1) * 0x1p-53;
 }
 
-std::vector<TokenLogprob> top_logprobs(const float* logits, uint32_t vocab, uint32_t count) {
-  const Peak peak = find_peak("top_logprobs", logits, vocab);
+std::vector<TokenLogprob> top_logprobs(const float* shared, uint32_t vocab, uint32_t count) {
+  thread_local std::vector<float> logits;  // whose memory serves the next call, as that of `candidates`
+  logits.resize(vocab);
+  const Peak peak = copy_logits("top_logprobs", shared, vocab, logits.data());
   if (count == 0) return {};
-  const double total = weigh(logits, vocab, peak.value, 1);
-  thread_local Candidates candidates;  // whose memory serves the next call
-  candidates.start(logits, vocab, peak.value);
+  const double total = weigh(logits.data(), vocab, peak.value, 1);
+  thread_local Candidates candidates;
+  candidates.start(logits.data(), vocab, peak.value);
   candidates.keep_count(count);
   std::vector<TokenLogprob> top(candidates.count());
   for (uint32_t i = 0; i < top.size(); ++i)

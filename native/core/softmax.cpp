@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -80,11 +81,19 @@ BlockPeak peak_of(const float* logits, uint32_t count) {
   return {*std::max_element(peaks, peaks + kLanes), std::accumulate(refused, refused + kLanes, 0) != 0};
 }
 
-Peak find_peak(const char* op, const float* logits, uint32_t count) {
+namespace {
+
+// Looks at the logits block by block; `block_at(begin, n)` returns where they lie once those of the block are
+// there.
+template <typename BlockAt>
+Peak find_peak(const char* op, uint32_t count, BlockAt block_at) {
   Peak peak{-kInfinity, 0};  // the position is that of the block until the end
+  const float* logits = nullptr;
   for (uint32_t begin = 0; begin < count; begin += kBlock) {
-    const BlockPeak block = peak_of(logits + begin, std::min(kBlock, count - begin));
-    if (block.refused) refuse(op, logits, count);
+    const uint32_t n = std::min(kBlock, count - begin);
+    logits = block_at(begin, n);
+    const BlockPeak block = peak_of(logits + begin, n);
+    if (block.refused) refuse(op, logits, begin + n);
     if (block.value > peak.value) peak = {block.value, begin};
   }
   if (peak.value == -kInfinity)
@@ -92,6 +101,21 @@ Peak find_peak(const char* op, const float* logits, uint32_t count) {
                 std::string(op) + ": logits: expected at least one finite value, got -inf only");
   while (logits[peak.position] != peak.value) ++peak.position;
   return peak;
+}
+
+}  // namespace
+
+Peak find_peak(const char* op, const float* logits, uint32_t count) {
+  return find_peak(op, count, [&](uint32_t, uint32_t) { return logits; });
+}
+
+Peak copy_logits(const char* op, const float* shared, uint32_t count, float* copy) {
+  return find_peak(op, count, [&](uint32_t begin, uint32_t n) {
+    std::memcpy(copy + begin, shared + begin, n * sizeof(float));
+    // From here on the compiler must read the copy: it may not assume that `shared` still holds the same.
+    asm volatile("" : : "r"(copy) : "memory");
+    return copy;
+  });
 }
 
 }  // namespace pyturbo

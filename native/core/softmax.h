@@ -52,4 +52,8 @@ struct Peak {
 // The largest of all logits. Refuses NaN, +inf, and logits that are all -inf, in the name of operation `op`.
 Peak find_peak(const char* op, const float* logits, uint32_t count);
 
+// The same of logits that others may be writing: each is read once, into `copy`, and the peak is that of the
+// copy.
+Peak copy_logits(const char* op, const float* shared, uint32_t count, float* copy);
+
 }  // namespace pyturbo

@@ -34,7 +34,8 @@ class Sampler {
   explicit Sampler(const SamplerOptions& options);
   ~Sampler();
 
-  // Logits are finite or -inf, which forbids a token; at least one is finite.
+  // Logits are finite or -inf, which forbids a token; at least one is finite. They are copied first: others
+  // may write them meanwhile, and the token is one of the copy.
   TokenLogprob sample(const float* logits, uint32_t vocab);
   void accept(const uint32_t* tokens, uint64_t count);
 
@@ -47,6 +48,7 @@ class Sampler {
   float scale_;  // 1 / temperature
   uint64_t draws_ = 0;
   std::vector<uint32_t> accepted_;
+  std::vector<float> logits_;  // of the sample at hand
   std::vector<float> penalised_;
   std::unique_ptr<Candidates> candidates_;
   std::mutex running_;
