@@ -20,10 +20,11 @@ cdef extern from "pyturbo/program.h" namespace "pyturbo" nogil:
 
     cdef cppclass MemoryRef:
         shared_ptr[Storage] storage
+        uint64_t start, size
         uint32_t block
         NativeLinear offset
         uint64_t bytes
-        uint64_t end
+        int64_t end
 
     cdef cppclass RecordedArgument:
         RecordedArgument()
@@ -36,14 +37,19 @@ cdef extern from "pyturbo/program.h" namespace "pyturbo" nogil:
         uint8_t* data
         uint64_t bytes
 
+    cdef cppclass LaunchText:
+        string label
+        const char* kernel
+        string arguments
+        cbool waits
+
     cdef cppclass NativeProgram "pyturbo::Program":
         NativeProgram(shared_ptr[NativeDevice], uint32_t symbols, uint32_t blocks)
-        void add(const KernelInfo&, const void* const*, const vector[RecordedArgument]&, string) except +raise_python
-        void run(const int64_t*, const Block*, cbool, double*) except +raise_python
-        uint32_t size()
-        const KernelInfo& kernel(uint32_t)
-        const string& label(uint32_t)
-        cbool barrier(uint32_t)
+        void add(const KernelInfo&, const void* const*, const vector[RecordedArgument]&, string label,
+                 string text) except +raise_python
+        void run(const int64_t*, const Block*, cbool, vector[double]*) except +raise_python
+        uint64_t size()
+        vector[LaunchText] listing() except +raise_python
 
 
 cdef class Cursor:
@@ -55,8 +61,8 @@ cdef class Program:
     cdef readonly tuple symbols
     cdef readonly tuple blocks
     cdef list kernels                # of all launches: they own the function constants
-    cdef list arguments              # of all launches, as text
 
-    cdef int _replay(self, blocks, bint wait, Cursor cursor, int64_t advance, dict symbols, double* seconds) except -1
+    cdef int _replay(self, blocks, bint wait, Cursor cursor, int64_t advance, dict symbols,
+                     vector[double]* seconds) except -1
     cdef int _bind_memory(self, str what, const ArgumentInfo* info, arg, MemoryRef* memory) except -1
     cdef int _read_linear(self, str what, linear, NativeLinear* out) except -1

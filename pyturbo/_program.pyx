@@ -8,7 +8,7 @@ from libcpp.vector cimport vector
 from pyturbo._core cimport ArgumentInfo, ArgumentKind, DType
 from pyturbo._native cimport Buffer, Device, Kernel
 
-from pyturbo._convert import index, value_bytes
+from pyturbo._convert import index, shown, value_bytes
 from pyturbo._dtypes import NAMES, code_of
 from pyturbo.errors import ArgumentError
 from pyturbo.symbols import Launch, Linear, Place, described
@@ -39,8 +39,8 @@ cdef class Program:
     """
 
     def __cinit__(self, Device device not None, symbols=(), blocks=()):
-        self.symbols, self.blocks = tuple(symbols), tuple(blocks)
-        self.kernels, self.arguments = [], []
+        self.symbols, self.blocks = _names("symbols", symbols), _names("blocks", blocks)
+        self.kernels = []
         self.handle = make_unique[NativeProgram](device.handle, <uint32_t>len(self.symbols), <uint32_t>len(self.blocks))
 
     def __len__(self):
@@ -57,7 +57,7 @@ cdef class Program:
         cdef const ArgumentInfo* info
         cdef uint32_t i
         cdef Py_ssize_t position = 0
-        shown = []
+        texts = []
         for i in range(kernel.info.argument_count):
             info = &kernel.info.arguments[i]
             if info.kind == ArgumentKind.threadgroup:
@@ -69,7 +69,6 @@ cdef class Program:
             recorded = RecordedArgument()
             recorded.argument = i
             what = f"{kernel.name}: {info.name.decode()}"
-            shown.append(f"{info.name.decode()}={described(arg)}")
             if info.kind == ArgumentKind.buffer:
                 self._bind_memory(what, info, getattr(arg, "memory", arg), &recorded.memory)
             elif isinstance(arg, Linear):
@@ -77,11 +76,13 @@ cdef class Program:
             else:
                 recorded.bytes = value_bytes(what, <int>info.dtype, info.components, info.size, arg)
             bound.push_back(recorded)
+            texts.append(f"{info.name.decode()}={described(arg)}")
         if position != len(args):
             raise ArgumentError(f"{kernel.name}: expected {position} arguments, got {len(args)}")
+        cdef string text = ", ".join(texts).encode(errors="replace"), name = label.encode(errors="replace")
         self.kernels.append(kernel)
-        self.arguments.append(", ".join(shown))
-        self.handle.get().add(kernel.info[0], kernel.defaults.constants, bound, label.encode())
+        with nogil:
+            self.handle.get().add(kernel.info[0], kernel.defaults.constants, bound, name, text)
 
     def run(self, blocks=(), *, bint wait=True, Cursor cursor=None, int64_t advance=0, **symbols):
         """Replays every launch with these blocks, in the order of ``self.blocks``, and these symbols; then moves the
@@ -91,20 +92,15 @@ cdef class Program:
     def profile(self, blocks=(), *, Cursor cursor=None, int64_t advance=0, **symbols):
         """As ``run``, and returns one row a launch: (label, kernel, seconds)."""
         cdef vector[double] seconds
-        seconds.resize(self.handle.get().size())
-        self._replay(blocks, True, cursor, advance, symbols, seconds.data())
-        return [(launch.label, launch.kernel, seconds[i]) for i, launch in enumerate(self.listing())]
+        self._replay(blocks, True, cursor, advance, symbols, &seconds)
+        return [(launch.label, launch.kernel, time) for launch, time in zip(self.listing(), seconds)]
 
     def listing(self):
         """One ``Launch`` for each, in order."""
+        cdef vector[LaunchText] texts = self.handle.get().listing()
         return [
-            Launch(
-                self.handle.get().label(i).decode(),
-                self.handle.get().kernel(i).name.decode(),
-                self.arguments[i],
-                self.handle.get().barrier(i),
-            )
-            for i in range(self.handle.get().size())
+            Launch(texts[i].label.decode(), texts[i].kernel.decode(), texts[i].arguments.decode(), texts[i].waits)
+            for i in range(texts.size())
         ]
 
     def __str__(self):
@@ -114,11 +110,13 @@ cdef class Program:
             for launch in self.listing()
         )
 
-    cdef int _replay(self, blocks, bint wait, Cursor cursor, int64_t advance, dict symbols, double* seconds) except -1:
+    cdef int _replay(self, blocks, bint wait, Cursor cursor, int64_t advance, dict symbols,
+                     vector[double]* seconds) except -1:
         cdef vector[int64_t] values
         cdef vector[Block] memory
         cdef Block block
         cdef Buffer buffer
+        blocks = _tuple("run: blocks", blocks)  # which nobody changes until the replay is over
         if set(symbols) != set(self.symbols) or len(blocks) != len(self.blocks):
             raise ArgumentError(
                 f"run: expected symbols {list(self.symbols)} and blocks {list(self.blocks)}, "
@@ -143,27 +141,23 @@ cdef class Program:
         if isinstance(arg, Buffer):
             buffer = arg
             code, writable = <int>buffer.code, buffer.writable
-            memory.storage = buffer.storage
-            memory.offset.constant = buffer.address - buffer.storage.get().data()
+            _bind_buffer(buffer, memory)
             memory.bytes = buffer.nbytes
         elif isinstance(arg, Place) and isinstance(arg.block, Buffer):
             buffer = arg.block
             code, writable = code_of(arg.dtype), buffer.writable
-            memory.storage = buffer.storage
-            start = buffer.address - buffer.storage.get().data()
-            self._read_linear(what, Linear.of(arg.offset) + start, &memory.offset)
-            memory.bytes = index(what, arg.nbytes)
-            memory.end = 0 if arg.end is None else start + arg.end
+            _bind_buffer(buffer, memory)
         elif isinstance(arg, Place):
             if arg.block not in self.blocks:
                 raise ArgumentError(f"{what}: expected a block among {list(self.blocks)}, got {arg.block!r}")
             code, writable = code_of(arg.dtype), True
             memory.block = self.blocks.index(arg.block)
-            self._read_linear(what, Linear.of(arg.offset), &memory.offset)
-            memory.bytes = index(what, arg.nbytes)
-            memory.end = arg.end or 0
         else:
             raise ArgumentError(f"{what}: expected a Buffer or a Place, got {type(arg).__name__}")
+        if isinstance(arg, Place):
+            self._read_linear(f"{what}: offset", Linear.of(arg.offset), &memory.offset)
+            memory.bytes = index(f"{what}: nbytes", arg.nbytes)
+            memory.end = -1 if arg.end is None else index(f"{what}: end", arg.end)
         if code != <int>info.dtype and info.dtype != DType.raw:
             raise ArgumentError(f"{what}: expected {NAMES[<int>info.dtype]} elements, got {NAMES[code]}")
         if info.writable and not writable:
@@ -172,10 +166,31 @@ cdef class Program:
 
     cdef int _read_linear(self, str what, linear, NativeLinear* out) except -1:
         cdef Term term
-        out.constant = linear.constant
+        out.constant = index(what, linear.constant, least=-(2**63))
         for name, factor in linear.terms:
             if name not in self.symbols:
                 raise ArgumentError(f"{what}: expected symbols among {list(self.symbols)}, got {name!r}")
-            term.symbol, term.factor = self.symbols.index(name), factor
+            term.symbol, term.factor = self.symbols.index(name), index(what, factor, least=-(2**63))
             out.terms.push_back(term)
         return 0
+
+
+cdef int _bind_buffer(Buffer buffer, MemoryRef* memory) except -1:
+    memory.storage = buffer.storage
+    memory.start = buffer.address - buffer.storage.get().data()
+    memory.size = buffer.nbytes
+    return 0
+
+
+cdef tuple _names(str what, given):
+    names = _tuple(what, given)
+    if not all(isinstance(name, str) for name in names):
+        raise ArgumentError(f"{what}: expected names, got {shown(names)}")
+    return names
+
+
+cdef tuple _tuple(str what, given):
+    try:
+        return tuple(given)
+    except TypeError:
+        raise ArgumentError(f"{what}: expected a sequence, got {type(given).__name__}") from None

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import threading
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -123,6 +126,131 @@ def test_wrong_replays(device: pyturbo.Device) -> None:
         with pytest.raises(ArgumentError, match=message):
             program.run(blocks, **symbols)  # type: ignore[arg-type]
     program.run([block], count=8, row=0)
+
+
+@pytest.mark.parametrize(
+    ("place", "found"),
+    [
+        ({"offset": 0, "nbytes": 36}, "expected bytes 0 to 36, got memory of 32 bytes"),
+        ({"offset": 28, "nbytes": 8}, "expected bytes 28 to 36, got memory of 32 bytes"),
+        ({"offset": -4, "nbytes": 8}, "expected bytes -4 to 4, got memory of 32 bytes"),
+        ({"offset": 1 << 40, "nbytes": 4}, ".* got memory of 32 bytes"),
+        ({"offset": 2**63 - 4, "nbytes": 2**63 - 4}, ".* got memory of 32 bytes"),
+        ({"offset": 8, "nbytes": 2**63}, "nbytes: expected an integer below 2"),
+        ({"offset": 2**63, "nbytes": 8}, "offset: expected an integer below 2"),
+        ({"offset": "start", "nbytes": 8}, "offset: expected an integer"),
+        ({"offset": 0, "nbytes": -8}, "nbytes: expected an integer from 0 on, got -8"),
+        ({"offset": 0, "nbytes": 10**5000}, "nbytes: expected an integer below 2"),
+        ({"offset": 0, "nbytes": 0, "end": 36}, "expected bytes 0 to 36, got memory of 32 bytes"),
+        ({"offset": 8, "nbytes": 0, "end": 4}, "expected bytes 8 to 4, got memory of 32 bytes"),
+        ({"offset": 0, "nbytes": 0, "end": -4}, "end: expected an integer from 0 on, got -4"),
+        ({"offset": Linear(0, (("n", 2**63),)), "nbytes": 8}, "offset: expected an integer below 2"),
+    ],
+)
+def test_places_outside_of_their_buffer(device: pyturbo.Device, place: dict[str, Any], found: str) -> None:
+    """A buffer that shows a part of larger memory gives no way to the rest of it."""
+    whole = device.empty(24)
+    part = whole.view(8, offset=32)
+    program = pyturbo.Program(device, symbols=("n",))
+    with pytest.raises(ArgumentError, match=f"add: y: {found}"):
+        program.add(device.kernel("add"), part, part, Place(part, **place), 2)
+    assert len(program) == 0
+
+
+def test_places_inside_of_their_buffer(device: pyturbo.Device) -> None:
+    whole = device.empty(24)
+    whole.numpy()[:] = np.arange(24)
+    part = whole.view(8, offset=32)
+    program = pyturbo.Program(device)
+    program.add(device.kernel("add"), Place(part, 0, 8), Place(part, 24, 0, end=32), Place(part, 8, 8), 2)
+    program.run()
+    assert whole.numpy()[8:16].tolist() == [8, 9, 8 + 14, 9 + 15, 12, 13, 14, 15]
+
+
+def test_places_that_symbols_move_outside(device: pyturbo.Device) -> None:
+    whole = device.empty(24)
+    part = whole.view(8, offset=32)
+    program = pyturbo.Program(device, symbols=("n",), blocks=("state",))
+    program.add(device.kernel("add"), Place(part, symbol("n") * -4 + 24, 8), part, part, 2)
+    program.add(device.kernel("add"), part, part, Place("state", 2**60 * symbol("n"), 8), 2)
+    for n, found in (
+        (7, "add: a: expected bytes -4 to 4, got memory of 32"),
+        (2**62, "add: a: expected an offset below 2"),
+        (1, "add: y: expected bytes 1152921504606846976 to"),
+        (2**63, "run: n: expected an integer below 2"),
+    ):
+        with pytest.raises(ArgumentError, match=found):
+            program.run([device.empty(2)], n=n)
+    with pytest.raises(ArgumentError, match="add: y: expected bytes 0 to 8, got memory of 4 bytes"):
+        program.run([device.empty(1)], n=0)
+    program.run([device.empty(2)], n=0)
+
+
+def test_refused_launches_leave_no_trace(device: pyturbo.Device) -> None:
+    program = pyturbo.Program(device)
+    add, x, short = device.kernel("add"), device.empty(8), device.empty(3)
+    for args in ((short, x, x, 5), (x, x, Place(x, 32, 4), 1)):
+        with pytest.raises(ArgumentError):
+            program.add(add, *args, label="refused")
+    program.add(add, x, x, x, 8, label="kept")
+    assert [launch[:3] for launch in program.listing()] == [
+        ("kept", "add", "a=float32[8], b=float32[8], y=float32[8], count=8")
+    ]
+
+
+def test_values_that_symbols_cannot_give(device: pyturbo.Device) -> None:
+    program = pyturbo.Program(device, symbols=("n",))
+    clamped, x = device.kernel("swiglu_clamped"), device.empty(4)
+    with pytest.raises(
+        ArgumentError, match="limit: expected a value of its type, got an integer that follows"
+    ):
+        program.add(clamped, x, x, x, 4, 1.0, symbol("n"))
+    for wrong in (5, ("n", 5)):
+        with pytest.raises(ArgumentError, match="symbols: expected"):
+            pyturbo.Program(device, symbols=wrong)  # type: ignore[arg-type]
+
+
+def test_blocks_are_those_at_the_call(device: pyturbo.Device) -> None:
+    """A symbol whose conversion empties the list of blocks changes nothing."""
+    program, _ = chain(device, 8, 8)
+    block = device.empty(64)
+    blocks = [block]
+
+    class Clearing:
+        def __index__(self) -> int:
+            blocks.clear()
+            return 0
+
+    program.run(blocks, count=Clearing(), row=0)  # type: ignore[arg-type]
+    assert block.numpy()[16 + 7] == 7
+    with pytest.raises(ArgumentError, match="run: blocks: expected a sequence, got int"):
+        program.run(5, count=0, row=0)  # type: ignore[arg-type]
+
+
+def test_launches_are_added_while_others_replay(device: pyturbo.Device) -> None:
+    program = pyturbo.Program(device)
+    add, x = device.kernel("add"), device.empty(4)
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def replay(run: Callable[[], object]) -> None:
+        try:
+            while not done.is_set():
+                run()
+        except BaseException as error:
+            failures.append(error)
+
+    runs = (program.run, program.profile, program.listing)
+    threads = [threading.Thread(target=replay, args=(run,)) for run in runs]
+    for thread in threads:
+        thread.start()
+    for i in range(200):
+        program.add(add, x, x, x, 4, label=str(i))
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert [launch.label for launch in program.listing()] == [str(i) for i in range(200)]
 
 
 def test_a_failing_launch_leaves_the_program_usable() -> None:

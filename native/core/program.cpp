@@ -41,11 +41,37 @@ bool store(DType dtype, int64_t value, void* out) {
   }
 }
 
+bool is_integer(const ArgumentInfo& info) {
+  return info.components == 1 && (info.dtype == DType::u32 || info.dtype == DType::i32 ||
+                                  info.dtype == DType::u64 || info.dtype == DType::i64);
+}
+
+// The buffer that a place is in.
+Block buffer_of(const MemoryRef& memory) { return {memory.storage->data() + memory.start, memory.size}; }
+
+// Binds the bytes of a buffer or block that `memory` asks for, if they are inside.
+void bind_place(Arguments& arguments, uint32_t index, const MemoryRef& memory, const Block& space,
+                const int64_t* symbols, const std::string& label, const KernelInfo& kernel,
+                const char* name) {
+  int64_t offset;
+  if (!memory.offset.at(symbols, offset))
+    refuse(label, kernel, std::string(name) + ": expected an offset below 2^63, got more");
+  const uint64_t end = memory.end >= 0 ? uint64_t(memory.end) : uint64_t(offset) + memory.bytes;
+  if (offset < 0 || uint64_t(offset) > end || end > space.bytes)
+    refuse(label, kernel,
+           std::string(name) + ": expected bytes " + std::to_string(offset) + " to " + std::to_string(end) +
+               ", got memory of " + std::to_string(space.bytes) + " bytes");
+  arguments.buffers[index] = space.data + offset;
+  arguments.bytes[index] = end - uint64_t(offset);
+}
+
 }  // namespace
 
 void Program::add(const KernelInfo& kernel, const void* const* constants,
-                  const std::vector<RecordedArgument>& bound, std::string label) {
-  Launch launch{&kernel, {}, nullptr, {}, {}, {}, {}, std::move(label)};
+                  const std::vector<RecordedArgument>& bound, std::string label, std::string text) {
+  const std::lock_guard run_lock(running_);
+  const std::lock_guard list_lock(growing_);
+  Launch launch{&kernel, {}, nullptr, {}, {}, {}, {}, std::move(label), std::move(text)};
   std::memcpy(launch.arguments.constants, constants, sizeof launch.arguments.constants);
   uint64_t bytes = 0;
   for (const RecordedArgument& b : bound) bytes += room(kernel.arguments[b.argument].size);
@@ -63,8 +89,8 @@ void Program::add(const KernelInfo& kernel, const void* const* constants,
   }
   if (launch.value_patches.empty() && launch.address_patches.empty())
     launch.dispatch = check_launch(kernel, launch.arguments, nullptr);
-  order(launch, ranges);
   launches_.push_back(std::move(launch));
+  order(launches_.back(), ranges);
 }
 
 void Program::bind(Launch& launch, const RecordedArgument& b, uint8_t* value) {
@@ -74,25 +100,28 @@ void Program::bind(Launch& launch, const RecordedArgument& b, uint8_t* value) {
     arguments.buffers[info.index] = value;
     arguments.bytes[info.index] = info.size;
     if (!b.bytes.empty()) {
-      std::memcpy(value, b.bytes.data(), b.bytes.size());
+      std::memcpy(value, b.bytes.data(), std::min<size_t>(info.size, b.bytes.size()));
+    } else if (!is_integer(info)) {
+      refuse(launch.label, *launch.kernel,
+             std::string(info.name) + ": expected a value of its type, got an integer that follows symbols");
     } else if (b.integer.terms.empty()) {
       if (!store(info.dtype, b.integer.constant, value))
         refuse(launch.label, *launch.kernel,
                std::string(info.name) + ": expected a value of its type, got " +
                    std::to_string(b.integer.constant));
     } else {
-      launch.value_patches.push_back({info.index, info.dtype, b.integer});
+      launch.value_patches.push_back({info.index, info.name, info.dtype, b.integer});
     }
     return;
   }
   const MemoryRef& memory = b.memory;
-  arguments.bytes[info.index] = memory.bytes;
   if (memory.storage) {
     device_->use(*memory.storage);
     launch.owners.push_back(memory.storage);
   }
   if (memory.storage && memory.offset.terms.empty())
-    arguments.buffers[info.index] = memory.storage->data() + memory.offset.constant;
+    bind_place(arguments, info.index, memory, buffer_of(memory), nullptr, launch.label, *launch.kernel,
+               info.name);
   else
     launch.address_patches.push_back({info.index, info.name, memory});
 }
@@ -101,15 +130,16 @@ void Program::bind(Launch& launch, const RecordedArgument& b, uint8_t* value) {
 // one.
 Program::Range Program::range_of(const MemoryRef& memory, bool writes) const {
   const uint32_t space = memory.storage ? 0 : memory.block + 1;
-  const uint64_t base = memory.storage ? reinterpret_cast<uintptr_t>(memory.storage->data()) : 0;
+  const uint64_t base = memory.storage ? reinterpret_cast<uintptr_t>(buffer_of(memory).data) : 0;
   uint64_t begin = uint64_t(std::max<int64_t>(0, memory.offset.constant));
   uint64_t end = begin + memory.bytes;
   if (!memory.offset.terms.empty()) {
     for (const Linear::Term& term : memory.offset.terms)
       if (term.factor < 0) begin = 0;
-    end = memory.end ? memory.end : memory.storage ? memory.storage->bytes() : UINT64_MAX;
+    end = memory.storage ? memory.size : UINT64_MAX;
   }
-  return {space, base + begin, memory.storage ? base + end : end, writes};
+  if (memory.end >= 0) end = uint64_t(memory.end);
+  return {space, base + begin, base + end, writes};
 }
 
 void Program::order(Launch& launch, const std::vector<Range>& ranges) {
@@ -148,34 +178,39 @@ void Program::patch(Launch& launch, const int64_t* symbols, const Block* blocks)
   const KernelInfo& kernel = *launch.kernel;
   for (const AddressPatch& patch : launch.address_patches) {
     const MemoryRef& memory = patch.memory;
-    const Block space =
-        memory.storage ? Block{memory.storage->data(), memory.storage->bytes()} : blocks[memory.block];
-    const int64_t offset = memory.offset.at(symbols);
-    const uint64_t end = memory.end ? memory.end : uint64_t(offset) + memory.bytes;
-    if (offset < 0 || uint64_t(offset) > end || end > space.bytes)
-      refuse(launch.label, kernel,
-             std::string(patch.name) + ": expected bytes " + std::to_string(offset) + " to " +
-                 std::to_string(end) + ", got memory of " + std::to_string(space.bytes) + " bytes");
-    launch.arguments.buffers[patch.index] = space.data + offset;
-    launch.arguments.bytes[patch.index] = end - uint64_t(offset);
+    const Block space = memory.storage ? buffer_of(memory) : blocks[memory.block];
+    bind_place(launch.arguments, patch.index, memory, space, symbols, launch.label, kernel, patch.name);
   }
-  for (const ValuePatch& patch : launch.value_patches)
-    if (!store(patch.dtype, patch.value.at(symbols), launch.arguments.buffers[patch.index]))
+  for (const ValuePatch& patch : launch.value_patches) {
+    int64_t value;
+    const bool fits = patch.value.at(symbols, value);
+    if (!fits || !store(patch.dtype, value, launch.arguments.buffers[patch.index]))
       refuse(launch.label, kernel,
-             "expected a value of its type, got " + std::to_string(patch.value.at(symbols)));
+             std::string(patch.name) + ": expected a value of its type, got " +
+                 (fits ? std::to_string(value) : "more than 64 bits hold"));
+  }
   launch.dispatch = check_launch(kernel, launch.arguments, nullptr);
 }
 
-void Program::run(const int64_t* symbols, const Block* blocks, bool wait, double* seconds) {
+void Program::run(const int64_t* symbols, const Block* blocks, bool wait, std::vector<double>* seconds) {
   const std::lock_guard lock(running_);
   require_apart(blocks);
+  if (seconds) seconds->assign(launches_.size(), 0);
   ready_.clear();
   for (Launch& launch : launches_) {
     if (!launch.value_patches.empty() || !launch.address_patches.empty()) patch(launch, symbols, blocks);
     ready_.push_back(
         {launch.kernel, &launch.arguments, launch.dispatch, launch.barrier, launch.label.c_str()});
   }
-  device_->replay(ready_.data(), ready_.size(), wait, seconds);
+  device_->replay(ready_.data(), ready_.size(), wait, seconds ? seconds->data() : nullptr);
+}
+
+std::vector<LaunchText> Program::listing() const {
+  const std::lock_guard lock(growing_);
+  std::vector<LaunchText> texts;
+  for (const Launch& launch : launches_)
+    texts.push_back({launch.label, launch.kernel->name, launch.text, launch.barrier});
+  return texts;
 }
 
 }  // namespace pyturbo

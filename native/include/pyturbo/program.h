@@ -22,20 +22,28 @@ struct Linear {
   int64_t constant = 0;
   std::vector<Term> terms;
 
-  int64_t at(const int64_t* symbols) const {
-    int64_t value = constant;
-    for (const Term& term : terms) value += term.factor * symbols[term.symbol];
-    return value;
+  // Sets `value`; false when the sum or one of its terms does not fit.
+  bool at(const int64_t* symbols, int64_t& value) const {
+    value = constant;
+    for (const Term& term : terms) {
+      int64_t product;
+      if (__builtin_mul_overflow(term.factor, symbols[term.symbol], &product) ||
+          __builtin_add_overflow(value, product, &value))
+        return false;
+    }
+    return true;
   }
 };
 
-// Memory of one argument: in a storage that the program keeps alive, or in a block that each replay brings.
+// Memory of one argument: in a buffer whose storage the program keeps alive, or in a block that each replay
+// brings.
 struct MemoryRef {
   std::shared_ptr<Storage> storage;  // null: the block
+  uint64_t start = 0, size = 0;      // the buffer, as bytes of its storage
   uint32_t block = 0;
-  Linear offset;       // bytes from the start of the storage or block
+  Linear offset;       // bytes from the start of the buffer or block
   uint64_t bytes = 0;  // of the argument
-  uint64_t end = 0;    // where not zero, the argument reaches to this byte instead
+  int64_t end = -1;    // where not negative, the argument reaches to this byte of the buffer or block instead
 };
 
 // What is bound to one argument of a recorded launch.
@@ -51,29 +59,40 @@ struct Block {
   uint64_t bytes;
 };
 
-// Owner: the Python Program. Recording belongs to one thread; run() may be called from any, and runs take
-// turns.
+// A recorded launch, for readers.
+struct LaunchText {
+  std::string label;
+  const char* kernel;
+  std::string arguments;
+  bool waits;  // touches what a launch since the last barrier wrote, or writes what one of them touches
+};
+
+// Owner: the Python Program. Any thread; runs and additions take turns.
 class Program {
  public:
   Program(std::shared_ptr<Device> device, uint32_t symbols, uint32_t blocks)
       : device_(std::move(device)), symbols_(symbols), blocks_(blocks) {}
 
-  // Appends a launch. One that no symbol reaches is checked here, others at each replay.
+  // Appends a launch, or throws and leaves the program as it was. Memory that no symbol moves is checked
+  // here, and so is a launch that no symbol and no block reaches; others at each replay. `text` shows the
+  // arguments.
   void add(const KernelInfo& kernel, const void* const* constants, const std::vector<RecordedArgument>& bound,
-           std::string label);
+           std::string label, std::string text);
 
-  // Runs all launches; see Device::replay. Blocks overlap neither each other nor memory that was bound.
-  void run(const int64_t* symbols, const Block* blocks, bool wait, double* seconds = nullptr);
+  // Runs all launches; see Device::replay. There is a value for each symbol and a block for each name. Blocks
+  // overlap neither each other nor memory that was bound. `seconds` receives the time of each launch.
+  void run(const int64_t* symbols, const Block* blocks, bool wait, std::vector<double>* seconds = nullptr);
 
-  uint32_t size() const { return uint32_t(launches_.size()); }
-  const KernelInfo& kernel(uint32_t i) const { return *launches_[i].kernel; }
-  const std::string& label(uint32_t i) const { return launches_[i].label; }
-  // Whether launch i touches what a launch since the last barrier wrote, or writes what one of them touches.
-  bool barrier(uint32_t i) const { return launches_[i].barrier; }
+  uint64_t size() const {
+    const std::lock_guard lock(growing_);
+    return launches_.size();
+  }
+  std::vector<LaunchText> listing() const;
 
  private:
   struct ValuePatch {
     uint32_t index;  // of the argument's slot in Arguments
+    const char* name;
     DType dtype;
     Linear value;
   };
@@ -96,6 +115,7 @@ class Program {
     std::vector<std::shared_ptr<Storage>> owners;
     Dispatch dispatch;
     std::string label;
+    std::string text;
     bool barrier = false;
   };
 
@@ -112,7 +132,8 @@ class Program {
   std::vector<Range> unordered_;    // touched since the last barrier
   std::vector<Range> bound_;        // all host memory that launches touch
   std::vector<ReadyLaunch> ready_;  // of the replay at hand
-  std::mutex running_;
+  std::mutex running_;              // a replay is on its way
+  mutable std::mutex growing_;      // the list of launches changes; taken after running_
 };
 
 }  // namespace pyturbo
