@@ -82,7 +82,7 @@ Library::Library(id<MTLDevice> device) : device_(Ref<DeviceObject>::retain(devic
     throw Error(ErrorKind::device, "PYTURBO_METALLIB: expected a file, found none at " + metallib.string());
   if (fs::is_regular_file(metallib, ignored)) {
     NSError* error = nil;
-    NSURL* url = [NSURL fileURLWithPath:string(metallib.string())];
+    NSURL* url = [NSURL fileURLWithPath:string(metallib.string(), "path of the kernels")];
     metallib_ = Ref<LibraryObject>::adopt([device newLibraryWithURL:url error:&error]);
     if (!metallib_) throw Error(ErrorKind::device, metallib.string() + ": cannot be loaded: " + text(error));
     path_ = metallib.string();

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "pyturbo/error.h"
+
 namespace pyturbo::metal {
 
 // GCC reads no id<...> between the brackets of a template.
@@ -61,7 +63,33 @@ class Pool {
   NSAutoreleasePool* pool_;
 };
 
-inline NSString* string(const std::string& text) { return [NSString stringWithUTF8String:text.c_str()]; }
+// Whether a text is one that Foundation takes: neither broken sequences nor surrogates nor longer forms than
+// needed.
+inline bool is_utf8(const std::string& text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto byte = [&](size_t at) { return at < text.size() ? uint8_t(text[at]) : uint8_t(0); };
+    const uint8_t first = byte(i), second = byte(i + 1);
+    const size_t length = first < 0x80   ? 1
+                          : first < 0xc2 ? 0
+                          : first < 0xe0 ? 2
+                          : first < 0xf0 ? 3
+                          : first < 0xf5 ? 4
+                                         : 0;
+    if (length == 0 || (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||
+        (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f))
+      return false;
+    for (size_t k = 1; k < length; ++k)
+      if ((byte(i + k) & 0xc0) != 0x80) return false;
+    i += length;
+  }
+  return true;
+}
+
+// `what` names a text that came from outside in the message that refuses it.
+inline NSString* string(const std::string& text, const char* what = "text") {
+  if (!is_utf8(text)) throw Error(ErrorKind::argument, std::string(what) + ": expected UTF-8, got " + text);
+  return [NSString stringWithUTF8String:text.c_str()];
+}
 
 inline std::string text(NSString* string) { return string ? [string UTF8String] : ""; }
 

@@ -15,7 +15,10 @@ namespace fs = std::filesystem;
 
 // PYTURBO_CACHE, where it is set (empty: none), else the user's folder for such files.
 fs::path cache_folder() {
-  if (const char* named = std::getenv("PYTURBO_CACHE")) return named;
+  if (const char* named = std::getenv("PYTURBO_CACHE")) {
+    string(named, "PYTURBO_CACHE");
+    return named;
+  }
   const char* home = std::getenv("HOME");
   if (!home || !*home) return {};
 #if defined(__APPLE__)
@@ -29,7 +32,8 @@ fs::path cache_folder() {
 std::string archive_path(id<MTLDevice> device, const std::string& library_hash) {
   const char* validation = std::getenv("MTL_SHADER_VALIDATION");  // which archives do not go together with
   const fs::path folder = cache_folder();
-  if (folder.empty() || (validation && *validation && *validation != '0')) return {};
+  if (folder.empty() || !is_utf8(folder.string()) || (validation && *validation && *validation != '0'))
+    return {};
   std::string name =
       text([device name]) + " " + text([[NSProcessInfo processInfo] operatingSystemVersionString]);
   for (char& c : name)

@@ -28,10 +28,10 @@ inline const char* error_class(ErrorKind kind) {
   return "TurboError";
 }
 
-// Sets the Python error; if that fails, the error of the failure stays set.
-inline void set_error(ErrorKind kind, const char* message) {
+// Sets an exception of pyturbo.errors; if that fails, the error of the failure stays set.
+inline void set_error(const char* name, const char* message) {
   PyObject* module = PyImport_ImportModule("pyturbo.errors");
-  PyObject* type = module ? PyObject_GetAttrString(module, error_class(kind)) : nullptr;
+  PyObject* type = module ? PyObject_GetAttrString(module, name) : nullptr;
   PyObject* text = type ? PyUnicode_DecodeFSDefault(message) : nullptr;  // may hold a path, in any encoding
   if (text) PyErr_SetObject(type, text);
   Py_XDECREF(text);
@@ -44,13 +44,13 @@ inline void raise_python() {
   try {
     throw;
   } catch (const Error& error) {
-    set_error(error.kind, error.what());
+    set_error(error_class(error.kind), error.what());
   } catch (const std::bad_alloc&) {
-    PyErr_NoMemory();
+    set_error("AllocationError", "the process is out of memory");
   } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
+    set_error("TurboError", error.what());
   } catch (...) {
-    PyErr_SetString(PyExc_RuntimeError, "unknown native exception");
+    set_error("TurboError", "a library that pyturbo calls failed and did not say why");
   }
 }
 

@@ -375,6 +375,25 @@ def test_the_cache_can_be_off_or_unwritable(monkeypatch: pytest.MonkeyPatch, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_folders_that_are_not_utf8(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PYTURBO_CACHE", os.fsdecode(bytes(tmp_path) + b"/\xff"))
+    with pytest.raises(ArgumentError, match="PYTURBO_CACHE: expected UTF-8, got .*\udcff"):
+        pyturbo.Device("metal")
+    for cache in (b"/\xed\xa0\x80", b"/\xc0\xaf", b"/\xf4\x90\x80\x80", b"/\xe2\x82"):
+        monkeypatch.setenv("PYTURBO_CACHE", os.fsdecode(bytes(tmp_path) + cache))
+        with pytest.raises(ArgumentError, match="PYTURBO_CACHE: expected UTF-8"):
+            pyturbo.Device("metal")
+    monkeypatch.delenv("PYTURBO_CACHE")
+    for name in ("HOME", "XDG_CACHE_HOME"):  # such a folder is no cache
+        monkeypatch.setenv(name, os.fsdecode(bytes(tmp_path) + b"/\xff"))
+    with pyturbo.Device("metal") as device:
+        assert add(device)[0] == 1
+    monkeypatch.setenv("PYTURBO_CACHE", str(tmp_path / "\u00e9\u20ac\U0001f600"))
+    with pyturbo.Device("metal") as device:
+        add(device)
+    assert len(list((tmp_path / "\u00e9\u20ac\U0001f600").iterdir())) == 1
+
+
 def test_several_processes_share_an_archive(cache: Path) -> None:
     script = (
         "import numpy as np, pyturbo\n"
