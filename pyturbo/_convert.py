@@ -33,14 +33,24 @@ def code_of_format(text: str) -> int:
     return code
 
 
-def index(what: str, value: Any, least: int = 0) -> int:
-    """An integer from `least` on; numbers that are not integers are refused, not rounded."""
+def shown(value: Any) -> str:
+    """Return a value as messages show it; integers of too many digits for Python to print by their size."""
+    try:
+        return repr(value)
+    except ValueError:
+        return f"an integer of {value.bit_length()} bits" if isinstance(value, int) else type(value).__name__
+
+
+def index(what: str, value: Any, least: int = 0, bits: int = 63) -> int:
+    """An integer from `least` on and below 2^bits; numbers that are not integers are refused, not rounded."""
     try:
         number = operator.index(value)
     except TypeError:
         number = least - 1
     if number < least:
-        raise ArgumentError(f"{what}: expected an integer from {least} on, got {value!r}")
+        raise ArgumentError(f"{what}: expected an integer from {least} on, got {shown(value)}")
+    if number > 0 and number >> bits:
+        raise ArgumentError(f"{what}: expected an integer below 2^{bits}, got {shown(value)}")
     return number
 
 
@@ -52,11 +62,11 @@ def shape_of(shape: Any, itemsize: int) -> tuple[int, ...]:
     except (TypeError, ValueError):
         extents = (-1,)
     if min(extents, default=0) < 0:
-        raise ArgumentError(f"shape: expected counts that are not negative, got {shape!r}")
+        raise ArgumentError(f"shape: expected counts that are not negative, got {shown(shape)}")
     if len(extents) > MAX_AXES:
         raise ArgumentError(f"shape: expected at most {MAX_AXES} axes, got {len(extents)}")
     if math.prod(extent for extent in extents if extent) * itemsize >= 2**63:
-        raise ArgumentError(f"shape: expected fewer than 2^63 bytes, got {extents}")
+        raise ArgumentError(f"shape: expected fewer than 2^63 bytes, got {shown(extents)}")
     return extents
 
 
@@ -68,9 +78,9 @@ def counts_of(what: str, given: Any) -> tuple[int, int, int]:
     except (TypeError, ValueError):
         counts, x, y, z = (), 0, 0, 0
     if not 1 <= len(counts) <= 3:
-        raise ArgumentError(f"{what}: expected one to three counts, got {given!r}")
+        raise ArgumentError(f"{what}: expected one to three counts, got {shown(given)}")
     if not 0 <= min(x, y, z) <= max(x, y, z) < 2**32:
-        raise ArgumentError(f"{what}: expected counts below 2^32, got {given!r}")
+        raise ArgumentError(f"{what}: expected counts below 2^32, got {shown(given)}")
     return x, y, z
 
 
@@ -80,21 +90,34 @@ def value_bytes(what: str, code: int, components: int, size: int, value: Any) ->
         try:
             raw = bytes(memoryview(value).cast("B"))
         except TypeError:
-            raise ArgumentError(f"{what}: expected {size} bytes, got {value!r}") from None
+            raise ArgumentError(f"{what}: expected {size} bytes, got {shown(value)}") from None
         if len(raw) != size:
             raise ArgumentError(f"{what}: expected {size} bytes, got {len(raw)}")
         return raw
     dtype = DTYPES[code]
     try:
         given = [value] if components == 1 else list(value)
-        numbers = [float(n) if dtype.kind in "fV" else operator.index(n) for n in given]
+        numbers = [_number(n, dtype) for n in given]
         encoded = np.array(numbers).astype(dtype) if dtype.kind in "fV" else np.array(numbers, dtype)
     except (TypeError, ValueError, OverflowError):
         numbers = []
     if len(numbers) != components:
         count = f"{components} values of " if components > 1 else ""
-        raise ArgumentError(f"{what}: expected {count}{NAMES[code]}, got {value!r}")
+        raise ArgumentError(f"{what}: expected {count}{NAMES[code]}, got {shown(value)}")
     return encoded.tobytes().ljust(size, b"\0")
+
+
+def _number(value: Any, dtype: np.dtype[Any]) -> float:
+    """The number for an element of a type, in its range; texts are no numbers, and bool has 0 and 1."""
+    if dtype.kind in "fV":
+        if isinstance(value, (str, bytes, bytearray)):
+            raise TypeError
+        return float(value)
+    number = int(value) if isinstance(value, np.bool_) else operator.index(value)
+    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    if not least <= number <= most:
+        raise OverflowError
+    return number
 
 
 def path_of(what: str, value: Any) -> Path:

@@ -7,6 +7,10 @@ from libcpp.memory cimport shared_ptr
 from pyturbo._core cimport Arguments, Dispatch, DType, KernelInfo, NativeDevice, Storage
 
 
+cdef enum:
+    AXES = 32  # of a Buffer, at most
+
+
 cdef class Device:
     cdef shared_ptr[NativeDevice] handle
     cdef dict kernels                # made so far, by name and constants
@@ -19,8 +23,8 @@ cdef class Buffer:
     cdef DType code
     cdef cbool writable
     cdef readonly tuple shape
-    cdef Py_ssize_t[32] extents      # shape and strides for the buffer protocol
-    cdef Py_ssize_t[32] strides
+    cdef Py_ssize_t[AXES] extents    # shape and strides for the buffer protocol
+    cdef Py_ssize_t[AXES] strides
 
 
 cdef class Kernel:

@@ -1,10 +1,11 @@
 """Device, Buffer and Kernel: each owns one native handle. What is comfortable is plain Python above."""
 
 from cpython.buffer cimport PyBUF_F_CONTIGUOUS, PyBUF_FORMAT, PyBUF_WRITABLE
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy
-from libcpp.memory cimport make_shared
+from libcpp.memory cimport make_shared, shared_ptr
 from libcpp.string cimport string
 from libcpp.string_view cimport string_view
 from libcpp.vector cimport vector
@@ -17,16 +18,19 @@ from pyturbo._core cimport (
 
 import math
 import os
+from collections.abc import Mapping
 
 import numpy as np
 
 from pyturbo import errors
-from pyturbo._convert import FORMATS, code_of_format, counts_of, index, shape_of, value_bytes
+from pyturbo._convert import FORMATS, MAX_AXES, code_of_format, counts_of, index, shape_of, shown, value_bytes
 from pyturbo._dtypes import DTYPES, NAMES, bfloat16, code_of
 from pyturbo.errors import ArgumentError
 
 cdef enum:
     VALUE_BYTES = 4096  # of all value arguments of one launch, as Metal's setBytes
+
+assert MAX_AXES == AXES
 
 cdef object FROM_DEVICE = object()  # who holds it may make a Buffer or a Kernel
 
@@ -58,10 +62,10 @@ cdef class Device:
 
     def __cinit__(self, str name not None="cpu", *, threads=None, check=None, precision="default"):
         cdef DeviceOptions options
-        cdef bytes encoded = name.encode()
+        cdef bytes encoded = name.encode(errors="replace")
         if threads is None:
             given = os.environ.get("PYTURBO_THREADS") or "0"
-            threads = int(given) if given.isdecimal() else given
+            threads = int(given) if given.isdecimal() and len(given) < 10 else given
         if check is None:
             check = os.environ.get("PYTURBO_CHECK", "").lower() not in ("", "0", "false", "no", "off")
         threads = index("threads", threads)
@@ -112,17 +116,17 @@ cdef class Device:
     def kernel(self, str name not None, constants=None):
         """The kernel of that name, with its function constants bound by name. Each is made once."""
         _require_open(self)
-        key = (name, tuple(sorted(constants.items()))) if constants else name
-        cdef Kernel kernel = self.kernels.get(key)
+        cdef Kernel kernel = None if constants else self.kernels.get(name)
         if kernel is not None:
             return kernel
-        cdef bytes encoded = name.encode()
+        if constants is not None and not isinstance(constants, Mapping):
+            raise ArgumentError(f"{name}: constants: expected a dict of values by name, got {shown(constants)}")
+        cdef bytes encoded = name.encode(errors="replace")
         kernel = Kernel.__new__(Kernel, FROM_DEVICE)
         kernel.device = self.handle
         kernel.info = &self.handle.get().kernel(string_view(<const char*>encoded, len(encoded)))
-        _bind_constants(kernel, constants or {})
-        self.kernels[key] = kernel
-        return kernel
+        _bind_constants(kernel, dict(constants or {}))
+        return self.kernels.setdefault((name, kernel.constant_values) if constants else name, kernel)
 
     def empty(self, shape, dtype="float32"):
         """A new buffer, zeroed, in this device's memory."""
@@ -130,11 +134,10 @@ cdef class Device:
         cdef int code = code_of(dtype)
         cdef tuple extents = shape_of(shape, DTYPES[code].itemsize)
         cdef uint64_t nbytes = math.prod(extents) * DTYPES[code].itemsize
-        cdef Buffer buffer = Buffer.__new__(Buffer, FROM_DEVICE)
+        cdef shared_ptr[Storage] storage
         with nogil:
-            buffer.storage = self.handle.get().allocate(nbytes)
-        _show(buffer, 0, extents, code)
-        return buffer
+            storage = self.handle.get().allocate(nbytes)
+        return _show(storage, 0, extents, code)
 
     def buffer(self, source):
         """A buffer over memory that already exists, without copying: a NumPy array, anything with the buffer
@@ -162,8 +165,8 @@ cdef class Device:
         cdef object itemsize = DTYPES[code].itemsize
         cdef uint64_t begin = index("offset", offset)
         cdef int64_t wanted = -1
-        cdef Buffer buffer = Buffer.__new__(Buffer, FROM_DEVICE)
-        cdef bytes encoded = os.fsencode(path)
+        cdef shared_ptr[Storage] storage
+        cdef bytes encoded = _path_bytes(path)
         cdef string native_path = encoded
         if b"\0" in encoded:
             raise ArgumentError(f"path: expected no zero byte, got {path!r}")
@@ -171,14 +174,13 @@ cdef class Device:
             shape = shape_of(shape, itemsize)
             wanted = math.prod(shape) * itemsize
         with nogil:
-            buffer.storage = map_file(native_path, begin, wanted)
+            storage = map_file(native_path, begin, wanted)
         if shape is None:
-            count, rest = divmod(buffer.storage.get().bytes(), itemsize)
+            count, rest = divmod(storage.get().bytes(), itemsize)
             if rest:
                 raise errors.FormatError(f"{path}: expected whole elements of {itemsize} bytes, got {rest} bytes more")
             shape = (count,)
-        _show(buffer, 0, shape, code)
-        return buffer
+        return _show(storage, 0, shape, code)
 
 
 cdef class Buffer:
@@ -230,9 +232,10 @@ cdef class Buffer:
             raise ArgumentError(f"view: expected at most {self.nbytes} bytes, got {nbytes} at offset {begin}")
         if begin % itemsize:
             raise ArgumentError(f"view: expected an offset in whole elements, got {begin} bytes")
-        cdef Buffer part = Buffer.__new__(Buffer, FROM_DEVICE)
-        part.storage = self.storage
-        _show(part, (self.address - self.storage.get().data()) + <uint64_t>begin, extents, code)
+        cdef Buffer part = _show(
+            self.storage, (self.address - self.storage.get().data()) + <uint64_t>begin, extents, code
+        )
+        part.writable = self.writable
         return part
 
     def __getbuffer__(self, Py_buffer* view, int flags):
@@ -347,20 +350,16 @@ def host_empty(shape, dtype="float32"):
     """A buffer of zeros in pages of its own, which any device can use."""
     cdef int code = code_of(dtype)
     cdef tuple extents = shape_of(shape, DTYPES[code].itemsize)
-    cdef Buffer buffer = Buffer.__new__(Buffer, FROM_DEVICE)
-    buffer.storage = allocate_storage(math.prod(extents) * DTYPES[code].itemsize)
-    _show(buffer, 0, extents, code)
-    return buffer
+    return _show(allocate_storage(math.prod(extents) * DTYPES[code].itemsize), 0, extents, code)
 
 
 def host_map(int file, path):
     """The bytes of an open file, mapped read-only, which any device can use. The path is for messages."""
     cdef string encoded = os.fsencode(path)
-    cdef Buffer buffer = Buffer.__new__(Buffer, FROM_DEVICE)
+    cdef shared_ptr[Storage] storage
     with nogil:
-        buffer.storage = map_file(file, encoded, 0, -1)
-    _show(buffer, 0, (buffer.storage.get().bytes(),), <int>DType.u8)
-    return buffer
+        storage = map_file(file, encoded, 0, -1)
+    return _show(storage, 0, (storage.get().bytes(),), <int>DType.u8)
 
 
 cdef int _require_open(Device device) except -1:
@@ -369,12 +368,23 @@ cdef int _require_open(Device device) except -1:
     return 0
 
 
-cdef int _show(Buffer buffer, uint64_t offset, tuple shape, int code) except -1:
-    """Points `buffer` at its storage from `offset` on."""
+cdef bytes _path_bytes(path):
+    try:
+        return os.fsencode(path)
+    except (TypeError, UnicodeEncodeError):
+        raise ArgumentError(f"path: expected the name of a file, got {path!r}") from None
+
+
+cdef Buffer _show(const shared_ptr[Storage]& storage, uint64_t offset, tuple shape, int code):
+    """A Buffer over the storage from `offset` on. The caller knows that the storage holds all of the shape."""
+    if len(shape) > AXES:
+        raise ArgumentError(f"buffer: expected at most {AXES} axes, got {len(shape)}")
+    cdef Buffer buffer = Buffer.__new__(Buffer, FROM_DEVICE)
     cdef Py_ssize_t stride = DTYPES[code].itemsize
     cdef Py_ssize_t axis
-    buffer.address = buffer.storage.get().data() + offset
-    buffer.writable = buffer.storage.get().writable()
+    buffer.storage = storage
+    buffer.address = storage.get().data() + offset
+    buffer.writable = storage.get().writable()
     buffer.code = <DType>code
     buffer.shape = shape
     for axis in range(len(shape) - 1, -1, -1):
@@ -382,7 +392,7 @@ cdef int _show(Buffer buffer, uint64_t offset, tuple shape, int code) except -1:
         buffer.strides[axis] = stride
         stride *= <Py_ssize_t>shape[axis]
     buffer.nbytes = stride
-    return 0
+    return buffer
 
 
 cdef Buffer _wrap(source):
@@ -390,7 +400,6 @@ cdef Buffer _wrap(source):
     if isinstance(source, Buffer):
         return source
     cdef int code = -1
-    cdef Buffer buffer = Buffer.__new__(Buffer, FROM_DEVICE)
     if not isinstance(source, np.ndarray) and hasattr(source, "__dlpack__"):
         try:
             source = np.from_dlpack(source)
@@ -407,16 +416,20 @@ cdef Buffer _wrap(source):
         raise ArgumentError(
             f"buffer: expected an array or an object with the buffer protocol, got {type(source).__name__}"
         ) from None
+    except (BufferError, ValueError) as error:
+        raise ArgumentError(f"buffer: expected memory that can be viewed, got {type(source).__name__}: {error}") \
+            from None
     if not view.c_contiguous:
         raise ArgumentError(f"buffer: expected row-major contiguous memory, got strides {view.strides}")
     if code < 0:
         code = code_of_format(view.format)
-    cdef object array = np.asarray(view)
-    cdef uintptr_t address = array.ctypes.data
+    if view.itemsize != DTYPES[code].itemsize:  # a subclass of ndarray may say anything of itself
+        raise ArgumentError(f"buffer: expected elements of {DTYPES[code].itemsize} bytes, got {view.itemsize}")
+    cdef uintptr_t address = _address(view)
     cdef Buffer owner = _owner(source)
-    if owner is not None:
-        buffer.storage = owner.storage
-        _show(buffer, address - <uintptr_t>owner.storage.get().data(), tuple(view.shape), code)
+    cdef Buffer buffer
+    if owner is not None and _holds(owner.storage.get()[0], address, view.nbytes):
+        buffer = _show(owner.storage, address - <uintptr_t>owner.storage.get().data(), tuple(view.shape), code)
         buffer.writable = not view.readonly
         return buffer
     if view.nbytes and address % kBufferAlignment:
@@ -424,10 +437,21 @@ cdef Buffer _wrap(source):
             f"buffer: expected memory aligned to {kBufferAlignment} bytes, got an address "
             f"{address % kBufferAlignment} bytes past; copy it into Device.empty"
         )
-    buffer.storage = make_shared[Storage](<void*>address, <uint64_t>view.nbytes, <cbool>(not view.readonly),
-                                          hold(view))
-    _show(buffer, 0, tuple(view.shape), code)
-    return buffer
+    return _show(
+        make_shared[Storage](<void*>address, <uint64_t>view.nbytes, <cbool>(not view.readonly), hold(view)),
+        0, tuple(view.shape), code,
+    )
+
+
+cdef uintptr_t _address(view) except? 1:
+    """Where the memory of a memoryview begins."""
+    cdef Py_buffer* held = PyMemoryView_GET_BUFFER(view)
+    return <uintptr_t>held.buf
+
+
+cdef cbool _holds(const Storage& storage, uintptr_t address, uint64_t nbytes) noexcept:
+    cdef uintptr_t begin = <uintptr_t>storage.data()
+    return begin <= address and address - begin <= storage.bytes() and nbytes <= storage.bytes() - (address - begin)
 
 
 cdef Buffer _owner(array):
@@ -476,8 +500,8 @@ cdef int _write_value(Kernel kernel, const char* name, DType dtype, uint32_t com
             if dtype == DType.f32:
                 (<float*>out)[0] = arg
                 return 0
-            if dtype == DType.boolean:
-                out[0] = 1 if arg else 0
+            if dtype == DType.boolean and (arg is True or arg is False):
+                out[0] = arg is True
                 return 0
         except (TypeError, ValueError, OverflowError):
             pass  # said below
@@ -495,10 +519,12 @@ cdef str _signature(Kernel kernel):
 
 
 cdef int _bind_constants(Kernel kernel, dict constants) except -1:
-    """Copies the function constants into one block that the kernel owns."""
+    """Copies the function constants into one block that the kernel owns: 16 bytes for each value, then a byte for
+    each that says whether it is bound. Equal constants make equal blocks."""
     cdef const ConstantInfo* info
     cdef uint32_t i
-    cdef bytes block = bytes(16 * kernel.info.constant_count)
+    cdef uint32_t count = kernel.info.constant_count
+    cdef bytes block = bytes(17 * count)
     cdef unsigned char* data = <unsigned char*><char*>block
     cdef set unknown = set(constants)
     for i in range(kernel.info.constant_count):
@@ -508,9 +534,10 @@ cdef int _bind_constants(Kernel kernel, dict constants) except -1:
             unknown.discard(name)
             _write_value(kernel, info.name, info.dtype, 1, info.size, constants[name], data + 16 * i)
             kernel.defaults.constants[info.slot] = data + 16 * i
+            data[16 * count + i] = 1
         elif info.required:
             raise ArgumentError(f"{kernel.name}: expected a value for function constant {name}, got none")
     if unknown:
-        raise ArgumentError(f"{kernel.name}: unknown function constants {', '.join(sorted(unknown))}")
+        raise ArgumentError(f"{kernel.name}: unknown function constants {', '.join(sorted(map(str, unknown)))}")
     kernel.constant_values = block
     return 0

@@ -9,7 +9,7 @@ import secrets
 
 import numpy as np
 
-from pyturbo._convert import index
+from pyturbo._convert import index, shown
 from pyturbo.errors import ArgumentError
 
 
@@ -98,14 +98,11 @@ cdef double _number(str name, value) except *:
     try:
         return value
     except OverflowError:
-        raise ArgumentError(f"Sampler: {name}: expected a number in range, got one of {len(str(value))} digits") from None
+        raise ArgumentError(f"Sampler: {name}: expected a number in range, got {shown(value)}") from None
 
 
 cdef uint64_t _integer(str name, value) except *:
-    number = index(f"Sampler: {name}", value)
-    if number >= 2**64:
-        raise ArgumentError(f"Sampler: {name}: expected an integer below 2^64, got {value!r}")
-    return number
+    return index(f"Sampler: {name}", value, bits=64)
 
 
 cdef const float[::1] _logits(str op, logits) except *:
@@ -129,5 +126,5 @@ cdef const uint32_t[::1] _token_ids(tokens) except *:
         ids = np.array([-1])
     valid = ids.ndim == 1 and (not ids.size or ids.dtype.kind in "iu" and 0 <= ids.min() <= ids.max() < 2**31)
     if not valid:
-        raise ArgumentError(f"accept: tokens: expected ids from 0 to 2^31 - 1, got {tokens!r}")
+        raise ArgumentError(f"accept: tokens: expected ids from 0 to 2^31 - 1, got {shown(tokens)}")
     return np.ascontiguousarray(ids, np.uint32)

@@ -7,6 +7,7 @@ import gc
 import os
 import weakref
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -14,6 +15,8 @@ import pytest
 
 import pyturbo
 from pyturbo.errors import ArgumentError, FileError, FormatError
+
+NUMPY_2 = int(np.__version__.split(".")[0]) >= 2
 
 
 def test_wraps_an_array_without_copying(device: pyturbo.Device) -> None:
@@ -154,6 +157,11 @@ def test_wrong_mappings(device: pyturbo.Device, tmp_path: Path) -> None:
         device.map(path, offset=-16)
     with pytest.raises(ArgumentError, match="path: expected no zero byte"):
         device.map("small.bin\0")
+    with pytest.raises(ArgumentError, match="offset: expected an integer below 2\\^63"):
+        device.map(path, offset=2**64)
+    for wrong in (3.5, "\ud800"):
+        with pytest.raises(ArgumentError, match="path: expected the name of a file"):
+            device.map(wrong)  # type: ignore[arg-type]
     with pytest.raises(FileError, match="cannot be opened"):
         device.map(b"/no/such/\xff")  # type: ignore[arg-type]
     os.mkfifo(tmp_path / "pipe")
@@ -187,13 +195,70 @@ def test_wrong_sources(device: pyturbo.Device) -> None:
         device.empty(4, "float3")
 
 
+def nested_array(axes: int) -> Any:
+    """One float32 in an array of so many axes, of a type other than NumPy's."""
+    kind: Any = ctypes.c_float
+    for _ in range(axes):
+        kind = kind * 1
+    return kind()
+
+
+def test_too_many_axes(device: pyturbo.Device) -> None:
+    most = 32  # of a Buffer, and of arrays before NumPy 2
+    buffer = device.buffer(nested_array(most))
+    assert buffer.shape == memoryview(buffer).shape == (1,) * most
+    for axes in (33, 34, 40, 64):
+        for source in (nested_array(axes), *([np.zeros((1,) * axes, np.float32)] if NUMPY_2 else [])):
+            with pytest.raises(ArgumentError, match=f"expected at most 32 axes, got {axes}"):
+                device.buffer(source)
+            with pytest.raises(ArgumentError, match=f"add: a: .*at most 32 axes, got {axes}"):
+                device.kernel("add")(source, buffer, buffer, 1)
+        for make in (device.empty, device.empty(1).view):
+            with pytest.raises(ArgumentError, match=f"expected at most 32 axes, got {axes}"):
+                make((1,) * axes)
+    with pytest.raises(ArgumentError, match="expected memory that can be viewed"):
+        device.buffer(nested_array(65))
+
+
+def test_arrays_that_misreport_themselves(device: pyturbo.Device) -> None:
+    """What a subclass says of its type and its owner does not reach memory that is not there."""
+    other = device.empty(4)
+
+    class WrongType(np.ndarray):
+        @property
+        def dtype(self) -> Any:
+            return np.dtype(np.int64)
+
+    class WrongOwner(np.ndarray):
+        @property
+        def base(self) -> Any:
+            return other
+
+    with pytest.raises(ArgumentError, match="expected elements of 8 bytes, got 1"):
+        device.buffer(np.zeros(16, np.uint8).view(WrongType))
+    array: np.ndarray | None = np.full(4, 7, np.float32)
+    assert array is not None
+    alive = weakref.ref(array)
+    buffer = device.buffer(array.view(WrongOwner))
+    del array
+    gc.collect()
+    assert alive() is not None
+    assert buffer.numpy().tolist() == [7, 7, 7, 7]
+
+
+def test_views_of_read_only_arrays_are_read_only(device: pyturbo.Device) -> None:
+    array = device.empty(4).numpy()
+    array.flags.writeable = False
+    assert device.buffer(array).view(2).readonly
+
+
 def test_too_large(device: pyturbo.Device) -> None:
     with pytest.raises(MemoryError, match="cannot allocate a buffer of 4611686018427387904 bytes"):
         device.empty(1 << 60, "float32")
     for shape in ((1 << 40, 1 << 40), (1 << 64, 0), (1 << 62, 1 << 62, 0)):
         with pytest.raises(ArgumentError, match="shape: expected fewer than 2\\^63 bytes"):
             device.empty(shape)
-    for wrong in (3.0, "ab", None, (2, 2.5)):
+    for wrong in (3.0, "ab", None, (2, 2.5), -(10**5000)):
         with pytest.raises(ArgumentError, match="shape: expected counts"):
             device.empty(wrong)  # type: ignore[arg-type]
     assert device.empty(np.int64(3)).shape == (3,)

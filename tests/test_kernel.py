@@ -119,6 +119,40 @@ def test_function_constants(device: pyturbo.Device) -> None:
         kernel(SOURCE, SOURCE.copy(), 6, None)
 
 
+@pytest.mark.parametrize("wrong", ["no", 2, -1, None, [], {}, 0.5, "1", 2**70])
+def test_function_constants_of_the_wrong_type(device: pyturbo.Device, wrong: object) -> None:
+    with pytest.raises(ArgumentError, match="specialised: doubled: expected bool, got"):
+        device.kernel("specialised", {"doubled": wrong})
+
+
+def test_function_constants_are_a_dict(device: pyturbo.Device) -> None:
+    for wrong in ([], ["doubled"], "doubled", 5, [("doubled", True)]):
+        with pytest.raises(ArgumentError, match="specialised: constants: expected a dict of values by name"):
+            device.kernel("specialised", wrong)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="unknown function constants 3"):
+        device.kernel("specialised", {"doubled": True, 3: True})  # type: ignore[dict-item]
+    for equal in (np.bool_(True), 1, np.uint8(1)):
+        assert device.kernel("specialised", {"doubled": equal}) is device.kernel(
+            "specialised", {"doubled": True}
+        )
+    with pytest.raises(ArgumentError, match="bias_count: expected u?int32, got 3.0"):
+        device.kernel("specialised", {"doubled": True, "bias_count": 3.0})
+
+
+def test_values_of_the_wrong_type(device: pyturbo.Device) -> None:
+    x = device.empty(4)
+    for wrong in ("1.5", b"1", None, [1.0]):
+        with pytest.raises(ArgumentError, match="swiglu_clamped: limit: expected float32, got"):
+            device.kernel("swiglu_clamped")(x, x, x, 4, 1.0, wrong)
+
+
+def test_names_that_are_no_text(device: pyturbo.Device) -> None:
+    with pytest.raises(ArgumentError, match="expected the name of a kernel"):
+        device.kernel("\ud800")
+    with pytest.raises(ArgumentError, match="expected a device among"):
+        pyturbo.Device("\ud800")
+
+
 def test_kernels_are_made_once(device: pyturbo.Device) -> None:
     assert device.kernel("empty") is device.kernel("empty")
     one = device.kernel("specialised", {"doubled": True, "bias_count": 3})
