@@ -52,10 +52,13 @@ def run(arguments: argparse.Namespace) -> None:
         timings = timing.measure(device, KV_SETTINGS, tell=_output.note)
         _output.show(arguments, [asdict(row) for row in timings], lambda: timing_table(timings))
         return
+    picture = None if arguments.plot is None else Path(arguments.plot)
+    if picture is not None:
+        plot.check(picture)
     rows = _quality(arguments, device)
-    if arguments.plot is not None:
-        plot.draw(rows, Path(arguments.plot))
     _output.show(arguments, [asdict(row) for row in rows], lambda: quality_table(rows))
+    if picture is not None:
+        plot.draw(rows, picture)
 
 
 def _quality(arguments: argparse.Namespace, device: Device) -> list[Quality]:

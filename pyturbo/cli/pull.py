@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 from pyturbo.checkpoint.hub_cache import ModelId, gguf_files, is_checkpoint, model_id
 from pyturbo.cli._output import note, print_json
+from pyturbo.cli._pull_folder import claimed
 from pyturbo.cli._usage import EXAMPLE, UsageError, path
 from pyturbo.errors import FileError, StateError
 
@@ -21,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help=f"such as {EXAMPLE}, or owner/name@revision:FILE.gguf")
     parser.add_argument("--revision", help="a branch, a tag or a commit (default: main)")
     parser.add_argument(
-        "--to", type=path, metavar="DIR", help="a folder (default: the cache of huggingface_hub)"
+        "--to", type=path, metavar="DIR", help="a new or empty folder (default: huggingface_hub's cache)"
     )
     parser.add_argument(
         "--include", action="append", metavar="PATTERN", help="of weights only files like '*Q4_K_M.gguf'"
@@ -45,12 +47,15 @@ def run(arguments: argparse.Namespace) -> None:
     if not sys.stderr.isatty():
         disable_progress_bars()
     try:
-        path = huggingface_hub.snapshot_download(
-            wanted.repository,
-            revision=wanted.revision,
-            local_dir=arguments.to,
-            allow_patterns=[*_SMALL, *weights],
-        )
+        with nullcontext() if arguments.to is None else claimed(arguments.to, wanted.repository):
+            path = huggingface_hub.snapshot_download(
+                wanted.repository,
+                revision=wanted.revision,
+                local_dir=arguments.to,
+                allow_patterns=[*_SMALL, *weights],
+            )
+    except FileError:
+        raise
     except LocalEntryNotFoundError as error:  # also an HTTP error where the answer came from no server
         raise FileError(
             f"pull: {arguments.id}: the hub cannot be reached, and it is not in the cache"

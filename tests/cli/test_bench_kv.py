@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any, BinaryIO
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -85,15 +90,75 @@ def test_timing(capsys: pytest.CaptureFixture[str]) -> None:
     assert "16 heads, 2 for keys, dim 256" in capsys.readouterr().out
 
 
-def test_plot(tmp_path: Path) -> None:
-    rows = [Quality("f32", 100, 9, 7.0, 0.0, 0.0, 1.0), Quality("turbo4", 20, 9, 7.1, 0.01, 0.02, 0.9)]
-    with pytest.raises(
-        ArgumentError, match="plot: expected a name that ends in .png or .svg, got .*plot.pdf"
+ROWS = [Quality("f32", 100, 9, 7.0, 0.0, 0.0, 1.0), Quality("turbo4", 20, 9, 7.1, 0.01, 0.02, 0.9)]
+
+
+def test_a_wrong_place_for_a_plot_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_kv, "_quality", lambda *arguments: pytest.fail("measured"))
+    command = ["bench", "kv", "--text", "absent", "--plot"]
+    assert main([*command, str(tmp_path / "plot.pdf")]) == 1
+    assert "plot: expected a name that ends in .png or .svg, got" in capsys.readouterr().err
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "matplotlib.figure", None)
+        assert main([*command, str(tmp_path / "plot.svg")]) == 1
+        assert "expected matplotlib; pip install" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "matplotlib", ModuleType("matplotlib"))
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", ModuleType("matplotlib.figure"))
+    os.mkfifo(tmp_path / "fifo.svg")
+    (tmp_path / "drawing.svg").write_text("<?xml version='1.0'?><svg>a drawing of mine</svg>")
+    (tmp_path / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\nmine")
+    (tmp_path / "text.svg").write_text("about pyturbo bench kv")
+    (tmp_path / "link.png").symlink_to("photo.png")
+    (tmp_path / "folder.svg").mkdir()
+    before = sorted(tmp_path.iterdir())
+    for name, message in (
+        ("drawing.svg", "drawing.svg: is there already and not a picture of this command; delete it"),
+        ("photo.png", "photo.png: is there already and not a picture of this command"),
+        ("link.png", "photo.png: is there already and not a picture of this command"),
+        ("text.svg", "text.svg: is there already and not a picture of this command"),
+        ("fifo.svg", "fifo.svg: expected a regular file"),
+        ("folder.svg", "folder.svg: expected a regular file"),
+        ("absent/plot.svg", "absent: expected a folder to write to, found none"),
     ):
-        plot.draw(rows, tmp_path / "plot.pdf")
-    if importlib.util.find_spec("matplotlib") is None:
+        assert main([*command, str(tmp_path / name)]) == 1
+        assert message in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+class StandInFigure:
+    """Draws what matplotlib would, as far as these tests look at it: the metadata in their places."""
+
+    def __init__(self, **options: Any) -> None:
+        pass
+
+    def add_subplot(self) -> Mock:
+        return Mock()
+
+    def savefig(self, file: BinaryIO, **options: Any) -> None:
+        heads = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml version='1.0'?><svg>"}
+        file.write(heads[options["format"]] + "".join(filter(None, options["metadata"].values())).encode())
+
+
+@pytest.mark.parametrize("ending", ["svg", "png"])
+@pytest.mark.parametrize("matplotlib", ["real", "stand-in"])
+def test_plot(tmp_path: Path, ending: str, matplotlib: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if matplotlib == "stand-in":
+        module = ModuleType("matplotlib.figure")
+        module.Figure = StandInFigure
+        monkeypatch.setitem(sys.modules, "matplotlib", ModuleType("matplotlib"))
+        monkeypatch.setitem(sys.modules, "matplotlib.figure", module)
+    elif importlib.util.find_spec("matplotlib") is None:
         with pytest.raises(ArgumentError, match="expected matplotlib; pip install"):
-            plot.draw(rows, tmp_path / "plot.svg")
+            plot.draw(ROWS, tmp_path / f"plot.{ending}")
         return
-    plot.draw(rows, tmp_path / "plot.svg")
-    assert "<svg" in (tmp_path / "plot.svg").read_text(encoding="utf-8")
+    path = tmp_path / f"plot.{ending}"
+    path.touch()
+    plot.draw(ROWS, path)
+    assert {"svg": b"<svg", "png": b"PNG"}[ending] in path.read_bytes()
+    path.write_bytes(path.read_bytes() + b" ")
+    before = path.read_bytes()
+    plot.draw(ROWS, path)  # its own picture is replaced
+    assert path.read_bytes() != before
+    assert [path.name for path in tmp_path.iterdir()] == [path.name]

@@ -37,8 +37,11 @@ class Hub(ModuleType):
         self.failure: Exception | None = None
         self.asked: dict[str, Any] = {}
         self.path = "/cache/model"
+        self.files: list[str] = []
 
     def snapshot_download(self, name: str, **options: Any) -> str:
+        for file in self.files:
+            (Path(options["local_dir"] or self.path) / file).write_text(name)
         if self.failure:
             raise self.failure
         self.asked = options | {"name": name}
@@ -73,15 +76,16 @@ def test_it_says_how_the_model_is_called(
 ) -> None:
     """The id; one of its files where it has several; a path where it is not in the cache."""
     hub.path = str(tmp_path)
-    (tmp_path / "a-Q4.gguf").touch()
+    hub.files = ["a-Q4.gguf"]
     for words, names in (
         (["someone/model"], ["someone/model"]),
         (["someone/model", "--revision", "v2"], ["someone/model@v2"]),
-        (["someone/model", "--to", str(tmp_path)], [str(tmp_path / "a-Q4.gguf")]),
+        (["someone/model", "--to", str(tmp_path / "to")], [str(tmp_path / "to" / "a-Q4.gguf")]),
     ):
         assert main(["pull", "--json", *words]) == 0
         assert json.loads(capsys.readouterr().out)["models"] == names
-    (tmp_path / "b-Q8.gguf").touch()
+    hub.files = ["a-Q4.gguf", "b-Q8.gguf"]
+    (tmp_path / "to" / "a-Q4.gguf").unlink()
     assert main(["pull", "someone/model"]) == 0
     expected = "next:\n  pyturbo chat someone/model:a-Q4.gguf\n  pyturbo chat someone/model:b-Q8.gguf\n"
     assert capsys.readouterr().err == expected
@@ -95,6 +99,45 @@ def test_an_id_may_name_a_revision_and_a_file(hub: Hub, capsys: pytest.CaptureFi
     assert capsys.readouterr().err == "next:\n  pyturbo chat someone/model@v2:x-Q4.gguf\n"
     assert main(["pull", "someone/model@v2", "--revision", "v3"]) == 2
     assert "--revision: expected it once, the id names 'v2'; see" in capsys.readouterr().err
+
+
+def test_a_folder_with_other_things_is_refused(
+    hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    docs, model = tmp_path / "docs", tmp_path / "new" / "model"
+    docs.mkdir()
+    (docs / "config.json").write_text("mine")
+    hub.files = ["config.json"]
+    expected = "expected an empty folder or an earlier pull of someone/model, got"
+    assert main(["pull", "someone/model", "--to", str(docs)]) == 1
+    assert capsys.readouterr().err == f"pyturbo: pull: {docs}: {expected} other files; name another folder\n"
+    assert [path.name for path in docs.iterdir()] == ["config.json"]
+    assert (docs / "config.json").read_text() == "mine"
+    assert main(["pull", "someone/model", "--to", str(docs / "config.json")]) == 1
+    assert "config.json: expected a folder, got a file" in capsys.readouterr().err
+    for _ in range(2):  # again: it goes on where it was, or gets what is new
+        assert main(["pull", "someone/model@v2", "--to", str(model)]) == 0
+    assert (model / "config.json").read_text() == "someone/model"
+    capsys.readouterr()
+    assert main(["pull", "someone/other", "--to", str(model)]) == 1
+    assert "an earlier pull of someone/other, got the files of someone/model; name" in capsys.readouterr().err
+    assert (model / "config.json").read_text() == "someone/model"
+    (model / ".cache" / "pyturbo" / "pull.json").write_text("[")
+    assert main(["pull", "someone/model", "--to", str(model)]) == 1
+
+
+def test_a_failure_leaves_what_was_downloaded_or_nothing(hub: Hub, tmp_path: Path) -> None:
+    hub.failure = hub.NoRepositoryError("404")
+    to = tmp_path / "a" / "b"
+    assert main(["pull", "someone/model", "--to", str(to)]) == 1
+    assert list(tmp_path.iterdir()) == []
+    to.mkdir(parents=True)
+    assert main(["pull", "someone/model", "--to", str(to)]) == 1
+    assert list(to.iterdir()) == []
+    hub.files = ["model.safetensors"]
+    assert main(["pull", "someone/model", "--to", str(to)]) == 1
+    hub.failure = None
+    assert main(["pull", "someone/model", "--to", str(to)]) == 0
 
 
 def test_failures_are_one_line(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
