@@ -18,7 +18,8 @@ def test_bench_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert list(times["prefill"]) == ["2", "5"]
     assert min(times["prefill"].values()) > 0 < times["decode"]
     assert list(times["kinds"]) == ["embedding", "delta net", "mlp or experts", "attention", "output head"]
-    assert 0 < times["bandwidth_share"] < 1
+    expected = times["bytes_per_token"] * times["decode"] / times["bandwidth"]
+    assert times["bandwidth_share"] == pytest.approx(expected)
     assert main(["info", folder, "--json"]) == 0
     parts = {name: part["nbytes"] for name, part in json.loads(capsys.readouterr().out)["parts"].items()}
     skipped = parts["embedding"] + parts["experts"] / 2  # three of six are chosen
