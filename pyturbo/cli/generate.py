@@ -28,7 +28,7 @@ HELP = "write the reply of a model to a prompt"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("prompt", nargs="?", help="what is piped in follows it, or is the prompt itself")
+    parser.add_argument("prompt", nargs="?", help="what to reply to; what is piped in follows it, or is it")
     add_model_arguments(parser, positional=False)
     parser.add_argument(
         "--stdin", action="store_true", help="wait for standard input where it is slow; it follows the prompt"

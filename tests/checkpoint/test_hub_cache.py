@@ -114,7 +114,7 @@ def test_gguf_files(cache: Path) -> None:
 
 
 def test_what_the_cache_holds(cache: Path) -> None:
-    assert hub_cache.models() == []
+    assert hub_cache.models() == {}
     assert path_of("a/b") is None
     snapshot(cache, "b/config-only").joinpath("config.json").touch()
     snapshot(cache, "b/quantised").joinpath("m.gguf").touch()
@@ -123,7 +123,8 @@ def test_what_the_cache_holds(cache: Path) -> None:
     (whole / "model-00001-of-00002.safetensors").touch()
     (cache / "datasets--a--b" / "snapshots" / NEW).mkdir(parents=True)
     (cache / "models--a--never-finished").mkdir()
-    assert hub_cache.models() == ["a/model-in-parts", "b/quantised"]
+    assert list(hub_cache.models()) == ["a/model-in-parts", "b/quantised"]
+    assert hub_cache.models()["a/model-in-parts"] == whole
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

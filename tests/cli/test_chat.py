@@ -134,24 +134,39 @@ def test_without_a_model_it_says_where_to_get_one(
     shown = capsys.readouterr().err
     assert re.search(r"\n  pyturbo pull (\S+)\n  pyturbo chat \1\n", shown)
     assert "Already in" not in shown
-    copy = tmp_path / "models--someone--Model" / "snapshots" / "0123456789abcdef"
-    copy.mkdir(parents=True)
-    (copy / "model.gguf").touch()
+    for name, files in (
+        ("a--Model", {"model.gguf": ""}),
+        ("b--Model", {"model.safetensors": "", "config.json": '{"model_type": "qwen3"}'}),
+        ("c--Ears", {"model.safetensors": "", "config.json": '{"model_type": "whisper"}'}),
+    ):
+        copy = tmp_path / f"models--{name}" / "snapshots" / "0123456789abcdef"
+        copy.mkdir(parents=True)
+        for file, text in files.items():
+            (copy / file).write_text(text)
     assert main(["chat"]) == 2
-    assert f"Already in {tmp_path}:\n  pyturbo chat someone/Model\n" in capsys.readouterr().err
+    expected = f"Already in {tmp_path}:\n  pyturbo chat a/Model\n  pyturbo chat b/Model\nA directory"
+    assert expected in capsys.readouterr().err
 
 
 def test_wrong_usage_is_seen_before_anything_is_loaded(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept = tmp_path / "chat.session"
-    Conversation(pyturbo.load(folder)).save(kept)
+    conversation = Conversation(pyturbo.load(folder))
+    list(conversation.reply("Hello", max_tokens=2))
+    conversation.save(kept)
+    tokens = conversation.session.position
     monkeypatch.setattr("pyturbo.cli._model.load", lambda *arguments, **options: pytest.fail("it is loaded"))
     for words, status, message in (
         (["--top-p", "7"], 2, "top_p: expected a number above 0 and at most 1, got 7"),
         (["--context", "0"], 2, "--context: expected an integer from 1 on, got 0"),
         (["--load", str(kept), "--system", "x"], 2, "--system: expected none beside --load"),
         (["--load", str(kept), "--kv", "turbo4"], 2, f"--kv: expected f16, as {kept} was saved, got turbo4"),
+        (
+            ["--load", str(kept), "--context", "9"],
+            2,
+            f"expected at least the {tokens} tokens of {kept}, got 9",
+        ),
         (["--load", str(tmp_path / "absent")], 1, "absent: cannot be"),
         (["--load", str(folder / "config.json")], 1, "config.json: expected a pyturbo session"),
     ):

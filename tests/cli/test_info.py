@@ -109,9 +109,13 @@ def test_no_weights_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 def test_helpful_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_model(tmp_path / "Tiny-Model")
+    broken = tmp_path / "x" / "broken"
+    broken.parent.mkdir()
+    broken.symlink_to(tmp_path / "gone")
     for path, message in (
         (tmp_path / "tiny-model", f"no such file or directory; {tmp_path} has 'Tiny-Model'"),
-        (tmp_path / "x" / "y" / "z", f"no such file or directory; {tmp_path} holds 'Tiny-Model'"),
+        (tmp_path / "x" / "y" / "z", f"no such file or directory; {tmp_path / 'x'} holds 'broken'"),
+        (broken, f"broken: no such file or directory: it is a link to {tmp_path / 'gone'}"),
         (Path("someone/Model-4bit"), "on the Hugging Face hub: pyturbo pull someone/Model-4bit"),
         (tmp_path, "expected a directory with config.json, it holds 'Tiny-Model'"),
         (folder / "tokenizer.json", "expected a directory with config.json or a .gguf file"),
