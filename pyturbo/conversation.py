@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any, NoReturn
 
+from pyturbo._convert import index
 from pyturbo.errors import ArgumentError, FormatError, StateError, TurboError
 from pyturbo.generation import Chunk, Stats
 from pyturbo.model import Model
@@ -29,6 +30,23 @@ class _Turn:
     stats: Stats
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """What a session has to read for a turn."""
+
+    session: Session
+    rendered: ChatText
+    read: ChatText  # what the session has read of it
+    kept: ChatText  # what it has read when its state is kept
+    first: list[int]  # tokens to read up to there
+    ids: list[int]  # and after
+
+    @property
+    def start(self) -> int:
+        """Where the reply begins, in tokens."""
+        return self.session.position + len(self.session.pending) + len(self.first) + len(self.ids)
+
+
 class Conversation:
     """Messages, and a session that has read them. A turn reads only what is new.
 
@@ -37,10 +55,14 @@ class Conversation:
     thoughts: then the session begins anew, once, and from there on a copy of the state before each reply is
     kept, so that only the changed reply is read again.
 
+    A conversation that outgrows its context goes on: the oldest messages are left out, the system message
+    never. The others are then read again, so half of the context is made free at once.
+
     Attributes:
         model: The model; its checkpoint has a chat template.
         session: What it has read, and remembers.
         messages: Everything said so far.
+        forgotten: How many of them, after the system message, are left out by now.
         reread: How many tokens the last turn read again.
         reply_start: Where the last reply begins, in tokens.
     """
@@ -50,8 +72,7 @@ class Conversation:
             raise ArgumentError("chat: the checkpoint has no chat template; it can only continue a text")
         self.model = model
         self.session = model.session(min(8192, model.max_context) if context is None else context)
-        self.reread = 0
-        self.reply_start = 0
+        self.reread, self.reply_start, self.forgotten = 0, 0, 0
         self._system = system
         #: What the session has read; None where it stopped amid a prompt.
         self._text: ChatText | None = ChatText("")
@@ -70,25 +91,18 @@ class Conversation:
         taken to its end, by closing it or by an interrupt, is part of the conversation as far as it came.
         """
         messages = [*self.messages, {"role": "user", "content": text}]
-        rendered = self.model.tokenizer.chat(messages)
-        session, read = self._known(rendered)
-        kept = (
-            self._before_reply(messages, rendered) if self._changes or session is not self.session else read
-        )
-        first, ids = self._unread(session, rendered, len(read), len(kept))
-        start = session.position + len(session.pending) + len(first) + len(ids)
-        if start > session.context:
-            raise ArgumentError(f"chat: expected at most {session.context} tokens, the context, got {start}")
+        with self.session.guard.use():  # a reply in another thread is refused before anything changes
+            forgotten, plan = self._fitting_plan(messages, options.get("max_tokens"))
+        session = plan.session
         stats = Stats() if stats is None else stats
-        chunks = self.model.stream(ids, **options, session=session, stats=stats)
+        chunks = self.model.stream(plan.ids, **options, session=session, stats=stats)
+        self.reread = 0
         if session is not self.session:
             self.reread = max(0, self.session.position - session.position)
-            self.session, self._kept, self._changes = session, None, True
-        else:
-            self.reread = 0
-        self._text, self.reply_start = read, start
-        turn = _Turn(messages, rendered, first, rendered[: len(kept)], stats)
-        return self._answer(turn, chunks)
+            self._changes = self._changes or forgotten == self.forgotten
+            self.session, self._kept = session, None
+        self._text, self.reply_start, self.forgotten = plan.read, plan.start, forgotten
+        return self._answer(_Turn(messages, plan.rendered, plan.first, plan.kept, stats), chunks)
 
     def fork(self) -> Conversation:
         """An independent copy. `copy.copy` and `copy.deepcopy` do the same."""
@@ -110,12 +124,17 @@ class Conversation:
     def reset(self) -> None:
         """Begins anew, with the system message alone."""
         self.session, self._text, self._kept = self.model.session(self.session.context), ChatText(""), None
-        self.messages, self.reread = self._first(), 0
+        self.messages, self.reread, self.forgotten = self._first(), 0, 0
 
     def save(self, path: str | PathLike[str]) -> None:
         """One file: the session, with the messages among its notes."""
         breaks = [] if self._text is None else list(self._text.breaks)
-        self.session.notes = {"messages": self.messages, "text": self._text, "breaks": breaks}
+        self.session.notes = {
+            "messages": self.messages,
+            "forgotten": self.forgotten,
+            "text": self._text,
+            "breaks": breaks,
+        }
         self.session.save(path)
 
     def load(self, path: str | PathLike[str], context: int | None = None) -> None:
@@ -124,7 +143,10 @@ class Conversation:
         messages, text, breaks = (session.notes.get(name) for name in ("messages", "text", "breaks"))
         if not _are_messages(messages) or not (text is None or isinstance(text, str)):
             raise FormatError(f"{path}: expected the messages of a chat, found a session without them")
-        self.session, self.messages = session, list(messages or ())
+        forgotten = session.notes.get("forgotten", 0)
+        if type(forgotten) is not int or not 0 <= forgotten <= len(messages or ()):
+            raise FormatError(f"{path}: forgotten: expected a count of its messages, got {forgotten!r}")
+        self.session, self.messages, self.forgotten = session, list(messages or ()), forgotten
         self._text = None if text is None else ChatText(text, _places(breaks, len(text)))
         self._kept, self.reread = None, 0
         first = self.messages[0] if self.messages else {}
@@ -132,6 +154,36 @@ class Conversation:
 
     def _first(self) -> list[Message]:
         return [] if self._system is None else [{"role": "system", "content": self._system}]
+
+    def _fitting_plan(self, messages: list[Message], max_tokens: Any) -> tuple[int, _Plan]:
+        """How many messages to leave out so that a reply has room, and the plan for the others."""
+        context = self.session.context
+        room = min(256 if max_tokens is None else index("max_tokens", max_tokens, least=1), context // 8)
+        forgotten, plan = self.forgotten, self._plan(messages, self.forgotten)
+        if plan.start + room > context:
+            for forgotten in self._turns(messages):
+                plan = self._plan(messages, forgotten)
+                if plan.start <= context // 2:
+                    break
+        if plan.start > context:
+            raise ArgumentError(f"chat: expected at most {context} tokens, the context, got {plan.start}")
+        return forgotten, plan
+
+    def _turns(self, messages: list[Message]) -> list[int]:
+        """The counts of messages that can be left out, beyond those that are: up to what a user said."""
+        begin = _systems(messages)
+        users = [i - begin for i, message in enumerate(messages) if message["role"] == "user"]
+        return [count for count in users if count > self.forgotten]
+
+    def _plan(self, messages: list[Message], forgotten: int) -> _Plan:
+        begin = _systems(messages)
+        shown = [*messages[:begin], *messages[begin + forgotten :]]
+        rendered = self.model.tokenizer.chat(shown)
+        session, read = self._known(rendered)
+        changes = self._changes or (session is not self.session and forgotten == self.forgotten)
+        kept = self._before_reply(shown, rendered) if changes else read
+        first, ids = self._unread(session, rendered, len(read), len(kept))
+        return _Plan(session, rendered, read, rendered[: len(kept)], first, ids)
 
     def _known(self, rendered: ChatText) -> tuple[Session, ChatText]:
         """A session that has read the beginning of a text, and that beginning; at worst a new one."""
@@ -195,6 +247,11 @@ class Conversation:
     def _decode(self, ids: Sequence[int]) -> str:
         detokenizer = self.model.tokenizer.detokenizer(continues=True)
         return "".join([*map(detokenizer.add, ids), detokenizer.finish()])
+
+
+def _systems(messages: Sequence[Message]) -> int:
+    """The number of system messages at the beginning."""
+    return 1 if messages and messages[0]["role"] == "system" else 0
 
 
 def _are_messages(value: Any) -> bool:

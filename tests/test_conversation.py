@@ -246,6 +246,38 @@ def test_what_does_not_fit_changes_nothing(model: pyturbo.Model, script: Script)
     assert conversation.session.position == 0
 
 
+def test_a_conversation_that_outgrows_its_context_goes_on(
+    model: pyturbo.Model, tmp_path: Path, script: Script
+) -> None:
+    conversation = Conversation(model, 160, system="Be brief.")
+    forgotten, reread = [], []
+    for i in range(12):
+        script(f"Number {i}.", END)
+        say(conversation, f"What is next after {i}?")
+        forgotten.append(conversation.forgotten)
+        reread.append(conversation.reread)
+        assert conversation.session.position <= 160
+        shown = [conversation.messages[0], *conversation.messages[1 + conversation.forgotten :]]
+        assert shown[1]["role"] == "user"  # what is left out ends with a reply
+        text = model.tokenizer.chat(shown, generate=False).removesuffix("<|im_end|>\n")
+        assert read(conversation) == [*model.tokenizer.encode(text, special=False), END]
+    assert len(conversation.messages) == 25
+    assert forgotten == sorted(forgotten)
+    assert 2 <= len({*forgotten}) <= 6  # seldom, since half of the context is made free
+    assert forgotten[-1] > 4
+    assert conversation._kept is None  # no template has changed anything
+    conversation.save(tmp_path / "chat.session")
+    other = Conversation(model)
+    other.load(tmp_path / "chat.session")
+    assert (other.forgotten, other.messages) == (conversation.forgotten, conversation.messages)
+    for each in (conversation, other):
+        script("Yes.", END)
+        say(each, "Ok?")
+    assert read(other) == read(conversation)
+    conversation.reset()
+    assert conversation.forgotten == 0
+
+
 def test_a_model_without_a_template_is_refused(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model")
     (folder / "chat_template.jinja").unlink()
