@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyturbo._dtypes import DTYPES, NAMES, code_of
 from pyturbo.errors import ArgumentError
@@ -52,6 +53,18 @@ def index(what: str, value: Any, least: int = 0, bits: int = 63) -> int:
     if number > 0 and number >> bits:
         raise ArgumentError(f"{what}: expected an integer below 2^{bits}, got {shown(value)}")
     return number
+
+
+def token_ids(what: str, tokens: Any) -> NDArray[np.uint32]:
+    """A token, or a sequence of them, as an array."""
+    try:
+        ids = np.asarray(tokens if np.ndim(tokens) else [operator.index(tokens)])
+    except (TypeError, ValueError):
+        ids = np.array([-1])
+    integers = ids.ndim == 1 and (ids.dtype.kind in "iu" or not ids.size)
+    if not integers or (ids.size and not 0 <= ids.min() <= ids.max() < 2**31):
+        raise ArgumentError(f"{what}: expected ids from 0 to 2^31 - 1, got {shown(tokens)}")
+    return np.ascontiguousarray(ids, np.uint32)
 
 
 def shape_of(shape: Any, itemsize: int) -> tuple[int, ...]:

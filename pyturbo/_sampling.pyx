@@ -4,12 +4,9 @@ from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libcpp.vector cimport vector
 
 import numbers
-import operator
 import secrets
 
-import numpy as np
-
-from pyturbo._convert import index, shown
+from pyturbo._convert import index, shown, token_ids
 from pyturbo.errors import ArgumentError
 
 
@@ -75,7 +72,7 @@ cdef class Sampler:
 
     def accept(self, tokens):
         """Adds a token, or a sequence of them, to those that the repetition penalty counts."""
-        cdef const uint32_t[::1] ids = _token_ids(tokens)
+        cdef const uint32_t[::1] ids = token_ids("accept: tokens", tokens)
         if ids.shape[0]:
             with nogil:
                 self.handle.get().accept(&ids[0], ids.shape[0])
@@ -112,19 +109,8 @@ cdef const float[::1] _logits(str op, logits) except *:
         values = logits
     except (BufferError, TypeError, ValueError):
         pass
-    if values is None or not 0 < values.shape[0] < 2**31 or <uintptr_t>&values[0] % sizeof(float):
+    if values is None or values.shape[0] == 0 or values.shape[0] >= 2**31 or <uintptr_t>&values[0] % sizeof(float):
         array = hasattr(logits, "dtype") and hasattr(logits, "shape")
         found = f"{logits.dtype} {list(logits.shape)}" if array else type(logits).__name__
         raise ArgumentError(f"{op}: logits: expected contiguous, aligned float32 [vocab], got {found}")
     return values
-
-
-cdef const uint32_t[::1] _token_ids(tokens) except *:
-    try:
-        ids = np.asarray(tokens if np.ndim(tokens) else [operator.index(tokens)])
-    except (TypeError, ValueError):
-        ids = np.array([-1])
-    valid = ids.ndim == 1 and (not ids.size or ids.dtype.kind in "iu" and 0 <= ids.min() <= ids.max() < 2**31)
-    if not valid:
-        raise ArgumentError(f"accept: tokens: expected ids from 0 to 2^31 - 1, got {shown(tokens)}")
-    return np.ascontiguousarray(ids, np.uint32)
