@@ -167,7 +167,10 @@ class _Chat:
     def _reply(self, line: str) -> None:
         conversation, completion = self._conversation, Completion()
         options = sampling(self._arguments)
+        forgotten = conversation.forgotten
         chunks = conversation.reply(line, stats=completion.stats, **options)
+        if conversation.forgotten > forgotten:
+            self._tell_forgotten()
         session = conversation.session
         bar = Waiting("reading", conversation.reply_start, lambda: session.position)
         try:
@@ -188,6 +191,15 @@ class _Chat:
             dim_note(cut_note(completion, session))
         if self._arguments.stats:
             self._show_stats()
+
+    def _tell_forgotten(self) -> None:
+        conversation = self._conversation
+        context, most = conversation.session.context, conversation.model.max_context
+        longer = f"; --context N, up to {most}, remembers more" if context < most else ""
+        note(
+            f"[longer than the context of {context} tokens: the oldest {conversation.forgotten} messages are "
+            f"left out{longer}]"
+        )
 
     def _show_stats(self) -> None:
         conversation = self._conversation

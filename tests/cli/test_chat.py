@@ -248,3 +248,13 @@ def test_on_a_terminal(terminal: Terminal, tmp_path: Path) -> None:
     assert terminal.process.wait(PATIENCE) == 0
     history = (tmp_path / "data" / "pyturbo" / "chat_history").read_text()
     assert [line for line in history.splitlines() if line.startswith("+")] == ["+Hello", "+/stats", "+/frob"]
+
+
+def test_a_chat_longer_than_its_context_says_what_it_leaves_out(folder: Path) -> None:
+    done = through_pipes(folder, "Tell me more.\n" * 5, "--context", "100")
+    assert done.returncode == 0
+    assert re.search(
+        r"\[longer than the context of 100 tokens: the oldest \d+ messages are left out; "
+        r"--context N, up to 512, remembers more\]",
+        done.stderr,
+    )
