@@ -12,7 +12,7 @@ Reader = Callable[[], str]
 
 
 def is_interactive() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty()
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
 def reader() -> Reader:
@@ -28,7 +28,7 @@ def data_folder() -> Path:
 
 
 def _plain() -> str:
-    line = sys.stdin.readline()
+    line = "" if sys.stdin is None else sys.stdin.readline()  # None: it is closed
     if not line:
         raise EOFError
     return line.rstrip("\n")

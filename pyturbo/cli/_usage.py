@@ -41,8 +41,14 @@ def add_model_name(parser: argparse.ArgumentParser, *, positional: bool) -> None
     """`positional`: the model may also be the first argument."""
     text = "a checkpoint directory, a .gguf file, or the id of a model that was pulled"
     if positional:
-        parser.add_argument("named", nargs="?", type=path, metavar="MODEL", help=text)
-    parser.add_argument("--model", type=path, metavar="MODEL", help="the same" if positional else text)
+        parser.add_argument("named", nargs="?", type=_model, metavar="MODEL", help=text)
+    parser.add_argument("--model", type=_model, metavar="MODEL", help="the same" if positional else text)
+
+
+def _model(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("expected the name of a model, got an empty text")
+    return path(text)
 
 
 def one_model(named: str | None, option: str | None) -> str | None:

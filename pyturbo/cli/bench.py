@@ -20,6 +20,14 @@ _RUNTIME = {"launch": _launch_times.launch, "replay": _launch_times.replay}
 _MEMORY = {"bandwidth": bench_memory.bandwidth, "matvec": bench_memory.matvec}
 _WITH_FILE = {"peers": _peers.run, "kv": _kv.run}
 
+#: Options of a model that a measurement has no use for, and what they are where they are not given.
+_UNUSED = {
+    "peers": ("device", "kv", "precision"),
+    "kv": ("kv",),
+    **dict.fromkeys((*_RUNTIME, *_MEMORY), ("model", "device", "threads", "kv", "precision")),
+}
+_USUAL = {"kv": "f16", "precision": "default"}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser, positional=True, threads=_counts)
@@ -39,8 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     what = arguments.named
     at_least_one("--tokens", arguments.tokens)
-    if what in (*_RUNTIME, *_MEMORY, "peers"):
-        _refuse_options_of_a_model(arguments)
+    for name in _UNUSED.get(what, ()):
+        if getattr(arguments, name) != _USUAL.get(name):
+            raise UsageError(f"--{name}: `bench {what}` does not use it")
     if what in _WITH_FILE:
         arguments.file = one_model(arguments.file, arguments.model)
         _WITH_FILE[what](arguments)
@@ -67,14 +76,6 @@ def run(arguments: argparse.Namespace) -> None:
         return out
 
     _output.show(arguments, [asdict(timing) for timing in timings], table)
-
-
-def _refuse_options_of_a_model(arguments: argparse.Namespace) -> None:
-    """Refuse `--precision`, and `--model` where nothing is loaded, rather than leave them unused."""
-    if arguments.precision != "default":
-        raise UsageError(f"--precision: `bench {arguments.named}` measures in its own")
-    if arguments.model is not None and arguments.named not in _WITH_FILE:
-        raise UsageError(f"--model: `bench {arguments.named}` loads no model")
 
 
 def _run_memory(arguments: argparse.Namespace) -> None:

@@ -128,8 +128,10 @@ def test_wrong_usage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert "only: expected some of decode, prefill" in capsys.readouterr().err
     for words, message in (
         (["launch", "file.gguf"], "FILE is only valid with `peers` or `kv`, got file.gguf"),
-        (["launch", "--model", "file.gguf"], "--model: `bench launch` loads no model"),
-        (["peers", "--precision", "fast"], "--precision: `bench peers` measures in its own"),
+        (["launch", "--model", "file.gguf"], "--model: `bench launch` does not use it"),
+        (["matvec", "--threads", "2"], "--threads: `bench matvec` does not use it"),
+        (["peers", "--precision", "fast"], "--precision: `bench peers` does not use it"),
+        (["kv", "--kv", "turbo4"], "--kv: `bench kv` does not use it"),
         (["peers", "--rounds", "0"], "--rounds: expected an integer from 1 on, got 0"),
         (["--tokens", "0"], "--tokens: expected an integer from 1 on, got 0"),
         (["--threads", "1,2"], "--threads: several counts are only valid with `peers`"),

@@ -99,6 +99,11 @@ def test_a_full_context_is_named(folder: Path) -> None:
     assert done.stderr == "[the context of 40 tokens is full; --context N gives it more]\n"
 
 
+def test_a_closed_standard_input_has_no_lines(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    assert main(["chat", str(folder)]) == 0
+
+
 def test_json_is_written_as_text(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

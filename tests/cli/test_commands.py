@@ -50,7 +50,14 @@ def test_failures_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_wrong_usage() -> None:
-    for args in ((), ("bench", "--lengths", "none"), ("--frobnicate",), ("convert", "a", "b", "--bits", "7")):
+    for args in (
+        (),
+        ("bench", "--lengths", "none"),
+        ("--frobnicate",),
+        ("convert", "a", "b", "--bits", "7"),
+        ("info", ""),
+        ("generate", "x", "--model", ""),
+    ):
         done = run(*args)
         assert done.returncode == 2
         assert "usage: pyturbo" in done.stderr
