@@ -16,7 +16,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +75,7 @@ def new_file(target: Path, check: Callable[[Path], None], mode: int = 0o666) -> 
         try:
             try:
                 yield descriptor
-                if target.exists():
-                    os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
+                _take_mode(target, descriptor)
                 os.fsync(descriptor)
                 check(target)
                 partial.replace(target)
@@ -105,8 +104,7 @@ def new_folder(target: Path, check: Callable[[Path], None]) -> Iterator[Path]:
                 _sync(path)
             _sync(partial)
             check(target)
-            if target.exists():
-                partial.chmod(stat.S_IMODE(target.stat().st_mode))
+            _take_mode(target, descriptor)
             _publish(partial, target)
         finally:
             # After an exchange this is the folder that was replaced.
@@ -137,8 +135,11 @@ def remove_leftovers(target: Path) -> None:
     Where one died between two renames, what it was about to replace has its name again.
     """
     name = re.compile(re.escape(_stem(target)) + r"\.[0-9a-f]{16}(?:\.pyturbo-partial|\.pyturbo-previous)")
-    with os.scandir(target.parent) as entries:
-        found = [Path(entry.path) for entry in entries if name.fullmatch(entry.name)]
+    try:
+        with os.scandir(target.parent) as entries:
+            found = [Path(entry.path) for entry in entries if name.fullmatch(entry.name)]
+    except PermissionError:  # a folder that may be written to, but not listed
+        return
     for path in found:
         with _unlocked(path) as free:
             if not free:
@@ -153,7 +154,10 @@ def remove_leftovers(target: Path) -> None:
 
 def _sync(path: Path) -> None:
     """Make a file, or the names in a folder, survive a power cut, where the file system can."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError:
+        return
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -164,6 +168,12 @@ def _sync(path: Path) -> None:
 
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+
+def _take_mode(target: Path, descriptor: int) -> None:
+    """Give what is being written the mode of what it replaces, where the file system has modes."""
+    with suppress(FileNotFoundError, PermissionError):
+        os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
 
 
 def _make_folder(path: Path) -> int:

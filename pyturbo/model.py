@@ -287,7 +287,7 @@ class Model:
             file.check_state(layout.used_bytes(saved.position))
             session = self.session(room)
             session.load(layout, file.read, saved.position, saved.pending)
-            file.finish()
+            file.finish(session.tokens, self.network.vocab)
         session.notes = saved.notes
         return session
 

@@ -158,10 +158,12 @@ class Reader:
             part[...] = np.frombuffer(data, np.uint8)
             self._offset += len(part)
 
-    def finish(self) -> None:
-        """Refuse a file whose state, now read to its end, is not what was written."""
+    def finish(self, tokens: NDArray[np.int32], vocab: int) -> None:
+        """Refuse a file whose state, now read to its end, is not what was written, or has no such tokens."""
         if self._file.bytes(self._offset, _DIGEST) != self._digest.digest():
             raise self._damaged()
+        if (wrong := tokens[(tokens < 0) | (tokens >= vocab)]).size:
+            raise FormatError(f"{self.path}: tokens: expected 0 to {vocab - 1}, got {wrong[0]}")
 
     def saved(self, model: Model) -> Saved:
         """What the header says; FormatError where it is not of a conversation with this model."""

@@ -101,6 +101,17 @@ def test_where_there_are_no_locks_nothing_is_removed(tmp_path: Path, monkeypatch
     assert names(tmp_path) == [NAMES[0], "a"]
 
 
+def test_a_folder_that_cannot_be_listed_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    write_file(tmp_path / "a", "new")
+    assert (tmp_path / "a").read_text() == "new"
+
+
 @pytest.mark.parametrize("write", [write_file, write_folder])
 def test_an_error_leaves_what_was_there(write: Callable[..., None], tmp_path: Path) -> None:
     write(tmp_path / "a", "old")

