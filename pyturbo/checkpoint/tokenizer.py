@@ -89,8 +89,8 @@ def _chat_template(directory: Path, settings: dict[str, Any]) -> str | None:
     path = directory / "chat_template.json"
     value = (_optional(path) or settings).get("chat_template")
     if isinstance(value, list):  # several, by name
-        named = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}
-        value = named.get("default")
+        named = [entry for entry in value if isinstance(entry, dict) and entry.get("name") == "default"]
+        value = named[-1].get("template") if named else None
     if value is not None and not isinstance(value, str):
         raise FormatError(f"{directory}: chat_template: expected text, got {shown(value)}")
     return value

@@ -18,6 +18,7 @@ from pyturbo.text import gguf_special
 from pyturbo.text.byte_fallback import byte_of
 from pyturbo.text.byte_level import piece_bytes
 from pyturbo.text.chat_text import ChatText, unused_markers
+from pyturbo.text.package import encoded, package_errors
 from pyturbo.text.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 
 _SPACE = "\u2581"  # what SentencePiece writes for a space
@@ -84,7 +85,7 @@ class GgufVocabulary:
                 if self._sentencepiece:
                     prefix = _SPACE if self._space_prefix and after_special else ""
                     part = prefix + part.replace(" ", _SPACE)
-                ids += tokenizer.encode(part, add_special_tokens=False).ids
+                ids += encoded(tokenizer, part)
             after_special = isinstance(part, int)
         return ids + self._after if special else ids
 
@@ -146,10 +147,8 @@ def _byte_level(
     if without:
         pairs = [pair for pair in pairs if not any(part in without for part in (*pair, "".join(pair)))]
     vocabulary = {token: i for i, token in enumerate(tokens) if token not in without}
-    try:
+    with package_errors("tokenizer.ggml.merges: expected merges of tokens"):
         model = BPE(vocabulary, pairs, ignore_merges=pre.whole_words)
-    except Exception as error:  # the package raises no narrower class
-        raise FormatError(f"tokenizer.ggml.merges: expected merges of tokens: {shown(str(error))}") from None
     tokenizer = Tokenizer(model)
     splits = [Split(Regex(pattern), behavior="isolated") for pattern in pre.patterns]
     tokenizer.pre_tokenizer = Steps([*splits, ByteLevel(add_prefix_space=False, use_regex=False)])
@@ -173,7 +172,8 @@ def _sentencepiece(tokens: list[str], source: TokenizerSource, without: Collecti
     name = None if unknown is None else tokens[unknown]
     merges = _scored_merges(tokens, scores, without)
     vocabulary = {token: i for i, token in enumerate(tokens) if token not in without or token == name}
-    return Tokenizer(BPE(vocabulary, merges, byte_fallback=True, unk_token=name))
+    with package_errors("tokenizer.ggml.tokens: expected a vocabulary"):
+        return Tokenizer(BPE(vocabulary, merges, byte_fallback=True, unk_token=name))
 
 
 def _scored_merges(

@@ -8,6 +8,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from pyturbo.text.package import encoded
+
 
 class GuardedTokenizer:
     """Gives the ids of `tokenizer`, but for what a marker divides: there is no special token in it.
@@ -32,8 +34,7 @@ class GuardedTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text with markers."""
-        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return [self._ids.get(token, token) for token in ids]
+        return [self._ids.get(token, token) for token in encoded(self._tokenizer, text)]
 
 
 def _hide(model: dict[str, Any], special: Collection[str], marker: str) -> None:

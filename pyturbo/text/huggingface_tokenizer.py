@@ -15,6 +15,7 @@ from pyturbo.errors import FormatError
 from pyturbo.text.chat_text import ChatText, unused_markers
 from pyturbo.text.decoding import Decoding
 from pyturbo.text.guarded_tokenizer import GuardedTokenizer
+from pyturbo.text.package import encoded, is_encodable, package_errors
 
 
 class HuggingFaceVocabulary:
@@ -53,15 +54,16 @@ class HuggingFaceVocabulary:
             before, after = self._added() if special else ([], [])
             return [*before, *self._encode_guarded(text), *after]
         if self._around is None:
-            return self._tokenizer.encode(text, add_special_tokens=special).ids
-        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+            return encoded(self._tokenizer, text, special)
+        ids = encoded(self._tokenizer, text)
         before, after = self._around if special else ([], [])
         return before + ids + after
 
     def _encode_guarded(self, text: ChatText) -> list[int]:
         (marker,) = unused_markers([text])
         if marker not in self._guarded:
-            self._guarded[marker] = GuardedTokenizer(self._tokenizer, self.special_texts, marker)
+            with package_errors("a text that spells special tokens cannot be encoded"):
+                self._guarded[marker] = GuardedTokenizer(self._tokenizer, self.special_texts, marker)
         return self._guarded[marker].encode(text.marked(marker))
 
     def _added(self) -> tuple[list[int], list[int]]:
@@ -69,8 +71,8 @@ class HuggingFaceVocabulary:
         if self._around is not None:
             return self._around
         encoding = self._tokenizer.encode("a", add_special_tokens=True)
-        ids, inside = encoding.ids, [i for i, added in enumerate(encoding.special_tokens_mask) if not added]
-        return ids[: inside[0]], ids[inside[-1] + 1 :]
+        inside = [i for i, added in enumerate(encoding.special_tokens_mask) if not added] or [0]
+        return encoding.ids[: inside[0]], encoding.ids[inside[-1] + 1 :]
 
     def piece(self, token: int) -> str | None:
         return self._tokenizer.id_to_token(token) if 0 <= token < self.size else None
@@ -95,6 +97,10 @@ def named_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
     for name, value in settings.items():
         text = value.get("content") if isinstance(value, dict) else value
         if name.endswith("_token") and isinstance(text, str):
+            if not is_encodable(text):
+                raise FormatError(
+                    f"tokenizer_config.json: {shown(name)}: expected whole characters, got {shown(text)}"
+                )
             named[name] = text
     return named
 
@@ -105,15 +111,11 @@ def _read(path: Path) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
     model, decoder = (data[name] if isinstance(data.get(name), dict) else {} for name in ("model", "decoder"))
     if model.get("continuing_subword_prefix"):  # the package may end the process over it
         raise FormatError(f"{path}: expected a model without continuing_subword_prefix")
-    try:
+    with package_errors(f"{path}: not a tokenizer"):
         tokenizer = tokenizers.Tokenizer.from_file(str(path))
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode("a")
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # the package raises no narrower class; its panics are not Exceptions
-        raise FormatError(f"{path}: not a tokenizer: {shown(str(error))}") from None
     return tokenizer, decoder
 
 

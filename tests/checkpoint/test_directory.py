@@ -196,7 +196,7 @@ class TestTokenizer:
         assert source.path == tmp_path / "tokenizer.json"
 
     def test_template_files(self, tmp_path):
-        named = [{"name": "tools", "template": "T"}, {"name": "default", "template": "D"}]
+        named = [{"name": ["x"]}, {"name": "tools", "template": "T"}, {"name": "default", "template": "D"}]
         files = {"tokenizer_config.json": {"chat_template": named, "bos_token": "<s>"}}
         source = self.source(tmp_path, files)
         assert source.chat_template == "D"

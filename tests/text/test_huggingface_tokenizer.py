@@ -92,6 +92,13 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         Tokenizer(TokenizerSource(kind="huggingface", path=path))
 
 
+def test_half_characters_in_settings_are_refused(tmp_path: Path) -> None:
+    for value in ("\ud800", {"content": "a\ud800"}):
+        source = huggingface(byte_level(), tmp_path, settings={"bos_token": value})
+        with pytest.raises(FormatError, match="'bos_token': expected whole characters, got '.*ud800'"):
+            Tokenizer(source)
+
+
 @pytest.mark.parametrize(
     "decoder",
     [

@@ -1,0 +1,37 @@
+"""Calls into the `tokenizers` package, whose errors are of no class of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tokenizers import Tokenizer
+
+from pyturbo.checkpoint._shown import shown
+from pyturbo.errors import FormatError
+
+
+@contextmanager
+def package_errors(what: str) -> Iterator[None]:
+    """Turns any error of the package into a FormatError that begins with `what`."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the package raises no narrower class; its panics are not Exceptions
+        raise FormatError(f"{what}: {shown(str(error))}") from None
+
+
+def encoded(tokenizer: Tokenizer, text: str, special: bool = False) -> list[int]:
+    """Ids of a text; `special` adds what the tokenizer's post-processor adds."""
+    with package_errors("tokenizer: the text cannot be encoded"):
+        return tokenizer.encode(text, add_special_tokens=special).ids
+
+
+def is_encodable(text: str) -> bool:
+    """Whether a text is of whole characters: half a surrogate pair has no UTF-8."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
