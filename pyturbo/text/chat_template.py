@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
@@ -10,39 +9,47 @@ from typing import Any, NoReturn
 from jinja2 import TemplateError, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from pyturbo.errors import ArgumentError, FormatError
+from pyturbo.text.template_budget import Budget, LimitError
+from pyturbo.text.template_compiler import LONGEST
+from pyturbo.text.template_sandbox import BudgetedEnvironment
+
+_LONGEST_MESSAGE = 1000
 
 
 class ChatTemplate:
-    """A template that turns messages into the text of a prompt."""
+    """A template that turns messages into the text of a prompt. It may be used from several threads."""
 
     def __init__(self, text: str, named_tokens: Mapping[str, str]) -> None:
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
-        )
-        environment.filters["tojson"] = _to_json
-        environment.globals["raise_exception"] = _raise_exception
-        environment.globals["strftime_now"] = _strftime_now
+        if len(text) > LONGEST:
+            raise FormatError(f"chat_template: expected at most {LONGEST} characters, got {len(text)}")
         self.text = text
         self._named_tokens = named_tokens
+        self._environment = BudgetedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
+        )
+        self._environment.globals["raise_exception"] = _raise_exception
+        self._environment.globals["strftime_now"] = _strftime_now
         try:
-            self._template = environment.from_string(text)
-        except (TemplateError, RecursionError) as error:
-            raise FormatError(f"chat_template: not a template: {error}") from None
+            self._template = self._environment.from_string(text)
+        except FormatError:
+            raise
+        except Exception as error:  # Jinja parses, Python compiles: each has errors of its own
+            raise FormatError(f"chat_template: not a template: {_short(error)}") from None
 
     def render(
         self, messages: Sequence[Mapping[str, Any]], generate: bool, variables: Mapping[str, Any]
     ) -> str:
         """The prompt; `generate` asks for the beginning of the reply."""
         everything = {"tools": None, "documents": None, **self._named_tokens, **variables}
+        everything |= {"messages": list(messages), "add_generation_prompt": bool(generate)}
         try:
-            return self._template.render(
-                everything, messages=list(messages), add_generation_prompt=bool(generate)
-            )
+            return self._environment.run(Budget(everything), lambda: self._template.render(everything))
+        except LimitError as error:
+            raise ArgumentError(f"chat: the template: {error}") from None
         except Exception as error:  # a template is a program: it may fail in any way
-            raise ArgumentError(f"chat: the template refuses: {error}") from error
+            raise ArgumentError(f"chat: the template refuses: {_short(error)}") from error
 
 
 class _Generation(Extension):
@@ -56,22 +63,16 @@ class _Generation(Extension):
         return nodes.Scope(body, lineno=line)
 
 
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | str | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """JSON as it stands, where Jinja's own filter would escape HTML."""
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
-
-
 def _raise_exception(message: str) -> NoReturn:
     raise TemplateError(message)
 
 
 def _strftime_now(format: str) -> str:  # noqa: A002 (templates may pass it by name)
     return datetime.now().strftime(format)
+
+
+def _short(error: Exception) -> str:
+    """What an error says, which may be the template's own words."""
+    text = str(error)
+    text = text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + "..."
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
