@@ -66,7 +66,7 @@ def locate(path: str | PathLike[str]) -> Path:
         place.stat()
     except TypeError as error:
         raise ArgumentError(f"expected a path, got {shown(path)}: {error}") from None
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         wanted = hub_cache.model_id(str(path))
         found = None if wanted is None else hub_cache.find(wanted)
         if found is None:

@@ -9,7 +9,7 @@ import huggingface_hub
 import pytest
 
 import pyturbo
-from pyturbo.checkpoint import hub_cache, open_checkpoint
+from pyturbo.checkpoint import hub_cache, locate, open_checkpoint
 from pyturbo.cli import main
 from pyturbo.errors import FileError
 from text.tiny_chat import write_model
@@ -61,6 +61,12 @@ def test_a_model_is_loaded_by_its_id(cache: Path, capsys: pytest.CaptureFixture[
         FileError, match="the cache has 'someone/Tiny-Model'; if it is the name of a model on"
     ):
         pyturbo.load("someone/Tiny-Modell")
+
+
+def test_a_file_with_the_name_of_an_owner_is_no_path_to_a_model(cache: Path, tmp_path: Path) -> None:
+    snapshot(cache, "someone/model").joinpath("model.gguf").touch()
+    (tmp_path / "someone").touch()
+    assert locate("someone/model").name == "model.gguf"
 
 
 def test_a_path_wins(cache: Path, tmp_path: Path) -> None:

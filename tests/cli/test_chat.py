@@ -96,7 +96,7 @@ def test_text_and_commands_through_pipes(folder: Path) -> None:
 
 def test_a_full_context_is_named(folder: Path) -> None:
     done = through_pipes(folder, "Hello\n", "--context", "40", "--max-tokens", "100")
-    assert done.stderr == "[the context of 40 tokens is full; --context N gives it more]\n"
+    assert done.stderr == "[the context of 40 tokens is full; --context N, up to 512, gives it more]\n"
 
 
 def test_a_closed_standard_input_has_no_lines(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
