@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from pyturbo.errors import ArgumentError
 from pyturbo.text import StopStrings
 
 if TYPE_CHECKING:
+    from pyturbo.checkpoint import SamplingDefaults
     from pyturbo.model import Model
 
 #: Text, token ids, or the messages of a chat.
@@ -142,14 +144,14 @@ def prompt_ids(model: Model, prompt: Prompt, special: bool) -> list[int]:
 
 @dataclass(frozen=True)
 class Options:
-    """How a reply is sampled, and when it ends."""
+    """How a reply is sampled, and when it ends. None: as `pyturbo.Sampler` does without this option."""
 
     max_tokens: int = 256
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
     seed: int | None = None
     stop: str | Sequence[str] | None = ()
     logprobs: int = 0  # how many of the likeliest tokens each chunk lists
@@ -161,7 +163,13 @@ class Options:
     def stop_strings(self) -> StopStrings:
         return StopStrings((self.stop,) if isinstance(self.stop, str) else self.stop or ())
 
+    def with_defaults(self, defaults: SamplingDefaults) -> Options:
+        """These options, and the checkpoint's where there are none; with a temperature of 0 only these."""
+        if isinstance(self.temperature, numbers.Real) and self.temperature == 0:
+            return self
+        stated = defaults.stated().items()
+        return replace(self, **{name: value for name, value in stated if getattr(self, name) is None})  # type: ignore[arg-type]
+
     def sampler(self) -> Sampler:
-        return Sampler(
-            self.temperature, self.top_p, self.top_k, self.min_p, self.repetition_penalty, self.seed
-        )
+        names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed")
+        return Sampler(**{name: getattr(self, name) for name in names if getattr(self, name) is not None})

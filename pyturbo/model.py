@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from pyturbo import models, session_file
 from pyturbo._convert import index
 from pyturbo._native import Device, device_list
-from pyturbo.checkpoint import TokenizerSource, open_checkpoint
+from pyturbo.checkpoint import SamplingDefaults, TokenizerSource, open_checkpoint
 from pyturbo.checkpoint.identity import Identity
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.errors import ArgumentError, StateError
@@ -78,7 +78,9 @@ def load(
     with open_checkpoint(default_model() if path_or_id is None else path_or_id) as checkpoint:
         network = models.build(checkpoint, progress)
         identity = Identity(checkpoint)
-        return Model(checkpoint.config, network, checkpoint.tokenizer, device, setting, identity)
+        return Model(
+            checkpoint.config, network, checkpoint.tokenizer, device, setting, identity, checkpoint.sampling
+        )
 
 
 class Model:
@@ -89,6 +91,7 @@ class Model:
         network: The layers, with their weights.
         device: Where it runs.
         kv: How keys and values are kept.
+        sampling: How the checkpoint wants its replies sampled, where the caller does not say.
 
     Examples:
         >>> model = pyturbo.load()
@@ -104,9 +107,11 @@ class Model:
         device: Device,
         kv: KvFormat,
         identity: Identity,
+        sampling: SamplingDefaults,
     ) -> None:
         Layout.of(network, 1, 1, kv.name)  # refuses what these layers cannot keep that way
         self.config, self.network, self.device, self.kv = config, network, device, kv.name
+        self.sampling = sampling
         #: How its programs read tokens.
         self.pace = pace_of(device.name)
         self._tokenizer, self._identity = tokenizer, identity
@@ -161,11 +166,11 @@ class Model:
         self,
         prompt: Prompt,
         max_tokens: int = 256,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
         seed: int | None = None,
         stop: str | Sequence[str] | None = (),
         *,
@@ -179,7 +184,8 @@ class Model:
         conversation, where an empty prompt goes on with what was said last; without one it starts its own.
         Messages are a whole conversation: a session that has read the beginning of it goes on from there, and
         forgets what else it has read. `logprobs` is how many of the likeliest tokens each chunk lists;
-        `stats` is filled as the reply goes on. The other options are those of `pyturbo.Sampler`.
+        `stats` is filled as the reply goes on. The other options are those of `pyturbo.Sampler`; one that is
+        not given is what the checkpoint says (`Model.sampling`), unless `temperature` is given as 0.
 
         Closing the iterator, `Reply.cancel` from any thread, or an interrupt ends the reply within one token,
         or one chunk of a prompt; the session can go on from there.
@@ -194,7 +200,7 @@ class Model:
         """
         options = Options(
             max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, stop, logprobs
-        )
+        ).with_defaults(self.sampling)
         if session is not None and (not isinstance(session, Session) or session.model is not self):
             raise ArgumentError(f"session: expected one of this model, got {session!r}")
         ids = self.prompt_ids(prompt, session)

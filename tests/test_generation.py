@@ -130,6 +130,26 @@ def test_a_chat_gives_the_tokens_of_its_template_only(model: pyturbo.Model) -> N
     assert text.endswith("<|im_start|>assistant\nIt's")  # the reply goes on after it
 
 
+def test_the_checkpoint_says_how_to_sample_where_the_caller_does_not(tmp_path: Path) -> None:
+    stated = {"temperature": 5.0, "top_k": 100, "repetition_penalty": 1.5}
+    model = pyturbo.load(write_model(tmp_path / "model", layers=2, do_sample=True, **stated))
+    assert model.sampling.stated() == stated
+    ids = model.tokenizer.encode(PROMPT)
+
+    def tokens(**options: object) -> list[int]:
+        return model.generate(ids, 12, **options).tokens
+
+    assert tokens(seed=1) == tokens(seed=1, **stated)
+    assert tokens(seed=1) != tokens(seed=2)
+    assert tokens(seed=1, temperature=1.0) == tokens(seed=1, **stated | {"temperature": 1.0})
+    assert tokens(seed=1, top_k=1) == tokens(temperature=0, repetition_penalty=1.5)
+    assert tokens(temperature=0) == tokens(temperature=np.float32(0)) == greedy(model, ids, 12)
+    off = {"temperature": 0.0, "repetition_penalty": 1.0}
+    assert tokens(temperature=0) == tokens(**off)
+    said = pyturbo.load(write_model(tmp_path / "greedy", layers=2, do_sample=False, temperature=5.0))
+    assert said.generate(ids, 12).tokens == tokens(temperature=0)
+
+
 def test_a_closed_iterator_leaves_a_session_that_goes_on(model: pyturbo.Model, tmp_path: Path) -> None:
     ids = model.tokenizer.encode(PROMPT)
     want = greedy(model, ids, 5)

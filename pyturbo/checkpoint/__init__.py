@@ -16,6 +16,7 @@ from pyturbo.checkpoint._shown import shown
 from pyturbo.checkpoint.directory import DirectoryCheckpoint
 from pyturbo.checkpoint.gguf_model import GgufCheckpoint
 from pyturbo.checkpoint.linear import Affine, Dense, Fp, Linear
+from pyturbo.checkpoint.sampling import SamplingDefaults
 from pyturbo.checkpoint.tensors import Checkpoint, TensorInfo
 from pyturbo.checkpoint.tokenizer import TokenizerSource
 from pyturbo.checkpoint.weights import Weights
@@ -27,6 +28,7 @@ __all__ = [
     "Dense",
     "Fp",
     "Linear",
+    "SamplingDefaults",
     "TensorInfo",
     "TokenizerSource",
     "Weights",

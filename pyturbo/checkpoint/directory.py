@@ -11,6 +11,7 @@ from pyturbo.checkpoint import json_file, safetensors
 from pyturbo.checkpoint._shown import shown
 from pyturbo.checkpoint.config import Quantization, read_config
 from pyturbo.checkpoint.directory_weights import DirectoryWeights
+from pyturbo.checkpoint.sampling import directory_sampling
 from pyturbo.checkpoint.tensors import Checkpoint, TensorInfo
 from pyturbo.checkpoint.tokenizer import huggingface_source
 from pyturbo.errors import FileError, FormatError
@@ -50,6 +51,7 @@ class DirectoryCheckpoint(Checkpoint):
         super().__init__(path, tensors)
         self.config = config
         self.tokenizer = huggingface_source(path, config)
+        self.sampling = directory_sampling(path)
         self._quantization = quantization
         self._format = "mlx" if formats == {"mlx"} else ""
 

@@ -12,6 +12,7 @@ import numpy as np
 from pyturbo.checkpoint._shown import shown
 from pyturbo.checkpoint.gguf import Header, read_header
 from pyturbo.checkpoint.gguf_weights import GgufWeights
+from pyturbo.checkpoint.sampling import gguf_sampling
 from pyturbo.checkpoint.tensors import Checkpoint
 from pyturbo.checkpoint.tokenizer import TokenizerSource, token_ids
 from pyturbo.errors import FormatError
@@ -46,6 +47,7 @@ class GgufCheckpoint(Checkpoint):
         self._fields = _Fields(path, header.metadata)
         self.config = self._config(header)
         self.tokenizer = _tokenizer(self._fields)
+        self.sampling = gguf_sampling(path, header.metadata)
 
     def weights(self) -> GgufWeights:
         names = {}

@@ -17,6 +17,7 @@ from pyturbo.checkpoint.file import ALIGNMENT, Array, TensorFile
 from pyturbo.errors import FormatError
 
 if TYPE_CHECKING:
+    from pyturbo.checkpoint.sampling import SamplingDefaults
     from pyturbo.checkpoint.tokenizer import TokenizerSource
     from pyturbo.checkpoint.weights import Weights
 
@@ -52,6 +53,7 @@ class Checkpoint(ABC, Mapping[str, TensorInfo]):
     path: Path
     config: dict[str, Any]
     tokenizer: TokenizerSource
+    sampling: SamplingDefaults
 
     def __init__(self, path: Path, tensors: dict[str, TensorInfo]) -> None:
         self.path = path

@@ -24,6 +24,8 @@ _SAMPLING = {
     "repetition_penalty": (float, 1.0, "above 1: what was written lately becomes less likely"),
     "seed": (int, None, "of the random numbers"),
 }
+#: Options that a checkpoint may have values for.
+_OF_THE_MODEL = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
 def add_model_arguments(
@@ -50,7 +52,11 @@ def add_model_arguments(
 def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
     for name, (kind, default, text) in _SAMPLING.items():
         flag = "--" + name.replace("_", "-")
-        parser.add_argument(flag, type=kind, default=default, help=f"{text} (default: {default})")
+        own = name in _OF_THE_MODEL
+        shown = f"the model's own, else {default}" if own else default
+        parser.add_argument(
+            flag, type=kind, default=None if own else default, help=f"{text} (default: {shown})"
+        )
     parser.add_argument(
         "--stop", action="append", default=[], help="end the reply at this text; may be repeated"
     )

@@ -51,6 +51,7 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
         "context": found.network.context,
         "vocabulary": found.network.vocab,
         "tokenizer": _tokenizer(checkpoint),
+        "sampling": checkpoint.sampling.stated(),
         "parameters": weights.parameters,
         "parameters_per_token": round(weights.parameters - experts * active),
         "bytes": weights.nbytes,
@@ -141,9 +142,15 @@ def _summary(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("architecture", f"{facts['architecture']}: {layers}"),
         ("parameters", f"{facts['parameters']:,}, {facts['parameters_per_token']:,} of them for a token"),
         ("tokenizer", described),
+        ("sampling", _sampling(facts["sampling"])),
         ("context", f"{facts['context']:,} tokens"),
         ("files", f"{len(facts['files'])}: {reading}"),
     ]
+
+
+def _sampling(stated: dict[str, float | int]) -> str:
+    shown = [f"{name} {value:g}" for name, value in stated.items()]
+    return ", ".join(shown if stated.get("temperature") else ["always the likeliest token", *shown])
 
 
 def _show_memory(facts: dict[str, Any]) -> None:

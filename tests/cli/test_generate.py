@@ -53,6 +53,20 @@ def test_generate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert message in capsys.readouterr().err
 
 
+def test_options_that_are_not_given_are_the_models_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(write_model(tmp_path / "model", layers=2, do_sample=True, temperature=3.0))
+    model = pyturbo.load(folder)
+    command = ["generate", "Hello", "--raw", "--model", folder, "--max-tokens", "8", "--seed", "2"]
+    for words, options in (([], {"temperature": 3.0}), (["--temperature", "0"], {"temperature": 0})):
+        assert main([*command, *words]) == 0
+        assert capsys.readouterr().out == model.generate("Hello", 8, seed=2, **options).text + "\n"
+    with pytest.raises(SystemExit):
+        main(["generate", "--help"])
+    assert "(default: the model's own, else 0.0)" in " ".join(capsys.readouterr().out.split())
+
+
 def test_wrong_usage_is_seen_before_anything_is_loaded(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

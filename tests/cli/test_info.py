@@ -80,6 +80,22 @@ def test_for_a_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "\x1b" not in shown
 
 
+def test_sampling_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stated = {"temperature": 0.6, "top_p": 0.95, "top_k": 20}
+    folder = write_model(tmp_path / "model", layers=2, do_sample=True, **stated)
+    assert facts(capsys, folder)["sampling"] == stated
+    assert main(["info", str(folder)]) == 0
+    assert "temperature 0.6, top_p 0.95, top_k 20" in capsys.readouterr().out
+    folder = write_model(tmp_path / "silent", layers=2)
+    assert facts(capsys, folder)["sampling"] == {}
+    assert main(["info", str(folder)]) == 0
+    assert "always the likeliest token" in capsys.readouterr().out
+    write_model(tmp_path / "silent", layers=2, top_p=7)
+    assert main(["info", str(folder)]) != 0
+    message = "generation_config.json: top_p: expected a number above 0 and at most 1, got 7"
+    assert message in capsys.readouterr().err
+
+
 def test_no_weights_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A model of a terabyte whose files are holes."""
     folder = tmp_path / "huge"
