@@ -15,7 +15,7 @@ from pyturbo.text.template_budget import Budget, LimitError
 from pyturbo.text.template_compiler import LONGEST
 from pyturbo.text.template_sandbox import BudgetedEnvironment
 
-_LONGEST_MESSAGE = 1000
+_LONGEST_TEXT = 1000  # of an error, and of the format of a date
 
 
 class ChatTemplate:
@@ -68,11 +68,13 @@ def _raise_exception(message: str) -> NoReturn:
 
 
 def _strftime_now(format: str) -> str:  # noqa: A002 (templates may pass it by name)
+    if len(format) > _LONGEST_TEXT:
+        raise TemplateError(f"strftime_now: expected at most {_LONGEST_TEXT} characters, got {len(format)}")
     return datetime.now().strftime(format)
 
 
 def _short(error: Exception) -> str:
     """What an error says, which may be the template's own words."""
     text = str(error)
-    text = text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + "..."
+    text = text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "..."
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -16,7 +16,7 @@ DEPTH = 200
 
 _ENTRY = 64  # what an entry of a container counts for, in characters
 _SHIFT = 4  # reading 16 characters counts as one step
-_INTERVAL = 20_000  # steps between two looks at the clock
+_INTERVAL = 1000  # steps between two looks at the clock
 _KEPT = 4096  # containers whose size is remembered
 _SCALARS = frozenset((int, float, bool, type(None)))
 _CONTAINERS = (list, tuple, dict, set, frozenset, Mapping, KeysView, ItemsView, ValuesView)
@@ -34,7 +34,8 @@ class Budget:
 
     def __init__(self, given: Any) -> None:
         self._known: dict[int, tuple[Any, int, int]] = {}
-        size = self.size(given)
+        self._left = 0
+        size = self._measure(given, DEPTH)[0]
         self._steps = STEPS + (size * PASSES >> _SHIFT)
         self._characters = CHARACTERS + size * PASSES
         self._left, self._room = self._steps, self._characters
@@ -94,9 +95,12 @@ class Budget:
         """Size and depth of a container."""
         if len(self._known) > _KEPT:
             self._known.clear()
-        return self._measure(value, DEPTH)
+        measured = self._measure(value, DEPTH)
+        self.spend(1)
+        return measured
 
     def _measure(self, value: Any, depth: int) -> tuple[int, int]:
+        """Takes a step for each entry that it looks at."""
         if type(value) is str or isinstance(value, (str, bytes)):
             return len(value), 0
         if type(value) in _SCALARS or not isinstance(value, _CONTAINERS):
@@ -107,6 +111,7 @@ class Budget:
                 raise LimitError(f"expected at most {DEPTH} values within one another, got more")
             size, deepest = 0, 0
             for entry in _entries(value):
+                self._left -= 1
                 length, levels = self._measure(entry, depth - 1)
                 size, deepest = size + length + _ENTRY, max(deepest, levels)
             known = self._known[id(value)] = value, size, deepest + 1

@@ -188,4 +188,4 @@ METHODS: dict[str, Check] = {
     "zfill": _width,
 }
 #: Methods of built-in types whose cost is hard to bound, and which no prompt needs.
-UNSAFE_METHODS = frozenset(("from_bytes", "maketrans", "to_bytes", "translate"))
+UNSAFE_METHODS = frozenset(("from_bytes", "maketrans", "striptags", "to_bytes", "translate"))

@@ -6,7 +6,7 @@ import operator
 import threading
 from collections.abc import Callable, Iterable
 from functools import wraps
-from types import BuiltinMethodType
+from types import BuiltinMethodType, MethodType
 from typing import Any
 
 from jinja2 import nodes
@@ -20,6 +20,7 @@ from pyturbo.text.template_compiler import LOOP, STEPS, Compiler, prepare
 
 _CALL = 10  # steps of a call
 _BUILT_IN = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset, range, type)
+_METHODS = (BuiltinMethodType, MethodType)  # the second ones are those of Markup
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -95,12 +96,19 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
     def hold(self, value: Any) -> Any:
         """A list, tuple or dict that the template writes."""
         self.budget.make_entries(len(value))
+        if type(value) is dict:
+            self.budget.read(self.budget.size(value.keys()))  # they were hashed
         return self.budget.hold(value)
 
     def parts(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         """What is about to be put together."""
         self.budget.make(sum(map(self.budget.size, values)))
         return values
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        if type(argument) is tuple:
+            self.budget.read(self.budget.size(argument))
+        return super().getitem(obj, argument)
 
     def cut(self, value: Any, start: Any, stop: Any, step: Any) -> Any:
         """A slice."""
@@ -164,12 +172,14 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
         budget.spend(_CALL)
         if isinstance(function, LoopContext) and args:
             args = (_counted(budget, args[0], self.steps), *args[1:])
-        elif isinstance(function, BuiltinMethodType) and isinstance(function.__self__, _BUILT_IN):
+        elif isinstance(function, _METHODS) and isinstance(function.__self__, _BUILT_IN):
             args = self._checked_method(function, args, kwargs)
+        elif isinstance(function, type):
+            budget.read(budget.size(args) + budget.size(kwargs))
         return self._made(super().call(__context, function, *args, **kwargs))
 
     def _checked_method(
-        self, method: BuiltinMethodType, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, method: BuiltinMethodType | MethodType, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, ...]:
         """The arguments to use."""
         owner, budget = method.__self__, self.budget
