@@ -55,8 +55,8 @@ class DirectoryCheckpoint(Checkpoint):
         self._quantization = quantization
         self._format = "mlx" if formats == {"mlx"} else ""
 
-    def weights(self) -> DirectoryWeights:
-        return DirectoryWeights(self, self._quantization, self._format)
+    def weights(self, values: bool = True) -> DirectoryWeights:
+        return DirectoryWeights(self, self._quantization, self._format, values)
 
 
 def _shard(path: Path) -> tuple[dict[str, TensorInfo], dict[str, str]]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from pyturbo.checkpoint._shown import shown
+from pyturbo.checkpoint.blank import as_words
 from pyturbo.checkpoint.config import Quantization
-from pyturbo.checkpoint.file import Array, aligned_empty
+from pyturbo.checkpoint.file import Array
 from pyturbo.checkpoint.linear import Affine, Dense, Fp, Linear
 from pyturbo.checkpoint.names import is_ignored, text_name
 from pyturbo.checkpoint.tensors import Checkpoint, TensorInfo
@@ -59,7 +61,9 @@ def _columns(projection: str) -> tuple[str, slice]:
 
 
 class DirectoryWeights(Weights):
-    def __init__(self, checkpoint: Checkpoint, quantization: Quantization, label: str) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, quantization: Quantization, label: str, values: bool = True
+    ) -> None:
         """`label`: what the files' metadata call their format, "mlx" or anything else."""
         names: dict[str, str] = {}
         for raw in checkpoint:
@@ -69,7 +73,7 @@ class DirectoryWeights(Weights):
             if name in names:
                 raise FormatError(f"{checkpoint[raw]}: is the same tensor as {shown(names[name])}")
             names[name] = raw
-        super().__init__(checkpoint, names)
+        super().__init__(checkpoint, names, values)
         self._quantization = quantization
         offset_model = checkpoint.config["model_type"] in _OFFSET_NORM_MODELS
         self._offset_norms = offset_model and not self._is_mlx(label)
@@ -209,10 +213,9 @@ class DirectoryWeights(Weights):
         info = self._typed(f"{experts}.{name}", *FLOATS)
         if len(info.shape) != 3:
             raise FormatError(f"{info}: shape: expected 3 axes, got {list(info.shape)}")
-        view = self.checkpoint.view(info.name)[..., columns].swapaxes(1, 2)
-        result = aligned_empty(view.shape, info.array_dtype)
-        result[...] = view
-        return result
+        count, in_dim, out_dim = info.shape
+        out_dim = len(range(out_dim)[columns])
+        return self._each(info, (count, out_dim, in_dim), lambda expert: expert[:, columns].T)
 
     def _blocks(self, path: str) -> Fp | None:
         """A stack in mxfp4 as gpt-oss is published, None where there is none.
@@ -231,23 +234,22 @@ class DirectoryWeights(Weights):
                 f"the last axis, got {list(blocks.shape)} and {list(scales.shape)}"
             )
         packed, factors = (self._rows(info, rows) for info in (blocks, scales))
-        return Fp(packed.reshape(*packed.shape[:2], -1).view(np.uint32), factors, "mxfp4")
+        return Fp(as_words(packed.reshape(*packed.shape[:2], -1)), factors, "mxfp4")
 
     def _rows(self, info: TensorInfo, rows: slice) -> Array:
         """Rows of the second axis: the mapped file where they are all, else a copy."""
         if rows == slice(None):
             return self._read(info)
-        view = self.checkpoint.view(info.name)[:, rows]
-        result = aligned_empty(view.shape, info.array_dtype)
-        result[...] = view
-        return result
+        shape = (info.shape[0], len(range(info.shape[1])[rows]), *info.shape[2:])
+        return self._each(info, shape, lambda expert: expert[rows])
 
     def _expert_bias(self, path: str, shape: Shape) -> Array:
         if f"{path}.bias" in self:
             return self.tensor(f"{path}.bias", shape)
         experts, projection = _published(path)
         name, columns = _columns(projection)
-        array = np.ascontiguousarray(self.tensor(f"{experts}.{name}_bias")[..., columns])
+        array = self.tensor(f"{experts}.{name}_bias")
+        array = array if columns == slice(None) else array[..., columns].copy()
         self._check(f"{experts}.{name}_bias", f"shape of {projection}", shape, array.shape)
         return array
 
@@ -257,9 +259,21 @@ class DirectoryWeights(Weights):
         if len(info.shape) != 3 or info.shape[1] % 2:
             raise FormatError(f"{info}: shape: expected [experts, 2 * out, in], got {list(info.shape)}")
         out_dim = info.shape[1] // 2
-        result = aligned_empty((info.shape[0], out_dim, info.shape[2]), info.array_dtype)
-        result[...] = self.checkpoint.view(info.name)[:, half * out_dim : (half + 1) * out_dim]
-        return result
+
+        def fill(result: Array) -> None:
+            for expert, rows in enumerate(result):
+                info.file.fill(rows, info.offset + (2 * expert + half) * rows.nbytes)
+
+        return self._made((info.shape[0], out_dim, info.shape[2]), info.array_dtype, fill)
+
+    def _each(self, info: TensorInfo, shape: Shape, change: Callable[[Array], Array]) -> Array:
+        """A stack of what `change` makes of each expert, one at a time."""
+
+        def fill(result: Array) -> None:
+            for expert in range(len(result)):
+                result[expert] = change(info[expert : expert + 1][0])
+
+        return self._made(shape, info.array_dtype, fill, work=info.nbytes // max(1, info.shape[0]))
 
     def _stacked(self, pattern: str, shape: Shape | None) -> Array:
         """The matrices of all experts: as many as the caller expects, and as there are names in a row."""
@@ -273,7 +287,9 @@ class DirectoryWeights(Weights):
             name = pattern.format(expert)
             infos.append(self._typed(name, first.dtype))
             self._check(name, "shape", first.shape, infos[-1].shape)
-        result = aligned_empty((count, *first.shape), first.array_dtype)
-        for expert, info in enumerate(infos):
-            result[expert] = self.checkpoint.view(info.name)
-        return result
+
+        def fill(result: Array) -> None:
+            for expert, info in enumerate(infos):
+                info.file.fill(result[expert], info.offset)
+
+        return self._made((count, *first.shape), first.array_dtype, fill)

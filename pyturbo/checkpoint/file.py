@@ -95,11 +95,15 @@ class TensorFile:
         if offset % ALIGNMENT == 0:
             return self.view(dtype, shape, offset)
         out = aligned_empty(shape, dtype)
+        self.fill(out, offset)
+        return out
+
+    def fill(self, out: Array, offset: int) -> None:
+        """Reads a contiguous array from `offset` on; the range lies within the file."""
         target = out.reshape(-1).view(np.uint8).data
         for start in range(0, len(target), _CHUNK):
             stop = min(start + _CHUNK, len(target))
             target[start:stop] = self.bytes(offset + start, stop - start)
-        return out
 
 
 class Arena:

@@ -7,17 +7,18 @@ computes it. Q6_K has a scale for each 16 values and is quantised anew.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from pyturbo.checkpoint.file import Array, aligned, aligned_empty
 from pyturbo.checkpoint.linear import Affine
-from pyturbo.ops import affine_dequantize, affine_quantize
+from pyturbo.ops import affine_quantize
 
 GROUP = 32
 
-_BLOCK_VALUES = 1 << 20  # values worked on at a time
+_BLOCK_VALUES = 1 << 18  # values worked on at a time
+_VALUE_BYTES = 16  # of memory for each of them
 
 
 class Groups(NamedTuple):
@@ -30,30 +31,62 @@ class BlockType(NamedTuple):
     bytes: int  # of a block
     values: int
     bits: int  # of a code
-    decode: Callable[[Array], Groups]  # of blocks [n, bytes]
+    scales: Any  # their type, and that of biases
+    decode: Callable[[Array], Groups] | None  # of blocks [n, bytes]; None: they are quantised anew
 
 
-def to_affine(kind: str, rows: Array) -> tuple[Affine, float]:
-    """Rows of blocks, uint8 [out, bytes], and the largest absolute error: zero for all types but Q6_K.
+class Rows(Protocol):
+    """Rows of blocks: uint8 [out, bytes] in memory or in a file."""
 
-    Scales and biases are float16 where that holds all of them exactly, else float32.
+    def __getitem__(self, part: slice) -> Array: ...
+
+
+def work_bytes(in_dim: int) -> int:
+    """Memory that `to_affine` needs beside its result, for rows of so many values."""
+    return max(_BLOCK_VALUES, in_dim) * _VALUE_BYTES
+
+
+def affine_arrays(kind: str, shape: tuple[int, ...]) -> list[tuple[tuple[int, ...], Any]]:
+    """Shapes and types of what `to_affine` makes of a matrix [out, in]: packed codes, scales, biases."""
+    (out_dim, in_dim), block = shape, BLOCK_TYPES[kind]
+    groups = (out_dim, in_dim // GROUP)
+    return [((out_dim, in_dim * block.bits // 32), np.uint32), (groups, block.scales), (groups, block.scales)]
+
+
+def to_affine(
+    kind: str, shape: tuple[int, ...], rows: Rows, places: Array | None = None
+) -> tuple[Affine, float]:
+    """A matrix [out, in], and the largest absolute error: zero for all types but Q6_K.
+
+    Row i goes to row `places[i]`. Scales that are beyond the type they have by `affine_arrays` become
+    float32, as no file has them that is in order.
     """
-    if kind == "Q6_K":
-        return _requantized(rows)
-    block = BLOCK_TYPES[kind]
-    out_dim, row_bytes = rows.shape
-    in_dim = row_bytes // block.bytes * block.values
-    packed = aligned_empty((out_dim, in_dim * block.bits // 32), np.uint32)
-    scales = np.empty((out_dim, in_dim // GROUP), np.float32)
-    biases = np.empty(scales.shape, np.float32)
-    for part in _parts(out_dim, in_dim):
+    block, largest = BLOCK_TYPES[kind], 0.0
+    packed, scales, biases = (aligned_empty(*array) for array in affine_arrays(kind, shape))
+    for part in _parts(*shape):
         with np.errstate(all="ignore"):  # a damaged scale may be NaN or inf, and stays so
-            groups = block.decode(rows[part].reshape(-1, block.bytes))
-        packed[part] = pack(groups.codes, block.bits).reshape(packed[part].shape)
-        scales[part] = groups.scales.reshape(scales[part].shape)
-        biases[part] = groups.biases.reshape(scales[part].shape)
-    dtype = np.float16 if _fits_float16(scales) and _fits_float16(biases) else np.float32
-    return Affine(packed, aligned(scales, dtype), aligned(biases, dtype), block.bits, GROUP), 0.0
+            groups, error = _groups(block, rows[part].reshape(-1, block.bytes))
+        largest = float(np.maximum(largest, error))
+        if scales.dtype == np.float16 and not (_fits_float16(groups.scales) and _fits_float16(groups.biases)):
+            scales, biases = aligned(scales, np.float32), aligned(biases, np.float32)
+        to, count = part if places is None else places[part], part.stop - part.start
+        packed[to] = pack(groups.codes, block.bits).reshape(count, -1)
+        scales[to] = groups.scales.reshape(count, -1)
+        biases[to] = groups.biases.reshape(count, -1)
+    return Affine(packed, scales, biases, block.bits, GROUP), largest
+
+
+def _groups(block: BlockType, blocks: Array) -> tuple[Groups, float]:
+    """The groups of blocks, and the largest absolute error."""
+    if block.decode is not None:
+        return block.decode(blocks), 0.0
+    values = q6_k_values(blocks).reshape(-1, GROUP)
+    packed, scales, biases = affine_quantize(values, block.bits, GROUP)
+    codes = packed.view(np.uint8)  # of 8 bits
+    difference = codes * scales
+    difference += biases
+    difference -= values
+    return Groups(codes, scales.reshape(-1), biases.reshape(-1)), np.abs(difference, difference).max()
 
 
 def pack(codes: Array, bits: int) -> Array:
@@ -68,19 +101,6 @@ def pack(codes: Array, bits: int) -> Array:
             stream |= units[:, i].astype(np.uint64) << np.uint64(i * bits)
         data = stream.view(np.uint8).reshape(-1, 8)[:, :bits].reshape(-1)
     return data.view(np.uint32)
-
-
-def _requantized(rows: Array) -> tuple[Affine, float]:
-    """Q6_K as 8 bits in groups of 32, in float32."""
-    parts, error = [], 0.0
-    for part in _parts(len(rows), rows.shape[1] // 210 * 256):
-        with np.errstate(all="ignore"):
-            values = q6_k_values(rows[part].reshape(-1, 210)).reshape(len(rows[part]), -1)
-            parts.append(affine_quantize(values, bits=8, group_size=GROUP))
-            rounded = affine_dequantize(*parts[-1], 8, GROUP)
-            error = float(np.maximum(error, np.abs(rounded - values).max()))
-    packed, scales, biases = (aligned(np.concatenate(arrays)) for arrays in zip(*parts))
-    return Affine(packed, scales, biases, 8, GROUP), error
 
 
 def q6_k_values(blocks: Array) -> Array:
@@ -169,13 +189,14 @@ def _q5_k(blocks: Array) -> Groups:
 
 
 BLOCK_TYPES = {
-    "Q4_0": BlockType(18, 32, 4, _q4_0),
-    "Q4_1": BlockType(20, 32, 4, _q4_1),
-    "Q5_0": BlockType(22, 32, 5, _q5_0),
-    "Q5_1": BlockType(24, 32, 5, _q5_1),
-    "Q8_0": BlockType(34, 32, 8, _q8_0),
-    "Q4_K": BlockType(144, 256, 4, _q4_k),
-    "Q5_K": BlockType(176, 256, 5, _q5_k),
+    "Q4_0": BlockType(18, 32, 4, np.float16, _q4_0),
+    "Q4_1": BlockType(20, 32, 4, np.float16, _q4_1),
+    "Q5_0": BlockType(22, 32, 5, np.float16, _q5_0),
+    "Q5_1": BlockType(24, 32, 5, np.float16, _q5_1),
+    "Q8_0": BlockType(34, 32, 8, np.float16, _q8_0),
+    "Q4_K": BlockType(144, 256, 4, np.float32, _q4_k),
+    "Q5_K": BlockType(176, 256, 5, np.float32, _q5_k),
+    "Q6_K": BlockType(210, 256, 8, np.float32, None),
 }
 
 

@@ -49,7 +49,7 @@ class GgufCheckpoint(Checkpoint):
         self.tokenizer = _tokenizer(self._fields)
         self.sampling = gguf_sampling(path, header.metadata)
 
-    def weights(self) -> GgufWeights:
+    def weights(self, values: bool = True) -> GgufWeights:
         names = {}
         for raw in self:
             name = model_name(raw)
@@ -58,7 +58,7 @@ class GgufCheckpoint(Checkpoint):
         permuted_heads = None
         if self.config["model_type"] == "llama":
             permuted_heads = self.config["num_attention_heads"], self.config["num_key_value_heads"]
-        return GgufWeights(self, names, permuted_heads)
+        return GgufWeights(self, names, permuted_heads, values)
 
     def _config(self, header: Header) -> dict[str, Any]:
         """The entries of config.json, by the names that transformers gives them."""
@@ -70,6 +70,7 @@ class GgufCheckpoint(Checkpoint):
                 f"got {shown(architecture)}"
             )
         fields.architecture = architecture
+        self.layers_entry = f"{architecture}.block_count"
         for key in ("split.count", f"{architecture}.expert_count"):
             if fields.integer(key, 0, smallest=0) > 1:
                 raise FormatError(f"{self.path}: {key}: files in parts and experts are not supported")
@@ -97,16 +98,20 @@ class GgufCheckpoint(Checkpoint):
         rotary_dim = fields.integer("{}.rope.dimension_count", head_dim)
         if rotary_dim != head_dim:
             config["partial_rotary_factor"] = rotary_dim / head_dim
-        scaling = self._rope_scaling(config["max_position_embeddings"])
+        scaling = self._rope_scaling(config["max_position_embeddings"], rotary_dim // 2)
         return config if scaling is None else config | {"rope_scaling": scaling}
 
-    def _rope_scaling(self, context: int) -> dict[str, Any] | None:
+    def _rope_scaling(self, context: int, pairs: int) -> dict[str, Any] | None:
         fields = self._fields
         kind = fields.text("{}.rope.scaling.type", "none")
         if _ROPE_FACTORS in self:
             # A divisor of each frequency, which is how transformers calls "longrope" for any context.
-            if self[_ROPE_FACTORS].dtype != "F32" or len(self[_ROPE_FACTORS].shape) != 1:
-                raise FormatError(f"{self[_ROPE_FACTORS]}: expected one axis in F32")
+            info = self[_ROPE_FACTORS]
+            if info.dtype != "F32" or info.shape != (pairs,):
+                raise FormatError(
+                    f"{info}: expected {pairs} numbers in F32, one for each pair that turns, "
+                    f"got {list(info.shape)} in {info.dtype}"
+                )
             factors = self.read(_ROPE_FACTORS).tolist()
             if not all(math.isfinite(factor) and factor > 0 for factor in factors):
                 raise FormatError(f"{self[_ROPE_FACTORS]}: expected positive numbers")

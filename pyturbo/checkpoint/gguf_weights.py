@@ -7,9 +7,9 @@ import logging
 import numpy as np
 
 from pyturbo.checkpoint.file import Array
-from pyturbo.checkpoint.gguf_blocks import to_affine
-from pyturbo.checkpoint.linear import Dense, Linear
-from pyturbo.checkpoint.tensors import Checkpoint
+from pyturbo.checkpoint.gguf_blocks import BLOCK_TYPES, GROUP, affine_arrays, to_affine, work_bytes
+from pyturbo.checkpoint.linear import Affine, Dense, Linear
+from pyturbo.checkpoint.tensors import Checkpoint, TensorInfo
 from pyturbo.checkpoint.weights import FLOATS, Shape, Weights
 from pyturbo.errors import FormatError
 
@@ -18,10 +18,14 @@ _log = logging.getLogger("pyturbo.checkpoint")
 
 class GgufWeights(Weights):
     def __init__(
-        self, checkpoint: Checkpoint, names: dict[str, str], permuted_heads: tuple[int, int] | None
+        self,
+        checkpoint: Checkpoint,
+        names: dict[str, str],
+        permuted_heads: tuple[int, int] | None,
+        values: bool = True,
     ) -> None:
         """`permuted_heads`: numbers of query and key heads, where their rows are in the order of pairs."""
-        super().__init__(checkpoint, names)
+        super().__init__(checkpoint, names, values)
         self._permuted_heads = permuted_heads
 
     def _float(self, name: str) -> Array:
@@ -35,15 +39,33 @@ class GgufWeights(Weights):
         if axes != 2 or len(info.shape) != 2:
             raise FormatError(f"{info}: shape: expected a matrix, no experts, got {list(info.shape)}")
         self._check(name, "shape", shape, info.shape)
-        layer: Linear
-        if info.dtype in FLOATS:
-            layer = Dense(self._read(info))
-        else:
-            layer, error = to_affine(info.dtype, self._read(info))
-            if info.dtype == "Q6_K":
-                self.requantized[name] = error
-                _log.info("%s: Q6_K as 8 bits in groups of 32, largest error %.3g", info, error)
-        return layer.rows(self._row_order(path, info.shape[0])) if self._heads(path) else layer
+        places = np.argsort(self._row_order(path, info.shape[0])) if self._heads(path) else None
+        if info.dtype not in FLOATS:
+            return self._affine(name, info, places)
+        if places is None:
+            return Dense(self._read(info))
+
+        def fill(result: Array) -> None:
+            result[places] = info[:]
+
+        return Dense(self._made(info.shape, info.array_dtype, fill, work=info.nbytes))
+
+    def _affine(self, name: str, info: TensorInfo, places: Array | None) -> Affine:
+        """Blocks as groups. Row i goes to row `places[i]`."""
+        if self.ledger is not None:
+            arrays = affine_arrays(info.dtype, info.shape)
+            packed, scales, biases = (self.ledger.array(*array) for array in arrays)
+            self.ledger.work(work_bytes(info.shape[1]))
+            return Affine(packed, scales, biases, BLOCK_TYPES[info.dtype].bits, GROUP)
+        layer, error = to_affine(info.dtype, info.shape, info, places)
+        if info.dtype == "Q6_K":
+            self.requantized[name] = error
+            _log.info("%s: Q6_K as 8 bits in groups of 32, largest error %.3g", info, error)
+        return layer
+
+    def _read_whole(self, name: str) -> bool:
+        path = name.removesuffix(".weight")
+        return self.checkpoint[self._names[name]].dtype in FLOATS and not (path != name and self._heads(path))
 
     def _heads(self, path: str) -> int:
         """The number of heads whose rows are permuted, 0 for none."""

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pyturbo.checkpoint.file import Array
+from pyturbo.checkpoint.blank import Blank
+from pyturbo.checkpoint.file import Array, aligned_empty
 from pyturbo.ops._fp_format import FP_FORMATS
 
 
@@ -46,8 +47,8 @@ class Affine:
 
     def rows(self, index: Array) -> Affine:
         """A copy of the rows `index` of the output axis, in that order."""
-        packed, scales, biases = (np.take(a, index, axis=-2) for a in (self.packed, self.scales, self.biases))
-        return replace(self, packed=packed, scales=scales, biases=biases, bias=_taken(self.bias, index))
+        packed, scales, biases = (_taken(a, index, -2) for a in (self.packed, self.scales, self.biases))
+        return replace(self, packed=packed, scales=scales, biases=biases, bias=_bias(self.bias, index))
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +80,8 @@ class Fp:
 
     def rows(self, index: Array) -> Fp:
         """A copy of the rows `index` of the output axis, in that order."""
-        packed, scales = (np.take(a, index, axis=-2) for a in (self.packed, self.scales))
-        return replace(self, packed=packed, scales=scales, bias=_taken(self.bias, index))
+        packed, scales = (_taken(a, index, -2) for a in (self.packed, self.scales))
+        return replace(self, packed=packed, scales=scales, bias=_bias(self.bias, index))
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,11 +104,22 @@ class Dense:
 
     def rows(self, index: Array) -> Dense:
         """A copy of the rows `index` of the output axis, in that order."""
-        return Dense(np.take(self.weight, index, axis=-2), _taken(self.bias, index))
+        return Dense(_taken(self.weight, index, -2), _bias(self.bias, index))
 
 
 Linear = Affine | Fp | Dense
 
 
-def _taken(bias: Array | None, index: Array) -> Array | None:
-    return None if bias is None else np.take(bias, index, axis=-1)
+def _bias(bias: Array | None, index: Array) -> Array | None:
+    return None if bias is None else _taken(bias, index, -1)
+
+
+def _taken(array: Array, index: Array, axis: int) -> Array:
+    """A copy of some entries of an axis, in memory that every device can use where it is."""
+    shape = list(array.shape)
+    shape[axis] = len(index)
+    if isinstance(array, Blank):
+        return array.copied(tuple(shape))
+    taken = aligned_empty(tuple(shape), array.dtype)
+    taken[...] = np.take(array, index, axis)
+    return taken

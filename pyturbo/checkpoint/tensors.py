@@ -43,6 +43,14 @@ class TensorInfo:
         """Whether reading it gives the mapped file itself."""
         return self.offset % ALIGNMENT == 0
 
+    def __getitem__(self, part: slice) -> Array:
+        """A copy of some rows of the first axis. They are read, so that no mapped page is left in memory."""
+        first, stop, _ = part.indices(self.array_shape[0])
+        row = self.nbytes // self.array_shape[0]
+        data = self.file.bytes(self.offset + first * row, (stop - first) * row)
+        array: Array = np.frombuffer(data, self.array_dtype).reshape(stop - first, *self.array_shape[1:])
+        return array
+
     def __str__(self) -> str:
         return f"{self.file.path}: {shown(self.name)}"
 
@@ -52,6 +60,7 @@ class Checkpoint(ABC, Mapping[str, TensorInfo]):
 
     path: Path
     config: dict[str, Any]
+    layers_entry = "num_hidden_layers"  # where the files say how many layers there are
     tokenizer: TokenizerSource
     sampling: SamplingDefaults
 
@@ -100,8 +109,11 @@ class Checkpoint(ABC, Mapping[str, TensorInfo]):
         return arrays
 
     @abstractmethod
-    def weights(self) -> Weights:
-        """The tensors under the names and in the layouts that models use."""
+    def weights(self, values: bool = True) -> Weights:
+        """The tensors under the names and in the layouts that models use.
+
+        Without `values` nothing but headers is read, and arrays take no memory.
+        """
 
     def close(self) -> None:
         """Closes the files; arrays that were read stay valid."""

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from pyturbo.checkpoint._shown import shown
-from pyturbo.checkpoint.file import Array
+from pyturbo.checkpoint.blank import Ledger
+from pyturbo.checkpoint.file import Array, aligned_empty
 from pyturbo.checkpoint.linear import Linear
 from pyturbo.checkpoint.tensors import Checkpoint, Progress, TensorInfo
 from pyturbo.errors import FormatError
@@ -27,13 +32,17 @@ class Weights(ABC):
     Not for several threads at once.
     """
 
-    def __init__(self, checkpoint: Checkpoint, names: dict[str, str]) -> None:
+    def __init__(self, checkpoint: Checkpoint, names: dict[str, str], values: bool = True) -> None:
+        """Without `values` all checks are made and nothing is read: arrays are blank."""
         self.checkpoint = checkpoint
+        #: Of the memory that loading would take; None where it takes it.
+        self.ledger = None if values else Ledger()
         #: Largest absolute error, by name, of matrices that their file's format forced to be quantised anew.
         self.requantized: dict[str, float] = {}
         self._names = names  # in the checkpoint, by name here
         self._asked: set[str] = set()
         self._preloaded: dict[str, Array] = {}
+        self._keeps = True
         self._tied: Linear | None = None
         #: Whether the output layer is the embedding; where the config is silent, whether it has no own.
         self.tied = self._read_tied()
@@ -91,7 +100,20 @@ class Weights(ABC):
             for name, raw in self._names.items()
             if self._read_whole(name) and not self.checkpoint[raw].mapped
         ]
-        self._preloaded = self.checkpoint.read_all(names, progress)
+        if self.ledger is None:
+            self._preloaded = self.checkpoint.read_all(names, progress)
+        else:
+            infos = [self.checkpoint[name] for name in names]
+            self._preloaded = {i.name: self.ledger.array(i.array_shape, i.array_dtype) for i in infos}
+
+    @contextmanager
+    def in_passing(self) -> Iterator[None]:
+        """Layers asked for inside are copied and not kept: they are read, not mapped."""
+        self._keeps = False
+        try:
+            yield
+        finally:
+            self._keeps = True
 
     def unused(self) -> list[str]:
         """The names that nothing has asked for. A tied output layer in the file does not count."""
@@ -133,7 +155,23 @@ class Weights(ABC):
     def _read(self, info: TensorInfo) -> Array:
         if info.name in self._preloaded:
             return self._preloaded.pop(info.name)
-        return self.checkpoint.read(info.name)
+        if self.ledger is not None:
+            return self.ledger.array(info.array_shape, info.array_dtype, mapped=info.mapped and self._keeps)
+        if self._keeps:
+            return self.checkpoint.read(info.name)
+        array: Array = np.empty(info.array_shape, info.array_dtype)
+        info.file.fill(array, info.offset)
+        return array
+
+    def _made(self, shape: Shape, dtype: Any, fill: Callable[[Array], None], work: int = 0) -> Array:
+        """An array in memory with what `fill` puts there, for which it needs `work` more bytes at once."""
+        if self.ledger is not None:
+            blank = self.ledger.array(shape, dtype)
+            self.ledger.work(work)
+            return blank
+        array = aligned_empty(shape, dtype)
+        fill(array)
+        return array
 
     def _typed(self, name: str, *dtypes: str) -> TensorInfo:
         info = self._info(name)

@@ -9,10 +9,10 @@ from typing import Any
 
 from pyturbo import models
 from pyturbo.checkpoint import Checkpoint
+from pyturbo.checkpoint.blank import Blank
 from pyturbo.checkpoint.tensors import TensorInfo
-from pyturbo.checkpoint.weights import FLOATS
 from pyturbo.models._decoder import Decoder
-from pyturbo.models._outline import Outline
+from pyturbo.models._outline import Outline, arrays
 from pyturbo.ops import FP_FORMATS
 
 #: Parts of a model by what the names of their tensors contain; the first that fits counts.
@@ -29,10 +29,6 @@ PARTS = {
 }
 
 
-#: Element types that are used as they lie in the file; blocks of a GGUF file are not.
-_AS_THEY_ARE = (*FLOATS, "U32", "U8")
-
-
 #: The end of names of experts as gpt-oss is published: two values of mxfp4 in a byte.
 _BLOCKS = "_proj_blocks"
 
@@ -45,13 +41,19 @@ class Part:
 
 @dataclass
 class Survey:
-    """Sizes in a checkpoint. Scales and biases of groups are bytes of their part, not parameters."""
+    """Sizes of a checkpoint once it is loaded: bytes are those in memory, whatever they take in the files.
+
+    Scales and biases of groups are bytes of their part, not parameters. Block types of GGUF are counted with
+    the scales that files in order have; see `pyturbo.checkpoint.gguf_blocks.to_affine`.
+    """
 
     network: Decoder
     parts: dict[str, Part]
     formats: Counter[str]  # tensors with values, by format
-    mapped_bytes: int = 0  # that the operating system brings in as they are used
-    copied_bytes: int = 0  # that have to be read, because they are not aligned or change their layout
+    mapped_bytes: int = 0  # that the operating system brings in from the files as they are used
+    copied_bytes: int = 0  # that loading puts into memory, because of their place or format in the files
+    peak_bytes: int = 0  # of memory that loading takes at once, beside what is mapped
+    file_bytes: int = 0  # of the files that are used
     other_bytes: int = 0  # of vision, audio and draft parts, which are not used
     files: list[str] = field(default_factory=list)
     tied: bool = False  # whether the embedding is the output head too
@@ -78,29 +80,38 @@ class Survey:
 def survey(checkpoint: Checkpoint) -> Survey:
     network, asked = models.outline(checkpoint)
     out = Survey(network, {name: Part() for name in PARTS}, Counter())
-    used, rearranged = set(), _rearranged(asked)
+    _count_memory(out, asked)
+    used = set()
     for name in asked.weights:
         info = asked.weights.find(name)
         if info is None or (name.startswith("lm_head.") and asked.weights.tied):
             continue
         used.add(info.name)
-        part = out.parts[_part(name)]
-        part.nbytes += info.nbytes
-        if info.mapped and info.dtype in _AS_THEY_ARE and not name.startswith(rearranged):
-            out.mapped_bytes += info.nbytes
-        else:
-            out.copied_bytes += info.nbytes
+        out.file_bytes += info.nbytes
         path, _, last = name.rpartition(".")
         scaled = last in ("scales", "biases", "global_scale") and f"{path}.scales" in asked.weights
         if scaled or f"{name.removesuffix('_scales')}_blocks" in asked.weights:
             continue
-        part.parameters += _parameters(asked, name, info)
+        out.parts[_part(name)].parameters += _parameters(asked, name, info)
         out.formats[_format(asked, path, info)] += 1
     out.parts = {name: part for name, part in out.parts.items() if part.nbytes}
     out.other_bytes = sum(checkpoint[name].nbytes for name in checkpoint if name not in used)
     out.tied = asked.weights.tied
     out.files = sorted({info.file.path.name for info in checkpoint.values()})
     return out
+
+
+def _count_memory(out: Survey, asked: Outline) -> None:
+    for array in arrays(out.network):
+        # What no tensor is behind are tables of positions, for attention.
+        name = f"{array.path}." if isinstance(array, Blank) else ".self_attn."
+        out.parts[_part(name)].nbytes += array.nbytes
+        if isinstance(array, Blank) and array.mapped:
+            out.mapped_bytes += array.nbytes
+        else:
+            out.copied_bytes += array.nbytes
+    if asked.weights.ledger is not None:
+        out.peak_bytes = max(asked.weights.ledger.peak, out.copied_bytes)
 
 
 def _part(name: str) -> str:
@@ -129,14 +140,3 @@ def _format(asked: Outline, path: str, info: TensorInfo) -> str:
     if scales.dtype == "U8":
         return next((mode for mode, known in FP_FORMATS.items() if known == (bits, group_size)), "unknown")
     return f"{bits} bits in groups of {group_size}"
-
-
-def _rearranged(asked: Outline) -> tuple[str, ...]:
-    """Beginnings of names whose tensors are put into another order in memory."""
-    paths = [path for path in asked.linears if path.endswith((".in_proj_qkvz", ".in_proj_ba"))]
-    stacks = []
-    for path in asked.stacks:
-        if f"{path}.weight" not in asked.weights:
-            experts = path.replace(".switch_mlp.", ".experts.").rpartition(".")[0] + "."
-            stacks.append(experts + "gate_up" if f"{experts}down_proj_blocks" in asked.weights else experts)
-    return (*(f"{path}." for path in paths), *stacks)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+from pyturbo._machine import machine_memory
 from pyturbo._native import device_list
 from pyturbo.checkpoint import Checkpoint, open_checkpoint
 from pyturbo.cli._output import print_json, print_table, size, table
@@ -55,19 +55,17 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
         "parameters": weights.parameters,
         "parameters_per_token": round(weights.parameters - experts * active),
         "bytes": weights.nbytes,
-        "files": found.files,
         "mapped_bytes": found.mapped_bytes,
         "copied_bytes": found.copied_bytes,
+        "peak_bytes": found.peak_bytes,
+        "files": found.files,
+        "file_bytes": found.file_bytes,
         "other_bytes": found.other_bytes,
         "parts": {name: asdict(part) for name, part in found.parts.items()},
         "formats": dict(found.formats.most_common()),
         "machine_memory": machine_memory(),
         "state_bytes": _state_bytes(found),
     }
-
-
-def machine_memory() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _layers(found: Survey) -> dict[str, int]:
@@ -134,9 +132,10 @@ def _summary(facts: dict[str, Any]) -> list[tuple[str, str]]:
         template = "with" if tokenizer["chat_template"] else "without"
         described = f"{tokenizer['kind']}, {tokenizer['size']:,} tokens, {template} a chat template"
     layers = ", ".join(f"{count} {kind}" for kind, count in facts["layers"].items())
-    reading = f"{size(facts['mapped_bytes'])} mapped, {size(facts['copied_bytes'])} to be read"
+    files = f"{len(facts['files'])}: {size(facts['file_bytes'])}"
     if facts["other_bytes"]:
-        reading += f", {size(facts['other_bytes'])} not used"
+        files += f", and {size(facts['other_bytes'])} not used"
+    mapped, copied = size(facts["mapped_bytes"]), size(facts["copied_bytes"])
     return [
         ("model", facts["path"]),
         ("architecture", f"{facts['architecture']}: {layers}"),
@@ -144,7 +143,9 @@ def _summary(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("tokenizer", described),
         ("sampling", _sampling(facts["sampling"])),
         ("context", f"{facts['context']:,} tokens"),
-        ("files", f"{len(facts['files'])}: {reading}"),
+        ("files", files),
+        ("weights", f"{size(facts['bytes'])}: {mapped} mapped, {copied} in memory"),
+        ("while loading", f"{size(facts['peak_bytes'])} of memory at most, beside what is mapped"),
     ]
 
 

@@ -98,7 +98,6 @@ def make_plan(checkpoint: DirectoryCheckpoint, common: Format, dtype: np.dtype[A
         if form is not None and form != common:
             overrides[prefix + path] = form
         jobs.append(Job(parts, kind, _outputs(prefix + path, kind, shape, form), form))
-    _refuse_unused(checkpoint, jobs)
     return Plan(jobs, overrides)
 
 
@@ -119,12 +118,3 @@ def _outputs(path: str, dtype: np.dtype[Any], shape: Shape, form: Format | None)
     if form.mode != "affine":
         return packed, Output(f"{path}.scales", np.dtype(np.uint8), groups)
     return packed, Output(f"{path}.scales", dtype, groups), Output(f"{path}.biases", dtype, groups)
-
-
-def _refuse_unused(checkpoint: DirectoryCheckpoint, jobs: list[Job]) -> None:
-    used = {part.info.name for job in jobs for part in job.parts}
-    weights = checkpoint.weights()
-    names = [name for name in weights if name != "lm_head.weight" or not weights.tied]
-    unused = [name for name in names if (info := weights.find(name)) and info.name not in used]
-    if unused:
-        raise models.other_tensors(checkpoint, unused)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from typing import Any
 
-from pyturbo.checkpoint import Checkpoint
+from pyturbo.checkpoint import Checkpoint, Weights
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.errors import FormatError
 from pyturbo.models._config import Entries
 from pyturbo.models._decoder import Decoder
 from pyturbo.models._outline import Outline
+
+_LAYER = re.compile(r"model\.layers\.(\d+)\.")
 
 
 def known() -> list[str]:
@@ -21,28 +24,45 @@ def known() -> list[str]:
 
 def build(checkpoint: Checkpoint, progress: Progress | None = None) -> Decoder:
     """The network of a checkpoint, with its weights. A tensor that no layer has a use for is an error."""
-    module = _module(checkpoint)
     weights = checkpoint.weights()
-    weights.preload(progress)
-    network: Decoder = module.build(Entries.of(checkpoint), weights)
-    if unused := weights.unused():
-        raise other_tensors(checkpoint, unused)
-    return network
-
-
-def other_tensors(checkpoint: Checkpoint, names: list[str]) -> FormatError:
-    """The error for tensors that the architecture has no use for."""
-    return FormatError(
-        f"{checkpoint.path}: expected the tensors of {checkpoint.config['model_type']}, "
-        f"found {len(names)} others: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
-    )
+    return _build(checkpoint, weights, weights, progress)
 
 
 def outline(checkpoint: Checkpoint) -> tuple[Decoder, Outline]:
-    """The network of a checkpoint without values, and what it asks for. Only headers are read."""
-    asked = Outline(checkpoint.weights())
-    network: Decoder = _module(checkpoint).build(Entries.of(checkpoint), asked)
-    return network, asked
+    """The network of a checkpoint without values, and what it asks for. Only headers are read.
+
+    What `build` refuses is refused here too.
+    """
+    asked = Outline(checkpoint.weights(values=False))
+    return _build(checkpoint, asked.weights, asked), asked
+
+
+def _build(checkpoint: Checkpoint, weights: Weights, giver: Any, progress: Progress | None = None) -> Decoder:
+    """`giver` hands the weights to the layers."""
+    module, entries = _module(checkpoint), Entries.of(checkpoint)
+    _check_layers(checkpoint, entries, weights)
+    weights.preload(progress)
+    network: Decoder = module.build(entries, giver)
+    if unused := weights.unused():
+        raise FormatError(
+            f"{checkpoint.path}: expected the tensors of {checkpoint.config['model_type']}, "
+            f"found {len(unused)} others: {', '.join(unused[:3])}{', ...' if len(unused) > 3 else ''}"
+        )
+    return network
+
+
+def _check_layers(checkpoint: Checkpoint, entries: Entries, weights: Weights) -> None:
+    """Refuses more layers than there are tensors for, before anything is built for each of them.
+
+    All other counts are sizes of tensors, which are checked where those are asked for.
+    """
+    found = len({match[1] for match in map(_LAYER.match, weights) if match})
+    count = entries.count("num_hidden_layers")
+    if count > found:
+        raise FormatError(
+            f"{checkpoint.path}: {checkpoint.layers_entry}: "
+            f"expected at most {found}, the layers with tensors, got {count}"
+        )
 
 
 def _module(checkpoint: Checkpoint) -> Any:

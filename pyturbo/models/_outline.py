@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
 import numpy as np
 
-from pyturbo.checkpoint import Dense, Weights
+from pyturbo.checkpoint import Linear, Weights
+from pyturbo.checkpoint.blank import Blank
 from pyturbo.checkpoint.file import Array
 from pyturbo.checkpoint.weights import Shape
 
@@ -12,10 +17,12 @@ from pyturbo.checkpoint.weights import Shape
 class Outline:
     """Takes the place of Weights when a network is built, and remembers what was asked for.
 
-    What it gives has a shape and takes no memory, so that networks of any size can be looked at.
+    Its arrays take no memory, so that networks of any size can be looked at. They are checked as if they were
+    loaded, and each knows the name it was asked for by.
     """
 
     def __init__(self, weights: Weights) -> None:
+        """`weights` are without values."""
         self.weights = weights
         self.tensors: dict[str, Shape] = {}  # by name
         self.linears: dict[str, Shape] = {}  # by path
@@ -26,29 +33,49 @@ class Outline:
 
     def tensor(self, name: str, shape: Shape) -> Array:
         self.tensors[name] = shape
-        return _nothing(shape)
+        return _named(name, self.weights.tensor(name, shape))
 
-    def linear(self, path: str, shape: Shape, bias: bool | None = None) -> Dense:
-        if path == "lm_head" and self.weights.tied:
-            path = "model.embed_tokens"
+    def linear(self, path: str, shape: Shape, bias: bool | None = None) -> Linear:
+        layer = self.weights.linear(path, shape, bias)
+        path = "model.embed_tokens" if path == "lm_head" and self.weights.tied else path
         self.linears[path] = shape
-        if bias or (bias is None and f"{path}.bias" in self.weights):
-            return _Shaped(_nothing(shape), self.tensor(f"{path}.bias", shape[:1]))
-        return _Shaped(_nothing(shape))
+        return self._layer(path, layer)
 
-    def experts(self, path: str, shape: Shape, bias: bool = False) -> Dense:
+    def experts(self, path: str, shape: Shape, bias: bool = False) -> Linear:
         self.stacks[path] = shape
-        return _Shaped(_nothing(shape), self.tensor(f"{path}.bias", shape[:2]) if bias else None)
+        return self._layer(path, self.weights.experts(path, shape, bias))
+
+    def in_passing(self) -> AbstractContextManager[None]:
+        return self.weights.in_passing()
 
     @property
     def matrices(self) -> dict[str, Shape]:
         return self.linears | self.stacks
 
+    def _layer(self, path: str, layer: Linear) -> Linear:
+        for array in layer.arrays:
+            _named(path, array)
+        if layer.bias is not None:
+            self.tensors[f"{path}.bias"] = layer.bias.shape
+            _named(f"{path}.bias", layer.bias)
+        return layer
 
-class _Shaped(Dense):
-    def rows(self, index: Array) -> Dense:
-        return _Shaped(_nothing((*self.shape[:-2], len(index), self.shape[-1])))
+
+def arrays(part: Any, seen: set[int] | None = None) -> Iterator[Array]:
+    """All arrays of a network, each once: its weights and what was computed from its configuration."""
+    seen = set() if seen is None else seen
+    if id(part) in seen:
+        return
+    seen.add(id(part))
+    if isinstance(part, np.ndarray):
+        yield part
+        return
+    inner = part if isinstance(part, (list, tuple)) else getattr(part, "__dict__", {}).values()
+    for one in inner:
+        yield from arrays(one, seen)
 
 
-def _nothing(shape: Shape) -> Array:
-    return np.broadcast_to(np.float32(0), shape)
+def _named(path: str, array: Array) -> Array:
+    if isinstance(array, Blank):
+        array.path = path
+    return array

@@ -30,8 +30,9 @@ def regrouped(entries: Entries, weights: Weights, path: str) -> Projections:
     heads, hidden = Heads.read(entries), entries.count("hidden_size")
     values = heads.value_size // heads.keys
     sizes = (heads.key_dim, heads.key_dim, values, values)
-    qkvz = weights.linear(f"{path}.in_proj_qkvz", (heads.keys * sum(sizes), hidden))
-    ba = weights.linear(f"{path}.in_proj_ba", (2 * heads.values, hidden))
+    with weights.in_passing():
+        qkvz = weights.linear(f"{path}.in_proj_qkvz", (heads.keys * sum(sizes), hidden))
+        ba = weights.linear(f"{path}.in_proj_ba", (2 * heads.values, hidden))
     q, k, v, z = _parts(heads.keys, *sizes)
     b, a = _parts(heads.keys, *[heads.values // heads.keys] * 2)
     qkv = np.concatenate([q, k, v])

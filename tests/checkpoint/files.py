@@ -52,14 +52,21 @@ def tensor_info(name, shape, code, offset):
 
 def gguf(metadata, tensors=None, alignment=32, version=3):
     """metadata: key -> (kind, content). tensors: name -> (type, shape, bytes)."""
-    infos, data = b"", b""
+    return b"".join(gguf_parts(metadata, tensors, alignment, version))
+
+
+def gguf_parts(metadata, tensors=None, alignment=32, version=3):
+    """What `gguf` puts together; the content of a tensor may be an array too."""
+    infos, end, data = b"", 0, []
     for name, (kind, shape, content) in (tensors or {}).items():
-        data += bytes(-len(data) % alignment)
-        infos += tensor_info(name, shape, TYPES[kind], len(data))
-        data += content
+        gap = bytes(-end % alignment)
+        infos += tensor_info(name, shape, TYPES[kind], end + len(gap))
+        raw = content if isinstance(content, bytes) else content.reshape(-1).view(np.uint8)
+        data += [gap, raw]
+        end += len(gap) + len(raw)
     head = b"GGUF" + struct.pack("<IQQ", version, len(tensors or {}), len(metadata))
     head += b"".join(string(key) + value(*item) for key, item in metadata.items()) + infos
-    return head + bytes(-len(head) % alignment) + data
+    return [head + bytes(-len(head) % alignment), *data]
 
 
 def llama_metadata(architecture="llama", **more):

@@ -22,16 +22,21 @@ def random_rows(kind, rows=5, count=3, seed=3):
     return blocks(np.random.default_rng(seed), kind, size, (rows, count * size))
 
 
+def to_affine(kind, rows, places=None):
+    size, values = reference.SIZES[kind]
+    return gguf_blocks.to_affine(kind, (len(rows), rows.shape[1] // size * values), rows, places)
+
+
 def reference_weight(layer):
     return affine.Weight(layer.packed, layer.scales, layer.biases, layer.bits, layer.group_size)
 
 
-@pytest.mark.parametrize("at_once", [1 << 20, 1], ids=["at once", "row by row"])
+@pytest.mark.parametrize("at_once", [1 << 18, 1], ids=["at once", "row by row"])
 @pytest.mark.parametrize("kind", EXACT)
 def test_nothing_is_lost(monkeypatch, kind, at_once):
     monkeypatch.setattr(gguf_blocks, "_BLOCK_VALUES", at_once)
     rows = random_rows(kind)
-    layer, error = gguf_blocks.to_affine(kind, rows)
+    layer, error = to_affine(kind, rows)
     want = reference.dequantize(kind, rows)
     assert (layer.bits, layer.group_size, layer.shape, error) == (BITS[kind], 32, want.shape, 0)
     np.testing.assert_array_equal(affine.dequantize(reference_weight(layer)), want)
@@ -44,31 +49,39 @@ def test_nothing_is_lost(monkeypatch, kind, at_once):
 def test_float32_of_the_operations_is_that_of_ggml(kind):
     """One rounding: products are exact in float32, the sum is rounded."""
     rows = random_rows(kind, seed=4)
-    layer, _ = gguf_blocks.to_affine(kind, rows)
+    layer, _ = to_affine(kind, rows)
     values = ops.affine_dequantize(
         layer.packed, layer.scales.astype(np.float32), layer.biases.astype(np.float32), layer.bits, 32
     )
     np.testing.assert_array_equal(values, reference.dequantize(kind, rows).astype(np.float32))
 
 
-@pytest.mark.parametrize("kind", ["Q4_K", "Q5_K"])
-def test_scales_are_float16_where_that_is_exact(kind):
+@pytest.mark.parametrize("kind", BITS)
+def test_sizes_follow_from_the_type(kind):
+    """Also of blocks whose scales would be exact in less."""
     rows = random_rows(kind)
-    size, _ = reference.SIZES[kind]
-    powers = rows.reshape(-1, size)
-    powers[:, :4] = np.array([0.5, 0.25], np.float16).view(np.uint8)
-    layer, _ = gguf_blocks.to_affine(kind, rows)
-    assert layer.scales.dtype == np.float16
-    np.testing.assert_array_equal(
-        affine.dequantize(reference_weight(layer)), reference.dequantize(kind, rows)
-    )
+    size, values = reference.SIZES[kind]
+    rows.reshape(-1, size)[:, :4] = np.array([0.5, 0.25], np.float16).view(np.uint8)
+    layer, _ = to_affine(kind, rows)
+    told = gguf_blocks.affine_arrays(kind, (len(rows), rows.shape[1] // size * values))
+    assert [(array.shape, array.dtype) for array in layer.arrays] == told
+
+
+@pytest.mark.parametrize("at_once", [1 << 18, 1], ids=["at once", "row by row"])
+@pytest.mark.parametrize("kind", BITS)
+def test_rows_in_another_order(monkeypatch, kind, at_once):
+    monkeypatch.setattr(gguf_blocks, "_BLOCK_VALUES", at_once)
+    rows, places = random_rows(kind), np.array([3, 0, 4, 1, 2])
+    for array, other in zip(to_affine(kind, rows)[0].arrays, to_affine(kind, rows, places)[0].arrays):
+        np.testing.assert_array_equal(other[places], array)
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q5_0", "Q8_0"])
-def test_a_bias_beyond_float16_makes_both_float32(kind):
+def test_a_bias_beyond_float16_makes_both_float32(monkeypatch, kind):
+    monkeypatch.setattr(gguf_blocks, "_BLOCK_VALUES", 1)
     rows = random_rows(kind)
-    rows[0, :2] = np.array([60000], np.float16).view(np.uint8)
-    layer, _ = gguf_blocks.to_affine(kind, rows)
+    rows[2, :2] = np.array([60000], np.float16).view(np.uint8)
+    layer, _ = to_affine(kind, rows)
     assert layer.scales.dtype == layer.biases.dtype == np.float32
     np.testing.assert_array_equal(
         affine.dequantize(reference_weight(layer)), reference.dequantize(kind, rows)
@@ -79,7 +92,7 @@ def test_q6_k_is_requantised_and_says_by_how_much():
     rows = random_rows("Q6_K")
     want = reference.dequantize("Q6_K", rows)
     np.testing.assert_array_equal(gguf_blocks.q6_k_values(rows.reshape(-1, 210)).reshape(want.shape), want)
-    layer, error = gguf_blocks.to_affine("Q6_K", rows)
+    layer, error = to_affine("Q6_K", rows)
     assert (layer.bits, layer.group_size, layer.shape) == (8, 32, want.shape)
     got = np.abs(affine.dequantize(reference_weight(layer)) - want)
     assert error == pytest.approx(got.max(), rel=1e-5)
@@ -94,7 +107,7 @@ def test_q6_k_is_requantised_and_says_by_how_much():
 def test_damaged_scales_raise_no_warning(kind, byte):
     """All bytes alike: zeros, NaN, or large numbers."""
     rows = np.full_like(random_rows(kind), byte)
-    layer, error = gguf_blocks.to_affine(kind, rows)
+    layer, error = to_affine(kind, rows)
     assert layer.shape[0] == len(rows)
     if byte == 0:
         assert error == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def test_sizes(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     shown = facts(capsys, write_hf(model, tmp_path / "hf"))
     assert shown["architecture"] == model.config["model_type"]
     assert shown["parameters"] == parameters
-    assert shown["bytes"] == 4 * parameters
+    assert shown["file_bytes"] == 4 * parameters
     assert shown["formats"] == {"F32": len(tensors)}
     experts = sum(array.size for n, array in tensors.items() if ".experts." in n)
     assert shown["parts"].get("experts", {"parameters": 0})["parameters"] == experts
@@ -60,7 +61,7 @@ def test_small_floats(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert shown["parameters"] == sum(array.size for array in values.values())
     assert {"mxfp4", "mxfp8", "nvfp4"} & set(shown["formats"]) == {model.mode}
     written = {n: a for n, a in mlx_tensors(model)[0].items() if "vision" not in n}
-    assert shown["bytes"] == sum(array.nbytes for array in written.values())
+    assert shown["file_bytes"] == sum(array.nbytes for array in written.values())
     assert shown["mapped_bytes"] + shown["copied_bytes"] == shown["bytes"]
 
 
@@ -103,13 +104,35 @@ def test_no_weights_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     sizes = {"hidden_size": 8192, "moe_intermediate_size": 4096, "num_experts": 512, "num_hidden_layers": 4}
     config = MODELS["qwen3_moe"].config | sizes | {"mlp_only_layers": [], "max_position_embeddings": 200000}
     (folder / "config.json").write_text(json.dumps(config))
-    names = {f"model.layers.{i}.mlp.switch_mlp.{p}_proj.weight": p for i in range(4) for p in ("gate", "up")}
+    shapes = {"model.embed_tokens": (config["vocab_size"], 8192), "model.norm": (8192,)}
+    if not config["tie_word_embeddings"]:
+        shapes["lm_head"] = shapes["model.embed_tokens"]
+    heads, kv_heads = (
+        config[f"num_{kind}_heads"] * config["head_dim"] for kind in ("attention", "key_value")
+    )
+    for i in range(4):
+        layer = {
+            "input_layernorm": (8192,),
+            "post_attention_layernorm": (8192,),
+            "self_attn.q_proj": (heads, 8192),
+            "self_attn.k_proj": (kv_heads, 8192),
+            "self_attn.v_proj": (kv_heads, 8192),
+            "self_attn.o_proj": (8192, heads),
+            "self_attn.q_norm": (config["head_dim"],),
+            "self_attn.k_norm": (config["head_dim"],),
+            "mlp.gate": (512, 8192),
+            "mlp.switch_mlp.gate_proj": (512, 4096, 8192),
+            "mlp.switch_mlp.up_proj": (512, 4096, 8192),
+            "mlp.switch_mlp.down_proj": (512, 8192, 4096),
+        }
+        shapes |= {f"model.layers.{i}.{name}": shape for name, shape in layer.items()}
     header, end = {}, 0
-    for name in names:
-        nbytes = 512 * 4096 * 8192 * 4
-        header[name] = {"dtype": "F32", "shape": [512, 4096, 8192], "data_offsets": [end, end + nbytes]}
+    for name, shape in shapes.items():
+        nbytes = 4 * math.prod(shape)
+        header[f"{name}.weight"] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + nbytes]}
         end += nbytes
     text = json.dumps(header).encode()
+    text += b" " * (-(8 + len(text)) % 16)  # what lies behind is aligned
     with (folder / "model.safetensors").open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         try:
@@ -117,7 +140,9 @@ def test_no_weights_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         except OSError:
             pytest.skip("the file system has no files of that size")
     shown = facts(capsys, folder)
-    assert shown["bytes"] == end > 5e11
+    tables = 4 * 4 * config["head_dim"] // 2  # of positions, float32 in every layer
+    assert shown["bytes"] == end + tables
+    assert shown["mapped_bytes"] == shown["file_bytes"] == end > 8e11
     assert list(shown["state_bytes"]["f16"]) == ["4096", "32768", "131072", "200000"]
     assert main(["info", str(folder)]) == 0
     assert " !" in capsys.readouterr().out
