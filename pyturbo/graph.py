@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pyturbo._native import Buffer
+from pyturbo._machine import machine_memory
+from pyturbo._native import Buffer, Device
 from pyturbo._program import Cursor, Program
+from pyturbo.errors import AllocationError
 from pyturbo.models._cache import Piece, kv_format
 from pyturbo.models._decoder import Decoder, Step, apply, embed
 from pyturbo.profile import Profile
@@ -71,6 +73,15 @@ class Layout:
             "logits": Piece((1, network.vocab), np.float32),
         }
         return Layout(pieces | network.state(context, chunk, kv_format(kv)))
+
+    def allocate(self, device: Device, context: int) -> Buffer:
+        """Return a block of zeros, unless it is more than this machine has memory for."""
+        if self.nbytes > (most := machine_memory()):
+            raise AllocationError(
+                f"context: expected a conversation of at most {most} bytes, the memory of this machine, got "
+                f"{self.nbytes} for {context} tokens"
+            )
+        return device.empty(self.nbytes, np.uint8)
 
     def tensors(self) -> dict[str, Tensor]:
         return {

@@ -29,7 +29,7 @@ class Memory:
     """Bytes in use. Weights and scratch belong to the model and serve all of its sessions.
 
     Attributes:
-        weights: What a step reads of the checkpoint.
+        weights: What a step reads of the checkpoint, and tables of positions; `pyturbo info` tells the same.
         scratch: Results between launches.
         state: What this conversation remembers.
         pieces: The state by kind, such as `k`, `v`, `k_norms` and `memory`, added up over the layers.
@@ -77,7 +77,7 @@ class Session:
 
     def _allocate(self, context: int) -> None:
         layout = Layout.of(self.model.network, context, self.model.pace.chunk, self.model.kv)
-        block = self.model.device.empty(layout.nbytes, np.uint8)
+        block = layout.allocate(self.model.device, context)
         self.context, self._layout, self._block = context, layout, block
         self._tokens = layout.view(block, "tokens")
         self._logits: NDArray[np.float32] = layout.view(block, "logits")[0]

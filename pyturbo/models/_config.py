@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from pyturbo.checkpoint import Checkpoint
 from pyturbo.checkpoint._shown import shown
 from pyturbo.errors import FormatError
+
+_LARGEST = 1e30  # of numbers: no product of a few of them is beyond a double
 
 
 class Entries:
@@ -27,8 +28,10 @@ class Entries:
     def count(self, name: str, default: int | None = None) -> int:
         """A number of things, at least one."""
         value = self._value(name, default)
-        if type(value) is not int or not 1 <= value < 2**40:
+        if type(value) is not int or value < 1:
             raise self.wrong(name, "a count")
+        if value >= 2**31:
+            raise self.wrong(name, "a count below 2147483648")
         return value
 
     def count_or_none(self, name: str, default: int | None = None) -> int:
@@ -38,8 +41,10 @@ class Entries:
 
     def number(self, name: str, default: float | None = None) -> float:
         value = self._value(name, default)
-        if type(value) not in (int, float) or not math.isfinite(value):
+        if type(value) not in (int, float):
             raise self.wrong(name, "a number")
+        if not abs(value) < _LARGEST:
+            raise self.wrong(name, f"a number within {_LARGEST:g} of zero")
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:

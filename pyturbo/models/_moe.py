@@ -118,7 +118,9 @@ class Moe:
 
 def sparse_or_dense(entries: Entries, weights: Weights, i: int, path: str, *, normalize: bool) -> FeedForward:
     """Experts, unless the configuration leaves layer `i` dense."""
-    dense = entries.list_of("mlp_only_layers", int, [])
+    dense, layers = entries.list_of("mlp_only_layers", int, []), entries.count("num_hidden_layers")
+    if len(dense) > layers:
+        raise entries.wrong("mlp_only_layers", f"at most {layers} layers")
     if i in dense or (i + 1) % entries.count("decoder_sparse_step", 1):
         return Mlp(weights, f"{path}.mlp", entries.count("hidden_size"), entries.count("intermediate_size"))
     return Moe(entries, weights, f"{path}.mlp", normalize=normalize)
