@@ -18,7 +18,13 @@ class ChatText(str):
     Slices and sums keep the places; the other methods of str give ordinary text.
 
     Attributes:
-        breaks: The places, in order: each lies between the character before it and the one that it counts.
+        breaks: The places, in order, each before the character of that number.
+
+    Examples:
+        >>> from pyturbo.text import ChatText
+        >>> text = ChatText("<user>A <user> is a person.", breaks=[9])  # within the second <user>
+        >>> text[8:], text[8:].breaks
+        ('<user> is a person.', (1,))
     """
 
     __slots__ = ("breaks",)
