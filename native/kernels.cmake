@@ -55,6 +55,7 @@ function(pyturbo_add_kernels target)
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${variant}>)
   endforeach()
   # The callbacks that -fsanitize=thread asks for are ours (tsan_hooks.cpp); its runtime is not linked.
+  target_compile_definitions(${target}_checked PRIVATE PYTURBO_MARK_STATEMENTS)
   target_compile_options(${target}_checked PRIVATE -O1 -fno-sanitize=all -fsanitize=thread
                          -include ${PYTURBO_NATIVE}/cpu/tsan_symbols.h)
 

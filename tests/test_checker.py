@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pyturbo
 from pyturbo.errors import DeviceError
+
+SHADER = Path(__file__).parent / "shaders" / "broken.metal"
 
 
 def buffers(count: int) -> list[np.ndarray]:
@@ -45,6 +48,71 @@ BROKEN = [
     ("skipped_barrier", [np.zeros(32, np.float32)], "race on threadgroup variable 'shared'"),
     ("half_atomic", [np.zeros(1, np.uint32)], "race on buffer 'out' at byte 0"),
 ]
+
+
+def line_of(statement: str, kernel: str) -> int:
+    """The line of the only statement of this text in a kernel, or in the function before it."""
+    lines = SHADER.read_text().splitlines()
+    first = next(n for n, line in enumerate(lines) if f" {kernel}(" in line)
+    last = next(n for n in range(first, len(lines)) if lines[n] == "}")
+    found = [n + 1 for n in range(first, last) if statement in lines[n]]
+    assert len(found) == 1
+    return found[0]
+
+
+RACES = [
+    ("threadgroup_race", buffers(1), "shared[i] = float(i);", "out[i] = shared["),
+    ("simdgroup_barrier_race", [np.zeros(64, np.float32)], "out[i] = shared[", "shared[i] = float(i);"),
+    ("wrong_fence", buffers(2), "scratch[i] = float(i);", "out[i] = scratch["),
+    ("groups_race", [np.zeros(32, np.uint32)], "out[tid] = tid;", "out[tid] = tid;"),
+    ("half_atomic", [np.zeros(1, np.uint32)], "out[0] = 1;", "atomic_fetch_add_explicit("),
+    ("skipped_barrier", [np.zeros(32, np.float32)], "if (i >= 16) shared[i]", "out[i] = i < 16"),
+    ("function_race", buffers(1), "put: words[i] = value;", "out[i] = shared[i];"),
+    ("caller_race", buffers(1), "out[i / 2] = twice(", "out[i / 2] = twice("),
+]
+
+
+@pytest.mark.parametrize(("kernel", "args", "before", "after"), RACES, ids=[case[0] for case in RACES])
+def test_races_name_both_statements(
+    checked: pyturbo.Device, kernel: str, args: list[np.ndarray], before: str, after: str
+) -> None:
+    with pytest.raises(DeviceError, match="race on") as caught:
+        checked.kernel(kernel)(*args)
+    function, colon, statement = before.rpartition(": ")
+    first = line_of(statement, function if colon else kernel)
+    last = line_of(after, kernel)
+    assert f" at broken.metal:{first}, " in str(caught.value)
+    assert str(caught.value).endswith(f" (broken.metal:{last})")
+
+
+STATEMENTS = [
+    "sum = shared[0];",
+    "else if (kind == 1",
+    "for (uint n = kind == 2",
+    "n < (kind == 3",
+    "n += kind == 4",
+    "while (kind == 5",
+    "} while (kind == 6",
+    "switch (kind == 7",
+    "sum += shared[0];",
+    "const float more",
+]
+
+
+@pytest.mark.parametrize("kind", range(len(STATEMENTS)))
+def test_every_kind_of_statement_is_named(checked: pyturbo.Device, kind: int) -> None:
+    with pytest.raises(DeviceError, match="thread 0: race on threadgroup variable 'shared'") as caught:
+        checked.kernel("statement_race")(np.zeros(32, np.float32), kind)
+    read = line_of(STATEMENTS[kind], "statement_race")
+    write = line_of("if (i == 31) shared[0]", "statement_race")
+    assert f"written by thread 31 at broken.metal:{write}, read" in str(caught.value)
+    assert str(caught.value).endswith(f" (broken.metal:{read})")
+
+
+def test_other_mistakes_name_their_statement(checked: pyturbo.Device) -> None:
+    with pytest.raises(DeviceError) as caught:
+        checked.kernel("read_past_end")(*buffers(2))
+    assert str(caught.value).endswith(f"(broken.metal:{line_of('out[i] = in[i + 1]', 'read_past_end')})")
 
 
 @pytest.mark.parametrize(("kernel", "args", "report"), BROKEN, ids=[case[0] for case in BROKEN])

@@ -110,9 +110,10 @@ void Checker::access(const std::byte* address, size_t size, uint32_t how) {
   }
   if (!slot->shadow) return;
   const bool shared = slot->threadgroup();
+  const Clock& clock = shared ? threadgroup_clock_ : device_clock_;
+  const Mark now = clock.now(group_->thread(), how & checker::kAtomic, group_->statement());
   const Conflict conflict =
-      record_access(slot->shadow + offset, size, how, shared ? threadgroup_clock_ : device_clock_,
-                    group_->thread(), /*must_be_written=*/shared);
+      record_access(slot->shadow + offset, size, how, clock, now, /*must_be_written=*/shared);
   if (conflict.kind != Conflict::none) report_conflict(*slot, address, how, conflict);
 }
 
@@ -152,22 +153,36 @@ void Checker::report_conflict(const Slot& slot, const std::byte* address, uint32
   const char* before = conflict.other_wrote ? "written" : "read";
   const char* after = !(how & checker::kWrite) ? "read" : conflict.other_wrote ? "written again" : "written";
   char other[64] = "";
+  PlaceText where = "";
   if (!clock.this_group(conflict.other)) {
     const Extent g = group_at(dispatch_.groups, clock.group_of(conflict.other));
     std::snprintf(other, sizeof(other), " of threadgroup (%u,%u,%u)", g.x, g.y, g.z);
   }
-  report("race on %s '%s' at byte %lld: %s by thread %u%s, %s %s", p.kind, p.name,
-         static_cast<long long>(p.offset), before, unsigned(conflict.other.thread), other, after,
-         *other ? "by another threadgroup" : "without a barrier between");
+  if (conflict.other.statement) write_place(conflict.other.statement, where);
+  report("race on %s '%s' at byte %lld: %s by thread %u%s%s%s, %s %s", p.kind, p.name,
+         static_cast<long long>(p.offset), before, unsigned(conflict.other.thread), other,
+         *where ? " at " : "", where, after, *other ? "by another threadgroup" : "without a barrier between");
+}
+
+// File and line of a statement. No memory is allocated: a report does not return to who would free it.
+void Checker::write_place(uint32_t statement, PlaceText& out) const {
+  const KernelInfo& kernel = group_->launch().info;
+  const char* file = kernel.files ? kernel.files[statement >> simt::kLineBits] : kernel.file;
+  std::snprintf(out, sizeof(out), "%s:%u", file, statement & ((1u << simt::kLineBits) - 1));
 }
 
 void Checker::report(const char* format, ...) {
-  char text[512];
+  char text[768];
   va_list arguments;
   va_start(arguments, format);
   std::vsnprintf(text, sizeof(text), format, arguments);
   va_end(arguments);
   const KernelInfo& kernel = group_->launch().info;
+  if (const uint32_t statement = group_->statement()) {
+    PlaceText place;
+    write_place(statement, place);
+    group_->fail(", thread %u: %s (%s)", group_->thread(), text, place);
+  }
   if (const uint32_t site = group_->last_site()) {
     group_->fail(", thread %u: %s (%s, after line %u)", group_->thread(), text, kernel.file, site);
   }

@@ -42,6 +42,8 @@ class Checker {
   bool in_module(const std::byte* address);
   struct Place;
   Place place_of(const Slot& slot, const std::byte* address) const;
+  using PlaceText = char[160];
+  void write_place(uint32_t statement, PlaceText& out) const;
   [[noreturn]] void report_conflict(const Slot& slot, const std::byte* address, uint32_t how,
                                     const Conflict& conflict);
   [[noreturn]] void report(const char* format, ...) __attribute__((format(printf, 2, 3)));

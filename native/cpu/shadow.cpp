@@ -24,12 +24,13 @@ void Clock::simdgroup_barrier(uint32_t simdgroup) {
   if (order_[simdgroup] < kLast) ++order_[simdgroup];
 }
 
-Mark Clock::now(uint32_t thread, bool atomic) const {
+Mark Clock::now(uint32_t thread, bool atomic, uint32_t statement) const {
   Mark m;
   m.epoch = epoch_;
   m.thread = thread;
   m.atomic = atomic;
   m.order = order_[thread / kSimdWidth];
+  m.statement = statement;
   return m;
 }
 
@@ -99,9 +100,8 @@ Conflict record_byte(Cell& cell, uint32_t how, Mark now, const Clock& clock, boo
 
 }  // namespace
 
-Conflict record_access(Cell* cells, size_t size, uint32_t how, const Clock& clock, uint32_t thread,
+Conflict record_access(Cell* cells, size_t size, uint32_t how, const Clock& clock, Mark now,
                        bool must_be_written) {
-  const Mark now = clock.now(thread, how & checker::kAtomic);
   // The bytes of one access mostly have the same history, and then the same outcome.
   Cell before = cells[0];
   for (size_t i = 0; i < size; ++i) {

@@ -9,12 +9,13 @@
 
 namespace pyturbo::cpu {
 
-// One access: when, by whom. All zero: none.
+// One access: when, by whom, where. All zero: none.
 struct Mark {
   uint32_t epoch = 0;
   uint32_t thread : 10 = 0;
   uint32_t atomic : 1 = 0;
   uint32_t order : 21 = 0;  // of its simdgroup in the epoch
+  uint32_t statement = 0;
   bool operator==(const Mark&) const = default;
 };
 
@@ -35,7 +36,7 @@ class Clock {
   void threadgroup_barrier();
   void simdgroup_barrier(uint32_t simdgroup);
 
-  Mark now(uint32_t thread, bool atomic) const;
+  Mark now(uint32_t thread, bool atomic, uint32_t statement) const;
   bool present(Mark m) const { return m.epoch >= (forget_ ? group_start_ : 1); }
   // Whether m surely comes before what `thread` does now.
   bool ordered(Mark m, uint32_t thread) const;
@@ -57,8 +58,9 @@ struct Conflict {
   bool other_wrote = false;
 };
 
-// Checks an access to cells[0, size) and enters it. must_be_written: reading an unwritten byte is a conflict.
-Conflict record_access(Cell* cells, size_t size, uint32_t how, const Clock& clock, uint32_t thread,
+// Checks the access `now` to cells[0, size) and enters it. must_be_written: reading an unwritten byte is a
+// conflict.
+Conflict record_access(Cell* cells, size_t size, uint32_t how, const Clock& clock, Mark now,
                        bool must_be_written);
 
 }  // namespace pyturbo::cpu

@@ -45,7 +45,10 @@ void Threadgroup::prepare(const Launch& launch, const Extent& group) {
     s.all = s.live = s.unstarted = lane_mask(threads_ - i * kSimdWidth);
     s.ready = s.at_simd = s.at_barrier = 0;
     s.turn = 0;
-    if (launch.checker) std::memset(s.sites, 0, sizeof(s.sites));
+    if (launch.checker) {
+      std::memset(s.sites, 0, sizeof(s.sites));
+      std::memset(s.statements, 0, sizeof(s.statements));
+    }
   }
   pending_ = lane_mask(simdgroups);
   simd_ = simdgroups_;

@@ -35,9 +35,10 @@ struct alignas(64) Simdgroup {
   bool divergent;       // lanes in at_simd wait at different sites
   uint32_t turn;        // which exchange takes new values; values of all lanes in at_simd are there
   Context context[kSimdWidth];
-  uint32_t sites[kSimdWidth];   // where the lane waits, or waited last
-  uint8_t memory[kSimdWidth];   // checked mode: what a waiting lane's barrier orders
-  simt::Exchange exchanges[2];  // one is read while the other is filled
+  uint32_t sites[kSimdWidth];       // where the lane waits, or waited last
+  uint32_t statements[kSimdWidth];  // checked mode: what the lane runs
+  uint8_t memory[kSimdWidth];       // checked mode: what a waiting lane's barrier orders
+  simt::Exchange exchanges[2];      // one is read while the other is filled
 };
 
 // The executor of one OS thread. Owner: that thread (this_thread()); used by it alone, no lock.
@@ -62,7 +63,9 @@ class Threadgroup {
   void* threadgroup_argument(uint32_t index) const { return argument_[index]; }
   uint32_t lane() const { return lane_; }
   uint32_t thread() const { return simd_index() * kSimdWidth + lane_; }
-  uint32_t last_site() const { return simd_->sites[lane_]; }  // 0: none yet (checked mode)
+  uint32_t last_site() const { return simd_->sites[lane_]; }       // 0: none yet (checked mode)
+  uint32_t statement() const { return simd_->statements[lane_]; }  // 0: unknown (checked mode)
+  void set_statement(uint32_t statement) { simd_->statements[lane_] = statement; }
   const Extent& group() const { return group_; }
   const Launch& launch() const { return *launch_; }
 

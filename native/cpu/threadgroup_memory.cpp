@@ -116,5 +116,7 @@ const void* function_constant(uint32_t slot) {
   return current_threadgroup->launch().arguments.constants[slot];
 }
 uint32_t lane() { return current_threadgroup->lane(); }
+void set_statement(uint32_t statement) { current_threadgroup->set_statement(statement); }
+uint32_t current_statement() { return current_threadgroup->statement(); }
 
 }  // namespace pyturbo::simt

@@ -11,6 +11,15 @@
 #include "metal/atomic.h"
 #include "metal/packed.h"
 
+// What stands before statements (shaders/frontend/markers.py) and in functions; it is for the checker.
+#if defined(PYTURBO_MARK_STATEMENTS)
+#define PYTURBO_AT(file, line) ::pyturbo::simt::set_statement(::pyturbo::simt::statement(file, line))
+#define PYTURBO_FRAME const ::pyturbo::simt::Frame pt_frame
+#else
+#define PYTURBO_AT(file, line) void()
+#define PYTURBO_FRAME
+#endif
+
 // Names of Position and ArgumentKind that are address spaces in a shader.
 #pragma push_macro("thread")
 #pragma push_macro("threadgroup")

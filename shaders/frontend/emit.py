@@ -11,6 +11,7 @@ from pathlib import Path
 from . import evaluate, threadgroup
 from .arguments import Argument
 from .contract import Contract, Expression
+from .markers import files
 from .parse import Constant, Instance, Kernel
 from .program import Program, max_threads, substitute
 from .rewrite import line_marker, rewrite, spelled
@@ -58,6 +59,8 @@ def translation_unit(program: Program, entries: Sequence[Entry], stem: str, root
             lines += ["", *_instance(program, entry, instance, len(rows))]
             rows.append(_row(program, entry, instance, len(rows), root))
     if rows:
+        names = ", ".join(_quoted(relative(file, root)) for file in files(program.unit))
+        lines += ["", f"const char* const files[] = {{{names}}};"]
         lines += ["", "const ::pyturbo::KernelInfo kernels[] = {", *rows, "};"]
     lines += ["}  // namespace", ""]
     table = f"const ::pyturbo::KernelTable {stem}_table"
@@ -260,6 +263,6 @@ def _row(program: Program, entry: Entry, instance: Instance, number: int, root: 
         f"     {len(counted)}, {arguments}, {len(entry.constants)}, {constants},",
         f"     {contract}::threadgroup_bytes(), {limit},",
         f"     {_INVOKE}body<{body}>,",
-        f"     {dispatch}, {contract}::violated, {contract}::elements}},",
+        f"     {dispatch}, {contract}::violated, {contract}::elements, files}},",
     ]
     return "\n".join(lines)

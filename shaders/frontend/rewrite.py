@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from . import threadgroup
+from .markers import markers
 from .parse import Item, flatten, statements
 from .program import Program
 from .unit import Declarator, Range, Unit
@@ -38,7 +39,7 @@ def rewrite(program: Program) -> list[str]:
             text = " ".join(_variable(v, slot + n) for n, v in enumerate(declared.variables))
             edits[declared.span[0]] = (declared.span[1], text)
             slot += len(declared.variables)
-    return list(_lines(program.unit, edits))
+    return list(_lines(program.unit, edits, markers(program)))
 
 
 def line_marker(line: int, file: str) -> str:
@@ -118,7 +119,7 @@ def _variable(variable: threadgroup.Variable, slot: int) -> str:
     return f"typedef {variable.type} {type_}{variable.dims}; {type_}& {name} = *({type_}*){storage};"
 
 
-def _lines(unit: Unit, edits: Edits) -> Iterator[str]:
+def _lines(unit: Unit, edits: Edits, marks: dict[int, str]) -> Iterator[str]:
     text, file, line, i = "", "", 0, 0
     while i < len(unit.tokens):
         token = unit.tokens[i]
@@ -129,9 +130,10 @@ def _lines(unit: Unit, edits: Edits) -> Iterator[str]:
         while line < token.line:
             yield text.rstrip()
             text, line = "", line + 1
+        mark = marks.get(i, "")
         i, replaced = edits.get(i, (i + 1, token.text))
-        if replaced:
-            text += " " * token.space + replaced
+        if mark or replaced:
+            text += " " * token.space + mark + replaced
     yield text.rstrip()
 
 

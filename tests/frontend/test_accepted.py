@@ -233,7 +233,56 @@ def test_generated_text_keeps_the_lines_of_the_shader(run: Run) -> None:
     """)
     lines = result.cpp.splitlines()
     marker = next(i for i, line in enumerate(lines) if line.startswith("#line 3 ") and "a.metal" in line)
-    assert lines[marker + 1 : marker + 3] == ["kernel void k(device float* x) {", "  x[0] = 1;"]
+    assert lines[marker + 1 : marker + 3] == [
+        "kernel void k(device float* x) {",
+        "  PYTURBO_AT(0, 4), x[0] = 1;",
+    ]
+
+
+def test_statements_say_where_they_are(run: Run) -> None:
+    """Functions that must be constant and those of one statement do not; a header has a number of its own."""
+    result = run(
+        """
+        #include "more.h"
+        constexpr uint triple(uint n) { uint m = 2 * n; return m + n; }
+        kernel void k(device float* x [[buffer(0)]], uint i [[thread_position_in_grid]]) {
+          if constexpr (sizeof(uint) == 4) i += triple(1);
+          for (uint n : {1u, 2u})
+            x[n] = 1;
+          if (const uint m = i) {
+            const auto f = [&](uint n) { return first(x) + float(n); };
+            ++x[m], x[0] = f(m);
+          }
+          switch (i) { case 1: return; default: break; }
+          return put(x);
+        }
+        """,
+        more__h="""
+        inline float first(device float* x) { return x[0]; }
+        inline void put(device float* x) {
+          float y = 1;
+          x[1] = y;
+        }
+        """,
+    )
+    header, kernel = result.cpp.partition("constexpr uint triple")[::2]
+    lines = [line.strip() for line in (header + kernel.partition("k_contract")[0]).splitlines()]
+    assert "inline float first(device float* x) { return x[0]; }" in lines
+    assert "PYTURBO_FRAME; PYTURBO_AT(0, 3); float y = 1;" in lines
+    assert "PYTURBO_AT(0, 4), x[1] = y;" in lines
+    assert kernel.startswith("(uint n) { uint m = 2 * n; return m + n; }")
+    for line in (
+        "if constexpr (sizeof(uint) == 4) PYTURBO_AT(1, 4), i += triple(1);",
+        "PYTURBO_AT(1, 5); for (uint n : {1u, 2u})",
+        "PYTURBO_AT(1, 6), x[n] = 1;",
+        "if (const uint m = i) {",
+        "PYTURBO_AT(1, 8); const auto f = [&](uint n) { return PYTURBO_AT(1, 8), first(x) + float(n); };",
+        "PYTURBO_AT(1, 9), ++x[m], x[0] = f(m);",
+        "switch (PYTURBO_AT(1, 11), i) { case 1: return; default: break; }",
+        "return PYTURBO_AT(1, 12), put(x);",
+    ):
+        assert line in lines
+    assert 'const char* const files[] = {"more.h", "a.metal"};' in result.cpp
 
 
 def test_unchanged_outputs_are_left_alone(run: Run) -> None:

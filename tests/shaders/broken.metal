@@ -232,6 +232,76 @@ kernel void half_atomic_ok(
   out[tid] = uchar(tid);
 }
 
+// Writes a neighbour's word in one statement.
+void put(threadgroup float* words, uint at, float value) {
+  const uint i = at % 32;
+  words[i] = value;
+}
+
+// Reads and writes of functions belong to their own statements, those of the caller to the caller's.
+// Dispatch: groups (1), threads (32)
+kernel void function_race(
+    device float* out [[buffer(0)]],  // [32]
+    uint i [[thread_position_in_grid]]) {
+  threadgroup float shared[32];
+  put(shared, i, 1.0f);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  put(shared, i + 1, 2.0f);
+  out[i] = shared[i];
+}
+
+// Half of the statement is in a function.
+float twice(threadgroup float* words, uint i) {
+  const float value = words[i];
+  return 2.0f * value;
+}
+
+// The write follows the call in the same statement.
+// Dispatch: groups (1), threads (32)
+kernel void caller_race(
+    device float* out [[buffer(0)]],  // [32]
+    uint i [[thread_position_in_grid]]) {
+  threadgroup float shared[32];
+  shared[i] = 0.0f;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  out[i / 2] = twice(shared, i);
+}
+
+// Each kind of statement in its turn reads what thread 31, the first behind the barrier, has written.
+// Dispatch: groups (1), threads (32)
+kernel void statement_race(
+    device float* out [[buffer(0)]],  // [32]
+    constant uint& kind [[buffer(1)]],
+    uint i [[thread_position_in_grid]]) {
+  threadgroup float shared[2];
+  if (i == 0) shared[0] = shared[1] = 0.0f;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  float sum = 0.0f;
+  if (kind == 0)
+    sum = shared[0];
+  else if (kind == 1 && shared[0] > 0.0f)
+    sum = 1.0f;
+  for (uint n = kind == 2 ? uint(shared[0]) : 0; n < 1; ++n) sum += 1.0f;
+  for (uint n = 0;
+       n < (kind == 3 ? uint(shared[0]) + 1 : 1);
+       n += kind == 4 ? uint(shared[0]) + 1 : 1)
+    sum += 1.0f;
+  while (kind == 5 && sum < shared[0]) sum += 1.0f;
+  do {
+    sum += 1.0f;
+  } while (kind == 6 && shared[0] > 0.0f);
+  switch (kind == 7 ? uint(shared[0]) : kind) {
+    case 8:
+      sum += shared[0];
+      break;
+    default:
+      sum += 2.0f;
+  }
+  const float more = kind == 9 ? shared[0] : 0.0f;
+  if (i == 31) shared[0] = more;
+  out[i] = sum;
+}
+
 // Half of a simdgroup writes and skips the barrier that the other half passes.
 // Dispatch: groups (1), threads (32)
 kernel void skipped_barrier(

@@ -90,6 +90,9 @@ struct KernelInfo {
   const char* (*violated)(const Arguments&);
   // Shape comment of arguments[i]: how many elements the kernel may touch; -1 when the shader does not say.
   int64_t (*elements)(const Arguments&, uint32_t argument);
+
+  // Files of the shader and its headers, as `file`, by the number that its statements give (simt::statement).
+  const char* const* files;
 };
 
 // How the bodies of a table were compiled.

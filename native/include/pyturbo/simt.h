@@ -38,4 +38,24 @@ const void* function_constant(uint32_t slot);
 
 uint32_t lane();  // of this thread in its simdgroup
 
+// Where a statement is: the number of its file in KernelInfo::files, and its line. 0: nowhere.
+inline constexpr uint32_t kLineBits = 20;
+constexpr uint32_t statement(uint32_t file, uint32_t line) { return file << kLineBits | line; }
+
+// The statement that this thread runs, for the checker.
+void set_statement(uint32_t statement);
+uint32_t current_statement();
+
+// The statement that calls a function goes on when the function returns.
+class Frame {
+ public:
+  Frame() : caller_(current_statement()) {}
+  ~Frame() { set_statement(caller_); }
+  Frame(const Frame&) = delete;
+  Frame& operator=(const Frame&) = delete;
+
+ private:
+  uint32_t caller_;
+};
+
 }  // namespace pyturbo::simt
