@@ -7,6 +7,8 @@ import os
 import stat
 import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,15 +60,23 @@ class TensorFile:
         """`count` bytes from `offset` on; the range lies within the file."""
         parts = []
         while count:
-            try:
+            with self._reading():
                 part = os.pread(self._fd, min(count, _CHUNK), offset)
-            except OSError as error:
-                raise FileError(f"{self.path}: cannot be read: {error.strerror}") from error
             if not part:
-                raise FormatError(f"{self.path}: ends at byte {offset}, it was {self.size} bytes long")
+                raise self._ended(offset)
             parts.append(part)
             offset, count = offset + len(part), count - len(part)
         return b"".join(parts)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise FileError(f"{self.path}: cannot be read: {error.strerror}") from error
+
+    def _ended(self, offset: int) -> FormatError:
+        return FormatError(f"{self.path}: ends at byte {offset}, it was {self.size} bytes long")
 
     def duplicate(self) -> TensorFile:
         """Return the same file, which stays open when this one is closed."""
@@ -100,10 +110,18 @@ class TensorFile:
 
     def fill(self, out: Array, offset: int) -> None:
         """Reads a contiguous array from `offset` on; the range lies within the file."""
-        target = out.reshape(-1).view(np.uint8).data
-        for start in range(0, len(target), _CHUNK):
-            stop = min(start + _CHUNK, len(target))
-            target[start:stop] = self.bytes(offset + start, stop - start)
+        target, done = out.reshape(-1).view(np.uint8).data, 0
+        while done < len(target):
+            part = target[done : done + _CHUNK]
+            if hasattr(os, "preadv"):
+                with self._reading():
+                    count = os.preadv(self._fd, [part], offset + done)
+            else:
+                count = len(part)
+                part[:] = self.bytes(offset + done, count)
+            if not count:
+                raise self._ended(offset + done)
+            done += count
 
 
 class Arena:

@@ -20,6 +20,7 @@ MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _MOST_AXES = 4
 _MOST_STRINGS = 1 << 22  # of one array; the largest vocabularies have 2^18
+_LONGEST = 1 << 28  # bytes of metadata and descriptions of tensors; a file with holes could claim any number
 
 _STRING, _ARRAY, _BOOL = 8, 9, 7
 
@@ -137,7 +138,8 @@ class _Reader:
     def __init__(self, file: TensorFile) -> None:
         self.path = file.path
         self.position = 0
-        self._data = file.view(np.dtype(np.uint8), (file.size,), 0).data
+        self._data = file.view(np.dtype(np.uint8), (min(file.size, _LONGEST),), 0).data
+        self._whole = file.size <= _LONGEST
 
     def bytes(self, count: int, what: str) -> bytes:
         return bytes(self._take(count, what))
@@ -165,9 +167,10 @@ class _Reader:
     def _take(self, count: int, what: str) -> memoryview:
         end = self.position + count
         if end > len(self._data):
+            limit = "the file ends at" if self._whole else "a header ends before"
             raise FormatError(
                 f"{self.path}: {shown(what)}: expected {count} bytes at {self.position}, "
-                f"the file ends at {len(self._data)}"
+                f"{limit} {len(self._data)}"
             )
         part = self._data[self.position : end]
         self.position = end

@@ -121,5 +121,4 @@ def _taken(array: Array, index: Array, axis: int) -> Array:
     if isinstance(array, Blank):
         return array.copied(tuple(shape))
     taken = aligned_empty(tuple(shape), array.dtype)
-    taken[...] = np.take(array, index, axis)
-    return taken
+    return np.take(array, index, axis, out=taken, mode="wrap")  # which needs no second copy, as "raise" does

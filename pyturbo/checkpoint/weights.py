@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
+from pyturbo._native import host_empty
 from pyturbo.checkpoint._shown import shown
 from pyturbo.checkpoint.blank import Ledger
 from pyturbo.checkpoint.file import Array, aligned_empty
@@ -159,7 +158,7 @@ class Weights(ABC):
             return self.ledger.array(info.array_shape, info.array_dtype, mapped=info.mapped and self._keeps)
         if self._keeps:
             return self.checkpoint.read(info.name)
-        array: Array = np.empty(info.array_shape, info.array_dtype)
+        array = host_empty(info.array_shape, info.array_dtype).numpy()  # pages that go back when it is gone
         info.file.fill(array, info.offset)
         return array
 

@@ -1,6 +1,7 @@
 """GGUF files: header, config, tokenizer, names, order of rows, and every way in which they can be wrong."""
 
 import logging
+import os
 import struct
 
 import ml_dtypes
@@ -137,6 +138,18 @@ class TestHeader:
                 opened(tmp_path, content)
             assert "model.gguf" in str(caught.value), case
             assert len(str(caught.value)) < 1000, case
+
+    @pytest.mark.parametrize("item", [("string", b""), (["u8"], [])])
+    def test_metadata_of_gigabytes(self, tmp_path, item):
+        """A file with holes: the length of a text, or of an array, is within it and taken for no more."""
+        data = bytearray(files.gguf({"x": item}))
+        end = 4 + 4 + 8 + 8 + 8 + 1 + 4 + (4 if item[0] == ["u8"] else 0)
+        data[end : end + 8] = (1 << 34).to_bytes(8, "little")
+        path = tmp_path / "x.gguf"
+        path.write_bytes(data)
+        os.truncate(path, 1 << 36)
+        with pytest.raises(FormatError, match=r"'x': expected at most 26843\d{4}, got 17179869184"):
+            open_checkpoint(path)
 
     def test_every_truncation(self, tmp_path):
         good = files.gguf(files.llama_metadata(), {"token_embd.weight": plain(draw(4, 64))})
