@@ -19,6 +19,7 @@ GROUP = 32
 
 _BLOCK_VALUES = 1 << 18  # values worked on at a time
 _VALUE_BYTES = 16  # of memory for each of them
+_LARGEST_FLOAT16 = np.finfo(np.float16).max
 
 
 class Groups(NamedTuple):
@@ -67,7 +68,7 @@ def to_affine(
         with np.errstate(all="ignore"):  # a damaged scale may be NaN or inf, and stays so
             groups, error = _groups(block, rows[part].reshape(-1, block.bytes))
         largest = float(np.maximum(largest, error))
-        if scales.dtype == np.float16 and not (_fits_float16(groups.scales) and _fits_float16(groups.biases)):
+        if scales.dtype == np.float16 and not (_within(groups.scales) and _within(groups.biases)):
             scales, biases = aligned(scales, np.float32), aligned(biases, np.float32)
         to, count = part if places is None else places[part], part.stop - part.start
         packed[to] = pack(groups.codes, block.bits).reshape(count, -1)
@@ -206,6 +207,6 @@ def _parts(rows: int, width: int) -> list[slice]:
     return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
 
 
-def _fits_float16(values: Array) -> bool:
-    with np.errstate(over="ignore"):
-        return np.array_equal(values.astype(np.float16).astype(np.float32), values)
+def _within(values: Array) -> bool:
+    """Whether float16 holds them, which are such numbers times powers of two from one on."""
+    return bool(np.abs(values).max() <= _LARGEST_FLOAT16)
