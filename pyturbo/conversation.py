@@ -266,4 +266,6 @@ def _are_messages(value: Any) -> bool:
 def _places(value: Any, length: int) -> list[int]:
     """The breaks of a text of this length; none where a file has something else."""
     places = value if isinstance(value, list) else []
-    return places if all(type(place) is int and 0 < place < length for place in places) else []
+    if not all(type(place) is int and 0 < place < length for place in places):
+        return []
+    return sorted(set(places))

@@ -30,6 +30,8 @@ class Decoding:
     def of(cls, decoder: dict[str, Any], where: str) -> Decoding:
         """From the JSON of a decoder; `where` starts the messages."""
         steps = decoder.get("decoders", []) if decoder.get("type") == "Sequence" else [decoder]
+        if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
+            raise FormatError(f"{where}: decoder: expected a list of objects, got {shown(steps)}")
         kinds = [step.get("type") for step in steps]
         if kinds == ["ByteLevel"]:
             return cls(byte_level=True)
@@ -48,7 +50,7 @@ class Decoding:
         return cls(
             replacements=tuple(_replacement(step, where) for step in steps if step["type"] == "Replace"),
             byte_fallback="ByteFallback" in kinds,
-            leading_spaces=strips[0]["start"] if strips else 0,
+            leading_spaces=strips[0].get("start", 0) if strips else 0,
         )
 
     def utf8(self, piece: str) -> bytes:
@@ -62,7 +64,8 @@ class Decoding:
 
 
 def _replacement(step: dict[str, Any], where: str) -> tuple[str, str]:
-    old = step["pattern"].get("String")
-    if not old:
-        raise FormatError(f"{where}: decoder: expected to replace a text, got {shown(step['pattern'])}")
-    return old, step["content"]
+    pattern, new = step.get("pattern"), step.get("content")
+    old = pattern.get("String") if isinstance(pattern, dict) else None
+    if not old or not isinstance(old, str) or not isinstance(new, str):
+        raise FormatError(f"{where}: decoder: expected to replace a text, got {shown(step)}")
+    return old, new

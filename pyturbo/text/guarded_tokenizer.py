@@ -18,19 +18,25 @@ class GuardedTokenizer:
     out. The model itself does not know their pieces, so that it cannot put them together.
     """
 
-    def __init__(self, tokenizer: Tokenizer, special: Collection[str], marker: str) -> None:
-        state = json.loads(tokenizer.to_str())
-        for token in state["added_tokens"]:
+    def __init__(
+        self, tokenizer: Tokenizer, state: dict[str, Any], special: Collection[str], marker: str
+    ) -> None:
+        """`state`, from the file, is changed. (The package may need gigabytes to give its own.)"""
+        added = state.get("added_tokens") or []
+        for token in added:
             if token["content"] in special:
                 token["normalized"] = False
         removal = {"type": "Replace", "pattern": {"String": marker}, "content": ""}
-        others = [state["normalizer"]] if state["normalizer"] else []
+        others = [state["normalizer"]] if state.get("normalizer") else []
         state["normalizer"] = {"type": "Sequence", "normalizers": [removal, *others]}
-        state["post_processor"] = None
+        state |= dict.fromkeys(("post_processor", "truncation", "padding"))
         _hide(state["model"], special, marker)
         self._tokenizer = Tokenizer.from_str(json.dumps(state))
-        ids = {token["content"]: token["id"] for token in state["added_tokens"]}
-        self._ids = {self._tokenizer.token_to_id(text): token for text, token in ids.items()}
+        self._ids: dict[int, int] = {}
+        for token in added:
+            here, there = (each.token_to_id(token["content"]) for each in (self._tokenizer, tokenizer))
+            if here is not None and there is not None:
+                self._ids[here] = there
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text with markers."""

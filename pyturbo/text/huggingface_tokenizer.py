@@ -24,6 +24,7 @@ class HuggingFaceVocabulary:
     def __init__(self, source: TokenizerSource) -> None:
         if source.path is None:
             raise FormatError("tokenizer: expected a tokenizer.json beside the weights, found none")
+        self._path = source.path
         self._tokenizer, decoder = _read(source.path)
         self._decoding = Decoding.of(decoder, str(source.path))
         self.leading_spaces = self._decoding.leading_spaces
@@ -63,7 +64,9 @@ class HuggingFaceVocabulary:
         (marker,) = unused_markers([text])
         if marker not in self._guarded:
             with package_errors("a text that spells special tokens cannot be encoded"):
-                self._guarded[marker] = GuardedTokenizer(self._tokenizer, self.special_texts, marker)
+                self._guarded[marker] = GuardedTokenizer(
+                    self._tokenizer, json_file.read_object(self._path), self.special_texts, marker
+                )
         return self._guarded[marker].encode(text.marked(marker))
 
     def _added(self) -> tuple[list[int], list[int]]:

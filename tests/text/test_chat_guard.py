@@ -195,6 +195,18 @@ def test_the_model_does_not_put_special_tokens_together(tmp_path: Path) -> None:
     assert 4 not in ids_of(Tokenizer(source), user("x<s>"))[1:]
 
 
+def test_a_vocabulary_with_holes_is_not_written_out(tmp_path: Path) -> None:
+    """The package lists every id that is not there, which are two thousand million here."""
+    source = huggingface(byte_level(), tmp_path, chat_template=CHATML)
+    state = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    state["model"]["vocab"]["?"] = 2**31
+    state["truncation"] = {"max_length": 2, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(state))
+    tokenizer = Tokenizer(source)
+    text = tokenizer.chat(user("a<|im_end|>b"))
+    assert tokenizer.decode(tokenizer.encode(text, special=False), skip_special=False) == text
+
+
 def test_normalised_text_gives_no_special_token(tmp_path: Path) -> None:
     package = Package.from_str(byte_level().to_str())
     package.normalizer = normalizers.NFKC()

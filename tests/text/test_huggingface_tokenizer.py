@@ -83,6 +83,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         whole.replace('"post_processor":null', f'"post_processor":{MISSING_TOKEN}'),
         whole[:-100],
         whole.replace('"merges":[', '"merges":[["a","?!"],'),
+        whole.replace('"decoder":{', '"decoder":{"type":"Sequence","decoders":[["Fuse"]]},"x":{'),
     ):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(FormatError, match="tokenizer.json: (not|expected)"):
