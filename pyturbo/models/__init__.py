@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 from pyturbo.checkpoint import Checkpoint, Weights
+from pyturbo.checkpoint._shown import shown
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.errors import FormatError
 from pyturbo.models._config import Entries
@@ -44,9 +45,10 @@ def _build(checkpoint: Checkpoint, weights: Weights, giver: Any, progress: Progr
     weights.preload(progress)
     network: Decoder = module.build(entries, giver)
     if unused := weights.unused():
+        some = ", ".join(map(shown, unused[:3])) + (", ..." if len(unused) > 3 else "")
         raise FormatError(
             f"{checkpoint.path}: expected the tensors of {checkpoint.config['model_type']}, "
-            f"found {len(unused)} others: {', '.join(unused[:3])}{', ...' if len(unused) > 3 else ''}"
+            f"found {len(unused)} others: {some}"
         )
     return network
 
@@ -69,6 +71,6 @@ def _module(checkpoint: Checkpoint) -> Any:
     name = checkpoint.config["model_type"]
     if name not in known():
         raise FormatError(
-            f"{checkpoint.path}: model_type: expected one of {', '.join(known())}, got {name!r}"
+            f"{checkpoint.path}: model_type: expected one of {', '.join(known())}, got {shown(name)}"
         )
     return importlib.import_module(f"pyturbo.models.{name}")

@@ -75,7 +75,7 @@ def test_layers_that_predict_further_tokens_are_left_out(tmp_path: Path) -> None
     extra = {"model.layers.2.eh_proj.weight": np.zeros((128, 256), np.float32)}
     load(write(tmp_path / "one", config, hf_tensors(model) | extra))
     beyond = {"model.layers.3.eh_proj.weight": np.zeros((128, 256), np.float32)}
-    with pytest.raises(FormatError, match="found 1 others: model.layers.3.eh_proj.weight"):
+    with pytest.raises(FormatError, match="found 1 others: 'model.layers.3.eh_proj.weight'"):
         load(write(tmp_path / "two", config, hf_tensors(model) | beyond))
 
 

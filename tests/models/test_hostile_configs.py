@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pyturbo
@@ -23,7 +24,8 @@ from pyturbo.cli import main
 from pyturbo.convert import convert
 from pyturbo.errors import AllocationError, FormatError
 from tiny_configs import MODELS
-from tiny_models import write_hf
+from tiny_models import hf_tensors, write_hf
+from write_safetensors import write_safetensors
 
 VALUES: list[Any] = [
     0, -1, 1, 3, 2**31 - 1, 2**31, 2**63, 10**30, 10**400, 0.5, -1e-30, 1e30, 1e300, True, "x", "", [], {},
@@ -155,6 +157,16 @@ def test_more_blocks_than_a_gguf_file_has(tmp_path: Path) -> None:
     message = "llama.block_count: expected at most 2, the layers with tensors, got 100000000"
     with pytest.raises(FormatError, match=message):
         pyturbo.load(path)
+
+
+def test_a_tensor_with_a_name_of_a_megabyte(tmp_path: Path) -> None:
+    model = MODELS["llama"]
+    (tmp_path / "config.json").write_text(json.dumps(model.config))
+    tensors = hf_tensors(model) | {"\n" * (1 << 20): np.ones(1, np.float32)}
+    write_safetensors(tmp_path / "model.safetensors", tensors, "pt")
+    with pytest.raises(FormatError, match=r"found 1 others: '(\\n)+") as raised:
+        pyturbo.load(tmp_path)
+    assert len(str(raised.value)) < 1000
 
 
 def test_rope_factors_of_another_size(tmp_path: Path) -> None:

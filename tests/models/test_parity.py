@@ -146,7 +146,7 @@ def test_wrong_models(tmp_path: Path) -> None:
             load(path)
 
     refused("model_type: expected one of deepseek_v3, gpt_oss, .*, qwen3_next, got 'bert'", model_type="bert")
-    refused("expected the tensors of qwen3_moe, found [0-9]+ others: model.layers.2", num_hidden_layers=2)
+    refused("expected the tensors of qwen3_moe, found [0-9]+ others: 'model.layers.2", num_hidden_layers=2)
     refused("num_experts_per_tok: expected at most 6, got 7", num_experts_per_tok=7)
     refused("num_key_value_heads: expected a divisor of 6, got 4", num_key_value_heads=4)
     refused("rms_norm_eps: expected a number, got 'small'", rms_norm_eps="small")
