@@ -40,12 +40,11 @@ docs: build
 site: build
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-# With GCC. Python itself is not instrumented: the runtimes are preloaded, and what it never frees would count as leaks.
+# All tests, or SANITIZE_TESTS="tests/kernels tests/test_program.py", with GCC's sanitizers. See tests/run_sanitized.py.
+SANITIZE_TESTS ?= tests
 sanitize:
 	$(MAKE) build VENV=build/sanitize/venv BUILD=build/sanitize BUILD_TYPE=RelWithDebInfo SANITIZE=address,undefined
-	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
-	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	  build/sanitize/venv/bin/pytest -q
+	build/sanitize/venv/bin/python tests/run_sanitized.py --compiler $(CXX) $(SANITIZE_TESTS)
 
 lint: build
 	$(BIN)/ruff check .

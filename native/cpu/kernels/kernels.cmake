@@ -16,14 +16,20 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   set(PYTURBO_FLAGS_dotprod -march=armv8.2-a+dotprod)
 endif()
 
+# In every build type; under sanitizers the compiler would take minutes a file.
+set(PYTURBO_FAST_OPTIMIZATION -O3)
+if(PYTURBO_SANITIZE)
+  set(PYTURBO_FAST_OPTIMIZATION -O1)
+endif()
+
 foreach(level ${PYTURBO_LEVELS})
   add_library(pyturbo_${level} OBJECT ${PYTURBO_FAST_SOURCES})
   target_include_directories(pyturbo_${level} PRIVATE ${PYTURBO_NATIVE}/include ${PYTURBO_NATIVE})
   target_compile_definitions(pyturbo_${level} PRIVATE PYTURBO_ISA=${level})
-  # Optimised in every build type. Fused operations are written out, so that all compilers round alike. Each level
-  # keeps its symbols to itself: the linker must not take one level's code for another's.
-  target_compile_options(pyturbo_${level} PRIVATE ${PYTURBO_WARNINGS} -O3 -ffp-contract=off -fno-math-errno
-                         -fno-trapping-math -fno-strict-aliasing -fvisibility=hidden ${PYTURBO_FLAGS_${level}}
+  # Fused operations are written out, so that all compilers round alike. Each level keeps its symbols to itself: the
+  # linker must not take one level's code for another's.
+  target_compile_options(pyturbo_${level} PRIVATE ${PYTURBO_WARNINGS} ${PYTURBO_FAST_OPTIMIZATION} -ffp-contract=off
+                         -fno-math-errno -fno-trapping-math -fno-strict-aliasing -fvisibility=hidden ${PYTURBO_FLAGS_${level}}
                          # GCC 11 and 12 say of their own headers that they use what they mean to leave undefined.
                          $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-uninitialized -Wno-psabi>)
   target_sources(pyturbo PRIVATE $<TARGET_OBJECTS:pyturbo_${level}>)

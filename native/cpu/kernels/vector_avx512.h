@@ -41,7 +41,14 @@ PYTURBO_INLINE U16Half to_half(F32 v) {
 PYTURBO_INLINE I32 to_nearest(F32 v) { return (I32)_mm512_cvtps_epi32((__m512)v); }  // ties to even
 
 PYTURBO_INLINE float sum(F32 v) { return _mm512_reduce_add_ps((__m512)v); }
-PYTURBO_INLINE int32_t sum(I32 v) { return _mm512_reduce_add_epi32((__m512i)v); }
+// Wraps around, which the compiler's own reduction leaves undefined.
+PYTURBO_INLINE int32_t sum(I32 v) {
+  const __m256i eight =
+      _mm256_add_epi32(_mm512_castsi512_si256((__m512i)v), _mm512_extracti64x4_epi64((__m512i)v, 1));
+  const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  const __m128i two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
+  return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 1)));
+}
 PYTURBO_INLINE int32_t largest(I32 v) { return _mm512_reduce_max_epi32((__m512i)v); }
 
 // table[index] of up to kLanes floats.
