@@ -74,6 +74,7 @@ cdef extern from "pyturbo/device.h" namespace "pyturbo" nogil:
     cdef cppclass NativeDevice "pyturbo::Device":
         const string& name()
         cbool closed()
+        void require_open() except +raise_python
         void close() except +raise_python
         vector[pair[string, string]] properties() except +raise_python
         cbool use(Storage&) except +raise_python
@@ -92,6 +93,10 @@ cdef extern from "pyturbo/device.h" namespace "pyturbo" nogil:
 
     vector[string] device_names()
     shared_ptr[NativeDevice] open_device(string_view, const DeviceOptions&) except +raise_python
+
+
+cdef extern from "pyturbo/process.h" namespace "pyturbo" nogil:
+    void end_process() except +raise_python
 
 
 cdef extern from "python/owner.h" namespace "pyturbo::python":

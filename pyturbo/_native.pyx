@@ -5,17 +5,17 @@ from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy
-from libcpp.memory cimport make_shared, shared_ptr
+from libcpp.memory cimport make_shared
 from libcpp.string cimport string
 from libcpp.string_view cimport string_view
 from libcpp.vector cimport vector
 
 from pyturbo._core cimport (
-    ArgumentInfo, ArgumentKind, allocate_storage, ConstantInfo, DeviceOptions, device_names, dlpack_capsule, hold,
-    kBufferAlignment, kDlpackCpu, map_file, open_device,
-    Precision,
+    ArgumentInfo, ArgumentKind, allocate_storage, ConstantInfo, DeviceOptions, device_names, dlpack_capsule, end_process,
+    hold, kBufferAlignment, kDlpackCpu, map_file, open_device, Precision,
 )
 
+import atexit
 import math
 import os
 from collections.abc import Mapping
@@ -86,8 +86,12 @@ cdef class Device:
 
     @property
     def closed(self):
-        """Whether it refuses all work."""
+        """Whether it refuses all work. So does a device in a child process that was made before ``fork()``."""
         return self.handle.get().closed()
+
+    def require_open(self):
+        """Raises a StateError that says why, where the device is closed."""
+        _require_open(self)
 
     @property
     def properties(self):
@@ -95,7 +99,8 @@ cdef class Device:
         return {name.decode(): value.decode() for name, value in self.handle.get().properties()}
 
     def close(self):
-        """Waits for what runs and refuses all further work. Buffers and views stay readable until they are dropped."""
+        """Waits for what runs and refuses all further work. Buffers and views stay readable until they are dropped.
+        When Python ends, all devices are closed."""
         with nogil:
             self.handle.get().close()
 
@@ -300,6 +305,7 @@ cdef class Kernel:
         return 0
 
     def __call__(self, *args, groups=None, threads=None):
+        self.device.get().require_open()
         cdef Arguments arguments = self.defaults
         cdef unsigned char[VALUE_BYTES + 16] storage
         cdef unsigned char* values = <unsigned char*>((<uintptr_t>&storage[15]) & ~<uintptr_t>15)
@@ -363,8 +369,7 @@ def host_map(int file, path):
 
 
 cdef int _require_open(Device device) except -1:
-    if device.handle.get().closed():
-        raise errors.StateError(f"{device.name}: the device is closed")
+    device.handle.get().require_open()
     return 0
 
 
@@ -541,3 +546,12 @@ cdef int _bind_constants(Kernel kernel, dict constants) except -1:
         raise ArgumentError(f"{kernel.name}: unknown function constants {', '.join(sorted(map(str, unknown)))}")
     kernel.constant_values = block
     return 0
+
+
+def _end():
+    """Closes all devices before the interpreter goes; daemon threads that use them are stopped."""
+    with nogil:
+        end_process()
+
+
+atexit.register(_end)

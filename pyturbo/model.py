@@ -6,7 +6,6 @@ import hashlib
 import json
 import threading
 from collections.abc import AsyncGenerator, Sequence
-from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from pyturbo import models, session_file
 from pyturbo._convert import index
 from pyturbo._native import Device, device_list
+from pyturbo._once import once
 from pyturbo.checkpoint import SamplingDefaults, TokenizerSource, open_checkpoint
 from pyturbo.checkpoint.identity import Identity
 from pyturbo.checkpoint.tensors import Progress
@@ -157,7 +157,7 @@ class Model:
         """Any of these tokens ends a reply."""
         return self.tokenizer.eos_ids if self.has_tokenizer else self._tokenizer.eos_ids
 
-    @cached_property
+    @once
     def tokenizer(self) -> Tokenizer:
         """From the checkpoint. FormatError where it has none."""
         return Tokenizer(self._tokenizer)
@@ -259,7 +259,7 @@ class Model:
         """A context for so many tokens, one of few sizes since each has its own programs."""
         return min(max(512, 1 << (tokens - 1).bit_length()), self.max_context)
 
-    @cached_property
+    @once
     def fingerprint(self) -> str:
         """What tells this model from others: its configuration, and bytes of every tensor."""
         digest = hashlib.sha256(json.dumps(self.config, sort_keys=True, default=str).encode())
@@ -341,6 +341,7 @@ class Model:
         """
         single = output == "last" and tokens <= self.pace.single
         key = (context, 1 if single else self.pace.chunk, output)
+        self.device.require_open()  # before a lock that another thread held at a fork
         with self.replaying:
             graph = self._graphs.pop(key, None) or Graph(self, *key)
             while len(self._graphs) >= MAX_GRAPHS:
@@ -351,5 +352,6 @@ class Model:
     @property
     def scratch_bytes(self) -> int:
         """Memory for results between launches, of all programs recorded so far."""
+        self.device.require_open()
         with self.replaying:
             return sum(graph.scratch_bytes for graph in self._graphs.values())

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import pyturbo
-from pyturbo.errors import ArgumentError, FileError, FormatError, StateError
+from pyturbo.errors import ArgumentError, DeviceError, FileError, FormatError, StateError
+from pyturbo.graph import Graph
 from text.tiny_chat import write_model
 from tiny_configs import MODELS
 from tiny_models import write_mlx
@@ -274,18 +275,34 @@ def test_two_replies_of_one_session_do_not_mix(model: pyturbo.Model) -> None:
         next(first)
 
 
-def test_a_session_ends_with_a_failed_replay(folder: Path) -> None:
+def test_a_session_ends_with_a_failed_replay(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = pyturbo.load(folder, "cpu").session(16)
+    session.prefill([1, 2])
+    monkeypatch.setattr(Graph, "run", fails)
+    with pytest.raises(DeviceError, match="in the middle of a token"):
+        session.step(3)
+    monkeypatch.undo()
+    with pytest.raises(StateError, match="cannot go on after: in the middle of a token"):
+        session.step(3)
+    with pytest.raises(StateError, match="cannot go on after: in the middle of a token"):
+        session.save(folder / "failed")
+    assert session.position == 2
+
+
+def fails(*_: object) -> None:
+    raise DeviceError("in the middle of a token")
+
+
+def test_a_session_outlives_its_device(folder: Path, tmp_path: Path) -> None:
     device = pyturbo.Device("cpu")
     session = pyturbo.load(folder, device).session(16)
     session.prefill([1, 2])
     device.close()
-    with pytest.raises(StateError, match="the device is closed"):
-        session.step(3)
-    with pytest.raises(StateError, match="cannot go on after: .*the device is closed"):
-        session.step(3)
-    with pytest.raises(StateError, match="cannot go on after: .*the device is closed"):
-        session.save(folder / "failed")
-    assert session.position == 2
+    for _ in range(2):
+        with pytest.raises(StateError, match="^cpu: the device is closed$"):
+            session.step(3)
+    session.save(tmp_path / "kept")
+    assert pyturbo.load(folder).load_session(tmp_path / "kept").position == 2
 
 
 def test_refusals(model: pyturbo.Model, folder: Path, tmp_path: Path) -> None:

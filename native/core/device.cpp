@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "core/devices.h"
 #include "core/launch.h"
 #include "core/registry.h"
 #include "cpu/device.h"
@@ -43,17 +44,84 @@ std::vector<Kind> built_in() {
   return kinds;
 }
 
+// Never destroyed: threads that are not ours may run until the very end of the process.
 struct Kinds {
   std::mutex mutex;
   std::vector<Kind> all = built_in();
+
+  Kinds() { hold_across_forks(mutex); }
 };
 
 Kinds& kinds() {
-  static Kinds instance;
+  static Kinds& instance = *new Kinds;
+  return instance;
+}
+
+struct OpenDevices {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<Device>> all;
+
+  OpenDevices() { hold_across_forks(mutex); }
+
+  void add(const std::shared_ptr<Device>& device) {
+    const std::lock_guard lock(mutex);
+    std::erase_if(all, [](const std::weak_ptr<Device>& known) { return known.expired(); });
+    all.push_back(device);
+  }
+  std::vector<std::weak_ptr<Device>> take() {
+    const std::lock_guard lock(mutex);
+    return std::move(all);
+  }
+};
+
+OpenDevices& open_devices() {
+  static OpenDevices& instance = *new OpenDevices;
   return instance;
 }
 
 }  // namespace
+
+// Counts a replay before it looks whether the device is open, as close() does in the other order: so none
+// begins after close() has seen that none is at work.
+class Device::Replay {
+ public:
+  explicit Replay(Device& device) : device_(device) { device_.replays_.fetch_add(1); }
+  ~Replay() {
+    if (device_.replays_.fetch_sub(1) == 1 && device_.state_.load() != State::open)
+      device_.replays_.notify_all();
+  }
+  Replay(const Replay&) = delete;
+  Replay& operator=(const Replay&) = delete;
+
+ private:
+  Device& device_;
+};
+
+void Device::require_open() const {
+  if (!opened_here())
+    throw Error(ErrorKind::state, name_ +
+                                      ": the device was made before fork(): load the model in the child "
+                                      "process, or start that with the 'spawn' method");
+  if (closed()) throw Error(ErrorKind::state, name_ + ": the device is closed");
+}
+
+void Device::close() {
+  if (!opened_here()) return;
+  State before = State::open;
+  if (!state_.compare_exchange_strong(before, State::closing)) {
+    state_.wait(State::closing);
+    return;
+  }
+  struct Closed {
+    std::atomic<State>& state;
+    ~Closed() {
+      state.store(State::closed);
+      state.notify_all();
+    }
+  } const closed{state_};
+  for (uint32_t count = replays_.load(); count > 0; count = replays_.load()) replays_.wait(count);
+  release();
+}
 
 const KernelInfo& Device::kernel(std::string_view name) const {
   if (const KernelInfo* kernel = registry().find(name, checked() ? Variant::checked : Variant::reference))
@@ -70,7 +138,8 @@ void Device::launch(const KernelInfo& kernel, const Arguments& arguments, const 
 }
 
 void Device::replay(const ReadyLaunch* launches, size_t count, bool wait, double* seconds) {
-  if (closed()) throw Error(ErrorKind::state, name_ + ": the device is closed");
+  const Replay counted(*this);
+  require_open();
   run(launches, count, wait, seconds);
 }
 
@@ -99,7 +168,17 @@ std::shared_ptr<Device> open_device(std::string_view name, const DeviceOptions& 
   }
   if (!open)
     throw Error(ErrorKind::argument, "expected a device among " + names + ", got " + std::string(name));
-  return open(std::string(name), options);
+  if (process_ends()) throw Error(ErrorKind::state, std::string(name) + ": the process is ending");
+  const std::shared_ptr<Device> device(open(std::string(name), options).release(), [](Device* opened) {
+    if (opened->opened_here()) delete opened;
+  });
+  open_devices().add(device);
+  return device;
+}
+
+void close_devices() {
+  for (const std::weak_ptr<Device>& known : open_devices().take())
+    if (const std::shared_ptr<Device> device = known.lock()) device->close();
 }
 
 }  // namespace pyturbo

@@ -69,6 +69,7 @@ void bind_place(Arguments& arguments, uint32_t index, const MemoryRef& memory, c
 
 void Program::add(const KernelInfo& kernel, const void* const* constants,
                   const std::vector<RecordedArgument>& bound, std::string label, std::string text) {
+  device_->require_open();
   const std::lock_guard run_lock(running_);
   const std::lock_guard list_lock(growing_);
   Launch launch{&kernel, {}, nullptr, {}, {}, {}, {}, std::move(label), std::move(text)};
@@ -193,6 +194,7 @@ void Program::patch(Launch& launch, const int64_t* symbols, const Block* blocks)
 }
 
 void Program::run(const int64_t* symbols, const Block* blocks, bool wait, std::vector<double>* seconds) {
+  device_->require_open();
   const std::lock_guard lock(running_);
   require_apart(blocks);
   if (seconds) seconds->assign(launches_.size(), 0);

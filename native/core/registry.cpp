@@ -37,7 +37,7 @@ std::vector<std::string> KernelRegistry::names() const {
 
 KernelRegistry& registry() {
   static KernelRegistry& instance = []() -> KernelRegistry& {
-    static KernelRegistry kernels;
+    KernelRegistry& kernels = *new KernelRegistry;
     for (const KernelTable* table : generated::pyturbo_tables()) kernels.add(*table);
     return kernels;
   }();

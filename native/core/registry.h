@@ -8,13 +8,16 @@
 #include <vector>
 
 #include "pyturbo/kernel.h"
+#include "pyturbo/process.h"
 
 namespace pyturbo {
 
-// Owner: the process (registry()). Tables are static data of the library that adds them and are never
-// removed. Any thread; one lock, held for look-ups and additions only.
+// Owner: the process (registry()), which never destroys it. Tables are static data of the library that adds
+// them and are never removed. Any thread; one lock, held for look-ups and additions only.
 class KernelRegistry {
  public:
+  KernelRegistry() { hold_across_forks(mutex_); }
+
   // Throws Error{argument} when a name of the same variant is taken by another table.
   void add(const KernelTable& table);
 

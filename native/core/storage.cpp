@@ -64,6 +64,25 @@ class Mapping {
 
 }  // namespace
 
+Storage::~Storage() {
+  if (born_ != fork_count()) return;
+  for (const Attachment* next = attachments_.load(); next;) {
+    const std::unique_ptr<const Attachment> attachment(next);
+    next = attachment->next;
+  }
+}
+
+std::shared_ptr<void> Storage::attached(const void* device) const {
+  for (const Attachment* a = attachments_.load(std::memory_order_acquire); a; a = a->next)
+    if (a->device == device) return a->value;
+  return nullptr;
+}
+
+void Storage::attach(const void* device, std::shared_ptr<void> value) {
+  auto* added = new Attachment{device, std::move(value), attachments_.load(std::memory_order_acquire)};
+  while (!attachments_.compare_exchange_weak(added->next, added, std::memory_order_acq_rel)) continue;
+}
+
 std::shared_ptr<Storage> allocate_storage(uint64_t bytes) {
   const uint64_t length = bytes ? bytes : 1;
   std::shared_ptr<Mapping> mapping;

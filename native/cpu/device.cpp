@@ -8,6 +8,7 @@
 #include "cpu/executor.h"
 #include "cpu/kernels/bodies.h"
 #include "cpu/pool.h"
+#include "pyturbo/error.h"
 
 namespace pyturbo::cpu {
 namespace {
@@ -40,6 +41,7 @@ class CpuDevice final : public Device {
     Batch batch(pool_);
     Clock::time_point begin = Clock::now();
     for (size_t i = 0; i < count; ++i) {
+      if (process_ends()) throw Error(ErrorKind::state, name() + ": the process is ending");
       if (launches[i].waits) batch.run();
       add(launches[i], batch);
       if (!seconds) continue;
@@ -50,6 +52,8 @@ class CpuDevice final : public Device {
     }
     batch.run();
   }
+
+  void release() override { pool_.stop(); }
 
  private:
   // Has the launch in the batch, or runs it.
@@ -70,8 +74,8 @@ class CpuDevice final : public Device {
 
 }  // namespace
 
-std::shared_ptr<Device> make_device(const std::string& name, const DeviceOptions& options) {
-  return std::make_shared<CpuDevice>(name, options);
+std::unique_ptr<Device> make_device(const std::string& name, const DeviceOptions& options) {
+  return std::make_unique<CpuDevice>(name, options);
 }
 
 }  // namespace pyturbo::cpu

@@ -8,6 +8,6 @@
 
 namespace pyturbo::cpu {
 
-std::shared_ptr<Device> make_device(const std::string& name, const DeviceOptions& options);
+std::unique_ptr<Device> make_device(const std::string& name, const DeviceOptions& options);
 
 }  // namespace pyturbo::cpu

@@ -1,7 +1,5 @@
 #include "cpu/pool.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -11,6 +9,8 @@
 #include <system_error>
 #include <thread>
 #include <vector>
+
+#include "pyturbo/process.h"
 
 namespace pyturbo::cpu {
 namespace {
@@ -25,8 +25,6 @@ constexpr microseconds kSpin{100};  // longer than a gap between launches of one
 constexpr double kPatience = 1e-4;  // seconds that callers may lose to workers before they do without
 constexpr double kMemory = 0.95;    // of the account, from job to job
 constexpr milliseconds kShortestRest{10}, kLongestRest{320};
-
-std::atomic<uint32_t> forks{0};  // how many forks lie behind this process
 
 constinit thread_local bool inside = false;
 
@@ -49,12 +47,6 @@ bool spin_until(const Ready& ready) {
     }
   } while (Clock::now() < end);
   return false;
-}
-
-void count_forks() {
-  static std::once_flag once;
-  std::call_once(
-      once, [] { pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); }); });
 }
 
 }  // namespace
@@ -128,7 +120,7 @@ struct ThreadPool::Workers {
   std::atomic<bool> stop{false};
   std::mutex lock;  // for going to sleep: held to look once more, and by who wakes
   std::condition_variable wake, done;
-  const uint32_t born = forks.load(std::memory_order_relaxed);
+  const uint32_t born = fork_count();
   std::vector<Job::Stretch> stretches;  // of the job
   std::vector<std::thread> threads;
 
@@ -241,11 +233,13 @@ struct ThreadPool::Workers {
   }
 };
 
-ThreadPool::ThreadPool(unsigned threads) : threads_(std::max(threads, 1u)) { count_forks(); }
+ThreadPool::ThreadPool(unsigned threads) : threads_(std::max(threads, 1u)) {}
 
-ThreadPool::~ThreadPool() {
-  Workers* mine = workers_.load(std::memory_order_acquire);
-  if (mine && mine->born == forks.load(std::memory_order_relaxed)) delete mine;
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
+  Workers* mine = workers_.exchange(nullptr, std::memory_order_acq_rel);
+  if (mine && mine->born == fork_count()) delete mine;
 }
 
 bool ThreadPool::busy() { return inside; }
@@ -253,7 +247,7 @@ bool ThreadPool::busy() { return inside; }
 // The workers of this process. Those of a parent process are dropped: their threads do not exist here.
 ThreadPool::Workers& ThreadPool::workers() {
   Workers* mine = workers_.load(std::memory_order_acquire);
-  if (mine && mine->born == forks.load(std::memory_order_relaxed)) return *mine;
+  if (mine && mine->born == fork_count()) return *mine;
   Workers* fresh = new Workers(threads_ - 1);
   if (workers_.compare_exchange_strong(mine, fresh, std::memory_order_acq_rel)) return *fresh;
   delete fresh;

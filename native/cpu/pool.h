@@ -20,6 +20,9 @@ class ThreadPool {
 
   unsigned threads() const { return threads_; }
 
+  // Ends the workers, while no parallel_for runs. The next one starts others.
+  void stop();
+
   // Calls fn(i) once for each i < count and returns when all calls have returned. After an exception no new
   // work is begun, and the first exception is rethrown here.
   template <typename F>

@@ -12,6 +12,6 @@ namespace pyturbo::metal {
 bool available();
 
 // Throws Error{device} where there is none, or no kernels for it.
-std::shared_ptr<Device> make_device(const std::string& name, const DeviceOptions& options);
+std::unique_ptr<Device> make_device(const std::string& name, const DeviceOptions& options);
 
 }  // namespace pyturbo::metal

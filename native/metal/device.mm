@@ -2,8 +2,6 @@
 
 #import <Metal/Metal.h>
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <mutex>
 #include <optional>
@@ -34,7 +32,11 @@ std::string family(id<MTLDevice> device) {
 
 class MetalDevice final : public Device {
  public:
-  explicit MetalDevice(const std::string& name) : Device(name), process_(::getpid()) {
+  explicit MetalDevice(const std::string& name) : Device(name) {
+    if (fork_count() > 0)
+      throw Error(ErrorKind::state, name +
+                                        ": Metal cannot be used in a child of fork(): start the process with "
+                                        "the 'spawn' method, or use the device cpu");
     const Pool pool;
     device_ = Ref<DeviceObject>::adopt(MTLCreateSystemDefaultDevice());
     if (!device_) throw Error(ErrorKind::device, name + ": this machine has no Metal device");
@@ -51,6 +53,7 @@ class MetalDevice final : public Device {
   ~MetalDevice() override { close(); }
 
   std::vector<std::pair<std::string, std::string>> properties() const override {
+    if (closed()) return {};
     const Pool pool;
     const std::lock_guard lock(mutex_);
     if (!memory_) return {};
@@ -81,6 +84,7 @@ class MetalDevice final : public Device {
   }
 
   void synchronize() override {
+    if (!opened_here()) return;
     flight_->wait_all();
     throw_failure();
   }
@@ -94,7 +98,6 @@ class MetalDevice final : public Device {
     const Staging staging(launches, count, *memory);
     {
       const std::lock_guard lock(mutex_);
-      require_open();
       if (memory->aliased()) flight_->wait_all();
       if (seconds)
         run_timed(launches, count, staging, seconds);
@@ -121,16 +124,10 @@ class MetalDevice final : public Device {
 
  private:
   std::shared_ptr<Memory> memory() {
-    const std::lock_guard lock(mutex_);
     require_open();
-    return memory_;
-  }
-
-  void require_open() const {
+    const std::lock_guard lock(mutex_);
     if (!memory_) throw Error(ErrorKind::state, name() + ": the device is closed");
-    if (process_ != ::getpid())
-      throw Error(ErrorKind::state,
-                  name() + ": the device was opened before a fork and belongs to the parent");
+    return memory_;
   }
 
   Ref<CommandsObject> new_commands(const std::string& label) {
@@ -202,7 +199,6 @@ class MetalDevice final : public Device {
   std::shared_ptr<Residency> residency_;
   std::shared_ptr<Memory> memory_;
   const std::shared_ptr<Flight> flight_ = std::make_shared<Flight>();
-  const pid_t process_;
   mutable std::mutex mutex_;  // one thread encodes at a time; guards what close() takes away
 };
 
@@ -214,10 +210,10 @@ bool available() {
   return device && [device.get() supportsFamily:MTLGPUFamilyApple7];
 }
 
-std::shared_ptr<Device> make_device(const std::string& name, const DeviceOptions& options) {
+std::unique_ptr<Device> make_device(const std::string& name, const DeviceOptions& options) {
   if (options.checked)
     throw Error(ErrorKind::argument, name + ": expected no checker, which is part of cpu:reference");
-  return std::make_shared<MetalDevice>(name);
+  return std::make_unique<MetalDevice>(name);
 }
 
 }  // namespace pyturbo::metal

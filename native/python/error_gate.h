@@ -2,10 +2,12 @@
 #pragma once
 
 #include <Python.h>
+#include <unistd.h>
 
 #include <new>
 
 #include "pyturbo/error.h"
+#include "pyturbo/process.h"
 
 namespace pyturbo::python {
 
@@ -39,8 +41,13 @@ inline void set_error(const char* name, const char* message) {
   Py_XDECREF(module);
 }
 
-// Called by Cython inside a catch block, with the GIL held.
+// Called by Cython inside a catch block, with the GIL held. While another thread ends the process there is
+// nobody left to tell: the thread waits for the end, as Python has threads do that outlive the interpreter.
 inline void raise_python() {
+  if (process_ends_elsewhere()) {
+    PyEval_SaveThread();
+    for (;;) ::pause();
+  }
   try {
     throw;
   } catch (const Error& error) {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import stat
-import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pyturbo._fork import open_in_children
 from pyturbo._native import host_empty, host_map
 from pyturbo.errors import FileError, FormatError
 
@@ -131,7 +131,7 @@ class Arena:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = open_in_children()
         self._free: Array = np.empty(0, np.uint8)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -149,15 +149,6 @@ class Arena:
 
 
 _arena = Arena()
-
-
-def _after_fork() -> None:
-    """The lock may have been held, by a thread that the child does not have."""
-    global _arena
-    _arena = Arena()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: Any) -> Array:

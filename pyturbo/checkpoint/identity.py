@@ -7,9 +7,9 @@ that are spread over them, so that the cost is bounded: of 200 GB about 40,000 p
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Iterator
 
+from pyturbo._fork import open_in_children
 from pyturbo.checkpoint.file import TensorFile
 from pyturbo.checkpoint.tensors import Checkpoint, TensorInfo
 
@@ -29,7 +29,7 @@ class Identity:
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        self._lock = threading.Lock()
+        self._lock = open_in_children()
         self._digest: bytes | None = None
         self._infos = sorted(checkpoint.values(), key=lambda info: info.name)
         self._files: dict[int, TensorFile] = {}

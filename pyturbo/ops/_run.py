@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -19,9 +18,15 @@ Target = Device | Recorder
 DeviceLike = Target | str | None
 
 
-@cache
+_devices: dict[str, Device] = {}
+
+
 def _named(name: str) -> Device:
-    return Device(name)
+    """The device of that name that all operations share; in a child of fork() another than in its parent."""
+    device = _devices.get(name)
+    if device is None or device.closed:
+        device = _devices[name] = Device(name)
+    return device
 
 
 def resolve(device: DeviceLike) -> Target:

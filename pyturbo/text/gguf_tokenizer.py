@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
 
 from tokenizers import Regex, Tokenizer
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel, Split
 from tokenizers.pre_tokenizers import Sequence as Steps
 
+from pyturbo._once import once
 from pyturbo.checkpoint._shown import shown
 from pyturbo.checkpoint.tokenizer import TokenizerSource
 from pyturbo.errors import FormatError
@@ -89,7 +89,7 @@ class GgufVocabulary:
             after_special = isinstance(part, int)
         return ids + self._after if special else ids
 
-    @cached_property
+    @once
     def _plain_tokenizer(self) -> Tokenizer:
         """Knows no special token, so that it cannot put one together from smaller pieces."""
         if self._sentencepiece:

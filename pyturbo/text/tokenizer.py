@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from pyturbo._once import once
 from pyturbo.checkpoint._shown import shown
 from pyturbo.checkpoint.tokenizer import TokenizerSource
 from pyturbo.errors import ArgumentError
@@ -107,11 +107,11 @@ class Tokenizer:
                 plain += text
         return whole + self._special_texts.plain(plain + detokenizer.finish())
 
-    @cached_property
+    @once
     def _special_texts(self) -> SpecialTexts:
         return SpecialTexts(self._vocabulary.special_texts)
 
-    @cached_property
+    @once
     def _template(self) -> ChatTemplate:
         from pyturbo.text.chat_template import ChatTemplate
 

@@ -330,7 +330,7 @@ def test_a_child_process_is_told(metal: pyturbo.Device) -> None:
         try:
             add(metal)
         except StateError as error:
-            os._exit(7 if "opened before a fork" in str(error) else 1)
+            os._exit(7 if "made before fork()" in str(error) else 1)
         os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 

@@ -167,6 +167,11 @@ pyturbo::cpu::ThreadPool& pool() {
   return instance;
 }
 
+// Its workers end with the process, when the devices are closed.
+const struct StopAtExit {
+  ~StopAtExit() { pool().stop(); }
+} stop_at_exit;
+
 void run(const KernelInfo& kernel, const Arguments& arguments, const pyturbo::Dispatch& geometry,
          bool checked) {
   const KernelInfo* instrumented =

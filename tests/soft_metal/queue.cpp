@@ -1,6 +1,8 @@
 #include "queue.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "control.h"
 
@@ -14,6 +16,35 @@ std::string text_or(const std::string& text, const char* otherwise) {
   return text.empty() ? otherwise : text;
 }
 
+// Threads of queues that were closed on themselves, until somebody else can join them. Never destroyed.
+struct Retired {
+  std::mutex mutex;
+  std::vector<std::thread> threads;
+
+  void add(std::thread thread) {
+    const std::lock_guard lock(mutex);
+    threads.push_back(std::move(thread));
+  }
+  void join() {
+    std::vector<std::thread> mine;
+    {
+      const std::lock_guard lock(mutex);
+      mine = std::exchange(threads, {});
+    }
+    for (std::thread& thread : mine) thread.join();
+  }
+};
+
+Retired& retired() {
+  static Retired& instance = *new Retired;
+  return instance;
+}
+
+// The process does not end while one of them runs.
+const struct JoinAtExit {
+  ~JoinAtExit() { retired().join(); }
+} join_at_exit;
+
 void execute(CommandList& list) {
   if (const auto fault = take_fault(Fault::device_lost))
     list.fail(kDeviceRemoved, text_or(fault->text, "The device was removed"));
@@ -26,6 +57,7 @@ void execute(CommandList& list) {
 }  // namespace
 
 std::shared_ptr<Queue> Queue::start() {
+  retired().join();
   auto queue = std::make_shared<Queue>();
   queue->thread_ = std::thread([queue] { queue->work(); });
   return queue;
@@ -57,7 +89,7 @@ void Queue::close() {
     changed_.notify_all();
   }
   if (thread_.get_id() == std::this_thread::get_id())
-    thread_.detach();
+    retired().add(std::move(thread_));
   else
     thread_.join();
 }

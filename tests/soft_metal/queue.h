@@ -24,7 +24,8 @@ class Queue {
   // A list that never gets committed loses its place.
   void abandon(const CommandList* list);
 
-  // Once, by the API's queue: waits until all that was committed has run, unless it is on the queue's thread.
+  // Once, by the API's queue: waits until all that was committed has run, unless it is on the queue's thread,
+  // which is then joined later.
   void close();
 
  private:

@@ -72,7 +72,7 @@ std::vector<Isa> built() {
 }  // namespace
 
 std::vector<const Isa*> isa_levels() {
-  static const std::vector<Isa> all = built();
+  static const std::vector<Isa>& all = *new std::vector<Isa>(built());
   std::vector<const Isa*> here;
   for (const Isa& isa : all)
     if (isa.available()) here.push_back(&isa);

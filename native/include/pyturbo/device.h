@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "pyturbo/kernel.h"
+#include "pyturbo/process.h"
 #include "pyturbo/storage.h"
 
 namespace pyturbo {
@@ -23,7 +24,8 @@ struct ReadyLaunch {
 };
 
 // Owner: shared by the Python Device and every Kernel made from it. All methods may be called from any
-// thread and need no Python.
+// thread and need no Python. A device belongs to the process that opened it: a child of fork() is refused
+// before any lock is taken, and drops the device without destroying it.
 class Device {
  public:
   explicit Device(std::string name) : name_(std::move(name)) {}
@@ -32,11 +34,13 @@ class Device {
   Device& operator=(const Device&) = delete;
 
   const std::string& name() const { return name_; }
-  bool closed() const { return closed_.load(std::memory_order_acquire); }
-  // Waits for what runs, and gives back what the device holds.
-  void close() {
-    if (!closed_.exchange(true, std::memory_order_acq_rel)) release();
-  }
+  // Refuses all work: it was closed, or opened before a fork.
+  bool closed() const { return state_.load() != State::open || !opened_here(); }
+  bool opened_here() const { return born_ == fork_count(); }
+  // Throws Error{state} where it is closed.
+  void require_open() const;
+  // Waits for replays that run, and gives back what the device holds.
+  void close();
 
   // What a user wants to know of the device, as name and value.
   virtual std::vector<std::pair<std::string, std::string>> properties() const { return {}; }
@@ -61,7 +65,7 @@ class Device {
   // receives the time of each.
   void replay(const ReadyLaunch* launches, size_t count, bool wait, double* seconds);
 
-  // Waits for everything that was begun; throws what went wrong with it.
+  // Waits for everything that was begun in this process; throws what went wrong with it.
   virtual void synchronize() {}
 
  protected:
@@ -70,8 +74,13 @@ class Device {
   virtual void release() {}
 
  private:
+  enum class State : uint8_t { open, closing, closed };
+  class Replay;  // counts itself in replays_
+
   std::string name_;
-  std::atomic<bool> closed_{false};
+  const uint32_t born_ = fork_count();
+  std::atomic<State> state_{State::open};
+  std::atomic<uint32_t> replays_{0};  // at work
 };
 
 // Of activations in products with quantised weights, on devices that round them.
@@ -86,7 +95,7 @@ struct DeviceOptions {
   Precision precision = Precision::standard;
 };
 
-using OpenDevice = std::shared_ptr<Device> (*)(const std::string& name, const DeviceOptions& options);
+using OpenDevice = std::unique_ptr<Device> (*)(const std::string& name, const DeviceOptions& options);
 
 // Makes a kind of device known; `best`: in front of those there are, else behind them.
 void add_device(const std::string& name, OpenDevice open, bool best);

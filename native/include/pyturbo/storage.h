@@ -1,12 +1,13 @@
 // Memory that kernels read and write: who owns it, and which part of it a buffer shows.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
-#include <vector>
+
+#include "pyturbo/process.h"
 
 namespace pyturbo {
 
@@ -28,6 +29,7 @@ class Storage {
         writable_(writable),
         pages_(pages),
         owner_(std::move(owner)) {}
+  ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
@@ -36,26 +38,25 @@ class Storage {
   bool writable() const { return writable_; }
   bool pages() const { return pages_; }
 
-  // What a device keeps beside the memory, such as its own handle for it; gone before the memory is.
-  std::shared_ptr<void> attached(const void* device) const {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [key, value] : attachments_)
-      if (key == device) return value;
-    return nullptr;
-  }
-  void attach(const void* device, std::shared_ptr<void> value) {
-    const std::lock_guard lock(mutex_);
-    attachments_.emplace_back(device, std::move(value));
-  }
+  // What a device keeps beside the memory, such as its own handle for it; gone before the memory is. In a
+  // child of fork() it stays, since what it holds is the parent's.
+  std::shared_ptr<void> attached(const void* device) const;
+  void attach(const void* device, std::shared_ptr<void> value);
 
  private:
+  struct Attachment {
+    const void* device;
+    std::shared_ptr<void> value;
+    const Attachment* next;
+  };
+
   uint8_t* data_;
   uint64_t bytes_;
   bool writable_;
   bool pages_;
   std::shared_ptr<void> owner_;
-  mutable std::mutex mutex_;
-  std::vector<std::pair<const void*, std::shared_ptr<void>>> attachments_;
+  const uint32_t born_ = fork_count();
+  std::atomic<const Attachment*> attachments_{nullptr};  // only ever grows
 };
 
 // Zeroed memory in pages of its own. Throws Error{memory}.

@@ -1,0 +1,24 @@
+"""Locks that a child of fork() finds open, whoever held them in the parent."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+
+_locks: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
+
+
+def open_in_children() -> threading.Lock:
+    """Make such a lock. What it guards may be half changed in the child, and must bear that."""
+    lock = threading.Lock()
+    _locks.add(lock)
+    return lock
+
+
+def _open_all() -> None:
+    for lock in _locks:  # as modules of the standard library do
+        lock._at_fork_reinit()  # type: ignore[attr-defined]
+
+
+os.register_at_fork(after_in_child=_open_all)

@@ -1,0 +1,38 @@
+"""Python processes of their own, for tests of how a process ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from ctypes.util import find_library
+from pathlib import Path
+
+#: What tells glibc to look for damage to the heap at every call, and to abort when it finds some. Since
+#: version 2.34 that is a library of its own. Sanitizers, which are preloaded too, look more closely.
+HEAP_CHECKS = {"MALLOC_CHECK_": "3", "MALLOC_PERTURB_": "165"}
+HEAP_LIBRARY = "libc_malloc_debug.so.0"
+
+
+def environment() -> dict[str, str]:
+    env = {**os.environ, **HEAP_CHECKS}
+    if "LD_PRELOAD" not in env and find_library("c_malloc_debug") is not None:
+        env["LD_PRELOAD"] = HEAP_LIBRARY
+    return env
+
+
+def run_script(script: str, folder: Path, *, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    """Runs Python code in `folder` under checks of the heap."""
+    return subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", script],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+def require_clean(done: subprocess.CompletedProcess[str]) -> None:
+    """It ended with status 0 and wrote nothing to stderr."""
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
