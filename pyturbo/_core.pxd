@@ -3,7 +3,7 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libcpp cimport bool as cbool
-from libcpp.memory cimport shared_ptr
+from libcpp.memory cimport shared_ptr, weak_ptr
 from libcpp.string cimport string
 from libcpp.utility cimport pair
 from libcpp.string_view cimport string_view
@@ -93,6 +93,14 @@ cdef extern from "pyturbo/device.h" namespace "pyturbo" nogil:
 
     vector[string] device_names()
     shared_ptr[NativeDevice] open_device(string_view, const DeviceOptions&) except +raise_python
+
+
+cdef extern from "pyturbo/mapped_file.h" namespace "pyturbo" nogil:
+    cdef cppclass MappedFile:
+        void require_unchanged() except +raise_python
+
+    weak_ptr[MappedFile] mapped_file_at(const void*)
+    void require_readable(const void*, uint64_t) except +raise_python
 
 
 cdef extern from "pyturbo/process.h" namespace "pyturbo" nogil:

@@ -2,9 +2,9 @@
 
 from libc.stdint cimport uint64_t
 from libcpp cimport bool as cbool
-from libcpp.memory cimport shared_ptr
+from libcpp.memory cimport shared_ptr, weak_ptr
 
-from pyturbo._core cimport Arguments, Dispatch, DType, KernelInfo, NativeDevice, Storage
+from pyturbo._core cimport Arguments, Dispatch, DType, KernelInfo, MappedFile, NativeDevice, Storage
 
 
 cdef enum:
@@ -25,6 +25,10 @@ cdef class Buffer:
     cdef readonly tuple shape
     cdef Py_ssize_t[AXES] extents    # shape and strides for the buffer protocol
     cdef Py_ssize_t[AXES] strides
+
+
+cdef class FileWatch:
+    cdef weak_ptr[MappedFile] file
 
 
 cdef class Kernel:

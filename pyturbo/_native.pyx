@@ -5,14 +5,14 @@ from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy
-from libcpp.memory cimport make_shared
+from libcpp.memory cimport make_shared, shared_ptr
 from libcpp.string cimport string
 from libcpp.string_view cimport string_view
 from libcpp.vector cimport vector
 
 from pyturbo._core cimport (
     ArgumentInfo, ArgumentKind, allocate_storage, ConstantInfo, DeviceOptions, device_names, dlpack_capsule, end_process,
-    hold, kBufferAlignment, kDlpackCpu, map_file, open_device, Precision,
+    hold, kBufferAlignment, kDlpackCpu, map_file, mapped_file_at, MappedFile, open_device, Precision, require_readable,
 )
 
 import atexit
@@ -161,6 +161,7 @@ cdef class Device:
             return buffer
         cdef Buffer copy = self.empty(buffer.shape, buffer.dtype)
         copy.numpy()[...] = buffer.numpy()
+        require_readable(buffer.address, buffer.nbytes)
         return copy
 
     def map(self, path, *, dtype="uint8", shape=None, offset=0):
@@ -223,7 +224,9 @@ cdef class Buffer:
         return f"Buffer({list(self.shape)}, {NAMES[<int>self.code]}{access})"
 
     def numpy(self):
-        """A NumPy view of the same memory; it keeps the buffer alive."""
+        """A NumPy view of the same memory; it keeps the buffer alive. FileError where it is a mapped file of which
+        a part was lost."""
+        require_readable(self.address, self.nbytes)
         array = np.asarray(self)
         return array.view(bfloat16) if self.code == DType.bf16 else array
 
@@ -366,6 +369,19 @@ def host_map(int file, path):
     with nogil:
         storage = map_file(file, encoded, 0, -1)
     return _show(storage, 0, (storage.get().bytes(),), <int>DType.u8)
+
+
+cdef class FileWatch:
+    """Tells whether the mapped file that a buffer shows is as it was mapped. It does not keep the mapping."""
+
+    def __cinit__(self, Buffer buffer not None):
+        self.file = mapped_file_at(buffer.address)
+
+    def check(self):
+        """Raises a FileError where the file is mapped still, and became shorter or was written to."""
+        cdef shared_ptr[MappedFile] file = self.file.lock()
+        if file.get() != NULL:
+            file.get().require_unchanged()
 
 
 cdef int _require_open(Device device) except -1:

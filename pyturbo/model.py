@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pyturbo import models, session_file
 from pyturbo._convert import index
-from pyturbo._native import Device, device_list
+from pyturbo._native import Device, FileWatch, device_list
 from pyturbo._once import once
 from pyturbo.checkpoint import SamplingDefaults, TokenizerSource, open_checkpoint
 from pyturbo.checkpoint.identity import Identity
@@ -78,9 +78,11 @@ def load(
     with open_checkpoint(default_model() if path_or_id is None else path_or_id) as checkpoint:
         network = models.build(checkpoint, progress)
         identity = Identity(checkpoint)
-        return Model(
+        model = Model(
             checkpoint.config, network, checkpoint.tokenizer, device, setting, identity, checkpoint.sampling
         )
+        model.watch_files(checkpoint.watches())
+        return model
 
 
 class Model:
@@ -115,6 +117,7 @@ class Model:
         #: How its programs read tokens.
         self.pace = pace_of(device.name)
         self._tokenizer, self._identity = tokenizer, identity
+        self._watches: Sequence[FileWatch] = ()
         self._graphs: dict[tuple[int, int, Output], Graph] = {}  # the one used last at the end
         #: Held by the thread whose replay runs: programs share scratch memory.
         self.replaying = threading.Lock()
@@ -145,7 +148,18 @@ class Model:
         tokens = min(4096, self.max_context) if context is None else index("session: context", context)
         if not 1 <= tokens <= self.max_context:
             raise ArgumentError(f"session: context: expected 1 to {self.max_context}, got {tokens}")
+        self.check_files()
         return Session(self, tokens)
+
+    def watch_files(self, watches: Sequence[FileWatch]) -> None:
+        """Remember the files that weights come from, which must be as they were when they were mapped."""
+        self._watches = watches
+        self.check_files()
+
+    def check_files(self) -> None:
+        """Raises a FileError where a file that weights are mapped from became shorter or was written to."""
+        for watch in self._watches:
+            watch.check()
 
     @property
     def has_tokenizer(self) -> bool:
@@ -264,6 +278,7 @@ class Model:
         """What tells this model from others: its configuration, and bytes of every tensor."""
         digest = hashlib.sha256(json.dumps(self.config, sort_keys=True, default=str).encode())
         digest.update(self._identity.digest())
+        self.check_files()  # what was hashed is what was loaded
         return digest.hexdigest()
 
     def load_session(self, path: str | PathLike[str], context: int | None = None) -> Session:

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <mutex>
 
+#include "core/bus_error.h"
 #include "core/devices.h"
 #include "core/launch.h"
 #include "core/registry.h"
 #include "cpu/device.h"
 #include "pyturbo/error.h"
+#include "pyturbo/mapped_file.h"
 #if defined(PYTURBO_METAL)
 #include "metal/device.h"
 #endif
@@ -140,7 +142,10 @@ void Device::launch(const KernelInfo& kernel, const Arguments& arguments, const 
 void Device::replay(const ReadyLaunch* launches, size_t count, bool wait, double* seconds) {
   const Replay counted(*this);
   require_open();
+  if (files_are_mapped()) watch_bus_errors();
+  require_readable(launches, count);
   run(launches, count, wait, seconds);
+  require_readable(launches, count);
 }
 
 void add_device(const std::string& name, OpenDevice open, bool best) {

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "pyturbo/error.h"
+#include "pyturbo/mapped_file.h"
 
 namespace pyturbo {
 namespace {
@@ -125,7 +126,9 @@ std::shared_ptr<Storage> map_file(int file, const std::string& path, uint64_t of
   const auto mapping = std::make_shared<Mapping>(lead + length);
   if (!mapping->data() || !mapping->fill(lead + length, PROT_READ, MAP_SHARED, file, off_t(offset - lead)))
     throw Error(ErrorKind::file, path + ": cannot be mapped: " + std::strerror(errno));
-  return std::make_shared<Storage>(mapping->data() + lead, length, /*writable=*/false, mapping,
+  const auto mapped =
+      std::make_shared<MappedFile>(path, status, offset + length, mapping->data(), lead + length, mapping);
+  return std::make_shared<Storage>(mapping->data() + lead, length, /*writable=*/false, mapped,
                                    /*pages=*/true);
 }
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyturbo._fork import open_in_children
-from pyturbo._native import host_empty, host_map
+from pyturbo._native import FileWatch, host_empty, host_map
 from pyturbo.errors import FileError, FormatError
 
 Array = NDArray[Any]
@@ -32,7 +32,8 @@ _CHUNK = 8 << 20  # bytes per read
 class TensorFile:
     """A regular file that stays open, with the size it had when it was opened.
 
-    It must not shrink while arrays over its mapping are in use. Reads may run on several threads.
+    It must not be written to while arrays over its mapping are in use; `watch` tells. Reads may run on
+    several threads.
     """
 
     def __init__(self, path: Path) -> None:
@@ -52,6 +53,8 @@ class TensorFile:
             raise FileError(f"{path}: expected a regular file")
         self.size = status.st_size
         self._map: Array | None = None
+        #: Of the mapping, once there is one.
+        self.watch: FileWatch | None = None
 
     def __repr__(self) -> str:
         return f"TensorFile({str(self.path)!r}, size={self.size})"
@@ -95,7 +98,10 @@ class TensorFile:
         if 0 in shape:
             return np.empty(shape, dtype)
         if self._map is None:
-            self._map = host_map(self._fd, self.path).numpy()
+            mapped = host_map(self._fd, self.path)
+            if mapped.nbytes != self.size:
+                raise FileError(f"{self.path}: has {mapped.nbytes} bytes, it was {self.size} bytes long")
+            self._map, self.watch = mapped.numpy(), FileWatch(mapped)
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         array: Array = np.ndarray(shape, dtype, self._map[offset : offset + nbytes])
         return array

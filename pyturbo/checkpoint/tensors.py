@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pyturbo._native import FileWatch
 from pyturbo.checkpoint._shown import shown
 from pyturbo.checkpoint.file import ALIGNMENT, Array, TensorFile
 from pyturbo.errors import FormatError
@@ -115,10 +116,17 @@ class Checkpoint(ABC, Mapping[str, TensorInfo]):
         Without `values` nothing but headers is read, and arrays take no memory.
         """
 
+    def watches(self) -> list[FileWatch]:
+        """Of the files that are mapped so far: they tell whether what was read is what the file held."""
+        return [file.watch for file in self._files() if file.watch is not None]
+
     def close(self) -> None:
         """Closes the files; arrays that were read stay valid."""
-        for file in {id(info.file): info.file for info in self._tensors.values()}.values():
+        for file in self._files():
             file.close()
+
+    def _files(self) -> list[TensorFile]:
+        return list({id(info.file): info.file for info in self._tensors.values()}.values())
 
     def __enter__(self) -> Checkpoint:
         return self
