@@ -37,7 +37,7 @@ kernel void moe_buckets(
 
   uint row = start + simd_prefix_exclusive_sum(equal);
   for (uint i = begin; i < end; ++i) {
-    if (min(uint(ids[i]), experts) != expert) continue;
+    if (min(uint(ids[i]), experts) != expert || row >= count) continue;  // no row where ids change meanwhile
     order[row] = int(i);
     inverse[i] = expert < experts ? int(row) : -1;
     ++row;

@@ -196,6 +196,18 @@ def test_moe_buckets(device, rng, tokens, k, experts):
     check_buckets(run_kernel(device, "moe_buckets", ids, *outs, tokens * k, experts), ids, experts)
 
 
+def test_moe_buckets_whose_ids_change_meanwhile(device):
+    """Rows go over the ids that are still to be placed; nothing is written behind them."""
+    count, experts = 64, 2
+    memory = np.full(2 * count, -7, np.int32)
+    ids = memory[:count]
+    ids[:] = 0
+    ids[5:11] = 1  # whose rows, the last six, then hold numbers that are no experts
+    offsets, inverse = np.zeros(experts + 1, np.int32), np.zeros(count, np.int32)
+    device.kernel("moe_buckets")(ids, offsets, ids, inverse, count, experts)
+    np.testing.assert_array_equal(memory[count:], -7)
+
+
 def test_moe_buckets_of_a_large_prefill(device, rng):
     ids = rng.integers(0, 512, (1638, 10), np.int32)
     ids[:, 0] = 511
