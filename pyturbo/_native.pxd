@@ -15,6 +15,8 @@ cdef class Device:
     cdef shared_ptr[NativeDevice] handle
     cdef dict kernels                # made so far, by name and constants
 
+    cdef NativeDevice* native(self) except NULL
+
 
 cdef class Buffer:
     cdef shared_ptr[Storage] storage

@@ -79,15 +79,21 @@ cdef class Device:
         self.kernels = {}
         self.handle = open_device(string_view(<const char*>encoded, len(encoded)), options)
 
+    cdef NativeDevice* native(self) except NULL:
+        """The device, which is not there yet for who finds this object while it is being made."""
+        if not self.handle:
+            raise errors.StateError("the device is not open yet")
+        return self.handle.get()
+
     @property
     def name(self):
         """As it was opened: "cpu", "cpu:reference" or "metal"."""
-        return self.handle.get().name().decode()
+        return self.native().name().decode()
 
     @property
     def closed(self):
         """Whether it refuses all work. So does a device in a child process that was made before ``fork()``."""
-        return self.handle.get().closed()
+        return self.native().closed()
 
     def require_open(self):
         """Raises a StateError that says why, where the device is closed."""
@@ -96,18 +102,20 @@ cdef class Device:
     @property
     def properties(self):
         """What is worth knowing of the device, by name."""
-        return {name.decode(): value.decode() for name, value in self.handle.get().properties()}
+        return {name.decode(): value.decode() for name, value in self.native().properties()}
 
     def close(self):
         """Waits for what runs and refuses all further work. Buffers and views stay readable until they are dropped.
         When Python ends, all devices are closed."""
+        cdef NativeDevice* device = self.native()
         with nogil:
-            self.handle.get().close()
+            device.close()
 
     def synchronize(self):
         """Waits for all work that was begun, and raises what went wrong with it."""
+        cdef NativeDevice* device = self.native()
         with nogil:
-            self.handle.get().synchronize()
+            device.synchronize()
 
     def __enter__(self):
         return self
@@ -385,7 +393,7 @@ cdef class FileWatch:
 
 
 cdef int _require_open(Device device) except -1:
-    device.handle.get().require_open()
+    device.native().require_open()
     return 0
 
 

@@ -62,6 +62,7 @@ cdef class Program:
     cdef readonly tuple blocks
     cdef list kernels                # of all launches: they own the function constants
 
+    cdef NativeProgram* native(self) except NULL
     cdef int _replay(self, blocks, bint wait, Cursor cursor, int64_t advance, dict symbols,
                      vector[double]* seconds) except -1
     cdef int _bind_memory(self, str what, const ArgumentInfo* info, arg, MemoryRef* memory) except -1

@@ -10,7 +10,7 @@ from pyturbo._native cimport Buffer, Device, Kernel
 
 from pyturbo._convert import index, shown, value_bytes
 from pyturbo._dtypes import NAMES, code_of
-from pyturbo.errors import ArgumentError
+from pyturbo.errors import ArgumentError, StateError
 from pyturbo.symbols import Launch, Linear, Place, described
 
 
@@ -41,10 +41,17 @@ cdef class Program:
     def __cinit__(self, Device device not None, symbols=(), blocks=()):
         self.symbols, self.blocks = _names("symbols", symbols), _names("blocks", blocks)
         self.kernels = []
+        device.native()
         self.handle = make_unique[NativeProgram](device.handle, <uint32_t>len(self.symbols), <uint32_t>len(self.blocks))
 
+    cdef NativeProgram* native(self) except NULL:
+        """The program, which is not there yet for who finds this object while it is being made."""
+        if not self.handle:
+            raise StateError("the program is not made yet")
+        return self.handle.get()
+
     def __len__(self):
-        return self.handle.get().size()
+        return self.native().size()
 
     def __repr__(self):
         return f"Program(launches={len(self)}, symbols={self.symbols}, blocks={self.blocks})"
@@ -80,9 +87,10 @@ cdef class Program:
         if position != len(args):
             raise ArgumentError(f"{kernel.name}: expected {position} arguments, got {len(args)}")
         cdef string text = ", ".join(texts).encode(errors="replace"), name = label.encode(errors="replace")
+        cdef NativeProgram* program = self.native()
         self.kernels.append(kernel)
         with nogil:
-            self.handle.get().add(kernel.info[0], kernel.defaults.constants, bound, name, text)
+            program.add(kernel.info[0], kernel.defaults.constants, bound, name, text)
 
     def run(self, blocks=(), *, bint wait=True, Cursor cursor=None, int64_t advance=0, **symbols):
         """Replays every launch with these blocks, in the order of ``self.blocks``, and these symbols; then moves the
@@ -97,7 +105,7 @@ cdef class Program:
 
     def listing(self):
         """One ``Launch`` for each, in order."""
-        cdef vector[LaunchText] texts = self.handle.get().listing()
+        cdef vector[LaunchText] texts = self.native().listing()
         return [
             Launch(texts[i].label.decode(), texts[i].kernel.decode(), texts[i].arguments.decode(), texts[i].waits)
             for i in range(texts.size())
@@ -130,8 +138,9 @@ cdef class Program:
             buffer = given
             block.data, block.bytes = buffer.address, buffer.nbytes
             memory.push_back(block)
+        cdef NativeProgram* program = self.native()
         with nogil:
-            self.handle.get().run(values.data(), memory.data(), wait, seconds)
+            program.run(values.data(), memory.data(), wait, seconds)
         if cursor is not None:
             cursor.position += advance
         return 0

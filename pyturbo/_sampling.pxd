@@ -29,3 +29,5 @@ cdef extern from "pyturbo/sampler.h" namespace "pyturbo" nogil:
 
 cdef class Sampler:
     cdef unique_ptr[NativeSampler] handle
+
+    cdef NativeSampler* native(self) except NULL

@@ -7,7 +7,7 @@ import numbers
 import secrets
 
 from pyturbo._convert import index, shown, token_ids
-from pyturbo.errors import ArgumentError
+from pyturbo.errors import ArgumentError, StateError
 
 
 cdef class Sampler:
@@ -48,13 +48,19 @@ cdef class Sampler:
         options.seed = secrets.randbits(64) if seed is None else _integer("seed", seed)
         self.handle.reset(new NativeSampler(options))
 
+    cdef NativeSampler* native(self) except NULL:
+        """The sampler, which is not there yet for who finds this object while it is being made."""
+        if not self.handle:
+            raise StateError("the sampler is not made yet")
+        return self.handle.get()
+
     @property
     def seed(self):
         """The seed in use."""
-        return self.handle.get().options.seed
+        return self.native().options.seed
 
     def __repr__(self):
-        cdef SamplerOptions options = self.handle.get().options
+        cdef SamplerOptions options = self.native().options
         given = {"temperature": options.temperature, "top_p": options.top_p, "top_k": options.top_k,
                  "min_p": options.min_p, "repetition_penalty": options.repetition_penalty}
         usual = {"temperature": None, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
@@ -66,16 +72,18 @@ cdef class Sampler:
         so that another thread may write them meanwhile."""
         cdef const float[::1] values = _logits("sample", logits)
         cdef TokenLogprob drawn
+        cdef NativeSampler* sampler = self.native()
         with nogil:
-            drawn = self.handle.get().sample(&values[0], <uint32_t>values.shape[0])
+            drawn = sampler.sample(&values[0], <uint32_t>values.shape[0])
         return drawn.token, drawn.logprob
 
     def accept(self, tokens):
         """Adds a token, or a sequence of them, to those that the repetition penalty counts."""
         cdef const uint32_t[::1] ids = token_ids("accept: tokens", tokens)
+        cdef NativeSampler* sampler = self.native()
         if ids.shape[0]:
             with nogil:
-                self.handle.get().accept(&ids[0], ids.shape[0])
+                sampler.accept(&ids[0], ids.shape[0])
 
 
 def top_logprobs(logits, n):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -204,6 +207,46 @@ def test_handles_are_not_made_by_hand() -> None:
             pass
 
     assert Careless().kernel("empty").name == "empty"
+
+
+def test_objects_that_are_being_made_refuse_to_work() -> None:
+    """A conversion of an argument can find the object that waits for it, through the garbage collector."""
+
+    class Device(pyturbo.Device):
+        pass
+
+    class Program(pyturbo.Program):
+        pass
+
+    class Sampler(pyturbo.Sampler):
+        pass
+
+    class Finder:
+        def __init__(self, kind: type, calls: list[Callable[[Any], object]]) -> None:
+            self.kind, self.calls, self.refused = kind, calls, 0
+
+        def __index__(self) -> int:
+            (found,) = [thing for thing in gc.get_objects() if type(thing) is self.kind]
+            for call in self.calls:
+                with pytest.raises(StateError, match="not (open|made) yet"):
+                    call(found)
+                self.refused += 1
+            return 1
+
+        def __iter__(self) -> Iterator[str]:
+            self.__index__()
+            return iter(())
+
+    logits = np.zeros(3, np.float32)
+    for kind, make, calls in (
+        (Device, lambda finder: Device(threads=finder), [repr, Device.close, lambda d: d.empty(3)]),
+        (Device, lambda finder: Device(threads=finder), [lambda d: d.kernel("add"), pyturbo.Program]),
+        (Program, lambda finder: Program(pyturbo.Device(), finder), [len, repr, lambda p: p.listing()]),
+        (Sampler, lambda finder: Sampler(seed=finder), [repr, lambda s: s.sample(logits)]),
+    ):
+        finder = Finder(kind, calls)  # type: ignore[arg-type]
+        make(finder)  # type: ignore[no-untyped-call]
+        assert finder.refused == len(calls)
 
 
 def test_launches_run_beside_each_other_without_the_gil(device: pyturbo.Device) -> None:

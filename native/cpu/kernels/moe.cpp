@@ -110,7 +110,7 @@ void moe_buckets(const FastLaunch& launch) {
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t id = least(uint32_t(ids[i]), experts);
     const int32_t row = offsets[id]++;
-    if (uint32_t(row) < count) order[row] = int32_t(i);  // always, unless somebody else writes what is read here
+    if (uint32_t(row) < count) order[row] = int32_t(i);  // always, unless ids change meanwhile
     inverse[i] = id < experts ? row : -1;
   }
   for (uint32_t e = experts; e > 0; --e) offsets[e] = offsets[e - 1];
