@@ -4,47 +4,46 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Generator, Iterator, Sequence
+import weakref
+from bisect import bisect_left
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
-from pyturbo._convert import index
-from pyturbo.errors import ArgumentError, FormatError, StateError, TurboError
-from pyturbo.generation import Chunk, Stats
+from pyturbo.checkpoint._shown import shown
+from pyturbo.errors import ArgumentError, CancelledError, FormatError, StateError, TurboError
+from pyturbo.generation import Chunk, Options, Stats
 from pyturbo.model import Model
+from pyturbo.reply import Reply, chunks_of
 from pyturbo.session import Session
+from pyturbo.text import chat
 from pyturbo.text.chat_text import ChatText
 
 Message = dict[str, Any]
 
-_ROLES = ("system", "user", "assistant")
-
-
-@dataclass(frozen=True)
-class _Turn:
-    messages: list[Message]
-    rendered: ChatText
-    first: list[int]  # tokens to read before the state is kept; none where it is not
-    kept: ChatText  # the text up to there
-    stats: Stats
-
 
 @dataclass(frozen=True)
 class _Plan:
-    """What a session has to read for a turn."""
+    """What a turn has to read, decided before anything changes."""
 
-    session: Session
+    messages: list[Message]
+    forgotten: int  # of them, after the system message
+    changes: bool  # whether what was said before has changed, now or earlier
     rendered: ChatText
-    read: ChatText  # what the session has read of it
-    kept: ChatText  # what it has read when its state is kept
-    first: list[int]  # tokens to read up to there
-    ids: list[int]  # and after
+    session: Session
+    position: int  # of the session
+    whole: bool  # the tokens below are all there is, not what comes next
+    pending: list[int]  # read before them, where they come next: the token that the session has still to read
+    first: list[int]  # tokens to read before the state is kept; none where it is not
+    kept: ChatText  # the text up to there
+    ids: list[int]  # the tokens after
 
     @property
     def start(self) -> int:
         """Where the reply begins, in tokens."""
-        return self.session.position + len(self.session.pending) + len(self.first) + len(self.ids)
+        before = 0 if self.whole else self.position + len(self.pending)
+        return before + len(self.first) + len(self.ids)
 
 
 class Conversation:
@@ -68,44 +67,48 @@ class Conversation:
     """
 
     def __init__(self, model: Model, context: int | None = None, system: str | None = None) -> None:
+        if not isinstance(model, Model):
+            raise ArgumentError(f"chat: model: expected a Model, got {type(model).__name__}")
+        if not (system is None or isinstance(system, str)):
+            raise ArgumentError(f"chat: system: expected text, got {type(system).__name__}")
         if model.tokenizer.chat_template is None:
             raise ArgumentError("chat: the checkpoint has no chat template; it can only continue a text")
         self.model = model
         self.session = model.session(min(8192, model.max_context) if context is None else context)
         self.reread, self.reply_start, self.forgotten = 0, 0, 0
         self._system = system
-        #: What the session has read; None where it stopped amid a prompt.
+        #: What the session has read; None where that is not known, during a turn or after an early end.
         self._text: ChatText | None = ChatText("")
-        self._changes = False  # whether the template has changed what was said before
+        self._changes = False  # whether what was said before has changed
         self._kept: tuple[Session, ChatText] | None = None  # before the last reply, and the text up to there
+        self._last: Callable[[], Reply | None] = lambda: None  # a weak reference
         self.messages: list[Message] = self._first()
 
     def __repr__(self) -> str:
         position, context = self.session.position, self.session.context
         return f"Conversation(messages={len(self.messages)}, position={position}, context={context})"
 
-    def reply(self, text: str, *, stats: Stats | None = None, **options: Any) -> Generator[Chunk, None, None]:
+    def reply(self, text: str, *, stats: Stats | None = None, **options: Any) -> Reply:
         """Says `text`; the answer, one chunk a token. The options are those of `Model.stream`.
 
         What is wrong with them, or does not fit, is an error here and changes nothing. An answer that is not
-        taken to its end, by closing it or by an interrupt, is part of the conversation as far as it came.
+        taken to its end is part of the conversation as far as it came: by closing or cancelling it, by an
+        interrupt, or by the next turn. If it ends before its first token, so does the message.
         """
-        messages = [*self.messages, {"role": "user", "content": text}]
-        with self.session.guard.use():  # a reply in another thread is refused before anything changes
-            forgotten, plan = self._fitting_plan(messages, options.get("max_tokens"))
-        session = plan.session
+        self._end_turn()
+        chosen = Options(**options).with_defaults(self.model.sampling)
         stats = Stats() if stats is None else stats
-        chunks = self.model.stream(plan.ids, **options, session=session, stats=stats)
-        self.reread = 0
-        if session is not self.session:
-            self.reread = max(0, self.session.position - session.position)
-            self._changes = self._changes or forgotten == self.forgotten
-            self.session, self._kept = session, None
-        self._text, self.reply_start, self.forgotten = plan.read, plan.start, forgotten
-        return self._answer(_Turn(messages, plan.rendered, plan.first, plan.kept, stats), chunks)
+        plan = self._fitting_plan([*self.messages, {"role": "user", "content": text}], chosen.max_tokens)
+        whole = plan.whole and not plan.first
+        chunks = chunks_of(self.model, plan.session, plan.ids, chosen, stats, whole=whole)
+        reply = Reply(plan.session, self._answer(plan, chunks, stats), stats)
+        self.reply_start = plan.start
+        self._last = weakref.ref(reply)
+        return reply
 
     def fork(self) -> Conversation:
         """An independent copy. `copy.copy` and `copy.deepcopy` do the same."""
+        self._require_end()
         other = object.__new__(Conversation)
         other.__dict__ |= self.__dict__
         other.session, other.messages = self.session.fork(), copy.deepcopy(self.messages)
@@ -123,13 +126,15 @@ class Conversation:
 
     def reset(self) -> None:
         """Begins anew, with the system message alone."""
+        self._end_turn()
         self.session, self._text, self._kept = self.model.session(self.session.context), ChatText(""), None
-        self.messages, self.reread, self.forgotten = self._first(), 0, 0
+        self.messages, self.reread, self.reply_start, self.forgotten = self._first(), 0, 0, 0
 
     def save(self, path: str | PathLike[str]) -> None:
         """One file: the session, with the messages among its notes."""
+        self._require_end()
         breaks = [] if self._text is None else list(self._text.breaks)
-        self.session.notes = {
+        self.session.notes |= {
             "messages": self.messages,
             "forgotten": self.forgotten,
             "text": self._text,
@@ -139,110 +144,146 @@ class Conversation:
 
     def load(self, path: str | PathLike[str], context: int | None = None) -> None:
         """Goes on exactly where `save` was called; `context` gives it other room."""
+        self._end_turn()
         session = self.model.load_session(path, context)
-        messages, text, breaks = (session.notes.get(name) for name in ("messages", "text", "breaks"))
+        notes = session.notes
+        messages, text, forgotten = notes.get("messages"), notes.get("text"), notes.get("forgotten", 0)
         if not _are_messages(messages) or not (text is None or isinstance(text, str)):
             raise FormatError(f"{path}: expected the messages of a chat, found a session without them")
-        forgotten = session.notes.get("forgotten", 0)
-        if type(forgotten) is not int or not 0 <= forgotten <= len(messages or ()):
-            raise FormatError(f"{path}: forgotten: expected a count of its messages, got {forgotten!r}")
-        self.session, self.messages, self.forgotten = session, list(messages or ()), forgotten
-        self._text = None if text is None else ChatText(text, _places(breaks, len(text)))
-        self._kept, self.reread = None, 0
+        if type(forgotten) is not int or not 0 <= forgotten <= len(messages):
+            raise FormatError(f"{path}: forgotten: expected a count of its messages, got {shown(forgotten)}")
+        self.session, self.messages, self.forgotten = session, list(messages), forgotten
+        self._text = None if text is None else ChatText(text, _places(notes.get("breaks"), len(text)))
+        self._kept, self.reread, self.reply_start = None, 0, session.position
         first = self.messages[0] if self.messages else {}
         self._system = first["content"] if first.get("role") == "system" else None
+
+    def _end_turn(self) -> None:
+        """Ends an answer that is not at its end. It is an error where another thread has it."""
+        with self.session.guard.use():
+            pass
+        reply = self._last()
+        if reply is not None:
+            reply.close()
+
+    def _require_end(self) -> None:
+        reply = self._last()
+        if reply is not None and not reply.ended:
+            raise StateError("the conversation is amid a reply: take it to its end, or close it")
 
     def _first(self) -> list[Message]:
         return [] if self._system is None else [{"role": "system", "content": self._system}]
 
-    def _fitting_plan(self, messages: list[Message], max_tokens: Any) -> tuple[int, _Plan]:
-        """How many messages to leave out so that a reply has room, and the plan for the others."""
+    def _fitting_plan(self, messages: list[Message], max_tokens: int) -> _Plan:
+        """The plan with the most messages that leaves room for a reply."""
         context = self.session.context
-        room = min(256 if max_tokens is None else index("max_tokens", max_tokens, least=1), context // 8)
-        forgotten, plan = self.forgotten, self._plan(messages, self.forgotten)
-        if plan.start + room > context:
-            for forgotten in self._turns(messages):
-                plan = self._plan(messages, forgotten)
-                if plan.start <= context // 2:
-                    break
+        plan = self._plan(messages, self.forgotten)
+        turns = [count for count in _turns(messages) if count > self.forgotten]
+        if turns and plan.start + min(max_tokens, context // 8) > context:
+            fits = bisect_left(turns, True, key=lambda n: self._plan(messages, n).start <= context // 2)
+            plan = self._plan(messages, turns[min(fits, len(turns) - 1)])
         if plan.start > context:
             raise ArgumentError(f"chat: expected at most {context} tokens, the context, got {plan.start}")
-        return forgotten, plan
-
-    def _turns(self, messages: list[Message]) -> list[int]:
-        """The counts of messages that can be left out, beyond those that are: up to what a user said."""
-        begin = _systems(messages)
-        users = [i - begin for i, message in enumerate(messages) if message["role"] == "user"]
-        return [count for count in users if count > self.forgotten]
+        return plan
 
     def _plan(self, messages: list[Message], forgotten: int) -> _Plan:
         begin = _systems(messages)
-        shown = [*messages[:begin], *messages[begin + forgotten :]]
-        rendered = self.model.tokenizer.chat(shown)
+        visible = [*messages[:begin], *messages[begin + forgotten :]]
+        rendered = self.model.tokenizer.chat(visible)
         session, read = self._known(rendered)
-        changes = self._changes or (session is not self.session and forgotten == self.forgotten)
-        kept = self._before_reply(shown, rendered) if changes else read
-        first, ids = self._unread(session, rendered, len(read), len(kept))
-        return _Plan(session, rendered, read, rendered[: len(kept)], first, ids)
+        whole = read is None
+        anew = whole or session is not self.session
+        changes = self._changes or (anew and self._text is not None and forgotten == self.forgotten)
+        begin, keep = len(read or ""), len(read or "")
+        if changes and not session.can_be_cut:
+            keep = max(begin, len(self._before_reply(visible, rendered)))
+        encode = self.model.tokenizer.encode
+        first, ids = encode(rendered[begin:keep], special=False), encode(rendered[keep:], special=False)
+        pending = [] if whole else session.pending
+        if pending and pending[0] in self.model.eos_ids:
+            if (first or ids)[:1] == pending:  # the template ends a reply as the model did
+                del (first or ids)[0]
+            else:
+                pending = []
+        kept = rendered[:keep]
+        return _Plan(
+            messages,
+            forgotten,
+            changes,
+            rendered,
+            session,
+            session.position,
+            whole,
+            pending,
+            first,
+            kept,
+            ids,
+        )
 
-    def _known(self, rendered: ChatText) -> tuple[Session, ChatText]:
-        """A session that has read the beginning of a text, and that beginning; at worst a new one."""
+    def _known(self, rendered: ChatText) -> tuple[Session, ChatText | None]:
+        """A session that has read the beginning of a text, and that beginning; else that of now, and None."""
         for session, text in ((self.session, self._text), self._kept or (self.session, None)):
             if text is not None and rendered.begins_with(text):
                 return session, text
-        return self.model.session(self.session.context), ChatText("")
+        return self.session, None
 
     def _before_reply(self, messages: list[Message], rendered: ChatText) -> ChatText:
         """What of a rendered text is there before the reply is asked for: it will not change."""
         text = self.model.tokenizer.chat(messages, generate=False)
         return text if rendered.begins_with(text) and rendered != text else ChatText("")
 
-    def _unread(
-        self, session: Session, rendered: ChatText, read: int, kept: int
-    ) -> tuple[list[int], list[int]]:
-        """The tokens to read up to character `kept`, and those after; `read` characters have been read."""
-        kept = max(read, kept)
-        encode = self.model.tokenizer.encode
-        first, ids = encode(rendered[read:kept], special=False), encode(rendered[kept:], special=False)
-        if session.pending and session.pending[0] in self.model.eos_ids:
-            lead = first or ids
-            if lead[:1] == session.pending:  # the template ends a reply as the model did
-                del lead[0]
-            else:
-                session.leave(None)
-        return first, ids
-
-    def _answer(self, turn: _Turn, chunks: Iterator[Chunk]) -> Generator[Chunk, None, None]:
-        text, finished, session = "", False, self.session
+    def _answer(self, plan: _Plan, chunks: Iterator[Chunk], stats: Stats) -> Generator[Chunk, None, None]:
+        """The chunks of a turn. Until it ends, what the session has read counts as unknown."""
+        if plan.session.position != plan.position:
+            raise StateError("the session went on without this turn")
+        had = min(self.session.position, plan.start)
+        plan.session.notes = self.session.notes
+        self._text, self._changes, self.forgotten = None, plan.changes, plan.forgotten
+        self.session, self.reread = plan.session, 0
+        answer, finished, broken = "", False, False
         try:
-            seconds = self._read_first(turn)
+            known, seconds = self._read_first(plan)
             for number, chunk in enumerate(chunks):
                 if number == 0:
-                    turn.stats.prompt_tokens += len(turn.first)
-                    turn.stats.prefill_seconds += seconds
-                text += chunk.text
+                    self.reread = max(0, had - max(known, stats.cached_tokens))
+                    stats.prompt_tokens += len(plan.first)
+                    stats.prefill_seconds += seconds
+                answer += chunk.text
                 finished = chunk.finish_reason is not None
                 yield chunk
-        except TurboError:
-            self._text = None
+        except TurboError as error:
+            broken = not isinstance(error, CancelledError)
             raise
         finally:
-            if session.position < self.reply_start:
-                self._text = None
-            elif self._text is not None:
-                ids = [*map(int, session.tokens[self.reply_start :]), *session.pending]
-                ids = ids[:-1] if ids and ids[-1] in self.model.eos_ids else ids
-                self._text = turn.rendered + self.model.tokenizer.decode_chat(ids)
-                text = text if finished else self._decode(ids)
-                self.messages = [*turn.messages, {"role": "assistant", "content": text}]
+            if not broken:
+                self._take_over(plan, answer if finished else None)
 
-    def _read_first(self, turn: _Turn) -> float:
-        """Reads up to where the state is kept. Seconds."""
-        begin = time.perf_counter()
-        if turn.first:
-            self.session.prefill([*self.session.pending, *turn.first])
-            self._kept = (self.session.fork(), turn.kept)
-        return time.perf_counter() - begin
+    def _read_first(self, plan: _Plan) -> tuple[int, float]:
+        """Reads up to where the state is kept. The tokens that were known, and seconds."""
+        begin, session = time.perf_counter(), plan.session
+        if not plan.whole and not plan.pending:
+            session.leave(None)
+        if plan.whole and plan.first:
+            session.keep([])
+        known = 0 if plan.whole else session.position
+        if self._kept is not None and session is self._kept[0]:
+            self._kept = None
+        if plan.first:
+            session.advance_to_logits([*session.pending, *plan.first])
+            self._kept = (session.forked(), plan.kept)
+        return known, time.perf_counter() - begin
+
+    def _take_over(self, plan: _Plan, answer: str | None) -> None:
+        """Makes a turn part of the conversation, unless its prompt was not read; None: the answer so far."""
+        session = plan.session
+        if session.position < plan.start:
+            return
+        ids = [*map(int, session.tokens[plan.start :]), *session.pending]
+        ids = ids[:-1] if ids and ids[-1] in self.model.eos_ids else ids
+        content = self._decode(ids) if answer is None else answer
+        text = plan.rendered + self.model.tokenizer.decode_chat(ids)
+        messages = [*plan.messages, {"role": "assistant", "content": content}]
+        self.messages, self._text = messages, text
 
     def _decode(self, ids: Sequence[int]) -> str:
         detokenizer = self.model.tokenizer.detokenizer(continues=True)
@@ -254,13 +295,20 @@ def _systems(messages: Sequence[Message]) -> int:
     return 1 if messages and messages[0]["role"] == "system" else 0
 
 
-def _are_messages(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(message, dict)
-        and message.get("role") in _ROLES
-        and isinstance(message.get("content"), str)
-        for message in value
-    )
+def _turns(messages: Sequence[Message]) -> list[int]:
+    """The counts of messages after the system message before which a user speaks."""
+    begin = _systems(messages)
+    return [i - begin for i, message in enumerate(messages) if message["role"] == "user" and i > begin]
+
+
+def _are_messages(value: Any) -> TypeGuard[list[Message]]:
+    if not isinstance(value, list):
+        return False
+    try:
+        chat.check(value, {})
+    except ArgumentError:
+        return False
+    return True
 
 
 def _places(value: Any, length: int) -> list[int]:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 Prompt = str | Sequence[int] | NDArray[Any] | Sequence[Mapping[str, Any]]
 
 #: "stop": the model ended its reply, or wrote a stop string. "length": no token or no context is left.
-#: "cancelled": `Reply.cancel` or `Session.cancel` ended it; no chunk says so, only a `Completion`.
-FinishReason = Literal["stop", "length", "cancelled"]
+FinishReason = Literal["stop", "length"]
 
 
 @dataclass(frozen=True)
@@ -81,6 +80,10 @@ class Stats:
         """Tokens of the reply a second; the first one comes out of the prompt."""
         return (self.tokens - 1) / self.decode_seconds if self.decode_seconds and self.tokens > 1 else 0.0
 
+    def clear(self) -> None:
+        """Begin to count anew."""
+        self.__init__()  # type: ignore[misc]
+
     def __repr__(self) -> str:
         cached = f"cached_tokens={self.cached_tokens}, " if self.cached_tokens else ""
         return (
@@ -107,7 +110,7 @@ class Completion:
     tokens: list[int] = field(default_factory=list, repr=False)
     logprobs: list[float] = field(default_factory=list, repr=False)
     top: list[tuple[tuple[int, float], ...]] = field(default_factory=list, repr=False)
-    finish_reason: FinishReason | None = None
+    finish_reason: FinishReason | Literal["cancelled"] | None = None
     stats: Stats = field(default_factory=Stats)
 
     def add(self, chunk: Chunk) -> None:

@@ -25,7 +25,7 @@ from pyturbo.generation import Chunk, Completion, Options, Prompt, Stats, is_cha
 from pyturbo.graph import Graph, Layout, Output, pace_of
 from pyturbo.models._cache import KvFormat, kv_format
 from pyturbo.models._decoder import Decoder
-from pyturbo.reply import Reply, in_thread, start
+from pyturbo.reply import Reply, chunks_of, in_thread, require_room
 from pyturbo.session import Session
 from pyturbo.text import Tokenizer
 
@@ -220,7 +220,10 @@ class Model:
         ids = self.prompt_ids(prompt, session)
         if session is None:
             session = self.session(self.room(len(ids) + options.max_tokens))
-        return start(self, session, ids, options, Stats() if stats is None else stats, whole=is_chat(prompt))
+        stats = Stats() if stats is None else stats
+        require_room(session, ids, whole=is_chat(prompt))
+        chunks = chunks_of(self, session, ids, options, stats, whole=is_chat(prompt))
+        return Reply(session, chunks, stats)
 
     def generate(self, prompt: Prompt, *arguments: Any, **options: Any) -> Completion:
         """As `stream`, with the whole reply at once.
@@ -233,7 +236,8 @@ class Model:
             >>> reply.stats.prompt_tokens
             4
         """
-        completion = Completion(stats=options.pop("stats", None) or Stats())
+        stats = options.pop("stats", None)
+        completion = Completion(stats=Stats() if stats is None else stats)
         reply = self.stream(prompt, *arguments, **options, stats=completion.stats)
         for chunk in reply:
             completion.add(chunk)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyturbo._guard import Claim
 from pyturbo._sampling import Sampler, top_logprobs
@@ -53,58 +53,95 @@ class Reply(Iterator[Chunk]):
             raise StopIteration
         return chunk
 
+    @property
+    def ended(self) -> bool:
+        """Whether there are no more chunks."""
+        return self._ended
+
     def cancel(self) -> None:
-        """Ends the reply, from any thread: no chunk follows the token, or the part of a prompt, read now."""
+        """End the reply, from any thread: no chunk follows the token, or the part of a prompt, read now."""
         self._claim.cancelled = True
 
     def close(self) -> None:
-        """Ends the reply in the thread that runs it. The session can go on from there."""
+        """End the reply in the thread that runs it. The session can go on from there."""
         try:
-            self._chunks.close()
+            self._end()
         except ValueError:  # the generator is running
             raise StateError("close: the reply runs in another thread; cancel() ends it from here") from None
-        self._end()
 
     def _end(self) -> None:
+        self._chunks.close()
         self._ended = True
         self.session.guard.release(self._claim)
 
+    def __copy__(self) -> NoReturn:
+        raise StateError("a reply cannot be copied: fork its session, and begin another one there")
 
-def start(
-    model: Model, session: Session, ids: Sequence[int], options: Options, stats: Stats, *, whole: bool
-) -> Reply:
-    """The reply to `ids`. What is wrong with them or with the options is an error here, not later.
+    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
+        self.__copy__()
 
-    `whole`: they are all there is, not what comes next. The session keeps what it has read of them.
-    """
-    room = session.context - (0 if whole else session.position + len(session.pending))
-    if len(ids) > room:
+    def __reduce__(self) -> NoReturn:
+        self.__copy__()
+
+
+def require_room(session: Session, ids: Sequence[int], *, whole: bool) -> None:
+    """Refuse tokens that do not fit; `whole` as for `chunks_of`."""
+    left = session.context - (0 if whole else session.position + len(session.pending))
+    if left < 0 and not ids:
+        raise ArgumentError(
+            f"prompt: the context of {session.context} tokens is full; Session.grow makes room"
+        )
+    if len(ids) > left:
         rest = "a context" if whole else "the rest of a context"
         raise ArgumentError(
-            f"prompt: expected at most {max(room, 0)} tokens, {rest} of {session.context}, got {len(ids)}"
+            f"prompt: expected at most {max(left, 0)} tokens, {rest} of {session.context}, got {len(ids)}"
         )
+
+
+def chunks_of(
+    model: Model, session: Session, ids: Sequence[int], options: Options, stats: Stats, *, whole: bool
+) -> Generator[Chunk, None, None]:
+    """The chunks of the reply to `ids`, for one who has the session while it asks for them: a `Reply`.
+
+    `whole`: they are all there is, not what comes next. The session keeps what it has read of them. What is
+    wrong with the options is an error here, not later.
+    """
+    if not isinstance(stats, Stats):
+        raise ArgumentError(f"stats: expected a Stats, got {type(stats).__name__}")
     text = _Text(model, options.stop_strings())
-    chunks = _chunks(session, ids, whole, options, options.sampler(), text, set(model.eos_ids), stats)
-    return Reply(session, chunks, stats)
+    return _chunks(session, ids, whole, options, options.sampler(), text, set(model.eos_ids), stats)
 
 
 async def in_thread(make: Callable[[], Reply]) -> AsyncGenerator[Chunk, None]:
-    """The chunks of a reply that runs in a thread of its own. Leaving the loop, or cancelling the task, ends
-    it within one token, or one chunk of a prompt."""
+    """The chunks of a reply that runs in a thread of its own. It ends, within one token or one chunk of a
+    prompt, with the task that awaits it, and when the iterator is closed or forgotten."""
     import asyncio  # only where it is in use: it takes as long to import as the rest of the package
     from concurrent.futures import ThreadPoolExecutor
 
     loop, pool = asyncio.get_running_loop(), ThreadPoolExecutor(1, "pyturbo-reply")
-    reply: Reply | None = None
+    leash = None
     try:
         reply = await loop.run_in_executor(pool, make)
+        leash = _Leash(reply)
         while (chunk := await loop.run_in_executor(pool, next, reply, None)) is not None:
             yield chunk
     finally:
-        if reply is not None:
-            reply.cancel()
-            await loop.run_in_executor(pool, reply.close)
-        pool.shutdown(wait=False)
+        try:
+            if leash is not None:
+                reply.cancel()
+                await loop.run_in_executor(pool, reply.close)
+        finally:
+            pool.shutdown(wait=False)
+
+
+class _Leash:
+    """Cancels a reply when nobody can ask for its chunks any more, whatever became of the event loop."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+
+    def __del__(self) -> None:
+        self._reply.cancel()
 
 
 def _chunks(
@@ -119,14 +156,15 @@ def _chunks(
 ) -> Generator[Chunk, None, None]:
     """Reads `ids`, then samples and reads tokens until the reply ends. The last one stays pending."""
     begin = time.perf_counter()
-    kept = session.keep(ids) if whole else 0
-    ids = ids[kept:]
+    stats.clear()
+    if whole:
+        ids = ids[session.keep(ids) :]
+        stats.cached_tokens, stats.prompt_tokens = session.position, len(session.pending)
     unread = [*session.pending, *ids]
     logits = session.advance_to_logits(unread) if unread else session.logits
     sampler.accept(session.tokens)
-    stats.prompt_tokens, stats.cached_tokens = len(ids), kept
+    stats.prompt_tokens += len(ids)
     stats.prefill_seconds = time.perf_counter() - begin
-    stats.tokens, stats.decode_seconds = 0, 0.0
     while True:
         session.guard.check()
         token, logprob = sampler.sample(logits)

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from pyturbo import session_file
 from pyturbo._convert import index
 from pyturbo._guard import Guard
+from pyturbo._native import Buffer
 from pyturbo._program import Cursor
 from pyturbo.errors import ArgumentError, StateError, TurboError
 from pyturbo.graph import Layout, Output
@@ -69,18 +70,23 @@ class Session:
     def __init__(self, model: Model, context: int) -> None:
         self.model, self.guard = model, Guard()
         self._cursor = Cursor()
-        self._allocate(context)
+        self.context: int
+        self._layout: Layout
+        self._block: Buffer
+        self._tokens: NDArray[np.int32]
+        self._logits: NDArray[np.float32]
+        vars(self).update(self._allocated(context))
         self._pending = (0, -1)  # a position, and the token that was sampled there
         self._failure: str | None = None
         self.notes: dict[str, Any] = {}
         self.timings: Profile | None = None
 
-    def _allocate(self, context: int) -> None:
+    def _allocated(self, context: int) -> dict[str, Any]:
+        """Attributes of a session with room for so many tokens, and no token read."""
         layout = Layout.of(self.model.network, context, self.model.pace.chunk, self.model.kv)
         block = layout.allocate(self.model.device, context)
-        self.context, self._layout, self._block = context, layout, block
-        self._tokens = layout.view(block, "tokens")
-        self._logits: NDArray[np.float32] = layout.view(block, "logits")[0]
+        tokens, logits = layout.view(block, "tokens"), layout.view(block, "logits")[0]
+        return {"context": context, "_layout": layout, "_block": block, "_tokens": tokens, "_logits": logits}
 
     def __repr__(self) -> str:
         state = "" if self._failure is None else ", failed"
@@ -181,31 +187,38 @@ class Session:
             self._require_whole()
             if count > self.position:
                 raise ArgumentError(f"rewind: position: expected at most {self.position}, got {count}")
-            if count == self.position:
-                self.leave(None)
-                return 0
             tokens = self.tokens[:count].copy()
-            kept = self.keep(tokens)
-            if kept < count:
-                self.advance_to_logits(tokens[kept:])
-            return count - kept
+            unread = tokens[self.keep(tokens) - len(self.pending) :]
+            if unread.size:
+                self.advance_to_logits(unread)
+            return len(unread)
+
+    @property
+    def can_be_cut(self) -> bool:
+        """Whether `rewind` reads only one token again: there is neither a delta net nor a full window."""
+        return self._layout.can_be_cut(self.position)
 
     def keep(self, ids: Sequence[int] | NDArray[np.int32]) -> int:
         """Forget what is not the beginning of `ids`, for one who has the session already and reads the rest.
 
-        Returns how many tokens are left, fewer than `ids` has: the last one is read for its logits.
+        Returns how many tokens are left. Where later ones were cut off the last of these is pending, since
+        its logits are gone.
         """
         self._require_whole()
         wanted = np.asarray(ids[: self.position], np.int32)
         different = np.flatnonzero(wanted != self.tokens[: len(wanted)])
         count = int(different[0]) if different.size else len(wanted)
-        count = min(count, max(len(ids) - 1, 0))
-        if count < self.position:
-            if not self._layout.can_be_cut(self.position):
-                self._layout.clear(self._block.numpy())
-                count = 0
-            self._cursor.position = count
         self.leave(None)
+        if count == self.position:
+            return count
+        if count < 2 or not self.can_be_cut:
+            self._failure = "an interrupt while it forgot what it had read"
+            self._layout.clear(self._block.numpy())
+            self._cursor.position = 0
+            self._failure = None
+            return 0
+        self._pending = (count - 1, int(wanted[count - 1]))
+        self._cursor.position = count - 1
         return count
 
     def grow(self, context: int) -> None:
@@ -219,9 +232,10 @@ class Session:
                 raise ArgumentError(
                     f"grow: context: expected {self.context} to {self.model.max_context}, got {room}"
                 )
-            layout, block = self._layout, self._block
-            self._allocate(room)
-            self._layout.take(self._block.numpy(), layout, block.numpy(), self.position)
+            larger = self._allocated(room)
+            layout, block = larger["_layout"], larger["_block"]
+            layout.take(block.numpy(), self._layout, self._block.numpy(), self.position)
+            vars(self).update(larger)  # all at once, whatever interrupts
 
     def advance_to_logits(self, token_ids: ArrayLike) -> NDArray[np.float32]:
         """Reads tokens as `prefill` does, for one who has the session already."""
@@ -310,12 +324,24 @@ class Session:
     def fork(self) -> Session:
         """An independent copy at this position. `copy.copy` and `copy.deepcopy` do the same."""
         with self.guard.use():
-            other = Session(self.model, self.context)
-            other._cursor.position = self.position
-            other._pending, other._failure = self._pending, self._failure
-            other.notes = copy.deepcopy(self.notes)
-            other._block.numpy()[...] = self._block.numpy()
+            return self.forked()
+
+    def forked(self) -> Session:
+        """As `fork`, for one who has the session already."""
+        other = Session(self.model, self.context)
+        other._cursor.position = self.position
+        other._pending, other._failure = self._pending, self._failure
+        other.notes = self._copied_notes()
+        other._block.numpy()[...] = self._block.numpy()
         return other
+
+    def _copied_notes(self) -> dict[str, Any]:
+        try:
+            return copy.deepcopy(self.notes)
+        except Exception as error:  # of objects that JSON does not have
+            raise ArgumentError(
+                f"notes: expected what JSON can hold, which can be copied: {error}"
+            ) from error
 
     def __copy__(self) -> Session:
         return self.fork()

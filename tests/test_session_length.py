@@ -153,8 +153,35 @@ def test_rewinding_can_be_cancelled(folder: Path) -> None:
         thread.join()
     position = session.position
     assert session.tokens.tolist() == TOKENS[:position]
-    session.prefill(TOKENS[position:])
-    assert np.isfinite(session.logits).all()
+    want = model.session(24)
+    if position:
+        want.prefill(TOKENS[:position])
+    for one in (session, want):
+        one.prefill(TOKENS[position:])
+    assert session.logits.argmax() == want.logits.argmax()
+    assert np.abs(session.logits - want.logits).max() < 1e-3 * want.logits.std()
+
+
+def test_a_cut_that_is_cancelled_leaves_no_logits_of_what_is_gone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_of(folder, "qwen3")
+    session, want = model.session(24), model.session(24)
+    for token in TOKENS:
+        session.step(token)
+    for token in TOKENS[:5]:
+        want.step(token)
+
+    def cancelled(*_: object) -> None:
+        raise CancelledError("now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "advance_to_logits", cancelled)
+        with pytest.raises(CancelledError):
+            session.rewind(5)
+    reply = model.generate([], max_tokens=3, session=session).tokens
+    assert reply == model.generate([], max_tokens=3, session=want).tokens
+    assert session.tokens.tolist() == want.tokens.tolist()
 
 
 HELLO = {"role": "user", "content": "Hello"}
@@ -178,7 +205,24 @@ def test_a_chat_goes_on_where_its_session_agrees(chat: pyturbo.Model) -> None:
     stats = second.stats
     assert stats.prompt_tokens + stats.cached_tokens == len(whole)
     assert whole[: stats.cached_tokens] == [*ids, *first.tokens][: stats.cached_tokens]
-    assert f"cached_tokens={stats.cached_tokens}" in repr(stats) or stats.cached_tokens == 0
+
+
+def test_a_longer_chat_reads_only_what_is_new(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a model whose state can be cut, and ids that stand for what a template would write."""
+    model = model_of(folder, "qwen3")
+    written = {1: TOKENS[:6], 2: [*TOKENS[:4], 90, 91, 92, 93], 3: TOKENS[:6]}
+    monkeypatch.setattr(pyturbo.model, "prompt_ids", lambda model, prompt, special: written[len(prompt)])
+    session = model.session(24)
+    cached = []
+    for count in (1, 2, 3, 3):
+        reply = model.generate([HELLO] * count, max_tokens=2, session=session)
+        fresh = model.generate([HELLO] * count, max_tokens=2)
+        assert reply.tokens == fresh.tokens
+        assert session.tokens.tolist() == [*written[count], reply.tokens[0]]
+        cached.append(reply.stats.cached_tokens)
+        assert reply.stats.prompt_tokens + reply.stats.cached_tokens == len(written[count])
+    assert cached == [0, 3, 3, 5]  # the last token they share is read again, for its logits
+    assert "cached_tokens=5" in repr(reply.stats)
 
 
 def test_a_chat_that_its_session_does_not_know_begins_anew(chat: pyturbo.Model) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import gc
 import pickle
+import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ import pytest
 
 import pyturbo
 from pyturbo.conversation import Conversation
-from pyturbo.errors import CancelledError, StateError
+from pyturbo.errors import ArgumentError, CancelledError, StateError
 from text.tiny_chat import write_model
 
 PROMPT = "It's the first time they'll see birds"
@@ -210,8 +213,109 @@ def test_an_asynchronous_reply_raises_what_is_wrong(model: pyturbo.Model) -> Non
         async for _ in model.astream(PROMPT, temperature=-1):
             pass
 
-    with pytest.raises(pyturbo.errors.ArgumentError, match="temperature"):
+    with pytest.raises(ArgumentError, match="temperature"):
         asyncio.run(wrong())
+
+
+def test_a_cancelled_reply_keeps_nobody_out(model: pyturbo.Model) -> None:
+    session = model.session(512)
+    for cancel in (lambda reply: reply.cancel(), lambda reply: session.cancel()):
+        reply = model.stream(PROMPT, session=session)
+        next(reply)
+        cancel(reply)
+        session.step(5)
+        assert in_threads(lambda: session.step(6), 1)[1] == []
+        assert session.rewind(session.position - 2) > 0
+        with pytest.raises(StateError, match="went on without this reply"):
+            next(reply)
+        assert session.cancel() is False
+
+
+def test_a_cancelled_reply_that_waits_ends(model: pyturbo.Model) -> None:
+    reply = model.stream(PROMPT)
+    next(reply)
+    reply.cancel()
+    assert not reply.ended
+    assert list(reply) == []
+    assert (reply.ended, reply.cancelled) == (True, True)
+
+
+# Python reports and drops an interrupt that comes while an object is finalised.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_at_any_moment_leaves_a_session_that_can_be_used(model: pyturbo.Model) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    session = model.session(512)
+    session.prefill(IDS[:3])
+    before = signal.signal(signal.SIGALRM, interrupt)
+    random = np.random.default_rng(0)
+    try:
+        for _ in range(300):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(0.2e-3, 3e-3))
+                for _ in model.stream([8], 400, session=session):
+                    pass
+            except KeyboardInterrupt:
+                pass
+            session.rewind(3)  # not in use, and whole
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert session.tokens.tolist() == IDS[:3]
+
+
+def test_leaving_an_asynchronous_loop_ends_the_reply(model: pyturbo.Model) -> None:
+    session = model.session(2048)
+
+    async def leave() -> None:
+        async with contextlib.aclosing(model.astream(PROMPT, max_tokens=1500, session=session)) as chunks:
+            async for _ in chunks:
+                break
+        session.step(5)
+
+    asyncio.run(leave())
+    assert session.position < 1000
+
+
+def test_an_event_loop_that_ends_early_ends_the_reply(model: pyturbo.Model) -> None:
+    session = model.session(4096)
+    loop = asyncio.new_event_loop()
+    chunks = model.astream(IDS * 20, max_tokens=5, session=session)
+    first = loop.create_task(chunks.__anext__())
+    loop.run_until_complete(asyncio.sleep(0.05))
+    first.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        loop.run_until_complete(first)
+    loop.close()
+    del chunks, first
+    gc.collect()
+    for _ in range(500):  # the chunk of the prompt that was being read
+        with contextlib.suppress(StateError):
+            session.step(5)
+            break
+        time.sleep(0.02)
+    assert session.position < 4000
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_reply_is_not_copied(model: pyturbo.Model, copied: Callable[[Any], Any]) -> None:
+    with pytest.raises(StateError, match="a reply cannot be copied: fork its session"):
+        copied(model.stream(PROMPT))
+
+
+def test_notes_that_cannot_be_copied(model: pyturbo.Model) -> None:
+    session = model.session(64)
+    session.notes["lock"] = threading.Lock()
+    with pytest.raises(ArgumentError, match="notes: expected what JSON can hold"):
+        session.fork()
+
+
+@pytest.mark.parametrize("stats", [5, []])
+def test_stats_of_another_type(model: pyturbo.Model, stats: Any) -> None:
+    for call in (model.stream, model.generate):
+        with pytest.raises(ArgumentError, match="stats: expected a Stats, got"):
+            call(PROMPT, stats=stats)
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pyturbo import models
 from pyturbo.checkpoint import hub_cache
+from pyturbo.checkpoint._shown import shown
 from pyturbo.checkpoint.config import read_config
 from pyturbo.cli._model import (
     add_model_arguments,
@@ -89,7 +90,8 @@ def _check(arguments: argparse.Namespace) -> None:
     with Reader(arguments.load) as file:
         kv, tokens = file.header.get("kv"), file.header.get("position")
     if kv != arguments.kv:
-        raise UsageError(f"--kv: expected {kv}, as {arguments.load} was saved, got {arguments.kv}")
+        saved = shown(kv).strip("'")
+        raise UsageError(f"--kv: expected {saved}, as {arguments.load} was saved, got {arguments.kv}")
     if arguments.context is not None and isinstance(tokens, int) and arguments.context < tokens:
         raise UsageError(
             f"--context: expected at least the {tokens} tokens of {arguments.load}, got {arguments.context}"
@@ -169,14 +171,14 @@ class _Chat:
         options = sampling(self._arguments)
         forgotten = conversation.forgotten
         chunks = conversation.reply(line, stats=completion.stats, **options)
-        if conversation.forgotten > forgotten:
-            self._tell_forgotten()
-        session = conversation.session
+        session = chunks.session
         bar = Waiting("reading", conversation.reply_start, lambda: session.position)
         try:
             with closing(chunks):  # an interrupt while a chunk is printed ends the reply too
                 for chunk in chunks:
                     bar.close()
+                    if not completion.tokens and conversation.forgotten > forgotten:
+                        self._tell_forgotten()
                     completion.add(chunk)
                     if not self._arguments.json:
                         print(chunk.text, end="", flush=True)
@@ -205,7 +207,7 @@ class _Chat:
         conversation = self._conversation
         line = stats_line(self._last.stats, conversation.session)
         if conversation.reread:
-            line += f"; the template changed what was said before: {conversation.reread} tokens read again"
+            line += f"; {conversation.reread} tokens were read again, since earlier text has changed"
         note(f"{line}; {conversation.session.position} of {conversation.session.context} tokens in use")
 
 
