@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <mutex>
 
-#include "core/bus_error.h"
 #include "core/devices.h"
 #include "core/launch.h"
 #include "core/registry.h"
@@ -142,7 +141,6 @@ void Device::launch(const KernelInfo& kernel, const Arguments& arguments, const 
 void Device::replay(const ReadyLaunch* launches, size_t count, bool wait, double* seconds) {
   const Replay counted(*this);
   require_open();
-  if (files_are_mapped()) watch_bus_errors();
   require_readable(launches, count);
   run(launches, count, wait, seconds);
   require_readable(launches, count);

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/bus_error.h"
 #include "core/launch.h"
 #include "pyturbo/error.h"
+#include "pyturbo/mapped_file.h"
 
 namespace pyturbo {
 namespace {
@@ -195,6 +197,7 @@ void Program::patch(Launch& launch, const int64_t* symbols, const Block* blocks)
 
 void Program::run(const int64_t* symbols, const Block* blocks, bool wait, std::vector<double>* seconds) {
   device_->require_open();
+  if (files_are_mapped()) watch_bus_errors();
   const std::lock_guard lock(running_);
   require_apart(blocks);
   if (seconds) seconds->assign(launches_.size(), 0);
