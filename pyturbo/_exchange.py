@@ -10,7 +10,8 @@ from pathlib import Path
 
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
 _AT_FDCWD = -100  # of Linux
-_UNKNOWN = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
+#: What systems, file systems and filters of system calls say that do not have it.
+_UNKNOWN = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM)
 
 
 def exchange(one: Path, other: Path) -> bool:

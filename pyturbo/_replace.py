@@ -13,7 +13,6 @@ import hashlib
 import os
 import re
 import secrets
-import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from pyturbo._convert import path_of
-from pyturbo._exchange import exchange
+from pyturbo._file_lock import lock, unlocked
+from pyturbo._publish import PREVIOUS, is_open_as, publish, remove_folder
 from pyturbo.errors import FileError, TurboError
 
 SUFFIX = ".pyturbo-partial"
-_PREVIOUS = ".pyturbo-previous"  # of a folder that is being replaced where two names cannot change places
 
 _LONGEST_NAME = 200  # bytes; most file systems allow 255 for the whole name
 _ATTEMPTS = 100
@@ -65,8 +64,8 @@ def writing(path: Path) -> Iterator[None]:
 def new_file(target: Path, check: Callable[[Path], None], mode: int = 0o666) -> Iterator[int]:
     """Give a descriptor to write to; at the end that file has the name `target`, after an error nothing.
 
-    `check` raises where `target` must not be replaced; it is asked before and after the writing. The mode is
-    that of a file that is replaced, else `mode` less the umask.
+    `check` raises where `target` must not be replaced; it is asked before and after the writing. Owner, group
+    and mode are those of a file that is replaced, as far as the system allows; else `mode` less the umask.
     """
     with writing(target):
         remove_leftovers(target)
@@ -75,8 +74,8 @@ def new_file(target: Path, check: Callable[[Path], None], mode: int = 0o666) -> 
         try:
             try:
                 yield descriptor
-                _take_mode(target, descriptor)
-                os.fsync(descriptor)
+                _take_access(target, descriptor)
+                sync(descriptor)
                 check(target)
                 partial.replace(target)
             except BaseException:
@@ -84,15 +83,15 @@ def new_file(target: Path, check: Callable[[Path], None], mode: int = 0o666) -> 
                 raise
         finally:
             os.close(descriptor)
-        _sync(target.parent)
+        _sync_path(target.parent)
 
 
 @contextmanager
 def new_folder(target: Path, check: Callable[[Path], None]) -> Iterator[Path]:
     """Give an empty folder to write to; at the end it has the name `target`, after an error nothing has.
 
-    `check` raises where `target` must not be replaced; it is asked before and after the writing. A folder
-    that is replaced is deleted last. The mode is that of a folder that is replaced.
+    `check` raises where `target` must not be replaced; it is asked before and after the writing, and once
+    more of the old folder, which is deleted last. Owner, group and mode are kept as those of a file are.
     """
     with writing(target):
         remove_leftovers(target)
@@ -101,32 +100,16 @@ def new_folder(target: Path, check: Callable[[Path], None]) -> Iterator[Path]:
         try:
             yield partial
             for path in partial.iterdir():
-                _sync(path)
-            _sync(partial)
+                _sync_path(path)
+            _sync_path(partial)
             check(target)
-            _take_mode(target, descriptor)
-            _publish(partial, target)
+            _take_access(target, descriptor)
+            publish(partial, target, descriptor, check)
         finally:
-            # After an exchange this is the folder that was replaced.
-            shutil.rmtree(partial, ignore_errors=True)
+            if is_open_as(partial, descriptor):
+                remove_folder(partial)
             os.close(descriptor)
-        _sync(target.parent)
-
-
-def _publish(partial: Path, target: Path) -> None:
-    """Give a folder its name, and the one that had it, if it is not empty, another."""
-    if not target.exists() or not any(target.iterdir()):
-        partial.rename(target)
-    elif not exchange(partial, target):
-        previous = partial.with_suffix(_PREVIOUS)
-        with _unlocked(target):
-            target.rename(previous)
-            try:
-                partial.rename(target)
-            except OSError:
-                previous.rename(target)
-                raise
-        shutil.rmtree(previous, ignore_errors=True)
+        _sync_path(target.parent)
 
 
 def remove_leftovers(target: Path) -> None:
@@ -141,28 +124,34 @@ def remove_leftovers(target: Path) -> None:
     except PermissionError:  # a folder that may be written to, but not listed
         return
     for path in found:
-        with _unlocked(path) as free:
+        with unlocked(path) as free:
             if not free:
                 continue
-            if path.suffix == _PREVIOUS and not os.path.lexists(target):
+            if path.suffix == PREVIOUS and not os.path.lexists(target):
                 path.rename(target)
             elif path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
+                remove_folder(path)
             else:
                 path.unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
-    """Make a file, or the names in a folder, survive a power cut, where the file system can."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except PermissionError:
-        return
+def sync(descriptor: int) -> None:
+    """Make what was written survive a power cut, where the file system can."""
     try:
         os.fsync(descriptor)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EROFS):
             raise
+
+
+def _sync_path(path: Path) -> None:
+    """The same for a file, or for the names in a folder."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError:
+        return
+    try:
+        sync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -170,10 +159,21 @@ def _sync(path: Path) -> None:
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
-def _take_mode(target: Path, descriptor: int) -> None:
-    """Give what is being written the mode of what it replaces, where the file system has modes."""
-    with suppress(FileNotFoundError, PermissionError):
-        os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
+def _take_access(target: Path, descriptor: int) -> None:
+    """Give what is being written the owner, group and mode of what it replaces, as far as the system allows.
+
+    Where the group cannot be kept, its rights go with it: another group does not get them.
+    """
+    try:
+        old = target.stat()
+    except (FileNotFoundError, PermissionError):
+        return
+    for owner, group in ((-1, old.st_gid), (old.st_uid, -1)):
+        with suppress(OSError):
+            os.fchown(descriptor, owner, group)
+    kept = os.fstat(descriptor).st_gid == old.st_gid
+    with suppress(PermissionError):
+        os.fchmod(descriptor, stat.S_IMODE(old.st_mode) & (0o7777 if kept else 0o5707))
 
 
 def _make_folder(path: Path) -> int:
@@ -192,55 +192,25 @@ def _claim(target: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
 
     Another process may take it for a leftover before it is locked: then it is gone, and one more is made.
     """
+    failure: OSError = OSError(errno.EBUSY, "others remove what is being written")
     for _ in range(_ATTEMPTS):
         path = target.with_name(f"{_stem(target)}.{secrets.token_hex(8)}{SUFFIX}")
         try:
             descriptor = make(path)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
             if not target.parent.is_dir():
                 raise
+            failure = error
             continue
         try:
-            _lock(descriptor, fcntl.LOCK_EX)
-            if path.exists() and os.path.samestat(path.stat(), os.fstat(descriptor)):
+            lock(descriptor, fcntl.LOCK_EX)
+            if is_open_as(path, descriptor):
                 return path, descriptor
         except BaseException:
             os.close(descriptor)
             raise
         os.close(descriptor)
-    raise OSError(errno.EBUSY, "others remove what is being written")
-
-
-def _lock(descriptor: int, how: int) -> bool:
-    """Take the lock; False where another has it, or where the file system knows no locks."""
-    try:
-        fcntl.flock(descriptor, how)
-    except OSError:
-        return False
-    return True
-
-
-@contextmanager
-def _unlocked(path: Path) -> Iterator[bool]:
-    """Hold the lock of a file or folder, if nobody else does; else, or where it is another thing, False."""
-    descriptor = _opened(path)
-    try:
-        yield descriptor is not None and _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
-
-
-def _opened(path: Path) -> int | None:
-    """A descriptor that can be locked; None for what is neither a file nor a folder, or cannot be opened."""
-    try:
-        mode = path.lstat().st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            return None
-        how = os.O_RDWR if stat.S_ISREG(mode) else os.O_RDONLY
-        return os.open(path, how | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
+    raise failure
 
 
 def _told(path: Path, error: OSError | ValueError) -> FileError:

@@ -36,7 +36,7 @@ class FormatError(TurboError, ValueError):
 
 
 class FileError(TurboError, OSError):
-    """A file cannot be opened, mapped or read."""
+    """A file or folder cannot be opened, mapped, read or written."""
 
 
 class AllocationError(TurboError, MemoryError):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -43,6 +44,15 @@ _HEAD = struct.Struct("<16sII")
 _DIGEST = 32
 _LARGEST_HEADER = 1 << 24
 _CHUNK = 8 << 20  # bytes read at once
+
+#: What is no regular file, by its mode.
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+}
 
 
 @dataclass(frozen=True)
@@ -110,10 +120,8 @@ def _check_replaceable(path: Path) -> None:
     """Refuse to write over anything but a session or an empty file."""
     if not os.path.lexists(path):
         return
-    if not path.is_file():
-        raise FileError(
-            f"{path}: expected a file to write to, got {'a folder' if path.is_dir() else 'neither'}"
-        )
+    if (kind := stat.S_IFMT(path.stat().st_mode)) != stat.S_IFREG:
+        raise FileError(f"{path}: expected a file to write to, got {_KINDS.get(kind, 'something else')}")
     if not os.access(path, os.W_OK):
         raise FileError(f"{path}: cannot be written: it is read-only")
     file = TensorFile(path)

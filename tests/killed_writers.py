@@ -25,7 +25,20 @@ from pyturbo.model import load
 
 #: What a writer asks of the system, by the names of Python's functions.
 CALLS = (
-    *("open", "close", "write", "flush", "pwrite", "ftruncate", "fsync", "flock", "fchmod", "chmod", "mkdir"),
+    *(
+        "open",
+        "close",
+        "write",
+        "flush",
+        "pwrite",
+        "ftruncate",
+        "fsync",
+        "flock",
+        "fchmod",
+        "fchown",
+        "chmod",
+        "mkdir",
+    ),
     *("rename", "replace", "unlink", "rmdir", "scandir", "stat", "lstat", "fdopen"),
 )
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pyturbo import _exchange, _replace
+from pyturbo import _exchange, _publish, _replace
 from pyturbo._replace import is_partial, new_file, new_folder, remove_leftovers
 from pyturbo.errors import FileError
 
@@ -76,7 +77,7 @@ def test_one_that_is_taken_for_a_leftover_begins_anew(
 ) -> None:
     """Another process looks between the making of a file and its lock."""
     taken = []
-    lock = _replace._lock
+    lock = _replace.lock
 
     def late(descriptor: int, how: int) -> bool:
         if how == fcntl.LOCK_EX and len(taken) < 2:
@@ -85,7 +86,7 @@ def test_one_that_is_taken_for_a_leftover_begins_anew(
             assert names(tmp_path) == []
         return lock(descriptor, how)
 
-    monkeypatch.setattr(_replace, "_lock", late)
+    monkeypatch.setattr(_replace, "lock", late)
     write_file(tmp_path / "a", "new")
     assert len(taken) == 2
     assert names(tmp_path) == ["a"]
@@ -141,7 +142,7 @@ def test_there_is_always_something_under_the_name(tmp_path: Path, monkeypatch: p
         exchanged.append((one, other))
         return _exchange.exchange(one, other)
 
-    monkeypatch.setattr(_replace, "exchange", watched)
+    monkeypatch.setattr(_publish, "exchange", watched)
     monkeypatch.setattr(Path, "rename", lambda *arguments: pytest.fail("renamed"))
     write_folder(tmp_path / "a", "new")
     assert len(exchanged) == 1
@@ -149,10 +150,154 @@ def test_there_is_always_something_under_the_name(tmp_path: Path, monkeypatch: p
     assert names(tmp_path) == ["a"]
 
 
+@pytest.mark.parametrize("exchanged", [True, False])
+@pytest.mark.parametrize("before", ["old", None])
+def test_what_comes_after_the_last_check_is_not_lost(
+    before: str | None, exchanged: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that someone puts into the target before the names change."""
+    target, asked = tmp_path / "a", []
+    write_folder(target, before) if before else target.mkdir()
+    if not exchanged:
+        monkeypatch.setattr(_publish, "exchange", lambda *paths: False)
+
+    def check(path: Path) -> None:
+        if (path / "thesis").exists():
+            raise FileError(f"{path}: holds a thesis")
+        asked.append(path)
+        if len(asked) == 2:
+            (path / "thesis").write_text("years of work")
+
+    with pytest.raises(FileError, match="/a: holds a thesis"):
+        write_folder(target, "new", check)
+    assert names(target) == (["file", "thesis"] if before else ["thesis"])
+    assert names(tmp_path) == ["a"]
+
+
+def test_an_interrupt_after_the_exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_folder(tmp_path / "a", "old")
+    calls = []
+
+    def interrupted(one: Path, other: Path) -> bool:
+        _exchange.exchange(one, other)
+        calls.append(one)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return True
+
+    monkeypatch.setattr(_publish, "exchange", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_folder(tmp_path / "a", "new")
+    assert (tmp_path / "a" / "file").read_text() == "old"
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_read_only_leftover_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A superuser deletes from read-only folders too, so that this one looks at the mode."""
+    leftover = tmp_path / NAMES[0]
+    leftover.mkdir(mode=0o555)
+    remove = shutil.rmtree
+
+    def careful(path: Path, **options: bool) -> None:
+        if path.stat().st_mode & 0o200:
+            remove(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", careful)
+    write_folder(tmp_path / "a", "new")
+    assert names(tmp_path) == ["a"]
+
+
+def test_what_cannot_be_removed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_folder(tmp_path / "a", "old")
+
+    def refuse(path: Path, ignore_errors: bool = False) -> None:
+        if not ignore_errors:
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+    write_folder(tmp_path / "a", "new")
+    (left,) = [path for path in tmp_path.iterdir() if path.name != "a"]
+    expected = f"{left}: is no longer needed and cannot be deleted: Permission denied"
+    assert [record.getMessage() for record in caplog.records] == [expected]
+    assert (tmp_path / "a" / "file").read_text() == "new"
+
+
+class TestAccess:
+    """Owner, group and mode of what is replaced; a superuser is not needed to see what is asked for."""
+
+    @pytest.fixture
+    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+        asked = []
+        monkeypatch.setattr(os, "fchown", lambda _, owner, group: asked.append((owner, group)))
+        return asked
+
+    @pytest.mark.parametrize("write", [write_file, write_folder])
+    def test_it_is_kept(
+        self, write: Callable[..., None], asked: list[tuple[int, int]], tmp_path: Path
+    ) -> None:
+        write(tmp_path / "a", "old")
+        assert asked == []
+        (tmp_path / "a").chmod(0o770)
+        write(tmp_path / "a", "new")
+        status = (tmp_path / "a").stat()
+        assert sorted(asked) == sorted([(-1, status.st_gid), (status.st_uid, -1)])
+        assert status.st_mode & 0o777 == 0o770
+
+    def test_rights_go_with_a_group_that_cannot_be_kept(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(descriptor: int, owner: int, group: int) -> None:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+
+        write_file(tmp_path / "a", "old")
+        (tmp_path / "a").chmod(0o664)
+        group, stat = (tmp_path / "a").stat().st_gid, Path.stat
+
+        def of_another_group(path: Path, **options: bool) -> os.stat_result:
+            status = stat(path, **options)
+            return os.stat_result((*status[:5], group + 1, *status[6:])) if path.name == "a" else status
+
+        monkeypatch.setattr(os, "fchown", refuse)
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "stat", of_another_group)
+            write_file(tmp_path / "a", "new")
+        assert (tmp_path / "a").stat().st_mode & 0o777 == 0o604
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP])
+@pytest.mark.parametrize("write", [write_file, write_folder])
+def test_a_file_system_that_cannot_sync_is_written_to(
+    write: Callable[..., None], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    write(tmp_path / "a", "new")
+    assert names(tmp_path) == ["a"]
+
+
+def test_where_nothing_can_be_made_the_reason_is_the_systems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in /proc, which says that there is no such file."""
+
+    def refuse(path: Path, *arguments: int) -> int:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        with pytest.raises(FileError, match="a: cannot be written: No such file or directory"):
+            write_file(tmp_path / "a", "new")
+    assert names(tmp_path) == []
+
+
 class TestWithoutExchange:
     @pytest.fixture(autouse=True)
     def _cannot(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(_replace, "exchange", lambda *paths: False)
+        monkeypatch.setattr(_publish, "exchange", lambda *paths: False)
 
     def test_two_renames(self, tmp_path: Path) -> None:
         for text in ("old", "new"):
@@ -160,20 +305,38 @@ class TestWithoutExchange:
             assert (tmp_path / "a" / "file").read_text() == text
             assert names(tmp_path) == ["a"]
 
+    @pytest.mark.parametrize("moment", ["before", "after"])
+    @pytest.mark.parametrize("call", [1, 2])
+    @pytest.mark.parametrize(
+        ("failure", "message"),
+        [
+            (OSError(errno.EIO, "Input/output error"), "a: cannot be written: Input/output error"),
+            (KeyboardInterrupt(), "^$"),
+        ],
+    )
     def test_the_old_one_comes_back_after_a_failure(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self,
+        failure: BaseException,
+        message: str,
+        call: int,
+        moment: str,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
+        """Before or after either of the two renames."""
         write_folder(tmp_path / "a", "old")
         rename, calls = Path.rename, []
 
         def fail(path: Path, other: Path) -> None:
             calls.append(path)
-            if len(calls) == 2:
-                raise OSError(errno.EIO, "Input/output error")
+            if len(calls) == call and moment == "before":
+                raise failure
             rename(path, other)
+            if len(calls) == call:
+                raise failure
 
         monkeypatch.setattr(Path, "rename", fail)
-        with pytest.raises(FileError, match="a: cannot be written: Input/output error"):
+        with pytest.raises((FileError, KeyboardInterrupt), match=message):
             write_folder(tmp_path / "a", "new")
         assert (tmp_path / "a" / "file").read_text() == "old"
         assert names(tmp_path) == ["a"]
@@ -213,3 +376,16 @@ def test_exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(_exchange.ctypes, "CDLL", OldLibrary)
     assert not _exchange.exchange(one, other)
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOSYS, errno.EINVAL])
+def test_exchange_where_a_filter_of_system_calls_refuses_it(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Library:
+        def __init__(self, *arguments: object, **options: object) -> None:
+            self.renameat2 = self.renamex_np = lambda *arguments: -1
+
+    monkeypatch.setattr(_exchange.ctypes, "CDLL", Library)
+    monkeypatch.setattr(_exchange.ctypes, "get_errno", lambda: code)
+    assert not _exchange.exchange(tmp_path / "one", tmp_path / "other")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import socket
 import struct
 import tracemalloc
 from pathlib import Path
@@ -166,13 +167,23 @@ def test_wrong_files(folder: Path, tmp_path: Path) -> None:
         model.restore(tmp_path / "absent")
 
 
-def test_what_is_no_file_is_refused_at_once(folder: Path, tmp_path: Path) -> None:
+def test_what_is_no_file_is_refused_at_once(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = model_of(folder, "qwen2")
     os.mkfifo(tmp_path / "fifo")
-    for path in (tmp_path / "fifo", Path("/dev/zero"), tmp_path):
-        with pytest.raises(FileError, match="expected a regular file"):
+    monkeypatch.chdir(tmp_path)  # a socket's path is short
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind("socket")
+    for path, kind in (
+        (tmp_path / "fifo", "a pipe"),
+        (tmp_path / "socket", "a socket"),
+        (Path("/dev/zero"), "a device"),
+        (tmp_path, "a folder"),
+    ):
+        with pytest.raises(FileError, match="expected a regular file|cannot be opened"):
             model.restore(path)
-        with pytest.raises(FileError, match="expected a file to write to, got"):
+        with pytest.raises(FileError, match=f"expected a file to write to, got {kind}$"):
             model.session(8).save(path)
     for wrong in (3, b"chat", None):
         with pytest.raises(ArgumentError, match=f"load_session: expected a path, got {type(wrong).__name__}"):
