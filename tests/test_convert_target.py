@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import builtins
+import errno
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pyturbo.checkpoint import open_checkpoint
 from pyturbo.cli import main
 from pyturbo.convert import convert
+from pyturbo.convert import target as target_rules
 from pyturbo.errors import ArgumentError, FileError, FormatError
 from tiny_configs import MODELS
 from tiny_models import write_hf
@@ -87,6 +92,10 @@ def test_what_was_put_beside_a_converted_checkpoint(source: Path, tmp_path: Path
         (target / name).rmdir() if name == "adapters" else (target / name).unlink()
     (target / "tokenizer.json").symlink_to(source / "config.json")
     refused(source, target, "holds tokenizer.json, which")
+    (target / "tokenizer.json").unlink()
+    (target / ".DS_Store").mkdir()
+    (target / ".DS_Store" / "thesis.txt").write_text("years of work")
+    refused(source, target, "holds .DS_Store, which")
 
 
 def test_a_checkpoint_of_convert_is_replaced_when_asked(source: Path, tmp_path: Path) -> None:
@@ -134,6 +143,88 @@ def test_a_folder_that_cannot_be_written_to(
     monkeypatch.undo()
     assert main(["convert", str(source), "/proc/mlx"]) == 1
     assert "/proc/mlx: cannot be written: " in capsys.readouterr().err
+
+
+def test_a_mount_point_is_refused_before_the_work(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one of the same file system, as containers have them, which only the system's list tells."""
+    message = "disk: expected a folder that can be renamed, got a mount point; name a new folder in it"
+    disk, listed = tmp_path / "my disk", tmp_path / "work" / "mounts"
+    disk.mkdir()
+    monkeypatch.setattr(os, "mkdir", lambda *arguments: pytest.fail("it began"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os.path, "ismount", lambda path: Path(path) == disk)
+        refused(source, disk, message)
+    name = str(disk).replace(" ", "\\040")
+    listed.write_text(f"21 1 8:1 / / rw - ext4 /dev/sda rw\n22 21 8:1 /my {name} rw - ext4 /dev/sda rw\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(target_rules, "_MOUNTS", listed)
+        refused(source, disk, message)
+    monkeypatch.undo()
+    listed.unlink()
+    convert(source, disk)
+
+
+def test_a_read_only_folder_is_refused_before_the_work(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "4bit"
+    convert(source, folder)
+    monkeypatch.setattr(os, "access", lambda path, how: (path, how) != (folder, os.W_OK))  # for a superuser
+    monkeypatch.setattr(os, "mkdir", lambda *arguments: pytest.fail("it began"))
+    refused(source, folder, "4bit: cannot be written: it is read-only")
+
+
+def test_a_source_that_cannot_be_read_is_named(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merges, open_, open_file = source / "merges.txt", os.open, builtins.open
+    merges.touch()
+
+    def refusing(original: Callable[..., Any]) -> Callable[..., Any]:
+        def refuse(path: Any, *arguments: Any, **options: Any) -> Any:
+            if path == merges:
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return original(path, *arguments, **options)
+
+        return refuse
+
+    monkeypatch.setattr(os, "open", refusing(open_))
+    monkeypatch.setattr(builtins, "open", refusing(open_file))
+    with pytest.raises(FileError, match=r"m/merges.txt: cannot be opened: Permission denied"):
+        convert(source, tmp_path / "4bit")
+    assert [path.name for path in tmp_path.iterdir()] == ["work"]
+
+
+def test_a_current_folder_that_is_no_more(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convert(source, tmp_path / "4bit")
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    convert(source, tmp_path / "4bit", 8, force=True)
+    assert json.loads((tmp_path / "4bit" / "config.json").read_text())["quantization"]["bits"] == 8
+
+
+def test_what_is_put_into_the_target_at_the_last_moment(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, check, asked = tmp_path / "4bit", target_rules.check, []
+    folder.mkdir()
+
+    def late(place: Path, *arguments: Any) -> None:
+        check(place, *arguments)
+        asked.append(place)
+        if len(asked) == 3:
+            (folder / "thesis.txt").write_text("years of work")
+
+    monkeypatch.setattr("pyturbo.convert.check", late)
+    with pytest.raises(FileError, match="/4bit: is there already and holds thesis.txt, which this convert"):
+        convert(source, folder)
+    assert contents(folder) == {"thesis.txt": b"years of work"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["4bit", "work"]
 
 
 def test_a_target_that_cannot_be_renamed_leaves_nothing_behind(

@@ -1,4 +1,4 @@
-"""How text from a file is put into messages: quoted, printable and short, whatever the file says."""
+"""How values are put into messages. Text from a file is quoted, printable and short, whatever it says."""
 
 from __future__ import annotations
 
@@ -19,3 +19,12 @@ def shown(value: Any) -> str:
         return f"a number of {value.bit_length()} bits"
     text = ascii(value)
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def size(nbytes: float) -> str:
+    """Bytes for a reader: 12 B, 3.4 MB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if nbytes < 1000:
+            return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.2f} TB"

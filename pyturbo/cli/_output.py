@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
+from pyturbo.checkpoint._shown import size as size
 from pyturbo.checkpoint.tensors import Progress
 
 #: Seconds that pass before someone who waits is told how far it is.
@@ -58,15 +59,6 @@ def note(text: str) -> None:
 def dim_note(text: str) -> None:
     """A note that stays in the background on a terminal."""
     note(f"\x1b[2m{text}\x1b[0m" if sys.stderr.isatty() else text)
-
-
-def size(nbytes: float) -> str:
-    """Bytes for a reader: 12 B, 3.4 MB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if nbytes < 1000:
-            return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
-        nbytes /= 1000
-    return f"{nbytes:.2f} TB"
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
@@ -19,8 +20,10 @@ import numpy as np
 from pyturbo._dtypes import bfloat16
 from pyturbo._replace import new_folder, target_of, writing
 from pyturbo.checkpoint import json_file, open_checkpoint
+from pyturbo.checkpoint._shown import size
 from pyturbo.checkpoint.config import MODES, Format
 from pyturbo.checkpoint.directory import DirectoryCheckpoint
+from pyturbo.checkpoint.file import TensorFile
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.convert import work
 from pyturbo.convert.plan import Plan, make_plan
@@ -34,6 +37,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "f16": np.dtype(np.float16),
     "f32": np.dtype(np.float32),
 }
+
+_CHUNK = 8 << 20  # bytes copied at once
 
 #: Entries of config.json that name a type, by the name they use.
 _CONFIG_DTYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
@@ -78,7 +83,8 @@ def convert(
     if dtype is not None and dtype not in DTYPES:
         raise ArgumentError(f"convert: dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
     place = target_of("convert: target", target)
-    with open_checkpoint(source) as checkpoint:
+    with ExitStack() as opened:
+        checkpoint = opened.enter_context(open_checkpoint(source))
         if not isinstance(checkpoint, DirectoryCheckpoint):
             raise FormatError(f"{source}: expected a directory of safetensors, got a GGUF file")
         origin = Path(os.path.realpath(checkpoint.path))
@@ -86,11 +92,14 @@ def convert(
             check(place, origin, force)
         config = _read_config(checkpoint.path)
         plan = make_plan(checkpoint, common, _dtype(config, dtype))
+        copied = [TensorFile(path) for name in COPIED if (path := checkpoint.path / name).is_file()]
+        for file in copied:
+            opened.callback(file.close)
         outputs = [output for job in plan.jobs for output in job.outputs]
         total = sum(output.nbytes for output in outputs)
         parameters = sum(job.parameters for job in plan.jobs)
         with new_folder(place, lambda where: check(where, origin, force)) as folder:
-            _require_room(folder, total)
+            _require_room(place, folder, total)
             shards = Shards(folder, outputs, shard_bytes)
             try:
                 work.run(plan.jobs, shards, progress)
@@ -100,9 +109,8 @@ def convert(
             index = {"metadata": {"total_size": total, "total_parameters": parameters}}
             _write(folder / INDEX, index | {"weight_map": dict(sorted(shards.weight_map.items()))})
             _write(folder / "config.json", dict(sorted(_quantized(config, common, plan).items())))
-            for name in COPIED:
-                if (checkpoint.path / name).is_file():
-                    shutil.copyfile(checkpoint.path / name, folder / name)
+            for file in copied:
+                _copy(file, folder / file.path.name)
     read = sum(job.source_bytes for job in plan.jobs)
     return Converted(Path(target), parameters, read, total, len(set(shards.weight_map.values())))
 
@@ -150,12 +158,17 @@ def _quantized(config: dict[str, Any], common: Format, plan: Plan) -> dict[str, 
     return config | {"quantization": entry, "quantization_config": entry}
 
 
-def _require_room(folder: Path, nbytes: int) -> None:
+def _require_room(target: Path, folder: Path, nbytes: int) -> None:
+    """Refuse to begin where the disk that `folder` is on cannot hold the tensors."""
     free = shutil.disk_usage(folder).free
     if free < nbytes:
-        raise FileError(
-            f"{folder}: expected room for {nbytes / 1e9:.2f} GB, found {free / 1e9:.2f} GB on the disk"
-        )
+        raise FileError(f"{target}: expected room for {size(nbytes)}, found {size(free)} on the disk")
+
+
+def _copy(file: TensorFile, path: Path) -> None:
+    with path.open("xb") as copy:
+        for offset in range(0, file.size, _CHUNK):
+            copy.write(file.bytes(offset, min(_CHUNK, file.size - offset)))
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pyturbo._replace import sync
 from pyturbo.checkpoint.file import Array
 from pyturbo.checkpoint.safetensors import DTYPES
 from pyturbo.convert.plan import Output
@@ -55,7 +56,7 @@ class Shards:
 
     def sync(self) -> None:
         for file in self._files:
-            os.fsync(file)
+            sync(file)
 
     def close(self) -> None:
         while self._files:

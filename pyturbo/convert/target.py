@@ -30,7 +30,8 @@ COPIED = (
 )
 
 _SHARD = re.compile(r"model(-\d{5,}-of-\d{5,})?\.safetensors")
-_HARMLESS = (".DS_Store",)  # what file managers leave in folders
+_HARMLESS = (".DS_Store",)  # files that file managers leave in folders
+_MOUNTS = Path("/proc/self/mountinfo")  # of Linux
 
 
 def check(target: Path, source: Path, force: bool) -> None:
@@ -47,8 +48,14 @@ def check(target: Path, source: Path, force: bool) -> None:
         return
     if not target.is_dir():
         raise FileError(f"{target}: expected a folder to write, got a file; delete it or name another")
-    if _same(target, Path.cwd()):
+    if _same(target, Path()):
         raise FileError(f"{target}: expected a folder that can be renamed, got the current one; name another")
+    if _is_mount_point(target):
+        raise FileError(
+            f"{target}: expected a folder that can be renamed, got a mount point; name a new folder in it"
+        )
+    if not os.access(target, os.W_OK):
+        raise FileError(f"{target}: cannot be written: it is read-only")
     if not any(target.iterdir()):
         return
     if (foreign := _not_written_by_convert(target)) is not None:
@@ -64,14 +71,27 @@ def _same(one: Path, other: Path) -> bool:
     return one == other or (one.exists() and other.exists() and one.samefile(other))
 
 
+def _is_mount_point(folder: Path) -> bool:
+    """Tell whether something is mounted there, also a folder of the same file system."""
+    if os.path.ismount(folder):
+        return True
+    try:
+        lines = _MOUNTS.read_bytes().splitlines()
+    except OSError:
+        return False
+    name = re.sub(rb"[ \t\n\\]", lambda match: b"\\%03o" % ord(match[0]), os.fsencode(folder))
+    return any(line.split(b" ")[4:5] == [name] for line in lines)
+
+
 def _not_written_by_convert(folder: Path) -> str | None:
     """The name of something in a folder that convert did not write, None where it wrote everything."""
-    names = sorted(entry.name for entry in folder.iterdir() if entry.name not in _HARMLESS)
-    shards = [name for name in names if _SHARD.fullmatch(name)]
-    for name in names:
-        ours = name in shards or name in ("config.json", INDEX, *COPIED)
+    every = sorted(entry.name for entry in folder.iterdir())
+    shards = [name for name in every if _SHARD.fullmatch(name)]
+    for name in every:
+        ours = name in shards or name in ("config.json", INDEX, *COPIED, *_HARMLESS)
         if not ours or not stat.S_ISREG((folder / name).lstat().st_mode):
             return name
+    names = [name for name in every if name not in _HARMLESS]
     for name in shards:
         try:
             _, metadata = safetensors.read_header(folder / name)
