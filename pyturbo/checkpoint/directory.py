@@ -28,9 +28,7 @@ class DirectoryCheckpoint(Checkpoint):
     def __init__(self, path: Path) -> None:
         config = read_config(path / "config.json")
         quantization = Quantization(path / "config.json", config)
-        index = path / _INDEX
-        weight_map = _weight_map(index) if index.is_file() else None
-        files = _files(path) if weight_map is None else _listed_files(index, weight_map)
+        files, weight_map = weight_files(path)
         tensors: dict[str, TensorInfo] = {}
         formats = set()
         for name in files:
@@ -57,6 +55,13 @@ class DirectoryCheckpoint(Checkpoint):
 
     def weights(self, values: bool = True) -> DirectoryWeights:
         return DirectoryWeights(self, self._quantization, self._format, values)
+
+
+def weight_files(path: Path) -> tuple[list[str], dict[str, str] | None]:
+    """List the safetensors files of a directory, with its index if it has one; none may be missing."""
+    index = path / _INDEX
+    weight_map = _weight_map(index) if index.is_file() else None
+    return _files(path) if weight_map is None else _listed_files(index, weight_map), weight_map
 
 
 def _shard(path: Path) -> tuple[dict[str, TensorInfo], dict[str, str]]:

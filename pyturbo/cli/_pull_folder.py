@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pyturbo._replace import new_file, target_of, writing
+from pyturbo._replace import is_partial, new_file, target_of, writing
 from pyturbo.checkpoint import json_file
+from pyturbo.checkpoint._shown import shown
 from pyturbo.errors import FileError, FormatError
 
 #: Says what a folder was pulled for, beside where huggingface_hub keeps its own notes.
@@ -31,20 +32,33 @@ def claimed(path: str, repository: str) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if [entry.name for entry in folder.rglob("*") if not entry.is_dir()] == [_MARK.name]:
+        if [entry for entry in folder.rglob("*") if not entry.is_dir()] == [folder / _MARK]:
             (folder / _MARK).unlink(missing_ok=True)
-            for each in reversed(made):
+            for each in (*_own_folders(folder), *reversed(made)):
                 with suppress(OSError):  # not empty
                     each.rmdir()
         raise
 
 
+def _own_folders(folder: Path) -> tuple[Path, ...]:
+    """Return the folders that only the mark needs, innermost first."""
+    return tuple(folder / each for each in _MARK.parents if each.name)
+
+
 def _make(folder: Path) -> list[Path]:
-    """Make the folder of the mark and those around it; returns what was missing, outermost first."""
-    missing = [each for each in reversed((folder / _MARK).parents) if not each.is_dir()]
-    for each in missing:
+    """Make the folder, those around it and those of the mark; returns what was missing up to the folder."""
+    missing = [each for each in reversed((folder, *folder.parents)) if not each.is_dir()]
+    for each in (*missing, *reversed(_own_folders(folder))):
         each.mkdir(exist_ok=True)
     return missing
+
+
+def _is_unused(folder: Path) -> bool:
+    """Tell whether a folder holds nothing, or only what a pull that was killed at its start has left."""
+    own = _own_folders(folder)
+    return not any(folder.iterdir()) or all(
+        entry in own or (entry.parent == own[0] and is_partial(entry)) for entry in folder.rglob("*")
+    )
 
 
 def _check(folder: Path, repository: str) -> None:
@@ -52,14 +66,14 @@ def _check(folder: Path, repository: str) -> None:
         return
     if not folder.is_dir():
         raise FileError(f"pull: {folder}: expected a folder, got a file")
-    if not any(folder.iterdir()):
+    if _is_unused(folder):
         return
     try:
         pulled = json_file.read_object(folder / _MARK).get("repository")
     except (FileError, FormatError):
         pulled = None
     if pulled != repository:
-        what = f"the files of {pulled}" if isinstance(pulled, str) else "other files"
+        what = f"the files of {shown(pulled)}" if isinstance(pulled, str) else "other files"
         raise FileError(
             f"pull: {folder}: expected an empty folder or an earlier pull of {repository}, got {what}; "
             "name another folder"

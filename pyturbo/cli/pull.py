@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
+from fnmatch import fnmatchcase
 from pathlib import Path
 
+from pyturbo.checkpoint.directory import weight_files
 from pyturbo.checkpoint.hub_cache import ModelId, gguf_files, is_checkpoint, model_id
 from pyturbo.cli._output import note, print_json
 from pyturbo.cli._pull_folder import claimed
 from pyturbo.cli._usage import EXAMPLE, UsageError, path
-from pyturbo.errors import FileError, StateError
+from pyturbo.errors import FileError, FormatError, StateError
 
 HELP = "download a checkpoint from the Hugging Face hub"
 
@@ -54,6 +57,7 @@ def run(arguments: argparse.Namespace) -> None:
                 local_dir=arguments.to,
                 allow_patterns=[*_SMALL, *weights],
             )
+            _require_loadable(arguments.id, wanted, Path(path), weights)
     except FileError:
         raise
     except LocalEntryNotFoundError as error:  # also an HTTP error where the answer came from no server
@@ -82,6 +86,18 @@ def _wanted(arguments: argparse.Namespace) -> ModelId:
         if given and own:
             raise UsageError(f"{option}: expected it once, the id names {own!r}")
     return ModelId(wanted.repository, arguments.revision or wanted.revision, wanted.file)
+
+
+def _require_loadable(given: str, wanted: ModelId, folder: Path, weights: Sequence[str]) -> None:
+    """Refuse a folder without weights: huggingface_hub returns it as it is if the hub cannot be reached."""
+    try:
+        if wanted.file is None and is_checkpoint(folder):
+            weight_files(folder)
+        elif not any(fnmatchcase(file, pattern) for file in gguf_files(folder) for pattern in weights):
+            what = wanted.file or "config.json with model*.safetensors, or a GGUF file that was asked for"
+            raise FormatError(f"expected {what}, found none")
+    except FormatError as error:
+        raise FileError(f"pull: {given}: {error}: the hub cannot be reached, or has no more") from None
 
 
 def _names(wanted: ModelId, path: str, in_cache: bool) -> list[str]:
