@@ -1,8 +1,11 @@
 #include "metal/pipelines.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 
@@ -12,6 +15,8 @@ namespace pyturbo::metal {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr char kSuffix[] = ".metalarchive";
 
 // PYTURBO_CACHE, where it is set (empty: none), else the user's folder for such files.
 fs::path cache_folder() {
@@ -38,7 +43,31 @@ std::string archive_path(id<MTLDevice> device, const std::string& library_hash) 
       text([device name]) + " " + text([[NSProcessInfo processInfo] operatingSystemVersionString]);
   for (char& c : name)
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '-';
-  return folder / (library_hash + "-" + name + ".metalarchive");
+  return folder / (library_hash + "-" + name + kSuffix);
+}
+
+// Where an archive is written before it has its name: that name, the process and a number.
+std::string temporary_path(const std::string& archive) {
+  static std::atomic<unsigned> count{0};
+  return archive + "." + std::to_string(::getpid()) + "." + std::to_string(count.fetch_add(1));
+}
+
+// Removes what processes that are no more have left in the cache. A process of another machine that shares
+// the folder may lose what it is writing, and compiles again.
+void remove_leftovers(const fs::path& folder) {
+  std::error_code failed;
+  for (fs::directory_iterator entry(folder, failed), end; !failed && entry != end; entry.increment(failed)) {
+    const std::string name = entry->path().filename().string();
+    const auto suffix = name.rfind(kSuffix);
+    int process = 0;
+    unsigned number = 0;
+    char more = 0;
+    if (suffix == std::string::npos ||
+        std::sscanf(name.c_str() + suffix + sizeof kSuffix - 1, ".%d.%u%c", &process, &number, &more) != 2)
+      continue;
+    std::error_code ignored;
+    if (process > 0 && ::kill(process, 0) != 0 && errno == ESRCH) fs::remove(entry->path(), ignored);
+  }
 }
 
 }  // namespace
@@ -112,11 +141,11 @@ void Pipelines::save() {
   const std::lock_guard lock(mutex_);
   if (!changed_) return;
   changed_ = false;
-  static std::atomic<unsigned> count{0};
   std::error_code failed;
-  fs::create_directories(fs::path(archive_path_).parent_path(), failed);
-  const std::string temporary =
-      archive_path_ + "." + std::to_string(::getpid()) + "." + std::to_string(count.fetch_add(1));
+  const fs::path folder = fs::path(archive_path_).parent_path();
+  fs::create_directories(folder, failed);
+  remove_leftovers(folder);
+  const std::string temporary = temporary_path(archive_path_);
   NSError* error = nil;
   if ([archive_.get() serializeToURL:[NSURL fileURLWithPath:string(temporary)] error:&error])
     fs::rename(temporary, archive_path_, failed);

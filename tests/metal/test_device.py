@@ -366,6 +366,27 @@ def test_pipelines_are_made_once_and_kept_on_disk(cache: Path) -> None:
     assert compiled() == (2, 0)
 
 
+def test_what_a_killed_process_left_in_the_cache_is_removed(cache: Path) -> None:
+    killed = subprocess.Popen([sys.executable, "-c", ""])
+    killed.wait()
+    kept = [
+        f"a.metalarchive.{os.getpid()}.0",  # of a process that may still write it
+        f"a.metalarchive.{killed.pid}",
+        f"a.metalarchive.{killed.pid}.0.txt",
+        f"a.metalarchive.-{killed.pid}.0",
+        f"a.{killed.pid}.0",
+        "a.metalarchive",
+    ]
+    cache.mkdir()
+    for name in (*kept, f"a.metalarchive.{killed.pid}.0", f"b.metalarchive.{killed.pid}.13"):
+        (cache / name).touch()
+    with pyturbo.Device("metal") as device:
+        add(device)
+    (archive,) = {path.name for path in cache.iterdir()} - set(kept)
+    assert archive.endswith(".metalarchive")
+    assert len(list(cache.iterdir())) == len(kept) + 1
+
+
 def test_the_cache_can_be_off_or_unwritable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in ("", str(tmp_path / "file" / "inside")):
