@@ -72,6 +72,8 @@ def _checked(where: str, names: Mapping[str, str], found: Mapping[str, Any]) -> 
         value = found.get(key)
         if value is None:
             continue
+        if name == "top_k" and value == -1:  # off, as some engines write it
+            value = 0
         try:
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise ArgumentError(f"Sampler: {name}: expected a number, got {shown(value)}")

@@ -29,6 +29,11 @@ def test_entries_have_the_names_of_options(tmp_path: Path) -> None:
     )
 
 
+def test_top_k_of_minus_one_is_off(tmp_path: Path) -> None:
+    assert read(tmp_path, {"top_k": -1}).top_k == 0
+    assert gguf_sampling(Path("model.gguf"), {"general.sampling.top_k": -1}).top_k == 0
+
+
 def test_do_sample_decides_whether_tokens_are_drawn(tmp_path: Path) -> None:
     assert read(tmp_path, {"do_sample": True}).temperature == 1.0
     assert read(tmp_path, {"do_sample": True, "temperature": 0.6}).temperature == 0.6
@@ -49,7 +54,7 @@ def test_do_sample_decides_whether_tokens_are_drawn(tmp_path: Path) -> None:
         ({"top_p": 0}, "top_p: expected a number above 0 and at most 1, got 0"),
         ({"top_p": [0.5]}, "top_p: expected a number, got"),
         ({"top_k": 0.5}, "top_k: expected an integer from 0 on, got 0.5"),
-        ({"top_k": -1}, "top_k: expected an integer from 0 on, got -1"),
+        ({"top_k": -2}, "top_k: expected an integer from 0 on, got -2"),
         ({"min_p": 2}, "min_p: expected a number from 0 to 1, got 2"),
         ({"repetition_penalty": 0}, "repetition_penalty: expected a finite number above 0, got 0"),
         ({"do_sample": 1}, "do_sample: expected true or false, got 1"),
