@@ -282,20 +282,15 @@ kernel void statement_race(
   else if (kind == 1 && shared[0] > 0.0f)
     sum = 1.0f;
   for (uint n = kind == 2 ? uint(shared[0]) : 0; n < 1; ++n) sum += 1.0f;
-  for (uint n = 0;
-       n < (kind == 3 ? uint(shared[0]) + 1 : 1);
-       n += kind == 4 ? uint(shared[0]) + 1 : 1)
+  for (uint n = 0; n < (kind == 3 ? uint(shared[0]) + 1 : 1); n += kind == 4 ? uint(shared[0]) + 1 : 1)
     sum += 1.0f;
   while (kind == 5 && sum < shared[0]) sum += 1.0f;
   do {
     sum += 1.0f;
   } while (kind == 6 && shared[0] > 0.0f);
   switch (kind == 7 ? uint(shared[0]) : kind) {
-    case 8:
-      sum += shared[0];
-      break;
-    default:
-      sum += 2.0f;
+    case 8: sum += shared[0]; break;
+    default: sum += 2.0f;
   }
   const float more = kind == 9 ? shared[0] : 0.0f;
   if (i == 31) shared[0] = more;
