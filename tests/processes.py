@@ -14,19 +14,22 @@ HEAP_CHECKS = {"MALLOC_CHECK_": "3", "MALLOC_PERTURB_": "165"}
 HEAP_LIBRARY = "libc_malloc_debug.so.0"
 
 
-def environment() -> dict[str, str]:
-    env = {**os.environ, **HEAP_CHECKS}
-    if "LD_PRELOAD" not in env and find_library("c_malloc_debug") is not None:
-        env["LD_PRELOAD"] = HEAP_LIBRARY
-    return env
+def environment(heap_checks: bool) -> dict[str, str]:
+    if not heap_checks or "LD_PRELOAD" in os.environ or find_library("c_malloc_debug") is None:
+        return dict(os.environ)
+    return {**os.environ, **HEAP_CHECKS, "LD_PRELOAD": HEAP_LIBRARY}
 
 
 def run_script(script: str, folder: Path, *, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    """Runs Python code in `folder` under checks of the heap."""
+    """Runs Python code in `folder`, under checks of the heap unless it forks.
+
+    The library that checks has a lock of its own, which a child may find taken by a thread of its parent.
+    Python 3.12 and newer warn of every fork in a process with threads, which is what some of it is about.
+    """
     return subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", script],
+        [sys.executable, "-X", "faulthandler", "-W", "ignore::DeprecationWarning", "-c", script],
         cwd=folder,
-        env=environment(),
+        env=environment(heap_checks="fork" not in script),
         capture_output=True,
         text=True,
         timeout=timeout,

@@ -55,9 +55,10 @@ def environment(reports: Path, compiler: str) -> dict[str, str]:
 def run(part: str, env: dict[str, str], reports: Path, log: Path) -> bool:
     """One part; its output goes to `log` and is shown where something went wrong."""
     begin = time.monotonic()
+    pytest = Path(sys.executable).parent / "pytest"  # python -m pytest would take the package from here
     with log.open("wb") as out:
         status = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", part],
+            [pytest, "-q", "-p", "no:cacheprovider", part],
             cwd=ROOT, env=env, stdout=out, stderr=subprocess.STDOUT,
         ).returncode  # fmt: skip
     text = log.read_text(errors="replace")

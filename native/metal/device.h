@@ -8,7 +8,8 @@
 
 namespace pyturbo::metal {
 
-// Whether this machine has a GPU with what the kernels need: the family Apple7 (M1) or newer.
+// Whether this machine has a GPU with what the kernels need: the family Apple7 (M1) or newer. Not in a child
+// of fork(), which Metal does not serve.
 bool available();
 
 // Throws Error{device} where there is none, or no kernels for it.

@@ -205,6 +205,7 @@ class MetalDevice final : public Device {
 }  // namespace
 
 bool available() {
+  if (fork_count() > 0) return false;
   const Pool pool;
   const auto device = Ref<DeviceObject>::adopt(MTLCreateSystemDefaultDevice());
   return device && [device.get() supportsFamily:MTLGPUFamilyApple7];

@@ -324,15 +324,19 @@ def test_the_checker_is_for_the_cpu() -> None:
         pyturbo.Device("metal", check=True)
 
 
-def test_a_child_process_is_told(metal: pyturbo.Device) -> None:
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of forks, in Python 3.12 and newer
+@pytest.mark.parametrize("opens", [False, True])
+def test_a_child_process_is_told(metal: pyturbo.Device, opens: bool) -> None:
+    expected = "metal: Metal cannot be used in a child of fork()" if opens else "made before fork()"
     child = os.fork()
     if child == 0:
         try:
-            add(metal)
+            pyturbo.Device("metal") if opens else add(metal)
         except StateError as error:
-            os._exit(7 if "made before fork()" in str(error) else 1)
+            os._exit(7 if expected in str(error) else 1)
         os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert add(metal)[0] == 1
 
 
 def test_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
