@@ -156,6 +156,7 @@ def _chunks(
 ) -> Generator[Chunk, None, None]:
     """Reads `ids`, then samples and reads tokens until the reply ends. The last one stays pending."""
     begin = time.perf_counter()
+    session.model.check_files()
     stats.clear()
     if whole:
         ids = ids[session.keep(ids) :]
@@ -178,6 +179,7 @@ def _chunks(
         elif finish is None and (stats.tokens == options.max_tokens or session.position == session.context):
             finish = "length"
         if finish is not None:
+            session.model.check_files()  # a reply from a file that changed meanwhile has no end
             piece += text.finish()
             finish = "stop" if text.stopped else finish
         top = tuple(top_logprobs(logits, options.logprobs)) if options.logprobs else ()

@@ -110,12 +110,35 @@ def test_a_session_starts_only_over_files_as_they_were(folder: Path) -> None:
         opened.seek(-1, os.SEEK_END)
         opened.write(last)
     os.utime(file, ns=(0, 1_000_000_000))
-    message = r"model\.safetensors: was written to after it was mapped; load the model again"
+    message = r"model\.safetensors: was written to, or touched, after it was mapped; load the model again"
     with pytest.raises(FileError, match=message):
         model.session()
     with pytest.raises(FileError, match=message):
         model.load_session(folder / "empty.session")
     assert pyturbo.load(folder).session(context=64).step(5).any()
+
+
+def test_a_reply_starts_and_ends_only_over_files_as_they_were(folder: Path) -> None:
+    model = pyturbo.load(folder)
+    session = model.session(context=64)
+    reply = model.stream("Once upon a time", max_tokens=4, session=session)
+    next(reply)
+    os.truncate(folder / "model.safetensors", (folder / "model.safetensors").stat().st_size - 100)
+    with pytest.raises(FileError, match="model.safetensors: became shorter"):
+        list(reply)
+    with pytest.raises(FileError, match="model.safetensors: became shorter"):
+        model.generate("Once", max_tokens=1, session=session)
+
+
+def test_a_relative_path_is_one_of_the_folder_at_that_time(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    model = pyturbo.load("model")
+    monkeypatch.chdir("/")
+    os.utime(folder / "model.safetensors", ns=(0, 1_000_000_000))
+    with pytest.raises(FileError, match="was written to, or touched"):
+        model.session()
 
 
 def test_a_file_that_was_replaced_or_removed_is_still_mapped(folder: Path, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "core/bus_error.h"
@@ -54,6 +56,12 @@ MappedRange* range_at(uintptr_t address) {
   return nullptr;
 }
 
+std::string absolute(const std::string& path) {
+  std::error_code none;
+  const std::filesystem::path found = std::filesystem::absolute(path, none);
+  return none ? path : found.string();
+}
+
 int64_t changed_at(const struct stat& status) {
 #if defined(__APPLE__)
   const timespec& time = status.st_mtimespec;
@@ -67,7 +75,12 @@ int64_t changed_at(const struct stat& status) {
 
 MappedFile::MappedFile(std::string path, const struct stat& status, uint64_t end, const void* memory,
                        uint64_t bytes, std::shared_ptr<void> mapping)
-    : path_(std::move(path)), status_(status), end_(end), mapping_(std::move(mapping)), range_(take_range()) {
+    : path_(std::move(path)),
+      place_(absolute(path_)),
+      status_(status),
+      end_(end),
+      mapping_(std::move(mapping)),
+      range_(take_range()) {
   const uintptr_t first = reinterpret_cast<uintptr_t>(memory), page = page_bytes();
   range_.begin.store(first / page * page);
   range_.end.store((first + bytes + page - 1) / page * page);
@@ -87,7 +100,7 @@ MappedFile::~MappedFile() {
 
 // What the file is now, where its name still leads to it.
 bool MappedFile::find(struct stat& now) const {
-  return ::stat(path_.c_str(), &now) == 0 && now.st_dev == status_.st_dev && now.st_ino == status_.st_ino;
+  return ::stat(place_.c_str(), &now) == 0 && now.st_dev == status_.st_dev && now.st_ino == status_.st_ino;
 }
 
 void MappedFile::require_unchanged() const {
@@ -96,7 +109,8 @@ void MappedFile::require_unchanged() const {
   if (!find(now)) return;
   if (uint64_t(now.st_size) < end_) refuse();
   if (now.st_size != status_.st_size || changed_at(now) != changed_at(status_))
-    throw Error(ErrorKind::file, path_ + ": was written to after it was mapped; load the model again");
+    throw Error(ErrorKind::file,
+                path_ + ": was written to, or touched, after it was mapped; load the model again");
 }
 
 void MappedFile::refuse() const {

@@ -38,6 +38,7 @@ class MappedFile : public std::enable_shared_from_this<MappedFile> {
   bool find(struct stat& now) const;
 
   const std::string path_;
+  const std::string place_;  // the path from the root: the current folder may change
   const struct stat status_;
   const uint64_t end_;
   const std::shared_ptr<void> mapping_;
