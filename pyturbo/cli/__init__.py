@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import io
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pyturbo
@@ -48,25 +51,57 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    if sys.stderr is None:  # it is closed: notes must not end up on standard output
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  until the process ends
     given = sys.argv[1:] if argv is None else argv
-    arguments = _parser(given).parse_args(given)
+    arguments = argparse.Namespace(debug=False, command=None)
+    try:
+        _run(given, arguments)
+    except BrokenPipeError:
+        _discard_output()
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except (UsageError, TurboError, OSError, MemoryError) as error:
+        if arguments.debug:
+            raise
+        if isinstance(error, OSError):
+            _discard_output()
+        with suppress(OSError):
+            print(f"pyturbo: {_message(error, arguments.command)}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
+    return 0
+
+
+def _run(given: Sequence[str], arguments: argparse.Namespace) -> None:
+    """Do what the command line asks for; at the end everything is written, or it is an error."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # text of a model may be more than the terminal can show
     try:
+        _parser(given).parse_args(given, arguments)
         arguments.run(arguments)
-    except UsageError as error:
-        if arguments.debug:
-            raise
-        print(f"pyturbo: {error}; see pyturbo {arguments.command} --help", file=sys.stderr)
-        return 2
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 0
-    except (TurboError, OSError) as error:
-        if arguments.debug:
-            raise
-        print(f"pyturbo: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    except SystemExit:
+        _flush()
+        raise
+    _flush()
+
+
+def _flush() -> None:
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _discard_output() -> None:
+    """Drop what standard output still holds if it cannot be written, so that Python does not try again."""
+    try:
+        _flush()
+    except OSError:
+        sys.stdout = None
+
+
+def _message(error: Exception, command: str | None) -> str:
+    if isinstance(error, UsageError):
+        return f"{error}; see pyturbo {command} --help"
+    if isinstance(error, MemoryError) and not isinstance(error, TurboError):
+        return f"there is not enough memory: {error}".removesuffix(": ")
+    return str(error)

@@ -48,8 +48,14 @@ def print_table(rows: Table, *, stderr: bool = False) -> None:
     """Where no one looks at a terminal, lines are as long as they need to be."""
     from rich.console import Console
 
-    console = Console(stderr=stderr)
-    console.print(rows) if console.is_terminal else Console(stderr=stderr, width=1000).print(rows)
+    class PipedConsole(Console):
+        """Leaves a pipe that nobody reads to the caller; rich would end the process."""
+
+        def on_broken_pipe(self) -> None:
+            raise  # the BrokenPipeError that rich handles where it calls this
+
+    console = PipedConsole(stderr=stderr)
+    console.print(rows) if console.is_terminal else PipedConsole(stderr=stderr, width=1000).print(rows)
 
 
 def note(text: str) -> None:
