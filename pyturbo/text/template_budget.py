@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Sized, ValuesView
+from types import MethodType
 from typing import Any
 
 #: For templates that do what they like; each grows with the messages.
@@ -71,6 +72,8 @@ class Budget:
             return _ENTRY
         if isinstance(value, (str, bytes)):
             return len(value)
+        if type(value) is MethodType:  # its text may show what it belongs to
+            return self._measure(value, DEPTH)[0]
         return self._measured(value)[0] if isinstance(value, _CONTAINERS) else _ENTRY
 
     def hold(self, value: Any) -> Any:
@@ -103,6 +106,8 @@ class Budget:
         """Takes a step for each entry that it looks at."""
         if type(value) is str or isinstance(value, (str, bytes)):
             return len(value), 0
+        if type(value) is MethodType and isinstance(value.__self__, str):
+            return _ENTRY + len(value.__self__), 0
         if type(value) in _SCALARS or not isinstance(value, _CONTAINERS):
             return _ENTRY, 0
         known = self._known.get(id(value))

@@ -14,6 +14,8 @@ _WIDEST_INDENT = 1000
 _FINEST_ROUNDING = 300
 _LONGEST_NUMBER = 1000
 _MOST_BITS = 4096
+_LONGEST_ATTRIBUTE = 1000
+_EACH = 16  # characters that a small text counts for
 
 #: What a template may do with a value, its arguments and those with names. It returns the value to use.
 Check = Callable[[Budget, Any, tuple[Any, ...], Mapping[str, Any]], Any]
@@ -63,6 +65,31 @@ def _split(budget: Budget, value: Any, args: tuple[Any, ...], kwargs: Mapping[st
     return value
 
 
+def _searched_back(budget: Budget, value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """For searches from the end: Python may compare the whole text sought at every place."""
+    sought = argument(args, kwargs, 0, "sep", None)
+    budget.read(len(value) * (len(sought) if isinstance(sought, str) else 1))
+    return value
+
+
+def _split_back(budget: Budget, value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    _searched_back(budget, value, args, kwargs)
+    return _split(budget, value, args, kwargs)
+
+
+def _strip(budget: Budget, value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Each character may be looked for among all that are to go."""
+    characters = argument(args, kwargs, 0, "chars", None)
+    budget.read(budget.size(value) * (len(characters) if isinstance(characters, str) else 1))
+    return value
+
+
+def _taken_apart(budget: Budget, value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """For filters that make a small text of each word or character."""
+    budget.make(budget.size(value) * _EACH)
+    return value
+
+
 def _indent(budget: Budget, value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     width = argument(args, kwargs, 0, "width", 4)
     budget.make(budget.size(value))
@@ -97,6 +124,17 @@ def _sum(budget: Budget, value: Any, args: tuple[Any, ...], kwargs: Mapping[str,
     return value
 
 
+def check_attribute(name: Any) -> None:
+    if isinstance(name, str) and len(name) > _LONGEST_ATTRIBUTE:
+        raise LimitError(f"expected an attribute of at most {_LONGEST_ATTRIBUTE} characters, got {len(name)}")
+
+
+def _attribute(budget: Budget, value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """For filters that look up an attribute when an entry is asked for."""
+    check_attribute(argument(args, kwargs, 0, "attribute", None))
+    return value
+
+
 def percent_format(budget: Budget, text: str, values: Any) -> None:
     """Before `text % values`."""
     if "*" in text:
@@ -107,7 +145,7 @@ def percent_format(budget: Budget, text: str, values: Any) -> None:
 def brace_format(budget: Budget, text: str, values: Any) -> None:
     """Before `text.format(...)` with these values: a field is a name, and its width is a number."""
     fields = re.findall(r"{([^{}!:]*)", text)
-    if any("." in field or "[" in field for field in fields) or re.search(r":[^{}]*{", text):
+    if any("." in field or "[" in field for field in fields) or re.search(r":[^{}:]*{", text):
         raise LimitError("format: expected fields that are names or numbers, with plain widths")
     _formatted(budget, text, text.count("{"), values)
 
@@ -159,6 +197,8 @@ SHALLOW = frozenset(
     length count first last default d map select reject selectattr rejectattr attr items random safe
     """.split()  # noqa: SIM905
 )
+#: Filters that take a text apart into its characters.
+ITERATING = frozenset("batch groupby list max min slice sort sum unique".split())  # noqa: SIM905
 #: Filters whose cost is hard to bound, and which no prompt needs.
 MISSING = ("pprint", "striptags", "urlize", "wordwrap", "xmlattr")
 
@@ -170,22 +210,41 @@ FILTERS: dict[str, Check] = {
     "int": _number,
     "float": _number,
     "join": _join,
+    "map": _attribute,
+    "rejectattr": _attribute,
     "replace": _replace,
     "round": _round,
+    "selectattr": _attribute,
     "slice": _entries,
     "sum": _sum,
+    "title": _taken_apart,
+    "trim": _strip,
+    "urlencode": _taken_apart,
+    "wordcount": _taken_apart,
 }
+#: Filters that look up an attribute of each entry before anything else, and which argument names it.
+ATTRIBUTES = {"groupby": 0, "join": 1, "max": 1, "min": 1, "sort": 2, "sum": 0, "unique": 1}
 
 METHODS: dict[str, Check] = {
     "center": _width,
     "expandtabs": _tabs,
     "ljust": _width,
+    "lstrip": _strip,
     "replace": _replace,
+    "rfind": _searched_back,
+    "rindex": _searched_back,
     "rjust": _width,
-    "rsplit": _split,
+    "rpartition": _searched_back,
+    "rsplit": _split_back,
+    "rstrip": _strip,
     "split": _split,
     "splitlines": _split,
+    "strip": _strip,
     "zfill": _width,
 }
 #: Methods of built-in types whose cost is hard to bound, and which no prompt needs.
-UNSAFE_METHODS = frozenset(("from_bytes", "maketrans", "striptags", "to_bytes", "translate"))
+UNSAFE_METHODS = frozenset(
+    """
+    decode encode from_bytes fromkeys maketrans striptags to_bytes translate unescape
+    """.split()  # noqa: SIM905
+)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, ValuesView
+from contextlib import suppress
 from functools import wraps
 from types import BuiltinMethodType, MethodType
 from typing import Any
 
-from jinja2 import nodes
+from jinja2 import UndefinedError, nodes
+from jinja2.filters import make_multi_attrgetter
 from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
@@ -20,6 +22,7 @@ from pyturbo.text.template_compiler import LOOP, STEPS, Compiler, prepare
 
 _CALL = 10  # steps of a call
 _BUILT_IN = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset, range, type)
+_CLOSED = (bytes, KeysView, ItemsView, ValuesView)  # templates use none of their methods
 _METHODS = (BuiltinMethodType, MethodType)  # the second ones are those of Markup
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,
@@ -106,6 +109,7 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
         return values
 
     def getitem(self, obj: Any, argument: Any) -> Any:
+        self.budget.spend(1)
         if type(argument) is tuple:
             self.budget.read(self.budget.size(argument))
         return super().getitem(obj, argument)
@@ -135,7 +139,7 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
                 budget.read(budget.size(right))
             elif hasattr(right, "__next__"):
                 right = budget.counted(right)
-        elif type(left) is type(right):
+        else:
             budget.read(min(budget.size(left), budget.size(right)))
         return _COMPARE[sign](left, right)
 
@@ -176,6 +180,8 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
             args = self._checked_method(function, args, kwargs)
         elif isinstance(function, type):
             budget.read(budget.size(args) + budget.size(kwargs))
+            if issubclass(function, (dict, Namespace)):
+                args = tuple(map(self._entries, args))
         return self._made(super().call(__context, function, *args, **kwargs))
 
     def _checked_method(
@@ -195,7 +201,7 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         if attr in checks.UNSAFE_METHODS and isinstance(obj, _BUILT_IN):
             return False
-        if type(obj) is bytes and attr != "decode":
+        if isinstance(obj, _CLOSED):
             return False
         return super().is_safe_attribute(obj, attr, value)
 
@@ -235,24 +241,46 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
     def _checked_filter(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         passed = 1 if hasattr(function, "jinja_pass_arg") else 0  # Jinja puts its own argument first
         check, shallow = checks.FILTERS.get(name), name in checks.SHALLOW
+        iterates, attribute = name in checks.ITERATING, checks.ATTRIBUTES.get(name)
 
         @wraps(function)
         def checked(*args: Any, **kwargs: Any) -> Any:
             budget = self.budget
             value, rest = args[passed], args[passed + 1 :]
-            if type(value) is str:
+            if isinstance(value, str):
                 budget.read(len(value))
+                if iterates:
+                    budget.make_entries(len(value))
             elif hasattr(value, "__next__"):
                 value = budget.counted(value)
             elif shallow:
                 budget.spend(1)
             else:
                 budget.read(budget.size(value))
+            if attribute is not None:
+                value = self._looked_up(value, checks.argument(rest, kwargs, attribute, "attribute", None))
             if check is not None:
                 value = check(budget, value, rest, kwargs)
             return self._made(function(*args[:passed], value, *rest, **kwargs))
 
         return checked
+
+    def _looked_up(self, value: Any, attribute: Any) -> Any:
+        """The entries to use, after room was taken for the attribute of each."""
+        checks.check_attribute(attribute)
+        if attribute is None:
+            return value
+        entries = list(self.budget.counted(value))
+        of_entry = make_multi_attrgetter(self, attribute)
+        with suppress(UndefinedError):  # the filter may have a default
+            for entry in entries:
+                self.budget.make(sum(map(self.budget.size, of_entry(entry))))
+        return entries
+
+    def _entries(self, value: Any) -> Any:
+        """An argument of dict, which hashes what it is given."""
+        whole = isinstance(value, (str, Mapping)) or not hasattr(value, "__iter__")
+        return value if whole else iter(self.budget.counted(value))
 
     def _to_json(
         self,

@@ -18,6 +18,7 @@ from pyturbo.text.special_texts import SpecialTexts
 
 MESSAGES = [{"role": "user", "content": "Hello"}]
 VALUES = "{% set ns = namespace(x='aaaaaaaaaaaaaaaa', y=[1], z=(1,)) %}"
+NAMED = "{% set ns = namespace(x='a' * 90000) %}"
 
 ENDLESS = [
     "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
@@ -34,6 +35,19 @@ ENDLESS = [
     "{% set t = (1,) * 4000 %}{% for i in range(9999) %}{{ messages[0][t] }}{% endfor %}",
     "{% set t = (1,) * 4000 %}{% set u = (1,) * 4000 %}{% for i in range(9999) %}{{ t == u }}{% endfor %}",
     "{% set s = 'a' * 90000 %}{% set t = 'a' * 90000 %}{% for i in range(9999) %}{{ s == t }}{% endfor %}",
+    "{% set s = 'a' * 90000 %}{% set t = s | safe %}{% for i in range(9999) %}{{ s == t }}{% endfor %}",
+    "{{ ('a' * 90000).rfind('ab' + 'a' * 9000) }}",
+    "{{ ('a' * 90000).rindex('ab' + 'a' * 9000) }}",
+    "{{ ('a' * 90000).rsplit('ab' + 'a' * 9000) }}",
+    "{{ ('a' * 90000).rsplit(sep='ab' + 'a' * 9000) }}",
+    "{{ ('a' * 90000).rpartition('ab' + 'a' * 9000) }}",
+    "{{ ('ba' * 90000).strip('b' * 9000 + 'a') }}",
+    "{{ ('ba' * 90000).lstrip('b' * 9000 + 'a') }}",
+    "{{ (('ba' * 90000) | safe).rstrip('b' * 9000 + 'a') }}",
+    "{{ ('ba' * 90000) | trim('b' * 9000 + 'a') }}",
+    "{{ range(4000) | map('string') | list | sort(attribute='0.' * 400 + '0') }}",
+    "{{ range(4000) | map('string') | list | unique(attribute='0,' * 400 + '0') | list }}",
+    "{{ range(4000) | map('string') | list | map(attribute='0.' * 400 + '0') | list }}",
 ]
 LARGE = [
     "{{ 'a' * 3000000000 }}",
@@ -82,6 +96,20 @@ LARGE = [
     VALUES + "{% for i in range(60) %}{% set ns.y = dict(a=ns.y, b=ns.y) %}{% endfor %}{{ ns.y == ns.y }}",
     VALUES + "{% for i in range(60) %}{% set ns.z = (ns.z, ns.z) %}{% endfor %}{{ {ns.z: 1} }}",
     VALUES + "{% for i in range(999) %}{% set ns.y = ns.y + ['a' * 9999] %}{% endfor %}",
+    NAMED + "{{ ([ns] * 99) | join(attribute='x') }}",
+    NAMED + "{{ ([ns] * 99) | sort(attribute='x') }}",
+    NAMED + "{{ ([ns] * 99) | groupby('x') }}",
+    NAMED + "{{ ([ns] * 99) | unique(false, 'x') | list }}",
+    NAMED + "{{ ([ns] * 99) | min(attribute='x') }}",
+    NAMED + "{% set m = ns.x | safe %}{{ ([m.split] * 99) | join }}",
+    NAMED + "{% set m = ns.x | safe %}{{ '%s' * 99 % m.split }}",
+    "{{ ('a ' * 90000) | title }}",
+    "{{ ('ab ' * 90000) | wordcount }}",
+    "{{ ('a' * 90000) | urlencode }}",
+    "{{ ('ab' * 90000) | sort | length }}",
+    "{{ ('ab' * 90000) | min }}",
+    "{{ ('ab' * 90000) | safe | unique | first }}",
+    "{{ ('ab' * 90000) | slice(2) | first }}",
 ]
 REFUSED = {
     "{{ 9 ** 999999999 }}": "numbers of at most 4096 bits",
@@ -97,7 +125,15 @@ REFUSED = {
     "{{ 'a'.translate({97: 'a'}) }}": "unsafe",
     "{{ ('a' | safe).striptags() }}": "unsafe",
     "{{ strftime_now('%c' * 1000) }}": "at most 1000 characters, got 2000",
-    "{{ 'a'.encode().center(1000000000) }}": "unsafe",
+    "{{ ('aé' * 300000).encode('punycode').decode('punycode') }}": "unsafe",
+    "{{ ('é' * 400000).encode('idna') }}": "unsafe",
+    "{{ 'a'['encode']() }}": "unsafe",
+    "{{ (('&#' ~ '9' * 90000) | safe).unescape() }}": "unsafe",
+    "{{ {}.fromkeys([1]) }}": "unsafe",
+    "{{ {}.keys().isdisjoint([1]) }}": "unsafe",
+    "{{ [1] | sort(attribute='0.' * 600) }}": "an attribute of at most 1000 characters, got 1200",
+    "{{ [1] | map(attribute='0.' * 600) }}": "an attribute of at most 1000 characters, got 1200",
+    "{{ [1] | selectattr('0.' * 600) }}": "an attribute of at most 1000 characters, got 1200",
     "{{ lipsum(100000) }}": "undefined",
     "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}": "recursion",
     "{% block a %}{{ self.a() }}{{ self.a() }}{% endblock %}": "recursion",
@@ -157,6 +193,18 @@ def test_what_cannot_be_bounded_is_refused(template: str) -> None:
 def test_what_does_not_compile_is_a_format_error(template: str) -> None:
     with pytest.raises(FormatError, match=f"chat_template: .*{BROKEN[template]}"):
         render(template)
+
+
+def test_colons_in_a_format_cost_no_more_than_other_text() -> None:
+    assert render("{{ (':' * 300000).format() | length }}") == "300000"
+
+
+def test_time_is_looked_at_while_a_dict_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hashes of these keys are all the same, so that the time grows with the square of their number."""
+    monkeypatch.setattr(template_budget, "SECONDS", 0.2)
+    keys = [(key * (2**61 - 1), 0) for key in range(30_000)]
+    with pytest.raises(ArgumentError, match="expected at most 0.2 seconds"):
+        render("{{ dict(keys) | length }}", keys=keys)
 
 
 def test_real_limits() -> None:
@@ -241,6 +289,10 @@ def test_what_a_template_says_in_an_error_is_cut() -> None:
         ),
         ("{{ 'a\nb' | indent(2) }}{{ 'a' | center(3) }}|{{ ['a', 'b', 'c'] | batch(2) | list }}", None),
         ("{% set ns = namespace(a=1) %}{% set ns.a = ns.a + 1 %}{{ ns.a }}{{ ns }}", "2<Namespace>"),
+        ("{{ '--a--'.strip('-') }}{{ 'a.b.c'.rsplit('.', 1) }}{{ 'abab'.rfind('ab') }}", "a['a.b', 'c']2"),
+        ("{{ dict([('a', 1)], b=2) }}{{ cycler([1], [2]).next() }}", "{'a': 1, 'b': 2}[1]"),
+        ("{{ [{'a': 2}, {'a': 1}] | sort(attribute='a') | join(',', attribute='a') }}", "1,2"),
+        ("{{ [{'a': {'b': 2}}, {}] | groupby('a.b', default=1) | map('first') | list }}", "[1, 2]"),
         ("{{ [1, {'a': 2}] | tojson(indent=2) }}", '[\n  1,\n  {\n    "a": 2\n  }\n]'),
         (
             "{% macro f(x) %}<{{ x }}{{ caller() if caller }}>{% endmacro %}"
