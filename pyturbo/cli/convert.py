@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pyturbo.checkpoint.config import MODES
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.cli._output import byte_bar, note, print_json, size
-from pyturbo.cli._usage import path
+from pyturbo.cli._usage import UsageError, path
 from pyturbo.convert import DTYPES, convert
 from pyturbo.ops._affine_format import BITS, GROUP_SIZES
 
@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    _check(arguments)
     begin = time.perf_counter()
     with byte_bar("converting") as show, _ended_by_signal(show) as progress:
         done = convert(
@@ -58,6 +59,17 @@ def run(arguments: argparse.Namespace) -> None:
         f"{size(done.source_bytes)} became {size(done.nbytes)} in {files}, {bits:.2f} bits a parameter, "
         f"in {seconds:.1f} s ({size(done.source_bytes / seconds)}/s)"
     )
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuse a format that the mode does not have; of the affine mode every one is there."""
+    bits, group_size = MODES[arguments.mode]
+    for flag, own, given in (
+        ("--bits", bits, arguments.bits),
+        ("--group-size", group_size, arguments.group_size),
+    ):
+        if arguments.mode != "affine" and given not in (None, own):
+            raise UsageError(f"{flag}: expected {own}, which is that of {arguments.mode}, got {given}")
 
 
 @contextmanager

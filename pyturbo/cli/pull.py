@@ -66,7 +66,9 @@ def run(arguments: argparse.Namespace) -> None:
         ) from error
     except RepositoryNotFoundError as error:
         raise FileError(f"pull: {arguments.id}: there is no such model, or it asks for a login") from error
-    except (HfHubHTTPError, HFValidationError, OSError) as error:
+    except HFValidationError as error:
+        raise UsageError(f"{arguments.id}: {_first_line(error)}") from error
+    except (HfHubHTTPError, OSError) as error:
         raise FileError(f"pull: {arguments.id}: {_first_line(error)}") from error
     names = _names(wanted, path, in_cache=arguments.to is None)
     if arguments.json:
@@ -78,6 +80,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _wanted(arguments: argparse.Namespace) -> ModelId:
     """What to download. An id that the hub alone can judge is passed on as it is."""
+    if not arguments.id:
+        raise UsageError(f"expected the id of a model, such as {EXAMPLE}, got an empty text")
     wanted = model_id(arguments.id) or ModelId(arguments.id)
     for option, given, own in (
         ("--revision", arguments.revision, wanted.revision),

@@ -39,6 +39,20 @@ def test_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "4 bits in groups of 64" in json.loads(capsys.readouterr().out)["formats"]
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["mxfp4", "--bits", "3"], "--bits: expected 4, which is that of mxfp4, got 3"),
+        (["nvfp4", "--group-size", "64"], "--group-size: expected 16, which is that of nvfp4, got 64"),
+    ],
+)
+def test_a_format_that_a_mode_does_not_have_is_wrong_usage(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["convert", str(tmp_path), str(tmp_path / "mlx"), "--mode", *words]) == 2
+    assert capsys.readouterr().err == f"pyturbo: {message}; see pyturbo convert --help\n"
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_leaves_nothing_behind(number: int, status: int, tmp_path: Path) -> None:
     source = write_hf(MODELS["qwen3_moe"], tmp_path / "hf")

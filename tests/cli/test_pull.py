@@ -228,12 +228,23 @@ def test_failures_are_one_line(hub: Hub, capsys: pytest.CaptureFixture[str]) -> 
         ),
         (hub.NoRepositoryError("404"), "there is no such model, or it asks for a login"),
         (hub.HubError("404 Client Error.\n\nRepository Not Found"), "404 Client Error."),
-        (ValueError("Repo id must be\nin the form"), "Repo id must be"),
         (OSError("disk full"), "disk full"),
     ):
         hub.failure = failure
         assert main(["pull", "someone/model"]) == 1
         assert capsys.readouterr().err == f"pyturbo: pull: someone/model: {message}\n"
+
+
+def test_an_id_that_the_hub_does_not_take_is_wrong_usage(
+    hub: Hub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pull", ""]) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("pyturbo: expected the id of a model, such as ")
+    assert shown.endswith(", got an empty text; see pyturbo pull --help\n")
+    hub.failure = ValueError("Repo id must be\nin the form")
+    assert main(["pull", "a b"]) == 2
+    assert capsys.readouterr().err == "pyturbo: a b: Repo id must be; see pyturbo pull --help\n"
 
 
 def test_a_missing_extra_is_named(
