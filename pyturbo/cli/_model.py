@@ -9,7 +9,7 @@ from typing import Any
 
 from pyturbo._native import Device, device_list
 from pyturbo.cli._output import byte_bar
-from pyturbo.cli._usage import add_model_name, at_least_one, usage
+from pyturbo.cli._usage import add_model_name, at_least_one, option, usage
 from pyturbo.generation import Completion, Options, Stats
 from pyturbo.model import Model, load
 from pyturbo.models._cache import kv_format
@@ -51,11 +51,11 @@ def add_model_arguments(
 
 def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
     for name, (kind, default, text) in _SAMPLING.items():
-        flag = "--" + name.replace("_", "-")
         own = name in _OF_THE_MODEL
         shown = f"the model's own, else {default}" if own else default
+        shown = "a new one each time" if shown is None else shown
         parser.add_argument(
-            flag, type=kind, default=None if own else default, help=f"{text} (default: {shown})"
+            option(name), type=kind, default=None if own else default, help=f"{text} (default: {shown})"
         )
     parser.add_argument(
         "--stop", action="append", default=[], help="end the reply at this text; may be repeated"
@@ -70,7 +70,7 @@ def sampling(arguments: argparse.Namespace) -> dict[str, Any]:
 def check_sampling(arguments: argparse.Namespace, logprobs: int = 0) -> None:
     """Refuse what `Model.stream` would, before there is a model."""
     given = {name: value for name, value in sampling(arguments).items() if value is not None}
-    with usage():
+    with usage(*given, "logprobs"):
         options = Options(**given, logprobs=logprobs)
         options.sampler()
         options.stop_strings()
@@ -80,13 +80,13 @@ def open_device(arguments: argparse.Namespace) -> Device:
     """The device that a model is to be loaded for."""
     at_least_one("--threads", arguments.threads)
     name = device_list()[0] if arguments.device is None else arguments.device
-    with usage():
+    with usage("threads", "precision"):
         return Device(name, threads=arguments.threads, precision=arguments.precision)
 
 
 def load_model(arguments: argparse.Namespace, name: str | None) -> Model:
     """With a bar for what has to be read."""
-    with usage():
+    with usage("kv"):
         kv_format(arguments.kv)
     device = open_device(arguments)
     with byte_bar("reading weights") as progress:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,12 +19,31 @@ class UsageError(Exception):
 
 
 @contextmanager
-def usage() -> Iterator[None]:
-    """Take what an argument is refused for as a fault of the command line."""
+def usage(*names: str) -> Iterator[None]:
+    """Take an ArgumentError as a fault of the command line; arguments in `names` are shown as options."""
     try:
         yield
     except ArgumentError as error:
-        raise UsageError(str(error)) from error
+        match = re.match(r"(?:\w+: )?(\w+)(?=: expected)", str(error))
+        if match is None or match[1] not in names:
+            raise UsageError(str(error)) from error
+        raise UsageError(option(match[1]) + str(error)[match.end() :]) from error
+
+
+def option(name: str) -> str:
+    """Return the option that an argument of a function has on the command line."""
+    return "--" + name.replace("_", "-")
+
+
+def counts(text: str) -> tuple[int, ...]:
+    """Read the value of an option that is a list of numbers from 1 on."""
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        numbers = (0,)
+    if min(numbers) < 1:
+        raise argparse.ArgumentTypeError(f"expected integers from 1 on, as in 1,2,4, got {text!r}")
+    return numbers
 
 
 def path(text: str) -> str:

@@ -163,7 +163,7 @@ def test_wrong_usage_is_seen_before_anything_is_loaded(
     tokens = conversation.session.position
     monkeypatch.setattr("pyturbo.cli._model.load", lambda *arguments, **options: pytest.fail("it is loaded"))
     for words, status, message in (
-        (["--top-p", "7"], 2, "top_p: expected a number above 0 and at most 1, got 7"),
+        (["--top-p", "7"], 2, "pyturbo: --top-p: expected a number above 0 and at most 1, got 7"),
         (["--context", "0"], 2, "--context: expected an integer from 1 on, got 0"),
         (["--load", str(kept), "--system", "x"], 2, "--system: expected none beside --load"),
         (["--load", str(kept), "--kv", "turbo4"], 2, f"--kv: expected f16, as {kept} was saved, got turbo4"),

@@ -64,7 +64,9 @@ def test_options_that_are_not_given_are_the_models_own(
         assert capsys.readouterr().out == model.generate("Hello", 8, seed=2, **options).text + "\n"
     with pytest.raises(SystemExit):
         main(["generate", "--help"])
-    assert "(default: the model's own, else 0.0)" in " ".join(capsys.readouterr().out.split())
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "(default: the model's own, else 0.0)" in shown
+    assert "of the random numbers (default: a new one each time)" in shown
 
 
 def test_wrong_usage_is_seen_before_anything_is_loaded(
@@ -72,16 +74,19 @@ def test_wrong_usage_is_seen_before_anything_is_loaded(
 ) -> None:
     monkeypatch.setattr("pyturbo.cli._model.load", lambda *arguments, **options: pytest.fail("it is loaded"))
     for words, message in (
-        (["--top-p", "7"], "top_p: expected a number above 0 and at most 1, got 7"),
-        (["--temperature", "-1"], "temperature: expected a finite number from 0 on, got -1"),
-        (["--max-tokens", "-1"], "max_tokens: expected an integer from 1 on, got -1"),
-        (["--max-tokens", "0"], "max_tokens: expected an integer from 1 on, got 0"),
-        (["--stop", ""], "stop: expected a list of texts that are not empty"),
+        (["--top-p", "7"], "pyturbo: --top-p: expected a number above 0 and at most 1, got 7"),
+        (["--temperature", "-1"], "pyturbo: --temperature: expected a finite number from 0 on, got -1"),
+        (["--max-tokens", "-1"], "pyturbo: --max-tokens: expected an integer from 1 on, got -1"),
+        (["--max-tokens", "0"], "pyturbo: --max-tokens: expected an integer from 1 on, got 0"),
+        (["--stop", ""], "pyturbo: --stop: expected a list of texts that are not empty"),
+        (["--kv", "f8"], "pyturbo: --kv: expected one of f32, f16, turbo<k> and"),
         (["--kv", "f8"], "with k and v of 2, 3, 4, 6 and 8 bits, got 'f8'"),
+        (["--seed", "-1"], "pyturbo: --seed: expected an integer from 0 on, got -1"),
+        (["--threads", "2000"], "pyturbo: --threads: expected at most 1024, got 2000"),
         (["--device", "gpu"], "gpu"),
         (["--threads", "0"], "--threads: expected an integer from 1 on, got 0"),
         (["--context", "0"], "--context: expected an integer from 1 on, got 0"),
-        (["--json", "--logprobs", "-1"], "logprobs: expected an integer from 0 on, got -1"),
+        (["--json", "--logprobs", "-1"], "pyturbo: --logprobs: expected an integer from 0 on, got -1"),
         (["--logprobs", "2"], "--logprobs: expected --json beside it"),
         (["--raw", "--system", "y"], "--system: expected a chat, got --raw"),
     ):
