@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 WINDOW = 1024  # tokens
+_WINDOWS = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,17 +37,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--windows",
         type=int,
-        default=8,
-        help=f"of kv: how many times {WINDOW:,} tokens to read at most (default: %(default)s)",
+        help=f"of kv: how many times {WINDOW:,} tokens to read at most (default: {_WINDOWS})",
     )
     parser.add_argument("--plot", type=path, metavar="FILE", help="of kv: draw quality to a .png or .svg")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    arguments.threads = arguments.threads[0] if arguments.threads else None
     at_least_one("--windows", arguments.windows)
     if arguments.text is None and arguments.plot is not None:
         raise UsageError("--plot: expected --text beside it: quality is what is drawn")
+    if arguments.text is None and arguments.windows is not None:
+        raise UsageError("--windows: expected --text beside it, which is what is read")
     device = open_device(arguments)
     if arguments.text is None:
         timings = timing.measure(device, KV_SETTINGS, tell=_output.note)
@@ -68,7 +69,8 @@ def _quality(arguments: argparse.Namespace, device: Device) -> list[Quality]:
         texts = [Path(name).read_text(encoding="utf-8") for name in arguments.text]
     except (OSError, ValueError) as error:
         raise FileError(f"bench kv: text: cannot be read: {error}") from error
-    windows = quality.windows_of(models[0], texts, arguments.windows, min(WINDOW, models[0].max_context))
+    count = arguments.windows or _WINDOWS
+    windows = quality.windows_of(models[0], texts, count, min(WINDOW, models[0].max_context))
     return quality.measure(models, windows, _output.note)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,10 @@ _KINDS = {
     "mlp": "mlp or experts",
     "head": "output head",
 }
+
+
+_LENGTHS = (32, 128, 512)  # of prompts
+_TOKENS = 32  # to write
 
 
 @dataclass
@@ -59,23 +64,18 @@ def run(arguments: argparse.Namespace) -> None:
 def measure(arguments: argparse.Namespace, name: str) -> Times:
     with open_checkpoint(name) as checkpoint:
         found = survey(checkpoint)
-    longest, most = max(arguments.lengths) + arguments.tokens, found.network.context
-    if longest > most:
-        raise ArgumentError(
-            f"bench: expected at most {most} tokens in all, the model's context, "
-            f"got {max(arguments.lengths)} and {arguments.tokens}"
-        )
+    lengths, tokens = _extent(arguments.lengths, arguments.tokens, found.network.context)
     begin = time.perf_counter()
     model = load_model(arguments, name)
     load_seconds = time.perf_counter() - begin
-    context = model.room(longest)
-    ids = np.random.default_rng(0).integers(0, model.network.vocab, max(arguments.lengths))
+    context = model.room(max(lengths) + tokens)
+    ids = np.random.default_rng(0).integers(0, model.network.vocab, max(lengths))
     _warm(model, context, ids)
     prefill = {}
-    for length in arguments.lengths:
+    for length in lengths:
         session = model.session(context)
         prefill[length] = length / _reading(session, ids[:length], f"reading {length} tokens")
-    decode = arguments.tokens / _writing(session, arguments.tokens)
+    decode = tokens / _writing(session, tokens)
     parts = session.profile().parts
     return Times(
         model=name,
@@ -88,6 +88,19 @@ def measure(arguments: argparse.Namespace, name: str) -> Times:
         bandwidth=read_bandwidth(arguments.threads),
         peak_memory=peak_memory(),
     )
+
+
+def _extent(lengths: Sequence[int] | None, tokens: int | None, most: int) -> tuple[Sequence[int], int]:
+    """Lengths of prompts and a count of tokens to write, by default what fits into a context of `most`."""
+    longest = 1 if lengths is None else max(lengths)
+    written = max(1, min(_TOKENS, most // 2, most - longest)) if tokens is None else tokens
+    room = most - written
+    read = sorted({min(length, room) for length in _LENGTHS}) if lengths is None else lengths
+    if max(read) > room or min(read) < 1:
+        raise ArgumentError(
+            f"bench: expected at most {most} tokens in all, the model's context, got {longest} and {written}"
+        )
+    return read, written
 
 
 def _warm(model: Model, context: int, ids: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:

@@ -24,7 +24,7 @@ _RIGHT = ("threads", "pyturbo", "peer's", "ratio", "goal")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=5, help="of peers (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, help=f"of peers (default: {Plan.rounds})")
     parser.add_argument("--only", metavar="WORK,...", help=f"of peers, some of {', '.join(WORKS)}")
 
 
@@ -33,8 +33,8 @@ def run(arguments: argparse.Namespace) -> None:
     plan = Plan(
         model=None if arguments.file is None else Path(arguments.file),
         threads=arguments.threads or Plan.threads,
-        rounds=arguments.rounds,
-        tokens=arguments.tokens,
+        rounds=arguments.rounds or Plan.rounds,
+        tokens=arguments.tokens or Plan.tokens,
     )
     with _telling() as tell:
         report = measure(plan, arguments.only.split(",") if arguments.only else (), tell)

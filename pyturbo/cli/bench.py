@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyturbo import bench_memory
 from pyturbo.cli import _kv, _launch_times, _model_times, _output, _peers
 from pyturbo.cli._model import add_model_arguments
-from pyturbo.cli._usage import UsageError, at_least_one, one_model, path
+from pyturbo.cli._usage import UsageError, at_least_one, counts, one_model, option, path
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,26 +20,30 @@ _RUNTIME = {"launch": _launch_times.launch, "replay": _launch_times.replay}
 _MEMORY = {"bandwidth": bench_memory.bandwidth, "matvec": bench_memory.matvec}
 _WITH_FILE = {"peers": _peers.run, "kv": _kv.run}
 
-#: Options of a model that a measurement has no use for, and what they are where they are not given.
-_UNUSED = {
-    "peers": ("device", "kv", "precision"),
-    "kv": ("kv",),
-    **dict.fromkeys((*_RUNTIME, *_MEMORY), ("model", "device", "threads", "kv", "precision")),
+_OF_A_MODEL = ("model", "device", "threads", "kv", "precision", "lengths", "tokens")
+
+#: The options that each measurement uses; everything else is a model.
+_USED = {
+    "peers": ("model", "threads", "tokens", "rounds", "only"),
+    "kv": ("model", "device", "threads", "precision", "text", "windows", "plot"),
+    **dict.fromkeys((*_RUNTIME, *_MEMORY), ()),
 }
+_OPTIONS = tuple(dict.fromkeys((*_OF_A_MODEL, *_USED["peers"], *_USED["kv"])))
+
+#: What options are where they are not given, if not None.
 _USUAL = {"kv": "f16", "precision": "default"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_arguments(parser, positional=True, threads=_counts)
+    add_model_arguments(parser, positional=True, threads=counts)
     parser.add_argument("file", nargs="?", type=path, help="after peers or kv: the GGUF file to measure with")
     parser.add_argument(
         "--lengths",
-        type=_counts,
-        default=(32, 128, 512),
+        type=counts,
         metavar="N,N,...",
-        help="tokens of the prompts to read (default: 32,128,512)",
+        help="tokens of the prompts to read (default: 32,128,512, or what fits the model's context)",
     )
-    parser.add_argument("--tokens", type=int, default=32, help="to write (default: %(default)s)")
+    parser.add_argument("--tokens", type=int, help="to write (default: 32, or what fits)")
     _peers.add_arguments(parser)
     _kv.add_arguments(parser)
 
@@ -47,19 +51,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     what = arguments.named
     at_least_one("--tokens", arguments.tokens)
-    for name in _UNUSED.get(what, ()):
-        if getattr(arguments, name) != _USUAL.get(name):
-            raise UsageError(f"--{name}: `bench {what}` does not use it")
+    used = _USED.get(what, _OF_A_MODEL)
+    for name in _OPTIONS:
+        if name not in used and getattr(arguments, name) != _USUAL.get(name):
+            shown = what if what in _USED else "MODEL"
+            raise UsageError(f"{option(name)}: `bench {shown}` does not use it")
+    if what != "peers" and arguments.threads is not None:
+        (arguments.threads, *more) = arguments.threads
+        if more:
+            raise UsageError("--threads: several counts are only valid with `peers`")
     if what in _WITH_FILE:
         arguments.file = one_model(arguments.file, arguments.model)
         _WITH_FILE[what](arguments)
         return
     if arguments.file is not None:
         raise UsageError(f"FILE is only valid with `peers` or `kv`, got {arguments.file}")
-    if arguments.threads is not None:
-        (arguments.threads, *more) = arguments.threads
-        if more:
-            raise UsageError("--threads: several counts are only valid with `peers`")
     if what in _MEMORY:
         _run_memory(arguments)
         return
@@ -92,11 +98,3 @@ def _run_memory(arguments: argparse.Namespace) -> None:
         return out
 
     _output.show(arguments, [asdict(speed) for speed in speeds], table)
-
-
-def _counts(text: str) -> tuple[int, ...]:
-    """Numbers of tokens or threads."""
-    counts = tuple(int(part) for part in text.split(","))
-    if min(counts) < 1:
-        raise ValueError("expected counts")
-    return counts

@@ -30,3 +30,20 @@ def test_bench_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         assert text in shown
     assert main(["bench", folder, "--lengths", "600"]) == 1
     assert "at most 512 tokens in all" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("context", "words", "lengths"),
+    [
+        (512, [], ["32", "128", "480"]),
+        (40, [], ["20"]),
+        (100, ["--tokens", "3"], ["32", "97"]),
+        (100, ["--lengths", "98"], ["98"]),
+    ],
+)
+def test_defaults_are_what_fits(
+    context: int, words: list[str], lengths: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_model(tmp_path / "model", layers=2, context=context)
+    assert main(["bench", str(folder), "--json", *words]) == 0
+    assert list(json.loads(capsys.readouterr().out)["prefill"]) == lengths

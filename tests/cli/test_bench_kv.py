@@ -55,6 +55,7 @@ def test_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
         (["--text", str(tmp_path / "absent")], 1, "text: cannot be read"),
         (["--text", str(text), "--windows", "0"], 2, "--windows: expected an integer from 1 on, got 0"),
         (["--plot", "a.png"], 2, "--plot: expected --text"),
+        (["--windows", "3"], 2, "--windows: expected --text"),
         (["--model", folder], 2, f"expected one model, got {folder} and --model {folder}"),
     ):
         assert main(["bench", "kv", folder, *wrong]) == status
