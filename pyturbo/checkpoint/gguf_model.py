@@ -47,7 +47,7 @@ class GgufCheckpoint(Checkpoint):
         self._fields = _Fields(path, header.metadata)
         self.config = self._config(header)
         self.tokenizer = _tokenizer(self._fields)
-        self.sampling = gguf_sampling(path, header.metadata)
+        self.sampling = gguf_sampling(header.metadata)
 
     def weights(self, values: bool = True) -> GgufWeights:
         names = {}

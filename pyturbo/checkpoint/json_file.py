@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 from pathlib import Path
@@ -15,26 +16,44 @@ from pyturbo.errors import FormatError
 LONGEST = 100_000_000
 
 
+#: Entries of generation_config.json that decide where a reply ends: there may be one of each.
+_DECISIVE = ("bos_token_id", "eos_token_id")
+
+
 def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file."""
+    return parse_object(read_bytes(path), str(path))
+
+
+def read_generation_config(path: Path) -> dict[str, Any]:
+    """The object in a generation_config.json, of which little is used.
+
+    A byte order mark, numbers that are not finite and keys that are there twice are no error; the last of
+    such keys counts, but for the ids of tokens.
+    """
+    data = read_bytes(path).removeprefix(codecs.BOM_UTF8)
+    return _object(data, str(path), object_pairs_hook=_last)
+
+
+def read_bytes(path: Path) -> bytes:
+    """All of a file that is not too long for JSON."""
     file = TensorFile(path)
     try:
         if file.size > LONGEST:
             raise FormatError(f"{path}: expected at most {LONGEST} bytes of JSON, got {file.size}")
-        return parse_object(file.bytes(0, file.size), str(path))
+        return file.bytes(0, file.size)
     finally:
         file.close()
 
 
 def parse_object(data: bytes, where: str) -> dict[str, Any]:
     """The JSON object that `data` holds; `where` starts the messages."""
+    return _object(data, where, object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refused)
+
+
+def _object(data: bytes, where: str, **hooks: Any) -> dict[str, Any]:
     try:
-        value = json.loads(
-            data.decode("utf-8"),
-            object_pairs_hook=_unique,
-            parse_float=_finite,
-            parse_constant=_refused,
-        )
+        value = json.loads(data.decode("utf-8"), **hooks)
     except RecursionError:
         raise FormatError(f"{where}: JSON is nested too deeply") from None
     except ValueError as error:  # also what is not UTF-8, and numbers of thousands of digits
@@ -53,6 +72,11 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
                 raise ValueError(f"duplicate key {shown(key)}")
             seen.add(key)
     return result
+
+
+def _last(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    _unique([pair for pair in pairs if pair[0] in _DECISIVE])
+    return dict(pairs)
 
 
 def _finite(text: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,9 @@ import numpy as np
 from pyturbo._sampling import Sampler
 from pyturbo.checkpoint import json_file
 from pyturbo.checkpoint._shown import shown
-from pyturbo.errors import ArgumentError, FormatError
+from pyturbo.errors import ArgumentError
 
-#: Of GGUF files, by the names that generation_config.json has for them.
+#: Options by the names that generation_config.json has for them, and their keys in GGUF files.
 _GGUF_NAMES = {
     "temperature": "general.sampling.temp",
     "top_p": "general.sampling.top_p",
@@ -26,60 +26,78 @@ _GGUF_NAMES = {
 
 @dataclass(frozen=True, repr=False)
 class SamplingDefaults:
-    """What the checkpoint says of the options of `pyturbo.Sampler`; None where it says nothing."""
+    """What the checkpoint says of the options of `pyturbo.Sampler`; None where it says nothing.
+
+    Attributes:
+        ignored: Entries of the checkpoint that cannot be used, by their names in it, and why.
+    """
 
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
+    ignored: dict[str, str] = field(default_factory=dict, hash=False)
 
     def __repr__(self) -> str:
-        return f"SamplingDefaults({', '.join(f'{name}={value}' for name, value in self.stated().items())})"
+        shown_values = {**self.stated(), **({"ignored": self.ignored} if self.ignored else {})}
+        return f"SamplingDefaults({', '.join(f'{name}={value}' for name, value in shown_values.items())})"
 
     def stated(self) -> dict[str, float | int]:
         """What it says something of."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {name: getattr(self, name) for name in _GGUF_NAMES}
         return {name: value for name, value in values.items() if value is not None}
 
 
 def directory_sampling(directory: Path) -> SamplingDefaults:
     """From generation_config.json; `do_sample` decides whether tokens are drawn at all."""
     path = directory / "generation_config.json"
-    config = json_file.read_object(path) if path.is_file() else {}
+    config = json_file.read_generation_config(path) if path.is_file() else {}
+    values, ignored = _usable({name: name for name in _GGUF_NAMES}, config)
     drawn = config.get("do_sample")
-    if drawn is not None and not isinstance(drawn, bool):
-        raise FormatError(f"{path}: do_sample: expected true or false, got {shown(drawn)}")
-    values = _checked(str(path), {field.name: field.name for field in fields(SamplingDefaults)}, config)
-    if drawn is False:
-        values["temperature"] = 0.0
+    if drawn is not None and (not isinstance(drawn, (int, float)) or drawn not in (0, 1)):
+        ignored["do_sample"] = f"expected true or false, got {shown(drawn)}"
     elif drawn:
         values.setdefault("temperature", 1.0)
-    return SamplingDefaults(**values)
+    elif drawn is not None:
+        values["temperature"] = 0.0
+    return SamplingDefaults(**values, ignored=ignored)
 
 
-def gguf_sampling(path: Path, metadata: Mapping[str, Any]) -> SamplingDefaults:
+def gguf_sampling(metadata: Mapping[str, Any]) -> SamplingDefaults:
     """From the keys general.sampling.*."""
-    values = _checked(str(path), _GGUF_NAMES, metadata)
-    shortest = {name: float(str(np.float32(value))) for name, value in values.items() if name != "top_k"}
-    return SamplingDefaults(**values | shortest)
+    found = {key: metadata.get(key) for key in _GGUF_NAMES.values()}
+    with np.errstate(over="ignore"):
+        shortest = {
+            key: float(str(np.float32(value))) for key, value in found.items() if type(value) is float
+        }
+    values, ignored = _usable(_GGUF_NAMES, found | shortest)
+    return SamplingDefaults(**values, ignored=ignored)
 
 
-def _checked(where: str, names: Mapping[str, str], found: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that are there, each as the sampler takes it."""
-    values = {}
+def _usable(names: Mapping[str, str], found: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The values that are there, each as the sampler takes it; and what is wrong with the others."""
+    values, ignored = {}, {}
     for name, key in names.items():
         value = found.get(key)
         if value is None:
             continue
-        if name == "top_k" and value == -1:  # off, as some engines write it
-            value = 0
         try:
             if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise ArgumentError(f"Sampler: {name}: expected a number, got {shown(value)}")
+                raise ArgumentError(f"expected a number, got {shown(value)}")
+            if isinstance(value, int) and value.bit_length() > 64:
+                raise ArgumentError(f"expected a number in range, got {shown(value)}")
+            if name == "top_k":
+                value = _count(value)
             Sampler(**{name: value})  # type: ignore[arg-type]
         except ArgumentError as error:
-            wrong = str(error).removeprefix(f"Sampler: {name}: ")
-            raise FormatError(f"{where}: {key}: {wrong}") from None
-        values[name] = value if name == "top_k" else float(value)
-    return values
+            ignored[key] = str(error).removeprefix(f"Sampler: {name}: ")
+        else:
+            values[name] = value if name == "top_k" else float(value)
+    return values, ignored
+
+
+def _count(value: float) -> float:
+    """An integer where it is one; -1 is off, as some engines write it."""
+    value = int(value) if isinstance(value, float) and value.is_integer() else value
+    return 0 if value == -1 else value

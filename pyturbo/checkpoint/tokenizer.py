@@ -43,7 +43,8 @@ class TokenizerSource:
 
 def huggingface_source(directory: Path, config: dict[str, Any]) -> TokenizerSource:
     """The tokenizer files of a directory; token ids from generation_config.json before config.json."""
-    generation = _optional(directory / "generation_config.json")
+    path = directory / "generation_config.json"
+    generation = json_file.read_generation_config(path) if path.is_file() else {}
     settings = _optional(directory / "tokenizer_config.json")
     bos, eos = (
         next((source[key] for source in (generation, config) if source.get(key) is not None), None)

@@ -138,7 +138,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         if config.get(key) is not None:
             raise FormatError(f"{path}: {key}: expected a model in floating point, got a quantised one")
     if (path / "generation_config.json").is_file():
-        ends = json_file.read_object(path / "generation_config.json").get("eos_token_id")
+        ends = json_file.read_generation_config(path / "generation_config.json").get("eos_token_id")
         config |= {"eos_token_id": ends} if ends else {}
     return {key: value for key, value in config.items() if key not in ("_name_or_path", "vision_config")}
 
