@@ -41,8 +41,8 @@ class ModelId:
 
 
 def model_id(text: str) -> ModelId | None:
-    """Read an id; None if `text` cannot be one."""
-    match = _ID.fullmatch(text)
+    """Read an id, which may end in a slash as paths do; None if `text` cannot be one."""
+    match = _ID.fullmatch(text.rstrip("/"))
     return match and ModelId(f"{match['owner']}/{match['name']}", match["revision"], match["file"])
 
 

@@ -69,6 +69,11 @@ def test_a_file_with_the_name_of_an_owner_is_no_path_to_a_model(cache: Path, tmp
     assert locate("someone/model").name == "model.gguf"
 
 
+def test_an_id_may_end_in_a_slash(cache: Path) -> None:
+    snapshot(cache, "someone/model").joinpath("model.gguf").touch()
+    assert locate("someone/model/").name == "model.gguf"
+
+
 def test_a_path_wins(cache: Path, tmp_path: Path) -> None:
     snapshot(cache, "here/model")
     write_model(tmp_path / "here" / "model", layers=2)
