@@ -91,24 +91,42 @@ def _state_bytes(found: Survey) -> dict[str, dict[int, int]]:
 
 
 def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any] | None:
-    """None where there is none, or none that can be used."""
+    """Describe the tokenizer, or what is wrong with it; None where there is none."""
     try:
-        tokenizer = Tokenizer(checkpoint.tokenizer)
-    except TurboError:
-        return None
+        source = checkpoint.tokenizer
+        if source.path is None and not source.tokens:
+            return None
+        tokenizer = Tokenizer(source)
+    except TurboError as error:
+        return {"fault": str(error)}
+    fault = None if tokenizer.chat_template is None else _template_fault(tokenizer.chat_template)
     return {
-        "kind": checkpoint.tokenizer.kind,
+        "kind": source.kind,
         "size": tokenizer.vocab_size,
         "ends": [tokenizer.piece(token) for token in tokenizer.eos_ids],
-        "chat_template": tokenizer.chat_template is not None,
+        "chat_template": tokenizer.chat_template is not None and fault is None,
+        "chat_template_fault": fault,
     }
 
 
+def _template_fault(template: str) -> str | None:
+    """Return why a chat template cannot be compiled; None where it can."""
+    from pyturbo.text.chat_template import ChatTemplate
+
+    try:
+        ChatTemplate(template, {})
+    except TurboError as error:
+        return str(error)
+    return None
+
+
 def _show(facts: dict[str, Any]) -> None:
+    from rich.markup import escape
+
     rows = table("", "")
     rows.show_header = False
     for name, value in _summary(facts):
-        rows.add_row(name, value)
+        rows.add_row(name, escape(value))
     print_table(rows)
     print()
     rows = table("part", "parameters", "bytes", "share", right=("parameters", "bytes", "share"))
@@ -127,11 +145,6 @@ def _show(facts: dict[str, Any]) -> None:
 
 
 def _summary(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    tokenizer = facts["tokenizer"]
-    described = "none"
-    if tokenizer is not None:
-        template = "with" if tokenizer["chat_template"] else "without"
-        described = f"{tokenizer['kind']}, {tokenizer['size']:,} tokens, {template} a chat template"
     layers = ", ".join(f"{count} {kind}" for kind, count in facts["layers"].items())
     files = f"{len(facts['files'])}: {size(facts['file_bytes'])}"
     if facts["other_bytes"]:
@@ -141,7 +154,7 @@ def _summary(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("model", facts["path"]),
         ("architecture", f"{facts['architecture']}: {layers}"),
         ("parameters", f"{facts['parameters']:,}, {facts['parameters_per_token']:,} of them for a token"),
-        ("tokenizer", described),
+        ("tokenizer", _described(facts["tokenizer"])),
         ("sampling", _sampling(facts["sampling"])),
         *(("  ignored", f"{name}: {why}") for name, why in facts["sampling_ignored"].items()),
         ("context", f"{facts['context']:,} tokens"),
@@ -149,6 +162,17 @@ def _summary(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("weights", f"{size(facts['bytes'])}: {mapped} mapped, {copied} in memory"),
         ("while loading", f"{size(facts['peak_bytes'])} of memory at most, beside what is mapped"),
     ]
+
+
+def _described(tokenizer: dict[str, Any] | None) -> str:
+    if tokenizer is None:
+        return "none"
+    if "fault" in tokenizer:
+        return f"cannot be used: {tokenizer['fault']}"
+    template = "with a chat template" if tokenizer["chat_template"] else "without a chat template"
+    if tokenizer["chat_template_fault"] is not None:
+        template = f"with a chat template that cannot be used: {tokenizer['chat_template_fault']}"
+    return f"{tokenizer['kind']}, {tokenizer['size']:,} tokens, {template}"
 
 
 def _sampling(stated: dict[str, float | int]) -> str:

@@ -99,6 +99,28 @@ def test_sampling_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert (found["sampling"], found["sampling_ignored"]) == ({"top_k": 20}, {"top_p": message})
 
 
+def test_what_is_wrong_with_a_tokenizer_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_model(tmp_path / "a [bold] name", layers=2)
+    (folder / "chat_template.jinja").write_text("{% for %}")
+    tokenizer = facts(capsys, folder)["tokenizer"]
+    assert tokenizer["chat_template"] is False
+    assert tokenizer["chat_template_fault"].startswith("chat_template: not a template: ")
+    assert main(["info", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert "tokens, with a chat template that cannot be used: chat_template: not a template: " in shown
+    assert str(folder) in shown
+    (folder / "chat_template.jinja").unlink()
+    tokenizer = facts(capsys, folder)["tokenizer"]
+    assert (tokenizer["chat_template"], tokenizer["chat_template_fault"]) == (False, None)
+    (folder / "tokenizer.json").write_text('{"model": ')
+    tokenizer = facts(capsys, folder)["tokenizer"]
+    assert tokenizer["fault"].startswith(f"{folder / 'tokenizer.json'}: ")
+    assert main(["info", str(folder)]) == 0
+    assert f"tokenizer      cannot be used: {tokenizer['fault']}" in capsys.readouterr().out
+    (folder / "tokenizer.json").unlink()
+    assert facts(capsys, folder)["tokenizer"] is None
+
+
 def test_no_weights_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A model of a terabyte whose files are holes."""
     folder = tmp_path / "huge"
@@ -159,6 +181,7 @@ def test_helpful_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         (tmp_path / "tiny-model", f"no such file or directory; {tmp_path} has 'Tiny-Model'"),
         (tmp_path / "x" / "y" / "z", f"no such file or directory; {tmp_path / 'x'} holds 'broken'"),
         (broken, f"broken: no such file or directory: it is a link to {tmp_path / 'gone'}"),
+        ("someone/Model-4bit/", "on the Hugging Face hub: pyturbo pull someone/Model-4bit"),
         (Path("someone/Model-4bit"), "on the Hugging Face hub: pyturbo pull someone/Model-4bit"),
         (tmp_path, "expected a directory with config.json, it holds 'Tiny-Model'"),
         (folder / "tokenizer.json", "expected a directory with config.json or a .gguf file"),
