@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from pyturbo.cli._stdin import read_line
+
 #: Gives a line; EOFError at the end, KeyboardInterrupt where the line is given up.
 Reader = Callable[[], str]
 
@@ -28,10 +30,10 @@ def data_folder() -> Path:
 
 
 def _plain() -> str:
-    line = "" if sys.stdin is None else sys.stdin.readline()  # None: it is closed
+    line = read_line()
     if not line:
         raise EOFError
-    return line.rstrip("\n")
+    return line.rstrip("\r\n")
 
 
 def _editor() -> Reader:

@@ -31,8 +31,10 @@ class PromptText:
     def __init__(self, given: str | None, wait: bool) -> None:
         self._end, self._given = time.monotonic() + PATIENCE, given
         self._piped: str | None = None
+        if sys.stdin is None and wait:
+            raise UsageError("--stdin: expected an open standard input, it is closed")
         if sys.stdin is None or (sys.stdin.isatty() and not wait):
-            if given is None or wait:
+            if given is None:
                 raise UsageError("expected a prompt, as an argument or on standard input")
             self._piped = ""
         elif given is None or wait:
@@ -57,11 +59,24 @@ def _read() -> str:
     telling.start()
     try:
         buffer = getattr(sys.stdin, "buffer", None)
-        return str(sys.stdin.read() if buffer is None else buffer.read().decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise FormatError(f"standard input: expected text in UTF-8, got other bytes: {error}") from None
+        return str(sys.stdin.read() if buffer is None else _decoded(buffer.read()))
     finally:
         telling.cancel()
+
+
+def read_line() -> str:
+    """Read a line of UTF-8 with its end; "" is the end of standard input, or a closed one."""
+    if sys.stdin is None:
+        return ""
+    buffer = getattr(sys.stdin, "buffer", None)
+    return str(sys.stdin.readline() if buffer is None else _decoded(buffer.readline()))
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"standard input: expected text in UTF-8, got other bytes: {error}") from None
 
 
 def _read_if_ready(seconds: float) -> str | None:

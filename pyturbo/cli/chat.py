@@ -125,26 +125,29 @@ class _Chat:
     def __init__(self, arguments: argparse.Namespace, conversation: Conversation) -> None:
         self._arguments, self._conversation = arguments, conversation
         self._last = Completion()
-        self._commands: dict[str, Callable[[str], None]] = {
-            "/save": lambda text: self._save(_required("/save", text)),
-            "/load": lambda text: self.load(_required("/load", text)),
-            "/reset": lambda _: self._reset(),
-            "/stats": lambda _: self._show_stats(),
-            "/help": lambda _: note(_COMMANDS),
+        self._with_path: dict[str, Callable[[str], None]] = {"/save": self._save, "/load": self.load}
+        self._alone: dict[str, Callable[[], None]] = {
+            "/reset": self._reset,
+            "/stats": self._show_stats,
+            "/help": lambda: note(_COMMANDS),
         }
 
     def say(self, line: str) -> bool:
         """Whether to go on after this line."""
         name, _, rest = line.strip().partition(" ")
-        if name in ("/exit", "/quit"):
-            return False
-        if name in self._commands:
-            self._commands[name](rest.strip())
-        elif name.startswith("/") and "/" not in name[1:]:
-            raise ArgumentError(f"expected one of {', '.join([*self._commands, '/exit'])}, got {name}")
-        elif line.strip():
+        leaves = name in ("/exit", "/quit")
+        if rest and (leaves or name in self._alone):
+            raise ArgumentError(f"{name}: expected nothing after it, got {rest.strip()}")
+        if name in self._with_path:
+            self._with_path[name](_required(name, rest.strip()))
+        elif name in self._alone:
+            self._alone[name]()
+        elif name.startswith("/") and "/" not in name[1:] and not leaves:
+            known = ", ".join([*self._with_path, *self._alone, "/exit"])
+            raise ArgumentError(f"expected one of {known}, got {name}")
+        elif line.strip() and not leaves:
             self._reply(line)
-        return True
+        return not leaves
 
     def load(self, place: str, context: int | None = None) -> None:
         """Go on with a conversation that was kept."""
@@ -207,7 +210,7 @@ class _Chat:
         conversation = self._conversation
         line = stats_line(self._last.stats, conversation.session)
         if conversation.reread:
-            line += f"; {conversation.reread} tokens were read again, since earlier text has changed"
+            line += f"; {conversation.reread} tokens were read again"
         note(f"{line}; {conversation.session.position} of {conversation.session.context} tokens in use")
 
 

@@ -85,6 +85,9 @@ def test_text_and_commands_through_pipes(folder: Path) -> None:
     for text, message in (
         ("/frob\n", "expected one of /save, /load, /reset, /stats, /help, /exit, got /frob"),
         ("/save\n", "/save: expected a path"),
+        ("/exit now\n", "/exit: expected nothing after it, got now"),
+        ("/help me\n", "/help: expected nothing after it, got me"),
+        ("/reset all\n", "/reset: expected nothing after it, got all"),
         ("/load nothing\n", "nothing: cannot be opened: No such file or directory"),
         ("word " * 600, "chat: expected at most 512 tokens, the context, got"),
     ):
@@ -92,6 +95,18 @@ def test_text_and_commands_through_pipes(folder: Path) -> None:
         assert (done.returncode, done.stdout) == (1, "")
         assert message in done.stderr
         assert done.stderr.count("\n") == 1
+
+
+def test_lines_that_are_no_text_are_refused(folder: Path) -> None:
+    """As `generate` refuses them; the lines before them have their replies."""
+    command = [*COMMAND, str(folder), "--max-tokens", "2"]
+    done = subprocess.run(
+        command, cwd=folder, input=b"Hello\r\nabc \xff\n", capture_output=True, timeout=PATIENCE
+    )
+    assert done.returncode == 1
+    assert done.stdout.count(b"\n") == 1
+    message = b"pyturbo: standard input: expected text in UTF-8, got other bytes: 'utf-8' codec can't decode"
+    assert done.stderr.splitlines()[-1].startswith(message)
 
 
 def test_a_full_context_is_named(folder: Path) -> None:
@@ -256,8 +271,9 @@ def test_on_a_terminal(terminal: Terminal, tmp_path: Path) -> None:
 
 
 def test_a_chat_longer_than_its_context_says_what_it_leaves_out(folder: Path) -> None:
-    done = through_pipes(folder, "Tell me more.\n" * 5, "--context", "100")
+    done = through_pipes(folder, "Tell me more.\n" * 5, "--context", "100", "--stats")
     assert done.returncode == 0
+    assert re.search(r"MiB resident at most; \d+ tokens were read again; \d+ of 100 tokens", done.stderr)
     assert re.search(
         r"\[longer than the context of 100 tokens: the oldest \d+ messages are left out; "
         r"--context N, up to 512, remembers more\]",

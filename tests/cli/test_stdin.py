@@ -113,6 +113,12 @@ def test_without_any_prompt(stdin: io.StringIO | None, monkeypatch: pytest.Monke
     assert PromptText("Hello", wait=False).text() == "Hello"
 
 
+def test_a_closed_standard_input_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(UsageError, match="--stdin: expected an open standard input, it is closed"):
+        PromptText("Hello", wait=True)
+
+
 def test_a_long_wait_is_explained(
     feed: Feed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
