@@ -1,5 +1,7 @@
 """What pyturbo raises. Every exception of the package derives from `TurboError`.
 
+A call with unknown arguments, or of a compiled class with an object of another kind, is Python's TypeError.
+
 Examples:
     >>> try:
     ...     pyturbo.ops.swiglu([1.0, 2.0], [3.0])
