@@ -22,7 +22,7 @@ class TokenizerSource:
     eos_ids: tuple[int, ...] = ()
 
     # huggingface
-    path: Path | None = None  # of tokenizer.json, where there is one
+    path: Path | None = None  # of tokenizer.json, where there is one; absolute, as it is read later
     settings: dict[str, Any] = field(default_factory=dict)  # tokenizer_config.json
 
     # gguf
@@ -57,7 +57,7 @@ def huggingface_source(directory: Path, config: dict[str, Any]) -> TokenizerSour
         chat_template=_chat_template(directory, settings),
         bos_id=bos_ids[0] if bos_ids else None,
         eos_ids=token_ids(directory, "eos_token_id", eos),
-        path=path if path.is_file() else None,
+        path=path.absolute() if path.is_file() else None,
         settings=settings,
     )
 

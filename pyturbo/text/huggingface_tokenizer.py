@@ -24,8 +24,9 @@ class HuggingFaceVocabulary:
     def __init__(self, source: TokenizerSource) -> None:
         if source.path is None:
             raise FormatError("tokenizer: expected a tokenizer.json beside the weights, found none")
-        self._path = source.path
-        self._tokenizer, decoder = _read(source.path)
+        #: All of tokenizer.json: the file may be gone, or another one, when it is needed again.
+        self._content = json_file.read_bytes(source.path)
+        self._tokenizer, decoder = _parsed(self._content, source.path)
         self._decoding = Decoding.of(decoder, str(source.path))
         self.leading_spaces = self._decoding.leading_spaces
         added = self._tokenizer.get_added_tokens_decoder()
@@ -64,9 +65,8 @@ class HuggingFaceVocabulary:
         (marker,) = unused_markers([text])
         if marker not in self._guarded:
             with package_errors("a text that spells special tokens cannot be encoded"):
-                self._guarded[marker] = GuardedTokenizer(
-                    self._tokenizer, json_file.read_object(self._path), self.special_texts, marker
-                )
+                state = json_file.parse_object(self._content, "tokenizer.json")
+                self._guarded[marker] = GuardedTokenizer(self._tokenizer, state, self.special_texts, marker)
         return self._guarded[marker].encode(text.marked(marker))
 
     def _added(self) -> tuple[list[int], list[int]]:
@@ -108,14 +108,14 @@ def named_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
     return named
 
 
-def _read(path: Path) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
+def _parsed(content: bytes, path: Path) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
     """The tokenizer, and its decoder as the file has it."""
-    data = json_file.read_object(path)
+    data = json_file.parse_object(content, str(path))
     model, decoder = (data[name] if isinstance(data.get(name), dict) else {} for name in ("model", "decoder"))
     if model.get("continuing_subword_prefix"):  # the package may end the process over it
         raise FormatError(f"{path}: expected a model without continuing_subword_prefix")
     with package_errors(f"{path}: not a tokenizer"):
-        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        tokenizer = tokenizers.Tokenizer.from_buffer(content)
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode("a")

@@ -9,9 +9,9 @@ import pytest
 from tokenizers import Tokenizer as Package
 from tokenizers import decoders, models
 
-from pyturbo.checkpoint.tokenizer import TokenizerSource
+from pyturbo.checkpoint.tokenizer import TokenizerSource, huggingface_source
 from pyturbo.errors import ArgumentError, FormatError
-from pyturbo.text import Tokenizer
+from pyturbo.text import ChatText, Tokenizer
 from text.vocabularies import CORPUS, TEXTS, byte_level, huggingface, sentencepiece
 
 #: A post-processor that names a token which is nowhere explained.
@@ -32,6 +32,26 @@ def test_ids_and_text_are_those_of_the_package(package: Package, tmp_path: Path)
             assert tokenizer.decode(ids) == package.decode(ids)
             assert tokenizer.decode(ids, skip_special=False) == package.decode(ids, skip_special_tokens=False)
             assert [tokenizer.piece(i) for i in ids] == [package.id_to_token(i) for i in ids]
+
+
+def test_the_working_directory_may_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    huggingface(byte_level(), tmp_path)
+    monkeypatch.chdir(tmp_path)
+    source = huggingface_source(Path(), {})
+    monkeypatch.chdir("/")
+    assert Tokenizer(source).encode("Hi") == byte_level().encode("Hi").ids
+
+
+def test_the_file_is_read_once(tmp_path: Path) -> None:
+    """Guarding a text needs what the file said, which may since have been replaced."""
+    text = ChatText("a <|im_end|>", breaks=[3])
+    expected = Tokenizer(huggingface(byte_level(), tmp_path)).encode(text)
+    for other in ("{}", None):
+        source = huggingface(byte_level(), tmp_path)
+        tokenizer = Tokenizer(source)
+        assert source.path is not None
+        source.path.unlink() if other is None else source.path.write_text(other)
+        assert tokenizer.encode(text) == expected
 
 
 def test_settings_go_before_the_post_processor(tmp_path: Path) -> None:
