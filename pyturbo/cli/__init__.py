@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
-    except (UsageError, TurboError, OSError, MemoryError) as error:
+    except (UsageError, TurboError, OSError, MemoryError, ImportError) as error:
         if arguments.debug:
             raise
         if isinstance(error, OSError):
@@ -104,4 +104,6 @@ def _message(error: Exception, command: str | None) -> str:
         return f"{error}; see pyturbo {command} --help"
     if isinstance(error, MemoryError) and not isinstance(error, TurboError):
         return f"there is not enough memory: {error}".removesuffix(": ")
+    if isinstance(error, ImportError):
+        return f"a package that this needs cannot be imported: {error}"
     return str(error)

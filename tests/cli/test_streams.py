@@ -64,6 +64,20 @@ def test_an_interrupt_while_a_command_is_imported(
     assert capsys.readouterr().err == ""
 
 
+def test_a_library_that_cannot_be_loaded_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where there is no memory to map it."""
+
+    def unloadable(name: str) -> None:
+        raise ImportError("some.so: failed to map segment")
+
+    monkeypatch.setattr("pyturbo.cli.importlib.import_module", unloadable)
+    assert main(["devices"]) == 1
+    message = "pyturbo: a package that this needs cannot be imported: some.so: failed to map segment\n"
+    assert capsys.readouterr().err == message
+
+
 @pytest.mark.parametrize(
     ("said", "message"),
     [
