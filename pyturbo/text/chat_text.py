@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from operator import index
 from typing import SupportsIndex
 
+from pyturbo.checkpoint._shown import shown
 from pyturbo.errors import ArgumentError
 
 #: Noncharacters: Unicode keeps them for use inside a program.
@@ -18,7 +20,8 @@ class ChatText(str):
     Slices and sums keep the places; the other methods of str give ordinary text.
 
     Attributes:
-        breaks: The places, in order, each before the character of that number.
+        breaks: The places, in order, each before the character of that number. Places at the ends of the text
+            are left out: nothing spans them.
 
     Examples:
         >>> from pyturbo.text import ChatText
@@ -32,8 +35,10 @@ class ChatText(str):
     breaks: tuple[int, ...]
 
     def __new__(cls, text: str, breaks: Iterable[int] = ()) -> ChatText:
+        if not isinstance(text, str):
+            raise ArgumentError(f"ChatText: text: expected text, got {shown(text)}")
         self = super().__new__(cls, text)
-        self.breaks = tuple(breaks)
+        self.breaks = _places(breaks, len(text))
         return self
 
     def __getnewargs__(self) -> tuple[str, tuple[int, ...]]:  # type: ignore[override]
@@ -50,6 +55,9 @@ class ChatText(str):
         breaks = other.breaks if isinstance(other, ChatText) else ()
         return ChatText(super().__add__(other), (*self.breaks, *(place + len(self) for place in breaks)))
 
+    def __radd__(self, other: str) -> ChatText:
+        return ChatText(other) + self if isinstance(other, str) else NotImplemented
+
     def begins_with(self, other: ChatText) -> bool:
         """Whether it starts with a text, and with the same places in it."""
         return self.startswith(other) and self[: len(other)].breaks == other.breaks
@@ -63,13 +71,23 @@ class ChatText(str):
     def unmarked(cls, text: str, marker: str) -> ChatText:
         """The reverse of `marked`."""
         parts = text.split(marker)
-        breaks: list[int] = []
-        length = 0
-        for part in parts[:-1]:
-            length += len(part)
-            breaks.append(length)
-        whole = "".join(parts)
-        return cls(whole, (place for place in dict.fromkeys(breaks) if 0 < place < len(whole)))
+        return cls("".join(parts), accumulate(map(len, parts[:-1])))
+
+
+def _places(breaks: Iterable[int], length: int) -> tuple[int, ...]:
+    """Places in a text of this length, in order and each once."""
+    places = set()
+    try:
+        for place in breaks:
+            if not 0 <= index(place) <= length:
+                raise TypeError
+            places.add(index(place))
+    except TypeError:
+        wrong = breaks if isinstance(breaks, (list, tuple)) else [breaks]
+        raise ArgumentError(
+            f"ChatText: breaks: expected places from 0 to {length}, got {shown(wrong)}"
+        ) from None
+    return tuple(sorted(places.difference((0, length))))
 
 
 def unused_markers(texts: Iterable[str], count: int = 1) -> list[str]:

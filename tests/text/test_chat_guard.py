@@ -250,6 +250,26 @@ def test_breaks_follow_slices_and_sums() -> None:
     assert unused_markers(["\ufdd0 \\uFDD1"], 2) == ["\ufdd2", "\ufdd3"]
 
 
+def test_sums_keep_the_places_on_either_side() -> None:
+    text = ChatText("<|a|>", breaks=[1])
+    for whole in ("xy" + text, ChatText("xy") + text):
+        assert (type(whole), whole, whole.breaks) == (ChatText, "xy<|a|>", (3,))
+    with pytest.raises(TypeError):
+        3 + text  # type: ignore[operator]
+
+
+def test_places_are_sorted_and_checked(tmp_path: Path) -> None:
+    tokenizer = TOKENIZERS["huggingface byte-level"](tmp_path)
+    text = ChatText("abc<|im_end|>", breaks=[5, 2, 5, 0, 13])
+    assert text.breaks == (2, 5)
+    assert tokenizer.decode(tokenizer.encode(text), skip_special=False) == "abc<|im_end|>"
+    for wrong in ([14], [-1], ["1"], [1.0], 3, None, [[1]]):
+        with pytest.raises(ArgumentError, match="ChatText: breaks: expected places from 0 to 13, got "):
+            ChatText("abc<|im_end|>", breaks=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="ChatText: text: expected text, got 3"):
+        ChatText(3)  # type: ignore[arg-type]
+
+
 def test_all_noncharacters_in_one_message_are_refused() -> None:
     tokenizer = Tokenizer(byte_level_gguf(chat_template=CHATML))
     everything = "".join(map(chr, range(0xFDD0, 0xFDF0)))
@@ -261,5 +281,6 @@ def test_all_noncharacters_in_one_message_are_refused() -> None:
 def test_messages_that_hold_themselves_are_refused() -> None:
     content: list[Any] = []
     content.append(content)
+    template = "{% for part in messages[0].content %}{{ part }}{% endfor %}"
     with pytest.raises(ArgumentError, match="chat: messages: expected less nesting"):
-        Tokenizer(byte_level_gguf(chat_template=CHATML)).chat(user(content))
+        Tokenizer(byte_level_gguf(chat_template=template)).chat(user(content))
