@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 
-from pyturbo.text.vocabulary import Vocabulary
+from pyturbo.text.vocabulary import Vocabulary, token_id
 
 
 class Detokenizer:
@@ -23,6 +23,7 @@ class Detokenizer:
 
     def add(self, token: int) -> str:
         """The text that is complete with this token."""
+        token = token_id(token)
         if self._skip_special and self._vocabulary.is_special(token):
             return ""
         return self._shown(self._decoder.decode(self._vocabulary.utf8(token)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyturbo._once import once
@@ -13,7 +13,7 @@ from pyturbo.text import chat
 from pyturbo.text.chat_text import ChatText
 from pyturbo.text.detokenizer import Detokenizer
 from pyturbo.text.special_texts import SpecialTexts
-from pyturbo.text.vocabulary import Vocabulary
+from pyturbo.text.vocabulary import Vocabulary, token_id
 
 if TYPE_CHECKING:
     from pyturbo.text.chat_template import ChatTemplate
@@ -72,7 +72,7 @@ class Tokenizer:
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
         """The text of token ids; an id that has no token adds nothing."""
         detokenizer = self.detokenizer(skip_special)
-        return "".join([*map(detokenizer.add, ids), detokenizer.finish()])
+        return "".join([*map(detokenizer.add, _ids("decode", ids)), detokenizer.finish()])
 
     def detokenizer(self, skip_special: bool = True, continues: bool = False) -> Detokenizer:
         """Decodes token by token, to the same text as `decode`, or as what goes on from a text before."""
@@ -80,17 +80,20 @@ class Tokenizer:
 
     def piece(self, id: int) -> str:  # noqa: A002 (the name of the public interface)
         """The token as the vocabulary spells it; "" where there is none with this id."""
-        return self._vocabulary.piece(id) or ""
+        return self._vocabulary.piece(token_id(id)) or ""
 
     def chat(
-        self, messages: Sequence[Mapping[str, Any]], generate: bool = True, **variables: Any
+        self, messages: Sequence[Mapping[str, Any]] | None = None, /, generate: bool = True, **variables: Any
     ) -> ChatText:
         """A conversation as the checkpoint's template writes it, to be encoded with `special=False`.
 
         `generate` ends it where the reply begins; where the last message is the assistant's, that is its end.
         `variables`, such as tools, go to the template. The result is text that knows where messages spell
-        special tokens, so that `encode` does not take them for such.
+        special tokens, so that `encode` does not take them for such. Parts of a message are joined where the
+        template knows only text. `messages` may be given by name too.
         """
+        if messages is None:
+            messages = variables.pop("messages", None)
         if self.chat_template is None:
             raise ArgumentError("chat: the checkpoint has no chat template")
         return chat.render(self._template, self._special_texts, messages, generate, variables)
@@ -99,7 +102,7 @@ class Tokenizer:
         """The text of tokens within a chat, special ones included, as `chat` would have it."""
         detokenizer = self.detokenizer(skip_special=False, continues=True)
         whole, plain = ChatText(""), ""
-        for token in ids:
+        for token in map(token_id, _ids("decode_chat", ids)):
             text = detokenizer.add(token)
             if self._vocabulary.is_special(token):
                 whole, plain = whole + self._special_texts.plain(plain) + text, ""
@@ -116,6 +119,13 @@ class Tokenizer:
         from pyturbo.text.chat_template import ChatTemplate
 
         return ChatTemplate(self.chat_template or "", self._vocabulary.named_tokens)
+
+
+def _ids(what: str, ids: Any) -> Iterator[Any]:
+    try:
+        return iter(ids)
+    except TypeError:
+        raise ArgumentError(f"{what}: ids: expected a list of token ids, got {shown(ids)}") from None
 
 
 def _vocabulary(source: TokenizerSource) -> Vocabulary:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Protocol
+from operator import index
+from typing import Any, Protocol
+
+from pyturbo.checkpoint._shown import shown
+from pyturbo.errors import ArgumentError
 
 
 class Vocabulary(Protocol):
@@ -30,3 +34,11 @@ class Vocabulary(Protocol):
 
     def is_special(self, token: int) -> bool:
         """Whether the token is left out of a text that people read."""
+
+
+def token_id(value: Any) -> int:
+    """An id that a caller gave; there need be no such token."""
+    try:
+        return index(value)
+    except TypeError:
+        raise ArgumentError(f"token: expected an integer, got {shown(value)}") from None

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyturbo.errors import ArgumentError
 from pyturbo.text import Tokenizer
-from text.vocabularies import byte_level, byte_level_gguf, sentencepiece, sentencepiece_gguf
+from text.vocabularies import (
+    byte_level,
+    byte_level_gguf,
+    huggingface,
+    sentencepiece,
+    sentencepiece_gguf,
+)
 
 BYTE_LEVEL = Tokenizer(byte_level_gguf())
 SENTENCEPIECE = Tokenizer(sentencepiece_gguf())
@@ -89,3 +99,24 @@ def test_what_is_held_does_not_grow() -> None:
         assert tracemalloc.get_traced_memory()[0] - before < 2000
     finally:
         tracemalloc.stop()
+
+
+def test_what_is_no_token_id_is_named(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(huggingface(byte_level(), tmp_path))
+    wrong: Any
+    ids: Any
+    for ids in (["x"], [None], [1.5], "x", [[1]]):
+        for decode in (tokenizer.decode, tokenizer.decode_chat):
+            with pytest.raises(ArgumentError, match="token: expected an integer, got "):
+                decode(ids)
+    for ids in (5, None):
+        with pytest.raises(ArgumentError, match=f"decode: ids: expected a list of token ids, got {ids}"):
+            tokenizer.decode(ids)
+        with pytest.raises(ArgumentError, match=f"decode_chat: ids: expected a list of token ids, got {ids}"):
+            tokenizer.decode_chat(ids)
+    for call in (tokenizer.piece, tokenizer.detokenizer().add):
+        for wrong in ("x", 1.5, None):
+            with pytest.raises(ArgumentError, match="token: expected an integer, got "):
+                call(wrong)
+    assert tokenizer.decode(np.array(tokenizer.encode("Hi"))) == "Hi"
+    assert tokenizer.piece(-1) == tokenizer.decode([10**30, -5]) == ""
