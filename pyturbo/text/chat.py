@@ -13,7 +13,6 @@ from pyturbo.text.special_texts import SpecialTexts, strings, text_of, with_text
 if TYPE_CHECKING:
     from pyturbo.text.chat_template import ChatTemplate
 
-_RESERVED = {"add_generation_prompt": "generate", "messages": "messages"}
 _GUARDED = ("tools", "documents")  # variables that hold other people's text
 _SPACE = "\u2003"  # follows the end of a reply, to see whether the template trims it
 
@@ -30,6 +29,8 @@ def render(
     With `generate` it ends where the reply begins; a last message of the assistant is a reply that goes on.
     """
     check(messages, variables)
+    if any(isinstance(message.get("content"), (list, tuple)) for message in messages):
+        messages = messages if template.reads_parts else _joined(messages)
     guarded = {name: variables[name] for name in _GUARDED if name in variables}
     goes_on = generate and bool(messages) and messages[-1]["role"] == "assistant"
     try:
@@ -52,8 +53,10 @@ def render(
 
 def check(messages: Any, variables: Mapping[str, Any]) -> None:
     """Refuses what is not a list of messages, each with role and content, and reserved variables."""
-    for name in _RESERVED.keys() & variables.keys():
-        raise ArgumentError(f"chat: {name}: expected the argument {_RESERVED[name]} instead")
+    if "add_generation_prompt" in variables:
+        raise ArgumentError("chat: add_generation_prompt: expected the argument generate instead")
+    if "messages" in variables:
+        raise ArgumentError("chat: messages: expected one list of messages, got a second one by name")
     if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
         raise ArgumentError(f"chat: messages: expected a list of messages, got {shown(messages)}")
     for i, message in enumerate(messages):
@@ -67,6 +70,25 @@ def check(messages: Any, variables: Mapping[str, Any]) -> None:
             continue
         if not isinstance(content, (str, list, tuple)):
             raise ArgumentError(f"{where}: content: expected text or a list of parts, got {shown(content)}")
+
+
+def _joined(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Messages whose content is text, for a template that knows nothing else."""
+    joined = []
+    for i, message in enumerate(messages):
+        content = message.get("content")
+        if isinstance(content, (list, tuple)):
+            for j, part in enumerate(content):
+                kind = part.get("type", "text") if isinstance(part, Mapping) else "text"
+                if kind != "text" or text_of(part) is None:
+                    got = shown(part if kind == "text" else kind)
+                    raise ArgumentError(
+                        f"chat: messages[{i}]: content[{j}]: expected a part of type 'text', "
+                        f"all that the template can write, got {got}"
+                    )
+            message = {**message, "content": "".join(text_of(part) or "" for part in content)}
+        joined.append(message)
+    return joined
 
 
 def _ended(message: Mapping[str, Any], end: str) -> dict[str, Any]:

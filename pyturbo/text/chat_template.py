@@ -10,9 +10,11 @@ from jinja2 import TemplateError, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 
+from pyturbo._once import once
 from pyturbo.errors import ArgumentError, FormatError
 from pyturbo.text.template_budget import Budget, LimitError
 from pyturbo.text.template_compiler import LONGEST
+from pyturbo.text.template_parts import reads_parts
 from pyturbo.text.template_sandbox import BudgetedEnvironment
 
 _LONGEST_TEXT = 1000  # of an error, and of the format of a date
@@ -51,6 +53,11 @@ class ChatTemplate:
         except Exception as error:  # a template is a program: it may fail in any way
             raise ArgumentError(f"chat: the template refuses: {_short(error)}") from error
 
+    @once
+    def reads_parts(self) -> bool:
+        """Whether it looks into the parts of a message, where its content is a list."""
+        return reads_parts(self._environment.parse(self.text))
+
 
 class _Generation(Extension):
     """{% generation %} marks what the assistant wrote, for training; here it is only a block."""
@@ -75,6 +82,6 @@ def _strftime_now(format: str) -> str:  # noqa: A002 (templates may pass it by n
 
 def _short(error: Exception) -> str:
     """What an error says, which may be the template's own words."""
-    text = str(error)
+    text = str(error).strip() or type(error).__name__
     text = text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "..."
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -117,3 +117,14 @@ def test_messages_are_checked(messages: Any, message: str) -> None:
 def test_variables_do_not_hide_arguments() -> None:
     with pytest.raises(ArgumentError, match="chat: add_generation_prompt: expected the argument generate"):
         render("", add_generation_prompt=True)
+    tokenizer = Tokenizer(byte_level_gguf(chat_template="{{ messages[0].content }}"))
+    with pytest.raises(ArgumentError, match="chat: messages: expected one list of messages, got a second"):
+        tokenizer.chat(SHORT, messages=3)
+    assert tokenizer.chat(messages=SHORT) == tokenizer.chat(SHORT)
+    with pytest.raises(ArgumentError, match="chat: messages: expected a list of messages, got None"):
+        tokenizer.chat()
+
+
+def test_an_error_without_text_is_named() -> None:
+    with pytest.raises(ArgumentError, match="chat: the template refuses: TemplateError$"):
+        render("{{ raise_exception('') }}")
