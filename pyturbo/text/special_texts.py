@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -61,13 +62,12 @@ class SpecialTexts:
         if sum(map(bool, texts)) < 2:
             return []
         joined, ends = "".join(texts), list(accumulate(map(len, texts)))
-        spans = []
+        starts, furthest = [0], [0]  # of special texts, and how far those up to here reach
         for start in self._starts(joined):
             longest = next(t for t in self._by_first[joined[start]] if joined.startswith(t, start))
-            spans.append((start, start + len(longest)))
-        return [
-            i for i, end in enumerate(ends) if texts[i] and any(start < end < stop for start, stop in spans)
-        ]
+            starts.append(start)
+            furthest.append(max(furthest[-1], start + len(longest)))
+        return [i for i, end in enumerate(ends) if texts[i] and furthest[bisect_left(starts, end) - 1] > end]
 
 
 def text_of(part: Any) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -248,6 +249,32 @@ def test_breaks_follow_slices_and_sums() -> None:
     assert (back, back.breaks) == (text, text.breaks)
     assert json.dumps(text) == '"0<|a|>x<|a|>"'
     assert unused_markers(["\ufdd0 \\uFDD1"], 2) == ["\ufdd2", "\ufdd3"]
+
+
+@given(st.lists(st.text("<s>t ", max_size=6), max_size=6))
+def test_joints_are_where_a_special_text_goes_on_in_the_next_part(parts: list[str]) -> None:
+    special = ["<s>", "s>t", "<<s>>"]
+    texts = [part.strip() for part in parts]
+    joined = "".join(texts)
+    spans = [
+        (start, start + max(len(text) for text in special if joined.startswith(text, start)))
+        for start in range(len(joined))
+        if joined.startswith(tuple(special), start)
+    ]
+    ends = [len("".join(texts[: i + 1])) for i in range(len(texts))]
+    expected = [
+        bool(text) and any(start < end < stop for start, stop in spans) for text, end in zip(texts, ends)
+    ]
+    marked = SpecialTexts(special).mark(parts, "!")
+    whole = [SpecialTexts(special).mark(part, "!") for part in parts]
+    assert [mark != alone for mark, alone in zip(marked, whole)] == expected
+
+
+def test_many_parts_take_little_time() -> None:
+    """The time grows with their number; with its square this would be a minute."""
+    start = time.monotonic()
+    assert SpecialTexts(["<s>"]).mark(["<s>"] * 30_000, "!") == ["<!s>"] * 30_000
+    assert time.monotonic() - start < 10
 
 
 def test_sums_keep_the_places_on_either_side() -> None:
