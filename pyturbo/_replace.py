@@ -36,7 +36,7 @@ def is_partial(path: Path) -> bool:
 
 
 def target_of(what: str, path: Any) -> Path:
-    """Return the place that a path names, behind all symbolic links. It need not exist."""
+    """Return the place that a path names after all symbolic links. It need not exist."""
     given = path_of(what, path)
     try:
         target = Path(os.path.realpath(given))

@@ -102,7 +102,7 @@ class Layout:
         return total
 
     def used(self, block: NDArray[np.uint8], position: int) -> Iterator[NDArray[np.uint8]]:
-        """Give the bytes in use after so many tokens, in stretches: no rows that no token has reached."""
+        """Yield the bytes in use after `position` tokens, without rows that no token has reached."""
         for name in self.pieces:
             rows = self._used_rows(name, position)
             for part in self._rows(block, name):
@@ -115,7 +115,7 @@ class Layout:
         position: int,
         read: Callable[[NDArray[np.uint8]], None],
     ) -> None:
-        """Write a state of another layout, with so many tokens read, into a block of this one.
+        """Write a state of another layout, after `position` tokens, into a block of this one.
 
         `read` fills arrays with the bytes that `other.used` gives, in that order. Contexts may differ, and
         rows of windows; the context of this one is at least `position`.
@@ -133,12 +133,12 @@ class Layout:
                 part[tokens % len(part)] = source[tokens % ring]
 
     def take(self, block: NDArray[np.uint8], other: Layout, state: NDArray[np.uint8], position: int) -> None:
-        """Copy a state of another layout, with so many tokens read, into a block of this one; see `fill`."""
+        """Copy a state of another layout, after `position` tokens, into a block of this one; see `fill`."""
         stretches = other.used(state, position)
         self.fill(block, other, position, lambda target: np.copyto(target, next(stretches)))
 
     def can_be_cut(self, position: int) -> bool:
-        """Return whether a state with so many tokens read holds every earlier one too.
+        """Return whether a state after `position` tokens holds every earlier one too.
 
         Rows of later tokens are then only in the way. What is not kept by token has no earlier state, nor has
         a ring that has gone round.

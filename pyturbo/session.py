@@ -82,7 +82,7 @@ class Session:
         self.timings: Profile | None = None
 
     def _allocated(self, context: int) -> dict[str, Any]:
-        """Attributes of a session with room for so many tokens, and no token read."""
+        """Return the attributes of an empty session with room for `context` tokens."""
         layout = Layout.of(self.model.network, context, self.model.pace.chunk, self.model.kv)
         block = layout.allocate(self.model.device, context)
         tokens, logits = layout.view(block, "tokens"), layout.view(block, "logits")[0]

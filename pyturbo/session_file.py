@@ -191,7 +191,7 @@ class Reader:
         return Saved(context, chunk, position, pending, notes)
 
     def check_state(self, nbytes: int) -> None:
-        """Refuse a file whose state is not of so many bytes."""
+        """Refuse a file whose state does not have `nbytes` bytes."""
         if self.header["state_bytes"] != nbytes:
             raise self._wrong("state_bytes", f"{nbytes}")
 

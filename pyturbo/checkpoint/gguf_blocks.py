@@ -43,7 +43,7 @@ class Rows(Protocol):
 
 
 def work_bytes(in_dim: int) -> int:
-    """Memory that `to_affine` needs beside its result, for rows of so many values."""
+    """Memory that `to_affine` needs beside its result, for rows of `in_dim` values."""
     return max(_BLOCK_VALUES, in_dim) * _VALUE_BYTES
 
 

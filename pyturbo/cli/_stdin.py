@@ -80,7 +80,7 @@ def _decoded(data: bytes) -> str:
 
 
 def _read_if_ready(seconds: float) -> str | None:
-    """Read what is there to be read; None is a pipe where nothing happens for so many seconds."""
+    """Read what is there; None if it is a pipe where nothing happens within `seconds`."""
     try:
         descriptor = sys.stdin.fileno()
         kind = os.fstat(descriptor).st_mode

@@ -44,7 +44,7 @@ Ctrl-C stops a reply, Alt-Enter begins a new line."""
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser, positional=True)
     parser.add_argument(
-        "--context", type=int, help="room for so many tokens (default: up to 8192, or as it was kept)"
+        "--context", type=int, help="room for this many tokens (default: up to 8192, or as it was saved)"
     )
     parser.add_argument("--system", help="a system message in front of the conversation")
     parser.add_argument("--load", type=path, metavar="PATH", help="go on with a conversation that was kept")

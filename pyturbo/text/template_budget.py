@@ -11,7 +11,7 @@ from typing import Any
 STEPS = 10_000_000
 CHARACTERS = 64_000_000
 SECONDS = 10.0
-#: Templates may go over all text of the messages so many times.
+#: How many times templates may go over all text of the messages.
 PASSES = 64
 DEPTH = 200
 

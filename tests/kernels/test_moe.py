@@ -197,7 +197,7 @@ def test_moe_buckets(device, rng, tokens, k, experts):
 
 
 def test_moe_buckets_whose_ids_change_meanwhile(device):
-    """Rows go over the ids that are still to be placed; nothing is written behind them."""
+    """Rows go over the ids that are still to be placed; nothing is written after them."""
     count, experts = 64, 2
     memory = np.full(2 * count, -7, np.int32)
     ids = memory[:count]

@@ -267,7 +267,7 @@ kernel void caller_race(
   out[i / 2] = twice(shared, i);
 }
 
-// Each kind of statement in its turn reads what thread 31, the first behind the barrier, has written.
+// Each kind of statement in its turn reads what thread 31, the first after the barrier, has written.
 // Dispatch: groups (1), threads (32)
 kernel void statement_race(
     device float* out [[buffer(0)]],  // [32]
