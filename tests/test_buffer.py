@@ -196,7 +196,7 @@ def test_wrong_sources(device: pyturbo.Device) -> None:
 
 
 def nested_array(axes: int) -> Any:
-    """One float32 in an array of so many axes, of a type other than NumPy's."""
+    """Return one float32 in a ctypes array of `axes` axes."""
     kind: Any = ctypes.c_float
     for _ in range(axes):
         kind = kind * 1

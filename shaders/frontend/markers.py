@@ -53,7 +53,7 @@ def _is_constant(unit: Unit, item: Item) -> bool:
 
 def _marked(unit: Unit, body: Range) -> Iterator[tuple[int, str]]:
     """Tokens that a marker stands before, and what separates the two."""
-    conditions = {}  # that are marked, by the parenthesis behind them
+    conditions = {}  # marked ones, by the position of their closing parenthesis
     for i, end in statements(unit, body):
         text, before = unit.text(i), unit.text(i - 1)
         if before == "(":

@@ -32,7 +32,7 @@ def digest(path: Path) -> bytes:
 
 
 def flip(path: Path, offset: int, count: int = 1) -> None:
-    """Change the lowest bit of so many bytes."""
+    """Flip the lowest bit of `count` bytes from `offset` on."""
     with path.open("r+b") as file:
         file.seek(offset)
         data = file.read(count)
