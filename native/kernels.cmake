@@ -57,11 +57,11 @@ function(pyturbo_add_kernels target)
   # The callbacks that -fsanitize=thread asks for are ours (tsan_hooks.cpp); its runtime is not linked.
   target_compile_definitions(${target}_checked PRIVATE PYTURBO_MARK_STATEMENTS)
   target_compile_options(${target}_checked PRIVATE -O1 -fno-sanitize=all -fsanitize=thread
-                         -include ${PYTURBO_NATIVE}/cpu/tsan_symbols.h)
+                         -include ${PYTURBO_NATIVE}/checker/tsan_symbols.h)
 
-  target_sources(${target} PRIVATE ${tables} ${PYTURBO_NATIVE}/cpu/tsan_hooks.cpp)
+  target_sources(${target} PRIVATE ${tables} ${PYTURBO_NATIVE}/checker/tsan_hooks.cpp)
   add_dependencies(${target} ${target}_shaders)
-  set_source_files_properties(${PYTURBO_NATIVE}/cpu/tsan_hooks.cpp PROPERTIES COMPILE_OPTIONS -fvisibility=hidden)
+  set_source_files_properties(${PYTURBO_NATIVE}/checker/tsan_hooks.cpp PROPERTIES COMPILE_OPTIONS -fvisibility=hidden)
   set(PYTURBO_MANIFEST ${manifest} PARENT_SCOPE)
   set(PYTURBO_SOURCES ${out}/shaders PARENT_SCOPE)
 endfunction()

@@ -4,11 +4,11 @@
 #include <chrono>
 #include <thread>
 
-#include "cpu/checker.h"
-#include "cpu/executor.h"
+#include "checker/checker.h"
 #include "cpu/kernels/bodies.h"
 #include "cpu/pool.h"
 #include "pyturbo/error.h"
+#include "simt/executor.h"
 
 namespace pyturbo::cpu {
 namespace {

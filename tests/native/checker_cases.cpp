@@ -1,5 +1,5 @@
 // Bodies report their accesses through the callbacks that -fsanitize=thread would insert.
-#include "cpu/checker.h"
+#include "checker/checker.h"
 
 #include <numeric>
 #include <vector>

@@ -1,8 +1,8 @@
 #include <cstdint>
 #include <set>
 
-#include "cpu/fiber.h"
 #include "native_test.h"
+#include "simt/fiber.h"
 
 namespace {
 

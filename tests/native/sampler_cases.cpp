@@ -4,9 +4,9 @@
 #include <random>
 #include <vector>
 
-#include "core/candidates.h"
-#include "core/softmax.h"
 #include "native_test.h"
+#include "sampling/candidates.h"
+#include "sampling/softmax.h"
 
 using pyturbo::Candidates;
 using pyturbo::exponential;

@@ -1,4 +1,4 @@
-#include "cpu/threadgroup.h"
+#include "simt/threadgroup.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,9 +6,9 @@
 #include <numeric>
 #include <vector>
 
-#include "cpu/executor.h"
 #include "native_test.h"
 #include "pyturbo/simt.h"
+#include "simt/executor.h"
 
 namespace {
 

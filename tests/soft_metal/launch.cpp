@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <thread>
 
+#include "checker/checker.h"
 #include "control.h"
 #include "core/registry.h"
-#include "cpu/checker.h"
-#include "cpu/executor.h"
 #include "cpu/pool.h"
 #include "pyturbo/error.h"
+#include "simt/executor.h"
 
 namespace soft_metal {
 namespace {

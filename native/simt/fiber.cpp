@@ -1,4 +1,4 @@
-#include "cpu/fiber.h"
+#include "simt/fiber.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "cpu/checker.h"
+#include "checker/checker.h"
 
 #include <dlfcn.h>
 
@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "cpu/executor.h"
 #include "pyturbo/error.h"
+#include "simt/executor.h"
 
 namespace pyturbo::cpu {
 namespace {

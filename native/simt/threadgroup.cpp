@@ -1,9 +1,9 @@
-#include "cpu/threadgroup.h"
+#include "simt/threadgroup.h"
 
 #include <bit>
 #include <cstring>
 
-#include "cpu/checker.h"
+#include "checker/checker.h"
 #include "pyturbo/error.h"
 
 namespace pyturbo::cpu {

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <unordered_set>
 
-#include "cpu/access.h"
-#include "cpu/checked_memory.h"
-#include "cpu/shadow.h"
-#include "cpu/threadgroup.h"
+#include "checker/access.h"
+#include "checker/checked_memory.h"
+#include "checker/shadow.h"
 #include "pyturbo/kernel.h"
+#include "simt/threadgroup.h"
 
 namespace pyturbo::cpu {
 

@@ -1,6 +1,6 @@
-#include "cpu/executor.h"
+#include "simt/executor.h"
 
-#include "cpu/threadgroup.h"
+#include "simt/threadgroup.h"
 
 namespace pyturbo::cpu {
 

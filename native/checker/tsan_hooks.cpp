@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "cpu/access.h"
+#include "checker/access.h"
 
 namespace {
 

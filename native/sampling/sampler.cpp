@@ -5,9 +5,9 @@
 #include <cmath>
 #include <sstream>
 
-#include "core/candidates.h"
-#include "core/softmax.h"
 #include "pyturbo/error.h"
+#include "sampling/candidates.h"
+#include "sampling/softmax.h"
 
 namespace pyturbo {
 namespace {

@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <memory>
 
-#include "cpu/checker.h"
-#include "cpu/threadgroup.h"
+#include "checker/checker.h"
+#include "simt/threadgroup.h"
 
 namespace pyturbo::cpu {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "cpu/shadow.h"
+#include "checker/shadow.h"
 #include "pyturbo/kernel.h"
 
 namespace pyturbo::cpu {

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cpu/fiber.h"
 #include "pyturbo/kernel.h"
 #include "pyturbo/simt.h"
+#include "simt/fiber.h"
 
 namespace pyturbo::cpu {
 

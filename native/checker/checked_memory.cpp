@@ -1,4 +1,4 @@
-#include "cpu/checked_memory.h"
+#include "checker/checked_memory.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -7,8 +7,8 @@
 #include <cstring>
 #include <string>
 
-#include "cpu/threadgroup.h"
 #include "pyturbo/error.h"
+#include "simt/threadgroup.h"
 
 namespace pyturbo::cpu {
 namespace {

@@ -1,10 +1,10 @@
-#include "cpu/shadow.h"
+#include "checker/shadow.h"
 
 #include <algorithm>
 #include <cstring>
 #include <iterator>
 
-#include "cpu/access.h"
+#include "checker/access.h"
 
 namespace pyturbo::cpu {
 

@@ -1,11 +1,11 @@
-#include "core/candidates.h"
+#include "sampling/candidates.h"
 
 #include <algorithm>
 #include <bit>
 #include <cfloat>
 #include <functional>
 
-#include "core/softmax.h"
+#include "sampling/softmax.h"
 
 namespace pyturbo {
 namespace {

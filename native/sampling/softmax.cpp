@@ -1,4 +1,4 @@
-#include "core/softmax.h"
+#include "sampling/softmax.h"
 
 #include <algorithm>
 #include <cmath>
