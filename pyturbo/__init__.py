@@ -48,25 +48,25 @@ if TYPE_CHECKING:
     from pyturbo._paths import get_include as get_include
     from pyturbo._program import Program as Program
     from pyturbo._sampling import Sampler as Sampler
-    from pyturbo.generation import Chunk as Chunk
-    from pyturbo.generation import Completion as Completion
-    from pyturbo.generation import Stats as Stats
+    from pyturbo.engine.generation import Chunk as Chunk
+    from pyturbo.engine.generation import Completion as Completion
+    from pyturbo.engine.generation import Stats as Stats
+    from pyturbo.engine.reply import Reply as Reply
+    from pyturbo.engine.session import Session as Session
     from pyturbo.model import Model as Model
     from pyturbo.model import load as load
-    from pyturbo.reply import Reply as Reply
-    from pyturbo.session import Session as Session
     from pyturbo.text import Tokenizer as Tokenizer
 
 #: The module of each name that is imported when it is first used; "" for a module itself.
 _ON_USE = {
-    "Chunk": "generation",
-    "Completion": "generation",
+    "Chunk": "engine.generation",
+    "Completion": "engine.generation",
     "Model": "model",
     "Program": "_program",
-    "Reply": "reply",
+    "Reply": "engine.reply",
     "Sampler": "_sampling",
-    "Session": "session",
-    "Stats": "generation",
+    "Session": "engine.session",
+    "Stats": "engine.generation",
     "Tokenizer": "text",
     "get_include": "_paths",
     "kernels": "_manifest",

@@ -23,7 +23,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from pyturbo import errors
-from pyturbo._convert import FORMATS, MAX_AXES, code_of_format, counts_of, index, shape_of, shown, value_bytes
+from pyturbo._arguments import FORMATS, MAX_AXES, code_of_format, counts_of, index, shape_of, value_bytes
+from pyturbo._messages import shown
 from pyturbo._dtypes import DTYPES, NAMES, bfloat16, code_of
 from pyturbo.errors import ArgumentError
 

@@ -8,7 +8,8 @@ from libcpp.vector cimport vector
 from pyturbo._core cimport ArgumentInfo, ArgumentKind, DType
 from pyturbo._native cimport Buffer, Device, Kernel
 
-from pyturbo._convert import index, shown, value_bytes
+from pyturbo._arguments import index, value_bytes
+from pyturbo._messages import shown
 from pyturbo._dtypes import NAMES, code_of
 from pyturbo.errors import ArgumentError, StateError
 from pyturbo.symbols import Launch, Linear, Place, described

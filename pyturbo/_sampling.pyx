@@ -6,7 +6,8 @@ from libcpp.vector cimport vector
 import numbers
 import secrets
 
-from pyturbo._convert import index, shown, token_ids
+from pyturbo._arguments import index, token_ids
+from pyturbo._messages import shown
 from pyturbo.errors import ArgumentError, StateError
 
 

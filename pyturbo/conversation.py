@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any, NoReturn, TypeGuard
 
-from pyturbo.checkpoint._shown import shown
+from pyturbo._messages import shown
+from pyturbo.engine.generation import Chunk, Options, Stats
+from pyturbo.engine.reply import Reply, chunks_of
+from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError, CancelledError, FormatError, StateError, TurboError
-from pyturbo.generation import Chunk, Options, Stats
 from pyturbo.model import Model
-from pyturbo.reply import Reply, chunks_of
-from pyturbo.session import Session
 from pyturbo.text import chat
 from pyturbo.text.chat_text import ChatText
 

@@ -13,20 +13,22 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pyturbo import models, session_file
-from pyturbo._convert import index
+from pyturbo import models
+from pyturbo._arguments import index
 from pyturbo._native import Device, FileWatch, device_list
 from pyturbo._once import once
 from pyturbo.checkpoint import SamplingDefaults, TokenizerSource, open_checkpoint
 from pyturbo.checkpoint.identity import Identity
 from pyturbo.checkpoint.tensors import Progress
+from pyturbo.engine import session_file
+from pyturbo.engine.generation import Chunk, Completion, Options, Prompt, Stats, is_chat, prompt_ids
+from pyturbo.engine.graph import Graph, Layout, Output, pace_of
+from pyturbo.engine.reply import Reply, chunks_of, in_thread, require_room
+from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError, StateError
-from pyturbo.generation import Chunk, Completion, Options, Prompt, Stats, is_chat, prompt_ids
-from pyturbo.graph import Graph, Layout, Output, pace_of
-from pyturbo.models._cache import KvFormat, kv_format
-from pyturbo.models._decoder import Decoder
-from pyturbo.reply import Reply, chunks_of, in_thread, require_room
-from pyturbo.session import Session
+from pyturbo.layers.decoder import Decoder
+from pyturbo.layers.kv_cache import kv_format
+from pyturbo.layers.step import KvFormat
 from pyturbo.text import Tokenizer
 
 #: Programs kept at once; each has its own scratch memory.

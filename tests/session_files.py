@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from pyturbo import session_file
+from pyturbo.engine import session_file
 
 
 def parts(path: Path) -> tuple[dict[str, Any], bytes]:

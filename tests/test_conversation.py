@@ -10,8 +10,8 @@ import pytest
 
 import pyturbo
 from pyturbo.conversation import Conversation
+from pyturbo.engine.generation import Options, Stats
 from pyturbo.errors import ArgumentError, FormatError
-from pyturbo.generation import Options, Stats
 from text.tiny_chat import write_model
 from text.vocabularies import byte_level
 

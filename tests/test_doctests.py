@@ -51,7 +51,7 @@ def test_what_most_people_use_first_has_examples() -> None:
         "pyturbo",
         "pyturbo.model.load",
         "pyturbo.model.Model.stream",
-        "pyturbo.session.Session",
+        "pyturbo.engine.session.Session",
         "pyturbo._native.Device",
         "pyturbo._program.Program",
         "pyturbo._sampling.Sampler",

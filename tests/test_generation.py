@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import pyturbo
+from pyturbo.engine.graph import Graph
 from pyturbo.errors import ArgumentError, DeviceError, FileError, FormatError, StateError
-from pyturbo.graph import Graph
 from text.tiny_chat import write_model
 from tiny_configs import MODELS
 from tiny_models import write_mlx

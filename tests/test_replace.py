@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from pyturbo import _exchange, _publish, _replace
-from pyturbo._replace import is_partial, new_file, new_folder, remove_leftovers
 from pyturbo.errors import FileError
+from pyturbo.files import exchange, publish, replace
+from pyturbo.files.replace import is_partial, new_file, new_folder, remove_leftovers
 
 NAMES = [".a.0123456789abcdef.pyturbo-partial", ".a.fedcba9876543210.pyturbo-partial"]
 
@@ -77,7 +77,7 @@ def test_one_that_is_taken_for_a_leftover_begins_anew(
 ) -> None:
     """Another process looks between the making of a file and its lock."""
     taken = []
-    lock = _replace.lock
+    lock = replace.lock
 
     def late(descriptor: int, how: int) -> bool:
         if how == fcntl.LOCK_EX and len(taken) < 2:
@@ -86,7 +86,7 @@ def test_one_that_is_taken_for_a_leftover_begins_anew(
             assert names(tmp_path) == []
         return lock(descriptor, how)
 
-    monkeypatch.setattr(_replace, "lock", late)
+    monkeypatch.setattr(replace, "lock", late)
     write_file(tmp_path / "a", "new")
     assert len(taken) == 2
     assert names(tmp_path) == ["a"]
@@ -140,9 +140,9 @@ def test_there_is_always_something_under_the_name(tmp_path: Path, monkeypatch: p
 
     def watched(one: Path, other: Path) -> bool:
         exchanged.append((one, other))
-        return _exchange.exchange(one, other)
+        return exchange.exchange(one, other)
 
-    monkeypatch.setattr(_publish, "exchange", watched)
+    monkeypatch.setattr(publish, "exchange", watched)
     monkeypatch.setattr(Path, "rename", lambda *arguments: pytest.fail("renamed"))
     write_folder(tmp_path / "a", "new")
     assert len(exchanged) == 1
@@ -159,7 +159,7 @@ def test_what_comes_after_the_last_check_is_not_lost(
     target, asked = tmp_path / "a", []
     write_folder(target, before) if before else target.mkdir()
     if not exchanged:
-        monkeypatch.setattr(_publish, "exchange", lambda *paths: False)
+        monkeypatch.setattr(publish, "exchange", lambda *paths: False)
 
     def check(path: Path) -> None:
         if (path / "thesis").exists():
@@ -179,13 +179,13 @@ def test_an_interrupt_after_the_exchange(tmp_path: Path, monkeypatch: pytest.Mon
     calls = []
 
     def interrupted(one: Path, other: Path) -> bool:
-        _exchange.exchange(one, other)
+        exchange.exchange(one, other)
         calls.append(one)
         if len(calls) == 1:
             raise KeyboardInterrupt
         return True
 
-    monkeypatch.setattr(_publish, "exchange", interrupted)
+    monkeypatch.setattr(publish, "exchange", interrupted)
     with pytest.raises(KeyboardInterrupt):
         write_folder(tmp_path / "a", "new")
     assert (tmp_path / "a" / "file").read_text() == "old"
@@ -297,7 +297,7 @@ def test_where_nothing_can_be_made_the_reason_is_the_systems(
 class TestWithoutExchange:
     @pytest.fixture(autouse=True)
     def _cannot(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(_publish, "exchange", lambda *paths: False)
+        monkeypatch.setattr(publish, "exchange", lambda *paths: False)
 
     def test_two_renames(self, tmp_path: Path) -> None:
         for text in ("old", "new"):
@@ -364,18 +364,18 @@ def test_exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = tmp_path / "one", tmp_path / "ötzi"
     one.write_text("1")
     other.mkdir()
-    assert _exchange.exchange(one, other)
+    assert exchange.exchange(one, other)
     assert one.is_dir()
     assert other.read_text() == "1"
     with pytest.raises(FileNotFoundError):
-        _exchange.exchange(one, tmp_path / "absent")
+        exchange.exchange(one, tmp_path / "absent")
 
     class OldLibrary:
         def __init__(self, *arguments: object, **options: object) -> None:
             pass
 
-    monkeypatch.setattr(_exchange.ctypes, "CDLL", OldLibrary)
-    assert not _exchange.exchange(one, other)
+    monkeypatch.setattr(exchange.ctypes, "CDLL", OldLibrary)
+    assert not exchange.exchange(one, other)
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.ENOSYS, errno.EINVAL])
@@ -386,6 +386,6 @@ def test_exchange_where_a_filter_of_system_calls_refuses_it(
         def __init__(self, *arguments: object, **options: object) -> None:
             self.renameat2 = self.renamex_np = lambda *arguments: -1
 
-    monkeypatch.setattr(_exchange.ctypes, "CDLL", Library)
-    monkeypatch.setattr(_exchange.ctypes, "get_errno", lambda: code)
-    assert not _exchange.exchange(tmp_path / "one", tmp_path / "other")
+    monkeypatch.setattr(exchange.ctypes, "CDLL", Library)
+    monkeypatch.setattr(exchange.ctypes, "get_errno", lambda: code)
+    assert not exchange.exchange(tmp_path / "one", tmp_path / "other")

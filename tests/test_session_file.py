@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 import pyturbo
-from pyturbo import session_file
+from pyturbo.engine import session_file
 from pyturbo.errors import ArgumentError, FileError, FormatError
+from pyturbo.layers.kv_cache import KV_SETTINGS
 from pyturbo.model import Model, load
-from pyturbo.models._cache import KV_SETTINGS
 from session_files import change, encoded, parts
 from tiny_configs import MODELS
 from tiny_gguf import write_gguf

@@ -9,18 +9,19 @@ from __future__ import annotations
 from os import PathLike
 from pathlib import Path
 
-from pyturbo._replace import is_partial
+from pyturbo._messages import shown
 from pyturbo.checkpoint import hub_cache
 from pyturbo.checkpoint._nearby import holds, missing
-from pyturbo.checkpoint._shown import shown
+from pyturbo.checkpoint.checkpoint import Checkpoint
 from pyturbo.checkpoint.directory import DirectoryCheckpoint
 from pyturbo.checkpoint.gguf_model import GgufCheckpoint
 from pyturbo.checkpoint.linear import Affine, Dense, Fp, Linear
 from pyturbo.checkpoint.sampling import SamplingDefaults
-from pyturbo.checkpoint.tensors import Checkpoint, TensorInfo
+from pyturbo.checkpoint.tensors import TensorInfo
 from pyturbo.checkpoint.tokenizer import TokenizerSource
 from pyturbo.checkpoint.weights import Weights
 from pyturbo.errors import ArgumentError, FileError, FormatError
+from pyturbo.files.replace import is_partial
 
 __all__ = [
     "Affine",

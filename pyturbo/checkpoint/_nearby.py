@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
+from pyturbo._messages import shown
 from pyturbo.checkpoint import hub_cache
-from pyturbo.checkpoint._shown import shown
 
 _MOST = 5
 

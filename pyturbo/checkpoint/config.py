@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pyturbo._messages import shown
 from pyturbo.checkpoint import json_file
-from pyturbo.checkpoint._shown import shown
 from pyturbo.checkpoint.names import text_name
 from pyturbo.errors import FormatError
-from pyturbo.ops._fp_format import FP_FORMATS
+from pyturbo.ops.fp_format import FP_FORMATS
 
 _NESTED = ("text_config", "vision_config", "audio_config")
 

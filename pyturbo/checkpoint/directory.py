@@ -7,12 +7,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+from pyturbo._messages import shown
 from pyturbo.checkpoint import json_file, safetensors
-from pyturbo.checkpoint._shown import shown
+from pyturbo.checkpoint.checkpoint import Checkpoint
 from pyturbo.checkpoint.config import Quantization, read_config
 from pyturbo.checkpoint.directory_weights import DirectoryWeights
 from pyturbo.checkpoint.sampling import directory_sampling
-from pyturbo.checkpoint.tensors import Checkpoint, TensorInfo
+from pyturbo.checkpoint.tensors import TensorInfo
 from pyturbo.checkpoint.tokenizer import huggingface_source
 from pyturbo.errors import FileError, FormatError
 

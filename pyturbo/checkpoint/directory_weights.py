@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from pyturbo.checkpoint._shown import shown
-from pyturbo.checkpoint.blank import as_words
+from pyturbo._arrays import Array
+from pyturbo._blank import as_words
+from pyturbo._messages import shown
 from pyturbo.checkpoint.config import Quantization
-from pyturbo.checkpoint.file import Array
 from pyturbo.checkpoint.linear import Affine, Dense, Fp, Linear
 from pyturbo.checkpoint.names import is_ignored, text_name
-from pyturbo.checkpoint.tensors import Checkpoint, TensorInfo
+from pyturbo.checkpoint.tensors import TensorInfo, Tensors
 from pyturbo.checkpoint.weights import FLOATS, Shape, Weights
 from pyturbo.errors import FormatError
-from pyturbo.ops._affine_format import BITS, GROUP_SIZES
-from pyturbo.ops._fp_format import FP_FORMATS
+from pyturbo.ops.affine_format import BITS, GROUP_SIZES
+from pyturbo.ops.fp_format import FP_FORMATS
 
 _CONV = ".conv1d.weight"
 _HALVES = {"gate_proj": 0, "up_proj": 1}
@@ -62,7 +62,7 @@ def _columns(projection: str) -> tuple[str, slice]:
 
 class DirectoryWeights(Weights):
     def __init__(
-        self, checkpoint: Checkpoint, quantization: Quantization, label: str, values: bool = True
+        self, checkpoint: Tensors, quantization: Quantization, label: str, values: bool = True
     ) -> None:
         """`label`: what the files' metadata call their format, "mlx" or anything else."""
         names: dict[str, str] = {}

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from pyturbo._arrays import Array
 from pyturbo._dtypes import bfloat16
-from pyturbo.checkpoint._shown import shown
-from pyturbo.checkpoint.file import Array, TensorFile
+from pyturbo._messages import shown
+from pyturbo.checkpoint.file import TensorFile
 from pyturbo.checkpoint.tensors import TensorInfo, check_ranges
 from pyturbo.errors import FormatError
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from pyturbo.checkpoint.file import Array, aligned, aligned_empty
+from pyturbo._arrays import Array, aligned, aligned_empty
 from pyturbo.checkpoint.linear import Affine
 from pyturbo.ops import affine_quantize
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from pyturbo.checkpoint._shown import shown
+from pyturbo._messages import shown
+from pyturbo.checkpoint.checkpoint import Checkpoint
 from pyturbo.checkpoint.gguf import Header, read_header
 from pyturbo.checkpoint.gguf_weights import GgufWeights
 from pyturbo.checkpoint.sampling import gguf_sampling
-from pyturbo.checkpoint.tensors import Checkpoint
 from pyturbo.checkpoint.tokenizer import TokenizerSource, token_ids
 from pyturbo.errors import FormatError
 

@@ -6,10 +6,10 @@ import logging
 
 import numpy as np
 
-from pyturbo.checkpoint.file import Array
+from pyturbo._arrays import Array
 from pyturbo.checkpoint.gguf_blocks import BLOCK_TYPES, GROUP, affine_arrays, to_affine, work_bytes
 from pyturbo.checkpoint.linear import Affine, Dense, Linear
-from pyturbo.checkpoint.tensors import Checkpoint, TensorInfo
+from pyturbo.checkpoint.tensors import TensorInfo, Tensors
 from pyturbo.checkpoint.weights import FLOATS, Shape, Weights
 from pyturbo.errors import FormatError
 
@@ -19,7 +19,7 @@ _log = logging.getLogger("pyturbo.checkpoint")
 class GgufWeights(Weights):
     def __init__(
         self,
-        checkpoint: Checkpoint,
+        checkpoint: Tensors,
         names: dict[str, str],
         permuted_heads: tuple[int, int] | None,
         values: bool = True,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from pyturbo._fork import open_in_children
 from pyturbo.checkpoint.file import TensorFile
-from pyturbo.checkpoint.tensors import Checkpoint, TensorInfo
+from pyturbo.checkpoint.tensors import TensorInfo, Tensors
 
 WHOLE = 64 << 20  # bytes of a checkpoint that is read whole
 SMALL = 16 << 10  # bytes of a tensor that is read whole
@@ -28,7 +28,7 @@ class Identity:
     stay open, also when the checkpoint is closed. It may be asked from several threads.
     """
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Tensors) -> None:
         self._lock = open_in_children()
         self._digest: bytes | None = None
         self._infos = sorted(checkpoint.values(), key=lambda info: info.name)

@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pyturbo.checkpoint._shown import shown
+from pyturbo._messages import shown
 from pyturbo.checkpoint.file import TensorFile
 from pyturbo.errors import FormatError
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from pyturbo.checkpoint.blank import Blank
-from pyturbo.checkpoint.file import Array, aligned_empty
-from pyturbo.ops._fp_format import FP_FORMATS
+from pyturbo._arrays import Array, aligned_empty
+from pyturbo._blank import Blank
+from pyturbo.ops.fp_format import FP_FORMATS
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,8 @@ import ml_dtypes
 import numpy as np
 
 from pyturbo._dtypes import bfloat16
+from pyturbo._messages import shown
 from pyturbo.checkpoint import json_file
-from pyturbo.checkpoint._shown import shown
 from pyturbo.checkpoint.file import TensorFile
 from pyturbo.checkpoint.tensors import TensorInfo, check_ranges
 from pyturbo.errors import FormatError

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from pyturbo._messages import shown
 from pyturbo._sampling import Sampler
 from pyturbo.checkpoint import json_file
-from pyturbo.checkpoint._shown import shown
 from pyturbo.errors import ArgumentError
 
 #: Options by the names that generation_config.json has for them, and their keys in GGUF files.

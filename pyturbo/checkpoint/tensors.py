@@ -1,26 +1,20 @@
-"""What a checkpoint consists of: named tensors in files, a config, and material for a tokenizer."""
+"""Named tensors in files, and a config."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from pyturbo._arrays import Array
+from pyturbo._messages import shown
 from pyturbo._native import FileWatch
-from pyturbo.checkpoint._shown import shown
-from pyturbo.checkpoint.file import ALIGNMENT, Array, TensorFile
+from pyturbo.checkpoint.file import ALIGNMENT, TensorFile
 from pyturbo.errors import FormatError
-
-if TYPE_CHECKING:
-    from pyturbo.checkpoint.sampling import SamplingDefaults
-    from pyturbo.checkpoint.tokenizer import TokenizerSource
-    from pyturbo.checkpoint.weights import Weights
 
 #: Called with the bytes read so far and in all.
 Progress = Callable[[int, int], None]
@@ -56,14 +50,11 @@ class TensorInfo:
         return f"{self.file.path}: {shown(self.name)}"
 
 
-class Checkpoint(ABC, Mapping[str, TensorInfo]):
+class Tensors(Mapping[str, TensorInfo]):
     """Tensors by the names in the files, in the order of the files."""
 
     path: Path
     config: dict[str, Any]
-    layers_entry = "num_hidden_layers"  # where the files say how many layers there are
-    tokenizer: TokenizerSource
-    sampling: SamplingDefaults
 
     def __init__(self, path: Path, tensors: dict[str, TensorInfo]) -> None:
         self.path = path
@@ -109,13 +100,6 @@ class Checkpoint(ABC, Mapping[str, TensorInfo]):
                 progress(done, total)
         return arrays
 
-    @abstractmethod
-    def weights(self, values: bool = True) -> Weights:
-        """The tensors under the names and in the layouts that models use.
-
-        Without `values` nothing but headers is read, and arrays take no memory.
-        """
-
     def watches(self) -> list[FileWatch]:
         """Of the files that are mapped so far: they tell whether what was read is what the file held."""
         return [file.watch for file in self._files() if file.watch is not None]
@@ -127,14 +111,6 @@ class Checkpoint(ABC, Mapping[str, TensorInfo]):
 
     def _files(self) -> list[TensorFile]:
         return list({id(info.file): info.file for info in self._tensors.values()}.values())
-
-    def __enter__(self) -> Checkpoint:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _info(self, name: str) -> TensorInfo:
         try:

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from pyturbo._arrays import Array, aligned_empty
+from pyturbo._blank import Ledger
+from pyturbo._messages import shown
 from pyturbo._native import host_empty
-from pyturbo.checkpoint._shown import shown
-from pyturbo.checkpoint.blank import Ledger
-from pyturbo.checkpoint.file import Array, aligned_empty
 from pyturbo.checkpoint.linear import Linear
-from pyturbo.checkpoint.tensors import Checkpoint, Progress, TensorInfo
+from pyturbo.checkpoint.tensors import Progress, TensorInfo, Tensors
 from pyturbo.errors import FormatError
 
 Shape = tuple[int, ...]
@@ -31,7 +31,7 @@ class Weights(ABC):
     Not for several threads at once.
     """
 
-    def __init__(self, checkpoint: Checkpoint, names: dict[str, str], values: bool = True) -> None:
+    def __init__(self, checkpoint: Tensors, names: dict[str, str], values: bool = True) -> None:
         """Without `values` all checks are made and nothing is read: arrays are blank."""
         self.checkpoint = checkpoint
         #: Of the memory that loading would take; None where it takes it.

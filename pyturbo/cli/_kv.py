@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyturbo._native import Device
-from pyturbo.bench_kv import plot, quality, timing
-from pyturbo.bench_kv.quality import Quality
-from pyturbo.bench_kv.timing import Timing
-from pyturbo.bench_peers.plan import Plan
+from pyturbo.bench.kv import plot, quality, timing
+from pyturbo.bench.kv.quality import Quality
+from pyturbo.bench.kv.timing import Timing
+from pyturbo.bench.peers.plan import Plan
 from pyturbo.cli import _output
 from pyturbo.cli._model import open_device
 from pyturbo.cli._usage import UsageError, at_least_one, path
 from pyturbo.errors import FileError
+from pyturbo.layers.kv_cache import KV_SETTINGS
 from pyturbo.model import load
-from pyturbo.models._cache import KV_SETTINGS
 
 if TYPE_CHECKING:
     from rich.table import Table

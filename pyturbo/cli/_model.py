@@ -10,10 +10,10 @@ from typing import Any
 from pyturbo._native import Device, device_list
 from pyturbo.cli._output import byte_bar
 from pyturbo.cli._usage import add_model_name, at_least_one, option, usage
-from pyturbo.generation import Completion, Options, Stats
+from pyturbo.engine.generation import Completion, Options, Stats
+from pyturbo.engine.session import Session
+from pyturbo.layers.kv_cache import kv_format
 from pyturbo.model import Model, load
-from pyturbo.models._cache import kv_format
-from pyturbo.session import Session
 
 _SAMPLING = {
     "max_tokens": (int, 256, "longest reply"),

@@ -14,11 +14,11 @@ from pyturbo.checkpoint import open_checkpoint
 from pyturbo.cli import _output
 from pyturbo.cli._bandwidth import read_bandwidth
 from pyturbo.cli._model import load_model, peak_memory
-from pyturbo.cli._survey import survey
 from pyturbo.cli._usage import one_model
+from pyturbo.describe import survey
+from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError
 from pyturbo.model import Model, default_model
-from pyturbo.session import Session
 
 if TYPE_CHECKING:
     from rich.table import Table

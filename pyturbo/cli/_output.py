@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
-from pyturbo.checkpoint._shown import size as size
+from pyturbo._messages import size as size
 from pyturbo.checkpoint.tensors import Progress
 
 #: Seconds that pass before someone who waits is told how far it is.

@@ -9,10 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyturbo.bench_peers.plan import Plan
-from pyturbo.bench_peers.rounds import Tell
-from pyturbo.bench_peers.rows import Report, Row
-from pyturbo.bench_peers.works import WORKS, measure
+from pyturbo.bench.peers.plan import Plan
+from pyturbo.bench.peers.rounds import Tell
+from pyturbo.bench.peers.rows import Report, Row
+from pyturbo.bench.peers.works import WORKS, measure
 from pyturbo.cli import _output
 from pyturbo.cli._usage import at_least_one
 

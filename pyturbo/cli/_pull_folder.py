@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pyturbo._replace import is_partial, new_file, target_of, writing
+from pyturbo._messages import shown
 from pyturbo.checkpoint import json_file
-from pyturbo.checkpoint._shown import shown
 from pyturbo.errors import FileError, FormatError
+from pyturbo.files.replace import is_partial, new_file, target_of, writing
 
 #: Says what a folder was pulled for, beside where huggingface_hub keeps its own notes.
 _MARK = Path(".cache") / "pyturbo" / "pull.json"

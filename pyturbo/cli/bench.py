@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from pyturbo import bench_memory
+from pyturbo.bench import memory
 from pyturbo.cli import _kv, _launch_times, _model_times, _output, _peers
 from pyturbo.cli._model import add_model_arguments
 from pyturbo.cli._usage import UsageError, at_least_one, counts, one_model, option, path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 HELP = "measure a model, or the runtime: launch, replay, bandwidth, matvec; peers; or kv"
 
 _RUNTIME = {"launch": _launch_times.launch, "replay": _launch_times.replay}
-_MEMORY = {"bandwidth": bench_memory.bandwidth, "matvec": bench_memory.matvec}
+_MEMORY = {"bandwidth": memory.bandwidth, "matvec": memory.matvec}
 _WITH_FILE = {"peers": _peers.run, "kv": _kv.run}
 
 _OF_A_MODEL = ("model", "device", "threads", "kv", "precision", "lengths", "tokens")

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pyturbo import models
+from pyturbo._messages import shown
 from pyturbo.checkpoint import hub_cache
-from pyturbo.checkpoint._shown import shown
 from pyturbo.checkpoint.config import read_config
 from pyturbo.cli._model import (
     add_model_arguments,
@@ -25,9 +25,9 @@ from pyturbo.cli._output import Waiting, dim_note, note, print_json, size
 from pyturbo.cli._prompt import is_interactive, reader
 from pyturbo.cli._usage import EXAMPLE, UsageError, at_least_one, one_model, path
 from pyturbo.conversation import Conversation
+from pyturbo.engine.generation import Completion
+from pyturbo.engine.session_file import Reader
 from pyturbo.errors import ArgumentError, TurboError
-from pyturbo.generation import Completion
-from pyturbo.session_file import Reader
 
 HELP = "talk with a model"
 

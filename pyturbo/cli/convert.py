@@ -14,7 +14,7 @@ from pyturbo.checkpoint.tensors import Progress
 from pyturbo.cli._output import byte_bar, note, print_json, size
 from pyturbo.cli._usage import UsageError, path
 from pyturbo.convert import DTYPES, convert
-from pyturbo.ops._affine_format import BITS, GROUP_SIZES
+from pyturbo.ops.affine_format import BITS, GROUP_SIZES
 
 HELP = "quantise a Hugging Face checkpoint into an MLX directory"
 

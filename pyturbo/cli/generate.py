@@ -18,11 +18,11 @@ from pyturbo.cli._model import (
 from pyturbo.cli._output import Waiting, dim_note, note, print_json, print_table
 from pyturbo.cli._stdin import PromptText
 from pyturbo.cli._usage import UsageError, at_least_one
+from pyturbo.engine.generation import Completion, Prompt
+from pyturbo.engine.profile import Profile
+from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError
-from pyturbo.generation import Completion, Prompt
 from pyturbo.model import Model
-from pyturbo.profile import Profile
-from pyturbo.session import Session
 
 HELP = "write the reply of a model to a prompt"
 

@@ -11,13 +11,13 @@ from pyturbo._machine import machine_memory
 from pyturbo._native import device_list
 from pyturbo.checkpoint import Checkpoint, open_checkpoint
 from pyturbo.cli._output import print_json, print_table, size, table
-from pyturbo.cli._survey import Survey, survey
 from pyturbo.cli._usage import add_model_name, one_model
+from pyturbo.describe import Survey, survey
+from pyturbo.engine.graph import Layout, pace_of
 from pyturbo.errors import ArgumentError, TurboError
-from pyturbo.graph import Layout, pace_of
+from pyturbo.layers.attention import Attention
+from pyturbo.layers.kv_cache import KV_SETTINGS
 from pyturbo.model import default_model
-from pyturbo.models._attention import Attention
-from pyturbo.models._cache import KV_SETTINGS
 from pyturbo.text import Tokenizer
 
 HELP = "describe a model: architecture, sizes, formats, and the memory it needs here"

@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from pyturbo._dtypes import bfloat16
-from pyturbo._replace import new_folder, target_of, writing
+from pyturbo._messages import size
 from pyturbo.checkpoint import json_file, open_checkpoint
-from pyturbo.checkpoint._shown import size
 from pyturbo.checkpoint.config import MODES, Format
 from pyturbo.checkpoint.directory import DirectoryCheckpoint
 from pyturbo.checkpoint.file import TensorFile
@@ -30,7 +29,8 @@ from pyturbo.convert.plan import Plan, make_plan
 from pyturbo.convert.shards import LARGEST, Shards
 from pyturbo.convert.target import COPIED, INDEX, check
 from pyturbo.errors import ArgumentError, FileError, FormatError
-from pyturbo.ops._affine_format import check_format
+from pyturbo.files.replace import new_folder, target_of, writing
+from pyturbo.ops.affine_format import check_format
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "bf16": bfloat16,

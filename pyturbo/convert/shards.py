@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pyturbo._replace import sync
-from pyturbo.checkpoint.file import Array
+from pyturbo._arrays import Array
 from pyturbo.checkpoint.safetensors import DTYPES
 from pyturbo.convert.plan import Output
 from pyturbo.convert.target import WRITTEN_BY
+from pyturbo.files.replace import sync
 
 ALIGNMENT = 64  # of the data in a file; every tensor of whole such units starts at a multiple of it
 LARGEST = 5 << 30  # bytes of tensors in one file, unless a single one is larger

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pyturbo._arrays import Array
 from pyturbo.checkpoint.directory_weights import DirectoryWeights
-from pyturbo.checkpoint.file import Array
 from pyturbo.checkpoint.tensors import TensorInfo
 from pyturbo.checkpoint.weights import FLOATS, Shape
 from pyturbo.errors import FormatError

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from pyturbo.checkpoint.file import Array
+from pyturbo._arrays import Array
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.convert.plan import Job
 from pyturbo.convert.shards import Shards

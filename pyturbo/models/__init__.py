@@ -7,13 +7,13 @@ import pkgutil
 import re
 from typing import Any
 
+from pyturbo._messages import shown
 from pyturbo.checkpoint import Checkpoint, Weights
-from pyturbo.checkpoint._shown import shown
+from pyturbo.checkpoint.entries import Entries
+from pyturbo.checkpoint.outline import Outline
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.errors import FormatError
-from pyturbo.models._config import Entries
-from pyturbo.models._decoder import Decoder
-from pyturbo.models._outline import Outline
+from pyturbo.layers.decoder import Decoder
 
 _LAYER = re.compile(r"model\.layers\.(\d+)\.")
 

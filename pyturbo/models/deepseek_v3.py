@@ -8,10 +8,10 @@ import numpy as np
 
 from pyturbo import ops
 from pyturbo.checkpoint import Weights
-from pyturbo.models._config import Entries
-from pyturbo.models._decoder import Decoder, FeedForward, Mlp, apply
-from pyturbo.models._latent_attention import LatentAttention
-from pyturbo.models._moe import Experts, read_choices
+from pyturbo.checkpoint.entries import Entries
+from pyturbo.layers.decoder import Decoder, FeedForward, Mlp, apply
+from pyturbo.layers.latent_attention import LatentAttention
+from pyturbo.layers.moe import Experts, read_choices
 
 
 class GroupedMoe:

@@ -7,11 +7,11 @@ from typing import Any
 
 from pyturbo import ops
 from pyturbo.checkpoint import Weights
-from pyturbo.models._attention import Attention
-from pyturbo.models._config import Entries
-from pyturbo.models._decoder import Decoder, apply
-from pyturbo.models._moe import Experts, read_choices
-from pyturbo.models._windows import FULL, SLIDING, layer_windows
+from pyturbo.checkpoint.entries import Entries
+from pyturbo.layers.attention import Attention
+from pyturbo.layers.decoder import Decoder, apply
+from pyturbo.layers.moe import Experts, read_choices
+from pyturbo.layers.windows import FULL, SLIDING, layer_windows
 
 
 class ClampedMoe:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pyturbo.checkpoint import Weights
-from pyturbo.models._attention import Attention
-from pyturbo.models._config import Entries
-from pyturbo.models._decoder import Decoder, Mlp
-from pyturbo.models._windows import upper_windows
+from pyturbo.checkpoint.entries import Entries
+from pyturbo.layers.attention import Attention
+from pyturbo.layers.decoder import Decoder, Mlp
+from pyturbo.layers.windows import upper_windows
 
 
 def build(entries: Entries, weights: Weights, *, head_norms: bool = False) -> Decoder:

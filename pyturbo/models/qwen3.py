@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pyturbo.checkpoint import Weights
+from pyturbo.checkpoint.entries import Entries
+from pyturbo.layers.decoder import Decoder
 from pyturbo.models import llama
-from pyturbo.models._config import Entries
-from pyturbo.models._decoder import Decoder
 
 
 def build(entries: Entries, weights: Weights) -> Decoder:

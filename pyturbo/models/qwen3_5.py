@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pyturbo.checkpoint import Weights
-from pyturbo.models._config import Entries
-from pyturbo.models._decoder import Decoder, Mlp
-from pyturbo.models._hybrid import mixers
+from pyturbo.checkpoint.entries import Entries
+from pyturbo.layers.decoder import Decoder, Mlp
+from pyturbo.layers.hybrid import mixers
 
 
 def build(entries: Entries, weights: Weights) -> Decoder:

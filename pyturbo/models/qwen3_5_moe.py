@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pyturbo.checkpoint import Weights
-from pyturbo.models._config import Entries
-from pyturbo.models._decoder import Decoder
-from pyturbo.models._hybrid import mixers
-from pyturbo.models._moe import Moe
+from pyturbo.checkpoint.entries import Entries
+from pyturbo.layers.decoder import Decoder
+from pyturbo.layers.hybrid import mixers
+from pyturbo.layers.moe import Moe
 
 
 def build(entries: Entries, weights: Weights) -> Decoder:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from pyturbo.checkpoint import Weights
-from pyturbo.models._config import Entries
-from pyturbo.models._decoder import Decoder
-from pyturbo.models._delta_net import Heads, Projections
-from pyturbo.models._hybrid import mixers
-from pyturbo.models._moe import sparse_or_dense
+from pyturbo.checkpoint.entries import Entries
+from pyturbo.layers.decoder import Decoder
+from pyturbo.layers.delta_net import Heads, Projections
+from pyturbo.layers.hybrid import mixers
+from pyturbo.layers.moe import sparse_or_dense
 
 
 def build(entries: Entries, weights: Weights) -> Decoder:

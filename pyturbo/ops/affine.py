@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike
 
 from pyturbo._dtypes import SUFFIXES
 from pyturbo.errors import ArgumentError
-from pyturbo.ops._affine_format import affine_dequantize, affine_quantize, check_format
 from pyturbo.ops._ids import expert_operands, known_ids
 from pyturbo.ops._products import activations, bucket_bounds, many
 from pyturbo.ops._run import Array, DeviceLike, as_array, empty, launch, operand, resolve
+from pyturbo.ops.affine_format import affine_dequantize, affine_quantize, check_format
 
 __all__ = [
     "affine_dequantize",

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pyturbo.errors import ArgumentError
-from pyturbo.ops._fp_format import FP_FORMATS, check_global_scale, check_mode, fp_dequantize, fp_quantize
 from pyturbo.ops._ids import expert_operands, known_ids
 from pyturbo.ops._products import activations, bucket_bounds, many
 from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve
+from pyturbo.ops.fp_format import FP_FORMATS, check_global_scale, check_mode, fp_dequantize, fp_quantize
 
 __all__ = [
     "FP_FORMATS",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyturbo.checkpoint._shown import shown
+from pyturbo._messages import shown
 from pyturbo.errors import ArgumentError
 from pyturbo.text.chat_text import ChatText, unused_markers
 from pyturbo.text.special_texts import SpecialTexts, strings, text_of, with_text

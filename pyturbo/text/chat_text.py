@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 from operator import index
 from typing import SupportsIndex
 
-from pyturbo.checkpoint._shown import shown
+from pyturbo._messages import shown
 from pyturbo.errors import ArgumentError
 
 #: Noncharacters: Unicode keeps them for use inside a program.

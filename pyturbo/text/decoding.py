@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pyturbo.checkpoint._shown import shown
+from pyturbo._messages import shown
 from pyturbo.errors import FormatError
 from pyturbo.text import byte_level
 from pyturbo.text.byte_fallback import byte_of

@@ -10,8 +10,8 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel, Split
 from tokenizers.pre_tokenizers import Sequence as Steps
 
+from pyturbo._messages import shown
 from pyturbo._once import once
-from pyturbo.checkpoint._shown import shown
 from pyturbo.checkpoint.tokenizer import TokenizerSource
 from pyturbo.errors import FormatError
 from pyturbo.text import gguf_special

@@ -8,8 +8,8 @@ from typing import Any
 
 import tokenizers
 
+from pyturbo._messages import shown
 from pyturbo.checkpoint import json_file
-from pyturbo.checkpoint._shown import shown
 from pyturbo.checkpoint.tokenizer import TokenizerSource
 from pyturbo.errors import FormatError
 from pyturbo.text.chat_text import ChatText, unused_markers

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from tokenizers import Tokenizer
 
-from pyturbo.checkpoint._shown import shown
+from pyturbo._messages import shown
 from pyturbo.errors import FormatError
 
 

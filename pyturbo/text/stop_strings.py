@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyturbo.checkpoint._shown import shown
+from pyturbo._messages import shown
 from pyturbo.errors import ArgumentError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pyturbo._messages import shown
 from pyturbo._once import once
-from pyturbo.checkpoint._shown import shown
 from pyturbo.checkpoint.tokenizer import TokenizerSource
 from pyturbo.errors import ArgumentError
 from pyturbo.text import chat

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from operator import index
 from typing import Any, Protocol
 
-from pyturbo.checkpoint._shown import shown
+from pyturbo._messages import shown
 from pyturbo.errors import ArgumentError
 
 

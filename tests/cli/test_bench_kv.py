@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import pyturbo
-from pyturbo.bench_kv import plot, timing
-from pyturbo.bench_kv.quality import Quality, Tally, bytes_per_token
+from pyturbo.bench.kv import plot, timing
+from pyturbo.bench.kv.quality import Quality, Tally, bytes_per_token
 from pyturbo.cli import _kv, main
 from pyturbo.cli._output import print_table
 from pyturbo.errors import ArgumentError

@@ -14,11 +14,11 @@ import pytest
 
 import pyturbo
 from pyturbo import ops
-from pyturbo.bench_peers import contender, random_gguf, random_moe, works
-from pyturbo.bench_peers.contender import Contender
-from pyturbo.bench_peers.plan import LLAMA, Plan
-from pyturbo.bench_peers.rounds import Speeds, ratio
-from pyturbo.bench_peers.rows import Report
+from pyturbo.bench.peers import contender, random_gguf, random_moe, works
+from pyturbo.bench.peers.contender import Contender
+from pyturbo.bench.peers.plan import LLAMA, Plan
+from pyturbo.bench.peers.rounds import Speeds, ratio
+from pyturbo.bench.peers.rows import Report
 from pyturbo.cli import main
 from pyturbo.cli._peers import table
 from tiny_configs import MODELS

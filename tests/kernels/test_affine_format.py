@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyturbo import ops
 from pyturbo._dtypes import bfloat16
 from pyturbo.errors import ArgumentError
-from pyturbo.ops import _affine_format
+from pyturbo.ops import affine_format
 from reference import affine as reference
 
 BITS = (2, 3, 4, 5, 6, 8)
@@ -33,7 +33,7 @@ def bits_of(array):
 @pytest.mark.parametrize("group_size", GROUP_SIZES)
 @pytest.mark.parametrize("bits", BITS)
 def test_equals_mlx(golden, monkeypatch, bits, group_size, kind, block):
-    monkeypatch.setattr(_affine_format, "_BLOCK", block)
+    monkeypatch.setattr(affine_format, "_BLOCK", block)
     w = golden[f"w_{kind}"].view(TYPES[kind])
     name = f"{kind}_b{bits}_g{group_size}"
     packed, scales, biases = ops.affine_quantize(w, bits, group_size)

@@ -8,7 +8,7 @@ import pytest
 from pyturbo import ops
 from pyturbo._dtypes import bfloat16
 from pyturbo.errors import ArgumentError
-from pyturbo.ops import _affine_format
+from pyturbo.ops import affine_format
 from reference import fp as reference
 
 TYPES = {"f32": np.float32, "f16": np.float16, "bf16": bfloat16}
@@ -25,7 +25,7 @@ def golden():
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("mode", MODES)
 def test_equals_mlx(golden, monkeypatch, mode, kind, block):
-    monkeypatch.setattr(_affine_format, "_BLOCK", block)
+    monkeypatch.setattr(affine_format, "_BLOCK", block)
     w = golden[f"w_{kind}"].view(TYPES[kind])
     packed, scales = ops.fp_quantize(w, mode)
     np.testing.assert_array_equal(scales, golden[f"scales_{kind}_{mode}"])

@@ -20,7 +20,8 @@ import numpy as np
 import pytest
 
 import pyturbo
-from pyturbo import graph, ops
+from pyturbo import ops
+from pyturbo.engine import graph
 from pyturbo.errors import AllocationError, ArgumentError, DeviceError, StateError
 from pyturbo.recording import Recorder, Tensor
 from pyturbo.symbols import symbol

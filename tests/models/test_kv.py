@@ -17,9 +17,9 @@ import pytest
 
 import pyturbo
 from pyturbo import ops, turbo_codec
+from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError, FormatError
 from pyturbo.model import Model, load
-from pyturbo.session import Session
 from reference import turbo as reference
 from session_files import change, parts
 from tiny_configs import MODELS

@@ -15,7 +15,7 @@ import pytest
 
 import pyturbo
 from pyturbo import turbo_codec
-from pyturbo.bench_kv.quality import Tally, log_softmax, measure, windows_of
+from pyturbo.bench.kv.quality import Tally, log_softmax, measure, windows_of
 from reference import turbo as reference
 from smollm2 import model_path
 

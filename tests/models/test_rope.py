@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pyturbo.checkpoint.entries import Entries
 from pyturbo.errors import FormatError
-from pyturbo.models._config import Entries
-from pyturbo.models._rope import Rope
+from pyturbo.layers.rope import Rope
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "goldens" / "rope.json").read_text())
 

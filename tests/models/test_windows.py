@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyturbo import graph
+from pyturbo.checkpoint.entries import Entries
+from pyturbo.engine import graph
+from pyturbo.engine.session import Session
 from pyturbo.errors import FormatError
+from pyturbo.layers.windows import FULL, SLIDING, layer_windows, upper_windows
 from pyturbo.model import Model, load
-from pyturbo.models._config import Entries
-from pyturbo.models._windows import FULL, SLIDING, layer_windows, upper_windows
-from pyturbo.session import Session
 from session_files import change, parts
 from tiny_configs import MODELS
 from tiny_models import write_hf

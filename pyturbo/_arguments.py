@@ -1,0 +1,134 @@
+"""What Python callers may pass, as what the native code takes. Everything wrong is an ArgumentError."""
+
+from __future__ import annotations
+
+import math
+import operator
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyturbo._dtypes import DTYPES, NAMES, code_of
+from pyturbo._messages import shown
+from pyturbo.errors import ArgumentError
+
+MAX_AXES = 32
+
+#: struct format by dtype code. bfloat16 has none of its own and is shown as its 16 bits.
+FORMATS = (b"f", b"e", b"H", b"b", b"B", b"h", b"H", b"i", b"I", b"q", b"Q", b"?", b"B")
+
+_CODES_OF_FORMATS = {
+    **{text.decode(): code for code, text in enumerate(FORMATS)},
+    **{text: code_of(dtype) for text, dtype in (("B", "B"), ("H", "H"), ("l", "l"), ("L", "L"), ("c", "B"))},
+}
+
+
+def code_of_format(text: str) -> int:
+    """The dtype code of a buffer's elements."""
+    native = "<" if sys.byteorder == "little" else ">"
+    code = _CODES_OF_FORMATS.get(text.lstrip("@=" + native))
+    if code is None:
+        raise ArgumentError(f"buffer: expected elements of a known type, got format {text!r}")
+    return code
+
+
+def index(what: str, value: Any, least: int = 0, bits: int = 63) -> int:
+    """An integer from `least` on and below 2^bits; numbers that are not integers are refused, not rounded."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise ArgumentError(f"{what}: expected an integer from {least} on, got {shown(value)}")
+    if number > 0 and number >> bits:
+        raise ArgumentError(f"{what}: expected an integer below 2^{bits}, got {shown(value)}")
+    return number
+
+
+def token_ids(what: str, tokens: Any) -> NDArray[np.uint32]:
+    """A token, or a sequence of them, as an array."""
+    try:
+        ids = np.asarray(tokens if np.ndim(tokens) else [operator.index(tokens)])
+    except (TypeError, ValueError):
+        ids = np.array([-1])
+    integers = ids.ndim == 1 and (ids.dtype.kind in "iu" or not ids.size)
+    if not integers or (ids.size and not 0 <= ids.min() <= ids.max() < 2**31):
+        raise ArgumentError(f"{what}: expected ids from 0 to 2^31 - 1, got {shown(tokens)}")
+    return np.ascontiguousarray(ids, np.uint32)
+
+
+def shape_of(shape: Any, itemsize: int) -> tuple[int, ...]:
+    """A shape whose bytes can be counted."""
+    try:
+        given = (shape,) if np.ndim(shape) == 0 else tuple(shape)
+        extents = tuple([operator.index(extent) for extent in given])
+    except (TypeError, ValueError):
+        extents = (-1,)
+    if min(extents, default=0) < 0:
+        raise ArgumentError(f"shape: expected counts that are not negative, got {shown(shape)}")
+    if len(extents) > MAX_AXES:
+        raise ArgumentError(f"shape: expected at most {MAX_AXES} axes, got {len(extents)}")
+    if math.prod(extent for extent in extents if extent) * itemsize >= 2**63:
+        raise ArgumentError(f"shape: expected fewer than 2^63 bytes, got {shown(extents)}")
+    return extents
+
+
+def counts_of(what: str, given: Any) -> tuple[int, int, int]:
+    """Threadgroups or threads along the three axes."""
+    try:
+        counts = (given,) if np.ndim(given) == 0 else tuple(given)
+        x, y, z = (*(operator.index(count) for count in counts), 1, 1, 1)[:3]
+    except (TypeError, ValueError):
+        counts, x, y, z = (), 0, 0, 0
+    if not 1 <= len(counts) <= 3:
+        raise ArgumentError(f"{what}: expected one to three counts, got {shown(given)}")
+    if not 0 <= min(x, y, z) <= max(x, y, z) < 2**32:
+        raise ArgumentError(f"{what}: expected counts below 2^32, got {shown(given)}")
+    return x, y, z
+
+
+def value_bytes(what: str, code: int, components: int, size: int, value: Any) -> bytes:
+    """A value argument as the shader's type: a number, a sequence for a vector, bytes for a struct."""
+    if NAMES[code] == "raw":
+        try:
+            raw = bytes(memoryview(value).cast("B"))
+        except TypeError:
+            raise ArgumentError(f"{what}: expected {size} bytes, got {shown(value)}") from None
+        if len(raw) != size:
+            raise ArgumentError(f"{what}: expected {size} bytes, got {len(raw)}")
+        return raw
+    dtype = DTYPES[code]
+    try:
+        given = [value] if components == 1 else list(value)
+        numbers = [_number(n, dtype) for n in given]
+        encoded = np.array(numbers).astype(dtype) if dtype.kind in "fV" else np.array(numbers, dtype)
+    except (TypeError, ValueError, OverflowError):
+        numbers = []
+    if len(numbers) != components:
+        count = f"{components} values of " if components > 1 else ""
+        raise ArgumentError(f"{what}: expected {count}{NAMES[code]}, got {shown(value)}")
+    return encoded.tobytes().ljust(size, b"\0")
+
+
+def _number(value: Any, dtype: np.dtype[Any]) -> float:
+    """The number for an element of a type, in its range; texts are no numbers, and bool has 0 and 1."""
+    if dtype.kind in "fV":
+        if isinstance(value, (str, bytes, bytearray)):
+            raise TypeError
+        return float(value)
+    number = int(value) if isinstance(value, np.bool_) else operator.index(value)
+    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    if not least <= number <= most:
+        raise OverflowError
+    return number
+
+
+def path_of(what: str, value: Any) -> Path:
+    """A path that a caller gave."""
+    try:
+        return Path(value)
+    except TypeError:
+        raise ArgumentError(f"{what}: expected a path, got {type(value).__name__}") from None

@@ -1,0 +1,30 @@
+"""How values are put into messages. Text from a file is quoted, printable and short, whatever it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_LONGEST = 120
+
+
+def shown(value: Any) -> str:
+    """`value` as it may stand in a message."""
+    if isinstance(value, str):
+        value = value[: _LONGEST + 1]
+    elif isinstance(value, (list, tuple)):
+        value = value[:16]
+    elif isinstance(value, dict):
+        return f"an object of {len(value)} entries"
+    elif isinstance(value, int) and value.bit_length() > 256:
+        return f"a number of {value.bit_length()} bits"
+    text = ascii(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def size(nbytes: float) -> str:
+    """Bytes for a reader: 12 B, 3.4 MB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if nbytes < 1000:
+            return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.2f} TB"

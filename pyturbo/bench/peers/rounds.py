@@ -1,0 +1,82 @@
+"""Turns, rounds, and what is made of their times."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from pyturbo.bench.peers.contender import Contender
+
+PAUSE = 0.02  # seconds before a turn, in which threads that spin go to sleep
+LIMIT = 150.0  # seconds after which a work gets no further round
+
+Tell = Callable[[str], None]
+
+
+@dataclass
+class Speeds:
+    """Of one contender, one figure a round; none after a failure."""
+
+    name: str
+    rounds: list[float] = field(default_factory=list)
+    failure: str = ""
+
+    @property
+    def best(self) -> float | None:
+        return max(self.rounds, default=None)
+
+    @property
+    def median(self) -> float | None:
+        return median(self.rounds) if self.rounds else None
+
+
+def ratio(ours: Speeds, theirs: Speeds) -> float | None:
+    """The median over the rounds that both have done."""
+    ratios = [a / b for a, b in zip(ours.rounds, theirs.rounds)]
+    return median(ratios) if ratios else None
+
+
+def in_turns(
+    contenders: Sequence[Contender], rounds: int, turn: Callable[[Contender], float | None], tell: Tell
+) -> list[Speeds]:
+    """What `turn` makes of each contender; every other round goes backwards."""
+    speeds = {contender.name: Speeds(contender.name) for contender in contenders}
+    begin = time.monotonic()
+    for i in range(rounds):
+        for contender in contenders if i % 2 == 0 else reversed(contenders):
+            if contender.failure:
+                continue
+            tell(f"round {i + 1} of {rounds}: {contender.name}")
+            time.sleep(PAUSE)
+            figure = turn(contender)
+            if figure is not None:
+                speeds[contender.name].rounds.append(figure)
+        if time.monotonic() - begin > LIMIT:
+            break
+    for contender in contenders:
+        speeds[contender.name].failure = contender.failure
+    return list(speeds.values())
+
+
+def decoding(context: int, tokens: int) -> Callable[[Contender], float | None]:
+    """A turn: tokens a second, one after the other."""
+
+    def turn(contender: Contender) -> float | None:
+        before, count = contender.portion(context), contender.portion(tokens)
+        seconds = contender.seconds("decode", context=before, tokens=count)
+        return None if seconds is None else count / seconds
+
+    return turn
+
+
+def prefilling(tokens: int) -> Callable[[Contender], float | None]:
+    """A turn: tokens a second, all at once."""
+
+    def turn(contender: Contender) -> float | None:
+        count = contender.portion(tokens)
+        seconds = contender.seconds("prefill", tokens=count)
+        return None if seconds is None else count / seconds
+
+    return turn

@@ -1,0 +1,84 @@
+"""llama.cpp as a contender, through the C functions of llama-cpp-python: its Python classes copy logits."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from ctypes import c_int32
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyturbo.bench.peers.child import token_ids
+from pyturbo.errors import FormatError, StateError
+
+BATCH = 512  # tokens that one graph reads at most
+
+
+class LlamaRunner:
+    def __init__(self, library: Any, context: Any, vocab: int, room: int) -> None:
+        self._library, self._context = library, context
+        self._ids = token_ids(vocab, room)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        features = self._library.llama_print_system_info().decode()
+        return {"version": importlib.import_module("llama_cpp").__version__, "system": features.strip()}
+
+    def prefill(self, tokens: int) -> float:
+        self._forget()
+        begin = time.perf_counter()
+        self._read(self._ids[:tokens])
+        self._finish()
+        return time.perf_counter() - begin
+
+    def decode(self, context: int, tokens: int) -> float:
+        self._forget()
+        self._read(self._ids[:context])
+        self._finish()
+        begin = time.perf_counter()
+        for i in range(context, context + tokens):
+            self._read(self._ids[i : i + 1])
+        self._finish()
+        return time.perf_counter() - begin
+
+    def _forget(self) -> None:
+        self._library.llama_memory_clear(self._library.llama_get_memory(self._context), True)
+
+    def _read(self, ids: NDArray[np.int32]) -> None:
+        """A batch without positions continues the sequence and gives logits of its last token only."""
+        for first in range(0, len(ids), BATCH):
+            part = ids[first : first + BATCH]
+            tokens = (c_int32 * len(part)).from_buffer(part.data)
+            status = self._library.llama_decode(
+                self._context, self._library.llama_batch_get_one(tokens, len(part))
+            )
+            if status != 0:
+                raise StateError(f"llama_decode: expected status 0, got {status}")
+
+    def _finish(self) -> None:
+        self._library.llama_synchronize(self._context)
+        self._library.llama_get_logits_ith(self._context, -1)
+
+
+def load(path: str, threads: int, room: int) -> LlamaRunner:
+    library = importlib.import_module("llama_cpp.llama_cpp")
+    library.llama_backend_init()
+    model_options = library.llama_model_default_params()
+    model_options.n_gpu_layers = 0
+    model = library.llama_model_load_from_file(path.encode(), model_options)
+    if not model:
+        raise FormatError(f"{path}: llama.cpp cannot load it")
+    options = library.llama_context_default_params()
+    options.n_ctx = room
+    options.n_batch = options.n_ubatch = BATCH
+    options.n_threads = options.n_threads_batch = threads
+    context = library.llama_init_from_model(model, options)
+    if not context:
+        raise StateError(f"{path}: llama.cpp has no context of {room} tokens for it")
+    vocab = library.llama_vocab_n_tokens(library.llama_model_get_vocab(model))
+    runner = LlamaRunner(library, context, vocab, room)
+    runner.prefill(room - 1)
+    runner.decode(1, 1)
+    return runner

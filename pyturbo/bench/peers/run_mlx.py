@@ -1,0 +1,53 @@
+"""mlx-lm on the CPU as a contender."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from pathlib import Path
+from typing import Any
+
+from pyturbo.bench.peers.child import token_ids
+
+
+class MlxRunner:
+    def __init__(self, model: Any, vocab: int, room: int) -> None:
+        self._model, self._ids = model, token_ids(vocab, room)
+        self._mx = importlib.import_module("mlx.core")
+        self._caches = importlib.import_module("mlx_lm.models.cache")
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"version of mlx": self._mx.__version__}
+
+    def prefill(self, tokens: int) -> float:
+        cache = self._caches.make_prompt_cache(self._model)
+        begin = time.perf_counter()
+        self._read(0, tokens, cache)
+        return time.perf_counter() - begin
+
+    def decode(self, context: int, tokens: int) -> float:
+        cache = self._caches.make_prompt_cache(self._model)
+        self._read(0, context, cache)
+        begin = time.perf_counter()
+        for i in range(context, context + tokens):
+            self._read(i, i + 1, cache)
+        return time.perf_counter() - begin
+
+    def _read(self, begin: int, end: int, cache: Any) -> None:
+        """As mlx_lm reads a prompt: all but the last token without logits."""
+        ids = self._mx.array(self._ids[begin:end])[None]
+        if end - begin > 1:
+            self._model(ids[:, :-1], cache=cache)
+            self._mx.eval([layer.state for layer in cache])
+        self._mx.eval(self._model(ids[:, -1:], cache=cache))
+
+
+def load(path: str, threads: int, room: int) -> MlxRunner:
+    """`threads` is a matter of the environment, which the parent sets."""
+    mx = importlib.import_module("mlx.core")
+    mx.set_default_device(mx.cpu)
+    model, config = importlib.import_module("mlx_lm.utils").load_model(Path(path))
+    runner = MlxRunner(model, config["text_config"]["vocab_size"], room)
+    runner.decode(2, 1)
+    return runner

@@ -1,0 +1,122 @@
+"""What is measured: one function for each work, by the name that selects it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pyturbo.bench import memory
+from pyturbo.bench.peers import busy, random_gguf, random_moe
+from pyturbo.bench.peers.plan import LLAMA, MLX, Plan, contenders
+from pyturbo.bench.peers.rounds import Speeds, Tell, decoding, in_turns, prefilling
+from pyturbo.bench.peers.rows import Report, Row, alone, beside_peers, shares
+from pyturbo.errors import ArgumentError
+
+#: Ratios, by peer and precision.
+DECODE_GOALS = {LLAMA: {"default": 1.5, "fast": 2.0}}
+PREFILL_GOALS = {LLAMA: {"default": 1.5, "fast": 1.5}}
+LARGE_GOALS = {MLX: {"default": 20.0, "fast": 20.0}, LLAMA: {"default": 1.3, "fast": 1.3}}
+
+LARGE_NAME = "layers of Qwen3.6-35B-A3B"
+
+SMALL_GOAL = 1000.0  # tokens a second
+BUSY_GOAL = 0.45  # of the idle speed
+
+
+def decode(plan: Plan, report: Report, tell: Tell) -> None:
+    """A GGUF file, token by token."""
+    for threads in plan.threads:
+        with contenders(plan, report, threads, plan.gguf, {LLAMA: plan.gguf}, tell) as ready:
+            speeds = in_turns(ready, plan.rounds, decoding(plan.context, plan.tokens), tell)
+        report.rows += beside_peers(f"decode {plan.gguf.stem}", threads, speeds, DECODE_GOALS)
+
+
+def prefill(plan: Plan, report: Report, tell: Tell) -> None:
+    """A GGUF file, many tokens at once."""
+    for threads in plan.threads:
+        with contenders(plan, report, threads, plan.gguf, {LLAMA: plan.gguf}, tell) as ready:
+            speeds = in_turns(ready, plan.rounds, prefilling(plan.prompt), tell)
+        what = f"prefill {plan.prompt} {plan.gguf.stem}"
+        report.rows += beside_peers(what, threads, speeds, PREFILL_GOALS)
+
+
+def matvec(plan: Plan, report: Report, tell: Tell) -> None:
+    """4-bit products of one token as shares of the bandwidth of memory."""
+    tell("reading and multiplying in turns")
+    for speed in memory.matvec(thread_counts=plan.threads):
+        what = f"matvec {speed.what}, of bandwidth"
+        figures = (speed.threads, speed.precision, speed.share, "share", speed.goal, "figure")
+        report.rows.append(Row(what, *figures))  # type: ignore[arg-type]
+
+
+def small(plan: Plan, report: Report, tell: Tell) -> None:
+    """A mixture of experts of about 20 million parameters, token by token."""
+    tokens = min(8 * plan.tokens, plan.room - plan.context)  # they are quick, and a turn should take a while
+    with TemporaryDirectory() as folder:
+        model = Path(folder) / "small"
+        random_moe.write(model, random_moe.SMALL, random_moe.tensors(random_moe.SMALL))
+        for threads in plan.threads:
+            with contenders(plan, report, threads, model, {}, tell) as ready:
+                speeds = in_turns(ready, plan.rounds, decoding(plan.context, tokens), tell)
+            report.rows += alone("decode qwen3_5_moe of 20M", threads, speeds, SMALL_GOAL)
+
+
+def large(plan: Plan, report: Report, tell: Tell, shape: random_moe.Shape = random_moe.LARGE) -> None:
+    """The layers of a large mixture of experts, with as many threads as the plan has at most."""
+    threads = max(plan.threads)
+    with TemporaryDirectory() as folder:
+        tell("writing random weights")
+        model, gguf = Path(folder) / "large", Path(folder) / "large.gguf"
+        arrays = random_moe.tensors(shape)
+        random_moe.write(model, shape, arrays)
+        peers, missing = {MLX: model, LLAMA: gguf}, []
+        try:
+            random_gguf.write(gguf, shape, arrays)
+        except ModuleNotFoundError as error:
+            del peers[LLAMA]
+            missing = [Speeds(LLAMA, failure=f"not installed: pip install {error.name}")]
+        del arrays
+        with contenders(plan, report, threads, model, peers, tell) as ready:
+            speeds = in_turns(ready, plan.rounds, decoding(plan.context, plan.tokens), tell)
+            report.rows += beside_peers(f"decode {LARGE_NAME}", threads, speeds + missing, LARGE_GOALS)
+            speeds = in_turns(ready, plan.rounds, prefilling(plan.prompt), tell)
+            what = f"prefill {plan.prompt} {LARGE_NAME}"
+            report.rows += beside_peers(what, threads, speeds + missing, LARGE_GOALS)
+
+
+def one_core_busy(plan: Plan, report: Report, tell: Tell) -> None:
+    """A GGUF file, token by token while another process has a core; shares of the speed without it."""
+    threads = max(plan.threads)
+    with contenders(plan, report, threads, plan.gguf, {LLAMA: plan.gguf}, tell) as ready:
+        turn = busy.share_of_idle(decoding(plan.context, plan.tokens))
+        speeds = in_turns(ready, plan.rounds, turn, tell)
+    report.rows += shares(
+        f"decode {plan.gguf.stem}, one core busy, of idle", threads, speeds, LLAMA, BUSY_GOAL
+    )
+
+
+WORKS: dict[str, Callable[[Plan, Report, Tell], None]] = {
+    "decode": decode,
+    "prefill": prefill,
+    "matvec": matvec,
+    "small": small,
+    "large": large,
+    "busy": one_core_busy,
+}
+
+
+def measure(plan: Plan, only: Sequence[str], tell: Tell) -> Report:
+    """The works named in `only`, or all of them."""
+    for name in only:
+        if name not in WORKS:
+            raise ArgumentError(f"bench peers: only: expected some of {', '.join(WORKS)}, got {name!r}")
+    report = Report()
+    for name in only or WORKS:
+        WORKS[name](plan, report, partial(_tell_of, tell, name))
+    return report
+
+
+def _tell_of(tell: Tell, work: str, text: str) -> None:
+    tell(f"{work}: {text}")

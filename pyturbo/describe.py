@@ -1,0 +1,142 @@
+"""What a checkpoint consists of, from the headers of its files."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyturbo import models
+from pyturbo._blank import Blank
+from pyturbo.checkpoint import Checkpoint
+from pyturbo.checkpoint.outline import Outline, arrays
+from pyturbo.checkpoint.tensors import TensorInfo
+from pyturbo.layers.decoder import Decoder
+from pyturbo.ops import FP_FORMATS
+
+#: Parts of a model by what the names of their tensors contain; the first that fits counts.
+PARTS = {
+    "embedding": ("model.embed_tokens.",),
+    "output head": ("lm_head.",),
+    "norms": ("layernorm.", "model.norm."),
+    "attention": (".self_attn.",),
+    "delta net": (".linear_attn.",),
+    "shared expert": (".shared_expert.", ".shared_experts.", ".shared_expert_gate."),
+    "experts": (".switch_mlp.", ".experts."),
+    "router": (".mlp.gate.", ".mlp.router."),
+    "mlp": (".mlp.",),
+}
+
+
+#: The end of names of experts as gpt-oss is published: two values of mxfp4 in a byte.
+_BLOCKS = "_proj_blocks"
+
+
+@dataclass
+class Part:
+    parameters: int = 0
+    nbytes: int = 0
+
+
+@dataclass
+class Survey:
+    """Sizes of a checkpoint once it is loaded: bytes are those in memory, whatever they take in the files.
+
+    Scales and biases of groups are bytes of their part, not parameters. Block types of GGUF are counted with
+    the scales that files in order have; see `pyturbo.checkpoint.gguf_blocks.to_affine`.
+    """
+
+    network: Decoder
+    parts: dict[str, Part]
+    formats: Counter[str]  # tensors with values, by format
+    mapped_bytes: int = 0  # that the operating system brings in from the files as they are used
+    copied_bytes: int = 0  # that loading puts into memory, because of their place or format in the files
+    peak_bytes: int = 0  # of memory that loading takes at once, beside what is mapped
+    file_bytes: int = 0  # of the files that are used
+    other_bytes: int = 0  # of vision, audio and draft parts, which are not used
+    files: list[str] = field(default_factory=list)
+    tied: bool = False  # whether the embedding is the output head too
+
+    @property
+    def weights(self) -> Part:
+        parts = self.parts.values()
+        return Part(sum(part.parameters for part in parts), sum(part.nbytes for part in parts))
+
+    @property
+    def chosen(self) -> float:
+        """The share of the experts that a token goes through; 1 where there are none."""
+        moe: list[Any] = [layer.mlp for layer in self.network.layers if hasattr(layer.mlp, "experts")]
+        return float(moe[0].k / moe[0].experts.count) if moe else 1.0
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Weights that one token reads: all but a table that is not the head, and experts not chosen."""
+        skipped = 0 if self.tied else self.parts.get("embedding", Part()).nbytes
+        experts = self.parts.get("experts", Part()).nbytes
+        return self.weights.nbytes - skipped - experts * (1 - self.chosen)
+
+
+def survey(checkpoint: Checkpoint) -> Survey:
+    network, asked = models.outline(checkpoint)
+    out = Survey(network, {name: Part() for name in PARTS}, Counter())
+    _count_memory(out, asked)
+    used = set()
+    for name in asked.weights:
+        info = asked.weights.find(name)
+        if info is None or (name.startswith("lm_head.") and asked.weights.tied):
+            continue
+        used.add(info.name)
+        out.file_bytes += info.nbytes
+        path, _, last = name.rpartition(".")
+        scaled = last in ("scales", "biases", "global_scale") and f"{path}.scales" in asked.weights
+        if scaled or f"{name.removesuffix('_scales')}_blocks" in asked.weights:
+            continue
+        out.parts[_part(name)].parameters += _parameters(asked, name, info)
+        out.formats[_format(asked, path, info)] += 1
+    out.parts = {name: part for name, part in out.parts.items() if part.nbytes}
+    out.other_bytes = sum(checkpoint[name].nbytes for name in checkpoint if name not in used)
+    out.tied = asked.weights.tied
+    out.files = sorted({info.file.path.name for info in checkpoint.values()})
+    return out
+
+
+def _count_memory(out: Survey, asked: Outline) -> None:
+    for array in arrays(out.network):
+        # What no tensor is behind are tables of positions, for attention.
+        name = f"{array.path}." if isinstance(array, Blank) else ".self_attn."
+        out.parts[_part(name)].nbytes += array.nbytes
+        if isinstance(array, Blank) and array.mapped:
+            out.mapped_bytes += array.nbytes
+        else:
+            out.copied_bytes += array.nbytes
+    if asked.weights.ledger is not None:
+        out.peak_bytes = max(asked.weights.ledger.peak, out.copied_bytes)
+
+
+def _part(name: str) -> str:
+    for part, marks in PARTS.items():
+        if any(mark in name for mark in marks):
+            return part
+    return "norms"
+
+
+def _parameters(asked: Outline, name: str, info: TensorInfo) -> int:
+    if name.endswith(_BLOCKS):
+        return 2 * math.prod(info.shape)
+    shape = asked.matrices.get(name.removesuffix(".weight")) if info.dtype == "U32" else None
+    return math.prod(shape or info.shape)
+
+
+def _format(asked: Outline, path: str, info: TensorInfo) -> str:
+    """Bits and group size of a quantised matrix follow from its rows; others are named as in the file."""
+    if info.name.endswith(_BLOCKS):
+        return "mxfp4"
+    scales = asked.weights.find(f"{path}.scales")
+    if info.dtype != "U32" or scales is None or path not in asked.matrices:
+        return info.dtype
+    in_dim = asked.matrices[path][-1]
+    bits, group_size = info.shape[-1] * 32 // in_dim, in_dim // scales.shape[-1]
+    if scales.dtype == "U8":
+        return next((mode for mode, known in FP_FORMATS.items() if known == (bits, group_size)), "unknown")
+    return f"{bits} bits in groups of {group_size}"

@@ -1,0 +1,178 @@
+"""From a prompt to text, token by token."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyturbo._arguments import index
+from pyturbo._messages import shown
+from pyturbo._sampling import Sampler
+from pyturbo.errors import ArgumentError
+from pyturbo.text import StopStrings
+
+if TYPE_CHECKING:
+    from pyturbo.checkpoint import SamplingDefaults
+    from pyturbo.model import Model
+
+#: Text, token ids, or the messages of a chat.
+Prompt = str | Sequence[int] | NDArray[Any] | Sequence[Mapping[str, Any]]
+
+#: "stop": the model ended its reply, or wrote a stop string. "length": no token or no context is left.
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One token of a reply. Text is held back while it may be part of a character or of a stop string.
+
+    Attributes:
+        text: What can be shown now.
+        token: The token that was drawn.
+        logprob: Of the token under the model itself, before penalties, filters and temperature.
+        finish_reason: In the last chunk "stop" (the model, or a stop string) or "length" (no room left).
+        top: The likeliest tokens and their logprobs, where asked for.
+    """
+
+    text: str
+    token: int
+    logprob: float
+    finish_reason: FinishReason | None = None
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass
+class Stats:
+    """What a reply cost.
+
+    Attributes:
+        prompt_tokens: Tokens of the prompt that were read for it.
+        tokens: Tokens of the reply.
+        prefill_seconds: From the start to the first token.
+        decode_seconds: From there to the last one.
+        cached_tokens: Tokens of a chat that its session had read before.
+
+    Examples:
+        >>> pyturbo.Stats(prompt_tokens=12, tokens=41, prefill_seconds=0.05, decode_seconds=0.25)
+        ... # doctest: +NORMALIZE_WHITESPACE
+        Stats(prompt_tokens=12, tokens=41, prefill_seconds=0.05, decode_seconds=0.25,
+            prefill_speed=240.0, decode_speed=160.0)
+    """
+
+    prompt_tokens: int = 0
+    tokens: int = 0
+    prefill_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    cached_tokens: int = 0
+
+    @property
+    def prefill_speed(self) -> float:
+        """Tokens of the prompt a second."""
+        return self.prompt_tokens / self.prefill_seconds if self.prefill_seconds else 0.0
+
+    @property
+    def decode_speed(self) -> float:
+        """Tokens of the reply a second; the first one comes out of the prompt."""
+        return (self.tokens - 1) / self.decode_seconds if self.decode_seconds and self.tokens > 1 else 0.0
+
+    def clear(self) -> None:
+        """Begin to count anew."""
+        self.__init__()  # type: ignore[misc]
+
+    def __repr__(self) -> str:
+        cached = f"cached_tokens={self.cached_tokens}, " if self.cached_tokens else ""
+        return (
+            f"Stats(prompt_tokens={self.prompt_tokens}, {cached}tokens={self.tokens}, "
+            f"prefill_seconds={self.prefill_seconds:.3g}, decode_seconds={self.decode_seconds:.3g}, "
+            f"prefill_speed={self.prefill_speed:.1f}, decode_speed={self.decode_speed:.1f})"
+        )
+
+
+@dataclass
+class Completion:
+    """A whole reply. It shows itself without the lists that are as long as it.
+
+    Attributes:
+        text: The reply.
+        tokens: Every token of it.
+        logprobs: The logprob of each token; see `Chunk`.
+        top: The likeliest tokens and their logprobs at each token, where asked for.
+        finish_reason: "stop" or "length", see `Chunk`; "cancelled" where it was ended from elsewhere.
+        stats: What it cost.
+    """
+
+    text: str = ""
+    tokens: list[int] = field(default_factory=list, repr=False)
+    logprobs: list[float] = field(default_factory=list, repr=False)
+    top: list[tuple[tuple[int, float], ...]] = field(default_factory=list, repr=False)
+    finish_reason: FinishReason | Literal["cancelled"] | None = None
+    stats: Stats = field(default_factory=Stats)
+
+    def add(self, chunk: Chunk) -> None:
+        """Appends the next chunk of the reply."""
+        self.text += chunk.text
+        self.tokens.append(chunk.token)
+        self.logprobs.append(chunk.logprob)
+        if chunk.top:
+            self.top.append(chunk.top)
+        self.finish_reason = chunk.finish_reason
+
+
+def is_chat(prompt: Prompt) -> bool:
+    """Return whether a prompt is a list of messages."""
+    return isinstance(prompt, Sequence) and len(prompt) > 0 and isinstance(prompt[0], Mapping)
+
+
+def prompt_ids(model: Model, prompt: Prompt, special: bool) -> list[int]:
+    """The tokens of a prompt. A chat goes through the checkpoint's own template.
+
+    `special`: text starts with what its tokenizer puts at the beginning of a text.
+    """
+    if isinstance(prompt, str):
+        return model.tokenizer.encode(prompt, special)
+    if isinstance(prompt, np.ndarray):
+        return [int(token) for token in model.check_ids(prompt)]
+    if isinstance(prompt, (bytes, Mapping)) or not isinstance(prompt, Sequence):
+        raise ArgumentError(f"prompt: expected text, token ids or a list of messages, got {shown(prompt)}")
+    if is_chat(prompt):
+        text = model.tokenizer.chat(prompt)  # type: ignore[arg-type]
+        return model.tokenizer.encode(text, special=False)
+    return list(prompt)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a reply is sampled, and when it ends. None: as `pyturbo.Sampler` does without this option."""
+
+    max_tokens: int = 256
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    seed: int | None = None
+    stop: str | Sequence[str] | None = ()
+    logprobs: int = 0  # how many of the likeliest tokens each chunk lists
+
+    def __post_init__(self) -> None:
+        index("max_tokens", self.max_tokens, least=1)
+        index("logprobs", self.logprobs)
+
+    def stop_strings(self) -> StopStrings:
+        return StopStrings((self.stop,) if isinstance(self.stop, str) else self.stop or ())
+
+    def with_defaults(self, defaults: SamplingDefaults) -> Options:
+        """These options, and the checkpoint's where there are none; with a temperature of 0 only these."""
+        if isinstance(self.temperature, numbers.Real) and self.temperature == 0:
+            return self
+        stated = defaults.stated().items()
+        return replace(self, **{name: value for name, value in stated if getattr(self, name) is None})  # type: ignore[arg-type]
+
+    def sampler(self) -> Sampler:
+        names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed")
+        return Sampler(**{name: getattr(self, name) for name in names if getattr(self, name) is not None})

@@ -1,0 +1,216 @@
+"""One reply of a model: its chunks, from any thread, and as an asynchronous iterator."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pyturbo._guard import Claim
+from pyturbo._sampling import Sampler, top_logprobs
+from pyturbo.engine.generation import Chunk, FinishReason, Options, Stats
+from pyturbo.errors import ArgumentError, CancelledError, StateError
+from pyturbo.text import StopStrings
+
+if TYPE_CHECKING:
+    from pyturbo.engine.session import Session
+    from pyturbo.model import Model
+
+
+class Reply(Iterator[Chunk]):
+    """The chunks of one reply, each as soon as it is known. `Model.stream` returns it.
+
+    From its first chunk to its end the session belongs to it: another thread that uses the session gets a
+    StateError; in the thread of the reply a new one takes over, and this one cannot go on.
+
+    Attributes:
+        session: What it reads with.
+        stats: What it has cost so far.
+        cancelled: Whether it ended by `cancel`.
+    """
+
+    def __init__(self, session: Session, chunks: Generator[Chunk, None, None], stats: Stats) -> None:
+        self.session, self.stats, self.cancelled = session, stats, False
+        self._chunks, self._claim, self._ended = chunks, Claim(), False
+
+    def __repr__(self) -> str:
+        state = ", cancelled" if self.cancelled else ""
+        return f"Reply({self.stats.tokens} tokens{state}, {self.session!r})"
+
+    def __next__(self) -> Chunk:
+        if self._ended:
+            raise StopIteration
+        chunk = None
+        with self.session.guard.use(self._claim):
+            try:
+                chunk = next(self._chunks, None)
+            except CancelledError:
+                self.cancelled = True
+            finally:
+                if chunk is None or chunk.finish_reason is not None:
+                    self._end()
+        if chunk is None:
+            raise StopIteration
+        return chunk
+
+    @property
+    def ended(self) -> bool:
+        """Whether there are no more chunks."""
+        return self._ended
+
+    def cancel(self) -> None:
+        """End the reply, from any thread: no chunk follows the token, or the part of a prompt, read now."""
+        self._claim.cancelled = True
+
+    def close(self) -> None:
+        """End the reply in the thread that runs it. The session can go on from there."""
+        try:
+            self._end()
+        except ValueError:  # the generator is running
+            raise StateError("close: the reply runs in another thread; cancel() ends it from here") from None
+
+    def _end(self) -> None:
+        self._chunks.close()
+        self._ended = True
+        self.session.guard.release(self._claim)
+
+    def __copy__(self) -> NoReturn:
+        raise StateError("a reply cannot be copied: fork its session, and begin another one there")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
+        self.__copy__()
+
+    def __reduce__(self) -> NoReturn:
+        self.__copy__()
+
+
+def require_room(session: Session, ids: Sequence[int], *, whole: bool) -> None:
+    """Refuse tokens that do not fit; `whole` as for `chunks_of`."""
+    left = session.context - (0 if whole else session.position + len(session.pending))
+    if left < 0 and not ids:
+        raise ArgumentError(
+            f"prompt: the context of {session.context} tokens is full; Session.grow makes room"
+        )
+    if len(ids) > left:
+        rest = "a context" if whole else "the rest of a context"
+        raise ArgumentError(
+            f"prompt: expected at most {max(left, 0)} tokens, {rest} of {session.context}, got {len(ids)}"
+        )
+
+
+def chunks_of(
+    model: Model, session: Session, ids: Sequence[int], options: Options, stats: Stats, *, whole: bool
+) -> Generator[Chunk, None, None]:
+    """The chunks of the reply to `ids`, for one who has the session while it asks for them: a `Reply`.
+
+    `whole`: they are all there is, not what comes next. The session keeps what it has read of them. What is
+    wrong with the options is an error here, not later.
+    """
+    if not isinstance(stats, Stats):
+        raise ArgumentError(f"stats: expected a Stats, got {type(stats).__name__}")
+    text = _Text(model, options.stop_strings())
+    return _chunks(session, ids, whole, options, options.sampler(), text, set(model.eos_ids), stats)
+
+
+async def in_thread(make: Callable[[], Reply]) -> AsyncGenerator[Chunk, None]:
+    """The chunks of a reply that runs in a thread of its own. It ends, within one token or one chunk of a
+    prompt, with the task that awaits it, and when the iterator is closed or forgotten."""
+    import asyncio  # only where it is in use: it takes as long to import as the rest of the package
+    from concurrent.futures import ThreadPoolExecutor
+
+    loop, pool = asyncio.get_running_loop(), ThreadPoolExecutor(1, "pyturbo-reply")
+    leash = None
+    try:
+        reply = await loop.run_in_executor(pool, make)
+        leash = _Leash(reply)
+        while (chunk := await loop.run_in_executor(pool, next, reply, None)) is not None:
+            yield chunk
+    finally:
+        try:
+            if leash is not None:
+                reply.cancel()
+                await loop.run_in_executor(pool, reply.close)
+        finally:
+            pool.shutdown(wait=False)
+
+
+class _Leash:
+    """Cancels a reply when nobody can ask for its chunks any more, whatever became of the event loop."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+
+    def __del__(self) -> None:
+        self._reply.cancel()
+
+
+def _chunks(
+    session: Session,
+    ids: Sequence[int],
+    whole: bool,
+    options: Options,
+    sampler: Sampler,
+    text: _Text,
+    eos: set[int],
+    stats: Stats,
+) -> Generator[Chunk, None, None]:
+    """Reads `ids`, then samples and reads tokens until the reply ends. The last one stays pending."""
+    begin = time.perf_counter()
+    session.model.check_files()
+    stats.clear()
+    if whole:
+        ids = ids[session.keep(ids) :]
+        stats.cached_tokens, stats.prompt_tokens = session.position, len(session.pending)
+    unread = [*session.pending, *ids]
+    logits = session.advance_to_logits(unread) if unread else session.logits
+    sampler.accept(session.tokens)
+    stats.prompt_tokens += len(ids)
+    stats.prefill_seconds = time.perf_counter() - begin
+    while True:
+        session.guard.check()
+        token, logprob = sampler.sample(logits)
+        sampler.accept(token)
+        session.leave(token)
+        stats.tokens += 1
+        finish: FinishReason | None = "stop" if token in eos else None
+        piece = "" if finish else text.add(token)
+        if text.stopped:
+            finish = "stop"
+        elif finish is None and (stats.tokens == options.max_tokens or session.position == session.context):
+            finish = "length"
+        if finish is not None:
+            session.model.check_files()  # a reply from a file that changed meanwhile has no end
+            piece += text.finish()
+            finish = "stop" if text.stopped else finish
+        top = tuple(top_logprobs(logits, options.logprobs)) if options.logprobs else ()
+        yield Chunk(piece, token, logprob, finish, top)
+        if finish is not None:
+            return
+        if session.pending != [token]:
+            raise StateError("the session went on without this reply")
+        begin = time.perf_counter()
+        logits = session.advance_to_logits([token])
+        stats.decode_seconds += time.perf_counter() - begin
+
+
+class _Text:
+    """The text of a reply as it becomes certain. A model without a tokenizer has none."""
+
+    def __init__(self, model: Model, stops: StopStrings) -> None:
+        self._stops = stops
+        has_text = model.has_tokenizer or bool(stops)
+        self._detokenizer = model.tokenizer.detokenizer(continues=True) if has_text else None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it has ended at a stop string."""
+        return self._stops.stopped
+
+    def add(self, token: int) -> str:
+        return "" if self._detokenizer is None else self._stops.add(self._detokenizer.add(token))[0]
+
+    def finish(self) -> str:
+        """What was held back, up to a stop string if there is one in it."""
+        if self._detokenizer is None:
+            return ""
+        return self._stops.add(self._detokenizer.finish())[0] + self._stops.finish()

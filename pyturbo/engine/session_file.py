@@ -1,0 +1,250 @@
+"""A conversation on disk: what is in use of its state, with all that must match to use it again.
+
+16 bytes   "pyturbo session\\0"
+ 4 bytes   version, little-endian
+ 4 bytes   length of the header
+ header    JSON: model, model_type, context, chunk, position, pending, kv, codec, notes, state_bytes
+32 bytes   SHA-256 of everything before
+ state     the bytes that `Layout.used` gives
+32 bytes   SHA-256 of everything before
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyturbo._arguments import path_of
+from pyturbo._messages import shown
+from pyturbo.checkpoint import json_file
+from pyturbo.checkpoint.file import TensorFile
+from pyturbo.errors import ArgumentError, FileError, FormatError
+from pyturbo.files.replace import is_partial, new_file, target_of
+from pyturbo.layers.kv_cache import kv_format
+
+if TYPE_CHECKING:
+    from pyturbo.model import Model
+
+MAGIC = b"pyturbo session\0"
+VERSION = 2
+
+_HEAD = struct.Struct("<16sII")
+_DIGEST = 32
+_LARGEST_HEADER = 1 << 24
+_CHUNK = 8 << 20  # bytes read at once
+
+#: What is no regular file, by its mode.
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a header says of the conversation, checked against the model."""
+
+    context: int
+    chunk: int  # tokens that the device read at once
+    position: int
+    pending: list[int]
+    notes: dict[str, Any]
+
+
+def header_of(model: Model, saved: Saved) -> dict[str, Any]:
+    """What a reader must find, and what it needs."""
+    return {
+        "model": model.fingerprint,
+        "model_type": model.config.get("model_type"),
+        "kv": model.kv,
+        "codec": kv_format(model.kv).codec,
+        **vars(saved),
+    }
+
+
+def write(
+    path: str | PathLike[str], header: dict[str, Any], nbytes: int, state: Iterable[NDArray[np.uint8]]
+) -> None:
+    """Write a file of `nbytes` of state. There is always a whole file under that name, or none.
+
+    Only a session, or an empty file, is replaced; a symbolic link stays, and the file it leads to is written.
+    """
+    text = _header_text(header | {"state_bytes": nbytes})
+    digest = hashlib.sha256()
+    with (
+        new_file(target_of("save", path), _check_replaceable, mode=0o600) as descriptor,
+        os.fdopen(descriptor, "wb", closefd=False) as file,
+    ):
+        for part in (_HEAD.pack(MAGIC, VERSION, len(text)), text):
+            digest.update(part)
+            file.write(part)
+        first = digest.digest()
+        digest.update(first)
+        file.write(first)
+        for stretch in state:
+            digest.update(stretch.data)
+            file.write(stretch.data)
+        file.write(digest.digest())
+
+
+def _header_text(header: dict[str, Any]) -> bytes:
+    """As JSON that can be read again."""
+    if not isinstance(header["notes"], dict):
+        raise ArgumentError(f"save: notes: expected a dict, got {type(header['notes']).__name__}")
+    try:
+        text = json.dumps(header, sort_keys=True, allow_nan=False).encode()
+        if len(text) <= _LARGEST_HEADER:
+            json_file.parse_object(text, "header")
+            return text
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArgumentError(f"save: notes: expected what JSON can hold: {error}") from None
+    raise ArgumentError(f"save: notes: expected a header of at most {_LARGEST_HEADER} bytes, got {len(text)}")
+
+
+def _check_replaceable(path: Path) -> None:
+    """Refuse to write over anything but a session or an empty file."""
+    if not os.path.lexists(path):
+        return
+    if (kind := stat.S_IFMT(path.stat().st_mode)) != stat.S_IFREG:
+        raise FileError(f"{path}: expected a file to write to, got {_KINDS.get(kind, 'something else')}")
+    if not os.access(path, os.W_OK):
+        raise FileError(f"{path}: cannot be written: it is read-only")
+    file = TensorFile(path)
+    try:
+        if file.size and file.bytes(0, min(file.size, len(MAGIC))) != MAGIC:
+            raise FileError(f"{path}: is there already and not a pyturbo session; delete it or name another")
+    finally:
+        file.close()
+
+
+class Reader:
+    """A session file, open for reading. Memory does not grow with it.
+
+    The header is known to be whole at once, the state after `finish`.
+    """
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self.path = path_of("load_session", path)
+        if is_partial(self.path):
+            raise FormatError(f"{self.path}: expected a pyturbo session, got one that was not finished")
+        self._file = TensorFile(self.path)
+        try:
+            self.header = self._read_header()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def read(self, target: NDArray[np.uint8]) -> None:
+        """Fill an array with the next bytes of the state."""
+        for start in range(0, len(target), _CHUNK):
+            part = target[start : start + _CHUNK]
+            data = self._file.bytes(self._offset, len(part))
+            self._digest.update(data)
+            part[...] = np.frombuffer(data, np.uint8)
+            self._offset += len(part)
+
+    def finish(self, tokens: NDArray[np.int32], vocab: int) -> None:
+        """Refuse a file whose state, now read to its end, is not what was written, or has no such tokens."""
+        if self._file.bytes(self._offset, _DIGEST) != self._digest.digest():
+            raise self._damaged()
+        if (wrong := tokens[(tokens < 0) | (tokens >= vocab)]).size:
+            raise FormatError(f"{self.path}: tokens: expected 0 to {vocab - 1}, got {wrong[0]}")
+
+    def saved(self, model: Model) -> Saved:
+        """What the header says; FormatError where it is not of a conversation with this model."""
+        self._check_model(model)
+        names = ("context", "chunk", "position", "pending", "notes")
+        context, chunk, position, pending, notes = (self.header.get(name) for name in names)
+        if type(context) is not int or not 1 <= context <= model.max_context:
+            raise self._wrong("context", f"1 to {model.max_context}")
+        if type(position) is not int or not 0 <= position <= context:
+            raise self._wrong("position", f"0 to {context}")
+        if not isinstance(pending, list) or not (pending == [] or _is_token(pending, model.network.vocab)):
+            raise self._wrong("pending", "one token or none")
+        if type(chunk) is not int or not 1 <= chunk < 2**31:
+            raise self._wrong("chunk", "a count")
+        if not isinstance(notes, dict):
+            raise self._wrong("notes", "an object")
+        return Saved(context, chunk, position, pending, notes)
+
+    def check_state(self, nbytes: int) -> None:
+        """Refuse a file whose state does not have `nbytes` bytes."""
+        if self.header["state_bytes"] != nbytes:
+            raise self._wrong("state_bytes", f"{nbytes}")
+
+    def _read_header(self) -> dict[str, Any]:
+        size = self._file.size
+        least = _HEAD.size + 2 * _DIGEST
+        if size < least or self._file.bytes(0, len(MAGIC)) != MAGIC:
+            raise FormatError(f"{self.path}: expected a pyturbo session, got something else")
+        _, version, length = _HEAD.unpack(self._file.bytes(0, _HEAD.size))
+        if version != VERSION:
+            raise FormatError(
+                f"{self.path}: expected version {VERSION} of session files, got {version}"
+                + (": it was saved by an earlier pyturbo" if version < VERSION else "")
+            )
+        if length > (most := min(_LARGEST_HEADER, size - least)):
+            raise FormatError(f"{self.path}: header: expected at most {most} bytes, got {length}")
+        head = self._file.bytes(0, _HEAD.size + length)
+        self._digest = hashlib.sha256(head)
+        first = self._file.bytes(len(head), _DIGEST)
+        if first != self._digest.digest():
+            raise self._damaged()
+        self._digest.update(first)
+        self._offset = len(head) + _DIGEST
+        header = json_file.parse_object(head[_HEAD.size :], str(self.path))
+        state = header.get("state_bytes")
+        if type(state) is not int or state != size - least - length:
+            raise FormatError(
+                f"{self.path}: state: expected {shown(state)} bytes, got {size - least - length}; "
+                "the file is damaged"
+            )
+        return header
+
+    def _check_model(self, model: Model) -> None:
+        kind, saved = model.config.get("model_type"), self.header.get("model_type")
+        if saved != kind:
+            raise FormatError(f"{self.path}: expected a session of {shown(kind)}, got one of {shown(saved)}")
+        if self.header.get("model") != model.fingerprint:
+            other = str(self.header.get("model"))[:8]
+            raise FormatError(
+                f"{self.path}: expected a session of this model, {model.fingerprint[:8]}, "
+                f"got one of another {kind}, {shown(other)}"
+            )
+        for name, value in (("kv", model.kv), ("codec", kv_format(model.kv).codec)):
+            if self.header.get(name) != value:
+                raise self._wrong(name, repr(value))
+
+    def _wrong(self, name: str, expected: str) -> FormatError:
+        return FormatError(f"{self.path}: {name}: expected {expected}, got {shown(self.header.get(name))}")
+
+    def _damaged(self) -> FormatError:
+        return FormatError(f"{self.path}: expected the checksum it was written with; the file is damaged")
+
+
+def _is_token(value: list[Any], vocab: int) -> bool:
+    """Whether it is a list of one token of the vocabulary."""
+    return len(value) == 1 and type(value[0]) is int and 0 <= value[0] < vocab

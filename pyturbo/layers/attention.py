@@ -1,0 +1,70 @@
+"""Grouped-query attention over a cache of keys and values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pyturbo import ops
+from pyturbo.checkpoint import Weights
+from pyturbo.checkpoint.entries import Entries
+from pyturbo.layers.decoder import apply
+from pyturbo.layers.rope import Rope
+from pyturbo.layers.step import KvFormat, KvHeads, Piece, Step
+
+
+class Attention:
+    """Optionally with a norm of every query and key head, with an output that the input gates, with a window
+    of so many tokens (0: all), and with sinks: a logit of each head that takes weight from all keys."""
+
+    def __init__(
+        self,
+        entries: Entries,
+        weights: Weights,
+        path: str,
+        *,
+        head_norms: bool = False,
+        gated: bool = False,
+        window: int = 0,
+        sinks: bool = False,
+    ) -> None:
+        hidden, heads = entries.count("hidden_size"), entries.count("num_attention_heads")
+        kv_heads = entries.count("num_key_value_heads", heads)
+        dim = entries.count("head_dim", max(1, hidden // heads))
+        if heads % kv_heads:
+            raise entries.wrong("num_key_value_heads", f"a divisor of {heads}")
+        if dim > ops.MAX_HEAD_DIM:
+            raise entries.wrong("head_dim", f"at most {ops.MAX_HEAD_DIM}")
+        self.name, self.heads, self.dim, self.gated = path, heads, dim, gated
+        self.rope = Rope.read(entries, dim)
+        self.q = weights.linear(f"{path}.q_proj", ((2 if gated else 1) * heads * dim, hidden))
+        self.k = weights.linear(f"{path}.k_proj", (kv_heads * dim, hidden))
+        self.v = weights.linear(f"{path}.v_proj", (kv_heads * dim, hidden))
+        self.out = weights.linear(f"{path}.o_proj", (hidden, heads * dim))
+        biased = self.k.bias is not None or self.v.bias is not None
+        self.kv_heads = KvHeads(path, kv_heads, dim, biased, window)
+        self.sinks = None
+        if sinks:
+            self.sinks = weights.tensor(f"{path}.sinks", (heads,)).astype(np.float32)
+        self.norms = None
+        if head_norms:
+            self.eps = entries.number("rms_norm_eps", 1e-6)
+            self.norms = [weights.tensor(f"{path}.{which}_norm.weight", (dim,)) for which in "qk"]
+
+    def state(self, context: int, chunk: int, kv: KvFormat) -> dict[str, Piece]:
+        return kv.state(self.kv_heads, context, chunk)
+
+    def __call__(self, x: Any, step: Step) -> Any:
+        q, k, v, gate = apply(self.q, x), apply(self.k, x), apply(self.v, x), None
+        if self.gated:
+            q, gate = ops.split_q_gate(q, self.heads)
+        q = q.reshape(step.tokens, self.heads, self.dim)
+        k, v = (part.reshape(step.tokens, self.kv_heads.count, self.dim) for part in (k, v))
+        if self.norms is not None:
+            q, k = (ops.head_rms_norm(part, norm, self.eps) for part, norm in zip((q, k), self.norms))
+        q, k = self.rope(q, step.position), self.rope(k, step.position)
+        y = step.kv.attend(self.kv_heads, step, q, k, v, self.dim**-0.5, self.sinks)
+        if gate is not None:
+            y = ops.sigmoid_gate(y, gate)
+        return apply(self.out, y.reshape(step.tokens, self.heads * self.dim))

@@ -1,0 +1,139 @@
+"""What the architectures share: linear layers, a gated MLP, the stack of layers.
+
+A layer is recorded, not run: what passes between operations are tensors without values, typed Any here
+because operations are declared for arrays. Operations that do not need each other are recorded side by side,
+so that a device can run them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from pyturbo import ops
+from pyturbo.checkpoint import Affine, Fp, Linear, Weights
+from pyturbo.checkpoint.entries import Entries
+from pyturbo.layers.step import KvFormat, Piece, Step
+from pyturbo.recording import label
+
+
+def apply(layer: Linear, x: Any) -> Any:
+    """``x W^T + bias``: x [tokens, in] -> [tokens, out]."""
+    if isinstance(layer, Affine):
+        y = ops.affine_matmul(x, *layer.weight)
+    elif isinstance(layer, Fp):
+        y = ops.fp_matmul(x, *layer.weight)
+    else:
+        y = ops.matmul(x, layer.weight)
+    return y if layer.bias is None else ops.add_bias(y, layer.bias)
+
+
+def embed(table: Linear, ids: Any) -> Any:
+    """Rows of the table: ids [tokens] -> [tokens, hidden]."""
+    if isinstance(table, Affine):
+        return ops.affine_embed(ids, *table.weight)
+    if isinstance(table, Fp):
+        return ops.fp_embed(ids, *table.weight)
+    return ops.gather_rows(table.weight, ids)
+
+
+def pair(gate: Linear, up: Linear) -> tuple[Any, Any] | None:
+    """The weights of two layers where one kernel can read them side by side: affine in one format."""
+    if isinstance(gate, Affine) and isinstance(up, Affine) and gate.format == up.format:
+        return gate.weight, up.weight
+    return None
+
+
+class Mixer(Protocol):
+    """The part of a layer that looks at other tokens, and what a conversation keeps for it."""
+
+    name: str  # its path, such as model.layers.0.self_attn
+
+    def state(self, context: int, chunk: int, kv: KvFormat) -> dict[str, Piece]:
+        """For so many tokens, up to `chunk` read at once, with keys and values kept as `kv` says."""
+
+    def __call__(self, x: Any, step: Step) -> Any: ...
+
+
+#: The part of a layer that works token by token: of its input and the residual stream to add to.
+FeedForward = Callable[[Any, Any], Any]
+
+
+class Mlp:
+    """``down(silu(gate x) * up x)``, gate and up in one launch where their formats are the same."""
+
+    def __init__(self, weights: Weights, path: str, hidden: int, inner: int) -> None:
+        self.gate = weights.linear(f"{path}.gate_proj", (inner, hidden), bias=False)
+        self.up = weights.linear(f"{path}.up_proj", (inner, hidden), bias=False)
+        self.down = weights.linear(f"{path}.down_proj", (hidden, inner), bias=False)
+
+    def inner(self, x: Any) -> Any:
+        """What goes into `down`."""
+        both = pair(self.gate, self.up)
+        return ops.affine_swiglu(x, *both) if both else ops.swiglu(apply(self.gate, x), apply(self.up, x))
+
+    def __call__(self, x: Any, residual: Any) -> Any:
+        return ops.add(residual, apply(self.down, self.inner(x)))
+
+
+class Layer:
+    """``x + mixer(norm(x))``, then ``x + mlp(norm(x))``."""
+
+    def __init__(
+        self, weights: Weights, path: str, hidden: int, eps: float, mixer: Mixer, mlp: FeedForward
+    ) -> None:
+        self.name, self.eps, self.mixer, self.mlp = path, eps, mixer, mlp
+        self.before = weights.tensor(f"{path}.input_layernorm.weight", (hidden,))
+        self.between = weights.tensor(f"{path}.post_attention_layernorm.weight", (hidden,))
+
+    def __repr__(self) -> str:
+        parts = (type(part).__name__ for part in (self.mixer, self.mlp))
+        return f"Layer({self.name!r}, {', '.join(parts)})"
+
+    def __call__(self, x: Any, step: Step) -> Any:
+        with label(self.mixer.name.rpartition(".")[2]):
+            mixed = self.mixer(ops.rms_norm(x, self.before, self.eps), step)
+        with label("mlp"):
+            h, x = ops.rms_norm(mixed, self.between, self.eps, x)
+            return self.mlp(h, x)
+
+
+class Decoder:
+    """Embedding, layers, norm and output layer. An architecture says what its layers consist of."""
+
+    def __init__(
+        self,
+        entries: Entries,
+        weights: Weights,
+        mixer: Callable[[int, str], Mixer],
+        mlp: Callable[[int, str], FeedForward],
+    ) -> None:
+        """`mixer` and `mlp` make those of a layer, from its number and path."""
+        if entries.text("hidden_act", "silu") not in ("silu", "swish"):
+            raise entries.wrong("hidden_act", "silu")
+        hidden = entries.count("hidden_size")
+        self.vocab = entries.count("vocab_size")
+        self.context = entries.count("max_position_embeddings", 4096)
+        self.eps = entries.number("rms_norm_eps", 1e-6)
+        if self.eps < 0:
+            raise entries.wrong("rms_norm_eps", "a number that is not negative")
+        self.embedding = weights.linear("model.embed_tokens", (self.vocab, hidden))
+        self.layers: list[Layer] = []
+        for i in range(entries.count("num_hidden_layers")):
+            path = f"model.layers.{i}"
+            self.layers.append(Layer(weights, path, hidden, self.eps, mixer(i, path), mlp(i, path)))
+        self.norm = weights.tensor("model.norm.weight", (hidden,))
+        self.head = weights.linear("lm_head", (self.vocab, hidden), bias=False)
+
+    def __repr__(self) -> str:
+        return f"Decoder(layers={len(self.layers)}, vocab={self.vocab}, context={self.context})"
+
+    def state(self, context: int, chunk: int, kv: KvFormat) -> dict[str, Piece]:
+        """Every piece of a conversation's state for so many tokens, up to `chunk` of them read at once."""
+        pieces: dict[str, Piece] = {}
+        for layer in self.layers:
+            pieces.update(layer.mixer.state(context, chunk, kv))
+        return pieces
+
+    def final_norm(self, x: Any) -> Any:
+        return ops.rms_norm(x, self.norm, self.eps)

@@ -1,0 +1,106 @@
+"""The gated delta net: a mixer that remembers a conversation in one matrix per head, however long it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pyturbo import ops
+from pyturbo.checkpoint import Linear, Weights
+from pyturbo.checkpoint.entries import Entries
+from pyturbo.layers.decoder import apply
+from pyturbo.layers.step import KvFormat, Piece, Step
+
+_TAPS = 4  # of the convolution
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Queries and keys have `keys` heads of `key_dim`, values `values` heads of `value_dim`."""
+
+    keys: int
+    values: int
+    key_dim: int
+    value_dim: int
+
+    @staticmethod
+    def read(entries: Entries) -> Heads:
+        names = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim")
+        heads = Heads(*(entries.count(f"linear_{name}") for name in names))
+        if heads.values % heads.keys:
+            raise entries.wrong("linear_num_value_heads", f"a multiple of {heads.keys}")
+        if heads.key_dim % 32 or heads.key_dim > 256:
+            raise entries.wrong("linear_key_head_dim", "a multiple of 32 up to 256")
+        if heads.value_dim % 4:
+            raise entries.wrong("linear_value_head_dim", "a multiple of 4")
+        return heads
+
+    @property
+    def key_size(self) -> int:
+        return self.keys * self.key_dim
+
+    @property
+    def value_size(self) -> int:
+        return self.values * self.value_dim
+
+
+class Projections(NamedTuple):
+    """What a layer makes of its input. Rows of qkv: queries, keys, values, head by head."""
+
+    qkv: Linear
+    z: Linear  # gate of the output
+    a: Linear  # decay
+    b: Linear  # how much of a value is written
+
+    @staticmethod
+    def read(entries: Entries, weights: Weights, path: str) -> Projections:
+        """From a tensor for each."""
+        heads, hidden = Heads.read(entries), entries.count("hidden_size")
+        rows = (2 * heads.key_size + heads.value_size, heads.value_size, heads.values, heads.values)
+        return Projections(
+            *(
+                weights.linear(f"{path}.in_proj_{name}", (n, hidden))
+                for name, n in zip(("qkv", "z", "a", "b"), rows)
+            )
+        )
+
+
+class DeltaNet:
+    def __init__(self, entries: Entries, weights: Weights, path: str, projections: Projections) -> None:
+        self.name, self.project, self.heads = path, projections, Heads.read(entries)
+        self.eps = entries.number("rms_norm_eps", 1e-6)
+        if entries.count("linear_conv_kernel_dim", _TAPS) != _TAPS:
+            raise entries.wrong("linear_conv_kernel_dim", str(_TAPS))
+        heads, hidden = self.heads, entries.count("hidden_size")
+        self.channels = 2 * heads.key_size + heads.value_size
+        self.taps = weights.tensor(f"{path}.conv1d.weight", (self.channels, _TAPS))
+        self.a_log = weights.tensor(f"{path}.A_log", (heads.values,))
+        self.dt_bias = weights.tensor(f"{path}.dt_bias", (heads.values,))
+        self.norm = weights.tensor(f"{path}.norm.weight", (heads.value_dim,))
+        self.out = weights.linear(f"{path}.out_proj", (hidden, heads.value_size))
+
+    def state(self, context: int, chunk: int, kv: KvFormat) -> dict[str, Piece]:
+        heads = self.heads
+        return {
+            f"{self.name}.conv": Piece((_TAPS - 1, self.channels), np.float32),
+            f"{self.name}.memory": Piece((heads.values, heads.value_dim, heads.key_dim), np.float32),
+        }
+
+    def __call__(self, x: Any, step: Step) -> Any:
+        heads = self.heads
+        qkv, z, a, b = (apply(projection, x) for projection in self.project)
+        mixed: Any
+        mixed, _ = ops.conv1d(qkv, step.state[f"{self.name}.conv"], self.taps)
+        g, beta = ops.decay_beta(a, b, self.a_log, self.dt_bias)
+        shape = step.tokens, heads.keys, heads.key_dim
+        q, k = (mixed.columns(first, heads.key_size).reshape(*shape) for first in (0, heads.key_size))
+        v = mixed.columns(2 * heads.key_size, heads.value_size)
+        v = v.reshape(step.tokens, heads.values, heads.value_dim)
+        q, k = ops.qk_norm(q, k)
+        y: Any
+        y, _ = ops.delta_net(q, k, v, g, beta, step.state[f"{self.name}.memory"])
+        z = z.reshape(step.tokens, heads.values, heads.value_dim)
+        y = ops.gated_rms_norm(y, z, self.norm, self.eps)
+        return apply(self.out, y.reshape(step.tokens, heads.value_size))

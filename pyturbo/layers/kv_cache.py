@@ -1,0 +1,156 @@
+"""How a conversation keeps keys and values: as they are, or compressed by ``pyturbo.turbo_codec``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pyturbo import ops, turbo_codec
+from pyturbo.errors import ArgumentError
+from pyturbo.layers.step import KvFormat, KvHeads, KvLatents, Piece, Step
+
+#: The settings worth a choice, from most memory to least. Other pairs of widths can be named too.
+KV_SETTINGS = ("f32", "f16", "turbo8", "turbo8v4", "turbo4", "turbo4v2")
+
+_TYPES = {"f32": np.float32, "f16": np.float16}
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Rows of one element type, [rows, kv_heads, dim]; of latents [context, rank] and [context, rope].
+
+    Token j is in row j % rows. A window has rows for what the first token of a chunk sees, and for the chunk.
+    """
+
+    name: str
+    codec: int | None = None  # version of compressed rows
+
+    @property
+    def dtype(self) -> Any:
+        return _TYPES[self.name]
+
+    def state(self, heads: KvHeads, context: int, chunk: int) -> dict[str, Piece]:
+        """For so many tokens, of which up to `chunk` are read at once."""
+        rows = min(context, heads.window + chunk - 1) if heads.window else context
+        piece = Piece((rows, heads.count, heads.dim), self.dtype, axis=0)
+        return {f"{heads.path}.k": piece, f"{heads.path}.v": piece}
+
+    def attend(
+        self, heads: KvHeads, step: Step, q: Any, k: Any, v: Any, scale: float, sinks: Any = None
+    ) -> Any:
+        """Appends the keys and values of the step; what its queries make of all they see."""
+        keys, values = step.state[f"{heads.path}.k"], step.state[f"{heads.path}.v"]
+        ops.kv_append(keys, k, step.position)
+        ops.kv_append(values, v, step.position)
+        context = step.position + step.tokens
+        return ops.attention(q, keys, values, scale, window=heads.window, sinks=sinks, context=context)
+
+    def latent_state(self, latents: KvLatents, context: int) -> dict[str, Piece]:
+        return {
+            f"{latents.path}.latents": Piece((context, latents.rank), self.dtype, axis=0),
+            f"{latents.path}.rope_keys": Piece((context, latents.rope), self.dtype, axis=0),
+        }
+
+    def attend_latents(
+        self, latents: KvLatents, step: Step, q: Any, q_rope: Any, latent: Any, rope_key: Any, scale: float
+    ) -> Any:
+        """Appends the latents of the step; the mix of all there are."""
+        cache = step.state[f"{latents.path}.latents"], step.state[f"{latents.path}.rope_keys"]
+        ops.mla_append(cache, latent, rope_key, step.position)
+        return ops.mla_attention(q, q_rope, *cache, None, scale, context=step.position + step.tokens)
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """Packed rows with a norm each, and where projections have a bias with a mean each.
+
+    Token j is in row j % rows. Tokens that are read together see each other's keys and values exactly, and
+    compressed ones of all before: a window needs no more rows than it has tokens. A latent is key and value
+    in one: it has the bits of keys. The keys beside latents are float16.
+    """
+
+    key_bits: int
+    value_bits: int
+    codec: int = turbo_codec.CODEC_VERSION
+
+    @property
+    def name(self) -> str:
+        same = self.key_bits == self.value_bits
+        return f"turbo{self.key_bits}" if same else f"turbo{self.key_bits}v{self.value_bits}"
+
+    def state(self, heads: KvHeads, context: int, chunk: int) -> dict[str, Piece]:
+        """For so many tokens, of which up to `chunk` are read at once."""
+        self._check("heads", heads.dim)
+        shape = (heads.count, min(context, heads.window or context))
+        pieces: dict[str, Piece] = {}
+        for part, bits in (("k", self.key_bits), ("v", self.value_bits)):
+            path = f"{heads.path}.{part}"
+            pieces[path] = Piece((*shape, turbo_codec.row_words(heads.dim, bits)), np.uint32, axis=1)
+            pieces[f"{path}_norms"] = Piece(shape, np.float32, axis=1)
+            if heads.biased:
+                pieces[f"{path}_means"] = Piece(shape, np.float32, axis=1)
+        return pieces
+
+    def attend(
+        self, heads: KvHeads, step: Step, q: Any, k: Any, v: Any, scale: float, sinks: Any = None
+    ) -> Any:
+        """What the queries of the step make of all keys and values they see; then its own are encoded."""
+        keys = self._rows(heads, step, "k", self.key_bits)
+        values = self._rows(heads, step, "v", self.value_bits)
+        y = ops.turbo_attention(q, keys, values, scale, heads.window, sinks, live=step.position, own=(k, v))
+        ops.turbo_append(keys, k, step.position)
+        ops.turbo_append(values, v, step.position)
+        return y
+
+    def latent_state(self, latents: KvLatents, context: int) -> dict[str, Piece]:
+        self._check("latents", latents.rank)
+        path, words = f"{latents.path}.latents", turbo_codec.row_words(latents.rank, self.key_bits)
+        return {
+            path: Piece((1, context, words), np.uint32, axis=1),
+            f"{path}_norms": Piece((1, context), np.float32, axis=1),
+            f"{latents.path}.rope_keys": Piece((context, latents.rope), np.float16, axis=0),
+        }
+
+    def attend_latents(
+        self, latents: KvLatents, step: Step, q: Any, q_rope: Any, latent: Any, rope_key: Any, scale: float
+    ) -> Any:
+        """The mix of all latents for the queries of the step; then its own are encoded."""
+        path, rope_keys = f"{latents.path}.latents", step.state[f"{latents.path}.rope_keys"]
+        rows = ops.TurboRows(step.state[path], step.state[f"{path}_norms"], self.key_bits, latents.rank)
+        mix = ops.mla_turbo_attention(
+            q, q_rope, rows, rope_keys, scale, own=(latent, rope_key), live=step.position
+        )
+        ops.turbo_append(rows, latent.reshape(step.tokens, 1, latents.rank), step.position)
+        keys = rope_keys.reshape(rope_keys.shape[0], 1, latents.rope)
+        ops.kv_append(keys, rope_key.reshape(step.tokens, 1, latents.rope), step.position)
+        return mix
+
+    def _check(self, what: str, dim: int) -> None:
+        if dim not in turbo_codec.DIMS:
+            dims = ", ".join(map(str, turbo_codec.DIMS))
+            raise ArgumentError(
+                f"load: kv: expected f32 or f16 for {what} of other than {dims} values, "
+                f"got {self.name} for {dim}"
+            )
+
+    @staticmethod
+    def _rows(heads: KvHeads, step: Step, part: str, bits: int) -> ops.TurboRows:
+        path, state = f"{heads.path}.{part}", step.state
+        means = state[f"{path}_means"] if heads.biased else None
+        return ops.TurboRows(state[path], state[f"{path}_norms"], bits, heads.dim, means)
+
+
+def kv_format(name: object) -> KvFormat:
+    """What a user's word stands for: f32, f16, turbo<k>, or turbo<k>v<v> with bits of keys and of values."""
+    if isinstance(name, str):
+        if name in _TYPES:
+            return Plain(name)
+        if match := re.fullmatch("turbo([23468])(?:v([23468]))?", name):
+            return Compressed(int(match[1]), int(match[2] or match[1]))
+    raise ArgumentError(
+        "load: kv: expected one of f32, f16, turbo<k> and turbo<k>v<v> with k and v of 2, 3, 4, 6 and 8 "
+        f"bits, got {name!r}"
+    )

@@ -1,0 +1,77 @@
+"""Latent attention: the cache keeps one compressed row for each position, which all heads share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyturbo import ops
+from pyturbo.checkpoint import Fp, Linear, Weights
+from pyturbo.checkpoint.entries import Entries
+from pyturbo.errors import FormatError
+from pyturbo.layers.decoder import apply
+from pyturbo.layers.rope import Rope, score_growth
+from pyturbo.layers.step import KvFormat, KvLatents, Piece, Step
+
+_EPS = 1e-6  # of the norms inside, whatever the configuration says of the others
+
+
+class LatentAttention:
+    """Queries attend to the latents themselves: what would make keys and values of them is folded away."""
+
+    def __init__(self, entries: Entries, weights: Weights, path: str) -> None:
+        hidden, self.heads = entries.count("hidden_size"), entries.count("num_attention_heads")
+        self.rank, self.v_dim = entries.count("kv_lora_rank"), entries.count("v_head_dim")
+        self.nope, self.rope_dim = entries.count("qk_nope_head_dim"), entries.count("qk_rope_head_dim")
+        for name, value, most in (
+            ("kv_lora_rank", self.rank, ops.MAX_RANK),
+            ("qk_rope_head_dim", self.rope_dim, ops.MAX_ROPE),
+        ):
+            if value % 8 or value > most:
+                raise entries.wrong(name, f"a multiple of 8 up to {most}")
+        self.name, dim = path, self.nope + self.rope_dim
+        self.latents = KvLatents(path, self.rank, self.rope_dim)
+        self.scale = dim**-0.5 * score_growth(entries)
+        self.rope = Rope.read(entries, self.rope_dim, interleaved=entries.flag("rope_interleave", True))
+        self.q_norm = None
+        if "q_lora_rank" in entries:
+            rank = entries.count("q_lora_rank")
+            self.q_low = weights.linear(f"{path}.q_a_proj", (rank, hidden))
+            self.q_norm = weights.tensor(f"{path}.q_a_layernorm.weight", (rank,))
+            self.q = weights.linear(f"{path}.q_b_proj", (self.heads * dim, rank))
+        else:
+            self.q = weights.linear(f"{path}.q_proj", (self.heads * dim, hidden))
+        self.kv = weights.linear(f"{path}.kv_a_proj_with_mqa", (self.rank + self.rope_dim, hidden))
+        self.kv_norm = weights.tensor(f"{path}.kv_a_layernorm.weight", (self.rank,))
+        self.keys, self.values = self._folded(weights)
+        for layer in (self.keys, self.values):
+            if isinstance(layer, Fp) and layer.global_scale is not None:
+                raise FormatError(f"{path}: expected projections of latents without global_scale, got one")
+        self.out = weights.linear(f"{path}.o_proj", (hidden, self.heads * self.v_dim))
+
+    def _folded(self, weights: Weights) -> tuple[Linear, Linear]:
+        """A matrix for each head, or the rows of one for both."""
+        if f"{self.name}.embed_q.weight" in weights:
+            return (
+                weights.experts(f"{self.name}.embed_q", (self.heads, self.rank, self.nope)),
+                weights.experts(f"{self.name}.unembed_out", (self.heads, self.v_dim, self.rank)),
+            )
+        shape = (self.heads * (self.nope + self.v_dim), self.rank)
+        both = weights.linear(f"{self.name}.kv_b_proj", shape, bias=False)
+        return both, both
+
+    def state(self, context: int, chunk: int, kv: KvFormat) -> dict[str, Piece]:
+        return kv.latent_state(self.latents, context)
+
+    def __call__(self, x: Any, step: Step) -> Any:
+        kv = apply(self.kv, x)
+        if self.q_norm is not None:
+            x = ops.rms_norm(apply(self.q_low, x), self.q_norm, _EPS)
+        q, q_rope, latent, rope_key = ops.mla_split(apply(self.q, x), kv, self.heads, self.rope_dim)
+        latent = ops.rms_norm(latent, self.kv_norm, _EPS)
+        q_rope = self.rope(q_rope, step.position)
+        rope_key = self.rope(rope_key.reshape(step.tokens, 1, self.rope_dim), step.position)
+        rope_key = rope_key.reshape(step.tokens, self.rope_dim)
+        q = ops.mla_project_q(q, self.keys.weight)
+        mix = step.kv.attend_latents(self.latents, step, q, q_rope, latent, rope_key, self.scale)
+        y = ops.mla_project_out(mix, self.values.weight, self.v_dim)
+        return apply(self.out, y.reshape(step.tokens, self.heads * self.v_dim))

@@ -1,0 +1,126 @@
+"""Mixture of experts: a router sends each token through a few of many MLPs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyturbo import ops
+from pyturbo.checkpoint import Affine, Fp, Linear, Weights
+from pyturbo.checkpoint.entries import Entries
+from pyturbo.layers.decoder import FeedForward, Mlp, apply, pair
+
+
+def apply_experts(layer: Linear, x: Any, ids: Any) -> Any:
+    """Each token times its own experts: x [tokens, in] or [tokens, k, in] -> [tokens, k, out]."""
+    if isinstance(layer, Affine):
+        y = ops.experts_matmul(x, ids, *layer.weight)
+    elif isinstance(layer, Fp):
+        y = ops.fp_experts_matmul(x, ids, *layer.weight)
+    else:
+        y = ops.dense_experts_matmul(x, ids, layer.weight)
+    return y if layer.bias is None else ops.add_expert_bias(y, layer.bias, ids)
+
+
+def apply_buckets(layer: Linear, x: Any, offsets: Any) -> Any:
+    """Rows sorted by expert times their own, which is quantised: x [rows, in] -> [rows, out]."""
+    if isinstance(layer, Fp):
+        return ops.fp_grouped_matmul(x, offsets, *layer.weight)
+    return ops.grouped_matmul(x, offsets, *layer.weight)
+
+
+class Experts:
+    """The MLPs that a router chooses among, ``down(activation(gate x, up x))``."""
+
+    def __init__(
+        self,
+        weights: Weights,
+        path: str,
+        count: int,
+        hidden: int,
+        inner: int,
+        *,
+        bias: bool = False,
+        activation: Callable[..., Any] = ops.swiglu,
+    ) -> None:
+        """`bias`: whether every expert has a bias in each of its layers."""
+        self.count, self.activation = count, activation
+        self.gate, self.up, self.down = (
+            weights.experts(f"{path}.{name}_proj", (count, *size), bias)
+            for name, size in (("gate", (inner, hidden)), ("up", (inner, hidden)), ("down", (hidden, inner)))
+        )
+        plain = activation is ops.swiglu and not bias
+        self.both = pair(self.gate, self.up) if plain else None
+
+    def __call__(self, x: Any, ids: Any) -> Any:
+        """x [tokens, hidden] through the experts ids [tokens, k] -> [tokens, k, hidden]."""
+        return self._by_expert(x, ids) if self._sorts(x) else self._by_token(x, ids)
+
+    def _sorts(self, x: Any) -> bool:
+        """Many tokens are sorted by expert, so that each expert is read once for all of its tokens."""
+        one = isinstance(x.shape[0], int) and x.shape[0] == 1
+        return not one and all(isinstance(layer, (Affine, Fp)) for layer in (self.gate, self.up, self.down))
+
+    def _by_token(self, x: Any, ids: Any) -> Any:
+        if self.both:
+            h = ops.affine_experts_swiglu(x, ids, *self.both)
+        else:
+            h = self.activation(apply_experts(self.gate, x, ids), apply_experts(self.up, x, ids))
+        return apply_experts(self.down, h, ids)
+
+    def _by_expert(self, x: Any, ids: Any) -> Any:
+        offsets, order, inverse = ops.moe_buckets(ids, self.count)
+        rows = ops.gather_rows(x, order, ids.shape[1])
+
+        def grouped(layer: Linear, x: Any) -> Any:
+            y = apply_buckets(layer, x, offsets)
+            return y if layer.bias is None else ops.add_expert_bias(y, layer.bias, ids, order)
+
+        h = self.activation(grouped(self.gate, rows), grouped(self.up, rows))
+        return ops.gather_rows(grouped(self.down, h), inverse)
+
+
+def read_choices(entries: Entries, experts: str) -> tuple[int, int]:
+    """How many experts there are, by the entry of that name, and how many a token has."""
+    count, k = entries.count(experts), entries.count("num_experts_per_tok")
+    if count > ops.MAX_EXPERTS:
+        raise entries.wrong(experts, f"at most {ops.MAX_EXPERTS}")
+    if k > min(count, ops.MAX_CHOICES):
+        raise entries.wrong("num_experts_per_tok", f"at most {min(count, ops.MAX_CHOICES)}")
+    return count, k
+
+
+class Moe:
+    """Routed experts, and where the configuration has one, a gated expert for every token."""
+
+    def __init__(self, entries: Entries, weights: Weights, path: str, *, normalize: bool) -> None:
+        hidden, inner = entries.count("hidden_size"), entries.count("moe_intermediate_size")
+        count, self.k = read_choices(entries, "num_experts")
+        self.normalize = normalize
+        self.router = weights.linear(f"{path}.gate", (count, hidden), bias=False)
+        self.experts = Experts(weights, f"{path}.switch_mlp", count, hidden, inner)
+        self.shared: Mlp | None = None
+        if "shared_expert_intermediate_size" in entries:
+            size = entries.count("shared_expert_intermediate_size")
+            self.shared = Mlp(weights, f"{path}.shared_expert", hidden, size)
+            self.shared_gate = weights.linear(f"{path}.shared_expert_gate", (1, hidden), bias=False)
+
+    def __call__(self, x: Any, residual: Any) -> Any:
+        choices = apply(self.router, x)
+        inner = gate = common = None
+        if self.shared is not None:
+            inner, gate = self.shared.inner(x), apply(self.shared_gate, x)
+        ids, probabilities = ops.route(choices, self.k, self.normalize)
+        if self.shared is not None:
+            common = apply(self.shared.down, inner)
+        return ops.moe_combine(residual, self.experts(x, ids), probabilities, common, gate)
+
+
+def sparse_or_dense(entries: Entries, weights: Weights, i: int, path: str, *, normalize: bool) -> FeedForward:
+    """Experts, unless the configuration leaves layer `i` dense."""
+    dense, layers = entries.list_of("mlp_only_layers", int, []), entries.count("num_hidden_layers")
+    if len(dense) > layers:
+        raise entries.wrong("mlp_only_layers", f"at most {layers} layers")
+    if i in dense or (i + 1) % entries.count("decoder_sparse_step", 1):
+        return Mlp(weights, f"{path}.mlp", entries.count("hidden_size"), entries.count("intermediate_size"))
+    return Moe(entries, weights, f"{path}.mlp", normalize=normalize)

@@ -1,0 +1,73 @@
+"""What a layer is given when it is recorded, and what it asks a conversation to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+
+class Piece(NamedTuple):
+    """One piece of a conversation's state."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    axis: int | None = None  # of its rows, token j in row j % rows; None: its size does not grow with tokens
+
+
+@dataclass(frozen=True)
+class KvHeads:
+    """The key and value heads of one layer."""
+
+    path: str  # of the layer's attention
+    count: int
+    dim: int
+    biased: bool  # whether the projection of keys or of values has a bias
+    window: int = 0  # how many tokens a query sees, its own included; 0: all
+
+
+@dataclass(frozen=True)
+class KvLatents:
+    """The latents of one layer, keys and values of all heads in one, and the rotary keys stored with them."""
+
+    path: str  # of the layer's attention
+    rank: int
+    rope: int
+
+
+class KvFormat(Protocol):
+    """How keys, values and latents are kept."""
+
+    @property
+    def name(self) -> str:
+        """As users write it, such as "f16" or "turbo4"."""
+
+    @property
+    def codec(self) -> int | None:
+        """The version of compressed rows; None for plain ones."""
+
+    def state(self, heads: KvHeads, context: int, chunk: int) -> dict[str, Piece]:
+        """Return what a layer keeps for `context` tokens, of which up to `chunk` are read at once."""
+
+    def attend(
+        self, heads: KvHeads, step: Step, q: Any, k: Any, v: Any, scale: float, sinks: Any = None
+    ) -> Any:
+        """Append the keys and values of the step, and let its queries attend to all they see."""
+
+    def latent_state(self, latents: KvLatents, context: int) -> dict[str, Piece]:
+        """Return what a layer of latent attention keeps for `context` tokens."""
+
+    def attend_latents(
+        self, latents: KvLatents, step: Step, q: Any, q_rope: Any, latent: Any, rope_key: Any, scale: float
+    ) -> Any:
+        """Append the latents of the step, and return the mix of all latents for its queries."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where the tokens of a program stand, and the state they read and change."""
+
+    tokens: Any  # an integer or a symbol
+    position: Any
+    state: Mapping[str, Any]  # tensors
+    kv: KvFormat

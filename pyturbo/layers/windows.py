@@ -1,0 +1,34 @@
+"""Layers that see only the tokens right behind them."""
+
+from __future__ import annotations
+
+from pyturbo.checkpoint.entries import Entries
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+def layer_windows(entries: Entries, default: list[str]) -> list[int]:
+    """How many tokens each layer sees, the last one included; 0: all.
+
+    `default` are the kinds of the layers where the configuration does not spell them out.
+    """
+    count = entries.count("num_hidden_layers")
+    kinds = entries.list_of("layer_types", str, default)
+    if len(kinds) != count or not set(kinds) <= {FULL, SLIDING}:
+        raise entries.wrong("layer_types", f"{count} of {FULL} or {SLIDING}")
+    if SLIDING not in kinds:
+        return [0] * count
+    if not entries.flag("use_sliding_window", True):
+        raise entries.wrong("use_sliding_window", f"true beside layers of {SLIDING}")
+    window = min(entries.count("sliding_window"), entries.count("max_position_embeddings", 4096))
+    return [window if kind == SLIDING else 0 for kind in kinds]
+
+
+def upper_windows(entries: Entries, first: int | None = None) -> list[int]:
+    """As Qwen has them: where windows are used, layers from `first` on have one.
+
+    None: the configuration's `max_window_layers`, which counts the layers before.
+    """
+    used, layers = entries.flag("use_sliding_window", False), range(entries.count("num_hidden_layers"))
+    first = entries.count_or_none("max_window_layers", 28) if first is None else first
+    return layer_windows(entries, [SLIDING if used and i >= first else FULL for i in layers])

@@ -1,0 +1,146 @@
+"""The MLX formats of small floats on the host.
+
+| mode | codes | group | scales |
+|---|---|---|---|
+| mxfp4 | E2M1, 4 bits | 32 | E8M0 |
+| mxfp8 | E4M3, 8 bits | 32 | E8M0 |
+| nvfp4 | E2M1, 4 bits | 16 | E4M3, and for the whole array a float32, or none |
+"""
+
+from __future__ import annotations
+
+import math
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pyturbo._dtypes import SUFFIXES
+from pyturbo.errors import ArgumentError
+from pyturbo.ops._run import Array, as_array, operand
+from pyturbo.ops.affine_format import blocks, pack, unpack
+
+#: Bits of a code and values of a group by mode.
+FP_FORMATS = {"mxfp4": (4, 32), "mxfp8": (8, 32), "nvfp4": (4, 16)}
+
+#: The largest E4M3 times the largest E2M1: what a global scale is divided by.
+GLOBAL_UNIT = np.float32(448 * 6)
+
+_E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+_MIDDLES = (_E2M1[:7] + _E2M1[1:8]) / 2  # between neighbouring values
+_E4M3 = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+_E8M0 = np.append(np.ldexp(np.float32(1), np.arange(255) - 127), np.float32(np.nan))
+
+_E4M3_NAN = np.uint8(0x7F)
+
+
+def check_mode(op: str, mode: str) -> tuple[int, int]:
+    """Bits and group size."""
+    if mode not in FP_FORMATS:
+        raise ArgumentError(f"{op}: mode: expected one of {', '.join(FP_FORMATS)}, got {mode!r}")
+    return FP_FORMATS[mode]
+
+
+def check_global_scale(op: str, mode: str, value: ArrayLike | None, count: int) -> Array | None:
+    """The global scales of `count` matrices as float32 [count]."""
+    if value is None:
+        return None
+    if mode != "nvfp4":
+        raise ArgumentError(f"{op}: global_scale: expected None for {mode}, got a value")
+    array = as_array(op, "global_scale", value, np.float32)
+    if array.dtype != np.float32 or array.size != count:
+        raise ArgumentError(
+            f"{op}: global_scale: expected {count} float32, got {array.dtype} of shape {list(array.shape)}"
+        )
+    return operand(op, "global_scale", array.reshape(count), np.float32, (count,))
+
+
+def fp_quantize(w: ArrayLike, mode: str = "mxfp4", global_scale: float | None = None) -> tuple[Array, Array]:
+    """w [..., in] in float32, float16 or bfloat16 -> packed uint32 [..., in * bits / 32], scales uint8.
+
+    With m the largest magnitude of a group and t the largest of a code, 6 or 448: mxfp4 and mxfp8 take the
+    smallest power of two from m / t on, 1 for a group of zeros; nvfp4 takes m / t rounded to E4M3, times
+    2688 / global_scale before it is. Values over their scale are rounded to the nearest code, E2M1 halfway
+    values towards zero and E4M3 ones to the even code, and those past the largest to it. Everything is
+    computed in float32. So does ``mx.quantize`` of MLX 0.32 on a CPU, but for groups whose m / t no scale
+    reaches, and for those with NaN or infinity: their scale is NaN here.
+    """
+    op = "fp_quantize"
+    bits, group = check_mode(op, mode)
+    array = as_array(op, "w", w)
+    if array.dtype not in SUFFIXES:
+        raise ArgumentError(f"{op}: w: expected float32, float16 or bfloat16, got {array.dtype}")
+    if array.ndim == 0 or array.shape[-1] == 0 or array.shape[-1] % 32:
+        raise ArgumentError(f"{op}: w: expected a last axis in units of 32, got shape {list(array.shape)}")
+    check_global_scale(op, mode, None if global_scale is None else np.float32(global_scale), 1)
+    factor = np.float32(1 if global_scale is None else GLOBAL_UNIT / np.float32(global_scale))
+    rows = array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
+    packed = np.empty((len(rows), array.shape[-1] // 32 * bits), np.uint32)
+    scales = np.empty((len(rows), array.shape[-1] // group), np.uint8)
+    for part in blocks(rows.shape):
+        groups = rows[part].astype(np.float32).reshape(-1, group)
+        with np.errstate(all="ignore"):
+            scale, values = _scaled(groups, mode, factor)
+            codes = _e4m3_codes(values) if mode == "mxfp8" else _e2m1_codes(values)
+        scales[part] = scale.reshape(scales[part].shape)
+        packed[part] = pack(codes, bits).reshape(packed[part].shape)
+    lead = array.shape[:-1]
+    return packed.reshape(*lead, packed.shape[1]), scales.reshape(*lead, scales.shape[1])
+
+
+def fp_dequantize(
+    packed: ArrayLike, scales: ArrayLike, mode: str, global_scale: float | None = None
+) -> Array:
+    """The values of a quantised array as float32: code * scale, exact, then times global_scale / 2688."""
+    op = "fp_dequantize"
+    bits, group = check_mode(op, mode)
+    words, scale = as_array(op, "packed", packed), as_array(op, "scales", scales)
+    for name, array, dtype in (("packed", words, np.uint32), ("scales", scale, np.uint8)):
+        if array.dtype != dtype:
+            raise ArgumentError(f"{op}: {name}: expected {np.dtype(dtype)}, got {array.dtype}")
+    if words.ndim == 0 or words.shape[-1] == 0 or words.shape[-1] % bits:
+        raise ArgumentError(
+            f"{op}: packed: expected rows of {bits}-bit codes in units of 32, got shape {list(words.shape)}"
+        )
+    groups = (*words.shape[:-1], words.shape[-1] * 32 // bits // group)
+    if scale.shape != groups:
+        raise ArgumentError(f"{op}: scales: expected shape {list(groups)}, got {list(scale.shape)}")
+    check_global_scale(op, mode, None if global_scale is None else np.float32(global_scale), 1)
+    numbers, scale_numbers = _E4M3 if bits == 8 else _E2M1, _E4M3 if mode == "nvfp4" else _E8M0
+    out = np.empty((*words.shape[:-1], groups[-1] * group), np.float32)
+    flat = out.reshape(math.prod(out.shape[:-1]), out.shape[-1])
+    words, scale = (a.reshape(len(flat), a.shape[-1]) for a in (words, scale))
+    for part in blocks(flat.shape):
+        codes = unpack(words[part], bits).reshape(-1, group)
+        with np.errstate(all="ignore"):
+            values = numbers[codes] * scale_numbers[scale[part]].reshape(-1, 1)
+        flat[part] = values.reshape(flat[part].shape)
+    if global_scale is not None:
+        out *= np.float32(global_scale) / GLOBAL_UNIT
+    return out
+
+
+def _scaled(groups: Array, mode: str, factor: np.float32) -> tuple[Array, Array]:
+    """The code of each group's scale, and the values of the group over that scale."""
+    most = np.abs(groups).max(axis=1)
+    raw = most / np.float32(448 if mode == "mxfp8" else 6)
+    if mode == "nvfp4":
+        scale = np.where(np.isfinite(most), _e4m3_codes(raw * factor), _E4M3_NAN)
+        values = groups * factor / _E4M3[scale][:, None]
+        return scale, np.where(scale[:, None] == 0, np.float32(0), values)
+    fraction, exponent = np.frexp(raw)  # raw = fraction * 2^exponent, fraction from 1/2 on and below 1
+    exponent = np.where(raw == 0, 0, np.where(fraction == 0.5, exponent - 1, exponent))
+    scale = np.where(np.isfinite(most), np.clip(exponent + 127, 0, 254), 255).astype(np.uint8)
+    return scale, groups / _E8M0[scale][:, None]
+
+
+def _e4m3_codes(values: Array) -> Array:
+    """The nearest codes, of halfway values the even one; what is past the largest saturates."""
+    nearest = np.clip(values, np.float32(-448), np.float32(448)).astype(ml_dtypes.float8_e4m3fn)
+    return nearest.view(np.uint8)
+
+
+def _e2m1_codes(values: Array) -> Array:
+    """The nearest codes, of halfway values the one nearer to zero; what is past the largest saturates."""
+    codes = np.searchsorted(_MIDDLES, np.abs(values), side="left")
+    return np.where((values < 0) & (codes > 0), codes | 8, codes).astype(np.uint8)
