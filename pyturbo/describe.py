@@ -1,19 +1,27 @@
-"""What a checkpoint consists of, from the headers of its files."""
+"""Describe a checkpoint by the headers of its files, without reading its weights."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pyturbo import models
 from pyturbo._blank import Blank
+from pyturbo._machine import machine_memory
+from pyturbo._native import device_list
 from pyturbo.checkpoint import Checkpoint
 from pyturbo.checkpoint.outline import Outline, arrays
 from pyturbo.checkpoint.tensors import TensorInfo
+from pyturbo.engine.graph import Layout, pace_of
+from pyturbo.errors import ArgumentError, TurboError
+from pyturbo.layers.attention import Attention
 from pyturbo.layers.decoder import Decoder
+from pyturbo.layers.kv_cache import KV_SETTINGS
 from pyturbo.ops import FP_FORMATS
+from pyturbo.text import Tokenizer
 
 #: Parts of a model by what the names of their tensors contain; the first that fits counts.
 PARTS = {
@@ -31,6 +39,9 @@ PARTS = {
 
 #: The end of names of experts as gpt-oss is published: two values of mxfp4 in a byte.
 _BLOCKS = "_proj_blocks"
+
+#: Context lengths for which `describe` states the memory of a conversation.
+_CONTEXTS = (4096, 32768, 131072)
 
 
 @dataclass
@@ -140,3 +151,85 @@ def _format(asked: Outline, path: str, info: TensorInfo) -> str:
     if scales.dtype == "U8":
         return next((mode for mode, known in FP_FORMATS.items() if known == (bits, group_size)), "unknown")
     return f"{bits} bits in groups of {group_size}"
+
+
+def describe(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Describe a checkpoint as plain data: architecture, tokenizer, sizes, and the memory it needs here."""
+    found = survey(checkpoint)
+    weights = found.weights
+    active = 1 - found.chosen
+    experts = found.parts["experts"].parameters if "experts" in found.parts else 0
+    return {
+        "path": str(checkpoint.path),
+        "architecture": checkpoint.config["model_type"],
+        "layers": _layers(found),
+        "context": found.network.context,
+        "vocabulary": found.network.vocab,
+        "tokenizer": _tokenizer(checkpoint),
+        "sampling": checkpoint.sampling.stated(),
+        "sampling_ignored": checkpoint.sampling.ignored,
+        "parameters": weights.parameters,
+        "parameters_per_token": round(weights.parameters - experts * active),
+        "bytes": weights.nbytes,
+        "mapped_bytes": found.mapped_bytes,
+        "copied_bytes": found.copied_bytes,
+        "peak_bytes": found.peak_bytes,
+        "files": found.files,
+        "file_bytes": found.file_bytes,
+        "other_bytes": found.other_bytes,
+        "parts": {name: asdict(part) for name, part in found.parts.items()},
+        "formats": dict(found.formats.most_common()),
+        "machine_memory": machine_memory(),
+        "state_bytes": _state_bytes(found),
+    }
+
+
+def _layers(found: Survey) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for layer in found.network.layers:
+        kind = {"self_attn": "attention", "linear_attn": "delta net"}[layer.mixer.name.rpartition(".")[2]]
+        if isinstance(layer.mixer, Attention) and (window := layer.mixer.kv_heads.window):
+            kind = f"attention over {window} tokens"
+        counts[kind] = counts.get(kind, 0) + 1
+    return counts
+
+
+def _state_bytes(found: Survey) -> dict[str, dict[int, int]]:
+    """Bytes of a conversation here by kv setting and context, up to the model's own."""
+    most, chunk = found.network.context, pace_of(device_list()[0]).chunk
+    contexts = [*(context for context in _CONTEXTS if context < most), most]
+    sizes: dict[str, dict[int, int]] = {}
+    for kv in KV_SETTINGS:
+        with suppress(ArgumentError):  # heads that the setting has no form for
+            sizes[kv] = {context: Layout.of(found.network, context, chunk, kv).nbytes for context in contexts}
+    return sizes
+
+
+def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any] | None:
+    """Describe the tokenizer, or what is wrong with it; None where there is none."""
+    try:
+        source = checkpoint.tokenizer
+        if source.path is None and not source.tokens:
+            return None
+        tokenizer = Tokenizer(source)
+    except TurboError as error:
+        return {"fault": str(error)}
+    fault = None if tokenizer.chat_template is None else _template_fault(tokenizer.chat_template)
+    return {
+        "kind": source.kind,
+        "size": tokenizer.vocab_size,
+        "ends": [tokenizer.piece(token) for token in tokenizer.eos_ids],
+        "chat_template": tokenizer.chat_template is not None and fault is None,
+        "chat_template_fault": fault,
+    }
+
+
+def _template_fault(template: str) -> str | None:
+    """Return why a chat template cannot be compiled; None where it can."""
+    from pyturbo.text.chat_template import ChatTemplate
+
+    try:
+        ChatTemplate(template, {})
+    except TurboError as error:
+        return str(error)
+    return None

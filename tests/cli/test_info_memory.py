@@ -19,8 +19,8 @@ import pyturbo
 import random_gguf
 from pyturbo.checkpoint import open_checkpoint
 from pyturbo.checkpoint.outline import arrays
-from pyturbo.cli.info import describe
 from pyturbo.convert import convert
+from pyturbo.describe import describe
 from tiny_configs import FP_MODELS, MODELS
 from tiny_models import hf_tensors, write_hf, write_mlx
 from write_safetensors import write_safetensors

@@ -11,8 +11,8 @@ import pytest
 
 from pyturbo import ops
 from pyturbo.checkpoint import open_checkpoint
-from pyturbo.cli.info import describe
 from pyturbo.convert import convert
+from pyturbo.describe import describe
 from pyturbo.errors import FormatError
 from pyturbo.model import load
 from reference import fp

@@ -45,7 +45,7 @@ import json, resource, signal, sys
 from pathlib import Path
 import pyturbo
 from pyturbo.checkpoint import open_checkpoint
-from pyturbo.cli.info import describe
+from pyturbo.describe import describe
 from pyturbo.errors import FormatError, TurboError
 
 def tell(path):
