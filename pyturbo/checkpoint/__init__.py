@@ -15,7 +15,6 @@ from pyturbo.checkpoint._nearby import holds, missing
 from pyturbo.checkpoint.checkpoint import Checkpoint
 from pyturbo.checkpoint.directory import DirectoryCheckpoint
 from pyturbo.checkpoint.gguf_model import GgufCheckpoint
-from pyturbo.checkpoint.linear import Affine, Dense, Fp, Linear
 from pyturbo.checkpoint.sampling import SamplingDefaults
 from pyturbo.checkpoint.tensors import TensorInfo
 from pyturbo.checkpoint.tokenizer import TokenizerSource
@@ -24,11 +23,7 @@ from pyturbo.errors import ArgumentError, FileError, FormatError
 from pyturbo.files.replace import is_partial
 
 __all__ = [
-    "Affine",
     "Checkpoint",
-    "Dense",
-    "Fp",
-    "Linear",
     "SamplingDefaults",
     "TensorInfo",
     "TokenizerSource",

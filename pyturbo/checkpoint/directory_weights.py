@@ -13,11 +13,11 @@ from pyturbo._arrays import Array
 from pyturbo._blank import as_words
 from pyturbo._messages import shown
 from pyturbo.checkpoint.config import Quantization
-from pyturbo.checkpoint.linear import Affine, Dense, Fp, Linear
 from pyturbo.checkpoint.names import is_ignored, text_name
 from pyturbo.checkpoint.tensors import TensorInfo, Tensors
 from pyturbo.checkpoint.weights import FLOATS, Shape, Weights
 from pyturbo.errors import FormatError
+from pyturbo.formats import Affine, Dense, Fp, Linear
 from pyturbo.ops.affine_format import BITS, GROUP_SIZES
 from pyturbo.ops.fp_format import FP_FORMATS
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from pyturbo._arrays import Array, aligned, aligned_empty
-from pyturbo.checkpoint.linear import Affine
+from pyturbo.formats import Affine
 from pyturbo.ops import affine_quantize
 
 GROUP = 32

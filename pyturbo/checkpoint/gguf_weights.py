@@ -8,10 +8,10 @@ import numpy as np
 
 from pyturbo._arrays import Array
 from pyturbo.checkpoint.gguf_blocks import BLOCK_TYPES, GROUP, affine_arrays, to_affine, work_bytes
-from pyturbo.checkpoint.linear import Affine, Dense, Linear
 from pyturbo.checkpoint.tensors import TensorInfo, Tensors
 from pyturbo.checkpoint.weights import FLOATS, Shape, Weights
 from pyturbo.errors import FormatError
+from pyturbo.formats import Affine, Dense, Linear
 
 _log = logging.getLogger("pyturbo.checkpoint")
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from pyturbo._arrays import Array
 from pyturbo._blank import Blank
-from pyturbo.checkpoint.linear import Linear
 from pyturbo.checkpoint.weights import Shape, Weights
+from pyturbo.formats import Linear
 
 
 class Outline:

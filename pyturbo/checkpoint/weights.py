@@ -12,9 +12,9 @@ from pyturbo._arrays import Array, aligned_empty
 from pyturbo._blank import Ledger
 from pyturbo._messages import shown
 from pyturbo._native import host_empty
-from pyturbo.checkpoint.linear import Linear
 from pyturbo.checkpoint.tensors import Progress, TensorInfo, Tensors
 from pyturbo.errors import FormatError
+from pyturbo.formats import Linear
 
 Shape = tuple[int, ...]
 

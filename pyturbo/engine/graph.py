@@ -15,7 +15,7 @@ from pyturbo._native import Buffer, Device
 from pyturbo._program import Cursor, Program
 from pyturbo.engine.profile import Profile
 from pyturbo.errors import AllocationError
-from pyturbo.layers.decoder import Decoder, apply, embed
+from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.kv_cache import kv_format
 from pyturbo.layers.step import Piece, Step
 from pyturbo.recording import Extent, Recorder, Tensor
@@ -184,7 +184,7 @@ class Graph:
             state = Layout.of(network, context, model.pace.chunk, model.kv).tensors()
             step = Step(tokens, symbol("position"), state, kv_format(model.kv))
             with recorder.label("embed"):
-                x = embed(network.embedding, step.state["tokens"].rows(step.position, tokens))
+                x = network.embedding.embed(step.state["tokens"].rows(step.position, tokens))
             layers = []
             for layer in network.layers:
                 with recorder.label(layer.name.removeprefix("model.")):
@@ -193,10 +193,10 @@ class Graph:
                     layers.append(x)
             with recorder.label("head"):
                 h = network.final_norm(x.rows(tokens - 1) if output == "last" else x)
-                logits = apply(network.head, h) if output == "all" else None
+                logits = network.head.apply(h) if output == "all" else None
                 if output == "last":
                     with recorder.into(step.state["logits"]):
-                        apply(network.head, h)
+                        network.head.apply(h)
         self.program: Program = recorder.program
         self.scratch_bytes, self.weight_bytes = recorder.scratch_bytes, recorder.constant_bytes
         self._kept = layers if logits is None else [logits]  # holding a tensor keeps its memory

@@ -9,7 +9,6 @@ import numpy as np
 from pyturbo import ops
 from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
-from pyturbo.layers.decoder import apply
 from pyturbo.layers.rope import Rope
 from pyturbo.layers.step import KvFormat, KvHeads, Piece, Step
 
@@ -56,7 +55,7 @@ class Attention:
         return kv.state(self.kv_heads, context, chunk)
 
     def __call__(self, x: Any, step: Step) -> Any:
-        q, k, v, gate = apply(self.q, x), apply(self.k, x), apply(self.v, x), None
+        q, k, v, gate = self.q.apply(x), self.k.apply(x), self.v.apply(x), None
         if self.gated:
             q, gate = ops.split_q_gate(q, self.heads)
         q = q.reshape(step.tokens, self.heads, self.dim)
@@ -67,4 +66,4 @@ class Attention:
         y = step.kv.attend(self.kv_heads, step, q, k, v, self.dim**-0.5, self.sinks)
         if gate is not None:
             y = ops.sigmoid_gate(y, gate)
-        return apply(self.out, y.reshape(step.tokens, self.heads * self.dim))
+        return self.out.apply(y.reshape(step.tokens, self.heads * self.dim))

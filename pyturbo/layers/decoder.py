@@ -1,4 +1,4 @@
-"""What the architectures share: linear layers, a gated MLP, the stack of layers.
+"""What the architectures share: a gated MLP, the stack of layers.
 
 A layer is recorded, not run: what passes between operations are tensors without values, typed Any here
 because operations are declared for arrays. Operations that do not need each other are recorded side by side,
@@ -11,37 +11,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from pyturbo import ops
-from pyturbo.checkpoint import Affine, Fp, Linear, Weights
+from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.layers.step import KvFormat, Piece, Step
 from pyturbo.recording import label
-
-
-def apply(layer: Linear, x: Any) -> Any:
-    """``x W^T + bias``: x [tokens, in] -> [tokens, out]."""
-    if isinstance(layer, Affine):
-        y = ops.affine_matmul(x, *layer.weight)
-    elif isinstance(layer, Fp):
-        y = ops.fp_matmul(x, *layer.weight)
-    else:
-        y = ops.matmul(x, layer.weight)
-    return y if layer.bias is None else ops.add_bias(y, layer.bias)
-
-
-def embed(table: Linear, ids: Any) -> Any:
-    """Rows of the table: ids [tokens] -> [tokens, hidden]."""
-    if isinstance(table, Affine):
-        return ops.affine_embed(ids, *table.weight)
-    if isinstance(table, Fp):
-        return ops.fp_embed(ids, *table.weight)
-    return ops.gather_rows(table.weight, ids)
-
-
-def pair(gate: Linear, up: Linear) -> tuple[Any, Any] | None:
-    """The weights of two layers where one kernel can read them side by side: affine in one format."""
-    if isinstance(gate, Affine) and isinstance(up, Affine) and gate.format == up.format:
-        return gate.weight, up.weight
-    return None
 
 
 class Mixer(Protocol):
@@ -69,11 +42,10 @@ class Mlp:
 
     def inner(self, x: Any) -> Any:
         """What goes into `down`."""
-        both = pair(self.gate, self.up)
-        return ops.affine_swiglu(x, *both) if both else ops.swiglu(apply(self.gate, x), apply(self.up, x))
+        return self.gate.apply_swiglu(self.up, x)
 
     def __call__(self, x: Any, residual: Any) -> Any:
-        return ops.add(residual, apply(self.down, self.inner(x)))
+        return ops.add(residual, self.down.apply(self.inner(x)))
 
 
 class Layer:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyturbo import ops
-from pyturbo.checkpoint import Linear, Weights
+from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
-from pyturbo.layers.decoder import apply
+from pyturbo.formats import Linear
 from pyturbo.layers.step import KvFormat, Piece, Step
 
 _TAPS = 4  # of the convolution
@@ -90,7 +90,7 @@ class DeltaNet:
 
     def __call__(self, x: Any, step: Step) -> Any:
         heads = self.heads
-        qkv, z, a, b = (apply(projection, x) for projection in self.project)
+        qkv, z, a, b = (projection.apply(x) for projection in self.project)
         mixed: Any
         mixed, _ = ops.conv1d(qkv, step.state[f"{self.name}.conv"], self.taps)
         g, beta = ops.decay_beta(a, b, self.a_log, self.dt_bias)
@@ -103,4 +103,4 @@ class DeltaNet:
         y, _ = ops.delta_net(q, k, v, g, beta, step.state[f"{self.name}.memory"])
         z = z.reshape(step.tokens, heads.values, heads.value_dim)
         y = ops.gated_rms_norm(y, z, self.norm, self.eps)
-        return apply(self.out, y.reshape(step.tokens, heads.value_size))
+        return self.out.apply(y.reshape(step.tokens, heads.value_size))

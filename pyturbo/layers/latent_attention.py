@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from pyturbo import ops
-from pyturbo.checkpoint import Fp, Linear, Weights
+from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.errors import FormatError
-from pyturbo.layers.decoder import apply
+from pyturbo.formats import Linear
 from pyturbo.layers.rope import Rope, score_growth
 from pyturbo.layers.step import KvFormat, KvLatents, Piece, Step
 
@@ -44,8 +44,10 @@ class LatentAttention:
         self.kv_norm = weights.tensor(f"{path}.kv_a_layernorm.weight", (self.rank,))
         self.keys, self.values = self._folded(weights)
         for layer in (self.keys, self.values):
-            if isinstance(layer, Fp) and layer.global_scale is not None:
-                raise FormatError(f"{path}: expected projections of latents without global_scale, got one")
+            if not layer.foldable:
+                raise FormatError(
+                    f"{path}: expected projections of latents without global_scale, got {layer}"
+                )
         self.out = weights.linear(f"{path}.o_proj", (hidden, self.heads * self.v_dim))
 
     def _folded(self, weights: Weights) -> tuple[Linear, Linear]:
@@ -63,15 +65,15 @@ class LatentAttention:
         return kv.latent_state(self.latents, context)
 
     def __call__(self, x: Any, step: Step) -> Any:
-        kv = apply(self.kv, x)
+        kv = self.kv.apply(x)
         if self.q_norm is not None:
-            x = ops.rms_norm(apply(self.q_low, x), self.q_norm, _EPS)
-        q, q_rope, latent, rope_key = ops.mla_split(apply(self.q, x), kv, self.heads, self.rope_dim)
+            x = ops.rms_norm(self.q_low.apply(x), self.q_norm, _EPS)
+        q, q_rope, latent, rope_key = ops.mla_split(self.q.apply(x), kv, self.heads, self.rope_dim)
         latent = ops.rms_norm(latent, self.kv_norm, _EPS)
         q_rope = self.rope(q_rope, step.position)
         rope_key = self.rope(rope_key.reshape(step.tokens, 1, self.rope_dim), step.position)
         rope_key = rope_key.reshape(step.tokens, self.rope_dim)
-        q = ops.mla_project_q(q, self.keys.weight)
+        q = self.keys.project_q(q)
         mix = step.kv.attend_latents(self.latents, step, q, q_rope, latent, rope_key, self.scale)
-        y = ops.mla_project_out(mix, self.values.weight, self.v_dim)
-        return apply(self.out, y.reshape(step.tokens, self.heads * self.v_dim))
+        y = self.values.project_out(mix, self.v_dim)
+        return self.out.apply(y.reshape(step.tokens, self.heads * self.v_dim))

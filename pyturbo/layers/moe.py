@@ -6,27 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from pyturbo import ops
-from pyturbo.checkpoint import Affine, Fp, Linear, Weights
+from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
-from pyturbo.layers.decoder import FeedForward, Mlp, apply, pair
-
-
-def apply_experts(layer: Linear, x: Any, ids: Any) -> Any:
-    """Each token times its own experts: x [tokens, in] or [tokens, k, in] -> [tokens, k, out]."""
-    if isinstance(layer, Affine):
-        y = ops.experts_matmul(x, ids, *layer.weight)
-    elif isinstance(layer, Fp):
-        y = ops.fp_experts_matmul(x, ids, *layer.weight)
-    else:
-        y = ops.dense_experts_matmul(x, ids, layer.weight)
-    return y if layer.bias is None else ops.add_expert_bias(y, layer.bias, ids)
-
-
-def apply_buckets(layer: Linear, x: Any, offsets: Any) -> Any:
-    """Rows sorted by expert times their own, which is quantised: x [rows, in] -> [rows, out]."""
-    if isinstance(layer, Fp):
-        return ops.fp_grouped_matmul(x, offsets, *layer.weight)
-    return ops.grouped_matmul(x, offsets, *layer.weight)
+from pyturbo.formats import Buckets
+from pyturbo.layers.decoder import FeedForward, Mlp
 
 
 class Experts:
@@ -49,8 +32,6 @@ class Experts:
             weights.experts(f"{path}.{name}_proj", (count, *size), bias)
             for name, size in (("gate", (inner, hidden)), ("up", (inner, hidden)), ("down", (hidden, inner)))
         )
-        plain = activation is ops.swiglu and not bias
-        self.both = pair(self.gate, self.up) if plain else None
 
     def __call__(self, x: Any, ids: Any) -> Any:
         """x [tokens, hidden] through the experts ids [tokens, k] -> [tokens, k, hidden]."""
@@ -59,25 +40,20 @@ class Experts:
     def _sorts(self, x: Any) -> bool:
         """Many tokens are sorted by expert, so that each expert is read once for all of its tokens."""
         one = isinstance(x.shape[0], int) and x.shape[0] == 1
-        return not one and all(isinstance(layer, (Affine, Fp)) for layer in (self.gate, self.up, self.down))
+        return not one and all(layer.grouped for layer in (self.gate, self.up, self.down))
 
     def _by_token(self, x: Any, ids: Any) -> Any:
-        if self.both:
-            h = ops.affine_experts_swiglu(x, ids, *self.both)
+        if self.activation is ops.swiglu:
+            h = self.gate.apply_experts_swiglu(self.up, x, ids)
         else:
-            h = self.activation(apply_experts(self.gate, x, ids), apply_experts(self.up, x, ids))
-        return apply_experts(self.down, h, ids)
+            h = self.activation(self.gate.apply_experts(x, ids), self.up.apply_experts(x, ids))
+        return self.down.apply_experts(h, ids)
 
     def _by_expert(self, x: Any, ids: Any) -> Any:
-        offsets, order, inverse = ops.moe_buckets(ids, self.count)
-        rows = ops.gather_rows(x, order, ids.shape[1])
-
-        def grouped(layer: Linear, x: Any) -> Any:
-            y = apply_buckets(layer, x, offsets)
-            return y if layer.bias is None else ops.add_expert_bias(y, layer.bias, ids, order)
-
-        h = self.activation(grouped(self.gate, rows), grouped(self.up, rows))
-        return ops.gather_rows(grouped(self.down, h), inverse)
+        buckets = Buckets.sort(ids, self.count)
+        rows = ops.gather_rows(x, buckets.order, ids.shape[1])
+        h = self.activation(self.gate.apply_buckets(rows, buckets), self.up.apply_buckets(rows, buckets))
+        return ops.gather_rows(self.down.apply_buckets(h, buckets), buckets.inverse)
 
 
 def read_choices(entries: Entries, experts: str) -> tuple[int, int]:
@@ -106,13 +82,13 @@ class Moe:
             self.shared_gate = weights.linear(f"{path}.shared_expert_gate", (1, hidden), bias=False)
 
     def __call__(self, x: Any, residual: Any) -> Any:
-        choices = apply(self.router, x)
+        choices = self.router.apply(x)
         inner = gate = common = None
         if self.shared is not None:
-            inner, gate = self.shared.inner(x), apply(self.shared_gate, x)
+            inner, gate = self.shared.inner(x), self.shared_gate.apply(x)
         ids, probabilities = ops.route(choices, self.k, self.normalize)
         if self.shared is not None:
-            common = apply(self.shared.down, inner)
+            common = self.shared.down.apply(inner)
         return ops.moe_combine(residual, self.experts(x, ids), probabilities, common, gate)
 
 

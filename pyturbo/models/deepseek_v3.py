@@ -9,7 +9,7 @@ import numpy as np
 from pyturbo import ops
 from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
-from pyturbo.layers.decoder import Decoder, FeedForward, Mlp, apply
+from pyturbo.layers.decoder import Decoder, FeedForward, Mlp
 from pyturbo.layers.latent_attention import LatentAttention
 from pyturbo.layers.moe import Experts, read_choices
 
@@ -38,7 +38,7 @@ class GroupedMoe:
             self.shared = Mlp(weights, f"{path}.shared_experts", hidden, shared * inner)
 
     def __call__(self, x: Any, residual: Any) -> Any:
-        logits = apply(self.router, x)
+        logits = self.router.apply(x)
         inner = common = None
         if self.shared is not None:
             inner = self.shared.inner(x)
@@ -46,7 +46,7 @@ class GroupedMoe:
             logits, self.bias, self.k, self.groups, self.kept, self.scale, self.normalize
         )
         if self.shared is not None:
-            common = apply(self.shared.down, inner)
+            common = self.shared.down.apply(inner)
         return ops.moe_combine(residual, self.experts(x, ids), weights, common)
 
 

@@ -9,7 +9,7 @@ from pyturbo import ops
 from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.layers.attention import Attention
-from pyturbo.layers.decoder import Decoder, apply
+from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.moe import Experts, read_choices
 from pyturbo.layers.windows import FULL, SLIDING, layer_windows
 
@@ -30,7 +30,7 @@ class ClampedMoe:
         )
 
     def __call__(self, x: Any, residual: Any) -> Any:
-        ids, probabilities = ops.route_topk_softmax(apply(self.router, x), self.k)
+        ids, probabilities = ops.route_topk_softmax(self.router.apply(x), self.k)
         return ops.moe_combine(residual, self.experts(x, ids), probabilities)
 
 

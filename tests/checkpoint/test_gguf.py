@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from checkpoint import files
-from pyturbo.checkpoint import Affine, Dense, gguf, open_checkpoint
+from pyturbo.checkpoint import gguf, open_checkpoint
 from pyturbo.errors import FormatError
+from pyturbo.formats import Affine, Dense
 from reference import affine
 from reference import gguf as reference
 

@@ -9,8 +9,9 @@ import pytest
 import tiny_models
 from checkpoint import files
 from pyturbo import ops
-from pyturbo.checkpoint import Affine, Dense, Fp, open_checkpoint
+from pyturbo.checkpoint import open_checkpoint
 from pyturbo.errors import FormatError
+from pyturbo.formats import Affine, Dense, Fp
 from tiny_configs import MODELS
 from write_safetensors import write_safetensors
 

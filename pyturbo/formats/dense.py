@@ -1,0 +1,54 @@
+"""Weights that are not quantised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pyturbo import ops
+from pyturbo._arrays import Array
+from pyturbo.errors import ArgumentError
+from pyturbo.formats.linear import Linear
+from pyturbo.formats.rows import take_bias, take_rows
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dense(Linear):
+    """w [..., out, in] in float32, float16 or bfloat16."""
+
+    weight: Array
+
+    grouped: ClassVar[bool] = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.weight.shape
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        return (self.weight,)
+
+    @property
+    def name(self) -> str:
+        return str(self.weight.dtype)
+
+    def embed(self, ids: Any) -> Any:
+        return ops.gather_rows(self.weight, ids)
+
+    def project_q(self, q: Any) -> Any:
+        return ops.mla_project_q(q, self.weight)
+
+    def project_out(self, mix: Any, v_dim: int) -> Any:
+        return ops.mla_project_out(mix, self.weight, v_dim)
+
+    def rows(self, index: Array) -> Dense:
+        return Dense(take_rows(self.weight, index), bias=take_bias(self.bias, index))
+
+    def _multiply(self, x: Any) -> Any:
+        return ops.matmul(x, self.weight)
+
+    def _multiply_experts(self, x: Any, ids: Any) -> Any:
+        return ops.dense_experts_matmul(x, ids, self.weight)
+
+    def _multiply_buckets(self, x: Any, offsets: Any) -> Any:
+        raise ArgumentError("apply_buckets: expected quantised experts, got dense ones")

@@ -1,0 +1,65 @@
+"""Weights in the MLX formats of small floats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyturbo import ops
+from pyturbo._arrays import Array
+from pyturbo.formats.linear import Linear
+from pyturbo.formats.rows import take_bias, take_rows
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Fp(Linear):
+    """w [..., out, in] as ``w = code * scale`` per group of the last axis; see pyturbo.ops.fp."""
+
+    packed: Array  # uint32 [..., out, in * bits / 32]
+    scales: Array  # uint8 [..., out, in / group]
+    mode: str  # "mxfp4", "mxfp8" or "nvfp4"
+    global_scale: Array | None = None  # float32 [...]: values are times it over 2688
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.packed.shape[:-1], self.packed.shape[-1] * 32 // ops.FP_FORMATS[self.mode][0])
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        more = () if self.global_scale is None else (self.global_scale,)
+        return self.packed, self.scales, *more
+
+    @property
+    def name(self) -> str:
+        return self.mode
+
+    @property
+    def weight(self) -> tuple[Array, Array, str, Array | None]:
+        """The weight as operations take it."""
+        return self.packed, self.scales, self.mode, self.global_scale
+
+    @property
+    def foldable(self) -> bool:
+        return self.global_scale is None
+
+    def embed(self, ids: Any) -> Any:
+        return ops.fp_embed(ids, *self.weight)
+
+    def project_q(self, q: Any) -> Any:
+        return ops.mla_project_q(q, self.weight)
+
+    def project_out(self, mix: Any, v_dim: int) -> Any:
+        return ops.mla_project_out(mix, self.weight, v_dim)
+
+    def rows(self, index: Array) -> Fp:
+        packed, scales = (take_rows(array, index) for array in (self.packed, self.scales))
+        return replace(self, packed=packed, scales=scales, bias=take_bias(self.bias, index))
+
+    def _multiply(self, x: Any) -> Any:
+        return ops.fp_matmul(x, *self.weight)
+
+    def _multiply_experts(self, x: Any, ids: Any) -> Any:
+        return ops.fp_experts_matmul(x, ids, *self.weight)
+
+    def _multiply_buckets(self, x: Any, offsets: Any) -> Any:
+        return ops.fp_grouped_matmul(x, offsets, *self.weight)

@@ -1,0 +1,108 @@
+"""What layers ask of the weight of a linear layer, whatever its format.
+
+Layers are recorded, not run: activations are tensors without values. They are typed Any, because operations
+are declared for arrays.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+from pyturbo import ops
+from pyturbo._arrays import Array
+
+
+class Buckets(NamedTuple):
+    """The choices of all tokens, sorted by expert; see `ops.moe_buckets`."""
+
+    ids: Any  # [tokens, k]
+    offsets: Any  # [experts + 1]
+    order: Any  # [tokens * k]
+    inverse: Any  # [tokens, k]
+
+    @staticmethod
+    def sort(ids: Any, experts: int) -> Buckets:
+        return Buckets(ids, *ops.moe_buckets(ids, experts))
+
+
+@dataclass(frozen=True, eq=False)
+class Linear(ABC):
+    """A weight [out, in], or a stack [experts, out, in], and the bias that is added to the product."""
+
+    bias: Array | None = field(default=None, kw_only=True)  # [out] or [experts, out]
+
+    #: Whether `apply_buckets` has a kernel for this format.
+    grouped: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    @abstractmethod
+    def arrays(self) -> tuple[Array, ...]:
+        """The arrays of the weight, without the bias."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The format in words, such as "4 bits in groups of 64"."""
+
+    @property
+    def foldable(self) -> bool:
+        """Whether `project_q` and `project_out` have kernels for this weight."""
+        return True
+
+    def __repr__(self) -> str:
+        bias = "" if self.bias is None else ", bias"
+        return f"{type(self).__name__}({list(self.shape)}, {self.name}{bias})"
+
+    def apply(self, x: Any) -> Any:
+        """Return ``x W^T + bias``: x [tokens, in] -> [tokens, out]."""
+        y = self._multiply(x)
+        return y if self.bias is None else ops.add_bias(y, self.bias)
+
+    def apply_swiglu(self, up: Linear, x: Any) -> Any:
+        """Return ``silu(gate x) * up x``, where this layer is the gate: x [tokens, in] -> [tokens, out]."""
+        return ops.swiglu(self.apply(x), up.apply(x))
+
+    def apply_experts(self, x: Any, ids: Any) -> Any:
+        """Multiply each token with its own experts: x [tokens, in] or [tokens, k, in] -> [tokens, k, out]."""
+        y = self._multiply_experts(x, ids)
+        return y if self.bias is None else ops.add_expert_bias(y, self.bias, ids)
+
+    def apply_experts_swiglu(self, up: Linear, x: Any, ids: Any) -> Any:
+        """Return ``silu(gate x) * up x`` of each token's experts: x [tokens, in] -> [tokens, k, out]."""
+        return ops.swiglu(self.apply_experts(x, ids), up.apply_experts(x, ids))
+
+    def apply_buckets(self, x: Any, buckets: Buckets) -> Any:
+        """Multiply rows in the order of the buckets with their experts: x [rows, in] -> [rows, out]."""
+        y = self._multiply_buckets(x, buckets.offsets)
+        return y if self.bias is None else ops.add_expert_bias(y, self.bias, buckets.ids, buckets.order)
+
+    @abstractmethod
+    def embed(self, ids: Any) -> Any:
+        """Return rows of the weight as float32: ids [tokens] -> [tokens, in]."""
+
+    @abstractmethod
+    def project_q(self, q: Any) -> Any:
+        """Bring the queries of latent attention into the space of the latents; see `ops.mla_project_q`."""
+
+    @abstractmethod
+    def project_out(self, mix: Any, v_dim: int) -> Any:
+        """Make values of a mix of latents; see `ops.mla_project_out`."""
+
+    @abstractmethod
+    def rows(self, index: Array) -> Linear:
+        """Copy the rows `index` of the output axis, in that order."""
+
+    @abstractmethod
+    def _multiply(self, x: Any) -> Any: ...
+
+    @abstractmethod
+    def _multiply_experts(self, x: Any, ids: Any) -> Any: ...
+
+    @abstractmethod
+    def _multiply_buckets(self, x: Any, offsets: Any) -> Any: ...
