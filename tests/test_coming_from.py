@@ -50,8 +50,8 @@ def affine_matmul(device: str) -> None:
         finite(ops.affine_matmul(normal(tokens, 64), *weight(12, 64, bits=bits), device=device), (tokens, 12))
 
 
-def experts_matmul(device: str) -> None:
-    finite(ops.experts_matmul(normal(2, 64), IDS, *weight(3, 12, 64), device=device), (2, 2, 12))
+def affine_experts_matmul(device: str) -> None:
+    finite(ops.affine_experts_matmul(normal(2, 64), IDS, *weight(3, 12, 64), device=device), (2, 2, 12))
 
 
 def affine_experts_matvec(device: str) -> None:

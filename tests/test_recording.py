@@ -48,7 +48,7 @@ def block(
     ids, probabilities = ops.route(ops.matmul(h, *w["router"], device=device), TOP, device=device)
     gate, up = (*w["expert_gate"], 4, 32), (*w["expert_up"], 4, 32)
     h = ops.affine_experts_swiglu(h, ids, gate, up, device=device)
-    h = ops.experts_matmul(h, ids, *w["expert_down"], bits=4, group_size=32, device=device)
+    h = ops.affine_experts_matmul(h, ids, *w["expert_down"], bits=4, group_size=32, device=device)
     return ops.moe_combine(x, h, probabilities, device=device)
 
 

@@ -71,7 +71,7 @@ class Affine(Linear):
         return ops.affine_matmul(x, *self.weight)
 
     def _multiply_experts(self, x: Any, ids: Any) -> Any:
-        return ops.experts_matmul(x, ids, *self.weight)
+        return ops.affine_experts_matmul(x, ids, *self.weight)
 
     def _multiply_buckets(self, x: Any, offsets: Any) -> Any:
-        return ops.grouped_matmul(x, offsets, *self.weight)
+        return ops.affine_grouped_matmul(x, offsets, *self.weight)

@@ -21,12 +21,12 @@ from pyturbo.ops.affine_format import affine_dequantize, affine_quantize, check_
 __all__ = [
     "affine_dequantize",
     "affine_embed",
+    "affine_experts_matmul",
     "affine_experts_swiglu",
+    "affine_grouped_matmul",
     "affine_matmul",
     "affine_quantize",
     "affine_swiglu",
-    "experts_matmul",
-    "grouped_matmul",
 ]
 
 #: (packed, scales, biases, bits, group_size)
@@ -112,7 +112,7 @@ def affine_embed(
     return y.numpy()
 
 
-def experts_matmul(
+def affine_experts_matmul(
     x: ArrayLike,
     ids: ArrayLike,
     packed: ArrayLike,
@@ -127,7 +127,7 @@ def experts_matmul(
 
     x is [tokens, in], shared by a token's experts, or [tokens, k, in], a row for each.
     """
-    op = "experts_matmul"
+    op = "affine_experts_matmul"
     w = matrix(op, "", (packed, scales, biases, bits, group_size), axes=3)
     x, chosen, sizes = _expert_operands(op, x, ids, w)
     device = resolve(device)
@@ -142,7 +142,7 @@ def affine_experts_swiglu(
 ) -> Array:
     """``silu(gate_e x) * (up_e x)`` for each token's experts e = ids [tokens, k] -> [tokens, k, out].
 
-    The weights are stacks [experts, out, in]; x as for `experts_matmul`.
+    The weights are stacks [experts, out, in]; x as for `affine_experts_matmul`.
     """
     op = "affine_experts_swiglu"
     g, u = _pair(op, gate, up, axes=3)
@@ -154,7 +154,7 @@ def affine_experts_swiglu(
     return y.numpy()
 
 
-def grouped_matmul(
+def affine_grouped_matmul(
     x: ArrayLike,
     offsets: ArrayLike,
     packed: ArrayLike,
@@ -169,7 +169,7 @@ def grouped_matmul(
 
     offsets [experts + 1]: the rows of expert e are offsets[e] .. offsets[e + 1].
     """
-    op = "grouped_matmul"
+    op = "affine_grouped_matmul"
     w = matrix(op, "", (packed, scales, biases, bits, group_size), axes=3)
     x = activations(op, x, w.in_dim)
     rows = x.shape[0]
@@ -177,7 +177,7 @@ def grouped_matmul(
     device = resolve(device)
     y = empty(device, (rows, w.out_dim))
     sizes = rows, w.in_dim, w.out_dim, w.group_size, len(w.packed), *w.strides
-    launch(device, "affine_grouped_matmul" + w.suffix, x, bounds, *w.arrays, y, *sizes)
+    launch(device, op + w.suffix, x, bounds, *w.arrays, y, *sizes)
     return y.numpy()
 
 

@@ -280,7 +280,7 @@ def test_any_buckets(device, sizes):
     w = random_weight(rng, (len(sizes), 3, 32), 4, 32, "f32")
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     x = random_rows(rng, offsets[-1], 32)
-    y = ops.grouped_matmul(x, offsets, *w, device=device)
+    y = ops.affine_grouped_matmul(x, offsets, *w, device=device)
     for e, (a, b) in enumerate(pairwise(offsets)):
         if b > a:
             np.testing.assert_array_equal(
@@ -368,7 +368,7 @@ def test_operations_choose_their_kernel(device, rng, tokens):
     ids = rng.integers(0, 3, (tokens, 2))
     read = as_read(device, x, 32)
     want, terms = reference.per_expert(reference.matmul, read, ids, gate)
-    assert_close(ops.experts_matmul(x, ids, *gate, device=device), want, "dot", terms)
+    assert_close(ops.affine_experts_matmul(x, ids, *gate, device=device), want, "dot", terms)
     want, terms = reference.per_expert(reference.swiglu, read, ids, gate, up)
     assert_close(ops.affine_experts_swiglu(x, ids, gate, up, device=device), want, "long dot", terms)
 
@@ -426,13 +426,13 @@ def test_arguments_are_checked(device, rng):
         ("ids: expected integers", lambda: ops.affine_embed([0.5], *w, device=device)),
         (
             "ids: expected 0 to 1, got 2",
-            lambda: ops.experts_matmul(x, [[0], [1], [2]], *stack, device=device),
+            lambda: ops.affine_experts_matmul(x, [[0], [1], [2]], *stack, device=device),
         ),
         ("ids: expected 32-bit", lambda: ops.affine_embed([2**40], *w, device=device)),
-        ("x: expected shape \\[1,", lambda: ops.experts_matmul(x, [[0]], *stack, device=device)),
-        ("offsets: expected shape", lambda: ops.grouped_matmul(x, [0, 3], *stack, device=device)),
-        ("offsets: expected an", lambda: ops.grouped_matmul(x, [0, 4, 3], *stack, device=device)),
-        ("offsets: expected an", lambda: ops.grouped_matmul(x, [0, 1, 2], *stack, device=device)),
+        ("x: expected shape \\[1,", lambda: ops.affine_experts_matmul(x, [[0]], *stack, device=device)),
+        ("offsets: expected shape", lambda: ops.affine_grouped_matmul(x, [0, 3], *stack, device=device)),
+        ("offsets: expected an", lambda: ops.affine_grouped_matmul(x, [0, 4, 3], *stack, device=device)),
+        ("offsets: expected an", lambda: ops.affine_grouped_matmul(x, [0, 1, 2], *stack, device=device)),
     ]
     for message, call in wrong:
         with pytest.raises(ArgumentError, match=message):

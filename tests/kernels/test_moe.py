@@ -349,7 +349,7 @@ def test_prefill_through_buckets_equals_each_token_with_its_experts(device, rng)
     offsets, order, inverse = ops.moe_buckets(ids, experts, device=device)
     sorted_x = ops.gather_rows(x, order, k, device=device)
     rows = ops.gather_rows(
-        ops.grouped_matmul(sorted_x, offsets, *stack, device=device), inverse, device=device
+        ops.affine_grouped_matmul(sorted_x, offsets, *stack, device=device), inverse, device=device
     )
     y = ops.moe_combine(residual, rows, weights, device=device)
 
