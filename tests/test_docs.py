@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import pyturbo
-from pyturbo.cli import _parser, main
+from pyturbo.cli import main, make_parser
 from text.tiny_chat import write_model
 from tiny_configs import MODELS
 from tiny_models import write_hf
@@ -92,7 +92,7 @@ def test_the_examples_of_a_page_run(page: Path, folder: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_the_commands_of_a_page_exist(page: Path) -> None:
     for arguments in commands(page):
-        _parser(arguments).parse_args(arguments)
+        make_parser(arguments).parse_args(arguments)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

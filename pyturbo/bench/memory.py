@@ -1,4 +1,4 @@
-"""How fast this machine reads memory, and what share of that the products of a decode step reach."""
+"""Measure how fast this machine reads memory, and the share of that which products of a decode step reach."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from pyturbo._native import Buffer, Device
 from pyturbo._program import Program
 
-BYTES = 1 << 30  # read by each figure: more than any cache holds
+BYTES = 1 << 30  # read for each figure: more than any cache holds
 BLOCK = 1 << 16  # of read_words
 GROUP_SIZE = 64
 SHAPES = ((4096, 4096), (12288, 4096), (1024, 4096))  # [out, in]
@@ -20,30 +20,34 @@ EXPERTS, CHOSEN, EXPERT_SHAPE = 64, 8, (1024, 4096)
 
 @dataclass(frozen=True)
 class Speed:
-    """Best of several runs. `share` is of the bandwidth that the same number of threads reaches."""
+    """The best of several runs; `share` is relative to the bandwidth of the same number of threads."""
 
     what: str
     threads: int
     precision: str
-    gigabytes: float  # a second
+    gigabytes: float  # per second
     share: float | None = None
     goal: float | None = None
 
 
 def bandwidth(repeats: int = 7, nbytes: int = BYTES) -> list[Speed]:
-    """Memory read in order, by one thread and by as many as the device has."""
-    speeds = []
-    for threads in _thread_counts():
-        with Device("cpu", threads=threads, check=False) as device:
-            seconds = _best(_reading(device, _memory(device, nbytes)), repeats)
-            speeds.append(Speed("read in order", threads, "", nbytes / seconds / 1e9))
-    return speeds
+    """Read memory in order, with one thread and with all threads of the device."""
+    return [
+        Speed("read in order", threads, "", read_bandwidth(threads, repeats, nbytes) / 1e9)
+        for threads in _thread_counts()
+    ]
+
+
+def read_bandwidth(threads: int | None = None, repeats: int = 7, nbytes: int = BYTES) -> float:
+    """Return the bytes per second that `threads` read, by default one per core: the best of `repeats`."""
+    with Device("cpu", threads=threads, check=False) as device:
+        return nbytes / _best(_reading(device, _memory(device, nbytes)), repeats)
 
 
 def matvec(repeats: int = 7, nbytes: int = BYTES, thread_counts: Iterable[int] = ()) -> list[Speed]:
-    """4-bit products of one token, each over copies of its weights that no cache holds together.
+    """Multiply one token with 4-bit matrices, each in so many copies that no cache holds them.
 
-    Reading and multiplying take turns, so that what else runs on the machine meets both alike.
+    Reading and multiplying take turns, so that other load on the machine slows both.
     """
     speeds = []
     for threads in thread_counts or _thread_counts():
@@ -71,12 +75,12 @@ def _thread_counts() -> list[int]:
 
 def _memory(device: Device, nbytes: int) -> Buffer:
     memory = device.empty((nbytes,), np.uint8)
-    memory.numpy()[:] = 0x11  # every page exists; as floats of 16 bits these are small numbers
+    memory.numpy()[:] = 0x11  # touches every page; as f16 these are small numbers
     return memory
 
 
 def _best(program: Program, repeats: int) -> float:
-    """Seconds of the quickest run."""
+    """Return the seconds of the fastest run."""
     times = []
     for _ in range(repeats):
         begin = time.perf_counter()
@@ -94,7 +98,7 @@ def _reading(device: Device, memory: Buffer) -> Program:
 
 
 def _products(device: Device, memory: Buffer, out: int, width: int) -> tuple[Program, int]:
-    """Products with as many copies of a matrix as there is memory for, and the bytes they read."""
+    """Record products with as many copies of a matrix as fit into memory, and count the bytes they read."""
     sizes = (out * width // 2, out * width // GROUP_SIZE * 2, out * width // GROUP_SIZE * 2)
     x, y = device.buffer(np.ones((1, width), np.float32)), device.empty((1, out))
     kernel = device.kernel("affine_matvec_b4_f16")
@@ -109,7 +113,7 @@ def _products(device: Device, memory: Buffer, out: int, width: int) -> tuple[Pro
 
 
 def _experts(device: Device, memory: Buffer) -> tuple[Program, int]:
-    """Products with different experts of as many stacks as there is memory for, and the bytes they read."""
+    """Record products with experts of as many stacks as fit into memory, and count the bytes they read."""
     out, width = EXPERT_SHAPE
     strides = (out * width // 8, out * width // GROUP_SIZE, out * width // GROUP_SIZE)
     sizes = (EXPERTS * strides[0] * 4, EXPERTS * strides[1] * 2, EXPERTS * strides[2] * 2)

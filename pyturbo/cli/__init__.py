@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import io
 import os
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyturbo
+from pyturbo.cli._parser import CommandParser, add_commands
 from pyturbo.cli._usage import UsageError
 from pyturbo.errors import TurboError
 
@@ -21,32 +21,25 @@ if not hasattr(pyturbo, "devices"):
 
     raise ImportError(f"{pyturbo.__path__[0]} does not have the __init__.py of {NAME}. {advice()}")
 
-#: Each is a module here with HELP, add_arguments and run.
+#: Each is a module here with HELP, add_arguments and run; bench is a folder of such modules.
 COMMANDS = ("generate", "chat", "info", "convert", "pull", "bench", "devices", "kernels")
 
 
 class _Version(argparse.Action):
-    """Looks the version up when it is asked for."""
+    """Print the version, which is looked up only then."""
 
     def __call__(self, parser: argparse.ArgumentParser, *arguments: Any) -> None:
         print(f"pyturbo {pyturbo.__version__}")
         parser.exit()
 
 
-def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    """Where `argv` names a command, only that one is loaded."""
+def make_parser(argv: Sequence[str]) -> CommandParser:
+    """Return the parser of the command line; where `argv` names a command, only that one is loaded."""
     first = next((argument for argument in argv if not argument.startswith("-")), None)
-    parser = argparse.ArgumentParser(prog="pyturbo", description=(pyturbo.__doc__ or "").partition("\n")[0])
+    parser = CommandParser(prog="pyturbo", description=(pyturbo.__doc__ or "").partition("\n")[0])
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    for name in [first] if first in COMMANDS else COMMANDS:
-        module = importlib.import_module(f"pyturbo.cli.{name}")
-        sub = commands.add_parser(name, help=module.HELP, description=module.HELP)
-        sub.add_argument("--json", action="store_true", help="for scripts")
-        sub.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
-        module.add_arguments(sub)
-        sub.set_defaults(run=module.run)
+    add_commands(parser, "pyturbo.cli", [first] if first in COMMANDS else COMMANDS, metavar="command")
     return parser
 
 
@@ -54,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if sys.stderr is None:  # it is closed: notes must not end up on standard output
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  until the process ends
     given = sys.argv[1:] if argv is None else argv
-    arguments = argparse.Namespace(debug=False, command=None)
+    arguments = argparse.Namespace(debug=False)
     try:
         _run(given, arguments)
     except BrokenPipeError:
@@ -68,17 +61,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError):
             _discard_output()
         with suppress(OSError):
-            print(f"pyturbo: {_message(error, arguments.command)}", file=sys.stderr)
+            print(f"pyturbo: {_message(error, arguments)}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
     return 0
 
 
 def _run(given: Sequence[str], arguments: argparse.Namespace) -> None:
-    """Do what the command line asks for; at the end everything is written, or it is an error."""
+    """Run the command; on return all output has been written, otherwise an exception says why not."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # text of a model may be more than the terminal can show
     try:
-        _parser(given).parse_args(given, arguments)
+        _, unknown = make_parser(given).parse_known_args(given, arguments)
+        if unknown:
+            arguments.parser.refuse(unknown)
         arguments.run(arguments)
     except SystemExit:
         _flush()
@@ -99,9 +94,9 @@ def _discard_output() -> None:
         sys.stdout = None
 
 
-def _message(error: Exception, command: str | None) -> str:
+def _message(error: Exception, arguments: argparse.Namespace) -> str:
     if isinstance(error, UsageError):
-        return f"{error}; see pyturbo {command} --help"
+        return f"{error}; see {arguments.parser.prog} --help"
     if isinstance(error, MemoryError) and not isinstance(error, TurboError):
         return f"there is not enough memory: {error}".removesuffix(": ")
     if isinstance(error, ImportError):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable
 from typing import Any
 
+from pyturbo._machine import peak_memory
 from pyturbo._native import Device, device_list
 from pyturbo.cli._output import byte_bar
 from pyturbo.cli._usage import add_model_name, at_least_one, option, usage
@@ -28,19 +27,22 @@ _SAMPLING = {
 _OF_THE_MODEL = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
-def add_model_arguments(
-    parser: argparse.ArgumentParser, *, positional: bool, threads: Callable[[str], Any] = int
-) -> None:
-    """`positional`: the model may also be the first argument. `threads` reads the number of threads."""
+def add_model_arguments(parser: argparse.ArgumentParser, *, positional: bool) -> None:
+    """Add the options of a model; with `positional` the model may also be the first argument."""
     add_model_name(parser, positional=positional)
-    parser.add_argument("--device", help="see pyturbo devices")
-    parser.add_argument("--threads", type=threads, help="default: one per core")
+    add_device_arguments(parser)
     parser.add_argument(
         "--kv",
         default="f16",
         help="keys and values as f16, f32, or compressed: turbo8, turbo4, turbo4v2 or any turbo<k>v<v> "
         "with k and v of 2, 3, 4, 6 and 8 bits (default: %(default)s)",
     )
+
+
+def add_device_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the device that a model runs on."""
+    parser.add_argument("--device", help="one of those that pyturbo devices lists (default: the first)")
+    parser.add_argument("--threads", type=int, help="number of CPU threads (default: one per core)")
     parser.add_argument(
         "--precision",
         choices=("default", "fast"),
@@ -100,14 +102,6 @@ def cut_note(completion: Completion, session: Session) -> str:
         more = f"; --context N, up to {most}, gives it more" if session.context < most else ""
         return f"[the context of {session.context} tokens is full{more}]"
     return f"[cut at {completion.stats.tokens} tokens; --max-tokens N allows more]"
-
-
-def peak_memory() -> int:
-    """The most bytes this process has had in memory, mapped files included."""
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def stats_line(stats: Stats, session: Session) -> str:

@@ -92,7 +92,7 @@ def byte_bar(what: str) -> Iterator[Progress]:
 
 
 class Waiting:
-    """A bar that appears when `position` takes long to reach `total`, and goes when it is closed."""
+    """Shows a bar if `position` takes long to reach `total`, until it is closed or its `with` block ends."""
 
     def __init__(self, what: str, total: int, position: Callable[[], int]) -> None:
         self._what, self._total, self._position = what, total, position
@@ -105,6 +105,12 @@ class Waiting:
         self._over.set()
         if self._thread.ident is not None:
             self._thread.join()
+
+    def __enter__(self) -> Waiting:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def _watch(self) -> None:
         if self._over.wait(_PATIENCE):

@@ -52,7 +52,9 @@ def test_failures_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_wrong_usage() -> None:
     for args in (
         (),
-        ("bench", "--lengths", "none"),
+        ("bench", "model", "--lengths", "none"),
+        ("bench",),
+        ("bench", "some/model"),
         ("--frobnicate",),
         ("convert", "a", "b", "--bits", "7"),
         ("info", ""),

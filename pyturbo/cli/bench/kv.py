@@ -1,77 +1,91 @@
-"""``pyturbo bench kv``: the options and the tables."""
+"""``pyturbo bench kv``: quality and speed of compressed keys and values."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyturbo._native import Device
+from pyturbo.bench.gguf import gguf_file
 from pyturbo.bench.kv import plot, quality, timing
 from pyturbo.bench.kv.quality import Quality
 from pyturbo.bench.kv.timing import Timing
-from pyturbo.bench.peers.plan import Plan
 from pyturbo.cli import _output
-from pyturbo.cli._model import open_device
-from pyturbo.cli._usage import UsageError, at_least_one, path
+from pyturbo.cli._model import add_device_arguments, open_device
+from pyturbo.cli._usage import UsageError, add_model_name, at_least_one, one_model, path
 from pyturbo.errors import FileError
 from pyturbo.layers.kv_cache import KV_SETTINGS
-from pyturbo.model import load
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-WINDOW = 1024  # tokens
-_WINDOWS = 8
+HELP = "time of attention over compressed keys and values, or with --text their quality"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model_name(parser, positional=True)
+    add_device_arguments(parser)
     parser.add_argument(
         "--text",
         nargs="+",
         type=path,
         metavar="FILE",
-        help="of kv: what to read; measures quality instead of time",
+        help="measure the quality of MODEL on these texts instead of times",
     )
     parser.add_argument(
         "--windows",
         type=int,
-        help=f"of kv: how many times {WINDOW:,} tokens to read at most (default: {_WINDOWS})",
+        help=f"with --text: read at most this many windows of {quality.WINDOW:,} tokens "
+        f"(default: {quality.WINDOWS})",
     )
-    parser.add_argument("--plot", type=path, metavar="FILE", help="of kv: draw quality to a .png or .svg")
+    parser.add_argument(
+        "--plot", type=path, metavar="FILE", help="with --text: draw the quality as .png or .svg"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
-    at_least_one("--windows", arguments.windows)
-    if arguments.text is None and arguments.plot is not None:
-        raise UsageError("--plot: expected --text beside it: quality is what is drawn")
-    if arguments.text is None and arguments.windows is not None:
-        raise UsageError("--windows: expected --text beside it, which is what is read")
-    device = open_device(arguments)
+    _check(arguments)
     if arguments.text is None:
-        timings = timing.measure(device, KV_SETTINGS, tell=_output.note)
+        timings = timing.measure(open_device(arguments), KV_SETTINGS, tell=_output.note)
         _output.show(arguments, [asdict(row) for row in timings], lambda: timing_table(timings))
         return
     picture = None if arguments.plot is None else Path(arguments.plot)
     if picture is not None:
         plot.check(picture)
-    rows = _quality(arguments, device)
+    model = one_model(arguments.named, arguments.model)
+    rows = quality.compare(
+        gguf_file(None if model is None else Path(model)),
+        open_device(arguments),
+        _texts(arguments.text),
+        arguments.windows or quality.WINDOWS,
+        quality.WINDOW,
+        _output.note,
+    )
     _output.show(arguments, [asdict(row) for row in rows], lambda: quality_table(rows))
     if picture is not None:
         plot.draw(rows, picture)
 
 
-def _quality(arguments: argparse.Namespace, device: Device) -> list[Quality]:
-    path = Plan(model=None if arguments.file is None else Path(arguments.file)).gguf
-    models = [load(path, device, kv) for kv in KV_SETTINGS]
+def _check(arguments: argparse.Namespace) -> None:
+    at_least_one("--windows", arguments.windows)
+    if arguments.text is not None:
+        return
+    for name, value in (
+        ("--plot", arguments.plot),
+        ("--windows", arguments.windows),
+        ("MODEL", one_model(arguments.named, arguments.model)),
+    ):
+        if value is not None:
+            raise UsageError(f"{name}: expected --text with it; without --text only times are measured")
+
+
+def _texts(names: Sequence[str]) -> list[str]:
     try:
-        texts = [Path(name).read_text(encoding="utf-8") for name in arguments.text]
+        return [Path(name).read_text(encoding="utf-8") for name in names]
     except (OSError, ValueError) as error:
         raise FileError(f"bench kv: text: cannot be read: {error}") from error
-    count = arguments.windows or _WINDOWS
-    windows = quality.windows_of(models[0], texts, count, min(WINDOW, models[0].max_context))
-    return quality.measure(models, windows, _output.note)
 
 
 def quality_table(rows: list[Quality]) -> Table:
@@ -85,7 +99,7 @@ def quality_table(rows: list[Quality]) -> Table:
 
 
 def timing_table(rows: list[Timing]) -> Table:
-    """One line for each shape and context, in microseconds."""
+    """Return a table with a line for each shape and context, in microseconds."""
     settings = tuple(dict.fromkeys(row.kv for row in rows))
     out = _output.table("attention of one token, µs", "context", *settings, right=("context", *settings))
     lines: dict[tuple[str, int], list[str]] = {}

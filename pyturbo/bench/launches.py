@@ -1,4 +1,4 @@
-"""``pyturbo bench``: what the runtime costs on this machine."""
+"""Measure the cost of a launch and of a replay on this machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPEATS = 7
 
 @dataclass(frozen=True)
 class Timing:
-    """Best of several runs, so that a busy machine does not show."""
+    """The best of several runs, which other load on the machine affects least."""
 
     what: str
     nanoseconds: float
@@ -24,15 +24,15 @@ class Timing:
 
 
 def _best(kernel: Kernel, args: tuple[object, ...], calls: int) -> float:
-    """Nanoseconds of one call."""
+    """Return the nanoseconds of one call."""
     timer = timeit.Timer("kernel(*args)", globals={"kernel": kernel, "args": args})
     return min(timer.repeat(REPEATS, calls)) / calls * 1e9
 
 
 def replay() -> list[Timing]:
-    """A recorded launch of an empty kernel, without and with a symbol, on one OS thread.
+    """Time a recorded launch of an empty kernel, without and with a symbol, on one OS thread.
 
-    Running its 32 threads is part of the figure.
+    The time includes running its 32 GPU threads.
     """
     count, runs = 1000, 20
     timings = []
@@ -50,7 +50,7 @@ def replay() -> list[Timing]:
 
 
 def launch() -> list[Timing]:
-    """An empty kernel from Python, and one change of GPU thread inside a kernel, on one OS thread."""
+    """Time the launch of an empty kernel, and a switch between its GPU threads, on one OS thread."""
     waits = 1000
     with Device("cpu:reference", threads=1, check=False) as device:
         buffers = tuple(device.buffer(np.zeros(32, np.float32)) for _ in range(4))

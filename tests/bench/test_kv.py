@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 import pyturbo
-from pyturbo.bench.kv import plot, timing
+from pyturbo.bench.kv import plot, quality, timing
 from pyturbo.bench.kv.quality import Quality, Tally, bytes_per_token
-from pyturbo.cli import _kv, main
+from pyturbo.cli import main
 from pyturbo.cli._output import print_table
+from pyturbo.cli.bench.kv import timing_table
 from pyturbo.errors import ArgumentError
 from text.tiny_chat import write_model
 from tiny_configs import MODELS
@@ -28,7 +29,7 @@ SETTINGS = ["f32", "f16", "turbo8", "turbo8v4", "turbo4", "turbo4v2"]
 
 
 def test_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_kv, "WINDOW", 24)
+    monkeypatch.setattr(quality, "WINDOW", 24)
     folder, text = str(write_model(tmp_path / "model")), tmp_path / "text.md"
     text.write_text("A story of a fox who went out to look for a friend. " * 9)
     command = ["bench", "kv", folder, "--text", str(text), "--windows", "2"]
@@ -56,6 +57,7 @@ def test_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
         (["--text", str(text), "--windows", "0"], 2, "--windows: expected an integer from 1 on, got 0"),
         (["--plot", "a.png"], 2, "--plot: expected --text"),
         (["--windows", "3"], 2, "--windows: expected --text"),
+        ([], 2, "MODEL: expected --text"),
         (["--model", folder], 2, f"expected one model, got {folder} and --model {folder}"),
     ):
         assert main(["bench", "kv", folder, *wrong]) == status
@@ -87,7 +89,7 @@ def test_timing(capsys: pytest.CaptureFixture[str]) -> None:
     timings = timing.measure(pyturbo.Device("cpu"), SETTINGS, contexts=(40,), repeats=1)
     assert [row.kv for row in timings] == SETTINGS * 2
     assert min(row.microseconds for row in timings) > 0
-    print_table(_kv.timing_table(timings))
+    print_table(timing_table(timings))
     assert "16 heads, 2 for keys, dim 256" in capsys.readouterr().out
 
 
@@ -97,7 +99,7 @@ ROWS = [Quality("f32", 100, 9, 7.0, 0.0, 0.0, 1.0), Quality("turbo4", 20, 9, 7.1
 def test_a_wrong_place_for_a_plot_is_refused_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(_kv, "_quality", lambda *arguments: pytest.fail("measured"))
+    monkeypatch.setattr(quality, "compare", lambda *arguments: pytest.fail("measured"))
     command = ["bench", "kv", "--text", "absent", "--plot"]
     assert main([*command, str(tmp_path / "plot.pdf")]) == 1
     assert "plot: expected a name that ends in .png or .svg, got" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``pyturbo bench peers``: the options, the table and its caption."""
+"""``pyturbo bench peers``: speeds beside those of other engines."""
 
 from __future__ import annotations
 
@@ -14,24 +14,40 @@ from pyturbo.bench.peers.rounds import Tell
 from pyturbo.bench.peers.rows import Report, Row
 from pyturbo.bench.peers.works import WORKS, measure
 from pyturbo.cli import _output
-from pyturbo.cli._usage import at_least_one
+from pyturbo.cli._usage import add_model_name, at_least_one, counts, one_model
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+HELP = "compare speeds with llama.cpp and MLX in the same run"
 
 _COLUMNS = ("work", "threads", "precision", "pyturbo", "peer", "peer's", "ratio", "goal", "met")
 _RIGHT = ("threads", "pyturbo", "peer's", "ratio", "goal")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, help=f"of peers (default: {Plan.rounds})")
-    parser.add_argument("--only", metavar="WORK,...", help=f"of peers, some of {', '.join(WORKS)}")
+    add_model_name(parser, positional=True)
+    parser.add_argument(
+        "--threads",
+        type=counts,
+        metavar="N,N,...",
+        help=f"numbers of threads to measure with (default: {','.join(map(str, Plan.threads))})",
+    )
+    parser.add_argument(
+        "--tokens", type=int, help=f"number of tokens to decode in a turn (default: {Plan.tokens})"
+    )
+    parser.add_argument("--rounds", type=int, help=f"number of rounds (default: {Plan.rounds})")
+    parser.add_argument(
+        "--only", metavar="WORK,...", help=f"measure only some of {', '.join(WORKS)} (default: all)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
     at_least_one("--rounds", arguments.rounds)
+    at_least_one("--tokens", arguments.tokens)
+    model = one_model(arguments.named, arguments.model)
     plan = Plan(
-        model=None if arguments.file is None else Path(arguments.file),
+        model=None if model is None else Path(model),
         threads=arguments.threads or Plan.threads,
         rounds=arguments.rounds or Plan.rounds,
         tokens=arguments.tokens or Plan.tokens,

