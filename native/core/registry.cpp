@@ -28,6 +28,11 @@ const KernelInfo* KernelRegistry::find(std::string_view name, Variant variant) c
   return entry == kernels.end() ? nullptr : entry->second;
 }
 
+bool KernelRegistry::has(Variant variant) const {
+  std::lock_guard lock(mutex_);
+  return !kernels_[size_t(variant)].empty();
+}
+
 std::vector<std::string> KernelRegistry::names() const {
   std::lock_guard lock(mutex_);
   std::vector<std::string> names;

@@ -23,6 +23,8 @@ class KernelRegistry {
 
   const KernelInfo* find(std::string_view name, Variant variant) const;  // null when absent
 
+  bool has(Variant variant) const;  // any kernel of it
+
   std::vector<std::string> names() const;
 
  private:

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "checker/checker.h"
+#include "core/registry.h"
 #include "cpu/kernels/bodies.h"
 #include "cpu/pool.h"
 #include "pyturbo/error.h"
@@ -75,6 +76,11 @@ class CpuDevice final : public Device {
 }  // namespace
 
 std::unique_ptr<Device> make_device(const std::string& name, const DeviceOptions& options) {
+  if (options.checked && !registry().has(Variant::checked))
+    throw Error(ErrorKind::argument,
+                name +
+                    ": expected no checker: this build has no checked kernels. `pip install .` and, in a "
+                    "checkout, `make build` include them (CMake option PYTURBO_CHECKED)");
   return std::make_unique<CpuDevice>(name, options);
 }
 

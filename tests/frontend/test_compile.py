@@ -73,8 +73,8 @@ SHADER = """
 """
 
 
-def compile_(source: Path) -> str:
-    flags = ["-fsyntax-only", "-std=c++20", "-fsigned-char", "-Wall", "-Wno-literal-suffix"]
+def compile_(source: Path, *options: str) -> str:
+    flags = [*options, "-fsyntax-only", "-std=c++20", "-fsigned-char", "-Wall", "-Wno-literal-suffix"]
     paths = ["-I", str(NATIVE / "include"), "-I", str(NATIVE / "msl")]
     return subprocess.run(
         ["c++", *flags, *paths, str(source)], capture_output=True, text=True, check=False
@@ -86,6 +86,7 @@ def test_everything_at_once(run: Run) -> None:
     assert result.errors == []
     assert compile_(result.out / "a.cpp") == ""
     assert compile_(result.out / "test_tables.cpp") == ""
+    assert compile_(result.out / "test_tables.cpp", "-DPYTURBO_CHECKED") == ""
 
 
 def test_a_file_without_kernels(run: Run) -> None:
