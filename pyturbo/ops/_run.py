@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pyturbo import recording
+from pyturbo._messages import shown
 from pyturbo._native import Buffer, Device, device_list
 from pyturbo.errors import ArgumentError
 from pyturbo.recording import Recorder, Tensor
@@ -30,13 +31,23 @@ def _named(name: str) -> Device:
 
 
 def resolve(device: DeviceLike) -> Target:
-    """The recorder at work, else the device meant by a name, a Device, or None for the best one here."""
+    """Return the active recorder, else the device: a name, a Device, or None for the best one here.
+
+    Under a recorder a device that is given must be the recorder's own.
+    """
     recorder = recording.active()
+    if device is not None and not isinstance(device, (str, Device, Recorder)):
+        raise ArgumentError(f"device: expected a name, a Device or None, got {shown(device)}")
     if recorder is not None:
+        own = (recorder, recorder.device, recorder.device.name)
+        if device is not None and device not in own:
+            raise ArgumentError(
+                f"device: expected {recorder.device!r} of the active Recorder or None, got {device!r}"
+            )
         return recorder
-    if isinstance(device, (Device, Recorder)):
-        return device
-    return _named(device_list()[0] if device is None else device)
+    if isinstance(device, Recorder):
+        raise ArgumentError("device: expected an active Recorder, got one that is not in a `with` statement")
+    return device if isinstance(device, Device) else _named(device_list()[0] if device is None else device)
 
 
 def name_of(target: Target) -> str:
@@ -66,9 +77,40 @@ def writable(target: Target, array: Array) -> Buffer:
     return buffer
 
 
+def changeable(target: Target, op: str, name: str, value: Any) -> Array:
+    """Return the operand that an operation changes in place: an array, or under a recorder a Tensor.
+
+    Checks of the operand may make a copy of it that kernels can use; :func:`write_back` brings that back.
+    """
+    if isinstance(target, Recorder):
+        if isinstance(value, Buffer):
+            return cast(Array, Tensor(value, value.shape, value.dtype))
+        if isinstance(value, Tensor):
+            return cast(Array, value)
+        wanted = "a Tensor or a Buffer, which replays change in place"
+    else:
+        array = value.numpy() if isinstance(value, Buffer) else value
+        if isinstance(array, np.ndarray) and array.flags.writeable:
+            return array
+        wanted = "an array or a Buffer that can be changed in place"
+    readonly = isinstance(value, np.ndarray) and not value.flags.writeable
+    raise ArgumentError(
+        f"{op}: {name}: expected {wanted}, got {'a read-only ' if readonly else ''}{type(value).__name__}"
+    )
+
+
+def write_back(given: Array, used: Array) -> Array:
+    """Copy `used`, which a kernel changed, to the operand it is a copy of, if it is one; return that."""
+    if used is not given:
+        given[...] = used
+    return given
+
+
 def as_array(op: str, name: str, value: Any, dtype: Any = None) -> Array:
     """An array, a Buffer or a Tensor with its own dtype, anything else as `dtype`."""
     if isinstance(value, Tensor):
+        if recording.active() is None:
+            raise ArgumentError(f"{op}: {name}: expected an array, got a Tensor outside of its Recorder")
         return cast(Array, value)
     if isinstance(value, Buffer):
         return value.numpy()

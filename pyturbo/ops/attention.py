@@ -18,7 +18,18 @@ from pyturbo._dtypes import SUFFIXES
 from pyturbo._native import Buffer
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._checks import stored_weight, values
-from pyturbo.ops._run import Array, DeviceLike, Target, empty, launch, name_of, operand, resolve, writable
+from pyturbo.ops._run import (
+    Array,
+    DeviceLike,
+    Target,
+    changeable,
+    empty,
+    launch,
+    name_of,
+    operand,
+    resolve,
+    write_back,
+)
 from pyturbo.symbols import Linear
 
 #: Up to this many queries the keys are split over threadgroups and merged. A tile of more queries reads each
@@ -171,20 +182,21 @@ def attention_values(p: ArrayLike, v: ArrayLike, *, device: DeviceLike = None) -
 
 
 def kv_append(cache: ArrayLike, rows: ArrayLike, position: int, *, device: DeviceLike = None) -> Array:
-    """cache [capacity, kv_heads, dim] with rows [tokens, kv_heads, dim] at (position + t) % capacity.
+    """Write rows [tokens, kv_heads, dim] at (position + t) % capacity of cache [capacity, kv_heads, dim].
 
-    Rows are float32 and rounded to the type of the cache. More rows than the capacity are refused.
+    The cache is changed in place and returned. Rows are float32 and rounded to the type of the cache. More
+    rows than the capacity are refused.
     """
     op = "kv_append"
-    cache = stored_weight(op, cache, (None, None, None), "cache")[0]
-    capacity, kv_heads, dim = cache.shape
+    device = resolve(device)
+    given = changeable(device, op, "cache", cache)
+    kept = stored_weight(op, given, (None, None, None), "cache")[0]
+    capacity, kv_heads, dim = kept.shape
     rows = values(op, "rows", rows, axes=3)
     rows = operand(op, "rows", rows, np.float32, (None, kv_heads, dim))
-    device = resolve(device)
-    y = writable(device, cache)
-    name = f"kv_append_{SUFFIXES[cache.dtype]}"
-    launch(device, name, rows, y, rows.shape[0], capacity, kv_heads * dim, position)
-    return y.numpy()
+    name = f"kv_append_{SUFFIXES[kept.dtype]}"
+    launch(device, name, rows, kept, rows.shape[0], capacity, kv_heads * dim, position)
+    return write_back(given, kept)
 
 
 def _partials(

@@ -11,13 +11,14 @@ from pyturbo.ops._run import (
     Array,
     DeviceLike,
     Target,
+    changeable,
     empty,
     launch,
     name_of,
     operand,
     resolve,
     row_stride,
-    writable,
+    write_back,
 )
 from pyturbo.symbols import Linear
 
@@ -55,21 +56,21 @@ def decay_beta(
 def conv1d(
     x: ArrayLike, history: ArrayLike, weight: ArrayLike, *, device: DeviceLike = None
 ) -> tuple[Array, Array]:
-    """Causal depthwise convolution of width 4 over x [tokens, channels], then silu -> y, the new history.
+    """Convolve x [tokens, channels] causally, channel by channel, then apply silu -> y, history.
 
-    history [3, channels] holds the rows in front of x, the oldest first; weight [channels, 4], whose last
-    column multiplies the current row.
+    history [3, channels] holds the rows in front of x, the oldest first. It is changed in place to the last
+    rows of x. weight [channels, 4]: its last column multiplies the current row.
     """
     op = "conv1d"
+    device = resolve(device)
     x = values(op, "x", x, axes=2)
     tokens, channels = x.shape
-    past = operand(op, "history", history, np.float32, (3, channels))
+    given = changeable(device, op, "history", history)
+    rows = operand(op, "history", given, np.float32, (3, channels))
     taps, kind = stored_weight(op, weight, (channels, 4))
-    device = resolve(device)
     y = empty(device, x.shape)
-    rows = writable(device, past)
     launch(device, f"{op}_{kind}", x, rows, taps, y, tokens, channels)
-    return y.numpy(), rows.numpy()
+    return y.numpy(), write_back(given, rows)
 
 
 def delta_net(
@@ -83,10 +84,10 @@ def delta_net(
     *,
     device: DeviceLike = None,
 ) -> tuple[Array, Array]:
-    """Gated delta rule: per token ``S = g S; S = S + beta (v - S k) k^T; y = S q`` -> y, the new state.
+    """Apply the gated delta rule: per token ``S = g S; S = S + beta (v - S k) k^T; y = S q`` -> y, state.
 
-    q, k [tokens, k_heads, k_dim], v [tokens, v_heads, v_dim], g, beta [tokens, v_heads], state
-    [v_heads, v_dim, k_dim]. Value head h has the query and key of head h // (v_heads / k_heads).
+    q, k [tokens, k_heads, k_dim], v [tokens, v_heads, v_dim], g, beta [tokens, v_heads]. state S [v_heads,
+    v_dim, k_dim] is changed in place. Value head h has the query and key of head h // (v_heads / k_heads).
 
     "recurrent" goes token by token; "chunkwise" makes matrix products of 32 tokens, with the same results to
     rounding, for key dims of 64, 128 and 256 and value dims that are a multiple of 8.
@@ -106,8 +107,9 @@ def delta_net(
         raise ArgumentError(f"{op}: v: expected a multiple of {k_heads} heads, got {v_heads}")
     g = operand(op, "g", g, np.float32, (tokens, v_heads))
     beta = operand(op, "beta", beta, np.float32, (tokens, v_heads))
-    memory = operand(op, "state", state, np.float32, (v_heads, v_dim, k_dim))
     device = resolve(device)
+    given = changeable(device, op, "state", state)
+    memory = operand(op, "state", given, np.float32, (v_heads, v_dim, k_dim))
     if method == "chunkwise" and k_dim not in _CHUNKWISE_KEY_DIMS:
         raise ArgumentError(f"{op}: q: expected heads of 64, 128 or 256 values for chunks, got {k_dim}")
     if method == "chunkwise" and v_dim % _CHUNKWISE_VALUES:
@@ -115,11 +117,10 @@ def delta_net(
     if method == "auto":
         method = _method(device, tokens, k_dim, v_dim)
     y = empty(device, v.shape)
-    updated = writable(device, memory)
     sizes = tokens, k_heads, v_heads, v_dim, row_stride(q), row_stride(v)
     form = op if method == "recurrent" else f"{op}_chunkwise"
-    launch(device, f"{form}_k{k_dim}", q, k, v, g, beta, updated, y, *sizes)
-    return y.numpy(), updated.numpy()
+    launch(device, f"{form}_k{k_dim}", q, k, v, g, beta, memory, y, *sizes)
+    return y.numpy(), write_back(given, memory)
 
 
 def _method(device: Target, tokens: int | Linear, k_dim: int, v_dim: int) -> str:

@@ -21,7 +21,7 @@ from pyturbo._dtypes import SUFFIXES
 from pyturbo.errors import ArgumentError
 from pyturbo.ops import fp
 from pyturbo.ops._checks import stored_weight, values
-from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve, writable
+from pyturbo.ops._run import Array, DeviceLike, changeable, empty, launch, operand, resolve, write_back
 from pyturbo.ops.affine import Weight, matrix
 from pyturbo.ops.attention import SPLIT_TOKENS, attention_merge, split_blocks
 from pyturbo.symbols import Linear
@@ -74,21 +74,22 @@ def mla_append(
     *,
     device: DeviceLike = None,
 ) -> tuple[Array, Array]:
-    """The cache, latents [capacity, rank] and rope_keys [capacity, rope], with rows from `position` on.
+    """Write latent [tokens, rank] and rope_key [tokens, rope] to the cache, from row `position` on.
 
-    latent [tokens, rank] and rope_key [tokens, rope] are float32 and rounded to the type of the cache.
+    The cache, latents [capacity, rank] and rope_keys [capacity, rope], is changed in place and returned. Rows
+    are float32 and rounded to the type of the cache.
     """
     op = "mla_append"
-    latents, rope_keys = _cache(op, *cache)
+    device = resolve(device)
+    given = [changeable(device, op, name, part) for name, part in zip(("latents", "rope_keys"), cache)]
+    latents, rope_keys = _cache(op, *given)
     (capacity, rank), rope = latents.shape, rope_keys.shape[1]
     latent = operand(op, "latent", values(op, "latent", latent), np.float32, (None, rank))
     tokens = latent.shape[0]
     rope_key = operand(op, "rope_key", rope_key, np.float32, (tokens, rope))
-    device = resolve(device)
-    kept = writable(device, latents), writable(device, rope_keys)
     name = f"{op}_{SUFFIXES[latents.dtype]}"
-    launch(device, name, latent, rope_key, *kept, tokens, capacity, rank, rope, position)
-    return kept[0].numpy(), kept[1].numpy()
+    launch(device, name, latent, rope_key, latents, rope_keys, tokens, capacity, rank, rope, position)
+    return write_back(given[0], latents), write_back(given[1], rope_keys)
 
 
 def mla_project_q(

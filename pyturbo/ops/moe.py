@@ -7,7 +7,17 @@ from numpy.typing import ArrayLike
 
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._checks import matching, stored_weight, values
-from pyturbo.ops._run import Array, DeviceLike, as_array, empty, launch, operand, resolve, writable
+from pyturbo.ops._run import (
+    Array,
+    DeviceLike,
+    as_array,
+    changeable,
+    empty,
+    launch,
+    operand,
+    resolve,
+    write_back,
+)
 
 #: Experts a token can have: the lanes of the router that keep one each.
 MAX_CHOICES = 16
@@ -191,18 +201,18 @@ def moe_combine(
 def bucket_accumulate(
     out: ArrayLike, rows: ArrayLike, tokens: ArrayLike, weights: ArrayLike, *, device: DeviceLike = None
 ) -> Array:
-    """out [tokens, dim] with ``weights[i] * rows[i]`` added to row ``tokens[i]``, for each i in order.
+    """Add ``weights[i] * rows[i]`` to row ``tokens[i]`` of out [tokens, dim], for each i in order.
 
-    rows [count, dim] are the results of a bucket, int32 tokens [count] whose they are, weights [count] what
-    they count. A token that out does not have gets nothing.
+    out is changed in place and returned. rows [count, dim] are the results of a bucket, int32 tokens [count]
+    the tokens they belong to, weights [count] their weights. Tokens outside of out are skipped.
     """
     op = "bucket_accumulate"
-    out = values(op, "out", out, axes=2)
-    rows = operand(op, "rows", values(op, "rows", rows), np.float32, (None, out.shape[1]))
+    device = resolve(device)
+    given = changeable(device, op, "out", out)
+    total = values(op, "out", given, axes=2)
+    rows = operand(op, "rows", values(op, "rows", rows), np.float32, (None, total.shape[1]))
     count, dim = rows.shape
     owners = operand(op, "tokens", tokens, np.int32, (count,))
     weights = operand(op, "weights", weights, np.float32, (count,))
-    device = resolve(device)
-    total = writable(device, out)
-    launch(device, op, rows, owners, weights, total, out.shape[0], count, dim)
-    return total.numpy()
+    launch(device, op, rows, owners, weights, total, total.shape[0], count, dim)
+    return write_back(given, total)

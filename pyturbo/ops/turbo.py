@@ -19,7 +19,18 @@ from pyturbo._dtypes import SUFFIXES
 from pyturbo._native import Device
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._checks import stored_weight, values
-from pyturbo.ops._run import Array, DeviceLike, Target, as_array, empty, launch, operand, resolve, writable
+from pyturbo.ops._run import (
+    Array,
+    DeviceLike,
+    Target,
+    as_array,
+    changeable,
+    empty,
+    launch,
+    operand,
+    resolve,
+    write_back,
+)
 
 
 class TurboRows(NamedTuple):
@@ -98,25 +109,28 @@ def turbo_encode(x: ArrayLike, bits: int, *, means: bool = False, device: Device
 def turbo_append(
     rows: TurboRows, x: ArrayLike, position: int, *, rotated: bool = False, device: DeviceLike = None
 ) -> TurboRows:
-    """`rows` with x [tokens, kv_heads, dim] encoded at (position + t) % capacity.
+    """Encode x [tokens, kv_heads, dim] into the rows (position + t) % capacity of `rows`.
 
-    rotated says that x are rotated vectors already. Of more vectors than the capacity the last ones stay.
+    The arrays of `rows` are changed in place and returned. rotated says that x are rotated vectors already.
+    Of more vectors than the capacity the last ones stay.
+
+    Examples:
+        >>> rows = pyturbo.ops.turbo_rows(capacity=8, kv_heads=1, dim=64, bits=4)
+        >>> x = np.ones((2, 1, 64), np.float32)
+        >>> rows = pyturbo.ops.turbo_append(rows, x, 3, device="cpu")
+        >>> pyturbo.ops.turbo_decode(rows, device="cpu")[:, 0, 0].round(2)
+        array([0., 0., 0., 1., 1., 0., 0., 0.], dtype=float32)
     """
     op = "turbo_append"
-    rows = checked_rows(op, "rows", rows)
-    *batch, kv_heads, _ = rows.norms.shape
-    x = operand(op, "x", _vectors(op, "x", x), np.float32, (*batch, None, kv_heads, rows.dim))
     device = resolve(device)
-    means = None if rows.means is None else writable(device, rows.means)
-    target = rows._replace(
-        packed=writable(device, rows.packed), norms=writable(device, rows.norms), means=means
-    )
+    given = _changeable_rows(device, op, rows)
+    target = checked_rows(op, "rows", given)
+    *batch, kv_heads, _ = target.norms.shape
+    x = operand(op, "x", _vectors(op, "x", x), np.float32, (*batch, None, kv_heads, target.dim))
     _encode(device, target, x, position, rotated)
-    return target._replace(
-        packed=target.packed.numpy(),
-        norms=target.norms.numpy(),
-        means=None if means is None else means.numpy(),
-    )
+    means = None if target.means is None else write_back(given.means, target.means)
+    packed, norms = write_back(given.packed, target.packed), write_back(given.norms, target.norms)
+    return given._replace(packed=packed, norms=norms, means=means)
 
 
 def turbo_decode(
@@ -197,10 +211,23 @@ def _vectors(op: str, name: str, value: ArrayLike) -> Array:
     return array
 
 
-def checked_rows(op: str, name: str, rows: TurboRows) -> TurboRows:
-    """`rows` with arrays that kernels can read, after a look at their shapes."""
+def _changeable_rows(device: Target, op: str, rows: TurboRows) -> TurboRows:
+    _check_type(op, "rows", rows)
+    packed, norms = (
+        changeable(device, op, f"rows.{name}", getattr(rows, name)) for name in ("packed", "norms")
+    )
+    means = None if rows.means is None else changeable(device, op, "rows.means", rows.means)
+    return rows._replace(packed=packed, norms=norms, means=means)
+
+
+def _check_type(op: str, name: str, rows: TurboRows) -> None:
     if not isinstance(rows, TurboRows):
         raise ArgumentError(f"{op}: {name}: expected TurboRows, got {type(rows).__name__}")
+
+
+def checked_rows(op: str, name: str, rows: TurboRows) -> TurboRows:
+    """Return `rows` with arrays that kernels can read, after a check of their shapes."""
+    _check_type(op, name, rows)
     _check_codec(op, rows.dim, rows.bits)
     norms = values(op, f"{name}.norms", rows.norms)
     if norms.ndim not in (2, 3):

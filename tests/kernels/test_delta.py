@@ -93,7 +93,7 @@ def test_conv1d(device, rng, kind, tokens, channels):
 @pytest.mark.parametrize("cuts", [(1,) * 9, (2, 2, 5), (1, 2, 1, 3, 2), (4, 5)])
 def test_conv1d_in_parts_equals_conv1d_at_once(device, rng, cuts):
     x, history, weight = conv_inputs(rng, sum(cuts), 70)
-    whole = ops.conv1d(x, history, weight, device=device)
+    whole = ops.conv1d(x, history.copy(), weight, device=device)
     parts = []
     for end, cut in zip(np.cumsum(cuts), cuts):
         y, history = ops.conv1d(x[end - cut : end], history, weight, device=device)
@@ -105,10 +105,10 @@ def test_conv1d_in_parts_equals_conv1d_at_once(device, rng, cuts):
 @settings(max_examples=20, deadline=None)
 @given(tokens=st.integers(1, 20), channels=st.integers(1, 100), seed=st.integers(0, 99))
 def test_conv1d_any_shape(device, tokens, channels, seed):
-    inputs = conv_inputs(np.random.default_rng(seed), tokens, channels)
-    before = [array.tobytes() for array in inputs]
-    check_conv(ops.conv1d(*inputs, device=device), *inputs)
-    assert [array.tobytes() for array in inputs] == before
+    x, history, weight = conv_inputs(np.random.default_rng(seed), tokens, channels)
+    before = x.tobytes(), weight.tobytes()
+    check_conv(ops.conv1d(x, history.copy(), weight, device=device), x, history, weight)
+    assert (x.tobytes(), weight.tobytes()) == before
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -120,6 +120,12 @@ def test_conv1d_shows_nan_and_inf(device, rng, bad):
     want = np.zeros(y.shape, bool)
     want[2:6, 7] = want[:2, 9] = True
     np.testing.assert_array_equal(~np.isfinite(y), want)
+
+
+def run_delta(inputs, *method, device):
+    """Run delta_net on a copy of the state, which it changes."""
+    *others, state = inputs
+    return ops.delta_net(*others, state.copy(), *method, device=device)
 
 
 def delta_inputs(rng, tokens, k_heads, v_heads, k_dim, v_dim):
@@ -188,7 +194,7 @@ def test_delta_net(device, rng, form, shape):
 @pytest.mark.parametrize("tokens", [2, 3, 7, 33])
 def test_delta_net_step_by_step_equals_all_at_once(device, rng, tokens):
     *inputs, state = delta_inputs(rng, tokens, 2, 6, 64, 32)
-    whole = ops.delta_net(*inputs, state, "recurrent", device=device)
+    whole = run_delta((*inputs, state), "recurrent", device=device)
     steps = []
     for t in range(tokens):
         y, state = ops.delta_net(*(x[t : t + 1] for x in inputs), state, "recurrent", device=device)
@@ -223,7 +229,7 @@ def test_delta_net_forgets_and_keeps(device, rng):
     k[...] = 0
     k[0, 0, 5] = 1
     g[...], beta[...] = [[0, 1, 1]], [[1, 0, 1]]
-    y, updated = ops.delta_net(k, k, v, g, beta, state, device=device)
+    y, updated = run_delta((k, k, v, g, beta, state), device=device)
     np.testing.assert_array_equal(np.delete(updated[0], 5, 1), 0)
     np.testing.assert_array_equal(updated[0, :, 5], v[0, 0])
     np.testing.assert_array_equal(updated[1], state[1])
@@ -244,7 +250,7 @@ def test_delta_net_any_shape(device, tokens, k_heads, ratio, columns, rows, seed
     shape = tokens, k_heads, k_heads * ratio, 32 * columns, 4 * rows
     inputs = delta_inputs(np.random.default_rng(seed), *shape)
     before = [array.tobytes() for array in inputs]
-    check_delta(ops.delta_net(*inputs, device=device), inputs)
+    check_delta(run_delta(inputs, device=device), inputs)
     assert [array.tobytes() for array in inputs] == before
 
 
@@ -262,9 +268,9 @@ def test_delta_net_shows_nan(device, rng):
 def test_chunkwise_is_recurrent_to_rounding(device, rng):
     """Both are within the tolerance of float64, also where one chunk goes on with the state of another."""
     *inputs, state = delta_inputs(rng, 75, 1, 2, 64, 40)
-    want = ops.delta_net(*inputs, state, "recurrent", device=device)
+    want = run_delta((*inputs, state), "recurrent", device=device)
     parts = []
-    after = state
+    after = state.copy()
     for first, end in ((0, 3), (3, 36), (36, 75)):
         y, after = ops.delta_net(*(x[first:end] for x in inputs), after, "chunkwise", device=device)
         parts.append(y)
@@ -280,7 +286,7 @@ def test_chunkwise_with_any_decay(device, rng, decay):
     g = inputs[3]
     g[...] = decay
     g[40:] = 1
-    check_delta(ops.delta_net(*inputs, "chunkwise", device=device), inputs)
+    check_delta(run_delta(inputs, "chunkwise", device=device), inputs)
 
 
 def test_chunkwise_with_keys_that_repeat(device, rng):
@@ -289,7 +295,7 @@ def test_chunkwise_with_keys_that_repeat(device, rng):
     _, k, _, g, beta, _ = inputs
     k[...] = k[:1]
     g[...], beta[...] = 1, 1
-    check_delta(ops.delta_net(*inputs, "chunkwise", device=device), inputs)
+    check_delta(run_delta(inputs, "chunkwise", device=device), inputs)
 
 
 def test_chunkwise_forgets_and_keeps(device, rng):
@@ -297,7 +303,7 @@ def test_chunkwise_forgets_and_keeps(device, rng):
     q, k, v, g, beta, state = delta_inputs(rng, 37, 1, 3, 64, 16)
     g[...], beta[...] = [[1, 1, 0]], [[1, 0, 1]]
     other = state * 1000
-    one, two = (ops.delta_net(q, k, v, g, beta, s, "chunkwise", device=device) for s in (state, other))
+    one, two = (run_delta((q, k, v, g, beta, s), "chunkwise", device=device) for s in (state, other))
     np.testing.assert_array_equal(one[1][1], state[1])
     np.testing.assert_array_equal(one[1][2], two[1][2])
     np.testing.assert_array_equal(one[0][:, 2], two[0][:, 2])
@@ -308,8 +314,8 @@ def test_chunkwise_shows_nan_where_recurrent_does(device, rng):
     inputs = delta_inputs(rng, 45, 2, 4, 64, 24)
     q, k, v, g, *_ = inputs
     q[12, 0, 31] = v[11, 3, 5] = k[35, 1, 2] = g[38, 0] = np.nan
-    want = ops.delta_net(*inputs, "recurrent", device=device)
-    got = ops.delta_net(*inputs, "chunkwise", device=device)
+    want = run_delta(inputs, "recurrent", device=device)
+    got = run_delta(inputs, "chunkwise", device=device)
     for each, other in zip(got, want):
         assert 0 < np.isnan(other).sum() < other.size
         np.testing.assert_array_equal(np.isnan(each), np.isnan(other))
@@ -347,7 +353,7 @@ def test_chunkwise_any_shape(tokens, k_heads, ratio, k_dim, rows, seed):
     shape = tokens, k_heads, k_heads * ratio, k_dim, 8 * rows
     inputs = delta_inputs(np.random.default_rng(seed), *shape)
     before = [array.tobytes() for array in inputs]
-    check_delta(ops.delta_net(*inputs, "chunkwise", device="cpu"), inputs)
+    check_delta(run_delta(inputs, "chunkwise", device="cpu"), inputs)
     assert [array.tobytes() for array in inputs] == before
 
 
@@ -356,15 +362,15 @@ def test_chunkwise_any_shape(tokens, k_heads, ratio, k_dim, rows, seed):
 )
 def test_auto_takes_chunks_for_many_tokens(device, rng, shape, form):
     inputs = delta_inputs(rng, *shape)
-    for got, want in zip(*(ops.delta_net(*inputs, each, device=device) for each in ("auto", form))):
+    for got, want in zip(*(run_delta(inputs, each, device=device) for each in ("auto", form))):
         assert got.tobytes() == want.tobytes()
 
 
 @pytest.mark.parametrize(("k_dim", "v_dim"), [(96, 16), (64, 20)])
 def test_auto_goes_token_by_token_where_chunks_cannot(device, rng, k_dim, v_dim):
     inputs = delta_inputs(rng, 64, 1, 2, k_dim, v_dim)
-    want = ops.delta_net(*inputs, "recurrent", device=device)
-    for got, each in zip(ops.delta_net(*inputs, device=device), want):
+    want = run_delta(inputs, "recurrent", device=device)
+    for got, each in zip(run_delta(inputs, device=device), want):
         assert got.tobytes() == each.tobytes()
 
 

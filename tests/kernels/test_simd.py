@@ -374,7 +374,7 @@ def test_nothing_behind_a_delta_net_is_read(level, rng, at_the_edge, tokens, dim
     q, k, v, state = (at_the_edge(0.1 * rng.standard_normal(shape, np.float32)) for shape in shapes)
     g, beta = (at_the_edge(part) for part in rng.uniform(0, 1, (2, tokens, 2)).astype(np.float32))
     for method in ("recurrent", "chunkwise"):
-        for part in ops.delta_net(q, k, v, g, beta, state, method, device=device_at(level)):
+        for part in ops.delta_net(q, k, v, g, beta, at_the_edge(state), method, device=device_at(level)):
             assert np.isfinite(part).all()
 
 

@@ -304,10 +304,8 @@ def test_means_are_kept_apart(device, rng, bits):
 
 def test_appending_goes_round_and_leaves_the_rest(device, rng):
     x = spread_vectors(rng, 17, 2, 64)
-    rows = ops.turbo_rows(7, 2, 64, 3, means=True)
-    before = [array.copy() for array in (rows.packed, rows.norms, rows.means)]
+    current = ops.turbo_rows(7, 2, 64, 3, means=True)
     position = 0
-    current = rows
     for tokens in (3, 5, 2, 7):
         current = ops.turbo_append(current, x[position : position + tokens], position, device=device)
         position += tokens
@@ -319,8 +317,11 @@ def test_appending_goes_round_and_leaves_the_rest(device, rng):
             np.testing.assert_array_equal(got[:, t % 7], want[:, t])
     y = ops.turbo_decode(current, ring_start=17 % 7, live=5, device=device)
     assert y.tobytes() == ops.turbo_decode(whole, device=device)[10:15].tobytes()
-    for array, kept in zip((rows.packed, rows.norms, rows.means), before):
-        np.testing.assert_array_equal(array, kept)
+    before = [array.copy() for array in (current.packed, current.norms, current.means)]
+    ops.turbo_append(current, x[:2], 5, device=device)
+    for array, kept in zip((current.packed, current.norms, current.means), before):
+        np.testing.assert_array_equal(array[:, :5], kept[:, :5])
+        assert (array[:, 5:] != kept[:, 5:]).any()
 
 
 def test_of_more_vectors_than_rows_the_last_ones_stay(device, rng):

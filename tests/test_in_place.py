@@ -1,0 +1,177 @@
+"""Operations that work in place change the operand that they are given, at once and when they are recorded.
+
+Does not catch: wrong values, which tests/kernels compares with float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import pyturbo
+from pyturbo import ops
+from pyturbo.errors import ArgumentError
+from pyturbo.recording import Recorder, Tensor
+
+Arrays = tuple[Any, ...]
+
+
+class Case(NamedTuple):
+    """An operation with the operands that it changes, and a call that returns these."""
+
+    changed: dict[str, tuple[tuple[int, ...], Any]]  # shape and dtype by the name in messages
+    run: Callable[..., Arrays]  # of the changed operands and device=
+
+
+def normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape, np.float32)
+
+
+def delta_net(method: str) -> Callable[..., Arrays]:
+    q, k, v = normal(3, 2, 64), normal(3, 2, 64) / 8, normal(3, 4, 16)
+    g, beta = (np.full((3, 4), 0.5, np.float32) for _ in range(2))
+    return lambda state, **device: ops.delta_net(q, k, v, g, beta, state, method, **device)[1:]
+
+
+def turbo_append(packed: Any, norms: Any, means: Any, **device: Any) -> Arrays:
+    rows = ops.turbo_append(ops.TurboRows(packed, norms, 4, 64, means), normal(3, 2, 64), 4, **device)
+    return rows.packed, rows.norms, rows.means
+
+
+CASES = {
+    "kv_append": Case(
+        {"cache": ((9, 2, 64), np.float16)},
+        lambda cache, **device: (ops.kv_append(cache, normal(3, 2, 64), 5, **device),),
+    ),
+    "mla_append": Case(
+        {"latents": ((9, 32), np.float16), "rope_keys": ((9, 8), np.float16)},
+        lambda *cache, **device: ops.mla_append(cache, normal(3, 32), normal(3, 8), 5, **device),
+    ),
+    "turbo_append": Case(
+        {
+            "rows.packed": ((2, 9, 8), np.uint32),
+            "rows.norms": ((2, 9), np.float32),
+            "rows.means": ((2, 9), np.float32),
+        },
+        turbo_append,
+    ),
+    "conv1d": Case(
+        {"history": ((3, 20), np.float32)},
+        lambda history, **device: ops.conv1d(normal(5, 20), history, normal(20, 4), **device)[1:],
+    ),
+    "delta_net recurrent": Case({"state": ((4, 16, 64), np.float32)}, delta_net("recurrent")),
+    "delta_net chunkwise": Case({"state": ((4, 16, 64), np.float32)}, delta_net("chunkwise")),
+    "bucket_accumulate": Case(
+        {"out": ((4, 20), np.float32)},
+        lambda out, **device: (
+            ops.bucket_accumulate(
+                out, normal(3, 20), np.array([0, 3, 0], np.int32), np.ones(3, np.float32), **device
+            ),
+        ),
+    ),
+}
+
+each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+
+
+def zeros(case: Case) -> list[np.ndarray]:
+    return [np.zeros(shape, dtype) for shape, dtype in case.changed.values()]
+
+
+def expected(case: Case, device: pyturbo.Device) -> list[bytes]:
+    arrays = zeros(case)
+    case.run(*arrays, device=device)
+    assert all(array.any() for array in arrays)
+    return [array.tobytes() for array in arrays]
+
+
+@each_case
+def test_the_array_is_changed_and_returned(device: pyturbo.Device, case: Case) -> None:
+    arrays = zeros(case)
+    returned = case.run(*arrays, device=device)
+    assert all(array.any() for array in arrays)
+    assert all(one is other for one, other in zip(returned, arrays, strict=True))
+
+
+@each_case
+def test_the_memory_of_a_buffer_is_changed(device: pyturbo.Device, case: Case) -> None:
+    buffers = [device.empty(shape, dtype) for shape, dtype in case.changed.values()]
+    returned = case.run(*buffers, device=device)
+    assert [buffer.numpy().tobytes() for buffer in buffers] == expected(case, device)
+    assert all(np.shares_memory(one, other.numpy()) for one, other in zip(returned, buffers, strict=True))
+
+
+@each_case
+def test_an_array_that_kernels_cannot_use_is_changed_too(device: pyturbo.Device, case: Case) -> None:
+    """Every other column of a larger array, whose other columns stay as they are."""
+    wide = [np.zeros((*shape[:-1], 2 * shape[-1]), dtype) for shape, dtype in case.changed.values()]
+    parts = [array[..., ::2] for array in wide]
+    returned = case.run(*parts, device=device)
+    assert [array[..., ::2].tobytes() for array in wide] == expected(case, device)
+    assert not any(array[..., 1::2].any() for array in wide)
+    assert all(one is other for one, other in zip(returned, parts, strict=True))
+
+
+@each_case
+@pytest.mark.parametrize("wrap", [True, False], ids=["Tensor", "Buffer"])
+def test_a_replay_changes_what_was_given(device: pyturbo.Device, case: Case, wrap: bool) -> None:
+    buffers = [device.empty(shape, dtype) for shape, dtype in case.changed.values()]
+    given = [Tensor(buffer, buffer.shape, buffer.dtype) if wrap else buffer for buffer in buffers]
+    with Recorder(device, {}) as recorder:
+        returned = case.run(*given, device=device)
+    assert not any(buffer.numpy().any() for buffer in buffers)
+    assert [one.memory for one in returned] == buffers
+    recorder.program.run()
+    assert [buffer.numpy().tobytes() for buffer in buffers] == expected(case, device)
+
+
+@each_case
+def test_what_cannot_be_changed_is_refused(device: pyturbo.Device, case: Case) -> None:
+    name = next(iter(case.changed))
+    arrays = zeros(case)
+    arrays[0].flags.writeable = False
+    message = f"{name}: expected an array or a Buffer that can be changed in place, got a read-only ndarray"
+    with pytest.raises(ArgumentError, match=message):
+        case.run(*arrays, device=device)
+    with pytest.raises(ArgumentError, match=f"{name}: .* changed in place, got list"):
+        case.run(arrays[0].tolist(), *arrays[1:], device=device)
+    arrays = zeros(case)
+    with Recorder(device, {}) as recorder, pytest.raises(ArgumentError, match=f"{name}: expected a Tensor"):
+        case.run(*arrays, device=device)
+    assert len(recorder.program) == 0
+    assert not any(array.any() for array in arrays)
+
+
+def test_a_recorder_refuses_another_device(device: pyturbo.Device) -> None:
+    x = np.ones(4, np.float32)
+    others: list[Any] = [pyturbo.Device("cpu", threads=1), "cpu" if device.name != "cpu" else "cpu:reference"]
+    with Recorder(device, {}) as recorder:
+        for own in (None, device, device.name, recorder):
+            ops.add(x, x, device=own)  # type: ignore[arg-type]
+        for other in (*others, Recorder(device, {})):
+            with pytest.raises(
+                ArgumentError, match="device: expected Device.* of the active Recorder or None"
+            ):
+                ops.add(x, x, device=other)
+    assert len(recorder.program) == 4
+    with pytest.raises(ArgumentError, match="device: expected an active Recorder"):
+        ops.add(x, x, device=recorder)  # type: ignore[arg-type]
+
+
+def test_what_is_no_device_is_refused() -> None:
+    x = np.ones(4, np.float32)
+    with pytest.raises(ArgumentError, match="device: expected a name, a Device or None, got 0"):
+        ops.add(x, x, device=0)  # type: ignore[arg-type]
+
+
+def test_a_tensor_outside_of_its_recorder_is_refused(device: pyturbo.Device) -> None:
+    x = np.ones(4, np.float32)
+    with Recorder(device, {}):
+        y = ops.add(x, x)
+    with pytest.raises(
+        ArgumentError, match="add: a: expected an array, got a Tensor outside of its Recorder"
+    ):
+        ops.add(y, y, device=device)
