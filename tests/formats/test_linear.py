@@ -1,0 +1,191 @@
+"""Every format records the operations of its weights: the bits are those of the same operations run at once.
+
+Does not catch: wrong operations; tests/kernels compares each with float64, tests/models the networks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pyturbo
+from pyturbo import ops
+from pyturbo.errors import ArgumentError
+from pyturbo.formats import Affine, Buckets, Dense, Fp
+from pyturbo.recording import Recorder, Tensor
+
+EXPERTS, OUT, IN, TOKENS = 5, 24, 64, 3
+IDS = np.array([[4, 0], [1, 4], [2, 1]], np.int32)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape, np.float32)
+
+
+def dense(*shape: int, bias: Any = None) -> Dense:
+    return Dense(normal(*shape).astype(ml_dtypes.bfloat16), bias=bias)
+
+
+def affine(*shape: int, bias: Any = None, bits: int = 4) -> Affine:
+    return Affine(*ops.affine_quantize(normal(*shape), bits, 32), bits, 32, bias=bias)
+
+
+def fp(*shape: int, bias: Any = None) -> Fp:
+    return Fp(*ops.fp_quantize(normal(*shape), "mxfp4"), "mxfp4", bias=bias)
+
+
+def scaled_fp(*shape: int, bias: Any = None) -> Fp:
+    scale = np.full(shape[:1] if len(shape) == 3 else (1,), 2000, np.float32)
+    return Fp(*ops.fp_quantize(normal(*shape), "nvfp4"), "nvfp4", scale, bias=bias)
+
+
+Make = Callable[..., Any]
+FORMATS = {"dense": dense, "affine": affine, "mxfp4": fp, "nvfp4": scaled_fp}
+each_format = pytest.mark.parametrize("make", FORMATS.values(), ids=FORMATS.keys())
+quantized = pytest.mark.parametrize("make", [affine, fp, scaled_fp])
+
+#: The operations of each class: a product, one with experts, one with rows sorted by expert, rows of a table.
+OPERATIONS: dict[type, tuple[Any, ...]] = {
+    Dense: (ops.matmul, ops.dense_experts_matmul, None, None),
+    Affine: (ops.affine_matmul, ops.affine_experts_matmul, ops.affine_grouped_matmul, ops.affine_embed),
+    Fp: (ops.fp_matmul, ops.fp_experts_matmul, ops.fp_grouped_matmul, ops.fp_embed),
+}
+
+
+def operands(layer: Any) -> tuple[Any, ...]:
+    return (layer.weight,) if isinstance(layer, Dense) else layer.weight
+
+
+def record(device: pyturbo.Device, method: Callable[..., Any], *arrays: np.ndarray) -> np.ndarray:
+    """Return what `method` computes of the arrays when it is recorded and replayed."""
+    buffers = [device.empty(array.shape, array.dtype) for array in arrays]
+    for buffer, array in zip(buffers, arrays):
+        buffer.numpy()[...] = array
+    with Recorder(device, {}) as recorder:
+        y = method(*(Tensor(buffer, buffer.shape, buffer.dtype) for buffer in buffers))
+    recorder.program.run()
+    result: np.ndarray = y.memory.numpy()[: y.size].reshape(y.shape)
+    return result
+
+
+@each_format
+@pytest.mark.parametrize("biased", [False, True])
+def test_apply(device: pyturbo.Device, make: Make, biased: bool) -> None:
+    layer, x = make(OUT, IN, bias=normal(OUT) if biased else None), normal(TOKENS, IN)
+    want = OPERATIONS[type(layer)][0](x, *operands(layer), device=device)
+    if biased:
+        want = ops.add_bias(want, layer.bias, device=device)
+    np.testing.assert_array_equal(record(device, layer.apply, x), want)
+
+
+@each_format
+@pytest.mark.parametrize("biased", [False, True])
+def test_apply_experts(device: pyturbo.Device, make: Make, biased: bool) -> None:
+    layer = make(EXPERTS, OUT, IN, bias=normal(EXPERTS, OUT) if biased else None)
+    x = normal(TOKENS, IN)
+    want = OPERATIONS[type(layer)][1](x, IDS, *operands(layer), device=device)
+    if biased:
+        want = ops.add_expert_bias(want, layer.bias, IDS, device=device)
+    np.testing.assert_array_equal(record(device, layer.apply_experts, x, IDS), want)
+
+
+@quantized
+@pytest.mark.parametrize("biased", [False, True])
+def test_apply_buckets(device: pyturbo.Device, make: Make, biased: bool) -> None:
+    layer = make(EXPERTS, OUT, IN, bias=normal(EXPERTS, OUT) if biased else None)
+    x = normal(IDS.size, IN)
+    offsets, order, _ = ops.moe_buckets(IDS, EXPERTS, device=device)
+    want = OPERATIONS[type(layer)][2](x, offsets, *operands(layer), device=device)
+    if biased:
+        want = ops.add_expert_bias(want, layer.bias, IDS, order, device=device)
+    assert layer.grouped
+    got = record(device, lambda x, ids: layer.apply_buckets(x, Buckets.sort(ids, EXPERTS)), x, IDS)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_dense_experts_have_no_buckets(device: pyturbo.Device) -> None:
+    layer = dense(EXPERTS, OUT, IN)
+    assert not layer.grouped
+    with pytest.raises(ArgumentError, match="apply_buckets: expected quantised experts"):
+        record(device, lambda x, ids: layer.apply_buckets(x, Buckets.sort(ids, EXPERTS)), normal(6, IN), IDS)
+
+
+@each_format
+def test_embed(device: pyturbo.Device, make: Make) -> None:
+    layer, ids = make(OUT, IN), np.array([7, 0, 23, 7], np.int32)
+    got = record(device, layer.embed, ids)
+    if isinstance(layer, Dense):
+        np.testing.assert_array_equal(got, layer.weight[ids].astype(np.float32))
+    else:
+        want = OPERATIONS[type(layer)][3](ids, *operands(layer), device=device)
+        np.testing.assert_array_equal(got, want)
+
+
+def launches(method: Callable[..., Any], *arrays: np.ndarray) -> list[str]:
+    with Recorder(pyturbo.Device("cpu"), {}) as recorder:
+        method(*arrays)
+    return [launch.kernel for launch in recorder.program.listing()]
+
+
+@each_format
+def test_swiglu_is_one_launch_where_a_format_has_a_kernel_for_it(make: Make) -> None:
+    x, gate = normal(1, IN), make(OUT, IN)
+    alone = ["affine_swiglu_b4_f32"]
+    assert (launches(gate.apply_swiglu, make(OUT, IN), x) == alone) == (make is affine)
+    assert launches(gate.apply_swiglu, affine(OUT, IN, bits=8), x)[-1] == "swiglu"
+    assert launches(make(OUT, IN, bias=normal(OUT)).apply_swiglu, make(OUT, IN), x)[-1] == "swiglu"
+    gate, up = make(EXPERTS, OUT, IN), make(EXPERTS, OUT, IN)
+    alone = ["affine_experts_swiglu_b4_f32"]
+    assert (launches(gate.apply_experts_swiglu, up, x, IDS[:1]) == alone) == (make is affine)
+    assert launches(gate.apply_experts_swiglu, affine(EXPERTS, OUT, IN, bits=8), x, IDS[:1])[-1] == "swiglu"
+
+
+@each_format
+def test_swiglu(device: pyturbo.Device, make: Make) -> None:
+    x, gate, up = normal(TOKENS, IN), make(OUT, IN), make(OUT, IN)
+    if isinstance(gate, Affine):
+        want = ops.affine_swiglu(x, gate.weight, up.weight, device=device)
+    else:
+        want = ops.swiglu(
+            *(OPERATIONS[type(gate)][0](x, *operands(layer), device=device) for layer in (gate, up)),
+            device=device,
+        )
+    np.testing.assert_array_equal(record(device, lambda x: gate.apply_swiglu(up, x), x), want)
+
+
+@pytest.mark.parametrize("make", [dense, affine, fp])
+def test_projections_of_latents(device: pyturbo.Device, make: Make) -> None:
+    heads, nope, v_dim = 2, 5, 7
+    layer = make(heads * (nope + v_dim), IN)
+    weight = layer.weight
+    q, mix = normal(TOKENS, heads, nope), normal(TOKENS, heads, IN)
+    assert layer.foldable
+    np.testing.assert_array_equal(
+        record(device, layer.project_q, q), ops.mla_project_q(q, weight, device=device)
+    )
+    np.testing.assert_array_equal(
+        record(device, lambda mix: layer.project_out(mix, v_dim), mix),
+        ops.mla_project_out(mix, weight, v_dim, device=device),
+    )
+    assert not scaled_fp(OUT, IN).foldable
+
+
+@each_format
+def test_rows(make: Make) -> None:
+    layer, index = make(OUT, IN, bias=normal(OUT)), np.array([5, 23, 0, 5])
+    part = layer.rows(index)
+    assert (type(part), part.shape, part.name) == (type(layer), (4, IN), layer.name)
+    np.testing.assert_array_equal(part.bias, layer.bias[index])
+    for got, whole in zip(part.arrays, layer.arrays):
+        want = whole[index] if len(whole) == OUT else whole  # a global scale is that of the whole matrix
+        assert got.tobytes() == want.tobytes()
+
+
+def test_names() -> None:
+    assert repr(dense(OUT, IN)) == "Dense([24, 64], bfloat16)"
+    assert repr(affine(EXPERTS, OUT, IN)) == "Affine([5, 24, 64], 4 bits in groups of 32)"
+    assert repr(fp(OUT, IN, bias=normal(OUT))) == "Fp([24, 64], mxfp4, bias)"
