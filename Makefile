@@ -18,8 +18,9 @@ TEST_SOURCES := $(shell find tests/native tests/shaders tests/soft_metal -type f
 run: $(if $(wildcard $(VENV)/built),build,$(VENV)/runs)
 	$(BIN)/pyturbo generate "Once upon a time, there was a little fox named Tim." --raw --temperature 0.7 --seed 1 --stats
 
+# One process per core; each keeps a stretch of the tests, in order, and takes over some of another's when it is done.
 test: lint
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n auto --dist worksteal
 
 build: $(VENV)/built
 

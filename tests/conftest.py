@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import importlib.util
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +14,8 @@ import pytest
 
 import pyturbo
 from pyturbo import _native_tests  # noqa: F401  makes the kernels of tests/shaders known to every device
+
+pytest_plugins = ["plugins.coverage", "plugins.share"]
 
 # What Metal devices keep on disk goes where it does not outlive the run.
 os.environ["PYTURBO_CACHE"] = tempfile.mkdtemp(prefix="pyturbo-tests-")
@@ -29,23 +30,6 @@ hypothesis.settings.load_profile("busy")
 HAS_SOFT_METAL = importlib.util.find_spec("pyturbo._soft_metal_tests") is not None
 if HAS_SOFT_METAL:
     from pyturbo import _soft_metal_tests as soft_metal  # makes the device "metal" known
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How long the tests of each device took."""
-    seconds = dict.fromkeys(pyturbo.devices(), 0.0)
-    for report in terminalreporter.stats.get("passed", []) + terminalreporter.stats.get("failed", []):
-        parameters = report.nodeid.partition("[")[2].rstrip("]")
-        for name in sorted(seconds, key=len, reverse=True):
-            if re.search(rf"(^|-){name}(-|$)", parameters):
-                seconds[name] += report.duration
-                break
-    times = ", ".join(f"{name} {total:.0f} s" for name, total in seconds.items())
-    terminalreporter.write_line(f"time in tests of one device: {times}")
-    if "metal" not in seconds:
-        terminalreporter.write_line(
-            "the device metal was not tested: gobjc++ or libgnustep-base-dev is missing"
-        )
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,8 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_devices(capsys: pytest.CaptureFixture[str]) -> None:
+def test_devices(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTURBO_THREADS", raising=False)
     done = run("devices")
     assert done.returncode == 0
     assert [line.split()[0] for line in done.stdout.splitlines()][:3] == ["device", "cpu", "cpu:reference"]

@@ -30,11 +30,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
 
 
-def model_of(folder: Path, name: str, form: str, device: str = "cpu", kv: str = "f32") -> Model:
+def path_of(folder: Path, name: str, form: str) -> Path:
     path = folder / name / form
     if not path.exists():
         {"hf": write_hf, "mlx": write_mlx}[form]((MODELS | FP_MODELS)[name], path)
-    return load(path, device, kv=kv)
+    return path
+
+
+def model_of(folder: Path, name: str, form: str, device: str = "cpu", kv: str = "f32") -> Model:
+    return load(path_of(folder, name, form), device, kv=kv)
 
 
 @pytest.mark.parametrize("device", pyturbo.devices())
@@ -71,6 +75,17 @@ def test_chunks_and_steps_agree(folder: Path, name: str) -> None:
     for token in tokens[:70]:
         logits = single.step(int(token))
     assert np.abs(logits - want[69]).max() <= 1e-4 * want.std()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bits_do_not_depend_on_the_number_of_threads(folder: Path, name: str) -> None:
+    tokens = np.load(GOLDENS / f"{name}.npz")["tokens"]
+    found = set()
+    for threads in (1, 2, 3):
+        session = load(path_of(folder, name, "mlx"), threads=threads).session(120)
+        session.prefill(tokens)
+        found.add(session.logits.tobytes() + session.step(5).tobytes())
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize("name", NAMES)

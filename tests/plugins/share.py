@@ -1,0 +1,21 @@
+"""Shares the cores of the machine between the processes of `pytest -n`.
+
+Devices and NumPy take one thread per core unless told otherwise. The variables are set before the processes
+start and reach the processes that tests start, too. Tests that are about threads name their number.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+VARIABLES = ("PYTURBO_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    processes = len(config.getoption("tx", None) or ())
+    if processes > 1:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        for name in VARIABLES:
+            os.environ.setdefault(name, str(max(1, cores // processes)))
