@@ -18,7 +18,9 @@ from pyturbo.errors import ArgumentError
 SOURCE = Path(__file__).parent / "extension"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(
+    scope="session"
+)  # tests are ordered by device first: a module's fixture would be made for each
 def launcher(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     folder = tmp_path_factory.mktemp("extension")
     for name in ("setup.py", "launcher.pyx"):

@@ -82,7 +82,14 @@ def test_text_and_commands_through_pipes(folder: Path) -> None:
     assert "4 written at" in done.stderr
     assert "tokens in use" in done.stderr
     assert "/load PATH" in done.stderr
-    for text, message in (
+    done = through_pipes(folder, "/frob\n")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "expected one of /save" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
         ("/frob\n", "expected one of /save, /load, /reset, /stats, /help, /exit, got /frob"),
         ("/save\n", "/save: expected a path"),
         ("/exit now\n", "/exit: expected nothing after it, got now"),
@@ -90,11 +97,22 @@ def test_text_and_commands_through_pipes(folder: Path) -> None:
         ("/reset all\n", "/reset: expected nothing after it, got all"),
         ("/load nothing\n", "nothing: cannot be opened: No such file or directory"),
         ("word " * 600, "chat: expected at most 512 tokens, the context, got"),
-    ):
-        done = through_pipes(folder, text)
-        assert (done.returncode, done.stdout) == (1, "")
-        assert message in done.stderr
-        assert done.stderr.count("\n") == 1
+    ],
+    ids=lambda value: value.split()[0],
+)
+def test_wrong_lines_are_refused_in_one_line(
+    text: str,
+    message: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    assert main(["chat", str(folder), "--max-tokens", "4"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert message in shown.err
+    assert shown.err.count("\n") == 1
 
 
 def test_lines_that_are_no_text_are_refused(folder: Path) -> None:
