@@ -10,14 +10,14 @@
 #include "pyturbo/error.h"
 #include "simt/threadgroup.h"
 
-namespace pyturbo::cpu {
+namespace pyturbo::checker {
 namespace {
 
 constexpr size_t kPage = 65536;                // a multiple of every host's page size
 constexpr size_t kGap = size_t(4) << 30;       // between device slots: farther than most wrong indices reach
 constexpr size_t kSmallGap = kPage;            // where the system refuses that much address space
 constexpr size_t kThreadgroupPitch = 1 << 20;  // of threadgroup slots
-constexpr size_t kThreadgroupSlots = kMaxThreadgroupVariables + kMaxArguments;
+constexpr size_t kThreadgroupSlots = simt::kMaxThreadgroupVariables + kMaxArguments;
 constexpr size_t kSameBits = 256;  // a copy keeps the alignment of its original up to this
 
 size_t round_up(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
@@ -118,14 +118,14 @@ void CheckedMemory::reserve() {
   for (Slot& slot : slots_) {
     make_accessible(slot.base - reinterpret_cast<uintptr_t>(slot.original) % kSameBits,
                     round_up(slot.size + kSameBits));
-    if (cpu::writable(slot)) cells += slot.size;
+    if (checker::writable(slot)) cells += slot.size;
   }
   shadow_ = Mapping(cells * sizeof(Cell), PROT_READ | PROT_WRITE);
   if (!shadow_.base()) no_memory(cells * sizeof(Cell));
   threadgroup_shadow_ = reinterpret_cast<Cell*>(shadow_.base());
   Cell* next = threadgroup_shadow_ + kThreadgroupSlots * kMaxThreadgroupBytes;
   for (Slot& slot : slots_) {
-    if (!cpu::writable(slot)) continue;
+    if (!checker::writable(slot)) continue;
     slot.shadow = next;
     next += slot.size;
   }
@@ -182,4 +182,4 @@ const Slot* CheckedMemory::nearest(const std::byte* address) const {
   return best;
 }
 
-}  // namespace pyturbo::cpu
+}  // namespace pyturbo::checker

@@ -9,7 +9,7 @@
 #include "checker/shadow.h"
 #include "pyturbo/kernel.h"
 
-namespace pyturbo::cpu {
+namespace pyturbo::checker {
 
 // One bound argument, as a range of its slot.
 struct Binding {
@@ -82,4 +82,4 @@ class CheckedMemory {
   Cell* threadgroup_shadow_ = nullptr;
 };
 
-}  // namespace pyturbo::cpu
+}  // namespace pyturbo::checker

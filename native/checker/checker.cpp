@@ -11,7 +11,7 @@
 #include "pyturbo/error.h"
 #include "simt/executor.h"
 
-namespace pyturbo::cpu {
+namespace pyturbo::checker {
 namespace {
 
 constexpr uintptr_t kModulePage = 4096;
@@ -28,18 +28,19 @@ void copy_constants(Arguments& arguments, const KernelInfo& info, std::byte (*st
 }
 
 const char* verb(uint32_t how) {
-  if (how & checker::kAtomic) return how & checker::kWrite ? "atomic update" : "atomic read";
-  return how & checker::kWrite ? "write" : "read";
+  if (how & kAtomic) return how & kWrite ? "atomic update" : "atomic read";
+  return how & kWrite ? "write" : "read";
 }
 
 }  // namespace
 
 void run_checked(const KernelInfo& info, const Arguments& arguments, const Dispatch& dispatch) {
   Checker checker(info, arguments, dispatch);
-  const Launch launch{info, checker.arguments(), dispatch, &checker};
-  Threadgroup& executor = Threadgroup::this_thread();
+  const simt::Launch launch{info, checker.arguments(), dispatch, &checker};
+  simt::Threadgroup& executor = simt::Threadgroup::this_thread();
   try {
-    for (uint64_t i = 0; i < dispatch.groups.count(); ++i) executor.run(launch, group_at(dispatch.groups, i));
+    for (uint64_t i = 0; i < dispatch.groups.count(); ++i)
+      executor.run(launch, simt::group_at(dispatch.groups, i));
   } catch (...) {
     checker.copy_back();
     throw;
@@ -52,14 +53,14 @@ Checker::Checker(const KernelInfo& info, const Arguments& arguments, const Dispa
   copy_constants(arguments_, info, constants_);
 }
 
-void Checker::begin_group(Threadgroup& group) {
+void Checker::begin_group(simt::Threadgroup& group) {
   group_ = &group;
   memory_.begin_group();
   device_clock_.begin_group();
   threadgroup_clock_.begin_group();
 }
 
-void Checker::simdgroup_release(uint32_t simdgroup, const Simdgroup& lanes) {
+void Checker::simdgroup_release(uint32_t simdgroup, const simt::Simdgroup& lanes) {
   if (lanes.ready != lanes.all) return;  // orders nothing for the lanes that were not there
   uint32_t memory = simt::kMemDevice | simt::kMemThreadgroup;
   for (uint32_t m = lanes.ready; m; m &= m - 1) memory &= lanes.memory[std::countr_zero(m)];
@@ -103,7 +104,7 @@ void Checker::access(const std::byte* address, size_t size, uint32_t how) {
   const Slot* slot = memory_.find(address);
   if (!slot || size > slot->size - size_t(address - slot->base)) return check_outside(address, size, how);
   const size_t offset = size_t(address - slot->base);
-  if (how & checker::kWrite && !slot->writable(offset, offset + size)) {
+  if (how & kWrite && !slot->writable(offset, offset + size)) {
     const Place p = place_of(*slot, address);
     report("%s of %zu bytes at byte %lld of %s '%s'", verb(how), size, static_cast<long long>(p.offset),
            p.kind, p.name);
@@ -111,7 +112,7 @@ void Checker::access(const std::byte* address, size_t size, uint32_t how) {
   if (!slot->shadow) return;
   const bool shared = slot->threadgroup();
   const Clock& clock = shared ? threadgroup_clock_ : device_clock_;
-  const Mark now = clock.now(group_->thread(), how & checker::kAtomic, group_->statement());
+  const Mark now = clock.now(group_->thread(), how & kAtomic, group_->statement());
   const Conflict conflict =
       record_access(slot->shadow + offset, size, how, clock, now, /*must_be_written=*/shared);
   if (conflict.kind != Conflict::none) report_conflict(*slot, address, how, conflict);
@@ -122,7 +123,7 @@ void Checker::access(const std::byte* address, size_t size, uint32_t how) {
 void Checker::check_outside(const std::byte* address, size_t size, uint32_t how) {
   if (group_->owns(address)) return;
   if (size_t(address - reinterpret_cast<const std::byte*>(this)) < sizeof(*this)) return;
-  if (!(how & checker::kWrite) && in_module(address)) return;
+  if (!(how & kWrite) && in_module(address)) return;
   const Slot* slot = memory_.nearest(address);
   const Place p = slot ? place_of(*slot, address) : Place{};
   if (!slot || p.offset > kFar || p.offset < -kFar) {
@@ -151,11 +152,11 @@ void Checker::report_conflict(const Slot& slot, const std::byte* address, uint32
   }
   const Clock& clock = slot.threadgroup() ? threadgroup_clock_ : device_clock_;
   const char* before = conflict.other_wrote ? "written" : "read";
-  const char* after = !(how & checker::kWrite) ? "read" : conflict.other_wrote ? "written again" : "written";
+  const char* after = !(how & kWrite) ? "read" : conflict.other_wrote ? "written again" : "written";
   char other[64] = "";
   PlaceText where = "";
   if (!clock.this_group(conflict.other)) {
-    const Extent g = group_at(dispatch_.groups, clock.group_of(conflict.other));
+    const Extent g = simt::group_at(dispatch_.groups, clock.group_of(conflict.other));
     std::snprintf(other, sizeof(other), " of threadgroup (%u,%u,%u)", g.x, g.y, g.z);
   }
   if (conflict.other.statement) write_place(conflict.other.statement, where);
@@ -189,14 +190,11 @@ void Checker::report(const char* format, ...) {
   group_->fail(", thread %u: %s (%s:%u)", group_->thread(), text, kernel.file, kernel.line);
 }
 
-}  // namespace pyturbo::cpu
-
-namespace pyturbo::checker {
-
 void access(const volatile void* address, size_t size, uint32_t how) {
-  const cpu::Threadgroup* group = cpu::current_threadgroup;
-  if (!group || !group->launch().checker) return;
-  group->launch().checker->access(static_cast<const std::byte*>(const_cast<const void*>(address)), size, how);
+  const simt::Threadgroup* group = simt::current_threadgroup;
+  if (!group || !group->launch().observer) return;
+  group->launch().observer->access(static_cast<const std::byte*>(const_cast<const void*>(address)), size,
+                                   how);
 }
 
 }  // namespace pyturbo::checker

@@ -11,7 +11,7 @@
 #include "pyturbo/kernel.h"
 #include "simt/threadgroup.h"
 
-namespace pyturbo::cpu {
+namespace pyturbo::checker {
 
 // Runs all threadgroups in order on the calling thread. `info` should be of a table compiled as
 // Variant::checked; others are only checked at barriers. Throws Error{device} at the first violation.
@@ -19,7 +19,7 @@ namespace pyturbo::cpu {
 void run_checked(const KernelInfo& info, const Arguments& arguments, const Dispatch& dispatch);
 
 // The checks of one launch. Owner: run_checked; used by its OS thread alone, no lock.
-class Checker {
+class Checker final : public simt::Observer {
  public:
   Checker(const KernelInfo& info, const Arguments& arguments, const Dispatch& dispatch);
   Checker(const Checker&) = delete;
@@ -28,14 +28,11 @@ class Checker {
   const Arguments& arguments() const { return arguments_; }  // point to the checked copies
   void copy_back() const { memory_.copy_back(); }
 
-  // For the Threadgroup:
-  void begin_group(Threadgroup& group);
-  void* place(size_t size, const char* name) { return memory_.place(size, name); }
-  void simdgroup_release(uint32_t simdgroup, const Simdgroup& lanes);  // lanes.ready go on together
-  void threadgroup_release(uint32_t memory);
-
-  // For checker::access:
-  void access(const std::byte* address, size_t size, uint32_t how);
+  void begin_group(simt::Threadgroup& group) override;
+  void* place(size_t size, const char* name) override { return memory_.place(size, name); }
+  void simdgroup_release(uint32_t simdgroup, const simt::Simdgroup& lanes) override;
+  void threadgroup_release(uint32_t memory) override;
+  void access(const std::byte* address, size_t size, uint32_t how) override;
 
  private:
   void check_outside(const std::byte* address, size_t size, uint32_t how);
@@ -54,8 +51,8 @@ class Checker {
   CheckedMemory memory_;
   Clock device_clock_{/*forget=*/false};
   Clock threadgroup_clock_{/*forget=*/true};
-  Threadgroup* group_ = nullptr;
+  simt::Threadgroup* group_ = nullptr;
   std::unordered_set<uintptr_t> module_pages_;  // known to belong to a loaded library
 };
 
-}  // namespace pyturbo::cpu
+}  // namespace pyturbo::checker

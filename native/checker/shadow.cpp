@@ -6,7 +6,7 @@
 
 #include "checker/access.h"
 
-namespace pyturbo::cpu {
+namespace pyturbo::checker {
 
 void Clock::begin_group() {
   threadgroup_barrier();
@@ -80,14 +80,14 @@ void enter_writer(Cell& cell, Mark now) {
 
 // Checks and enters an access to one byte.
 Conflict record_byte(Cell& cell, uint32_t how, Mark now, const Clock& clock, bool must_be_written) {
-  const bool atomic = how & checker::kAtomic;
-  if (how & checker::kRead && must_be_written && !clock.present(cell.writer)) {
+  const bool atomic = how & kAtomic;
+  if (how & kRead && must_be_written && !clock.present(cell.writer)) {
     return {Conflict::unwritten, 0, {}, false};
   }
   if (!clock.ordered(cell.writer, now.thread) && !(atomic && cell.writer.atomic)) {
     return {Conflict::race, 0, cell.writer, true};
   }
-  if (!(how & checker::kWrite)) {
+  if (!(how & kWrite)) {
     enter_reader(cell, now, clock);
     return {};
   }
@@ -118,4 +118,4 @@ Conflict record_access(Cell* cells, size_t size, uint32_t how, const Clock& cloc
   return {};
 }
 
-}  // namespace pyturbo::cpu
+}  // namespace pyturbo::checker

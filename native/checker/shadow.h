@@ -7,7 +7,7 @@
 
 #include "pyturbo/kernel.h"
 
-namespace pyturbo::cpu {
+namespace pyturbo::checker {
 
 // One access: when, by whom, where. All zero: none.
 struct Mark {
@@ -63,4 +63,4 @@ struct Conflict {
 Conflict record_access(Cell* cells, size_t size, uint32_t how, const Clock& clock, Mark now,
                        bool must_be_written);
 
-}  // namespace pyturbo::cpu
+}  // namespace pyturbo::checker

@@ -61,9 +61,9 @@ class CpuDevice final : public Device {
   void add(const ReadyLaunch& launch, Batch& batch) {
     if (launch.dispatch.groups.count() == 0) return;
     if (checked_)
-      run_checked(*launch.kernel, *launch.arguments, launch.dispatch);
+      checker::run_checked(*launch.kernel, *launch.arguments, launch.dispatch);
     else if (!bodies_.add(*launch.kernel, *launch.arguments, launch.dispatch, precision_, batch))
-      run_reference(*launch.kernel, *launch.arguments, launch.dispatch, pool_);
+      simt::run_reference(*launch.kernel, *launch.arguments, launch.dispatch, pool_);
   }
 
   const bool checked_;

@@ -12,7 +12,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-namespace pyturbo::cpu {
+namespace pyturbo::simt {
 namespace {
 
 // A guard page splits a mapping in two, and Linux allows 65530 mappings per process: stacks beyond this
@@ -131,4 +131,4 @@ Fiber* FiberStacks::create() {
   return &fiber;
 }
 
-}  // namespace pyturbo::cpu
+}  // namespace pyturbo::simt

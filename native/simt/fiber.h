@@ -25,7 +25,7 @@ extern "C" void pyturbo_fiber_switch(void** save, void* load);
 // First code of a fresh fiber; calls the entry function with its argument.
 extern "C" void pyturbo_fiber_start();
 
-namespace pyturbo::cpu {
+namespace pyturbo::simt {
 
 // One stack of a FiberStacks. Idle, or the home of one suspended or running context.
 struct Fiber {
@@ -110,4 +110,4 @@ class FiberStacks {
   std::vector<Fiber*> idle_;
 };
 
-}  // namespace pyturbo::cpu
+}  // namespace pyturbo::simt

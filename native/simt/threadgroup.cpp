@@ -3,10 +3,9 @@
 #include <bit>
 #include <cstring>
 
-#include "checker/checker.h"
 #include "pyturbo/error.h"
 
-namespace pyturbo::cpu {
+namespace pyturbo::simt {
 namespace {
 
 uint32_t lane_mask(uint32_t lanes) { return lanes >= kSimdWidth ? ~0u : (1u << lanes) - 1; }
@@ -45,7 +44,7 @@ void Threadgroup::prepare(const Launch& launch, const Extent& group) {
     s.all = s.live = s.unstarted = lane_mask(threads_ - i * kSimdWidth);
     s.ready = s.at_simd = s.at_barrier = 0;
     s.turn = 0;
-    if (launch.checker) {
+    if (launch.observer) {
       std::memset(s.sites, 0, sizeof(s.sites));
       std::memset(s.statements, 0, sizeof(s.statements));
     }
@@ -54,7 +53,7 @@ void Threadgroup::prepare(const Launch& launch, const Extent& group) {
   simd_ = simdgroups_;
   variables_placed_ = 0;
   memory_used_ = 0;
-  if (launch.checker) launch.checker->begin_group(*this);
+  if (launch.observer) launch.observer->begin_group(*this);
   place_arguments();
 }
 
@@ -175,14 +174,14 @@ inline void Threadgroup::wait_simd(uint32_t memory, uint32_t site) {
 void Threadgroup::release_simd(Simdgroup& s) {
   if (s.divergent) [[unlikely]]
     return release_divergent(s);
-  simt::Exchange& e = s.exchanges[s.turn];
+  Exchange& e = s.exchanges[s.turn];
   e.active = s.at_simd;
   e.reduced = false;
   s.turn ^= 1;
   s.ready = s.at_simd;
   s.at_simd = 0;
-  if (launch_->checker) [[unlikely]]
-    launch_->checker->simdgroup_release(uint32_t(&s - simdgroups_), s);
+  if (launch_->observer) [[unlikely]]
+    launch_->observer->simdgroup_release(uint32_t(&s - simdgroups_), s);
 }
 
 // The first site in source order goes first, so that the lanes inside a branch or loop catch up with those
@@ -198,11 +197,11 @@ void Threadgroup::release_divergent(Simdgroup& s) {
     if (s.sites[lane] == site) set |= 1u << lane;
   }
   const uint32_t rest = s.at_simd & ~set;
-  const simt::Exchange& filled = s.exchanges[s.turn];
-  simt::Exchange& next = s.exchanges[s.turn ^ 1];
+  const Exchange& filled = s.exchanges[s.turn];
+  Exchange& next = s.exchanges[s.turn ^ 1];
   for (uint32_t m = rest; m; m &= m - 1) {
     const uint32_t lane = uint32_t(std::countr_zero(m));
-    std::memcpy(next.values[lane], filled.values[lane], simt::kExchangeBytes);
+    std::memcpy(next.values[lane], filled.values[lane], kExchangeBytes);
   }
   s.at_simd = set;
   s.divergent = false;
@@ -215,12 +214,12 @@ void Threadgroup::release_divergent(Simdgroup& s) {
   }
 }
 
-simt::Exchange& Threadgroup::exchange(const void* value, uint32_t size, uint32_t site) {
-  simt::Exchange& e = simd_->exchanges[simd_->turn];
+Exchange& Threadgroup::exchange(const void* value, uint32_t size, uint32_t site) {
+  Exchange& e = simd_->exchanges[simd_->turn];
   copy_value(e.values[lane_], value, size);
   const Simdgroup& s = *simd_;
-  wait_simd(simt::kMemNone, site);
-  return const_cast<simt::Exchange&>(s.exchanges[s.turn ^ 1]);
+  wait_simd(kMemNone, site);
+  return const_cast<Exchange&>(s.exchanges[s.turn ^ 1]);
 }
 
 void Threadgroup::simdgroup_barrier(uint32_t memory, uint32_t site) { wait_simd(memory, site); }
@@ -230,7 +229,7 @@ void Threadgroup::threadgroup_barrier(uint32_t memory, uint32_t site) {
   if (arrived_ == 0) {
     barrier_site_ = site;
     barrier_memory_ = memory;
-  } else if (site != barrier_site_ && launch_->checker) {
+  } else if (site != barrier_site_ && launch_->observer) {
     barrier_sites_differ(site);
   }
   barrier_memory_ &= memory;
@@ -252,8 +251,8 @@ void Threadgroup::release_barrier() {
   }
   pending_ = lane_mask(simdgroups);
   arrived_ = 0;
-  if (launch_->checker) [[unlikely]]
-    launch_->checker->threadgroup_release(barrier_memory_);
+  if (launch_->observer) [[unlikely]]
+    launch_->observer->threadgroup_release(barrier_memory_);
 }
 
 void Threadgroup::barrier_unreached() {
@@ -268,4 +267,4 @@ void Threadgroup::barrier_sites_differ(uint32_t site) {
        barrier_site_);
 }
 
-}  // namespace pyturbo::cpu
+}  // namespace pyturbo::simt

@@ -8,19 +8,36 @@
 #include "pyturbo/simt.h"
 #include "simt/fiber.h"
 
-namespace pyturbo::cpu {
+namespace pyturbo::simt {
 
-class Checker;
+class Threadgroup;
+struct Simdgroup;
 
 inline constexpr uint32_t kMaxThreadgroupVariables = 64;
 inline constexpr uint32_t kSimdgroups = kMaxThreads / kSimdWidth;
 
-// What all threadgroups of one launch share. Owner: the caller of the launch, which outlives it.
+// Watches the threadgroups of a launch in checked mode. Called on the OS thread that runs the group.
+class Observer {
+ public:
+  virtual void begin_group(Threadgroup& group) = 0;
+  // Returns the memory of a threadgroup variable, in place of the group's own.
+  virtual void* place(size_t size, const char* name) = 0;
+  virtual void simdgroup_release(uint32_t simdgroup, const Simdgroup& lanes) = 0;  // lanes.ready go on
+  virtual void threadgroup_release(uint32_t memory) = 0;  // kMem...: what the barrier orders
+  // Called before the running GPU thread touches memory; `how` is a set of kRead, kWrite and kAtomic
+  // (checker/access.h). Does not return when the access must not happen.
+  virtual void access(const std::byte* address, size_t size, uint32_t how) = 0;
+
+ protected:
+  ~Observer() = default;
+};
+
+// The state that all threadgroups of one launch share. Owner: the caller of the launch, which outlives it.
 struct Launch {
   const KernelInfo& info;
   const Arguments& arguments;
   Dispatch dispatch;
-  Checker* checker = nullptr;  // checked mode only
+  Observer* observer = nullptr;  // checked mode only
 };
 
 // Lanes of one simdgroup. A lane that is in none of the masks runs, or has finished.
@@ -38,7 +55,7 @@ struct alignas(64) Simdgroup {
   uint32_t sites[kSimdWidth];       // where the lane waits, or waited last
   uint32_t statements[kSimdWidth];  // checked mode: what the lane runs
   uint8_t memory[kSimdWidth];       // checked mode: what a waiting lane's barrier orders
-  simt::Exchange exchanges[2];      // one is read while the other is filled
+  Exchange exchanges[2];            // one is read while the other is filled
 };
 
 // The executor of one OS thread. Owner: that thread (this_thread()); used by it alone, no lock.
@@ -56,7 +73,7 @@ class Threadgroup {
   void run(const Launch& launch, const Extent& group);
 
   // For the running GPU thread:
-  simt::Exchange& exchange(const void* value, uint32_t size, uint32_t site);
+  Exchange& exchange(const void* value, uint32_t size, uint32_t site);
   void threadgroup_barrier(uint32_t memory, uint32_t site);
   void simdgroup_barrier(uint32_t memory, uint32_t site);
   void* threadgroup_variable(uint32_t slot, size_t size, size_t alignment, const char* name);
@@ -128,4 +145,4 @@ __attribute__((tls_model("initial-exec")))
 #endif
 extern constinit thread_local Threadgroup* current_threadgroup;
 
-}  // namespace pyturbo::cpu
+}  // namespace pyturbo::simt

@@ -7,10 +7,9 @@
 #include <cstdio>
 #include <memory>
 
-#include "checker/checker.h"
 #include "simt/threadgroup.h"
 
-namespace pyturbo::cpu {
+namespace pyturbo::simt {
 
 constinit thread_local Threadgroup* current_threadgroup = nullptr;
 
@@ -48,7 +47,7 @@ void* Threadgroup::place(size_t size, size_t alignment, const char* name) {
     return nullptr;
   }
   memory_used_ = offset + size;
-  if (launch_->checker) return launch_->checker->place(size, name);
+  if (launch_->observer) return launch_->observer->place(size, name);
   return memory_ + offset;
 }
 
@@ -92,12 +91,6 @@ void Threadgroup::fail(const char* format, ...) {
   va_end(arguments);
   fiber_exit(main_);
 }
-
-}  // namespace pyturbo::cpu
-
-namespace pyturbo::simt {
-
-using cpu::current_threadgroup;
 
 Exchange& exchange(const void* value, uint32_t size, uint32_t site) {
   return current_threadgroup->exchange(value, size, site);

@@ -78,7 +78,7 @@ struct Case {
     info.constant_count = 1;
     info.constants = kConstants;
     info.body = body;
-    cpu::run_checked(info, arguments, {{groups, 1, 1}, {threads, 1, 1}});
+    checker::run_checked(info, arguments, {{groups, 1, 1}, {threads, 1, 1}});
   }
 };
 

@@ -6,7 +6,7 @@
 
 namespace {
 
-using namespace pyturbo::cpu;
+using namespace pyturbo::simt;
 
 struct Walk {
   Context main, fiber;

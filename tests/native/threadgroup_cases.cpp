@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "cpu/pool.h"
 #include "native_test.h"
 #include "pyturbo/simt.h"
 #include "simt/executor.h"
@@ -13,7 +14,7 @@
 namespace {
 
 using namespace pyturbo;
-using cpu::ThreadPool;
+using pyturbo::cpu::ThreadPool;
 
 using Body = void (*)(const Arguments&, const Position&);
 
@@ -28,7 +29,7 @@ KernelInfo kernel(const char* name, Body body) {
 
 void run(const char* name, Body body, const Arguments& arguments, const Dispatch& dispatch) {
   ThreadPool pool(2);
-  cpu::run_reference(kernel(name, body), arguments, dispatch, pool);
+  simt::run_reference(kernel(name, body), arguments, dispatch, pool);
 }
 
 template <typename T>
@@ -76,7 +77,7 @@ NATIVE_TEST(threadgroup_without_blocking_uses_one_stack) {
   const KernelInfo info =
       kernel("plain", [](const Arguments& a, const Position& p) { out(a)[p.index] = p.index; });
   const Arguments arguments = bound(seen);
-  cpu::Threadgroup executor;
+  simt::Threadgroup executor;
   executor.run({info, arguments, {{1, 1, 1}, {1024, 1, 1}}}, {0, 0, 0});
   CHECK_EQ(executor.stacks_created(), 1u);
   for (uint32_t i = 0; i < 1024; ++i) CHECK_EQ(seen[i], i);
@@ -224,7 +225,7 @@ NATIVE_TEST(threadgroup_barrier_not_reached_is_an_error) {
     if (p.index == 0) out(a)[0] += sum;
   });
   const Arguments arguments = bound(none);
-  cpu::Threadgroup executor;
+  simt::Threadgroup executor;
   for (int i = 0; i < 5; ++i) {
     CHECK_THROWS(executor.run({bad, arguments, {{1, 1, 1}, {1024, 1, 1}}}, {0, 0, 0}),
                  "not reached by thread 0");
@@ -256,13 +257,14 @@ NATIVE_TEST(threadgroup_memory_limit_and_arguments) {
   info.argument_count = 3;
   info.arguments = arguments_info;
   ThreadPool pool(1);
-  cpu::run_reference(info, arguments, {{1, 1, 1}, {64, 1, 1}}, pool);
+  simt::run_reference(info, arguments, {{1, 1, 1}, {64, 1, 1}}, pool);
   for (uint32_t i = 0; i < 64; ++i) CHECK_EQ(result[i], 164 - i);
   arguments.threadgroup_bytes[0] = 32400;
-  CHECK_THROWS(cpu::run_reference(info, arguments, {{1, 1, 1}, {64, 1, 1}}, pool),
+  CHECK_THROWS(simt::run_reference(info, arguments, {{1, 1, 1}, {64, 1, 1}}, pool),
                "threadgroup memory: expected at most 32768 bytes, got 32912 up to variable 'own'");
   arguments.threadgroup_bytes[0] = 40000;
-  CHECK_THROWS(cpu::run_reference(info, arguments, {{1, 1, 1}, {64, 1, 1}}, pool), "up to variable 'second'");
+  CHECK_THROWS(simt::run_reference(info, arguments, {{1, 1, 1}, {64, 1, 1}}, pool),
+               "up to variable 'second'");
 }
 
 NATIVE_TEST(threadgroup_function_constants) {

@@ -177,9 +177,9 @@ void run(const KernelInfo& kernel, const Arguments& arguments, const pyturbo::Di
   const KernelInfo* instrumented =
       checked ? pyturbo::registry().find(kernel.name, pyturbo::Variant::checked) : nullptr;
   if (instrumented)
-    pyturbo::cpu::run_checked(*instrumented, arguments, geometry);
+    pyturbo::checker::run_checked(*instrumented, arguments, geometry);
   else
-    pyturbo::cpu::run_reference(kernel, arguments, geometry, pool());
+    pyturbo::simt::run_reference(kernel, arguments, geometry, pool());
 }
 
 }  // namespace
