@@ -34,7 +34,6 @@ install(FILES ${metallib} DESTINATION pyturbo)
 
 file(GLOB PYTURBO_METAL CONFIGURE_DEPENDS native/metal/*.mm)
 set_source_files_properties(${PYTURBO_METAL} PROPERTIES COMPILE_OPTIONS "-fno-objc-arc")
-target_sources(pyturbo PRIVATE ${PYTURBO_METAL})
-target_compile_definitions(pyturbo PRIVATE PYTURBO_METAL)
+target_sources(pyturbo PRIVATE ${PYTURBO_METAL} native/metal/register.cpp)
 # Without CoreGraphics a command line program finds no default device.
 target_link_libraries(pyturbo PRIVATE "-framework Foundation" "-framework Metal" "-framework CoreGraphics")

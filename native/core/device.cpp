@@ -1,17 +1,11 @@
 #include "pyturbo/device.h"
 
 #include <algorithm>
-#include <mutex>
 
-#include "core/devices.h"
 #include "core/launch.h"
 #include "core/registry.h"
-#include "cpu/device.h"
 #include "pyturbo/error.h"
 #include "pyturbo/mapped_file.h"
-#if defined(PYTURBO_METAL)
-#include "metal/device.h"
-#endif
 
 namespace pyturbo {
 namespace {
@@ -30,54 +24,6 @@ std::string near_names(std::string_view name) {
     if (common == best && best > 0 && near.size() < 120) near += (near.empty() ? "" : ", ") + known;
   }
   return near;
-}
-
-struct Kind {
-  std::string name;
-  OpenDevice open;
-};
-
-std::vector<Kind> built_in() {
-  std::vector<Kind> kinds = {{"cpu", cpu::make_device}, {"cpu:reference", cpu::make_device}};
-#if defined(PYTURBO_METAL)
-  if (metal::available()) kinds.insert(kinds.begin(), {"metal", metal::make_device});
-#endif
-  return kinds;
-}
-
-// Never destroyed: threads that are not ours may run until the very end of the process.
-struct Kinds {
-  std::mutex mutex;
-  std::vector<Kind> all = built_in();
-
-  Kinds() { hold_across_forks(mutex); }
-};
-
-Kinds& kinds() {
-  static Kinds& instance = *new Kinds;
-  return instance;
-}
-
-struct OpenDevices {
-  std::mutex mutex;
-  std::vector<std::weak_ptr<Device>> all;
-
-  OpenDevices() { hold_across_forks(mutex); }
-
-  void add(const std::shared_ptr<Device>& device) {
-    const std::lock_guard lock(mutex);
-    std::erase_if(all, [](const std::weak_ptr<Device>& known) { return known.expired(); });
-    all.push_back(device);
-  }
-  std::vector<std::weak_ptr<Device>> take() {
-    const std::lock_guard lock(mutex);
-    return std::move(all);
-  }
-};
-
-OpenDevices& open_devices() {
-  static OpenDevices& instance = *new OpenDevices;
-  return instance;
 }
 
 }  // namespace
@@ -124,6 +70,12 @@ void Device::close() {
   release();
 }
 
+bool Device::use(Storage& storage) {
+  if (traits_.host_memory == HostMemory::pages && !storage.pages()) return false;
+  attach(storage);
+  return true;
+}
+
 const KernelInfo& Device::kernel(std::string_view name) const {
   if (const KernelInfo* kernel = registry().find(name, checked() ? Variant::checked : Variant::reference))
     return *kernel;
@@ -144,44 +96,6 @@ void Device::replay(const ReadyLaunch* launches, size_t count, bool wait, double
   require_readable(launches, count);
   run(launches, count, wait, seconds);
   require_readable(launches, count);
-}
-
-void add_device(const std::string& name, OpenDevice open, bool best) {
-  const std::lock_guard lock(kinds().mutex);
-  std::vector<Kind>& all = kinds().all;
-  std::erase_if(all, [&](const Kind& kind) { return kind.name == name; });
-  all.insert(best ? all.begin() : all.end(), {name, open});
-}
-
-std::vector<std::string> device_names() {
-  const std::lock_guard lock(kinds().mutex);
-  std::vector<std::string> names;
-  for (const Kind& kind : kinds().all) names.push_back(kind.name);
-  return names;
-}
-
-std::shared_ptr<Device> open_device(std::string_view name, const DeviceOptions& options) {
-  std::string names;
-  for (const std::string& known : device_names()) names += (names.empty() ? "" : ", ") + known;
-  OpenDevice open = nullptr;
-  {
-    const std::lock_guard lock(kinds().mutex);
-    for (const Kind& kind : kinds().all)
-      if (kind.name == name) open = kind.open;
-  }
-  if (!open)
-    throw Error(ErrorKind::argument, "expected a device among " + names + ", got " + std::string(name));
-  if (process_ends()) throw Error(ErrorKind::state, std::string(name) + ": the process is ending");
-  const std::shared_ptr<Device> device(open(std::string(name), options).release(), [](Device* opened) {
-    if (opened->opened_here()) delete opened;
-  });
-  open_devices().add(device);
-  return device;
-}
-
-void close_devices() {
-  for (const std::weak_ptr<Device>& known : open_devices().take())
-    if (const std::shared_ptr<Device> device = known.lock()) device->close();
 }
 
 }  // namespace pyturbo

@@ -1,4 +1,4 @@
-#include "cpu/device.h"
+#include "pyturbo/device.h"
 
 #include <algorithm>
 #include <chrono>
@@ -16,11 +16,11 @@ namespace {
 
 class CpuDevice final : public Device {
  public:
-  CpuDevice(const std::string& name, const DeviceOptions& options)
-      : Device(name),
+  CpuDevice(const DeviceKind& kind, const DeviceOptions& options, bool reference)
+      : Device(kind),
         checked_(options.checked),
         precision_(options.precision),
-        isa_(options.checked || name != "cpu" ? nullptr : choose_isa()),
+        isa_(reference || options.checked ? nullptr : choose_isa()),
         bodies_(isa_),
         pool_(options.threads ? options.threads : std::max(1u, std::thread::hardware_concurrency())) {}
 
@@ -73,15 +73,36 @@ class CpuDevice final : public Device {
   ThreadPool pool_;
 };
 
-}  // namespace
-
-std::unique_ptr<Device> make_device(const std::string& name, const DeviceOptions& options) {
+template <bool reference>
+std::unique_ptr<Device> open(const DeviceKind& kind, const DeviceOptions& options) {
   if (options.checked && !registry().has(Variant::checked))
     throw Error(ErrorKind::argument,
-                name +
+                kind.name +
                     ": expected no checker: this build has no checked kernels. `pip install .` and, in a "
                     "checkout, `make build` include them (CMake option PYTURBO_CHECKED)");
-  return std::make_unique<CpuDevice>(name, options);
+  return std::make_unique<CpuDevice>(kind, options, reference);
 }
 
+// Measured on a CPU with AVX-512 (docs/experiments.md).
+const RegisteredDevice cpu{{.name = "cpu",
+                            .rank = Rank::cpu,
+                            .traits = {.chunk = 256,
+                                       .single = 3,
+                                       .attention_blocks = 8,
+                                       .chunkwise_tokens = 8,
+                                       .host_memory = HostMemory::any},
+                            .open = open</*reference=*/false>}};
+
+// The reference kernels compute whole tiles of 32 tokens, and slowly, so chunks are short: an interrupt is
+// heard between two of them.
+const RegisteredDevice reference{{.name = "cpu:reference",
+                                  .rank = Rank::reference,
+                                  .traits = {.chunk = 32,
+                                             .single = 16,
+                                             .attention_blocks = 8,
+                                             .chunkwise_tokens = 32,
+                                             .host_memory = HostMemory::any},
+                                  .open = open</*reference=*/true>}};
+
+}  // namespace
 }  // namespace pyturbo::cpu

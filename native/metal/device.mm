@@ -32,19 +32,19 @@ std::string family(id<MTLDevice> device) {
 
 class MetalDevice final : public Device {
  public:
-  explicit MetalDevice(const std::string& name) : Device(name) {
+  explicit MetalDevice(const DeviceKind& kind) : Device(kind) {
     if (fork_count() > 0)
-      throw Error(ErrorKind::state, name +
+      throw Error(ErrorKind::state, name() +
                                         ": Metal cannot be used in a child of fork(): start the process with "
                                         "the 'spawn' method, or use the device cpu");
     const Pool pool;
     device_ = Ref<DeviceObject>::adopt(MTLCreateSystemDefaultDevice());
-    if (!device_) throw Error(ErrorKind::device, name + ": this machine has no Metal device");
+    if (!device_) throw Error(ErrorKind::device, name() + ": this machine has no Metal device");
     if (![device_.get() supportsFamily:MTLGPUFamilyApple7])
-      throw Error(ErrorKind::device, name + ": expected a GPU of the family Apple7 or newer, got " +
+      throw Error(ErrorKind::device, name() + ": expected a GPU of the family Apple7 or newer, got " +
                                          text([device_.get() name]) + " of " + family(device_.get()));
     queue_ = Ref<QueueObject>::adopt([device_.get() newCommandQueue]);
-    if (!queue_) throw Error(ErrorKind::device, name + ": Metal cannot make a command queue");
+    if (!queue_) throw Error(ErrorKind::device, name() + ": Metal cannot make a command queue");
     pipelines_.emplace(device_.get());
     residency_ = std::make_shared<Residency>(device_.get(), queue_.get());
     memory_ = std::make_shared<Memory>(device_.get(), residency_, flight_);
@@ -78,11 +78,6 @@ class MetalDevice final : public Device {
     return storage;
   }
 
-  bool use(Storage& storage) override {
-    const Pool pool;
-    return memory()->use(storage);
-  }
-
   void synchronize() override {
     if (!opened_here()) return;
     flight_->wait_all();
@@ -107,6 +102,11 @@ class MetalDevice final : public Device {
     if (wait || !staging.empty()) flight_->wait_all();
     throw_failure();
     staging.copy_out();
+  }
+
+  void attach(Storage& storage) override {
+    const Pool pool;
+    memory()->use(storage);
   }
 
   void release() override {
@@ -202,8 +202,14 @@ class MetalDevice final : public Device {
   mutable std::mutex mutex_;  // one thread encodes at a time; guards what close() takes away
 };
 
-}  // namespace
+std::unique_ptr<Device> open(const DeviceKind& kind, const DeviceOptions& options) {
+  if (options.checked)
+    throw Error(ErrorKind::argument, kind.name + ": expected no checker, which is part of cpu:reference");
+  return std::make_unique<MetalDevice>(kind);
+}
 
+// Whether this machine has a GPU with what the kernels need: the family Apple7 (M1) or newer. Not in a child
+// of fork(), which Metal does not serve.
 bool available() {
   if (fork_count() > 0) return false;
   const Pool pool;
@@ -211,10 +217,18 @@ bool available() {
   return device && [device.get() supportsFamily:MTLGPUFamilyApple7];
 }
 
-std::unique_ptr<Device> make_device(const std::string& name, const DeviceOptions& options) {
-  if (options.checked)
-    throw Error(ErrorKind::argument, name + ": expected no checker, which is part of cpu:reference");
-  return std::make_unique<MetalDevice>(name);
+}  // namespace
+
+DeviceKind kind() {
+  return {.name = "metal",
+          .rank = Rank::gpu,
+          .traits = {.chunk = 512,
+                     .single = 1,
+                     .attention_blocks = 32,
+                     .chunkwise_tokens = 32,
+                     .host_memory = HostMemory::pages},
+          .open = open,
+          .available = available};
 }
 
 }  // namespace pyturbo::metal

@@ -45,9 +45,9 @@ class Memory : public std::enable_shared_from_this<Memory> {
   // Throws Error{device}: an argument is longer than that.
   [[noreturn]] void refuse_length(uint64_t bytes, const ArgumentName& name) const;
 
-  // Makes the memory known; false where it does not consist of whole pages. `lasting`: it is worth keeping
-  // resident between launches.
-  bool use(Storage& storage, bool lasting = true);
+  // Makes memory known that consists of whole pages (Storage::pages). `lasting`: it is worth keeping resident
+  // between launches.
+  void use(Storage& storage, bool lasting = true);
 
   // Whether writable memory is shown by several buffers: Metal does not see that they are the same.
   bool aliased();

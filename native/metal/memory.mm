@@ -28,9 +28,8 @@ Memory::Memory(id<MTLDevice> device, std::shared_ptr<Residency> residency, std::
       flight_(std::move(flight)),
       longest_(page_floor([device maxBufferLength])) {}
 
-bool Memory::use(Storage& storage, bool lasting) {
-  if (!storage.pages()) return false;
-  if (storage.bytes() == 0 || storage.attached(this)) return true;
+void Memory::use(Storage& storage, bool lasting) {
+  if (storage.bytes() == 0 || storage.attached(this)) return;
   const uintptr_t address = reinterpret_cast<uintptr_t>(storage.data());
   const Region region{
       page_floor(address), page_ceil(address + storage.bytes()), storage.writable(), lasting, 0, {}};
@@ -39,11 +38,10 @@ bool Memory::use(Storage& storage, bool lasting) {
     const auto place =
         std::lower_bound(regions_.begin(), regions_.end(), region.begin,
                          [](const Region& known, uintptr_t begin) { return known.begin < begin; });
-    if (place != regions_.end() && place->begin == region.begin) return true;  // another thread was faster
+    if (place != regions_.end() && place->begin == region.begin) return;  // another thread was faster
     regions_.insert(place, region);
   }
   storage.attach(this, std::make_shared<Use>(shared_from_this(), region.begin));
-  return true;
 }
 
 bool Memory::aliased() {

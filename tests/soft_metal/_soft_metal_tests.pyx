@@ -58,16 +58,6 @@ cdef extern from "soft_metal/soft_metal.h" namespace "soft_metal":
     void native_reset "soft_metal::reset"()
 
 
-cdef extern from "metal/device.h" namespace "pyturbo":
-    ctypedef void* OpenDevice
-    OpenDevice make_metal "pyturbo::metal::make_device"
-    void add_device(const string& name, OpenDevice open, bool best)
-
-
-# Behind the other devices: it is slower than any of them.
-add_device(b"metal", make_metal, False)
-
-
 def cases():
     return [case.name.decode() for case in native_cases()]
 

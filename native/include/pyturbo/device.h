@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "pyturbo/device_kind.h"
 #include "pyturbo/kernel.h"
 #include "pyturbo/process.h"
 #include "pyturbo/storage.h"
@@ -28,12 +29,13 @@ struct ReadyLaunch {
 // before any lock is taken, and drops the device without destroying it.
 class Device {
  public:
-  explicit Device(std::string name) : name_(std::move(name)) {}
+  explicit Device(const DeviceKind& kind) : name_(kind.name), traits_(kind.traits) {}
   virtual ~Device() = default;
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
   const std::string& name() const { return name_; }
+  const Traits& traits() const { return traits_; }
   // Refuses all work: it was closed, or opened before a fork.
   bool closed() const { return state_.load() != State::open || !opened_here(); }
   bool opened_here() const { return born_ == fork_count(); }
@@ -50,12 +52,9 @@ class Device {
 
   virtual std::shared_ptr<Storage> allocate(uint64_t bytes) = 0;
 
-  // Tells that launches will touch this memory. False: the device cannot use it where it lies and would copy
-  // it for every launch.
-  virtual bool use(Storage& storage) {
-    (void)storage;
-    return true;
-  }
+  // Prepares memory that launches will touch. Returns false where the device cannot use it in place
+  // (Traits::host_memory) and would copy it for every launch.
+  bool use(Storage& storage);
 
   // Checks a launch (core/launch.h), completes it where `dispatch` is null, runs it and waits for it.
   void launch(const KernelInfo& kernel, const Arguments& arguments, const Dispatch* dispatch);
@@ -72,35 +71,18 @@ class Device {
   virtual bool checked() const { return false; }
   virtual void run(const ReadyLaunch* launches, size_t count, bool wait, double* seconds) = 0;
   virtual void release() {}
+  // Prepares memory that kernels can use in place.
+  virtual void attach(Storage&) {}
 
  private:
   enum class State : uint8_t { open, closing, closed };
   class Replay;  // counts itself in replays_
 
-  std::string name_;
+  const std::string name_;
+  const Traits traits_;
   const uint32_t born_ = fork_count();
   std::atomic<State> state_{State::open};
   std::atomic<uint32_t> replays_{0};  // at work
 };
-
-// Of activations in products with quantised weights, on devices that round them.
-enum class Precision : uint8_t {
-  standard,  // 24 bits per group
-  fast,      // 8 bits per group
-};
-
-struct DeviceOptions {
-  unsigned threads = 0;  // 0: one per core
-  bool checked = false;  // run every kernel under the checker
-  Precision precision = Precision::standard;
-};
-
-using OpenDevice = std::unique_ptr<Device> (*)(const std::string& name, const DeviceOptions& options);
-
-// Makes a kind of device known; `best`: in front of those there are, else behind them.
-void add_device(const std::string& name, OpenDevice open, bool best);
-
-std::vector<std::string> device_names();  // best first
-std::shared_ptr<Device> open_device(std::string_view name, const DeviceOptions& options);
 
 }  // namespace pyturbo

@@ -1,0 +1,75 @@
+// The kinds of devices that can be opened. Each kind adds itself to a registry when its library is loaded.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pyturbo {
+
+class Device;
+
+// Precision of activations in products with quantised weights, on devices that round them.
+enum class Precision : uint8_t {
+  standard,  // 24 bits per group
+  fast,      // 8 bits per group
+};
+
+struct DeviceOptions {
+  unsigned threads = 0;  // 0: one per core
+  bool checked = false;  // run every kernel under the checker
+  Precision precision = Precision::standard;
+};
+
+// A field without a default: an initialiser that leaves it out does not compile.
+template <typename T>
+struct Required {
+  constexpr Required(T given) : value(given) {}
+  constexpr operator T() const { return value; }
+  T value;
+};
+
+// Host memory that kernels use in place.
+enum class HostMemory : uint8_t {
+  any,    // wherever it lies
+  pages,  // whole pages (Storage::pages); other memory is copied
+};
+
+// The strengths of a kind of device. They decide how a model is run, not what it computes.
+struct Traits {
+  Required<uint32_t> chunk;             // tokens of a prompt per replay
+  Required<uint32_t> single;            // prompts of at most this many tokens are read one token per replay
+  Required<uint32_t> attention_blocks;  // parts that the keys of a query are split into
+  Required<uint32_t> chunkwise_tokens;  // fewest tokens for which the chunkwise delta net is faster
+  Required<HostMemory> host_memory;
+};
+
+// The place of a kind in device_names(): lower values first.
+enum class Rank : uint8_t { gpu, cpu, reference, emulator };
+
+struct DeviceKind {
+  std::string name;
+  Rank rank;
+  Traits traits;
+  std::unique_ptr<Device> (*open)(const DeviceKind& kind, const DeviceOptions& options);
+  bool (*available)() = nullptr;  // whether this machine has one, asked once; null: always
+};
+
+// Adds a kind, in place of one with the same name.
+void add_device(const DeviceKind& kind);
+
+// Adds a kind while a library is loaded, as an object with static storage duration in the file of the device.
+// Link such a file as an object file: a linker skips members of a static archive that nothing refers to.
+struct RegisteredDevice {
+  explicit RegisteredDevice(const DeviceKind& kind) { add_device(kind); }
+};
+
+std::vector<std::string> device_names();  // of available kinds, best first
+
+// Both throw Error{argument} for a name that device_names() does not have.
+Traits device_traits(std::string_view name);
+std::shared_ptr<Device> open_device(std::string_view name, const DeviceOptions& options);
+
+}  // namespace pyturbo

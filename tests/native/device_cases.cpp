@@ -1,0 +1,92 @@
+// The registry of devices, and what a kind of device has to state.
+#include "pyturbo/device.h"
+
+#include <concepts>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "core/devices.h"
+#include "native_test.h"
+
+namespace {
+
+using namespace pyturbo;
+
+// A device that leaves out a trait does not compile: neither all of them, nor any single one.
+static_assert(!std::default_initializable<Traits>);
+static_assert(!std::is_constructible_v<Device, std::string>);
+template <typename T>
+concept WithoutChunk = requires {
+  T{.single = 1, .attention_blocks = 1, .chunkwise_tokens = 1, .host_memory = HostMemory::any};
+};
+template <typename T>
+concept WithoutSingle =
+    requires { T{.chunk = 1, .attention_blocks = 1, .chunkwise_tokens = 1, .host_memory = HostMemory::any}; };
+template <typename T>
+concept WithoutBlocks =
+    requires { T{.chunk = 1, .single = 1, .chunkwise_tokens = 1, .host_memory = HostMemory::any}; };
+template <typename T>
+concept WithoutChunkwise =
+    requires { T{.chunk = 1, .single = 1, .attention_blocks = 1, .host_memory = HostMemory::any}; };
+template <typename T>
+concept WithoutMemory =
+    requires { T{.chunk = 1, .single = 1, .attention_blocks = 1, .chunkwise_tokens = 1}; };
+template <typename T>
+concept WithAll = requires {
+  T{.chunk = 1, .single = 1, .attention_blocks = 1, .chunkwise_tokens = 1, .host_memory = HostMemory::any};
+};
+static_assert(!WithoutChunk<Traits> && !WithoutSingle<Traits> && !WithoutBlocks<Traits> &&
+              !WithoutChunkwise<Traits> && !WithoutMemory<Traits> && WithAll<Traits>);
+
+constexpr Traits kTraits{
+    .chunk = 1, .single = 2, .attention_blocks = 3, .chunkwise_tokens = 4, .host_memory = HostMemory::any};
+
+DeviceKind kind(const std::string& name, Rank rank, bool (*available)() = nullptr) {
+  return {.name = name, .rank = rank, .traits = kTraits, .open = nullptr, .available = available};
+}
+
+using Names = std::vector<std::string>;
+
+}  // namespace
+
+NATIVE_TEST(devices_are_listed_by_rank_then_by_addition) {
+  DeviceRegistry registry;
+  registry.add(kind("slow", Rank::reference));
+  registry.add(kind("emulated", Rank::emulator));
+  registry.add(kind("first gpu", Rank::gpu));
+  registry.add(kind("cpu", Rank::cpu));
+  registry.add(kind("second gpu", Rank::gpu));
+  CHECK(registry.names() == Names{"first gpu", "second gpu", "cpu", "slow", "emulated"});
+}
+
+NATIVE_TEST(device_of_the_same_name_is_replaced) {
+  DeviceRegistry registry;
+  registry.add(kind("a", Rank::gpu));
+  registry.add(kind("b", Rank::cpu));
+  registry.add(kind("a", Rank::emulator));
+  CHECK(registry.names() == Names{"b", "a"});
+}
+
+NATIVE_TEST(unavailable_device_is_not_listed_and_asked_once) {
+  static int asked = 0;
+  DeviceRegistry registry;
+  registry.add(kind("absent", Rank::gpu, [] { return ++asked < 0; }));
+  registry.add(kind("present", Rank::cpu, [] { return ++asked > 0; }));
+  CHECK_EQ(asked, 0);
+  CHECK(registry.names() == Names{"present"});
+  CHECK(registry.names() == Names{"present"});
+  CHECK_EQ(asked, 2);
+  CHECK_THROWS(registry.find("absent"), "expected a device among present, got absent");
+}
+
+NATIVE_TEST(traits_come_from_the_kind) {
+  DeviceRegistry registry;
+  registry.add(kind("a", Rank::gpu));
+  CHECK_EQ(uint32_t(registry.find("a").traits.chunkwise_tokens), 4u);
+  for (const std::string& name : device_names()) {
+    const Traits traits = device_traits(name);
+    CHECK(traits.single < traits.chunk);
+    CHECK_EQ(uint32_t(open_device(name, {})->traits().chunk), uint32_t(traits.chunk));
+  }
+}
