@@ -13,7 +13,7 @@ from pyturbo.formats.rows import take_bias, take_rows
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Affine(Linear):
-    """w [..., out, in] as ``w = q * scale + bias`` per group of the last axis; see pyturbo.ops.affine."""
+    """A weight [..., out, in] with ``w = q * scale + bias`` per group of its rows; see pyturbo.ops.affine."""
 
     packed: Array  # uint32 [..., out, in * bits / 32]
     scales: Array  # [..., out, in / group_size] in float32, float16 or bfloat16
@@ -63,7 +63,7 @@ class Affine(Linear):
         return replace(self, packed=packed, scales=scales, biases=biases, bias=bias)
 
     def _pairs(self, up: Affine) -> bool:
-        """Whether one kernel can read both weights: they have one format and no bias."""
+        """Tell whether one kernel can read both weights: they have one format and no bias."""
         formats = [(layer.bits, layer.group_size, layer.scales.dtype) for layer in (self, up)]
         return formats[0] == formats[1] and self.bias is None and up.bias is None
 

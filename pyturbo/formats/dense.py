@@ -14,7 +14,7 @@ from pyturbo.formats.rows import take_bias, take_rows
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dense(Linear):
-    """w [..., out, in] in float32, float16 or bfloat16."""
+    """A weight [..., out, in] in float32, float16 or bfloat16."""
 
     weight: Array
 

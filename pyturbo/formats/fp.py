@@ -13,7 +13,7 @@ from pyturbo.formats.rows import take_bias, take_rows
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fp(Linear):
-    """w [..., out, in] as ``w = code * scale`` per group of the last axis; see pyturbo.ops.fp."""
+    """A weight [..., out, in] with ``w = code * scale`` per group of its rows; see pyturbo.ops.fp."""
 
     packed: Array  # uint32 [..., out, in * bits / 32]
     scales: Array  # uint8 [..., out, in / group]

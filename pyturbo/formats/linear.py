@@ -1,4 +1,4 @@
-"""What layers ask of the weight of a linear layer, whatever its format.
+"""The interface of all formats: the operations of a linear layer.
 
 Layers are recorded, not run: activations are tensors without values. They are typed Any, because operations
 are declared for arrays.

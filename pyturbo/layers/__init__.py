@@ -1,1 +1,1 @@
-"""What architectures are built from. A layer records operations; it holds weights and no state."""
+"""The parts of architectures. A layer holds weights and records operations; it has no state."""

@@ -14,8 +14,11 @@ from pyturbo.layers.step import KvFormat, KvHeads, Piece, Step
 
 
 class Attention:
-    """Optionally with a norm of every query and key head, with an output that the input gates, with a window
-    of so many tokens (0: all), and with sinks: a logit of each head that takes weight from all keys."""
+    """Attention with options: norms of query and key heads, an output gate, a sliding window, and sinks.
+
+    `window` is the number of tokens that a query sees (0: all). A sink is an extra logit of a head, which
+    takes weight from all keys.
+    """
 
     def __init__(
         self,

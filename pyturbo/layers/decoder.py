@@ -1,8 +1,8 @@
-"""What the architectures share: a gated MLP, the stack of layers.
+"""Parts that all architectures share: the gated MLP and the stack of layers.
 
-A layer is recorded, not run: what passes between operations are tensors without values, typed Any here
-because operations are declared for arrays. Operations that do not need each other are recorded side by side,
-so that a device can run them together.
+Layers are recorded, not run: operations pass tensors without values to each other. These are typed Any,
+because operations are declared for arrays. Operations that do not depend on each other are recorded next to
+each other, so that a device can run them together.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from pyturbo.recording import label
 
 
 class Mixer(Protocol):
-    """The part of a layer that looks at other tokens, and what a conversation keeps for it."""
+    """The part of a layer that reads other tokens, by attention or by recurrent state."""
 
-    name: str  # its path, such as model.layers.0.self_attn
+    name: str  # the path of its weights, such as model.layers.0.self_attn
 
     def state(self, context: int, chunk: int, kv: KvFormat) -> dict[str, Piece]:
-        """For so many tokens, up to `chunk` read at once, with keys and values kept as `kv` says."""
+        """Return its state for `context` tokens, of which up to `chunk` are read at once."""
 
     def __call__(self, x: Any, step: Step) -> Any: ...
 
 
-#: The part of a layer that works token by token: of its input and the residual stream to add to.
+#: The part of a layer that works token by token. It takes its input and the residual stream to add to.
 FeedForward = Callable[[Any, Any], Any]
 
 
 class Mlp:
-    """``down(silu(gate x) * up x)``, gate and up in one launch where their formats are the same."""
+    """``down(silu(gate x) * up x)``. Gate and up are one launch where their formats have a kernel for it."""
 
     def __init__(self, weights: Weights, path: str, hidden: int, inner: int) -> None:
         self.gate = weights.linear(f"{path}.gate_proj", (inner, hidden), bias=False)
@@ -41,7 +41,7 @@ class Mlp:
         self.down = weights.linear(f"{path}.down_proj", (hidden, inner), bias=False)
 
     def inner(self, x: Any) -> Any:
-        """What goes into `down`."""
+        """Return the input of `down`."""
         return self.gate.apply_swiglu(self.up, x)
 
     def __call__(self, x: Any, residual: Any) -> Any:
@@ -49,7 +49,7 @@ class Mlp:
 
 
 class Layer:
-    """``x + mixer(norm(x))``, then ``x + mlp(norm(x))``."""
+    """A layer: ``x + mixer(norm(x))``, then ``x + mlp(norm(x))``."""
 
     def __init__(
         self, weights: Weights, path: str, hidden: int, eps: float, mixer: Mixer, mlp: FeedForward
@@ -71,7 +71,7 @@ class Layer:
 
 
 class Decoder:
-    """Embedding, layers, norm and output layer. An architecture says what its layers consist of."""
+    """Embedding, layers, final norm and output layer. An architecture provides the parts of each layer."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Decoder:
         mixer: Callable[[int, str], Mixer],
         mlp: Callable[[int, str], FeedForward],
     ) -> None:
-        """`mixer` and `mlp` make those of a layer, from its number and path."""
+        """Build the network. `mixer` and `mlp` make the parts of a layer from its number and path."""
         if entries.text("hidden_act", "silu") not in ("silu", "swish"):
             raise entries.wrong("hidden_act", "silu")
         hidden = entries.count("hidden_size")
@@ -101,7 +101,7 @@ class Decoder:
         return f"Decoder(layers={len(self.layers)}, vocab={self.vocab}, context={self.context})"
 
     def state(self, context: int, chunk: int, kv: KvFormat) -> dict[str, Piece]:
-        """Every piece of a conversation's state for so many tokens, up to `chunk` of them read at once."""
+        """Return all state of a conversation of `context` tokens, of which up to `chunk` are read at once."""
         pieces: dict[str, Piece] = {}
         for layer in self.layers:
             pieces.update(layer.mixer.state(context, chunk, kv))

@@ -1,4 +1,4 @@
-"""The gated delta net: a mixer that remembers a conversation in one matrix per head, however long it is."""
+"""The gated delta net: a mixer whose state is one matrix per head, however long the conversation is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyturbo.checkpoint.entries import Entries
 from pyturbo.formats import Linear
 from pyturbo.layers.step import KvFormat, Piece, Step
 
-_TAPS = 4  # of the convolution
+_TAPS = 4  # width of the convolution
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,16 @@ class Heads:
 
 
 class Projections(NamedTuple):
-    """What a layer makes of its input. Rows of qkv: queries, keys, values, head by head."""
+    """The projections of a layer's input. Rows of qkv are queries, keys, values, head by head."""
 
     qkv: Linear
-    z: Linear  # gate of the output
-    a: Linear  # decay
-    b: Linear  # how much of a value is written
+    z: Linear  # the gate of the output
+    a: Linear  # the decay
+    b: Linear  # the rate at which values are written
 
     @staticmethod
     def read(entries: Entries, weights: Weights, path: str) -> Projections:
-        """From a tensor for each."""
+        """Read one tensor for each projection."""
         heads, hidden = Heads.read(entries), entries.count("hidden_size")
         rows = (2 * heads.key_size + heads.value_size, heads.value_size, heads.values, heads.values)
         return Projections(

@@ -1,4 +1,4 @@
-"""Layers of a delta net, with a layer of full attention after every few of them."""
+"""Networks of delta nets, with a layer of full attention at regular intervals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KINDS = ("linear_attention", "full_attention")
 
 
 def layer_kinds(entries: Entries) -> list[str]:
-    """Spelled out in the configuration, or every so many layers a full one."""
+    """Return the kind of each layer: as the configuration lists them, or full attention at each interval."""
     count = entries.count("num_hidden_layers")
     interval = entries.count("full_attention_interval", 4)
     default = [_KINDS[(i + 1) % interval == 0] for i in range(count)]
@@ -29,7 +29,7 @@ def mixers(
     weights: Weights,
     projections: Callable[[Entries, Weights, str], Projections] = Projections.read,
 ) -> Callable[[int, str], Mixer]:
-    """`projections` reads what a delta net makes of its input."""
+    """Return a function that makes the mixer of a layer; `projections` reads those of a delta net."""
     if entries.flag("use_sliding_window", False):
         raise entries.wrong("use_sliding_window", "false")
     kinds = layer_kinds(entries)

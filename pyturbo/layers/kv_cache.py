@@ -1,4 +1,4 @@
-"""How a conversation keeps keys and values: as they are, or compressed by ``pyturbo.turbo_codec``."""
+"""Formats of cached keys and values: plain, or compressed by ``pyturbo.turbo_codec``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyturbo import ops, turbo_codec
 from pyturbo.errors import ArgumentError
 from pyturbo.layers.step import KvFormat, KvHeads, KvLatents, Piece, Step
 
-#: The settings worth a choice, from most memory to least. Other pairs of widths can be named too.
+#: Recommended settings, from most memory to least. Other pairs of widths are valid too.
 KV_SETTINGS = ("f32", "f16", "turbo8", "turbo8v4", "turbo4", "turbo4v2")
 
 _TYPES = {"f32": np.float32, "f16": np.float16}
@@ -20,20 +20,21 @@ _TYPES = {"f32": np.float32, "f16": np.float16}
 
 @dataclass(frozen=True)
 class Plain:
-    """Rows of one element type, [rows, kv_heads, dim]; of latents [context, rank] and [context, rope].
+    """Rows of one element type, [rows, kv_heads, dim]; latents are [context, rank] and [context, rope].
 
-    Token j is in row j % rows. A window has rows for what the first token of a chunk sees, and for the chunk.
+    Token j is in row j % rows. A sliding window has rows for all that the first token of a chunk sees, and
+    for the chunk itself.
     """
 
     name: str
-    codec: int | None = None  # version of compressed rows
+    codec: int | None = None  # the version of compressed rows
 
     @property
     def dtype(self) -> Any:
         return _TYPES[self.name]
 
     def state(self, heads: KvHeads, context: int, chunk: int) -> dict[str, Piece]:
-        """For so many tokens, of which up to `chunk` are read at once."""
+        """Return the state for `context` tokens, of which up to `chunk` are read at once."""
         rows = min(context, heads.window + chunk - 1) if heads.window else context
         piece = Piece((rows, heads.count, heads.dim), self.dtype, axis=0)
         return {f"{heads.path}.k": piece, f"{heads.path}.v": piece}
@@ -41,7 +42,7 @@ class Plain:
     def attend(
         self, heads: KvHeads, step: Step, q: Any, k: Any, v: Any, scale: float, sinks: Any = None
     ) -> Any:
-        """Appends the keys and values of the step; what its queries make of all they see."""
+        """Append the keys and values of the step, and let its queries attend to all they see."""
         keys, values = step.state[f"{heads.path}.k"], step.state[f"{heads.path}.v"]
         ops.kv_append(keys, k, step.position)
         ops.kv_append(values, v, step.position)
@@ -57,7 +58,7 @@ class Plain:
     def attend_latents(
         self, latents: KvLatents, step: Step, q: Any, q_rope: Any, latent: Any, rope_key: Any, scale: float
     ) -> Any:
-        """Appends the latents of the step; the mix of all there are."""
+        """Append the latents of the step, and return the mix of all latents for its queries."""
         cache = step.state[f"{latents.path}.latents"], step.state[f"{latents.path}.rope_keys"]
         ops.mla_append(cache, latent, rope_key, step.position)
         return ops.mla_attention(q, q_rope, *cache, None, scale, context=step.position + step.tokens)
@@ -65,11 +66,11 @@ class Plain:
 
 @dataclass(frozen=True)
 class Compressed:
-    """Packed rows with a norm each, and where projections have a bias with a mean each.
+    """Packed rows with a norm each, and with a mean each where projections have a bias.
 
-    Token j is in row j % rows. Tokens that are read together see each other's keys and values exactly, and
-    compressed ones of all before: a window needs no more rows than it has tokens. A latent is key and value
-    in one: it has the bits of keys. The keys beside latents are float16.
+    Token j is in row j % rows. Tokens that are read together see each other's exact keys and values, and the
+    compressed ones of earlier tokens, so a sliding window needs as many rows as it has tokens. A latent,
+    which is key and value in one, has the bits of keys. The rotary keys stored with latents are float16.
     """
 
     key_bits: int
@@ -82,7 +83,7 @@ class Compressed:
         return f"turbo{self.key_bits}" if same else f"turbo{self.key_bits}v{self.value_bits}"
 
     def state(self, heads: KvHeads, context: int, chunk: int) -> dict[str, Piece]:
-        """For so many tokens, of which up to `chunk` are read at once."""
+        """Return the state for `context` tokens, of which up to `chunk` are read at once."""
         self._check("heads", heads.dim)
         shape = (heads.count, min(context, heads.window or context))
         pieces: dict[str, Piece] = {}
@@ -97,7 +98,7 @@ class Compressed:
     def attend(
         self, heads: KvHeads, step: Step, q: Any, k: Any, v: Any, scale: float, sinks: Any = None
     ) -> Any:
-        """What the queries of the step make of all keys and values they see; then its own are encoded."""
+        """Let the queries of the step attend to all they see, then encode its own keys and values."""
         keys = self._rows(heads, step, "k", self.key_bits)
         values = self._rows(heads, step, "v", self.value_bits)
         y = ops.turbo_attention(q, keys, values, scale, heads.window, sinks, live=step.position, own=(k, v))
@@ -117,7 +118,7 @@ class Compressed:
     def attend_latents(
         self, latents: KvLatents, step: Step, q: Any, q_rope: Any, latent: Any, rope_key: Any, scale: float
     ) -> Any:
-        """The mix of all latents for the queries of the step; then its own are encoded."""
+        """Return the mix of all latents for the queries of the step, and encode its own latents."""
         path, rope_keys = f"{latents.path}.latents", step.state[f"{latents.path}.rope_keys"]
         rows = ops.TurboRows(step.state[path], step.state[f"{path}_norms"], self.key_bits, latents.rank)
         mix = ops.mla_turbo_attention(
@@ -144,7 +145,7 @@ class Compressed:
 
 
 def kv_format(name: object) -> KvFormat:
-    """What a user's word stands for: f32, f16, turbo<k>, or turbo<k>v<v> with bits of keys and of values."""
+    """Parse a setting: f32, f16, turbo<k>, or turbo<k>v<v> with the bits of keys and of values."""
     if isinstance(name, str):
         if name in _TYPES:
             return Plain(name)

@@ -1,4 +1,4 @@
-"""Latent attention: the cache keeps one compressed row for each position, which all heads share."""
+"""Latent attention: the cache keeps one compressed row per position, which all heads share."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pyturbo.formats import Linear
 from pyturbo.layers.rope import Rope, score_growth
 from pyturbo.layers.step import KvFormat, KvLatents, Piece, Step
 
-_EPS = 1e-6  # of the norms inside, whatever the configuration says of the others
+_EPS = 1e-6  # of the norms in here; the configuration only has that of the other norms
 
 
 class LatentAttention:
-    """Queries attend to the latents themselves: what would make keys and values of them is folded away."""
+    """Attention to the latents themselves: the projections of keys and values are absorbed."""
 
     def __init__(self, entries: Entries, weights: Weights, path: str) -> None:
         hidden, self.heads = entries.count("hidden_size"), entries.count("num_attention_heads")
@@ -51,7 +51,7 @@ class LatentAttention:
         self.out = weights.linear(f"{path}.o_proj", (hidden, self.heads * self.v_dim))
 
     def _folded(self, weights: Weights) -> tuple[Linear, Linear]:
-        """A matrix for each head, or the rows of one for both."""
+        """Read the projections of keys and values: a matrix per head for each, or one matrix for both."""
         if f"{self.name}.embed_q.weight" in weights:
             return (
                 weights.experts(f"{self.name}.embed_q", (self.heads, self.rank, self.nope)),

@@ -1,4 +1,4 @@
-"""Mixture of experts: a router sends each token through a few of many MLPs."""
+"""Mixture of experts: a router chooses a few of many MLPs for each token."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyturbo.layers.decoder import FeedForward, Mlp
 
 
 class Experts:
-    """The MLPs that a router chooses among, ``down(activation(gate x, up x))``."""
+    """The MLPs that a router chooses among: ``down(activation(gate x, up x))``."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class Experts:
         bias: bool = False,
         activation: Callable[..., Any] = ops.swiglu,
     ) -> None:
-        """`bias`: whether every expert has a bias in each of its layers."""
+        """Read the experts. `bias`: whether every expert has a bias in each of its layers."""
         self.count, self.activation = count, activation
         self.gate, self.up, self.down = (
             weights.experts(f"{path}.{name}_proj", (count, *size), bias)
@@ -34,11 +34,11 @@ class Experts:
         )
 
     def __call__(self, x: Any, ids: Any) -> Any:
-        """x [tokens, hidden] through the experts ids [tokens, k] -> [tokens, k, hidden]."""
+        """Apply the experts ids [tokens, k] to x [tokens, hidden] -> [tokens, k, hidden]."""
         return self._by_expert(x, ids) if self._sorts(x) else self._by_token(x, ids)
 
     def _sorts(self, x: Any) -> bool:
-        """Many tokens are sorted by expert, so that each expert is read once for all of its tokens."""
+        """Tell whether to sort tokens by expert, so that each expert is read once for all its tokens."""
         one = isinstance(x.shape[0], int) and x.shape[0] == 1
         return not one and all(layer.grouped for layer in (self.gate, self.up, self.down))
 
@@ -57,7 +57,7 @@ class Experts:
 
 
 def read_choices(entries: Entries, experts: str) -> tuple[int, int]:
-    """How many experts there are, by the entry of that name, and how many a token has."""
+    """Return the number of experts, which is the entry `experts`, and the number that a token has."""
     count, k = entries.count(experts), entries.count("num_experts_per_tok")
     if count > ops.MAX_EXPERTS:
         raise entries.wrong(experts, f"at most {ops.MAX_EXPERTS}")
@@ -67,7 +67,7 @@ def read_choices(entries: Entries, experts: str) -> tuple[int, int]:
 
 
 class Moe:
-    """Routed experts, and where the configuration has one, a gated expert for every token."""
+    """Routed experts and, if the configuration has one, a gated expert that every token shares."""
 
     def __init__(self, entries: Entries, weights: Weights, path: str, *, normalize: bool) -> None:
         hidden, inner = entries.count("hidden_size"), entries.count("moe_intermediate_size")
@@ -93,7 +93,7 @@ class Moe:
 
 
 def sparse_or_dense(entries: Entries, weights: Weights, i: int, path: str, *, normalize: bool) -> FeedForward:
-    """Experts, unless the configuration leaves layer `i` dense."""
+    """Return experts, or an MLP where the configuration leaves layer `i` dense."""
     dense, layers = entries.list_of("mlp_only_layers", int, []), entries.count("num_hidden_layers")
     if len(dense) > layers:
         raise entries.wrong("mlp_only_layers", f"at most {layers} layers")

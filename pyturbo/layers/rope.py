@@ -1,4 +1,4 @@
-"""Rotary positions: which part of a head turns, how fast, and by what factor it grows."""
+"""Rotary position embedding: the rotary part of a head, its frequencies and its scale."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from pyturbo.checkpoint.entries import Entries
 @dataclass(frozen=True, eq=False)
 class Rope:
     inv_freq: Array  # float32 [rotary_dim / 2]
-    scale: float = 1.0  # of what is rotated
-    interleaved: bool = False  # pairs are neighbours, not half a head apart
+    scale: float = 1.0  # a factor of the rotary part
+    interleaved: bool = False  # whether pairs are neighbours, rather than half a head apart
 
     def __call__(self, x: Any, position: Any) -> Any:
-        """x [tokens, heads, dim], the first token at `position`."""
+        """Rotate x [tokens, heads, dim], whose first token is at `position`."""
         dim = 2 * len(self.inv_freq)
         return ops.rope(x, position, self.inv_freq, dim, self.scale, self.interleaved)
 
     @staticmethod
     def read(entries: Entries, head_dim: int, *, interleaved: bool = False) -> Rope:
-        """As the configuration says: the part that turns, its base, and how a longer context is reached."""
+        """Read the rotary part, its base, and how it is scaled to a longer context."""
         given = entries.group("rope_parameters", "rope_scaling")
         part = given.number("partial_rotary_factor", entries.number("partial_rotary_factor", 1.0))
         dim = int(head_dim * part) if 0 < part <= 1 else 0
@@ -49,12 +49,12 @@ def _default(plain: Array, theta: float, given: Entries, entries: Entries) -> tu
 
 
 def _linear(plain: Array, theta: float, given: Entries, entries: Entries) -> tuple[Array, float]:
-    """Positions closer together."""
+    """Divide all positions by `factor`."""
     return plain / _positive(given, "factor"), 1.0
 
 
 def _llama3(plain: Array, theta: float, given: Entries, entries: Entries) -> tuple[Array, float]:
-    """Long waves are slowed by `factor`, short ones kept, those between blended."""
+    """Divide low frequencies by `factor`, keep high ones, and blend those between."""
     low, high = given.number("low_freq_factor"), given.number("high_freq_factor")
     if high <= low:
         raise given.wrong("high_freq_factor", f"more than {low}")
@@ -64,7 +64,7 @@ def _llama3(plain: Array, theta: float, given: Entries, entries: Entries) -> tup
 
 
 def _yarn(plain: Array, theta: float, given: Entries, entries: Entries) -> tuple[Array, float]:
-    """Pairs that turn often in the original context are kept, slow ones divided by `factor`, a ramp joins."""
+    """Keep high frequencies, divide low ones by `factor`, and join them by a ramp."""
     context = entries.count("max_position_embeddings", 4096)
     original = given.count("original_max_position_embeddings", context)
     factor = _positive(given, "factor", context / original)
@@ -85,7 +85,7 @@ def _yarn(plain: Array, theta: float, given: Entries, entries: Entries) -> tuple
 
 
 def _growth(factor: float, given: Entries) -> float:
-    """What YaRN multiplies sine and cosine by."""
+    """Return the factor of sine and cosine in YaRN."""
     if "mscale" in given and "mscale_all_dim" in given:
         return _mscale(factor, given.number("mscale")) / _mscale(factor, given.number("mscale_all_dim"))
     return _mscale(factor, 1.0)
@@ -96,7 +96,7 @@ def _mscale(factor: float, scale: float) -> float:
 
 
 def score_growth(entries: Entries) -> float:
-    """What YaRN multiplies the scores of latent attention by, the parts that do not turn included."""
+    """Return the factor of all scores of latent attention in YaRN, not only of the rotary part."""
     given = entries.group("rope_parameters", "rope_scaling")
     if not given.number("mscale_all_dim", 0.0):
         return 1.0
@@ -104,7 +104,7 @@ def score_growth(entries: Entries) -> float:
 
 
 def _longrope(plain: Array, theta: float, given: Entries, entries: Entries) -> tuple[Array, float]:
-    """A divisor for each pair, the same for short and long contexts."""
+    """Divide the frequency of each pair by a factor of its own, which short and long contexts share."""
     factors = given.list_of("long_factor", float)
     if len(factors) != len(plain) or min(factors) <= 0 or given.list_of("short_factor", float) != factors:
         raise given.wrong("long_factor", f"{len(plain)} positive factors, equal to short_factor")

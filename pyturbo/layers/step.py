@@ -1,4 +1,4 @@
-"""What a layer is given when it is recorded, and what it asks a conversation to keep."""
+"""The inputs of a layer that is recorded, and the state that it asks a conversation to keep."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Piece(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: Any
-    axis: int | None = None  # of its rows, token j in row j % rows; None: its size does not grow with tokens
+    axis: int | None = None  # the axis of rows, where token j is row j % rows; None: no rows for tokens
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class KvLatents:
 
 
 class KvFormat(Protocol):
-    """How keys, values and latents are kept."""
+    """The format of cached keys, values and latents."""
 
     @property
     def name(self) -> str:
-        """As users write it, such as "f16" or "turbo4"."""
+        """The setting that users write, such as "f16" or "turbo4"."""
 
     @property
     def codec(self) -> int | None:
@@ -65,7 +65,7 @@ class KvFormat(Protocol):
 
 @dataclass(frozen=True)
 class Step:
-    """Where the tokens of a program stand, and the state they read and change."""
+    """The position and number of the tokens of a program, and the state that they read and change."""
 
     tokens: Any  # an integer or a symbol
     position: Any

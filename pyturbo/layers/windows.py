@@ -1,4 +1,4 @@
-"""Layers that see only the tokens right behind them."""
+"""Sliding windows: layers that see only the most recent tokens."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def layer_windows(entries: Entries, default: list[str]) -> list[int]:
-    """How many tokens each layer sees, the last one included; 0: all.
+    """Return the number of tokens that each layer sees, the current one included; 0: all.
 
-    `default` are the kinds of the layers where the configuration does not spell them out.
+    `default` are the kinds of the layers where the configuration does not list them.
     """
     count = entries.count("num_hidden_layers")
     kinds = entries.list_of("layer_types", str, default)
@@ -25,9 +25,9 @@ def layer_windows(entries: Entries, default: list[str]) -> list[int]:
 
 
 def upper_windows(entries: Entries, first: int | None = None) -> list[int]:
-    """As Qwen has them: where windows are used, layers from `first` on have one.
+    """Return windows as Qwen has them: if windows are used, all layers from `first` on have one.
 
-    None: the configuration's `max_window_layers`, which counts the layers before.
+    `first` defaults to the configuration's `max_window_layers`, the number of layers in front of these.
     """
     used, layers = entries.flag("use_sliding_window", False), range(entries.count("num_hidden_layers"))
     first = entries.count_or_none("max_window_layers", 28) if first is None else first

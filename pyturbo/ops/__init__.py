@@ -1,4 +1,4 @@
-"""Operations: every row of the kernel catalogue, NumPy in and NumPy out, on any device."""
+"""Operations: one function for each entry of the kernel catalogue. NumPy in, NumPy out."""
 
 from pyturbo.ops.activation import geglu, sigmoid_gate, swiglu, swiglu_clamped
 from pyturbo.ops.affine import (

@@ -11,7 +11,7 @@ from pyturbo.ops._run import Array, as_array, operand, row_stride
 
 
 def values(op: str, name: str, value: ArrayLike, axes: int | None = None, strided: bool = False) -> Array:
-    """A float32 array that is not empty, with `axes` axes or with any number of them from one on."""
+    """Check a float32 array that is not empty and has `axes` axes, or at least one where that is None."""
     array = as_array(op, name, value, np.float32)
     if array.size == 0 or array.ndim == 0:
         raise ArgumentError(
@@ -22,7 +22,7 @@ def values(op: str, name: str, value: ArrayLike, axes: int | None = None, stride
 
 
 def matching(op: str, name: str, value: ArrayLike, like: Array, strided: bool = False) -> Array:
-    """A float32 array of the shape of `like`; where both may be strided, of its row stride too."""
+    """Check a float32 array of the shape of `like`; where both may be strided, of its row stride too."""
     array = operand(op, name, value, np.float32, like.shape, strided)
     if strided and row_stride(array) != row_stride(like):
         raise ArgumentError(
@@ -34,7 +34,7 @@ def matching(op: str, name: str, value: ArrayLike, like: Array, strided: bool = 
 def stored_weight(
     op: str, value: ArrayLike, shape: tuple[int | None, ...], name: str = "weight"
 ) -> tuple[Array, str]:
-    """A weight that is not empty in any of its storage types, and the name of that type in kernel names."""
+    """Check a weight in any storage type; return it and the name of the type in kernel names."""
     array = as_array(op, name, value, np.float32)
     if array.dtype not in SUFFIXES:
         raise ArgumentError(f"{op}: {name}: expected float32, float16 or bfloat16, got {array.dtype}")

@@ -11,7 +11,7 @@ from pyturbo.recording import Tensor
 
 
 def integers(op: str, name: str, value: ArrayLike, shape: tuple[int | None, ...]) -> Array:
-    """Integers of any width as int32."""
+    """Return integers of any width as int32."""
     array = as_array(op, name, value)
     if isinstance(array, Tensor):
         return operand(op, name, array, np.int32, shape)
@@ -24,7 +24,7 @@ def integers(op: str, name: str, value: ArrayLike, shape: tuple[int | None, ...]
 
 
 def known_ids(op: str, value: ArrayLike, count: int, axes: int) -> Array:
-    """Ids 0 to count - 1, at least one. Those of a program are for its kernels to check."""
+    """Check ids 0 to count - 1, at least one. Kernels check those of a program."""
     ids = integers(op, "ids", value, (None,) * axes)
     if ids.size == 0:
         raise ArgumentError(f"{op}: ids: expected at least one, got shape {list(ids.shape)}")
@@ -37,14 +37,17 @@ def known_ids(op: str, value: ArrayLike, count: int, axes: int) -> Array:
 
 
 def sample(values: Array) -> str:
-    """The first few values, for messages."""
+    """Show the first few values in a message."""
     return str(values.ravel()[:8].tolist())[:-1] + (", ...]" if values.size > 8 else "]")
 
 
 def expert_operands(
     op: str, x: ArrayLike, ids: ArrayLike, experts: int, in_dim: int
 ) -> tuple[Array, Array, tuple[int, int, int, int]]:
-    """x [tokens, in] or [tokens, k, in], ids [tokens, k], and the sizes tokens, k, x's rows a token, in."""
+    """Check x [tokens, in] or [tokens, k, in] and ids [tokens, k].
+
+    Return both, and the sizes tokens, k, rows of x per token, in.
+    """
     chosen = known_ids(op, ids, experts, axes=2)
     tokens, k = chosen.shape
     given = as_array(op, "x", x, np.float32)

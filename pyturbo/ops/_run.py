@@ -1,4 +1,4 @@
-"""How an operation reaches a device: arrays in, one launch, an array out."""
+"""Running an operation on a device or recording it: operands, launches and results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _devices: dict[str, Device] = {}
 
 
 def _named(name: str) -> Device:
-    """The device of that name that all operations share; in a child of fork() another than in its parent."""
+    """Return the device of that name that all operations share. A child of fork() has its own."""
     device = _devices.get(name)
     if device is None or device.closed:
         device = _devices[name] = Device(name)
@@ -51,12 +51,12 @@ def resolve(device: DeviceLike) -> Target:
 
 
 def name_of(target: Target) -> str:
-    """The name of the device that launches run on."""
+    """Return the name of the device that launches run on."""
     return target.device.name if isinstance(target, Recorder) else target.name
 
 
 def launch(target: Target, name: str, *args: Any, constants: dict[str, Any] | None = None) -> None:
-    """Runs or records a kernel on its arguments in the shader's order; its contract gives the geometry."""
+    """Run or record a kernel with its arguments in the shader's order; its contract gives the geometry."""
     if isinstance(target, Recorder):
         target.launch(name, args, constants)
     else:
@@ -64,7 +64,7 @@ def launch(target: Target, name: str, *args: Any, constants: dict[str, Any] | No
 
 
 def empty(target: Target, shape: tuple[int, ...], dtype: Any = np.float32) -> Buffer:
-    # A Tensor where the operation is recorded: it has what operations use of a Buffer.
+    """Return memory for a result: a Buffer, or a Tensor where the operation is recorded."""
     return cast(Buffer, target.empty(shape, dtype))
 
 
@@ -80,7 +80,7 @@ def writable(target: Target, array: Array) -> Buffer:
 def changeable(target: Target, op: str, name: str, value: Any) -> Array:
     """Return the operand that an operation changes in place: an array, or under a recorder a Tensor.
 
-    Checks of the operand may make a copy of it that kernels can use; :func:`write_back` brings that back.
+    The checks that follow may copy it to memory that kernels can use; :func:`write_back` copies it back.
     """
     if isinstance(target, Recorder):
         if isinstance(value, Buffer):
@@ -107,7 +107,7 @@ def write_back(given: Array, used: Array) -> Array:
 
 
 def as_array(op: str, name: str, value: Any, dtype: Any = None) -> Array:
-    """An array, a Buffer or a Tensor with its own dtype, anything else as `dtype`."""
+    """Return an array, a Buffer or a Tensor with its own dtype, anything else as an array of `dtype`."""
     if isinstance(value, Tensor):
         if recording.active() is None:
             raise ArgumentError(f"{op}: {name}: expected an array, got a Tensor outside of its Recorder")
@@ -123,10 +123,10 @@ def as_array(op: str, name: str, value: Any, dtype: Any = None) -> Array:
 def operand(
     op: str, name: str, value: ArrayLike, dtype: Any, shape: tuple[int | None, ...], strided: bool = False
 ) -> Array:
-    """`value` as a contiguous, aligned array of `dtype`; None in `shape` stands for any extent.
+    """Return `value` as a contiguous, aligned array of `dtype`; None in `shape` stands for any extent.
 
     Arrays of another dtype are refused rather than converted, except that Python numbers become `dtype`.
-    `strided` allows recorded tensors whose rows are apart from each other; see :func:`row_stride`.
+    `strided` allows recorded tensors whose rows are not adjacent; see :func:`row_stride`.
     """
     array = as_array(op, name, value, dtype)
     if array.dtype != np.dtype(dtype):
@@ -142,14 +142,14 @@ def operand(
 
 
 def row_stride(array: Array) -> int:
-    """Elements from one row of an operand to the next."""
+    """Return the elements from the start of one row of an operand to that of the next."""
     if isinstance(array, Tensor) and array.stride is not None:
         return array.stride
     return math.prod(array.shape[1:])
 
 
 def aligned(array: Array) -> Array:
-    """`array` itself where a kernel can use it in place, else a contiguous copy."""
+    """Return `array` itself if a kernel can use it in place, else a contiguous copy."""
     if isinstance(array, Tensor) or (array.flags.c_contiguous and array.ctypes.data % 16 == 0):
         return array
     return np.array(array, order="C")

@@ -1,4 +1,4 @@
-"""Activations of arrays of equal shape, value by value."""
+"""Element-wise activations of two arrays of equal shape."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyturbo.ops._run import Array, DeviceLike, empty, launch, resolve
 
 
 def swiglu(gate: ArrayLike, up: ArrayLike, *, device: DeviceLike = None) -> Array:
-    """``silu(gate) * up``."""
+    """Return ``silu(gate) * up``."""
     gate = values("swiglu", "gate", gate)
     up = matching("swiglu", "up", up, gate)
     device = resolve(device)
@@ -21,7 +21,10 @@ def swiglu(gate: ArrayLike, up: ArrayLike, *, device: DeviceLike = None) -> Arra
 def swiglu_clamped(
     gate: ArrayLike, up: ArrayLike, alpha: float, limit: float, *, device: DeviceLike = None
 ) -> Array:
-    """gpt-oss: ``g * sigmoid(alpha * g) * (u + 1)``, g = min(gate, limit), u = clip(up, -limit, limit)."""
+    """Return ``g * sigmoid(alpha * g) * (u + 1)`` with g = min(gate, limit) and u = clip(up, -limit, limit).
+
+    This is the activation of gpt-oss.
+    """
     gate = values("swiglu_clamped", "gate", gate)
     up = matching("swiglu_clamped", "up", up, gate)
     device = resolve(device)
@@ -31,7 +34,7 @@ def swiglu_clamped(
 
 
 def geglu(gate: ArrayLike, up: ArrayLike, *, device: DeviceLike = None) -> Array:
-    """``gelu(gate) * up`` with the tanh approximation of GELU."""
+    """Return ``gelu(gate) * up`` with the tanh approximation of GELU."""
     gate = values("geglu", "gate", gate)
     up = matching("geglu", "up", up, gate)
     device = resolve(device)
@@ -41,7 +44,7 @@ def geglu(gate: ArrayLike, up: ArrayLike, *, device: DeviceLike = None) -> Array
 
 
 def sigmoid_gate(x: ArrayLike, gate: ArrayLike, *, device: DeviceLike = None) -> Array:
-    """``x * sigmoid(gate)``."""
+    """Return ``x * sigmoid(gate)``."""
     x = values("sigmoid_gate", "x", x)
     gate = matching("sigmoid_gate", "gate", gate, x)
     device = resolve(device)

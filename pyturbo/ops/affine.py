@@ -39,7 +39,7 @@ class _Matrix(NamedTuple):
     biases: Array
     group_size: int
     in_dim: int
-    suffix: str  # of the kernel name
+    suffix: str  # of the kernel names
 
     @property
     def arrays(self) -> tuple[Array, Array, Array]:
@@ -66,7 +66,7 @@ def affine_matmul(
     *,
     device: DeviceLike = None,
 ) -> Array:
-    """x [tokens, in] times the transposed weight [out, in] -> [tokens, out]."""
+    """Multiply x [tokens, in] with the transposed weight [out, in] -> [tokens, out]."""
     op = "affine_matmul"
     w = matrix(op, "", (packed, scales, biases, bits, group_size), axes=2)
     x = activations(op, x, w.in_dim)
@@ -79,7 +79,7 @@ def affine_matmul(
 
 
 def affine_swiglu(x: ArrayLike, gate: Weight, up: Weight, *, device: DeviceLike = None) -> Array:
-    """``silu(x gate^T) * (x up^T)``: x [tokens, in], two weights of one shape and format -> [tokens, out]."""
+    """Return ``silu(x gate^T) * (x up^T)``: x [tokens, in] -> [tokens, out]. Both weights have one format."""
     op = "affine_swiglu"
     g, u = _pair(op, gate, up, axes=2)
     x = activations(op, x, g.in_dim)
@@ -101,7 +101,7 @@ def affine_embed(
     *,
     device: DeviceLike = None,
 ) -> Array:
-    """Rows of a quantised table [vocab, hidden] at ids [tokens] -> [tokens, hidden]."""
+    """Return the rows ids [tokens] of a quantised table [vocab, hidden] -> [tokens, hidden]."""
     op = "affine_embed"
     table = matrix(op, "", (packed, scales, biases, bits, group_size), axes=2)
     chosen = known_ids(op, ids, table.out_dim, axes=1)
@@ -123,9 +123,9 @@ def affine_experts_matmul(
     *,
     device: DeviceLike = None,
 ) -> Array:
-    """Each token times its own experts: weights [experts, out, in], ids [tokens, k] -> [tokens, k, out].
+    """Multiply each token with its experts ids [tokens, k] of weights [experts, out, in] -> [tokens, k, out].
 
-    x is [tokens, in], shared by a token's experts, or [tokens, k, in], a row for each.
+    x is [tokens, in], one row for all experts of a token, or [tokens, k, in], one row for each expert.
     """
     op = "affine_experts_matmul"
     w = matrix(op, "", (packed, scales, biases, bits, group_size), axes=3)
@@ -140,7 +140,7 @@ def affine_experts_matmul(
 def affine_experts_swiglu(
     x: ArrayLike, ids: ArrayLike, gate: Weight, up: Weight, *, device: DeviceLike = None
 ) -> Array:
-    """``silu(gate_e x) * (up_e x)`` for each token's experts e = ids [tokens, k] -> [tokens, k, out].
+    """Return ``silu(gate_e x) * (up_e x)`` of each token's experts e = ids [tokens, k] -> [tokens, k, out].
 
     The weights are stacks [experts, out, in]; x as for `affine_experts_matmul`.
     """
@@ -165,9 +165,9 @@ def affine_grouped_matmul(
     *,
     device: DeviceLike = None,
 ) -> Array:
-    """Rows sorted by expert times their own weight: x [rows, in], weights [experts, out, in] -> [rows, out].
+    """Multiply rows that are sorted by expert: x [rows, in], weights [experts, out, in] -> [rows, out].
 
-    offsets [experts + 1]: the rows of expert e are offsets[e] .. offsets[e + 1].
+    offsets [experts + 1]: expert e has the rows offsets[e] .. offsets[e + 1].
     """
     op = "affine_grouped_matmul"
     w = matrix(op, "", (packed, scales, biases, bits, group_size), axes=3)
@@ -182,7 +182,7 @@ def affine_grouped_matmul(
 
 
 def matrix(op: str, name: str, weight: Any, axes: int) -> _Matrix:
-    """Checks a weight of `axes` axes; `name` tells gate and up apart in messages."""
+    """Check a weight of `axes` axes; messages say `name` where an operation has two weights."""
     if len(weight) != 5:
         raise ArgumentError(
             f"{op}: {name}: expected (packed, scales, biases, bits, group_size), got {len(weight)} items"
@@ -209,7 +209,7 @@ def matrix(op: str, name: str, weight: Any, axes: int) -> _Matrix:
 
 
 def _pair(op: str, gate: Weight, up: Weight, axes: int) -> tuple[_Matrix, _Matrix]:
-    """Two weights that one kernel reads side by side."""
+    """Check two weights that one kernel reads together."""
     g, u = matrix(op, "gate", gate, axes), matrix(op, "up", up, axes)
     if (g.packed.shape, g.group_size, g.suffix) != (u.packed.shape, u.group_size, u.suffix):
         raise ArgumentError(
@@ -222,7 +222,7 @@ def _pair(op: str, gate: Weight, up: Weight, axes: int) -> tuple[_Matrix, _Matri
 def _expert_operands(
     op: str, x: ArrayLike, ids: ArrayLike, w: _Matrix
 ) -> tuple[Array, Array, tuple[int, ...]]:
-    """x, ids and the sizes the expert kernels end with."""
+    """Return x, ids and the sizes that end the arguments of the expert kernels."""
     experts = len(w.packed)
     rows, chosen, sizes = expert_operands(op, x, ids, experts, w.in_dim)
     return rows, chosen, (*sizes, w.out_dim, w.group_size, experts, *w.strides)

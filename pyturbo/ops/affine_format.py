@@ -1,4 +1,4 @@
-"""The MLX "affine" format on the host: bit for bit what ``mx.quantize`` and ``mx.dequantize`` do on a CPU."""
+"""The MLX "affine" format on the host, bit for bit like ``mx.quantize`` and ``mx.dequantize`` on a CPU."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ BITS = (2, 3, 4, 5, 6, 8)
 GROUP_SIZES = (32, 64, 128)
 
 _UNIT = 32  # values that fill `bits` whole words
-_BLOCK = 1 << 16  # values worked on at a time: their float32 and codes stay in a cache
+_BLOCK = 1 << 16  # values processed at a time: their float32 and codes stay in a cache
 _SMALLEST_SCALE = np.float32(1e-7)
 
 
 def check_format(op: str, bits: int, group_size: int) -> tuple[int, int]:
-    """Both as plain integers."""
+    """Check both and return them as plain integers."""
     for name, value, known in (("bits", bits, BITS), ("group_size", group_size, GROUP_SIZES)):
         if not isinstance(value, (int, np.integer)) or value not in known:
             raise ArgumentError(f"{op}: {name}: expected one of {known}, got {value!r}")
@@ -29,7 +29,7 @@ def check_format(op: str, bits: int, group_size: int) -> tuple[int, int]:
 
 
 def affine_quantize(w: ArrayLike, bits: int = 4, group_size: int = 64) -> tuple[Array, Array, Array]:
-    """w [..., in] in float32, float16 or bfloat16 -> packed [..., in * bits / 32], scales, biases.
+    """Quantise w [..., in] in float32, float16 or bfloat16 -> packed [..., in * bits / 32], scales, biases.
 
     Zero is representable, and the end of the range that is farther from zero is exact.
     """
@@ -61,7 +61,7 @@ def affine_quantize(w: ArrayLike, bits: int = 4, group_size: int = 64) -> tuple[
 def affine_dequantize(
     packed: ArrayLike, scales: ArrayLike, biases: ArrayLike, bits: int, group_size: int
 ) -> Array:
-    """The values of a quantised array, in the type of its scales; product and sum are both rounded to it."""
+    """Return the values of a quantised array in the type of its scales; product and sum are rounded to it."""
     op = "affine_dequantize"
     bits, group_size = check_format(op, bits, group_size)
     words, scale, bias = (
@@ -96,13 +96,13 @@ def affine_dequantize(
 
 
 def blocks(shape: tuple[int, ...]) -> list[slice]:
-    """Slices of rows of at most _BLOCK values, or of one row."""
+    """Cut rows into slices of at most _BLOCK values, or of one row."""
     step = max(1, _BLOCK // shape[1])
     return [slice(start, min(start + step, shape[0])) for start in range(0, shape[0], step)]
 
 
 def _quantize_groups(w: Array, top: int) -> tuple[Array, Array, Array]:
-    """Codes 0..top, scale and bias of each row of w, in float32."""
+    """Return codes 0..top, scale and bias of each row of w, in float32."""
     low, high = w.min(axis=1), w.max(axis=1)
     scale = np.maximum((high - low) / np.float32(top), _SMALLEST_SCALE)
     from_low = np.abs(low) > np.abs(high)
@@ -121,7 +121,7 @@ def _quantize_groups(w: Array, top: int) -> tuple[Array, Array, Array]:
 
 
 def pack(codes: Array, bits: int) -> Array:
-    """Codes, in units of 32, as a little-endian stream of words [units, bits]."""
+    """Pack codes, in units of 32, into a little-endian stream of words [units, bits]."""
     if 8 % bits == 0 and sys.byteorder == "little":
         whole = codes.reshape(-1, 8 // bits)
         packed: Array = whole[:, 0].copy()
@@ -140,7 +140,7 @@ def pack(codes: Array, bits: int) -> Array:
 
 
 def unpack(words: Array, bits: int) -> Array:
-    """The codes [units, 32] of a stream of words."""
+    """Return the codes [units, 32] of a stream of words."""
     units = words.reshape(-1, bits)
     codes = np.empty((len(units), _UNIT), np.uint32)
     for i in range(_UNIT):

@@ -4,7 +4,7 @@ Queries are float32 [tokens, heads, dim]; keys and values are [capacity, kv_head
 or bfloat16. Query head a reads key head a // (heads / kv_heads).
 
 Key j lies in row j % capacity: with more keys than rows the cache is a ring. Rows are appended before they
-are attended to, so a ring needs capacity >= window + tokens - 1; less is refused.
+are attended to, so a ring needs capacity >= window + tokens - 1; a smaller one is refused.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from pyturbo.ops._run import (
 )
 from pyturbo.symbols import Linear
 
-#: Up to this many queries the keys are split over threadgroups and merged. A tile of more queries reads each
-#: key once for all of them, but leaves a long context to one threadgroup for each key head.
+#: The largest number of queries for which keys are split over threadgroups and merged. A tile of more queries
+#: reads each key once for all of them, but gives each key head one threadgroup, however long the context.
 SPLIT_TOKENS = 8
 
-#: Parts that the keys of a query are split into. Fixed, so that one recorded launch serves every context: a
-#: GPU wants many threadgroups, a CPU has few cores, and every part costs a row of partial sums.
+#: Parts that the keys of a query are split into. It is fixed, so that one recorded launch serves every
+#: context. A GPU wants many threadgroups, a CPU has few cores, and each part costs a row of partial sums.
 _SPLIT_BLOCKS = {"metal": 32}
 _DEFAULT_SPLIT_BLOCKS = 8
 
-#: The head dims that the kernels are made for; each serves the smaller ones too.
+#: The head dims of the kernels; each also serves smaller ones.
 _KERNEL_DIMS = (64, 128, 256, 512)
 MAX_HEAD_DIM = _KERNEL_DIMS[-1]
 
@@ -78,12 +78,12 @@ def attention(
     context: int | None = None,
     device: DeviceLike = None,
 ) -> Array:
-    """``softmax(scale * q k^T) v`` -> [tokens, heads, dim]; the last query stands at the last key.
+    """Return ``softmax(scale * q k^T) v`` -> [tokens, heads, dim]; the last query is at the last key.
 
-    Query i sees key j if ``0 <= i - j < window`` (window 0: no limit), or every key if not causal; a query
-    that sees none gives 0. With a soft cap a score s becomes ``softcap * tanh(s / softcap)``. sinks [heads]
-    are further logits, neither scaled nor capped, whose value is 0. context is the number of keys, by default
-    the number of rows.
+    Query i sees key j if ``0 <= i - j < window`` (window 0: no limit), or every key if not causal; the result
+    of a query that sees no key is 0. With a soft cap a score s becomes ``softcap * tanh(s / softcap)``. sinks
+    [heads] are additional logits, neither scaled nor capped, whose value is 0. context is the number of keys,
+    by default the number of rows.
     """
     op = "attention"
     operands = _operands(op, q, k, v, context)
@@ -115,7 +115,7 @@ def attention_partials(
     context: int | None = None,
     device: DeviceLike = None,
 ) -> tuple[Array, Array, Array]:
-    """Attention over each of `blocks` parts of a query's keys: o [tokens, heads, blocks, dim], m, l.
+    """Attend to each of `blocks` parts of a query's keys -> o [tokens, heads, blocks, dim], m, l.
 
     m [tokens, heads, blocks] is the largest score s of a block, l the sum of ``e^(s - m)`` and o the sum of
     ``e^(s - m) v``, all float32. A block without keys has l = 0. Other arguments are those of `attention`.
@@ -135,7 +135,7 @@ def attention_merge(
     *,
     device: DeviceLike = None,
 ) -> Array:
-    """The attention [tokens, heads, dim] whose parts `attention_partials` computed; sinks are added here."""
+    """Merge the parts of `attention_partials` -> [tokens, heads, dim]; sinks are added here."""
     op = "attention_merge"
     sums = values(op, "o", o, axes=4)
     tops = operand(op, "m", m, np.float32, sums.shape[:3])
@@ -145,7 +145,7 @@ def attention_merge(
 
 
 def attention_scores(q: ArrayLike, k: ArrayLike, scale: float, *, device: DeviceLike = None) -> Array:
-    """``scale * q . k`` of every query with every key -> [tokens, heads, context]; no masks."""
+    """Return ``scale * q . k`` of every query with every key -> [tokens, heads, context], without masks."""
     op = "attention_scores"
     q = values(op, "q", q, axes=3)
     k = stored_weight(op, k, (None, None, q.shape[2]), "k")[0]
@@ -159,7 +159,7 @@ def attention_scores(q: ArrayLike, k: ArrayLike, scale: float, *, device: Device
 
 
 def softmax(x: ArrayLike, *, device: DeviceLike = None) -> Array:
-    """Softmax over the last axis of x [..., dim]."""
+    """Apply softmax to the last axis of x [..., dim]."""
     x = values("softmax", "x", x)
     dim = x.shape[-1]
     device = resolve(device)
@@ -169,7 +169,7 @@ def softmax(x: ArrayLike, *, device: DeviceLike = None) -> Array:
 
 
 def attention_values(p: ArrayLike, v: ArrayLike, *, device: DeviceLike = None) -> Array:
-    """``p v``: weights p [tokens, heads, context] of v [context, kv_heads, dim] -> [tokens, heads, dim]."""
+    """Return ``p v``: p [tokens, heads, context], v [context, kv_heads, dim] -> [tokens, heads, dim]."""
     op = "attention_values"
     p = values(op, "p", p, axes=3)
     v = stored_weight(op, v, (p.shape[2], None, None), "v")[0]

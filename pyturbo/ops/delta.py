@@ -1,4 +1,4 @@
-"""The gated delta net: linear attention whose memory is one matrix per head."""
+"""The gated delta net: linear attention with one matrix of state per head."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pyturbo.symbols import Linear
 
 METHODS = ("auto", "recurrent", "chunkwise")
 
-#: What the chunkwise kernels are made for: their key dims, and what the value dim is a multiple of.
+#: The key dims that the chunkwise kernels support, and the divisor of their value dims.
 _CHUNKWISE_KEY_DIMS = (64, 128, 256)
 _CHUNKWISE_VALUES = 8
 
@@ -37,7 +37,7 @@ _DEFAULT_CHUNKWISE_TOKENS = 32
 def decay_beta(
     a: ArrayLike, b: ArrayLike, a_log: ArrayLike, dt_bias: ArrayLike, *, device: DeviceLike = None
 ) -> tuple[Array, Array]:
-    """Decay ``exp(-exp(a_log) * softplus(a + dt_bias))`` and rate ``sigmoid(b)`` of every head.
+    """Return the decay ``exp(-exp(a_log) * softplus(a + dt_bias))`` and rate ``sigmoid(b)`` of every head.
 
     a, b [tokens, heads]; a_log, dt_bias [heads] -> g, beta [tokens, heads].
     """
@@ -89,8 +89,8 @@ def delta_net(
     q, k [tokens, k_heads, k_dim], v [tokens, v_heads, v_dim], g, beta [tokens, v_heads]. state S [v_heads,
     v_dim, k_dim] is changed in place. Value head h has the query and key of head h // (v_heads / k_heads).
 
-    "recurrent" goes token by token; "chunkwise" makes matrix products of 32 tokens, with the same results to
-    rounding, for key dims of 64, 128 and 256 and value dims that are a multiple of 8.
+    "recurrent" goes token by token. "chunkwise" uses matrix products over 32 tokens; its results differ
+    only by rounding, and it needs key dims of 64, 128 or 256 and value dims that are a multiple of 8.
     """
     op = "delta_net"
     if method not in METHODS:
@@ -124,7 +124,7 @@ def delta_net(
 
 
 def _method(device: Target, tokens: int | Linear, k_dim: int, v_dim: int) -> str:
-    """Of "auto". A program for any number of tokens, which is the one for prompts, goes by chunks."""
+    """Choose the method of "auto". Programs for any number of tokens, which read prompts, use chunks."""
     if k_dim not in _CHUNKWISE_KEY_DIMS or v_dim % _CHUNKWISE_VALUES:
         return "recurrent"
     fewest = _CHUNKWISE_TOKENS.get(name_of(device), _DEFAULT_CHUNKWISE_TOKENS)

@@ -1,4 +1,4 @@
-"""Sums and splits."""
+"""Element-wise sums, and splits of heads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve
 
 
 def add(a: ArrayLike, b: ArrayLike, *, device: DeviceLike = None) -> Array:
-    """``a + b`` of equal shapes."""
+    """Return ``a + b`` of two arrays of equal shape."""
     a = values("add", "a", a)
     b = matching("add", "b", b, a)
     device = resolve(device)
@@ -21,7 +21,7 @@ def add(a: ArrayLike, b: ArrayLike, *, device: DeviceLike = None) -> Array:
 
 
 def add_bias(x: ArrayLike, bias: ArrayLike, *, device: DeviceLike = None) -> Array:
-    """``x + bias``: x [rows, dim], bias [dim] in float32, float16 or bfloat16."""
+    """Return ``x + bias``: x [rows, dim], bias [dim] in float32, float16 or bfloat16."""
     x = values("add_bias", "x", x, axes=2)
     rows, dim = x.shape
     added, kind = stored_weight("add_bias", bias, (dim,), "bias")
@@ -32,7 +32,7 @@ def add_bias(x: ArrayLike, bias: ArrayLike, *, device: DeviceLike = None) -> Arr
 
 
 def weighted_sum(rows: ArrayLike, weights: ArrayLike, *, device: DeviceLike = None) -> Array:
-    """``sum_k weights[..., k] * rows[..., k, :]``: rows [..., k, dim], weights [..., k] -> [..., dim]."""
+    """Return ``sum_k weights[..., k] * rows[..., k, :]``: rows [..., k, dim] -> [..., dim]."""
     rows = values("weighted_sum", "rows", rows)
     if rows.ndim < 2:
         raise ArgumentError(f"weighted_sum: rows: expected shape [..., k, dim], got {list(rows.shape)}")
@@ -45,7 +45,7 @@ def weighted_sum(rows: ArrayLike, weights: ArrayLike, *, device: DeviceLike = No
 
 
 def split_q_gate(x: ArrayLike, heads: int, *, device: DeviceLike = None) -> tuple[Array, Array]:
-    """Query and gate, both [tokens, heads, dim], of x [tokens, heads * 2 * dim] or [tokens, heads, 2 * dim].
+    """Split x [tokens, heads * 2 * dim] or [tokens, heads, 2 * dim] into query and gate [tokens, heads, dim].
 
     The first half of each head is the query.
     """

@@ -1,9 +1,10 @@
 """Linear algebra on weights in the MLX formats of small floats: ``w = code * scale``.
 
 A matrix [out, in] is stored as packed uint32 [out, in * bits / 32], the codes of a row one after another, and
-scales uint8 [out, in / group], one for each group of a row. The mode says what codes and scales are: "mxfp4"
-(E2M1 in groups of 32, E8M0), "mxfp8" (E4M3 in groups of 32, E8M0) or "nvfp4" (E2M1 in groups of 16, E4M3). An
-nvfp4 matrix may have a global scale, a float32: its values are times that over 2688. Activations are float32.
+scales uint8 [out, in / group], one for each group of a row. The mode gives the types of codes and scales:
+"mxfp4" (E2M1 in groups of 32, E8M0), "mxfp8" (E4M3 in groups of 32, E8M0) or "nvfp4" (E2M1 in groups of 16,
+E4M3). An nvfp4 matrix may have a float32 global scale: its values are multiplied with global_scale / 2688.
+Activations are float32.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def fp_matmul(
     *,
     device: DeviceLike = None,
 ) -> Array:
-    """x [tokens, in] times the transposed weight [out, in] -> [tokens, out]."""
+    """Multiply x [tokens, in] with the transposed weight [out, in] -> [tokens, out]."""
     op = "fp_matmul"
     w = matrix(op, packed, scales, mode, global_scale, axes=2)
     x = activations(op, x, w.in_dim)
@@ -89,7 +90,7 @@ def fp_embed(
     *,
     device: DeviceLike = None,
 ) -> Array:
-    """Rows of a quantised table [vocab, hidden] at ids [tokens] -> [tokens, hidden]."""
+    """Return the rows ids [tokens] of a quantised table [vocab, hidden] -> [tokens, hidden]."""
     op = "fp_embed"
     table = matrix(op, packed, scales, mode, global_scale, axes=2)
     chosen = known_ids(op, ids, table.out_dim, axes=1)
@@ -110,10 +111,10 @@ def fp_experts_matmul(
     *,
     device: DeviceLike = None,
 ) -> Array:
-    """Each token times its own experts: weights [experts, out, in], ids [tokens, k] -> [tokens, k, out].
+    """Multiply each token with its experts ids [tokens, k] of weights [experts, out, in] -> [tokens, k, out].
 
-    x is [tokens, in], shared by a token's experts, or [tokens, k, in], a row for each. A global scale is
-    [experts].
+    x is [tokens, in], one row for all experts of a token, or [tokens, k, in], one row for each expert. A
+    global scale is [experts].
     """
     op = "fp_experts_matmul"
     w = matrix(op, packed, scales, mode, global_scale, axes=3)
@@ -136,9 +137,9 @@ def fp_grouped_matmul(
     *,
     device: DeviceLike = None,
 ) -> Array:
-    """Rows sorted by expert times their own weight: x [rows, in], weights [experts, out, in] -> [rows, out].
+    """Multiply rows that are sorted by expert: x [rows, in], weights [experts, out, in] -> [rows, out].
 
-    offsets [experts + 1]: the rows of expert e are offsets[e] .. offsets[e + 1]. A global scale is [experts].
+    offsets [experts + 1]: expert e has the rows offsets[e] .. offsets[e + 1]. A global scale is [experts].
     """
     op = "fp_grouped_matmul"
     w = matrix(op, packed, scales, mode, global_scale, axes=3)
@@ -155,7 +156,7 @@ def fp_grouped_matmul(
 def matrix(
     op: str, packed: ArrayLike, scales: ArrayLike, mode: str, global_scale: ArrayLike | None, axes: int
 ) -> Matrix:
-    """Checks a weight of `axes` axes."""
+    """Check a weight of `axes` axes."""
     bits, group = check_mode(op, mode)
     words = operand(op, "packed", packed, np.uint32, (None,) * axes)
     if words.size == 0 or words.shape[-1] % bits:

@@ -4,7 +4,7 @@
 |---|---|---|---|
 | mxfp4 | E2M1, 4 bits | 32 | E8M0 |
 | mxfp8 | E4M3, 8 bits | 32 | E8M0 |
-| nvfp4 | E2M1, 4 bits | 16 | E4M3, and for the whole array a float32, or none |
+| nvfp4 | E2M1, 4 bits | 16 | E4M3, and optionally a float32 for the whole array |
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyturbo.ops.affine_format import blocks, pack, unpack
 #: Bits of a code and values of a group by mode.
 FP_FORMATS = {"mxfp4": (4, 32), "mxfp8": (8, 32), "nvfp4": (4, 16)}
 
-#: The largest E4M3 times the largest E2M1: what a global scale is divided by.
+#: The divisor of a global scale: the largest E4M3 times the largest E2M1.
 GLOBAL_UNIT = np.float32(448 * 6)
 
 _E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
@@ -35,14 +35,14 @@ _E4M3_NAN = np.uint8(0x7F)
 
 
 def check_mode(op: str, mode: str) -> tuple[int, int]:
-    """Bits and group size."""
+    """Return bits and group size."""
     if mode not in FP_FORMATS:
         raise ArgumentError(f"{op}: mode: expected one of {', '.join(FP_FORMATS)}, got {mode!r}")
     return FP_FORMATS[mode]
 
 
 def check_global_scale(op: str, mode: str, value: ArrayLike | None, count: int) -> Array | None:
-    """The global scales of `count` matrices as float32 [count]."""
+    """Return the global scales of `count` matrices as float32 [count]."""
     if value is None:
         return None
     if mode != "nvfp4":
@@ -56,14 +56,16 @@ def check_global_scale(op: str, mode: str, value: ArrayLike | None, count: int) 
 
 
 def fp_quantize(w: ArrayLike, mode: str = "mxfp4", global_scale: float | None = None) -> tuple[Array, Array]:
-    """w [..., in] in float32, float16 or bfloat16 -> packed uint32 [..., in * bits / 32], scales uint8.
+    """Quantise w [..., in] in float32, float16 or bfloat16 -> packed [..., in * bits / 32], uint8 scales.
 
-    With m the largest magnitude of a group and t the largest of a code, 6 or 448: mxfp4 and mxfp8 take the
-    smallest power of two from m / t on, 1 for a group of zeros; nvfp4 takes m / t rounded to E4M3, times
-    2688 / global_scale before it is. Values over their scale are rounded to the nearest code, E2M1 halfway
-    values towards zero and E4M3 ones to the even code, and those past the largest to it. Everything is
-    computed in float32. So does ``mx.quantize`` of MLX 0.32 on a CPU, but for groups whose m / t no scale
-    reaches, and for those with NaN or infinity: their scale is NaN here.
+    Let m be the largest magnitude of a group and t that of a code, 6 or 448. The scale of mxfp4 and mxfp8 is
+    the smallest power of two that is at least m / t, or 1 for a group of zeros. That of nvfp4 is m / t, times
+    2688 / global_scale if there is one, rounded to E4M3. Values divided by their scale are rounded to the
+    nearest code: halfway values of E2M1 towards zero, of E4M3 to the even code. Larger values saturate.
+    Everything is computed in float32.
+
+    ``mx.quantize`` of MLX 0.32 on a CPU gives the same bits, except for groups whose m / t is out of the
+    range of scales, and for those with NaN or infinity, whose scale is NaN here.
     """
     op = "fp_quantize"
     bits, group = check_mode(op, mode)
@@ -91,7 +93,13 @@ def fp_quantize(w: ArrayLike, mode: str = "mxfp4", global_scale: float | None = 
 def fp_dequantize(
     packed: ArrayLike, scales: ArrayLike, mode: str, global_scale: float | None = None
 ) -> Array:
-    """The values of a quantised array as float32: code * scale, exact, then times global_scale / 2688."""
+    """Return the values of a quantised array as float32: code * scale, exact, times global_scale / 2688.
+
+    Examples:
+        >>> packed, scales = pyturbo.ops.fp_quantize(np.arange(32, dtype="float32"), "mxfp8")
+        >>> pyturbo.ops.fp_dequantize(packed, scales, "mxfp8")[15:19]
+        array([15., 16., 16., 18.], dtype=float32)
+    """
     op = "fp_dequantize"
     bits, group = check_mode(op, mode)
     words, scale = as_array(op, "packed", packed), as_array(op, "scales", scales)
@@ -121,26 +129,26 @@ def fp_dequantize(
 
 
 def _scaled(groups: Array, mode: str, factor: np.float32) -> tuple[Array, Array]:
-    """The code of each group's scale, and the values of the group over that scale."""
+    """Return the code of each group's scale, and the values of the group divided by that scale."""
     most = np.abs(groups).max(axis=1)
     raw = most / np.float32(448 if mode == "mxfp8" else 6)
     if mode == "nvfp4":
         scale = np.where(np.isfinite(most), _e4m3_codes(raw * factor), _E4M3_NAN)
         values = groups * factor / _E4M3[scale][:, None]
         return scale, np.where(scale[:, None] == 0, np.float32(0), values)
-    fraction, exponent = np.frexp(raw)  # raw = fraction * 2^exponent, fraction from 1/2 on and below 1
+    fraction, exponent = np.frexp(raw)  # raw = fraction * 2^exponent with 1/2 <= fraction < 1
     exponent = np.where(raw == 0, 0, np.where(fraction == 0.5, exponent - 1, exponent))
     scale = np.where(np.isfinite(most), np.clip(exponent + 127, 0, 254), 255).astype(np.uint8)
     return scale, groups / _E8M0[scale][:, None]
 
 
 def _e4m3_codes(values: Array) -> Array:
-    """The nearest codes, of halfway values the even one; what is past the largest saturates."""
+    """Return the nearest codes, the even one of halfway values; larger values saturate."""
     nearest = np.clip(values, np.float32(-448), np.float32(448)).astype(ml_dtypes.float8_e4m3fn)
     return nearest.view(np.uint8)
 
 
 def _e2m1_codes(values: Array) -> Array:
-    """The nearest codes, of halfway values the one nearer to zero; what is past the largest saturates."""
+    """Return the nearest codes, the one nearer to zero of halfway values; larger values saturate."""
     codes = np.searchsorted(_MIDDLES, np.abs(values), side="left")
     return np.where((values < 0) & (codes > 0), codes | 8, codes).astype(np.uint8)

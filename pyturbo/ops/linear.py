@@ -10,9 +10,9 @@ from pyturbo.ops._run import Array, DeviceLike, empty, launch, resolve
 
 
 def matmul(x: ArrayLike, w: ArrayLike, *, device: DeviceLike = None) -> Array:
-    """``x @ w.T``: x [tokens, in] float32, w [out, in] float32, float16 or bfloat16 -> [tokens, out] float32.
+    """Return ``x @ w.T``: float32 x [tokens, in], w [out, in] float32, float16 or bfloat16 -> [tokens, out].
 
-    The bits of one row of the result do not depend on how many tokens are computed with it.
+    The bits of one row of the result do not depend on the number of tokens.
     """
     x = values("matmul", "x", x, axes=2)
     tokens, inputs = x.shape
@@ -25,9 +25,10 @@ def matmul(x: ArrayLike, w: ArrayLike, *, device: DeviceLike = None) -> Array:
 
 
 def dense_experts_matmul(x: ArrayLike, ids: ArrayLike, w: ArrayLike, *, device: DeviceLike = None) -> Array:
-    """Each token times its own experts: w [experts, out, in], ids [tokens, k] -> [tokens, k, out].
+    """Multiply each token with its own experts, ids [tokens, k] of w [experts, out, in] -> [tokens, k, out].
 
-    x is [tokens, in], shared by a token's experts, or [tokens, k, in], a row for each; w as for matmul.
+    x is [tokens, in], one row for all experts of a token, or [tokens, k, in], one row for each expert; w has
+    the types of `matmul`.
     """
     op = "dense_experts_matmul"
     w, kind = stored_weight(op, w, (None, None, None))

@@ -1,13 +1,14 @@
 """Latent attention (MLA): one compressed row for each position, which all heads share.
 
-The cache keeps a latent [capacity, rank] and a rotated key [capacity, rope] in float32, float16 or bfloat16;
-key j lies in row j. Attention is folded: a query goes into the space of the latents (`mla_project_q`),
-attends to them as they are (`mla_attention`), and only the mix leaves that space (`mla_project_out`).
+The cache keeps latents [capacity, rank] and rotary keys [capacity, rope] in float32, float16 or bfloat16; key
+j lies in row j. The projections of keys and values are absorbed: a query is projected into the space of the
+latents (`mla_project_q`), attends to the latents themselves (`mla_attention`), and the mix of latents is
+projected to values (`mla_project_out`).
 
-The weights of both projections are plain, or quantised as (packed, scales, biases, bits, group_size) or
-(packed, scales, mode, None). They come in two forms: kv_b [heads * (nope + v), rank], in which each head has
-`nope` rows for keys and then `v` for values; or a matrix for each head, embed_q [heads, rank, nope] and
-unembed_out [heads, v, rank].
+The weights of both projections are dense, or quantised as (packed, scales, biases, bits, group_size) or
+(packed, scales, mode, None). They have one of two layouts: kv_b [heads * (nope + v), rank], in which each
+head has `nope` rows for keys and then `v` rows for values; or one matrix per head, embed_q [heads, rank,
+nope] and unembed_out [heads, v, rank].
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pyturbo.ops.affine import Weight, matrix
 from pyturbo.ops.attention import SPLIT_TOKENS, attention_merge, split_blocks
 from pyturbo.symbols import Linear
 
-#: The largest latent and rotated key that the attention kernels are made for.
+#: The largest sizes of latents and rotary keys that the attention kernels support.
 MAX_RANK, MAX_ROPE = 512, 64
 
 
@@ -35,17 +36,18 @@ class _Matrix(NamedTuple):
 
     arrays: tuple[Array, ...]
     shape: tuple[int, ...]
-    kernel: str  # its name up to what tells the two directions apart, and
-    suffix: str  # after it
-    sizes: tuple[int, ...]  # that the kernels of this form end with
+    kernel: str  # the kernel name in front of the direction
+    suffix: str  # the kernel name after it
+    sizes: tuple[int, ...]  # the last arguments of the kernels of this form
 
 
 def mla_split(
     q: ArrayLike, kv: ArrayLike, heads: int, rope: int, *, device: DeviceLike = None
 ) -> tuple[Array, Array, Array, Array]:
-    """q [tokens, heads * (nope + rope)], kv [tokens, rank + rope] -> q_nope, q_rope, latent, rope_key.
+    """Split q [tokens, heads * (nope + rope)] and kv [tokens, rank + rope].
 
-    q_nope [tokens, heads, nope], q_rope [tokens, heads, rope], latent [tokens, rank], rope_key likewise.
+    Return q_nope [tokens, heads, nope], q_rope [tokens, heads, rope], latent [tokens, rank] and rope_key
+    [tokens, rope].
     """
     op = "mla_split"
     q = values(op, "q", q, axes=2)
@@ -95,7 +97,7 @@ def mla_append(
 def mla_project_q(
     q_nope: ArrayLike, weight: ArrayLike | Weight | fp.Weight, *, device: DeviceLike = None
 ) -> Array:
-    """Queries in the space of the latents: q_nope [tokens, heads, nope], kv_b or embed_q -> [..., rank]."""
+    """Project q_nope [tokens, heads, nope] into the space of latents, by kv_b or embed_q -> [..., rank]."""
     op = "mla_project_q"
     x = values(op, "q_nope", q_nope, axes=3)
     heads, nope = x.shape[1:]
@@ -115,7 +117,7 @@ def mla_project_q(
 def mla_project_out(
     mix: ArrayLike, weight: ArrayLike | Weight | fp.Weight, v_dim: int, *, device: DeviceLike = None
 ) -> Array:
-    """Values of a mix of latents: mix [tokens, heads, rank], kv_b or unembed_out -> [..., v_dim]."""
+    """Project a mix of latents [tokens, heads, rank] to values, by kv_b or unembed_out -> [..., v_dim]."""
     op = "mla_project_out"
     x = values(op, "mix", mix, axes=3)
     heads, rank = x.shape[1:]
@@ -144,12 +146,13 @@ def mla_attention(
     context: int | None = None,
     device: DeviceLike = None,
 ) -> Array:
-    """Attention of q [tokens, heads, nope], q_rope [tokens, heads, rope] -> [tokens, heads, v].
+    """Attend to latents with q [tokens, heads, nope], q_rope [tokens, heads, rope] -> [tokens, heads, v].
 
-    weights are kv_b, or embed_q and unembed_out as a pair. With None q is in the space of the latents, [...,
-    rank], and so is the result, ``softmax(scale * (q latents^T + q_rope rope_keys^T)) latents``. The last
-    query stands at the last key, and a query sees keys up to its own, or every key if not causal; context is
-    the number of keys, by default the number of rows. A query that sees no key gives 0.
+    weights are kv_b, or embed_q and unembed_out as a pair. Without weights (None) q [..., rank] is in the
+    space of the latents already, and so is the result, ``softmax(scale * (q latents^T + q_rope rope_keys^T))
+    latents``. The last query has the position of the last key. A query sees keys up to its own, or every key
+    if not causal; the result of one that sees no key is 0. context is the number of keys, by default the
+    number of rows.
     """
     if weights is None:
         return _folded(q, q_rope, latents, rope_keys, scale, causal, context, device)
@@ -174,7 +177,7 @@ def _folded(
     context: int | None,
     device: DeviceLike,
 ) -> Array:
-    """`mla_attention` in the space of the latents."""
+    """Compute `mla_attention` in the space of the latents."""
     op = "mla_attention"
     latents, rope_keys = _cache(op, latents, rope_keys)
     (capacity, rank), rope = latents.shape, rope_keys.shape[1]
@@ -186,7 +189,9 @@ def _folded(
     q = operand(op, "q", values(op, "q", q), np.float32, (None, None, rank))
     tokens, heads = q.shape[:2]
     q_rope = operand(op, "q_rope", q_rope, np.float32, (tokens, heads, rope))
-    if not causal:  # all heads share a row: those of many queries are the heads of one, at the last key
+    if (
+        not causal
+    ):  # All heads share the latents, so the heads of many queries are heads of one query at the last key.
         one = q.reshape(1, tokens * heads, rank), q_rope.reshape(1, tokens * heads, rope)
         return _folded(*one, latents, rope_keys, scale, True, context, device).reshape(q.shape)
     keys = capacity if context is None else context
@@ -236,7 +241,7 @@ def _check(op: str, w: _Matrix, shape: tuple[int, ...]) -> None:
 def _project(
     x: Array, w: _Matrix, out: int, *, stride: int, first: int, transposed: bool, device: DeviceLike
 ) -> Array:
-    """Each head of x times its matrix, which starts at row head * stride + first."""
+    """Multiply each head of x with its matrix, which starts at row head * stride + first."""
     tokens, heads, inner = x.shape
     device = resolve(device)
     y = empty(device, (tokens, heads, out))

@@ -1,7 +1,7 @@
 """Latent attention over a compressed cache.
 
-A latent is kept as one row of the codec, which is its key and its value alike; the rotary key beside it stays
-as it is, in float16. Queries are rotated instead of latents, and the mix is rotated back.
+A latent is encoded as one row, which serves as key and as value; the rotary key stored with it is float16.
+Queries are rotated instead of latents, and the mix is rotated back.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def mla_turbo_attention(
     live: int | None = None,
     device: DeviceLike = None,
 ) -> Array:
-    """`mla_attention` over the latents that TurboRows of one head stand for -> [tokens, heads, rank].
+    """Attend to compressed latents, TurboRows of one head, as `mla_attention` does -> [tokens, heads, rank].
 
     q [tokens, heads, rank], q_rope [tokens, heads, rope], rope_keys [capacity, rope] float16. live is the
     number of keys, by default that of the rows. own are the float32 latents [tokens, rank] and rotary keys
-    [tokens, rope] of the queries themselves, which no row holds yet: they follow the others and are exact.
+    [tokens, rope] of the queries themselves: they are not in the rows yet, follow these, and are exact.
     """
     op = "mla_turbo_attention"
     rows = checked_rows(op, "latents", latents)

@@ -1,4 +1,4 @@
-"""Mixture of experts: which experts a token goes to, in what order they run, and how their results join."""
+"""Mixture of experts: routing, sorting tokens by expert, and combining the results."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from pyturbo.ops._run import (
     write_back,
 )
 
-#: Experts a token can have: the lanes of the router that keep one each.
+#: The most experts that a token can have; a lane of the router keeps each of them.
 MAX_CHOICES = 16
 
-#: Experts a router can choose among.
+#: The most experts that a router can choose among.
 MAX_EXPERTS = 512
 
-#: Groups that a router can divide its experts into: the lanes that keep one each.
+#: The most groups of experts that a router can have; a lane keeps each of them.
 MAX_GROUPS = 32
 
 
 def route(
     logits: ArrayLike, k: int, normalize: bool = True, *, device: DeviceLike = None
 ) -> tuple[Array, Array]:
-    """The k experts of largest logit of each row of logits [tokens, experts] -> ids, weights [tokens, k].
+    """Choose the k largest of each row of logits [tokens, experts] -> ids, weights [tokens, k].
 
-    Ids are int32, largest first, the lower id among equals. Weights are the softmax over all experts, divided
-    by their sum if `normalize`, which is the softmax over the k logits alone. A NaN makes the weights of its
-    row NaN.
+    Ids are int32, largest logit first, the lower id first among equals. Weights are the softmax over all
+    experts; `normalize` divides them by their sum, which gives the softmax over the k logits alone. A NaN
+    makes the weights of its row NaN.
     """
     logits = values("route", "logits", logits, axes=2)
     tokens, experts = logits.shape
@@ -50,7 +50,7 @@ def route(
 
 
 def route_topk_softmax(logits: ArrayLike, k: int, *, device: DeviceLike = None) -> tuple[Array, Array]:
-    """The k experts of largest logit and the softmax over those k logits: `route` with normalize."""
+    """Choose the k experts of largest logit, weighted by the softmax over these k: `route` with normalize."""
     return route(logits, k, normalize=True, device=device)
 
 
@@ -65,11 +65,12 @@ def route_grouped(
     *,
     device: DeviceLike = None,
 ) -> tuple[Array, Array]:
-    """The k experts of each row of logits [tokens, experts] by sigmoid scores -> ids, weights [tokens, k].
+    """Choose k experts by sigmoid scores of logits [tokens, experts] -> ids, weights [tokens, k].
 
-    ``sigmoid(logits) + bias`` decides: of `groups` equal runs of experts the `top_groups` stay whose two
-    best have the largest sum, and in them the k largest are chosen, largest first, the lower id among equals.
-    Weights are ``scale * sigmoid(logits)``, divided by their sum if `normalize`.
+    The score of an expert is ``sigmoid(logits) + bias``. Of `groups` equal runs of experts, the `top_groups`
+    with the largest sum of their two best scores stay. In these the k largest scores are chosen, largest
+    first, the lower id first among equals. Weights are ``scale * sigmoid(logits)``; `normalize` divides them
+    by their sum first.
     """
     op = "route_grouped"
     logits = values(op, "logits", logits, axes=2)
@@ -90,11 +91,11 @@ def route_grouped(
 
 
 def moe_buckets(ids: ArrayLike, experts: int, *, device: DeviceLike = None) -> tuple[Array, Array, Array]:
-    """Sorts the choices of all tokens, int32 ids [tokens, k], by expert -> offsets, order, inverse.
+    """Sort the choices of all tokens, int32 ids [tokens, k], by expert -> offsets, order, inverse.
 
-    order [tokens * k] lists positions token * k + choice by expert, then by position; the rows of expert e in
-    it are offsets[e] .. offsets[e + 1], offsets [experts + 1]; inverse [tokens, k] says in which row a choice
-    is. An id that is no expert is in no bucket: its inverse is -1, its position stands at the end of order.
+    order [tokens * k] lists the positions token * k + choice by expert, then by position. Expert e has the
+    rows offsets[e] .. offsets[e + 1] of it, offsets [experts + 1]. inverse [tokens, k] is the row of each
+    choice. An id that is no expert is in no bucket: its inverse is -1, its position at the end of order.
     """
     op = "moe_buckets"
     chosen = operand(op, "ids", ids, np.int32, (None, None))
@@ -110,12 +111,12 @@ def moe_buckets(ids: ArrayLike, experts: int, *, device: DeviceLike = None) -> t
 
 
 def gather_rows(x: ArrayLike, index: ArrayLike, repeat: int = 1, *, device: DeviceLike = None) -> Array:
-    """``x[index // repeat]``: x [rows, dim], int32 index [...] -> [..., dim]; NaN for an index out of range.
+    """Return ``x[index // repeat]``: x [rows, dim], int32 index [...] -> [..., dim].
 
-    x is float32, float16 or bfloat16, the result float32.
+    x is float32, float16 or bfloat16, the result float32. An index out of range gives NaN.
 
-    With the order of `moe_buckets` and repeat = k, x [tokens, dim] comes into the order of the buckets;
-    with the inverse, their results come back as [tokens, k, dim].
+    The order of `moe_buckets` with repeat = k brings x [tokens, dim] into the order of the buckets; the
+    inverse brings their results back to [tokens, k, dim].
     """
     op = "gather_rows"
     x, kind = stored_weight(op, x, (None, None), "x")
@@ -137,10 +138,10 @@ def add_expert_bias(
     *,
     device: DeviceLike = None,
 ) -> Array:
-    """``x + bias[ids]``: x [..., dim], bias [experts, dim] in float32, float16 or bfloat16, int32 ids [...].
+    """Return ``x + bias[ids]``: x [..., dim], bias [experts, dim], int32 ids [...].
 
-    With the order of `moe_buckets` x [tokens * k, dim] are rows in that order, of the ids [tokens, k].
-    An id that is no expert gives NaN.
+    The bias is float32, float16 or bfloat16. With the order of `moe_buckets`, the rows of x [tokens * k,
+    dim] are in that order, and ids is [tokens, k]. An id that is no expert gives NaN.
     """
     op = "add_expert_bias"
     x = values(op, "x", x)
@@ -172,10 +173,10 @@ def moe_combine(
     *,
     device: DeviceLike = None,
 ) -> Array:
-    """``residual + sum_k weights[:, k] * expert_out[:, k] + sigmoid(shared_gate) * shared`` -> [tokens, dim].
+    """Return ``residual + sum_k weights[:, k] * expert_out[:, k] + sigmoid(shared_gate) * shared``.
 
     residual, shared [tokens, dim], expert_out [tokens, k, dim], weights [tokens, k], shared_gate [tokens] or
-    [tokens, 1]. Without a gate the shared expert is added as it is.
+    [tokens, 1]. Without a gate the shared expert is added unscaled.
     """
     op = "moe_combine"
     residual = values(op, "residual", residual, axes=2)

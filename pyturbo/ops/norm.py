@@ -26,9 +26,9 @@ def rms_norm(
     *,
     device: DeviceLike = None,
 ) -> Array | tuple[Array, Array]:
-    """``x * rsqrt(mean(x^2) + eps) * weight`` over the last axis of x [..., dim].
+    """Return ``x * rsqrt(mean(x^2) + eps) * weight`` over the last axis of x [..., dim].
 
-    With a residual of x's shape, ``x + residual`` is normalised and the result is (normalised, sum).
+    With a residual of x's shape, ``x + residual`` is normalised, and the result is (normalised, sum).
     """
     x = values("rms_norm", "x", x)
     dim = x.shape[-1]
@@ -45,7 +45,7 @@ def rms_norm(
 
 
 def head_rms_norm(x: ArrayLike, weight: ArrayLike, eps: float, *, device: DeviceLike = None) -> Array:
-    """RMS norm of every head of x [tokens, heads, dim] with one weight [dim]."""
+    """Apply RMS norm to every head of x [tokens, heads, dim] with one weight [dim]."""
     x = values("head_rms_norm", "x", x, axes=3)
     tokens, heads, dim = x.shape
     scale, kind = stored_weight("head_rms_norm", weight, (dim,))
@@ -58,7 +58,7 @@ def head_rms_norm(x: ArrayLike, weight: ArrayLike, eps: float, *, device: Device
 def gated_rms_norm(
     x: ArrayLike, z: ArrayLike, weight: ArrayLike, eps: float, *, device: DeviceLike = None
 ) -> Array:
-    """RMS norm of every head of x [tokens, heads, dim] with one weight [dim], times silu(z)."""
+    """Apply RMS norm to every head of x [tokens, heads, dim] with one weight [dim]; multiply with silu(z)."""
     x = values("gated_rms_norm", "x", x, axes=3)
     z = matching("gated_rms_norm", "z", z, x)
     tokens, heads, dim = x.shape
@@ -72,7 +72,7 @@ def gated_rms_norm(
 def qk_norm(
     q: ArrayLike, k: ArrayLike, eps: float = 1e-6, *, device: DeviceLike = None
 ) -> tuple[Array, Array]:
-    """l2 norm of the heads of q and k, both [tokens, heads, dim]; q is also multiplied by dim^-1/2.
+    """Apply the l2 norm to the heads of q and k [tokens, heads, dim]; q is also multiplied by dim^-1/2.
 
     eps is added to the sum of squares.
     """

@@ -20,10 +20,10 @@ def rope(
     *,
     device: DeviceLike = None,
 ) -> Array:
-    """Rotates the first rotary_dim values of each head of x [tokens, heads, dim]; token t is at position + t.
+    """Rotate the first rotary_dim values of each head of x [tokens, heads, dim]; token t is at position + t.
 
-    Pair i turns by ``float32(position + t) * inv_freq[i]`` (inv_freq [rotary_dim / 2]); sine and cosine are
-    multiplied by scale. Pairs are (i, i + rotary_dim / 2), or (2i, 2i + 1) when interleaved.
+    The angle of pair i is ``float32(position + t) * inv_freq[i]`` (inv_freq [rotary_dim / 2]); sine and
+    cosine are multiplied by scale. Pairs are (i, i + rotary_dim / 2), or (2i, 2i + 1) when interleaved.
     """
     x = values("rope", "x", x, axes=3)
     tokens, heads, dim = x.shape

@@ -10,9 +10,9 @@ from pyturbo.ops._run import Array, DeviceLike, empty, launch, resolve
 
 
 def argmax(x: ArrayLike, *, device: DeviceLike = None) -> Array:
-    """Index of the largest value of each row of x [rows, n], the lowest among equals -> int32 [rows].
+    """Return the index of the largest value of each row of x [rows, n] -> int32 [rows].
 
-    In a row with NaN it is the first NaN.
+    Among equals it is the lowest index, in a row with NaN that of the first NaN.
     """
     x = values("argmax", "x", x, axes=2)
     rows, n = x.shape

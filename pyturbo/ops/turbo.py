@@ -34,7 +34,7 @@ from pyturbo.ops._run import (
 
 
 class TurboRows(NamedTuple):
-    """Encoded vectors: one word stream and one norm each, and their means where those are kept apart."""
+    """Encoded vectors: a stream of words, a norm, and optionally a mean for each."""
 
     packed: Any  # uint32 [kv_heads, capacity, words], or with a leading batch
     norms: Any  # float32 [kv_heads, capacity]
@@ -52,7 +52,7 @@ class TurboRows(NamedTuple):
 def turbo_rows(
     capacity: int, kv_heads: int, dim: int, bits: int, *, batch: int | None = None, means: bool = False
 ) -> TurboRows:
-    """Rows for `capacity` positions, all of them zero vectors."""
+    """Return rows for `capacity` positions, all of them zero vectors."""
     _check_codec("turbo_rows", dim, bits)
     shape = (kv_heads, capacity) if batch is None else (batch, kv_heads, capacity)
     packed = np.zeros((*shape, turbo_codec.row_words(dim, bits)), np.uint32)
@@ -64,7 +64,7 @@ def turbo_rows(
 def hadamard(
     x: ArrayLike, signs: ArrayLike | None = None, inverse: bool = False, *, device: DeviceLike = None
 ) -> Array:
-    """``H (signs * x) / sqrt(dim)`` of each row of x [..., dim], or what undoes it; signs [dim] default to 1.
+    """Return ``H (signs * x) / sqrt(dim)`` of each row of x [..., dim], or the inverse; signs default to 1.
 
     H is Sylvester's Hadamard matrix for powers of two. For 12 and 20 times a power of two, up to 512, it is
     the Kronecker product of a matrix of that order with Sylvester's.
@@ -86,10 +86,10 @@ def hadamard(
 
 
 def turbo_encode(x: ArrayLike, bits: int, *, means: bool = False, device: DeviceLike = None) -> TurboRows:
-    """The rows of x [tokens, kv_heads, dim], in 2, 3, 4, 6 or 8 bits a coordinate.
+    """Encode x [tokens, kv_heads, dim] in 2, 3, 4, 6 or 8 bits per coordinate.
 
-    means keeps the mean of each vector apart, which vectors with a common offset need: keys and values of
-    projections with a bias.
+    means stores the mean of each vector separately. Vectors with a common offset need that: keys and values
+    of projections with a bias.
     """
     op = "turbo_encode"
     x = _vectors(op, "x", x)
@@ -111,15 +111,15 @@ def turbo_append(
 ) -> TurboRows:
     """Encode x [tokens, kv_heads, dim] into the rows (position + t) % capacity of `rows`.
 
-    The arrays of `rows` are changed in place and returned. rotated says that x are rotated vectors already.
-    Of more vectors than the capacity the last ones stay.
+    The arrays of `rows` are changed in place and returned. rotated: x is rotated already. If there are
+    more vectors than rows, the last ones stay.
 
     Examples:
         >>> rows = pyturbo.ops.turbo_rows(capacity=8, kv_heads=1, dim=64, bits=4)
         >>> x = np.ones((2, 1, 64), np.float32)
         >>> rows = pyturbo.ops.turbo_append(rows, x, 3, device="cpu")
-        >>> pyturbo.ops.turbo_decode(rows, device="cpu")[:, 0, 0].round(2)
-        array([0., 0., 0., 1., 1., 0., 0., 0.], dtype=float32)
+        >>> np.linalg.norm(pyturbo.ops.turbo_decode(rows, device="cpu"), axis=-1)[:, 0].round(3)
+        array([0., 0., 0., 8., 8., 0., 0., 0.], dtype=float32)
     """
     op = "turbo_append"
     device = resolve(device)
@@ -141,7 +141,7 @@ def turbo_decode(
     live: int | None = None,
     device: DeviceLike = None,
 ) -> Array:
-    """The vectors float32 [live, kv_heads, dim] that rows stand for; rotated leaves them as they are kept.
+    """Decode rows to float32 [live, kv_heads, dim]; rotated leaves the vectors rotated.
 
     Vector j is in row (ring_start + j) % capacity; live defaults to the capacity.
     """
@@ -159,12 +159,12 @@ def turbo_decode(
 
 
 def turbo_rotate(x: ArrayLike, *, device: DeviceLike = None) -> Array:
-    """The vectors of x [..., dim] as the codec rotates them."""
+    """Rotate the vectors of x [..., dim] as the codec does."""
     return hadamard(x, turbo_codec.signs(as_array("turbo_rotate", "x", x).shape[-1]), device=device)
 
 
 def turbo_unrotate(x: ArrayLike, *, device: DeviceLike = None) -> Array:
-    """What `turbo_rotate` made x of."""
+    """Undo `turbo_rotate`."""
     return hadamard(
         x, turbo_codec.signs(as_array("turbo_unrotate", "x", x).shape[-1]), inverse=True, device=device
     )
@@ -172,11 +172,11 @@ def turbo_unrotate(x: ArrayLike, *, device: DeviceLike = None) -> Array:
 
 @cache
 def rotated_ones(dim: int) -> Array:
-    """The rotated vector of ones: a mean m of a vector is m times this in its rotated form."""
+    """Return the rotated vector of ones: in rotated form, the mean m of a vector is m times this."""
     device = Device("cpu:reference", check=False)
     y = device.empty((dim,))
     kernel = device.kernel("hadamard_f32", {"has_signs": True, "inverse": False})
-    kernel(np.ones(dim, np.float32), turbo_codec.signs(dim), y, 1, dim)  # at once, even while recording
+    kernel(np.ones(dim, np.float32), turbo_codec.signs(dim), y, 1, dim)  # runs now, even under a Recorder
     return y.numpy()
 
 

@@ -1,14 +1,14 @@
 """Attention over a compressed cache.
 
-Queries are [tokens, heads, dim], or [heads, dim] for one of them, in float32, float16 or bfloat16; with rows
-of a batch they have a leading axis more. Keys and values are TurboRows of one size. Query head a reads key
-head a // (heads / kv_heads), and the last query stands at the last key.
+Queries are [tokens, heads, dim], or [heads, dim] for a single one, in float32, float16 or bfloat16; with rows
+of a batch they have one more leading axis. Keys and values are TurboRows of one size. Query head a reads key
+head a // (heads / kv_heads), and the last query has the position of the last key.
 
-Key j of `live`, by default all, lies in row (ring_start + j) % capacity. A cache that went round may also be
-given by the number of all keys so far as `live`, with ring_start 0, if a window keeps lost keys out of sight.
+Key j of `live`, by default all, lies in row (ring_start + j) % capacity. For a ring that has wrapped around,
+`live` may also be the number of all keys so far, with ring_start 0, if a window hides the overwritten keys.
 
-The kernels work on rotated vectors. Everything here takes and gives vectors as they are, unless `rotated`
-says that they are rotated and stay so.
+The kernels work on rotated vectors. All functions here take and return plain vectors, unless `rotated` says
+that inputs and results are rotated.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from pyturbo.ops.attention import SPLIT_TOKENS, split_blocks
 from pyturbo.ops.turbo import TurboRows, checked_rows, rotated_ones, turbo_rotate, turbo_unrotate
 from pyturbo.symbols import Linear
 
-#: "split" cuts the keys into parts and merges them, "tiled" reads each key once for many queries, "fused" is
-#: one launch. "auto" is split for few queries and tiled for many.
+#: "split" attends to parts of the keys and merges them, "tiled" reads each key once for many queries, "fused"
+#: is one launch. "auto" is "split" for few queries and "tiled" for many.
 Method = Literal["auto", "split", "tiled", "fused"]
 
 _KERNEL_DIMS = (64, 128, 256, 512)
 
 
 class _Operands(NamedTuple):
-    """What the attention kernels take, in their order."""
+    """The operands of the attention kernels, in their order."""
 
     q: Array  # rotated, [batch, tokens, heads, dim] but for leading axes of 1
     k: TurboRows
@@ -90,10 +90,10 @@ def turbo_attention(
     rotated: bool = False,
     device: DeviceLike = None,
 ) -> Array:
-    """``softmax(scale * q k^T) v``, of the type and shape of q; window, sinks and softcap as in `attention`.
+    """Return ``softmax(scale * q k^T) v`` in the type and shape of q.
 
-    own are the float32 keys and values [tokens, kv_heads, dim] of the queries themselves, which no row holds
-    yet: they follow the keys of the rows and are not rounded.
+    window, sinks and softcap are those of `attention`. own are the float32 keys and values [tokens, kv_heads,
+    dim] of the queries themselves. They are not in the rows yet, follow the keys of the rows, and are exact.
     """
     op = "turbo_attention"
     device = resolve(device)
@@ -130,7 +130,7 @@ def turbo_partials(
     rotated: bool = False,
     device: DeviceLike = None,
 ) -> tuple[Array, Array, Array]:
-    """Attention over each of `blocks` parts of a query's keys: float32 o [..., heads, blocks, dim], m, l.
+    """Attend to each of `blocks` parts of a query's keys -> float32 o [..., heads, blocks, dim], m, l.
 
     m [..., heads, blocks] is the largest score s of a block, l the sum of ``e^(s - m)`` and o the sum of
     ``e^(s - m) v``. A block without keys has l = 0. Other arguments are those of `turbo_attention`.
@@ -156,9 +156,9 @@ def turbo_merge(
     unrotate: bool = False,
     device: DeviceLike = None,
 ) -> Array:
-    """The attention [..., heads, dim] whose parts `turbo_partials` computed; sinks are added here.
+    """Merge the parts of `turbo_partials` -> [..., heads, dim]; sinks are added here.
 
-    unrotate turns the result of rotated parts back.
+    unrotate rotates the result of rotated parts back.
     """
     op = "turbo_merge"
     sums = values(op, "o", o)
@@ -185,9 +185,9 @@ def turbo_scores(
     rotated: bool = False,
     device: DeviceLike = None,
 ) -> Array:
-    """``scale * q . k`` of every query with every key -> float32 [..., heads, live]; -inf where it sees none.
+    """Return ``scale * q . k`` of every query with every key -> float32 [..., heads, live].
 
-    A query sees keys up to its own, `window` of them if that is not 0.
+    A query sees keys up to its own, the last `window` of them if that is not 0; other scores are -inf.
     """
     op = "turbo_scores"
     device = resolve(device)
@@ -211,9 +211,9 @@ def turbo_values(
     rotated: bool = False,
     device: DeviceLike = None,
 ) -> Array:
-    """The sum of values by weights [..., heads, live] -> [..., heads, dim], of the type of the weights.
+    """Sum values with weights [..., heads, live] -> [..., heads, dim], in the type of the weights.
 
-    Weights below the threshold are left out, which saves work where most are next to nothing.
+    Weights below the threshold are skipped, which saves work where most weights are close to 0.
     """
     op = "turbo_values"
     rows = checked_rows(op, "v_rows", v_rows)
@@ -313,7 +313,7 @@ def _operands(
 
 
 def _queries(op: str, name: str, value: ArrayLike, rows: TurboRows, last: int | None) -> Array:
-    """An array [tokens, heads, last] for rows, or [heads, last], behind the batch axis that the rows have."""
+    """Check [tokens, heads, last] or [heads, last], with the batch axis of the rows in front."""
     array = as_array(op, name, value, np.float32)
     batch = rows.norms.shape[:-2]
     tokens = (None,) if array.ndim == len(batch) + 3 else ()
