@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from pyturbo import models
+from pyturbo._arrays import Array
 from pyturbo._blank import Blank
 from pyturbo._machine import machine_memory
 from pyturbo._native import device_list
-from pyturbo.checkpoint import Checkpoint
-from pyturbo.checkpoint.outline import Outline, arrays
+from pyturbo.checkpoint import Checkpoint, Weights
 from pyturbo.checkpoint.tensors import TensorInfo
 from pyturbo.engine.graph import Layout, pace_of
 from pyturbo.errors import ArgumentError, TurboError
 from pyturbo.layers.attention import Attention
 from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.kv_cache import KV_SETTINGS
-from pyturbo.ops import FP_FORMATS
 from pyturbo.text import Tokenizer
 
 #: Parts of a model by what the names of their tensors contain; the first that fits counts.
@@ -32,13 +34,10 @@ PARTS = {
     "delta net": (".linear_attn.",),
     "shared expert": (".shared_expert.", ".shared_experts.", ".shared_expert_gate."),
     "experts": (".switch_mlp.", ".experts."),
-    "router": (".mlp.gate.", ".mlp.router."),
+    "router": (".gate.", ".router."),
     "mlp": (".mlp.",),
 }
 
-
-#: The end of names of experts as gpt-oss is published: two values of mxfp4 in a byte.
-_BLOCKS = "_proj_blocks"
 
 #: Context lengths for which `describe` states the memory of a conversation.
 _CONTEXTS = (4096, 32768, 131072)
@@ -89,40 +88,49 @@ class Survey:
 
 
 def survey(checkpoint: Checkpoint) -> Survey:
-    network, asked = models.outline(checkpoint)
+    network, weights = models.outline(checkpoint)
     out = Survey(network, {name: Part() for name in PARTS}, Counter())
-    _count_memory(out, asked)
-    used = set()
-    for name in asked.weights:
-        info = asked.weights.find(name)
-        if info is None or (name.startswith("lm_head.") and asked.weights.tied):
-            continue
-        used.add(info.name)
-        out.file_bytes += info.nbytes
-        path, _, last = name.rpartition(".")
-        scaled = last in ("scales", "biases", "global_scale") and f"{path}.scales" in asked.weights
-        if scaled or f"{name.removesuffix('_scales')}_blocks" in asked.weights:
-            continue
-        out.parts[_part(name)].parameters += _parameters(asked, name, info)
-        out.formats[_format(asked, path, info)] += 1
+    _count_memory(out, weights)
+    used: dict[str, TensorInfo] = {}  # by name in the files
+    formats: dict[str, str] = {}  # of the tensors with values
+    for source in weights.sources.values():
+        out.parts[_part(f"{source.name}.")].parameters += math.prod(source.shape)
+        formats |= {info.name: source.format_name for info in source.values.tensors}
+        used |= {info.name: info for plane in source.planes for info in plane.tensors}
+    out.formats.update(formats.values())
+    out.file_bytes = sum(info.nbytes for info in used.values())
     out.parts = {name: part for name, part in out.parts.items() if part.nbytes}
-    out.other_bytes = sum(checkpoint[name].nbytes for name in checkpoint if name not in used)
-    out.tied = asked.weights.tied
+    out.other_bytes = sum(info.nbytes for name, info in checkpoint.items() if name not in used)
+    out.tied = weights.tied
     out.files = sorted({info.file.path.name for info in checkpoint.values()})
     return out
 
 
-def _count_memory(out: Survey, asked: Outline) -> None:
-    for array in arrays(out.network):
-        # What no tensor is behind are tables of positions, for attention.
+def network_arrays(part: Any, seen: set[int] | None = None) -> Iterator[Array]:
+    """Yield all arrays of a network once: its weights and tables computed from its configuration."""
+    seen = set() if seen is None else seen
+    if id(part) in seen:
+        return
+    seen.add(id(part))
+    if isinstance(part, np.ndarray):
+        yield part
+        return
+    inner = part if isinstance(part, (list, tuple)) else getattr(part, "__dict__", {}).values()
+    for one in inner:
+        yield from network_arrays(one, seen)
+
+
+def _count_memory(out: Survey, weights: Weights) -> None:
+    for array in network_arrays(out.network):
+        # Arrays that belong to no tensor are tables of positions, for attention.
         name = f"{array.path}." if isinstance(array, Blank) else ".self_attn."
         out.parts[_part(name)].nbytes += array.nbytes
         if isinstance(array, Blank) and array.mapped:
             out.mapped_bytes += array.nbytes
         else:
             out.copied_bytes += array.nbytes
-    if asked.weights.ledger is not None:
-        out.peak_bytes = max(asked.weights.ledger.peak, out.copied_bytes)
+    if weights.ledger is not None:
+        out.peak_bytes = max(weights.ledger.peak, out.copied_bytes)
 
 
 def _part(name: str) -> str:
@@ -130,27 +138,6 @@ def _part(name: str) -> str:
         if any(mark in name for mark in marks):
             return part
     return "norms"
-
-
-def _parameters(asked: Outline, name: str, info: TensorInfo) -> int:
-    if name.endswith(_BLOCKS):
-        return 2 * math.prod(info.shape)
-    shape = asked.matrices.get(name.removesuffix(".weight")) if info.dtype == "U32" else None
-    return math.prod(shape or info.shape)
-
-
-def _format(asked: Outline, path: str, info: TensorInfo) -> str:
-    """Bits and group size of a quantised matrix follow from its rows; others are named as in the file."""
-    if info.name.endswith(_BLOCKS):
-        return "mxfp4"
-    scales = asked.weights.find(f"{path}.scales")
-    if info.dtype != "U32" or scales is None or path not in asked.matrices:
-        return info.dtype
-    in_dim = asked.matrices[path][-1]
-    bits, group_size = info.shape[-1] * 32 // in_dim, in_dim // scales.shape[-1]
-    if scales.dtype == "U8":
-        return next((mode for mode, known in FP_FORMATS.items() if known == (bits, group_size)), "unknown")
-    return f"{bits} bits in groups of {group_size}"
 
 
 def describe(checkpoint: Checkpoint) -> dict[str, Any]:

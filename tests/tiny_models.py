@@ -188,7 +188,7 @@ def mlx_tensors(model: TinyModel) -> tuple[Tensors, dict[str, Any]]:
     quantization: dict[str, Any] = {"group_size": model.group_size, "bits": model.bits}
     if model.name in ("qwen3_moe", "qwen3") or model.mode != "affine":  # older conversions name no mode
         quantization["mode"] = model.mode
-    for name, array in _mlx_layout(model, hf_tensors(model)).items():
+    for name, array in mlx_layout(model, hf_tensors(model)).items():
         path = name.removesuffix(".weight")
         entry = next((e for end, e in model.overrides.items() if path.endswith(end)), None)
         if entry is not None and array.ndim > 1 and not name.endswith(".bias"):
@@ -216,7 +216,7 @@ def mlx_tensors(model: TinyModel) -> tuple[Tensors, dict[str, Any]]:
     return tensors, quantization
 
 
-def _mlx_layout(model: TinyModel, tensors: Tensors) -> Tensors:
+def mlx_layout(model: TinyModel, tensors: Tensors) -> Tensors:
     """Names and shapes of MLX: stacked experts, conv weights [C, 4, 1], offset norms with the 1 added."""
     out: Tensors = {}
     stacks: dict[str, list[np.ndarray]] = {}

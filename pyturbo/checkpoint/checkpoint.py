@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from types import TracebackType
 
+from pyturbo.checkpoint.file_layout import FileLayout
 from pyturbo.checkpoint.sampling import SamplingDefaults
 from pyturbo.checkpoint.tensors import Tensors
 from pyturbo.checkpoint.tokenizer import TokenizerSource
@@ -14,15 +15,26 @@ from pyturbo.checkpoint.weights import Weights
 class Checkpoint(ABC, Tensors):
     """The tensors of a model by the names in its files. A context manager that closes the files."""
 
-    layers_entry = "num_hidden_layers"  # where the files say how many layers there are
+    type_entry = "model_type"  # where the files say which architecture they hold
+    layers_entry = "num_hidden_layers"  # where they say how many layers there are
     tokenizer: TokenizerSource
     sampling: SamplingDefaults
 
+    @property
+    def model_type(self) -> str:
+        """The architecture, as `type_entry` of the files names it."""
+        return str(self.config["model_type"])
+
+    def reads(self, layout: FileLayout) -> bool:
+        """Return whether files of this kind are supported for an architecture with that layout."""
+        return True
+
     @abstractmethod
-    def weights(self, values: bool = True) -> Weights:
+    def weights(self, layout: FileLayout | None = None, values: bool = True) -> Weights:
         """Return the tensors under the names and in the layouts that models use.
 
-        Without `values` only headers are read, and arrays take no memory.
+        `layout` is that of the architecture, by default the common one. Without `values` only headers are
+        read, and arrays take no memory.
         """
 
     def __enter__(self) -> Checkpoint:

@@ -46,6 +46,9 @@ class Format:
     group_size: int
     mode: str
 
+    def __str__(self) -> str:
+        return f"{self.bits} bits in groups of {self.group_size}" if self.mode == "affine" else self.mode
+
 
 class Quantization:
     """The `quantization` entry of a config: one format for all modules, and those of single paths.

@@ -12,6 +12,7 @@ from pyturbo.checkpoint import json_file, safetensors
 from pyturbo.checkpoint.checkpoint import Checkpoint
 from pyturbo.checkpoint.config import Quantization, read_config
 from pyturbo.checkpoint.directory_weights import DirectoryWeights
+from pyturbo.checkpoint.file_layout import FileLayout
 from pyturbo.checkpoint.sampling import directory_sampling
 from pyturbo.checkpoint.tensors import TensorInfo
 from pyturbo.checkpoint.tokenizer import huggingface_source
@@ -54,8 +55,8 @@ class DirectoryCheckpoint(Checkpoint):
         self._quantization = quantization
         self._format = "mlx" if formats == {"mlx"} else ""
 
-    def weights(self, values: bool = True) -> DirectoryWeights:
-        return DirectoryWeights(self, self._quantization, self._format, values)
+    def weights(self, layout: FileLayout | None = None, values: bool = True) -> DirectoryWeights:
+        return DirectoryWeights(self, layout or FileLayout(), self._quantization, self._format, values)
 
 
 def weight_files(path: Path) -> tuple[list[str], dict[str, str] | None]:

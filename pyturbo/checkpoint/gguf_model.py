@@ -1,9 +1,11 @@
-"""GGUF files of the llama, qwen2 and qwen3 architectures: config, tokenizer and names."""
+"""GGUF files of decoders with gated MLPs or experts: config, tokenizer and names."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +13,12 @@ import numpy as np
 
 from pyturbo._messages import shown
 from pyturbo.checkpoint.checkpoint import Checkpoint
-from pyturbo.checkpoint.gguf import Header, read_header
+from pyturbo.checkpoint.file_layout import FileLayout, Gguf
+from pyturbo.checkpoint.gguf import read_header
 from pyturbo.checkpoint.gguf_weights import GgufWeights
 from pyturbo.checkpoint.sampling import gguf_sampling
 from pyturbo.checkpoint.tokenizer import TokenizerSource, token_ids
 from pyturbo.errors import FormatError
-
-ARCHITECTURES = ("llama", "qwen2", "qwen3")
 
 _TOP_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _LAYER_NAMES = {
@@ -35,45 +36,53 @@ _LAYER_NAMES = {
 }
 _LAYER = re.compile(r"blk\.(\d{1,6})\.(\w+)\.(weight|bias)")
 _TOP = re.compile(r"(\w+)\.(weight|bias)")
+_NAME = re.compile(r"[\w.-]{1,64}")
 _ROPE_FACTORS = "rope_freqs.weight"
 
 
 class GgufCheckpoint(Checkpoint):
     """One GGUF file."""
 
+    type_entry = "general.architecture"
+
     def __init__(self, path: Path) -> None:
         header = read_header(path)
         super().__init__(path, header.tensors)
         self._fields = _Fields(path, header.metadata)
-        self.config = self._config(header)
+        self._fields.architecture = self._fields.name("general.architecture")
+        self.layers_entry = f"{self.model_type}.block_count"
+        if self._fields.integer("split.count", 0, smallest=0) > 1:
+            raise FormatError(f"{path}: split.count: expected a model in one file, got one of several parts")
         self.tokenizer = _tokenizer(self._fields)
         self.sampling = gguf_sampling(header.metadata)
 
-    def weights(self, values: bool = True) -> GgufWeights:
+    @property
+    def model_type(self) -> str:
+        return self._fields.architecture
+
+    def reads(self, layout: FileLayout) -> bool:
+        return layout.gguf is not None
+
+    def weights(self, layout: FileLayout | None = None, values: bool = True) -> GgufWeights:
+        layout = layout or FileLayout()
+        gguf = layout.gguf or Gguf()
         names = {}
         for raw in self:
-            name = model_name(raw)
+            name = model_name(raw, gguf.names)
             if name is not None:
                 names[name] = raw
         permuted_heads = None
-        if self.config["model_type"] == "llama":
+        if gguf.adjacent_pairs:
             permuted_heads = self.config["num_attention_heads"], self.config["num_key_value_heads"]
-        return GgufWeights(self, names, permuted_heads, values)
+        return GgufWeights(self, names, layout, permuted_heads, values)
 
-    def _config(self, header: Header) -> dict[str, Any]:
-        """The entries of config.json, by the names that transformers gives them."""
+    @cached_property
+    def config(self) -> dict[str, Any]:  # type: ignore[override]
+        """The entries of config.json, by the names that transformers gives them.
+
+        They are read when they are first asked for: which entries a file has depends on the architecture.
+        """
         fields = self._fields
-        architecture = fields.text("general.architecture")
-        if architecture not in ARCHITECTURES:
-            raise FormatError(
-                f"{self.path}: general.architecture: expected one of {', '.join(ARCHITECTURES)}, "
-                f"got {shown(architecture)}"
-            )
-        fields.architecture = architecture
-        self.layers_entry = f"{architecture}.block_count"
-        for key in ("split.count", f"{architecture}.expert_count"):
-            if fields.integer(key, 0, smallest=0) > 1:
-                raise FormatError(f"{self.path}: {key}: files in parts and experts are not supported")
         hidden = fields.integer("{}.embedding_length")
         heads = fields.integer("{}.attention.head_count")
         head_dim = fields.integer("{}.attention.key_length", max(1, hidden // heads))
@@ -82,7 +91,7 @@ class GgufCheckpoint(Checkpoint):
                 f"{self.path}: expected even heads of one size for keys and values, got {head_dim}"
             )
         config: dict[str, Any] = {
-            "model_type": architecture,
+            "model_type": self.model_type,
             "hidden_size": hidden,
             "num_hidden_layers": fields.integer("{}.block_count"),
             "intermediate_size": fields.integer("{}.feed_forward_length"),
@@ -93,8 +102,12 @@ class GgufCheckpoint(Checkpoint):
             "rope_theta": fields.number("{}.rope.freq_base", 10000.0),
             "max_position_embeddings": fields.integer("{}.context_length"),
             "vocab_size": fields.integer("{}.vocab_size", self._info("token_embd.weight").shape[0]),
-            "tie_word_embeddings": "output.weight" not in header.tensors,
+            "tie_word_embeddings": "output.weight" not in self,
         }
+        if experts := fields.integer("{}.expert_count", 0, smallest=0):
+            # Configurations of transformers have either name.
+            config |= {"num_experts": experts, "num_local_experts": experts}
+            config["num_experts_per_tok"] = fields.integer("{}.expert_used_count")
         rotary_dim = fields.integer("{}.rope.dimension_count", head_dim)
         if rotary_dim != head_dim:
             config["partial_rotary_factor"] = rotary_dim / head_dim
@@ -135,11 +148,15 @@ class GgufCheckpoint(Checkpoint):
         return scaling
 
 
-def model_name(raw: str) -> str | None:
-    """The MLX name of a tensor, None where models do not use it."""
+def model_name(raw: str, more: Mapping[str, str]) -> str | None:
+    """Return the MLX name of a tensor, None if models do not use it.
+
+    `more` are modules of a layer beside the common ones, by their names in the file.
+    """
     if match := _LAYER.fullmatch(raw):
         layer, name, suffix = match.groups()
-        return f"model.layers.{int(layer)}.{_LAYER_NAMES[name]}.{suffix}" if name in _LAYER_NAMES else None
+        module = more.get(name, _LAYER_NAMES.get(name))
+        return None if module is None else f"model.layers.{int(layer)}.{module}.{suffix}"
     if (match := _TOP.fullmatch(raw)) and match[1] in _TOP_NAMES:
         return f"{_TOP_NAMES[match[1]]}.{match[2]}"
     return None
@@ -172,6 +189,12 @@ class _Fields:
         if not isinstance(value, str):
             self._refuse(key, "text", value)
         return str(value)
+
+    def name(self, key: str) -> str:
+        value = self.text(key)
+        if not _NAME.fullmatch(value):
+            self._refuse(key, "a short name", value)
+        return value
 
     def flag(self, key: str) -> bool | None:
         value = self._metadata.get(key)

@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from pyturbo._arrays import Array, aligned_empty
-from pyturbo._blank import Ledger
+from pyturbo._blank import Blank, Ledger
 from pyturbo._messages import shown
 from pyturbo._native import host_empty
+from pyturbo.checkpoint.file_layout import FileLayout
+from pyturbo.checkpoint.source import Plane, Shape, Source
 from pyturbo.checkpoint.tensors import Progress, TensorInfo, Tensors
 from pyturbo.errors import FormatError
 from pyturbo.formats import Linear
-
-Shape = tuple[int, ...]
 
 FLOATS = ("F32", "F16", "BF16")
 
@@ -31,11 +31,16 @@ class Weights(ABC):
     Not for several threads at once.
     """
 
-    def __init__(self, checkpoint: Tensors, names: dict[str, str], values: bool = True) -> None:
+    def __init__(
+        self, checkpoint: Tensors, names: dict[str, str], layout: FileLayout, values: bool = True
+    ) -> None:
         """Without `values` all checks are made and nothing is read: arrays are blank."""
         self.checkpoint = checkpoint
-        #: Of the memory that loading would take; None where it takes it.
+        self.layout = layout
+        #: Counts the memory that loading would take; None if values are read.
         self.ledger = None if values else Ledger()
+        #: Everything that has been asked for, by name of the tensor or path of the layer.
+        self.sources: dict[str, Source] = {}
         #: Largest absolute error, by name, of matrices that their file's format forced to be quantised anew.
         self.requantized: dict[str, float] = {}
         self._names = names  # in the checkpoint, by name here
@@ -43,7 +48,7 @@ class Weights(ABC):
         self._preloaded: dict[str, Array] = {}
         self._keeps = True
         self._tied: Linear | None = None
-        #: Whether the output layer is the embedding; where the config is silent, whether it has no own.
+        #: Whether the output layer is the embedding; if the config does not say, whether the file has none.
         self.tied = self._read_tied()
 
     def __repr__(self) -> str:
@@ -55,42 +60,40 @@ class Weights(ABC):
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
-    def find(self, name: str) -> TensorInfo | None:
-        """Where the tensor of that name lies, None where there is none. It does not count as used."""
-        raw = self._names.get(name)
-        return None if raw is None else self.checkpoint[raw]
-
     def tensor(self, name: str, shape: Shape | None = None) -> Array:
-        """A tensor in float32, float16 or bfloat16, as models use it."""
-        array = self._float(name)
-        self._check(name, "shape", shape, array.shape)
-        return array
+        """Return a tensor in float32, float16 or bfloat16, as models use it."""
+        source = self._find_tensor(name)
+        self.check(name, "shape", shape, source.shape)
+        return self._load_tensor(source)
 
     def linear(self, path: str, shape: Shape | None = None, bias: bool | None = None) -> Linear:
-        """The layer [out, in] at `path`; `bias` says whether it must or must not have one, None either.
+        """Return the layer [out, in] at `path`.
 
-        Where they are tied, "lm_head" and "model.embed_tokens" are one object.
+        `bias` says whether the layer must or must not have a bias; None allows both. If the output layer is
+        tied to the embedding, "lm_head" and "model.embed_tokens" are one object.
         """
         if path in ("lm_head", _EMBEDDING) and self.tied:
             if self._tied is None:
                 self._tied = self._matrix(_EMBEDDING, shape, axes=2)
-            self._check(f"{_EMBEDDING}.weight", "shape", shape, self._tied.shape)
+            self.check(f"{_EMBEDDING}.weight", "shape", shape, self._tied.shape)
             return self._tied
         layer = self._matrix(path, shape, axes=2)
         name = f"{path}.bias"
         if bias is False and name in self:
-            raise FormatError(f"{self._where(name)}: expected no such tensor")
+            raise FormatError(f"{self.where(name)}: expected no such tensor")
         if bias or (bias is None and name in self):
             layer = replace(layer, bias=self.tensor(name, layer.shape[:1]))
         return layer
 
     def experts(self, path: str, shape: Shape | None = None, bias: bool = False) -> Linear:
-        """The stack [experts, out, in] at a path such as "model.layers.0.mlp.switch_mlp.gate_proj".
+        """Return the stack [experts, out, in] at a path such as "model.layers.0.mlp.switch_mlp.gate_proj".
 
         `bias` asks for a bias [experts, out] too.
         """
         layer = self._matrix(path, shape, axes=3)
-        return replace(layer, bias=self._expert_bias(path, layer.shape[:2])) if bias else layer
+        if not bias:
+            return layer
+        return replace(layer, bias=self._load_tensor(self._find_expert_bias(path, layer.shape[:2])))
 
     def preload(self, progress: Progress | None = None) -> None:
         """Reads what cannot be mapped in the order of the files, for the calls that follow to take."""
@@ -120,15 +123,44 @@ class Weights(ABC):
         return [name for name in self._names if name not in self._asked and name not in tied]
 
     @abstractmethod
-    def _float(self, name: str) -> Array:
-        """A tensor that is not quantised."""
+    def _find_tensor(self, name: str) -> Source:
+        """Find a tensor that is not quantised."""
 
     @abstractmethod
-    def _matrix(self, path: str, shape: Shape | None, axes: int) -> Linear:
-        """A layer without its bias."""
+    def _find_matrix(self, path: str, shape: Shape | None, axes: int) -> Source:
+        """Find the weight of a layer, or of a stack of them."""
 
-    def _expert_bias(self, path: str, shape: Shape) -> Array:
-        return self.tensor(f"{path}.bias", shape)
+    @abstractmethod
+    def _load(self, source: Source) -> Linear:
+        """Read a weight."""
+
+    def _find_expert_bias(self, path: str, shape: Shape) -> Source:
+        source = self._find_tensor(f"{path}.bias")
+        self.check(f"{path}.bias", "shape", shape, source.shape)
+        return source
+
+    def _matrix(self, path: str, shape: Shape | None, axes: int) -> Linear:
+        """Return a layer without its bias."""
+        source = self.sources[path] = self._find_matrix(path, shape, axes)
+        layer = self._load(source)
+        for array in layer.arrays:
+            _label(path, array)
+        return layer
+
+    def _load_tensor(self, source: Source) -> Array:
+        self.sources[source.name] = source
+        return _label(source.name, self._values(source))
+
+    def _values(self, source: Source) -> Array:
+        """Read a tensor that is not quantised."""
+        return self._array(source.values)
+
+    def _array(self, plane: Plane) -> Array:
+        """Return the mapped file where it holds the array as it is, otherwise a copy."""
+        if plane.whole:
+            array = self._read(plane.tensors[0])
+            return array if array.shape == plane.shape else array.reshape(plane.shape)
+        return self._made(plane.shape, plane.dtype, plane.fill, plane.work)
 
     def _read_tied(self) -> bool:
         value = self.checkpoint.config.get("tie_word_embeddings")
@@ -136,7 +168,7 @@ class Weights(ABC):
             return "lm_head.weight" not in self._names
         if not isinstance(value, bool):
             raise FormatError(
-                f"{self._where('tie_word_embeddings')}: expected true or false, got {shown(value)}"
+                f"{self.where('tie_word_embeddings')}: expected true or false, got {shown(value)}"
             )
         return value
 
@@ -144,10 +176,10 @@ class Weights(ABC):
         """Whether a tensor is used as it lies in the file, not copied in parts."""
         return True
 
-    def _info(self, name: str) -> TensorInfo:
+    def info(self, name: str) -> TensorInfo:
         """The tensor of that name here, which counts as used from then on."""
         if name not in self._names:
-            raise FormatError(f"{self._where(name)}: expected a tensor of this name, found none")
+            raise FormatError(f"{self.where(name)}: expected a tensor of this name, found none")
         self._asked.add(name)
         return self.checkpoint[self._names[name]]
 
@@ -172,17 +204,24 @@ class Weights(ABC):
         fill(array)
         return array
 
-    def _typed(self, name: str, *dtypes: str) -> TensorInfo:
-        info = self._info(name)
+    def typed(self, name: str, *dtypes: str) -> TensorInfo:
+        info = self.info(name)
         if info.dtype not in dtypes:
-            raise FormatError(f"{self._where(name)}: dtype: expected {' or '.join(dtypes)}, got {info.dtype}")
+            raise FormatError(f"{self.where(name)}: dtype: expected {' or '.join(dtypes)}, got {info.dtype}")
         return info
 
-    def _check(self, name: str, what: str, expected: Shape | None, got: Shape) -> None:
+    def check(self, name: str, what: str, expected: Shape | None, got: Shape) -> None:
         if expected is not None and tuple(expected) != got:
-            raise FormatError(f"{self._where(name)}: {what}: expected {list(expected)}, got {list(got)}")
+            raise FormatError(f"{self.where(name)}: {what}: expected {list(expected)}, got {list(got)}")
 
-    def _where(self, name: str) -> str:
+    def where(self, name: str) -> str:
         """The file and the name in it, for messages."""
         raw = self._names.get(name)
         return str(self.checkpoint[raw]) if raw is not None else f"{self.checkpoint.path}: {shown(name)}"
+
+
+def _label(name: str, array: Array) -> Array:
+    """Have an array without values know what it belongs to."""
+    if isinstance(array, Blank):
+        array.path = name
+    return array

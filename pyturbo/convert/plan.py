@@ -11,23 +11,13 @@ import numpy as np
 from pyturbo import models
 from pyturbo.checkpoint.config import Format
 from pyturbo.checkpoint.directory import DirectoryCheckpoint
-from pyturbo.checkpoint.directory_weights import TRANSPOSED_EXPERTS
-from pyturbo.checkpoint.weights import Shape
-from pyturbo.convert.sources import Rows, expert_rows, linear_rows, tensor_rows
+from pyturbo.checkpoint.file_layout import FileLayout
+from pyturbo.checkpoint.source import Rows, Shape, Source
 from pyturbo.errors import FormatError
 
-#: Routers and the gates of shared experts are small, and what they choose decides everything after.
-_GATES = (".mlp.gate", ".mlp.shared_expert_gate")
-_GATE_FORMAT = Format(bits=8, group_size=64, mode="affine")
+_CONV = ".conv1d.weight"  # [channels, taps, 1] in MLX
 
 _UNIT = 32  # values that fill whole words at any width
-
-#: Models whose router mlx-lm cannot quantise, and whose choice is corrected by a bias that stays exact.
-_EXACT_ROUTERS = ("deepseek_v3",)
-_EXACT_BIAS = ".e_score_correction_bias"
-
-#: Models whose decay keeps the type it has in the file, and whose names begin with `language_model.`
-_VISION_LANGUAGE = ("qwen3_5", "qwen3_5_moe")
 
 
 @dataclass(frozen=True)
@@ -45,12 +35,13 @@ class Output:
 
 @dataclass(frozen=True)
 class Job:
-    """Values to convert: the rows of all `parts`, one after the other, in `dtype` or quantised."""
+    """Values to convert: the rows of all `parts`, one after another, in `dtype` or quantised."""
 
     parts: list[Rows]
     dtype: np.dtype[Any]
     outputs: tuple[Output, ...]  # the tensor; or packed values, scales and, in the affine mode, biases
     format: Format | None
+    offset: bool = False  # whether 1 is added to the values
 
     @property
     def parameters(self) -> int:
@@ -58,7 +49,7 @@ class Job:
 
     @property
     def source_bytes(self) -> int:
-        return sum(part.count * part.width * part.info.array_dtype.itemsize for part in self.parts)
+        return sum(part.nbytes for part in self.parts)
 
 
 @dataclass(frozen=True)
@@ -68,45 +59,48 @@ class Plan:
 
 
 def make_plan(checkpoint: DirectoryCheckpoint, common: Format, dtype: np.dtype[Any] | None) -> Plan:
-    """`dtype` is that of scales and of what is not quantised; None: of each tensor in the file.
+    """List what to convert, with matrices in the format `common` unless the architecture has another one.
 
-    FormatError for a tensor that is missing, of another shape, or that the architecture has no use for.
+    `dtype` is the type of scales and of tensors that are not quantised; None keeps the type of each tensor.
+    A tensor that is missing, has another shape or is not used by the architecture is a FormatError.
     """
-    if checkpoint.config["model_type"] in TRANSPOSED_EXPERTS:
-        raise FormatError(
-            f"{checkpoint.path}: model_type: expected a model whose experts are rows of matrices, "
-            f"got {checkpoint.config['model_type']!r}: use it as published"
-        )
-    _, asked = models.outline(checkpoint)
-    weights = checkpoint.weights()
-    plain = _GATES[:1] if checkpoint.config["model_type"] in _EXACT_ROUTERS else ()
-    nested = checkpoint.config["model_type"] in _VISION_LANGUAGE
-    prefix = "language_model." if nested else ""
+    _, weights = models.outline(checkpoint)
+    layout = weights.layout
     jobs, overrides = [], {}
-    for name, shape in asked.tensors.items():
-        rows = tensor_rows(weights, name, shape)
-        own = rows.info.array_dtype
-        exact = name.endswith(_EXACT_BIAS) or (nested and name.endswith(".A_log"))
-        kind = own if dtype is None or exact else dtype
-        shape = (*shape, 1) if name.endswith(".conv1d.weight") else shape
-        jobs.append(Job([rows], kind, (Output(prefix + name, kind, shape),), None))
-    for path, shape in asked.matrices.items():
-        find = expert_rows if path in asked.stacks else linear_rows
-        parts = find(weights, path, shape)
-        kind = parts[0].info.array_dtype if dtype is None else dtype
-        form = None if path.endswith(plain) else _format(path, shape, common)
-        if form is not None and form != common:
-            overrides[prefix + path] = form
-        jobs.append(Job(parts, kind, _outputs(prefix + path, kind, shape, form), form))
+    # Tensors come first, then matrices, then stacks of them, each in the order in which the network asks.
+    for source in sorted(weights.sources.values(), key=lambda source: source.matrix * len(source.shape)):
+        own = source.values.dtype
+        if source.matrix:
+            form = _format(source, common, layout)
+            kind = dtype or own
+            if form is not None and form != common:
+                overrides[layout.prefix + source.name] = form
+            outputs = _outputs(layout.prefix + source.name, kind, source.shape, form)
+            jobs.append(Job(_rows(checkpoint, source), kind, outputs, form))
+        else:
+            kind = own if dtype is None or source.name.endswith(layout.exact) else dtype
+            shape = (*source.shape, 1) if source.name.endswith(_CONV) else source.shape
+            output = Output(layout.prefix + source.name, kind, shape)
+            jobs.append(Job(_rows(checkpoint, source), kind, (output,), None, source.offset))
     return Plan(jobs, overrides)
 
 
-def _format(path: str, shape: Shape, common: Format) -> Format | None:
-    """None: the matrix stays as it is, because its rows are not whole groups, or not whole words."""
-    if shape[-1] % max(common.group_size, _UNIT):
+def _rows(checkpoint: DirectoryCheckpoint, source: Source) -> list[Rows]:
+    if source.format is not None or not source.values.in_rows:
+        raise FormatError(
+            f"{checkpoint.path}: {source.name}: expected rows of matrices in floating point, "
+            f"got another layout: use {checkpoint.model_type} as published"
+        )
+    return source.values.runs()
+
+
+def _format(source: Source, common: Format, layout: FileLayout) -> Format | None:
+    """Return the format of a matrix, None if it stays as it is: its rows may not be whole groups or words."""
+    in_dim = source.shape[-1]
+    if in_dim % max(common.group_size, _UNIT):
         return None
-    form = _GATE_FORMAT if path.endswith(_GATES) else common
-    return None if shape[-1] % form.group_size else form
+    form = next((own for end, own in layout.formats.items() if source.name.endswith(end)), common)
+    return None if form is None or in_dim % form.group_size else form
 
 
 def _outputs(path: str, dtype: np.dtype[Any], shape: Shape, form: Format | None) -> tuple[Output, ...]:

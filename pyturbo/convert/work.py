@@ -9,10 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from pyturbo._arrays import Array
+from pyturbo.checkpoint.source import Rows
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.convert.plan import Job
 from pyturbo.convert.shards import Shards
-from pyturbo.convert.sources import Rows
 from pyturbo.ops import affine_quantize, fp_quantize
 
 #: Values of a block, unless one row is longer. A core needs about 40 bytes for each while it works.
@@ -75,7 +75,10 @@ def _blocks(jobs: list[Job]) -> Iterator[_Block]:
 
 def _convert(block: _Block, shards: Shards) -> None:
     job = block.job
-    values = block.part.read(block.first, block.count).astype(job.dtype)
+    values = block.part.read(block.first, block.count)
+    if job.offset:
+        values = values + values.dtype.type(1)  # in the type of the file, as MLX adds it
+    values = values.astype(job.dtype)
     arrays: tuple[Array, ...] = (values,)
     if job.format is not None and job.format.mode == "affine":
         arrays = affine_quantize(values, job.format.bits, job.format.group_size)

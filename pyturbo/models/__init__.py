@@ -10,7 +10,7 @@ from typing import Any
 from pyturbo._messages import shown
 from pyturbo.checkpoint import Checkpoint, Weights
 from pyturbo.checkpoint.entries import Entries
-from pyturbo.checkpoint.outline import Outline
+from pyturbo.checkpoint.file_layout import FileLayout
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.errors import FormatError
 from pyturbo.layers.decoder import Decoder
@@ -19,44 +19,48 @@ _LAYER = re.compile(r"model\.layers\.(\d+)\.")
 
 
 def known() -> list[str]:
-    """The architectures there are."""
+    """List the architectures."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
 
 
+def layout(name: str) -> FileLayout:
+    """Return the layout that an architecture declares as LAYOUT, or the common one."""
+    declared: FileLayout = getattr(_module(name), "LAYOUT", FileLayout())
+    return declared
+
+
 def build(checkpoint: Checkpoint, progress: Progress | None = None) -> Decoder:
-    """The network of a checkpoint, with its weights. A tensor that no layer has a use for is an error."""
-    weights = checkpoint.weights()
-    return _build(checkpoint, weights, weights, progress)
+    """Return the network of a checkpoint, with its weights. A tensor that no layer uses is an error."""
+    return _build(checkpoint, checkpoint.weights(_layout(checkpoint)), progress)
 
 
-def outline(checkpoint: Checkpoint) -> tuple[Decoder, Outline]:
-    """The network of a checkpoint without values, and what it asks for. Only headers are read.
+def outline(checkpoint: Checkpoint) -> tuple[Decoder, Weights]:
+    """Return the network of a checkpoint without values, and its weights, which know what it asked for.
 
-    What `build` refuses is refused here too.
+    Only headers are read. Everything that `build` refuses is refused here too.
     """
-    asked = Outline(checkpoint.weights(values=False))
-    return _build(checkpoint, asked.weights, asked), asked
+    weights = checkpoint.weights(_layout(checkpoint), values=False)
+    return _build(checkpoint, weights), weights
 
 
-def _build(checkpoint: Checkpoint, weights: Weights, giver: Any, progress: Progress | None = None) -> Decoder:
-    """`giver` hands the weights to the layers."""
-    module, entries = _module(checkpoint), Entries.of(checkpoint)
+def _build(checkpoint: Checkpoint, weights: Weights, progress: Progress | None = None) -> Decoder:
+    entries = Entries.of(checkpoint)
     _check_layers(checkpoint, entries, weights)
     weights.preload(progress)
-    network: Decoder = module.build(entries, giver)
+    network: Decoder = _module(checkpoint.model_type).build(entries, weights)
     if unused := weights.unused():
         some = ", ".join(map(shown, unused[:3])) + (", ..." if len(unused) > 3 else "")
         raise FormatError(
-            f"{checkpoint.path}: expected the tensors of {checkpoint.config['model_type']}, "
+            f"{checkpoint.path}: expected the tensors of {checkpoint.model_type}, "
             f"found {len(unused)} others: {some}"
         )
     return network
 
 
 def _check_layers(checkpoint: Checkpoint, entries: Entries, weights: Weights) -> None:
-    """Refuses more layers than there are tensors for, before anything is built for each of them.
+    """Refuse more layers than have tensors, before anything is built for each of them.
 
-    All other counts are sizes of tensors, which are checked where those are asked for.
+    All other counts are sizes of tensors and are checked when those are asked for.
     """
     found = len({match[1] for match in map(_LAYER.match, weights) if match})
     count = entries.count("num_hidden_layers")
@@ -67,10 +71,16 @@ def _check_layers(checkpoint: Checkpoint, entries: Entries, weights: Weights) ->
         )
 
 
-def _module(checkpoint: Checkpoint) -> Any:
-    name = checkpoint.config["model_type"]
-    if name not in known():
-        raise FormatError(
-            f"{checkpoint.path}: model_type: expected one of {', '.join(known())}, got {shown(name)}"
-        )
+def _layout(checkpoint: Checkpoint) -> FileLayout:
+    """Return the layout of a checkpoint's architecture, which must be one whose files can be read."""
+    name = checkpoint.model_type
+    if name in known() and checkpoint.reads(layout(name)):
+        return layout(name)
+    names = [name for name in known() if checkpoint.reads(layout(name))]
+    raise FormatError(
+        f"{checkpoint.path}: {checkpoint.type_entry}: expected one of {', '.join(names)}, got {shown(name)}"
+    )
+
+
+def _module(name: str) -> Any:
     return importlib.import_module(f"pyturbo.models.{name}")

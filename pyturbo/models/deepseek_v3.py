@@ -9,9 +9,13 @@ import numpy as np
 from pyturbo import ops
 from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
+from pyturbo.checkpoint.file_layout import FileLayout
 from pyturbo.layers.decoder import Decoder, FeedForward, Mlp
 from pyturbo.layers.latent_attention import LatentAttention
 from pyturbo.layers.moe import Experts, read_choices
+
+#: mlx-lm cannot quantise the router. The bias that corrects its choice stays exact.
+LAYOUT = FileLayout(formats={".mlp.gate": None}, exact=(".e_score_correction_bias",))
 
 
 class GroupedMoe:

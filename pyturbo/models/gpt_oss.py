@@ -7,11 +7,23 @@ from typing import Any
 
 from pyturbo import ops
 from pyturbo.checkpoint import Weights
+from pyturbo.checkpoint.config import Format
 from pyturbo.checkpoint.entries import Entries
+from pyturbo.checkpoint.file_layout import FileLayout, Stored
 from pyturbo.layers.attention import Attention
 from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.moe import Experts, read_choices
 from pyturbo.layers.windows import FULL, SLIDING, layer_windows
+
+#: Rows of gate and up alternate in one tensor; tensors in floating point are [experts, in, out].
+LAYOUT = FileLayout(
+    experts={
+        "gate_proj": (Stored("gate_up_proj", 0, 2, interleaved=True, transposed=True),),
+        "up_proj": (Stored("gate_up_proj", 1, 2, interleaved=True, transposed=True),),
+        "down_proj": (Stored("down_proj", transposed=True),),
+    },
+    formats={".mlp.router": Format(bits=8, group_size=64, mode="affine")},
+)
 
 
 class ClampedMoe:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
+from pyturbo.checkpoint.file_layout import FileLayout, Gguf
 from pyturbo.layers.attention import Attention
 from pyturbo.layers.decoder import Decoder, Mlp
 from pyturbo.layers.windows import upper_windows
+
+LAYOUT = FileLayout(gguf=Gguf(adjacent_pairs=True))
 
 
 def build(entries: Entries, weights: Weights, *, head_norms: bool = False) -> Decoder:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pyturbo.checkpoint.file_layout import FileLayout, Gguf
 from pyturbo.models.llama import build
 
-__all__ = ["build"]
+__all__ = ["LAYOUT", "build"]
+
+LAYOUT = FileLayout(gguf=Gguf())

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
+from pyturbo.checkpoint.file_layout import FileLayout
 from pyturbo.layers.decoder import Decoder, Mlp
 from pyturbo.layers.hybrid import mixers
+
+#: All norms but those inside delta nets.
+OFFSET_NORMS = re.compile(
+    r"model\.norm\.weight"
+    r"|model\.layers\.\d+\.(input_layernorm|post_attention_layernorm|self_attn\.[qk]_norm)\.weight"
+)
+
+#: Published with a vision tower, so that mlx-lm gives names a prefix.
+LAYOUT = FileLayout(offset_norms=OFFSET_NORMS, prefix="language_model.", exact=(".A_log",))
 
 
 def build(entries: Entries, weights: Weights) -> Decoder:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.hybrid import mixers
 from pyturbo.layers.moe import Moe
+from pyturbo.models import qwen3_5, qwen3_moe
+
+LAYOUT = replace(qwen3_5.LAYOUT, formats=qwen3_moe.LAYOUT.formats)
 
 
 def build(entries: Entries, weights: Weights) -> Decoder:

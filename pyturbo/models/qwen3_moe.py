@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from pyturbo.checkpoint import Weights
+from pyturbo.checkpoint.config import Format
 from pyturbo.checkpoint.entries import Entries
+from pyturbo.checkpoint.file_layout import FileLayout
 from pyturbo.layers.attention import Attention
 from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.moe import sparse_or_dense
 from pyturbo.layers.windows import upper_windows
+
+_EIGHT_BITS = Format(bits=8, group_size=64, mode="affine")
+
+#: Routers and the gates of shared experts are small, and their choices decide everything after them.
+LAYOUT = FileLayout(formats={".mlp.gate": _EIGHT_BITS, ".mlp.shared_expert_gate": _EIGHT_BITS})
 
 
 def build(entries: Entries, weights: Weights) -> Decoder:

@@ -6,10 +6,14 @@ import numpy as np
 
 from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
+from pyturbo.checkpoint.file_layout import FileLayout
 from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.delta_net import Heads, Projections
 from pyturbo.layers.hybrid import mixers
 from pyturbo.layers.moe import sparse_or_dense
+from pyturbo.models import qwen3_5, qwen3_moe
+
+LAYOUT = FileLayout(offset_norms=qwen3_5.OFFSET_NORMS, formats=qwen3_moe.LAYOUT.formats)
 
 
 def build(entries: Entries, weights: Weights) -> Decoder:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from checkpoint import files
+from pyturbo import models
 from pyturbo.checkpoint import gguf, open_checkpoint
 from pyturbo.errors import FormatError
 from pyturbo.formats import Affine, Dense
@@ -193,15 +194,15 @@ class TestConfig:
         assert scaling["short_factor"] == scaling["long_factor"] == factors.tolist()
         assert scaling["attention_factor"] == 1
         with pytest.raises(FormatError, match="rope_freqs.weight': expected positive"):
-            model(tmp_path, {"rope_freqs.weight": -factors})
+            _ = model(tmp_path, {"rope_freqs.weight": -factors}).config
 
     @pytest.mark.parametrize(
         ("key", "item"),
         [
-            ("general.architecture", ("string", "mamba")),
+            ("general.architecture", ("string", "a" * 99)),
             ("general.architecture", ("u32", 3)),
             ("split.count", ("u16", 2)),
-            ("llama.expert_count", ("u32", 8)),
+            ("llama.expert_count", ("i32", -8)),
             ("llama.block_count", ("u32", 0)),
             ("llama.block_count", ("u64", 2**40)),
             ("llama.embedding_length", ("string", "64")),
@@ -228,17 +229,21 @@ class TestConfig:
     def test_wrong_metadata(self, tmp_path, key, item):
         name = "expected" if key in ("llama.attention.key_length", "llama.attention.value_length") else key
         with pytest.raises(FormatError, match=name.removeprefix("llama.rope.")):
-            model(tmp_path, {}, **{key: item})
+            _ = model(tmp_path, {}, **{key: item}).config
 
     def test_missing_metadata(self, tmp_path):
         metadata = files.llama_metadata()
         del metadata["llama.block_count"]
         with pytest.raises(FormatError, match="llama.block_count: expected a number from 1 on, got nothing"):
-            opened(tmp_path, files.gguf(metadata))
+            _ = opened(tmp_path, files.gguf(metadata)).config
+
+    def test_another_architecture(self, tmp_path):
+        with pytest.raises(FormatError, match="general.architecture: expected one of llama, .*, got 'mamba'"):
+            models.build(opened(tmp_path, files.gguf({"general.architecture": ("string", "mamba")})))
 
     def test_no_embedding(self, tmp_path):
         with pytest.raises(FormatError, match="expected a tensor 'token_embd.weight', found none"):
-            opened(tmp_path, files.gguf(files.llama_metadata()))
+            _ = opened(tmp_path, files.gguf(files.llama_metadata())).config
 
 
 def test_tokenizer(tmp_path):
@@ -278,7 +283,9 @@ class TestWeights:
             "blk.0.ffn_down": "model.layers.0.mlp.down_proj",
         }
         arrays = {f"{raw}.weight": draw(3, 4) for raw in tensors}
-        view = model(tmp_path, arrays | {"blk.0.odd.weight": draw(2)}, "qwen3").weights()
+        view = model(tmp_path, arrays | {"blk.0.odd.weight": draw(2)}, "qwen3").weights(
+            models.layout("qwen3")
+        )
         for raw, path in tensors.items():
             layer = view.linear(path, (3, 4))
             assert isinstance(layer, Dense)
@@ -303,7 +310,7 @@ class TestWeights:
                 "blk.0.attn_v.weight": v,
             },
             architecture,
-        ).weights()
+        ).weights(models.layout(architecture))
         path = "model.layers.0.self_attn."
         np.testing.assert_array_equal(view.linear(path + "q_proj", (64, 64)).weight, q)
         np.testing.assert_array_equal(view.linear(path + "q_proj").bias, bias)
@@ -315,7 +322,7 @@ class TestWeights:
         size, values = reference.SIZES[kind]
         data = files.blocks(RNG, kind, size, (64, size))
         stored = {"blk.0.attn_q.weight": (kind, (64, values), data.tobytes())}
-        view = model(tmp_path, stored).weights()
+        view = model(tmp_path, stored).weights(models.layout("llama"))
         name = "model.layers.0.self_attn.q_proj"
         with caplog.at_level(logging.INFO):
             layer = view.linear(name, (64, values))
@@ -336,7 +343,7 @@ class TestWeights:
             "blk.0.attn_q.weight": draw(9, 64),
             "output_norm.weight": draw(64),
         }
-        view = model(tmp_path, tensors).weights()
+        view = model(tmp_path, tensors).weights(models.layout("llama"))
         with pytest.raises(FormatError, match="'token_embd.weight': shape: expected \\[5, 64\\], got"):
             view.linear("model.embed_tokens", (5, 64))
         with pytest.raises(FormatError, match="'blk.0.attn_q.weight': expected rows of 4 heads, got 9"):
@@ -345,6 +352,6 @@ class TestWeights:
             view.linear("model.norm")
         with pytest.raises(FormatError, match="'model.layers.1.mlp.up_proj.weight': expected a tensor"):
             view.linear("model.layers.1.mlp.up_proj")
-        with pytest.raises(FormatError, match="expected a matrix, no experts"):
+        with pytest.raises(FormatError, match="expected a stack of matrices, got \\[4, 64\\]"):
             view.experts("model.embed_tokens")
         assert view.linear("lm_head") is view.linear("lm_head")

@@ -8,7 +8,7 @@ import pytest
 
 import tiny_models
 from checkpoint import files
-from pyturbo import ops
+from pyturbo import models, ops
 from pyturbo.checkpoint import open_checkpoint
 from pyturbo.errors import FormatError
 from pyturbo.formats import Affine, Dense, Fp
@@ -25,7 +25,12 @@ def draw(*shape, dtype=np.float32):
 def weights(folder, tensors, producer="pt", **config):
     write_safetensors(folder / "model.safetensors", tensors, producer)
     (folder / "config.json").write_text(json.dumps({"model_type": "llama"} | config))
-    return open_checkpoint(folder).weights()
+    return open_weights(folder)
+
+
+def open_weights(folder):
+    checkpoint = open_checkpoint(folder)
+    return checkpoint.weights(models.layout(checkpoint.model_type))
 
 
 def affine(path, w, bits, group_size):
@@ -124,7 +129,7 @@ def test_mapped_weights_run(tmp_path):
     text += b" " * (-(8 + len(text)) % 16)
     weights(tmp_path, {}, tie_word_embeddings=False)
     (tmp_path / "model.safetensors").write_bytes(files.safetensors(text, data))
-    layer = open_checkpoint(tmp_path).weights().linear("lm_head", (8, 64))
+    layer = open_weights(tmp_path).linear("lm_head", (8, 64))
     assert not any(array.flags.writeable for array in layer.weight[:3])
     x = draw(2, 64)
     np.testing.assert_array_equal(
@@ -406,7 +411,7 @@ class TestTinyModels:
 
     def test_hf(self, tmp_path, model):
         tiny_models.write_hf(model, tmp_path)
-        view = open_checkpoint(tmp_path).weights()
+        view = open_weights(tmp_path)
         for name, w in tiny_models.hf_tensors(model).items():
             path = name.replace("model.language_model.", "model.")
             if ".experts." in path or path not in view:
@@ -418,7 +423,7 @@ class TestTinyModels:
 
     def test_mlx(self, tmp_path, model):
         tiny_models.write_mlx(model, tmp_path)
-        view = open_checkpoint(tmp_path).weights()
+        view = open_weights(tmp_path)
         layers = 0
         for name, w in tiny_models.mlx_tensors(model)[0].items():
             path = name.removeprefix("language_model.")

@@ -18,9 +18,8 @@ import pytest
 import pyturbo
 import random_gguf
 from pyturbo.checkpoint import open_checkpoint
-from pyturbo.checkpoint.outline import arrays
 from pyturbo.convert import convert
-from pyturbo.describe import describe
+from pyturbo.describe import describe, network_arrays
 from tiny_configs import FP_MODELS, MODELS
 from tiny_models import hf_tensors, write_hf, write_mlx
 from write_safetensors import write_safetensors
@@ -38,7 +37,7 @@ def check(path: Path) -> dict:
     """What info tells of a checkpoint, which is what loading it takes."""
     told = facts(path)
     model = pyturbo.load(path)
-    loaded = list(arrays(model.network))
+    loaded = list(network_arrays(model.network))
     mapped = sum(array.nbytes for array in loaded if not array.flags.writeable)
     assert told["mapped_bytes"] == mapped
     assert told["copied_bytes"] == sum(array.nbytes for array in loaded) - mapped

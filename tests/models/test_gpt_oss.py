@@ -17,7 +17,7 @@ from pyturbo.errors import FormatError
 from pyturbo.model import load
 from reference import fp
 from tiny_configs import MODELS
-from tiny_models import hf_tensors, write_hf
+from tiny_models import hf_tensors, mlx_layout, mlx_tensors, write_hf
 from write_safetensors import write_shards
 
 MODEL = MODELS["gpt_oss"]
@@ -145,6 +145,17 @@ def test_refusals(tmp_path: Path) -> None:
     refused(r"down_proj.weight': shape: expected \[6, 192, 128\], got \[6, 193, 128\]", wide)
 
 
-def test_is_not_converted(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="model_type: expected .*, got 'gpt_oss': use it as published"):
+def test_transposed_experts_are_not_converted(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="gate_proj.bias: expected rows .*: use gpt_oss as published"):
         convert(write_hf(MODEL, tmp_path / "hf"), tmp_path / "mlx")
+
+
+def test_stacks_of_mlx_are_converted(tmp_path: Path) -> None:
+    source = write(tmp_path / "stacks", mlx_layout(MODEL, hf_tensors(MODEL)))
+    convert(source, tmp_path / "mlx", MODEL.bits, MODEL.group_size, "bf16")
+    want, quantization = mlx_tensors(MODEL)
+    with open_checkpoint(tmp_path / "mlx") as written:
+        assert written.config["quantization"] == quantization | {"mode": "affine"}
+        assert written.keys() == want.keys()
+        for name, array in want.items():
+            assert written.read(name).tobytes() == array.tobytes(), name

@@ -1,0 +1,128 @@
+"""Where values lie in the files: the description that loading, converting and `pyturbo info` share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pyturbo._arrays import Array
+from pyturbo.checkpoint.config import Format
+from pyturbo.checkpoint.tensors import TensorInfo
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """`count` consecutive rows of a tensor seen as [rows, width], from row `first` on."""
+
+    info: TensorInfo
+    width: int
+    first: int
+    count: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.count * self._row_bytes
+
+    def read(self, first: int, count: int) -> Array:
+        """Return a copy of some of the rows; nothing else is kept in memory."""
+        data = self.info.file.bytes(self._offset(first), count * self._row_bytes)
+        array: Array = np.frombuffer(data, self.info.array_dtype).reshape(count, self.width)
+        return array
+
+    def fill(self, out: Array) -> None:
+        """Read all rows into a contiguous array."""
+        self.info.file.fill(out, self._offset(0))
+
+    @property
+    def _row_bytes(self) -> int:
+        return self.width * self.info.array_dtype.itemsize
+
+    def _offset(self, row: int) -> int:
+        return self.info.offset + (self.first + row) * self._row_bytes
+
+
+@dataclass(frozen=True)
+class Plane:
+    """One array: a tensor, a stack of tensors of one shape, or part of a tensor [experts, ...].
+
+    A part is `rows` of the second axis, or of the third if `transposed` exchanges these two; None is all.
+    """
+
+    tensors: tuple[TensorInfo, ...]
+    shape: Shape
+    rows: slice | None = None
+    transposed: bool = False
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.tensors[0].array_dtype
+
+    @property
+    def whole(self) -> bool:
+        """Whether the array is one tensor as it lies in the file."""
+        return len(self.tensors) == 1 and self.rows is None and not self.transposed
+
+    @property
+    def in_rows(self) -> bool:
+        """Whether the array consists of consecutive rows of the tensors."""
+        return (self.rows is None or self.rows.step is None) and not self.transposed
+
+    @property
+    def work(self) -> int:
+        """Bytes that `fill` needs beside its result."""
+        return 0 if self.in_rows else self.tensors[0].nbytes // max(1, self.tensors[0].shape[0])
+
+    def runs(self) -> list[Rows]:
+        """List the rows that the array consists of, in order; only of an array for which `in_rows` holds."""
+        if self.whole:
+            width = self.shape[-1]
+            return [Rows(self.tensors[0], width, 0, math.prod(self.shape[:-1]))]
+        width, count = math.prod(self.shape[2:]), self.shape[1]
+        if self.rows is None:
+            return [Rows(info, width, 0, count) for info in self.tensors]
+        (info,) = self.tensors
+        firsts = (expert * info.shape[1] + self.rows.start for expert in range(self.shape[0]))
+        return [Rows(info, width, first, count) for first in firsts]
+
+    def fill(self, out: Array) -> None:
+        """Read the array, which is no whole tensor, expert by expert."""
+        if self.in_rows:
+            for run, target in zip(self.runs(), out):
+                run.fill(target)
+            return
+        (info,) = self.tensors
+        for expert, target in enumerate(out):
+            values = info[expert : expert + 1][0]
+            values = values.T if self.transposed else values
+            target[...] = values if self.rows is None else values[self.rows]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a tensor, or the weight of a linear layer or of a stack of them, lies, and in which format."""
+
+    name: str  # of the tensor, or path of the layer
+    shape: Shape
+    values: Plane  # numbers, or the codes of quantised ones
+    scales: Plane | None = None
+    biases: Plane | None = None
+    global_scale: Plane | None = None
+    format: Format | None = None  # None: as the type of the values says
+    #: Whether the file holds w where the network multiplies by 1 + w.
+    offset: bool = False
+    #: Whether this is a weight, not a tensor by itself.
+    matrix: bool = False
+
+    @property
+    def planes(self) -> tuple[Plane, ...]:
+        planes = (self.values, self.scales, self.biases, self.global_scale)
+        return tuple(plane for plane in planes if plane is not None)
+
+    @property
+    def format_name(self) -> str:
+        return self.values.tensors[0].dtype if self.format is None else str(self.format)
