@@ -2,12 +2,48 @@
 
 from __future__ import annotations
 
+import operator
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pyturbo._dtypes import SUFFIXES
+from pyturbo._messages import shown
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._run import Array, as_array, operand, row_stride
+from pyturbo.symbols import Linear
+
+_LARGEST = 2**32 - 1  # of the integers that kernels take
+
+
+def integer(op: str, name: str, value: Any, least: int = 0, most: int = _LARGEST) -> int:
+    """Return an integer from `least` to `most`; a `Linear` is returned as it is, for replays to check."""
+    if isinstance(value, Linear):
+        return value  # type: ignore[return-value]
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if not least <= number <= most:
+        wanted = f"an integer from {least} on" if most == _LARGEST else f"{least} to {most}"
+        raise ArgumentError(f"{op}: {name}: expected {wanted}, got {shown(value)}")
+    return number
+
+
+def flag(op: str, name: str, value: Any) -> bool:
+    """Return True or False; other values, such as texts, are refused."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ArgumentError(f"{op}: {name}: expected True or False, got {shown(value)}")
+    return bool(value)
+
+
+def pair(op: str, name: str, value: Any, parts: str) -> tuple[Any, Any]:
+    """Return a tuple or list of two operands, which a message calls `parts`."""
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        got = f"{len(value)} items" if isinstance(value, (tuple, list)) else type(value).__name__
+        raise ArgumentError(f"{op}: {name}: expected a pair of {parts}, got {got}")
+    return value[0], value[1]
 
 
 def values(op: str, name: str, value: ArrayLike, axes: int | None = None, strided: bool = False) -> Array:

@@ -183,10 +183,9 @@ def affine_grouped_matmul(
 
 def matrix(op: str, name: str, weight: Any, axes: int) -> _Matrix:
     """Check a weight of `axes` axes; messages say `name` where an operation has two weights."""
-    if len(weight) != 5:
-        raise ArgumentError(
-            f"{op}: {name}: expected (packed, scales, biases, bits, group_size), got {len(weight)} items"
-        )
+    if not isinstance(weight, (tuple, list)) or len(weight) != 5:
+        got = f"{len(weight)} items" if isinstance(weight, (tuple, list)) else type(weight).__name__
+        raise ArgumentError(f"{op}: {name}: expected (packed, scales, biases, bits, group_size), got {got}")
     packed, scales, biases, bits, group_size = weight
     bits, group_size = check_format(op, bits, group_size)
     prefix = f"{name} " if name else ""

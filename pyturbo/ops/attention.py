@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from pyturbo._dtypes import SUFFIXES
 from pyturbo._native import Buffer
 from pyturbo.errors import ArgumentError
-from pyturbo.ops._checks import stored_weight, values
+from pyturbo.ops._checks import flag, integer, stored_weight, values
 from pyturbo.ops._run import (
     Array,
     DeviceLike,
@@ -87,6 +87,7 @@ def attention(
     """
     op = "attention"
     operands = _operands(op, q, k, v, context)
+    causal = flag(op, "causal", causal)
     heads = operands.q.shape[1]
     logits = None if sinks is None else operand(op, "sinks", sinks, np.float32, (heads,))
     device = resolve(device)
@@ -95,7 +96,7 @@ def attention(
         parts = _partials(device, operands, split_blocks(device), scale, causal, window, softcap)
         return _merge(device, *parts, logits).numpy()
     y = empty(device, operands.q.shape)
-    constants = {"causal": bool(causal), "has_sinks": logits is not None}
+    constants = {"causal": causal, "has_sinks": logits is not None}
     arrays = (operands.q, operands.k, operands.v, logits, y)
     name = f"attention_{operands.suffix}"
     launch(device, name, *arrays, *operands.sizes, scale, window, softcap, constants=constants)
@@ -121,8 +122,8 @@ def attention_partials(
     ``e^(s - m) v``, all float32. A block without keys has l = 0. Other arguments are those of `attention`.
     """
     operands = _operands("attention_partials", q, k, v, context)
-    if blocks < 1:
-        raise ArgumentError(f"attention_partials: blocks: expected at least 1, got {blocks}")
+    blocks = integer("attention_partials", "blocks", blocks, least=1)
+    causal = flag("attention_partials", "causal", causal)
     sums, tops, totals = _partials(resolve(device), operands, blocks, scale, causal, window, softcap)
     return sums.numpy(), tops.numpy(), totals.numpy()
 
@@ -212,7 +213,7 @@ def _partials(
     rows = (tokens, heads, blocks)
     parts = empty(device, (*rows, dim)), empty(device, rows), empty(device, rows)
     arrays = (operands.q, operands.k, operands.v, *parts)
-    name, constants = f"attention_partials_{operands.suffix}", {"causal": bool(causal)}
+    name, constants = f"attention_partials_{operands.suffix}", {"causal": causal}
     launch(device, name, *arrays, *operands.sizes, blocks, scale, window, softcap, constants=constants)
     return parts
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pyturbo.errors import ArgumentError
-from pyturbo.ops._checks import matching, stored_weight, values
+from pyturbo.ops._checks import integer, matching, stored_weight, values
 from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve
 
 
@@ -50,8 +50,9 @@ def split_q_gate(x: ArrayLike, heads: int, *, device: DeviceLike = None) -> tupl
     The first half of each head is the query.
     """
     x = values("split_q_gate", "x", x)
+    heads = integer("split_q_gate", "heads", heads, least=1)
     width = x.shape[-1] * (x.shape[1] if x.ndim == 3 else 1)
-    if x.ndim not in (2, 3) or heads < 1 or width % (2 * heads) or (x.ndim == 3 and x.shape[1] != heads):
+    if x.ndim not in (2, 3) or width % (2 * heads) or (x.ndim == 3 and x.shape[1] != heads):
         raise ArgumentError(
             f"split_q_gate: x: expected [tokens, {heads} heads, 2 * dim], got shape {list(x.shape)}"
         )

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pyturbo._dtypes import SUFFIXES
+from pyturbo._messages import shown
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._run import Array, as_array, operand
 from pyturbo.ops.affine_format import blocks, pack, unpack
@@ -36,8 +37,8 @@ _E4M3_NAN = np.uint8(0x7F)
 
 def check_mode(op: str, mode: str) -> tuple[int, int]:
     """Return bits and group size."""
-    if mode not in FP_FORMATS:
-        raise ArgumentError(f"{op}: mode: expected one of {', '.join(FP_FORMATS)}, got {mode!r}")
+    if not isinstance(mode, str) or mode not in FP_FORMATS:
+        raise ArgumentError(f"{op}: mode: expected one of {', '.join(FP_FORMATS)}, got {shown(mode)}")
     return FP_FORMATS[mode]
 
 
@@ -74,8 +75,8 @@ def fp_quantize(w: ArrayLike, mode: str = "mxfp4", global_scale: float | None = 
         raise ArgumentError(f"{op}: w: expected float32, float16 or bfloat16, got {array.dtype}")
     if array.ndim == 0 or array.shape[-1] == 0 or array.shape[-1] % 32:
         raise ArgumentError(f"{op}: w: expected a last axis in units of 32, got shape {list(array.shape)}")
-    check_global_scale(op, mode, None if global_scale is None else np.float32(global_scale), 1)
-    factor = np.float32(1 if global_scale is None else GLOBAL_UNIT / np.float32(global_scale))
+    whole = check_global_scale(op, mode, global_scale, 1)
+    factor = np.float32(1) if whole is None else GLOBAL_UNIT / whole[0]
     rows = array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
     packed = np.empty((len(rows), array.shape[-1] // 32 * bits), np.uint32)
     scales = np.empty((len(rows), array.shape[-1] // group), np.uint8)
@@ -113,7 +114,7 @@ def fp_dequantize(
     groups = (*words.shape[:-1], words.shape[-1] * 32 // bits // group)
     if scale.shape != groups:
         raise ArgumentError(f"{op}: scales: expected shape {list(groups)}, got {list(scale.shape)}")
-    check_global_scale(op, mode, None if global_scale is None else np.float32(global_scale), 1)
+    whole = check_global_scale(op, mode, global_scale, 1)
     numbers, scale_numbers = _E4M3 if bits == 8 else _E2M1, _E4M3 if mode == "nvfp4" else _E8M0
     out = np.empty((*words.shape[:-1], groups[-1] * group), np.float32)
     flat = out.reshape(math.prod(out.shape[:-1]), out.shape[-1])
@@ -123,8 +124,8 @@ def fp_dequantize(
         with np.errstate(all="ignore"):
             values = numbers[codes] * scale_numbers[scale[part]].reshape(-1, 1)
         flat[part] = values.reshape(flat[part].shape)
-    if global_scale is not None:
-        out *= np.float32(global_scale) / GLOBAL_UNIT
+    if whole is not None:
+        out *= whole[0] / GLOBAL_UNIT
     return out
 
 

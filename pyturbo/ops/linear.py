@@ -16,7 +16,7 @@ def matmul(x: ArrayLike, w: ArrayLike, *, device: DeviceLike = None) -> Array:
     """
     x = values("matmul", "x", x, axes=2)
     tokens, inputs = x.shape
-    w, kind = stored_weight("matmul", w, (None, inputs))
+    w, kind = stored_weight("matmul", w, (None, inputs), "w")
     outputs = w.shape[0]
     device = resolve(device)
     y = empty(device, (tokens, outputs))
@@ -31,7 +31,7 @@ def dense_experts_matmul(x: ArrayLike, ids: ArrayLike, w: ArrayLike, *, device: 
     the types of `matmul`.
     """
     op = "dense_experts_matmul"
-    w, kind = stored_weight(op, w, (None, None, None))
+    w, kind = stored_weight(op, w, (None, None, None), "w")
     experts, outputs, inputs = w.shape
     x, chosen, sizes = expert_operands(op, x, ids, experts, inputs)
     device = resolve(device)

@@ -21,8 +21,18 @@ from numpy.typing import ArrayLike
 from pyturbo._dtypes import SUFFIXES
 from pyturbo.errors import ArgumentError
 from pyturbo.ops import fp
-from pyturbo.ops._checks import stored_weight, values
-from pyturbo.ops._run import Array, DeviceLike, changeable, empty, launch, operand, resolve, write_back
+from pyturbo.ops._checks import flag, integer, pair, stored_weight, values
+from pyturbo.ops._run import (
+    Array,
+    DeviceLike,
+    as_array,
+    changeable,
+    empty,
+    launch,
+    operand,
+    resolve,
+    write_back,
+)
 from pyturbo.ops.affine import Weight, matrix
 from pyturbo.ops.attention import SPLIT_TOKENS, attention_merge, split_blocks
 from pyturbo.symbols import Linear
@@ -52,7 +62,8 @@ def mla_split(
     op = "mla_split"
     q = values(op, "q", q, axes=2)
     tokens, width = q.shape
-    if heads < 1 or width % heads or not 0 < rope < width // heads:
+    heads, rope = integer(op, "heads", heads, least=1), integer(op, "rope", rope, least=1)
+    if width % heads or rope >= width // heads:
         raise ArgumentError(f"{op}: q: expected {heads} heads of more than {rope} values, got {width} values")
     kv = operand(op, "kv", kv, np.float32, (tokens, None))
     rank, nope = kv.shape[1] - rope, width // heads - rope
@@ -83,7 +94,8 @@ def mla_append(
     """
     op = "mla_append"
     device = resolve(device)
-    given = [changeable(device, op, name, part) for name, part in zip(("latents", "rope_keys"), cache)]
+    parts = pair(op, "cache", cache, "latents and rope keys")
+    given = [changeable(device, op, name, part) for name, part in zip(("latents", "rope_keys"), parts)]
     latents, rope_keys = _cache(op, *given)
     (capacity, rank), rope = latents.shape, rope_keys.shape[1]
     latent = operand(op, "latent", values(op, "latent", latent), np.float32, (None, rank))
@@ -121,13 +133,13 @@ def mla_project_out(
     op = "mla_project_out"
     x = values(op, "mix", mix, axes=3)
     heads, rank = x.shape[1:]
-    w = _weight(op, weight)
+    w, v_dim = _weight(op, weight), integer(op, "v_dim", v_dim, least=1)
     if len(w.shape) == 3:
         _check(op, w, (heads, v_dim, rank))
         return _project(x, w, v_dim, stride=v_dim, first=0, transposed=False, device=device)
     _check(op, w, (w.shape[0], rank))
     stride = w.shape[0] // heads
-    if w.shape[0] % heads or not 0 < v_dim < stride:
+    if w.shape[0] % heads or v_dim >= stride:
         raise ArgumentError(
             f"{op}: weight: expected {heads} times more than {v_dim} rows, got {w.shape[0]} rows"
         )
@@ -157,10 +169,9 @@ def mla_attention(
     if weights is None:
         return _folded(q, q_rope, latents, rope_keys, scale, causal, context, device)
     op = "mla_attention"
-    pair = isinstance(weights, (tuple, list)) and len(weights) == 2
-    keys, outs = weights if pair else (weights, weights)
+    keys, outs = weights if isinstance(weights, (tuple, list)) and len(weights) == 2 else (weights, weights)
     queries = values(op, "q", q, axes=3)
-    rows = _weight(op, outs).shape
+    _, rows = (_weight(op, each, "weights").shape for each in (keys, outs))
     v_dim = rows[1] if len(rows) == 3 else rows[0] // queries.shape[1] - queries.shape[2]
     folded = mla_project_q(queries, keys, device=device)
     mix = _folded(folded, q_rope, latents, rope_keys, scale, causal, context, device)
@@ -179,6 +190,7 @@ def _folded(
 ) -> Array:
     """Compute `mla_attention` in the space of the latents."""
     op = "mla_attention"
+    causal = flag(op, "causal", causal)
     latents, rope_keys = _cache(op, latents, rope_keys)
     (capacity, rank), rope = latents.shape, rope_keys.shape[1]
     for name, width, most in (("latents", rank, MAX_RANK), ("rope_keys", rope, MAX_ROPE)):
@@ -214,22 +226,23 @@ def _cache(op: str, latents: ArrayLike, rope_keys: ArrayLike) -> tuple[Array, Ar
     return rows, operand(op, "rope_keys", rope_keys, rows.dtype, (rows.shape[0], None))
 
 
-def _weight(op: str, weight: Any) -> _Matrix:
+def _weight(op: str, weight: Any, name: str = "weight") -> _Matrix:
     if isinstance(weight, tuple) and len(weight) == 4:
-        small = fp.matrix(op, *weight, axes=np.ndim(weight[0]))
+        small = fp.matrix(op, *weight, axes=as_array(op, "packed", weight[0]).ndim)
         if small.global_scale is not None:
-            raise ArgumentError(f"{op}: weight: expected no global scale, got one")
+            raise ArgumentError(f"{op}: {name}: expected no global scale, got one")
         shape = (*small.packed.shape[:-1], small.in_dim)
         form = _Matrix((small.packed, small.scales), shape, "mla_fp_project", f"_{weight[2]}", ())
     elif isinstance(weight, tuple):
-        w = matrix(op, "", weight, axes=np.ndim(weight[0]) if len(weight) == 5 else 2)
+        w = matrix(op, name, weight, axes=as_array(op, "packed", weight[0]).ndim if len(weight) == 5 else 2)
         shape = (*w.packed.shape[:-1], w.in_dim)
         form = _Matrix(w.arrays, shape, "mla_project", w.suffix, (w.group_size,))
     else:
-        array, kind = stored_weight(op, weight, (None,) * np.ndim(weight))
+        array = as_array(op, name, weight, np.float32)
+        array, kind = stored_weight(op, array, (None,) * array.ndim, name)
         form = _Matrix((array,), array.shape, "mla_dense_project", f"_{kind}", ())
     if len(form.shape) not in (2, 3):
-        raise ArgumentError(f"{op}: weight: expected 2 or 3 axes, got shape {list(form.shape)}")
+        raise ArgumentError(f"{op}: {name}: expected 2 or 3 axes, got shape {list(form.shape)}")
     return form
 
 

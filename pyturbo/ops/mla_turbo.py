@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from pyturbo import turbo_codec
 from pyturbo.errors import ArgumentError
-from pyturbo.ops._checks import values
+from pyturbo.ops._checks import integer, pair, values
 from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve
 from pyturbo.ops.attention import SPLIT_TOKENS, split_blocks
 from pyturbo.ops.mla import MAX_ROPE
@@ -56,13 +56,13 @@ def mla_turbo_attention(
     device = resolve(device)
     exact: tuple[Any, Any] = (None, None)
     if own is not None:
-        latent = operand(op, "own latents", own[0], np.float32, (tokens, rank))
-        exact = (
-            turbo_rotate(latent, device=device),
-            operand(op, "own rope keys", own[1], np.float32, (tokens, rope)),
-        )
+        own_latents, own_keys = pair(op, "own", own, "latents and rope keys")
+        own_latents = operand(op, "own latents", own_latents, np.float32, (tokens, rank))
+        own_keys = operand(op, "own rope keys", own_keys, np.float32, (tokens, rope))
+        exact = turbo_rotate(own_latents, device=device), own_keys
     arrays = (turbo_rotate(q, device=device), q_rope, rows.packed, rows.norms, keys, *exact)
-    sizes = (tokens, capacity if live is None else live, capacity, heads, rank, rope)
+    context = capacity if live is None else integer(op, "live", live)
+    sizes = (tokens, context, capacity, heads, rank, rope)
     constants = {"bits": rows.bits, "has_own": own is not None}
     if isinstance(tokens, Linear) or tokens > SPLIT_TOKENS:
         y = empty(device, q.shape)

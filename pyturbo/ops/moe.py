@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pyturbo.errors import ArgumentError
-from pyturbo.ops._checks import matching, stored_weight, values
+from pyturbo.ops._checks import flag, integer, matching, stored_weight, values
 from pyturbo.ops._run import (
     Array,
     DeviceLike,
@@ -40,11 +40,10 @@ def route(
     """
     logits = values("route", "logits", logits, axes=2)
     tokens, experts = logits.shape
-    if not 1 <= k <= min(experts, MAX_CHOICES):
-        raise ArgumentError(f"route: k: expected 1 to {min(experts, MAX_CHOICES)}, got {k}")
+    k = integer("route", "k", k, least=1, most=min(experts, MAX_CHOICES))
+    constants = {"normalize": flag("route", "normalize", normalize)}
     device = resolve(device)
     ids, weights = empty(device, (tokens, k), np.int32), empty(device, (tokens, k))
-    constants = {"normalize": bool(normalize)}
     launch(device, "route", logits, ids, weights, tokens, experts, k, constants=constants)
     return ids.numpy(), weights.numpy()
 
@@ -76,17 +75,16 @@ def route_grouped(
     logits = values(op, "logits", logits, axes=2)
     tokens, experts = logits.shape
     bias = operand(op, "bias", bias, np.float32, (experts,))
-    if groups < 1 or experts % groups or groups > MAX_GROUPS:
+    groups = integer(op, "groups", groups, least=1, most=MAX_GROUPS)
+    if experts % groups:
         raise ArgumentError(f"{op}: groups: expected a divisor of {experts} up to {MAX_GROUPS}, got {groups}")
-    if not 1 <= top_groups <= groups:
-        raise ArgumentError(f"{op}: top_groups: expected 1 to {groups}, got {top_groups}")
-    most = min(experts // groups * top_groups, MAX_CHOICES)
-    if not 1 <= k <= most:
-        raise ArgumentError(f"{op}: k: expected 1 to {most}, got {k}")
+    top_groups = integer(op, "top_groups", top_groups, least=1, most=groups)
+    k = integer(op, "k", k, least=1, most=min(experts // groups * top_groups, MAX_CHOICES))
+    constants = {"normalize": flag(op, "normalize", normalize)}
     device = resolve(device)
     ids, weights = empty(device, (tokens, k), np.int32), empty(device, (tokens, k))
     sizes = tokens, experts, k, groups, top_groups, scale
-    launch(device, op, logits, bias, ids, weights, *sizes, constants={"normalize": bool(normalize)})
+    launch(device, op, logits, bias, ids, weights, *sizes, constants=constants)
     return ids.numpy(), weights.numpy()
 
 
@@ -101,8 +99,7 @@ def moe_buckets(ids: ArrayLike, experts: int, *, device: DeviceLike = None) -> t
     chosen = operand(op, "ids", ids, np.int32, (None, None))
     if chosen.size == 0:
         raise ArgumentError(f"{op}: ids: expected at least one, got shape {list(chosen.shape)}")
-    if experts < 1:
-        raise ArgumentError(f"{op}: experts: expected at least 1, got {experts}")
+    experts = integer(op, "experts", experts, least=1)
     device = resolve(device)
     offsets = empty(device, (experts + 1,), np.int32)
     order, inverse = empty(device, (chosen.size,), np.int32), empty(device, chosen.shape, np.int32)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pyturbo.errors import ArgumentError
-from pyturbo.ops._checks import values
+from pyturbo.ops._checks import flag, integer, values
 from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve
 
 
@@ -27,12 +27,13 @@ def rope(
     """
     x = values("rope", "x", x, axes=3)
     tokens, heads, dim = x.shape
+    rotary_dim = integer("rope", "rotary_dim", rotary_dim)
     if rotary_dim < 2 or rotary_dim % 2 or rotary_dim > dim:
         raise ArgumentError(f"rope: rotary_dim: expected an even number from 2 to {dim}, got {rotary_dim}")
     pairs = rotary_dim // 2
     inv_freq = operand("rope", "inv_freq", inv_freq, np.float32, (pairs,))
+    constants = {"interleaved": flag("rope", "interleaved", interleaved)}
     device = resolve(device)
     y = empty(device, x.shape)
-    constants = {"interleaved": bool(interleaved)}
     launch(device, "rope", x, inv_freq, y, tokens, heads, dim, pairs, position, scale, constants=constants)
     return y.numpy()

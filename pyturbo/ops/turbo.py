@@ -18,7 +18,7 @@ from pyturbo import turbo_codec
 from pyturbo._dtypes import SUFFIXES
 from pyturbo._native import Device
 from pyturbo.errors import ArgumentError
-from pyturbo.ops._checks import stored_weight, values
+from pyturbo.ops._checks import flag, integer, stored_weight, values
 from pyturbo.ops._run import (
     Array,
     DeviceLike,
@@ -54,11 +54,12 @@ def turbo_rows(
 ) -> TurboRows:
     """Return rows for `capacity` positions, all of them zero vectors."""
     _check_codec("turbo_rows", dim, bits)
-    shape = (kv_heads, capacity) if batch is None else (batch, kv_heads, capacity)
+    sizes = {"kv_heads": kv_heads, "capacity": capacity}
+    sizes = sizes if batch is None else {"batch": batch, **sizes}
+    shape = tuple(integer("turbo_rows", name, value, most=2**31 - 1) for name, value in sizes.items())
     packed = np.zeros((*shape, turbo_codec.row_words(dim, bits)), np.uint32)
-    return TurboRows(
-        packed, np.zeros(shape, np.float32), bits, dim, np.zeros(shape, np.float32) if means else None
-    )
+    kept = np.zeros(shape, np.float32) if flag("turbo_rows", "means", means) else None
+    return TurboRows(packed, np.zeros(shape, np.float32), bits, dim, kept)
 
 
 def hadamard(
@@ -77,9 +78,9 @@ def hadamard(
             f"{op}: x: expected rows of 1, 12 or 20 times a power of two, at most 512 values, got {dim}"
         )
     factors = None if signs is None else operand(op, "signs", signs, np.float32, (dim,))
+    constants = {"has_signs": factors is not None, "inverse": flag(op, "inverse", inverse)}
     device = resolve(device)
     y = empty(device, x.shape, x.dtype)
-    constants = {"has_signs": factors is not None, "inverse": bool(inverse)}
     name = f"hadamard_{SUFFIXES[x.dtype]}"
     launch(device, name, x, factors, y, x.size // dim, dim, constants=constants)
     return y.numpy()
@@ -95,6 +96,7 @@ def turbo_encode(x: ArrayLike, bits: int, *, means: bool = False, device: Device
     x = _vectors(op, "x", x)
     *batch, tokens, kv_heads, dim = x.shape
     _check_codec(op, dim, bits)
+    means = flag(op, "means", means)
     device = resolve(device)
     shape = (*batch, kv_heads, tokens)
     packed = empty(device, (*shape, turbo_codec.row_words(dim, bits)), np.uint32)
@@ -127,7 +129,7 @@ def turbo_append(
     target = checked_rows(op, "rows", given)
     *batch, kv_heads, _ = target.norms.shape
     x = operand(op, "x", _vectors(op, "x", x), np.float32, (*batch, None, kv_heads, target.dim))
-    _encode(device, target, x, position, rotated)
+    _encode(device, target, x, position, flag(op, "rotated", rotated))
     means = None if target.means is None else write_back(given.means, target.means)
     packed, norms = write_back(given.packed, target.packed), write_back(given.norms, target.norms)
     return given._replace(packed=packed, norms=norms, means=means)
@@ -148,7 +150,8 @@ def turbo_decode(
     op = "turbo_decode"
     rows = checked_rows(op, "rows", rows)
     batch, kv_heads, capacity = rows.sizes
-    context = capacity if live is None else live
+    context = capacity if live is None else integer(op, "live", live)
+    rotated = flag(op, "rotated", rotated)
     device = resolve(device)
     y = empty(device, (*rows.norms.shape[:-2], context, kv_heads, rows.dim))
     constants = {"bits": rows.bits, "has_means": rows.means is not None}
@@ -160,14 +163,14 @@ def turbo_decode(
 
 def turbo_rotate(x: ArrayLike, *, device: DeviceLike = None) -> Array:
     """Rotate the vectors of x [..., dim] as the codec does."""
-    return hadamard(x, turbo_codec.signs(as_array("turbo_rotate", "x", x).shape[-1]), device=device)
+    rows = _floats("turbo_rotate", "x", x)
+    return hadamard(rows, turbo_codec.signs(rows.shape[-1]), device=device)
 
 
 def turbo_unrotate(x: ArrayLike, *, device: DeviceLike = None) -> Array:
     """Undo `turbo_rotate`."""
-    return hadamard(
-        x, turbo_codec.signs(as_array("turbo_unrotate", "x", x).shape[-1]), inverse=True, device=device
-    )
+    rows = _floats("turbo_unrotate", "x", x)
+    return hadamard(rows, turbo_codec.signs(rows.shape[-1]), inverse=True, device=device)
 
 
 @cache

@@ -14,6 +14,7 @@ that inputs and results are rotated.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -21,9 +22,10 @@ from numpy.typing import ArrayLike
 
 from pyturbo import turbo_codec
 from pyturbo._dtypes import SUFFIXES
+from pyturbo._messages import shown
 from pyturbo._native import Buffer
 from pyturbo.errors import ArgumentError
-from pyturbo.ops._checks import stored_weight, values
+from pyturbo.ops._checks import flag, integer, pair, stored_weight, values
 from pyturbo.ops._run import Array, DeviceLike, Target, as_array, empty, launch, operand, resolve
 from pyturbo.ops.attention import SPLIT_TOKENS, split_blocks
 from pyturbo.ops.turbo import TurboRows, checked_rows, rotated_ones, turbo_rotate, turbo_unrotate
@@ -136,8 +138,7 @@ def turbo_partials(
     ``e^(s - m) v``. A block without keys has l = 0. Other arguments are those of `turbo_attention`.
     """
     op = "turbo_partials"
-    if blocks < 1:
-        raise ArgumentError(f"{op}: blocks: expected at least 1, got {blocks}")
+    blocks = integer(op, "blocks", blocks, least=1)
     device = resolve(device)
     operands = _operands(op, q, k_rows, v_rows, own, ring_start, live, rotated, device)
     sums, tops, totals = (
@@ -167,10 +168,10 @@ def turbo_merge(
     tops = operand(op, "m", m, np.float32, sums.shape[:-1])
     totals = operand(op, "l", l, np.float32, sums.shape[:-1])
     logits = None if sinks is None else operand(op, "sinks", sinks, np.float32, (sums.shape[-3],))
-    if np.dtype(dtype) not in SUFFIXES:
-        raise ArgumentError(f"{op}: dtype: expected float32, float16 or bfloat16, got {np.dtype(dtype)}")
+    kind = _dtype(op, dtype)
+    unrotate = flag(op, "unrotate", unrotate)
     shape = (*sums.shape[:-2], sums.shape[-1])
-    return _merge(resolve(device), sums, tops, totals, shape, logits, np.dtype(dtype), unrotate).numpy()
+    return _merge(resolve(device), sums, tops, totals, shape, logits, kind, unrotate).numpy()
 
 
 def turbo_scores(
@@ -217,6 +218,7 @@ def turbo_values(
     """
     op = "turbo_values"
     rows = checked_rows(op, "v_rows", v_rows)
+    rotated = flag(op, "rotated", rotated)
     p = _queries(op, "weights", weights, rows, None)
     batch, kv_heads, capacity = rows.sizes
     heads, context = p.shape[-2:]
@@ -263,9 +265,17 @@ def _merge(
     return y
 
 
+def _dtype(op: str, given: Any) -> np.dtype[Any]:
+    with suppress(TypeError):
+        dtype: np.dtype[Any] = np.dtype(given)
+        if dtype in SUFFIXES:
+            return dtype
+    raise ArgumentError(f"{op}: dtype: expected float32, float16 or bfloat16, got {shown(given)}")
+
+
 def _method(op: str, method: str, operands: _Operands) -> str:
     if method not in ("auto", "split", "tiled", "fused"):
-        raise ArgumentError(f"{op}: method: expected auto, split, tiled or fused, got {method}")
+        raise ArgumentError(f"{op}: method: expected auto, split, tiled or fused, got {shown(method)}")
     is_float = operands.q.dtype == np.float32
     if method == "tiled" and not is_float:
         raise ArgumentError(f"{op}: q: expected float32 for the method tiled, got {operands.q.dtype}")
@@ -287,6 +297,7 @@ def _operands(
     device: Target,
 ) -> _Operands:
     k, v = checked_rows(op, "k_rows", k_rows), checked_rows(op, "v_rows", v_rows)
+    rotated = flag(op, "rotated", rotated)
     if v.norms.shape != k.norms.shape or v.dim != k.dim:
         raise ArgumentError(
             f"{op}: v_rows: expected rows {list(k.norms.shape)} of {k.dim} values, "
@@ -304,12 +315,14 @@ def _operands(
             k.norms.shape[-2],
             k.dim,
         )
-        keys = operand(op, "own keys", own[0], np.float32, shape)
-        rows = keys, operand(op, "own values", own[1], np.float32, shape)
+        keys, own_values = pair(op, "own", own, "keys and values")
+        keys = operand(op, "own keys", keys, np.float32, shape)
+        rows = keys, operand(op, "own values", own_values, np.float32, shape)
         if not rotated:
             rows = turbo_rotate(rows[0], device=device), turbo_rotate(rows[1], device=device)
     q = q if rotated else turbo_rotate(q, device=device)
-    return _Operands(q, k, v, rows, k.norms.shape[-1] if live is None else live, ring_start)
+    context = k.norms.shape[-1] if live is None else integer(op, "live", live)
+    return _Operands(q, k, v, rows, context, ring_start)
 
 
 def _queries(op: str, name: str, value: ArrayLike, rows: TurboRows, last: int | None) -> Array:

@@ -381,7 +381,7 @@ def shaped(*shape, dtype=np.float32):
         ),
         (
             lambda: ops.attention_partials(shaped(1, 2, 8), shaped(3, 2, 8), shaped(3, 2, 8), 1.0, 0),
-            "attention_partials: blocks: expected at least 1, got 0",
+            "attention_partials: blocks: expected an integer from 1 on, got 0",
         ),
         (
             lambda: ops.attention_merge(shaped(1, 2, 3, 8), shaped(1, 2, 3), shaped(1, 2, 4)),

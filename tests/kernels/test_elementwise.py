@@ -98,9 +98,13 @@ def test_refuses(device):
         ops.weighted_sum(x, x[:, :, 0].T, device=device)
     with pytest.raises(errors.ArgumentError, match="weighted_sum: rows: expected shape"):
         ops.weighted_sum(x[0, 0], x[0, 0], device=device)
-    for array, heads in ((x, 2), (x[..., :3], 3), (x[0], 3), (x[0, 0], 1), (x, 0)):
+    for array, heads in ((x, 2), (x[..., :3], 3), (x[0], 3), (x[0, 0], 1)):
         with pytest.raises(errors.ArgumentError, match="split_q_gate: x: expected"):
             ops.split_q_gate(array, heads, device=device)
+    with pytest.raises(
+        errors.ArgumentError, match="split_q_gate: heads: expected an integer from 1 on, got 0"
+    ):
+        ops.split_q_gate(x, 0, device=device)
 
 
 @pytest.mark.parametrize(("rows", "dim"), [(1, 1), (3, 257), (5, 31)])

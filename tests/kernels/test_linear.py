@@ -112,12 +112,12 @@ def test_an_unknown_expert_gives_nan(device, rng):
         (
             np.zeros((2, 3), np.float32),
             np.zeros((4, 3)),
-            "matmul: weight: expected float32, float16 or bfloat16",
+            "matmul: w: expected float32, float16 or bfloat16",
         ),
-        (np.zeros((2, 3), np.float32), np.zeros((4, 5), np.float32), "matmul: weight: expected shape"),
+        (np.zeros((2, 3), np.float32), np.zeros((4, 5), np.float32), "matmul: w: expected shape"),
         (np.zeros(3, np.float32), np.zeros((4, 3), np.float32), "matmul: x: expected shape"),
         (np.zeros((0, 3), np.float32), np.zeros((4, 3), np.float32), "matmul: x: expected an array with"),
-        (np.zeros((2, 3), np.float32), np.zeros((0, 3), np.float32), "matmul: weight: expected at least one"),
+        (np.zeros((2, 3), np.float32), np.zeros((0, 3), np.float32), "matmul: w: expected at least one"),
     ],
 )
 def test_refuses(x, w, message):

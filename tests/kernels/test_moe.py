@@ -381,7 +381,9 @@ def test_refuses(device):
         ops.bucket_accumulate(logits, logits, np.zeros(3, np.int32), logits[:, 0], device=device)
     with pytest.raises(errors.ArgumentError, match="moe_buckets: ids: expected int32, got int64"):
         ops.moe_buckets(np.zeros((1, 2), np.int64), 3, device=device)
-    with pytest.raises(errors.ArgumentError, match="moe_buckets: experts: expected at least 1, got 0"):
+    with pytest.raises(
+        errors.ArgumentError, match="moe_buckets: experts: expected an integer from 1 on, got 0"
+    ):
         ops.moe_buckets(np.zeros((1, 2), np.int32), 0, device=device)
     with pytest.raises(errors.ArgumentError, match="gather_rows: index: expected at least one, got shape"):
         ops.gather_rows(logits, np.zeros((0, 2), np.int32), device=device)

@@ -509,7 +509,7 @@ def fine(tokens=1, heads=2, dim=64, capacity=5):
         ),
         (
             lambda: ops.turbo_attention(*fine(), fine()[1], 1.0, method="best"),
-            "turbo_attention: method: expected auto, split, tiled or fused, got best",
+            "turbo_attention: method: expected auto, split, tiled or fused, got 'best'",
         ),
         (
             lambda: ops.turbo_attention(fine()[0].astype(np.float16), *[fine()[1]] * 2, 1.0, method="tiled"),
@@ -534,7 +534,7 @@ def fine(tokens=1, heads=2, dim=64, capacity=5):
         ),
         (
             lambda: ops.turbo_partials(*fine(), fine()[1], 1.0, 0),
-            "turbo_partials: blocks: expected at least 1, got 0",
+            "turbo_partials: blocks: expected an integer from 1 on, got 0",
         ),
         (
             lambda: ops.turbo_merge(*(np.ones((2, 2), np.float32),) * 3),
