@@ -102,6 +102,14 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
+def test_the_example_of_a_model_is_that_model() -> None:
+    page = (ROOT / "docs" / "adding-a-model.md").read_text()
+    example = page.split("```python\n")[2].split("```")[0]
+    source = (ROOT / "pyturbo" / "models" / "mixtral.py").read_text()
+    assert "def build" in example
+    assert [line for line in example.splitlines() if line not in source.splitlines()] == []
+
+
 def test_every_kernel_says_what_it_does_and_how_it_is_dispatched() -> None:
     for title, kernel in pyturbo.kernels().items():
         assert kernel["comment"], title

@@ -26,6 +26,10 @@ Tensors = dict[str, np.ndarray]
 TYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
 
+#: Projections of an expert as Mixtral publishes them, with the names that MLX gives them.
+MIXTRAL_NAMES = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
+
+
 class _Maker:
     """Draws tensors in a fixed order. Normals are drawn in double: a last bit of the C library's log then
     does not survive the rounding to float32."""
@@ -63,7 +67,9 @@ def hf_tensors(model: TinyModel) -> Tensors:
             _delta_net(make, c, layer + "linear_attn.", fused=not nested)
         else:
             _attention(make, c, layer + "self_attn.", norm_mean)
-        if "num_local_experts" in c:
+        if c["model_type"] == "mixtral":
+            _named_experts(make, c, layer + "block_sparse_moe.")
+        elif "num_local_experts" in c:
             _biased_experts(make, c, layer + "mlp.")
         elif c.get("num_experts") and i not in c.get("mlp_only_layers", ()):
             _experts(make, c, layer + "mlp.", fused=nested)
@@ -158,6 +164,14 @@ def _experts(make: _Maker, c: Mapping[str, Any], path: str, *, fused: bool) -> N
         make.linear(path + "shared_expert_gate", 1, hidden)
 
 
+def _named_experts(make: _Maker, c: Mapping[str, Any], path: str) -> None:
+    hidden, inner, experts = c["hidden_size"], c["intermediate_size"], c["num_local_experts"]
+    make.linear(path + "gate", experts, hidden, gain=3.0)
+    for e in range(experts):
+        for name, shape in (("w1", (inner, hidden)), ("w2", (hidden, inner)), ("w3", (inner, hidden))):
+            make.linear(f"{path}experts.{e}.{name}", *shape)
+
+
 def _grouped_experts(make: _Maker, c: Mapping[str, Any], path: str) -> None:
     hidden, inner, experts = c["hidden_size"], c["moe_intermediate_size"], c["n_routed_experts"]
     make.linear(path + "gate", experts, hidden, gain=1.5)
@@ -236,7 +250,9 @@ def mlx_layout(model: TinyModel, tensors: Tensors) -> Tensors:
             out[name.replace("experts.", "switch_mlp.") + ".weight"] = array
         elif ".experts." in name:
             path, rest = name.split(".experts.")
-            stacks.setdefault(f"{path}.switch_mlp.{rest.split('.', 1)[1]}", []).append(array)
+            projection, last = rest.split(".")[1:]
+            projection = MIXTRAL_NAMES.get(projection, projection)
+            stacks.setdefault(f"{path}.switch_mlp.{projection}.{last}", []).append(array)
         elif name.endswith("kv_b_proj.weight"):
             heads = array.reshape(model.text["num_attention_heads"], -1, array.shape[1])
             keys, values = np.split(heads, [model.text["qk_nope_head_dim"]], axis=1)

@@ -8,11 +8,14 @@ from pyturbo.checkpoint.file_layout import FileLayout, Gguf
 from pyturbo.layers.attention import Attention
 from pyturbo.layers.decoder import Decoder, Mlp
 from pyturbo.layers.windows import upper_windows
+from pyturbo.models import mixtral
 
-LAYOUT = FileLayout(gguf=Gguf(adjacent_pairs=True))
+LAYOUT = FileLayout(gguf=Gguf(names=mixtral.GGUF_NAMES, adjacent_pairs=True))
 
 
 def build(entries: Entries, weights: Weights, *, head_norms: bool = False) -> Decoder:
+    if "num_local_experts" in entries:
+        return mixtral.build(entries, weights)  # GGUF files call it llama
     hidden, inner = entries.count("hidden_size"), entries.count("intermediate_size")
     windows = upper_windows(entries)
     return Decoder(

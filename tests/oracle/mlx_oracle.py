@@ -26,7 +26,8 @@ def forward(folder: Path, tokens: np.ndarray) -> Outputs:
     model.update_modules(tree_map(_exact_embedding, model.leaf_modules(), is_leaf=_is_module))
     layers: list[np.ndarray] = []
     routers: list[np.ndarray] = []
-    routers_of = (getattr(layer.mlp, "router", getattr(layer.mlp, "gate", None)) for layer in model.layers)
+    mlps = [layer.mlp if "mlp" in layer else layer.block_sparse_moe for layer in model.layers]
+    routers_of = (getattr(mlp, "router", getattr(mlp, "gate", None)) for mlp in mlps)
     gates = [module for module in routers_of if module is not None]
     with _recorded(model.layers, layers, _output), _recorded(gates, routers, _router_logits):
         logits = np.array(model(mx.array(tokens)[None])[0])
