@@ -179,7 +179,7 @@ def test_memory_is_that_of_the_formula(folder: Path, name: str, kv: str) -> None
     heads, dim = text["num_key_value_heads"], text.get("head_dim") or text["hidden_size"] // 6
     layers = text["num_hidden_layers"] // text.get("full_attention_interval", 1)
     windowed = text.get("layer_types", []).count("sliding_attention")
-    vectors = heads * (context * (layers - windowed) + text.get("sliding_window", 0) * windowed)
+    vectors = heads * (context * (layers - windowed) + (text.get("sliding_window") or 0) * windowed)
     biased = text["model_type"] in ("qwen2", "gpt_oss")
     pieces = model_of(folder, name, kv).session(context).memory().pieces
     for part, bits in zip("kv", widths(kv)):
