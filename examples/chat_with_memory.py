@@ -10,14 +10,14 @@ import sys
 from pathlib import Path
 
 import pyturbo
-from pyturbo.conversation import Conversation
 
 
 def main(model: str, file: str) -> None:
-    conversation = Conversation(pyturbo.load(model), system="Answer in one sentence.")
-    memory = Path(file)
-    if memory.exists():
-        conversation.load(memory)
+    loaded, memory = pyturbo.load(model), Path(file)
+    if not memory.exists():
+        conversation = pyturbo.Conversation(loaded, system="Answer in one sentence.")
+    else:
+        conversation = pyturbo.Conversation.load(loaded, memory)
         print(f"going on after {len(conversation.messages)} messages, {conversation.session.position} tokens")
     for line in sys.stdin:
         for chunk in conversation.reply(line.strip(), max_tokens=60):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import pyturbo
-from pyturbo import ops
-from pyturbo.recording import Recorder, Tensor
-from pyturbo.symbols import symbol
+from pyturbo import Recorder, Tensor, ops, symbol
 
 MOST, DIM = 512, 256
 

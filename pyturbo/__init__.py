@@ -9,7 +9,7 @@ A model, and text from it:
     >>> model.generate("Once upon a time", max_tokens=5).text
     ', there was a little'
 
-A conversation is a session: it remembers, and can be forked, saved and restored.
+A session remembers what it has read. It can be forked, saved and loaded again.
 
     >>> session = model.session(context=512)
     >>> logits = session.prefill(model.tokenizer.encode("Once upon a time"))
@@ -23,9 +23,9 @@ Below models there are operations on NumPy arrays, and below those kernels on a 
     >>> pyturbo.Device("cpu").kernel("swiglu")
     Kernel('swiglu': gate, up, y, count)
 
-From a checkpoint to text: `load`, `Model`, `Session`, `Tokenizer`, `Sampler`, `Reply`, `Chunk`, `Completion`
-and `Stats`; chats are in `pyturbo.conversation`, conversion is in `pyturbo.convert`. Operations and kernels:
-`ops`, `kernels`, `devices`, `Device`, `Buffer`, `Kernel` and `Program`. What is raised: `errors`.
+From a checkpoint to text: `load`, `Model`, `Session`, `Conversation`, `Tokenizer`, `Sampler`, `Reply`,
+`Chunk`, `Completion` and `Stats`. Operations and kernels: `ops`, `kernels`, `devices`, `Device`, `Buffer`,
+`Kernel`, `Program`, and `Recorder`, `Tensor` and `symbol`, which record programs. Exceptions are in `errors`.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from pyturbo._paths import get_include as get_include
     from pyturbo._program import Program as Program
     from pyturbo._sampling import Sampler as Sampler
+    from pyturbo.conversation import Conversation as Conversation
     from pyturbo.engine.generation import Chunk as Chunk
     from pyturbo.engine.generation import Completion as Completion
     from pyturbo.engine.generation import Stats as Stats
@@ -55,37 +56,47 @@ if TYPE_CHECKING:
     from pyturbo.engine.session import Session as Session
     from pyturbo.model import Model as Model
     from pyturbo.model import load as load
+    from pyturbo.recording import Recorder as Recorder
+    from pyturbo.recording import Tensor as Tensor
+    from pyturbo.symbols import symbol as symbol
     from pyturbo.text import Tokenizer as Tokenizer
 
 #: The module of each name that is imported when it is first used; "" for a module itself.
 _ON_USE = {
     "Chunk": "engine.generation",
     "Completion": "engine.generation",
+    "Conversation": "conversation",
     "Model": "model",
     "Program": "_program",
+    "Recorder": "recording",
     "Reply": "engine.reply",
     "Sampler": "_sampling",
     "Session": "engine.session",
     "Stats": "engine.generation",
+    "Tensor": "recording",
     "Tokenizer": "text",
     "get_include": "_paths",
     "kernels": "_manifest",
     "load": "model",
     "ops": "",
+    "symbol": "symbols",
 }
 
 __all__ = [
     "Buffer",
     "Chunk",
     "Completion",
+    "Conversation",
     "Device",
     "Kernel",
     "Model",
     "Program",
+    "Recorder",
     "Reply",
     "Sampler",
     "Session",
     "Stats",
+    "Tensor",
     "Tokenizer",
     "devices",
     "errors",
@@ -93,6 +104,7 @@ __all__ = [
     "kernels",
     "load",
     "ops",
+    "symbol",
 ]
 
 

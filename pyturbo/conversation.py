@@ -9,11 +9,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
+from types import TracebackType
 from typing import Any, NoReturn, TypeGuard
 
 from pyturbo._messages import shown
 from pyturbo.engine.generation import Chunk, Options, Stats
-from pyturbo.engine.reply import Reply, chunks_of
+from pyturbo.engine.reply import Reply, read_before
 from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError, CancelledError, FormatError, StateError, TurboError
 from pyturbo.model import Model
@@ -67,22 +68,37 @@ class Conversation:
     """
 
     def __init__(self, model: Model, context: int | None = None, system: str | None = None) -> None:
-        if not isinstance(model, Model):
-            raise ArgumentError(f"chat: model: expected a Model, got {type(model).__name__}")
+        """Start a chat, with room for `context` tokens as in `Model.session`, and a system message."""
+        _check_model(model)
         if not (system is None or isinstance(system, str)):
             raise ArgumentError(f"chat: system: expected text, got {type(system).__name__}")
-        if model.tokenizer.chat_template is None:
-            raise ArgumentError("chat: the checkpoint has no chat template; it can only continue a text")
-        self.model = model
-        self.session = model.session(min(8192, model.max_context) if context is None else context)
+        self._begin(model, model.session(context), system)
+
+    def _begin(self, model: Model, session: Session, system: str | None) -> None:
+        self.model, self.session = model, session
         self.reread, self.reply_start, self.forgotten = 0, 0, 0
         self._system = system
-        #: What the session has read; None where that is not known, during a turn or after an early end.
+        #: The text that the session has read; None if that is not known, during a turn or after an early end.
         self._text: ChatText | None = ChatText("")
         self._changes = False  # whether what was said before has changed
         self._kept: tuple[Session, ChatText] | None = None  # before the last reply, and the text up to there
         self._last: Callable[[], Reply | None] = lambda: None  # a weak reference
         self.messages: list[Message] = self._first()
+
+    def __enter__(self) -> Conversation:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End an answer that is under way, and close the session."""
+        if not self.session.closed:
+            self._end_turn()
+        self._kept = None
+        self.session.close()
 
     def __repr__(self) -> str:
         position, context = self.session.position, self.session.context
@@ -100,7 +116,7 @@ class Conversation:
         stats = Stats() if stats is None else stats
         plan = self._fitting_plan([*self.messages, {"role": "user", "content": text}], chosen.max_tokens)
         whole = plan.whole and not plan.first
-        chunks = chunks_of(self.model, plan.session, plan.ids, chosen, stats, whole=whole)
+        chunks = self.model.chunks(plan.session, plan.ids, chosen, stats, whole=whole)
         reply = Reply(plan.session, self._answer(plan, chunks, stats), stats)
         self.reply_start = plan.start
         self._last = weakref.ref(reply)
@@ -122,7 +138,9 @@ class Conversation:
         return self.fork()
 
     def __reduce__(self) -> NoReturn:
-        raise StateError("a conversation cannot be pickled: save(path) keeps it, load(path) reads it")
+        raise StateError(
+            "a conversation cannot be pickled: save(path) keeps it, Conversation.load(model, path) reads it"
+        )
 
     def reset(self) -> None:
         """Begins anew, with the system message alone."""
@@ -142,26 +160,26 @@ class Conversation:
         }
         self.session.save(path)
 
-    def load(self, path: str | PathLike[str], context: int | None = None) -> None:
-        """Goes on exactly where `save` was called; `context` gives it other room."""
-        self._end_turn()
-        session = self.model.load_session(path, context)
+    @classmethod
+    def load(cls, model: Model, path: str | PathLike[str], context: int | None = None) -> Conversation:
+        """Go on exactly where `save` was called; `context` gives it other room, None the room it had."""
+        _check_model(model)
+        session = model.load_session(path, context)
         notes = session.notes
         messages, text, forgotten = notes.get("messages"), notes.get("text"), notes.get("forgotten", 0)
         if not _are_messages(messages) or not (text is None or isinstance(text, str)):
             raise FormatError(f"{path}: expected the messages of a chat, found a session without them")
         if type(forgotten) is not int or not 0 <= forgotten <= len(messages):
             raise FormatError(f"{path}: forgotten: expected a count of its messages, got {shown(forgotten)}")
-        self.session, self.messages, self.forgotten = session, list(messages), forgotten
+        self = object.__new__(cls)
+        self._begin(model, session, messages[0]["content"] if _systems(messages) else None)
+        self.messages, self.forgotten, self.reply_start = list(messages), forgotten, session.position
         self._text = None if text is None else ChatText(text, _places(notes.get("breaks"), len(text)))
-        self._kept, self.reread, self.reply_start = None, 0, session.position
-        first = self.messages[0] if self.messages else {}
-        self._system = first["content"] if first.get("role") == "system" else None
+        return self
 
     def _end_turn(self) -> None:
         """Ends an answer that is not at its end. It is an error where another thread has it."""
-        with self.session.guard.use():
-            pass
+        self.session.require_free()
         reply = self._last()
         if reply is not None:
             reply.close()
@@ -259,18 +277,15 @@ class Conversation:
                 self._take_over(plan, answer if finished else None)
 
     def _read_first(self, plan: _Plan) -> tuple[int, float]:
-        """Reads up to where the state is kept. The tokens that were known, and seconds."""
+        """Read up to where the state is kept. Returns the number of tokens that were known, and seconds."""
         begin, session = time.perf_counter(), plan.session
-        if not plan.whole and not plan.pending:
-            session.leave(None)
-        if plan.whole and plan.first:
-            session.keep([])
         known = 0 if plan.whole else session.position
         if self._kept is not None and session is self._kept[0]:
             self._kept = None
-        if plan.first:
-            session.advance_to_logits([*session.pending, *plan.first])
-            self._kept = (session.forked(), plan.kept)
+        drop = not plan.whole and not plan.pending
+        before = read_before(session, plan.first, anew=plan.whole, drop_pending=drop)
+        if before is not None:
+            self._kept = (before, plan.kept)
         return known, time.perf_counter() - begin
 
     def _take_over(self, plan: _Plan, answer: str | None) -> None:
@@ -288,6 +303,14 @@ class Conversation:
     def _decode(self, ids: Sequence[int]) -> str:
         detokenizer = self.model.tokenizer.detokenizer(continues=True)
         return "".join([*map(detokenizer.add, ids), detokenizer.finish()])
+
+
+def _check_model(model: Any) -> None:
+    """Refuse anything but a model with a chat template."""
+    if not isinstance(model, Model):
+        raise ArgumentError(f"chat: model: expected a Model, got {type(model).__name__}")
+    if model.tokenizer.chat_template is None:
+        raise ArgumentError("chat: the checkpoint has no chat template; it can only continue a text")
 
 
 def _systems(messages: Sequence[Message]) -> int:

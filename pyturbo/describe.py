@@ -18,11 +18,12 @@ from pyturbo._machine import machine_memory
 from pyturbo._native import device_list
 from pyturbo.checkpoint import Checkpoint, Weights
 from pyturbo.checkpoint.tensors import TensorInfo
-from pyturbo.engine.graph import Layout, pace_of
+from pyturbo.engine.layout import Layout
+from pyturbo.engine.runner import pace_of
 from pyturbo.errors import ArgumentError, TurboError
 from pyturbo.layers.attention import Attention
 from pyturbo.layers.decoder import Decoder
-from pyturbo.layers.kv_cache import KV_SETTINGS
+from pyturbo.layers.kv_cache import KV_SETTINGS, kv_format
 from pyturbo.text import Tokenizer
 
 #: Parts of a model by what the names of their tensors contain; the first that fits counts.
@@ -188,7 +189,8 @@ def _state_bytes(found: Survey) -> dict[str, dict[int, int]]:
     sizes: dict[str, dict[int, int]] = {}
     for kv in KV_SETTINGS:
         with suppress(ArgumentError):  # heads that the setting has no form for
-            sizes[kv] = {context: Layout.of(found.network, context, chunk, kv).nbytes for context in contexts}
+            form = kv_format(kv)
+            sizes[kv] = {context: Layout.of(found.network, context, chunk, form).nbytes for context in contexts}
     return sizes
 
 

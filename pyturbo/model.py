@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import threading
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from types import TracebackType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,28 +13,30 @@ from numpy.typing import ArrayLike, NDArray
 
 from pyturbo import models
 from pyturbo._arguments import index
-from pyturbo._native import Device, FileWatch, device_list
+from pyturbo._messages import shown
+from pyturbo._native import Device, device_list
 from pyturbo._once import once
 from pyturbo.checkpoint import SamplingDefaults, TokenizerSource, open_checkpoint
-from pyturbo.checkpoint.identity import Identity
+from pyturbo.checkpoint.origin import Origin
 from pyturbo.checkpoint.tensors import Progress
-from pyturbo.engine import session_file
-from pyturbo.engine.generation import Chunk, Completion, Options, Prompt, Stats, is_chat, prompt_ids
-from pyturbo.engine.graph import Graph, Layout, Output, pace_of
+from pyturbo.engine import session as sessions
+from pyturbo.engine.generation import Chunk, Completion, Options, Prompt, Stats, is_chat
 from pyturbo.engine.reply import Reply, chunks_of, in_thread, require_room
+from pyturbo.engine.runner import Runner
 from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError, StateError
 from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.kv_cache import kv_format
-from pyturbo.layers.step import KvFormat
 from pyturbo.text import Tokenizer
 
-#: Programs kept at once; each has its own scratch memory.
-MAX_GRAPHS = 8
+#: The context of a session, where the caller does not say: this many tokens, or all that the model can have.
+DEFAULT_CONTEXT = 8192
+
+_PROMPT = "text, token ids or a list of messages"
 
 
 def default_model() -> Path:
-    """The checkpoint that is part of the package: a small writer of children's stories."""
+    """Return the path of the checkpoint that is part of the package, a small writer of children's stories."""
     return Path(__file__).parent / "bundled"
 
 
@@ -49,7 +49,7 @@ def load(
     progress: Progress | None = None,
     precision: str | None = None,
 ) -> Model:
-    """The model of a checkpoint: a directory of safetensors, or a GGUF file. None: `default_model`.
+    """Load the model of a checkpoint: a directory of safetensors, or a GGUF file. None: `default_model`.
 
     "owner/name" is a model that `pyturbo pull` has downloaded; see `pyturbo.checkpoint.open_checkpoint`.
 
@@ -79,57 +79,61 @@ def load(
         raise ArgumentError(f"load: device: expected a name or a Device, got {device!r}")
     with open_checkpoint(default_model() if path_or_id is None else path_or_id) as checkpoint:
         network = models.build(checkpoint, progress)
-        identity = Identity(checkpoint)
-        model = Model(
-            checkpoint.config, network, checkpoint.tokenizer, device, setting, identity, checkpoint.sampling
-        )
-        model.watch_files(checkpoint.watches())
-        return model
+        runner = Runner(network, device, setting, Origin(checkpoint))
+        return Model(runner, checkpoint.config, checkpoint.tokenizer, checkpoint.sampling)
 
 
 class Model:
     """Weights and recorded programs, shared by any number of sessions. `pyturbo.load` makes it.
 
+    It is a context manager that closes it.
+
     Attributes:
-        config: What the checkpoint says of itself.
-        network: The layers, with their weights.
-        device: Where it runs.
-        kv: How keys and values are kept.
+        config: The checkpoint's configuration.
+        runner: The network on its device; see `pyturbo.engine.runner`.
         sampling: How the checkpoint wants its replies sampled, where the caller does not say.
 
     Examples:
-        >>> model = pyturbo.load()
-        >>> model.generate("The cat sat on the", max_tokens=3).text
+        >>> with pyturbo.load() as model:
+        ...     model.generate("The cat sat on the", max_tokens=3).text
         ' bench and watched'
     """
 
     def __init__(
         self,
+        runner: Runner,
         config: dict[str, Any],
-        network: Decoder,
         tokenizer: TokenizerSource,
-        device: Device,
-        kv: KvFormat,
-        identity: Identity,
         sampling: SamplingDefaults,
     ) -> None:
-        Layout.of(network, 1, 1, kv.name)  # refuses what these layers cannot keep that way
-        self.config, self.network, self.device, self.kv = config, network, device, kv.name
-        self.sampling = sampling
-        #: How its programs read tokens.
-        self.pace = pace_of(device.name)
-        self._tokenizer, self._identity = tokenizer, identity
-        self._watches: Sequence[FileWatch] = ()
-        self._graphs: dict[tuple[int, int, Output], Graph] = {}  # the one used last at the end
-        #: Held by the thread whose replay runs: programs share scratch memory.
-        self.replaying = threading.Lock()
+        self.runner, self.config, self.sampling = runner, config, sampling
+        self._tokenizer = tokenizer
 
     def __repr__(self) -> str:
-        network, kind = self.network, self.config.get("model_type", "?")
+        kind, device = self.config.get("model_type", "?"), self.device.name
+        if self.runner.closed:
+            return f"Model({kind!r}, closed)"
+        network = self.network
         return (
             f"Model({kind!r}, layers={len(network.layers)}, vocab={network.vocab}, "
-            f"context={network.context}, kv={self.kv!r}, device={self.device.name!r})"
+            f"context={network.context}, kv={self.kv!r}, device={device!r})"
         )
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back the weights, their files and the programs. Any use of it, or of its sessions, is then a
+        StateError; sessions can still be saved if `fingerprint` was asked for, and closed.
+
+        A replay that another thread runs ends first. Closing twice is fine.
+        """
+        self.runner.close()
 
     def __copy__(self) -> Model:
         return self  # nothing of it changes
@@ -141,27 +145,29 @@ class Model:
         raise StateError("a model cannot be pickled: pass its path, and load it there")
 
     @property
+    def network(self) -> Decoder:
+        """The layers, with their weights."""
+        return self.runner.network
+
+    @property
+    def device(self) -> Device:
+        """Where it runs."""
+        return self.runner.device
+
+    @property
+    def kv(self) -> str:
+        """How keys and values are kept, as `load` takes it."""
+        return self.runner.kv.name
+
+    @property
     def max_context(self) -> int:
         """The most tokens a conversation can have."""
         return int(self.network.context)
 
-    def session(self, context: int | None = None) -> Session:
-        """A conversation with room for `context` tokens; up to 4096 where nothing is said."""
-        tokens = min(4096, self.max_context) if context is None else index("session: context", context)
-        if not 1 <= tokens <= self.max_context:
-            raise ArgumentError(f"session: context: expected 1 to {self.max_context}, got {tokens}")
-        self.check_files()
-        return Session(self, tokens)
-
-    def watch_files(self, watches: Sequence[FileWatch]) -> None:
-        """Remember the files that weights come from, which must be as they were when they were mapped."""
-        self._watches = watches
-        self.check_files()
-
-    def check_files(self) -> None:
-        """Raises a FileError where a file that weights are mapped from became shorter or was written to."""
-        for watch in self._watches:
-            watch.check()
+    @property
+    def fingerprint(self) -> str:
+        """A hash that tells this model from others: of its configuration, and of bytes of every tensor."""
+        return self.runner.origin.fingerprint
 
     @property
     def has_tokenizer(self) -> bool:
@@ -175,8 +181,34 @@ class Model:
 
     @once
     def tokenizer(self) -> Tokenizer:
-        """From the checkpoint. FormatError where it has none."""
+        """The checkpoint's tokenizer. FormatError if it has none."""
         return Tokenizer(self._tokenizer)
+
+    def session(self, context: int | None = None) -> Session:
+        """Start a conversation with room for `context` tokens; 8192 by default, or `max_context` if less."""
+        most = self.max_context
+        tokens = min(DEFAULT_CONTEXT, most) if context is None else index("session: context", context)
+        if not 1 <= tokens <= most:
+            raise ArgumentError(f"session: context: expected 1 to {most}, got {tokens}")
+        self.runner.origin.check_files()
+        return Session(self.runner, tokens)
+
+    def load_session(self, path: str | PathLike[str], context: int | None = None) -> Session:
+        """Read the conversation that `Session.save` wrote, exact to the byte on the same kind of device.
+
+        `context` gives it other room, from the tokens it has read upwards; None: the room it had.
+
+        Examples:
+            >>> model = pyturbo.load()
+            >>> session = model.session(context=64)
+            >>> reply = model.generate("Once upon a time", 4, session=session)
+            >>> session.save("story.session")
+            >>> again = model.load_session("story.session", context=128)
+            >>> again.position == session.position, again.context
+            (True, 128)
+        """
+        self.runner.origin.check_files()
+        return sessions.load(self.runner, path, context)
 
     def stream(
         self,
@@ -194,7 +226,7 @@ class Model:
         session: Session | None = None,
         stats: Stats | None = None,
     ) -> Reply:
-        """Continues a prompt, one chunk a token, each as soon as it is known.
+        """Continue a prompt, one chunk a token, each as soon as it is known.
 
         The prompt is text, token ids, or the messages of a chat. With a `session` it continues that
         conversation, where an empty prompt goes on with what was said last; without one it starts its own.
@@ -217,18 +249,33 @@ class Model:
         options = Options(
             max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, stop, logprobs
         ).with_defaults(self.sampling)
-        if session is not None and (not isinstance(session, Session) or session.model is not self):
+        if session is not None and (not isinstance(session, Session) or not session.is_of(self.runner)):
             raise ArgumentError(f"session: expected one of this model, got {session!r}")
-        ids = self.prompt_ids(prompt, session)
+        ids, whole = self.prompt_ids(prompt, session), is_chat(prompt)
         if session is None:
-            session = self.session(self.room(len(ids) + options.max_tokens))
+            session = self.session(self.runner.context_for(len(ids) + options.max_tokens))
         stats = Stats() if stats is None else stats
-        require_room(session, ids, whole=is_chat(prompt))
-        chunks = chunks_of(self, session, ids, options, stats, whole=is_chat(prompt))
+        require_room(session, ids, whole=whole)
+        chunks = self.chunks(session, ids, options, stats, whole=whole)
         return Reply(session, chunks, stats)
 
-    def generate(self, prompt: Prompt, *arguments: Any, **options: Any) -> Completion:
-        """As `stream`, with the whole reply at once.
+    def generate(
+        self,
+        prompt: Prompt,
+        max_tokens: int = 256,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        seed: int | None = None,
+        stop: str | Sequence[str] | None = (),
+        *,
+        logprobs: int = 0,
+        session: Session | None = None,
+        stats: Stats | None = None,
+    ) -> Completion:
+        """Return the whole reply at once. The options are those of `stream`.
 
         Examples:
             >>> model = pyturbo.load()
@@ -238,17 +285,34 @@ class Model:
             >>> reply.stats.prompt_tokens
             4
         """
-        stats = options.pop("stats", None)
+        sampling = (temperature, top_p, top_k, min_p, repetition_penalty, seed, stop)
         completion = Completion(stats=Stats() if stats is None else stats)
-        reply = self.stream(prompt, *arguments, **options, stats=completion.stats)
+        reply = self.stream(
+            prompt, max_tokens, *sampling, logprobs=logprobs, session=session, stats=completion.stats
+        )
         for chunk in reply:
             completion.add(chunk)
         if reply.cancelled:
             completion.finish_reason = "cancelled"
         return completion
 
-    def astream(self, prompt: Prompt, *arguments: Any, **options: Any) -> AsyncGenerator[Chunk, None]:
-        """As `stream`, for asyncio: the reply runs in a thread of its own, and the loop goes on meanwhile.
+    def astream(
+        self,
+        prompt: Prompt,
+        max_tokens: int = 256,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        seed: int | None = None,
+        stop: str | Sequence[str] | None = (),
+        *,
+        logprobs: int = 0,
+        session: Session | None = None,
+        stats: Stats | None = None,
+    ) -> AsyncGenerator[Chunk, None]:
+        """Continue a prompt in a thread of its own, for asyncio. The options are those of `stream`.
 
         Cancelling the task, or leaving the loop and closing the iterator, ends the reply within one token, or
         one chunk of a prompt.
@@ -260,68 +324,55 @@ class Model:
             >>> asyncio.run(story())
             [',', ' there', ' was']
         """
-        return in_thread(lambda: self.stream(prompt, *arguments, **options))
+        sampling = (temperature, top_p, top_k, min_p, repetition_penalty, seed, stop)
+        return in_thread(
+            lambda: self.stream(
+                prompt, max_tokens, *sampling, logprobs=logprobs, session=session, stats=stats
+            )
+        )
 
     def prompt_ids(self, prompt: Prompt, session: Session | None = None) -> list[int]:
-        """The tokens of text, of token ids, or of a chat through the checkpoint's own template.
+        """Return the tokens of text, of token ids, or of a chat through the checkpoint's own template.
 
         Within a conversation text gets no token for its beginning, and there may be no tokens at all.
         """
         begun = session is not None and (session.position > 0 or bool(session.pending))
-        ids = prompt_ids(self, prompt, special=not begun)
+        ids = self._encode(prompt, special=not begun)
         if not ids and not begun:
             raise ArgumentError("prompt: expected at least one token, got none")
         if ids:
-            self.check_ids(ids)
+            self.runner.check_ids(ids)
         return ids
 
-    def room(self, tokens: int) -> int:
-        """A context for so many tokens, one of few sizes since each has its own programs."""
-        return min(max(512, 1 << (tokens - 1).bit_length()), self.max_context)
+    def _encode(self, prompt: Prompt, special: bool) -> list[int]:
+        """`special`: text starts with what its tokenizer puts at the beginning of a text."""
+        if isinstance(prompt, str):
+            return self.tokenizer.encode(prompt, special)
+        if isinstance(prompt, np.ndarray):
+            return [int(token) for token in self.runner.check_ids(prompt)]
+        if isinstance(prompt, (bytes, Mapping)) or not isinstance(prompt, Sequence):
+            raise ArgumentError(
+                f"prompt: expected text, token ids or a list of messages, got {shown(prompt)}"
+            )
+        if is_chat(prompt):
+            text = self.tokenizer.chat(prompt)  # type: ignore[arg-type]
+            return self.tokenizer.encode(text, special=False)
+        if any(isinstance(item, str) for item in prompt):
+            raise ArgumentError(
+                f"prompt: expected {_PROMPT}, got a list of texts; ask for one reply at a time"
+            )
+        return list(prompt)  # type: ignore[arg-type]
 
-    @once
-    def fingerprint(self) -> str:
-        """What tells this model from others: its configuration, and bytes of every tensor."""
-        digest = hashlib.sha256(json.dumps(self.config, sort_keys=True, default=str).encode())
-        digest.update(self._identity.digest())
-        self.check_files()  # what was hashed is what was loaded
-        return digest.hexdigest()
-
-    def load_session(self, path: str | PathLike[str], context: int | None = None) -> Session:
-        """Read the conversation that `Session.save` wrote, exact to the byte on the same kind of device.
-
-        `context` gives it other room, from the tokens it has read upwards; None: what it had. `restore` is
-        the same method.
-
-        Examples:
-            >>> model = pyturbo.load()
-            >>> session = model.session(context=64)
-            >>> reply = model.generate("Once upon a time", 4, session=session)
-            >>> session.save("story.session")
-            >>> again = model.load_session("story.session", context=128)
-            >>> again.position == session.position, again.context
-            (True, 128)
-        """
-        with session_file.Reader(path) as file:
-            saved = file.saved(self)
-            room = saved.context if context is None else index("load_session: context", context)
-            if room < saved.position:
-                raise ArgumentError(
-                    f"load_session: context: expected at least {saved.position}, the tokens that "
-                    f"{file.path} has, got {room}"
-                )
-            layout = Layout.of(self.network, saved.context, saved.chunk, self.kv)
-            file.check_state(layout.used_bytes(saved.position))
-            session = self.session(room)
-            session.load(layout, file.read, saved.position, saved.pending)
-            file.finish(session.tokens, self.network.vocab)
-        session.notes = saved.notes
-        return session
-
-    restore = load_session
+    def chunks(
+        self, session: Session, ids: Sequence[int], options: Options, stats: Stats, *, whole: bool
+    ) -> Generator[Chunk, None, None]:
+        """Return the chunks of a reply; see `pyturbo.engine.reply.chunks_of`."""
+        has_text = self.has_tokenizer or bool(options.stop_strings())
+        tokenizer = self.tokenizer if has_text else None
+        return chunks_of(session, ids, options, stats, tokenizer=tokenizer, eos_ids=self.eos_ids, whole=whole)
 
     def logits(self, token_ids: ArrayLike) -> NDArray[np.float32]:
-        """The logits of every position, from a fresh state: float32 [tokens, vocab].
+        """Return the logits of every position, from a fresh state: float32 [tokens, vocab].
 
         Examples:
             >>> model = pyturbo.load()
@@ -329,50 +380,13 @@ class Model:
             >>> model.logits(tokens).shape
             (4, 4096)
         """
-        ids = self.check_ids(token_ids)
-        return np.concatenate([logits for (logits,) in self.session(len(ids)).advance(ids, "all")])
+        chunks = sessions.outputs(self.runner, token_ids, "all")
+        return np.concatenate([logits for (logits,) in chunks])
 
     def layer_outputs(self, token_ids: ArrayLike) -> NDArray[np.float32]:
-        """What leaves each layer, from a fresh state: float32 [layers, tokens, hidden].
+        """Return the output of each layer, from a fresh state: float32 [layers, tokens, hidden].
 
         To compare with another implementation layer by layer.
         """
-        ids = self.check_ids(token_ids)
-        return np.concatenate([np.stack(x) for x in self.session(len(ids)).advance(ids, "layers")], axis=1)
-
-    def check_ids(self, token_ids: ArrayLike) -> NDArray[np.int32]:
-        """Token ids as an array, known to be of the vocabulary; an ArgumentError for anything else."""
-        try:
-            ids = np.asarray(token_ids)
-        except ValueError as error:
-            raise ArgumentError(f"token_ids: expected a list of integers: {error}") from None
-        if ids.shape == (0,):
-            raise ArgumentError("token_ids: expected at least one token, got none")
-        if ids.ndim != 1 or ids.dtype.kind not in "iu":
-            raise ArgumentError(f"token_ids: expected a list of integers, got {ids.dtype} {list(ids.shape)}")
-        if ids.min() < 0 or ids.max() >= self.network.vocab:
-            wrong = ids[(ids < 0) | (ids >= self.network.vocab)][0]
-            raise ArgumentError(f"token_ids: expected 0 to {self.network.vocab - 1}, got {wrong}")
-        return ids.astype(np.int32)
-
-    def graph(self, context: int, tokens: int, output: Output) -> tuple[int, Graph]:
-        """How many of so many tokens to read next, and the program for it, which is recorded once.
-
-        Its replays take turns with those of all programs of the model; see `replaying`.
-        """
-        single = output == "last" and tokens <= self.pace.single
-        key = (context, 1 if single else self.pace.chunk, output)
-        self.device.require_open()  # before a lock that another thread held at a fork
-        with self.replaying:
-            graph = self._graphs.pop(key, None) or Graph(self, *key)
-            while len(self._graphs) >= MAX_GRAPHS:
-                self._graphs.pop(next(iter(self._graphs)))
-            self._graphs[key] = graph
-        return min(tokens, key[1]), graph
-
-    @property
-    def scratch_bytes(self) -> int:
-        """Memory for results between launches, of all programs recorded so far."""
-        self.device.require_open()
-        with self.replaying:
-            return sum(graph.scratch_bytes for graph in self._graphs.values())
+        chunks = sessions.outputs(self.runner, token_ids, "layers")
+        return np.concatenate([np.stack(layers) for layers in chunks], axis=1)

@@ -108,8 +108,7 @@ class Recorder:
     that reuses it waits for those before it, because dependencies follow from the memory itself.
 
     Examples:
-        >>> from pyturbo.recording import Recorder, Tensor
-        >>> from pyturbo.symbols import symbol
+        >>> from pyturbo import Recorder, Tensor, symbol
         >>> device = pyturbo.Device("cpu")
         >>> rows = device.empty((512, 64))
         >>> with Recorder(device, {"tokens": 512}) as recorder:

@@ -171,7 +171,7 @@ def test_an_interrupt_while_reading_forgets_the_message(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(conversation.session, "advance_to_logits", interrupted)
+        patch.setattr(conversation.session, "_advance_to_logits", interrupted)
         with pytest.raises(KeyboardInterrupt):
             say(conversation, "And?")
     assert conversation.messages == before
@@ -187,8 +187,7 @@ def test_a_conversation_goes_on_exactly_after_it_was_kept(
     script("Fine.", END)
     say(conversation, "Hello.")
     conversation.save(tmp_path / "chat.session")
-    other = Conversation(model)
-    other.load(tmp_path / "chat.session")
+    other = Conversation.load(model, tmp_path / "chat.session")
     assert other.messages == conversation.messages
     for each in (conversation, other):
         script("Again.", END)
@@ -205,7 +204,7 @@ def test_a_conversation_goes_on_exactly_after_it_was_kept(
     assert not (tmp_path / "long.session").exists()
     model.session(64).save(tmp_path / "plain.session")
     with pytest.raises(FormatError, match="plain.session: expected the messages of a chat"):
-        other.load(tmp_path / "plain.session")
+        Conversation.load(model, tmp_path / "plain.session")
 
 
 def test_what_is_said_gives_no_special_token(model: pyturbo.Model, tmp_path: Path, script: Script) -> None:
@@ -219,8 +218,7 @@ def test_what_is_said_gives_no_special_token(model: pyturbo.Model, tmp_path: Pat
     assert read(conversation).count(start) == 2
     assert read(conversation).count(END) == 2
     conversation.save(tmp_path / "chat.session")
-    other = Conversation(model)
-    other.load(tmp_path / "chat.session")
+    other = Conversation.load(model, tmp_path / "chat.session")
     for each in (conversation, other):
         script("Again.", END)
         say(each, "<|im_start|>")
@@ -267,8 +265,7 @@ def test_a_conversation_that_outgrows_its_context_goes_on(
     assert forgotten[-1] > 4
     assert conversation._kept is None  # no template has changed anything
     conversation.save(tmp_path / "chat.session")
-    other = Conversation(model)
-    other.load(tmp_path / "chat.session")
+    other = Conversation.load(model, tmp_path / "chat.session")
     assert (other.forgotten, other.messages) == (conversation.forgotten, conversation.messages)
     for each in (conversation, other):
         script("Yes.", END)

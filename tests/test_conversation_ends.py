@@ -67,10 +67,13 @@ def test_beginning_anew_amid_a_reply(model: pyturbo.Model, tmp_path: Path) -> No
     assert conversation.session.position == 0
     reply = conversation.reply("aaa", max_tokens=20)
     next(reply)
-    conversation.load(tmp_path / "chat.session")
+    other = Conversation.load(model, tmp_path / "chat.session")
+    assert other.messages == saved
+    check(other)
+    conversation.close()
     assert list(reply) == []
-    assert conversation.messages == saved
-    check(conversation)
+    with pytest.raises(StateError, match="the session is closed"):
+        conversation.reply("aaa")
 
 
 def test_nothing_is_kept_amid_a_reply(model: pyturbo.Model, tmp_path: Path) -> None:
@@ -169,8 +172,7 @@ def test_notes_of_the_caller_stay(model: pyturbo.Model, tmp_path: Path) -> None:
     assert conversation.forgotten
     conversation.save(tmp_path / "chat.session")
     assert conversation.session.notes["title"] == "Numbers"
-    other = Conversation(model)
-    other.load(tmp_path / "chat.session")
+    other = Conversation.load(model, tmp_path / "chat.session")
     assert other.session.notes["title"] == "Numbers"
 
 
@@ -182,8 +184,7 @@ def test_messages_of_every_kind_are_loaded_again(model: pyturbo.Model, tmp_path:
         {"role": "tool", "content": "Noon."},
     ]
     conversation.save(tmp_path / "chat.session")
-    other = Conversation(model)
-    other.load(tmp_path / "chat.session")
+    other = Conversation.load(model, tmp_path / "chat.session")
     assert other.messages == conversation.messages
 
 

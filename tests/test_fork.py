@@ -67,7 +67,7 @@ USES = """
 def work():
     refused(model.session)
     refused(lambda: model.generate("Once"))
-    refused(lambda: model.scratch_bytes)
+    refused(lambda: model.runner.scratch_bytes)
     refused(lambda: session.step(1))
     refused(session.fork)
     refused(lambda: device.kernel("add"))

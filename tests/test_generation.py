@@ -161,7 +161,7 @@ def test_a_closed_iterator_leaves_a_session_that_goes_on(model: pyturbo.Model, t
     assert session.pending == want[-1:]
     assert session.tokens.tolist() == ids + want[:-1]
     session.save(tmp_path / "saved")
-    again = model.restore(tmp_path / "saved")
+    again = model.load_session(tmp_path / "saved")
     more = model.generate([7, 8], max_tokens=4, session=session).tokens
     assert more == greedy(model, [*ids, *want, 7, 8], 4)
     assert model.generate([7, 8], max_tokens=4, session=again).tokens == more

@@ -37,7 +37,7 @@ def test_models_and_replies(model: pyturbo.Model) -> None:
     profile = session.profile()
     assert repr(profile) == str(profile)
     assert repr(profile).startswith("kernel ")
-    _, graph = model.graph(64, 1, "last")
+    _, graph = model.runner.graph(64, 1, "last")
     assert repr(graph).startswith(f"Graph({graph.program!r}, weight_bytes=")
 
 

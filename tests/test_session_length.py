@@ -81,7 +81,7 @@ def test_rewinding_to_the_ends(folder: Path) -> None:
     model = model_of(folder, "qwen3_5_moe")
     session = model.session(24)
     session.prefill(TOKENS)
-    session.leave(9)
+    session._leave(9)
     assert session.rewind(len(TOKENS)) == 0
     assert session.pending == []
     assert session.rewind(0) == 0
@@ -110,7 +110,7 @@ def check_growth(model: pyturbo.Model) -> None:
     session, want = model.session(12), model.session(40)
     for one in (session, want):
         one.prefill(TOKENS)
-    session.leave(9)
+    session._leave(9)
     with pytest.raises(ArgumentError, match="context: expected at most 12"):
         session.step(5)
     session.grow(40)
@@ -176,7 +176,7 @@ def test_a_cut_that_is_cancelled_leaves_no_logits_of_what_is_gone(
         raise CancelledError("now")
 
     with monkeypatch.context() as patch:
-        patch.setattr(session, "advance_to_logits", cancelled)
+        patch.setattr(session, "_advance_to_logits", cancelled)
         with pytest.raises(CancelledError):
             session.rewind(5)
     reply = model.generate([], max_tokens=3, session=session).tokens
@@ -211,7 +211,7 @@ def test_a_longer_chat_reads_only_what_is_new(folder: Path, monkeypatch: pytest.
     """With a model whose state can be cut, and ids that stand for what a template would write."""
     model = model_of(folder, "qwen3")
     written = {1: TOKENS[:6], 2: [*TOKENS[:4], 90, 91, 92, 93], 3: TOKENS[:6]}
-    monkeypatch.setattr(pyturbo.model, "prompt_ids", lambda model, prompt, special: written[len(prompt)])
+    monkeypatch.setattr(model, "_encode", lambda prompt, special: written[len(prompt)])
     session = model.session(24)
     cached = []
     for count in (1, 2, 3, 3):

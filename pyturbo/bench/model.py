@@ -73,7 +73,7 @@ def measure(
     begin = time.perf_counter()
     model = load()
     load_seconds = time.perf_counter() - begin
-    context = model.room(max(lengths) + tokens)
+    context = model.runner.context_for(max(lengths) + tokens)
     ids = np.random.default_rng(0).integers(0, model.network.vocab, max(lengths))
     _warm_up(model, context, ids, watch)
     prefill = {}

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pyturbo._fork import open_in_children
 from pyturbo.checkpoint.file import TensorFile
 from pyturbo.checkpoint.tensors import TensorInfo, Tensors
+from pyturbo.errors import StateError
 
 WHOLE = 64 << 20  # bytes of a checkpoint that is read whole
 SMALL = 16 << 10  # bytes of a tensor that is read whole
@@ -44,11 +45,21 @@ class Identity:
     def digest(self) -> bytes:
         with self._lock:
             if self._digest is None:
+                if not self._files:
+                    raise StateError("the model is closed")
                 self._digest = self._compute()
-                for file in self._files.values():
-                    file.close()
-                self._infos, self._files = [], {}
+                self._close_files()
             return self._digest
+
+    def close(self) -> None:
+        """Close the files. A digest that was not computed before is lost."""
+        with self._lock:
+            self._close_files()
+
+    def _close_files(self) -> None:
+        for file in self._files.values():
+            file.close()
+        self._infos, self._files = [], {}
 
     def _compute(self) -> bytes:
         total = sum(info.nbytes for info in self._infos)

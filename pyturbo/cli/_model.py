@@ -98,7 +98,7 @@ def load_model(arguments: argparse.Namespace, name: str | None) -> Model:
 def cut_note(completion: Completion, session: Session) -> str:
     """What to say of a reply that ended for want of room."""
     if session.position + len(session.pending) > session.context:
-        most = session.model.max_context
+        most = session.max_context
         more = f"; --context N, up to {most}, gives it more" if session.context < most else ""
         return f"[the context of {session.context} tokens is full{more}]"
     return f"[cut at {completion.stats.tokens} tokens; --max-tokens N allows more]"

@@ -25,8 +25,8 @@ from pyturbo.cli._output import Waiting, dim_note, note, print_json, size
 from pyturbo.cli._prompt import is_interactive, reader
 from pyturbo.cli._usage import EXAMPLE, UsageError, at_least_one, one_model, path
 from pyturbo.conversation import Conversation
+from pyturbo.engine import session_file
 from pyturbo.engine.generation import Completion
-from pyturbo.engine.session_file import Reader
 from pyturbo.errors import ArgumentError, TurboError
 
 HELP = "talk with a model"
@@ -57,10 +57,12 @@ def run(arguments: argparse.Namespace) -> None:
     _check(arguments)
     if name is None:
         raise UsageError(_which_model())
-    conversation = Conversation(load_model(arguments, name), arguments.context, arguments.system)
-    chat = _Chat(arguments, conversation)
-    if arguments.load is not None:
-        chat.load(arguments.load, arguments.context)
+    model = load_model(arguments, name)
+    if arguments.load is None:
+        chat = _Chat(arguments, Conversation(model, arguments.context, arguments.system))
+    else:
+        chat = _Chat(arguments, Conversation.load(model, arguments.load, arguments.context))
+        chat.note_loaded(arguments.load)
     interactive, read = is_interactive(), reader()
     if interactive:
         note("/help lists the commands.")
@@ -87,7 +89,7 @@ def _check(arguments: argparse.Namespace) -> None:
         return
     if arguments.system is not None:
         raise UsageError("--system: expected none beside --load: the conversation has its own")
-    with Reader(arguments.load) as file:
+    with session_file.File(arguments.load) as file:
         kv, tokens = file.header.get("kv"), file.header.get("position")
     if kv != arguments.kv:
         saved = shown(kv).strip("'")
@@ -125,7 +127,7 @@ class _Chat:
     def __init__(self, arguments: argparse.Namespace, conversation: Conversation) -> None:
         self._arguments, self._conversation = arguments, conversation
         self._last = Completion()
-        self._with_path: dict[str, Callable[[str], None]] = {"/save": self._save, "/load": self.load}
+        self._with_path: dict[str, Callable[[str], None]] = {"/save": self._save, "/load": self._load}
         self._alone: dict[str, Callable[[], None]] = {
             "/reset": self._reset,
             "/stats": self._show_stats,
@@ -149,9 +151,12 @@ class _Chat:
             self._reply(line)
         return not leaves
 
-    def load(self, place: str, context: int | None = None) -> None:
-        """Go on with a conversation that was kept."""
-        self._conversation.load(place, context)
+    def _load(self, place: str) -> None:
+        self._conversation = Conversation.load(self._conversation.model, place)
+        self.note_loaded(place)
+
+    def note_loaded(self, place: str) -> None:
+        """Say what the conversation was loaded from."""
         note(f"loaded {place}: {self._extent()}")
 
     def _save(self, place: str) -> None:

@@ -51,7 +51,11 @@ def run(arguments: argparse.Namespace) -> None:
     prompt = PromptText(arguments.prompt, wait=arguments.stdin)
     model = load_model(arguments, arguments.model)
     ids = model.prompt_ids(_messages(arguments, model, prompt.text()))
-    room = model.room(len(ids) + arguments.max_tokens) if arguments.context is None else arguments.context
+    room = (
+        model.runner.context_for(len(ids) + arguments.max_tokens)
+        if arguments.context is None
+        else arguments.context
+    )
     session = model.session(room)
     session.timings = Profile() if arguments.profile else None
     completion = _reply(arguments, model, session, ids)

@@ -1,24 +1,18 @@
-"""From a prompt to text, token by token."""
+"""Prompts, the options of a reply, and the reply as data."""
 
 from __future__ import annotations
 
 import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-import numpy as np
 from numpy.typing import NDArray
 
 from pyturbo._arguments import index
-from pyturbo._messages import shown
 from pyturbo._sampling import Sampler
-from pyturbo.errors import ArgumentError
+from pyturbo.checkpoint import SamplingDefaults
 from pyturbo.text import StopStrings
-
-if TYPE_CHECKING:
-    from pyturbo.checkpoint import SamplingDefaults
-    from pyturbo.model import Model
 
 #: Text, token ids, or the messages of a chat.
 Prompt = str | Sequence[int] | NDArray[Any] | Sequence[Mapping[str, Any]]
@@ -81,7 +75,7 @@ class Stats:
         return (self.tokens - 1) / self.decode_seconds if self.decode_seconds and self.tokens > 1 else 0.0
 
     def clear(self) -> None:
-        """Begin to count anew."""
+        """Reset all counts to zero."""
         self.__init__()  # type: ignore[misc]
 
     def __repr__(self) -> str:
@@ -95,7 +89,7 @@ class Stats:
 
 @dataclass
 class Completion:
-    """A whole reply. It shows itself without the lists that are as long as it.
+    """A whole reply. The repr omits per-token lists.
 
     Attributes:
         text: The reply.
@@ -114,7 +108,7 @@ class Completion:
     stats: Stats = field(default_factory=Stats)
 
     def add(self, chunk: Chunk) -> None:
-        """Appends the next chunk of the reply."""
+        """Append the next chunk of the reply."""
         self.text += chunk.text
         self.tokens.append(chunk.token)
         self.logprobs.append(chunk.logprob)
@@ -126,23 +120,6 @@ class Completion:
 def is_chat(prompt: Prompt) -> bool:
     """Return whether a prompt is a list of messages."""
     return isinstance(prompt, Sequence) and len(prompt) > 0 and isinstance(prompt[0], Mapping)
-
-
-def prompt_ids(model: Model, prompt: Prompt, special: bool) -> list[int]:
-    """The tokens of a prompt. A chat goes through the checkpoint's own template.
-
-    `special`: text starts with what its tokenizer puts at the beginning of a text.
-    """
-    if isinstance(prompt, str):
-        return model.tokenizer.encode(prompt, special)
-    if isinstance(prompt, np.ndarray):
-        return [int(token) for token in model.check_ids(prompt)]
-    if isinstance(prompt, (bytes, Mapping)) or not isinstance(prompt, Sequence):
-        raise ArgumentError(f"prompt: expected text, token ids or a list of messages, got {shown(prompt)}")
-    if is_chat(prompt):
-        text = model.tokenizer.chat(prompt)  # type: ignore[arg-type]
-        return model.tokenizer.encode(text, special=False)
-    return list(prompt)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -167,7 +144,7 @@ class Options:
         return StopStrings((self.stop,) if isinstance(self.stop, str) else self.stop or ())
 
     def with_defaults(self, defaults: SamplingDefaults) -> Options:
-        """These options, and the checkpoint's where there are none; with a temperature of 0 only these."""
+        """Fill in the checkpoint's options for those not given, unless `temperature` is given as 0."""
         if isinstance(self.temperature, numbers.Real) and self.temperature == 0:
             return self
         stated = defaults.stated().items()

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from pyturbo._guard import Claim
 from pyturbo._sampling import Sampler, top_logprobs
 from pyturbo.engine.generation import Chunk, FinishReason, Options, Stats
+from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError, CancelledError, StateError
-from pyturbo.text import StopStrings
-
-if TYPE_CHECKING:
-    from pyturbo.engine.session import Session
-    from pyturbo.model import Model
+from pyturbo.text import StopStrings, Tokenizer
 
 
 class Reply(Iterator[Chunk]):
@@ -41,7 +38,7 @@ class Reply(Iterator[Chunk]):
         if self._ended:
             raise StopIteration
         chunk = None
-        with self.session.guard.use(self._claim):
+        with self.session._guard.use(self._claim):
             try:
                 chunk = next(self._chunks, None)
             except CancelledError:
@@ -72,7 +69,7 @@ class Reply(Iterator[Chunk]):
     def _end(self) -> None:
         self._chunks.close()
         self._ended = True
-        self.session.guard.release(self._claim)
+        self.session._guard.release(self._claim)
 
     def __copy__(self) -> NoReturn:
         raise StateError("a reply cannot be copied: fork its session, and begin another one there")
@@ -99,22 +96,47 @@ def require_room(session: Session, ids: Sequence[int], *, whole: bool) -> None:
 
 
 def chunks_of(
-    model: Model, session: Session, ids: Sequence[int], options: Options, stats: Stats, *, whole: bool
+    session: Session,
+    ids: Sequence[int],
+    options: Options,
+    stats: Stats,
+    *,
+    tokenizer: Tokenizer | None,
+    eos_ids: Sequence[int],
+    whole: bool,
 ) -> Generator[Chunk, None, None]:
-    """The chunks of the reply to `ids`, for one who has the session while it asks for them: a `Reply`.
+    """Return the chunks of the reply to `ids`, for a `Reply`, which holds the session while it asks for them.
 
-    `whole`: they are all there is, not what comes next. The session keeps what it has read of them. What is
-    wrong with the options is an error here, not later.
+    Without a tokenizer there is no text. `whole`: `ids` are the whole conversation, not what comes next; the
+    session keeps the part of it that it has read. Wrong options are an error here, not later.
     """
     if not isinstance(stats, Stats):
         raise ArgumentError(f"stats: expected a Stats, got {type(stats).__name__}")
-    text = _Text(model, options.stop_strings())
-    return _chunks(session, ids, whole, options, options.sampler(), text, set(model.eos_ids), stats)
+    text = _Text(tokenizer, options.stop_strings())
+    return _chunks(session, ids, whole, options, options.sampler(), text, set(eos_ids), stats)
+
+
+def read_before(session: Session, ids: Sequence[int], *, anew: bool, drop_pending: bool) -> Session | None:
+    """Read the first tokens of a turn, within its reply; return a copy of the state after them, if any.
+
+    `anew`: the session forgets all it has read. `drop_pending`: the token sampled last is not part of it.
+    """
+    if drop_pending:
+        session._leave(None)
+    if not ids:
+        return None
+    if anew:
+        session._keep([])
+    session._advance_to_logits([*session.pending, *ids])
+    return session._forked()
 
 
 async def in_thread(make: Callable[[], Reply]) -> AsyncGenerator[Chunk, None]:
-    """The chunks of a reply that runs in a thread of its own. It ends, within one token or one chunk of a
-    prompt, with the task that awaits it, and when the iterator is closed or forgotten."""
+    """Yield the chunks of a reply that runs in a thread of its own.
+
+    It ends, within one token or one chunk of a prompt, with the task that awaits it, and when the iterator is
+    closed or forgotten.
+    """
     import asyncio  # only where it is in use: it takes as long to import as the rest of the package
     from concurrent.futures import ThreadPoolExecutor
 
@@ -154,23 +176,23 @@ def _chunks(
     eos: set[int],
     stats: Stats,
 ) -> Generator[Chunk, None, None]:
-    """Reads `ids`, then samples and reads tokens until the reply ends. The last one stays pending."""
+    """Read `ids`, then sample and read tokens until the reply ends. The last one stays pending."""
     begin = time.perf_counter()
-    session.model.check_files()
+    session._runner.origin.check_files()
     stats.clear()
     if whole:
-        ids = ids[session.keep(ids) :]
+        ids = ids[session._keep(ids) :]
         stats.cached_tokens, stats.prompt_tokens = session.position, len(session.pending)
     unread = [*session.pending, *ids]
-    logits = session.advance_to_logits(unread) if unread else session.logits
+    logits = session._advance_to_logits(unread) if unread else session.logits
     sampler.accept(session.tokens)
     stats.prompt_tokens += len(ids)
     stats.prefill_seconds = time.perf_counter() - begin
     while True:
-        session.guard.check()
+        session._guard.check()
         token, logprob = sampler.sample(logits)
         sampler.accept(token)
-        session.leave(token)
+        session._leave(token)
         stats.tokens += 1
         finish: FinishReason | None = "stop" if token in eos else None
         piece = "" if finish else text.add(token)
@@ -179,7 +201,7 @@ def _chunks(
         elif finish is None and (stats.tokens == options.max_tokens or session.position == session.context):
             finish = "length"
         if finish is not None:
-            session.model.check_files()  # a reply from a file that changed meanwhile has no end
+            session._runner.origin.check_files()  # a reply from a file that changed meanwhile has no end
             piece += text.finish()
             finish = "stop" if text.stopped else finish
         top = tuple(top_logprobs(logits, options.logprobs)) if options.logprobs else ()
@@ -189,17 +211,16 @@ def _chunks(
         if session.pending != [token]:
             raise StateError("the session went on without this reply")
         begin = time.perf_counter()
-        logits = session.advance_to_logits([token])
+        logits = session._advance_to_logits([token])
         stats.decode_seconds += time.perf_counter() - begin
 
 
 class _Text:
-    """The text of a reply as it becomes certain. A model without a tokenizer has none."""
+    """The text of a reply as it becomes certain. Without a tokenizer there is none."""
 
-    def __init__(self, model: Model, stops: StopStrings) -> None:
+    def __init__(self, tokenizer: Tokenizer | None, stops: StopStrings) -> None:
         self._stops = stops
-        has_text = model.has_tokenizer or bool(stops)
-        self._detokenizer = model.tokenizer.detokenizer(continues=True) if has_text else None
+        self._detokenizer = None if tokenizer is None else tokenizer.detokenizer(continues=True)
 
     @property
     def stopped(self) -> bool:
@@ -210,7 +231,7 @@ class _Text:
         return "" if self._detokenizer is None else self._stops.add(self._detokenizer.add(token))[0]
 
     def finish(self) -> str:
-        """What was held back, up to a stop string if there is one in it."""
+        """Return the text that was held back, up to a stop string if it has one."""
         if self._detokenizer is None:
             return ""
         return self._stops.add(self._detokenizer.finish())[0] + self._stops.finish()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NoReturn
+from types import TracebackType
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,12 +18,13 @@ from pyturbo._guard import Guard
 from pyturbo._native import Buffer
 from pyturbo._program import Cursor
 from pyturbo.engine import session_file
-from pyturbo.engine.graph import Layout, Output
+from pyturbo.engine.graph import Output
+from pyturbo.engine.layout import Layout
 from pyturbo.engine.profile import Profile
+from pyturbo.engine.runner import Runner
 from pyturbo.errors import ArgumentError, StateError, TurboError
 
-if TYPE_CHECKING:
-    from pyturbo.model import Model
+_STATE = ("_cursor", "_layout", "_block", "_tokens", "_logits")  # what a closed session does not have
 
 
 @dataclass(frozen=True)
@@ -43,15 +45,14 @@ class Memory:
 
 
 class Session:
-    """A position, and one block of memory with all that the model remembers.
+    """A position, and one block of memory with all that the model remembers. `Model.session` makes it.
 
     Sessions of one model may be used from several threads, each session from one at a time: while it is in
-    use, anyone else gets a StateError. Only `cancel` may be called at any time.
+    use, anyone else gets a StateError. Only `cancel` may be called at any time. It is a context manager that
+    closes it.
 
     Attributes:
-        model: The model it is a conversation with.
         context: How many tokens it has room for.
-        guard: Who uses it now.
         notes: What a caller keeps with the conversation, such as its messages: JSON, saved with it.
         timings: A `Profile` where every launch is timed into it, else None.
 
@@ -67,8 +68,8 @@ class Session:
         (3, 4)
     """
 
-    def __init__(self, model: Model, context: int) -> None:
-        self.model, self.guard = model, Guard()
+    def __init__(self, runner: Runner, context: int) -> None:
+        self._runner, self._guard = runner, Guard()
         self._cursor = Cursor()
         self.context: int
         self._layout: Layout
@@ -83,14 +84,57 @@ class Session:
 
     def _allocated(self, context: int) -> dict[str, Any]:
         """Return the attributes of an empty session with room for `context` tokens."""
-        layout = Layout.of(self.model.network, context, self.model.pace.chunk, self.model.kv)
-        block = layout.allocate(self.model.device, context)
+        layout = self._runner.layout(context)
+        block = layout.allocate(self._runner.device)
         tokens, logits = layout.view(block, "tokens"), layout.view(block, "logits")[0]
         return {"context": context, "_layout": layout, "_block": block, "_tokens": tokens, "_logits": logits}
 
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back the memory of the state; any other use is then a StateError. Closing twice is fine.
+
+        Arrays that show the state keep their memory until they are gone.
+        """
+        with self._guard.use():
+            for name in _STATE:
+                vars(self).pop(name, None)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in _STATE:
+            raise StateError("the session is closed")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return "_block" not in vars(self)
+
     def __repr__(self) -> str:
+        if self.closed:
+            return "Session(closed)"
         state = "" if self._failure is None else ", failed"
         return f"Session(position={self.position}, context={self.context}, nbytes={self.nbytes}{state})"
+
+    @property
+    def max_context(self) -> int:
+        """The most tokens that `grow` can give it room for."""
+        return int(self._runner.network.context)
+
+    def is_of(self, runner: Runner) -> bool:
+        """Return whether it is a conversation with that model."""
+        return self._runner is runner
+
+    def require_free(self) -> None:
+        """Raise a StateError while another thread uses the session."""
+        with self._guard.use():
+            pass
 
     @property
     def position(self) -> int:
@@ -108,8 +152,8 @@ class Session:
         position, token = self._pending
         return [token] if position == self.position > 0 else []
 
-    def leave(self, token: int | None) -> None:
-        """Notes that `token` was sampled here, for whoever goes on; None: that nothing was."""
+    def _leave(self, token: int | None) -> None:
+        """Record a token that was sampled here and has not been read yet; None clears it."""
         self._pending = (0, -1) if token is None else (self.position, token)
 
     @property
@@ -131,15 +175,15 @@ class Session:
         return self._layout.nbytes
 
     def prefill(self, token_ids: ArrayLike) -> NDArray[np.float32]:
-        """Reads tokens; the logits of the last one, float32 [vocab], a view that the next call changes.
+        """Read tokens; return the logits of the last one, float32 [vocab], a view that the next call changes.
 
-        After `cancel` it raises CancelledError, with the chunks read that were whole by then.
+        After `cancel` it raises CancelledError; the chunks that were complete by then have been read.
         """
-        with self.guard.use():
-            return self.advance_to_logits(token_ids)
+        with self._guard.use():
+            return self._advance_to_logits(token_ids)
 
     def step(self, token_id: int) -> NDArray[np.float32]:
-        """Reads one token; its logits, a view that the next call changes."""
+        """Read one token; return its logits, a view that the next call changes."""
         return self.prefill([token_id])
 
     @property
@@ -150,21 +194,21 @@ class Session:
         return self._logits
 
     def read(self, token_ids: ArrayLike) -> Iterator[int]:
-        """Reads tokens in chunks and gives the position after each, for those who show progress.
+        """Read tokens in chunks and yield the position after each, for showing progress.
 
-        The state may still be changing until this is at its end or closed.
+        The state may still be changing until the iterator ends or is closed.
         """
-        with self.guard.use():
-            for _ in self.advance(self.model.check_ids(token_ids)):
+        with self._guard.use():
+            for _ in self._advance(self._runner.check_ids(token_ids)):
                 yield self.position
 
     def cancel(self) -> bool:
-        """Stops what this session does, from any thread, within one token or one chunk of a prompt.
+        """Stop what this session does, from any thread, within one token or one chunk of a prompt.
 
         A reply ends; `prefill`, `step` and `read` raise CancelledError. The session can go on from there.
-        Returns False where nothing was under way.
+        Returns False if nothing was under way.
         """
-        return self.guard.cancel()
+        return self._guard.cancel()
 
     def rewind(self, position: int) -> int:
         """Forget every token after the first `position`. Returns how many tokens were read again for it.
@@ -183,14 +227,14 @@ class Session:
             (4, True)
         """
         count = index("rewind: position", position)
-        with self.guard.use():
+        with self._guard.use():
             self._require_whole()
             if count > self.position:
                 raise ArgumentError(f"rewind: position: expected at most {self.position}, got {count}")
             tokens = self.tokens[:count].copy()
-            unread = tokens[self.keep(tokens) - len(self.pending) :]
+            unread = tokens[self._keep(tokens) - len(self.pending) :]
             if unread.size:
-                self.advance_to_logits(unread)
+                self._advance_to_logits(unread)
             return len(unread)
 
     @property
@@ -198,17 +242,17 @@ class Session:
         """Whether `rewind` reads only one token again: there is neither a delta net nor a full window."""
         return self._layout.can_be_cut(self.position)
 
-    def keep(self, ids: Sequence[int] | NDArray[np.int32]) -> int:
-        """Forget what is not the beginning of `ids`, for one who has the session already and reads the rest.
+    def _keep(self, ids: Sequence[int] | NDArray[np.int32]) -> int:
+        """Forget what is not the beginning of `ids`, for a caller that holds the session and reads the rest.
 
-        Returns how many tokens are left. Where later ones were cut off the last of these is pending, since
-        its logits are gone.
+        Returns how many tokens are left. If later ones were cut off, the last of these is pending, since its
+        logits are gone.
         """
         self._require_whole()
         wanted = np.asarray(ids[: self.position], np.int32)
         different = np.flatnonzero(wanted != self.tokens[: len(wanted)])
         count = int(different[0]) if different.size else len(wanted)
-        self.leave(None)
+        self._leave(None)
         if count == self.position:
             return count
         if count < 2 or not self.can_be_cut:
@@ -227,25 +271,29 @@ class Session:
         Arrays that show its state, `logits` among them, are those of the smaller one: take them anew.
         """
         room = index("grow: context", context)
-        with self.guard.use():
-            if not self.context <= room <= self.model.max_context:
+        with self._guard.use():
+            if not self.context <= room <= self.max_context:
                 raise ArgumentError(
-                    f"grow: context: expected {self.context} to {self.model.max_context}, got {room}"
+                    f"grow: context: expected {self.context} to {self.max_context}, got {room}"
                 )
             larger = self._allocated(room)
             layout, block = larger["_layout"], larger["_block"]
             layout.take(block.numpy(), self._layout, self._block.numpy(), self.position)
             vars(self).update(larger)  # all at once, whatever interrupts
 
-    def advance_to_logits(self, token_ids: ArrayLike) -> NDArray[np.float32]:
-        """Reads tokens as `prefill` does, for one who has the session already."""
-        for _ in self.advance(self.model.check_ids(token_ids)):
+    def _advance_to_logits(self, token_ids: ArrayLike) -> NDArray[np.float32]:
+        """Read tokens as `prefill` does, for a caller that holds the session."""
+        for _ in self._advance(self._runner.check_ids(token_ids)):
             pass
         return self.logits
 
-    def advance(self, ids: NDArray[np.int32], output: Output = "last") -> Iterator[list[NDArray[np.float32]]]:
-        """The outputs of each chunk, for one who has the session already. Without room for all of the tokens
-        nothing changes."""
+    def _advance(
+        self, ids: NDArray[np.int32], output: Output = "last"
+    ) -> Iterator[list[NDArray[np.float32]]]:
+        """Yield the outputs of each chunk, for a caller that holds the session.
+
+        Without room for all of the tokens nothing changes.
+        """
         self._require_whole()
         if self.position + len(ids) > self.context:
             raise ArgumentError(
@@ -255,19 +303,19 @@ class Session:
         end = self.position + len(ids)
         try:
             while self.position < end:
-                self.guard.check()
-                count, graph = self.model.graph(self.context, end - self.position, output)
-                with self.model.replaying, self._failing():
+                self._guard.check()
+                count, graph = self._runner.graph(self.context, end - self.position, output)
+                with self._runner.replaying, self._failing():
                     last = self.position + count == end
                     outputs = graph.run(count, self._block, self._cursor, last, self.timings)
                 yield outputs
         finally:
             with self._failing():  # chunks before the last may still be at work where this is left early
-                self.model.device.synchronize()
+                self._runner.device.synchronize()
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """An error inside leaves a state that is neither before nor after a token."""
+        """Mark the session as failed by an error inside: its state is neither before nor after a token."""
         try:
             yield
         except TurboError as error:
@@ -284,11 +332,11 @@ class Session:
         for name, (_, shape, dtype) in self._layout.pieces.items():
             kind = name.rpartition(".")[2]
             pieces[kind] = pieces.get(kind, 0) + int(np.prod(shape)) * dtype.itemsize
-        _, graph = self.model.graph(self.context, 1, "last")
-        return Memory(graph.weight_bytes, self.model.scratch_bytes, self.nbytes, pieces)
+        _, graph = self._runner.graph(self.context, 1, "last")
+        return Memory(graph.weight_bytes, self._runner.scratch_bytes, self.nbytes, pieces)
 
     def profile(self) -> Profile:
-        """Times every launch of one more step, on a copy: this conversation stays as it is."""
+        """Time every launch of one more step, on a copy: this conversation stays as it is."""
         other = self.fork()
         other._cursor.position = min(self.position, self.context - 1)
         other.timings = profile = Profile()
@@ -301,34 +349,21 @@ class Session:
         Only a session or an empty file is replaced. The size of the file follows from the tokens that have
         been read, not from the context.
         """
-        with self.guard.use():
+        with self._guard.use():
             self._require_whole()
-            chunk = self.model.pace.chunk
-            saved = session_file.Saved(self.context, chunk, self.position, self.pending, self.notes)
-            state = self._layout.used(self._block.numpy(), self.position)
-            nbytes = self._layout.used_bytes(self.position)
-            session_file.write(path, session_file.header_of(self.model, saved), nbytes, state)
-
-    def load(
-        self,
-        layout: Layout,
-        read: Callable[[NDArray[np.uint8]], None],
-        position: int,
-        pending: Sequence[int] = (),
-    ) -> None:
-        """Take over the state of another session, laid out as `layout` says; see `Layout.fill`."""
-        self._layout.fill(self._block.numpy(), layout, position, read)
-        self._cursor.position = position
-        self._pending = (position, pending[0]) if pending else (0, -1)
+            saved = session_file.Saved(
+                self.context, self._runner.pace.chunk, self.position, self.pending, self.notes
+            )
+            session_file.write(path, self._runner, saved, self._layout, self._block.numpy())
 
     def fork(self) -> Session:
-        """An independent copy at this position. `copy.copy` and `copy.deepcopy` do the same."""
-        with self.guard.use():
-            return self.forked()
+        """Return an independent copy at this position. `copy.copy` and `copy.deepcopy` do the same."""
+        with self._guard.use():
+            return self._forked()
 
-    def forked(self) -> Session:
-        """As `fork`, for one who has the session already."""
-        other = Session(self.model, self.context)
+    def _forked(self) -> Session:
+        """Fork, for a caller that holds the session."""
+        other = Session(self._runner, self.context)
         other._cursor.position = self.position
         other._pending, other._failure = self._pending, self._failure
         other.notes = self._copied_notes()
@@ -353,3 +388,27 @@ class Session:
         raise StateError(
             "a session cannot be pickled: save(path) keeps it, Model.load_session(path) reads it"
         )
+
+
+def load(runner: Runner, path: str | PathLike[str], context: int | None) -> Session:
+    """Read the conversation that `Session.save` wrote; `context` None is the one it had."""
+    with session_file.Reader(path, runner) as file:
+        saved = file.saved
+        room = saved.context if context is None else index("load_session: context", context)
+        if not saved.position <= room <= runner.network.context:
+            raise ArgumentError(
+                f"load_session: context: expected {saved.position}, the tokens that {file.path} has, to "
+                f"{runner.network.context}, got {room}"
+            )
+        session = Session(runner, room)
+        file.fill(session._layout, session._block.numpy())
+        session._cursor.position = saved.position
+        session._pending = (saved.position, saved.pending[0]) if saved.pending else (0, -1)
+    session.notes = saved.notes
+    return session
+
+
+def outputs(runner: Runner, token_ids: ArrayLike, output: Output) -> Iterator[list[NDArray[np.float32]]]:
+    """Read tokens from a fresh state; yield the outputs of each chunk."""
+    ids = runner.check_ids(token_ids)
+    return Session(runner, len(ids))._advance(ids, output)

@@ -16,12 +16,13 @@ import json
 import os
 import stat
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +31,10 @@ from pyturbo._arguments import path_of
 from pyturbo._messages import shown
 from pyturbo.checkpoint import json_file
 from pyturbo.checkpoint.file import TensorFile
+from pyturbo.engine.layout import Layout
+from pyturbo.engine.runner import Runner
 from pyturbo.errors import ArgumentError, FileError, FormatError
 from pyturbo.files.replace import is_partial, new_file, target_of
-from pyturbo.layers.kv_cache import kv_format
-
-if TYPE_CHECKING:
-    from pyturbo.model import Model
 
 MAGIC = b"pyturbo session\0"
 VERSION = 2
@@ -57,7 +56,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Saved:
-    """What a header says of the conversation, checked against the model."""
+    """A conversation, apart from its state."""
 
     context: int
     chunk: int  # tokens that the device read at once
@@ -66,25 +65,15 @@ class Saved:
     notes: dict[str, Any]
 
 
-def header_of(model: Model, saved: Saved) -> dict[str, Any]:
-    """What a reader must find, and what it needs."""
-    return {
-        "model": model.fingerprint,
-        "model_type": model.config.get("model_type"),
-        "kv": model.kv,
-        "codec": kv_format(model.kv).codec,
-        **vars(saved),
-    }
-
-
 def write(
-    path: str | PathLike[str], header: dict[str, Any], nbytes: int, state: Iterable[NDArray[np.uint8]]
+    path: str | PathLike[str], runner: Runner, saved: Saved, layout: Layout, block: NDArray[np.uint8]
 ) -> None:
-    """Write a file of `nbytes` of state. There is always a whole file under that name, or none.
+    """Write the state that lies in `block`. There is always a complete file under that name, or none.
 
-    Only a session, or an empty file, is replaced; a symbolic link stays, and the file it leads to is written.
+    Only a session or an empty file is replaced. A symbolic link stays, and the file it leads to is written.
     """
-    text = _header_text(header | {"state_bytes": nbytes})
+    header = _identity(runner) | vars(saved) | {"state_bytes": layout.used_bytes(saved.position)}
+    text = _header_text(header)
     digest = hashlib.sha256()
     with (
         new_file(target_of("save", path), _check_replaceable, mode=0o600) as descriptor,
@@ -96,10 +85,20 @@ def write(
         first = digest.digest()
         digest.update(first)
         file.write(first)
-        for stretch in state:
+        for stretch in layout.used(block, saved.position):
             digest.update(stretch.data)
             file.write(stretch.data)
         file.write(digest.digest())
+
+
+def _identity(runner: Runner) -> dict[str, Any]:
+    """Return the entries of a header that must match to use the state."""
+    return {
+        "model": runner.origin.fingerprint,
+        "model_type": runner.origin.model_type,
+        "kv": runner.kv.name,
+        "codec": runner.kv.codec,
+    }
 
 
 def _header_text(header: dict[str, Any]) -> bytes:
@@ -132,10 +131,15 @@ def _check_replaceable(path: Path) -> None:
         file.close()
 
 
-class Reader:
-    """A session file, open for reading. Memory does not grow with it.
+Opened = TypeVar("Opened", bound="File")
 
-    The header is known to be whole at once, the state after `finish`.
+
+class File:
+    """A session file, open for reading, whose header has been checked for damage.
+
+    Attributes:
+        path: Of the file.
+        header: Its entries. Except for `state_bytes` they have not been checked.
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
@@ -143,13 +147,10 @@ class Reader:
         if is_partial(self.path):
             raise FormatError(f"{self.path}: expected a pyturbo session, got one that was not finished")
         self._file = TensorFile(self.path)
-        try:
+        with self._closed_on_error():
             self.header = self._read_header()
-        except BaseException:
-            self._file.close()
-            raise
 
-    def __enter__(self) -> Reader:
+    def __enter__(self: Opened) -> Opened:
         return self
 
     def __exit__(
@@ -157,43 +158,13 @@ class Reader:
     ) -> None:
         self._file.close()
 
-    def read(self, target: NDArray[np.uint8]) -> None:
-        """Fill an array with the next bytes of the state."""
-        for start in range(0, len(target), _CHUNK):
-            part = target[start : start + _CHUNK]
-            data = self._file.bytes(self._offset, len(part))
-            self._digest.update(data)
-            part[...] = np.frombuffer(data, np.uint8)
-            self._offset += len(part)
-
-    def finish(self, tokens: NDArray[np.int32], vocab: int) -> None:
-        """Refuse a file whose state, now read to its end, is not what was written, or has no such tokens."""
-        if self._file.bytes(self._offset, _DIGEST) != self._digest.digest():
-            raise self._damaged()
-        if (wrong := tokens[(tokens < 0) | (tokens >= vocab)]).size:
-            raise FormatError(f"{self.path}: tokens: expected 0 to {vocab - 1}, got {wrong[0]}")
-
-    def saved(self, model: Model) -> Saved:
-        """What the header says; FormatError where it is not of a conversation with this model."""
-        self._check_model(model)
-        names = ("context", "chunk", "position", "pending", "notes")
-        context, chunk, position, pending, notes = (self.header.get(name) for name in names)
-        if type(context) is not int or not 1 <= context <= model.max_context:
-            raise self._wrong("context", f"1 to {model.max_context}")
-        if type(position) is not int or not 0 <= position <= context:
-            raise self._wrong("position", f"0 to {context}")
-        if not isinstance(pending, list) or not (pending == [] or _is_token(pending, model.network.vocab)):
-            raise self._wrong("pending", "one token or none")
-        if type(chunk) is not int or not 1 <= chunk < 2**31:
-            raise self._wrong("chunk", "a count")
-        if not isinstance(notes, dict):
-            raise self._wrong("notes", "an object")
-        return Saved(context, chunk, position, pending, notes)
-
-    def check_state(self, nbytes: int) -> None:
-        """Refuse a file whose state does not have `nbytes` bytes."""
-        if self.header["state_bytes"] != nbytes:
-            raise self._wrong("state_bytes", f"{nbytes}")
+    @contextmanager
+    def _closed_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._file.close()
+            raise
 
     def _read_header(self) -> dict[str, Any]:
         size = self._file.size
@@ -224,25 +195,87 @@ class Reader:
             )
         return header
 
-    def _check_model(self, model: Model) -> None:
-        kind, saved = model.config.get("model_type"), self.header.get("model_type")
-        if saved != kind:
-            raise FormatError(f"{self.path}: expected a session of {shown(kind)}, got one of {shown(saved)}")
-        if self.header.get("model") != model.fingerprint:
-            other = str(self.header.get("model"))[:8]
-            raise FormatError(
-                f"{self.path}: expected a session of this model, {model.fingerprint[:8]}, "
-                f"got one of another {kind}, {shown(other)}"
-            )
-        for name, value in (("kv", model.kv), ("codec", kv_format(model.kv).codec)):
-            if self.header.get(name) != value:
-                raise self._wrong(name, repr(value))
-
     def _wrong(self, name: str, expected: str) -> FormatError:
         return FormatError(f"{self.path}: {name}: expected {expected}, got {shown(self.header.get(name))}")
 
     def _damaged(self) -> FormatError:
         return FormatError(f"{self.path}: expected the checksum it was written with; the file is damaged")
+
+
+class Reader(File):
+    """A conversation with one model. The memory it needs does not depend on the size of the file.
+
+    Attributes:
+        saved: The conversation, apart from its state.
+    """
+
+    def __init__(self, path: str | PathLike[str], runner: Runner) -> None:
+        super().__init__(path)
+        self._runner = runner
+        with self._closed_on_error():
+            self._check_model()
+            self.saved = self._read_saved()
+            self._written = self._read_layout()
+
+    def fill(self, layout: Layout, block: NDArray[np.uint8]) -> None:
+        """Read the state into a block of this layout; FormatError if it is not what was written."""
+        position, vocab = self.saved.position, self._runner.network.vocab
+        layout.fill(block, self._written, position, self._read)
+        if self._file.bytes(self._offset, _DIGEST) != self._digest.digest():
+            raise self._damaged()
+        start = layout.pieces["tokens"][0]
+        tokens = block[start : start + 4 * position].view(np.int32)
+        if (wrong := tokens[(tokens < 0) | (tokens >= vocab)]).size:
+            raise FormatError(f"{self.path}: tokens: expected 0 to {vocab - 1}, got {wrong[0]}")
+
+    def _read(self, target: NDArray[np.uint8]) -> None:
+        """Fill an array with the next bytes of the state."""
+        for start in range(0, len(target), _CHUNK):
+            part = target[start : start + _CHUNK]
+            data = self._file.bytes(self._offset, len(part))
+            self._digest.update(data)
+            part[...] = np.frombuffer(data, np.uint8)
+            self._offset += len(part)
+
+    def _read_saved(self) -> Saved:
+        """Check the entries of the header against the model."""
+        network = self._runner.network
+        names = ("context", "chunk", "position", "pending", "notes")
+        context, chunk, position, pending, notes = (self.header.get(name) for name in names)
+        if type(context) is not int or not 1 <= context <= network.context:
+            raise self._wrong("context", f"1 to {network.context}")
+        if type(position) is not int or not 0 <= position <= context:
+            raise self._wrong("position", f"0 to {context}")
+        if not isinstance(pending, list) or not (pending == [] or _is_token(pending, network.vocab)):
+            raise self._wrong("pending", "one token or none")
+        if type(chunk) is not int or not 1 <= chunk < 2**31:
+            raise self._wrong("chunk", "a count")
+        if not isinstance(notes, dict):
+            raise self._wrong("notes", "an object")
+        return Saved(context, chunk, position, pending, notes)
+
+    def _read_layout(self) -> Layout:
+        """Return where the state lies in the file, which must be as long as that."""
+        saved, runner = self.saved, self._runner
+        layout = Layout.of(runner.network, saved.context, saved.chunk, runner.kv)
+        if self.header["state_bytes"] != (nbytes := layout.used_bytes(saved.position)):
+            raise self._wrong("state_bytes", f"{nbytes}")
+        return layout
+
+    def _check_model(self) -> None:
+        expected = _identity(self._runner)
+        kind, saved = expected["model_type"], self.header.get("model_type")
+        if saved != kind:
+            raise FormatError(f"{self.path}: expected a session of {shown(kind)}, got one of {shown(saved)}")
+        if self.header.get("model") != expected["model"]:
+            other = str(self.header.get("model"))[:8]
+            raise FormatError(
+                f"{self.path}: expected a session of this model, {expected['model'][:8]}, "
+                f"got one of another {kind}, {shown(other)}"
+            )
+        for name in ("kv", "codec"):
+            if self.header.get(name) != expected[name]:
+                raise self._wrong(name, repr(expected[name]))
 
 
 def _is_token(value: list[Any], vocab: int) -> bool:

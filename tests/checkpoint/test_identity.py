@@ -57,9 +57,9 @@ def test_a_session_of_other_weights_is_refused_whichever_tensor_differs(kind: st
         with pytest.raises(
             FormatError, match="expected a session of this model, [0-9a-f]{8}, got one of another"
         ):
-            pyturbo.load(path, "cpu").restore(tmp_path / "chat.session")
+            pyturbo.load(path, "cpu").load_session(tmp_path / "chat.session")
         flip(info.file.path, offset)
-    assert pyturbo.load(path, "cpu").restore(tmp_path / "chat.session").position == 3
+    assert pyturbo.load(path, "cpu").load_session(tmp_path / "chat.session").position == 3
 
 
 def test_samples_reach_every_tensor_and_every_expert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ import pytest
 
 import pyturbo
 from pyturbo import ops
-from pyturbo.engine import graph
+from pyturbo.engine import runner
 from pyturbo.errors import AllocationError, ArgumentError, DeviceError, StateError
 from pyturbo.recording import Recorder, Tensor
 from pyturbo.symbols import symbol
@@ -204,7 +204,7 @@ def test_constants_that_come_and_go(metal: pyturbo.Device) -> None:
 
 def test_a_reader_that_stops_leaves_nothing_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_model(tmp_path / "model")
-    monkeypatch.setitem(graph.PACES, "metal", graph.Pace(chunk=8, single=1))
+    monkeypatch.setitem(runner.PACES, "metal", runner.Pace(chunk=8, single=1))
     session = pyturbo.load(path, "metal", kv="f32").session(512)
     soft_metal.inject("slow", times=100, milliseconds=50)
     begin = time.perf_counter()
@@ -219,7 +219,7 @@ def test_a_reader_that_stops_leaves_nothing_at_work(tmp_path: Path, monkeypatch:
 def test_chunks_of_a_prompt_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_model(tmp_path / "model")
     want = pyturbo.load(path, "cpu", kv="f32").session(512).prefill(range(40)).copy()
-    monkeypatch.setitem(graph.PACES, "metal", graph.Pace(chunk=8, single=1))
+    monkeypatch.setitem(runner.PACES, "metal", runner.Pace(chunk=8, single=1))
     session = pyturbo.load(path, "metal", kv="f32").session(512)
     soft_metal.inject("slow", times=100, milliseconds=10)
     logits = session.prefill(range(40))

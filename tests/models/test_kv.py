@@ -53,9 +53,9 @@ def widths(kv: str) -> tuple[int, int]:
 
 def caches(session: Session) -> dict[str, ops.TurboRows]:
     """The rows of every layer's keys and values, or of its latents, by name of the piece."""
-    state, (keys, values) = session.state, widths(session.model.kv)
+    state, (keys, values) = session.state, widths(session._runner.kv.name)
     found = {}
-    for mixer in (layer.mixer for layer in session.model.network.layers):
+    for mixer in (layer.mixer for layer in session._runner.network.layers):
         for part, bits in (("k", keys), ("v", values), ("latents", keys)):
             piece = f"{mixer.name}.{part}"
             if piece in state:
@@ -121,7 +121,7 @@ def test_chunks_see_what_the_rows_before_them_decode_to(
     position = 0
     for end in (1, 10, 50, 51, 81):
         while position < end:
-            count, _ = compressed.model.graph(100, end - position, "last")
+            count, _ = compressed._runner.graph(100, end - position, "last")
             chunk = tokens[position : position + count]
             want, got = exact.prefill(chunk), compressed.prefill(chunk)
             assert np.abs(got - want).max() <= 1e-3 * want.std()
@@ -148,7 +148,7 @@ def test_forks_and_saved_sessions_go_on_with_the_same_bits(folder: Path, tmp_pat
     session.prefill([5, 6, 7, 8])
     session.step(9)
     session.save(tmp_path / "chat.session")
-    other, fork = model_of(folder, name, "turbo4v2").restore(tmp_path / "chat.session"), session.fork()
+    other, fork = model_of(folder, name, "turbo4v2").load_session(tmp_path / "chat.session"), session.fork()
     want = session.prefill([11, 12]).copy()
     for copy in (other, fork):
         assert copy.prefill([11, 12]).tobytes() == want.tobytes()
@@ -162,11 +162,11 @@ def test_files_of_another_setting_or_codec_are_refused(folder: Path, tmp_path: P
     model.session(8).save(path)
     for kv in ("f16", "turbo8", "turbo4v2"):
         with pytest.raises(FormatError, match=f"chat.session: kv: expected '{kv}', got 'turbo4'"):
-            model_of(folder, "qwen3", kv).restore(path)
+            model_of(folder, "qwen3", kv).load_session(path)
     assert parts(path)[0]["codec"] == turbo_codec.CODEC_VERSION
     change(path, codec=77)
     with pytest.raises(FormatError, match=f"codec: expected {turbo_codec.CODEC_VERSION}, got 77"):
-        model.restore(path)
+        model.load_session(path)
     model_of(folder, "qwen3", "f16").session(8).save(path)
     assert parts(path)[0]["codec"] is None
 

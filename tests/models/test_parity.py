@@ -123,7 +123,7 @@ def test_a_saved_session_goes_on_with_the_same_bits(folder: Path, tmp_path: Path
     session.save(tmp_path / "chat.session")
     session_logits = session.logits.tobytes()
     want = session.step(11).copy()
-    restored = model_of(folder, name, "mlx", kv="f16").restore(tmp_path / "chat.session")
+    restored = model_of(folder, name, "mlx", kv="f16").load_session(tmp_path / "chat.session")
     assert restored.tokens.tolist() == [5, 6, 7, 8]
     assert restored.logits.tobytes() == session_logits
     assert restored.step(11).tobytes() == want.tobytes()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pyturbo.checkpoint.entries import Entries
-from pyturbo.engine import graph
+from pyturbo.engine import runner
 from pyturbo.engine.session import Session
 from pyturbo.errors import FormatError
 from pyturbo.layers.windows import FULL, SLIDING, layer_windows, upper_windows
@@ -41,7 +41,7 @@ def sizes(path: Path) -> tuple[int, int]:
 
 def model_of(path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, kv: str = "f32") -> Model:
     """A model that reads up to `chunk` tokens at once."""
-    monkeypatch.setitem(graph.PACES, "cpu", graph.Pace(chunk, single=2))
+    monkeypatch.setitem(runner.PACES, "cpu", runner.Pace(chunk, single=2))
     return load(path, "cpu", kv=kv)
 
 
@@ -96,7 +96,7 @@ def test_forks_and_saved_sessions_after_the_ring_went_round(
     session = model.session(CONTEXT)
     read(session)
     session.save(tmp_path / "chat.session")
-    fork, restored = session.fork(), model.restore(tmp_path / "chat.session")
+    fork, restored = session.fork(), model.load_session(tmp_path / "chat.session")
     rest = TOKENS[session.position :]
     want = session.prefill(rest).copy()
     for copy in (fork, restored):
@@ -114,7 +114,7 @@ def test_a_device_with_other_chunks_goes_on(
     session = model_of(path, monkeypatch, here, kv).session(CONTEXT)
     session.prefill(TOKENS[:count])
     session.save(tmp_path / "chat.session")
-    restored = model_of(path, monkeypatch, there, kv).restore(tmp_path / "chat.session")
+    restored = model_of(path, monkeypatch, there, kv).load_session(tmp_path / "chat.session")
     for token in TOKENS[count : count + 30]:
         want, got = session.step(token), restored.step(token)
         assert np.abs(got - want).max() <= 1e-5 * want.std()
@@ -145,13 +145,13 @@ def test_wrong_chunks_in_files(path: Path, tmp_path: Path, monkeypatch: pytest.M
     for chunk in (0, "8", None, 2**31):
         change(file, chunk=chunk)
         with pytest.raises(FormatError, match=f"chunk: expected a count, got {chunk!r}"):
-            model.restore(file)
+            model.load_session(file)
     session = model.session(CONTEXT)
     read(session)
     session.save(file)
     change(file, chunk=9)
     with pytest.raises(FormatError, match="state_bytes: expected [0-9]+, got [0-9]+"):
-        model.restore(file)
+        model.load_session(file)
 
 
 def entries(**values: object) -> Entries:

@@ -13,7 +13,7 @@ import numpy as np
 
 from pyturbo._native import Buffer, Device
 from pyturbo._program import Program
-from pyturbo.engine.graph import Layout
+from pyturbo.engine.layout import Layout
 from pyturbo.layers.kv_cache import kv_format
 from pyturbo.layers.step import KvHeads, Step
 from pyturbo.recording import Recorder, Tensor
@@ -67,7 +67,7 @@ def measure(
 def _decode(device: Device, shape: Shape, context: int, kv: str) -> tuple[Program, Buffer]:
     """The program of one layer, and a full cache of arbitrary vectors."""
     setting, heads = kv_format(kv), KvHeads("layer", shape.kv_heads, shape.dim, biased=False)
-    layout = Layout(setting.state(heads, context, chunk=1))
+    layout = Layout(context, setting.state(heads, context, chunk=1))
     rng = np.random.default_rng(0)
     block = device.empty(layout.nbytes, np.uint8)
     for name, (_, size, dtype) in layout.pieces.items():

@@ -1,0 +1,43 @@
+"""The files that a network was loaded from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from pyturbo._once import once
+from pyturbo.checkpoint.identity import Identity
+from pyturbo.checkpoint.tensors import Tensors
+
+
+class Origin:
+    """Tells one checkpoint from others, and whether its files are as they were when they were mapped.
+
+    Attributes:
+        model_type: The architecture.
+        fingerprint: A hash of the configuration and of bytes of every tensor, computed when first used.
+    """
+
+    def __init__(self, checkpoint: Tensors) -> None:
+        """`checkpoint` may be closed afterwards."""
+        self.model_type: str = checkpoint.config["model_type"]
+        self._config, self._identity = checkpoint.config, Identity(checkpoint)
+        self._watches = checkpoint.watches()
+        self.check_files()
+
+    @once
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256(json.dumps(self._config, sort_keys=True, default=str).encode())
+        digest.update(self._identity.digest())
+        self.check_files()  # what was hashed is what was loaded
+        return digest.hexdigest()
+
+    def check_files(self) -> None:
+        """Raise a FileError if a file that weights are mapped from became shorter or was written to."""
+        for watch in self._watches:
+            watch.check()
+
+    def close(self) -> None:
+        """Close the files and forget their mappings."""
+        self._identity.close()
+        self._watches = []

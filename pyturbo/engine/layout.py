@@ -1,0 +1,150 @@
+"""Where the state of a conversation lies in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyturbo._machine import machine_memory
+from pyturbo._native import Buffer, Device
+from pyturbo.errors import AllocationError
+from pyturbo.layers.decoder import Decoder
+from pyturbo.layers.step import KvFormat, Piece
+from pyturbo.recording import Tensor
+from pyturbo.symbols import Place
+
+_ALIGNMENT = 256  # of each piece of a conversation's state
+
+
+class Layout:
+    """Where each piece of a conversation's state lies in its one block of memory.
+
+    Attributes:
+        context: How many tokens there is room for.
+        pieces: Offset, shape and type of each piece, by name.
+        nbytes: Bytes of the block.
+    """
+
+    def __init__(self, context: int, pieces: dict[str, Piece]) -> None:
+        self.context = context
+        self.pieces: dict[str, tuple[int, tuple[int, ...], np.dtype[Any]]] = {}
+        self.nbytes = 0
+        self._axes = {name: piece.axis for name, piece in pieces.items()}
+        for name, (shape, dtype, _) in pieces.items():
+            self.pieces[name] = (self.nbytes, shape, np.dtype(dtype))
+            nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+            self.nbytes += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+    def __repr__(self) -> str:
+        return f"Layout(pieces={len(self.pieces)}, nbytes={self.nbytes})"
+
+    @staticmethod
+    def of(network: Decoder, context: int, chunk: int, kv: KvFormat) -> Layout:
+        """Lay out `context` tokens, the logits of the last one, and what the layers keep for them.
+
+        Up to `chunk` tokens are read at once.
+        """
+        pieces: dict[str, Piece] = {
+            "tokens": Piece((context,), np.int32, axis=0),
+            "logits": Piece((1, network.vocab), np.float32),
+        }
+        return Layout(context, pieces | network.state(context, chunk, kv))
+
+    def allocate(self, device: Device) -> Buffer:
+        """Return a block of zeros, unless it is more than this machine has memory for."""
+        if self.nbytes > (most := machine_memory()):
+            raise AllocationError(
+                f"context: expected a conversation of at most {most} bytes, the memory of this machine, got "
+                f"{self.nbytes} for {self.context} tokens"
+            )
+        return device.empty(self.nbytes, np.uint8)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the pieces as a program records them: places in its block "state"."""
+        return {
+            name: Tensor(Place("state", offset, math.prod(shape) * dtype.itemsize, dtype), shape, dtype)
+            for name, (offset, shape, dtype) in self.pieces.items()
+        }
+
+    def view(self, block: Buffer, name: str) -> NDArray[Any]:
+        """Return one piece of a block."""
+        offset, shape, dtype = self.pieces[name]
+        return block.view(shape, dtype, offset=offset).numpy()
+
+    def used_bytes(self, position: int) -> int:
+        """Count the bytes that `used` gives."""
+        total = 0
+        for name in self.pieces:
+            (outer, _, row), rows = self._grid(name), self._used_rows(name, position)
+            total += outer * rows * row
+        return total
+
+    def used(self, block: NDArray[np.uint8], position: int) -> Iterator[NDArray[np.uint8]]:
+        """Yield the bytes in use after `position` tokens, without rows that no token has reached."""
+        for name in self.pieces:
+            rows = self._used_rows(name, position)
+            for part in self._rows(block, name):
+                yield part[:rows].reshape(-1)
+
+    def fill(
+        self,
+        block: NDArray[np.uint8],
+        other: Layout,
+        position: int,
+        read: Callable[[NDArray[np.uint8]], None],
+    ) -> None:
+        """Write a state of another layout, after `position` tokens, into a block of this one.
+
+        `read` fills arrays with the bytes that `other.used` gives, in that order. Contexts may differ, and
+        rows of windows; the context of this one is at least `position`.
+        """
+        for name in self.pieces:
+            (_, ring, row), rows = other._grid(name), other._used_rows(name, position)
+            for part in self._rows(block, name):
+                # A token is in the same row here and there, unless just one of two rings has gone round.
+                if rows <= len(part) and (rows < ring or ring in (position, len(part))):
+                    read(part[:rows].reshape(-1))
+                    continue
+                source = np.empty((rows, row), np.uint8)
+                read(source.reshape(-1))
+                tokens = np.arange(max(0, position - min(ring, len(part))), position)
+                part[tokens % len(part)] = source[tokens % ring]
+
+    def take(self, block: NDArray[np.uint8], other: Layout, state: NDArray[np.uint8], position: int) -> None:
+        """Copy a state of another layout, after `position` tokens, into a block of this one; see `fill`."""
+        stretches = other.used(state, position)
+        self.fill(block, other, position, lambda target: np.copyto(target, next(stretches)))
+
+    def can_be_cut(self, position: int) -> bool:
+        """Return whether a state after `position` tokens holds every earlier one too.
+
+        Rows of later tokens are then only in the way. What is not kept by token has no earlier state, nor has
+        a ring that has gone round.
+        """
+        kept = (name for name in self.pieces if name != "logits")
+        return all(self._axes[name] is not None and position <= self._grid(name)[1] for name in kept)
+
+    def clear(self, block: NDArray[np.uint8]) -> None:
+        """Make a block that of a conversation without tokens."""
+        for name in self.pieces:
+            if self._axes[name] is None:
+                self._rows(block, name)[...] = 0
+
+    def _grid(self, name: str) -> tuple[int, int, int]:
+        """See a piece as [outer, rows, bytes of a row]; one that does not grow with tokens is one row."""
+        _, shape, dtype = self.pieces[name]
+        axis = self._axes[name]
+        if axis is None:
+            return 1, 1, math.prod(shape) * dtype.itemsize
+        return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]) * dtype.itemsize
+
+    def _used_rows(self, name: str, position: int) -> int:
+        return 1 if self._axes[name] is None else min(position, self._grid(name)[1])
+
+    def _rows(self, block: NDArray[np.uint8], name: str) -> NDArray[np.uint8]:
+        grid, offset = self._grid(name), self.pieces[name][0]
+        return block[offset : offset + math.prod(grid)].reshape(grid)

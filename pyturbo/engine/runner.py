@@ -1,0 +1,127 @@
+"""A network on a device: what all sessions of a model share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pyturbo._fork import open_in_children
+from pyturbo._native import Device
+from pyturbo.checkpoint.origin import Origin
+from pyturbo.engine.graph import Graph, Output
+from pyturbo.engine.layout import Layout
+from pyturbo.errors import ArgumentError, StateError
+from pyturbo.layers.decoder import Decoder
+from pyturbo.layers.step import KvFormat
+
+#: Programs kept at once; each has its own scratch memory.
+MAX_GRAPHS = 8
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How a device reads a prompt. A signal is heard after each replay."""
+
+    chunk: int  # tokens of one replay
+    single: int  # up to this many tokens are read one by one
+
+
+#: By device: measured on the CPU (docs/experiments.md), reasoned for Metal. The reference kernels compute
+#: whole tiles of 32 tokens at some seconds a gigaflop.
+PACES = {"metal": Pace(chunk=512, single=1), "cpu": Pace(chunk=256, single=3)}
+DEFAULT_PACE = Pace(chunk=32, single=16)
+
+
+def pace_of(device: str) -> Pace:
+    """Return the pace of the device of that name."""
+    return PACES.get(device, DEFAULT_PACE)
+
+
+class Runner:
+    """A network, its device, and the programs recorded for it, which sessions replay.
+
+    Programs share scratch memory: whoever replays one holds `replaying`. After `close`, any use is a
+    StateError.
+
+    Attributes:
+        device: Where the programs run.
+        kv: How keys and values are kept.
+        origin: The files that the weights come from.
+        pace: How its programs read tokens.
+        replaying: The lock that a replay holds.
+    """
+
+    def __init__(self, network: Decoder, device: Device, kv: KvFormat, origin: Origin) -> None:
+        Layout.of(network, 1, 1, kv)  # refuses what these layers cannot keep that way
+        self.device, self.kv, self.origin = device, kv, origin
+        self.pace = pace_of(device.name)
+        self.replaying = open_in_children()
+        self._network: Decoder | None = network
+        self._graphs: dict[tuple[int, int, Output], Graph] = {}  # the one used last at the end
+
+    @property
+    def network(self) -> Decoder:
+        """The layers, with their weights."""
+        if self._network is None:
+            raise StateError("the model is closed")
+        return self._network
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._network is None
+
+    def close(self) -> None:
+        """Give back programs, weights and files, once the replay that runs now is over."""
+        with self.replaying:
+            self._network = None
+            self._graphs.clear()
+        self.origin.close()
+
+    def context_for(self, tokens: int) -> int:
+        """Return a context for `tokens` tokens: one of few sizes, since each has programs of its own."""
+        return min(max(512, 1 << (tokens - 1).bit_length()), self.network.context)
+
+    def layout(self, context: int) -> Layout:
+        """Lay out the state of a conversation of up to `context` tokens."""
+        return Layout.of(self.network, context, self.pace.chunk, self.kv)
+
+    def graph(self, context: int, tokens: int, output: Output) -> tuple[int, Graph]:
+        """Return how many of `tokens` to read next, and the program for it, which is recorded once."""
+        single = output == "last" and tokens <= self.pace.single
+        limit = 1 if single else self.pace.chunk
+        key = (context, limit, output)
+        self.device.require_open()  # before a lock that another thread held at a fork
+        with self.replaying:
+            graph = self._graphs.pop(key, None)
+            if graph is None:
+                graph = Graph(self.device, self.network, self.kv, self.layout(context), limit, output)
+            while len(self._graphs) >= MAX_GRAPHS:
+                self._graphs.pop(next(iter(self._graphs)))
+            self._graphs[key] = graph
+        return min(tokens, limit), graph
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory for results between launches, of all programs recorded so far."""
+        self.device.require_open()
+        with self.replaying:
+            return sum(graph.scratch_bytes for graph in self._graphs.values())
+
+    def check_ids(self, token_ids: ArrayLike) -> NDArray[np.int32]:
+        """Return token ids as an array; an ArgumentError for anything but tokens of the vocabulary."""
+        try:
+            ids = np.asarray(token_ids)
+        except ValueError as error:
+            raise ArgumentError(f"token_ids: expected a list of integers: {error}") from None
+        if ids.shape == (0,):
+            raise ArgumentError("token_ids: expected at least one token, got none")
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise ArgumentError(f"token_ids: expected a list of integers, got {ids.dtype} {list(ids.shape)}")
+        vocab = self.network.vocab
+        if ids.min() < 0 or ids.max() >= vocab:
+            wrong = ids[(ids < 0) | (ids >= vocab)][0]
+            raise ArgumentError(f"token_ids: expected 0 to {vocab - 1}, got {wrong}")
+        return ids.astype(np.int32)
