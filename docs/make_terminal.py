@@ -22,7 +22,7 @@ FONTS = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace"
 
 def command() -> str:
     """What `make run` runs after the build."""
-    found = re.search(r"^run: build\n\t\$\(BIN\)/(pyturbo .*)$", MAKEFILE.read_text(), re.MULTILINE)
+    found = re.search(r"^run:.*\n\t\$\(BIN\)/(pyturbo .*)$", MAKEFILE.read_text(), re.MULTILINE)
     if found is None:
         raise SystemExit(f"{MAKEFILE}: expected a rule `run` that starts pyturbo, found none")
     return found[1]

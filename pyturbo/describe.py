@@ -190,7 +190,9 @@ def _state_bytes(found: Survey) -> dict[str, dict[int, int]]:
     for kv in KV_SETTINGS:
         with suppress(ArgumentError):  # heads that the setting has no form for
             form = kv_format(kv)
-            sizes[kv] = {context: Layout.of(found.network, context, chunk, form).nbytes for context in contexts}
+            sizes[kv] = {
+                context: Layout.of(found.network, context, chunk, form).nbytes for context in contexts
+            }
     return sizes
 
 

@@ -207,6 +207,7 @@ class Model:
             >>> again.position == session.position, again.context
             (True, 128)
         """
+        self.runner.require_open()
         self.runner.origin.check_files()
         return sessions.load(self.runner, path, context)
 

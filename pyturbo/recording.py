@@ -58,18 +58,20 @@ class Tensor:
 
     @property
     def ndim(self) -> int:
+        """The number of axes."""
         return len(self.shape)
 
     @property
     def size(self) -> Extent:
+        """The number of values."""
         return _product(self.shape)
 
     def numpy(self) -> Tensor:
-        """Itself: the result of a recorded operation has no values yet."""
+        """Return the tensor itself: the result of a recorded operation has no values yet."""
         return self
 
     def rows(self, first: Extent, count: Extent = 1) -> Tensor:
-        """`count` rows from row `first` on."""
+        """Return `count` rows from row `first` on."""
         row = _product(self.shape[1:])
         if isinstance(row, Linear) or self.stride is not None:
             raise ArgumentError(f"rows: expected rows of a fixed size, got shape {self!r}")
@@ -84,7 +86,7 @@ class Tensor:
         return Tensor(part, (count, *self.shape[1:]), self.dtype, base=self)
 
     def columns(self, first: int, count: int) -> Tensor:
-        """`count` columns from column `first` on, for the operations that take rows apart from each other."""
+        """Return `count` columns from column `first` on, for the operations that take strided rows."""
         if self.ndim != 2 or self.stride is not None or isinstance(self.memory, Place):
             raise ArgumentError(f"columns: expected a matrix of its own, got {self!r}")
         row, itemsize = Linear.of(self.shape[1]).at({}), self.dtype.itemsize
@@ -92,7 +94,7 @@ class Tensor:
         return Tensor(place, (self.shape[0], count), self.dtype, base=self, stride=row)
 
     def reshape(self, *shape: Extent) -> Tensor:
-        """The same values in another shape. Rows apart from each other stay rows."""
+        """Return the same values in another shape. Strided rows stay rows."""
         if _product(shape) != self.size or (self.stride is not None and shape[0] != self.shape[0]):
             raise ArgumentError(f"reshape: expected {self.size} values as in {self!r}, got {list(shape)}")
         return Tensor(self.memory, shape, self.dtype, base=self, stride=self.stride)
@@ -102,7 +104,7 @@ class Tensor:
 
 
 class Recorder:
-    """Makes one program. ``symbols`` gives the largest value of each symbol: scratch memory is made for it.
+    """Records one program. `symbols` gives the largest value of each symbol: scratch memory is made for it.
 
     Scratch memory that no tensor holds any more is used again, what has been free longest first. A launch
     that reuses it waits for those before it, because dependencies follow from the memory itself.
@@ -145,7 +147,7 @@ class Recorder:
 
     @contextmanager
     def label(self, name: str) -> Iterator[None]:
-        """Names the launches recorded inside, as ``outer.inner``."""
+        """Name the launches recorded inside, as ``outer.inner``."""
         self._labels.append(name)
         try:
             yield
@@ -154,7 +156,7 @@ class Recorder:
 
     @contextmanager
     def into(self, target: Tensor) -> Iterator[None]:
-        """The first result of what is recorded inside goes to `target`, which must have its shape."""
+        """Write the first result recorded inside to `target`, which must have its shape."""
         self._target = target
         yield
         if self._target is not None:
@@ -166,7 +168,7 @@ class Recorder:
         return sum(buffer.nbytes for _, buffer in self._constants.values())
 
     def empty(self, shape: Sequence[Extent], dtype: Any = np.float32) -> Tensor:
-        """Scratch memory for the largest size the shape can have."""
+        """Return scratch memory for the largest size the shape can have."""
         dtype = np.dtype(dtype)
         if self._target is not None:
             target, self._target = self._target, None
@@ -185,6 +187,7 @@ class Recorder:
         return tensor
 
     def launch(self, name: str, args: Sequence[Any], constants: dict[str, Any] | None) -> None:
+        """Add a launch of the kernel of that name. Arrays become constants of the program."""
         kernel = self.device.kernel(name, constants)
         self.program.add(kernel, *map(self._argument, args), label=".".join(self._labels))
 

@@ -106,7 +106,7 @@ def test_a_closed_model_gives_files_and_memory_back(tmp_path: Path, device: str)
     ):
         with pytest.raises(StateError, match="the model is closed"):
             use()
-    assert session.position == 5
+    assert session.position == 4
     session.close()
     model.close()
     assert not opened.closed  # it may serve other models

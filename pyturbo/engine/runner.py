@@ -68,6 +68,10 @@ class Runner:
             raise StateError("the model is closed")
         return self._network
 
+    def require_open(self) -> None:
+        """Raise a StateError if the model is closed."""
+        self.network  # noqa: B018
+
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
