@@ -48,6 +48,13 @@ def index(what: str, value: Any, least: int = 0, bits: int = 63) -> int:
     return number
 
 
+def flag(what: str, value: Any) -> bool:
+    """Return True or False; other values, such as texts, are refused."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ArgumentError(f"{what}: expected True or False, got {shown(value)}")
+    return bool(value)
+
+
 def token_ids(what: str, tokens: Any) -> NDArray[np.uint32]:
     """A token, or a sequence of them, as an array."""
     try:

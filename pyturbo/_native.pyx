@@ -23,7 +23,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from pyturbo import errors
-from pyturbo._arguments import FORMATS, MAX_AXES, code_of_format, counts_of, index, shape_of, value_bytes
+from pyturbo._arguments import FORMATS, MAX_AXES, code_of_format, counts_of, flag, index, shape_of, value_bytes
 from pyturbo._messages import shown
 from pyturbo._dtypes import DTYPES, NAMES, bfloat16, code_of
 from pyturbo.errors import ArgumentError
@@ -67,7 +67,9 @@ cdef class Device:
         if threads is None:
             given = os.environ.get("PYTURBO_THREADS") or "0"
             threads = int(given) if given.isdecimal() and len(given) < 10 else given
-        if check is None:
+        if check is not None:
+            check = flag("check", check)
+        else:
             check = os.environ.get("PYTURBO_CHECK", "").lower() not in ("", "0", "false", "no", "off")
         threads = index("threads", threads)
         if threads > 1024:
@@ -76,7 +78,7 @@ cdef class Device:
             raise ArgumentError(f"precision: expected 'default' or 'fast', got {precision!r}")
         options.threads = threads
         options.precision = Precision.fast if precision == "fast" else Precision.standard
-        options.checked = bool(check)
+        options.checked = check
         self.kernels = {}
         self.handle = open_device(string_view(<const char*>encoded, len(encoded)), options)
 
@@ -568,7 +570,10 @@ cdef int _bind_constants(Kernel kernel, dict constants) except -1:
         elif info.required:
             raise ArgumentError(f"{kernel.name}: expected a value for function constant {name}, got none")
     if unknown:
-        raise ArgumentError(f"{kernel.name}: unknown function constants {', '.join(sorted(map(str, unknown)))}")
+        known = ", ".join(kernel.info.constants[i].name.decode() for i in range(kernel.info.constant_count)) or "none"
+        raise ArgumentError(
+            f"{kernel.name}: constants: expected {known}, got {', '.join(sorted(map(str, unknown)))}"
+        )
     kernel.constant_values = block
     return 0
 

@@ -8,7 +8,7 @@ from libcpp.vector cimport vector
 from pyturbo._core cimport ArgumentInfo, ArgumentKind, DType
 from pyturbo._native cimport Buffer, Device, Kernel
 
-from pyturbo._arguments import index, value_bytes
+from pyturbo._arguments import flag, index, value_bytes
 from pyturbo._messages import shown
 from pyturbo._dtypes import NAMES, code_of
 from pyturbo.errors import ArgumentError, StateError
@@ -57,7 +57,7 @@ cdef class Program:
     def __repr__(self):
         return f"Program(launches={len(self)}, symbols={self.symbols}, blocks={self.blocks})"
 
-    def add(self, Kernel kernel not None, *args, str label=""):
+    def add(self, Kernel kernel not None, *args, str label not None=""):
         """Appends a launch. Arguments as for calling the kernel; integers may also be a ``Linear`` of the program's
         symbols, and memory a ``Place`` in one of its blocks, or a ``Tensor`` over either."""
         cdef vector[RecordedArgument] bound
@@ -93,15 +93,15 @@ cdef class Program:
         with nogil:
             program.add(kernel.info[0], kernel.defaults.constants, bound, name, text)
 
-    def run(self, blocks=(), *, bint wait=True, Cursor cursor=None, int64_t advance=0, **symbols):
+    def run(self, blocks=(), *, wait=True, Cursor cursor=None, advance=0, **symbols):
         """Replays every launch with these blocks, in the order of ``self.blocks``, and these symbols; then moves the
         cursor on. Without ``wait`` the device may still be at work on return; see ``Device.synchronize``."""
-        self._replay(blocks, wait, cursor, advance, symbols, NULL)
+        self._replay(blocks, flag("run: wait", wait), cursor, index("run: advance", advance), symbols, NULL)
 
-    def profile(self, blocks=(), *, Cursor cursor=None, int64_t advance=0, **symbols):
+    def profile(self, blocks=(), *, Cursor cursor=None, advance=0, **symbols):
         """As ``run``, and returns one row a launch: (label, kernel, seconds)."""
         cdef vector[double] seconds
-        self._replay(blocks, True, cursor, advance, symbols, &seconds)
+        self._replay(blocks, True, cursor, index("profile: advance", advance), symbols, &seconds)
         return [(launch.label, launch.kernel, time) for launch, time in zip(self.listing(), seconds)]
 
     def listing(self):
@@ -193,9 +193,9 @@ cdef int _bind_buffer(Buffer buffer, MemoryRef* memory) except -1:
 
 
 cdef tuple _names(str what, given):
-    names = _tuple(what, given)
-    if not all(isinstance(name, str) for name in names):
-        raise ArgumentError(f"{what}: expected names, got {shown(names)}")
+    names = () if isinstance(given, str) else _tuple(what, given)
+    if isinstance(given, str) or not all(isinstance(name, str) for name in names):
+        raise ArgumentError(f"{what}: expected a sequence of names, got {shown(given)}")
     return names
 
 

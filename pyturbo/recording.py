@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pyturbo._arguments import index
+from pyturbo._dtypes import DTYPES, code_of
+from pyturbo._messages import shown
 from pyturbo._native import Buffer, Device
 from pyturbo._program import Program
 from pyturbo.errors import ArgumentError
@@ -49,9 +52,11 @@ class Tensor:
         base: Any = None,
         stride: int | None = None,
     ) -> None:
+        if not isinstance(memory, (Buffer, Place)):
+            raise ArgumentError(f"Tensor: memory: expected a Buffer or a Place, got {type(memory).__name__}")
         self.memory = memory
-        self.shape = tuple(shape)
-        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.shape = _extents("Tensor: shape", shape)
+        self.dtype: np.dtype[Any] = DTYPES[code_of(dtype)]
         #: Elements from one row to the next where rows are parts of longer ones, else None.
         self.stride = stride
         self._base = base  # what owns the memory
@@ -72,6 +77,7 @@ class Tensor:
 
     def rows(self, first: Extent, count: Extent = 1) -> Tensor:
         """Return `count` rows from row `first` on."""
+        first, count = _extent("rows: first", first), _extent("rows: count", count)
         row = _product(self.shape[1:])
         if isinstance(row, Linear) or self.stride is not None:
             raise ArgumentError(f"rows: expected rows of a fixed size, got shape {self!r}")
@@ -90,11 +96,17 @@ class Tensor:
         if self.ndim != 2 or self.stride is not None or isinstance(self.memory, Place):
             raise ArgumentError(f"columns: expected a matrix of its own, got {self!r}")
         row, itemsize = Linear.of(self.shape[1]).at({}), self.dtype.itemsize
+        first, count = index("columns: first", first), index("columns: count", count)
+        if first + count > row:
+            raise ArgumentError(
+                f"columns: first, count: expected at most {row} columns, got {first} + {count}"
+            )
         place = Place(self.memory, first * itemsize, self.memory.nbytes - first * itemsize, self.dtype)
         return Tensor(place, (self.shape[0], count), self.dtype, base=self, stride=row)
 
     def reshape(self, *shape: Extent) -> Tensor:
         """Return the same values in another shape. Strided rows stay rows."""
+        shape = _extents("reshape: shape", shape)
         if _product(shape) != self.size or (self.stride is not None and shape[0] != self.shape[0]):
             raise ArgumentError(f"reshape: expected {self.size} values as in {self!r}, got {list(shape)}")
         return Tensor(self.memory, shape, self.dtype, base=self, stride=self.stride)
@@ -124,9 +136,13 @@ class Recorder:
     """
 
     def __init__(self, device: Device, symbols: Mapping[str, int], blocks: Sequence[str] = ()) -> None:
+        if not isinstance(symbols, Mapping):
+            raise ArgumentError(
+                f"Recorder: symbols: expected the largest value of each by name, got {shown(symbols)}"
+            )
         self.device = device
-        self.limits = dict(symbols)
-        self.program = Program(device, tuple(symbols), tuple(blocks))
+        self.limits = {name: index(f"Recorder: symbols[{name!r}]", most) for name, most in symbols.items()}
+        self.program = Program(device, tuple(symbols), blocks)
         self.scratch_bytes = 0
         #: By address, with the array that keeps it: weights, which several launches may read.
         self._constants: dict[int, tuple[NDArray[Any], Buffer]] = {}
@@ -148,6 +164,8 @@ class Recorder:
     @contextmanager
     def label(self, name: str) -> Iterator[None]:
         """Name the launches recorded inside, as ``outer.inner``."""
+        if not isinstance(name, str):
+            raise ArgumentError(f"label: name: expected text, got {shown(name)}")
         self._labels.append(name)
         try:
             yield
@@ -157,6 +175,8 @@ class Recorder:
     @contextmanager
     def into(self, target: Tensor) -> Iterator[None]:
         """Write the first result recorded inside to `target`, which must have its shape."""
+        if not isinstance(target, Tensor):
+            raise ArgumentError(f"into: target: expected a Tensor, got {type(target).__name__}")
         self._target = target
         yield
         if self._target is not None:
@@ -169,13 +189,13 @@ class Recorder:
 
     def empty(self, shape: Sequence[Extent], dtype: Any = np.float32) -> Tensor:
         """Return scratch memory for the largest size the shape can have."""
-        dtype = np.dtype(dtype)
+        dtype, shape = DTYPES[code_of(dtype)], _extents("empty: shape", shape)
         if self._target is not None:
             target, self._target = self._target, None
-            if (target.shape, target.dtype) != (tuple(shape), dtype):
+            if (target.shape, target.dtype) != (shape, dtype):
                 raise ArgumentError(f"into: expected {target!r}, got {list(shape)} of {dtype}")
             return target
-        nbytes = math.prod(Linear.of(extent).at(self.limits) for extent in shape) * dtype.itemsize
+        nbytes = math.prod(self._largest(extent) for extent in shape) * dtype.itemsize
         capacity = max(4096, 1 << (nbytes - 1).bit_length()) if nbytes else 4096
         free = self._free.setdefault(capacity, [])
         if len(free) <= _SPARE:
@@ -185,6 +205,16 @@ class Recorder:
         tensor = Tensor(storage.view(capacity // dtype.itemsize, dtype), shape, dtype)
         weakref.finalize(tensor, free.append, storage).atexit = False
         return tensor
+
+    def _largest(self, extent: Extent) -> int:
+        """Return the largest value that an extent can have."""
+        linear = Linear.of(extent)
+        unknown = [name for name, _ in linear.terms if name not in self.limits]
+        if unknown:
+            raise ArgumentError(
+                f"empty: shape: expected symbols among {list(self.limits)}, got {unknown[0]!r}"
+            )
+        return linear.at(self.limits)
 
     def launch(self, name: str, args: Sequence[Any], constants: dict[str, Any] | None) -> None:
         """Add a launch of the kernel of that name. Arrays become constants of the program."""
@@ -199,6 +229,21 @@ class Recorder:
             buffer = self.device.constant(arg)
             self._constants[arg.ctypes.data] = (arg, buffer)
         return buffer
+
+
+def _extents(what: str, shape: Any) -> tuple[Extent, ...]:
+    """Return the extents of a shape; each is an integer that is not negative, or a Linear."""
+    try:
+        extents = None if isinstance(shape, str) else tuple(shape)
+    except TypeError:
+        extents = None
+    if extents is None:
+        raise ArgumentError(f"{what}: expected a tuple of integers or symbols, got {shown(shape)}")
+    return tuple(_extent(what, extent) for extent in extents)
+
+
+def _extent(what: str, value: Any) -> Extent:
+    return value if isinstance(value, Linear) else index(what, value)
 
 
 def _product(extents: Sequence[Extent]) -> Extent:

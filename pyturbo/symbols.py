@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from pyturbo._messages import shown
 from pyturbo._native import Buffer
 from pyturbo.errors import ArgumentError
 
@@ -67,7 +68,9 @@ class Linear:
 
 
 def symbol(name: str) -> Linear:
-    """The integer called `name` in a program."""
+    """Return the integer that is called `name` in a program."""
+    if not isinstance(name, str):
+        raise ArgumentError(f"symbol: name: expected text, got {shown(name)}")
     return Linear(0, ((name, 1),))
 
 

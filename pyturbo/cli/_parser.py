@@ -25,8 +25,9 @@ class CommandParser(argparse.ArgumentParser):
         owners = [f"`{parser.prog}`" for parser in self.siblings if options[0] in parser.options]
         if owners:
             self.error(f"{options[0]} is an option of {' and '.join(owners)}, not of `{self.prog}`")
-        near = difflib.get_close_matches(options[0], self.options, n=1)
-        meant = f"; did you mean {near[0]}?" if near else ""
+        names = [option.removeprefix("--") for option in self.options]
+        near = difflib.get_close_matches(options[0].lstrip("-"), names, n=1, cutoff=0.7)
+        meant = f"; did you mean --{near[0]}?" if near else ""
         self.error(f"{options[0]}: `{self.prog}` has no such option{meant}")
 
 

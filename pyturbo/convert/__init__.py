@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from pyturbo._arguments import flag
 from pyturbo._dtypes import bfloat16
-from pyturbo._messages import size
+from pyturbo._messages import shown, size
 from pyturbo.checkpoint import json_file, open_checkpoint
 from pyturbo.checkpoint.config import MODES, Format
 from pyturbo.checkpoint.directory import DirectoryCheckpoint
@@ -80,8 +81,9 @@ def convert(
     interrupt leaves nothing behind.
     """
     common = _common_format(mode, bits, group_size)
-    if dtype is not None and dtype not in DTYPES:
-        raise ArgumentError(f"convert: dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
+    force = flag("convert: force", force)
+    if dtype is not None and not (isinstance(dtype, str) and dtype in DTYPES):
+        raise ArgumentError(f"convert: dtype: expected one of {', '.join(DTYPES)}, got {shown(dtype)}")
     place = target_of("convert: target", target)
     with ExitStack() as opened:
         checkpoint = opened.enter_context(open_checkpoint(source))
@@ -117,8 +119,8 @@ def convert(
 
 def _common_format(mode: str, bits: int | None, group_size: int | None) -> Format:
     """What is asked for, None being the mode's own."""
-    if mode not in MODES:
-        raise ArgumentError(f"convert: mode: expected one of {', '.join(MODES)}, got {mode!r}")
+    if not isinstance(mode, str) or mode not in MODES:
+        raise ArgumentError(f"convert: mode: expected one of {', '.join(MODES)}, got {shown(mode)}")
     own_bits, own_group = MODES[mode]
     asked = own_bits if bits is None else bits, own_group if group_size is None else group_size
     if mode == "affine":

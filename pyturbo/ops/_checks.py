@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pyturbo import _arguments
 from pyturbo._dtypes import SUFFIXES
 from pyturbo._messages import shown
 from pyturbo.errors import ArgumentError
@@ -33,9 +34,7 @@ def integer(op: str, name: str, value: Any, least: int = 0, most: int = _LARGEST
 
 def flag(op: str, name: str, value: Any) -> bool:
     """Return True or False; other values, such as texts, are refused."""
-    if not isinstance(value, (bool, np.bool_)):
-        raise ArgumentError(f"{op}: {name}: expected True or False, got {shown(value)}")
-    return bool(value)
+    return _arguments.flag(f"{op}: {name}", value)
 
 
 def pair(op: str, name: str, value: Any, parts: str) -> tuple[Any, Any]:

@@ -23,7 +23,7 @@ class Detokenizer:
 
     def add(self, token: int) -> str:
         """The text that is complete with this token."""
-        token = token_id(token)
+        token = token_id("token", token)
         if self._skip_special and self._vocabulary.is_special(token):
             return ""
         return self._shown(self._decoder.decode(self._vocabulary.utf8(token)))

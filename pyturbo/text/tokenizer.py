@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pyturbo._arguments import flag
 from pyturbo._messages import shown
 from pyturbo._once import once
 from pyturbo.checkpoint.tokenizer import TokenizerSource
@@ -42,6 +43,11 @@ class Tokenizer:
     chat_template: str | None
 
     def __init__(self, source: TokenizerSource) -> None:
+        if not isinstance(source, TokenizerSource):
+            raise ArgumentError(
+                f"Tokenizer: source: expected a TokenizerSource, got {shown(source)}; "
+                "pyturbo.load(path).tokenizer is the tokenizer of a checkpoint"
+            )
         self._vocabulary = _vocabulary(source)
         self.vocab_size = self._vocabulary.size
         self.bos_id = self._vocabulary.bos_id
@@ -67,20 +73,21 @@ class Tokenizer:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise ArgumentError(f"encode: text: expected whole characters: {error}") from None
-        return self._vocabulary.encode(text, special)
+        return self._vocabulary.encode(text, flag("encode: special", special))
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
         """The text of token ids; an id that has no token adds nothing."""
-        detokenizer = self.detokenizer(skip_special)
-        return "".join([*map(detokenizer.add, _ids("decode", ids)), detokenizer.finish()])
+        detokenizer = Detokenizer(self._vocabulary, flag("decode: skip_special", skip_special))
+        return "".join([*map(detokenizer.add, _ids("decode: ids", ids)), detokenizer.finish()])
 
     def detokenizer(self, skip_special: bool = True, continues: bool = False) -> Detokenizer:
         """Decodes token by token, to the same text as `decode`, or as what goes on from a text before."""
-        return Detokenizer(self._vocabulary, skip_special, continues)
+        skips = flag("detokenizer: skip_special", skip_special)
+        return Detokenizer(self._vocabulary, skips, flag("detokenizer: continues", continues))
 
     def piece(self, id: int) -> str:  # noqa: A002 (the name of the public interface)
         """The token as the vocabulary spells it; "" where there is none with this id."""
-        return self._vocabulary.piece(token_id(id)) or ""
+        return self._vocabulary.piece(token_id("piece: id", id)) or ""
 
     def chat(
         self, messages: Sequence[Mapping[str, Any]] | None = None, /, generate: bool = True, **variables: Any
@@ -96,13 +103,14 @@ class Tokenizer:
             messages = variables.pop("messages", None)
         if self.chat_template is None:
             raise ArgumentError("chat: the checkpoint has no chat template")
+        generate = flag("chat: generate", generate)
         return chat.render(self._template, self._special_texts, messages, generate, variables)
 
     def decode_chat(self, ids: Sequence[int]) -> ChatText:
         """The text of tokens within a chat, special ones included, as `chat` would have it."""
         detokenizer = self.detokenizer(skip_special=False, continues=True)
         whole, plain = ChatText(""), ""
-        for token in map(token_id, _ids("decode_chat", ids)):
+        for token in _ids("decode_chat: ids", ids):
             text = detokenizer.add(token)
             if self._vocabulary.is_special(token):
                 whole, plain = whole + self._special_texts.plain(plain) + text, ""
@@ -121,11 +129,14 @@ class Tokenizer:
         return ChatTemplate(self.chat_template or "", self._vocabulary.named_tokens)
 
 
-def _ids(what: str, ids: Any) -> Iterator[Any]:
+def _ids(what: str, ids: Any) -> list[int]:
     try:
-        return iter(ids)
+        given = None if isinstance(ids, (str, Mapping)) else list(ids)
     except TypeError:
-        raise ArgumentError(f"{what}: ids: expected a list of token ids, got {shown(ids)}") from None
+        given = None
+    if given is None:
+        raise ArgumentError(f"{what}: expected a list of token ids, got {shown(ids)}")
+    return [token_id(what, each) for each in given]
 
 
 def _vocabulary(source: TokenizerSource) -> Vocabulary:

@@ -36,9 +36,9 @@ class Vocabulary(Protocol):
         """Whether the token is left out of a text that people read."""
 
 
-def token_id(value: Any) -> int:
-    """An id that a caller gave; there need be no such token."""
+def token_id(what: str, value: Any) -> int:
+    """Return an id that a caller gave as `what`; there need be no such token."""
     try:
         return index(value)
     except TypeError:
-        raise ArgumentError(f"token: expected an integer, got {shown(value)}") from None
+        raise ArgumentError(f"{what}: expected an integer, got {shown(value)}") from None

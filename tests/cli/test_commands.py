@@ -66,6 +66,25 @@ def test_wrong_usage() -> None:
         assert "usage: pyturbo" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("generate x --temprature 1", "`pyturbo generate` has no such option; did you mean --temperature?"),
+        ("chat model --contxt=64", "`pyturbo chat` has no such option; did you mean --context?"),
+        ("info model extra", "unexpected argument: 'extra'"),
+        ("devices --frobnicate", "--frobnicate: `pyturbo devices` has no such option"),
+        ("convert a b --bits 4 --no", "--no: `pyturbo convert` has no such option"),
+        ("generate x --max-tokens many", "argument --max-tokens: invalid int value: 'many'"),
+    ],
+)
+def test_a_typo_in_an_option(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(words.split())
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"usage: pyturbo {words.split()[0]} ")
+    assert shown.endswith(f"{message}\n")
+
+
 def test_version() -> None:
     assert run("--version").stdout.strip() == f"pyturbo {pyturbo.__version__}"
 

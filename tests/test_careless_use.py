@@ -1,0 +1,220 @@
+"""Classes and functions with arguments of wrong types: they name the argument and what was expected.
+
+Operations are in test_careless_operations.py, options of the command line in tests/cli.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyturbo
+from careless import Thing, complaints, unknown_keyword
+from pyturbo.checkpoint import open_checkpoint
+from pyturbo.recording import Recorder, Tensor
+from pyturbo.symbols import symbol
+from text.tiny_chat import write_model
+
+#: A function, and for each argument a valid value, wrong ones, and further names that messages may use.
+Case = tuple[Callable[..., Any], dict[str, tuple[Any, ...]]]
+
+NOT_TEXT = (Thing(), ["a"], {}, 3, None)
+NOT_A_NAME = (*NOT_TEXT, "typo")
+NOT_A_COUNT = (Thing(), ["a"], {}, "x", 1.5, -1, 2**70, None)
+NOT_A_NUMBER = (Thing(), ["a"], {}, "x", None)
+NOT_A_FLAG = ("no", 2, Thing(), None)
+NOT_A_DTYPE = (Thing(), "typo", 3)
+NOT_A_PATH = (Thing(), ["a"], {}, 3, None)
+NOT_AN_ARRAY = (Thing(), ["a"], {}, "x", None, 3)
+NOT_A_DEVICE = (Thing(), ["cpu"], {}, 3)
+NOT_IDS = (Thing(), ["a", "b"], {"a": 1}, "text", [1.5], [None], None)
+NOT_TOKENS = (*NOT_IDS, [-1], [[1]], 3.5)
+
+
+def but(wrong: tuple[Any, ...], *valid: Any) -> tuple[Any, ...]:
+    """Leave out values that are valid here."""
+    return tuple(value for value in wrong if not any(value is each for each in valid))
+
+
+def devices() -> Iterator[tuple[str, Case]]:
+    device = pyturbo.Device("cpu")
+    array = np.ones(8, np.float32)
+    buffer, kernel = device.buffer(array), device.kernel("add")
+    yield (
+        "Device",
+        (
+            pyturbo.Device,
+            {
+                "name": ("cpu", NOT_A_NAME, "device"),
+                "threads": (1, but(NOT_A_COUNT, None)),
+                "check": (False, but(NOT_A_FLAG, None)),
+                "precision": ("fast", NOT_A_NAME),
+            },
+        ),
+    )
+    wrong_constants = (3, "x", ["a"], {"a": 1}, Thing())
+    arguments: dict[str, tuple[Any, ...]]
+    arguments = {"name": ("add", NOT_A_NAME, "kernel"), "constants": (None, wrong_constants)}
+    yield "Device.kernel", (device.kernel, arguments)
+    shapes = (Thing(), ["a"], {"a": 1}, "x", 1.5, -1, 2**70, None)
+    yield "Device.empty", (device.empty, {"shape": (3, shapes), "dtype": ("float32", NOT_A_DTYPE)})
+    yield "Device.buffer", (device.buffer, {"source": (array, NOT_AN_ARRAY, "buffer")})
+    yield "Device.constant", (device.constant, {"source": (array, NOT_AN_ARRAY, "buffer")})
+    arguments = {
+        "path": (__file__, NOT_A_PATH),
+        "dtype": ("uint8", NOT_A_DTYPE),
+        "shape": (4, but(shapes, None)),
+        "offset": (0, NOT_A_COUNT),
+    }
+    yield "Device.map", (device.map, arguments)
+    arguments = {"shape": (2, shapes), "dtype": ("float32", NOT_A_DTYPE), "offset": (4, NOT_A_COUNT)}
+    yield "Buffer.view", (buffer.view, arguments)
+
+    def launch(a: Any, count: Any, **geometry: Any) -> None:
+        kernel(a, buffer, buffer, count, **geometry)
+
+    arguments = {"a": (buffer, NOT_AN_ARRAY), "count": (3, NOT_A_COUNT)}
+    yield "Kernel", (launch, arguments)
+    arguments = {"groups": (1, ("x", -1, 1.5, Thing())), "threads": (32, ("x", -1, 1.5, Thing()))}
+    yield "Kernel with groups", (partial(launch, buffer, 3), arguments)
+
+
+def programs() -> Iterator[tuple[str, Case]]:
+    device = pyturbo.Device("cpu")
+    buffer, kernel = device.buffer(np.ones(8, np.float32)), device.kernel("add")
+    names = ("tokens", 3, None, [3], Thing())
+    arguments: dict[str, tuple[Any, ...]]
+    arguments = {
+        "device": (device, (*NOT_A_DEVICE, "cpu", None)),
+        "symbols": (("a",), names),
+        "blocks": (("b",), names),
+    }
+    yield "Program", (pyturbo.Program, arguments)
+
+    def add(kernel: Any, memory: Any, count: Any, **options: Any) -> None:
+        pyturbo.Program(device).add(kernel, buffer, memory, buffer, count, **options)
+
+    arguments = {
+        "kernel": (kernel, (3, "add", None)),
+        "memory": (buffer, NOT_AN_ARRAY, "b"),
+        "count": (3, NOT_A_COUNT),
+        "label": ("a", NOT_TEXT),
+    }
+    yield "Program.add", (add, arguments)
+    program = pyturbo.Program(device, ("n",))
+    program.add(kernel, buffer, buffer, buffer, symbol("n"))
+    arguments = {
+        "n": (3, NOT_A_COUNT),
+        "blocks": ((), (3, None, "x", [3], Thing())),
+        "wait": (True, NOT_A_FLAG),
+        "cursor": (None, (3, "x")),
+        "advance": (0, NOT_A_COUNT),
+    }
+    yield "Program.run", (program.run, arguments)
+    yield "Program.profile", (program.profile, {"n": (3, NOT_A_COUNT), "advance": (0, NOT_A_COUNT)})
+    limits = ("tokens", 3, None, [3], Thing(), {"a": "x"}, {"a": -1}, {"a": 1.5}, {3: 3})
+    arguments = {
+        "device": (device, (*NOT_A_DEVICE, "cpu", None)),
+        "symbols": ({"a": 3}, limits),
+        "blocks": (("b",), names),
+    }
+    yield "Recorder", (Recorder, arguments)
+    recorder = Recorder(device, {"tokens": 8})
+    tensor = Tensor(device.empty((8, 4)), (8, 4), "float32")
+    extents = ("x", 3, None, ["a"], (1.5,), (-1,), Thing())
+    arguments = {"shape": ((3, 4), (*extents, (symbol("other"),))), "dtype": ("float32", NOT_A_DTYPE)}
+    yield "Recorder.empty", (recorder.empty, arguments)
+    yield (
+        "Recorder.into",
+        (lambda target: recorder.into(target).__enter__(), {"target": (tensor, NOT_AN_ARRAY)}),
+    )
+    yield "Recorder.label", (lambda name: recorder.label(name).__enter__(), {"name": ("a", NOT_TEXT)})
+    arguments = {
+        "memory": (buffer, NOT_AN_ARRAY),
+        "shape": ((2, 4), extents),
+        "dtype": ("float32", NOT_A_DTYPE),
+    }
+    yield "Tensor", (Tensor, arguments)
+    yield "Tensor.rows", (tensor.rows, {"first": (1, NOT_A_COUNT), "count": (1, NOT_A_COUNT)})
+    yield "Tensor.columns", (tensor.columns, {"first": (1, NOT_A_COUNT), "count": (1, NOT_A_COUNT)})
+    wrong_shapes = (("x", 32), (None, 32), (-1, 32), (1.5, 8), (Thing(),))
+    yield "Tensor.reshape", (lambda shape: tensor.reshape(*shape), {"shape": ((4, 8), wrong_shapes)})
+    yield "symbol", (symbol, {"name": ("a", NOT_TEXT)})
+
+
+SAMPLING: dict[str, tuple[Any, ...]] = {
+    "temperature": (0.5, (*NOT_A_NUMBER, -1, float("nan"))),
+    "top_p": (0.5, (*NOT_A_NUMBER, -1, 2, float("nan"))),
+    "top_k": (3, NOT_A_COUNT),
+    "min_p": (0.1, (*NOT_A_NUMBER, -1, 2, float("nan"))),
+    "repetition_penalty": (1.1, (*NOT_A_NUMBER, -1, float("nan"))),
+    "seed": (1, but(NOT_A_COUNT, None)),
+}
+
+
+def sampling() -> Iterator[tuple[str, Case]]:
+    yield "Sampler", (pyturbo.Sampler, SAMPLING | {"repetition_window": (3, NOT_A_COUNT)})
+    sampler = pyturbo.Sampler()
+    logits = np.ones(4, np.float32)
+    wrong = (*NOT_AN_ARRAY, np.ones((2, 2), np.float32), np.ones(3), np.ones(0, np.float32))
+    yield "Sampler.sample", (sampler.sample, {"logits": (logits, wrong)})
+    yield "Sampler.accept", (sampler.accept, {"tokens": ([1], NOT_TOKENS)})
+
+
+def texts(folder: Path) -> Iterator[tuple[str, Case]]:
+    with open_checkpoint(folder) as checkpoint:
+        source = checkpoint.tokenizer
+    tokenizer = pyturbo.Tokenizer(source)
+    yield "Tokenizer", (pyturbo.Tokenizer, {"source": (source, (*NOT_TEXT, "model"))})
+    arguments: dict[str, tuple[Any, ...]]
+    arguments = {"text": ("a", (*NOT_TEXT, b"x")), "special": (True, NOT_A_FLAG)}
+    yield "Tokenizer.encode", (tokenizer.encode, arguments)
+    yield "Tokenizer.decode", (tokenizer.decode, {"ids": ([1], NOT_IDS), "skip_special": (True, NOT_A_FLAG)})
+    yield "Tokenizer.decode_chat", (tokenizer.decode_chat, {"ids": ([1], NOT_IDS)})
+    yield "Tokenizer.piece", (tokenizer.piece, {"id": (1, (Thing(), ["a"], "x", 1.5, None))})
+    arguments = {"skip_special": (True, NOT_A_FLAG), "continues": (True, NOT_A_FLAG)}
+    yield "Tokenizer.detokenizer", (tokenizer.detokenizer, arguments)
+    yield "Detokenizer.add", (tokenizer.detokenizer().add, {"token": (1, (Thing(), ["a"], "x", 1.5, None))})
+    message = {"role": "user", "content": "a"}
+    chats = (Thing(), ["a", "b"], "text", 3, None, [1], {}, message, [{"role": "user", "content": 3}], [None])
+    arguments = {"messages": ([message], chats), "generate": (True, NOT_A_FLAG)}
+    yield "Tokenizer.chat", (tokenizer.chat, arguments)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("careless") / "model")
+
+
+def check(cases: Iterator[tuple[str, Case]], open_ended: tuple[str, ...] = ()) -> None:
+    """`open_ended` functions take any keyword, by design."""
+    found = []
+    for name, (function, arguments) in cases:
+        valid = {key: value for key, (value, *_) in arguments.items()}
+        function(**valid)
+        of_function = [] if name in open_ended else unknown_keyword(function, valid)
+        for key, (_, wrong, *aliases) in arguments.items():
+            of_function += complaints(function, valid, key, wrong, *aliases)
+        found += [f"{name}: {each}" for each in of_function]
+    assert not found, "\n".join(found)
+
+
+def test_devices() -> None:
+    check(devices())
+
+
+def test_programs() -> None:
+    check(programs())
+
+
+def test_sampling() -> None:
+    check(sampling())
+
+
+def test_texts(folder: Path) -> None:
+    check(texts(folder), open_ended=("Tokenizer.chat",))
