@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -134,8 +136,17 @@ def _number(value: Any, dtype: np.dtype[Any]) -> float:
 
 
 def path_of(what: str, value: Any) -> Path:
-    """A path that a caller gave."""
+    """Return a path that a caller gave; an empty text is none."""
     try:
-        return Path(value)
+        if os.fspath(value):
+            return Path(value)
     except TypeError:
-        raise ArgumentError(f"{what}: expected a path, got {type(value).__name__}") from None
+        pass
+    got = "an empty text" if isinstance(value, str) else type(value).__name__
+    raise ArgumentError(f"{what}: expected a path, got {got}")
+
+
+def callback(what: str, value: Callable[..., Any] | None) -> None:
+    """Refuse what cannot be called; None is no callback."""
+    if value is not None and not callable(value):
+        raise ArgumentError(f"{what}: expected a function or None, got {shown(value)}")

@@ -111,6 +111,8 @@ class Conversation:
         taken to its end is part of the conversation as far as it came: by closing or cancelling it, by an
         interrupt, or by the next turn. If it ends before its first token, so does the message.
         """
+        if not isinstance(text, str):
+            raise ArgumentError(f"reply: text: expected text, got {shown(text)}")
         self._end_turn()
         chosen = Options(**options).with_defaults(self.model.sampling)
         stats = Stats() if stats is None else stats

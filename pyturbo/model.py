@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pyturbo import models
-from pyturbo._arguments import index
+from pyturbo._arguments import callback, index, path_of
 from pyturbo._messages import shown
 from pyturbo._native import Device, device_list
 from pyturbo._once import once
@@ -67,6 +67,9 @@ def load(
         ...
         pyturbo.errors.FileError: no-such-file.gguf: no such file or directory...
     """
+    if path_or_id is not None:
+        path_of("load: path_or_id", path_or_id)
+    callback("load: progress", progress)
     setting = kv_format(kv)
     if isinstance(device, Device):
         for name, value in (("threads", threads), ("precision", precision)):
@@ -74,7 +77,7 @@ def load(
                 raise ArgumentError(f"load: {name}: expected none beside a Device, which has its own")
     elif device is None or isinstance(device, str):
         name = device_list()[0] if device is None else device
-        device = Device(name, threads=threads, precision=precision or "default")
+        device = Device(name, threads=threads, precision="default" if precision is None else precision)
     else:
         raise ArgumentError(f"load: device: expected a name or a Device, got {device!r}")
     with open_checkpoint(default_model() if path_or_id is None else path_or_id) as checkpoint:
@@ -250,8 +253,6 @@ class Model:
         options = Options(
             max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, stop, logprobs
         ).with_defaults(self.sampling)
-        if session is not None and (not isinstance(session, Session) or not session.is_of(self.runner)):
-            raise ArgumentError(f"session: expected one of this model, got {session!r}")
         ids, whole = self.prompt_ids(prompt, session), is_chat(prompt)
         if session is None:
             session = self.session(self.runner.context_for(len(ids) + options.max_tokens))
@@ -337,12 +338,14 @@ class Model:
 
         Within a conversation text gets no token for its beginning, and there may be no tokens at all.
         """
+        if session is not None and (not isinstance(session, Session) or not session.is_of(self.runner)):
+            raise ArgumentError(f"session: expected one of this model, got {session!r}")
         begun = session is not None and (session.position > 0 or bool(session.pending))
         ids = self._encode(prompt, special=not begun)
         if not ids and not begun:
             raise ArgumentError("prompt: expected at least one token, got none")
         if ids:
-            self.runner.check_ids(ids)
+            self.runner.check_ids(ids, "prompt")
         return ids
 
     def _encode(self, prompt: Prompt, special: bool) -> list[int]:
@@ -350,7 +353,7 @@ class Model:
         if isinstance(prompt, str):
             return self.tokenizer.encode(prompt, special)
         if isinstance(prompt, np.ndarray):
-            return [int(token) for token in self.runner.check_ids(prompt)]
+            return [int(token) for token in self.runner.check_ids(prompt, "prompt")]
         if isinstance(prompt, (bytes, Mapping)) or not isinstance(prompt, Sequence):
             raise ArgumentError(
                 f"prompt: expected text, token ids or a list of messages, got {shown(prompt)}"

@@ -15,10 +15,12 @@ import pytest
 
 import pyturbo
 from careless import Thing, complaints, unknown_keyword
+from pyturbo import Recorder, Tensor, symbol
 from pyturbo.checkpoint import open_checkpoint
-from pyturbo.recording import Recorder, Tensor
-from pyturbo.symbols import symbol
+from pyturbo.convert import convert
 from text.tiny_chat import write_model
+from tiny_configs import MODELS
+from tiny_models import write_hf
 
 #: A function, and for each argument a valid value, wrong ones, and further names that messages may use.
 Case = tuple[Callable[..., Any], dict[str, tuple[Any, ...]]]
@@ -186,6 +188,100 @@ def texts(folder: Path) -> Iterator[tuple[str, Case]]:
     yield "Tokenizer.chat", (tokenizer.chat, arguments)
 
 
+#: Options of `Model.stream`: None takes the model's own.
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "max_tokens": (2, NOT_A_COUNT),
+    **{name: (valid, but(wrong, None)) for name, (valid, wrong) in SAMPLING.items()},
+    "stop": ("x", (Thing(), 3, [3], [None], {"a": 1}, b"x")),
+    "logprobs": (1, NOT_A_COUNT),
+    "stats": (None, (Thing(), "x", 3)),
+}
+
+
+def models(folder: Path) -> Iterator[tuple[str, Case]]:
+    arguments: dict[str, tuple[Any, ...]]
+    arguments = {
+        "path_or_id": (folder, (3, Thing(), ["model"], {}, "")),
+        "device": ("cpu", (*NOT_A_DEVICE, "typo")),
+        "kv": ("f16", NOT_A_NAME),
+        "threads": (1, but(NOT_A_COUNT, None)),
+        "precision": ("fast", but(NOT_A_NAME, None)),
+        "progress": (None, (Thing(), "x", 3)),
+    }
+    yield "load", (pyturbo.load, arguments)
+    model = pyturbo.load(folder, "cpu")
+    message = {"role": "user", "content": "a"}
+    not_a_message = ({"role": "user"}, {"x": 1}, {"role": "user", "content": 3})
+    prompts = (
+        *(Thing(), None, 3, {}, b"x", "", [], ["a", "b"], ["a", message], [message, "a"], message),
+        *([1.5], [-1], [[1]], [None], [10**9], np.ones(2), np.array(["a"])),
+        *([each] for each in not_a_message),
+    )
+    prompt = {"prompt": ("a", prompts, "messages")}
+    session = {"session": (None, (Thing(), "x", 3))}
+    yield "Model.generate", (model.generate, {**prompt, **OPTIONS, **session})
+    yield "Model.stream", (model.stream, {**prompt, **OPTIONS, **session})
+    yield "Model.prompt_ids", (model.prompt_ids, {**prompt, **session})
+    yield "Model.session", (model.session, {"context": (64, (*but(NOT_A_COUNT, None), 0, 10**9))})
+    saved = folder.parent / "a.session"
+    model.session(64).save(saved)
+    arguments = {"path": (saved, NOT_A_PATH), "context": (64, but(NOT_A_COUNT, None))}
+    yield "Model.load_session", (model.load_session, arguments)
+    yield "Model.logits", (model.logits, {"token_ids": ([1], (*NOT_TOKENS, [], [10**9]))})
+    yield "Model.layer_outputs", (model.layer_outputs, {"token_ids": ([1], (*NOT_TOKENS, [], [10**9]))})
+
+
+def sessions(folder: Path) -> Iterator[tuple[str, Case]]:
+    session = pyturbo.load(folder, "cpu").session(64)
+    session.prefill([1, 2, 3])
+    tokens = (*NOT_TOKENS, [], [10**9])
+    yield "Session.prefill", (lambda **given: session.fork().prefill(**given), {"token_ids": ([1], tokens)})
+    yield "Session.read", (lambda **given: list(session.fork().read(**given)), {"token_ids": ([1], tokens)})
+    token = (Thing(), ["a"], {}, "x", 1.5, -1, None, 10**9, [1, 2])
+    yield "Session.step", (lambda **given: session.fork().step(**given), {"token_id": (1, token)})
+    yield "Session.rewind", (lambda **given: session.fork().rewind(**given), {"position": (1, NOT_A_COUNT)})
+    yield "Session.grow", (lambda **given: session.fork().grow(**given), {"context": (80, NOT_A_COUNT)})
+    yield "Session.save", (session.save, {"path": (folder.parent / "b.session", NOT_A_PATH)})
+
+
+def conversations(folder: Path) -> Iterator[tuple[str, Case]]:
+    model = pyturbo.load(folder, "cpu")
+    arguments: dict[str, tuple[Any, ...]]
+    arguments = {
+        "model": (model, (folder, None, 3)),
+        "context": (64, but(NOT_A_COUNT, None)),
+        "system": ("a", but(NOT_TEXT, None)),
+    }
+    yield "Conversation", (pyturbo.Conversation, arguments)
+    conversation = pyturbo.Conversation(model, 128)
+    text = {"text": ("a", (*NOT_TEXT, ["a", "b"], [1], b"x"))}
+    yield "Conversation.reply", (lambda **given: list(conversation.fork().reply(**given)), text | OPTIONS)
+    saved = folder.parent / "c.session"
+    yield "Conversation.save", (conversation.save, {"path": (saved, NOT_A_PATH)})
+    arguments = {
+        "model": (model, (folder, None, 3)),
+        "path": (saved, NOT_A_PATH),
+        "context": (128, but(NOT_A_COUNT, None)),
+    }
+    yield "Conversation.load", (pyturbo.Conversation.load, arguments)
+
+
+def conversions(folder: Path) -> Iterator[tuple[str, Case]]:
+    source, target = write_hf(MODELS["qwen3"], folder.parent / "hf"), folder.parent / "converted"
+    arguments: dict[str, tuple[Any, ...]] = {
+        "source": (source, NOT_A_PATH),
+        "target": (target, NOT_A_PATH),
+        "bits": (4, (Thing(), "4", 1.5, 7, -1)),
+        "group_size": (32, (Thing(), "x", 7)),
+        "dtype": ("f16", (Thing(), "float17", 3, ["a"])),
+        "mode": ("affine", NOT_A_NAME),
+        "force": (True, NOT_A_FLAG),
+        "shard_bytes": (10**6, NOT_A_COUNT),
+        "progress": (None, (Thing(), "x", 3)),
+    }
+    yield "convert", (convert, arguments)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("careless") / "model")
@@ -218,3 +314,19 @@ def test_sampling() -> None:
 
 def test_texts(folder: Path) -> None:
     check(texts(folder), open_ended=("Tokenizer.chat",))
+
+
+def test_models(folder: Path) -> None:
+    check(models(folder))
+
+
+def test_sessions(folder: Path) -> None:
+    check(sessions(folder))
+
+
+def test_conversations(folder: Path) -> None:
+    check(conversations(folder))
+
+
+def test_conversions(folder: Path) -> None:
+    check(conversions(folder))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from os import PathLike
 from pathlib import Path
 
+from pyturbo._arguments import path_of
 from pyturbo._messages import shown
 from pyturbo.checkpoint import hub_cache
 from pyturbo.checkpoint._nearby import holds, missing
@@ -19,7 +20,7 @@ from pyturbo.checkpoint.sampling import SamplingDefaults
 from pyturbo.checkpoint.tensors import TensorInfo
 from pyturbo.checkpoint.tokenizer import TokenizerSource
 from pyturbo.checkpoint.weights import Weights
-from pyturbo.errors import ArgumentError, FileError, FormatError
+from pyturbo.errors import FileError, FormatError
 from pyturbo.files.replace import is_partial
 
 __all__ = [
@@ -60,10 +61,8 @@ def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
 def locate(path: str | PathLike[str]) -> Path:
     """Return `path` if it exists, else what the cache of huggingface_hub has under this id."""
     try:
-        place = Path(path)
+        place = path_of("path", path)
         place.stat()
-    except TypeError as error:
-        raise ArgumentError(f"expected a path, got {shown(path)}: {error}") from None
     except (FileNotFoundError, NotADirectoryError):
         wanted = hub_cache.model_id(str(path))
         found = None if wanted is None else hub_cache.find(wanted)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from pyturbo._arguments import flag
+from pyturbo._arguments import callback, flag, index, path_of
 from pyturbo._dtypes import bfloat16
 from pyturbo._messages import shown, size
 from pyturbo.checkpoint import json_file, open_checkpoint
@@ -81,7 +81,9 @@ def convert(
     interrupt leaves nothing behind.
     """
     common = _common_format(mode, bits, group_size)
-    force = flag("convert: force", force)
+    path_of("convert: source", source)
+    callback("convert: progress", progress)
+    force, shard_bytes = flag("convert: force", force), index("convert: shard_bytes", shard_bytes, least=1)
     if dtype is not None and not (isinstance(dtype, str) and dtype in DTYPES):
         raise ArgumentError(f"convert: dtype: expected one of {', '.join(DTYPES)}, got {shown(dtype)}")
     place = target_of("convert: target", target)
@@ -108,8 +110,8 @@ def convert(
                 shards.sync()
             finally:
                 shards.close()
-            index = {"metadata": {"total_size": total, "total_parameters": parameters}}
-            _write(folder / INDEX, index | {"weight_map": dict(sorted(shards.weight_map.items()))})
+            listing = {"metadata": {"total_size": total, "total_parameters": parameters}}
+            _write(folder / INDEX, listing | {"weight_map": dict(sorted(shards.weight_map.items()))})
             _write(folder / "config.json", dict(sorted(_quantized(config, common, plan).items())))
             for file in copied:
                 _copy(file, folder / file.path.name)

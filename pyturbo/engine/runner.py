@@ -114,18 +114,21 @@ class Runner:
         with self.replaying:
             return sum(graph.scratch_bytes for graph in self._graphs.values())
 
-    def check_ids(self, token_ids: ArrayLike) -> NDArray[np.int32]:
-        """Return token ids as an array; an ArgumentError for anything but tokens of the vocabulary."""
+    def check_ids(self, token_ids: ArrayLike, what: str = "token_ids") -> NDArray[np.int32]:
+        """Return token ids as an array; an ArgumentError for anything but tokens of the vocabulary.
+
+        `what` is the name of the argument in messages.
+        """
         try:
             ids = np.asarray(token_ids)
         except ValueError as error:
-            raise ArgumentError(f"token_ids: expected a list of integers: {error}") from None
+            raise ArgumentError(f"{what}: expected a list of integers: {error}") from None
         if ids.shape == (0,):
-            raise ArgumentError("token_ids: expected at least one token, got none")
+            raise ArgumentError(f"{what}: expected at least one token, got none")
         if ids.ndim != 1 or ids.dtype.kind not in "iu":
-            raise ArgumentError(f"token_ids: expected a list of integers, got {ids.dtype} {list(ids.shape)}")
+            raise ArgumentError(f"{what}: expected a list of integers, got {ids.dtype} {list(ids.shape)}")
         vocab = self.network.vocab
         if ids.min() < 0 or ids.max() >= vocab:
             wrong = ids[(ids < 0) | (ids >= vocab)][0]
-            raise ArgumentError(f"token_ids: expected 0 to {vocab - 1}, got {wrong}")
+            raise ArgumentError(f"{what}: expected 0 to {vocab - 1}, got {wrong}")
         return ids.astype(np.int32)

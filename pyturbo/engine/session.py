@@ -184,7 +184,8 @@ class Session:
 
     def step(self, token_id: int) -> NDArray[np.float32]:
         """Read one token; return its logits, a view that the next call changes."""
-        return self.prefill([token_id])
+        with self._guard.use():
+            return self._advance_to_logits([index("token_id", token_id)], "token_id")
 
     @property
     def logits(self) -> NDArray[np.float32]:
@@ -281,9 +282,9 @@ class Session:
             layout.take(block.numpy(), self._layout, self._block.numpy(), self.position)
             vars(self).update(larger)  # all at once, whatever interrupts
 
-    def _advance_to_logits(self, token_ids: ArrayLike) -> NDArray[np.float32]:
-        """Read tokens as `prefill` does, for a caller that holds the session."""
-        for _ in self._advance(self._runner.check_ids(token_ids)):
+    def _advance_to_logits(self, token_ids: ArrayLike, what: str = "token_ids") -> NDArray[np.float32]:
+        """Read tokens, which messages call `what`, as `prefill` does, for a caller that holds the session."""
+        for _ in self._advance(self._runner.check_ids(token_ids, what)):
             pass
         return self.logits
 
