@@ -75,7 +75,7 @@ def test_the_site_is_whole_and_stands_alone(site: Path) -> None:
             path = target.partition("#")[0]
             assert (page.parent / path).exists(), f"{page.name}: {target}"
     for page, text in (
-        ("reference/models.html", "Continues a prompt, one chunk a token"),
+        ("reference/models.html", "Continue a prompt, one chunk a token"),
         ("reference/devices.html", "Runs kernels."),  # from a compiled module
         ("reference/operations.html", "affine_matmul"),
     ):
