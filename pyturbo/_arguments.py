@@ -1,4 +1,4 @@
-"""What Python callers may pass, as what the native code takes. Everything wrong is an ArgumentError."""
+"""Conversion of Python arguments to what the native code takes. A wrong argument is an ArgumentError."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CODES_OF_FORMATS = {
 
 
 def code_of_format(text: str) -> int:
-    """The dtype code of a buffer's elements."""
+    """Return the dtype code of a buffer's elements."""
     native = "<" if sys.byteorder == "little" else ">"
     code = _CODES_OF_FORMATS.get(text.lstrip("@=" + native))
     if code is None:
@@ -38,7 +38,7 @@ def code_of_format(text: str) -> int:
 
 
 def index(what: str, value: Any, least: int = 0, bits: int = 63) -> int:
-    """An integer from `least` on and below 2^bits; numbers that are not integers are refused, not rounded."""
+    """Return an integer of at least `least` and below 2^bits. Other numbers are refused, not rounded."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -58,7 +58,7 @@ def flag(what: str, value: Any) -> bool:
 
 
 def token_ids(what: str, tokens: Any) -> NDArray[np.uint32]:
-    """A token, or a sequence of them, as an array."""
+    """Return a token, or a sequence of tokens, as an array."""
     try:
         ids = np.asarray(tokens if np.ndim(tokens) else [operator.index(tokens)])
     except (TypeError, ValueError):
@@ -70,7 +70,7 @@ def token_ids(what: str, tokens: Any) -> NDArray[np.uint32]:
 
 
 def shape_of(shape: Any, itemsize: int) -> tuple[int, ...]:
-    """A shape whose bytes can be counted."""
+    """Return a shape whose size in bytes fits an integer."""
     try:
         given = (shape,) if np.ndim(shape) == 0 else tuple(shape)
         extents = tuple([operator.index(extent) for extent in given])
@@ -86,7 +86,7 @@ def shape_of(shape: Any, itemsize: int) -> tuple[int, ...]:
 
 
 def counts_of(what: str, given: Any) -> tuple[int, int, int]:
-    """Threadgroups or threads along the three axes."""
+    """Return the counts of threadgroups or threads along the three axes."""
     try:
         counts = (given,) if np.ndim(given) == 0 else tuple(given)
         x, y, z = (*(operator.index(count) for count in counts), 1, 1, 1)[:3]
@@ -100,7 +100,7 @@ def counts_of(what: str, given: Any) -> tuple[int, int, int]:
 
 
 def value_bytes(what: str, code: int, components: int, size: int, value: Any) -> bytes:
-    """A value argument as the shader's type: a number, a sequence for a vector, bytes for a struct."""
+    """Encode a value argument as the shader's type: a number, a sequence for a vector, bytes for a struct."""
     if NAMES[code] == "raw":
         try:
             raw = bytes(memoryview(value).cast("B"))
@@ -123,7 +123,7 @@ def value_bytes(what: str, code: int, components: int, size: int, value: Any) ->
 
 
 def _number(value: Any, dtype: np.dtype[Any]) -> float:
-    """The number for an element of a type, in its range; texts are no numbers, and bool has 0 and 1."""
+    """Return a number in the range of a type. Text is refused, and bool takes 0 and 1."""
     if dtype.kind in "fV":
         if isinstance(value, (str, bytes, bytearray)):
             raise TypeError
@@ -136,7 +136,7 @@ def _number(value: Any, dtype: np.dtype[Any]) -> float:
 
 
 def path_of(what: str, value: Any) -> Path:
-    """Return a path that a caller gave; an empty text is none."""
+    """Return the path that a caller gave; empty text is refused."""
     try:
         if os.fspath(value):
             return Path(value)
@@ -147,6 +147,6 @@ def path_of(what: str, value: Any) -> Path:
 
 
 def callback(what: str, value: Callable[..., Any] | None) -> None:
-    """Refuse what cannot be called; None is no callback."""
+    """Refuse anything that cannot be called; None stands for no callback."""
     if value is not None and not callable(value):
         raise ArgumentError(f"{what}: expected a function or None, got {shown(value)}")

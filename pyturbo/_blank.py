@@ -1,4 +1,4 @@
-"""Arrays without memory: what loading would make of a checkpoint, known from the headers of its files."""
+"""Arrays without memory. They show what loading a checkpoint would take, from the headers of its files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 class Ledger:
-    """Counts the memory that loading would take at once, beside the mapped files."""
+    """The memory that loading would take at once, apart from mapped files."""
 
     def __init__(self) -> None:
         self.held = 0
@@ -24,11 +24,11 @@ class Ledger:
         return blank
 
     def work(self, nbytes: int) -> None:
-        """Count memory that is needed for a moment."""
+        """Count memory that is needed only temporarily."""
         self.peak = max(self.peak, self.held + nbytes)
 
     def add(self, nbytes: int) -> None:
-        """Count memory from here on; a negative number is given back."""
+        """Count memory from now on; a negative number gives it back."""
         self.held += nbytes
         self.work(0)
 

@@ -37,7 +37,7 @@ _CODES: dict[np.dtype[Any], int] = {dtype: code for code, dtype in reversed(tupl
 
 
 def code_of(dtype: Any) -> int:
-    """The native code of ``"bfloat16"`` or of anything that ``np.dtype`` takes."""
+    """Return the native code of ``"bfloat16"`` or of anything that ``np.dtype`` takes."""
     try:
         return _CODES[bfloat16 if isinstance(dtype, str) and dtype == "bfloat16" else np.dtype(dtype)]
     except (KeyError, TypeError, ValueError):

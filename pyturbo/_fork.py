@@ -10,7 +10,7 @@ _locks: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
 
 
 def open_in_children() -> threading.Lock:
-    """Make such a lock. What it guards may be half changed in the child, and must bear that."""
+    """Make such a lock. Data that it guards may be half changed in the child, and must tolerate that."""
     lock = threading.Lock()
     _locks.add(lock)
     return lock

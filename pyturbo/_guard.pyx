@@ -20,14 +20,14 @@ cdef class Claim:
 
 
 cdef class Guard:
-    """Lets one user at a time have a session: anyone else gets a StateError at once.
+    """Gives a session to one user at a time; anyone else gets a StateError at once.
 
     A user is a call, an iterator that reads, or a reply between its first chunk and its end. A reply that waits
     between two chunks keeps other threads out, until it is cancelled; in its own thread a new one takes over.
     """
 
     cdef bint taken
-    cdef bint cancelled              # of a user that is no reply
+    cdef bint cancelled              # whether a user that is not a reply was cancelled
     cdef Claim running               # the reply that is the user
     cdef object waiting              # a weak reference to the claim that holds between its chunks
 
@@ -41,7 +41,7 @@ cdef class Guard:
             self.waiting = None
 
     def cancel(self):
-        """Stop what runs or waits before its next chunk. Returns whether anything was under way."""
+        """Stop the call or reply under way before its next chunk. Returns whether there was one."""
         cdef Claim owner = self._owner()
         waits = owner is not None and not owner.cancelled
         if owner is not None:
@@ -50,7 +50,7 @@ cdef class Guard:
         return waits or bool(self.taken)
 
     def check(self):
-        """Raise CancelledError if the user of now was cancelled."""
+        """Raise CancelledError if the current user was cancelled."""
         if self.cancelled if self.running is None else self.running.cancelled:
             raise CancelledError("cancelled: the session stands after the last whole chunk")
 

@@ -16,7 +16,7 @@ def _manifest() -> dict[str, Any]:
 
 
 def kernels() -> dict[str, Any]:
-    """Every kernel by name: its arguments, their types, shapes and access, its contract and its comment.
+    """Return every kernel by name: arguments with types, shapes and access, contract and comment.
 
     Examples:
         >>> kernel = pyturbo.kernels()["swiglu"]

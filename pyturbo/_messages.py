@@ -1,4 +1,4 @@
-"""How values are put into messages. Text from a file is quoted, printable and short, whatever it says."""
+"""Values in messages. Text from a file is quoted, printable and short, whatever it contains."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _LONGEST = 120
 
 
 def shown(value: Any) -> str:
-    """`value` as it may stand in a message."""
+    """Return `value` as it may appear in a message."""
     if isinstance(value, str):
         value = value[: _LONGEST + 1]
     elif isinstance(value, (list, tuple)):
@@ -22,7 +22,7 @@ def shown(value: Any) -> str:
 
 
 def size(nbytes: float) -> str:
-    """Bytes for a reader: 12 B, 3.4 MB."""
+    """Return a number of bytes for people: 12 B, 3.4 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if nbytes < 1000:
             return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"

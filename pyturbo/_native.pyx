@@ -1,4 +1,4 @@
-"""Device, Buffer and Kernel: each owns one native handle. What is comfortable is plain Python above."""
+"""Device, Buffer and Kernel: each owns one native handle. Convenience lives in the plain Python above."""
 
 from cpython.buffer cimport PyBUF_F_CONTIGUOUS, PyBUF_FORMAT, PyBUF_WRITABLE
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
@@ -29,15 +29,15 @@ from pyturbo._dtypes import DTYPES, NAMES, bfloat16, code_of
 from pyturbo.errors import ArgumentError
 
 cdef enum:
-    VALUE_BYTES = 4096  # of all value arguments of one launch, as Metal's setBytes
+    VALUE_BYTES = 4096  # of all value arguments of one launch; the limit of Metal's setBytes
 
 assert MAX_AXES == AXES
 
-cdef object FROM_DEVICE = object()  # who holds it may make a Buffer or a Kernel
+cdef object FROM_DEVICE = object()  # the key to making a Buffer or a Kernel
 
 
 def device_list():
-    """Names that ``Device`` takes, best first.
+    """Return the names that ``Device`` takes, best first.
 
     Examples:
         >>> {"cpu", "cpu:reference"} <= set(pyturbo.devices())
@@ -47,7 +47,7 @@ def device_list():
 
 
 cdef class Device:
-    """Runs kernels. ``Device("cpu")``, or ``"cpu:reference"`` where every kernel runs as the shader itself.
+    """Runs kernels: ``Device("cpu")``, or ``"cpu:reference"``, where every kernel runs as the shader itself.
 
     ``threads`` (default: ``PYTURBO_THREADS``, else one per core) and ``check`` (default: ``PYTURBO_CHECK``)
     hold for the life of the device. So does ``precision`` of activations in products with quantised weights, on a
@@ -83,39 +83,39 @@ cdef class Device:
         self.handle = open_device(string_view(<const char*>encoded, len(encoded)), options)
 
     cdef NativeDevice* native(self) except NULL:
-        """The device, which is not there yet for who finds this object while it is being made."""
+        """Return the device. It is missing in an object that is found while it is being constructed."""
         if not self.handle:
             raise errors.StateError("the device is not open yet")
         return self.handle.get()
 
     @property
     def name(self):
-        """As it was opened: "cpu", "cpu:reference" or "metal"."""
+        """The name it was opened by: "cpu", "cpu:reference" or "metal"."""
         return self.native().name().decode()
 
     @property
     def closed(self):
-        """Whether it refuses all work. So does a device in a child process that was made before ``fork()``."""
+        """Whether it refuses all work, as does a device of the parent in a child of ``fork()``."""
         return self.native().closed()
 
     def require_open(self):
-        """Raises a StateError that says why, where the device is closed."""
+        """Raise a StateError that says why, if the device is closed."""
         _require_open(self)
 
     @property
     def properties(self):
-        """What is worth knowing of the device, by name."""
+        """Facts about the device, by name."""
         return {name.decode(): value.decode() for name, value in self.native().properties()}
 
     def close(self):
-        """Waits for what runs and refuses all further work. Buffers and views stay readable until they are dropped.
-        When Python ends, all devices are closed."""
+        """Wait for running work and refuse all further work. Buffers and views stay readable until they are dropped.
+        All devices are closed when Python ends."""
         cdef NativeDevice* device = self.native()
         with nogil:
             device.close()
 
     def synchronize(self):
-        """Waits for all work that was begun, and raises what went wrong with it."""
+        """Wait for all work that was started, and raise its errors."""
         cdef NativeDevice* device = self.native()
         with nogil:
             device.synchronize()
@@ -130,7 +130,7 @@ cdef class Device:
         return f"Device({self.name!r}{', closed' if self.closed else ''})"
 
     def kernel(self, str name not None, constants=None):
-        """The kernel of that name, with its function constants bound by name. Each is made once."""
+        """Return the kernel of that name, with its function constants bound by name. Each is made once."""
         _require_open(self)
         cdef Kernel kernel = None if constants else self.kernels.get(name)
         if kernel is not None:
@@ -145,7 +145,7 @@ cdef class Device:
         return self.kernels.setdefault((name, kernel.constant_values) if constants else name, kernel)
 
     def empty(self, shape, dtype="float32"):
-        """A new buffer, zeroed, in this device's memory."""
+        """Return a new buffer of zeros in this device's memory."""
         _require_open(self)
         cdef int code = code_of(dtype)
         cdef tuple extents = shape_of(shape, DTYPES[code].itemsize)
@@ -156,14 +156,14 @@ cdef class Device:
         return _show(storage, 0, extents, code)
 
     def buffer(self, source):
-        """A buffer over memory that already exists, without copying: a NumPy array, anything with the buffer
+        """Return a buffer over existing memory, without copying: a NumPy array, anything with the buffer
         protocol or ``__dlpack__``, or a ``Buffer`` itself. The memory stays alive with the buffer."""
         _require_open(self)
         return _wrap(source)
 
     def constant(self, source):
-        """A buffer with the values of an array that does not change: its own memory where the device can use that,
-        else a copy."""
+        """Return a buffer with the values of an array that does not change: the array's own memory if the device can
+        use it, else a copy."""
         cdef Buffer buffer = self.buffer(source)
         cdef cbool in_place
         with nogil:
@@ -176,7 +176,7 @@ cdef class Device:
         return copy
 
     def map(self, path, *, dtype="uint8", shape=None, offset=0):
-        """A read-only buffer over part of a file, mapped, not read. Without ``shape``: all of it from ``offset``."""
+        """Map part of a file as a read-only buffer. Without ``shape`` it is all of the file from ``offset`` on."""
         _require_open(self)
         cdef int code = code_of(dtype)
         cdef object itemsize = DTYPES[code].itemsize
@@ -235,14 +235,14 @@ cdef class Buffer:
         return f"Buffer({list(self.shape)}, {NAMES[<int>self.code]}{access})"
 
     def numpy(self):
-        """A NumPy view of the same memory; it keeps the buffer alive. FileError where it is a mapped file of which
-        a part was lost."""
+        """Return a NumPy view of the same memory, which keeps the buffer alive. FileError if it is a mapped file that
+        lost a part."""
         require_readable(self.address, self.nbytes)
         array = np.asarray(self)
         return array.view(bfloat16) if self.code == DType.bf16 else array
 
     def view(self, shape, dtype=None, offset=0):
-        """Another buffer over a part of this one, ``offset`` bytes from its start."""
+        """Return another buffer over a part of this one, ``offset`` bytes from its start."""
         cdef int code = <int>self.code if dtype is None else code_of(dtype)
         cdef object itemsize = DTYPES[code].itemsize
         cdef tuple extents = shape_of(shape, itemsize)
@@ -308,7 +308,7 @@ cdef class Kernel:
 
     @property
     def name(self):
-        """As the shader says, such as "rms_norm_f32"."""
+        """The name in the shader, such as "rms_norm_f32"."""
         return self.info.name.decode()
 
     def __repr__(self):
@@ -329,7 +329,7 @@ cdef class Kernel:
         cdef const ArgumentInfo* info
         cdef Dispatch dispatch
         cdef const Dispatch* geometry = NULL
-        cdef list wrapped = None  # buffers made here, alive until the launch is over
+        cdef list wrapped = None  # buffers made here; they live until the launch is over
 
         for i in range(self.info.argument_count):
             info = &self.info.arguments[i]
@@ -367,14 +367,14 @@ cdef class Kernel:
 
 
 def host_empty(shape, dtype="float32"):
-    """A buffer of zeros in pages of its own, which any device can use."""
+    """Return a buffer of zeros in pages of its own, which any device can use."""
     cdef int code = code_of(dtype)
     cdef tuple extents = shape_of(shape, DTYPES[code].itemsize)
     return _show(allocate_storage(math.prod(extents) * DTYPES[code].itemsize), 0, extents, code)
 
 
 def host_map(int file, path):
-    """The bytes of an open file, mapped read-only, which any device can use. The path is for messages."""
+    """Map an open file read-only, for any device to use. The path is for messages."""
     cdef string encoded = os.fsencode(path)
     cdef shared_ptr[Storage] storage
     with nogil:
@@ -383,13 +383,13 @@ def host_map(int file, path):
 
 
 cdef class FileWatch:
-    """Tells whether the mapped file that a buffer shows is as it was mapped. It does not keep the mapping."""
+    """Tells whether the mapped file under a buffer has changed. It does not keep the mapping alive."""
 
     def __cinit__(self, Buffer buffer not None):
         self.file = mapped_file_at(buffer.address)
 
     def check(self):
-        """Raises a FileError where the file is mapped still, and became shorter or was written to."""
+        """Raise a FileError if the file is still mapped, and became shorter or was written to."""
         cdef shared_ptr[MappedFile] file = self.file.lock()
         if file.get() != NULL:
             file.get().require_unchanged()
@@ -408,7 +408,7 @@ cdef bytes _path_bytes(path):
 
 
 cdef Buffer _show(const shared_ptr[Storage]& storage, uint64_t offset, tuple shape, int code):
-    """A Buffer over the storage from `offset` on. The caller knows that the storage holds all of the shape."""
+    """Return a Buffer over the storage from `offset` on. The caller has checked that the shape fits."""
     if len(shape) > AXES:
         raise ArgumentError(f"buffer: expected at most {AXES} axes, got {len(shape)}")
     cdef Buffer buffer = Buffer.__new__(Buffer, FROM_DEVICE)

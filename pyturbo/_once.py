@@ -9,7 +9,7 @@ Value = TypeVar("Value")
 
 
 class once(Generic[Value]):  # noqa: N801  reads as the decorator it is
-    """Does what `functools.cached_property` does, without the lock that it has in Python 3.10 and 3.11.
+    """Like `functools.cached_property`, but without the lock that it has in Python 3.10 and 3.11.
 
     A child of fork() may find such a lock taken for ever. Two threads may both compute the value; one stays.
     """

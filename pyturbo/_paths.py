@@ -1,4 +1,4 @@
-"""Where the installed package keeps what is not Python."""
+"""Paths of the headers and data in the installed package."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ PACKAGE = Path(_native.__file__).parent
 
 
 def get_include() -> str:
-    """The folder of the C++ headers, for extensions built against pyturbo with Cython or C++."""
+    """Return the folder of the C++ headers, for extensions built against pyturbo with Cython or C++."""
     return str(PACKAGE / "include")

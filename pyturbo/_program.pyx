@@ -16,15 +16,15 @@ from pyturbo.symbols import Launch, Linear, Place, described
 
 
 cdef class Cursor:
-    """Where a conversation stands. A replay moves it when it is done, and no signal comes between the two."""
+    """The position of a conversation. A replay advances it when done; no signal handler runs in between."""
 
     def __repr__(self):
         return f"Cursor(position={self.position})"
 
 
 cdef class Program:
-    """A list of launches. What changes from replay to replay has a name: ``symbols`` are integers, ``blocks`` are
-    memory. Dependencies between launches follow from what each kernel reads and writes.
+    """A list of launches. Whatever changes from replay to replay has a name: ``symbols`` are integers, ``blocks``
+    are memory. Dependencies between launches follow from what each kernel reads and writes.
 
     Examples:
         >>> device = pyturbo.Device("cpu")
@@ -46,7 +46,7 @@ cdef class Program:
         self.handle = make_unique[NativeProgram](device.handle, <uint32_t>len(self.symbols), <uint32_t>len(self.blocks))
 
     cdef NativeProgram* native(self) except NULL:
-        """The program, which is not there yet for who finds this object while it is being made."""
+        """Return the program. It is missing in an object that is found while it is being constructed."""
         if not self.handle:
             raise StateError("the program is not made yet")
         return self.handle.get()
@@ -58,7 +58,7 @@ cdef class Program:
         return f"Program(launches={len(self)}, symbols={self.symbols}, blocks={self.blocks})"
 
     def add(self, Kernel kernel not None, *args, str label not None=""):
-        """Appends a launch. Arguments as for calling the kernel; integers may also be a ``Linear`` of the program's
+        """Append a launch. It takes the arguments of the kernel; integers may also be a ``Linear`` of the program's
         symbols, and memory a ``Place`` in one of its blocks, or a ``Tensor`` over either."""
         cdef vector[RecordedArgument] bound
         cdef RecordedArgument recorded
@@ -94,18 +94,18 @@ cdef class Program:
             program.add(kernel.info[0], kernel.defaults.constants, bound, name, text)
 
     def run(self, blocks=(), *, wait=True, Cursor cursor=None, advance=0, **symbols):
-        """Replays every launch with these blocks, in the order of ``self.blocks``, and these symbols; then moves the
-        cursor on. Without ``wait`` the device may still be at work on return; see ``Device.synchronize``."""
+        """Replay every launch with these blocks, in the order of ``self.blocks``, and these symbols; then advance the
+        cursor. Without ``wait`` the device may still be at work on return; see ``Device.synchronize``."""
         self._replay(blocks, flag("run: wait", wait), cursor, index("run: advance", advance), symbols, NULL)
 
     def profile(self, blocks=(), *, Cursor cursor=None, advance=0, **symbols):
-        """As ``run``, and returns one row a launch: (label, kernel, seconds)."""
+        """Replay like ``run``, and return one row per launch: (label, kernel, seconds)."""
         cdef vector[double] seconds
         self._replay(blocks, True, cursor, index("profile: advance", advance), symbols, &seconds)
         return [(launch.label, launch.kernel, time) for launch, time in zip(self.listing(), seconds)]
 
     def listing(self):
-        """One ``Launch`` for each, in order."""
+        """Return one ``Launch`` for each launch, in order."""
         cdef vector[LaunchText] texts = self.native().listing()
         return [
             Launch(texts[i].label.decode(), texts[i].kernel.decode(), texts[i].arguments.decode(), texts[i].waits)
@@ -113,7 +113,7 @@ cdef class Program:
         ]
 
     def __str__(self):
-        """The listing as text: launches that wait for those before them are marked."""
+        """Return the listing as text; launches that wait for earlier ones are marked."""
         return "\n".join(
             f"{'|' if launch.waits else ' '} {launch.label:24} {launch.kernel}({launch.arguments})"
             for launch in self.listing()

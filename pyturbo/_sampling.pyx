@@ -50,7 +50,7 @@ cdef class Sampler:
         self.handle.reset(new NativeSampler(options))
 
     cdef NativeSampler* native(self) except NULL:
-        """The sampler, which is not there yet for who finds this object while it is being made."""
+        """Return the sampler. It is missing in an object that is found while it is being constructed."""
         if not self.handle:
             raise StateError("the sampler is not made yet")
         return self.handle.get()
@@ -69,8 +69,8 @@ cdef class Sampler:
         return f"Sampler({', '.join(shown)}, seed={options.seed})"
 
     def sample(self, logits):
-        """A token and its log-probability: that of the logits as given, before all steps. The logits are copied first,
-        so that another thread may write them meanwhile."""
+        """Return a token and its log-probability under the logits as given, before all steps. The logits are copied
+        first, so that another thread may write to them."""
         cdef const float[::1] values = _logits("sample", logits)
         cdef TokenLogprob drawn
         cdef NativeSampler* sampler = self.native()
@@ -79,7 +79,7 @@ cdef class Sampler:
         return drawn.token, drawn.logprob
 
     def accept(self, tokens):
-        """Adds a token, or a sequence of them, to those that the repetition penalty counts."""
+        """Add a token, or a sequence of tokens, to those that the repetition penalty counts."""
         cdef const uint32_t[::1] ids = token_ids("accept: tokens", tokens)
         cdef NativeSampler* sampler = self.native()
         if ids.shape[0]:
@@ -88,8 +88,8 @@ cdef class Sampler:
 
 
 def top_logprobs(logits, n):
-    """The ``n`` most likely tokens with their log-probabilities, most likely first, equal ones by token. Forbidden
-    tokens are left out: where fewer than ``n`` are allowed, there are fewer."""
+    """Return the ``n`` most likely tokens with their log-probabilities, most likely first, equal ones by token.
+    Forbidden tokens are left out, so there may be fewer than ``n``."""
     cdef const float[::1] values = _logits("top_logprobs", logits)
     cdef uint32_t count = min(index("top_logprobs: n", n), values.shape[0])
     cdef vector[TokenLogprob] top

@@ -26,23 +26,23 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True)
 class _Plan:
-    """What a turn has to read, decided before anything changes."""
+    """The tokens that a turn reads, decided before anything changes."""
 
     messages: list[Message]
-    forgotten: int  # of them, after the system message
-    changes: bool  # whether what was said before has changed, now or earlier
+    forgotten: int  # how many of them, after the system message, are left out
+    changes: bool  # whether the template has changed earlier text, now or before
     rendered: ChatText
     session: Session
     position: int  # of the session
-    whole: bool  # the tokens below are all there is, not what comes next
-    pending: list[int]  # read before them, where they come next: the token that the session has still to read
-    first: list[int]  # tokens to read before the state is kept; none where it is not
+    whole: bool  # whether the tokens below are the whole conversation, not its continuation
+    pending: list[int]  # of a continuation: the token that the session has sampled but not read
+    first: list[int]  # tokens to read before the state is copied; empty if it is not
     kept: ChatText  # the text up to there
-    ids: list[int]  # the tokens after
+    ids: list[int]  # the tokens after them
 
     @property
     def start(self) -> int:
-        """Where the reply begins, in tokens."""
+        """The position at which the reply begins."""
         before = 0 if self.whole else self.position + len(self.pending)
         return before + len(self.first) + len(self.ids)
 
@@ -50,21 +50,21 @@ class _Plan:
 class Conversation:
     """Messages, and a session that has read them. A turn reads only what is new.
 
-    For each turn the template renders all messages. Where that begins with the text that the session has
-    read, the rest is read. A template may change what was said before, such as one that leaves out earlier
-    thoughts: then the session begins anew, once, and from there on a copy of the state before each reply is
+    For each turn the template renders all messages. If the result begins with the text that the session has
+    read, only the rest is read. A template may change earlier text, for example by leaving out earlier
+    thoughts. Then the session is read again, once, and from then on a copy of the state before each reply is
     kept, so that only the changed reply is read again.
 
-    A conversation that outgrows its context goes on: the oldest messages are left out, the system message
-    never. The others are then read again, so half of the context is made free at once.
+    A conversation that outgrows its context goes on: the oldest messages are left out, but never the system
+    message. The others are then read again, so half of the context is freed at once.
 
     Attributes:
         model: The model; its checkpoint has a chat template.
-        session: What it has read, and remembers.
+        session: The state after the messages read so far.
         messages: Everything said so far.
-        forgotten: How many of them, after the system message, are left out by now.
+        forgotten: How many of them, after the system message, are left out now.
         reread: How many tokens the last turn read again.
-        reply_start: Where the last reply begins, in tokens.
+        reply_start: The position at which the last reply begins.
     """
 
     def __init__(self, model: Model, context: int | None = None, system: str | None = None) -> None:
@@ -80,7 +80,7 @@ class Conversation:
         self._system = system
         #: The text that the session has read; None if that is not known, during a turn or after an early end.
         self._text: ChatText | None = ChatText("")
-        self._changes = False  # whether what was said before has changed
+        self._changes = False  # whether the template has changed earlier text
         self._kept: tuple[Session, ChatText] | None = None  # before the last reply, and the text up to there
         self._last: Callable[[], Reply | None] = lambda: None  # a weak reference
         self.messages: list[Message] = self._first()
@@ -101,15 +101,17 @@ class Conversation:
         self.session.close()
 
     def __repr__(self) -> str:
+        if self.session.closed:
+            return "Conversation(closed)"
         position, context = self.session.position, self.session.context
         return f"Conversation(messages={len(self.messages)}, position={position}, context={context})"
 
     def reply(self, text: str, *, stats: Stats | None = None, **options: Any) -> Reply:
-        """Says `text`; the answer, one chunk a token. The options are those of `Model.stream`.
+        """Say `text` and return the answer, one chunk per token. The options are those of `Model.stream`.
 
-        What is wrong with them, or does not fit, is an error here and changes nothing. An answer that is not
-        taken to its end is part of the conversation as far as it came: by closing or cancelling it, by an
-        interrupt, or by the next turn. If it ends before its first token, so does the message.
+        A wrong option, or a text that does not fit, is an error here and changes nothing. An answer that ends
+        early, because it is closed, cancelled or interrupted, or because the next turn begins, is part of the
+        conversation up to that point. If it ends before its first token, the message is dropped too.
         """
         if not isinstance(text, str):
             raise ArgumentError(f"reply: text: expected text, got {shown(text)}")
@@ -125,7 +127,7 @@ class Conversation:
         return reply
 
     def fork(self) -> Conversation:
-        """An independent copy. `copy.copy` and `copy.deepcopy` do the same."""
+        """Return an independent copy. `copy.copy` and `copy.deepcopy` do the same."""
         self._require_end()
         other = object.__new__(Conversation)
         other.__dict__ |= self.__dict__
@@ -145,13 +147,13 @@ class Conversation:
         )
 
     def reset(self) -> None:
-        """Begins anew, with the system message alone."""
+        """Start again with the system message alone."""
         self._end_turn()
         self.session, self._text, self._kept = self.model.session(self.session.context), ChatText(""), None
         self.messages, self.reread, self.reply_start, self.forgotten = self._first(), 0, 0, 0
 
     def save(self, path: str | PathLike[str]) -> None:
-        """One file: the session, with the messages among its notes."""
+        """Write one file: the session, with the messages among its notes. `Conversation.load` reads it."""
         self._require_end()
         breaks = [] if self._text is None else list(self._text.breaks)
         self.session.notes |= {
@@ -164,7 +166,7 @@ class Conversation:
 
     @classmethod
     def load(cls, model: Model, path: str | PathLike[str], context: int | None = None) -> Conversation:
-        """Go on exactly where `save` was called; `context` gives it other room, None the room it had."""
+        """Read the conversation that `save` wrote. `context` gives it other room; None is the room it had."""
         _check_model(model)
         session = model.load_session(path, context)
         notes = session.notes
@@ -180,7 +182,7 @@ class Conversation:
         return self
 
     def _end_turn(self) -> None:
-        """Ends an answer that is not at its end. It is an error where another thread has it."""
+        """End an answer that is under way. It is an error if another thread runs it."""
         self.session.require_free()
         reply = self._last()
         if reply is not None:
@@ -189,13 +191,13 @@ class Conversation:
     def _require_end(self) -> None:
         reply = self._last()
         if reply is not None and not reply.ended:
-            raise StateError("the conversation is amid a reply: take it to its end, or close it")
+            raise StateError("a reply of the conversation is under way: take it to its end, or close it")
 
     def _first(self) -> list[Message]:
         return [] if self._system is None else [{"role": "system", "content": self._system}]
 
     def _fitting_plan(self, messages: list[Message], max_tokens: int) -> _Plan:
-        """The plan with the most messages that leaves room for a reply."""
+        """Return the plan with the most messages that leaves room for a reply."""
         context = self.session.context
         plan = self._plan(messages, self.forgotten)
         turns = [count for count in _turns(messages) if count > self.forgotten]
@@ -241,19 +243,19 @@ class Conversation:
         )
 
     def _known(self, rendered: ChatText) -> tuple[Session, ChatText | None]:
-        """A session that has read the beginning of a text, and that beginning; else that of now, and None."""
+        """Return a session that has read the beginning of a text, and that beginning; else this one, and None."""
         for session, text in ((self.session, self._text), self._kept or (self.session, None)):
             if text is not None and rendered.begins_with(text):
                 return session, text
         return self.session, None
 
     def _before_reply(self, messages: list[Message], rendered: ChatText) -> ChatText:
-        """What of a rendered text is there before the reply is asked for: it will not change."""
+        """Return the part of a rendered text that comes before the reply: later turns do not change it."""
         text = self.model.tokenizer.chat(messages, generate=False)
         return text if rendered.begins_with(text) and rendered != text else ChatText("")
 
     def _answer(self, plan: _Plan, chunks: Iterator[Chunk], stats: Stats) -> Generator[Chunk, None, None]:
-        """The chunks of a turn. Until it ends, what the session has read counts as unknown."""
+        """Yield the chunks of a turn. Until it ends, the text that the session has read counts as unknown."""
         if plan.session.position != plan.position:
             raise StateError("the session went on without this turn")
         had = min(self.session.position, plan.start)
@@ -291,7 +293,7 @@ class Conversation:
         return known, time.perf_counter() - begin
 
     def _take_over(self, plan: _Plan, answer: str | None) -> None:
-        """Makes a turn part of the conversation, unless its prompt was not read; None: the answer so far."""
+        """Make a turn part of the conversation, if its prompt was read. None: take the answer from the tokens."""
         session = plan.session
         if session.position < plan.start:
             return
@@ -316,12 +318,12 @@ def _check_model(model: Any) -> None:
 
 
 def _systems(messages: Sequence[Message]) -> int:
-    """The number of system messages at the beginning."""
+    """Return the number of system messages at the beginning."""
     return 1 if messages and messages[0]["role"] == "system" else 0
 
 
 def _turns(messages: Sequence[Message]) -> list[int]:
-    """The counts of messages after the system message before which a user speaks."""
+    """Return how many messages, after the system message, precede each message of a user."""
     begin = _systems(messages)
     return [i - begin for i, message in enumerate(messages) if message["role"] == "user" and i > begin]
 
@@ -337,7 +339,7 @@ def _are_messages(value: Any) -> TypeGuard[list[Message]]:
 
 
 def _places(value: Any, length: int) -> list[int]:
-    """The breaks of a text of this length; none where a file has something else."""
+    """Return the breaks of a text of this length; none if the file has something else."""
     places = value if isinstance(value, list) else []
     if not all(type(place) is int and 0 < place < length for place in places):
         return []

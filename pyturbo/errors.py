@@ -1,6 +1,7 @@
-"""What pyturbo raises. Every exception of the package derives from `TurboError`.
+"""The exceptions of pyturbo. All of them derive from `TurboError`.
 
-A call with unknown arguments, or of a compiled class with an object of another kind, is Python's TypeError.
+A call with unknown arguments, or a call of a compiled class with an object of another kind, raises Python's
+TypeError.
 
 Examples:
     >>> try:
@@ -22,7 +23,7 @@ class ArgumentError(TurboError, ValueError):
 
 
 class DeviceError(TurboError, RuntimeError):
-    """A kernel failed on its device; in checked mode, also what the checker found."""
+    """A kernel failed on its device, or the checker found a mistake in it."""
 
 
 class StateError(TurboError, RuntimeError):
@@ -30,11 +31,11 @@ class StateError(TurboError, RuntimeError):
 
 
 class CancelledError(TurboError):
-    """What ran was cancelled from elsewhere."""
+    """The operation was cancelled by another thread."""
 
 
 class FormatError(TurboError, ValueError):
-    """A file does not hold what it should."""
+    """A file is damaged, or is not of the expected format."""
 
 
 class FileError(TurboError, OSError):

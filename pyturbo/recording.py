@@ -22,27 +22,27 @@ from pyturbo.symbols import Linear, Place
 
 Extent = int | Linear
 
-#: Pieces of scratch memory of one size that stay free, so that launches need not wait for each other's.
+#: Pieces of scratch memory of one size that stay free, so that a launch does not wait for the last user.
 _SPARE = 1
 
 _active: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
 
 
 def active() -> Recorder | None:
-    """The recorder of the enclosing ``with`` statement."""
+    """Return the recorder of the enclosing ``with`` statement."""
     return _active.get()
 
 
 @contextmanager
 def label(name: str) -> Iterator[None]:
-    """Names the launches inside for the active recorder, where there is one."""
+    """Name the launches inside for the active recorder, if there is one."""
     recorder = active()
     with recorder.label(name) if recorder is not None else nullcontext():
         yield
 
 
 class Tensor:
-    """Memory of a program with a shape whose extents may be symbols. Operations take it for an array."""
+    """Memory of a program with a shape whose extents may be symbols. Operations take it like an array."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class Tensor:
         self.memory = memory
         self.shape = _extents("Tensor: shape", shape)
         self.dtype: np.dtype[Any] = DTYPES[code_of(dtype)]
-        #: Elements from one row to the next where rows are parts of longer ones, else None.
+        #: Elements from one row to the next if rows are parts of longer ones, else None.
         self.stride = stride
-        self._base = base  # what owns the memory
+        self._base = base  # the owner of the memory
 
     @property
     def ndim(self) -> int:
@@ -144,7 +144,7 @@ class Recorder:
         self.limits = {name: index(f"Recorder: symbols[{name!r}]", most) for name, most in symbols.items()}
         self.program = Program(device, tuple(symbols), blocks)
         self.scratch_bytes = 0
-        #: By address, with the array that keeps it: weights, which several launches may read.
+        #: Weights by address, with the array that keeps them alive; several launches may read them.
         self._constants: dict[int, tuple[NDArray[Any], Buffer]] = {}
         self._free: dict[int, list[Buffer]] = {}
         self._target: Tensor | None = None

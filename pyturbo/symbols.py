@@ -1,4 +1,4 @@
-"""What a program leaves open when it is recorded: integers and places in memory that each replay settles."""
+"""Integers and places in memory that a program leaves open when recorded, and each replay supplies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyturbo.errors import ArgumentError
 
 @dataclass(frozen=True)
 class Linear:
-    """``constant + sum of factor * symbol``. Sums and multiples of these are these again.
+    """``constant + sum of factor * symbol``. Sums and multiples of linear expressions are linear again.
 
     Examples:
         >>> from pyturbo.symbols import symbol
@@ -24,14 +24,14 @@ class Linear:
     """
 
     constant: int = 0
-    terms: tuple[tuple[str, int], ...] = ()  # by name, no factor zero
+    terms: tuple[tuple[str, int], ...] = ()  # sorted by name; no factor is zero
 
     @staticmethod
     def of(value: int | Linear) -> Linear:
         return value if isinstance(value, Linear) else Linear(value)
 
     def at(self, symbols: Mapping[str, int]) -> int:
-        """The value for these symbols."""
+        """Return the value for these symbols."""
         return self.constant + sum(factor * symbols[name] for name, factor in self.terms)
 
     def __add__(self, other: int | Linear) -> Linear:
@@ -47,7 +47,7 @@ class Linear:
         return Linear(self.constant * factor, terms)
 
     def __floordiv__(self, divisor: int) -> Linear:
-        """Exact quotients only."""
+        """Divide; the quotient must be exact."""
         if self.constant % divisor or any(factor % divisor for _, factor in self.terms):
             raise ArgumentError(f"expected a multiple of {divisor}, got {self}")
         terms = tuple((name, factor // divisor) for name, factor in self.terms)
@@ -91,11 +91,11 @@ class Launch(NamedTuple):
     label: str
     kernel: str
     arguments: str  # "x=float32[tokens, 64], dim=64"
-    waits: bool  # for launches before it
+    waits: bool  # whether it waits for launches before it
 
 
 def described(argument: Any) -> str:
-    """An argument of a launch for readers: memory as its type and shape, a number as itself."""
+    """Return an argument of a launch as people read it: memory as its type and shape, a number as itself."""
     if isinstance(argument, Place):
         return f"{argument.dtype}[{argument.nbytes} bytes]"
     shape = getattr(argument, "shape", None)

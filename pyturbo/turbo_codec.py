@@ -1,4 +1,4 @@
-"""The codec of compressed keys and values: what a row in memory or in a file means.
+"""The codec of compressed keys and values: the meaning of a row in memory or in a file.
 
 A vector is rotated by ``H diag(signs) / sqrt(dim)``, and each coordinate becomes the index of the nearest
 centroid of a standard normal variable, times a norm that keeps the vector's length. The centroids are in
@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-#: Of rows in saved sessions. A file of another version cannot be read.
+#: The version of rows in saved sessions. A file of another version cannot be read.
 CODEC_VERSION = 1
 
 #: Bits of one coordinate.
@@ -25,18 +25,18 @@ _MASK = (1 << 64) - 1
 
 
 def row_words(dim: int, bits: int) -> int:
-    """32-bit words of the codes of one vector."""
+    """Return the number of 32-bit words of one vector's codes."""
     return -(-dim * bits // 32)
 
 
 def row_bytes(dim: int, bits: int, means: bool = False) -> int:
-    """Bytes that one vector takes: its codes, its norm and, where it is kept apart, its mean."""
+    """Return the bytes of one vector: its codes, its norm and, if it is stored separately, its mean."""
     return 4 * (row_words(dim, bits) + 1 + bool(means))
 
 
 @cache
 def signs(dim: int) -> NDArray[np.float32]:
-    """The signs that come before the Hadamard matrix, 1 or -1: bits of xorshift64, started by SplitMix64."""
+    """Return the signs before the Hadamard matrix, 1 or -1: bits of xorshift64, seeded by SplitMix64."""
     state = 0x9E3779B97F4A7C15
     state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
     state = (state ^ (state >> 27)) * 0x94D049BB133111EB & _MASK

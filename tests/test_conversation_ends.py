@@ -81,7 +81,7 @@ def test_nothing_is_kept_amid_a_reply(model: pyturbo.Model, tmp_path: Path) -> N
     reply = conversation.reply("aaa", max_tokens=20)
     next(reply)
     for call in (conversation.fork, lambda: conversation.save(tmp_path / "chat.session")):
-        with pytest.raises(StateError, match="amid a reply: take it to its end, or close it"):
+        with pytest.raises(StateError, match="is under way: take it to its end, or close it"):
             call()
     reply.close()
     assert conversation.fork().messages == conversation.messages

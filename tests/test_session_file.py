@@ -202,7 +202,7 @@ def test_only_sessions_and_empty_files_are_replaced(folder: Path, tmp_path: Path
     session = model.session(8)
     for data in (b"dear diary", session_file.MAGIC[:-1], b"\0"):
         path.write_bytes(data)
-        with pytest.raises(FileError, match=r"notes.txt: is there already and not a pyturbo session"):
+        with pytest.raises(FileError, match=r"notes.txt: exists and is not a pyturbo session"):
             session.save(path)
         assert path.read_bytes() == data
     path.write_bytes(b"")

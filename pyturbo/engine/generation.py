@@ -17,7 +17,7 @@ from pyturbo.text import StopStrings
 #: Text, token ids, or the messages of a chat.
 Prompt = str | Sequence[int] | NDArray[Any] | Sequence[Mapping[str, Any]]
 
-#: "stop": the model ended its reply, or wrote a stop string. "length": no token or no context is left.
+#: "stop": the model ended its reply, or wrote a stop string. "length": max_tokens or the context is used up.
 FinishReason = Literal["stop", "length"]
 
 
@@ -26,11 +26,11 @@ class Chunk:
     """One token of a reply. Text is held back while it may be part of a character or of a stop string.
 
     Attributes:
-        text: What can be shown now.
+        text: The text that is certain now.
         token: The token that was drawn.
-        logprob: Of the token under the model itself, before penalties, filters and temperature.
+        logprob: Log-probability of the token under the model, before penalties, filters and temperature.
         finish_reason: In the last chunk "stop" (the model, or a stop string) or "length" (no room left).
-        top: The likeliest tokens and their logprobs, where asked for.
+        top: The likeliest tokens and their logprobs, if asked for.
     """
 
     text: str
@@ -42,13 +42,13 @@ class Chunk:
 
 @dataclass
 class Stats:
-    """What a reply cost.
+    """Counts and times of a reply.
 
     Attributes:
         prompt_tokens: Tokens of the prompt that were read for it.
         tokens: Tokens of the reply.
-        prefill_seconds: From the start to the first token.
-        decode_seconds: From there to the last one.
+        prefill_seconds: Time to the first token.
+        decode_seconds: Time from the first token to the last.
         cached_tokens: Tokens of a chat that its session had read before.
 
     Examples:
@@ -66,12 +66,12 @@ class Stats:
 
     @property
     def prefill_speed(self) -> float:
-        """Tokens of the prompt a second."""
+        """Tokens of the prompt per second."""
         return self.prompt_tokens / self.prefill_seconds if self.prefill_seconds else 0.0
 
     @property
     def decode_speed(self) -> float:
-        """Tokens of the reply a second; the first one comes out of the prompt."""
+        """Tokens of the reply per second, without the first, which the prompt gives."""
         return (self.tokens - 1) / self.decode_seconds if self.decode_seconds and self.tokens > 1 else 0.0
 
     def clear(self) -> None:
@@ -95,9 +95,9 @@ class Completion:
         text: The reply.
         tokens: Every token of it.
         logprobs: The logprob of each token; see `Chunk`.
-        top: The likeliest tokens and their logprobs at each token, where asked for.
-        finish_reason: "stop" or "length", see `Chunk`; "cancelled" where it was ended from elsewhere.
-        stats: What it cost.
+        top: The likeliest tokens and their logprobs at each token, if asked for.
+        finish_reason: "stop" or "length", see `Chunk`; "cancelled" if another thread ended it.
+        stats: Counts and times.
     """
 
     text: str = ""
@@ -124,7 +124,7 @@ def is_chat(prompt: Prompt) -> bool:
 
 @dataclass(frozen=True)
 class Options:
-    """How a reply is sampled, and when it ends. None: as `pyturbo.Sampler` does without this option."""
+    """How a reply is sampled, and when it ends. None stands for the default of `pyturbo.Sampler`."""
 
     max_tokens: int = 256
     temperature: float | None = None

@@ -16,7 +16,7 @@ from pyturbo.layers.step import KvFormat, Step
 from pyturbo.recording import Extent, Recorder
 from pyturbo.symbols import symbol
 
-#: What a program leaves behind: logits of the last token, logits of all, or the output of each layer.
+#: The results of a program: logits of the last token, logits of all, or the output of each layer.
 Output = Literal["last", "all", "layers"]
 
 

@@ -1,4 +1,4 @@
-"""Where the time of replays goes."""
+"""The time that replays take, by kernel and by layer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ProfileRow:
 
 
 class Profile:
-    """Times of launches, added up by kernel, by layer and by part of a layer. It shows itself as a table."""
+    """Times of launches, added up by kernel, by layer and by part of a layer. Its repr is a table."""
 
     def __init__(self) -> None:
         self.kernels: dict[str, ProfileRow] = {}
@@ -29,7 +29,7 @@ class Profile:
         self.parts: dict[str, float] = {}  # seconds by kind: embed, self_attn, linear_attn, mlp, head
 
     def add(self, launches: Iterable[tuple[str, str, float]]) -> None:
-        """Launches as (label, kernel, seconds)."""
+        """Add launches, given as (label, kernel, seconds)."""
         for label, kernel, seconds in launches:
             row = self.kernels.setdefault(kernel, ProfileRow(kernel))
             row.launches += 1
@@ -43,7 +43,7 @@ class Profile:
         return sum(row.seconds for row in self.kernels.values())
 
     def rows(self) -> list[ProfileRow]:
-        """The most expensive kernel first."""
+        """Return the rows, the most expensive kernel first."""
         return sorted(self.kernels.values(), key=lambda row: -row.seconds)
 
     def table(self) -> Table:

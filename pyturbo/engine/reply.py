@@ -21,9 +21,9 @@ class Reply(Iterator[Chunk]):
     StateError; in the thread of the reply a new one takes over, and this one cannot go on.
 
     Attributes:
-        session: What it reads with.
-        stats: What it has cost so far.
-        cancelled: Whether it ended by `cancel`.
+        session: The session that it advances.
+        stats: Counts and times so far.
+        cancelled: Whether `cancel` ended it.
     """
 
     def __init__(self, session: Session, chunks: Generator[Chunk, None, None], stats: Stats) -> None:
@@ -56,7 +56,7 @@ class Reply(Iterator[Chunk]):
         return self._ended
 
     def cancel(self) -> None:
-        """End the reply, from any thread: no chunk follows the token, or the part of a prompt, read now."""
+        """End the reply, from any thread, after the token or the chunk of a prompt that is being read now."""
         self._claim.cancelled = True
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class Reply(Iterator[Chunk]):
 
 
 def require_room(session: Session, ids: Sequence[int], *, whole: bool) -> None:
-    """Refuse tokens that do not fit; `whole` as for `chunks_of`."""
+    """Refuse tokens that do not fit. `whole` is that of `chunks_of`."""
     left = session.context - (0 if whole else session.position + len(session.pending))
     if left < 0 and not ids:
         raise ArgumentError(
@@ -137,7 +137,7 @@ async def in_thread(make: Callable[[], Reply]) -> AsyncGenerator[Chunk, None]:
     It ends, within one token or one chunk of a prompt, with the task that awaits it, and when the iterator is
     closed or forgotten.
     """
-    import asyncio  # only where it is in use: it takes as long to import as the rest of the package
+    import asyncio  # imported late: it takes as long as the rest of the package
     from concurrent.futures import ThreadPoolExecutor
 
     loop, pool = asyncio.get_running_loop(), ThreadPoolExecutor(1, "pyturbo-reply")
@@ -157,7 +157,7 @@ async def in_thread(make: Callable[[], Reply]) -> AsyncGenerator[Chunk, None]:
 
 
 class _Leash:
-    """Cancels a reply when nobody can ask for its chunks any more, whatever became of the event loop."""
+    """Cancels a reply when nothing can ask for its chunks any more, whatever happened to the event loop."""
 
     def __init__(self, reply: Reply) -> None:
         self._reply = reply
@@ -201,7 +201,7 @@ def _chunks(
         elif finish is None and (stats.tokens == options.max_tokens or session.position == session.context):
             finish = "length"
         if finish is not None:
-            session._runner.origin.check_files()  # a reply from a file that changed meanwhile has no end
+            session._runner.origin.check_files()  # weights that changed meanwhile make it an error
             piece += text.finish()
             finish = "stop" if text.stopped else finish
         top = tuple(top_logprobs(logits, options.logprobs)) if options.logprobs else ()

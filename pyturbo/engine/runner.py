@@ -42,7 +42,7 @@ def pace_of(device: str) -> Pace:
 class Runner:
     """A network, its device, and the programs recorded for it, which sessions replay.
 
-    Programs share scratch memory: whoever replays one holds `replaying`. After `close`, any use is a
+    Programs share scratch memory, so a replay holds the lock `replaying`. After `close`, any use is a
     StateError.
 
     Attributes:

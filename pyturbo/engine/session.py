@@ -32,9 +32,9 @@ class Memory:
     """Bytes in use. Weights and scratch belong to the model and serve all of its sessions.
 
     Attributes:
-        weights: What a step reads of the checkpoint, and tables of positions; `pyturbo info` tells the same.
+        weights: Weights that a step reads, and tables of positions; `pyturbo info` shows the same.
         scratch: Results between launches.
-        state: What this conversation remembers.
+        state: The state of this conversation.
         pieces: The state by kind, such as `k`, `v`, `k_norms` and `memory`, added up over the layers.
     """
 
@@ -45,7 +45,7 @@ class Memory:
 
 
 class Session:
-    """A position, and one block of memory with all that the model remembers. `Model.session` makes it.
+    """A conversation: a position, and one block of memory with its state. `Model.session` makes it.
 
     Sessions of one model may be used from several threads, each session from one at a time: while it is in
     use, anyone else gets a StateError. Only `cancel` may be called at any time. It is a context manager that
@@ -53,8 +53,8 @@ class Session:
 
     Attributes:
         context: How many tokens it has room for.
-        notes: What a caller keeps with the conversation, such as its messages: JSON, saved with it.
-        timings: A `Profile` where every launch is timed into it, else None.
+        notes: Data of the caller, such as messages: JSON that is saved with the session.
+        timings: A `Profile` that every launch is timed into, or None.
 
     Examples:
         >>> model = pyturbo.load()
@@ -148,7 +148,7 @@ class Session:
 
     @property
     def pending(self) -> list[int]:
-        """The token that was sampled here last, while it has not been read; else none."""
+        """The token that was sampled last, if it has not been read yet."""
         position, token = self._pending
         return [token] if position == self.position > 0 else []
 
@@ -158,7 +158,7 @@ class Session:
 
     @property
     def state(self) -> dict[str, NDArray[Any]]:
-        """Views of every piece of the state, by name: what is written there is what the next step reads.
+        """Views of every piece of the state, by name. The next step reads what is written there.
 
         Examples:
             >>> session = pyturbo.load().session(context=64)
@@ -189,7 +189,7 @@ class Session:
 
     @property
     def logits(self) -> NDArray[np.float32]:
-        """Of the token read last, float32 [vocab]: a view that the next call changes."""
+        """The logits of the token read last, float32 [vocab]: a view that the next call changes."""
         if self.position == 0:
             raise StateError("logits: expected a session that has read a token")
         return self._logits

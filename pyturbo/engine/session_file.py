@@ -1,4 +1,4 @@
-"""A conversation on disk: what is in use of its state, with all that must match to use it again.
+"""A conversation on disk: the rows of its state in use, and what must match to use them again.
 
 16 bytes   "pyturbo session\\0"
  4 bytes   version, little-endian
@@ -102,7 +102,7 @@ def _identity(runner: Runner) -> dict[str, Any]:
 
 
 def _header_text(header: dict[str, Any]) -> bytes:
-    """As JSON that can be read again."""
+    """Return the header as JSON that can be read again."""
     if not isinstance(header["notes"], dict):
         raise ArgumentError(f"save: notes: expected a dict, got {type(header['notes']).__name__}")
     try:
@@ -126,7 +126,7 @@ def _check_replaceable(path: Path) -> None:
     file = TensorFile(path)
     try:
         if file.size and file.bytes(0, min(file.size, len(MAGIC))) != MAGIC:
-            raise FileError(f"{path}: is there already and not a pyturbo session; delete it or name another")
+            raise FileError(f"{path}: exists and is not a pyturbo session; delete it or choose another name")
     finally:
         file.close()
 
