@@ -243,7 +243,7 @@ class Conversation:
         )
 
     def _known(self, rendered: ChatText) -> tuple[Session, ChatText | None]:
-        """Return a session that has read the beginning of a text, and that beginning; else this one, and None."""
+        """Return a session that has read the beginning of a text, and that beginning, or None."""
         for session, text in ((self.session, self._text), self._kept or (self.session, None)):
             if text is not None and rendered.begins_with(text):
                 return session, text
@@ -293,7 +293,7 @@ class Conversation:
         return known, time.perf_counter() - begin
 
     def _take_over(self, plan: _Plan, answer: str | None) -> None:
-        """Make a turn part of the conversation, if its prompt was read. None: take the answer from the tokens."""
+        """Make a turn part of the conversation, if its prompt was read. None: decode the answer so far."""
         session = plan.session
         if session.position < plan.start:
             return
