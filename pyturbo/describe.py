@@ -26,7 +26,7 @@ from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.kv_cache import KV_SETTINGS, kv_format
 from pyturbo.text import Tokenizer
 
-#: Parts of a model by what the names of their tensors contain; the first that fits counts.
+#: Parts of a model, with texts in the names of their tensors; the first match counts.
 PARTS = {
     "embedding": ("model.embed_tokens.",),
     "output head": ("lm_head.",),
@@ -52,22 +52,22 @@ class Part:
 
 @dataclass
 class Survey:
-    """Sizes of a checkpoint once it is loaded: bytes are those in memory, whatever they take in the files.
+    """Sizes of a checkpoint once it is loaded: bytes are those in memory, whatever the files take.
 
-    Scales and biases of groups are bytes of their part, not parameters. Block types of GGUF are counted with
-    the scales that files in order have; see `pyturbo.checkpoint.gguf_blocks.to_affine`.
+    Scales and biases of groups count as bytes of their part, not as parameters. Block types of GGUF are
+    counted with the scales of undamaged files; see `pyturbo.checkpoint.gguf_blocks.to_affine`.
     """
 
     network: Decoder
     parts: dict[str, Part]
-    formats: Counter[str]  # tensors with values, by format
-    mapped_bytes: int = 0  # that the operating system brings in from the files as they are used
-    copied_bytes: int = 0  # that loading puts into memory, because of their place or format in the files
-    peak_bytes: int = 0  # of memory that loading takes at once, beside what is mapped
-    file_bytes: int = 0  # of the files that are used
-    other_bytes: int = 0  # of vision, audio and draft parts, which are not used
+    formats: Counter[str]  # numbers of tensors with values
+    mapped_bytes: int = 0  # weights in mapped files, which the system reads when they are used
+    copied_bytes: int = 0  # weights that loading copies, because of their place or format in the files
+    peak_bytes: int = 0  # most memory that loading takes at once, beside mapped files
+    file_bytes: int = 0  # size of the tensors that are used, in the files
+    other_bytes: int = 0  # size of vision, audio and draft parts, which are not used
     files: list[str] = field(default_factory=list)
-    tied: bool = False  # whether the embedding is the output head too
+    tied: bool = False  # whether the embedding is also the output head
 
     @property
     def weights(self) -> Part:
@@ -76,13 +76,13 @@ class Survey:
 
     @property
     def chosen(self) -> float:
-        """The share of the experts that a token goes through; 1 where there are none."""
+        """Return the share of the experts that a token uses; 1 if there are none."""
         moe: list[Any] = [layer.mlp for layer in self.network.layers if hasattr(layer.mlp, "experts")]
         return float(moe[0].k / moe[0].experts.count) if moe else 1.0
 
     @property
     def bytes_per_token(self) -> float:
-        """Weights that one token reads: all but a table that is not the head, and experts not chosen."""
+        """Return the bytes of weights that one token reads: not the embedding, nor experts not chosen."""
         skipped = 0 if self.tied else self.parts.get("embedding", Part()).nbytes
         experts = self.parts.get("experts", Part()).nbytes
         return self.weights.nbytes - skipped - experts * (1 - self.chosen)
@@ -183,12 +183,12 @@ def _layers(found: Survey) -> dict[str, int]:
 
 
 def _state_bytes(found: Survey) -> dict[str, dict[int, int]]:
-    """Bytes of a conversation here by kv setting and context, up to the model's own."""
+    """Return bytes of a conversation by kv setting and context, up to the context of the model."""
     most, chunk = found.network.context, pace_of(device_list()[0]).chunk
     contexts = [*(context for context in _CONTEXTS if context < most), most]
     sizes: dict[str, dict[int, int]] = {}
     for kv in KV_SETTINGS:
-        with suppress(ArgumentError):  # heads that the setting has no form for
+        with suppress(ArgumentError):  # the setting does not support heads of this size
             form = kv_format(kv)
             sizes[kv] = {
                 context: Layout.of(found.network, context, chunk, form).nbytes for context in contexts
@@ -197,7 +197,7 @@ def _state_bytes(found: Survey) -> dict[str, dict[int, int]]:
 
 
 def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any] | None:
-    """Describe the tokenizer, or what is wrong with it; None where there is none."""
+    """Describe the tokenizer, or what is wrong with it; None if there is none."""
     try:
         source = checkpoint.tokenizer
         if source.path is None and not source.tokens:
@@ -216,7 +216,7 @@ def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any] | None:
 
 
 def _template_fault(template: str) -> str | None:
-    """Return why a chat template cannot be compiled; None where it can."""
+    """Return why a chat template cannot be compiled; None if it can."""
     from pyturbo.text.chat_template import ChatTemplate
 
     try:

@@ -1,7 +1,7 @@
-"""Reading checkpoints: directories of safetensors as mlx-lm and transformers write them, and GGUF files.
+"""Checkpoints: directories of safetensors as mlx-lm and transformers write them, and GGUF files.
 
-Nothing in a file is trusted: every count, size, offset and type is checked before it is used. What is wrong
-is a FormatError that names the file and the tensor.
+Nothing in a file is trusted: every count, size, offset and type is checked before it is used. Anything
+wrong is a FormatError that names the file and the tensor.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ __all__ = [
 def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
     """Open a directory with config.json and model*.safetensors, or a .gguf file, without reading tensors.
 
-    Where there is no such path, OWNER/NAME is a model in the cache of huggingface_hub, as `pyturbo pull` puts
-    it there: OWNER/NAME@REVISION is one of its revisions, OWNER/NAME:FILE.gguf one of its files.
+    If there is no such path, OWNER/NAME is a model in the cache of huggingface_hub, which `pyturbo pull`
+    fills: OWNER/NAME@REVISION is one of its revisions, OWNER/NAME:FILE.gguf one of its files.
 
     Examples:
         >>> from pyturbo.checkpoint import open_checkpoint
@@ -48,7 +48,7 @@ def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
     """
     place = locate(path)
     if is_partial(place):
-        raise FormatError(f"{place}: expected a checkpoint, got one that was not finished")
+        raise FormatError(f"{place}: expected a complete checkpoint, got an unfinished one")
     if place.is_dir():
         if not (place / "config.json").is_file():
             raise FormatError(f"{place}: expected a directory with config.json, it holds {holds(place)}")
@@ -59,7 +59,7 @@ def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
 
 
 def locate(path: str | PathLike[str]) -> Path:
-    """Return `path` if it exists, else what the cache of huggingface_hub has under this id."""
+    """Return `path` if it exists, otherwise the model with this id in the cache of huggingface_hub."""
     try:
         place = path_of("path", path)
         place.stat()

@@ -12,7 +12,7 @@ _MOST = 5
 
 
 def missing(path: Path, wanted: hub_cache.ModelId | None = None) -> str:
-    """Return what follows "no such file or directory" for `path`, which may be the id of a model."""
+    """Return the hint after "no such file or directory" for `path`, which may be the id of a model."""
     if path.is_symlink():
         return f": it is a link to {path.readlink()}"
     folder = path.parent
@@ -31,7 +31,7 @@ def missing(path: Path, wanted: hub_cache.ModelId | None = None) -> str:
 
 
 def holds(folder: Path) -> str:
-    """The first few names in a folder."""
+    """Return the first few names in a folder, for messages."""
     names = _names(folder)
     rest = len(names) - _MOST
     return _listed(names[:_MOST]) + (f" and {rest} more" if rest > 0 else "") if names else "nothing"

@@ -1,4 +1,4 @@
-"""What a checkpoint consists of: tensors, a config, a tokenizer and sampling defaults."""
+"""The parts of a checkpoint: tensors, a config, a tokenizer and sampling defaults."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pyturbo.checkpoint.weights import Weights
 class Checkpoint(ABC, Tensors):
     """The tensors of a model by the names in its files. A context manager that closes the files."""
 
-    type_entry = "model_type"  # where the files say which architecture they hold
-    layers_entry = "num_hidden_layers"  # where they say how many layers there are
+    type_entry = "model_type"  # the entry of the files with the architecture
+    layers_entry = "num_hidden_layers"  # the entry with the number of layers
     tokenizer: TokenizerSource
     sampling: SamplingDefaults
 
     @property
     def model_type(self) -> str:
-        """The architecture, as `type_entry` of the files names it."""
+        """Return the architecture, as `type_entry` of the files names it."""
         return str(self.config["model_type"])
 
     def reads(self, layout: FileLayout) -> bool:

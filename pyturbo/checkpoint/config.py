@@ -14,17 +14,17 @@ from pyturbo.ops.fp_format import FP_FORMATS
 
 _NESTED = ("text_config", "vision_config", "audio_config")
 
-#: Bits and group size of a mode where the config does not say.
+#: Bits and group size of each mode, used if the config does not state them.
 MODES = {"affine": (4, 64), **FP_FORMATS}
 
-#: Methods of transformers whose tensors tell what is quantised, and how.
+#: Methods of transformers for which the tensors show what is quantised, and how.
 _BY_TENSORS = ("mxfp4",)
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The entries of `text_config`, where there is one, over those of the top level.
+    """Return the entries of the top level, overridden by those of `text_config` if there is one.
 
-    `model_type` is the top level's, without a `_text` at its end.
+    `model_type` is that of the top level, without `_text` at its end.
     """
     top = json_file.read_object(path)
     text = top.get("text_config") or {}
@@ -40,7 +40,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Format:
-    """How one matrix is said to be quantised."""
+    """The format that one matrix is quantised in."""
 
     bits: int
     group_size: int
@@ -51,9 +51,9 @@ class Format:
 
 
 class Quantization:
-    """The `quantization` entry of a config: one format for all modules, and those of single paths.
+    """The `quantization` entry of a config: a format for all modules, and formats of single modules.
 
-    Whether a module is quantised is for its tensors to say; this is where they leave the format open.
+    The tensors of a module decide whether it is quantised; the config decides what they leave open.
     """
 
     def __init__(self, path: Path, config: dict[str, Any]) -> None:
@@ -78,12 +78,12 @@ class Quantization:
                 self._overrides[text_name(name)] = None
 
     def format(self, path: str) -> Format | None:
-        """The format of a module, None where the config says that it has none."""
+        """Return the format of a module, None if the config says that it has none."""
         return self._overrides.get(path, self._default)
 
 
 def _format(where: str, entry: dict[str, Any]) -> Format:
-    """An entry without a mode is affine, whatever the top level says; null is the mode's own."""
+    """Read a format. Without a mode it is affine, whatever the top level says; null is the mode's default."""
     mode = entry.get("mode", "affine")
     if not isinstance(mode, str) or mode not in MODES:
         raise FormatError(f"{where}: mode: expected one of {', '.join(MODES)}, got {shown(mode)}")

@@ -25,7 +25,7 @@ _log = logging.getLogger("pyturbo.checkpoint")
 
 
 class DirectoryCheckpoint(Checkpoint):
-    """Safetensors files, one or several with an index."""
+    """One safetensors file, or several with an index."""
 
     def __init__(self, path: Path) -> None:
         config = read_config(path / "config.json")
@@ -81,7 +81,7 @@ def _weight_map(index: Path) -> dict[str, str]:
 
 
 def _listed_files(index: Path, weight_map: dict[str, str]) -> list[str]:
-    """The names of the shards: plain names of files beside the index."""
+    """Return the names of the shards, which must be plain names of files beside the index."""
     present = {entry.name for entry in index.parent.iterdir()}
     files: dict[str, None] = {}
     for key, name in weight_map.items():
@@ -94,7 +94,7 @@ def _listed_files(index: Path, weight_map: dict[str, str]) -> list[str]:
 
 
 def _files(directory: Path) -> list[str]:
-    """All model*.safetensors, of which none may be missing where their names are numbered."""
+    """List all model*.safetensors; if their names are numbered, none may be missing."""
     names = sorted(entry.name for entry in directory.glob("model*.safetensors"))
     if not names:
         raise FormatError(f"{directory}: expected model*.safetensors, found none")

@@ -42,7 +42,7 @@ class DirectoryWeights(Weights):
         label: str,
         values: bool = True,
     ) -> None:
-        """`label` is what the metadata of the files call their format: "mlx" or anything else."""
+        """Name the tensors. `label` is the format in the metadata of the files: "mlx" or anything else."""
         names: dict[str, str] = {}
         for raw in checkpoint:
             name = text_name(raw)
@@ -58,7 +58,7 @@ class DirectoryWeights(Weights):
             self._offset_norms = None
 
     def _is_mlx(self, label: str) -> bool:
-        """Tell by the layout of convolutions, [channels, taps, 1] in MLX; by `label` if there are none."""
+        """Decide by the layout of convolutions, [channels, taps, 1] in MLX; without any, by `label`."""
         layouts = set()
         for name, raw in self._names.items():
             if name.endswith(_CONV):

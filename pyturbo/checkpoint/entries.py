@@ -1,4 +1,4 @@
-"""Reading the entries of a configuration, each with its type and range."""
+"""Entries of a configuration, each checked for its type and range."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pyturbo._messages import shown
 from pyturbo.checkpoint.tensors import Tensors
 from pyturbo.errors import FormatError
 
-_LARGEST = 1e30  # of numbers: no product of a few of them is beyond a double
+_LARGEST = 1e30  # bounds numbers, so that a product of a few of them fits a double
 
 
 class Entries:
-    """Entries of a configuration. A missing or wrong one is a FormatError that names it; null is missing."""
+    """Entries of a configuration. A missing or wrong entry is a FormatError; null counts as missing."""
 
     def __init__(self, where: str, entries: dict[str, Any]) -> None:
         self._where = where
@@ -26,7 +26,7 @@ class Entries:
         return self._entries.get(name) is not None
 
     def count(self, name: str, default: int | None = None) -> int:
-        """A number of things, at least one."""
+        """Return a number of things, at least one."""
         value = self._value(name, default)
         if type(value) is not int or value < 1:
             raise self.wrong(name, "a count")
@@ -35,7 +35,7 @@ class Entries:
         return value
 
     def count_or_none(self, name: str, default: int | None = None) -> int:
-        """A number of things, which may be zero."""
+        """Return a number of things, which may be zero."""
         value = self._value(name, default)
         return 0 if type(value) is int and value == 0 else self.count(name, default)
 
@@ -60,14 +60,14 @@ class Entries:
         return value
 
     def list_of(self, name: str, kind: type, default: list[Any] | None = None) -> list[Any]:
-        """A list whose items are all of one type."""
+        """Return a list whose items are all of one type."""
         value = self._value(name, default)
         if not isinstance(value, list) or not all(type(item) is kind for item in value):
             raise self.wrong(name, f"a list of {kind.__name__}")
         return value
 
     def group(self, *names: str) -> Entries:
-        """The entries of the first of these objects that is there, none where there is none."""
+        """Return the entries of the first of these objects that exists; without one, no entries."""
         for name in names:
             if name in self:
                 value = self._entries[name]

@@ -11,7 +11,7 @@ from pyturbo.checkpoint.weights import FLOATS, Weights
 from pyturbo.errors import FormatError
 
 _MXFP4 = Format(bits=4, group_size=32, mode="mxfp4")
-_BLOCK_BYTES = 16  # of a group in mxfp4
+_BLOCK_BYTES = 16  # size of a group in mxfp4
 
 
 def find_experts(weights: Weights, path: str, shape: Shape | None) -> Source | None:
@@ -44,7 +44,7 @@ def find_bias(weights: Weights, path: str, shape: Shape) -> Source:
 
 
 def _locate(weights: Weights, path: str) -> tuple[str, Stored | None]:
-    """Return the name of the tensor with the stack at `path` up to its suffix, with "{}" for an expert."""
+    """Find the tensor of the stack at `path`. Its name lacks a suffix, and "{}" stands for an expert."""
     base, _, projection = path.rpartition(".")
     experts = re.sub(r"\.(switch_mlp|experts)$", ".experts", base)
     choices = weights.layout.experts.get(projection, ())
@@ -52,7 +52,7 @@ def _locate(weights: Weights, path: str) -> tuple[str, Stored | None]:
         name = f"{experts}.{stored.tensor}"
         if any(_of_expert(name, 0) + suffix in weights for suffix in ("", ".weight", "_blocks", "_bias")):
             return name, stored
-    if len(choices) == 1:  # which the error then names
+    if len(choices) == 1:  # so that an error names this tensor
         return f"{experts}.{choices[0].tensor}", choices[0]
     return path, None
 
@@ -80,7 +80,7 @@ def _part(weights: Weights, name: str, stored: Stored) -> Plane:
 
 
 def _each(weights: Weights, name: str, shape: Shape | None) -> Plane:
-    """Describe a tensor for each expert: as many as the caller expects, and as there are in a row."""
+    """Describe one tensor for each expert: at least as many as the caller expects, and all there are."""
     name, count = f"{name}.weight", 0
     while _of_expert(name, count) in weights:
         count += 1

@@ -1,4 +1,4 @@
-"""One file of tensor data: mapped once, or read into aligned memory."""
+"""Files of tensor data, mapped once or read into aligned memory."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _CHUNK = 8 << 20  # bytes per read
 class TensorFile:
     """A regular file that stays open, with the size it had when it was opened.
 
-    It must not be written to while arrays over its mapping are in use; `watch` tells. Reads may run on
-    several threads.
+    It must not be written to while arrays over its mapping are in use; `watch` detects that. Several threads
+    may read at the same time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,14 +47,14 @@ class TensorFile:
             raise FileError(f"{path}: expected a regular file")
         self.size = status.st_size
         self._map: Array | None = None
-        #: Of the mapping, once there is one.
+        #: Watches the mapping, once there is one.
         self.watch: FileWatch | None = None
 
     def __repr__(self) -> str:
         return f"TensorFile({str(self.path)!r}, size={self.size})"
 
     def bytes(self, offset: int, count: int) -> bytes:
-        """`count` bytes from `offset` on; the range lies within the file."""
+        """Return `count` bytes from `offset` on; the range lies within the file."""
         parts = []
         while count:
             with self._reading():
@@ -83,12 +83,12 @@ class TensorFile:
         return other
 
     def will_need(self, offset: int, count: int) -> None:
-        """Have bytes read into the system's cache meanwhile, where it can."""
+        """Have the system read bytes into its cache in the background, if it can."""
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._fd, offset, count, os.POSIX_FADV_WILLNEED)
 
     def view(self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> Array:
-        """The mapped array at `offset`, of any alignment, read-only; the range lies within the file."""
+        """Return the mapped, read-only array at `offset`, of any alignment; it lies within the file."""
         if 0 in shape:
             return np.empty(shape, dtype)
         if self._map is None:
@@ -101,7 +101,7 @@ class TensorFile:
         return array
 
     def read(self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> Array:
-        """The array at `offset`: mapped where it is aligned there, else a copy in aligned memory."""
+        """Return the array at `offset`: mapped if it is aligned there, otherwise a copy in aligned memory."""
         if offset % ALIGNMENT == 0:
             return self.view(dtype, shape, offset)
         out = aligned_empty(shape, dtype)
@@ -109,7 +109,7 @@ class TensorFile:
         return out
 
     def fill(self, out: Array, offset: int) -> None:
-        """Reads a contiguous array from `offset` on; the range lies within the file."""
+        """Read a contiguous array from `offset` on; the range lies within the file."""
         target, done = out.reshape(-1).view(np.uint8).data, 0
         while done < len(target):
             part = target[done : done + _CHUNK]

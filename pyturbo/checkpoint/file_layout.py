@@ -47,9 +47,9 @@ EXPERTS = {
 
 @dataclass(frozen=True)
 class Gguf:
-    """How llama.cpp writes an architecture, where that differs from its other architectures."""
+    """How GGUF files of an architecture differ from those of others."""
 
-    #: Modules of a layer by their names in the file, beside the common ones.
+    #: Names of modules of a layer, by their names in the file, in addition to the common ones.
     names: Mapping[str, str] = field(default_factory=dict)
     #: Whether rows of queries and keys are ordered for rotary embeddings of adjacent pairs.
     adjacent_pairs: bool = False
@@ -57,13 +57,13 @@ class Gguf:
 
 @dataclass(frozen=True)
 class FileLayout:
-    """Names and layouts of one architecture. The default is what most architectures have."""
+    """Names and layouts of one architecture. The defaults fit most architectures."""
 
-    #: Where safetensors files keep stacks of experts, by projection; the first that a file has counts.
+    #: Tensors of safetensors files that hold experts, by projection; the first that a file has is used.
     experts: Mapping[str, tuple[Stored, ...]] = field(default_factory=lambda: EXPERTS)
     #: Names of norms that multiply by 1 + weight: transformers stores the weight, mlx-lm the sum.
     offset_norms: re.Pattern[str] | None = None
-    #: What names begin with in the MLX directory that a conversion writes.
+    #: Prefix of all names in the MLX directory that a conversion writes.
     prefix: str = ""
     #: Formats that mlx-lm gives to matrices by the end of their path; None leaves them in floating point.
     formats: Mapping[str, Format | None] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The header of a GGUF file, versions 2 and 3, little-endian: metadata, then tensors, then their data."""
+"""Headers of GGUF files, versions 2 and 3, little-endian: metadata, then tensors, then their data."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """The metadata and the tensors, in the order of the file."""
+    """Read the metadata and the tensors, in the order of the file."""
     file = TensorFile(path)
     reader = _Reader(file)
     if reader.bytes(4, "magic") != MAGIC:
@@ -76,7 +76,7 @@ def read_header(path: Path) -> Header:
     for _ in range(metadata_count):
         key = reader.string("a metadata key")
         if key in metadata:
-            raise FormatError(f"{path}: {shown(key)}: is there twice")
+            raise FormatError(f"{path}: {shown(key)}: occurs twice")
         metadata[key] = _value(reader, key)
     alignment = metadata.get("general.alignment", 32)
     if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
@@ -86,7 +86,7 @@ def read_header(path: Path) -> Header:
     tensors: dict[str, TensorInfo] = {}
     for one in described:
         if one.name in tensors:
-            raise FormatError(f"{path}: {shown(one.name)}: is there twice")
+            raise FormatError(f"{path}: {shown(one.name)}: occurs twice")
         tensors[one.name] = one.located(file, start, alignment)
     check_ranges(tensors.values())
     return Header(metadata, tensors)
@@ -94,7 +94,7 @@ def read_header(path: Path) -> Header:
 
 @dataclass(frozen=True)
 class _Described:
-    """A tensor as the file describes it, nothing checked."""
+    """A tensor as the file describes it, unchecked."""
 
     name: str
     shape: tuple[int, ...]  # slowest axis first
@@ -134,7 +134,7 @@ class _Described:
 
 
 class _Reader:
-    """Takes one item after the other from a file; each is checked against what is left of it."""
+    """Reads one item after another from a file; each is checked against the bytes that are left."""
 
     def __init__(self, file: TensorFile) -> None:
         self.path = file.path
@@ -149,7 +149,7 @@ class _Reader:
         return int(struct.unpack(layout, self._take(struct.calcsize(layout), what))[0])
 
     def count(self, what: str, smallest: int) -> int:
-        """A number of items that take at least `smallest` bytes each."""
+        """Read a number of items that take at least `smallest` bytes each."""
         value = self.integer("<Q", what)
         left = len(self._data) - self.position
         if value * smallest > left:

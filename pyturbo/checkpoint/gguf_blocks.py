@@ -1,7 +1,7 @@
 """Block types of GGUF in the affine format of pyturbo.ops: codes, and a scale and bias for each 32 values.
 
 Every type but Q6_K is such a format already, so that nothing is rounded: w = q * scale + bias as GGML
-computes it. Q6_K has a scale for each 16 values and is quantised anew.
+computes it. Q6_K has a scale for each 16 values and is quantised again.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pyturbo.ops import affine_quantize
 
 GROUP = 32
 
-_BLOCK_VALUES = 1 << 18  # values worked on at a time
-_VALUE_BYTES = 16  # of memory for each of them
+_BLOCK_VALUES = 1 << 18  # values converted at a time
+_VALUE_BYTES = 16  # memory needed for each of them
 _LARGEST_FLOAT16 = np.finfo(np.float16).max
 
 
@@ -29,11 +29,11 @@ class Groups(NamedTuple):
 
 
 class BlockType(NamedTuple):
-    bytes: int  # of a block
+    bytes: int  # size of a block
     values: int
-    bits: int  # of a code
-    scales: Any  # their type, and that of biases
-    decode: Callable[[Array], Groups] | None  # of blocks [n, bytes]; None: they are quantised anew
+    bits: int  # size of a code
+    scales: Any  # type of scales and biases
+    decode: Callable[[Array], Groups] | None  # takes blocks [n, bytes]; None: they are quantised again
 
 
 class Rows(Protocol):
@@ -43,12 +43,12 @@ class Rows(Protocol):
 
 
 def work_bytes(in_dim: int) -> int:
-    """Memory that `to_affine` needs beside its result, for rows of `in_dim` values."""
+    """Return the memory that `to_affine` needs beside its result, for rows of `in_dim` values."""
     return max(_BLOCK_VALUES, in_dim) * _VALUE_BYTES
 
 
 def affine_arrays(kind: str, shape: tuple[int, ...]) -> list[tuple[tuple[int, ...], Any]]:
-    """Shapes and types of what `to_affine` makes of a matrix [out, in]: packed codes, scales, biases."""
+    """Return shapes and types of the arrays that `to_affine` returns: packed codes, scales, biases."""
     (out_dim, in_dim), block = shape, BLOCK_TYPES[kind]
     groups = (out_dim, in_dim // GROUP)
     return [((out_dim, in_dim * block.bits // 32), np.uint32), (groups, block.scales), (groups, block.scales)]
@@ -57,15 +57,15 @@ def affine_arrays(kind: str, shape: tuple[int, ...]) -> list[tuple[tuple[int, ..
 def to_affine(
     kind: str, shape: tuple[int, ...], rows: Rows, places: Array | None = None
 ) -> tuple[Affine, float]:
-    """A matrix [out, in], and the largest absolute error: zero for all types but Q6_K.
+    """Return a matrix [out, in], and the largest absolute error, which is zero for all types but Q6_K.
 
-    Row i goes to row `places[i]`. Scales that are beyond the type they have by `affine_arrays` become
-    float32, as no file has them that is in order.
+    Row i goes to row `places[i]`. Scales and biases become float32 if a scale exceeds the type that
+    `affine_arrays` states, which happens in damaged files only.
     """
     block, largest = BLOCK_TYPES[kind], 0.0
     packed, scales, biases = (aligned_empty(*array) for array in affine_arrays(kind, shape))
     for part in _parts(*shape):
-        with np.errstate(all="ignore"):  # a damaged scale may be NaN or inf, and stays so
+        with np.errstate(all="ignore"):  # a damaged scale may be NaN or inf, which is kept
             groups, error = _groups(block, rows[part].reshape(-1, block.bytes))
         largest = float(np.maximum(largest, error))
         if scales.dtype == np.float16 and not (_within(groups.scales) and _within(groups.biases)):
@@ -78,12 +78,12 @@ def to_affine(
 
 
 def _groups(block: BlockType, blocks: Array) -> tuple[Groups, float]:
-    """The groups of blocks, and the largest absolute error."""
+    """Return the groups of blocks, and the largest absolute error."""
     if block.decode is not None:
         return block.decode(blocks), 0.0
     values = q6_k_values(blocks).reshape(-1, GROUP)
     packed, scales, biases = affine_quantize(values, block.bits, GROUP)
-    codes = packed.view(np.uint8)  # of 8 bits
+    codes = packed.view(np.uint8)  # codes have 8 bits
     difference = codes * scales
     difference += biases
     difference -= values
@@ -91,7 +91,7 @@ def _groups(block: BlockType, blocks: Array) -> tuple[Groups, float]:
 
 
 def pack(codes: Array, bits: int) -> Array:
-    """Codes, in units of 8 that fill `bits` bytes, as a little-endian stream of words."""
+    """Pack codes, 8 of which fill `bits` bytes, into a little-endian stream of words."""
     data: Array = codes.reshape(-1)
     if bits == 4:
         data = data[0::2] | data[1::2] << np.uint8(4)
@@ -105,7 +105,7 @@ def pack(codes: Array, bits: int) -> Array:
 
 
 def q6_k_values(blocks: Array) -> Array:
-    """Blocks of ql [128], qh [64], int8 scales [16], d: w = d * scale * (q - 32), as float32 [n, 256].
+    """Decode blocks of ql [128], qh [64], int8 scales [16], d: w = d * scale * (q - 32), float32 [n, 256].
 
     A half of 128 values takes 64 bytes of ql and 32 of qh; value 32 * i + j of it has its low four bits in
     nibble i // 2 of ql[32 * (i % 2) + j], its high two in bits 2 * i of qh[j].
@@ -121,19 +121,19 @@ def q6_k_values(blocks: Array) -> Array:
 
 
 def _nibbles(data: Array) -> Array:
-    """Bytes [n, k] as [n, 2 k]: all low halves, then all high ones."""
+    """Split bytes [n, k] into nibbles [n, 2 k]: all low ones, then all high ones."""
     both: Array = np.concatenate((data & 15, data >> 4), axis=-1)
     return both
 
 
 def _fifth_bits(data: Array) -> Array:
-    """Four bytes [n, 4], a bit for each of 32 values, as 0 or 16."""
+    """Unpack four bytes [n, 4], one bit for each of 32 values, to 0 or 16."""
     bits: Array = np.unpackbits(data, axis=-1, bitorder="little") << np.uint8(4)
     return bits
 
 
 def _halves(blocks: Array, at: int) -> Array:
-    """The float16 at byte `at` of each block, as float32."""
+    """Return the float16 at byte `at` of each block, as float32."""
     halves: Array = blocks[:, at : at + 2].copy().view(np.float16)
     return halves[:, 0].astype(np.float32)
 
@@ -163,10 +163,10 @@ def _q8_0(blocks: Array) -> Groups:
 
 
 def _k_scales(blocks: Array) -> tuple[Array, Array]:
-    """d, dmin and 12 bytes of 6-bit factors sc and m of 8 groups: scales d * sc and biases -dmin * m, [8 n].
+    """Return scales d * sc and biases -dmin * m, [8 n], from d, dmin and 12 bytes of 6-bit sc and m.
 
     Groups 0 to 3 have their six bits in bytes 0 to 3 (sc) and 4 to 7 (m). Groups 4 to 7 have their low four
-    in the halves of bytes 8 to 11, their high two on top of bytes 0 to 3 and 4 to 7.
+    bits in the nibbles of bytes 8 to 11, and their high two bits at the top of bytes 0 to 3 and 4 to 7.
     """
     first, second, third = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
     sc = np.concatenate((first & 63, third & 15 | first >> 6 << 4), axis=-1)
@@ -177,13 +177,13 @@ def _k_scales(blocks: Array) -> tuple[Array, Array]:
 
 
 def _q4_k(blocks: Array) -> Groups:
-    """Groups 2 i and 2 i + 1 are the low and the high halves of 32 bytes."""
+    """Decode Q4_K: groups 2 i and 2 i + 1 are the low and the high nibbles of 32 bytes."""
     codes = _nibbles(blocks[:, 16:].reshape(-1, 32)).reshape(-1, 32)
     return Groups(codes, *_k_scales(blocks))
 
 
 def _q5_k(blocks: Array) -> Groups:
-    """As Q4_K; bit i of byte j of 32 more is the fifth of value j of group i."""
+    """Decode Q5_K: like Q4_K, with bit i of byte j of 32 more bytes as fifth bit of value j of group i."""
     low = _nibbles(blocks[:, 48:].reshape(-1, 32)).reshape(-1, 8, 32)
     high = blocks[:, None, 16:48] >> np.arange(8, dtype=np.uint8)[:, None] & 1
     return Groups((low | high << np.uint8(4)).reshape(-1, 32), *_k_scales(blocks))
@@ -202,11 +202,11 @@ BLOCK_TYPES = {
 
 
 def _parts(rows: int, width: int) -> list[slice]:
-    """Slices of rows of at most _BLOCK_VALUES values, or of one row."""
+    """Return slices of rows that have at most _BLOCK_VALUES values, or a single row."""
     step = max(1, _BLOCK_VALUES // max(1, width))
     return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
 
 
 def _within(values: Array) -> bool:
-    """Whether float16 holds them, which are such numbers times powers of two from one on."""
+    """Return whether float16 can hold values that are float16 numbers times powers of two from one on."""
     return bool(np.abs(values).max() <= _LARGEST_FLOAT16)

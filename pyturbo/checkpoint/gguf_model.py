@@ -78,9 +78,9 @@ class GgufCheckpoint(Checkpoint):
 
     @cached_property
     def config(self) -> dict[str, Any]:  # type: ignore[override]
-        """The entries of config.json, by the names that transformers gives them.
+        """Return the entries of config.json, by the names that transformers gives them.
 
-        They are read when they are first asked for: which entries a file has depends on the architecture.
+        They are read when first asked for, because the entries of a file depend on its architecture.
         """
         fields = self._fields
         hidden = fields.integer("{}.embedding_length")
@@ -105,7 +105,7 @@ class GgufCheckpoint(Checkpoint):
             "tie_word_embeddings": "output.weight" not in self,
         }
         if experts := fields.integer("{}.expert_count", 0, smallest=0):
-            # Configurations of transformers have either name.
+            # Configurations of transformers use either name.
             config |= {"num_experts": experts, "num_local_experts": experts}
             config["num_experts_per_tok"] = fields.integer("{}.expert_used_count")
         rotary_dim = fields.integer("{}.rope.dimension_count", head_dim)
@@ -118,11 +118,11 @@ class GgufCheckpoint(Checkpoint):
         fields = self._fields
         kind = fields.text("{}.rope.scaling.type", "none")
         if _ROPE_FACTORS in self:
-            # A divisor of each frequency, which is how transformers calls "longrope" for any context.
+            # The file has a divisor for each frequency. In transformers that is "longrope", for any context.
             info = self[_ROPE_FACTORS]
             if info.dtype != "F32" or info.shape != (pairs,):
                 raise FormatError(
-                    f"{info}: expected {pairs} numbers in F32, one for each pair that turns, "
+                    f"{info}: expected {pairs} numbers in F32, one for each rotary pair, "
                     f"got {list(info.shape)} in {info.dtype}"
                 )
             factors = self.read(_ROPE_FACTORS).tolist()
@@ -151,7 +151,7 @@ class GgufCheckpoint(Checkpoint):
 def model_name(raw: str, more: Mapping[str, str]) -> str | None:
     """Return the MLX name of a tensor, None if models do not use it.
 
-    `more` are modules of a layer beside the common ones, by their names in the file.
+    `more` has names of modules of a layer in addition to the common ones, by their names in the file.
     """
     if match := _LAYER.fullmatch(raw):
         layer, name, suffix = match.groups()
@@ -163,7 +163,7 @@ def model_name(raw: str, more: Mapping[str, str]) -> str | None:
 
 
 class _Fields:
-    """Metadata with the types they must have; "{}" in a key stands for the architecture."""
+    """Metadata, checked for the types it must have; "{}" in a key stands for the architecture."""
 
     def __init__(self, path: Path, metadata: dict[str, Any]) -> None:
         self.path = path
@@ -173,7 +173,7 @@ class _Fields:
     def integer(self, key: str, default: int | None = None, smallest: int = 1) -> int:
         value = self._value(key, default)
         if isinstance(value, np.ndarray) and value.size and (value == value[0]).all():
-            value = value[0].item()  # one for each layer
+            value = value[0].item()  # the file has one value for each layer
         if type(value) is not int or not smallest <= value < 2**31:
             self._refuse(key, f"a number from {smallest} on", value)
         return int(value)

@@ -29,7 +29,7 @@ class GgufWeights(Weights):
         permuted_heads: tuple[int, int] | None,
         values: bool = True,
     ) -> None:
-        """`permuted_heads`: numbers of query and key heads if their rows are ordered in adjacent pairs."""
+        """Take the numbers of query and key heads as `permuted_heads` if their rows are in adjacent pairs."""
         super().__init__(checkpoint, names, layout, values)
         self._permuted_heads = permuted_heads
 

@@ -17,12 +17,12 @@ _PART = r"[A-Za-z0-9][\w.-]*"
 _ID = re.compile(
     rf"(?P<owner>{_PART})/(?P<name>{_PART})(@(?P<revision>[\w./+-]+))?(:(?P<file>[^:]+\.gguf))?", re.ASCII
 )
-_SHORTEST_COMMIT = 7  # letters that stand for a commit
+_SHORTEST_COMMIT = 7  # fewest letters that stand for a commit
 
 
 @dataclass(frozen=True)
 class ModelId:
-    """What OWNER/NAME, OWNER/NAME@REVISION, OWNER/NAME:FILE.gguf or OWNER/NAME@REVISION:FILE.gguf says."""
+    """An id: OWNER/NAME, OWNER/NAME@REVISION, OWNER/NAME:FILE.gguf or OWNER/NAME@REVISION:FILE.gguf."""
 
     repository: str
     revision: str | None = None
@@ -34,7 +34,7 @@ class ModelId:
 
     @property
     def pull(self) -> str:
-        """The command that downloads it."""
+        """Return the command that downloads the model."""
         words = ["pyturbo", "pull", self.repository]
         words += [] if self.revision is None else ["--revision", self.revision]
         return " ".join(words if self.file is None else [*words, "--include", f"'{self.file}'"])
@@ -47,7 +47,7 @@ def model_id(text: str) -> ModelId | None:
 
 
 def cache_folder() -> Path:
-    """Return the folder that huggingface_hub downloads to, by the same variables."""
+    """Return the folder that huggingface_hub downloads to, from the same environment variables."""
     names = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
     given = next((os.environ[name] for name in names if os.environ.get(name)), None)
     if given is None:
@@ -95,7 +95,7 @@ def is_checkpoint(folder: Path) -> bool:
 
 
 def _within(copy: Path, wanted: ModelId) -> Path:
-    """The file that was named, or the only thing in a copy that can be opened."""
+    """Return the file that was named, or the only thing in a copy that can be opened."""
     files = gguf_files(copy)
     if wanted.file is None and is_checkpoint(copy):
         return copy
@@ -116,7 +116,7 @@ def _newest(folder: Path, copies: list[Path]) -> Path | None:
 
 
 def _revision(folder: Path, revision: str, copies: list[Path]) -> Path | None:
-    """The copy of a branch, a tag or a commit; a commit may be cut short."""
+    """Return the copy of a branch, a tag or a commit; a commit may be abbreviated."""
     try:
         commit = (folder / "refs" / revision).read_text(encoding="utf-8").strip()
     except (OSError, ValueError):

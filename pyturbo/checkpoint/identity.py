@@ -1,6 +1,6 @@
-"""What tells a checkpoint from others: the name, type and shape of every tensor, and bytes from all over it.
+"""Fingerprints of checkpoints: the name, type and shape of every tensor, and bytes from all over them.
 
-A small checkpoint counts byte by byte. Of a larger one small tensors count whole, and the others by samples
+Every byte of a small checkpoint counts. Of a larger one, small tensors count whole and the others by samples
 that are spread over them, so that the cost is bounded: of 200 GB about 40,000 pages are read.
 """
 
@@ -14,19 +14,19 @@ from pyturbo.checkpoint.file import TensorFile
 from pyturbo.checkpoint.tensors import TensorInfo, Tensors
 from pyturbo.errors import StateError
 
-WHOLE = 64 << 20  # bytes of a checkpoint that is read whole
-SMALL = 16 << 10  # bytes of a tensor that is read whole
-SAMPLE = 512  # bytes, all in one page
-SAMPLES = 16384  # of a checkpoint, by size; each tensor has one, and each matrix of a stack
+WHOLE = 64 << 20  # bytes: a checkpoint up to this size is read whole
+SMALL = 16 << 10  # bytes: a tensor up to this size is read whole
+SAMPLE = 512  # bytes of one sample, all in one page
+SAMPLES = 16384  # of a checkpoint, spread by size; each tensor has one, and each matrix of a stack
 
-_AHEAD = 1024  # reads that the system is told of before they are made
+_AHEAD = 1024  # reads that the system is told of in advance
 
 
 class Identity:
     """A hash over the tensors of a checkpoint, computed when it is first asked for.
 
-    It depends on the bytes in the files alone, not on how they are spread over shards. Until then the files
-    stay open, also when the checkpoint is closed. It may be asked from several threads.
+    It depends on the bytes in the files alone, not on their distribution over shards. Until it is computed,
+    the files stay open, even if the checkpoint is closed. Several threads may ask for it.
     """
 
     def __init__(self, checkpoint: Tensors) -> None:
@@ -78,9 +78,9 @@ class Identity:
 
 
 def _places(info: TensorInfo, total: int) -> Iterator[tuple[int, int]]:
-    """Give offsets in the file and counts of bytes to read of a tensor; of a stack at least one a matrix.
+    """Return offsets in the file and numbers of bytes to read; a stack has at least one for each matrix.
 
-    Scales and biases of a stack have fewer, by their size.
+    Scales and biases of a stack have fewer, in proportion to their size.
     """
     if total <= WHOLE or info.nbytes <= SMALL:
         yield info.offset, info.nbytes
@@ -91,6 +91,6 @@ def _places(info: TensorInfo, total: int) -> Iterator[tuple[int, int]]:
     count = min(matrices * each, info.nbytes // SAMPLE)
     for i in range(count):
         start, end = info.nbytes * i // count, info.nbytes * (i + 1) // count - SAMPLE
-        # Not at the same place of each stretch, which may be the same column of a matrix.
+        # The places vary between stretches: a fixed one could be the same column of each row.
         place = info.offset + start + ((end - start) * (i * 40503 % 65536) >> 16)
         yield max(info.offset + start, place - place % SAMPLE), SAMPLE

@@ -12,31 +12,31 @@ from pyturbo._messages import shown
 from pyturbo.checkpoint.file import TensorFile
 from pyturbo.errors import FormatError
 
-#: The longest JSON text that is read; also the limit that safetensors sets for its header.
+#: The largest JSON text that is read, in bytes; safetensors sets the same limit for its header.
 LONGEST = 100_000_000
 
 
-#: Entries of generation_config.json that decide where a reply ends: there may be one of each.
+#: Entries of generation_config.json that decide where a reply ends; none may occur twice.
 _DECISIVE = ("bos_token_id", "eos_token_id")
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file."""
+    """Read the JSON object in a file."""
     return parse_object(read_bytes(path), str(path))
 
 
 def read_generation_config(path: Path) -> dict[str, Any]:
-    """The object in a generation_config.json, of which little is used.
+    """Read the object in a generation_config.json, of which little is used.
 
-    A byte order mark, numbers that are not finite and keys that are there twice are no error; the last of
-    such keys counts, but for the ids of tokens.
+    A byte order mark, numbers that are not finite and duplicate keys are accepted; the last of duplicate
+    keys counts. Duplicate keys for token ids are an error.
     """
     data = read_bytes(path).removeprefix(codecs.BOM_UTF8)
     return _object(data, str(path), object_pairs_hook=_last)
 
 
 def read_bytes(path: Path) -> bytes:
-    """All of a file that is not too long for JSON."""
+    """Return the content of a file that is not too large for JSON."""
     file = TensorFile(path)
     try:
         if file.size > LONGEST:
@@ -47,7 +47,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def parse_object(data: bytes, where: str) -> dict[str, Any]:
-    """The JSON object that `data` holds; `where` starts the messages."""
+    """Return the JSON object in `data`; messages start with `where`."""
     return _object(data, where, object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refused)
 
 
@@ -56,7 +56,7 @@ def _object(data: bytes, where: str, **hooks: Any) -> dict[str, Any]:
         value = json.loads(data.decode("utf-8"), **hooks)
     except RecursionError:
         raise FormatError(f"{where}: JSON is nested too deeply") from None
-    except ValueError as error:  # also what is not UTF-8, and numbers of thousands of digits
+    except ValueError as error:  # so is text that is not UTF-8, or a number of thousands of digits
         raise FormatError(f"{where}: not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise FormatError(f"{where}: expected a JSON object, got {shown(value)}")

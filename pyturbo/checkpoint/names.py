@@ -1,4 +1,4 @@
-"""One scheme of names for the tensors of a text model: that of MLX, without `language_model.`"""
+"""One scheme of names for the tensors of a text model: the names of MLX without `language_model.`"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _COMPUTED = re.compile(r"\.rotary_emb\.inv_freq$")
 
 
 def text_name(name: str) -> str:
-    """The name, or path of a module, with the prefixes of vision-language files taken off."""
+    """Return the name of a tensor, or path of a module, without the prefixes of vision-language files."""
     for prefix in _PREFIXES:
         if name.startswith(prefix):
             return "model." + name[len(prefix) :]
@@ -18,5 +18,5 @@ def text_name(name: str) -> str:
 
 
 def is_ignored(name: str) -> bool:
-    """Whether a text name belongs to a vision, audio or multi-token-prediction part, or can be computed."""
+    """Return whether a tensor is of a vision, audio or multi-token-prediction part, or can be computed."""
     return bool(_OTHER_MODELS.match(name) or _COMPUTED.search(name))

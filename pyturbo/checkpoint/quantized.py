@@ -16,9 +16,9 @@ from pyturbo.ops.fp_format import FP_FORMATS
 def find_quantized(
     weights: Weights, path: str, shape: Shape | None, axes: int, said: Format | None
 ) -> Source:
-    """Find the weight at `path`, whose format follows from its tensors if the caller knows its shape.
+    """Find the weight at `path`. Its format follows from its tensors if the caller knows its shape.
 
-    Otherwise it is the format that the configuration says; None if it says that the weight has none.
+    Otherwise its format is `said`, which the configuration states; None if it states none.
     """
     weight, scales = weights.typed(f"{path}.weight", "U32"), weights.info(f"{path}.scales")
     if len(weight.shape) != axes or len(scales.shape) != axes or 0 in (*weight.shape, *scales.shape):

@@ -1,4 +1,4 @@
-"""The header of a safetensors file: eight bytes of length, a JSON object, then the data."""
+"""Headers of safetensors files: eight bytes of length, a JSON object, then the data."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 
 _MOST_AXES = 8
-_LARGEST = 2**62  # elements times their size, and any offset
+_LARGEST = 2**62  # bounds sizes in bytes, and offsets
 
 
 def read_header(path: Path) -> tuple[dict[str, TensorInfo], dict[str, str]]:
-    """The tensors of a file in the order of their data, and its metadata."""
+    """Read the tensors of a file in the order of their data, and its metadata."""
     file = TensorFile(path)
     if file.size < 8:
         raise FormatError(f"{path}: expected 8 bytes of header length, got a file of {file.size} bytes")

@@ -1,4 +1,4 @@
-"""How a checkpoint wants its replies sampled: generation_config.json, or the metadata of a GGUF file."""
+"""Sampling defaults of a checkpoint, from generation_config.json or the metadata of a GGUF file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyturbo._sampling import Sampler
 from pyturbo.checkpoint import json_file
 from pyturbo.errors import ArgumentError
 
-#: Options by the names that generation_config.json has for them, and their keys in GGUF files.
+#: Options by their names in generation_config.json, with their keys in GGUF files.
 _GGUF_NAMES = {
     "temperature": "general.sampling.temp",
     "top_p": "general.sampling.top_p",
@@ -26,7 +26,7 @@ _GGUF_NAMES = {
 
 @dataclass(frozen=True, repr=False)
 class SamplingDefaults:
-    """What the checkpoint says of the options of `pyturbo.Sampler`; None where it says nothing.
+    """Options of `pyturbo.Sampler` as the checkpoint states them; None if it does not state one.
 
     Attributes:
         ignored: Entries of the checkpoint that cannot be used, by their names in it, and why.
@@ -44,13 +44,13 @@ class SamplingDefaults:
         return f"SamplingDefaults({', '.join(f'{name}={value}' for name, value in shown_values.items())})"
 
     def stated(self) -> dict[str, float | int]:
-        """What it says something of."""
+        """Return the options that the checkpoint states."""
         values = {name: getattr(self, name) for name in _GGUF_NAMES}
         return {name: value for name, value in values.items() if value is not None}
 
 
 def directory_sampling(directory: Path) -> SamplingDefaults:
-    """From generation_config.json; `do_sample` decides whether tokens are drawn at all."""
+    """Read generation_config.json; `do_sample` decides whether tokens are sampled at all."""
     path = directory / "generation_config.json"
     config = json_file.read_generation_config(path) if path.is_file() else {}
     values, ignored = _usable({name: name for name in _GGUF_NAMES}, config)
@@ -65,7 +65,7 @@ def directory_sampling(directory: Path) -> SamplingDefaults:
 
 
 def gguf_sampling(metadata: Mapping[str, Any]) -> SamplingDefaults:
-    """From the keys general.sampling.*."""
+    """Read the keys general.sampling.*."""
     found = {key: metadata.get(key) for key in _GGUF_NAMES.values()}
     with np.errstate(over="ignore"):
         shortest = {
@@ -76,7 +76,7 @@ def gguf_sampling(metadata: Mapping[str, Any]) -> SamplingDefaults:
 
 
 def _usable(names: Mapping[str, str], found: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The values that are there, each as the sampler takes it; and what is wrong with the others."""
+    """Return the usable values as the sampler takes them, and what is wrong with the others."""
     values, ignored = {}, {}
     for name, key in names.items():
         value = found.get(key)
@@ -98,6 +98,6 @@ def _usable(names: Mapping[str, str], found: Mapping[str, Any]) -> tuple[dict[st
 
 
 def _count(value: float) -> float:
-    """An integer where it is one; -1 is off, as some engines write it."""
+    """Return the value of an option that counts; some engines write -1 for off."""
     value = int(value) if isinstance(value, float) and value.is_integer() else value
     return 0 if value == -1 else value

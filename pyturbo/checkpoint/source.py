@@ -1,4 +1,4 @@
-"""Where values lie in the files: the description that loading, converting and `pyturbo info` share."""
+"""Descriptions of where values lie in the files, which loading, conversion and `pyturbo info` share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Rows:
         return self.count * self._row_bytes
 
     def read(self, first: int, count: int) -> Array:
-        """Return a copy of some of the rows; nothing else is kept in memory."""
+        """Return a copy of `count` of the rows from `first` on; no mapped page stays in memory."""
         data = self.info.file.bytes(self._offset(first), count * self._row_bytes)
         array: Array = np.frombuffer(data, self.info.array_dtype).reshape(count, self.width)
         return array
@@ -64,21 +64,21 @@ class Plane:
 
     @property
     def whole(self) -> bool:
-        """Whether the array is one tensor as it lies in the file."""
+        """Return whether the array is one tensor as it lies in the file."""
         return len(self.tensors) == 1 and self.rows is None and not self.transposed
 
     @property
     def in_rows(self) -> bool:
-        """Whether the array consists of consecutive rows of the tensors."""
+        """Return whether the array consists of consecutive rows of the tensors."""
         return (self.rows is None or self.rows.step is None) and not self.transposed
 
     @property
     def work(self) -> int:
-        """Bytes that `fill` needs beside its result."""
+        """Return the bytes that `fill` needs beside its result."""
         return 0 if self.in_rows else self.tensors[0].nbytes // max(1, self.tensors[0].shape[0])
 
     def runs(self) -> list[Rows]:
-        """List the rows that the array consists of, in order; only of an array for which `in_rows` holds."""
+        """List the rows that the array consists of, in order. `in_rows` must hold."""
         if self.whole:
             width = self.shape[-1]
             return [Rows(self.tensors[0], width, 0, math.prod(self.shape[:-1]))]
@@ -90,7 +90,7 @@ class Plane:
         return [Rows(info, width, first, count) for first in firsts]
 
     def fill(self, out: Array) -> None:
-        """Read the array, which is no whole tensor, expert by expert."""
+        """Read the array, which is not a whole tensor, expert by expert."""
         if self.in_rows:
             for run, target in zip(self.runs(), out):
                 run.fill(target)
@@ -104,18 +104,18 @@ class Plane:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a tensor, or the weight of a linear layer or of a stack of them, lies, and in which format."""
+    """The place and format of a tensor, or of the weight of a linear layer or of a stack of them."""
 
-    name: str  # of the tensor, or path of the layer
+    name: str  # name of the tensor, or path of the layer
     shape: Shape
-    values: Plane  # numbers, or the codes of quantised ones
+    values: Plane  # floating-point values, or codes
     scales: Plane | None = None
     biases: Plane | None = None
     global_scale: Plane | None = None
-    format: Format | None = None  # None: as the type of the values says
-    #: Whether the file holds w where the network multiplies by 1 + w.
+    format: Format | None = None  # None: the type of the values says it
+    #: Whether the file holds w and the network multiplies by 1 + w.
     offset: bool = False
-    #: Whether this is a weight, not a tensor by itself.
+    #: Whether this is the weight of a layer, not a single tensor.
     matrix: bool = False
 
     @property

@@ -16,13 +16,13 @@ from pyturbo._native import FileWatch
 from pyturbo.checkpoint.file import ALIGNMENT, TensorFile
 from pyturbo.errors import FormatError
 
-#: Called with the bytes read so far and in all.
+#: Called with the bytes read so far and the bytes in total.
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Where a tensor lies. Its range is known to lie within the file, and not to overlap another."""
+    """The place of a tensor. Its range has been checked: it lies within the file and overlaps no other."""
 
     name: str
     dtype: str  # as the file spells it: "BF16", "U32", "Q4_K"
@@ -30,16 +30,16 @@ class TensorInfo:
     file: TensorFile
     offset: int
     nbytes: int
-    array_dtype: np.dtype[Any]  # of what is read; bytes for blocks
+    array_dtype: np.dtype[Any]  # of the array that is read; blocks are bytes
     array_shape: tuple[int, ...]
 
     @property
     def mapped(self) -> bool:
-        """Whether reading it gives the mapped file itself."""
+        """Return whether reading the tensor gives the mapped file itself."""
         return self.offset % ALIGNMENT == 0
 
     def __getitem__(self, part: slice) -> Array:
-        """A copy of some rows of the first axis. They are read, so that no mapped page is left in memory."""
+        """Return a copy of some rows of the first axis, read so that no mapped page stays in memory."""
         first, stop, _ = part.indices(self.array_shape[0])
         row = self.nbytes // self.array_shape[0]
         data = self.file.bytes(self.offset + first * row, (stop - first) * row)
@@ -51,7 +51,7 @@ class TensorInfo:
 
 
 class Tensors(Mapping[str, TensorInfo]):
-    """Tensors by the names in the files, in the order of the files."""
+    """Tensors by their names in the files, in the order of the files."""
 
     path: Path
     config: dict[str, Any]
@@ -73,22 +73,22 @@ class Tensors(Mapping[str, TensorInfo]):
         return len(self._tensors)
 
     def read(self, name: str) -> Array:
-        """A tensor, 16-byte aligned: the mapped file (read-only) where that is aligned, else a copy.
+        """Return a tensor, 16-byte aligned: the mapped file (read-only) if aligned, otherwise a copy.
 
-        A tensor of blocks is uint8, its rows as long as their bytes.
+        A tensor of blocks is uint8, and a row is as long as its bytes.
         """
         info = self._info(name)
         return info.file.read(info.array_dtype, info.array_shape, info.offset)
 
     def view(self, name: str) -> Array:
-        """A tensor in the mapped file, of any alignment; for reading parts of it."""
+        """Return a tensor in the mapped file, of any alignment; for reading parts of it."""
         info = self._info(name)
         return info.file.view(info.array_dtype, info.array_shape, info.offset)
 
     def read_all(
         self, names: Iterable[str] | None = None, progress: Progress | None = None
     ) -> dict[str, Array]:
-        """Several tensors, or all, in the order in which they lie in the files."""
+        """Read several tensors, or all, in the order in which they lie in the files."""
         infos = [self._info(name) for name in (self if names is None else names)]
         infos.sort(key=lambda info: (str(info.file.path), info.offset))
         total, done = sum(info.nbytes for info in infos), 0
@@ -101,11 +101,11 @@ class Tensors(Mapping[str, TensorInfo]):
         return arrays
 
     def watches(self) -> list[FileWatch]:
-        """Of the files that are mapped so far: they tell whether what was read is what the file held."""
+        """Return the watches of the files mapped so far, which tell whether a file has changed since."""
         return [file.watch for file in self._files() if file.watch is not None]
 
     def close(self) -> None:
-        """Closes the files; arrays that were read stay valid."""
+        """Close the files; arrays that were read stay valid."""
         for file in self._files():
             file.close()
 
@@ -120,11 +120,11 @@ class Tensors(Mapping[str, TensorInfo]):
 
 
 def check_ranges(tensors: Iterable[TensorInfo]) -> None:
-    """Refuses tensors of one file that share bytes."""
+    """Refuse tensors of one file that share bytes."""
     filled = sorted((info for info in tensors if info.nbytes), key=lambda info: info.offset)
     for before, after in pairwise(filled):
         end = before.offset + before.nbytes
         if after.offset < end:
             raise FormatError(
-                f"{after}: expected data from byte {end} on, behind {shown(before.name)}, got {after.offset}"
+                f"{after}: expected data from byte {end} on, after {shown(before.name)}, got {after.offset}"
             )

@@ -1,4 +1,4 @@
-"""What a checkpoint says about its tokenizer, as plain data."""
+"""The tokenizer of a checkpoint, as plain data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyturbo.errors import FormatError
 
 @dataclass(frozen=True)
 class TokenizerSource:
-    """Material for a tokenizer: a tokenizer.json, or the vocabulary inside a GGUF file."""
+    """The data of a tokenizer: a tokenizer.json, or the vocabulary inside a GGUF file."""
 
     kind: Literal["huggingface", "gguf"]
     chat_template: str | None = None
@@ -22,7 +22,7 @@ class TokenizerSource:
     eos_ids: tuple[int, ...] = ()
 
     # huggingface
-    path: Path | None = None  # of tokenizer.json, where there is one; absolute, as it is read later
+    path: Path | None = None  # of tokenizer.json, if there is one; absolute, because it is read later
     settings: dict[str, Any] = field(default_factory=dict)  # tokenizer_config.json
 
     # gguf
@@ -42,7 +42,7 @@ class TokenizerSource:
 
 
 def huggingface_source(directory: Path, config: dict[str, Any]) -> TokenizerSource:
-    """The tokenizer files of a directory; token ids from generation_config.json before config.json."""
+    """Read the tokenizer files of a directory. Token ids of generation_config.json override config.json."""
     path = directory / "generation_config.json"
     generation = json_file.read_generation_config(path) if path.is_file() else {}
     settings = _optional(directory / "tokenizer_config.json")
@@ -63,7 +63,7 @@ def huggingface_source(directory: Path, config: dict[str, Any]) -> TokenizerSour
 
 
 def token_ids(where: Path, name: str, value: Any) -> tuple[int, ...]:
-    """One id, a list of them or null, as a tuple."""
+    """Return one id, a list of ids or null as a tuple."""
     ids = [] if value is None else value if isinstance(value, list) else [value]
     if not all(type(i) is int and 0 <= i < 2**31 for i in ids):
         raise FormatError(f"{where}: {name}: expected token ids, got {shown(value)}")
@@ -75,7 +75,7 @@ def _optional(path: Path) -> dict[str, Any]:
 
 
 def _chat_template(directory: Path, settings: dict[str, Any]) -> str | None:
-    """chat_template.jinja, else chat_template.json, else the entry of tokenizer_config.json."""
+    """Read chat_template.jinja, or else chat_template.json, or else the entry of tokenizer_config.json."""
     path = directory / "chat_template.jinja"
     if path.is_file():
         file = TensorFile(path)
@@ -89,7 +89,7 @@ def _chat_template(directory: Path, settings: dict[str, Any]) -> str | None:
             file.close()
     path = directory / "chat_template.json"
     value = (_optional(path) or settings).get("chat_template")
-    if isinstance(value, list):  # several, by name
+    if isinstance(value, list):  # several templates, by name
         named = [entry for entry in value if isinstance(entry, dict) and entry.get("name") == "default"]
         value = named[-1].get("template") if named else None
     if value is not None and not isinstance(value, str):

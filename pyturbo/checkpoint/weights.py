@@ -1,4 +1,4 @@
-"""The weights of a model under one scheme of names, whatever file they come from."""
+"""The weights of a model under one scheme of names, whatever files they come from."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from pyturbo.formats import Linear
 FLOATS = ("F32", "F16", "BF16")
 
 _EMBEDDING = "model.embed_tokens"
-_PARTS = ("weight", "scales", "biases", "global_scale")  # of a layer, but for its bias
+_PARTS = ("weight", "scales", "biases", "global_scale")  # tensors of a layer, except its bias
 
 
 class Weights(ABC):
     """Tensors and linear layers by MLX name: "model.layers.0.self_attn.q_proj", "model.norm.weight".
 
-    A missing tensor, or one of another shape or type than expected, is a FormatError that names it.
-    Not for several threads at once.
+    A missing tensor, or one whose shape or type is not the expected one, is a FormatError that names it.
+    Only one thread may use it at a time.
     """
 
     def __init__(
         self, checkpoint: Tensors, names: dict[str, str], layout: FileLayout, values: bool = True
     ) -> None:
-        """Without `values` all checks are made and nothing is read: arrays are blank."""
+        """Without `values`, make all checks and read nothing: arrays are blank."""
         self.checkpoint = checkpoint
         self.layout = layout
         #: Counts the memory that loading would take; None if values are read.
         self.ledger = None if values else Ledger()
         #: Everything that has been asked for, by name of the tensor or path of the layer.
         self.sources: dict[str, Source] = {}
-        #: Largest absolute error, by name, of matrices that their file's format forced to be quantised anew.
+        #: Largest absolute errors, by name, of matrices that had to be quantised again.
         self.requantized: dict[str, float] = {}
-        self._names = names  # in the checkpoint, by name here
+        self._names = names  # names in the checkpoint, by name here
         self._asked: set[str] = set()
         self._preloaded: dict[str, Array] = {}
         self._keeps = True
@@ -96,7 +96,7 @@ class Weights(ABC):
         return replace(layer, bias=self._load_tensor(self._find_expert_bias(path, layer.shape[:2])))
 
     def preload(self, progress: Progress | None = None) -> None:
-        """Reads what cannot be mapped in the order of the files, for the calls that follow to take."""
+        """Read tensors that cannot be mapped, in the order of the files, for the calls that follow."""
         names = [
             raw
             for name, raw in self._names.items()
@@ -110,7 +110,7 @@ class Weights(ABC):
 
     @contextmanager
     def in_passing(self) -> Iterator[None]:
-        """Layers asked for inside are copied and not kept: they are read, not mapped."""
+        """Have layers asked for inside read, not mapped, because they are copied and not kept."""
         self._keeps = False
         try:
             yield
@@ -118,7 +118,7 @@ class Weights(ABC):
             self._keeps = True
 
     def unused(self) -> list[str]:
-        """The names that nothing has asked for. A tied output layer in the file does not count."""
+        """List the names that nothing has asked for, except those of a tied output layer."""
         tied = tuple(f"lm_head.{part}" for part in _PARTS) if self.tied else ()
         return [name for name in self._names if name not in self._asked and name not in tied]
 
@@ -173,11 +173,11 @@ class Weights(ABC):
         return value
 
     def _read_whole(self, name: str) -> bool:
-        """Whether a tensor is used as it lies in the file, not copied in parts."""
+        """Return whether a tensor is used as it lies in the file, not copied in parts."""
         return True
 
     def info(self, name: str) -> TensorInfo:
-        """The tensor of that name here, which counts as used from then on."""
+        """Return the tensor of that name here, which counts as used from then on."""
         if name not in self._names:
             raise FormatError(f"{self.where(name)}: expected a tensor of this name, found none")
         self._asked.add(name)
@@ -190,12 +190,12 @@ class Weights(ABC):
             return self.ledger.array(info.array_shape, info.array_dtype, mapped=info.mapped and self._keeps)
         if self._keeps:
             return self.checkpoint.read(info.name)
-        array = host_empty(info.array_shape, info.array_dtype).numpy()  # pages that go back when it is gone
+        array = host_empty(info.array_shape, info.array_dtype).numpy()  # its pages are freed with it
         info.file.fill(array, info.offset)
         return array
 
     def _made(self, shape: Shape, dtype: Any, fill: Callable[[Array], None], work: int = 0) -> Array:
-        """An array in memory with what `fill` puts there, for which it needs `work` more bytes at once."""
+        """Return an array in memory that `fill` writes, which takes `work` more bytes meanwhile."""
         if self.ledger is not None:
             blank = self.ledger.array(shape, dtype)
             self.ledger.work(work)
@@ -215,13 +215,13 @@ class Weights(ABC):
             raise FormatError(f"{self.where(name)}: {what}: expected {list(expected)}, got {list(got)}")
 
     def where(self, name: str) -> str:
-        """The file and the name in it, for messages."""
+        """Return the file and the name in it, for messages."""
         raw = self._names.get(name)
         return str(self.checkpoint[raw]) if raw is not None else f"{self.checkpoint.path}: {shown(name)}"
 
 
 def _label(name: str, array: Array) -> Array:
-    """Have an array without values know what it belongs to."""
+    """Note in an array without values which tensor or layer it belongs to."""
     if isinstance(array, Blank):
         array.path = name
     return array

@@ -1,4 +1,4 @@
-"""DeepSeek-V3 and R1, Kimi-K2: latent attention, and after some dense layers experts chosen in groups."""
+"""DeepSeek-V3 and R1, Kimi-K2: latent attention; after some dense layers, experts chosen in groups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAYOUT = FileLayout(formats={".mlp.gate": None}, exact=(".e_score_correction_bia
 
 
 class GroupedMoe:
-    """Experts chosen by sigmoid scores in groups, and an expert for every token."""
+    """Experts chosen by sigmoid scores in groups, and experts that every token shares."""
 
     def __init__(self, entries: Entries, weights: Weights, path: str) -> None:
         for name, only in (("scoring_func", "sigmoid"), ("topk_method", "noaux_tc")):

@@ -1,4 +1,4 @@
-"""gpt-oss: attention with sinks, in every other layer over a window, and experts with biases."""
+"""gpt-oss: attention with sinks, over a sliding window in every other layer, and experts with biases."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAYOUT = FileLayout(
 
 
 class ClampedMoe:
-    """Experts with biases and a clamped SwiGLU, chosen and weighted by the largest logits alone."""
+    """Experts with biases and a clamped SwiGLU; the softmax is taken over the logits of the chosen ones."""
 
     def __init__(self, entries: Entries, weights: Weights, path: str) -> None:
         hidden, inner = entries.count("hidden_size"), entries.count("intermediate_size")
@@ -49,7 +49,7 @@ class ClampedMoe:
 def build(entries: Entries, weights: Weights) -> Decoder:
     positions = entries.group("rope_parameters", "rope_scaling")
     if "rope_theta" not in entries and "rope_theta" not in positions:
-        raise entries.wrong("rope_theta", "a base")  # implementations differ in what they take for it
+        raise entries.wrong("rope_theta", "a base")  # implementations differ in their default
     layers = entries.count("num_hidden_layers")
     windows = layer_windows(entries, [FULL if i % 2 else SLIDING for i in range(layers)])
     return Decoder(

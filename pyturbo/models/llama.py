@@ -1,4 +1,4 @@
-"""Llama and the models that share its shape."""
+"""Llama, and models of the same structure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LAYOUT = FileLayout(gguf=Gguf(names=mixtral.GGUF_NAMES, adjacent_pairs=True))
 
 def build(entries: Entries, weights: Weights, *, head_norms: bool = False) -> Decoder:
     if "num_local_experts" in entries:
-        return mixtral.build(entries, weights)  # GGUF files call it llama
+        return mixtral.build(entries, weights)  # GGUF files of Mixtral are called llama
     hidden, inner = entries.count("hidden_size"), entries.count("intermediate_size")
     windows = upper_windows(entries)
     return Decoder(

@@ -22,7 +22,7 @@ LAYOUT = FileLayout(
     }
 )
 
-#: In GGUF files, which call this architecture llama.
+#: Names in GGUF files, whose architecture is called llama.
 GGUF_NAMES = {
     "ffn_gate_inp": "block_sparse_moe.gate",
     "ffn_gate_exps": "block_sparse_moe.switch_mlp.gate_proj",
@@ -47,7 +47,7 @@ class SparseMoe:
 
 def build(entries: Entries, weights: Weights) -> Decoder:
     if "rope_theta" not in entries and "rope_theta" not in entries.group("rope_parameters"):
-        raise entries.wrong("rope_theta", "a base")  # the common default is not that of this architecture
+        raise entries.wrong("rope_theta", "a base")  # this architecture has another default than most
     kind = SLIDING if "sliding_window" in entries else FULL
     windows = layer_windows(entries, [kind] * entries.count("num_hidden_layers"))
     return Decoder(

@@ -1,4 +1,4 @@
-"""Qwen2: Llama with a bias on query, key and value, which the checkpoint holds."""
+"""Qwen2: Llama with biases of query, key and value, which layers find in the checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Qwen3: Llama with a norm of every query and key head."""
+"""Qwen3: Llama with norms of query and key heads."""
 
 from __future__ import annotations
 

@@ -10,13 +10,13 @@ from pyturbo.checkpoint.file_layout import FileLayout
 from pyturbo.layers.decoder import Decoder, Mlp
 from pyturbo.layers.hybrid import mixers
 
-#: All norms but those inside delta nets.
+#: All norms except those inside delta nets.
 OFFSET_NORMS = re.compile(
     r"model\.norm\.weight"
     r"|model\.layers\.\d+\.(input_layernorm|post_attention_layernorm|self_attn\.[qk]_norm)\.weight"
 )
 
-#: Published with a vision tower, so that mlx-lm gives names a prefix.
+#: The model is published with a vision tower, so mlx-lm adds a prefix to names.
 LAYOUT = FileLayout(offset_norms=OFFSET_NORMS, prefix="language_model.", exact=(".A_log",))
 
 

@@ -27,9 +27,9 @@ def build(entries: Entries, weights: Weights) -> Decoder:
 
 
 def regrouped(entries: Entries, weights: Weights, path: str) -> Projections:
-    """Copies with all queries first, then all keys, and so on.
+    """Return copies of the projections with all queries first, then all keys, and so on.
 
-    In the file each key head has its rows q, k, v, z together, v and z of all its value heads; so have b, a.
+    The file groups the rows of q, k, v and z by key head, with v and z of all its value heads; b and a too.
     """
     heads, hidden = Heads.read(entries), entries.count("hidden_size")
     values = heads.value_size // heads.keys
@@ -44,6 +44,6 @@ def regrouped(entries: Entries, weights: Weights, path: str) -> Projections:
 
 
 def _parts(groups: int, *sizes: int) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """The rows of each part, where every group has so many of one part, then of the next."""
+    """Return the rows of each part. Every group has sizes[0] rows of the first part, and so on."""
     rows = np.arange(groups * sum(sizes)).reshape(groups, sum(sizes))
     return [part.ravel() for part in np.split(rows, np.cumsum(sizes)[:-1], axis=1)]

@@ -95,7 +95,7 @@ class TestHeader:
             "key not UTF-8": (with_value(files.value("u8", 1), key=b"\xff"), "a metadata key.*UTF-8"),
             "key twice": (
                 head + struct.pack("<QQ", 0, 2) + (files.string("k") + files.value("u8", 1)) * 2 + bytes(9),
-                "'k': is there twice",
+                "'k': occurs twice",
             ),
             "kind": (with_value(struct.pack("<IQ", 13, 0)), "'k': expected a kind of value"),
             "text length": (with_value(struct.pack("<IQ", 8, 2**63)), "'k': expected at most"),
@@ -130,7 +130,7 @@ class TestHeader:
                 with_infos(info("t", (9,), 0, 0), info("u", (4,), 0, 32)),
                 "'u': expected data from byte",
             ),
-            "name twice": (with_infos(info("t", (4,), 0, 0), info("t", (4,), 0, 32)), "'t': is there twice"),
+            "name twice": (with_infos(info("t", (4,), 0, 0), info("t", (4,), 0, 32)), "'t': occurs twice"),
             "fewer tensors": (with_infos(info("t", (4,), 0, 0), count=3, data=bytes(200)), "expected"),
         }  # fmt: skip
 

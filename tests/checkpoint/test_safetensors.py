@@ -96,9 +96,9 @@ DAMAGED = {
     "beyond the file": (safetensors({"t": entry("F32", [2], 2**60, 2**60 + 8)}), "'t': data_offsets"),
     "overlap": (
         safetensors({"t": GOOD, "u": entry("F32", [2], 4, 12)}, bytes(12)),
-        "'u': expected data from byte .*, behind 't'",
+        "'u': expected data from byte .*, after 't'",
     ),
-    "the same bytes": (safetensors({"t": GOOD, "u": GOOD}, bytes(8)), "behind"),
+    "the same bytes": (safetensors({"t": GOOD, "u": GOOD}, bytes(8)), "from byte .* on, after 't'"),
 }
 
 
