@@ -153,7 +153,7 @@ def test_refusals(tmp_path: Path) -> None:
     convert(source, target)
     with pytest.raises(FormatError, match="expected a model in floating point, got a quantised one"):
         convert(target, tmp_path / "again")
-    with pytest.raises(FileError, match="mlx: is there already; --force, or force=True, replaces it"):
+    with pytest.raises(FileError, match="mlx: already exists; --force, or force=True, replaces it"):
         convert(source, target)
     convert(source, target, 8, force=True)
     with open_checkpoint(target) as written:

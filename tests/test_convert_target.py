@@ -68,7 +68,7 @@ def test_what_convert_did_not_write(source: Path, tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
     (docs / "thesis.txt").write_text("years of work")
-    refused(source, docs, "docs: is there already and holds thesis.txt, which this convert did not write")
+    refused(source, docs, "docs: already exists and holds thesis.txt, which this convert did not write")
     refused(source, docs / "thesis.txt", "thesis.txt: expected a folder to write, got a file")
     os.mkfifo(tmp_path / "fifo")
     refused(source, tmp_path / "fifo", "fifo: expected a folder to write, got a file")
@@ -88,7 +88,7 @@ def test_what_was_put_beside_a_converted_checkpoint(source: Path, tmp_path: Path
     convert(source, target, 8, force=True)
     for name in ("notes.txt", "adapters"):
         (target / name).mkdir() if name == "adapters" else (target / name).touch()
-        refused(source, target, f"4bit: is there already and holds {name}, which this convert did not write")
+        refused(source, target, f"4bit: already exists and holds {name}, which this convert did not write")
         (target / name).rmdir() if name == "adapters" else (target / name).unlink()
     (target / "tokenizer.json").symlink_to(source / "config.json")
     refused(source, target, "holds tokenizer.json, which")
@@ -103,7 +103,7 @@ def test_a_checkpoint_of_convert_is_replaced_when_asked(source: Path, tmp_path: 
     target.mkdir(mode=0o750)
     target.chmod(0o750)
     convert(source, target, 4)  # an empty folder needs no force
-    refused(source, target, "4bit: is there already; --force, or force=True, replaces it", force=False)
+    refused(source, target, "4bit: already exists; --force, or force=True, replaces it", force=False)
     done = convert(source, target, 8, force=True)
     assert done.path == target
     assert target.stat().st_mode & 0o777 == 0o750
@@ -221,7 +221,7 @@ def test_what_is_put_into_the_target_at_the_last_moment(
             (folder / "thesis.txt").write_text("years of work")
 
     monkeypatch.setattr("pyturbo.convert.check", late)
-    with pytest.raises(FileError, match="/4bit: is there already and holds thesis.txt, which this convert"):
+    with pytest.raises(FileError, match="/4bit: already exists and holds thesis.txt, which this convert"):
         convert(source, folder)
     assert contents(folder) == {"thesis.txt": b"years of work"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["4bit", "work"]
@@ -244,5 +244,5 @@ def test_a_target_that_cannot_be_renamed_leaves_nothing_behind(
 
 def test_unfinished_checkpoints_are_not_read(source: Path, tmp_path: Path) -> None:
     shutil.copytree(source, tmp_path / ".4bit.0123456789abcdef.pyturbo-partial")
-    with pytest.raises(FormatError, match="expected a checkpoint, got one that was not finished"):
+    with pytest.raises(FormatError, match="expected a complete checkpoint, got an unfinished one"):
         open_checkpoint(tmp_path / ".4bit.0123456789abcdef.pyturbo-partial")

@@ -1,4 +1,4 @@
-"""Converting published checkpoints: float safetensors in, a quantised MLX directory out.
+"""Conversion of published checkpoints: float safetensors in, a quantised MLX directory out.
 
 The result equals that of ``mlx_lm.convert -q`` tensor for tensor. Memory does not grow with the model: values
 pass through in blocks of rows.
@@ -39,20 +39,20 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),
 }
 
-_CHUNK = 8 << 20  # bytes copied at once
+_CHUNK = 8 << 20  # bytes copied at a time
 
-#: Entries of config.json that name a type, by the name they use.
+#: Types by their names in config.json.
 _CONFIG_DTYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 
 
 @dataclass(frozen=True)
 class Converted:
-    """What a conversion has written."""
+    """The result of a conversion."""
 
     path: Path
     parameters: int
     source_bytes: int
-    nbytes: int  # of all tensors
+    nbytes: int  # size of all tensors
     files: int
 
 
@@ -68,17 +68,16 @@ def convert(
     shard_bytes: int = LARGEST,
     progress: Progress | None = None,
 ) -> Converted:
-    """Quantises the checkpoint in the directory `source` into a new directory `target`.
+    """Quantise the checkpoint in the directory `source` into a new directory `target`.
 
-    `mode` is "affine", with 4 bits in groups of 64 where `bits` and `group_size` do not say otherwise, or
-    "mxfp4", "mxfp8" or "nvfp4", which have theirs.
+    `mode` is "affine", by default with 4 bits in groups of 64, or "mxfp4", "mxfp8" or "nvfp4", which fix
+    `bits` and `group_size`.
 
-    `dtype`, of scales and of what is not quantised: "bf16", "f16" or "f32"; None is what the configuration
-    says. `progress` is called with bytes of the source.
+    `dtype` is the type of scales and of tensors that are not quantised: "bf16", "f16" or "f32"; None is the
+    type in the configuration. `progress` is called with bytes of the source.
 
     `target` is a new folder, or an empty one; `force` replaces a checkpoint that convert wrote, and nothing
-    else. Until all is written there is nothing new under that name, then everything at once; a failure or an
-    interrupt leaves nothing behind.
+    else. The folder appears under that name when it is complete; a failure or an interrupt leaves nothing.
     """
     common = _common_format(mode, bits, group_size)
     path_of("convert: source", source)
@@ -120,7 +119,7 @@ def convert(
 
 
 def _common_format(mode: str, bits: int | None, group_size: int | None) -> Format:
-    """What is asked for, None being the mode's own."""
+    """Return the format that is asked for; None stands for the default of the mode."""
     if not isinstance(mode, str) or mode not in MODES:
         raise ArgumentError(f"convert: mode: expected one of {', '.join(MODES)}, got {shown(mode)}")
     own_bits, own_group = MODES[mode]
@@ -136,7 +135,7 @@ def _common_format(mode: str, bits: int | None, group_size: int | None) -> Forma
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    """config.json without what a converted model does not have."""
+    """Read config.json without the entries that a converted model does not have."""
     config = json_file.read_object(path / "config.json")
     for key in ("quantization", "quantization_config"):
         if config.get(key) is not None:
@@ -163,7 +162,7 @@ def _quantized(config: dict[str, Any], common: Format, plan: Plan) -> dict[str, 
 
 
 def _require_room(target: Path, folder: Path, nbytes: int) -> None:
-    """Refuse to begin where the disk that `folder` is on cannot hold the tensors."""
+    """Refuse to begin if the disk that holds `folder` has no room for the tensors."""
     free = shutil.disk_usage(folder).free
     if free < nbytes:
         raise FileError(f"{target}: expected room for {size(nbytes)}, found {size(free)} on the disk")

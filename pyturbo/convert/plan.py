@@ -1,4 +1,4 @@
-"""What a converted checkpoint holds: every tensor with its name, type and shape, and where it comes from."""
+"""The plan of a conversion: every tensor to write with its name, type and shape, and its source."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pyturbo.errors import FormatError
 
 _CONV = ".conv1d.weight"  # [channels, taps, 1] in MLX
 
-_UNIT = 32  # values that fill whole words at any width
+_UNIT = 32  # values that fill whole words at any number of bits
 
 
 @dataclass(frozen=True)
 class Output:
-    """One tensor of a written file."""
+    """One tensor to write."""
 
     name: str
     dtype: np.dtype[Any]
@@ -39,7 +39,7 @@ class Job:
 
     parts: list[Rows]
     dtype: np.dtype[Any]
-    outputs: tuple[Output, ...]  # the tensor; or packed values, scales and, in the affine mode, biases
+    outputs: tuple[Output, ...]  # the tensor; or packed codes, scales and, in the affine mode, biases
     format: Format | None
     offset: bool = False  # whether 1 is added to the values
 
@@ -55,7 +55,7 @@ class Job:
 @dataclass(frozen=True)
 class Plan:
     jobs: list[Job]
-    overrides: dict[str, Format]  # by module path in the output: formats other than the common one
+    overrides: dict[str, Format]  # formats other than the common one, by module path in the output
 
 
 def make_plan(checkpoint: DirectoryCheckpoint, common: Format, dtype: np.dtype[Any] | None) -> Plan:
@@ -95,7 +95,7 @@ def _rows(checkpoint: DirectoryCheckpoint, source: Source) -> list[Rows]:
 
 
 def _format(source: Source, common: Format, layout: FileLayout) -> Format | None:
-    """Return the format of a matrix, None if it stays as it is: its rows may not be whole groups or words."""
+    """Return the format of a matrix; None if it stays as it is, because its rows are not whole groups."""
     in_dim = source.shape[-1]
     if in_dim % max(common.group_size, _UNIT):
         return None

@@ -1,4 +1,4 @@
-"""The files of a converted checkpoint: which tensor lies where, their headers and their index."""
+"""The files of a converted checkpoint: the places of tensors, headers and the index."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pyturbo.convert.plan import Output
 from pyturbo.convert.target import WRITTEN_BY
 from pyturbo.files.replace import sync
 
-ALIGNMENT = 64  # of the data in a file; every tensor of whole such units starts at a multiple of it
+ALIGNMENT = 64  # bytes: the data of a file, and every tensor of whole such units, start at a multiple of it
 LARGEST = 5 << 30  # bytes of tensors in one file, unless a single one is larger
 
-_CODES = {dtype: code for code, dtype in DTYPES.items() if code != "F8_E8M0"}  # which are bytes as U8 are
+_CODES = {dtype: code for code, dtype in DTYPES.items() if code != "F8_E8M0"}  # bytes are U8
 
 
 @dataclass(frozen=True)
 class Place:
-    file: int  # open for writing
+    file: int  # descriptor, open for writing
     offset: int
 
 
@@ -46,7 +46,7 @@ class Shards:
             raise
 
     def write(self, output: Output, offset: int, data: Array) -> None:
-        """The bytes of an array from byte `offset` of a tensor on."""
+        """Write the bytes of an array, from byte `offset` of a tensor on."""
         place = self._places[output.name]
         view = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
         begin = place.offset + offset
@@ -102,8 +102,8 @@ def _split(outputs: Sequence[Output], largest: int) -> list[list[Output]]:
 
 
 def _unit(nbytes: int) -> int:
-    """The largest power of two up to ALIGNMENT that divides a size.
+    """Return the largest power of two up to ALIGNMENT that divides a size.
 
-    The format allows no gaps. Tensors in falling order of this each start at a multiple of their own.
+    The format allows no gaps. Sorted by this unit, largest first, each tensor starts at a multiple of it.
     """
     return min(ALIGNMENT, nbytes & -nbytes) if nbytes else ALIGNMENT

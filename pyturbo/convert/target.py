@@ -1,4 +1,4 @@
-"""Where a conversion may write: a new or empty folder, or in place of a checkpoint that convert wrote."""
+"""Targets of a conversion: a new or empty folder, or one with a checkpoint that convert wrote."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from pyturbo.checkpoint import safetensors
 from pyturbo.errors import FileError, FormatError
 
-#: What the files of convert say of themselves, beside their format.
+#: Metadata of files that convert writes, in addition to their format.
 WRITTEN_BY = {"written_by": "pyturbo convert"}
 
 INDEX = "model.safetensors.index.json"
@@ -30,12 +30,12 @@ COPIED = (
 )
 
 _SHARD = re.compile(r"model(-\d{5,}-of-\d{5,})?\.safetensors")
-_HARMLESS = (".DS_Store",)  # files that file managers leave in folders
-_MOUNTS = Path("/proc/self/mountinfo")  # of Linux
+_HARMLESS = (".DS_Store",)  # files that file managers put into folders
+_MOUNTS = Path("/proc/self/mountinfo")  # Linux only
 
 
 def check(target: Path, source: Path, force: bool) -> None:
-    """Refuse to write where something could be lost. Both paths are without symbolic links."""
+    """Refuse a target where something could be lost. Both paths are free of symbolic links."""
     for inner, outer in ((target, source), (source, target)):
         if any(_same(folder, outer) for folder in (inner, *inner.parents)):
             raise FileError(
@@ -60,11 +60,11 @@ def check(target: Path, source: Path, force: bool) -> None:
         return
     if (foreign := _not_written_by_convert(target)) is not None:
         raise FileError(
-            f"{target}: is there already and holds {foreign}, which this convert did not write; "
+            f"{target}: already exists and holds {foreign}, which this convert did not write; "
             "delete the folder yourself or name another"
         )
     if not force:
-        raise FileError(f"{target}: is there already; --force, or force=True, replaces it")
+        raise FileError(f"{target}: already exists; --force, or force=True, replaces it")
 
 
 def _same(one: Path, other: Path) -> bool:
@@ -72,7 +72,7 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def _is_mount_point(folder: Path) -> bool:
-    """Tell whether something is mounted there, also a folder of the same file system."""
+    """Return whether something is mounted there, even a folder of the same file system."""
     if os.path.ismount(folder):
         return True
     try:
@@ -84,7 +84,7 @@ def _is_mount_point(folder: Path) -> bool:
 
 
 def _not_written_by_convert(folder: Path) -> str | None:
-    """The name of something in a folder that convert did not write, None where it wrote everything."""
+    """Return the name of something in a folder that convert did not write; None if it wrote everything."""
     every = sorted(entry.name for entry in folder.iterdir())
     shards = [name for name in every if _SHARD.fullmatch(name)]
     for name in every:

@@ -1,4 +1,4 @@
-"""Converting values, in blocks of rows on all cores."""
+"""Conversion of values, in blocks of rows on all cores."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pyturbo.convert.plan import Job
 from pyturbo.convert.shards import Shards
 from pyturbo.ops import affine_quantize, fp_quantize
 
-#: Values of a block, unless one row is longer. A core needs about 40 bytes for each while it works.
+#: Values in a block, unless one row is longer. A core needs about 40 bytes for each while it works.
 _BLOCK = 1 << 20
-#: Blocks that wait for each core, so that none stands still.
+#: Blocks queued for each core, so that none is idle.
 _AHEAD = 2
 
 
@@ -25,9 +25,9 @@ _AHEAD = 2
 class _Block:
     job: Job
     part: Rows
-    first: int  # row of the part
+    first: int  # first row in the part
     count: int
-    row: int  # row of the output
+    row: int  # first row in the output
 
     @property
     def source_bytes(self) -> int:
@@ -35,7 +35,7 @@ class _Block:
 
 
 def run(jobs: list[Job], shards: Shards, progress: Progress | None) -> None:
-    """Fills the files. What goes wrong in one block ends the work; no thread runs after the return."""
+    """Fill the files. An error in one block ends the work; no thread runs after the return."""
     total, done = sum(job.source_bytes for job in jobs), 0
     cores = os.cpu_count() or 1
     waiting: deque[tuple[Future[None], int]] = deque()
@@ -54,7 +54,7 @@ def run(jobs: list[Job], shards: Shards, progress: Progress | None) -> None:
 def _finish(
     waiting: deque[tuple[Future[None], int]], done: int, total: int, progress: Progress | None
 ) -> int:
-    """The bytes of the oldest block, once it is converted."""
+    """Wait for the oldest block to be converted, and return its number of bytes."""
     future, nbytes = waiting.popleft()
     future.result()
     if progress is not None:

@@ -1,1 +1,1 @@
-"""Writing files and folders so that there is always something whole under the target's name."""
+"""Writing of files and folders such that the target's name always leads to something complete."""

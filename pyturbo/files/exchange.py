@@ -1,4 +1,4 @@
-"""Two names that change places in one step, where the system can do that."""
+"""Exchange of two names in one step, if the system supports it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
-_AT_FDCWD = -100  # of Linux
-#: What systems, file systems and filters of system calls say that do not have it.
+_AT_FDCWD = -100  # Linux only
+#: Error codes of systems, file systems and system call filters that do not support the exchange.
 _UNKNOWN = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM)
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Give each of two names what the other has; False, with nothing changed, where that is not possible."""
+    """Exchange what two names lead to; return False, with nothing changed, if that is not possible."""
     libc = ctypes.CDLL(None, use_errno=True)
     first, second = os.fsencode(one), os.fsencode(other)
     try:
@@ -23,7 +23,7 @@ def exchange(one: Path, other: Path) -> bool:
             failed = libc.renamex_np(first, second, ctypes.c_uint(_EXCHANGE))
         else:
             failed = libc.renameat2(_AT_FDCWD, first, _AT_FDCWD, second, ctypes.c_uint(_EXCHANGE))
-    except AttributeError:  # a C library without it
+    except AttributeError:  # a C library without this function
         return False
     if not failed:
         return True

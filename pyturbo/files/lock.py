@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def lock(descriptor: int, how: int) -> bool:
-    """Take the lock; False where another has it, or where the file system knows no locks."""
+    """Take the lock; return False if another process has it, or if the file system has no locks."""
     try:
         fcntl.flock(descriptor, how)
     except OSError:
@@ -21,7 +21,7 @@ def lock(descriptor: int, how: int) -> bool:
 
 @contextmanager
 def unlocked(path: Path) -> Iterator[bool]:
-    """Hold the lock of a file or folder, if nobody else does; else, or where it is another thing, False."""
+    """Hold the lock of a file or folder; yield False if someone else holds it, or if it is neither."""
     descriptor = _opened(path)
     try:
         yield descriptor is not None and lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -31,7 +31,7 @@ def unlocked(path: Path) -> Iterator[bool]:
 
 
 def _opened(path: Path) -> int | None:
-    """A descriptor that can be locked; None for what is neither a file nor a folder, or cannot be opened."""
+    """Open a file or folder to lock it; None if it is neither, or cannot be opened."""
     try:
         mode = path.lstat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):

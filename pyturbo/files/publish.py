@@ -1,4 +1,4 @@
-"""A written folder gets its name, and the folder that had it is deleted."""
+"""Renaming of a written folder into place; the folder that it replaces is deleted last."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from pathlib import Path
 from pyturbo.files.exchange import exchange
 from pyturbo.files.lock import unlocked
 
-#: Of a folder that is being replaced, where two names cannot change places.
+#: Suffix of a folder that is being replaced, if two names cannot be exchanged.
 PREVIOUS = ".pyturbo-previous"
 
 _log = logging.getLogger("pyturbo.files")
 
 
 def publish(partial: Path, target: Path, descriptor: int, check: Callable[[Path], None]) -> None:
-    """Give the folder `partial`, on which `descriptor` is open, the name `target`; delete what had it.
+    """Rename the folder `partial`, which `descriptor` is open on, to `target`; delete the old target.
 
-    `check` is asked once more of the folder that had the name, when nobody can reach it by that any longer.
-    After any exception, also an interrupt, both names lead to what they led to before.
+    `check` is called once more with the old folder, when it can no longer be reached under that name. After
+    any exception, even an interrupt, both names lead to what they led to before.
     """
     if not target.exists() or not any(target.iterdir()):
-        partial.rename(target)  # fails where something has come into the target since
+        partial.rename(target)  # fails if something has been put into the target since
         return
     previous = partial.with_suffix(PREVIOUS)
-    with unlocked(target):  # so that no other process takes the old folder for a leftover
+    with unlocked(target):  # otherwise another process could take the old folder for a leftover
         try:
             old = partial
             if not exchange(partial, target):
@@ -38,13 +38,13 @@ def publish(partial: Path, target: Path, descriptor: int, check: Callable[[Path]
             check(old)
         except BaseException:
             _undo(partial, target, previous, descriptor)
-            check(target)  # whose message has the name that the caller knows
+            check(target)  # its message has the name that the caller knows
             raise
         remove_folder(old)
 
 
 def is_open_as(path: Path, descriptor: int) -> bool:
-    """Tell whether a path leads to what a descriptor is open on."""
+    """Return whether a path leads to what a descriptor is open on."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:
@@ -52,13 +52,13 @@ def is_open_as(path: Path, descriptor: int) -> bool:
 
 
 def remove_folder(path: Path) -> None:
-    """Delete a folder, even if it is read-only. What cannot be deleted is logged as a warning."""
+    """Delete a folder, even if it is read-only. If something cannot be deleted, log a warning."""
     with suppress(OSError):
         path.chmod(0o700)
     try:
-        shutil.rmtree(path, ignore_errors=True)  # as much as can be
+        shutil.rmtree(path, ignore_errors=True)  # deletes as much as possible
         if os.path.lexists(path):
-            shutil.rmtree(path)  # for the reason
+            shutil.rmtree(path)  # raises the reason
     except OSError as error:
         _log.warning("%s: is no longer needed and cannot be deleted: %s", path, error.strerror or error)
 

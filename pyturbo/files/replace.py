@@ -1,8 +1,8 @@
 """Files and folders that replace others: written beside their target, then renamed into place.
 
-What is being written has a name that ends in `.pyturbo-partial`, which readers refuse, and its writer holds a
-lock on it. The lock ends with the process: what a killed writer left behind is removed by the next write to
-the same target.
+An unfinished file or folder has a name that ends in `.pyturbo-partial`, which readers refuse, and its writer
+holds a lock on it. The lock ends with the process: the next write to the same target removes leftovers of
+killed writers.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from pyturbo.files.publish import PREVIOUS, is_open_as, publish, remove_folder
 
 SUFFIX = ".pyturbo-partial"
 
-_LONGEST_NAME = 200  # bytes; most file systems allow 255 for the whole name
+_LONGEST_NAME = 200  # bytes of the stem; most file systems allow 255 for the whole name
 _ATTEMPTS = 100
 
 
 def is_partial(path: Path) -> bool:
-    """Tell whether a name is one that an unfinished file or folder has."""
+    """Return whether a path is named like an unfinished file or folder."""
     return path.name.endswith(SUFFIX)
 
 
 def target_of(what: str, path: Any) -> Path:
-    """Return the place that a path names after all symbolic links. It need not exist."""
+    """Return the place that a path leads to, with all symbolic links followed. It need not exist."""
     given = path_of(what, path)
     try:
         target = Path(os.path.realpath(given))
         if target.is_symlink():
             raise FileError(f"{given}: expected a file or folder, got a symbolic link that leads to itself")
     except (OSError, ValueError) as error:
-        raise _told(given, error) from error
+        raise _file_error(given, error) from error
     if is_partial(target):
         raise FileError(f"{given}: expected another name: {SUFFIX} marks unfinished files")
     return target
@@ -51,21 +51,21 @@ def target_of(what: str, path: Any) -> Path:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what the system says while `path` is written into a FileError."""
+    """Turn errors of the system while `path` is written into a FileError."""
     try:
         yield
     except TurboError:
         raise
     except OSError as error:
-        raise _told(path, error) from error
+        raise _file_error(path, error) from error
 
 
 @contextmanager
 def new_file(target: Path, check: Callable[[Path], None], mode: int = 0o666) -> Iterator[int]:
-    """Give a descriptor to write to; at the end that file has the name `target`, after an error nothing.
+    """Yield a descriptor to write to; then rename that file to `target`, or delete it after an error.
 
-    `check` raises where `target` must not be replaced; it is asked before and after the writing. Owner, group
-    and mode are those of a file that is replaced, as far as the system allows; else `mode` less the umask.
+    `check` raises if `target` must not be replaced; it is called before and after the writing. Owner, group
+    and mode are kept if a file is replaced, as far as the system allows; otherwise `mode` less the umask.
     """
     with writing(target):
         remove_leftovers(target)
@@ -88,10 +88,10 @@ def new_file(target: Path, check: Callable[[Path], None], mode: int = 0o666) -> 
 
 @contextmanager
 def new_folder(target: Path, check: Callable[[Path], None]) -> Iterator[Path]:
-    """Give an empty folder to write to; at the end it has the name `target`, after an error nothing has.
+    """Yield an empty folder to write to; then rename it to `target`, or delete it after an error.
 
-    `check` raises where `target` must not be replaced; it is asked before and after the writing, and once
-    more of the old folder, which is deleted last. Owner, group and mode are kept as those of a file are.
+    `check` raises if `target` must not be replaced; it is called before and after the writing, and once more
+    with the old folder, which is deleted last. Owner, group and mode are kept as those of a file are.
     """
     with writing(target):
         remove_leftovers(target)
@@ -113,15 +113,15 @@ def new_folder(target: Path, check: Callable[[Path], None]) -> Iterator[Path]:
 
 
 def remove_leftovers(target: Path) -> None:
-    """Remove what writers of `target` that are no more have left beside it.
+    """Remove the leftovers of dead writers of `target` beside it.
 
-    Where one died between two renames, what it was about to replace has its name again.
+    If a writer died between two renames, the folder that it was about to replace gets its name back.
     """
     name = re.compile(re.escape(_stem(target)) + r"\.[0-9a-f]{16}(?:\.pyturbo-partial|\.pyturbo-previous)")
     try:
         with os.scandir(target.parent) as entries:
             found = [Path(entry.path) for entry in entries if name.fullmatch(entry.name)]
-    except PermissionError:  # a folder that may be written to, but not listed
+    except PermissionError:  # the folder can be written to, but not listed
         return
     for path in found:
         with unlocked(path) as free:
@@ -136,7 +136,7 @@ def remove_leftovers(target: Path) -> None:
 
 
 def sync(descriptor: int) -> None:
-    """Make what was written survive a power cut, where the file system can."""
+    """Make written data survive a power cut, if the file system can."""
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -145,7 +145,7 @@ def sync(descriptor: int) -> None:
 
 
 def _sync_path(path: Path) -> None:
-    """The same for a file, or for the names in a folder."""
+    """Do the same for a file, or for the names in a folder."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except PermissionError:
@@ -160,9 +160,9 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 def _take_access(target: Path, descriptor: int) -> None:
-    """Give what is being written the owner, group and mode of what it replaces, as far as the system allows.
+    """Copy owner, group and mode from the target that is replaced, as far as the system allows.
 
-    Where the group cannot be kept, its rights go with it: another group does not get them.
+    If the group cannot be kept, its rights are dropped: another group does not get them.
     """
     try:
         old = target.stat()
@@ -182,15 +182,15 @@ def _make_folder(path: Path) -> int:
 
 
 def _stem(target: Path) -> str:
-    """What the names of unfinished files begin with; of a very long name, its hash."""
+    """Return the start of the names of unfinished files; for a very long name, its hash."""
     name = os.fsencode(target.name)
     return f".{target.name if len(name) <= _LONGEST_NAME else hashlib.sha256(name).hexdigest()}"
 
 
 def _claim(target: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
-    """Make a file or folder with a new name beside `target`, and lock it.
+    """Create a file or folder with a new name beside `target`, and lock it.
 
-    Another process may take it for a leftover before it is locked: then it is gone, and one more is made.
+    Another process may remove it as a leftover before it is locked; then another one is created.
     """
     failure: OSError = OSError(errno.EBUSY, "others remove what is being written")
     for _ in range(_ATTEMPTS):
@@ -213,8 +213,8 @@ def _claim(target: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
     raise failure
 
 
-def _told(path: Path, error: OSError | ValueError) -> FileError:
-    """A path with a zero byte is a ValueError."""
+def _file_error(path: Path, error: OSError | ValueError) -> FileError:
+    """Return the FileError for an error of the system; a path with a zero byte is a ValueError there."""
     if isinstance(error, FileError):
         return error
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -28,8 +28,7 @@ def test_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert main(["convert", source, target]) == 1
     assert (
-        capsys.readouterr().err
-        == f"pyturbo: {target}: is there already; --force, or force=True, replaces it\n"
+        capsys.readouterr().err == f"pyturbo: {target}: already exists; --force, or force=True, replaces it\n"
     )
     assert main(["convert", source, target, "--force"]) == 0
     shown = capsys.readouterr()
