@@ -8,6 +8,6 @@ _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def byte_of(piece: str) -> bytes | None:
-    """The byte that a piece stands for, if it does."""
+    """Return the byte that a piece stands for, None if it stands for none."""
     match = _BYTE.fullmatch(piece)
     return bytes.fromhex(match[1]) if match else None

@@ -1,6 +1,6 @@
 """Pieces of byte-level BPE: every byte of UTF-8 is written as one printable character.
 
-The bytes that print in Latin-1 stand for themselves; the others, in order, for U+0100 and what follows.
+Bytes that are printable in Latin-1 stand for themselves; the others, in order, are U+0100 and following.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ BYTE_OF_CHARACTER = {chr(byte): byte for byte in _PRINTABLE} | {
 
 
 def piece_bytes(piece: str) -> bytes:
-    """The bytes a piece stands for; a piece with any other character in it stands for itself."""
+    """Return the bytes that a piece stands for; a piece with any other character stands for itself."""
     try:
         return bytes(BYTE_OF_CHARACTER[character] for character in piece)
     except KeyError:

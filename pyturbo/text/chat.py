@@ -1,4 +1,4 @@
-"""From messages to the text of a prompt, in which only the template writes special tokens."""
+"""Rendering of messages to the text of a prompt, in which only the template writes special tokens."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pyturbo.text.special_texts import SpecialTexts, strings, text_of, with_text
 if TYPE_CHECKING:
     from pyturbo.text.chat_template import ChatTemplate
 
-_GUARDED = ("tools", "documents")  # variables that hold other people's text
-_SPACE = "\u2003"  # follows the end of a reply, to see whether the template trims it
+_GUARDED = ("tools", "documents")  # variables with text that is not trusted
+_SPACE = "\u2003"  # put after a reply, to see whether the template trims it
 
 
 def render(
@@ -24,9 +24,9 @@ def render(
     generate: bool,
     variables: Mapping[str, Any],
 ) -> ChatText:
-    """The prompt. Where a message spells a special token, the text has a break.
+    """Return the prompt. It has a break wherever a message spells a special token.
 
-    With `generate` it ends where the reply begins; a last message of the assistant is a reply that goes on.
+    With `generate` it ends where the reply begins; a last message of the assistant is a reply to continue.
     """
     check(messages, variables)
     if any(isinstance(message.get("content"), (list, tuple)) for message in messages):
@@ -52,7 +52,7 @@ def render(
 
 
 def check(messages: Any, variables: Mapping[str, Any]) -> None:
-    """Refuses what is not a list of messages, each with role and content, and reserved variables."""
+    """Refuse anything but a list of messages, each with role and content, and refuse reserved variables."""
     if "add_generation_prompt" in variables:
         raise ArgumentError("chat: add_generation_prompt: expected the argument generate instead")
     if "messages" in variables:
@@ -73,7 +73,7 @@ def check(messages: Any, variables: Mapping[str, Any]) -> None:
 
 
 def _joined(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Messages whose content is text, for a template that knows nothing else."""
+    """Return messages whose content is text, for a template that supports nothing else."""
     joined = []
     for i, message in enumerate(messages):
         content = message.get("content")
@@ -92,7 +92,7 @@ def _joined(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _ended(message: Mapping[str, Any], end: str) -> dict[str, Any]:
-    """A message with something after its text."""
+    """Return a message with something added after its text."""
     content = message.get("content")
     parts = [content] if isinstance(content, str) else list(content or ())
     last = text_of(parts[-1]) if parts else None
@@ -103,7 +103,7 @@ def _ended(message: Mapping[str, Any], end: str) -> dict[str, Any]:
 
 
 def _up_to(end: str, text: str) -> str:
-    """What was written before the end of the reply."""
+    """Return the text before the end of the reply."""
     before, *after = text.split(end)
     if len(after) != 1:
         raise ArgumentError(

@@ -17,7 +17,7 @@ from pyturbo.text.template_compiler import LONGEST
 from pyturbo.text.template_parts import reads_parts
 from pyturbo.text.template_sandbox import BudgetedEnvironment
 
-_LONGEST_TEXT = 1000  # of an error, and of the format of a date
+_LONGEST_TEXT = 1000  # characters of an error, and of a date format
 
 
 class ChatTemplate:
@@ -37,13 +37,13 @@ class ChatTemplate:
             self._template = self._environment.from_string(text)
         except FormatError:
             raise
-        except Exception as error:  # Jinja parses, Python compiles: each has errors of its own
+        except Exception as error:  # Jinja parses and Python compiles, each with errors of its own
             raise FormatError(f"chat_template: not a template: {_short(error)}") from None
 
     def render(
         self, messages: Sequence[Mapping[str, Any]], generate: bool, variables: Mapping[str, Any]
     ) -> str:
-        """The prompt; `generate` asks for the beginning of the reply."""
+        """Return the prompt; `generate` asks for the beginning of the reply."""
         everything = {"tools": None, "documents": None, **self._named_tokens, **variables}
         everything |= {"messages": list(messages), "add_generation_prompt": bool(generate)}
         try:
@@ -55,12 +55,12 @@ class ChatTemplate:
 
     @once
     def reads_parts(self) -> bool:
-        """Whether it looks into the parts of a message, where its content is a list."""
+        """Return whether the template reads the parts of a message whose content is a list."""
         return reads_parts(self._environment.parse(self.text))
 
 
 class _Generation(Extension):
-    """{% generation %} marks what the assistant wrote, for training; here it is only a block."""
+    """The tag {% generation %}, which marks replies for training; here it is an ordinary block."""
 
     tags = {"generation"}  # noqa: RUF012 (declared so by jinja2)
 
@@ -81,7 +81,7 @@ def _strftime_now(format: str) -> str:  # noqa: A002 (templates may pass it by n
 
 
 def _short(error: Exception) -> str:
-    """What an error says, which may be the template's own words."""
+    """Return the text of an error, shortened: it may come from the template."""
     text = str(error).strip() or type(error).__name__
     text = text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "..."
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

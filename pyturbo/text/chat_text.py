@@ -1,4 +1,4 @@
-"""The text of a chat, which remembers where the words of a message spell a special token."""
+"""The text of a chat, which knows where the text of a message spells a special token."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import SupportsIndex
 from pyturbo._messages import shown
 from pyturbo.errors import ArgumentError
 
-#: Noncharacters: Unicode keeps them for use inside a program.
+#: Noncharacters, which Unicode reserves for use inside a program.
 _MARKERS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 
 
 class ChatText(str):
-    """A text with places that no special token may span; `Tokenizer.encode` heeds them.
+    """A text with places that no special token may span; `Tokenizer.encode` respects them.
 
-    Slices and sums keep the places; the other methods of str give ordinary text.
+    Slices and sums keep the places; the other methods of str return ordinary text.
 
     Attributes:
-        breaks: The places, in order, each before the character of that number. Places at the ends of the text
-            are left out: nothing spans them.
+        breaks: The places, in order, each before the character at that index. Places at the ends of the text
+            are left out, because nothing spans them.
 
     Examples:
         >>> from pyturbo.text import ChatText
@@ -59,23 +59,23 @@ class ChatText(str):
         return ChatText(other) + self if isinstance(other, str) else NotImplemented
 
     def begins_with(self, other: ChatText) -> bool:
-        """Whether it starts with a text, and with the same places in it."""
+        """Return whether the text starts with another one, and with the same places in it."""
         return self.startswith(other) and self[: len(other)].breaks == other.breaks
 
     def marked(self, marker: str) -> str:
-        """The text with a marker at each place."""
+        """Return the text with a marker at each place."""
         text, edges = str(self), (0, *self.breaks, len(self))
         return marker.join(text[start:stop] for start, stop in pairwise(edges))
 
     @classmethod
     def unmarked(cls, text: str, marker: str) -> ChatText:
-        """The reverse of `marked`."""
+        """Return the ChatText of a text from `marked`."""
         parts = text.split(marker)
         return cls("".join(parts), accumulate(map(len, parts[:-1])))
 
 
 def _places(breaks: Iterable[int], length: int) -> tuple[int, ...]:
-    """Places in a text of this length, in order and each once."""
+    """Return the places in a text of this length, sorted and without duplicates."""
     places = set()
     try:
         for place in breaks:
@@ -91,7 +91,7 @@ def _places(breaks: Iterable[int], length: int) -> tuple[int, ...]:
 
 
 def unused_markers(texts: Iterable[str], count: int = 1) -> list[str]:
-    """Characters that are in none of the texts, nor are their numbers, as JSON would write them."""
+    """Return characters that occur in none of the texts, neither as such nor as an escape of JSON."""
     everything = "\n".join(texts).lower()
     free = [
         marker for marker in _MARKERS if marker not in everything and f"{ord(marker):x}" not in everything

@@ -1,4 +1,4 @@
-"""How the decoder of a tokenizer.json turns pieces into text."""
+"""Decoders of tokenizer.json, which turn pieces into text."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _ORDER = ("Replace", "ByteFallback", "Fuse", "Strip")
 
 @dataclass(frozen=True)
 class Decoding:
-    """Byte-level pieces, or SentencePiece ones: Replace, ByteFallback, Fuse and Strip, in this order.
+    """Decoding of byte-level pieces, or of SentencePiece: Replace, ByteFallback, Fuse, Strip, in this order.
 
-    All bytes of a text are decoded together. Where a run of byte tokens is not UTF-8, the package replaces
-    every byte of the run and this rule only the bytes that are wrong, so that the run need not be held back.
+    All bytes of a text are decoded together. If a run of byte tokens is not UTF-8, the package replaces every
+    byte of the run; this class replaces only the wrong bytes, so that the run need not be held back.
     """
 
     byte_level: bool = False
@@ -28,7 +28,7 @@ class Decoding:
 
     @classmethod
     def of(cls, decoder: dict[str, Any], where: str) -> Decoding:
-        """From the JSON of a decoder; `where` starts the messages."""
+        """Read the JSON of a decoder; messages start with `where`."""
         steps = decoder.get("decoders", []) if decoder.get("type") == "Sequence" else [decoder]
         if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
             raise FormatError(f"{where}: decoder: expected a list of objects, got {shown(steps)}")
@@ -54,7 +54,7 @@ class Decoding:
         )
 
     def utf8(self, piece: str) -> bytes:
-        """What a piece stands for."""
+        """Return the bytes that a piece stands for."""
         if self.byte_level:
             return byte_level.piece_bytes(piece)
         for old, new in self.replacements:

@@ -1,14 +1,14 @@
-"""Tokens of a GGUF vocabulary that are not text: their kinds, and how llama.cpp finds them in a text."""
+"""Special tokens of a GGUF vocabulary: their kinds, and finding them in a text as llama.cpp does."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
-HIDDEN = frozenset((CONTROL, UNKNOWN))  # left out of a text that people read
+HIDDEN = frozenset((CONTROL, UNKNOWN))  # types of tokens that are not shown in text
 
-#: Whatever its type says, a token with one of these texts is a control token that ends a reply. The last two
-#: lines are tokens between the files of a repository.
+#: A token with one of these texts is a control token that ends a reply, whatever its type. The last two lines
+#: are tokens between the files of a repository.
 _ENDS = frozenset(
     """
     <|eot_id|> <|eom_id|> <|im_end|> <|end|> <|return|> <|call|> <|calls|> <|flush|> <|tool_response>
@@ -18,7 +18,7 @@ _ENDS = frozenset(
     <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame>
     """.split()  # noqa: SIM905
 )
-#: Control tokens as well: they mark what stands before and after a place to be filled in.
+#: Control tokens as well, which mark the text before and after a gap to be filled.
 _FILL_IN = frozenset(
     """
     <|fim_prefix|> <fim-prefix> <fim_prefix> <PRE> \u2581<PRE> <|code_prefix|> <|prefix|>
@@ -27,13 +27,13 @@ _FILL_IN = frozenset(
     <\uff5cfim\u2581begin\uff5c> <\uff5cfim\u2581hole\uff5c> <\uff5cfim\u2581end\uff5c>
     """.split()  # noqa: SIM905
 )
-#: Parts of a reply in the Harmony format; where these are, <|end|> only ends a part of one.
+#: Tokens of the Harmony format; in a vocabulary with these, <|end|> ends only a part of a reply.
 _HARMONY_ENDS = frozenset(("<|return|>", "<|call|>"))
 _HARMONY_PARTS = frozenset(("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"))
 
 
 def token_types(tokens: Sequence[str], types: Sequence[int]) -> list[int]:
-    """The type of every token, with those that the text of a token decides."""
+    """Return the type of every token; the texts of some tokens override the type in the file."""
     result = list(types) if types else [NORMAL] * len(tokens)
     shown = _shown_parts(tokens)
     for i, token in enumerate(tokens):
@@ -45,14 +45,14 @@ def token_types(tokens: Sequence[str], types: Sequence[int]) -> list[int]:
 
 
 def end_ids(tokens: Sequence[str], ends: Sequence[int]) -> tuple[int, ...]:
-    """Tokens that end a reply: `ends`, which the file names, and those known by their text."""
+    """Return the tokens that end a reply: `ends`, which the file names, and those known by their text."""
     shown = _shown_parts(tokens)
     known = (i for i, token in enumerate(tokens) if token in _ENDS and token not in shown)
     return tuple(dict.fromkeys((*ends, *known)))
 
 
 def special_tokens(tokens: Sequence[str], types: Sequence[int]) -> list[tuple[str, int]]:
-    """What `partition` looks for: the longest first."""
+    """Return the tokens that `partition` looks for, the longest first."""
     found = [
         (token, i)
         for i, (token, kind) in enumerate(zip(tokens, types))
@@ -62,7 +62,7 @@ def special_tokens(tokens: Sequence[str], types: Sequence[int]) -> list[tuple[st
 
 
 def partition(text: str, special: Sequence[tuple[str, int]]) -> list[str | int]:
-    """The text, divided by the special tokens in it. Each takes what those before it in the list left."""
+    """Split a text at its special tokens, which are searched in the order of the list."""
     parts: list[str | int] = [text] if text else []
     for token, number in special:
         if token not in text:
@@ -81,6 +81,6 @@ def partition(text: str, special: Sequence[tuple[str, int]]) -> list[str | int]:
 
 
 def _shown_parts(tokens: Sequence[str]) -> frozenset[str]:
-    """Texts of tokens that are shown, although they look like control tokens."""
+    """Return texts of tokens that are shown, although they look like control tokens."""
     harmony = len(_HARMONY_ENDS.intersection(tokens)) == len(_HARMONY_ENDS)
     return _HARMONY_PARTS | {"<|end|>"} if harmony else _HARMONY_PARTS

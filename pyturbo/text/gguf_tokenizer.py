@@ -1,4 +1,4 @@
-"""The vocabulary inside a GGUF file, built into a tokenizer. It gives the ids that llama.cpp gives."""
+"""A tokenizer from the vocabulary inside a GGUF file, which returns the same ids as llama.cpp."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from pyturbo.text.chat_text import ChatText, unused_markers
 from pyturbo.text.package import encoded, package_errors
 from pyturbo.text.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 
-_SPACE = "\u2581"  # what SentencePiece writes for a space
-_LONGEST_TOKEN = 4096  # in characters; the time to find the merges of a token grows with its square
+_SPACE = "\u2581"  # SentencePiece writes this for a space
+_LONGEST_TOKEN = 4096  # characters; the time to find the merges of a token grows with the square
 
 
 class GgufVocabulary:
-    """Byte-level BPE (model "gpt2") or SentencePiece BPE (model "llama")."""
+    """A vocabulary of byte-level BPE (model "gpt2") or SentencePiece BPE (model "llama")."""
 
     def __init__(self, source: TokenizerSource) -> None:
         self._tokens = _checked_tokens(source)
@@ -91,7 +91,7 @@ class GgufVocabulary:
 
     @once
     def _plain_tokenizer(self) -> Tokenizer:
-        """Knows no special token, so that it cannot put one together from smaller pieces."""
+        """Return a tokenizer without special tokens, which cannot build one from smaller pieces."""
         if self._sentencepiece:
             return _sentencepiece(self._tokens, self._source, self.special_texts)
         pre = _pre_tokenizer(self._source.pre)
@@ -117,7 +117,7 @@ class GgufVocabulary:
 
 
 def _checked_tokens(source: TokenizerSource) -> list[str]:
-    """The pieces; an empty one gets a name, so that every piece is there once."""
+    """Return the pieces. Empty ones get a name, so that every piece is unique."""
     tokens = [token or f"[EMPTY_{i}]" for i, token in enumerate(source.tokens)]
     if not tokens:
         raise FormatError("tokenizer.ggml.tokens: expected a vocabulary, got nothing")
@@ -179,7 +179,7 @@ def _sentencepiece(tokens: list[str], source: TokenizerSource, without: Collecti
 def _scored_merges(
     tokens: list[str], scores: Sequence[float], without: Collection[str]
 ) -> list[tuple[str, str]]:
-    """Every way to put a token together from two others; the best token first, then the shorter left part."""
+    """Return every way to merge two tokens into one: by the best score, then by the shorter left part."""
     vocabulary = set(tokens).difference(without)
     found = [
         (-scores[i], i, cut)
@@ -192,7 +192,7 @@ def _scored_merges(
 
 
 def _default(value: int | None, default: int, size: int) -> int | None:
-    """What the file says, else `default` where there is such a token."""
+    """Return the token that the file names, otherwise `default` if there is such a token."""
     return value if value is not None else default if default < size else None
 
 

@@ -1,4 +1,4 @@
-"""A copy of a tokenizer for texts in which special tokens may be spelled without being meant."""
+"""A copy of a tokenizer for texts that may spell special tokens without meaning them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pyturbo.text.package import encoded
 
 
 class GuardedTokenizer:
-    """Gives the ids of `tokenizer`, but for what a marker divides: there is no special token in it.
+    """A tokenizer that returns the ids of `tokenizer`, but no special token across a marker.
 
-    Special tokens are looked for while the marker is in the text, and only then does a normalizer take it
-    out. The model itself does not know their pieces, so that it cannot put them together.
+    Special tokens are searched while the marker is in the text; then a normalizer removes it. The model
+    itself does not know the pieces of special tokens, so that it cannot build them.
     """
 
     def __init__(
         self, tokenizer: Tokenizer, state: dict[str, Any], special: Collection[str], marker: str
     ) -> None:
-        """`state`, from the file, is changed. (The package may need gigabytes to give its own.)"""
+        """Change `state`, which comes from the file: the package may need gigabytes to return its own."""
         added = state.get("added_tokens") or []
         for token in added:
             if token["content"] in special:
@@ -39,12 +39,12 @@ class GuardedTokenizer:
                 self._ids[here] = there
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text with markers."""
+        """Return the ids of a text with markers."""
         return [self._ids.get(token, token) for token in encoded(self._tokenizer, text)]
 
 
 def _hide(model: dict[str, Any], special: Collection[str], marker: str) -> None:
-    """Gives special tokens names in the model's vocabulary that no text has."""
+    """Rename special tokens in the vocabulary of the model to names that no text has."""
     names = {text: marker + text for text in special}
     vocabulary = model.get("vocab")
     if isinstance(vocabulary, dict):

@@ -19,12 +19,12 @@ from pyturbo.text.package import encoded, is_encodable, package_errors
 
 
 class HuggingFaceVocabulary:
-    """Encodes with the `tokenizers` package; decodes what its decoder describes."""
+    """A vocabulary that encodes with the `tokenizers` package, and decodes as its decoder describes."""
 
     def __init__(self, source: TokenizerSource) -> None:
         if source.path is None:
             raise FormatError("tokenizer: expected a tokenizer.json beside the weights, found none")
-        #: All of tokenizer.json: the file may be gone, or another one, when it is needed again.
+        #: All of tokenizer.json: the file may be gone or replaced when it is needed again.
         self._content = json_file.read_bytes(source.path)
         self._tokenizer, decoder = _parsed(self._content, source.path)
         self._decoding = Decoding.of(decoder, str(source.path))
@@ -44,11 +44,11 @@ class HuggingFaceVocabulary:
         self.special_texts: Collection[str] = {
             entry.content for token, entry in added.items() if token in hidden
         }
-        #: Whether a text that names no special token may be normalised into one that does.
+        #: Whether normalisation may turn a text without special tokens into one with them.
         self._normalizes = self._tokenizer.normalizer is not None and any(
             entry.normalized for entry in added.values() if entry.content in self.special_texts
         )
-        self._guarded: dict[str, GuardedTokenizer] = {}  # by the marker
+        self._guarded: dict[str, GuardedTokenizer] = {}  # tokenizers by their marker
         self._utf8: dict[int, bytes] = {}
 
     def encode(self, text: str, special: bool) -> list[int]:
@@ -70,7 +70,7 @@ class HuggingFaceVocabulary:
         return self._guarded[marker].encode(text.marked(marker))
 
     def _added(self) -> tuple[list[int], list[int]]:
-        """What goes before and after a text."""
+        """Return the tokens added before and after a text."""
         if self._around is not None:
             return self._around
         encoding = self._tokenizer.encode("a", add_special_tokens=True)
@@ -95,7 +95,7 @@ class HuggingFaceVocabulary:
 
 
 def named_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
-    """bos_token, eos_token and others: text, or an object with the text as its content."""
+    """Return bos_token, eos_token and others, each given as text or as an object with that content."""
     named = {}
     for name, value in settings.items():
         text = value.get("content") if isinstance(value, dict) else value
@@ -109,10 +109,10 @@ def named_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _parsed(content: bytes, path: Path) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
-    """The tokenizer, and its decoder as the file has it."""
+    """Return the tokenizer, and the decoder as it is in the file."""
     data = json_file.parse_object(content, str(path))
     model, decoder = (data[name] if isinstance(data.get(name), dict) else {} for name in ("model", "decoder"))
-    if model.get("continuing_subword_prefix"):  # the package may end the process over it
+    if model.get("continuing_subword_prefix"):  # this may make the package abort the process
         raise FormatError(f"{path}: expected a model without continuing_subword_prefix")
     with package_errors(f"{path}: not a tokenizer"):
         tokenizer = tokenizers.Tokenizer.from_buffer(content)
@@ -125,7 +125,7 @@ def _parsed(content: bytes, path: Path) -> tuple[tokenizers.Tokenizer, dict[str,
 def _around(
     settings: Mapping[str, Any], bos: int | None, eos: int | None
 ) -> tuple[list[int], list[int]] | None:
-    """What goes before and after a text; None leaves it to the post-processor of tokenizer.json."""
+    """Return the tokens before and after a text; None leaves them to the post-processor of tokenizer.json."""
     flags = [settings.get(name) for name in ("add_bos_token", "add_eos_token")]
     if not any(isinstance(flag, bool) for flag in flags):
         return None

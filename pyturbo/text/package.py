@@ -1,4 +1,4 @@
-"""Calls into the `tokenizers` package, whose errors are of no class of its own."""
+"""Calls of the `tokenizers` package, which has no exception class of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyturbo.errors import FormatError
 
 @contextmanager
 def package_errors(what: str) -> Iterator[None]:
-    """Turns any error of the package into a FormatError that begins with `what`."""
+    """Turn any error of the package into a FormatError that begins with `what`."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
@@ -23,13 +23,13 @@ def package_errors(what: str) -> Iterator[None]:
 
 
 def encoded(tokenizer: Tokenizer, text: str, special: bool = False) -> list[int]:
-    """Ids of a text; `special` adds what the tokenizer's post-processor adds."""
+    """Return the ids of a text; `special` adds the tokens of the post-processor."""
     with package_errors("tokenizer: the text cannot be encoded"):
         return tokenizer.encode(text, add_special_tokens=special).ids
 
 
 def is_encodable(text: str) -> bool:
-    """Whether a text is of whole characters: half a surrogate pair has no UTF-8."""
+    """Return whether a text consists of whole characters: half a surrogate pair has no UTF-8."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

@@ -1,7 +1,7 @@
-"""The pre-tokenizers that GGUF files name: how a text is divided before byte-level BPE.
+"""The pre-tokenizers that GGUF files name, which split a text before byte-level BPE.
 
-The expressions are the ones of the models' own tokenizers. They are applied one after the other, each to the
-parts that the one before it left; a match is a part, and so is what lies between two matches.
+The expressions are those of the models' own tokenizers. They are applied one after another, each to the parts
+that the previous one left; a match is a part, and so is the text between two matches.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PreTokenizer:
-    """Expressions in the syntax of Oniguruma, and what goes with them where the file does not say."""
+    """Expressions in the syntax of Oniguruma, and settings that apply if the file does not state them."""
 
     patterns: tuple[str, ...]
-    whole_words: bool = False  # a part that is a token is that token, whatever the merges
+    whole_words: bool = False  # whether a part that is a token is not merged
     add_bos: bool = False
 
 
@@ -24,13 +24,13 @@ _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 _OTHERS = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
 
-# A word of capitals and small letters: capitals come before small letters.
+# A word of upper and lower case letters, with upper case first.
 _CAPITAL, _SMALL = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _CAPITALS_SMALL = rf"[^\r\n\p{{L}}\p{{N}}]?{_CAPITAL}*{_SMALL}+"
 _CAPITALS = rf"[^\r\n\p{{L}}\p{{N}}]?{_CAPITAL}+{_SMALL}*"
 _OTHERS_PATHS = r" ?[^\s\p{L}\p{N}]+[\r\n/]*"
 
-# Letters with case, as DeepSeek lists them.
+# Letters with upper and lower case, as DeepSeek lists them.
 _CASED = (
     "A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af"
     "\u0370-\u0373\u0376\u0377\u037b-\u037d\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1\u03a3-\u03f5"

@@ -1,4 +1,4 @@
-"""Finding the texts of special tokens in what people and tools write."""
+"""Search for the texts of special tokens in messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyturbo.text.chat_text import ChatText
 
 
 class SpecialTexts:
-    """The texts that a vocabulary takes for special tokens; those of a single character are left out."""
+    """The texts of a vocabulary's special tokens, except those of a single character."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._by_first: dict[str, tuple[str, ...]] = {}
@@ -22,11 +22,11 @@ class SpecialTexts:
         self._first = re.compile(f"[{firsts}]") if firsts else None
 
     def plain(self, text: str) -> ChatText:
-        """A text in which nothing is a special token: each that it spells has a break in it."""
+        """Return a text without special tokens: each one that it spells has a break in it."""
         return ChatText(text, (start + 1 for start in self._starts(text)))
 
     def in_any(self, value: Any) -> bool:
-        """Whether one is spelled anywhere in nested lists and mappings."""
+        """Return whether nested lists and mappings spell one anywhere."""
         if isinstance(value, str):
             return any(True for _ in self._starts(value))
         if isinstance(value, Mapping):
@@ -36,7 +36,7 @@ class SpecialTexts:
         )
 
     def mark(self, value: Any, marker: str) -> Any:
-        """A copy of nested lists and mappings with a marker at each break; other objects stay as they are."""
+        """Return a copy of nested lists and mappings with a marker at each break, other objects unchanged."""
         if isinstance(value, str):
             return self.plain(value).marked(marker)
         if isinstance(value, Mapping):
@@ -57,12 +57,12 @@ class SpecialTexts:
                     yield match.start()
 
     def _joints(self, parts: Sequence[Any]) -> list[int]:
-        """Parts of a message at whose end a special text begins that the parts after them complete."""
+        """Return the parts of a message that end in the middle of a special text."""
         texts = [(text_of(part) or "").strip() for part in parts]
         if sum(map(bool, texts)) < 2:
             return []
         joined, ends = "".join(texts), list(accumulate(map(len, texts)))
-        starts, furthest = [0], [0]  # of special texts, and how far those up to here reach
+        starts, furthest = [0], [0]  # starts of special texts, and the furthest end so far
         for start in self._starts(joined):
             longest = next(t for t in self._by_first[joined[start]] if joined.startswith(t, start))
             starts.append(start)
@@ -71,18 +71,18 @@ class SpecialTexts:
 
 
 def text_of(part: Any) -> str | None:
-    """The text of a part of a message: itself, or its entry of that name."""
+    """Return the text of a part of a message: the part itself, or its entry of that name."""
     text = part.get("text") if isinstance(part, Mapping) else part
     return text if isinstance(text, str) else None
 
 
 def with_text(part: Any, text: str) -> Any:
-    """The part with another text."""
+    """Return the part with another text."""
     return {**part, "text": text} if isinstance(part, Mapping) else text
 
 
 def strings(value: Any) -> Iterator[str]:
-    """All text in nested lists and mappings, keys included."""
+    """Yield all text in nested lists and mappings, including keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Ending a text at the first of several strings, while it is still being written."""
+"""Stop strings: a text ends at the first of several strings, while it is being generated."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pyturbo.errors import ArgumentError
 
 
 class StopStrings:
-    """Cuts a text at the stop string that starts first; of those that start together, at the shortest.
+    """Cut a text at the stop string that starts first; if several start there, at the shortest.
 
-    Text is held back only while it may be the beginning of a stop string, so what is held back is shorter
-    than the longest of them, and the result does not depend on how the text was divided.
+    Text is held back only while it may be the beginning of a stop string. So it is shorter than the longest
+    of them, and the result does not depend on how the text was divided.
 
     Examples:
         >>> from pyturbo.text import StopStrings
@@ -35,11 +35,11 @@ class StopStrings:
         return f"StopStrings({list(self._stops)}{', stopped' if self.stopped else ''})"
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Return whether there are stop strings."""
         return bool(self._stops)
 
     def add(self, text: str) -> tuple[str, bool]:
-        """The text that can be shown now, and whether it ended at a stop string; later text is dropped."""
+        """Return the text that can be shown, and whether it ended at a stop string; later text is dropped."""
         if self.stopped:
             return "", True
         text = self._held + text
@@ -50,7 +50,7 @@ class StopStrings:
         return text[:begun], False
 
     def finish(self) -> str:
-        """What was held back, up to a stop string if there is one in it (then `stopped` is set)."""
+        """Return the text held back, up to a stop string if it has one (then `stopped` is set)."""
         text, self._held = self._held, ""
         match = self._first_match(text)
         return self._stop(text[:match]) if match < len(text) else text
@@ -61,12 +61,12 @@ class StopStrings:
         return text
 
     def _first_match(self, text: str) -> int:
-        """Where the first stop string starts; the length of the text if there is none."""
+        """Return where the first stop string starts; the length of the text if there is none."""
         places = (text.find(stop) for stop in self._stops)
         return min((place for place in places if place >= 0), default=len(text))
 
     def _first_beginning(self, text: str) -> int:
-        """Where the longest end of the text that begins, but is not, a stop string starts."""
+        """Return where the longest end of the text starts that is an incomplete stop string."""
         for place in range(max(0, len(text) - self._longest + 1), len(text)):
             end = text[place:]
             if any(stop.startswith(end) and stop != end for stop in self._stops):

@@ -1,4 +1,4 @@
-"""What one rendering of a template may cost."""
+"""Limits on the cost of one rendering of a template."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Si
 from types import MethodType
 from typing import Any
 
-#: For templates that do what they like; each grows with the messages.
+#: Limits of one rendering; steps and characters grow with the messages.
 STEPS = 10_000_000
 CHARACTERS = 64_000_000
 SECONDS = 10.0
-#: How many times templates may go over all text of the messages.
+#: Number of passes over all text of the messages that steps and characters allow.
 PASSES = 64
 DEPTH = 200
 
-_ENTRY = 64  # what an entry of a container counts for, in characters
+_ENTRY = 64  # characters that an entry of a container counts as
 _SHIFT = 4  # reading 16 characters counts as one step
-_INTERVAL = 1000  # steps between two looks at the clock
+_INTERVAL = 1000  # steps between two checks of the clock
 _KEPT = 4096  # containers whose size is remembered
 _SCALARS = frozenset((int, float, bool, type(None)))
 _CONTAINERS = (list, tuple, dict, set, frozenset, Mapping, KeysView, ItemsView, ValuesView)
 
 
 class LimitError(Exception):
-    """A template did more than it may. Jinja handles no exception of this class."""
+    """A template exceeded a limit. Jinja handles no exception of this class."""
 
 
 class Budget:
-    """Steps, time and text that are left to one rendering. It belongs to one thread.
+    """The steps, time and text that one rendering may still use. It belongs to one thread.
 
-    A step is about one node of the template; text is what was made, whether or not it is still there.
+    A step is about one node of the template; text counts when it is created, even if it is freed later.
     """
 
     def __init__(self, given: Any) -> None:
@@ -44,40 +44,40 @@ class Budget:
         self._deadline = time.monotonic() + SECONDS
 
     def spend(self, steps: int) -> None:
-        """Takes steps."""
+        """Count steps."""
         self._left -= steps
         if self._left < self._next_look:
             self._look()
 
     def read(self, characters: int) -> None:
-        """Takes the steps of reading text."""
+        """Count the steps of reading text."""
         self.spend(1 + (characters >> _SHIFT))
 
     def make(self, characters: int) -> None:
-        """Takes room for text, before it is made."""
+        """Count text before it is created."""
         self._room -= characters
         if self._room < 0:
             raise LimitError(f"expected at most {self._characters:,} characters, got more")
         self.spend(1 + (characters >> _SHIFT))
 
     def make_entries(self, count: int) -> None:
-        """Takes room for the entries of a container."""
+        """Count the entries of a container before it is created."""
         self.make(count * _ENTRY)
 
     def size(self, value: Any) -> int:
-        """How long a value is as text, about; a part that is there twice counts twice."""
+        """Return about how long a value is as text; a part that occurs twice counts twice."""
         if type(value) is str:
             return len(value)
         if type(value) in _SCALARS:
             return _ENTRY
         if isinstance(value, (str, bytes)):
             return len(value)
-        if type(value) is MethodType:  # its text may show what it belongs to
+        if type(value) is MethodType:  # its text may include the object it is bound to
             return self._measure(value, DEPTH)[0]
         return self._measured(value)[0] if isinstance(value, _CONTAINERS) else _ENTRY
 
     def hold(self, value: Any) -> Any:
-        """The value, if it is not larger or deeper than one may be."""
+        """Return the value, unless it is larger or deeper than allowed."""
         if type(value) not in _SCALARS and isinstance(value, _CONTAINERS):
             size = self._measured(value)[0]
             if size > self._characters:
@@ -95,7 +95,7 @@ class Budget:
         self._next_look = self._left - _INTERVAL
 
     def _measured(self, value: Any) -> tuple[int, int]:
-        """Size and depth of a container."""
+        """Return size and depth of a container."""
         if len(self._known) > _KEPT:
             self._known.clear()
         measured = self._measure(value, DEPTH)
@@ -103,7 +103,7 @@ class Budget:
         return measured
 
     def _measure(self, value: Any, depth: int) -> tuple[int, int]:
-        """Takes a step for each entry that it looks at."""
+        """Return size and depth of a value, and count a step for each entry."""
         if type(value) is str or isinstance(value, (str, bytes)):
             return len(value), 0
         if type(value) is MethodType and isinstance(value.__self__, str):
@@ -113,7 +113,7 @@ class Budget:
         known = self._known.get(id(value))
         if known is None:
             if depth == 0:
-                raise LimitError(f"expected at most {DEPTH} values within one another, got more")
+                raise LimitError(f"expected at most {DEPTH} levels of nested values, got more")
             size, deepest = 0, 0
             for entry in _entries(value):
                 self._left -= 1
@@ -121,12 +121,12 @@ class Budget:
                 size, deepest = size + length + _ENTRY, max(deepest, levels)
             known = self._known[id(value)] = value, size, deepest + 1
         if known[2] > depth:
-            raise LimitError(f"expected at most {DEPTH} values within one another, got more")
+            raise LimitError(f"expected at most {DEPTH} levels of nested values, got more")
         return known[1], known[2]
 
 
 class CountedOnce:
-    """Values that cost steps as they are taken."""
+    """Values that cost steps when they are iterated over."""
 
     def __init__(self, budget: Budget, values: Iterable[Any], steps: int) -> None:
         self._budget, self._values, self._steps = budget, values, steps
@@ -139,7 +139,7 @@ class CountedOnce:
 
 
 class Counted(CountedOnce):
-    """Those whose number is known."""
+    """Such values whose number is known."""
 
     def __len__(self) -> int:
         return len(self._values)  # type: ignore[arg-type]

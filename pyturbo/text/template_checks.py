@@ -1,4 +1,4 @@
-"""Which functions of a template make how much text: asked before they run."""
+"""Checks of the functions of a template, which count their text before they run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _FINEST_ROUNDING = 300
 _LONGEST_NUMBER = 1000
 _MOST_BITS = 4096
 _LONGEST_ATTRIBUTE = 1000
-_EACH = 16  # characters that a small text counts for
+_EACH = 16  # characters that a small text counts as
 
-#: What a template may do with a value, its arguments and those with names. It returns the value to use.
+#: Checks a call with a value, its arguments and its keyword arguments; returns the value to use.
 Check = Callable[[Budget, Any, tuple[Any, ...], Mapping[str, Any]], Any]
 
 
@@ -47,7 +47,7 @@ def _replace(budget: Budget, value: Any, args: tuple[Any, ...], kwargs: Mapping[
 
 
 def _join(budget: Budget, value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """For the filter: `value` is what is joined."""
+    """Check the filter, whose `value` is the list to join."""
     separator = argument(args, kwargs, 0, "d", "")
     entries = value if isinstance(value, (list, tuple)) else list(budget.counted(value))
     budget.make(budget.size(entries) + len(entries) * budget.size(separator))
@@ -66,7 +66,7 @@ def _split(budget: Budget, value: Any, args: tuple[Any, ...], kwargs: Mapping[st
 
 
 def _searched_back(budget: Budget, value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """For searches from the end: Python may compare the whole text sought at every place."""
+    """Check searches from the end, for which Python may compare the whole pattern at every place."""
     sought = argument(args, kwargs, 0, "sep", None)
     budget.read(len(value) * (len(sought) if isinstance(sought, str) else 1))
     return value
@@ -78,14 +78,14 @@ def _split_back(budget: Budget, value: Any, args: tuple[Any, ...], kwargs: Mappi
 
 
 def _strip(budget: Budget, value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Each character may be looked for among all that are to go."""
+    """Check strip, which may compare each character with all that are to be stripped."""
     characters = argument(args, kwargs, 0, "chars", None)
     budget.read(budget.size(value) * (len(characters) if isinstance(characters, str) else 1))
     return value
 
 
 def _taken_apart(budget: Budget, value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """For filters that make a small text of each word or character."""
+    """Check filters that make a small text of each word or character."""
     budget.make(budget.size(value) * _EACH)
     return value
 
@@ -99,7 +99,7 @@ def _indent(budget: Budget, value: Any, args: tuple[Any, ...], kwargs: Mapping[s
 
 
 def _entries(budget: Budget, value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """For batch and slice, whose first argument is a count."""
+    """Check batch and slice, whose first argument is a count."""
     count = argument(args, kwargs, 0, "linecount", kwargs.get("slices", 0))
     budget.make_entries(count if isinstance(count, int) and count > 0 else 0)
     return value
@@ -130,20 +130,20 @@ def check_attribute(name: Any) -> None:
 
 
 def _attribute(budget: Budget, value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """For filters that look up an attribute when an entry is asked for."""
+    """Check filters that look up an attribute of each entry lazily."""
     check_attribute(argument(args, kwargs, 0, "attribute", None))
     return value
 
 
 def percent_format(budget: Budget, text: str, values: Any) -> None:
-    """Before `text % values`."""
+    """Check `text % values`."""
     if "*" in text:
         raise LimitError("%: expected widths written as numbers, got *")
     _formatted(budget, text, text.count("%"), values)
 
 
 def brace_format(budget: Budget, text: str, values: Any) -> None:
-    """Before `text.format(...)` with these values: a field is a name, and its width is a number."""
+    """Check `text.format(...)` with these values: fields must be names, and widths numbers."""
     fields = re.findall(r"{([^{}!:]*)", text)
     if any("." in field or "[" in field for field in fields) or re.search(r":[^{}:]*{", text):
         raise LimitError("format: expected fields that are names or numbers, with plain widths")
@@ -156,7 +156,7 @@ def _formatted(budget: Budget, text: str, fields: int, values: Any) -> None:
 
 
 def _percent(budget: Budget, value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """For the filter."""
+    """Check the filter `format`."""
     percent_format(budget, str(value), (args, dict(kwargs)))
     return value
 
@@ -174,7 +174,7 @@ def check_number(value: Any) -> None:
 def to_json(
     budget: Budget, value: Any, ensure_ascii: bool, indent: Any, separators: Any, sort_keys: bool
 ) -> str:
-    """JSON as it stands, where Jinja's own filter would escape HTML."""
+    """Return plain JSON; Jinja's own filter would escape HTML."""
     budget.make(budget.size(value))
     width = budget.size(indent) if isinstance(indent, str) else indent if isinstance(indent, int) else 0
     if width > _WIDEST_INDENT:
@@ -191,15 +191,15 @@ def to_json(
     return "".join(parts)
 
 
-#: Filters that look at the container and not at what is in it.
+#: Filters that read a container but not its entries.
 SHALLOW = frozenset(
     """
     length count first last default d map select reject selectattr rejectattr attr items random safe
     """.split()  # noqa: SIM905
 )
-#: Filters that take a text apart into its characters.
+#: Filters that split a text into its characters.
 ITERATING = frozenset("batch groupby list max min slice sort sum unique".split())  # noqa: SIM905
-#: Filters whose cost is hard to bound, and which no prompt needs.
+#: Filters that no prompt needs and whose cost is hard to bound.
 MISSING = ("pprint", "striptags", "urlize", "wordwrap", "xmlattr")
 
 FILTERS: dict[str, Check] = {
@@ -222,7 +222,7 @@ FILTERS: dict[str, Check] = {
     "urlencode": _taken_apart,
     "wordcount": _taken_apart,
 }
-#: Filters that look up an attribute of each entry before anything else, and which argument names it.
+#: Filters that first look up an attribute of each entry, with the index of the argument that names it.
 ATTRIBUTES = {"groupby": 0, "join": 1, "max": 1, "min": 1, "sort": 2, "sum": 0, "unique": 1}
 
 METHODS: dict[str, Check] = {
@@ -242,7 +242,7 @@ METHODS: dict[str, Check] = {
     "strip": _strip,
     "zfill": _width,
 }
-#: Methods of built-in types whose cost is hard to bound, and which no prompt needs.
+#: Methods of built-in types that no prompt needs and whose cost is hard to bound.
 UNSAFE_METHODS = frozenset(
     """
     decode encode from_bytes fromkeys maketrans striptags to_bytes translate unescape

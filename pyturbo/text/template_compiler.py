@@ -1,4 +1,4 @@
-"""How templates become Python: with steps that are counted, and nothing computed ahead of rendering."""
+"""Compilation of templates to Python that counts steps and computes nothing before rendering."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONGEST = 250_000  # characters
 MOST_NODES = 10_000
 DEEPEST = 100
 
-#: Filters that only `prepare` puts into a template: no template can name them.
+#: Filters that only `prepare` inserts: no template can name them.
 LOOP, STEPS = "(loop)", "(steps)"
 
 _COMPARISONS = {
@@ -29,7 +29,7 @@ _COMPARISONS = {
 
 
 def prepare(template: nodes.Template) -> int:
-    """Makes loops, macros and blocks count their steps. Returns the number of nodes."""
+    """Make loops, macros and blocks count their steps, and return the number of nodes."""
     return _prepared(template, 0)
 
 
@@ -55,7 +55,7 @@ def _filter(node: Any, name: str, steps: int) -> nodes.Filter:
 
 
 class Compiler(CodeGenerator):
-    """Leaves operations that may be large to the environment."""
+    """A code generator that has the environment perform operations that may be expensive."""
 
     def _output_child_to_const(self, node: nodes.Expr, frame: Frame, finalize: Any) -> str:
         if not isinstance(node, nodes.TemplateData):
@@ -125,14 +125,14 @@ class Compiler(CodeGenerator):
 
 
 def _is_plain(node: nodes.Node) -> bool:
-    """Whether it is written out in the template, and so is not large."""
+    """Return whether a value is a literal of the template, and so is small."""
     if isinstance(node, (nodes.List, nodes.Tuple)):
         return all(map(_is_plain, node.items))
     return isinstance(node, nodes.Const) or (isinstance(node, nodes.Dict) and not node.items)
 
 
 def _is_quick(left: nodes.Expr, operand: nodes.Operand) -> bool:
-    """Whether a comparison is with something written out, which bounds what it costs."""
+    """Return whether a comparison is with a literal, which bounds its cost."""
     if operand.op in ("in", "notin"):
         return _is_plain(operand.expr)
     return _is_plain(left) or _is_plain(operand.expr)

@@ -1,4 +1,4 @@
-"""Which templates know messages in parts: those that go over what `content` holds."""
+"""Detection of templates that support messages in parts: those that iterate over `content`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from jinja2 import nodes
 
-_LISTS = ("documents", "messages", "tools")  # their entries may have a text that is no part of a message
+_LISTS = ("documents", "messages", "tools")  # their entries may have a text that is not a part of a message
 _ENTRIES = ("text", "type")
 _FILTERS = ("map", "rejectattr", "selectattr")
 
 
 def reads_parts(template: nodes.Template) -> bool:
-    """Whether it loops over the content of a message, or looks at its entries."""
+    """Return whether a template loops over the content of a message, or reads its entries."""
     names = _content_names(template)
     loops, filters = template.find_all(nodes.For), template.find_all(nodes.Filter)
     return (
@@ -30,7 +30,7 @@ def reads_parts(template: nodes.Template) -> bool:
 
 
 def _content_names(template: nodes.Template) -> set[str]:
-    """Variables that hold the content of a message."""
+    """Return the variables that hold the content of a message."""
     names = {"content"}
     for assigned in template.find_all(nodes.Assign):
         if isinstance(assigned.target, nodes.Name) and _is_content(_base(assigned.node), names):
@@ -39,7 +39,7 @@ def _content_names(template: nodes.Template) -> set[str]:
 
 
 def _is_over_parts(loop: nodes.For) -> bool:
-    """Whether it goes over a variable, such as a macro's, and looks at the text of each entry."""
+    """Return whether a loop is over a variable, such as a macro's, and reads the text of each entry."""
     over, entry = _base(loop.iter), loop.target
     if not isinstance(over, nodes.Name) or over.name in _LISTS or not isinstance(entry, nodes.Name):
         return False
@@ -56,7 +56,7 @@ def _is_content(node: nodes.Node | None, names: set[str]) -> bool:
 
 
 def _base(node: nodes.Node | None) -> nodes.Node | None:
-    """What filters and slices are applied to."""
+    """Return the node that filters and slices are applied to."""
     while isinstance(node, nodes.Filter) or (
         isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice)
     ):
@@ -70,7 +70,7 @@ def _accesses(node: nodes.Node) -> Iterator[nodes.Getattr | nodes.Getitem]:
 
 
 def _key(access: nodes.Getattr | nodes.Getitem) -> Any:
-    """The name or number that is looked up, where the template writes it."""
+    """Return the name or number that is looked up, if it is a literal."""
     if isinstance(access, nodes.Getattr):
         return access.attr
     return access.arg.value if isinstance(access.arg, nodes.Const) else None

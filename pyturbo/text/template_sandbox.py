@@ -1,4 +1,4 @@
-"""A sandbox for templates that nobody has read: every rendering has a budget."""
+"""A sandbox for untrusted templates: every rendering has a budget."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pyturbo.text import template_checks as checks
 from pyturbo.text.template_budget import Budget, Counted, CountedOnce
 from pyturbo.text.template_compiler import LOOP, STEPS, Compiler, prepare
 
-_CALL = 10  # steps of a call
+_CALL = 10  # steps that a call counts as
 _BUILT_IN = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset, range, type)
 _CLOSED = (bytes, KeysView, ItemsView, ValuesView)  # templates use none of their methods
-_METHODS = (BuiltinMethodType, MethodType)  # the second ones are those of Markup
+_METHODS = (BuiltinMethodType, MethodType)  # Markup has methods of the second type
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -46,17 +46,17 @@ _COMPARING_TESTS = {
 
 
 class ShortNamespace(Namespace):
-    """Does not show what it holds, which may be anything."""
+    """A namespace whose repr omits its content, which may be anything."""
 
     def __repr__(self) -> str:
         return "<Namespace>"
 
 
 class BudgetedEnvironment(ImmutableSandboxedEnvironment):
-    """Jinja, where everything that can be long or large is taken from the budget of the rendering thread.
+    """Jinja with a budget of the rendering thread for everything that can be long or large.
 
-    `run` sets the budget. Values that come from the template are never larger than one may be, so that what
-    Jinja and Python do with one value at a time is bounded; loops, calls and text made are counted.
+    `run` sets the budget. The size of a value of the template is limited, so that any operation of Jinja and
+    Python on one value is bounded; loops, calls and created text are counted.
     """
 
     intercepted_binops = frozenset(("+", "-", "*", "/", "//", "%", "**"))
@@ -82,11 +82,11 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
 
     @property
     def budget(self) -> Budget:
-        """Of the rendering of this thread."""
+        """Return the budget of the rendering of this thread."""
         return self._running.budget  # type: ignore[no-any-return]
 
     def run(self, budget: Budget, render: Callable[[], str]) -> str:
-        """Renders with a budget."""
+        """Render with a budget."""
         before = getattr(self._running, "budget", None)
         self._running.budget = budget
         try:
@@ -94,17 +94,17 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
         finally:
             self._running.budget = before
 
-    # What compiled templates call.
+    # Compiled templates call the following methods.
 
     def hold(self, value: Any) -> Any:
-        """A list, tuple or dict that the template writes."""
+        """Check a list, tuple or dict that the template creates."""
         self.budget.make_entries(len(value))
         if type(value) is dict:
-            self.budget.read(self.budget.size(value.keys()))  # they were hashed
+            self.budget.read(self.budget.size(value.keys()))  # the keys have been hashed
         return self.budget.hold(value)
 
     def parts(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What is about to be put together."""
+        """Check values that are about to be concatenated."""
         self.budget.make(sum(map(self.budget.size, values)))
         return values
 
@@ -115,11 +115,11 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
         return super().getitem(obj, argument)
 
     def cut(self, value: Any, start: Any, stop: Any, step: Any) -> Any:
-        """A slice."""
+        """Return a slice."""
         return self._made(value[start:stop:step])
 
     def compare(self, left: Any, *rest: Any) -> Any:
-        """`left`, then signs and values in turn."""
+        """Compare `left` with the rest, which alternates operators and values."""
         result: Any = True
         for sign, right in zip(rest[::2], rest[1::2]):
             result = self._compare(sign, left, right)
@@ -144,7 +144,7 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
         return _COMPARE[sign](left, right)
 
     def concat(self, parts: Iterable[str]) -> str:
-        """All text of a block, or of the template."""
+        """Return all text of a block, or of the template."""
         kept, make = [], self.budget.make
         for part in parts:
             make(len(part))
@@ -187,7 +187,7 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
     def _checked_method(
         self, method: BuiltinMethodType | MethodType, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, ...]:
-        """The arguments to use."""
+        """Return the arguments to use."""
         owner, budget = method.__self__, self.budget
         for value in (owner, *args, *kwargs.values()):
             budget.read(budget.size(value))
@@ -221,13 +221,13 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
         return super()._generate(source, *args, **kwargs)
 
     def _output(self, value: Any) -> Any:
-        """What stands in {{ }}, before it is made text."""
+        """Check a value in {{ }} before it is converted to text."""
         if type(value) is not str:
             self.budget.make(self.budget.size(value))
         return value
 
     def _made(self, value: Any) -> Any:
-        """A value that is new."""
+        """Count a new value."""
         budget = self.budget
         if type(value) is str or isinstance(value, (str, bytes)):
             budget.make(len(value))
@@ -239,7 +239,7 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
         return value
 
     def _checked_filter(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        passed = 1 if hasattr(function, "jinja_pass_arg") else 0  # Jinja puts its own argument first
+        passed = 1 if hasattr(function, "jinja_pass_arg") else 0  # Jinja passes its own argument first
         check, shallow = checks.FILTERS.get(name), name in checks.SHALLOW
         iterates, attribute = name in checks.ITERATING, checks.ATTRIBUTES.get(name)
 
@@ -266,7 +266,7 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
         return checked
 
     def _looked_up(self, value: Any, attribute: Any) -> Any:
-        """The entries to use, after room was taken for the attribute of each."""
+        """Return the entries to use, after counting the attribute of each."""
         checks.check_attribute(attribute)
         if attribute is None:
             return value
@@ -278,7 +278,7 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
         return entries
 
     def _entries(self, value: Any) -> Any:
-        """An argument of dict, which hashes what it is given."""
+        """Check an argument of dict, which hashes its entries."""
         whole = isinstance(value, (str, Mapping)) or not hasattr(value, "__iter__")
         return value if whole else iter(self.budget.counted(value))
 

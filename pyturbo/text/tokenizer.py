@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 class Tokenizer:
-    """Text to token ids and back. It does not change and may be used from several threads.
+    """A tokenizer: text to token ids and back. It is immutable, and several threads may use it.
 
     Attributes:
-        vocab_size: All ids are below it.
-        bos_id: What a text begins with, where the checkpoint wants that.
-        eos_ids: Any of them ends a reply.
-        chat_template: How the checkpoint writes a conversation, in Jinja.
+        vocab_size: The number of ids; all are below it.
+        bos_id: The token that a text begins with, if the checkpoint has one.
+        eos_ids: The tokens that end a reply.
+        chat_template: The Jinja template of a conversation.
 
     Examples:
         >>> tokenizer = pyturbo.load().tokenizer
@@ -61,11 +61,11 @@ class Tokenizer:
         )
 
     def encode(self, text: str, special: bool = True) -> list[int]:
-        """Token ids of a text. Text such as <|im_start|> becomes the token that it names.
+        """Return the token ids of a text. Text such as <|im_start|> becomes the token that it names.
 
-        `special` adds the tokens for the beginning and the end of a text where the tokenizer's settings ask
-        for them. A rendered chat already holds them: it is encoded with `special=False`. In a chat, as `chat`
-        returns it, only the template writes tokens such as <|im_start|>; in a message they are plain text.
+        `special` adds the tokens for the beginning and the end of a text if the tokenizer's settings ask for
+        them. A rendered chat already holds them: encode it with `special=False`. In a chat that `chat` has
+        returned, only the template writes tokens such as <|im_start|>; in a message they are plain text.
         """
         if not isinstance(text, str):
             raise ArgumentError(f"encode: text: expected text, got {shown(text)}")
@@ -76,28 +76,28 @@ class Tokenizer:
         return self._vocabulary.encode(text, flag("encode: special", special))
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
-        """The text of token ids; an id that has no token adds nothing."""
+        """Return the text of token ids; an id without a token adds nothing."""
         detokenizer = Detokenizer(self._vocabulary, flag("decode: skip_special", skip_special))
         return "".join([*map(detokenizer.add, _ids("decode: ids", ids)), detokenizer.finish()])
 
     def detokenizer(self, skip_special: bool = True, continues: bool = False) -> Detokenizer:
-        """Decodes token by token, to the same text as `decode`, or as what goes on from a text before."""
+        """Return a decoder for one token at a time, whose text is that of `decode`, or continues a text."""
         skips = flag("detokenizer: skip_special", skip_special)
         return Detokenizer(self._vocabulary, skips, flag("detokenizer: continues", continues))
 
     def piece(self, id: int) -> str:  # noqa: A002 (the name of the public interface)
-        """The token as the vocabulary spells it; "" where there is none with this id."""
+        """Return the token as the vocabulary spells it; "" if there is none with this id."""
         return self._vocabulary.piece(token_id("piece: id", id)) or ""
 
     def chat(
         self, messages: Sequence[Mapping[str, Any]] | None = None, /, generate: bool = True, **variables: Any
     ) -> ChatText:
-        """A conversation as the checkpoint's template writes it, to be encoded with `special=False`.
+        """Return a conversation as the checkpoint's template writes it, to encode with `special=False`.
 
-        `generate` ends it where the reply begins; where the last message is the assistant's, that is its end.
-        `variables`, such as tools, go to the template. The result is text that knows where messages spell
-        special tokens, so that `encode` does not take them for such. Parts of a message are joined where the
-        template knows only text. `messages` may be given by name too.
+        `generate` ends it where the reply begins: if the last message is the assistant's, at its end.
+        `variables`, such as tools, are passed to the template. The result is text that knows where messages
+        spell special tokens, so that `encode` treats these as plain text. Parts of a message are joined if
+        the template supports only text. `messages` may be a keyword argument too.
         """
         if messages is None:
             messages = variables.pop("messages", None)
@@ -107,7 +107,7 @@ class Tokenizer:
         return chat.render(self._template, self._special_texts, messages, generate, variables)
 
     def decode_chat(self, ids: Sequence[int]) -> ChatText:
-        """The text of tokens within a chat, special ones included, as `chat` would have it."""
+        """Return the text of tokens in a chat, with special ones, as `chat` would return it."""
         detokenizer = self.detokenizer(skip_special=False, continues=True)
         whole, plain = ChatText(""), ""
         for token in _ids("decode_chat: ids", ids):
@@ -140,7 +140,7 @@ def _ids(what: str, ids: Any) -> list[int]:
 
 
 def _vocabulary(source: TokenizerSource) -> Vocabulary:
-    """The `tokenizers` package is loaded here, with the first tokenizer."""
+    """Return the vocabulary. The `tokenizers` package is imported here, with the first tokenizer."""
     if source.kind == "gguf":
         from pyturbo.text.gguf_tokenizer import GgufVocabulary
 

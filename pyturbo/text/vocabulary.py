@@ -1,4 +1,4 @@
-"""What a tokenizer needs to know of a vocabulary, wherever that comes from."""
+"""The interface of vocabularies, whatever files they come from."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from pyturbo.errors import ArgumentError
 
 
 class Vocabulary(Protocol):
-    """Text to ids, and each id to its piece and to the bytes that it stands for."""
+    """A vocabulary: text to ids, and each id to its piece and to the bytes that it stands for."""
 
     size: int  # all ids are below it; some may have no token
     bos_id: int | None
     eos_ids: tuple[int, ...]
-    leading_spaces: int  # so many spaces at the start of a decoded text are not part of it
+    leading_spaces: int  # spaces at the start of a decoded text that do not belong to it
     named_tokens: Mapping[str, str]  # bos_token, eos_token and others, for chat templates
-    special_texts: Collection[str]  # what a message may not be encoded as: control tokens, ends of a reply
+    #: Texts of control tokens and of ends of a reply, which a message is never encoded to.
+    special_texts: Collection[str]
 
     def encode(self, text: str, special: bool) -> list[int]:
-        """Ids of a text; `special` adds the tokens that begin and end one.
+        """Return the ids of a text; `special` adds the tokens that begin and end one.
 
-        In a `ChatText` no token of `special_texts` comes out of what has a break in it.
+        In a `ChatText`, no token of `special_texts` spans a break.
         """
 
     def piece(self, token: int) -> str | None:
-        """The token as the vocabulary spells it; None where there is none with this id."""
+        """Return the token as the vocabulary spells it; None if there is none with this id."""
 
     def utf8(self, token: int) -> bytes:
-        """What the token adds to a text, in UTF-8; it may hold a part of a character."""
+        """Return the bytes that the token adds to a text, in UTF-8; a character may be incomplete."""
 
     def is_special(self, token: int) -> bool:
-        """Whether the token is left out of a text that people read."""
+        """Return whether the token is left out of text that is shown."""
 
 
 def token_id(what: str, value: Any) -> int:

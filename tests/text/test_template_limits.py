@@ -137,8 +137,7 @@ REFUSED = {
     "{{ lipsum(100000) }}": "undefined",
     "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}": "recursion",
     "{% block a %}{{ self.a() }}{{ self.a() }}{% endblock %}": "recursion",
-    VALUES
-    + "{% for i in range(999) %}{% set ns.z = (ns.z,) %}{% endfor %}{{ {ns.z: 1} }}": "200 values within",
+    VALUES + "{% for i in range(999) %}{% set ns.z = (ns.z,) %}{% endfor %}{{ {ns.z: 1} }}": "200 levels of",
 }
 BROKEN = {
     "{% for a in b %}" * 30 + "{% endfor %}" * 30: "not a template: too many statically nested blocks",
