@@ -26,7 +26,7 @@ COMMANDS = ("generate", "chat", "info", "convert", "pull", "bench", "devices", "
 
 
 class _Version(argparse.Action):
-    """Print the version, which is looked up only then."""
+    """Prints the version, which is looked up only when it is asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *arguments: Any) -> None:
         print(f"pyturbo {pyturbo.__version__}")
@@ -34,7 +34,7 @@ class _Version(argparse.Action):
 
 
 def make_parser(argv: Sequence[str]) -> CommandParser:
-    """Return the parser of the command line; where `argv` names a command, only that one is loaded."""
+    """Return the parser of the command line; if `argv` names a command, only that one is imported."""
     first = next((argument for argument in argv if not argument.startswith("-")), None)
     parser = CommandParser(prog="pyturbo", description=(pyturbo.__doc__ or "").partition("\n")[0])
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
@@ -44,8 +44,8 @@ def make_parser(argv: Sequence[str]) -> CommandParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    if sys.stderr is None:  # it is closed: notes must not end up on standard output
-        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  until the process ends
+    if sys.stderr is None:  # closed; notes must not go to standard output instead
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  stays open until the process ends
     given = sys.argv[1:] if argv is None else argv
     arguments = argparse.Namespace(debug=False)
     try:
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(given: Sequence[str], arguments: argparse.Namespace) -> None:
     """Run the command; on return all output has been written, otherwise an exception says why not."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # text of a model may be more than the terminal can show
+        sys.stdout.reconfigure(errors="replace")  # a model may write any character
     try:
         _, unknown = make_parser(given).parse_known_args(given, arguments)
         if unknown:
@@ -87,7 +87,7 @@ def _flush() -> None:
 
 
 def _discard_output() -> None:
-    """Drop what standard output still holds if it cannot be written, so that Python does not try again."""
+    """Drop output that cannot be written, so that Python does not try again when it ends."""
     try:
         _flush()
     except OSError:
@@ -100,5 +100,5 @@ def _message(error: Exception, arguments: argparse.Namespace) -> str:
     if isinstance(error, MemoryError) and not isinstance(error, TurboError):
         return f"there is not enough memory: {error}".removesuffix(": ")
     if isinstance(error, ImportError):
-        return f"a package that this needs cannot be imported: {error}"
+        return f"a package that this command needs cannot be imported: {error}"
     return str(error)

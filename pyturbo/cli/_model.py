@@ -1,4 +1,4 @@
-"""What commands that run a model have in common: the model, and how a reply is sampled."""
+"""Options and notes that the commands which run a model share."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 from pyturbo._machine import peak_memory
 from pyturbo._native import Device, device_list
 from pyturbo.cli._output import byte_bar
-from pyturbo.cli._usage import add_model_name, at_least_one, option, usage
+from pyturbo.cli._usage import UsageError, add_model_name, at_least_one, option, usage
 from pyturbo.engine.generation import Completion, Options, Stats
 from pyturbo.engine.session import Session
 from pyturbo.layers.kv_cache import kv_format
 from pyturbo.model import Model, load
 
 _SAMPLING = {
-    "max_tokens": (int, 256, "longest reply"),
-    "temperature": (float, 0.0, "0: always the likeliest token"),
-    "top_p": (float, 1.0, "sample among the likeliest tokens of this total probability"),
-    "top_k": (int, 0, "sample among so many of the likeliest tokens, 0: all"),
-    "min_p": (float, 0.0, "sample among tokens of at least this part of the best one's probability"),
-    "repetition_penalty": (float, 1.0, "above 1: what was written lately becomes less likely"),
-    "seed": (int, None, "of the random numbers"),
+    "max_tokens": (int, 256, "maximum number of tokens in the reply"),
+    "temperature": (float, 0.0, "0 always takes the likeliest token"),
+    "top_p": (float, 1.0, "sample from the likeliest tokens that reach this total probability"),
+    "top_k": (int, 0, "sample from this many of the likeliest tokens, 0 from all"),
+    "min_p": (float, 0.0, "sample from tokens that are at least this likely relative to the likeliest"),
+    "repetition_penalty": (float, 1.0, "above 1 makes recent tokens less likely"),
+    "seed": (int, None, "seed of the random numbers"),
 }
-#: Options that a checkpoint may have values for.
+#: Options whose default a checkpoint may state.
 _OF_THE_MODEL = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
@@ -34,8 +34,8 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, positional: bool) ->
     parser.add_argument(
         "--kv",
         default="f16",
-        help="keys and values as f16, f32, or compressed: turbo8, turbo4, turbo4v2 or any turbo<k>v<v> "
-        "with k and v of 2, 3, 4, 6 and 8 bits (default: %(default)s)",
+        help="format of keys and values: f16, f32, or compressed: turbo8, turbo4, turbo4v2, any turbo<k>v<v> "
+        "with 2, 3, 4, 6 or 8 bits for k and v (default: %(default)s)",
     )
 
 
@@ -47,7 +47,7 @@ def add_device_arguments(parser: argparse.ArgumentParser) -> None:
         "--precision",
         choices=("default", "fast"),
         default="default",
-        help="fast: activations of 8 bits on the CPU, which changes what is written (default: %(default)s)",
+        help="fast rounds activations to 8 bits on the CPU, which changes the output (default: %(default)s)",
     )
 
 
@@ -65,12 +65,12 @@ def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def sampling(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The options of `Model.stream`."""
+    """Return the options of `Model.stream`."""
     return {name: getattr(arguments, name) for name in (*_SAMPLING, "stop")}
 
 
 def check_sampling(arguments: argparse.Namespace, logprobs: int = 0) -> None:
-    """Refuse what `Model.stream` would, before there is a model."""
+    """Refuse options that `Model.stream` would refuse, before a model is loaded."""
     given = {name: value for name, value in sampling(arguments).items() if value is not None}
     with usage(*given, "logprobs"):
         options = Options(**given, logprobs=logprobs)
@@ -79,15 +79,18 @@ def check_sampling(arguments: argparse.Namespace, logprobs: int = 0) -> None:
 
 
 def open_device(arguments: argparse.Namespace) -> Device:
-    """The device that a model is to be loaded for."""
+    """Open the device to load a model on."""
     at_least_one("--threads", arguments.threads)
-    name = device_list()[0] if arguments.device is None else arguments.device
+    known = device_list()
+    name = known[0] if arguments.device is None else arguments.device
+    if name not in known:
+        raise UsageError(f"--device: expected one of {', '.join(known)}, got {name}")
     with usage("threads", "precision"):
         return Device(name, threads=arguments.threads, precision=arguments.precision)
 
 
 def load_model(arguments: argparse.Namespace, name: str | None) -> Model:
-    """With a bar for what has to be read."""
+    """Load a model, with a progress bar for weights that have to be read."""
     with usage("kv"):
         kv_format(arguments.kv)
     device = open_device(arguments)
@@ -96,7 +99,7 @@ def load_model(arguments: argparse.Namespace, name: str | None) -> Model:
 
 
 def cut_note(completion: Completion, session: Session) -> str:
-    """What to say of a reply that ended for want of room."""
+    """Return the note that follows a reply which was cut off."""
     if session.position + len(session.pending) > session.context:
         most = session.max_context
         more = f"; --context N, up to {most}, gives it more" if session.context < most else ""
@@ -110,5 +113,5 @@ def stats_line(stats: Stats, session: Session) -> str:
         f"{stats.prompt_tokens} tokens read at {stats.prefill_speed:.1f}/s, first token after "
         f"{stats.prefill_seconds:.2f} s, {stats.tokens} written at {stats.decode_speed:.1f}/s; "
         f"weights {memory.weights / 2**20:.1f} MiB, state {memory.state / 2**20:.1f} MiB, "
-        f"scratch {memory.scratch / 2**20:.1f} MiB, {peak_memory() / 2**20:.0f} MiB resident at most"
+        f"scratch {memory.scratch / 2**20:.1f} MiB, {peak_memory() / 2**20:.0f} MiB peak resident memory"
     )

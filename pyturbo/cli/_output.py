@@ -1,4 +1,4 @@
-"""How commands show things: tables or JSON on standard output, bars and notes on standard error."""
+"""Output of commands: tables or JSON on standard output, progress bars and notes on standard error."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 from pyturbo._messages import size as size
 from pyturbo.checkpoint.tensors import Progress
 
-#: Seconds that pass before someone who waits is told how far it is.
+#: Seconds before a progress bar appears.
 _PATIENCE = 2.0
 
 
 def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
-    """An empty table; the columns named in `right` hold numbers."""
+    """Return an empty table; the columns named in `right` are aligned to the right."""
     from rich.table import Table
 
     out = Table(box=None, pad_edge=False, header_style="bold")
@@ -32,7 +32,7 @@ def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
 
 
 def show(arguments: argparse.Namespace, data: Any, make_table: Callable[[], Table]) -> None:
-    """The same facts for a script or for a reader."""
+    """Print `data` as JSON if --json was given, else the table."""
     if arguments.json:
         print_json(data, indent=2)
     else:
@@ -40,19 +40,19 @@ def show(arguments: argparse.Namespace, data: Any, make_table: Callable[[], Tabl
 
 
 def print_json(data: Any, indent: int | None = None) -> None:
-    """Facts for a script, at once; text is written as it is, not as escapes."""
+    """Print data for a script and flush it; characters outside ASCII are not escaped."""
     print(json.dumps(data, indent=indent, ensure_ascii=False), flush=True)
 
 
 def print_table(rows: Table, *, stderr: bool = False) -> None:
-    """Where no one looks at a terminal, lines are as long as they need to be."""
+    """Print a table; lines are not wrapped if the output is not a terminal."""
     from rich.console import Console
 
     class PipedConsole(Console):
-        """Leaves a pipe that nobody reads to the caller; rich would end the process."""
+        """Raises BrokenPipeError; rich by itself would end the process."""
 
         def on_broken_pipe(self) -> None:
-            raise  # the BrokenPipeError that rich handles where it calls this
+            raise  # the BrokenPipeError that rich is handling
 
     console = PipedConsole(stderr=stderr)
     console.print(rows) if console.is_terminal else PipedConsole(stderr=stderr, width=1000).print(rows)
@@ -63,13 +63,13 @@ def note(text: str) -> None:
 
 
 def dim_note(text: str) -> None:
-    """A note that stays in the background on a terminal."""
+    """Print a note, dimmed on a terminal."""
     note(f"\x1b[2m{text}\x1b[0m" if sys.stderr.isatty() else text)
 
 
 @contextmanager
 def byte_bar(what: str) -> Iterator[Progress]:
-    """A bar for bytes, where someone looks and it takes a while."""
+    """Show a progress bar of bytes on a terminal if the work takes longer than a moment."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
     from rich.progress import Progress as Bars

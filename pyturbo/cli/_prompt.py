@@ -1,4 +1,4 @@
-"""Where the lines of a chat come from: an editor on a terminal, else plain input."""
+"""Read the lines of a chat: with an editor on a terminal, else from standard input."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyturbo.cli._stdin import read_line
 
-#: Gives a line; EOFError at the end, KeyboardInterrupt where the line is given up.
+#: Returns a line; EOFError is the end of input, KeyboardInterrupt discards the line.
 Reader = Callable[[], str]
 
 
@@ -22,7 +22,7 @@ def reader() -> Reader:
 
 
 def data_folder() -> Path:
-    """Where this user's programs keep what they write."""
+    """Return the folder for data of this user."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Application Support" / "pyturbo"
     base = os.environ.get("XDG_DATA_HOME", "")
@@ -37,7 +37,7 @@ def _plain() -> str:
 
 
 def _editor() -> Reader:
-    """Enter sends; Alt-Enter begins a new line."""
+    """Return a reader with a line editor: Enter sends, Alt-Enter inserts a line break."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.history import FileHistory, History, InMemoryHistory
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent

@@ -13,15 +13,15 @@ from pyturbo.checkpoint import json_file
 from pyturbo.errors import FileError, FormatError
 from pyturbo.files.replace import is_partial, new_file, target_of, writing
 
-#: Says what a folder was pulled for, beside where huggingface_hub keeps its own notes.
+#: The file that names the repository of a folder; huggingface_hub keeps its own notes next to it.
 _MARK = Path(".cache") / "pyturbo" / "pull.json"
 
 
 @contextmanager
 def claimed(path: str, repository: str) -> Iterator[None]:
-    """Make or take a folder to download a repository to; FileError where it holds other things.
+    """Make or reuse a folder to download a repository to; FileError if it holds other files.
 
-    A failure leaves what was downloaded, for the next attempt; nothing where that is nothing.
+    A failure keeps what was downloaded for the next attempt; if that is nothing, the folder is removed.
     """
     folder = target_of("pull: to", path)
     with writing(folder):
@@ -46,7 +46,7 @@ def _own_folders(folder: Path) -> tuple[Path, ...]:
 
 
 def _make(folder: Path) -> list[Path]:
-    """Make the folder, those around it and those of the mark; returns what was missing up to the folder."""
+    """Make the folder, its parents and the folders of the mark; return those made up to the folder."""
     missing = [each for each in reversed((folder, *folder.parents)) if not each.is_dir()]
     for each in (*missing, *reversed(_own_folders(folder))):
         each.mkdir(exist_ok=True)
@@ -54,7 +54,7 @@ def _make(folder: Path) -> list[Path]:
 
 
 def _is_unused(folder: Path) -> bool:
-    """Tell whether a folder holds nothing, or only what a pull that was killed at its start has left."""
+    """Return whether a folder is empty but for what a pull leaves that was killed at its start."""
     own = _own_folders(folder)
     return not any(folder.iterdir()) or all(
         entry in own or (entry.parent == own[0] and is_partial(entry)) for entry in folder.rglob("*")

@@ -1,4 +1,4 @@
-"""What is wrong with a command line, found before anything is loaded."""
+"""Checks of the command line that need no model."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from contextlib import contextmanager
 
 from pyturbo.errors import ArgumentError
 
-#: The id of a small model that can chat, for messages.
+#: The id of a small chat model, for messages.
 EXAMPLE = "mlx-community/Qwen3-0.6B-4bit"
 
 
 class UsageError(Exception):
-    """The command line asks for what cannot be: exit status 2."""
+    """The command line is wrong: exit status 2."""
 
 
 @contextmanager
 def usage(*names: str) -> Iterator[None]:
-    """Take an ArgumentError as a fault of the command line; arguments in `names` are shown as options."""
+    """Turn an ArgumentError into a UsageError; arguments in `names` are shown as options."""
     try:
         yield
     except ArgumentError as error:
@@ -31,12 +31,12 @@ def usage(*names: str) -> Iterator[None]:
 
 
 def option(name: str) -> str:
-    """Return the option that an argument of a function has on the command line."""
+    """Return the option for an argument of a function."""
     return "--" + name.replace("_", "-")
 
 
 def counts(text: str) -> tuple[int, ...]:
-    """Read the value of an option that is a list of numbers from 1 on."""
+    """Parse a list of integers from 1 on."""
     try:
         numbers = tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -47,22 +47,24 @@ def counts(text: str) -> tuple[int, ...]:
 
 
 def path(text: str) -> str:
-    """Read the value of an option that is a path: `~` is the home directory."""
-    return os.path.expanduser(text)  # noqa: PTH111  the rest of the text stays as it is
+    """Parse a path; `~` is the home directory."""
+    return os.path.expanduser(text)  # noqa: PTH111  Path would change the rest of the text
 
 
 def at_least_one(flag: str, value: int | None) -> None:
-    """Refuse a count below 1; None is an option that was not given."""
+    """Refuse a count below 1; None means that the option was not given."""
     if value is not None and value < 1:
         raise UsageError(f"{flag}: expected an integer from 1 on, got {value}")
 
 
 def add_model_name(parser: argparse.ArgumentParser, *, positional: bool) -> None:
-    """`positional`: the model may also be the first argument."""
-    text = "a checkpoint directory, a .gguf file, or the id of a model that was pulled"
+    """Add --model; with `positional` the model may also be the first argument."""
+    text = "a checkpoint directory, a .gguf file, or the id of a downloaded model"
     if positional:
         parser.add_argument("named", nargs="?", type=_model, metavar="MODEL", help=text)
-    parser.add_argument("--model", type=_model, metavar="MODEL", help="the same" if positional else text)
+    parser.add_argument(
+        "--model", type=_model, metavar="MODEL", help="the same as the argument" if positional else text
+    )
 
 
 def _model(text: str) -> str:
@@ -72,7 +74,7 @@ def _model(text: str) -> str:
 
 
 def one_model(named: str | None, option: str | None) -> str | None:
-    """Return the model that was named, in either form."""
+    """Return the model that was given as an argument or as --model."""
     if named is not None and option is not None:
         raise UsageError(f"expected one model, got {named} and --model {option}")
     return option if named is None else named

@@ -29,27 +29,29 @@ from pyturbo.engine import session_file
 from pyturbo.engine.generation import Completion
 from pyturbo.errors import ArgumentError, TurboError
 
-HELP = "talk with a model"
+HELP = "chat with a model"
 
 _COMMANDS = """\
-/save PATH   keep the conversation in a file
-/load PATH   go on with a conversation that was kept
-/reset       begin anew
+/save PATH   save the conversation to a file
+/load PATH   continue a saved conversation
+/reset       start again, with the system message
 /stats       speed and memory of the last reply
 /help        this list
-/exit        leave; so does Ctrl-D
-Ctrl-C stops a reply, Alt-Enter begins a new line."""
+/exit        leave, as Ctrl-D does
+Ctrl-C stops a reply, Alt-Enter inserts a line break."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser, positional=True)
     parser.add_argument(
-        "--context", type=int, help="room for this many tokens (default: up to 8192, or as it was saved)"
+        "--context",
+        type=int,
+        help="maximum number of tokens (default: 8192 or the model's maximum, or as saved)",
     )
-    parser.add_argument("--system", help="a system message in front of the conversation")
-    parser.add_argument("--load", type=path, metavar="PATH", help="go on with a conversation that was kept")
+    parser.add_argument("--system", help="system message of the conversation")
+    parser.add_argument("--load", type=path, metavar="PATH", help="continue a saved conversation")
     add_sampling_arguments(parser)
-    parser.add_argument("--stats", action="store_true", help="speed and memory after each reply")
+    parser.add_argument("--stats", action="store_true", help="print speed and memory after each reply")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -82,13 +84,13 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Refuse what needs no model to be seen as wrong."""
+    """Refuse wrong options before a model is loaded."""
     check_sampling(arguments)
     at_least_one("--context", arguments.context)
     if arguments.load is None:
         return
     if arguments.system is not None:
-        raise UsageError("--system: expected none beside --load: the conversation has its own")
+        raise UsageError("--system: cannot be combined with --load, which brings its own system message")
     with session_file.File(arguments.load) as file:
         kv, tokens = file.header.get("kv"), file.header.get("position")
     if kv != arguments.kv:
@@ -101,18 +103,18 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _which_model() -> str:
-    """What to do without a model: the one in the package cannot chat."""
+    """Return the message for a missing model: the one in the package cannot chat."""
     cached = [f"\n  pyturbo chat {name}" for name, copy in hub_cache.models().items() if _can_run(copy)]
     return (
-        "expected a model: the one in the package continues stories and cannot chat. To get one:"
+        "expected a model, since the one in the package continues stories and cannot chat. To get one:"
         f"\n  pyturbo pull {EXAMPLE}\n  pyturbo chat {EXAMPLE}\n"
         + (f"Already in {hub_cache.cache_folder()}:{''.join(cached)}\n" if cached else "")
-        + "A directory or a .gguf file will do as well"
+        + "MODEL may also be a directory or a .gguf file"
     )
 
 
 def _can_run(copy: Path) -> bool:
-    """Whether the architecture of a directory is known; of a GGUF file only loading it would tell."""
+    """Return whether the architecture of a directory is known; True for GGUF files, which are not opened."""
     if not hub_cache.is_checkpoint(copy):
         return True
     try:
@@ -122,7 +124,7 @@ def _can_run(copy: Path) -> bool:
 
 
 class _Chat:
-    """What is done with each line."""
+    """Handles the lines of a chat."""
 
     def __init__(self, arguments: argparse.Namespace, conversation: Conversation) -> None:
         self._arguments, self._conversation = arguments, conversation
@@ -135,11 +137,11 @@ class _Chat:
         }
 
     def say(self, line: str) -> bool:
-        """Whether to go on after this line."""
+        """Handle a line; return False if it ends the chat."""
         name, _, rest = line.strip().partition(" ")
         leaves = name in ("/exit", "/quit")
         if rest and (leaves or name in self._alone):
-            raise ArgumentError(f"{name}: expected nothing after it, got {rest.strip()}")
+            raise ArgumentError(f"{name}: expected no argument, got {rest.strip()}")
         if name in self._with_path:
             self._with_path[name](_required(name, rest.strip()))
         elif name in self._alone:
@@ -166,7 +168,7 @@ class _Chat:
     def _reset(self) -> None:
         self._conversation.reset()
         system = ", with the system message" if self._conversation.messages else ""
-        note(f"the conversation begins anew{system}")
+        note(f"the conversation starts again{system}")
 
     def _extent(self) -> str:
         conversation = self._conversation
@@ -182,7 +184,7 @@ class _Chat:
         session = chunks.session
         bar = Waiting("reading", conversation.reply_start, lambda: session.position)
         try:
-            with closing(chunks):  # an interrupt while a chunk is printed ends the reply too
+            with closing(chunks):  # also if an interrupt comes while a chunk is printed
                 for chunk in chunks:
                     bar.close()
                     if not completion.tokens and conversation.forgotten > forgotten:

@@ -1,4 +1,4 @@
-"""``pyturbo convert``: a published checkpoint as a quantised MLX directory."""
+"""``pyturbo convert``: quantise a checkpoint into an MLX directory."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ HELP = "quantise a Hugging Face checkpoint into an MLX directory"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", type=path, help="a directory with config.json and float safetensors")
-    parser.add_argument("target", type=path, help="the directory to write: a new or an empty one")
+    parser.add_argument("source", type=path, help="directory with config.json and float safetensors")
+    parser.add_argument("target", type=path, help="directory to write, new or empty")
     parser.add_argument(
         "--mode", default="affine", choices=MODES, help="format of the weights (default: %(default)s)"
     )
-    parser.add_argument("--bits", type=int, choices=BITS, help="of the affine mode (default: 4)")
-    parser.add_argument("--group-size", type=int, choices=GROUP_SIZES, help="likewise (default: 64)")
+    parser.add_argument("--bits", type=int, choices=BITS, help="bits per weight in affine mode (default: 4)")
+    parser.add_argument(
+        "--group-size", type=int, choices=GROUP_SIZES, help="weights per group in affine mode (default: 64)"
+    )
     parser.add_argument(
         "--dtype",
         choices=DTYPES,
-        help="of scales and of what is not quantised (default: as config.json says)",
+        help="type of scales and of tensors that are not quantised (default: from config.json)",
     )
-    parser.add_argument("--force", action="store_true", help="replace the target where convert wrote it")
+    parser.add_argument("--force", action="store_true", help="replace a target that convert wrote")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -56,27 +58,27 @@ def run(arguments: argparse.Namespace) -> None:
     files = "1 file" if done.files == 1 else f"{done.files} files"
     bits = done.nbytes * 8 / done.parameters
     note(
-        f"{size(done.source_bytes)} became {size(done.nbytes)} in {files}, {bits:.2f} bits a parameter, "
+        f"{size(done.source_bytes)} became {size(done.nbytes)} in {files}, {bits:.2f} bits per parameter, "
         f"in {seconds:.1f} s ({size(done.source_bytes / seconds)}/s)"
     )
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Refuse a format that the mode does not have; of the affine mode every one is there."""
+    """Refuse bits and group sizes that the mode does not have; the affine mode has all of them."""
     bits, group_size = MODES[arguments.mode]
     for flag, own, given in (
         ("--bits", bits, arguments.bits),
         ("--group-size", group_size, arguments.group_size),
     ):
         if arguments.mode != "affine" and given not in (None, own):
-            raise UsageError(f"{flag}: expected {own}, which is that of {arguments.mode}, got {given}")
+            raise UsageError(f"{flag}: expected {own} for {arguments.mode}, got {given}")
 
 
 @contextmanager
 def _ended_by_signal(show: Progress) -> Iterator[Progress]:
-    """Progress that ends the work where a signal asked for it, so that what was written so far is removed.
+    """Return a progress function that exits after a signal, so that unfinished files are removed.
 
-    Signals are heard between blocks: an exception in the middle of handing work to threads may lose one.
+    Signals take effect between blocks, since an exception while work is handed to threads could lose it.
     """
     asked: list[int] = []
 

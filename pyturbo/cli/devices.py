@@ -1,4 +1,4 @@
-"""``pyturbo devices``: what kernels can run on here."""
+"""``pyturbo devices``: the devices of this machine."""
 
 from __future__ import annotations
 

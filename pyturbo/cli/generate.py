@@ -1,4 +1,4 @@
-"""``pyturbo generate``: one prompt, one reply, as it is written."""
+"""``pyturbo generate``: print the reply to a prompt, token by token."""
 
 from __future__ import annotations
 
@@ -24,26 +24,34 @@ from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError
 from pyturbo.model import Model
 
-HELP = "write the reply of a model to a prompt"
+HELP = "print the reply of a model to a prompt"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("prompt", nargs="?", help="what to reply to; what is piped in follows it, or is it")
+    parser.add_argument(
+        "prompt", nargs="?", help="the prompt; standard input is appended to it, or replaces it"
+    )
     add_model_arguments(parser, positional=False)
+    parser.add_argument("--stdin", action="store_true", help="wait for standard input to end")
     parser.add_argument(
-        "--stdin", action="store_true", help="wait for standard input where it is slow; it follows the prompt"
+        "--context", type=int, help="maximum number of tokens (default: enough for the prompt and the reply)"
     )
+    parser.add_argument("--system", help="system message before the prompt")
     parser.add_argument(
-        "--context", type=int, help="room for so many tokens (default: what the reply may need)"
+        "--raw", action="store_true", help="continue the prompt as plain text, without the chat template"
     )
-    parser.add_argument("--system", help="a system message in front of the prompt")
-    parser.add_argument("--raw", action="store_true", help="continue the prompt as it is, not as a chat")
     add_sampling_arguments(parser)
     parser.add_argument(
-        "--logprobs", type=int, default=0, metavar="N", help="with --json: the N likeliest tokens each time"
+        "--logprobs",
+        type=int,
+        default=0,
+        metavar="N",
+        help="with --json: list the N likeliest tokens of each step",
     )
-    parser.add_argument("--stats", action="store_true", help="speed and memory, on standard error")
-    parser.add_argument("--profile", action="store_true", help="time of each kernel, on standard error")
+    parser.add_argument("--stats", action="store_true", help="print speed and memory to standard error")
+    parser.add_argument(
+        "--profile", action="store_true", help="print the time of each kernel to standard error"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -97,19 +105,19 @@ def _reply(arguments: argparse.Namespace, model: Model, session: Session, ids: l
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Refuse what needs no model to be seen as wrong."""
+    """Refuse wrong options before a model is loaded."""
     check_sampling(arguments, arguments.logprobs)
     at_least_one("--context", arguments.context)
     if arguments.logprobs and not arguments.json:
-        raise UsageError("--logprobs: expected --json beside it, which is where they are shown")
+        raise UsageError("--logprobs: expected --json with it; only JSON lists them")
     if arguments.raw and arguments.system is not None:
-        raise UsageError("--system: expected a chat, got --raw, which continues the prompt as it is")
+        raise UsageError("--system: cannot be combined with --raw, which has no system message")
 
 
 def _messages(arguments: argparse.Namespace, model: Model, text: str) -> Prompt:
     if arguments.raw or model.tokenizer.chat_template is None:
         if arguments.system is not None:
-            raise ArgumentError("--system: expected a model with a chat template, got one that has none")
+            raise ArgumentError("--system: expected a model with a chat template, got one without")
         return text
     system = [] if arguments.system is None else [{"role": "system", "content": arguments.system}]
     return [*system, {"role": "user", "content": text}]

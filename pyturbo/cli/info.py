@@ -1,4 +1,4 @@
-"""``pyturbo info``: what a checkpoint is and what it needs, without reading its weights."""
+"""``pyturbo info``: describe a checkpoint without reading its weights."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def _summary(facts: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("model", facts["path"]),
         ("architecture", f"{facts['architecture']}: {layers}"),
-        ("parameters", f"{facts['parameters']:,}, {facts['parameters_per_token']:,} of them for a token"),
+        ("parameters", f"{facts['parameters']:,}, {facts['parameters_per_token']:,} of them used per token"),
         ("tokenizer", _described(facts["tokenizer"])),
         ("sampling", _sampling(facts["sampling"])),
         *(("  ignored", f"{name}: {why}") for name, why in facts["sampling_ignored"].items()),
         ("context", f"{facts['context']:,} tokens"),
         ("files", files),
         ("weights", f"{size(facts['bytes'])}: {mapped} mapped, {copied} in memory"),
-        ("while loading", f"{size(facts['peak_bytes'])} of memory at most, beside what is mapped"),
+        ("while loading", f"{size(facts['peak_bytes'])} of memory at most, besides mapped files"),
     ]
 
 
@@ -96,4 +96,4 @@ def _show_memory(facts: dict[str, Any]) -> None:
         fits = [need <= facts["machine_memory"] for need in needs]
         rows.add_row(f"kv {kv}", *(size(need) + ("" if fit else " !") for need, fit in zip(needs, fits)))
     print_table(rows)
-    print(f"This machine has {size(facts['machine_memory'])}; ! is more than that.")
+    print(f"This machine has {size(facts['machine_memory'])}; ! marks what does not fit.")

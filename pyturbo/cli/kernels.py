@@ -1,4 +1,4 @@
-"""``pyturbo kernels``: the kernels and their arguments."""
+"""``pyturbo kernels``: list the kernels and their arguments."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ HELP = "list the kernels and their arguments"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", default="", help="only kernels whose name contains this")
+    parser.add_argument("name", nargs="?", default="", help="list only kernels whose name contains this")
 
 
 def run(arguments: argparse.Namespace) -> None:
     manifest = {name: kernel for name, kernel in pyturbo.kernels().items() if arguments.name in name}
     if not manifest:
-        raise ArgumentError(f"expected part of a kernel's name, got {arguments.name}; see pyturbo kernels")
+        raise ArgumentError(f"name: expected a part of a kernel's name, got {arguments.name}")
 
     def table() -> Table:
         from rich.markup import escape

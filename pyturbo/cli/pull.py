@@ -1,4 +1,4 @@
-"""``pyturbo pull``: a checkpoint from the Hugging Face hub."""
+"""``pyturbo pull``: download a checkpoint from the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -23,13 +23,19 @@ _SMALL = ("*.json", "*.jinja", "tokenizer.model", "merges.txt", "LICENSE*")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help=f"such as {EXAMPLE}, or owner/name@revision:FILE.gguf")
-    parser.add_argument("--revision", help="a branch, a tag or a commit (default: main)")
+    parser.add_argument("id", help=f"id of the model, such as {EXAMPLE}, or owner/name@revision:FILE.gguf")
+    parser.add_argument("--revision", help="branch, tag or commit (default: main)")
     parser.add_argument(
-        "--to", type=path, metavar="DIR", help="a new or empty folder (default: huggingface_hub's cache)"
+        "--to",
+        type=path,
+        metavar="DIR",
+        help="new or empty folder to download to (default: the cache of huggingface_hub)",
     )
     parser.add_argument(
-        "--include", action="append", metavar="PATTERN", help="of weights only files like '*Q4_K_M.gguf'"
+        "--include",
+        action="append",
+        metavar="PATTERN",
+        help="download only weights whose name matches, such as '*Q4_K_M.gguf'",
     )
 
 
@@ -60,12 +66,12 @@ def run(arguments: argparse.Namespace) -> None:
             _require_loadable(arguments.id, wanted, Path(path), weights)
     except FileError:
         raise
-    except LocalEntryNotFoundError as error:  # also an HTTP error where the answer came from no server
+    except LocalEntryNotFoundError as error:  # also raised for HTTP errors without a response
         raise FileError(
-            f"pull: {arguments.id}: the hub cannot be reached, and it is not in the cache"
+            f"pull: {arguments.id}: the hub cannot be reached, and the model is not in the cache"
         ) from error
     except RepositoryNotFoundError as error:
-        raise FileError(f"pull: {arguments.id}: there is no such model, or it asks for a login") from error
+        raise FileError(f"pull: {arguments.id}: there is no such model, or it needs a login") from error
     except HFValidationError as error:
         raise UsageError(f"{arguments.id}: {_first_line(error)}") from error
     except (HfHubHTTPError, OSError) as error:
@@ -79,21 +85,21 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _wanted(arguments: argparse.Namespace) -> ModelId:
-    """What to download. An id that the hub alone can judge is passed on as it is."""
+    """Return what to download; an id of another form is left to the hub to judge."""
     if not arguments.id:
-        raise UsageError(f"expected the id of a model, such as {EXAMPLE}, got an empty text")
+        raise UsageError(f"expected the id of a model, such as {EXAMPLE}, got an empty one")
     wanted = model_id(arguments.id) or ModelId(arguments.id)
     for option, given, own in (
         ("--revision", arguments.revision, wanted.revision),
         ("--include", arguments.include, wanted.file),
     ):
         if given and own:
-            raise UsageError(f"{option}: expected it once, the id names {own!r}")
+            raise UsageError(f"{option}: expected it only once, the id already names {own!r}")
     return ModelId(wanted.repository, arguments.revision or wanted.revision, wanted.file)
 
 
 def _require_loadable(given: str, wanted: ModelId, folder: Path, weights: Sequence[str]) -> None:
-    """Refuse a folder without weights: huggingface_hub returns it as it is if the hub cannot be reached."""
+    """Refuse a folder without weights, which huggingface_hub returns if the hub cannot be reached."""
     try:
         if wanted.file is None and is_checkpoint(folder):
             weight_files(folder)
@@ -101,11 +107,11 @@ def _require_loadable(given: str, wanted: ModelId, folder: Path, weights: Sequen
             what = wanted.file or "config.json with model*.safetensors, or a GGUF file that was asked for"
             raise FormatError(f"expected {what}, found none")
     except FormatError as error:
-        raise FileError(f"pull: {given}: {error}: the hub cannot be reached, or has no more") from None
+        raise FileError(f"pull: {given}: {error}: the hub cannot be reached, or does not have it") from None
 
 
 def _names(wanted: ModelId, path: str, in_cache: bool) -> list[str]:
-    """What `--model` and `pyturbo.load` take: one name, or one for each GGUF file."""
+    """Return names for `--model` and `pyturbo.load`: one, or one for each GGUF file."""
     folder = Path(path)
     files = [] if is_checkpoint(folder) else gguf_files(folder)
     if not in_cache:

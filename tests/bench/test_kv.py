@@ -106,7 +106,7 @@ def test_a_wrong_place_for_a_plot_is_refused_before_the_work(
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "matplotlib.figure", None)
         assert main([*command, str(tmp_path / "plot.svg")]) == 1
-        assert "expected matplotlib; pip install" in capsys.readouterr().err
+        assert "expected matplotlib, which pip install" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "matplotlib", ModuleType("matplotlib"))
     monkeypatch.setitem(sys.modules, "matplotlib.figure", ModuleType("matplotlib.figure"))
     os.mkfifo(tmp_path / "fifo.svg")
@@ -117,10 +117,10 @@ def test_a_wrong_place_for_a_plot_is_refused_before_the_work(
     (tmp_path / "folder.svg").mkdir()
     before = sorted(tmp_path.iterdir())
     for name, message in (
-        ("drawing.svg", "drawing.svg: is there already and not a picture of this command; delete it"),
-        ("photo.png", "photo.png: is there already and not a picture of this command"),
-        ("link.png", "photo.png: is there already and not a picture of this command"),
-        ("text.svg", "text.svg: is there already and not a picture of this command"),
+        ("drawing.svg", "drawing.svg: exists and is not a plot of this command; delete it"),
+        ("photo.png", "photo.png: exists and is not a plot of this command"),
+        ("link.png", "photo.png: exists and is not a plot of this command"),
+        ("text.svg", "text.svg: exists and is not a plot of this command"),
         ("fifo.svg", "fifo.svg: expected a regular file"),
         ("folder.svg", "folder.svg: expected a regular file"),
         ("absent/plot.svg", "absent: expected a folder to write to, found none"),
@@ -153,7 +153,7 @@ def test_plot(tmp_path: Path, ending: str, matplotlib: str, monkeypatch: pytest.
         monkeypatch.setitem(sys.modules, "matplotlib", ModuleType("matplotlib"))
         monkeypatch.setitem(sys.modules, "matplotlib.figure", module)
     elif importlib.util.find_spec("matplotlib") is None:
-        with pytest.raises(ArgumentError, match="expected matplotlib; pip install"):
+        with pytest.raises(ArgumentError, match="expected matplotlib, which pip install"):
             plot.draw(ROWS, tmp_path / f"plot.{ending}")
         return
     path = tmp_path / f"plot.{ending}"

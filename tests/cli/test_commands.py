@@ -46,7 +46,7 @@ def test_kernels(capsys: pytest.CaptureFixture[str]) -> None:
 def test_failures_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["kernels", "no_such_kernel"]) == 1
     assert capsys.readouterr().err == (
-        "pyturbo: expected part of a kernel's name, got no_such_kernel; see pyturbo kernels\n"
+        "pyturbo: name: expected a part of a kernel's name, got no_such_kernel\n"
     )
 
 

@@ -33,7 +33,7 @@ def test_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", source, target, "--force"]) == 0
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert "bits a parameter" in shown.err
+    assert "bits per parameter" in shown.err
     assert main(["info", target, "--json"]) == 0
     assert "4 bits in groups of 64" in json.loads(capsys.readouterr().out)["formats"]
 
@@ -41,8 +41,8 @@ def test_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["mxfp4", "--bits", "3"], "--bits: expected 4, which is that of mxfp4, got 3"),
-        (["nvfp4", "--group-size", "64"], "--group-size: expected 16, which is that of nvfp4, got 64"),
+        (["mxfp4", "--bits", "3"], "--bits: expected 4 for mxfp4, got 3"),
+        (["nvfp4", "--group-size", "64"], "--group-size: expected 16 for nvfp4, got 64"),
     ],
 )
 def test_a_format_that_a_mode_does_not_have_is_wrong_usage(

@@ -26,7 +26,7 @@ def test_generate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert shown.out == model.generate("Hello", max_tokens=6).text + "\n"
     assert "first token after" in shown.err
     assert "6 written at" in shown.err
-    assert "MiB resident at most" in shown.err
+    assert "MiB peak resident memory" in shown.err
     assert "delta_net_k64" in shown.err
     options = ["--temperature", "0.9", "--seed", "4", "--max-tokens", "6", "--system", "Be brief.", "--json"]
     options += ["--logprobs", "2"]
@@ -47,7 +47,7 @@ def test_generate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
         (["x", "--model", str(tmp_path / "absent")], "absent: no such file or directory"),
         (["", "--raw", "--model", folder], "prompt: expected at least one token, got none"),
-        (["x", "--system", "y"], "--system: expected a model with a chat template, got one that has none"),
+        (["x", "--system", "y"], "--system: expected a model with a chat template, got one without"),
     ):
         assert main(["generate", *arguments]) == 1
         assert message in capsys.readouterr().err
@@ -87,8 +87,8 @@ def test_wrong_usage_is_seen_before_anything_is_loaded(
         (["--threads", "0"], "--threads: expected an integer from 1 on, got 0"),
         (["--context", "0"], "--context: expected an integer from 1 on, got 0"),
         (["--json", "--logprobs", "-1"], "pyturbo: --logprobs: expected an integer from 0 on, got -1"),
-        (["--logprobs", "2"], "--logprobs: expected --json beside it"),
-        (["--raw", "--system", "y"], "--system: expected a chat, got --raw"),
+        (["--logprobs", "2"], "--logprobs: expected --json with it"),
+        (["--raw", "--system", "y"], "--system: cannot be combined with --raw"),
     ):
         assert main(["generate", "x", *words]) == 2, words
         shown = capsys.readouterr().err

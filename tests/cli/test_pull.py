@@ -105,7 +105,7 @@ def test_an_id_may_name_a_revision_and_a_file(hub: Hub, capsys: pytest.CaptureFi
     assert "*.gguf" not in hub.asked["allow_patterns"]
     assert capsys.readouterr().err == "next:\n  pyturbo chat someone/model@v2:x-Q4.gguf\n"
     assert main(["pull", "someone/model@v2", "--revision", "v3"]) == 2
-    assert "--revision: expected it once, the id names 'v2'; see" in capsys.readouterr().err
+    assert "--revision: expected it only once, the id already names 'v2'; see" in capsys.readouterr().err
 
 
 def test_a_folder_with_other_things_is_refused(
@@ -180,7 +180,7 @@ def test_what_cannot_be_loaded_is_an_error(
         shown = capsys.readouterr()
         assert shown.out == ""
         assert message in shown.err
-        assert shown.err.endswith(": the hub cannot be reached, or has no more\n")
+        assert shown.err.endswith(": the hub cannot be reached, or does not have it\n")
     hub.files = ["model-00001-of-00002.safetensors"]  # what was missing
     assert main(other) == 0
 
@@ -224,9 +224,9 @@ def test_failures_are_one_line(hub: Hub, capsys: pytest.CaptureFixture[str]) -> 
     for failure, message in (
         (
             hub.NotFoundError("cannot reach\nanything"),
-            "the hub cannot be reached, and it is not in the cache",
+            "the hub cannot be reached, and the model is not in the cache",
         ),
-        (hub.NoRepositoryError("404"), "there is no such model, or it asks for a login"),
+        (hub.NoRepositoryError("404"), "there is no such model, or it needs a login"),
         (hub.HubError("404 Client Error.\n\nRepository Not Found"), "404 Client Error."),
         (OSError("disk full"), "disk full"),
     ):
@@ -241,7 +241,7 @@ def test_an_id_that_the_hub_does_not_take_is_wrong_usage(
     assert main(["pull", ""]) == 2
     shown = capsys.readouterr().err
     assert shown.startswith("pyturbo: expected the id of a model, such as ")
-    assert shown.endswith(", got an empty text; see pyturbo pull --help\n")
+    assert shown.endswith(", got an empty one; see pyturbo pull --help\n")
     hub.failure = ValueError("Repo id must be\nin the form")
     assert main(["pull", "a b"]) == 2
     assert capsys.readouterr().err == "pyturbo: a b: Repo id must be; see pyturbo pull --help\n"

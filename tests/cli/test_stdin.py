@@ -64,7 +64,7 @@ def test_an_open_pipe_without_data_is_left_alone(
     """It is read when it is asked for."""
     monkeypatch.setattr(_stdin, "PATIENCE", 0.05)
     assert PromptText("Hello", wait=False).text() == "Hello"
-    expected = "standard input is open, but nothing came from it: not read; --stdin waits for it\n"
+    expected = "standard input had no data and was not read; --stdin waits for it\n"
     assert capsys.readouterr().err == expected
     threading.Timer(0.2, feed, [b"slow"]).start()
     assert PromptText("Hello", wait=True).text() == "Hello\n\nslow"
@@ -78,7 +78,7 @@ def test_an_open_socket_without_data_is_left_alone(
     with ours, theirs, ours.makefile("r", encoding="utf-8") as file:
         monkeypatch.setattr("sys.stdin", file)
         assert PromptText("Hello", wait=False).text() == "Hello"
-    assert "nothing came from it" in capsys.readouterr().err
+    assert "had no data and was not read" in capsys.readouterr().err
 
 
 def test_a_pipe_that_ended_adds_nothing(feed: Feed, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,14 +108,14 @@ def test_what_is_no_text_is_refused(feed: Feed) -> None:
 @pytest.mark.parametrize("stdin", [None, io.StringIO("")], ids=["closed", "empty"])
 def test_without_any_prompt(stdin: io.StringIO | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", stdin)
-    with pytest.raises(UsageError, match="expected a prompt, as an argument or on standard input"):
+    with pytest.raises(UsageError, match="expected a prompt as an argument or on standard input"):
         PromptText(None, wait=False)
     assert PromptText("Hello", wait=False).text() == "Hello"
 
 
 def test_a_closed_standard_input_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
-    with pytest.raises(UsageError, match="--stdin: expected an open standard input, it is closed"):
+    with pytest.raises(UsageError, match="--stdin: expected an open standard input, got a closed one"):
         PromptText("Hello", wait=True)
 
 
@@ -125,7 +125,7 @@ def test_a_long_wait_is_explained(
     monkeypatch.setattr(_stdin, "_LONG", 0.05)
     threading.Timer(0.5, feed, [b"done"]).start()
     assert PromptText(None, wait=False).text() == "done"
-    assert capsys.readouterr().err == "reading standard input to its end\n"
+    assert capsys.readouterr().err == "reading standard input until it ends\n"
 
 
 def test_a_missing_prompt_is_wrong_usage(
@@ -134,7 +134,7 @@ def test_a_missing_prompt_is_wrong_usage(
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     monkeypatch.setattr("pyturbo.cli._model.load", lambda *arguments, **options: pytest.fail("it is loaded"))
     assert main(["generate"]) == 2
-    assert "standard input, which is empty; see pyturbo generate --help" in capsys.readouterr().err
+    assert "standard input, got empty input; see pyturbo generate --help" in capsys.readouterr().err
 
 
 def test_the_command_ends_while_its_standard_input_stays_open(tmp_path: Path) -> None:

@@ -74,7 +74,9 @@ def test_a_library_that_cannot_be_loaded_is_one_line(
 
     monkeypatch.setattr("importlib.import_module", unloadable)
     assert main(["devices"]) == 1
-    message = "pyturbo: a package that this needs cannot be imported: some.so: failed to map segment\n"
+    message = (
+        "pyturbo: a package that this command needs cannot be imported: some.so: failed to map segment\n"
+    )
     assert capsys.readouterr().err == message
 
 

@@ -1,1 +1,1 @@
-"""What compressing keys and values costs a model in quality, and how long attention to them takes."""
+"""Measure the quality and the speed of attention over compressed keys and values."""

@@ -1,4 +1,4 @@
-"""A picture of quality against memory."""
+"""Plot quality against memory."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pyturbo.checkpoint.file import TensorFile
 from pyturbo.errors import ArgumentError, FileError
 from pyturbo.files.replace import new_file, target_of, writing
 
-#: What a picture says of who drew it, by its format: only such pictures are replaced.
+#: Metadata by format that marks our own plots: only those are replaced.
 _MARK = "pyturbo bench kv"
 _METADATA = {".png": {"Software": _MARK}, ".svg": {"Creator": _MARK, "Date": None}}
 _STARTS = (b"\x89PNG\r\n\x1a\n", b"<?xml")
-_HEAD = 4096  # bytes in which the mark lies
+_HEAD = 4096  # bytes that contain the mark
 
 
 def check(path: Path) -> None:
-    """Refuse a place where no picture can be drawn, before there is anything to draw."""
+    """Refuse a path that cannot be plotted to, before anything is measured."""
     if path.suffix not in _METADATA:
         raise ArgumentError(f"bench kv: plot: expected a name that ends in .png or .svg, got {path}")
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:
         raise ArgumentError(
-            "bench kv: plot: expected matplotlib; pip install 'pyturbo-llm[plot]' gets it"
+            "bench kv: plot: expected matplotlib, which pip install 'pyturbo-llm[plot]' installs"
         ) from None
     with writing(path):
         _check_replaceable(target_of("bench kv: plot", path))
@@ -36,14 +36,14 @@ def check(path: Path) -> None:
 def draw(rows: Sequence[Quality], path: Path) -> None:
     """Draw divergence against bytes per token, as PNG or SVG by the ending of `path`.
 
-    A picture that this drew earlier is replaced, and nothing else.
+    Only an earlier plot of this function is replaced.
     """
     check(path)
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot()
-    shown = [row for row in rows if row.divergence > 0]  # the first is what others are compared with
+    shown = [row for row in rows if row.divergence > 0]  # the first is the baseline
     axes.loglog(
         [row.bytes_per_token for row in shown], [row.divergence for row in shown], "o", color="tab:blue"
     )
@@ -77,6 +77,4 @@ def _check_replaceable(path: Path) -> None:
     finally:
         file.close()
     if head and not (head.startswith(_STARTS) and _MARK.encode() in head):
-        raise FileError(
-            f"{path}: is there already and not a picture of this command; delete it or name another"
-        )
+        raise FileError(f"{path}: exists and is not a plot of this command; delete it or name another file")

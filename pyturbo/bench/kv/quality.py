@@ -1,7 +1,7 @@
-"""How far a model's predictions move when its keys and values are kept in another form.
+"""Measure how much a model's predictions change with the format of its keys and values.
 
-Text is read token by token, as decode does it: every key and value older than the current token is seen in
-the form that it is kept in. What is compared are the distributions of the next token.
+Text is read token by token, as in decode, so that all keys and values before the current token are in that
+format. The distributions of the next token are compared.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WINDOWS = 8
 
 @dataclass(frozen=True)
 class Quality:
-    """Of one setting, against the first of its list. Divergences are in nats."""
+    """The quality of one setting relative to the first one. Divergences are in nats."""
 
     kv: str
     bytes_per_token: int  # of keys and values
@@ -37,14 +37,14 @@ class Quality:
 
 
 class Tally:
-    """Adds up what predictions are worth, and how they differ from those of another setting."""
+    """Sums up the loss of predictions, and their divergence from those of another setting."""
 
     def __init__(self) -> None:
         self.tokens = self.same = 0
         self.loss = self.divergence = 0.0
 
     def add(self, want: NDArray[np.float64], got: NDArray[np.float64], token: int) -> None:
-        """Log probabilities of the next token by the two settings, and which one came."""
+        """Add the log probabilities of the next token by the two settings, and the token itself."""
         self.tokens += 1
         self.loss -= float(got[token])
         self.divergence += float(np.exp(want) @ (want - got))
@@ -102,16 +102,16 @@ def measure(
 
 
 def windows_of(model: Model, texts: Sequence[str], count: int, tokens: int) -> NDArray[np.int32]:
-    """The first `count` windows of the texts, one after another; fewer where there is not so much text."""
+    """Return the first `count` windows of the texts, or fewer if there is less text."""
     ids = [token for text in texts for token in model.tokenizer.encode(text, special=False)]
     whole = min(count, len(ids) // tokens)
     return np.array(ids[: whole * tokens], np.int32).reshape(whole, tokens)
 
 
 def bytes_per_token(model: Model) -> int:
-    """What keys and values of one more token take, or latents and their rotary keys, in all layers."""
+    """Return the bytes of keys and values, or of latents and rotary keys, of one token in all layers."""
     pieces = model.session(1).memory().pieces
-    kinds = ("k", "v", "latents", "rope")  # k_norms are of k
+    kinds = ("k", "v", "latents", "rope")  # k_norms belongs to k
     return sum(nbytes for kind, nbytes in pieces.items() if kind.partition("_")[0] in kinds)
 
 

@@ -1,6 +1,6 @@
-"""How long attention of one token takes, by context and by how keys and values are kept.
+"""Time attention of one token by context and by format of keys and values.
 
-Measured is what a decode step records: rotations, attention, and the new rows.
+The time is that of the launches that a decode step records: rotations, attention, and appending the new rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SHAPES = (Shape(16, 2, 256), Shape(32, 8, 128))
 
 @dataclass(frozen=True)
 class Timing:
-    """Best of several runs."""
+    """The best of several runs."""
 
     shape: Shape
     context: int
@@ -52,7 +52,7 @@ def measure(
     repeats: int = 15,
     tell: Callable[[str], None] = lambda text: None,
 ) -> list[Timing]:
-    """Settings take turns, so that what else runs on the machine meets all of them alike."""
+    """Time the settings in turns, so that other load on the machine affects all of them."""
     timings = []
     for shape in SHAPES:
         for context in contexts:
@@ -65,7 +65,7 @@ def measure(
 
 
 def _decode(device: Device, shape: Shape, context: int, kv: str) -> tuple[Program, Buffer]:
-    """The program of one layer, and a full cache of arbitrary vectors."""
+    """Record the program of one layer, and fill a cache with random vectors."""
     setting, heads = kv_format(kv), KvHeads("layer", shape.kv_heads, shape.dim, biased=False)
     layout = Layout(context, setting.state(heads, context, chunk=1))
     rng = np.random.default_rng(0)

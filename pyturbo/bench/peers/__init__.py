@@ -1,5 +1,5 @@
-"""pyturbo beside other programs on the same weights, in the same run and with as many threads.
+"""Compare pyturbo with other engines on the same weights, in the same run and with as many threads.
 
-Machines are noisy, so nothing is measured alone: every contender lives in a process of its own that is loaded
-and warm, they are asked in turns, round after round, and what counts is the median of each round's ratio.
+Each engine, a contender, runs in a process of its own that is loaded and warmed up first. They take turns,
+round after round, so that other load on the machine affects all of them; the result is the median ratio.
 """

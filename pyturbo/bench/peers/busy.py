@@ -1,4 +1,4 @@
-"""A core that something else has."""
+"""Benchmarks with one core kept busy."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from contextlib import contextmanager
 
 from pyturbo.bench.peers.contender import Contender
 
-_SETTLING = 0.3  # seconds for a process to start and the scheduler to see what it does
+_SETTLING = 0.3  # seconds for the process to start and the scheduler to adapt
 
 Turn = Callable[[Contender], float | None]
 
 
 @contextmanager
 def busy_core() -> Iterator[None]:
-    """While inside, another process uses all of one core."""
+    """Keep one core busy with another process inside the `with` block."""
     process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         time.sleep(_SETTLING)
@@ -28,7 +28,7 @@ def busy_core() -> Iterator[None]:
 
 
 def share_of_idle(turn: Turn) -> Turn:
-    """A turn: the figure of `turn` while a core is busy, as a share of the one just before."""
+    """Return a turn that measures `turn` with a busy core, as a share of its figure just before."""
 
     def shared(contender: Contender) -> float | None:
         idle = turn(contender)

@@ -1,7 +1,7 @@
-"""The process of one contender: requests come as lines of JSON on standard input, replies go the same way.
+"""The process of one contender: it answers requests, lines of JSON on standard input, on standard output.
 
-``load`` comes first. ``prefill`` reads so many tokens into an empty context and ``decode`` reads them one by
-one after a context; both reply with seconds. Whatever a library prints goes to standard error.
+``load`` comes first. ``prefill`` reads `tokens` tokens into an empty context, ``decode`` reads them one by
+one after `context` others; both reply with seconds. Output of libraries goes to standard error.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 
 class Runner(Protocol):
-    """A loaded model. What belongs to getting ready is not in the seconds."""
+    """A loaded model. The seconds that it returns do not include preparations."""
 
     @property
     def facts(self) -> dict[str, str]:
-        """What a reader of the figures should know about the program."""
+        """Facts that explain the figures, such as the kernels in use."""
 
     def prefill(self, tokens: int) -> float: ...
 
@@ -29,12 +29,12 @@ class Runner(Protocol):
 
 
 def token_ids(vocab: int, count: int) -> NDArray[np.int32]:
-    """The tokens that every contender reads."""
+    """Return the tokens that every contender reads."""
     return np.random.default_rng(0).integers(0, vocab, count).astype(np.int32)
 
 
 def answer(kind: str, runner: Runner | None, request: dict[str, Any]) -> tuple[Runner | None, dict[str, Any]]:
-    """The runner from now on, and the reply."""
+    """Handle a request; return the runner for the next ones, and the reply."""
     options = dict(request)
     do = options.pop("do")
     if do == "load":

@@ -1,4 +1,4 @@
-"""The other end of child.py: starting a contender, asking it, and saying clearly when it fails."""
+"""Start the process of a contender (child.py), send it requests, and report its failures."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any
 
 import pyturbo
 
-#: How many times fewer tokens a turn has for a kind to which each costs seconds.
+#: Engines that need seconds per token read this many times fewer tokens in a turn.
 SLOWNESS = {"mlx": 32}
 
 PATIENCE = 600.0  # seconds for one reply
-_LAST_LINES = 3  # of standard error, shown where a process ends early
+_LAST_LINES = 3  # of standard error, shown if a process ends early
 
-#: What to install where a contender of this kind is missing.
+#: Packages to install for a contender that is missing.
 PACKAGES = {"llama": "llama-cpp-python", "mlx": "mlx[cpu] mlx-lm"}
 
 
@@ -30,7 +30,7 @@ def command(kind: str) -> list[str]:
 
 
 class Contender:
-    """A program in a process of its own. Its first failure ends it and stays in `failure`."""
+    """An engine in a process of its own. The first failure ends the process and stays in `failure`."""
 
     def __init__(self, name: str, kind: str, threads: int, patience: float = PATIENCE) -> None:
         self.name, self.kind, self.failure = name, kind, ""
@@ -38,7 +38,7 @@ class Contender:
         self._patience, self._rest = patience, b""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115, closed with the process
         limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
-        # From the folder of the package, so that the child imports the one that this process has.
+        # Run from the folder of the package, so that the child imports the same one.
         self._process = subprocess.Popen(
             command(kind),
             stdin=subprocess.PIPE,
@@ -65,11 +65,11 @@ class Contender:
             self.facts["tokens of a turn"] = f"1/{SLOWNESS[self.kind]}"
 
     def portion(self, tokens: int) -> int:
-        """How many of so many tokens it reads."""
+        """Return how many of `tokens` tokens it reads; slow engines read fewer."""
         return max(1, tokens // SLOWNESS.get(self.kind, 1))
 
     def seconds(self, do: str, **options: int) -> float | None:
-        """None: it has failed, now or before."""
+        """Send a request and return its seconds; None if the contender has failed, now or before."""
         return self._ask({"do": do, **options}).get("seconds")
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class Contender:
         return reply
 
     def _line(self) -> bytes | None:
-        """Empty where the process has ended, None where it takes too long."""
+        """Return the next line of output; empty if the process has ended, None if it takes too long."""
         assert self._process.stdout is not None
         file, end = self._process.stdout.fileno(), time.monotonic() + self._patience
         while b"\n" not in self._rest:

@@ -1,4 +1,4 @@
-"""How to measure, and the contenders that a work needs."""
+"""The parameters of a comparison, and its contenders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KINDS = {LLAMA: "llama", MLX: "mlx"}
 
 @dataclass(frozen=True)
 class Plan:
-    """`model` is a GGUF file; without one, SmolLM2 where its package is installed."""
+    """Parameters of a comparison. `model` is a GGUF file; None means SmolLM2, if its package is installed."""
 
     model: Path | None = None
     threads: tuple[int, ...] = (1, 2)
@@ -29,7 +29,7 @@ class Plan:
 
     @property
     def room(self) -> int:
-        """Tokens that every contender has room for."""
+        """The context of every contender, in tokens."""
         return max(self.prompt, self.context + self.tokens)
 
     @property
@@ -41,7 +41,7 @@ class Plan:
 def contenders(
     plan: Plan, report: Report, threads: int, model: Path, peers: dict[str, Path], tell: Tell
 ) -> Iterator[list[Contender]]:
-    """pyturbo in both precisions with `model`, and peers with their files: loaded and warm."""
+    """Load pyturbo in both precisions with `model`, and peers with their files, and warm them up."""
     with ExitStack() as stack:
         ready: list[Contender] = []
 

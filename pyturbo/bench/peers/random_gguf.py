@@ -1,4 +1,4 @@
-"""The weights of random_moe.py as llama.cpp wants them: a GGUF file of its architecture qwen35moe.
+"""Write the weights of random_moe.py for llama.cpp: a GGUF file of its architecture qwen35moe.
 
 Groups of 64 four-bit values become two blocks of Q4_1 with the same scale and offset, so that both files hold
 the same numbers. Needs the package gguf.
@@ -97,7 +97,7 @@ def write(path: Path, shape: Shape, arrays: dict[str, Array]) -> None:
 
 
 def _name(path: str, kind: str) -> str:
-    """`kind` is the last part of a name: weight, A_log or dt_bias."""
+    """Return a tensor's name in GGUF; `kind` is the last part of its name: weight, A_log or dt_bias."""
     layer = re.match(r"model\.layers\.(\d+)\.(.*)", path)
     block, path = (f"blk.{layer[1]}.", layer[2]) if layer else ("", path)
     if kind == "A_log":
@@ -108,7 +108,7 @@ def _name(path: str, kind: str) -> str:
 
 
 def _converted(shape: Shape, arrays: dict[str, Array], name: str) -> Array:
-    """float32, or bytes of Q4_1 blocks."""
+    """Return an array as float32, or as bytes of Q4_1 blocks."""
     array, path = arrays[name], name.removesuffix(".weight")
     if ".mlp." in name and path.endswith("gate"):
         scales, biases = (arrays[f"{path}.{part}"].astype(np.float32) for part in ("scales", "biases"))
@@ -125,7 +125,7 @@ def _converted(shape: Shape, arrays: dict[str, Array], name: str) -> Array:
 
 
 def _blocks(packed: Array, scales: Array, biases: Array) -> Array:
-    """[..., in / 8] words as [..., in / 32 * 20] bytes: scale, offset, then 16 bytes.
+    """Convert [..., in / 8] words to [..., in / 32 * 20] bytes: scale, offset, then 16 bytes.
 
     A byte of MLX holds two neighbours; one of Q4_1 holds two values that lie 16 apart.
     """
@@ -141,7 +141,7 @@ def _blocks(packed: Array, scales: Array, biases: Array) -> Array:
 
 
 def _tiled(shape: Shape, part: str, data: Array) -> Array:
-    """Value heads in the order of llama.cpp: first those that come first at each key head, and so on."""
+    """Reorder value heads as llama.cpp has them: the first of each key head, then the second of each, ..."""
     order = np.arange(shape.value_heads).reshape(shape.key_heads, -1).T.ravel()
     if part == "norm":
         return data

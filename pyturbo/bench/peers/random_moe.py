@@ -1,4 +1,4 @@
-"""Checkpoints of qwen3_5_moe with random weights, written in seconds: for speed, values do not matter."""
+"""Write checkpoints of qwen3_5_moe with random weights, whose speed does not depend on the values."""
 
 from __future__ import annotations
 
@@ -105,16 +105,16 @@ def config(shape: Shape) -> dict[str, Any]:
 
 
 class _Maker:
-    """Weights cut out of one block of random bytes, each matrix from another place."""
+    """Makes weights from one block of random bytes, each matrix from another offset."""
 
     def __init__(self, largest: int) -> None:
-        """`largest`: bytes of the largest matrix."""
+        """Make random bytes for matrices of up to `largest` bytes."""
         self._rng = np.random.default_rng(0)
         self._bytes = self._rng.integers(0, 1 << 32, (largest >> 2) + (1 << 16), np.uint32)
         self.tensors: dict[str, Array] = {}
 
     def linear(self, path: str, *shape: int, bits: int = 4) -> None:
-        """Values around 0 of about 1 / sqrt(in); the scales are exact in bfloat16 and in float16."""
+        """Return a matrix with values of about 1 / sqrt(in); scales are exact in bfloat16 and float16."""
         *rows, width = shape
         words = math.prod(rows) * width * bits // 32
         start = int(self._rng.integers(0, self._bytes.size - words + 1))
@@ -135,7 +135,7 @@ class _Maker:
 
 
 def tensors(shape: Shape) -> dict[str, Array]:
-    """By their names in a checkpoint of MLX. Layers of one kind share their values."""
+    """Return the tensors by their names in an MLX checkpoint. Layers of one kind share their values."""
     make = _Maker(max(shape.experts * shape.expert_inner, shape.vocab) * shape.hidden // 2)
     make.linear("language_model.model.embed_tokens", shape.vocab, shape.hidden)
     make.linear("language_model.lm_head", shape.vocab, shape.hidden)
@@ -188,7 +188,7 @@ def _attention(make: _Maker, shape: Shape) -> None:
 
 
 def write(folder: Path, shape: Shape, arrays: dict[str, Array]) -> None:
-    """A directory as mlx_lm writes it, without a tokenizer."""
+    """Write a directory as mlx_lm does, without a tokenizer."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config(shape)), encoding="utf-8")
     outputs = [Output(name, array.dtype, array.shape) for name, array in arrays.items()]

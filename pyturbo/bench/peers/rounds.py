@@ -1,4 +1,4 @@
-"""Turns, rounds, and what is made of their times."""
+"""Measure contenders in turns, and summarise the rounds."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from statistics import median
 
 from pyturbo.bench.peers.contender import Contender
 
-PAUSE = 0.02  # seconds before a turn, in which threads that spin go to sleep
-LIMIT = 150.0  # seconds after which a work gets no further round
+PAUSE = 0.02  # seconds before a turn, in which spinning threads go to sleep
+LIMIT = 150.0  # seconds after which no further round starts
 
 Tell = Callable[[str], None]
 
 
 @dataclass
 class Speeds:
-    """Of one contender, one figure a round; none after a failure."""
+    """The figures of one contender, one per round until it fails."""
 
     name: str
     rounds: list[float] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Speeds:
 
 
 def ratio(ours: Speeds, theirs: Speeds) -> float | None:
-    """The median over the rounds that both have done."""
+    """Return the median ratio over the rounds that both have completed."""
     ratios = [a / b for a, b in zip(ours.rounds, theirs.rounds)]
     return median(ratios) if ratios else None
 
@@ -41,7 +41,7 @@ def ratio(ours: Speeds, theirs: Speeds) -> float | None:
 def in_turns(
     contenders: Sequence[Contender], rounds: int, turn: Callable[[Contender], float | None], tell: Tell
 ) -> list[Speeds]:
-    """What `turn` makes of each contender; every other round goes backwards."""
+    """Run `turn` for each contender in every round; every other round goes in reverse order."""
     speeds = {contender.name: Speeds(contender.name) for contender in contenders}
     begin = time.monotonic()
     for i in range(rounds):
@@ -61,7 +61,7 @@ def in_turns(
 
 
 def decoding(context: int, tokens: int) -> Callable[[Contender], float | None]:
-    """A turn: tokens a second, one after the other."""
+    """Return a turn that measures decoding in tokens per second."""
 
     def turn(contender: Contender) -> float | None:
         before, count = contender.portion(context), contender.portion(tokens)
@@ -72,7 +72,7 @@ def decoding(context: int, tokens: int) -> Callable[[Contender], float | None]:
 
 
 def prefilling(tokens: int) -> Callable[[Contender], float | None]:
-    """A turn: tokens a second, all at once."""
+    """Return a turn that measures prefill in tokens per second."""
 
     def turn(contender: Contender) -> float | None:
         count = contender.portion(tokens)

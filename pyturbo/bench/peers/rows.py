@@ -1,4 +1,4 @@
-"""The lines of the table: one figure of pyturbo, beside a peer's where there is one, and the goal."""
+"""The rows of the table: a figure of pyturbo, a peer's figure if there is one, and the goal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 from pyturbo.bench.peers.rounds import Speeds, ratio
 
-Judged = Literal["ratio", "figure"]  # what a goal is for
+Judged = Literal["ratio", "figure"]  # the figure that the goal applies to
 
 PRECISIONS = ("default", "fast")
 
@@ -18,8 +18,8 @@ class Row:
     work: str
     threads: int
     precision: str
-    figure: float | None  # the best of all rounds; of shares the median
-    unit: str  # "tok/s", or "share" of what the work names
+    figure: float | None  # the best of all rounds, the median for shares
+    unit: str  # "tok/s" or "share"
     goal: float
     judged: Judged
     peer: str = ""
@@ -29,7 +29,7 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """None: it could not be measured."""
+        """Whether the goal is met; None if it could not be measured."""
         judged = self.ratio if self.judged == "ratio" else self.figure
         return None if judged is None else judged >= self.goal
 
@@ -43,7 +43,7 @@ class Report:
 def beside_peers(
     work: str, threads: int, speeds: Sequence[Speeds], goals: Mapping[str, Mapping[str, float]]
 ) -> list[Row]:
-    """A row for each precision and peer; `goals` are ratios, by peer and precision."""
+    """Return a row for each precision and peer; `goals` are ratios, by peer and precision."""
     by_name = {speed.name: speed for speed in speeds}
     rows = []
     for peer, goal in goals.items():
@@ -69,7 +69,7 @@ def beside_peers(
 
 
 def alone(work: str, threads: int, speeds: Sequence[Speeds], goal: float) -> list[Row]:
-    """A row for each precision, with a goal of its own."""
+    """Return a row for each precision, without a peer."""
     by_name = {speed.name: speed for speed in speeds}
     return [
         Row(work, threads, precision, ours.best, "tok/s", goal, "figure", note=failures(ours))
@@ -79,7 +79,7 @@ def alone(work: str, threads: int, speeds: Sequence[Speeds], goal: float) -> lis
 
 
 def shares(work: str, threads: int, speeds: Sequence[Speeds], peer: str, goal: float) -> list[Row]:
-    """A row for each precision: the median of shares, beside the peer's."""
+    """Return a row for each precision, with the median of shares and the peer's."""
     by_name = {speed.name: speed for speed in speeds}
     theirs = by_name[peer]
     return [

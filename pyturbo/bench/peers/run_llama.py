@@ -1,4 +1,4 @@
-"""llama.cpp as a contender, through the C functions of llama-cpp-python: its Python classes copy logits."""
+"""llama.cpp as a contender, through the C functions of llama-cpp-python, whose Python classes copy logits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pyturbo.bench.peers.child import token_ids
 from pyturbo.errors import FormatError, StateError
 
-BATCH = 512  # tokens that one graph reads at most
+BATCH = 512  # maximum number of tokens in a batch
 
 
 class LlamaRunner:
@@ -47,7 +47,7 @@ class LlamaRunner:
         self._library.llama_memory_clear(self._library.llama_get_memory(self._context), True)
 
     def _read(self, ids: NDArray[np.int32]) -> None:
-        """A batch without positions continues the sequence and gives logits of its last token only."""
+        """Read a batch that continues the sequence and computes logits of its last token only."""
         for first in range(0, len(ids), BATCH):
             part = ids[first : first + BATCH]
             tokens = (c_int32 * len(part)).from_buffer(part.data)

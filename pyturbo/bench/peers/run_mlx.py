@@ -35,7 +35,7 @@ class MlxRunner:
         return time.perf_counter() - begin
 
     def _read(self, begin: int, end: int, cache: Any) -> None:
-        """As mlx_lm reads a prompt: all but the last token without logits."""
+        """Read tokens as mlx_lm reads a prompt: all but the last one without logits."""
         ids = self._mx.array(self._ids[begin:end])[None]
         if end - begin > 1:
             self._model(ids[:, :-1], cache=cache)
@@ -44,7 +44,7 @@ class MlxRunner:
 
 
 def load(path: str, threads: int, room: int) -> MlxRunner:
-    """`threads` is a matter of the environment, which the parent sets."""
+    """Load a model; `threads` is set by the parent through the environment."""
     mx = importlib.import_module("mlx.core")
     mx.set_default_device(mx.cpu)
     model, config = importlib.import_module("mlx_lm.utils").load_model(Path(path))

@@ -1,4 +1,4 @@
-"""What is measured: one function for each work, by the name that selects it."""
+"""The works that are measured, by the name that selects each."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ LARGE_GOALS = {MLX: {"default": 20.0, "fast": 20.0}, LLAMA: {"default": 1.3, "fa
 
 LARGE_NAME = "layers of Qwen3.6-35B-A3B"
 
-SMALL_GOAL = 1000.0  # tokens a second
+SMALL_GOAL = 1000.0  # tokens per second
 BUSY_GOAL = 0.45  # of the idle speed
 
 
 def decode(plan: Plan, report: Report, tell: Tell) -> None:
-    """A GGUF file, token by token."""
+    """Decode with a GGUF file."""
     for threads in plan.threads:
         with contenders(plan, report, threads, plan.gguf, {LLAMA: plan.gguf}, tell) as ready:
             speeds = in_turns(ready, plan.rounds, decoding(plan.context, plan.tokens), tell)
@@ -34,7 +34,7 @@ def decode(plan: Plan, report: Report, tell: Tell) -> None:
 
 
 def prefill(plan: Plan, report: Report, tell: Tell) -> None:
-    """A GGUF file, many tokens at once."""
+    """Prefill with a GGUF file."""
     for threads in plan.threads:
         with contenders(plan, report, threads, plan.gguf, {LLAMA: plan.gguf}, tell) as ready:
             speeds = in_turns(ready, plan.rounds, prefilling(plan.prompt), tell)
@@ -43,7 +43,7 @@ def prefill(plan: Plan, report: Report, tell: Tell) -> None:
 
 
 def matvec(plan: Plan, report: Report, tell: Tell) -> None:
-    """4-bit products of one token as shares of the bandwidth of memory."""
+    """Measure 4-bit products of one token as shares of the memory bandwidth."""
     tell("reading and multiplying in turns")
     for speed in memory.matvec(thread_counts=plan.threads):
         what = f"matvec {speed.what}, of bandwidth"
@@ -52,8 +52,10 @@ def matvec(plan: Plan, report: Report, tell: Tell) -> None:
 
 
 def small(plan: Plan, report: Report, tell: Tell) -> None:
-    """A mixture of experts of about 20 million parameters, token by token."""
-    tokens = min(8 * plan.tokens, plan.room - plan.context)  # they are quick, and a turn should take a while
+    """Decode with a mixture of experts of about 20 million parameters."""
+    tokens = min(
+        8 * plan.tokens, plan.room - plan.context
+    )  # they are fast, and a turn should not be too short
     with TemporaryDirectory() as folder:
         model = Path(folder) / "small"
         random_moe.write(model, random_moe.SMALL, random_moe.tensors(random_moe.SMALL))
@@ -64,7 +66,7 @@ def small(plan: Plan, report: Report, tell: Tell) -> None:
 
 
 def large(plan: Plan, report: Report, tell: Tell, shape: random_moe.Shape = random_moe.LARGE) -> None:
-    """The layers of a large mixture of experts, with as many threads as the plan has at most."""
+    """Decode and prefill with layers of a large mixture of experts, with the most threads of the plan."""
     threads = max(plan.threads)
     with TemporaryDirectory() as folder:
         tell("writing random weights")
@@ -87,7 +89,7 @@ def large(plan: Plan, report: Report, tell: Tell, shape: random_moe.Shape = rand
 
 
 def one_core_busy(plan: Plan, report: Report, tell: Tell) -> None:
-    """A GGUF file, token by token while another process has a core; shares of the speed without it."""
+    """Decode with a GGUF file while another process uses a core, as a share of the speed without it."""
     threads = max(plan.threads)
     with contenders(plan, report, threads, plan.gguf, {LLAMA: plan.gguf}, tell) as ready:
         turn = busy.share_of_idle(decoding(plan.context, plan.tokens))
@@ -108,7 +110,7 @@ WORKS: dict[str, Callable[[Plan, Report, Tell], None]] = {
 
 
 def measure(plan: Plan, only: Sequence[str], tell: Tell) -> Report:
-    """The works named in `only`, or all of them."""
+    """Measure the works named in `only`, or all of them."""
     for name in only:
         if name not in WORKS:
             raise ArgumentError(f"bench peers: only: expected some of {', '.join(WORKS)}, got {name!r}")
