@@ -10,7 +10,7 @@ from pathlib import Path
 if not __package__:  # run as `python shaders/frontend`
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from frontend import check, contract, emit
+from frontend import check, contract, emit, host
 from frontend.arguments import Reader
 from frontend.inline import inline
 from frontend.manifest import manifest
@@ -25,7 +25,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--compiler", default="c++", help="C++ compiler that preprocesses the shaders")
     parser.add_argument("--library", required=True, help="name of the function that lists the tables")
     parser.add_argument("--root", type=Path, required=True, help="folder that file names are relative to")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the C++ files")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder of the C++ files; headers for host code in arguments/"
+    )
     parser.add_argument("--manifest", type=Path, required=True)
     parser.add_argument("--sources", type=Path, help="folder of the shaders with their headers inside")
     parser.add_argument("--depfile", type=Path, help="Makefile rule that names every file read")
@@ -61,9 +63,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     stems = [stem(shader, options.root) for shader in options.shaders]
     outputs = [options.out / f"{name}.cpp" for name in [*stems, f"{options.library}_tables"]]
+    headers = [
+        options.out / "arguments" / Path(emit.relative(str(shader), options.root)).with_suffix(".h")
+        for shader in options.shaders
+    ]
     sources = [options.sources / f"{name}.metal" for name in stems] if options.sources else []
     if options.list_outputs:
-        print(*outputs, *sources, options.manifest, sep="\n")
+        print(*outputs, *headers, *sources, options.manifest, sep="\n")
         return 0
     errors, read, shaders = Errors(), [str(shader) for shader in options.shaders], []
     for shader in options.shaders:
@@ -84,6 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     for path, name, (program, entries) in zip(outputs, stems, shaders):
         _write(path, emit.translation_unit(program, entries, name, options.root))
+    for path, (program, entries) in zip(headers, shaders):
+        _write(path, host.header(program, entries, options.library, options.root))
     for path, shader in zip(sources, options.shaders):
         _write(path, inline(shader, options.root, options.includes))
     _write(outputs[-1], emit.tables(options.library, stems))

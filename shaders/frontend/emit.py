@@ -11,6 +11,7 @@ from pathlib import Path
 from . import evaluate, threadgroup
 from .arguments import Argument
 from .contract import Contract, Expression
+from .host_types import is_integer
 from .markers import files
 from .parse import Constant, Instance, Kernel
 from .program import Program, max_threads, substitute
@@ -242,6 +243,13 @@ def _instance(program: Program, entry: Entry, instance: Instance, number: int) -
             )
             yield f"    {{{_quoted(c.name)}, {fields}}},"
         yield "};"
+    if kernel.template:
+        yield f"const ::pyturbo::ParameterInfo parameters_{number}[] = {{"
+        for p, text in zip(kernel.template, instance.arguments):
+            dtype = f"{_INVOKE}dtype<{text}>" if p.type == "typename" else "::pyturbo::DType::raw"
+            value = f"int64_t({text})" if is_integer(program, p.type) else "0"
+            yield f"    {{{_quoted(p.name)}, {dtype}, {value}}},"
+        yield "};"
 
 
 def _role(argument: Argument) -> str:
@@ -259,10 +267,12 @@ def _row(program: Program, entry: Entry, instance: Instance, number: int, root: 
     texts = ", ".join(map(_quoted, (instance.host_name, kernel.name, relative(where.file, root))))
     arguments = f"arguments_{number}" if counted else "nullptr"
     constants = f"constants_{number}" if entry.constants else "nullptr"
+    parameters = f"parameters_{number}" if kernel.template else "nullptr"
     dispatch = f"{contract}::dispatch" if entry.contract.groups else "nullptr"
     lines = [
         f"    {{{texts}, {where.line},",
         f"     {len(counted)}, {arguments}, {len(entry.constants)}, {constants},",
+        f"     {len(kernel.template)}, {parameters},",
         f"     {contract}::threadgroup_bytes(), {limit},",
         f"     {_INVOKE}body<{body}>,",
         f"     {dispatch}, {contract}::violated, {contract}::elements, files}},",

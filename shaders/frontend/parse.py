@@ -35,7 +35,7 @@ class Item:
 @dataclass
 class TemplateParameter:
     name: str
-    is_type: bool
+    type: str  # "typename", "template", or the declared type of a value
     is_pack: bool
     default: str
 
@@ -237,12 +237,16 @@ def template_parameters(unit: Unit, span: Range | None) -> list[TemplateParamete
         equals = unit.find((begin, end), ("=",))
         default = unit.spell((equals + 1, end)) if equals < end else ""
         names = [unit.text(i) for i in range(begin, equals) if unit.is_name(i)]
-        is_type = names[0] in ("typename", "class") or "template" in names
         pointers = [i for i in range(begin, equals) if unit.text(i) == "*" and unit.text(i - 1) == "("]
         last = names[-1] if len(names) > 1 else ""
         name = unit.text(pointers[0] + 1) if pointers else last
         is_pack = any(unit.text(i) == "..." for i in range(begin, equals))
-        found.append(TemplateParameter(name, is_type, is_pack, default))
+        type_ = " ".join(names[:-1]) if not pointers else unit.spell((begin, equals))
+        if names[0] in ("typename", "class"):
+            type_ = "typename"
+        elif "template" in names:
+            type_ = "template"
+        found.append(TemplateParameter(name, type_, is_pack, default))
     return found
 
 

@@ -287,7 +287,7 @@ def test_statements_say_where_they_are(run: Run) -> None:
 
 def test_unchanged_outputs_are_left_alone(run: Run) -> None:
     out = run(PLAIN).out
-    before = {path: path.stat().st_mtime_ns for path in out.iterdir()}
-    assert {path.name for path in before} == {"a.cpp", "test_tables.cpp", "m.json"}
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*.*")}
+    assert {path.name for path in before} == {"a.cpp", "a.h", "test_tables.cpp", "m.json"}
     run(PLAIN)
-    assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == before
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.*")} == before

@@ -53,6 +53,13 @@ struct ConstantInfo {
   bool required;  // false where the shader asks is_function_constant_defined()
 };
 
+// A template parameter, as one instance sets it.
+struct ParameterInfo {
+  const char* name;
+  DType type;     // of a type parameter: the element type it stands for; raw for anything else
+  int64_t value;  // of an integer or boolean parameter; 0 for anything else
+};
+
 // The bound arguments of one launch. Slots are [[buffer(n)]] and [[threadgroup(n)]] indices.
 struct Arguments {
   void* buffers[kMaxArguments] = {};  // address of the data, or of the value's bytes
@@ -80,8 +87,10 @@ struct KernelInfo {
   const ArgumentInfo* arguments;  // in declaration order
   uint32_t constant_count;
   const ConstantInfo* constants;
-  uint32_t threadgroup_bytes;  // of the arrays declared inside the kernel
-  uint32_t max_threads;        // of a threadgroup: [[max_total_threads_per_threadgroup]], else kMaxThreads
+  uint32_t parameter_count;
+  const ParameterInfo* parameters;  // in the order of the template; null without
+  uint32_t threadgroup_bytes;       // of the arrays declared inside the kernel
+  uint32_t max_threads;  // of a threadgroup: [[max_total_threads_per_threadgroup]], else kMaxThreads
   void (*body)(const Arguments&, const Position&);
 
   // Dispatch line of the contract; null when the kernel has none and the caller must give the geometry.
