@@ -1,8 +1,9 @@
 # pyturbo_add_kernels(<target> LIBRARY <name> ROOT <folder> SHADERS <files...>)
 #
 # Runs the kernel front end over the shaders and adds to <target> the host translation units: once as they are
-# and, with PYTURBO_CHECKED, once instrumented for the checker. Sets PYTURBO_MANIFEST to the manifest's path in the caller's scope, and
-# PYTURBO_SOURCES to the folder of the shaders with their headers inside.
+# and, with PYTURBO_CHECKED, once instrumented for the checker. Sets, in the caller's scope, PYTURBO_MANIFEST to the
+# manifest's path, PYTURBO_SOURCES to the folder of the shaders with their headers inside, and PYTURBO_ARGUMENTS to the
+# include folder of the headers for host code, "arguments/<shader>.h"; the target <target>_shaders makes them.
 
 find_package(Python 3.10 REQUIRED COMPONENTS Interpreter)
 
@@ -71,4 +72,5 @@ function(pyturbo_add_kernels target)
   endif()
   set(PYTURBO_MANIFEST ${manifest} PARENT_SCOPE)
   set(PYTURBO_SOURCES ${out}/shaders PARENT_SCOPE)
+  set(PYTURBO_ARGUMENTS ${out} PARENT_SCOPE)
 endfunction()

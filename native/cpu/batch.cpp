@@ -68,6 +68,10 @@ Arena& arena() {
 
 void* Batch::memory(size_t bytes) { return arena().take(bytes); }
 
+// Not inline: bodies of every level add work, and must not bring their own copies of the vectors' functions.
+void Batch::add(const Work& work) { work_.push_back(work); }
+void Batch::note(const Made& what, void* memory) { made_.push_back({what, memory}); }
+
 void* Batch::find(const Made& what) const {
   for (const Noted& noted : made_)
     if (noted.what == what) return noted.memory;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cpu/pool.h"
+#include "pyturbo/device_kind.h"
 
 namespace pyturbo::cpu {
 
@@ -15,12 +16,14 @@ namespace pyturbo::cpu {
 // are cut into pieces, small ones keep each other company. Owner: one run of a device, on its thread.
 class Batch {
  public:
-  explicit Batch(ThreadPool& pool) : pool_(pool) {}
+  explicit Batch(ThreadPool& pool, Precision precision = Precision::standard)
+      : pool_(pool), precision_(precision) {}
   ~Batch() { clear(); }
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
   ThreadPool& pool() { return pool_; }
+  Precision precision() const { return precision_; }
 
   // `count` items that take about `nanoseconds` each. fn(begin, end) is copied, and called by run() on any
   // threads so that every item is in one range.
@@ -47,7 +50,7 @@ class Batch {
     bool operator==(const Made&) const = default;
   };
   void* find(const Made& what) const;
-  void note(const Made& what, void* memory) { made_.push_back({what, memory}); }
+  void note(const Made& what, void* memory);
 
  private:
   struct Work {
@@ -61,10 +64,11 @@ class Batch {
     void* memory;
   };
 
-  void add(const Work& work) { work_.push_back(work); }
+  void add(const Work& work);
   void clear();
 
   ThreadPool& pool_;
+  const Precision precision_;
   std::vector<Work> work_;
   std::vector<Noted> made_;
 };

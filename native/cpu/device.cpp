@@ -6,7 +6,7 @@
 
 #include "checker/checker.h"
 #include "core/registry.h"
-#include "cpu/kernels/bodies.h"
+#include "cpu/kernels/levels.h"
 #include "cpu/pool.h"
 #include "pyturbo/error.h"
 #include "simt/executor.h"
@@ -20,16 +20,16 @@ class CpuDevice final : public Device {
       : Device(kind),
         checked_(options.checked),
         precision_(options.precision),
-        isa_(reference || options.checked ? nullptr : choose_isa()),
-        bodies_(isa_),
+        level_(reference || options.checked ? nullptr : choose_level()),
+        bodies_(level_),
         pool_(options.threads ? options.threads : std::max(1u, std::thread::hardware_concurrency())) {}
 
   std::vector<std::pair<std::string, std::string>> properties() const override {
     return {{"threads", std::to_string(pool_.threads())},
             {"kernels", checked_ ? "checked"
-                        : isa_   ? isa_->name
+                        : level_ ? level_->name
                                  : "reference"},
-            {"precision", isa_ && precision_ == Precision::fast ? "fast" : "default"}};
+            {"precision", level_ && precision_ == Precision::fast ? "fast" : "default"}};
   }
 
   std::shared_ptr<Storage> allocate(uint64_t bytes) override { return allocate_storage(bytes); }
@@ -39,7 +39,7 @@ class CpuDevice final : public Device {
 
   void run(const ReadyLaunch* launches, size_t count, bool, double* seconds) override {
     using Clock = std::chrono::steady_clock;
-    Batch batch(pool_);
+    Batch batch(pool_, precision_);
     Clock::time_point begin = Clock::now();
     for (size_t i = 0; i < count; ++i) {
       if (process_ends()) throw Error(ErrorKind::state, name() + ": the process is ending");
@@ -62,14 +62,14 @@ class CpuDevice final : public Device {
     if (launch.dispatch.groups.count() == 0) return;
     if (checked_)
       checker::run_checked(*launch.kernel, *launch.arguments, launch.dispatch);
-    else if (!bodies_.add(*launch.kernel, *launch.arguments, launch.dispatch, precision_, batch))
+    else if (!bodies_.add(*launch.kernel, *launch.arguments, launch.dispatch, batch))
       simt::run_reference(*launch.kernel, *launch.arguments, launch.dispatch, pool_);
   }
 
   const bool checked_;
   const Precision precision_;
-  const Isa* const isa_;  // null: every kernel runs as its shader
-  const FastBodies bodies_;
+  const Level* const level_;  // null: every kernel runs as its shader
+  const Bodies bodies_;
   ThreadPool pool_;
 };
 

@@ -1,12 +1,12 @@
-// Kernels made for a processor, at every level of this machine, against plain loops in double. The Python
-// tests see more; these also run where there is no Python, under an emulator (run_on_aarch64.sh).
+// CPU bodies at every level of this machine, against plain loops in double. The Python tests see more; these
+// also run where there is no Python, under an emulator (run_on_aarch64.sh).
 #include <cmath>
 #include <cstring>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "cpu/kernels/isa.h"
+#include "cpu/kernels/levels.h"
 #include "native_test.h"
 
 namespace {
@@ -23,22 +23,15 @@ std::vector<float> random_floats(size_t count) {
   return values;
 }
 
-// A launch that is put together by hand.
+// A launch that is put together by hand, by index: so these cases also check what reads arguments by name.
 struct Call {
   Arguments arguments;
   std::vector<std::vector<uint8_t>> values;
-  uint32_t settings[4] = {1, 0, 0, 0};  // the function constants; their first byte is a boolean
-  ConstantInfo constants[4];
-  KernelInfo info{};
+  uint32_t settings[4] = {};  // the function constants, by slot; their first byte is a boolean
 
   Call() {
     values.reserve(kMaxArguments);
-    info.constants = constants;
-    info.constant_count = 4;
-    for (uint32_t i = 0; i < 4; ++i) {
-      constants[i] = {"constant", DType::u32, i, i, 4, true};
-      arguments.constants[i] = &settings[i];
-    }
+    for (uint32_t i = 0; i < 4; ++i) arguments.constants[i] = &settings[i];
   }
   template <typename T>
   void bind(uint32_t index, std::vector<T>& data) {
@@ -50,24 +43,31 @@ struct Call {
     std::memcpy(values.back().data(), &value, sizeof value);
     arguments.buffers[index] = values.back().data();
   }
-  void run(const Isa& isa, const char* function, Format format, Precision precision = Precision::standard) {
+  // `parameters` are those of the kernel's template, in its order.
+  void run(const Level& level, const char* function, const std::vector<ParameterInfo>& parameters,
+           Precision precision = Precision::standard) {
+    KernelInfo info{};
+    info.function = function;
+    info.parameter_count = uint32_t(parameters.size());
+    info.parameters = parameters.data();
+    const RunBody body = level.find(info);
+    if (!body) return native_test::fail(__FILE__, __LINE__, std::string("no body of ") + function);
     ThreadPool pool(2);
-    Batch batch(pool);
-    for (uint32_t i = 0; i < isa.count; ++i)
-      if (std::string(isa.kernels[i].function) == function) {
-        isa.kernels[i].run({info, format, arguments, precision, batch});
-        return batch.run();
-      }
-    native_test::fail(__FILE__, __LINE__, std::string("no kernel ") + function);
+    Batch batch(pool, precision);
+    body(batch, info, arguments);
+    batch.run();
   }
 };
+
+ParameterInfo type_parameter(DType type) { return {"type", type, 0}; }
+ParameterInfo value_parameter(uint32_t value) { return {"value", DType::raw, value}; }
 
 // Rows of one head, encoded and decoded by the kernels.
 struct CompressedRows {
   std::vector<uint32_t> packed;
   std::vector<float> norms, decoded;
 
-  CompressedRows(const Isa& isa, std::vector<float> x, uint32_t tokens, uint32_t dim, uint32_t bits)
+  CompressedRows(const Level& level, std::vector<float> x, uint32_t tokens, uint32_t dim, uint32_t bits)
       : packed(tokens * ((dim * bits + 31) / 32)), norms(tokens), decoded(x.size()) {
     Call encode;
     encode.settings[0] = bits;  // neither rotated nor with means
@@ -76,7 +76,7 @@ struct CompressedRows {
     encode.bind(4, norms);
     const uint32_t sizes[] = {1, tokens, tokens, 1, dim, 0};  // batch, tokens, capacity, heads, dim, position
     for (uint32_t i = 0; i < 6; ++i) encode.set(6 + i, sizes[i]);
-    encode.run(isa, "turbo_encode", {});
+    encode.run(level, "turbo_encode", {});
     Call decode;
     decode.settings[0] = bits;
     decode.bind(0, packed);
@@ -84,7 +84,7 @@ struct CompressedRows {
     decode.bind(4, decoded);
     const uint32_t places[] = {1, tokens, tokens, 0, 1, dim};
     for (uint32_t i = 0; i < 6; ++i) decode.set(5 + i, places[i]);
-    decode.run(isa, "turbo_decode", {});
+    decode.run(level, "turbo_decode", {});
   }
 };
 
@@ -110,6 +110,13 @@ struct Weights {
     const size_t g = (size_t(row) * in + column) / group;
     return double(code) * scales[g] + biases[g];
   }
+};
+
+// A format of small floats.
+struct Format {
+  uint32_t bits, group;
+
+  std::vector<ParameterInfo> parameters() const { return {value_parameter(bits), value_parameter(group)}; }
 };
 
 // The same in a format of small floats. Scales are powers of two near 1 in either form.
@@ -145,18 +152,17 @@ struct FpWeights {
   }
 };
 
-void check_fp_product(const Isa& isa, const char* function, const FpWeights& w, uint32_t tokens,
+void check_fp_product(const Level& level, const char* function, const FpWeights& w, uint32_t tokens,
                       Precision precision) {
   FpWeights own = w;
   std::vector<float> x = random_floats(size_t(tokens) * w.in), y(size_t(tokens) * w.out, NAN);
   Call call;
-  call.settings[1] = 0;  // no global scale
   call.bind(0, x);
   call.bind(1, own.codes);
   call.bind(2, own.scales);
   call.bind(4, y);
   for (uint32_t i = 0; i < 3; ++i) call.set(5 + i, std::vector<uint32_t>{tokens, w.in, w.out}[i]);
-  call.run(isa, function, w.format, precision);
+  call.run(level, function, w.format.parameters(), precision);
   const double step = precision == Precision::fast && w.format.bits == 4 ? 0.5 / 127 : 0;
   for (uint32_t t = 0; t < tokens; ++t)
     for (uint32_t r = 0; r < w.out; ++r) {
@@ -174,7 +180,7 @@ void check_fp_product(const Isa& isa, const char* function, const FpWeights& w, 
     }
 }
 
-void check_product(const Isa& isa, const char* function, const Weights& w, uint32_t tokens,
+void check_product(const Level& level, const char* function, const Weights& w, uint32_t tokens,
                    Precision precision) {
   Weights own = w;
   std::vector<float> x = random_floats(size_t(tokens) * w.in), y(size_t(tokens) * w.out, NAN);
@@ -185,7 +191,7 @@ void check_product(const Isa& isa, const char* function, const Weights& w, uint3
   call.bind(3, own.biases);
   call.bind(4, y);
   for (uint32_t i = 0; i < 4; ++i) call.set(5 + i, std::vector<uint32_t>{tokens, w.in, w.out, w.group}[i]);
-  call.run(isa, function, {w.bits, DType::f32}, precision);
+  call.run(level, function, {value_parameter(w.bits), type_parameter(DType::f32)}, precision);
   // Half a step of 1/127 of the largest value of a group, or the rounding of f32.
   const double step = precision == Precision::fast ? 0.5 / 127 : 0;
   for (uint32_t t = 0; t < tokens; ++t)
@@ -207,19 +213,19 @@ void check_product(const Isa& isa, const char* function, const Weights& w, uint3
 }  // namespace
 
 NATIVE_TEST(simd_products) {
-  for (const Isa* isa : isa_levels())
+  for (const Level* level : levels())
     for (uint32_t bits : {2u, 3u, 4u, 5u, 6u, 8u})
       for (uint32_t group : {32u, 64u, 128u})
         for (Precision precision : {Precision::standard, Precision::fast}) {
           const Weights w(bits, group, 21, 3 * group);
-          check_product(*isa, "affine_matvec", w, 1, precision);
-          check_product(*isa, "affine_matvec", w, 7, precision);
-          check_product(*isa, "affine_matmul", w, 13, precision);
+          check_product(*level, "affine_matvec", w, 1, precision);
+          check_product(*level, "affine_matvec", w, 7, precision);
+          check_product(*level, "affine_matmul", w, 13, precision);
         }
 }
 
 NATIVE_TEST(simd_embed) {
-  for (const Isa* isa : isa_levels())
+  for (const Level* level : levels())
     for (uint32_t bits : {2u, 3u, 4u, 5u, 6u, 8u}) {
       Weights w(bits, 32, 5, 96);
       std::vector<int32_t> ids = {4, -1, 0};
@@ -231,7 +237,7 @@ NATIVE_TEST(simd_embed) {
       call.bind(3, w.biases);
       call.bind(4, y);
       for (uint32_t i = 0; i < 4; ++i) call.set(5 + i, std::vector<uint32_t>{3, 5, 96, 32}[i]);
-      call.run(*isa, "affine_embed", {bits, DType::f32});
+      call.run(*level, "affine_embed", {value_parameter(bits), type_parameter(DType::f32)});
       for (uint32_t i = 0; i < 96; ++i) {
         CHECK(std::fabs(y[i] - w.at(4, i)) <= 1e-5 * (1 + std::fabs(w.at(4, i))));
         CHECK(std::isnan(y[96 + i]));
@@ -240,33 +246,32 @@ NATIVE_TEST(simd_embed) {
     }
 }
 
-constexpr Format kFpFormats[] = {{4, DType::u8, 32}, {8, DType::u8, 32}, {4, DType::u8, 16}};
+constexpr Format kFpFormats[] = {{4, 32}, {8, 32}, {4, 16}};
 
 NATIVE_TEST(simd_fp_products) {
-  for (const Isa* isa : isa_levels())
+  for (const Level* level : levels())
     for (Format format : kFpFormats)
       for (Precision precision : {Precision::standard, Precision::fast}) {
         const FpWeights w(format, 21, 160);
-        check_fp_product(*isa, "fp_matvec", w, 1, precision);
-        check_fp_product(*isa, "fp_matvec", w, 7, precision);
-        check_fp_product(*isa, "fp_matmul", w, 13, precision);
+        check_fp_product(*level, "fp_matvec", w, 1, precision);
+        check_fp_product(*level, "fp_matvec", w, 7, precision);
+        check_fp_product(*level, "fp_matmul", w, 13, precision);
       }
 }
 
 NATIVE_TEST(simd_fp_embed) {
-  for (const Isa* isa : isa_levels())
+  for (const Level* level : levels())
     for (Format format : kFpFormats) {
       FpWeights w(format, 5, 96);
       std::vector<int32_t> ids = {4, -1, 0};
       std::vector<float> y(3 * 96);
       Call call;
-      call.settings[1] = 0;
       call.bind(0, ids);
       call.bind(1, w.codes);
       call.bind(2, w.scales);
       call.bind(4, y);
       for (uint32_t i = 0; i < 3; ++i) call.set(5 + i, std::vector<uint32_t>{3, 5, 96}[i]);
-      call.run(*isa, "fp_embed", format);
+      call.run(*level, "fp_embed", format.parameters());
       for (uint32_t i = 0; i < 96; ++i) {
         CHECK(double(y[i]) == w.at(4, i));
         CHECK(std::isnan(y[96 + i]));
@@ -276,18 +281,17 @@ NATIVE_TEST(simd_fp_embed) {
 }
 
 NATIVE_TEST(simd_norm) {
-  for (const Isa* isa : isa_levels())
+  for (const Level* level : levels())
     for (uint32_t dim : {1u, 7u, 64u, 259u}) {
       std::vector<float> x = random_floats(dim), weight = random_floats(dim), y(dim);
       Call call;
-      call.settings[0] = 0;  // no residual
       call.bind(0, x);
       call.bind(1, weight);
       call.bind(2, y);
       call.set(5, uint32_t(1));
       call.set(6, dim);
       call.set(7, 1e-6f);
-      call.run(*isa, "rms_norm", {0, DType::f32});
+      call.run(*level, "rms_norm", {type_parameter(DType::f32)});
       double squares = 0;
       for (float value : x) squares += double(value) * value;
       const double inverse = 1 / std::sqrt(squares / dim + 1e-6);
@@ -297,7 +301,7 @@ NATIVE_TEST(simd_norm) {
 }
 
 NATIVE_TEST(simd_clamped_swiglu) {
-  for (const Isa* isa : isa_levels()) {
+  for (const Level* level : levels()) {
     std::vector<float> gate = random_floats(131), up = random_floats(131), y(131);
     for (float& value : gate) value *= 8;
     for (float& value : up) value *= 8;
@@ -309,7 +313,7 @@ NATIVE_TEST(simd_clamped_swiglu) {
     call.set(3, uint32_t(131));
     call.set(4, 1.702f);
     call.set(5, 7.0f);
-    call.run(*isa, "swiglu_clamped", {});
+    call.run(*level, "swiglu_clamped", {});
     for (uint32_t i = 0; i < 131; ++i) {
       const double g = std::fmin(gate[i], 7.0), u = std::fmax(-7.0, std::fmin(up[i], 7.0));
       const double want = g / (1 + std::exp(-double(1.702f) * g)) * (u + 1);
@@ -320,10 +324,11 @@ NATIVE_TEST(simd_clamped_swiglu) {
 
 NATIVE_TEST(simd_expert_bias) {
   constexpr uint32_t kRows = 5, kExperts = 3, kDim = 37;
-  for (const Isa* isa : isa_levels()) {
+  for (const Level* level : levels()) {
     std::vector<float> x = random_floats(kRows * kDim), bias = random_floats(kExperts * kDim), y(x.size());
     std::vector<int32_t> ids = {2, 0, -1, 1, 2}, order = {3, 1, 0, 5, 2};
-    Call call;  // with an order
+    Call call;
+    call.settings[0] = 1;  // with an order
     call.bind(0, x);
     call.bind(1, bias);
     call.bind(2, ids);
@@ -331,7 +336,7 @@ NATIVE_TEST(simd_expert_bias) {
     call.bind(4, y);
     const uint32_t sizes[] = {kRows, kExperts, kDim};
     for (uint32_t i = 0; i < 3; ++i) call.set(5 + i, sizes[i]);
-    call.run(*isa, "add_expert_bias", {0, DType::f32});
+    call.run(*level, "add_expert_bias", {type_parameter(DType::f32)});
     const int32_t expert[] = {1, 0, 2, -1, -1};
     for (uint32_t r = 0; r < kRows; ++r)
       for (uint32_t i = 0; i < kDim; ++i) {
@@ -343,11 +348,12 @@ NATIVE_TEST(simd_expert_bias) {
 
 NATIVE_TEST(simd_attention) {
   constexpr uint32_t kTokens = 29, kContext = 70, kHeads = 6, kKvHeads = 2, kDim = 40;
-  for (const Isa* isa : isa_levels()) {
+  for (const Level* level : levels()) {
     std::vector<float> q = random_floats(kTokens * kHeads * kDim),
                        k = random_floats(kContext * kKvHeads * kDim);
     std::vector<float> v = random_floats(k.size()), y(q.size());
-    Call call;  // causal, without sinks
+    Call call;
+    call.settings[0] = 1;  // causal, without sinks
     call.bind(0, q);
     call.bind(1, k);
     call.bind(2, v);
@@ -357,7 +363,7 @@ NATIVE_TEST(simd_attention) {
     call.set(11, 0.2f);
     call.set(12, uint32_t(0));
     call.set(13, 0.0f);
-    call.run(*isa, "attention", {0, DType::f32});
+    call.run(*level, "attention", {type_parameter(DType::f32), value_parameter(64), value_parameter(32)});
     for (uint32_t t = 0; t < kTokens; ++t)
       for (uint32_t h = 0; h < kHeads; ++h) {
         const uint32_t seen = kContext - kTokens + t + 1, kv = h / (kHeads / kKvHeads);
@@ -381,10 +387,10 @@ NATIVE_TEST(simd_attention) {
 NATIVE_TEST(simd_turbo_codec) {
   constexpr uint32_t kTokens = 5, kDim = 80;
   const double errors[] = {0, 0, 0.15, 0.045, 0.013, 0, 0.0009, 0, 0.00006};  // of normal vectors, by bits
-  for (const Isa* isa : isa_levels())
+  for (const Level* level : levels())
     for (uint32_t bits : {2, 3, 4, 6, 8}) {
       const std::vector<float> x = random_floats(kTokens * kDim);
-      const CompressedRows rows(*isa, x, kTokens, kDim, bits);
+      const CompressedRows rows(*level, x, kTokens, kDim, bits);
       double squares = 0, error = 0;
       for (size_t i = 0; i < x.size(); ++i) {
         squares += double(x[i]) * x[i];
@@ -397,10 +403,10 @@ NATIVE_TEST(simd_turbo_codec) {
 
 NATIVE_TEST(simd_turbo_attention) {
   constexpr uint32_t kContext = 75, kHeads = 5, kDim = 96;
-  for (const Isa* isa : isa_levels())
+  for (const Level* level : levels())
     for (uint32_t bits : {2, 3, 4, 6, 8}) {
-      CompressedRows k(*isa, random_floats(kContext * kDim), kContext, kDim, bits);
-      CompressedRows v(*isa, random_floats(kContext * kDim), kContext, kDim, bits);
+      CompressedRows k(*level, random_floats(kContext * kDim), kContext, kDim, bits);
+      CompressedRows v(*level, random_floats(kContext * kDim), kContext, kDim, bits);
       std::vector<float> q = random_floats(kHeads * kDim), o(q.size()), m(kHeads), l(kHeads);
       Call call;
       call.settings[0] = call.settings[1] = bits;
@@ -418,7 +424,8 @@ NATIVE_TEST(simd_turbo_attention) {
       call.set(22, 0.1f);
       call.set(23, uint32_t(0));
       call.set(24, 0.0f);
-      call.run(*isa, "turbo_partials", {});
+      call.run(*level, "turbo_partials",
+               {type_parameter(DType::f32), value_parameter(128), value_parameter(8)});
       for (uint32_t h = 0; h < kHeads; ++h)
         for (uint32_t i = 0; i < kDim; ++i) {
           double total = 0, sum = 0;
@@ -435,7 +442,7 @@ NATIVE_TEST(simd_turbo_attention) {
 
 NATIVE_TEST(simd_delta_net) {
   constexpr uint32_t kTokens = 37, kHeads = 2, kKeyDim = 64, kValueDim = 40;
-  for (const Isa* isa : isa_levels())
+  for (const Level* level : levels())
     for (const bool chunks : {false, true}) {
       auto q = random_floats(kTokens * kKeyDim), k = random_floats(kTokens * kKeyDim);
       auto v = random_floats(kTokens * kHeads * kValueDim),
@@ -444,12 +451,11 @@ NATIVE_TEST(simd_delta_net) {
       for (float& value : k) value /= 8;  // keys of length one
       const std::vector<double> start(state.begin(), state.end());
       Call call;
-      call.info.name = chunks ? "delta_net_chunkwise_k64" : "delta_net_k64";
       std::vector<float>* arrays[] = {&q, &k, &v, &g, &beta, &state, &y};
       for (uint32_t i = 0; i < 7; ++i) call.bind(i, *arrays[i]);
       const uint32_t sizes[] = {kTokens, 1, kHeads, kValueDim, kKeyDim, kHeads * kValueDim};
       for (uint32_t i = 0; i < 6; ++i) call.set(7 + i, sizes[i]);
-      call.run(*isa, chunks ? "delta_net_chunkwise" : "delta_net", {});
+      call.run(*level, chunks ? "delta_net_chunkwise" : "delta_net", {value_parameter(kKeyDim / 32)});
       for (uint32_t row = 0; row < kHeads * kValueDim; ++row) {
         std::vector<double> s(start.begin() + row * kKeyDim, start.begin() + (row + 1) * kKeyDim);
         for (uint32_t t = 0; t < kTokens; ++t) {
@@ -468,9 +474,9 @@ NATIVE_TEST(simd_delta_net) {
 NATIVE_TEST(simd_mla_turbo) {
   constexpr uint32_t kContext = 45, kOwn = 2, kHeads = 5, kRank = 80, kRope = 24;
   constexpr uint32_t kKeys = kContext + kOwn;
-  for (const Isa* isa : isa_levels())
+  for (const Level* level : levels())
     for (uint32_t bits : {3, 4, 8}) {
-      CompressedRows rows(*isa, random_floats(kContext * kRank), kContext, kRank, bits);
+      CompressedRows rows(*level, random_floats(kContext * kRank), kContext, kRank, bits);
       std::vector<float> q = random_floats(kOwn * kHeads * kRank),
                          q_rope = random_floats(kOwn * kHeads * kRope);
       std::vector<float> own = random_floats(kOwn * kRank), own_ropes = random_floats(kOwn * kRope),
@@ -495,7 +501,7 @@ NATIVE_TEST(simd_mla_turbo) {
       const uint32_t sizes[] = {kOwn, kContext, kContext, kHeads, kRank, kRope};
       for (uint32_t i = 0; i < 6; ++i) call.set(8 + i, sizes[i]);
       call.set(14, 0.1f);
-      call.run(*isa, "mla_turbo_attention", {});
+      call.run(*level, "mla_turbo_attention", {});
       for (uint32_t pair = 0; pair < kOwn * kHeads; ++pair) {
         const uint32_t seen = kKeys - kOwn + pair / kHeads + 1;
         std::vector<double> weights(seen);

@@ -51,7 +51,16 @@ def resolve(name: str, file: Path, native: Path) -> Path:
     for folder in (file.parent, first, native, native / "include"):
         if (folder / name).is_file():
             return (folder / name).resolve()
+    if (source := generated_from(name, native)).is_file():
+        return source
     raise AssertionError(f"{file}: {name} is in no include folder")
+
+
+def generated_from(name: str, native: Path) -> Path:
+    """Return the file that the build writes an included header from."""
+    if name == "body_sources.h":
+        return native / "cpu" / "kernels" / "kernels.cmake"
+    return (native.parent / "shaders" / name.removeprefix("arguments/")).with_suffix(".metal")
 
 
 def upward(graph: Graph, native: Path, rooms: dict[str, set[str]]) -> Iterator[str]:

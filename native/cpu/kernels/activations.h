@@ -6,7 +6,7 @@
 
 #include "cpu/kernels/vector.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 // How weights of `bits` bits meet activations. Vectors of codes hold every kClasses-th value of a block, so
 // that unpacking is shifts and masks; the bytes of activations lie in the same order.
@@ -125,4 +125,4 @@ static void quantize_row(const float* x, uint32_t in, uint32_t group, int8_t* by
   }
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "cpu/kernels/exponential.h"
-#include "cpu/kernels/kernel.h"
+#include "cpu/kernels/vector.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 constexpr float kNoScore = -__builtin_inff();
 
@@ -52,4 +52,4 @@ PYTURBO_INLINE float normalizer(float m, float l, float sink) {
   return top == kNoScore ? __builtin_nanf("") : kept / sum;
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -1,10 +1,13 @@
 // Attention for decode and the rows of its cache: shaders/attention states what each kernel computes.
+#include "arguments/attention/attention_merge.h"
+#include "arguments/attention/attention_partials.h"
+#include "arguments/attention/kv_append.h"
 #include "cpu/kernels/attention_merge.h"
 #include "cpu/kernels/attention_rows.h"
-#include "cpu/kernels/families.h"
+#include "cpu/kernels/bodies.h"
 #include "cpu/kernels/scratch.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
 
 constexpr uint32_t kFewestKeys = 64;   // of a block, except the last one that has any
@@ -58,72 +61,51 @@ void attend_block(const Decode& a, uint32_t token, uint32_t kv_head, uint32_t bl
 }
 
 template <typename T>
-void run_partials(const FastLaunch& launch) {
-  const auto value = [&](uint32_t i) { return launch.value<uint32_t>(i); };
-  const uint32_t tokens = value(6), context = value(7), heads = value(9), kv_heads = value(10),
-                 dim = value(11);
-  const uint32_t blocks = value(12), window = value(14);
-  const Cache cache = {launch.buffer<void>(1),  launch.buffer<void>(2), value(8), kv_heads, dim,
-                       launch.value<float>(13), launch.value<float>(15)};
-  const Decode a = {launch.buffer<float>(0),
-                    launch.buffer<float>(3),
-                    launch.buffer<float>(4),
-                    launch.buffer<float>(5),
-                    heads,
-                    blocks,
-                    cache,
-                    {int64_t(context) - tokens, context, window, launch.constant(0)}};
-  const uint32_t keys = window == 0 ? context : least(window, context);
-  const uint32_t length = block_length(keys, blocks, kFewestKeys);
+void attention_partials(Batch& batch, const arguments::attention_partials<T>& a) {
+  const Cache cache = {a.k, a.v, a.capacity, a.kv_heads, a.dim, a.scale, a.softcap};
+  const Mask mask = {int64_t(a.context) - a.tokens, a.context, a.window, a.causal};
+  const Decode decode = {a.q, a.o, a.m, a.l, a.heads, a.blocks, cache, mask};
+  const uint32_t keys = a.window == 0 ? a.context : least(a.window, a.context);
+  const uint32_t length = block_length(keys, a.blocks, kFewestKeys);
   // Blocks that some token may have keys for; the last of them clears the others.
-  const uint32_t used = least(keys / length + 1, blocks);
-  const double each = 2.0 * length * heads / kv_heads * dim * kProductTime + kBlockTime;
-  launch.batch.add(uint64_t(tokens) * kv_heads * used, each, [=](uint64_t begin, uint64_t end) {
+  const uint32_t used = least(keys / length + 1, a.blocks), kv_heads = a.kv_heads;
+  const double each = 2.0 * length * a.heads / kv_heads * a.dim * kProductTime + kBlockTime;
+  batch.add(uint64_t(a.tokens) * kv_heads * used, each, [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item) {
       const uint32_t token = uint32_t(item / used / kv_heads), kv_head = uint32_t(item / used % kv_heads);
       const uint32_t block = uint32_t(item % used);
-      attend_block<T>(a, token, kv_head, block);
+      attend_block<T>(decode, token, kv_head, block);
       if (block + 1 == used)
-        for (uint32_t other = used; other < blocks; ++other) attend_block<T>(a, token, kv_head, other);
+        for (uint32_t other = used; other < decode.blocks; ++other)
+          attend_block<T>(decode, token, kv_head, other);
     }
   });
 }
 
 template <typename T>
-void run_append(const FastLaunch& launch) {
-  const float* rows = launch.buffer<float>(0);
-  T* cache = launch.buffer<T>(1);
-  const uint32_t capacity = launch.value<uint32_t>(3), width = launch.value<uint32_t>(4);
-  const uint32_t position = launch.value<uint32_t>(5);
-  launch.batch.add(launch.value<uint32_t>(2), width * kStoreTime, [=](uint64_t begin, uint64_t end) {
+void kv_append(Batch& batch, const arguments::kv_append<T>& a) {
+  batch.add(a.tokens, a.width * kStoreTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t t = begin; t < end; ++t) {
-      const uint64_t row = uint32_t(position + uint32_t(t)) % capacity;
-      for_vectors(width, [&](uint32_t i, uint32_t count) {
-        store_some(cache + row * width + i, load_some(rows + t * width + i, count), count);
+      const uint64_t row = uint32_t(a.position + uint32_t(t)) % a.capacity;
+      for_vectors(a.width, [&](uint32_t i, uint32_t count) {
+        store_some(a.cache + row * a.width + i, load_some(a.rows + t * a.width + i, count), count);
       });
     }
   });
 }
 
-}  // namespace
-
-void attention_partials(const FastLaunch& launch) {
-  PYTURBO_BY_TYPE(launch.format.type, run_partials, launch);
-}
-void kv_append(const FastLaunch& launch) { PYTURBO_BY_TYPE(launch.format.type, run_append, launch); }
-
-void attention_merge(const FastLaunch& launch) {
-  const float *o = launch.buffer<float>(0), *m = launch.buffer<float>(1), *l = launch.buffer<float>(2);
-  const float* sinks = launch.constant(0) ? launch.buffer<float>(3) : nullptr;
-  float* y = launch.buffer<float>(4);
-  const uint32_t heads = launch.value<uint32_t>(6), blocks = launch.value<uint32_t>(7),
-                 dim = launch.value<uint32_t>(8);
-  const uint64_t rows = uint64_t(launch.value<uint32_t>(5)) * heads;
-  launch.batch.add(rows, double(blocks) * dim * kMergeTime, [=](uint64_t begin, uint64_t end) {
+void attention_merge(Batch& batch, const arguments::attention_merge& a) {
+  const uint64_t rows = uint64_t(a.tokens) * a.heads;
+  batch.add(rows, double(a.blocks) * a.dim * kMergeTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t row = begin; row < end; ++row)
-      merge_row(o + row * blocks * dim, m + row * blocks, l + row * blocks,
-                sinks ? sinks[row % heads] : kNoScore, blocks, dim, y + row * dim);
+      merge_row(a.o + row * a.blocks * a.dim, a.m + row * a.blocks, a.l + row * a.blocks,
+                a.sinks ? a.sinks[row % a.heads] : kNoScore, a.blocks, a.dim, a.y + row * a.dim);
   });
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace
+
+PYTURBO_BODIES(attention_decode, PYTURBO_BODY(attention_partials), PYTURBO_BODY(kv_append),
+               PYTURBO_BODY(attention_merge))
+
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

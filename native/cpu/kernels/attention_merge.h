@@ -5,7 +5,7 @@
 #include "cpu/kernels/row.h"
 #include "cpu/kernels/scratch.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 // One head of one token: o, m and l are its blocks'.
 static inline void merge_row(const float* o, const float* m, const float* l, float sink, uint32_t blocks,
@@ -29,4 +29,4 @@ static inline void merge_row(const float* o, const float* m, const float* l, flo
   });
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -1,9 +1,10 @@
 // Attention for prefill: shaders/attention/attention.metal states what the kernel computes.
+#include "arguments/attention/attention.h"
 #include "cpu/kernels/attention_rows.h"
-#include "cpu/kernels/families.h"
+#include "cpu/kernels/bodies.h"
 #include "cpu/kernels/scratch.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
 
 constexpr double kProductTime = 0.03;  // nanoseconds of one product
@@ -39,32 +40,23 @@ void attend_rows(const Prefill& a, uint32_t kv_head, uint32_t first, uint32_t ro
 }
 
 template <typename T>
-void run_attention(const FastLaunch& launch) {
-  const auto value = [&](uint32_t i) { return launch.value<uint32_t>(i); };
-  const uint32_t tokens = value(5), context = value(6), heads = value(8), kv_heads = value(9),
-                 dim = value(10);
-  const Cache cache = {launch.buffer<void>(1),  launch.buffer<void>(2), value(7), kv_heads, dim,
-                       launch.value<float>(11), launch.value<float>(13)};
-  const Prefill a = {launch.buffer<float>(0),
-                     launch.constant(1) ? launch.buffer<float>(3) : nullptr,
-                     launch.buffer<float>(4),
-                     tokens,
-                     heads,
-                     cache,
-                     {int64_t(context) - tokens, context, value(12), launch.constant(0)}};
-  const uint32_t rows = tokens * (heads / kv_heads);
+void attention(Batch& batch, const arguments::attention<T>& a) {
+  const Cache cache = {a.k, a.v, a.capacity, a.kv_heads, a.dim, a.scale, a.softcap};
+  const Mask mask = {int64_t(a.context) - a.tokens, a.context, a.window, a.causal};
+  const Prefill prefill = {a.q, a.sinks, a.y, a.tokens, a.heads, cache, mask};
+  const uint32_t rows = a.tokens * (a.heads / a.kv_heads);
   const uint64_t tiles = (rows + kQueryRows - 1) / kQueryRows;
-  const double each = 2.0 * kQueryRows * context * dim * kProductTime;
-  launch.batch.add(tiles * kv_heads, each, [=](uint64_t begin, uint64_t end) {
+  const double each = 2.0 * kQueryRows * a.context * a.dim * kProductTime;
+  batch.add(tiles * a.kv_heads, each, [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item) {
       const uint32_t first = uint32_t(item % tiles) * kQueryRows;
-      attend_rows<T>(a, uint32_t(item / tiles), first, least(kQueryRows, rows - first));
+      attend_rows<T>(prefill, uint32_t(item / tiles), first, least(kQueryRows, rows - first));
     }
   });
 }
 
 }  // namespace
 
-void attention(const FastLaunch& launch) { PYTURBO_BY_TYPE(launch.format.type, run_attention, launch); }
+PYTURBO_BODIES(attention_prefill, PYTURBO_BODY(attention))
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

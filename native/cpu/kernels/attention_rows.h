@@ -8,7 +8,7 @@
 #include "cpu/kernels/row.h"
 #include "cpu/kernels/tile.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 constexpr uint32_t kMaxDim = 512;
 constexpr uint32_t kKeys = kTileRows;             // of a tile
@@ -188,4 +188,4 @@ static void attend(const Cache& c, uint32_t kv_head, uint32_t rows, KeyRange key
   }
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -1,16 +1,17 @@
 // Reads memory as fast as this processor can: shaders/bench/read_words.metal.
-#include "cpu/kernels/families.h"
+#include "arguments/bench/read_words.h"
+#include "cpu/kernels/bodies.h"
 #include "cpu/kernels/vector.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
+namespace {
 
-void read_words(const FastLaunch& launch) {
+void read_words(Batch& batch, const arguments::read_words& a) {
   constexpr uint32_t kBlockBytes = 65536;
   constexpr uint32_t kAhead = 2048;    // bytes
   constexpr double kBlockTime = 6000;  // nanoseconds
-  const uint8_t* words = launch.buffer<uint8_t>(0);
-  uint32_t* sums = launch.buffer<uint32_t>(1);
-  launch.batch.add(launch.value<uint32_t>(2), kBlockTime, [=](uint64_t begin, uint64_t end) {
+  const uint8_t* words = reinterpret_cast<const uint8_t*>(a.words);
+  batch.add(a.blocks, kBlockTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t block = begin; block < end; ++block) {
       const uint8_t* from = words + block * kBlockBytes;
       U32 total[4] = {};
@@ -24,9 +25,13 @@ void read_words(const FastLaunch& launch) {
 #pragma GCC unroll 4
         for (uint32_t part = 0; part < 4; ++part) total[part] += load_vector<U32>(from + i + part * kBytes);
       }
-      sums[block] = uint32_t(sum((I32)(total[0] + total[1] + total[2] + total[3])));
+      a.sums[block] = uint32_t(sum((I32)(total[0] + total[1] + total[2] + total[3])));
     }
   });
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace
+
+PYTURBO_BODIES(bench, PYTURBO_BODY(read_words))
+
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

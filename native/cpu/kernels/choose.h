@@ -6,7 +6,7 @@
 
 #include "cpu/kernels/vector.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 constexpr uint32_t kMaxExperts = 512;
 constexpr uint32_t kMaxChoices = 16;
@@ -31,4 +31,4 @@ PYTURBO_INLINE uint32_t take_best(uint32_t* keys, uint32_t count) {
   return best;
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -1,12 +1,13 @@
 // The delta net in chunks: shaders/delta/delta_net_chunkwise.metal states what it computes, and by which
 // products.
+#include "arguments/delta/delta_net_chunkwise.h"
+#include "cpu/kernels/bodies.h"
 #include "cpu/kernels/delta_head.h"
-#include "cpu/kernels/families.h"
 #include "cpu/kernels/row.h"
 #include "cpu/kernels/scratch.h"
 #include "cpu/kernels/tile.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
 
 constexpr uint32_t kTokens = 32;                     // of a chunk
@@ -154,22 +155,23 @@ void update_blocks(const DeltaHead& h, uint32_t begin, uint32_t end) {
   for (uint32_t b = begin; b < end; ++b) turn_back(states[b - begin], size(b), h.k_dim, place(b), h.k_dim);
 }
 
-}  // namespace
-
-void delta_net_chunkwise(const FastLaunch& launch) {
-  const uint32_t k_dim = key_dim(launch), tokens = launch.value<uint32_t>(7);
-  const uint64_t v_heads = launch.value<uint32_t>(9);
-  const uint32_t blocks = (launch.value<uint32_t>(10) + kTileRows - 1) / kTileRows;
-  const double each = double(tokens) * kTileRows * k_dim * kStateTime;
+void delta_net_chunkwise(Batch& batch, const arguments::delta_net_chunkwise& a) {
+  const uint32_t k_dim = a.tiles * kKeyColumns;
+  const uint64_t blocks = (a.v_dim + kTileRows - 1) / kTileRows;
+  const double each = double(a.tokens) * kTileRows * k_dim * kStateTime;
   // Blocks of one head that come together share the products of its tokens.
-  launch.batch.add(blocks * v_heads, each, [=](uint64_t begin, uint64_t end) {
+  batch.add(blocks * a.v_heads, each, [=](uint64_t begin, uint64_t end) {
     while (begin < end) {
       const uint64_t head = begin / blocks, stop = least(end, (head + 1) * blocks);
-      update_blocks(delta_head(launch, k_dim, head), uint32_t(begin - head * blocks),
+      update_blocks(delta_head(a, k_dim, head), uint32_t(begin - head * blocks),
                     uint32_t(stop - head * blocks));
       begin = stop;
     }
   });
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace
+
+PYTURBO_BODIES(delta_chunkwise, PYTURBO_BODY(delta_net_chunkwise))
+
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

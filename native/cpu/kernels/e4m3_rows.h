@@ -4,7 +4,7 @@
 
 #include "cpu/kernels/quantized_rows.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 // y[t * y_stride + r] = row first + r of w times x[t], for a few rows and tokens.
 template <uint32_t rows, uint32_t tokens>
@@ -66,4 +66,4 @@ static void multiply_e4m3_rows(const Matrix& w, uint32_t first, uint32_t rows, c
     multiply_e4m3_tokens<1>(w, first, rows, x + uint64_t(t) * w.in, y + t * y_stride, y_stride);
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

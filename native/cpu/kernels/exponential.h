@@ -3,7 +3,7 @@
 
 #include "cpu/kernels/vector.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 // e^x with a relative error below 2e-7; 0 below -87.3, inf above 88.7, NaN for NaN.
 PYTURBO_INLINE F32 exponential(F32 x) {
@@ -41,4 +41,4 @@ PYTURBO_INLINE F32 sigmoid(F32 x) { return 1.0f / (1.0f + exponential(-x)); }
 // x * sigmoid(x): large |x| gives x or -0, and -inf gives NaN.
 PYTURBO_INLINE F32 silu(F32 x) { return x / (1.0f + exponential(-x)); }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -1,9 +1,14 @@
-# The kernels of this folder, once per instruction set level, into the library pyturbo.
+# The bodies of this folder, once per level, into the library pyturbo. Include after pyturbo_add_kernels.
 
-set(PYTURBO_FAST_SOURCES attention_decode.cpp attention_prefill.cpp bench.cpp delta.cpp delta_chunkwise.cpp
-    elementwise.cpp level.cpp linear.cpp mla_attention.cpp mla_project.cpp mla_turbo.cpp moe.cpp norm.cpp quantized.cpp
-    quantized_run.cpp rope.cpp route_grouped.cpp turbo_attention.cpp turbo_codec.cpp turbo_steps.cpp)
-list(TRANSFORM PYTURBO_FAST_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
+# Each of these sources ends with PYTURBO_BODIES(<stem>, ...); bodies.cpp makes one table of them.
+set(PYTURBO_BODY_SOURCES attention_decode attention_prefill bench delta delta_chunkwise elementwise linear mla_attention
+    mla_project mla_turbo moe norm quantized rope route_grouped turbo_attention turbo_codec turbo_steps)
+set(PYTURBO_LEVEL_SOURCES bodies quantized_run ${PYTURBO_BODY_SOURCES})
+list(TRANSFORM PYTURBO_LEVEL_SOURCES REPLACE "(.+)" "${CMAKE_CURRENT_LIST_DIR}/\\1.cpp")
+list(TRANSFORM PYTURBO_BODY_SOURCES REPLACE "(.+)" "X(\\1)" OUTPUT_VARIABLE entries)
+list(JOIN entries " " entries)
+file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/kernels/body_sources.h @ONLY
+     CONTENT "// Generated from kernels.cmake.\n#define PYTURBO_BODY_SOURCES(X) @entries@\n")
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(PYTURBO_LEVELS avx2 avx512 vnni)
@@ -17,18 +22,20 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
 endif()
 
 # In every build type; under sanitizers the compiler would take minutes a file.
-set(PYTURBO_FAST_OPTIMIZATION -O3)
+set(PYTURBO_LEVEL_OPTIMIZATION -O3)
 if(PYTURBO_SANITIZE)
-  set(PYTURBO_FAST_OPTIMIZATION -O1)
+  set(PYTURBO_LEVEL_OPTIMIZATION -O1)
 endif()
 
 foreach(level ${PYTURBO_LEVELS})
-  add_library(pyturbo_${level} OBJECT ${PYTURBO_FAST_SOURCES})
-  target_include_directories(pyturbo_${level} PRIVATE ${PYTURBO_NATIVE}/include ${PYTURBO_NATIVE})
-  target_compile_definitions(pyturbo_${level} PRIVATE PYTURBO_ISA=${level})
+  add_library(pyturbo_${level} OBJECT ${PYTURBO_LEVEL_SOURCES})
+  add_dependencies(pyturbo_${level} pyturbo_shaders)
+  target_include_directories(pyturbo_${level} PRIVATE ${PYTURBO_NATIVE}/include ${PYTURBO_NATIVE} ${PYTURBO_ARGUMENTS}
+                             ${CMAKE_CURRENT_BINARY_DIR}/kernels)
+  target_compile_definitions(pyturbo_${level} PRIVATE PYTURBO_LEVEL=${level})
   # Fused operations are written out, so that all compilers round alike. Each level keeps its symbols to itself: the
   # linker must not take one level's code for another's.
-  target_compile_options(pyturbo_${level} PRIVATE ${PYTURBO_WARNINGS} ${PYTURBO_FAST_OPTIMIZATION} -ffp-contract=off
+  target_compile_options(pyturbo_${level} PRIVATE ${PYTURBO_WARNINGS} ${PYTURBO_LEVEL_OPTIMIZATION} -ffp-contract=off
                          -fno-math-errno -fno-trapping-math -fno-strict-aliasing -fvisibility=hidden ${PYTURBO_FLAGS_${level}}
                          # GCC 11 and 12 say of their own headers that they use what they mean to leave undefined.
                          $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-uninitialized -Wno-psabi>)

@@ -3,7 +3,7 @@
 
 #include "cpu/kernels/vector.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 // Keys [begin, end).
 struct KeyRange {
@@ -23,4 +23,4 @@ PYTURBO_INLINE KeyRange block_of(KeyRange all, uint32_t block, uint32_t blocks, 
   return {from, from + least(length, all.end - from)};
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -1,8 +1,10 @@
 // Products with weights that are not quantised: shaders/linear states what each kernel computes.
-#include "cpu/kernels/families.h"
+#include "arguments/linear/experts_matvec.h"
+#include "arguments/linear/matmul.h"
+#include "cpu/kernels/bodies.h"
 #include "cpu/kernels/vector.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
 
 constexpr uint32_t kPartials = 16 / kLanes;  // vectors of partial sums, so that every level has at least 16
@@ -70,47 +72,40 @@ void dot_rows(const W* weight, const float* x, uint32_t tokens, uint32_t in, flo
 }
 
 template <typename W>
-void run_matmul(const FastLaunch& launch) {
-  const uint32_t tokens = launch.value<uint32_t>(3), out = launch.value<uint32_t>(4),
-                 in = launch.value<uint32_t>(5);
-  const uint64_t blocks = (out + kRowBlock - 1) / kRowBlock;
-  const double bytes = double(in) * sizeof(W) * kRowBlock * tokens;
-  launch.batch.add(blocks, bytes * kByteTime, [=](uint64_t begin, uint64_t end) {
+void matmul(Batch& batch, const arguments::matmul<W>& a) {
+  const uint64_t blocks = (a.out + kRowBlock - 1) / kRowBlock;
+  const double bytes = double(a.in) * sizeof(W) * kRowBlock * a.tokens;
+  batch.add(blocks, bytes * kByteTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t block = begin; block < end; ++block) {
       const uint32_t first = uint32_t(block) * kRowBlock;
-      dot_rows(launch.buffer<W>(1), launch.buffer<float>(0), tokens, in, launch.buffer<float>(2), out, first,
-               least(kRowBlock, out - first));
+      dot_rows(a.weight, a.x, a.tokens, a.in, a.y, a.out, first, least(kRowBlock, a.out - first));
     }
   });
 }
 
 template <typename W>
-void run_experts(const FastLaunch& launch) {
-  const auto value = [&](uint32_t i) { return launch.value<uint32_t>(i); };
-  const uint32_t tokens = value(4), k = value(5), x_rows = value(6), in = value(7), out = value(8),
-                 experts = value(9);
-  const uint64_t blocks = (out + kRowBlock - 1) / kRowBlock;
-  const double bytes = double(in) * sizeof(W) * kRowBlock;
-  launch.batch.add(uint64_t(tokens) * k * blocks, bytes * kByteTime, [=](uint64_t begin, uint64_t end) {
+void experts_matvec(Batch& batch, const arguments::experts_matvec<W>& a) {
+  const uint64_t blocks = (a.out + kRowBlock - 1) / kRowBlock;
+  const double bytes = double(a.in) * sizeof(W) * kRowBlock;
+  batch.add(uint64_t(a.tokens) * a.k * blocks, bytes * kByteTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item) {
       const uint64_t choice = item / blocks;
       const uint32_t first = uint32_t(item % blocks) * kRowBlock;
-      const uint32_t rows = least(kRowBlock, out - first);
-      const uint32_t expert = uint32_t(launch.buffer<int32_t>(1)[choice]);  // a negative id is a large one
-      float* y = launch.buffer<float>(3) + choice * out;
-      if (expert >= experts) {
+      const uint32_t rows = least(kRowBlock, a.out - first);
+      const uint32_t expert = uint32_t(a.ids[choice]);  // a negative id is a large one
+      float* y = a.y + choice * a.out;
+      if (expert >= a.experts) {
         for (uint32_t r = first; r < first + rows; ++r) y[r] = __builtin_nanf("");
         continue;
       }
-      const float* x = launch.buffer<float>(0) + (choice / k * x_rows + choice % k % x_rows) * in;
-      dot_rows(launch.buffer<W>(2) + uint64_t(expert) * out * in, x, 1, in, y, out, first, rows);
+      const float* x = a.x + (choice / a.k * a.x_rows + choice % a.k % a.x_rows) * a.in;
+      dot_rows(a.weight + uint64_t(expert) * a.out * a.in, x, 1, a.in, y, a.out, first, rows);
     }
   });
 }
 
 }  // namespace
 
-void matmul(const FastLaunch& launch) { PYTURBO_BY_TYPE(launch.format.type, run_matmul, launch); }
-void experts_matvec(const FastLaunch& launch) { PYTURBO_BY_TYPE(launch.format.type, run_experts, launch); }
+PYTURBO_BODIES(linear, PYTURBO_BODY(matmul), PYTURBO_BODY(experts_matvec))
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -1,9 +1,13 @@
 // Latent attention: shaders/mla states what each kernel computes.
+#include "arguments/mla/mla_attention.h"
+#include "arguments/mla/mla_append.h"
+#include "arguments/mla/mla_partials.h"
+#include "arguments/mla/mla_split.h"
 #include "cpu/kernels/attention_rows.h"
-#include "cpu/kernels/families.h"
+#include "cpu/kernels/bodies.h"
 #include "cpu/kernels/scratch.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
 
 constexpr uint32_t kMaxRope = 64;
@@ -43,32 +47,31 @@ LatentRows& attend_latents(const Latent& a, uint64_t first, uint32_t count, KeyR
   return w;
 }
 
-// A launch whose sizes tokens, context, capacity, heads, rank, rope start at [[buffer(sizes)]].
-Latent latent_of(const FastLaunch& launch, uint32_t sizes, float scale) {
-  const auto value = [&](uint32_t i) { return launch.value<uint32_t>(sizes + i); };
-  const uint32_t tokens = value(0), context = value(1), capacity = value(2);
-  return {launch.buffer<float>(0),
-          launch.buffer<float>(1),
-          {launch.buffer<void>(2), launch.buffer<void>(2), capacity, 1, value(4), scale, 0},
-          {launch.buffer<void>(3), launch.buffer<void>(3), capacity, 1, value(5), scale, 0},
-          {int64_t(context) - tokens, context, 0, true},
-          value(3)};
+// A is arguments::mla_partials or arguments::mla_attention.
+template <typename A>
+Latent latent_of(const A& a) {
+  return {a.q,
+          a.q_rope,
+          {a.latents, a.latents, a.capacity, 1, a.rank, a.scale, 0},
+          {a.rope_keys, a.rope_keys, a.capacity, 1, a.rope, a.scale, 0},
+          {int64_t(a.context) - a.tokens, a.context, 0, true},
+          a.heads};
 }
 
 template <typename T>
-void run_partials(const FastLaunch& launch) {
-  const Latent a = latent_of(launch, 7, launch.value<float>(14));
-  float *o = launch.buffer<float>(4), *m = launch.buffer<float>(5), *l = launch.buffer<float>(6);
-  const uint32_t tokens = launch.value<uint32_t>(7), blocks = launch.value<uint32_t>(13);
-  const uint32_t tiles = (a.heads + kQueryRows - 1) / kQueryRows, rank = a.latents.dim;
-  const double each = 2.0 * (a.mask.context / blocks + 1) * kQueryRows * rank * kProductTime;
-  launch.batch.add(uint64_t(tokens) * blocks * tiles, each, [=](uint64_t begin, uint64_t end) {
+void mla_partials(Batch& batch, const arguments::mla_partials<T>& a) {
+  const Latent latent = latent_of(a);
+  float *o = a.o, *m = a.m, *l = a.l;
+  const uint32_t blocks = a.blocks, heads = a.heads, rank = a.rank;
+  const uint32_t tiles = (heads + kQueryRows - 1) / kQueryRows;
+  const double each = 2.0 * (a.context / blocks + 1) * kQueryRows * rank * kProductTime;
+  batch.add(uint64_t(a.tokens) * blocks * tiles, each, [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item) {
       const uint32_t token = uint32_t(item / tiles / blocks), block = uint32_t(item / tiles % blocks);
-      const uint32_t head = uint32_t(item % tiles) * kQueryRows, count = least(kQueryRows, a.heads - head);
-      const KeyRange keys = block_of({0, a.mask.end(token)}, block, blocks, kFewestKeys);
-      const uint64_t row = uint64_t(token) * a.heads + head;
-      const LatentRows& w = attend_latents<T>(a, row, count, keys, [&](uint32_t) { return keys; });
+      const uint32_t head = uint32_t(item % tiles) * kQueryRows, count = least(kQueryRows, heads - head);
+      const KeyRange keys = block_of({0, latent.mask.end(token)}, block, blocks, kFewestKeys);
+      const uint64_t row = uint64_t(token) * heads + head;
+      const LatentRows& w = attend_latents<T>(latent, row, count, keys, [&](uint32_t) { return keys; });
       for (uint32_t r = 0; r < count; ++r) {
         const uint64_t target = (row + r) * blocks + block;
         w.rows.copy_sums(r, rank, o + target * rank);
@@ -80,16 +83,16 @@ void run_partials(const FastLaunch& launch) {
 }
 
 template <typename T>
-void run_attention(const FastLaunch& launch) {
-  const Latent a = latent_of(launch, 5, launch.value<float>(11));
-  float* y = launch.buffer<float>(4);
-  const uint32_t rows = launch.value<uint32_t>(5) * a.heads, rank = a.latents.dim;
-  const double each = 2.0 * kQueryRows * a.mask.context * rank * kProductTime;
-  launch.batch.add((rows + kQueryRows - 1) / kQueryRows, each, [=](uint64_t begin, uint64_t end) {
+void mla_attention(Batch& batch, const arguments::mla_attention<T>& a) {
+  const Latent latent = latent_of(a);
+  float* y = a.y;
+  const uint32_t rows = a.tokens * a.heads, rank = a.rank;
+  const double each = 2.0 * kQueryRows * a.context * rank * kProductTime;
+  batch.add((rows + kQueryRows - 1) / kQueryRows, each, [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item) {
       const uint32_t first = uint32_t(item) * kQueryRows, count = least(kQueryRows, rows - first);
-      const auto seen = [&](uint32_t r) { return KeyRange{0, a.mask.end((first + r) / a.heads)}; };
-      LatentRows& w = attend_latents<T>(a, first, count, seen(count - 1), seen);
+      const auto seen = [&](uint32_t r) { return KeyRange{0, latent.mask.end((first + r) / latent.heads)}; };
+      LatentRows& w = attend_latents<T>(latent, first, count, seen(count - 1), seen);
       for (uint32_t r = 0; r < count; ++r) {
         scale_sums(w.rows, r, rank, normalizer(w.rows.top[r], w.rows.total[r], kNoScore));
         w.rows.copy_sums(r, rank, y + uint64_t(first + r) * rank);
@@ -99,44 +102,41 @@ void run_attention(const FastLaunch& launch) {
 }
 
 template <typename T>
-void run_append(const FastLaunch& launch) {
-  const uint32_t widths[2] = {launch.value<uint32_t>(6), launch.value<uint32_t>(7)};
-  const uint64_t position = launch.value<uint32_t>(8);
-  const double each = (widths[0] + widths[1]) * kStoreTime;
-  launch.batch.add(launch.value<uint32_t>(4), each, [=](uint64_t begin, uint64_t end) {
-    for (uint64_t t = begin; t < end; ++t)
-      for (uint32_t part = 0; part < 2; ++part) {
-        const float* from = launch.buffer<float>(part) + t * widths[part];
-        T* to = launch.buffer<T>(2 + part) + (position + t) * widths[part];
-        for_vectors(widths[part], [&](uint32_t i, uint32_t count) {
-          store_some(to + i, load_some(from + i, count), count);
-        });
+void store_row(const float* from, T* to, uint32_t width) {
+  for_vectors(width,
+              [&](uint32_t i, uint32_t count) { store_some(to + i, load_some(from + i, count), count); });
+}
+
+template <typename T>
+void mla_append(Batch& batch, const arguments::mla_append<T>& a) {
+  batch.add(a.tokens, (a.rank + a.rope) * kStoreTime, [=](uint64_t begin, uint64_t end) {
+    for (uint64_t t = begin; t < end; ++t) {
+      const uint64_t row = a.position + t;
+      store_row(a.latent + t * a.rank, a.latents + row * a.rank, a.rank);
+      store_row(a.rope_key + t * a.rope, a.rope_keys + row * a.rope, a.rope);
+    }
+  });
+}
+
+void mla_split(Batch& batch, const arguments::mla_split& a) {
+  const double each = (double(a.heads) * (a.nope + a.rope) + a.rank + a.rope) * kCopyTime;
+  batch.add(a.tokens, each, [=](uint64_t begin, uint64_t end) {
+    for (uint64_t t = begin; t < end; ++t) {
+      for (uint64_t row = t * a.heads; row < (t + 1) * a.heads; ++row) {
+        const float* head = a.q + row * (a.nope + a.rope);
+        copy_row(a.q_nope + row * a.nope, head, a.nope);
+        copy_row(a.q_rope + row * a.rope, head + a.nope, a.rope);
       }
+      const float* kv = a.kv + t * (a.rank + a.rope);
+      copy_row(a.latent + t * a.rank, kv, a.rank);
+      copy_row(a.rope_key + t * a.rope, kv + a.rank, a.rope);
+    }
   });
 }
 
 }  // namespace
 
-void mla_partials(const FastLaunch& launch) { PYTURBO_BY_TYPE(launch.format.type, run_partials, launch); }
-void mla_attention(const FastLaunch& launch) { PYTURBO_BY_TYPE(launch.format.type, run_attention, launch); }
-void mla_append(const FastLaunch& launch) { PYTURBO_BY_TYPE(launch.format.type, run_append, launch); }
+PYTURBO_BODIES(mla_attention, PYTURBO_BODY(mla_partials), PYTURBO_BODY(mla_attention),
+               PYTURBO_BODY(mla_append), PYTURBO_BODY(mla_split))
 
-void mla_split(const FastLaunch& launch) {
-  const auto value = [&](uint32_t i) { return launch.value<uint32_t>(i); };
-  const uint32_t heads = value(7), nope = value(8), rope = value(9), rank = value(10);
-  const double each = (double(heads) * (nope + rope) + rank + rope) * kCopyTime;
-  launch.batch.add(value(6), each, [=](uint64_t begin, uint64_t end) {
-    for (uint64_t t = begin; t < end; ++t) {
-      for (uint64_t row = t * heads; row < (t + 1) * heads; ++row) {
-        const float* head = launch.buffer<float>(0) + row * (nope + rope);
-        copy_row(launch.buffer<float>(2) + row * nope, head, nope);
-        copy_row(launch.buffer<float>(3) + row * rope, head + nope, rope);
-      }
-      const float* kv = launch.buffer<float>(1) + t * (rank + rope);
-      copy_row(launch.buffer<float>(4) + t * rank, kv, rank);
-      copy_row(launch.buffer<float>(5) + t * rope, kv + rank, rope);
-    }
-  });
-}
-
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

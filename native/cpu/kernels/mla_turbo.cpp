@@ -1,11 +1,12 @@
 // Latent attention over a compressed cache: shaders/mla states what each kernel computes. Up to kQueryRows
 // heads share what is unpacked of a tile of rows.
-#include "cpu/kernels/families.h"
+#include "arguments/mla/mla_turbo_attention.h"
+#include "arguments/mla/mla_turbo_partials.h"
+#include "cpu/kernels/bodies.h"
 #include "cpu/kernels/scratch.h"
 #include "cpu/kernels/turbo_attend.h"
-#include "cpu/kernels/turbo_launch.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
 
 constexpr uint32_t kMaxRope = 64;
@@ -53,7 +54,7 @@ struct RopeScores {
   }
 };
 
-// A launch of mla_turbo_partials or mla_turbo_attention, whose sizes start at [[buffer(sizes)]].
+// A launch of mla_turbo_partials or mla_turbo_attention.
 struct LatentLaunch {
   TurboCache cache;
   Mask mask;
@@ -61,26 +62,19 @@ struct LatentLaunch {
   const Half* rope_keys;
   uint32_t tokens, heads, rank, rope;
 
-  LatentLaunch(const FastLaunch& launch, uint32_t sizes, float scale) {
-    const auto value = [&](uint32_t i) { return launch.value<uint32_t>(sizes + i); };
-    const bool has_own = launch.constant(1);
-    const uint32_t bits = width_constant(launch, 0), context = value(1);
-    tokens = value(0);
-    heads = value(3);
-    rank = value(4);
-    rope = value(5);
-    q = launch.buffer<float>(0);
-    q_rope = launch.buffer<float>(1);
-    rope_keys = launch.buffer<Half>(4);
-    own_ropes = has_own ? launch.buffer<float>(6) : nullptr;
-    const TurboHead rows = {launch.buffer<uint32_t>(2),
-                            launch.buffer<float>(3),
-                            nullptr,
-                            has_own ? launch.buffer<float>(5) : nullptr,
-                            bits,
-                            row_words(rank, bits)};
-    cache = {rows, rows, nullptr, rank, context, value(2), 0, rank, scale, 0};
-    const uint32_t all = has_own ? context + tokens : context;
+  template <typename A>
+  explicit LatentLaunch(const A& a)
+      : q(a.q),
+        q_rope(a.q_rope),
+        own_ropes(a.own_ropes),
+        rope_keys(a.rope_keys),
+        tokens(a.tokens),
+        heads(a.heads),
+        rank(a.rank),
+        rope(a.rope) {
+    const TurboHead rows = {a.packed, a.norms, nullptr, a.own, a.bits, row_words(rank, a.bits)};
+    cache = {rows, rows, nullptr, rank, a.context, a.capacity, 0, rank, a.scale, 0};
+    const uint32_t all = a.has_own ? a.context + tokens : a.context;
     mask = {int64_t(all) - tokens, all, 0, /*causal=*/true};
   }
 
@@ -101,23 +95,22 @@ struct LatentLaunch {
   double time(double keys) const { return 2 * keys * rank * (kQueryRows * kProductTime + kExpandTime); }
 };
 
-}  // namespace
-
-void mla_turbo_partials(const FastLaunch& launch) {
-  const LatentLaunch a(launch, 10, launch.value<float>(17));
-  float *o = launch.buffer<float>(7), *m = launch.buffer<float>(8), *l = launch.buffer<float>(9);
-  const uint32_t blocks = launch.value<uint32_t>(16), tiles = (a.heads + kQueryRows - 1) / kQueryRows;
-  const double each = a.time(double(a.mask.context) / blocks + 1);
-  launch.batch.add(uint64_t(a.tokens) * blocks * tiles, each, [=](uint64_t begin, uint64_t end) {
+void mla_turbo_partials(Batch& batch, const arguments::mla_turbo_partials& a) {
+  const LatentLaunch latent(a);
+  float *o = a.o, *m = a.m, *l = a.l;
+  const uint32_t blocks = a.blocks, tiles = (a.heads + kQueryRows - 1) / kQueryRows;
+  const double each = latent.time(double(latent.mask.context) / blocks + 1);
+  batch.add(uint64_t(a.tokens) * blocks * tiles, each, [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item) {
       const uint32_t token = uint32_t(item / tiles / blocks), block = uint32_t(item / tiles % blocks);
-      const uint32_t head = uint32_t(item % tiles) * kQueryRows, count = least(kQueryRows, a.heads - head);
-      const KeyRange keys = block_of({0, a.mask.end(token)}, block, blocks, kFewestKeys);
-      const uint64_t row = uint64_t(token) * a.heads + head;
-      const TurboAttending& w = a.attend_pairs(row, count, keys, [&](uint32_t) { return keys; });
+      const uint32_t head = uint32_t(item % tiles) * kQueryRows;
+      const uint32_t count = least(kQueryRows, latent.heads - head);
+      const KeyRange keys = block_of({0, latent.mask.end(token)}, block, blocks, kFewestKeys);
+      const uint64_t row = uint64_t(token) * latent.heads + head;
+      const TurboAttending& w = latent.attend_pairs(row, count, keys, [&](uint32_t) { return keys; });
       for (uint32_t r = 0; r < count; ++r) {
         const uint64_t target = (row + r) * blocks + block;
-        w.store(r, a.rank, 1.0f, o + target * a.rank);
+        w.store(r, latent.rank, 1.0f, o + target * latent.rank);
         m[target] = w.top[r];
         l[target] = w.total[r];
       }
@@ -125,20 +118,24 @@ void mla_turbo_partials(const FastLaunch& launch) {
   });
 }
 
-void mla_turbo_attention(const FastLaunch& launch) {
-  const LatentLaunch a(launch, 8, launch.value<float>(14));
-  float* y = launch.buffer<float>(7);
-  const uint32_t rows = a.tokens * a.heads;
-  launch.batch.add(
-      (rows + kQueryRows - 1) / kQueryRows, a.time(a.mask.context), [=](uint64_t begin, uint64_t end) {
-        for (uint64_t item = begin; item < end; ++item) {
-          const uint32_t first = uint32_t(item) * kQueryRows, count = least(kQueryRows, rows - first);
-          const auto seen = [&](uint32_t r) { return KeyRange{0, a.mask.end((first + r) / a.heads)}; };
-          const TurboAttending& w = a.attend_pairs(first, count, seen(count - 1), seen);
-          for (uint32_t r = 0; r < count; ++r)
-            w.store(r, a.rank, normalizer(w.top[r], w.total[r], kNoScore), y + uint64_t(first + r) * a.rank);
-        }
-      });
+void mla_turbo_attention(Batch& batch, const arguments::mla_turbo_attention& a) {
+  const LatentLaunch latent(a);
+  float* y = a.y;
+  const uint32_t rows = a.tokens * a.heads, rank = a.rank;
+  const double each = latent.time(latent.mask.context);
+  batch.add((rows + kQueryRows - 1) / kQueryRows, each, [=](uint64_t begin, uint64_t end) {
+    for (uint64_t item = begin; item < end; ++item) {
+      const uint32_t first = uint32_t(item) * kQueryRows, count = least(kQueryRows, rows - first);
+      const auto seen = [&](uint32_t r) { return KeyRange{0, latent.mask.end((first + r) / latent.heads)}; };
+      const TurboAttending& w = latent.attend_pairs(first, count, seen(count - 1), seen);
+      for (uint32_t r = 0; r < count; ++r)
+        w.store(r, rank, normalizer(w.top[r], w.total[r], kNoScore), y + uint64_t(first + r) * rank);
+    }
+  });
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace
+
+PYTURBO_BODIES(mla_turbo, PYTURBO_BODY(mla_turbo_partials), PYTURBO_BODY(mla_turbo_attention))
+
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -1,10 +1,15 @@
 // Routing to experts and back: shaders/moe states what each kernel computes.
+#include "arguments/moe/add_expert_bias.h"
+#include "arguments/moe/gather_rows.h"
+#include "arguments/moe/moe_buckets.h"
+#include "arguments/moe/moe_combine.h"
+#include "arguments/moe/route.h"
+#include "cpu/kernels/bodies.h"
 #include "cpu/kernels/choose.h"
 #include "cpu/kernels/exponential.h"
-#include "cpu/kernels/families.h"
 #include "cpu/kernels/row.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
 
 constexpr double kValueTime = 0.15;  // nanoseconds of one value that is copied or added
@@ -35,43 +40,76 @@ void route_token(const float* logits, uint32_t experts, uint32_t k, bool normali
 }
 
 template <typename X>
-void run_gather(const FastLaunch& launch) {
-  const X* x = launch.buffer<X>(0);
-  const int32_t* index = launch.buffer<int32_t>(1);
-  float* y = launch.buffer<float>(2);
-  const uint32_t x_rows = launch.value<uint32_t>(4), dim = launch.value<uint32_t>(5),
-                 repeat = launch.value<uint32_t>(6);
-  launch.batch.add(launch.value<uint32_t>(3), dim * kValueTime, [=](uint64_t begin, uint64_t end) {
+void gather_rows(Batch& batch, const arguments::gather_rows<X>& a) {
+  batch.add(a.rows, a.dim * kValueTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t r = begin; r < end; ++r) {
-      const uint64_t row = uint32_t(index[r]) / repeat;
-      const bool known = index[r] >= 0 && row < x_rows;
-      for_vectors(dim, [&](uint32_t i, uint32_t count) {
-        const F32 v = known ? load_some(x + row * dim + i, count) : splat(__builtin_nanf(""));
-        store_some(y + r * dim + i, v, count);
+      const uint64_t row = uint32_t(a.index[r]) / a.repeat;
+      const bool known = a.index[r] >= 0 && row < a.x_rows;
+      for_vectors(a.dim, [&](uint32_t i, uint32_t count) {
+        const F32 v = known ? load_some(a.x + row * a.dim + i, count) : splat(__builtin_nanf(""));
+        store_some(a.y + r * a.dim + i, v, count);
       });
     }
   });
 }
 
 template <typename B>
-void run_add_expert_bias(const FastLaunch& launch) {
-  const float* x = launch.buffer<float>(0);
-  const B* bias = launch.buffer<B>(1);
-  const int32_t *ids = launch.buffer<int32_t>(2),
-                *order = launch.constant(0) ? launch.buffer<int32_t>(3) : nullptr;
-  float* y = launch.buffer<float>(4);
-  const uint32_t rows = launch.value<uint32_t>(5), experts = launch.value<uint32_t>(6),
-                 dim = launch.value<uint32_t>(7);
-  launch.batch.add(rows, dim * kValueTime, [=](uint64_t begin, uint64_t end) {
+void add_expert_bias(Batch& batch, const arguments::add_expert_bias<B>& a) {
+  batch.add(a.rows, a.dim * kValueTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t r = begin; r < end; ++r) {
-      const uint32_t place = order ? uint32_t(order[r]) : uint32_t(r);
-      const uint32_t id = place < rows ? uint32_t(ids[place]) : experts;
-      for_vectors(dim, [&](uint32_t i, uint32_t count) {
-        const uint64_t at = r * dim + i;
-        const F32 v = id < experts
-                          ? load_some(x + at, count) + load_some(bias + uint64_t(id) * dim + i, count)
+      const uint32_t place = a.order ? uint32_t(a.order[r]) : uint32_t(r);
+      const uint32_t id = place < a.rows ? uint32_t(a.ids[place]) : a.experts;
+      for_vectors(a.dim, [&](uint32_t i, uint32_t count) {
+        const uint64_t at = r * a.dim + i;
+        const F32 v = id < a.experts
+                          ? load_some(a.x + at, count) + load_some(a.bias + uint64_t(id) * a.dim + i, count)
                           : splat(__builtin_nanf(""));
-        store_some(y + at, v, count);
+        store_some(a.y + at, v, count);
+      });
+    }
+  });
+}
+
+void route(Batch& batch, const arguments::route& a) {
+  const double each = double(a.experts) * (a.k + 3) * kRankTime;
+  batch.add(a.tokens, each, [=](uint64_t begin, uint64_t end) {
+    for (uint64_t t = begin; t < end; ++t)
+      route_token(a.logits + t * a.experts, a.experts, a.k, a.normalize, a.ids + t * a.k,
+                  a.weights + t * a.k);
+  });
+}
+
+void moe_buckets(Batch&, const arguments::moe_buckets& a) {
+  int32_t* offsets = a.offsets;
+  // offsets[e] counts the rows of experts below e, then moves on as they are placed, then is put back.
+  for (uint32_t e = 0; e <= a.experts; ++e) offsets[e] = 0;
+  for (uint32_t i = 0; i < a.count; ++i) {
+    const uint32_t id = least(uint32_t(a.ids[i]), a.experts);  // a negative id is a large one
+    if (id < a.experts) ++offsets[id + 1];
+  }
+  for (uint32_t e = 0; e < a.experts; ++e) offsets[e + 1] += offsets[e];
+  for (uint32_t i = 0; i < a.count; ++i) {
+    const uint32_t id = least(uint32_t(a.ids[i]), a.experts);
+    const int32_t row = offsets[id]++;
+    if (uint32_t(row) < a.count) a.order[row] = int32_t(i);  // always, unless ids change meanwhile
+    a.inverse[i] = id < a.experts ? row : -1;
+  }
+  for (uint32_t e = a.experts; e > 0; --e) offsets[e] = offsets[e - 1];
+  offsets[0] = 0;
+}
+
+void moe_combine(Batch& batch, const arguments::moe_combine& a) {
+  batch.add(a.tokens, a.dim * (a.k + 2) * kValueTime, [=](uint64_t begin, uint64_t end) {
+    for (uint64_t t = begin; t < end; ++t) {
+      const F32 scale = a.shared_gate ? splat(sigmoid(splat(a.shared_gate[t]))[0]) : splat(1.0f);
+      for_vectors(a.dim, [&](uint32_t i, uint32_t count) {
+        F32 total = {};
+        for (uint32_t c = 0; c < a.k; ++c) {
+          const uint64_t row = t * a.k + c;
+          total = fused(splat(a.weights[row]), load_some(a.expert_out + row * a.dim + i, count), total);
+        }
+        if (a.shared) total = fused(scale, load_some(a.shared + t * a.dim + i, count), total);
+        store_some(a.y + t * a.dim + i, load_some(a.residual + t * a.dim + i, count) + total, count);
       });
     }
   });
@@ -79,63 +117,7 @@ void run_add_expert_bias(const FastLaunch& launch) {
 
 }  // namespace
 
-void gather_rows(const FastLaunch& launch) { PYTURBO_BY_TYPE(launch.format.type, run_gather, launch); }
-void add_expert_bias(const FastLaunch& launch) {
-  PYTURBO_BY_TYPE(launch.format.type, run_add_expert_bias, launch);
-}
+PYTURBO_BODIES(moe, PYTURBO_BODY(gather_rows), PYTURBO_BODY(add_expert_bias), PYTURBO_BODY(route),
+               PYTURBO_BODY(moe_buckets), PYTURBO_BODY(moe_combine))
 
-void route(const FastLaunch& launch) {
-  const float* logits = launch.buffer<float>(0);
-  const uint32_t experts = launch.value<uint32_t>(4), k = launch.value<uint32_t>(5);
-  const double each = double(experts) * (k + 3) * kRankTime;
-  launch.batch.add(launch.value<uint32_t>(3), each, [=](uint64_t begin, uint64_t end) {
-    for (uint64_t t = begin; t < end; ++t)
-      route_token(logits + t * experts, experts, k, launch.constant(0), launch.buffer<int32_t>(1) + t * k,
-                  launch.buffer<float>(2) + t * k);
-  });
-}
-
-void moe_buckets(const FastLaunch& launch) {
-  const int32_t* ids = launch.buffer<int32_t>(0);
-  int32_t *offsets = launch.buffer<int32_t>(1), *order = launch.buffer<int32_t>(2),
-          *inverse = launch.buffer<int32_t>(3);
-  const uint32_t count = launch.value<uint32_t>(4), experts = launch.value<uint32_t>(5);
-  // offsets[e] counts the rows of experts below e, then moves on as they are placed, then is put back.
-  for (uint32_t e = 0; e <= experts; ++e) offsets[e] = 0;
-  for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t id = least(uint32_t(ids[i]), experts);  // a negative id is a large one
-    if (id < experts) ++offsets[id + 1];
-  }
-  for (uint32_t e = 0; e < experts; ++e) offsets[e + 1] += offsets[e];
-  for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t id = least(uint32_t(ids[i]), experts);
-    const int32_t row = offsets[id]++;
-    if (uint32_t(row) < count) order[row] = int32_t(i);  // always, unless ids change meanwhile
-    inverse[i] = id < experts ? row : -1;
-  }
-  for (uint32_t e = experts; e > 0; --e) offsets[e] = offsets[e - 1];
-  offsets[0] = 0;
-}
-
-void moe_combine(const FastLaunch& launch) {
-  const float *residual = launch.buffer<float>(0), *rows = launch.buffer<float>(1),
-              *weights = launch.buffer<float>(2);
-  const float* shared = launch.constant(0) ? launch.buffer<float>(3) : nullptr;
-  const float* gate = launch.constant(1) ? launch.buffer<float>(4) : nullptr;
-  float* y = launch.buffer<float>(5);
-  const uint32_t k = launch.value<uint32_t>(7), dim = launch.value<uint32_t>(8);
-  launch.batch.add(launch.value<uint32_t>(6), dim * (k + 2) * kValueTime, [=](uint64_t begin, uint64_t end) {
-    for (uint64_t t = begin; t < end; ++t) {
-      const F32 scale = gate ? splat(sigmoid(splat(gate[t]))[0]) : splat(1.0f);
-      for_vectors(dim, [&](uint32_t i, uint32_t count) {
-        F32 total = {};
-        for (uint32_t c = 0; c < k; ++c)
-          total = fused(splat(weights[t * k + c]), load_some(rows + (t * k + c) * dim + i, count), total);
-        if (shared) total = fused(scale, load_some(shared + t * dim + i, count), total);
-        store_some(y + t * dim + i, load_some(residual + t * dim + i, count) + total, count);
-      });
-    }
-  });
-}
-
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -1,9 +1,13 @@
 // Norms: shaders/norm states what each kernel computes.
+#include "arguments/norm/gated_rms_norm.h"
+#include "arguments/norm/head_rms_norm.h"
+#include "arguments/norm/qk_norm.h"
+#include "arguments/norm/rms_norm.h"
+#include "cpu/kernels/bodies.h"
 #include "cpu/kernels/exponential.h"
-#include "cpu/kernels/families.h"
 #include "cpu/kernels/row.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
 
 constexpr double kValueTime = 0.15;  // nanoseconds of one value of a norm
@@ -42,56 +46,58 @@ void scale_row(const float* x, float inverse, const W* weight, uint32_t dim, flo
 }
 
 template <typename W>
-void run_rms_norm(const FastLaunch& launch) {
-  const float *x = launch.buffer<float>(0), *residual = launch.buffer<float>(3);
-  const W* weight = launch.buffer<W>(1);
-  float *y = launch.buffer<float>(2), *total = launch.buffer<float>(4);
-  const uint32_t dim = launch.value<uint32_t>(6);
-  const float eps = launch.value<float>(7);
-  const bool has_residual = launch.constant(0);
-  launch.batch.add(launch.value<uint32_t>(5), dim * kValueTime, [=](uint64_t begin, uint64_t end) {
+void rms_norm(Batch& batch, const arguments::rms_norm<W>& a) {
+  batch.add(a.tokens, a.dim * kValueTime, [=](uint64_t begin, uint64_t end) {
+    const uint32_t dim = a.dim;
     for (uint64_t start = begin * dim; start < end * dim; start += dim) {
-      const float* v = x + start;
-      if (has_residual) {
+      const float* v = a.x + start;
+      if (a.has_residual) {
         for_vectors(dim, [&](uint32_t i, uint32_t count) {
-          store_some(total + start + i, load_some(v + i, count) + load_some(residual + start + i, count),
+          store_some(a.sum + start + i, load_some(v + i, count) + load_some(a.residual + start + i, count),
                      count);
         });
-        v = total + start;
+        v = a.sum + start;
       }
-      scale_row(v, inverse_norm(v, dim, float(dim), eps), weight, dim, y + start);
+      scale_row(v, inverse_norm(v, dim, float(dim), a.eps), a.weight, dim, a.y + start);
     }
   });
 }
 
 template <typename W>
-void run_head_rms_norm(const FastLaunch& launch) {
-  float* x = launch.buffer<float>(0);
-  const W* weight = launch.buffer<W>(1);
-  const uint64_t heads = uint64_t(launch.value<uint32_t>(2)) * launch.value<uint32_t>(3);
-  const uint32_t dim = launch.value<uint32_t>(4);
-  const float eps = launch.value<float>(5);
-  launch.batch.add(heads, dim * kValueTime, [=](uint64_t begin, uint64_t end) {
+void head_rms_norm(Batch& batch, const arguments::head_rms_norm<W>& a) {
+  batch.add(uint64_t(a.tokens) * a.heads, a.dim * kValueTime, [=](uint64_t begin, uint64_t end) {
+    const uint32_t dim = a.dim;
     for (uint64_t start = begin * dim; start < end * dim; start += dim)
-      scale_row(x + start, inverse_norm(x + start, dim, float(dim), eps), weight, dim, x + start);
+      scale_row(a.x + start, inverse_norm(a.x + start, dim, float(dim), a.eps), a.weight, dim, a.x + start);
   });
 }
 
 template <typename W>
-void run_gated_rms_norm(const FastLaunch& launch) {
-  const float *x = launch.buffer<float>(0), *z = launch.buffer<float>(1);
-  const W* weight = launch.buffer<W>(2);
-  float* y = launch.buffer<float>(3);
-  const uint64_t heads = uint64_t(launch.value<uint32_t>(4)) * launch.value<uint32_t>(5);
-  const uint32_t dim = launch.value<uint32_t>(6);
-  const float eps = launch.value<float>(7);
-  launch.batch.add(heads, 4 * dim * kValueTime, [=](uint64_t begin, uint64_t end) {
+void gated_rms_norm(Batch& batch, const arguments::gated_rms_norm<W>& a) {
+  batch.add(uint64_t(a.tokens) * a.heads, 4 * a.dim * kValueTime, [=](uint64_t begin, uint64_t end) {
+    const uint32_t dim = a.dim;
     for (uint64_t start = begin * dim; start < end * dim; start += dim) {
-      const float inverse = inverse_norm(x + start, dim, float(dim), eps);
+      const float inverse = inverse_norm(a.x + start, dim, float(dim), a.eps);
       for_vectors(dim, [&](uint32_t i, uint32_t count) {
-        const F32 gate = silu(load_some(z + start + i, count));
-        const F32 v = load_some(x + start + i, count) * inverse * load_some(weight + i, count) * gate;
-        store_some(y + start + i, v, count);
+        const F32 gate = silu(load_some(a.z + start + i, count));
+        const F32 v = load_some(a.x + start + i, count) * inverse * load_some(a.weight + i, count) * gate;
+        store_some(a.y + start + i, v, count);
+      });
+    }
+  });
+}
+
+void qk_norm(Batch& batch, const arguments::qk_norm& a) {
+  const uint64_t rows = uint64_t(a.tokens) * a.heads;
+  const float query_scale = 1.0f / __builtin_sqrtf(float(a.dim));
+  batch.add(2 * rows, a.dim * kValueTime, [=](uint64_t begin, uint64_t end) {
+    for (uint64_t index = begin; index < end; ++index) {
+      const bool is_query = index < rows;
+      const uint64_t head = is_query ? index : index - rows;
+      float* x = (is_query ? a.q : a.k) + head / a.heads * a.stride + head % a.heads * a.dim;
+      const float inverse = inverse_norm(x, a.dim, 1.0f, a.eps) * (is_query ? query_scale : 1.0f);
+      for_vectors(a.dim, [&](uint32_t i, uint32_t count) {
+        store_some(x + i, load_some(x + i, count) * inverse, count);
       });
     }
   });
@@ -99,29 +105,7 @@ void run_gated_rms_norm(const FastLaunch& launch) {
 
 }  // namespace
 
-void rms_norm(const FastLaunch& launch) { PYTURBO_BY_TYPE(launch.format.type, run_rms_norm, launch); }
-void head_rms_norm(const FastLaunch& launch) {
-  PYTURBO_BY_TYPE(launch.format.type, run_head_rms_norm, launch);
-}
-void gated_rms_norm(const FastLaunch& launch) {
-  PYTURBO_BY_TYPE(launch.format.type, run_gated_rms_norm, launch);
-}
+PYTURBO_BODIES(norm, PYTURBO_BODY(rms_norm), PYTURBO_BODY(head_rms_norm), PYTURBO_BODY(gated_rms_norm),
+               PYTURBO_BODY(qk_norm))
 
-void qk_norm(const FastLaunch& launch) {
-  const uint64_t tokens = launch.value<uint32_t>(2), heads = launch.value<uint32_t>(3);
-  const uint32_t dim = launch.value<uint32_t>(4), stride = launch.value<uint32_t>(5);
-  const float eps = launch.value<float>(6), query_scale = 1.0f / __builtin_sqrtf(float(dim));
-  launch.batch.add(2 * tokens * heads, dim * kValueTime, [=](uint64_t begin, uint64_t end) {
-    for (uint64_t index = begin; index < end; ++index) {
-      const bool is_query = index < tokens * heads;
-      const uint64_t head = is_query ? index : index - tokens * heads;
-      float* x = launch.buffer<float>(is_query ? 0 : 1) + head / heads * stride + head % heads * dim;
-      const float inverse = inverse_norm(x, dim, 1.0f, eps) * (is_query ? query_scale : 1.0f);
-      for_vectors(dim, [&](uint32_t i, uint32_t count) {
-        store_some(x + i, load_some(x + i, count) * inverse, count);
-      });
-    }
-  });
-}
-
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

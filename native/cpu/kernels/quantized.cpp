@@ -1,173 +1,161 @@
-// The kernels of shaders/affine and shaders/fp, which state what each computes. They have the same arguments,
-// but that those of small floats have a global scale, which may be missing, in place of the biases, and
-// neither the group size nor a stride of biases.
+// Products with quantised weights: shaders/affine and shaders/fp specify the kernels. Those of small floats
+// have an optional global scale instead of biases, and their group size is a template parameter.
 #include "cpu/kernels/quantized.h"
 
-#include "cpu/kernels/families.h"
+#include "arguments/affine/affine_embed.h"
+#include "arguments/affine/affine_experts_matvec.h"
+#include "arguments/affine/affine_experts_swiglu.h"
+#include "arguments/affine/affine_grouped_matmul.h"
+#include "arguments/affine/affine_matmul.h"
+#include "arguments/affine/affine_matvec.h"
+#include "arguments/affine/affine_swiglu.h"
+#include "arguments/affine/affine_swiglu_matmul.h"
+#include "arguments/fp/fp_embed.h"
+#include "arguments/fp/fp_experts_matvec.h"
+#include "arguments/fp/fp_grouped_matmul.h"
+#include "arguments/fp/fp_matmul.h"
+#include "arguments/fp/fp_matvec.h"
+#include "cpu/kernels/bodies.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
-namespace {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 constexpr float kGlobalUnit = 448 * 6;  // shaders/fp/fp.h
 
-// Reads value arguments one after another.
-struct Values {
-  const FastLaunch& launch;
-  uint32_t next;  // [[buffer]]
-
-  template <typename T>
-  T take() {
-    return launch.value<T>(next++);
-  }
-  uint32_t size() { return take<uint32_t>(); }
-  uint32_t group_size() { return launch.format.group > 0 ? launch.format.group : size(); }
-};
-
-struct Sizes {
-  uint32_t tokens, in, out, group_size;
-};
-
-Sizes sizes_of(const FastLaunch& launch, uint32_t first) {
-  Values values{launch, first};
-  Sizes s;
-  s.tokens = values.size();
-  s.in = values.size();
-  s.out = values.size();
-  s.group_size = values.group_size();
-  return s;
-}
-
-// Elements from one matrix of a stack to the next.
-struct Strides {
-  uint64_t packed, scales, biases;
-};
-
-// Matrix `id` of the stack bound from [[buffer(first)]] on, moved on by `offset` bytes.
-Matrix matrix(const FastLaunch& launch, uint32_t first, uint32_t out, uint32_t in, uint32_t group_size,
-              uint64_t id = 0, Strides strides = {}, uint64_t offset = 0) {
-  const Format& format = launch.format;
-  const uint8_t* packed = launch.buffer<uint8_t>(first) + id * strides.packed * 4 + offset;
-  const uint8_t* scales = launch.buffer<uint8_t>(first + 1) + offset;
-  if (format.group == 0) {
-    const uint64_t bytes = format.type == DType::f32 ? 4 : 2;
-    const uint8_t* biases = launch.buffer<uint8_t>(first + 2) + id * strides.biases * bytes + offset;
-    return {packed, scales + id * strides.scales * bytes, biases, format, 1.0f, out, in, group_size};
-  }
-  const float global = launch.constant(1) ? launch.buffer<float>(first + 2)[id] / kGlobalUnit : 1.0f;
-  return {packed,    scales + id * strides.scales, nullptr, format, code_unit(format) * global, out, in,
+Matrix Stack::at(uint64_t id, uint64_t offset) const {
+  float factor = 1.0f;
+  if (format.group > 0) factor = code_unit(format) * (global_scale ? global_scale[id] / kGlobalUnit : 1.0f);
+  return {packed + id * packed_stride + offset,
+          scales + id * scales_stride + offset,
+          biases ? biases + id * biases_stride + offset : nullptr,
+          format,
+          factor,
+          out,
+          in,
           group_size};
 }
 
-// Where the value arguments of matvec and matmul begin, and of their gated forms.
-constexpr uint32_t kPlainSizes = 5, kGatedSizes = 8;
+namespace {
 
-Product plain_product(const FastLaunch& launch, uint64_t) {
-  const Sizes s = sizes_of(launch, kPlainSizes);
-  const Matrix w = matrix(launch, 1, s.out, s.in, s.group_size);
-  return {w, w, false, true, 0, s.tokens, launch.buffer<float>(4)};
+// The matrix [out, in] of a kernel, with its global scale where it has small floats.
+template <typename A>
+Stack scaled_stack_of(const A& a, uint32_t out, uint32_t in) {
+  Stack stack = stack_of(a, out, in);
+  if constexpr (kSmallFloats<A>) stack.global_scale = a.global_scale;
+  return stack;
 }
 
-Product gated_product(const FastLaunch& launch, uint64_t) {
-  const Sizes s = sizes_of(launch, kGatedSizes);
-  return {matrix(launch, 1, s.out, s.in, s.group_size),
-          matrix(launch, 4, s.out, s.in, s.group_size),
-          true,
-          true,
-          0,
-          s.tokens,
-          launch.buffer<float>(7)};
+// The stack with the distances between the matrices of experts.
+template <typename A>
+Stack with_strides(Stack stack, const A& a) {
+  stack.packed_stride = a.packed_stride * sizeof(uint32_t);
+  stack.scales_stride = a.scales_stride * stack.scale_bytes;
+  if constexpr (!kSmallFloats<A>) stack.biases_stride = a.biases_stride * stack.scale_bytes;
+  return stack;
 }
 
-// One product for all tokens.
-void run_product(const FastLaunch& launch, Product (*at)(const FastLaunch&, uint64_t), uint32_t first_size,
-                 bool tiled) {
-  const Sizes s = sizes_of(launch, first_size);
-  const float* x = launch.buffer<float>(0);
-  const Products products = {1, s.out, at};
-  if (tiled)
-    run_tiles(launch, products, tile_activations(launch, x, s.tokens, s.in, s.group_size), s.tokens);
-  else
-    run_rows(launch, products, row_activations(launch, x, s.tokens, s.in, s.group_size));
-}
+// The matrices of a product, or of the two products of a gated one.
+struct Weights {
+  Stack w, up;
+  bool gated;
 
-// The value arguments of the expert kernels, from [[buffer(first)]] on.
-struct ExpertSizes {
-  uint32_t tokens, k, x_rows, in, out, group_size, experts;
-  Strides strides;
+  template <typename A>
+  explicit Weights(const A& a) {
+    if constexpr (requires { a.up_packed; }) {
+      gated = true;
+      w = stack_at(a, a.gate_packed, a.gate_scales, a.gate_biases, a.out, a.in);
+      up = stack_at(a, a.up_packed, a.up_scales, a.up_biases, a.out, a.in);
+    } else {
+      gated = false;
+      w = up = scaled_stack_of(a, a.out, a.in);
+    }
+  }
 };
 
-Strides strides_of(Values& values) {
-  Strides strides = {values.take<uint64_t>(), values.take<uint64_t>(), 0};
-  if (values.launch.format.group == 0) strides.biases = values.take<uint64_t>();
-  return strides;
+// One product with x [tokens, in].
+struct Single : Weights {
+  const float* x;
+  float* y;
+  uint32_t tokens;
+
+  template <typename A>
+  explicit Single(const A& a) : Weights(a), x(a.x), y(a.y), tokens(a.tokens) {}
+
+  Products products(Batch& batch) const {
+    const Product product = {w.at(), up.at(), gated, true, 0, tokens, y};
+    return {batch, w.format, 1, w.out, [=](uint64_t) { return product; }};
+  }
+};
+
+void run_matvec(Batch& batch, const Single& p) {
+  const Activations x = row_activations(batch, p.w.format, p.x, p.tokens, p.w.in, p.w.group_size);
+  run_rows(batch, p.products(batch), x);
 }
 
-ExpertSizes expert_sizes_of(const FastLaunch& launch, uint32_t first) {
-  Values values{launch, first};
-  ExpertSizes s;
-  s.tokens = values.size();
-  s.k = values.size();
-  s.x_rows = values.size();
-  s.in = values.size();
-  s.out = values.size();
-  s.group_size = values.group_size();
-  s.experts = values.size();
-  s.strides = strides_of(values);
-  return s;
+void run_matmul(Batch& batch, const Single& p) {
+  const Activations x = tile_activations(batch, p.w.format, p.x, p.tokens, p.w.in, p.w.group_size);
+  run_tiles(batch, p.products(batch), x, p.tokens);
 }
 
-// Expert `id` of the stack bound from [[buffer(first)]] on, moved on by `offset` bytes.
-Matrix expert_matrix(const FastLaunch& launch, uint32_t first, const ExpertSizes& s, uint64_t id,
-                     uint64_t offset) {
-  return matrix(launch, first, s.out, s.in, s.group_size, id, s.strides, offset);
+// Products of the choices of all tokens.
+struct Choices : Weights {
+  const float* x;           // [tokens, x_rows, in]
+  const int32_t* ids;       // [tokens, k]
+  const uint64_t* offsets;  // [tokens, k]: bytes that move the matrices of a choice, or null
+  float* y;                 // [tokens, k, out]
+  uint32_t tokens, k, x_rows, experts;
+
+  template <typename A>
+  explicit Choices(const A& a)
+      : Weights(a),
+        x(a.x),
+        ids(a.ids),
+        offsets(a.offsets),
+        y(a.y),
+        tokens(a.tokens),
+        k(a.k),
+        x_rows(a.x_rows),
+        experts(a.experts) {
+    w = with_strides(w, a);
+    up = with_strides(up, a);
+  }
+
+  Product at(uint64_t i) const {
+    const uint32_t id = uint32_t(ids[i]);  // a negative id is a large one
+    const bool known = id < experts;
+    const uint64_t offset = known && offsets ? offsets[i] : 0;
+    const Matrix first = w.at(known ? id : 0, offset);
+    const uint64_t row = i / k * x_rows + i % k % x_rows;
+    return {first, gated ? up.at(known ? id : 0, offset) : first, gated, known, row, 1, y + i * w.out};
+  }
+};
+
+void run_choices(Batch& batch, const Choices& c) {
+  const uint64_t rows = uint64_t(c.tokens) * c.x_rows;
+  const Activations x = row_activations(batch, c.w.format, c.x, rows, c.w.in, c.w.group_size);
+  const Products products(batch, c.w.format, uint64_t(c.tokens) * c.k, c.w.out,
+                          [=](uint64_t i) { return c.at(i); });
+  run_rows(batch, products, x);
 }
 
-constexpr uint32_t kExpertSizes = 7, kGatedExpertSizes = 10;
+// Rows in the order of their experts.
+struct Buckets {
+  Stack w;
+  const float* x;          // [rows, in]
+  const int32_t* offsets;  // [experts + 1]
+  float* y;                // [rows, out]
+  uint32_t rows, experts;
 
-// Choice `i` of all tokens. The weights start at buffer 2; `offsets`, y and the sizes follow them.
-template <bool gated>
-Product expert_product(const FastLaunch& launch, uint64_t i) {
-  constexpr uint32_t kOffsets = gated ? 8 : 5;
-  const ExpertSizes s = expert_sizes_of(launch, gated ? kGatedExpertSizes : kExpertSizes);
-  const uint32_t id = uint32_t(launch.buffer<int32_t>(1)[i]);  // a negative id is a large one
-  const bool known = id < s.experts;
-  const uint64_t offset = known && launch.constant(0) ? launch.buffer<uint64_t>(kOffsets)[i] : 0;
-  const Matrix w = expert_matrix(launch, 2, s, known ? id : 0, offset);
-  const Matrix up = gated ? expert_matrix(launch, 5, s, known ? id : 0, offset) : w;
-  const uint64_t row = i / s.k * s.x_rows + i % s.k % s.x_rows;
-  return {w, up, gated, known, row, 1, launch.buffer<float>(kOffsets + 1) + i * s.out};
-}
+  Product at(uint64_t e) const {
+    const uint32_t begin = least(uint32_t(offsets[e]), rows), end = least(uint32_t(offsets[e + 1]), rows);
+    const Matrix own = w.at(e);
+    return {own, own, false, true, begin, begin < end ? end - begin : 0, y + uint64_t(begin) * w.out};
+  }
+};
 
-template <bool gated>
-void run_experts(const FastLaunch& launch) {
-  const ExpertSizes s = expert_sizes_of(launch, gated ? kGatedExpertSizes : kExpertSizes);
-  const uint64_t rows = uint64_t(s.tokens) * s.x_rows;
-  const Activations x = row_activations(launch, launch.buffer<float>(0), rows, s.in, s.group_size);
-  run_rows(launch, {uint64_t(s.tokens) * s.k, s.out, expert_product<gated>}, x);
-}
-
-// The value arguments of the grouped product; its tokens are rows, and each has one expert.
-ExpertSizes grouped_sizes_of(const FastLaunch& launch) {
-  Values values{launch, 6};
-  ExpertSizes s;
-  s.tokens = values.size();
-  s.k = s.x_rows = 1;
-  s.in = values.size();
-  s.out = values.size();
-  s.group_size = values.group_size();
-  s.experts = values.size();
-  s.strides = strides_of(values);
-  return s;
-}
-
-Product bucket_product(const FastLaunch& launch, uint64_t e) {
-  const ExpertSizes s = grouped_sizes_of(launch);
-  const int32_t* offsets = launch.buffer<int32_t>(1);
-  const uint32_t begin = least(uint32_t(offsets[e]), s.tokens);
-  const uint32_t end = least(uint32_t(offsets[e + 1]), s.tokens);
-  const Matrix w = expert_matrix(launch, 2, s, e, 0);
-  float* y = launch.buffer<float>(5) + uint64_t(begin) * s.out;
-  return {w, w, false, true, begin, begin < end ? end - begin : 0, y};
+void run_buckets(Batch& batch, const Buckets& b) {
+  const Activations x = tile_activations(batch, b.w.format, b.x, b.rows, b.w.in, b.w.group_size);
+  const Products products(batch, b.w.format, b.experts, b.w.out, [=](uint64_t e) { return b.at(e); });
+  run_tiles(batch, products, x, b.rows);
 }
 
 // Row `row` of a table, as floats.
@@ -180,46 +168,52 @@ using DequantizeRow = void (*)(const Matrix&, uint32_t, float*);
 
 constexpr double kDequantizeTime = 0.5;  // nanoseconds of a value
 
-}  // namespace
-
-void quantized_matvec(const FastLaunch& launch) {
-  run_product(launch, plain_product, kPlainSizes, /*tiled=*/false);
-}
-void quantized_matmul(const FastLaunch& launch) {
-  run_product(launch, plain_product, kPlainSizes, /*tiled=*/true);
-}
-void quantized_swiglu(const FastLaunch& launch) {
-  run_product(launch, gated_product, kGatedSizes, /*tiled=*/false);
-}
-void quantized_swiglu_matmul(const FastLaunch& launch) {
-  run_product(launch, gated_product, kGatedSizes, /*tiled=*/true);
-}
-void quantized_experts_matvec(const FastLaunch& launch) { run_experts<false>(launch); }
-void quantized_experts_swiglu(const FastLaunch& launch) { run_experts<true>(launch); }
-
-void quantized_grouped_matmul(const FastLaunch& launch) {
-  const ExpertSizes s = grouped_sizes_of(launch);
-  const Activations x = tile_activations(launch, launch.buffer<float>(0), s.tokens, s.in, s.group_size);
-  run_tiles(launch, {s.experts, s.out, bucket_product}, x, s.tokens);
-}
-
-void quantized_embed(const FastLaunch& launch) {
-  Values values{launch, kPlainSizes};
-  const uint32_t tokens = values.size(), vocab = values.size(), hidden = values.size();
-  const Matrix table = matrix(launch, 1, vocab, hidden, values.group_size());
-  const int32_t* ids = launch.buffer<int32_t>(0);
-  float* y = launch.buffer<float>(4);
+void run_embed(Batch& batch, const Stack& stack, const int32_t* ids, uint32_t tokens, float* y) {
+  const Matrix table = stack.at();
   const DequantizeRow dequantize =
-      by_codes(launch.format, [](auto codes) -> DequantizeRow { return dequantize_row<decltype(codes)>; });
-  launch.batch.add(tokens, hidden * kDequantizeTime, [=](uint64_t begin, uint64_t end) {
+      by_codes(stack.format, [](auto codes) -> DequantizeRow { return dequantize_row<decltype(codes)>; });
+  batch.add(tokens, table.in * kDequantizeTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t t = begin; t < end; ++t) {
       const uint32_t id = uint32_t(ids[t]);  // a negative id is a large one
-      if (id < vocab)
-        dequantize(table, id, y + t * hidden);
+      if (id < table.out)
+        dequantize(table, id, y + t * table.in);
       else
-        for (uint32_t i = 0; i < hidden; ++i) y[t * hidden + i] = __builtin_nanf("");
+        for (uint32_t i = 0; i < table.in; ++i) y[t * table.in + i] = __builtin_nanf("");
     }
   });
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+// From the arguments of an affine or an fp kernel to one of the functions above.
+template <typename A>
+void matvec(Batch& batch, const A& a) {
+  run_matvec(batch, Single(a));
+}
+template <typename A>
+void matmul(Batch& batch, const A& a) {
+  run_matmul(batch, Single(a));
+}
+template <typename A>
+void experts(Batch& batch, const A& a) {
+  run_choices(batch, Choices(a));
+}
+template <typename A>
+void grouped_matmul(Batch& batch, const A& a) {
+  const Stack w = with_strides(scaled_stack_of(a, a.out, a.in), a);
+  run_buckets(batch, {w, a.x, a.offsets, a.y, a.rows, a.experts});
+}
+template <typename A>
+void embed(Batch& batch, const A& a) {
+  run_embed(batch, scaled_stack_of(a, a.vocab, a.hidden), a.ids, a.tokens, a.y);
+}
+
+}  // namespace
+
+PYTURBO_BODIES(quantized, PYTURBO_BODY(affine_matvec, matvec), PYTURBO_BODY(affine_matmul, matmul),
+               PYTURBO_BODY(affine_swiglu, matvec), PYTURBO_BODY(affine_swiglu_matmul, matmul),
+               PYTURBO_BODY(affine_experts_matvec, experts), PYTURBO_BODY(affine_experts_swiglu, experts),
+               PYTURBO_BODY(affine_grouped_matmul, grouped_matmul), PYTURBO_BODY(affine_embed, embed),
+               PYTURBO_BODY(fp_matvec, matvec), PYTURBO_BODY(fp_matmul, matmul),
+               PYTURBO_BODY(fp_experts_matvec, experts), PYTURBO_BODY(fp_grouped_matmul, grouped_matmul),
+               PYTURBO_BODY(fp_embed, embed))
+
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -1,10 +1,59 @@
 // Products with quantised matrices, as the kernels see them.
 #pragma once
 
-#include "cpu/kernels/kernel.h"
+#include "cpu/batch.h"
 #include "cpu/kernels/quantized_matrix.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
+
+// Matrices of one format and shape at equal distances.
+struct Stack {
+  const uint8_t *packed, *scales, *biases;               // of the first; small floats have no biases
+  const float* global_scale;                             // [matrices], or null
+  uint64_t packed_stride, scales_stride, biases_stride;  // bytes
+  Format format;
+  uint32_t out, in, group_size, scale_bytes;
+
+  // Matrix `id`, moved on by `offset` bytes.
+  Matrix at(uint64_t id = 0, uint64_t offset = 0) const;
+};
+
+// Whether the arguments A of a kernel describe matrices of small floats.
+template <typename A>
+constexpr bool kSmallFloats = requires(A a) { a.group; };
+
+template <typename A>
+PYTURBO_INLINE uint32_t group_size_of(const A& a) {
+  if constexpr (kSmallFloats<A>)
+    return a.group;
+  else
+    return a.group_size;
+}
+
+// A matrix [out, in] at the given places, in the format of a kernel's arguments.
+template <typename A, typename S>
+PYTURBO_INLINE Stack stack_at(const A& a, const uint32_t* packed, const S* scales, const S* biases,
+                              uint32_t out, uint32_t in) {
+  Stack stack = {};
+  stack.packed = reinterpret_cast<const uint8_t*>(packed);
+  stack.scales = reinterpret_cast<const uint8_t*>(scales);
+  stack.biases = reinterpret_cast<const uint8_t*>(biases);
+  stack.format = {a.bits, dtype_of<S>, kSmallFloats<A> ? group_size_of(a) : 0};
+  stack.out = out;
+  stack.in = in;
+  stack.group_size = group_size_of(a);
+  stack.scale_bytes = sizeof(S);
+  return stack;
+}
+
+// The matrix [out, in] of a kernel that has one, without a global scale.
+template <typename A>
+PYTURBO_INLINE Stack stack_of(const A& a, uint32_t out, uint32_t in) {
+  if constexpr (kSmallFloats<A>)
+    return stack_at(a, a.packed, a.scales, static_cast<const uint8_t*>(nullptr), out, in);
+  else
+    return stack_at(a, a.packed, a.scales, a.biases, out, in);
+}
 
 // y[t] = w x[t], or with two matrices silu(w x[t]) * (up x[t]), for `tokens` rows of the launch's activations
 // from row `x` on. y is [tokens, out].
@@ -18,23 +67,39 @@ struct Product {
   float* y;
 };
 
-// The products of one launch: all of one shape.
-struct Products {
-  uint64_t count;
-  uint32_t out;
-  Product (*at)(const FastLaunch& launch, uint64_t i);
+// The products of one launch: all of one format and shape.
+class Products {
+ public:
+  const Format format;
+  const uint64_t count;
+  const uint32_t out;
+
+  // fn(i) is product i; a copy of fn stays in the batch's memory.
+  template <typename Fn>
+  Products(Batch& batch, const Format& format, uint64_t count, uint32_t out, const Fn& fn)
+      : format(format), count(count), out(out), fn_(batch.memory(sizeof(Fn))) {
+    static_assert(std::is_trivially_copyable_v<Fn>);
+    std::memcpy(fn_, &fn, sizeof(Fn));
+    call_ = [](const void* own, uint64_t i) { return (*static_cast<const Fn*>(own))(i); };
+  }
+
+  Product at(uint64_t i) const { return call_(fn_, i); }
+
+ private:
+  void* fn_;
+  Product (*call_)(const void* fn, uint64_t i);
 };
 
-// Activations of a launch, quantised for weights of the launch's format, in memory of its batch.
-Activations row_activations(const FastLaunch& launch, const float* x, uint64_t rows, uint32_t in,
+// Activations [rows, in], quantised for weights of a format, in memory of the batch.
+Activations row_activations(Batch& batch, const Format& format, const float* x, uint64_t rows, uint32_t in,
                             uint32_t group_size);
 
-// The same for tiles, which meet floats by default and integers with fast precision.
-Activations tile_activations(const FastLaunch& launch, const float* x, uint64_t rows, uint32_t in,
+// The same for tiles: floats by default, integers with fast precision.
+Activations tile_activations(Batch& batch, const Format& format, const float* x, uint64_t rows, uint32_t in,
                              uint32_t group_size);
 
 // Runs products with few tokens each (rows), or with many (tiles). `rows` is the number of rows of x.
-void run_rows(const FastLaunch& launch, const Products& products, const Activations& x);
-void run_tiles(const FastLaunch& launch, const Products& products, const Activations& x, uint64_t rows);
+void run_rows(Batch& batch, const Products& products, const Activations& x);
+void run_tiles(Batch& batch, const Products& products, const Activations& x, uint64_t rows);
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -7,7 +7,7 @@
 #include "cpu/kernels/quantized_matrix.h"
 #include "cpu/kernels/tile.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 constexpr uint32_t kIntegerChunk =
     512;  // columns at a time: the unpacked weights stay in the first-level cache
@@ -131,4 +131,4 @@ static void multiply_integer_tile(const Matrix& w, uint32_t first, const Activat
   }
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -1,10 +1,17 @@
 // A quantised matrix in the MLX layout (shaders/affine/affine.h, shaders/fp/fp.h).
 #pragma once
 
-#include "cpu/kernels/kernel.h"
 #include "cpu/kernels/unpack.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
+
+// How codes and scales are stored.
+struct Format {
+  uint32_t bits;  // of a code
+  DType type;     // of scales and biases; u8 for small floats
+  uint32_t
+      group;  // values of a group of small floats; 0: codes are integers, and a matrix has its group size
+};
 
 struct Matrix {
   const uint8_t* packed;  // [out, row_bytes]
@@ -135,4 +142,4 @@ PYTURBO_INLINE auto by_codes(const Format& format, const Fn& fn) {
   }
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -5,7 +5,7 @@
 #include "cpu/kernels/quantized_matrix.h"
 #include "cpu/kernels/row.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 constexpr uint32_t kGroupChunk = 256;      // of so many groups, over all tokens
 constexpr uint32_t kPrefetchBytes = 4096;  // how far ahead weights are asked for, at least
@@ -219,4 +219,4 @@ static void multiply_rows(const Matrix& w, uint32_t first, uint32_t rows, const 
   for (; t < tokens; ++t) multiply_few<Q, planes, 1>(w, first, rows, x.from(t), y + t * y_stride, y_stride);
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

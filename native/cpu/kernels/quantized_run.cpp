@@ -7,7 +7,7 @@
 #include "cpu/kernels/quantized_tile.h"
 #include "cpu/kernels/scratch.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
 
 constexpr uint32_t kTokenBlock = 8;    // tokens of one pass over them
@@ -110,15 +110,14 @@ constexpr Instance kInstances[] = {
     {8, true, 1, {}, {e4m3_rows_of, e4m3_rows_of}, {tile_of<E4m3Codes, false>, tile_of<E4m3Codes, false>}},
 };
 
-const Instance& instance_of(const FastLaunch& launch) {
-  const Format& format = launch.format;
+const Instance& instance_of(const Format& format) {
   uint32_t i = 0;
   while (kInstances[i].bits != format.bits || kInstances[i].floats != (format.group > 0)) ++i;
   return kInstances[i];
 }
 
-// Index of the launch's precision in an instance.
-uint32_t precision_of(const FastLaunch& launch) { return launch.precision == Precision::fast ? 0 : 1; }
+// Index of the batch's precision in an instance.
+uint32_t precision_of(const Batch& batch) { return batch.precision() == Precision::fast ? 0 : 1; }
 
 void fill_nan(const Product& p, uint32_t first, uint32_t rows) {
   for (uint32_t t = 0; t < p.tokens; ++t)
@@ -132,24 +131,24 @@ void pad_groups(float* groups, uint32_t count, uint32_t copies, uint64_t stride)
 }
 
 // With `copies` of the scales and sums of a row.
-Activations quantize(const FastLaunch& launch, const float* x, uint64_t rows, uint32_t in,
+Activations quantize(Batch& batch, const Format& format, const float* x, uint64_t rows, uint32_t in,
                      uint32_t group_size, uint32_t copies) {
-  const Instance& instance = instance_of(launch);
-  const uint32_t precision = precision_of(launch);
+  const Instance& instance = instance_of(format);
+  const uint32_t precision = precision_of(batch);
   const uint32_t planes = precision == 0 ? 1 : 3;
   const uint32_t groups = in / group_size;
   const uint64_t block = instance.classes * kBytes;
   const uint64_t row_bytes = (in + block - 1) / block * block * planes;
   const uint64_t stride = (copies * groups + kLanes - 1) / kLanes * kLanes + kLanes;
   const Batch::Made what = {x, rows, in, group_size, instance.classes, planes, copies};
-  void* made = launch.batch.find(what);
-  void* memory = made ? made : launch.batch.memory(rows * (row_bytes + 2 * stride * sizeof(float)));
+  void* made = batch.find(what);
+  void* memory = made ? made : batch.memory(rows * (row_bytes + 2 * stride * sizeof(float)));
   auto* bytes = static_cast<int8_t*>(memory);
   auto* scales = reinterpret_cast<float*>(bytes + rows * row_bytes);
   float* sums = scales + rows * stride;
   const Activations result = {x, bytes, scales, sums, row_bytes, stride, copies > 1};
   if (made) return result;
-  launch.batch.note(what, memory);
+  batch.note(what, memory);
   const auto quantize_one = [&](uint64_t row) {
     std::memset(bytes + (row + 1) * row_bytes - block * planes, 0, block * planes);
     instance.quantize[precision](x + row * in, in, group_size, bytes + row * row_bytes, scales + row * stride,
@@ -158,7 +157,7 @@ Activations quantize(const FastLaunch& launch, const float* x, uint64_t rows, ui
     pad_groups(sums + row * stride, groups, copies, stride);
   };
   if (double(rows) * in * kQuantizeTime > kWorthSharing)
-    launch.batch.pool().parallel_for(rows, quantize_one);
+    batch.pool().parallel_for(rows, quantize_one);
   else
     for (uint64_t row = 0; row < rows; ++row) quantize_one(row);
   return result;
@@ -166,27 +165,27 @@ Activations quantize(const FastLaunch& launch, const float* x, uint64_t rows, ui
 
 }  // namespace
 
-Activations row_activations(const FastLaunch& launch, const float* x, uint64_t rows, uint32_t in,
+Activations row_activations(Batch& batch, const Format& format, const float* x, uint64_t rows, uint32_t in,
                             uint32_t group_size) {
-  if (!instance_of(launch).quantize[0]) return {x, nullptr, nullptr, nullptr, 0, 0, false};
-  return quantize(launch, x, rows, in, group_size, in / group_size <= kShortRow ? kRowBlock : 1);
+  if (!instance_of(format).quantize[0]) return {x, nullptr, nullptr, nullptr, 0, 0, false};
+  return quantize(batch, format, x, rows, in, group_size, in / group_size <= kShortRow ? kRowBlock : 1);
 }
 
-Activations tile_activations(const FastLaunch& launch, const float* x, uint64_t rows, uint32_t in,
+Activations tile_activations(Batch& batch, const Format& format, const float* x, uint64_t rows, uint32_t in,
                              uint32_t group_size) {
-  if (launch.precision == Precision::fast && instance_of(launch).quantize[0])
-    return quantize(launch, x, rows, in, group_size, 1);
+  if (batch.precision() == Precision::fast && instance_of(format).quantize[0])
+    return quantize(batch, format, x, rows, in, group_size, 1);
   return {x, nullptr, nullptr, nullptr, 0, 0, false};
 }
 
-void run_rows(const FastLaunch& launch, const Products& products, const Activations& x) {
-  const RunRows run = instance_of(launch).rows[precision_of(launch)];
+void run_rows(Batch& batch, const Products& products, const Activations& x) {
+  const RunRows run = instance_of(products.format).rows[precision_of(batch)];
   const uint32_t blocks = (products.out + kRowBlock - 1) / kRowBlock;
-  const Product sample = products.at(launch, 0);
+  const Product sample = products.at(0);
   const double bytes = double(sample.w.row_bytes) * kRowBlock * sample.tokens * (sample.gated ? 2 : 1);
-  launch.batch.add(products.count * blocks, bytes * kByteTime, [=](uint64_t begin, uint64_t end) {
+  batch.add(products.count * blocks, bytes * kByteTime, [=](uint64_t begin, uint64_t end) {
     while (begin < end) {
-      const Product p = products.at(launch, begin / blocks);
+      const Product p = products.at(begin / blocks);
       const uint64_t last = least(end, (begin / blocks + 1) * blocks);
       for (; begin < last; ++begin) {
         const uint32_t first = uint32_t(begin % blocks) * kRowBlock;
@@ -200,18 +199,18 @@ void run_rows(const FastLaunch& launch, const Products& products, const Activati
   });
 }
 
-void run_tiles(const FastLaunch& launch, const Products& products, const Activations& x, uint64_t rows) {
-  const RunTile run = instance_of(launch).tile[precision_of(launch)];
+void run_tiles(Batch& batch, const Products& products, const Activations& x, uint64_t rows) {
+  const RunTile run = instance_of(products.format).tile[precision_of(batch)];
   const uint32_t tiles = (products.out + kTileRows - 1) / kTileRows;
-  const Product sample = products.at(launch, 0);
+  const Product sample = products.at(0);
   const double each =
       double(rows) / double(products.count) * kTileRows * sample.w.in * (sample.gated ? 2 : 1);
-  launch.batch.add(products.count * tiles, each * kProductTime, [=](uint64_t begin, uint64_t end) {
+  batch.add(products.count * tiles, each * kProductTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item) {
-      const Product p = products.at(launch, item / tiles);
+      const Product p = products.at(item / tiles);
       if (p.tokens > 0) run(p, x, uint32_t(item % tiles) * kTileRows);
     }
   });
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -6,7 +6,7 @@
 #include "cpu/kernels/quantized_matrix.h"
 #include "cpu/kernels/tile.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 // Columns [begin, begin + kChunk) of the tile from row `first`; rows past the matrix repeat the last one.
 template <typename Q>
@@ -66,4 +66,4 @@ static void multiply_tile(const Matrix& w, uint32_t first, const float* x, uint3
   }
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

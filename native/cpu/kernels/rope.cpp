@@ -1,11 +1,12 @@
 // Rotary positions: shaders/rope states what the kernel computes.
 #include <cmath>
 
-#include "cpu/kernels/families.h"
+#include "arguments/rope/rope.h"
+#include "cpu/kernels/bodies.h"
 #include "cpu/kernels/row.h"
 #include "cpu/kernels/scratch.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
 
 constexpr double kAngleTime = 20;  // nanoseconds of a sine and a cosine
@@ -30,34 +31,29 @@ void turn_neighbours(const float* x, const float* cosine, const float* sine, uin
   }
 }
 
-}  // namespace
-
-void rope(const FastLaunch& launch) {
-  const float *x = launch.buffer<float>(0), *inv_freq = launch.buffer<float>(1);
-  float* y = launch.buffer<float>(2);
-  const uint32_t tokens = launch.value<uint32_t>(3), heads = launch.value<uint32_t>(4),
-                 dim = launch.value<uint32_t>(5);
-  const uint32_t pairs = launch.value<uint32_t>(6), position = launch.value<uint32_t>(7);
-  const float scale = launch.value<float>(8);
-  const auto turn = launch.constant(0) ? turn_neighbours : turn_halves;
-  const double each = pairs * kAngleTime + double(heads) * pairs * kPairTime;
-  launch.batch.add(tokens, each, [=](uint64_t begin, uint64_t end) {
-    float* cosine = static_cast<float*>(item_scratch(2 * sizeof(float) * pairs));
-    float* sine = cosine + pairs;
+void rope(Batch& batch, const arguments::rope& a) {
+  const auto turn = a.interleaved ? turn_neighbours : turn_halves;
+  const double each = a.pairs * kAngleTime + double(a.heads) * a.pairs * kPairTime;
+  batch.add(a.tokens, each, [=](uint64_t begin, uint64_t end) {
+    float* cosine = static_cast<float*>(item_scratch(2 * sizeof(float) * a.pairs));
+    float* sine = cosine + a.pairs;
     for (uint64_t t = begin; t < end; ++t) {
-      for (uint32_t i = 0; i < pairs; ++i) {
-        const float angle = float(position + uint32_t(t)) * inv_freq[i];
-        cosine[i] = __builtin_cosf(angle) * scale;
-        sine[i] = __builtin_sinf(angle) * scale;
+      for (uint32_t i = 0; i < a.pairs; ++i) {
+        const float angle = float(a.position + uint32_t(t)) * a.inv_freq[i];
+        cosine[i] = __builtin_cosf(angle) * a.scale;
+        sine[i] = __builtin_sinf(angle) * a.scale;
       }
-      for (uint32_t head = 0; head < heads; ++head) {
-        const uint64_t start = (t * heads + head) * dim;
-        turn(x + start, cosine, sine, pairs, y + start);
-        if (y != x && 2 * pairs < dim)
-          copy_row(y + start + 2 * pairs, x + start + 2 * pairs, dim - 2 * pairs);
+      for (uint32_t head = 0; head < a.heads; ++head) {
+        const uint64_t start = (t * a.heads + head) * a.dim, rest = start + 2 * a.pairs;
+        turn(a.x + start, cosine, sine, a.pairs, a.y + start);
+        if (a.y != a.x && 2 * a.pairs < a.dim) copy_row(a.y + rest, a.x + rest, a.dim - 2 * a.pairs);
       }
     }
   });
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace
+
+PYTURBO_BODIES(rope, PYTURBO_BODY(rope))
+
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

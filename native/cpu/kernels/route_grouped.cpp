@@ -1,10 +1,12 @@
 // The router of DeepSeek-V3, and buckets that go back to their tokens: shaders/moe states what they compute.
+#include "arguments/moe/route_grouped.h"
+#include "arguments/moe/bucket_accumulate.h"
+#include "cpu/kernels/bodies.h"
 #include "cpu/kernels/choose.h"
 #include "cpu/kernels/exponential.h"
-#include "cpu/kernels/families.h"
 #include "cpu/kernels/row.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
 
 constexpr uint32_t kMaxSets = 32;
@@ -12,15 +14,7 @@ constexpr float kLeastSum = 1e-20f;  // added to what weights are divided by
 constexpr double kValueTime = 0.15;  // nanoseconds of one value that is added
 constexpr uint32_t kStripe = 256;    // columns that one thread adds
 
-// A launch of route_grouped.
-struct Router {
-  const float* bias;
-  uint32_t experts, k, sets, kept;
-  float scale;
-  bool normalize;
-};
-
-void route_token(const Router& a, const float* logits, int32_t* ids, float* weights) {
+void route_token(const arguments::route_grouped& a, const float* logits, int32_t* ids, float* weights) {
   alignas(64) float scores[kMaxExperts], choices[kMaxExperts];
   uint32_t keys[kMaxExperts], set_keys[kMaxSets];
   for_vectors(a.experts, [&](uint32_t i, uint32_t count) {
@@ -52,40 +46,33 @@ void route_token(const Router& a, const float* logits, int32_t* ids, float* weig
     weights[i] = a.scale * (a.normalize ? weights[i] / (total + kLeastSum) : weights[i]);
 }
 
-}  // namespace
-
-void route_grouped(const FastLaunch& launch) {
-  const auto value = [&](uint32_t i) { return launch.value<uint32_t>(i); };
-  const Router a = {launch.buffer<float>(1), value(5),          value(6), value(7), value(8),
-                    launch.value<float>(9),  launch.constant(0)};
+void route_grouped(Batch& batch, const arguments::route_grouped& a) {
   const double each = double(a.experts) * (a.k + 8) * kRankTime;
-  launch.batch.add(value(4), each, [=](uint64_t begin, uint64_t end) {
+  batch.add(a.tokens, each, [=](uint64_t begin, uint64_t end) {
     for (uint64_t t = begin; t < end; ++t)
-      route_token(a, launch.buffer<float>(0) + t * a.experts, launch.buffer<int32_t>(2) + t * a.k,
-                  launch.buffer<float>(3) + t * a.k);
+      route_token(a, a.logits + t * a.experts, a.ids + t * a.k, a.weights + t * a.k);
   });
 }
 
-void bucket_accumulate(const FastLaunch& launch) {
-  const float *rows = launch.buffer<float>(0), *weights = launch.buffer<float>(2);
-  const int32_t* owners = launch.buffer<int32_t>(1);
-  float* y = launch.buffer<float>(3);
-  const uint32_t tokens = launch.value<uint32_t>(4), count = launch.value<uint32_t>(5),
-                 dim = launch.value<uint32_t>(6);
-  const uint64_t stripes = (uint64_t(dim) + kStripe - 1) / kStripe;
-  launch.batch.add(stripes, double(count) * kStripe * kValueTime, [=](uint64_t begin, uint64_t end) {
-    const uint64_t first = begin * kStripe, last = least(end * kStripe, uint64_t(dim));
-    for (uint64_t row = 0; row < count; ++row) {
-      const uint64_t token = uint32_t(owners[row]);  // a negative one is a large one
-      if (token >= tokens) continue;
-      const float* from = rows + row * dim + first;
-      float* to = y + token * dim + first;
+void bucket_accumulate(Batch& batch, const arguments::bucket_accumulate& a) {
+  const uint64_t stripes = (uint64_t(a.dim) + kStripe - 1) / kStripe;
+  batch.add(stripes, double(a.count) * kStripe * kValueTime, [=](uint64_t begin, uint64_t end) {
+    const uint64_t first = begin * kStripe, last = least(end * kStripe, uint64_t(a.dim));
+    for (uint64_t row = 0; row < a.count; ++row) {
+      const uint64_t token = uint32_t(a.owners[row]);  // a negative one is a large one
+      if (token >= a.tokens) continue;
+      const F32 weight = splat(a.weights[row]);
+      const float* from = a.rows + row * a.dim + first;
+      float* to = a.y + token * a.dim + first;
       for_vectors(uint32_t(last - first), [&](uint32_t i, uint32_t some) {
-        store_some(to + i, fused(splat(weights[row]), load_some(from + i, some), load_some(to + i, some)),
-                   some);
+        store_some(to + i, fused(weight, load_some(from + i, some), load_some(to + i, some)), some);
       });
     }
   });
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace
+
+PYTURBO_BODIES(route_grouped, PYTURBO_BODY(route_grouped), PYTURBO_BODY(bucket_accumulate))
+
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -3,7 +3,7 @@
 
 #include "cpu/kernels/vector.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 // fn(i, count): count == kLanes for whole vectors, then the rest of the row.
 template <typename Fn>
@@ -17,6 +17,11 @@ PYTURBO_INLINE void for_vectors(uint32_t dim, const Fn& fn) {
 template <typename S>
 PYTURBO_INLINE F32 load_some(const S* from, uint32_t count) {
   return count == kLanes ? load_floats(from) : load_floats(from, count, count);
+}
+
+template <typename S>
+PYTURBO_INLINE float load_float(const S* from) {
+  return load_floats(from, 1, 1)[0];
 }
 
 template <typename S>
@@ -36,4 +41,4 @@ PYTURBO_INLINE void clear_row(float* to, uint32_t count) {
   for_vectors(count, [&](uint32_t i, uint32_t some) { store_some(to + i, F32{}, some); });
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -4,7 +4,7 @@
 
 #include "cpu/kernels/vector.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 constexpr uint32_t kTileVectors = 2;
 constexpr uint32_t kTileRows = kTileVectors * kLanes;  // results of one row of the other factor
@@ -66,4 +66,4 @@ static void multiply_rows_of(const TileChunk& chunk, uint32_t columns, const flo
   if (rows > 6) multiply_rows_of(chunk, columns, x + 6 * stride, stride, rows - 6, sums + 6 * kTileRows);
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -4,7 +4,7 @@
 #include "cpu/kernels/attention.h"
 #include "cpu/kernels/turbo_tile.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 constexpr uint32_t kQueryRows = 4 * kTileTokens;  // at most
 
@@ -232,4 +232,4 @@ static void attend(const TurboCache& c, uint32_t rows, KeyRange keys, const Seen
     }
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

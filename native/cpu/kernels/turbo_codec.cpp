@@ -1,10 +1,12 @@
 // Rows of a compressed cache: shaders/turboquant states what each kernel computes.
-#include "cpu/kernels/families.h"
+#include "arguments/turboquant/hadamard.h"
+#include "arguments/turboquant/turbo_decode.h"
+#include "arguments/turboquant/turbo_encode.h"
+#include "cpu/kernels/bodies.h"
 #include "cpu/kernels/row.h"
-#include "cpu/kernels/turbo_launch.h"
 #include "cpu/kernels/turbo_rotation.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
 
 constexpr double kRotateTime = 1.0;  // nanoseconds of one value
@@ -13,41 +15,28 @@ constexpr double kDecodeTime = 0.2;
 constexpr float kLeastNorm = 1e-8f;
 
 template <typename T>
-void run_hadamard(const FastLaunch& launch) {
-  const T* x = launch.buffer<T>(0);
-  T* y = launch.buffer<T>(2);
-  const uint32_t dim = launch.value<uint32_t>(4);
-  const float* signs = launch.constant(0) ? launch.buffer<float>(1) : nullptr;
-  const bool inverse = launch.constant(1);
-  const float factor = 1.0f / __builtin_sqrtf(float(dim));
-  launch.batch.add(launch.value<uint32_t>(3), dim * kRotateTime, [=](uint64_t begin, uint64_t end) {
+void hadamard(Batch& batch, const arguments::hadamard<T>& a) {
+  const float factor = 1.0f / __builtin_sqrtf(float(a.dim));
+  batch.add(a.rows, a.dim * kRotateTime, [=](uint64_t begin, uint64_t end) {
     alignas(64) float row[kMaxDim];
     for (uint64_t r = begin; r < end; ++r) {
-      for_vectors(dim, [&](uint32_t i, uint32_t count) {
-        F32 v = load_some(x + r * dim + i, count);
-        if (signs && !inverse) v *= load_some(signs + i, count);
+      for_vectors(a.dim, [&](uint32_t i, uint32_t count) {
+        F32 v = load_some(a.x + r * a.dim + i, count);
+        if (a.signs && !a.inverse) v *= load_some(a.signs + i, count);
         store_some(row + i, v, count);
       });
-      hadamard_row(row, dim, inverse);
-      for_vectors(dim, [&](uint32_t i, uint32_t count) {
+      hadamard_row(row, a.dim, a.inverse);
+      for_vectors(a.dim, [&](uint32_t i, uint32_t count) {
         F32 v = load_some(row + i, count) * factor;
-        if (signs && inverse) v *= load_some(signs + i, count);
-        store_some(y + r * dim + i, v, count);
+        if (a.signs && a.inverse) v *= load_some(a.signs + i, count);
+        store_some(a.y + r * a.dim + i, v, count);
       });
     }
   });
 }
 
-// A launch of turbo_encode.
-struct Encode {
-  const float *x, *signs, *ones;
-  uint32_t* packed;
-  float *norms, *means;
-  uint32_t tokens, capacity, kv_heads, dim, position, words;
-};
-
 template <uint32_t bits>
-void encode_row(const Encode& a, uint64_t index) {
+void encode_row(const arguments::turbo_encode& a, uint64_t index) {
   const uint64_t sequence = index / (uint64_t(a.tokens) * a.kv_heads);
   const uint32_t in_sequence = uint32_t(index % (uint64_t(a.tokens) * a.kv_heads));
   if (a.tokens - in_sequence / a.kv_heads > a.capacity) return;  // a later one takes its row
@@ -88,7 +77,7 @@ void encode_row(const Encode& a, uint64_t index) {
 
   const uint32_t slot = uint32_t(a.position + in_sequence / a.kv_heads) % a.capacity;
   const uint64_t target = (sequence * a.kv_heads + in_sequence % a.kv_heads) * a.capacity + slot;
-  uint32_t* packed = a.packed + target * a.words;
+  uint32_t* packed = a.packed + target * row_words(dim, bits);
   uint64_t stream = 0;
   uint32_t held = 0;
   for (uint32_t i = 0; i < dim; ++i) {
@@ -105,30 +94,25 @@ void encode_row(const Encode& a, uint64_t index) {
 }
 
 template <uint32_t bits>
-void run_encode(const FastLaunch& launch, const Encode& a, uint64_t rows) {
-  launch.batch.add(rows, a.dim * kEncodeTime, [=](uint64_t begin, uint64_t end) {
+void encode_rows(Batch& batch, const arguments::turbo_encode& a) {
+  const uint64_t rows = uint64_t(a.batch) * a.tokens * a.kv_heads;
+  batch.add(rows, a.dim * kEncodeTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t index = begin; index < end; ++index) encode_row<bits>(a, index);
   });
 }
 
-// A launch of turbo_decode.
-struct Decode {
-  const uint32_t* packed;
-  const float *norms, *means, *ones;
-  float* y;
-  uint32_t context, capacity, ring_start, kv_heads, dim, words;
-};
-
 template <uint32_t bits>
-void run_decode(const FastLaunch& launch, const Decode& a, uint64_t rows) {
-  launch.batch.add(rows, a.dim * kDecodeTime, [=](uint64_t begin, uint64_t end) {
+void decode_rows(Batch& batch, const arguments::turbo_decode& a) {
+  const uint32_t words = row_words(a.dim, bits);
+  const uint64_t rows = uint64_t(a.batch) * a.context * a.kv_heads;
+  batch.add(rows, a.dim * kDecodeTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t index = begin; index < end; ++index) {
       const uint64_t head = index % a.kv_heads, token = index / a.kv_heads % a.context;
       const uint64_t sequence = index / a.kv_heads / a.context;
       const uint64_t row = (sequence * a.kv_heads + head) * a.capacity + (a.ring_start + token) % a.capacity;
       const F32 factor = splat(a.norms[row] / __builtin_sqrtf(float(a.dim)));
       for (uint32_t i = 0; i < a.dim; i += kLanes) {
-        F32 v = centroids_at<bits>(a.packed + row * a.words, i) * factor;
+        F32 v = centroids_at<bits>(a.packed + row * words, i) * factor;
         if (a.means) v = fused(splat(a.means[row]), load_floats(a.ones + i), v);
         store_floats(a.y + index * a.dim + i, v);
       }
@@ -136,47 +120,16 @@ void run_decode(const FastLaunch& launch, const Decode& a, uint64_t rows) {
   });
 }
 
+void turbo_encode(Batch& batch, const arguments::turbo_encode& a) {
+  PYTURBO_BY_WIDTH(a.bits, encode_rows, batch, a);
+}
+
+void turbo_decode(Batch& batch, const arguments::turbo_decode& a) {
+  PYTURBO_BY_WIDTH(a.bits, decode_rows, batch, a);
+}
+
 }  // namespace
 
-void hadamard(const FastLaunch& launch) { PYTURBO_BY_TYPE(launch.format.type, run_hadamard, launch); }
+PYTURBO_BODIES(turbo_codec, PYTURBO_BODY(hadamard), PYTURBO_BODY(turbo_encode), PYTURBO_BODY(turbo_decode))
 
-void turbo_encode(const FastLaunch& launch) {
-  const auto value = [&](uint32_t i) { return launch.value<uint32_t>(i); };
-  const uint32_t bits = width_constant(launch, 0), dim = value(10);
-  const bool rotates = launch.constant(1), has_means = launch.constant(2);
-  const Encode a = {launch.buffer<float>(0),
-                    rotates ? launch.buffer<float>(1) : nullptr,
-                    has_means ? launch.buffer<float>(2) : nullptr,
-                    launch.buffer<uint32_t>(3),
-                    launch.buffer<float>(4),
-                    has_means ? launch.buffer<float>(5) : nullptr,
-                    value(7),
-                    value(8),
-                    value(9),
-                    dim,
-                    value(11),
-                    row_words(dim, bits)};
-  const uint64_t rows = uint64_t(value(6)) * a.tokens * a.kv_heads;
-  PYTURBO_BY_WIDTH(bits, run_encode, launch, a, rows);
-}
-
-void turbo_decode(const FastLaunch& launch) {
-  const auto value = [&](uint32_t i) { return launch.value<uint32_t>(i); };
-  const uint32_t bits = width_constant(launch, 0), dim = value(10);
-  const bool has_means = launch.constant(1);
-  const Decode a = {launch.buffer<uint32_t>(0),
-                    launch.buffer<float>(1),
-                    has_means ? launch.buffer<float>(2) : nullptr,
-                    has_means ? launch.buffer<float>(3) : nullptr,
-                    launch.buffer<float>(4),
-                    value(6),
-                    value(7),
-                    value(8),
-                    value(9),
-                    dim,
-                    row_words(dim, bits)};
-  const uint64_t rows = uint64_t(value(5)) * a.context * a.kv_heads;
-  PYTURBO_BY_WIDTH(bits, run_decode, launch, a, rows);
-}
-
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -4,7 +4,7 @@
 
 #include "cpu/kernels/turbo_tables.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 // Lane l is v[index[l]].
 PYTURBO_INLINE F32 permute(F32 v, I32 index) {
@@ -125,4 +125,4 @@ PYTURBO_INLINE I32 nearest(F32 x) {
   return index;
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

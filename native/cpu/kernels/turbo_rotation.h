@@ -3,7 +3,7 @@
 
 #include "cpu/kernels/turbo_codes.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 // Butterflies between the lanes of a vector: lane l and its partner l ^ 2^stage become their sum and
 // difference.
@@ -88,4 +88,4 @@ static inline void hadamard_row(float* row, uint32_t dim, bool transposed) {
   }
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

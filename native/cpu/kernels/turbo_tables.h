@@ -3,7 +3,7 @@
 
 #include "cpu/kernels/vector.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 typedef unsigned int uint;
 #define constant const
@@ -12,6 +12,8 @@ typedef unsigned int uint;
 
 constexpr uint32_t kMaxDim = 512;
 constexpr uint32_t kMaxWords = kMaxDim * 8 / 32;  // of a row
+
+PYTURBO_INLINE uint32_t row_words(uint32_t dim, uint32_t bits) { return (dim * bits + 31) / 32; }
 
 template <uint32_t bits>
 constexpr const float* centroids() {
@@ -54,4 +56,4 @@ inline constexpr CodecTable<bits> kTable = CodecTable<bits>();
       return function<8>(__VA_ARGS__);        \
   }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -8,7 +8,7 @@
 #include "cpu/kernels/tile.h"
 #include "cpu/kernels/turbo_codes.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 constexpr uint32_t kKeys = kTileRows;  // of a tile
 
@@ -131,4 +131,4 @@ static inline bool load_own_values(const TurboCache& c, uint32_t first, uint32_t
   return largest(most) < 0x7f800000;
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -4,7 +4,7 @@
 
 #include "cpu/kernels/activations.h"
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 // Codes of the affine format: 0 .. 2^bits - 1.
 template <uint32_t bits>
@@ -104,4 +104,4 @@ PYTURBO_INLINE float number(uint32_t code) {
   }
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

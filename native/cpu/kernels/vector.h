@@ -1,14 +1,16 @@
-// The thin vector layer: what kernels need of a processor, under the same names for every level (isa.h).
+// The thin vector layer: what kernels need of a processor, under the same names for every level (levels.h).
 // Arithmetic on vectors is written with the compiler's own operators. A source of this folder is compiled
-// once per level with PYTURBO_ISA set to its name; nothing here may be shared between levels, so these files
-// use no inline functions of the standard library.
+// once per level with PYTURBO_LEVEL set to its name; nothing here may be shared between levels, so these
+// files use no inline functions of the standard library.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
-#ifndef PYTURBO_ISA
-#error "PYTURBO_ISA: expected the name of a level"
+#include "pyturbo/arguments.h"
+
+#ifndef PYTURBO_LEVEL
+#error "PYTURBO_LEVEL: expected the name of a level"
 #endif
 
 #define PYTURBO_INLINE [[gnu::always_inline]] static inline
@@ -20,18 +22,11 @@
 #elif defined(__ARM_NEON)
 #include "cpu/kernels/vector_neon.h"
 #else
-#error "PYTURBO_ISA: expected a level that this folder has a vector layer for"
+#error "PYTURBO_LEVEL: expected a level that this folder has a vector layer for"
 #endif
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 
-// 16-bit floats as they lie in memory.
-struct Half {
-  uint16_t bits;
-};
-struct BFloat {
-  uint16_t bits;
-};
 // 8-bit floats of quantised formats (shaders/fp/fp.h).
 struct E4M3 {
   uint8_t bits;
@@ -129,4 +124,4 @@ PYTURBO_INLINE float largest(F32 v) {
 PYTURBO_INLINE uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
 PYTURBO_INLINE uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 constexpr uint32_t kBytes = 32;
 constexpr uint32_t kLanes = 8;          // 32-bit values of a vector
@@ -158,4 +158,4 @@ PYTURBO_INLINE U8 spread(const uint8_t* from) {
   return (U8)_mm256_or_si256(_mm256_srli_epi16(_mm256_and_si256(even, mask), 8), _mm256_and_si256(odd, mask));
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 constexpr uint32_t kBytes = 64;
 constexpr uint32_t kLanes = 16;         // 32-bit values of a vector
@@ -170,4 +170,4 @@ PYTURBO_INLINE U8 spread(const uint8_t* from) {
 #endif
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL

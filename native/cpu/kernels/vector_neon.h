@@ -3,7 +3,7 @@
 
 #include <arm_neon.h>
 
-namespace pyturbo::cpu::PYTURBO_ISA {
+namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 constexpr uint32_t kBytes = 16;
 constexpr uint32_t kLanes = 4;          // 32-bit values of a vector
@@ -118,4 +118,4 @@ PYTURBO_INLINE U8 spread(const uint8_t* from) {
   return (U8)vorrq_u16(vandq_u16(even, vdupq_n_u16(kMask)), vandq_u16(odd, vdupq_n_u16(kMask << 8)));
 }
 
-}  // namespace pyturbo::cpu::PYTURBO_ISA
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL
