@@ -1,4 +1,7 @@
-"""pyturbo: kernels written once in Metal Shading Language, run on any host from Python.
+"""pyturbo: mixture-of-experts language models in few bits, on Metal GPUs and on the CPU.
+
+Each kernel is specified once, in Metal Shading Language. GPUs run it as that, and so does the reference
+device `cpu:reference`; the device `cpu` also has hand-made bodies, each tested against its shader.
 
 A model, and text from it:
 

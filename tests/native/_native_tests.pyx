@@ -16,6 +16,10 @@ cdef extern from "native_test.h":
     void show_stack_on_abort()
 
 
+cdef extern from "body_names.h":
+    vector[string] body_names(const string& level) except +
+
+
 def cases():
     return [case.name.decode() for case in native_cases()]
 
@@ -24,6 +28,11 @@ def run(str name):
     cdef string native_name = name.encode()
     with nogil:
         run_native_case(native_name)
+
+
+def bodies(str level):
+    """The shader functions that a processor level has a CPU body for."""
+    return [name.decode() for name in body_names(level.encode())]
 
 
 register_test_kernels()
