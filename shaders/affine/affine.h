@@ -1,5 +1,5 @@
 // The MLX "affine" format: value = q * scale + bias, with one scale and bias per group of 32, 64 or 128.
-// A unit lies inside one group.
+// A unit is inside one group.
 #pragma once
 
 #include "../common/units.h"

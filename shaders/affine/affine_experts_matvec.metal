@@ -2,7 +2,7 @@
 #include "experts.h"
 
 // y[t, j] = W[ids[t, j]] x[t] for the k experts of each token; x has one row per token, or one per (t, j).
-// Layout: expert e is e * stride elements behind each base; under by_offset, offsets[t, j] bytes further.
+// Layout: expert e is e * stride elements after each base; with by_offset, offsets[t, j] bytes further.
 // Dispatch: groups (ceil_div(out, kRowsPerGroup), k, tokens), threads (kRowThreads)
 // Requires: group_size == 32 || group_size == 64 || group_size == 128; in > 0; in % group_size == 0;
 //   x_rows == 1 || x_rows == k; experts > 0

@@ -1,10 +1,10 @@
-// What all attention kernels share: which keys a query sees, where their rows lie, and the online softmax.
+// Shared by all attention kernels: the keys that a query sees, the place of their rows, the online softmax.
 #pragma once
 
 #include <metal_stdlib>
 using namespace metal;
 
-// Which keys the queries of a launch see. The last query stands at the last key: query t is at start + t.
+// The keys that the queries of a launch see. The last query is at the last key: query t is at start + t.
 struct Mask {
   int start;     // context - tokens; a query before position 0 sees no key if causal
   uint context;  // keys
@@ -21,7 +21,7 @@ inline Mask make_mask(uint tokens, uint context, uint window, bool causal) {
   return Mask{int(context) - int(tokens), context, window, causal};
 }
 
-// Key j lies in row j % capacity of its cache. Serves the `capacity` keys from the one it was made for.
+// Key j is in row j % capacity of its cache. Valid for the `capacity` keys from the one it was made for.
 struct Ring {
   uint base;
   uint capacity;
@@ -42,7 +42,7 @@ inline float softmax_weight(float score, float top) {
   return score == -INFINITY && top == -INFINITY ? 1.0f : exp(score - top);
 }
 
-// What a sum of weighted values is multiplied by, l being the sum of weights and m the largest score: 1 / l,
+// The factor of a sum of weighted values, where l is the sum of weights and m the largest score: 1 / l,
 // or 0 for a query without keys, or NaN where every score is -inf. A sink is one more score, of value 0.
 inline float normalizer(float m, float l, float sink) {
   const float top = max(m, sink);

@@ -1,7 +1,7 @@
 #include <metal_stdlib>
 using namespace metal;
 
-// Nothing: what a launch costs by itself.
+// Does nothing. Measures the cost of a launch.
 // Dispatch: groups (1), threads (32)
 kernel void empty(
     device const float* a [[buffer(0)]],
@@ -10,7 +10,7 @@ kernel void empty(
     device float* d [[buffer(3)]],
     uint tid [[thread_position_in_threadgroup]]) {}
 
-// Nothing, with a value that a program may settle at replay.
+// Does nothing, with a value that a program may set at replay.
 // Dispatch: groups (1), threads (count)
 kernel void empty_counted(
     device const float* a [[buffer(0)]],

@@ -3,8 +3,8 @@ using namespace metal;
 
 constexpr constant uint kBlockWords = 16384;
 
-// sums[b] = sum of the words of block b, modulo 2^32: how fast memory is read.
-// Layout: blocks of 64 KiB, one behind the other.
+// sums[b] = sum of the words of block b, modulo 2^32. Measures how fast memory is read.
+// Layout: consecutive blocks of 64 KiB.
 // Dispatch: groups (blocks), threads (32)
 // Requires: blocks > 0
 // Numerics: integers.

@@ -1,4 +1,4 @@
-// Which rows a threadgroup of a grouped product has: rows are sorted by expert, those of one are a bucket.
+// The rows of a threadgroup in a grouped product: rows are sorted by expert, those of one are a bucket.
 #pragma once
 
 #include "tile.h"

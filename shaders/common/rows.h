@@ -1,4 +1,4 @@
-// Rows of quantised matrices times one vector: what every matvec kernel runs.
+// Rows of quantised matrices times one vector, for every matvec kernel.
 // Loops over thread arrays are unrolled, so that the arrays are registers.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Tiles of x times transposed quantised matrices: what every matmul kernel runs.
+// Tiles of x times transposed quantised matrices, for every matmul kernel.
 // A threadgroup computes 32 tokens x 32 outs, 32 ins at a time; each of 4 simdgroups a quarter of 16 x 16.
 #pragma once
 

@@ -11,7 +11,7 @@ constexpr constant uint kUnit = 32;   // values of a unit
 constexpr constant uint kOctet = 8;   // values of a quarter of a unit: `bits` bytes
 constexpr constant uint kOctets = 4;  // octets of a unit
 
-// The bits of eight consecutive values of a unit, the first in the lowest; they lie in at most two words.
+// The bits of eight consecutive values of a unit, the first in the lowest; they span at most two words.
 // Words is a pointer to the unit, in device or thread memory.
 template <uint bits, typename Words>
 inline ulong octet(Words words, uint index) {
@@ -45,7 +45,7 @@ inline void load_words(device const uint* source, thread uint* words) {
   }
 }
 
-// Where something lies `bytes` bytes further on.
+// The address `bytes` bytes further on.
 template <typename T>
 inline device const T* advance_bytes(device const T* base, ulong bytes) {
   return (device const T*)((device const uchar*)base + bytes);

@@ -15,7 +15,7 @@ inline float input_row(
   return token < 0 ? history[ulong(token + kPast) * channels + c] : x[ulong(token) * channels + c];
 }
 
-// y[t] = silu(sum_i weight[:, i] * u[t - 3 + i]) with u = x behind the history; then history = last rows of u.
+// y[t] = silu(sum_i weight[:, i] * u[t - 3 + i]) with u = history, then x; history becomes the last rows of u.
 // Layout: rows contiguous, history updated in place; y overlaps neither x nor history.
 // Dispatch: groups (ceil_div(channels, kChannels)), threads (kChannels * kRuns)
 // Requires: tokens > 0; channels > 0

@@ -1,4 +1,4 @@
-// Gated delta rule, 32 tokens at a time: products of matrices do what delta_net does token by token.
+// Gated delta rule, 32 tokens at a time: matrix products replace the token-by-token updates of delta_net.
 //
 // With G(l, i) = g[i + 1] * ... * g[l] and G(l) = g[0] * ... * g[l] inside a chunk that starts with the state S0,
 // the values d = beta (v - S k) that delta_net adds, as rows of U, solve
@@ -17,7 +17,7 @@ constexpr constant uint kRows = kSimdgroups * kBlock;  // state rows of a thread
 constexpr constant uint kColumns = 32;                 // of q and k that are staged at a time
 constexpr constant uint kStride = 32 + 4;  // floats of a row in threadgroup memory: rows start in other banks
 
-// What the simdgroups of a threadgroup share.
+// Threadgroup memory that the simdgroups share.
 struct ChunkMemory {
   threadgroup float* keys;     // [kTokens, kStride], a tile of k
   threadgroup float* queries;  // [kTokens, kStride], a tile of q
@@ -28,8 +28,8 @@ struct ChunkMemory {
   threadgroup float* ends;     // [kTokens]: G(last, i)
 };
 
-// Columns [column, column + kColumns) of `count` tokens, zero for the others: what they would add is no number
-// where their memory holds none.
+// Columns [column, column + kColumns) of `count` tokens, zero for the others: their memory may hold NaN, which
+// would reach the sums.
 inline void stage(
     device const float* x,
     uint stride,
@@ -119,7 +119,7 @@ inline void solve_block(
 }
 
 // y of the tokens [8 b, 8 b + 8) of `count`, from S0 q and u. Inside the block a token meets only those that it
-// sees: 0 times what is not finite is not 0. sums [64] is the simdgroup's own.
+// sees: 0 times inf or NaN is not 0. sums [64] is the simdgroup's own.
 inline void write_block(
     thread simdgroup_float8x8& out,
     device float* y,
@@ -152,7 +152,7 @@ inline void write_block(
 // Dispatch: groups (ceil_div(v_dim, kRows), v_heads), threads (kThreads)
 // Requires: tokens > 0; k_heads > 0; v_heads > 0; v_heads % k_heads == 0; v_dim > 0; v_dim % kBlock == 0;
 //   qk_stride >= k_heads * tiles * kColumns; v_stride >= v_heads * v_dim
-// Numerics: f32, as delta_net to rounding, for g in [0, 1]; NaN reaches what it reaches there, token by token.
+// Numerics: f32, as delta_net to rounding, for g in [0, 1]; NaN reaches the same values as there, token by token.
 template <uint tiles>
 kernel void delta_net_chunkwise(
     device const float* q [[buffer(0)]],     // [(tokens - 1) * qk_stride + k_heads * tiles * kColumns]
@@ -257,7 +257,7 @@ kernel void delta_net_chunkwise(
       write_block(out[b], y + first * y_stride, y_stride, own_count, b, u, sums, lane, memory);
     }
 
-    // The state behind the chunk.
+    // The state after the chunk.
     for (uint i = lane; i < kTokens * kBlock; i += 32) u[i] *= ends[i / kBlock];
     simdgroup_barrier(mem_flags::mem_threadgroup);
     simdgroup_float8x8 added[kBlocks];

@@ -54,7 +54,7 @@ inline device const uint* unit_words(thread const Fp<bits, group>& w, uint row, 
   return w.packed + (ulong(row) * w.units + unit) * bits;
 }
 
-// What the codes of octet `index` of a unit are multiplied with.
+// The scale of the codes of octet `index` of a unit.
 template <uint bits, uint group>
 inline float octet_scale(thread const Fp<bits, group>& w, uint row, uint unit, uint index) {
   const ulong first = (ulong(row) * w.units + unit) * (kUnit / group);

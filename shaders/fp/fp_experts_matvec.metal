@@ -4,7 +4,7 @@
 constant bool by_offset [[function_constant(0)]];
 
 // y[t, j] = W[ids[t, j]] x[t] for the k experts of each token; x has one row per token, or one per (t, j).
-// Layout: expert e is e * stride elements behind each base; under by_offset, offsets[t, j] bytes further.
+// Layout: expert e is e * stride elements after each base; with by_offset, offsets[t, j] bytes further.
 // Dispatch: groups (ceil_div(out, kRowsPerGroup), k, tokens), threads (kRowThreads)
 // Requires: in > 0; in % 32 == 0; x_rows == 1 || x_rows == k; experts > 0
 // Numerics: as fp_matvec. An id outside [0, experts) gives NaN; offsets are not checked.

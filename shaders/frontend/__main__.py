@@ -53,7 +53,7 @@ def read_entries(program: Program) -> list[emit.Entry]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Leaves a file alone that already holds the text, so that nothing is rebuilt for it."""
+    """Write the text, but leave a file alone that already holds it, so that nothing is rebuilt."""
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The parameters of a kernel: what each is bound to, and what of that Metal would refuse."""
+"""Reads the parameters of a kernel and their bindings, and refuses those that Metal would refuse."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Argument:
     writable: bool
     condition: str  # function constant that makes it exist, or ""
     where: Token
-    last: Token  # the comment behind it holds its shape
+    last: Token  # the comment after it holds its shape
 
     @property
     def is_position(self) -> bool:
@@ -42,13 +42,13 @@ class Argument:
 
     @property
     def element(self) -> str:
-        """The type without address space, qualifiers and pointer."""
+        """Return the type without address space, qualifiers and pointer."""
         dropped = ADDRESS_SPACES | {"const", "struct"}
         return " ".join(word for word in re.sub(r"[*&]", " ", self.type).split() if word not in dropped)
 
     @property
     def width(self) -> str:
-        """Components of a position, "" for a scalar."""
+        """Return the number of components of a position, "" for a scalar."""
         match = _POSITION_TYPE.fullmatch(self.element)
         return (match[1] or "") if match else ""
 
@@ -139,7 +139,7 @@ class Reader:
             self.unit.errors.add(argument.where, message)
 
     def _number(self, kind: str) -> None:
-        """Checks the indices given, and gives the next free one where there is none, as Metal does."""
+        """Check the given indices; assign the next free one to the others, as Metal does."""
         bound = [a for a in self.arguments if a.kind == kind or (kind == "buffer" and a.kind == "value")]
         if len(bound) > _MAX_BUFFERS:
             message = f"expected at most {_MAX_BUFFERS} {kind} arguments, got {len(bound)}"

@@ -1,4 +1,4 @@
-"""What Apple's compiler would refuse and a C++ compiler would not."""
+"""Refuses what Apple's compiler would refuse and a C++ compiler would not."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _check_pointers(unit: Unit, item: Item) -> None:
 
 
 def _check_declaration(unit: Unit, declaration: Declaration | None) -> None:
-    """Each "*" and "&" needs an address space of its own; a reference to a pointer is in thread memory."""
+    """Require an address space for each "*" and "&"; a reference to a pointer is in thread memory."""
     if declaration is None or any(unit.text(i) == "auto" for i in declaration.specifiers):
         return
     for declarator in declaration.declarators:
@@ -62,7 +62,7 @@ def _refuse_pointer(unit: Unit, star: int, name: str) -> None:
 
 
 def _check_unnamed_pointers(unit: Unit) -> None:
-    """Casts, template arguments, aliases and unnamed parameters: a "*" with no operand behind it."""
+    """Check casts, template arguments, aliases and unnamed parameters: a "*" with no operand after it."""
     for i, token in enumerate(unit.tokens):
         if token.text not in _STARS or unit.text(i + 1) not in (")", ",", ">", ";"):
             continue
@@ -143,7 +143,7 @@ def _check_kernel(program: Program, kernel: Kernel) -> None:
 
 
 def check_names(programs: Iterable[Program]) -> None:
-    """Host names are unique in a library."""
+    """Require host names to be unique in a library."""
     taken: dict[str, Token] = {}
     for program in programs:
         for kernel in program.kernels.values():

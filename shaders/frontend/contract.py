@@ -1,4 +1,4 @@
-"""The contract of a kernel: the comment block above it, and the shapes behind its arguments."""
+"""Reads the contract of a kernel: the comment above it, and the shapes after its arguments."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def read(program: Program, kernel: Kernel, arguments: Sequence[Argument]) -> Con
 
 
 def _joined(lines: Sequence[Line]) -> list[Line]:
-    """Joins to a Dispatch or Requires line the lines behind it that are indented by two more spaces."""
+    """Join to a Dispatch or Requires line the following lines that are indented by two more spaces."""
     joined: list[Line] = []
     indent = None
     for line in lines:
@@ -122,7 +122,7 @@ def _closing(text: str) -> int:
 
 
 def _split(text: str) -> list[str]:
-    """Parts between commas outside of parentheses."""
+    """Split at commas outside of parentheses."""
     parts, depth = [""], 0
     for character in text:
         depth += {"(": 1, ")": -1}.get(character, 0)

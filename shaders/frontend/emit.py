@@ -25,7 +25,7 @@ _LAUNCH = "[[maybe_unused]] const ::pyturbo::Arguments& pt_launch"
 
 @dataclass
 class Entry:
-    """A kernel with all that was read about it."""
+    """A kernel with everything that was read about it."""
 
     kernel: Kernel
     arguments: list[Argument]
@@ -35,7 +35,7 @@ class Entry:
 
 @cache
 def relative(file: str, root: Path) -> str:
-    """The file as the manifest and the tables name it: seen from the shaders' root."""
+    """Return the file as the manifest and the tables name it: relative to the root of the shaders."""
     path = Path(file).resolve()
     return path.relative_to(root.resolve()).as_posix() if path.is_relative_to(root.resolve()) else file
 
@@ -151,7 +151,7 @@ def _elements(program: Program, entry: Entry) -> Iterator[str]:
 
 
 def _threadgroup_bytes(program: Program, kernel: Kernel) -> Iterator[str]:
-    """Repeats the types of the kernel's threadgroup variables to add up their sizes."""
+    """Repeat the types of the kernel's threadgroup variables to add up their sizes."""
     unit, body = program.unit, kernel.item.body
     assert body is not None
     declared = threadgroup.declarations(unit, body)
@@ -168,7 +168,7 @@ def _threadgroup_bytes(program: Program, kernel: Kernel) -> Iterator[str]:
 
 
 def _locals(program: Program, entry: Entry, expressions: Sequence[Expression]) -> Iterator[str]:
-    """The values of a launch under the names the expressions use."""
+    """Declare the values of a launch under the names that the expressions use."""
     used = {name.partition(".")[0] for e in expressions for _, name in evaluate.names(e.node)}
     pending = set(used)
     while pending:
@@ -191,7 +191,7 @@ def _locals(program: Program, entry: Entry, expressions: Sequence[Expression]) -
 
 
 def _defined(program: Program, value: str) -> str:
-    """The expression of a derived constant, asking the launch which function constants are defined."""
+    """Write a derived constant's expression, which asks the launch which function constants are defined."""
     for constant in program.constants.values():
         question = f"is_function_constant_defined({constant.name})"
         value = value.replace(question, f"(pt_launch.constants[{constant.slot}] != nullptr)")
@@ -199,7 +199,7 @@ def _defined(program: Program, value: str) -> str:
 
 
 def _expression(entry: Entry, expression: Expression) -> str:
-    """The expression in C++; the integer fields of struct values widen as the values themselves do."""
+    """Write the expression in C++; integer fields of struct values widen as the values themselves do."""
     tokens, values = expression.tokens, {a.name for a in entry.arguments if a.kind == "value"}
     out, i = [], 0
     while i < len(tokens):

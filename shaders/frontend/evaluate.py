@@ -127,7 +127,7 @@ class _Reader:
 
 
 def names(node: Node) -> Iterator[tuple[str, str]]:
-    """(kind, name) of every name, called function and measured type in the expression."""
+    """Yield (kind, name) of every name, called function and measured type in the expression."""
     if node.kind in ("name", "call", "sizeof"):
         yield node.kind, node.text
     for part in node.parts:
@@ -194,7 +194,7 @@ def _binary(operator: str, left: int, right: int) -> int:
 
 
 def size_of(type_: str, scope: Scope) -> int:
-    """Bytes of a built-in type; of a name, what the scope says it stands for."""
+    """Return the bytes of a type: a built-in one, or a name that the scope resolves."""
     name = re.sub(r"\b(const|volatile|device|constant|thread|threadgroup|metal::)\s*", "", type_).strip()
     name = re.sub(r"^atomic\s*<\s*(\w+)\s*>$|^atomic_(\w+)$", r"\1\2", name)
     template = re.fullmatch(r"vec\s*<\s*(\w+)\s*,\s*(\w+)\s*>", name)

@@ -53,7 +53,7 @@ class _Struct:
         self.types = self._types()
 
     def _types(self) -> list[str]:
-        """Type parameters that some argument is declared with and that every instance sets to a host type."""
+        """Return the type parameters that arguments use and that every instance sets to a host type."""
         used = {a.element for a in self._bound()}
         kernel, found = self.entry.kernel, []
         for number, parameter in enumerate(kernel.template):

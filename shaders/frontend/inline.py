@@ -1,4 +1,4 @@
-"""A shader with its headers inside: what Metal compiles where there is no metallib."""
+"""Puts the headers of a shader inside it: Metal compiles the result where there is no metallib."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _ONCE = re.compile(r"\s*#\s*pragma\s+once\b")
 
 
 class IncludeError(Exception):
-    """A header that is not there."""
+    """A header does not exist."""
 
 
 def inline(shader: Path, root: Path, includes: Sequence[Path] = ()) -> str:
-    """The text of `shader` with each of our headers in place of its first include.
+    """Return the text of `shader` with each of our headers in place of its first include.
 
     Markers keep the file and line of everything, so that Metal's messages point at the sources.
     """

@@ -1,4 +1,4 @@
-"""The manifest: everything the host and the documentation know about the kernels."""
+"""Writes the manifest: everything the host and the documentation know about the kernels."""
 
 from __future__ import annotations
 

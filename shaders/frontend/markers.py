@@ -1,4 +1,4 @@
-"""Marks statements with where they are, so that the checker can name the one that is running.
+"""Marks statements with their file and line, so that the checker can name the one that is running.
 
 PYTURBO_AT stands in front of expressions and declarations and says nothing in the reference build. A function
 of one statement belongs to the statement that calls it; others give back what they found when they return.
@@ -23,12 +23,12 @@ _COUNTING = words("++ -- += -= 1 2 4 8 16 32 ,")  # in the step of a loop that r
 
 
 def files(unit: Unit) -> list[str]:
-    """The files of a unit; markers name them by number."""
+    """Return the files of a unit; markers name them by number."""
     return list(dict.fromkeys(token.file for token in unit.tokens))
 
 
 def markers(program: Program) -> dict[int, str]:
-    """What is written in front of tokens."""
+    """Return the text to write before tokens, by index."""
     unit, found = program.unit, dict[int, str]()
     numbers = {file: number for number, file in enumerate(files(unit))}
     kernels = [kernel.item for kernel in program.kernels.values()]
@@ -52,7 +52,7 @@ def _is_constant(unit: Unit, item: Item) -> bool:
 
 
 def _marked(unit: Unit, body: Range) -> Iterator[tuple[int, str]]:
-    """Tokens that a marker stands before, and what separates the two."""
+    """Yield the tokens that need a marker before them, with the text that separates the two."""
     conditions = {}  # marked ones, by the position of their closing parenthesis
     for i, end in statements(unit, body):
         text, before = unit.text(i), unit.text(i - 1)
@@ -76,7 +76,7 @@ def _marked(unit: Unit, body: Range) -> Iterator[tuple[int, str]]:
 
 
 def _head(unit: Unit, i: int, end: int) -> tuple[int | None, int | None]:
-    """The condition and the step behind `for`, `if`, `while` or `switch`, where they need a marker."""
+    """Yield the condition and the step after `for`, `if`, `while` or `switch` that need a marker."""
     keyword, first = unit.text(i - 2), unit.find((i, end), (";",))
     if keyword == "for" and first < end:
         second = unit.find((first + 1, end), (";",))

@@ -1,4 +1,4 @@
-"""Splits a shader into its program-scope items; what kernels, constants and structs are made of."""
+"""Splits a shader into its program-scope items, and reads kernels, constants and structs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Item:
     kind: str  # "function", "type", "variable", "alias", "instantiation" or "other"
     begin: int
     end: int
-    head: int  # first token behind the template headers
+    head: int  # first token after the template headers
     namespace: tuple[str, ...]
     template: Range | None = None  # inside the angle brackets of its last template header
     name: str = ""
@@ -135,7 +135,7 @@ class Parser:
         )
 
     def _extent(self, item: Item, end: int) -> None:
-        """Finds where the item ends, and its name, parameters and body on the way."""
+        """Find the end of the item, and on the way its name, parameters and body."""
         unit, i, initialised, members = self.unit, item.head, False, False
         is_type = self._is_type(item.head)
         while i < end:
@@ -165,7 +165,7 @@ class Parser:
         item.end = min(i + 1, end)
 
     def _operator(self, i: int) -> int:
-        """The parenthesis that opens the parameters of the operator at i."""
+        """Return the parenthesis that opens the parameters of the operator at i."""
         i += 3 if self.unit.text(i + 1) == "(" else 1
         while self.unit.text(i) != "(":
             i += 1
@@ -176,7 +176,7 @@ class Parser:
         return item.name == "operator" or (bool(name) and name not in _NOT_FUNCTIONS)
 
     def _name_before(self, i: int) -> int:
-        """The name in front of a parenthesis, template arguments stepped over; -1 when there is none."""
+        """Return the name before a parenthesis, skipping template arguments; -1 when there is none."""
         i -= 1
         if self.unit.text(i) == ">":
             depth = 0
@@ -194,14 +194,14 @@ class Parser:
 
 
 def flatten(items: Iterable[Item]) -> Iterator[Item]:
-    """The items and, behind each, its members."""
+    """Yield the items, each followed by its members."""
     for item in items:
         yield item
         yield from flatten(item.members)
 
 
 def statements(unit: Unit, body: Range) -> Iterator[Range]:
-    """Where statements may start in a function, each up to the end of the bracket around it."""
+    """Yield the places where statements may start in a function, each up to the end of its bracket."""
     blocks: list[tuple[bool, int]] = [(True, body[1])]  # is a block of statements, end
     for i in range(*body):
         before = unit.text(i - 1)
@@ -223,7 +223,7 @@ def statements(unit: Unit, body: Range) -> Iterator[Range]:
 
 
 def _is_label(unit: Unit, i: int) -> bool:
-    """Whether the token at i is the colon of a `case` or `default`."""
+    """Return whether the token at i is the colon of a `case` or `default`."""
     if unit.text(i) != ":":
         return False
     while unit.text(i) not in ("{", "}", ";", "case", "default", "?"):
@@ -251,7 +251,7 @@ def template_parameters(unit: Unit, span: Range | None) -> list[TemplateParamete
 
 
 def fields(unit: Unit, item: Item) -> list[tuple[str, str]]:
-    """Name and type of each data member of a struct."""
+    """Return the name and type of each data member of a struct."""
     found = []
     for member in item.members:
         if member.kind != "variable":

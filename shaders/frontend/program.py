@@ -1,4 +1,4 @@
-"""What a shader declares: kernels with their instances, program-scope constants, structs and type aliases."""
+"""Declarations of a shader: kernels with their instances, program-scope constants, structs and aliases."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Program:
             kernel.instances.append(instance)
 
     def closure(self, kernel: Kernel) -> set[str]:
-        """Every name the kernel's text can reach through the functions and constants of the shader."""
+        """Return every name that the kernel can reach through the functions and constants of the shader."""
         uses: dict[str, set[str]] = {}
         for item in self.items:
             if item.kind in ("function", "type"):
@@ -165,12 +165,12 @@ def is_kernel(unit: Unit, item: Item) -> bool:
 
 
 def substitute(text: str, bound: Mapping[str, str]) -> str:
-    """The text with template parameters replaced by their arguments."""
+    """Replace template parameters by their arguments."""
     return re.sub(r"[A-Za-z_]\w*", lambda name: bound.get(name[0], name[0]), text)
 
 
 def alias(unit: Unit, span: Range) -> dict[str, str]:
-    """Name and type of the `using` or `typedef` in the span, which ends before the semicolon."""
+    """Read name and type of the `using` or `typedef` in the span, which ends before the semicolon."""
     begin, end = span
     if unit.text(begin) == "using" and unit.text(begin + 2) == "=":
         return {unit.text(begin + 1): unit.spell((begin + 3, end))}
@@ -210,7 +210,7 @@ class ProgramScope:
             raise evaluate.UnknownError(text) from error
 
     def integer(self, text: str) -> int | None:
-        """Value of a constant expression, None when it cannot be known here."""
+        """Return the value of a constant expression, None when it is not known here."""
         try:
             return self.evaluate(text)
         except evaluate.UnknownError:
@@ -218,7 +218,7 @@ class ProgramScope:
 
 
 def max_threads(program: Program, kernel: Kernel, bound: Mapping[str, str]) -> int | None:
-    """What [[max_total_threads_per_threadgroup]] says of the instance."""
+    """Return the value of [[max_total_threads_per_threadgroup]] for the instance."""
     for attribute in kernel.attributes:
         if attribute.name == "max_total_threads_per_threadgroup":
             return ProgramScope(program, bound).integer(program.unit.spell(attribute.arguments))

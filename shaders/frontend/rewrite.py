@@ -1,4 +1,4 @@
-"""The shader as C++: what only Metal has is replaced, everything else stays on its line."""
+"""Writes the shader as C++: replaces constructs that only Metal has, and leaves the rest on its line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def line_marker(line: int, file: str) -> str:
 
 
 def _edit_words(unit: Unit, span: Range, edits: Edits) -> None:
-    """Attributes go, literals get their type, and `constant` becomes `const`, which C++ enforces too."""
+    """Drop attributes, give literals their type, and turn `constant` into `const`, which C++ enforces too."""
     for i in range(*span):
         if unit.is_attribute(i):
             end = unit.match[i] + 1
@@ -60,7 +60,7 @@ def _edit_words(unit: Unit, span: Range, edits: Edits) -> None:
 
 
 def _run(unit: Unit, i: int) -> list[str]:
-    """The names that stand in one row with the name at i."""
+    """Return the names declared in one row with the name at i."""
     begin = end = i
     while unit.is_name(begin - 1):
         begin -= 1
@@ -70,7 +70,7 @@ def _run(unit: Unit, i: int) -> list[str]:
 
 
 def _edit_uses(program: Program, item: Item, body: Range, edits: Edits) -> None:
-    """A function constant is an object; its uses name its type, so that templates see the value."""
+    """Make function constants objects; their uses name the type, so that templates see the value."""
     unit = program.unit
     spans = [*unit.split(item.params or body), *statements(unit, body)]
     own = {unit.text(d.name or 0) for span in spans for d in _declarators(unit, span)}
@@ -138,7 +138,7 @@ def _lines(unit: Unit, edits: Edits, marks: dict[int, str]) -> Iterator[str]:
 
 
 def spelled(unit: Unit, span: Range) -> str:
-    """A span on one line, rewritten word by word."""
+    """Rewrite a span word by word, on one line."""
     edits: Edits = {}
     _edit_words(unit, span, edits)
     text, i = "", span[0]

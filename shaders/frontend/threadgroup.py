@@ -1,4 +1,4 @@
-"""Threadgroup memory declared inside functions, and what its size depends on."""
+"""Finds threadgroup memory declared inside functions, and measures it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def declarations(unit: Unit, body: Range) -> list[Declared]:
 
 @cache
 def prerequisites(unit: Unit, body: Range) -> list[Range]:
-    """Statements of the kernel that define what its threadgroup variables are declared with."""
+    """Return the statements that define names which threadgroup variables are declared with."""
     declared = declarations(unit, body)
     needed = {unit.text(i) for d in declared for i in range(*d.span)}
     last = max((d.span[0] for d in declared), default=body[0])
@@ -75,7 +75,7 @@ def _defined(unit: Unit, span: Range) -> set[str]:
 
 
 def total(program: Program, kernel: Kernel, bound: dict[str, str]) -> int | None:
-    """Bytes of the kernel's threadgroup variables in one instance, None when only the compiler can tell."""
+    """Return the bytes of an instance's threadgroup variables, None when only the compiler can tell."""
     unit, body = program.unit, kernel.item.body
     assert body is not None
     scope = ProgramScope(program, bound)

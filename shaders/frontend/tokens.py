@@ -24,7 +24,7 @@ class Line(NamedTuple):
 
 @dataclass
 class Errors:
-    """What was refused, in the order found; the same message is kept once."""
+    """Error messages in the order found; each is kept once."""
 
     found: list[str] = field(default_factory=list)
 
@@ -52,7 +52,7 @@ _TOKEN = re.compile(
 
 
 def tokenise(lines: Iterable[Line]) -> list[Token]:
-    """Directives left by the preprocessor (#pragma) vanish; adjacent string literals become one."""
+    """Split lines into tokens. Drops directives (#pragma) and joins adjacent string literals."""
     tokens: list[Token] = []
     for line in lines:
         if line.text.lstrip().startswith("#"):
@@ -73,7 +73,7 @@ def tokenise(lines: Iterable[Line]) -> list[Token]:
 
 
 def brackets(tokens: Sequence[Token], errors: Errors) -> dict[int, int] | None:
-    """Index of every opening bracket -> index of its closing one, and back; None when one has no partner."""
+    """Map the index of each bracket to that of its partner; None when one has no partner."""
     pairs, matching = {")": "(", "]": "[", "}": "{"}, {}
     stack: list[int] = []
     for i, token in enumerate(tokens):
@@ -94,5 +94,5 @@ def brackets(tokens: Sequence[Token], errors: Errors) -> dict[int, int] | None:
 
 
 def spell(tokens: Iterable[Token]) -> str:
-    """The tokens as one line of text, spaced as written."""
+    """Return the tokens as one line of text, spaced as written."""
     return "".join((" " if token.space else "") + token.text for token in tokens).strip()

@@ -33,7 +33,7 @@ class Declarator:
     stars: list[int]  # tokens "*", "&" and "&&" before the name
     name: int | None
     dims: Range  # array bounds
-    init: Range  # "= ...", "{...}" or "(...)", without the comma or semicolon behind it
+    init: Range  # "= ...", "{...}" or "(...)", without the comma or semicolon after it
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Unit:
         return self.text(i) == "[" and self.text(i + 1) == "["
 
     def angle(self, i: int) -> int | None:
-        """Index of the ">" that closes the "<" at i, or None when that is a comparison."""
+        """Return the index of the ">" that closes the "<" at i, or None when that is a comparison."""
         depth = 0
         while i < len(self.tokens):
             text = self.text(i)
@@ -85,7 +85,7 @@ class Unit:
         return None
 
     def split(self, span: Range) -> list[Range]:
-        """Parts between commas, outside of brackets and template arguments."""
+        """Split at commas outside of brackets and template arguments."""
         parts, begin, i = [], span[0], span[0]
         while i < span[1]:
             i = self.skip(i)
@@ -96,7 +96,7 @@ class Unit:
         return [*parts, (begin, span[1])] if span[1] > span[0] else []
 
     def skip(self, i: int) -> int:
-        """The last token of the bracket or of the template arguments that open at i, else i."""
+        """Return the last token of the bracket or template arguments that open at i, else i."""
         if self.text(i) in ("(", "[", "{"):
             return self.match[i]
         if self.text(i) == "<" and self.is_name(i - 1):
@@ -104,7 +104,7 @@ class Unit:
         return i
 
     def find(self, span: Range, texts: tuple[str, ...]) -> int:
-        """First of `texts` outside of brackets, or the end of the span."""
+        """Return the first of `texts` outside of brackets, or the end of the span."""
         i = span[0]
         while i < span[1] and self.text(i) not in texts:
             i = self.skip(i) + 1
@@ -122,7 +122,7 @@ class Unit:
             i += 1
 
     def qualified(self, i: int) -> int:
-        """End of the possibly qualified name at i, its template arguments included."""
+        """Return the end of the possibly qualified name at i, including its template arguments."""
         while True:
             i += 1 if self.text(i) == "::" else 0
             if self.text(i) == "decltype":
@@ -135,7 +135,7 @@ class Unit:
                 return i
 
     def declaration(self, span: Range, unnamed: bool = False) -> Declaration | None:
-        """The declaration that starts the span, or None when something else does.
+        """Read the declaration that starts the span; None when something else does.
 
         With `unnamed` the span is a whole parameter, which needs no name.
         """

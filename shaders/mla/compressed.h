@@ -1,5 +1,5 @@
-// The compressed cache of latent attention. A latent is rotated and kept as codes and a norm; beside it lies the
-// rotary key as it is. The kernels work on rotated latents, from the queries to the mix.
+// The compressed cache of latent attention. A latent is rotated and kept as codes and a norm, the rotary key
+// beside it as it is. The kernels work on rotated latents, from the queries to the mix.
 #pragma once
 
 #include <metal_stdlib>

@@ -8,7 +8,7 @@ constexpr constant uint kThreads = 256;
 // Layout: one row for each position, for all heads.
 // Dispatch: groups (ceil_div(rank + rope, kThreads), tokens), threads (kThreads)
 // Requires: tokens > 0; rank > 0; rope > 0; position + tokens <= capacity
-// Numerics: rounded once to the cache's type; what exceeds f16 becomes inf.
+// Numerics: rounded once to the cache's type; values out of the range of f16 become inf.
 template <typename T>
 kernel void mla_append(
     device const float* latent [[buffer(0)]],    // [tokens, rank]

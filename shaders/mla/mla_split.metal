@@ -1,4 +1,4 @@
-// Takes apart what latent attention projects together.
+// Separates the parts that latent attention projects together.
 #include <metal_stdlib>
 using namespace metal;
 

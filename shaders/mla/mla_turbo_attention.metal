@@ -1,4 +1,4 @@
-// Latent attention for prefill over a compressed cache: a chunk of queries over what was encoded before it, then
+// Latent attention for prefill over a compressed cache: a chunk of queries over the rows encoded before it, then
 // over its own rows, which are exact.
 #include "../attention/tiled.h"
 #include "compressed.h"

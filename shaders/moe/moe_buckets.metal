@@ -5,7 +5,7 @@ using namespace metal;
 constexpr constant uint kExperts = 4;  // experts of one threadgroup, one per simdgroup
 
 // order = positions of ids sorted by expert, then by position; inverse[order[r]] = r; the rows of bucket e are
-// offsets[e] .. offsets[e + 1]. Ids outside [0, experts) come behind all buckets, and have inverse -1.
+// offsets[e] .. offsets[e + 1]. Ids outside [0, experts) come after all buckets and have inverse -1.
 // Layout: a position is token * k + choice. Lanes read ids in 32 runs, twice: to count, and to place.
 // Dispatch: groups (ceil_div(experts + 1, kExperts)), threads (32 * kExperts)
 // Requires: count > 0; count < 2147483648; experts > 0; experts < 2147483648

@@ -6,7 +6,7 @@ constant bool normalize [[function_constant(0)]];
 constexpr constant uint kTokens = 4;  // tokens of one threadgroup, one per simdgroup
 
 // ids = the k largest logits of each token, largest first, the lower id among equals; weights = their softmax
-// over all experts, under normalize divided by its sum over the k: never 0 / 0, the first exponential is 1.
+// over all experts, with normalize divided by its sum over the k: never 0 / 0, the first exponential is 1.
 // Dispatch: groups (ceil_div(tokens, kTokens)), threads (32 * kTokens)
 // Requires: tokens > 0; experts > 0; experts <= 32 * kPerLane; k > 0; k <= 16; k <= experts
 // Numerics: ids by integer compares, NaN first; f32 weights, all NaN in a row with NaN, inf or only -inf.

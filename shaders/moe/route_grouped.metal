@@ -6,7 +6,7 @@ constant bool normalize [[function_constant(0)]];
 
 constexpr constant uint kTokens = 4;  // tokens of one threadgroup, one per simdgroup
 
-// Of one expert of a token: what its weight is made of, and what decides whether it is chosen.
+// One expert of a token: the score that its weight is made of, and the one that decides the choice.
 struct Rating {
   float score;
   float choice;
@@ -18,13 +18,13 @@ inline Rating rate(float logit, float bias) {
 }
 
 // choice = sigmoid(logit) + bias. Experts form `sets` equal runs; the `kept` runs with the largest sum of
-// their two best choices stay. ids = the k best choices in them; weights = scale * sigmoid(logit), under
+// their two best choices stay. ids = the k best choices in them; weights = scale * sigmoid(logit), with
 // normalize divided by 1e-20 + the sum over the k.
 // Layout: ids with the largest choice first, the lower id or run among equals.
 // Dispatch: groups (ceil_div(tokens, kTokens)), threads (32 * kTokens)
 // Requires: tokens > 0; experts > 0; experts <= 32 * kPerLane; k > 0; k <= 16; sets > 0; sets <= 32;
 //   experts % sets == 0; kept > 0; kept <= sets; k <= experts / sets * kept
-// Numerics: f32; NaN ranks first and is the weight of what it chooses, under normalize of the whole row.
+// Numerics: f32; NaN ranks first and is the weight of the expert it chooses, with normalize of the whole row.
 kernel void route_grouped(
     device const float* logits [[buffer(0)]],  // [tokens, experts]
     device const float* bias [[buffer(1)]],    // [experts]

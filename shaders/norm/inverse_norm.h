@@ -1,4 +1,4 @@
-// What the values of a row are multiplied by to normalise it.
+// The factor that normalises a row.
 #pragma once
 
 #include "../common/reduce.h"

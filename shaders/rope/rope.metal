@@ -8,7 +8,7 @@ constexpr constant uint kThreads = 64;
 constexpr constant uint kHeads = 4;  // heads that share one sine and cosine
 
 // Pairs (a, b) of each head become (a cos - b sin, b cos + a sin) * scale, angle = (position + t) * inv_freq.
-// Layout: pairs (i, i + pairs), or (2i, 2i + 1) when interleaved; values behind them are copied; y may be x.
+// Layout: pairs (i, i + pairs), or (2i, 2i + 1) when interleaved; values after them are copied; y may be x.
 // Dispatch: groups (ceil_div(dim - pairs, kThreads), ceil_div(heads, kHeads), tokens), threads (kThreads)
 // Requires: tokens > 0; heads > 0; pairs > 0; 2 * pairs <= dim; position + tokens <= 4294967296
 // Numerics: angle rounded once to f32, then precise sin and cos; error about 2e-7 of the pair's length.

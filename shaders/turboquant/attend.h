@@ -47,7 +47,7 @@ inline TurboHead turbo_head(
       has_own ? own + own_row : nullptr};
 }
 
-// What a key head of a sequence keeps. Key j < context is in row (ring_start + j) % capacity of keys and of
+// The cache of a key head of a sequence. Key j < context is in row (ring_start + j) % capacity of keys and of
 // values; with has_own the keys from `context` on are rows of a chunk that is not encoded yet.
 struct TurboCache {
   TurboHead keys;
@@ -97,7 +97,7 @@ template <uint max_dim, uint shared>
 struct Attending {
   Share<max_dim> query[shared];
   Share<max_dim> sum[shared];
-  float offset[shared];  // query . ones: what a mean of 1 adds to a score
+  float offset[shared];  // query . ones: added to a score by a mean of 1
   float mean[shared];    // sum of weighted means of values
   float top[shared];
   float total[shared];

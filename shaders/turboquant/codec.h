@@ -42,7 +42,7 @@ inline uint code_run(device const uint* row, uint d, uint count, uint bits) {
 
 inline uint code_at(uint run, uint i, uint bits) { return (run >> (i * bits)) & ((1u << bits) - 1); }
 
-// Key j lies in row (ring_start + j) % capacity.
+// Key j is in row (ring_start + j) % capacity.
 inline uint ring_row(uint ring_start, uint key, uint capacity) {
   const uint row = ring_start + key % capacity;
   return row < capacity ? row : row - capacity;

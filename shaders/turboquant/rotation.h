@@ -11,7 +11,7 @@ using namespace metal;
 inline uint odd_order(uint dim) { return (dim & (dim - 1)) == 0 ? 1 : dim % 12 == 0 ? 12 : 20; }
 
 // row = H row, or its transpose times row, without the factor 1 / sqrt(dim). The simdgroup's lanes work
-// together; its earlier writes to row must be behind a barrier, as its results are afterwards.
+// together: a barrier must separate this from earlier writes to row, and from later reads of the results.
 inline void hadamard_row(threadgroup float* row, uint dim, bool transposed, uint lane) {
   const uint order = odd_order(dim);
   const uint span = dim / order;

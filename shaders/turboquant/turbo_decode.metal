@@ -7,7 +7,7 @@ constant bool has_means [[function_constant(1)]];
 constexpr constant uint kThreads = 64;
 
 // y[j] = centroids[codes] * norm / sqrt(dim), plus mean * ones: the rotated vector of key j of each head.
-// Layout: key j lies in row (ring_start + j) % capacity.
+// Layout: key j is in row (ring_start + j) % capacity.
 // Dispatch: groups (ceil_div(dim, kThreads), kv_heads * batch, context), threads (kThreads)
 // Requires: bits == 2 || bits == 3 || bits == 4 || bits == 6 || bits == 8; batch > 0; kv_heads > 0; dim > 0;
 //   dim % 16 == 0; dim <= kMaxDim; context > 0; context <= capacity; ring_start < capacity

@@ -9,14 +9,14 @@ constexpr constant uint kRows = 4;            // rows of one threadgroup, one pe
 constexpr constant float kLeastNorm = 1e-8f;  // of a vector whose direction is kept
 
 // Row (position + t) % capacity of a head gets the codes of y sqrt(dim) / r, y = P x[t] and r = |y|, and the
-// norm r sqrt(dim) / |centroids|: what is decoded has the length of x. With means, x - mean(x) is encoded.
-// Layout: codes from the lowest bit of a row's words on, zeros behind; x is P x already unless it rotates. Of
+// norm r sqrt(dim) / |centroids|: decoded rows have the length of x. With means, x - mean(x) is encoded.
+// Layout: codes from the lowest bit of a row's words on, then zeros; x is P x already unless it rotates. Of
 //   more tokens than the capacity the last ones are encoded.
 // Dispatch: groups (ceil_div(tokens * kv_heads, kRows), batch), threads (32 * kRows)
 // Requires: bits == 2 || bits == 3 || bits == 4 || bits == 6 || bits == 8; batch > 0; kv_heads > 0;
 //   0 < tokens; 0 < capacity; position + tokens <= 4294967296; tokens * kv_heads <= 2147483647;
 //   dim == 64 || dim == 80 || dim == 96 || dim == 128 || dim == 256 || dim == 512
-// Numerics: f32; a vector with NaN or inf has such a norm, as has one longer than 1.8e19.
+// Numerics: f32; the norm of a vector with NaN or inf, or longer than 1.8e19, is NaN or inf.
 kernel void turbo_encode(
     device const float* x [[buffer(0)]],                                   // [batch, tokens, kv_heads, dim]
     device const float* signs [[buffer(1), function_constant(rotates)]],   // [dim]

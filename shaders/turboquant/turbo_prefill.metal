@@ -1,4 +1,4 @@
-// Attention for prefill over a compressed cache: a chunk of queries over what was encoded before it, then over
+// Attention for prefill over a compressed cache: a chunk of queries over the rows encoded before it, then over
 // its own keys and values, which are exact.
 #include "../attention/tiled.h"
 #include "codec.h"
