@@ -1,28 +1,29 @@
 // Activations as integers, made once per batch: each group of a row has the scale max|x| / kTop and integers
 // x / scale rounded to nearest, of 24 bits (three planes of bytes, the high one first) or 8 bits (one plane).
-// 24 bits keep what f32 keeps of the larger values of a group. A group that holds NaN or inf gets NaN as its
-// scale and so shows in every result of its row.
+// For the larger values of a group, 24 bits are as precise as f32. A group that holds NaN or inf gets NaN as
+// its scale, which reaches every result of its row.
 #pragma once
 
 #include "cpu/kernels/vector.h"
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 
-// How weights of `bits` bits meet activations. Vectors of codes hold every kClasses-th value of a block, so
-// that unpacking is shifts and masks; the bytes of activations lie in the same order.
+// The order of activations for weights of `bits` bits. Vectors of codes hold every kClasses-th value of a
+// block, so that unpacking is shifts and masks; the bytes of activations have the same order.
 template <uint32_t bits>
 struct Order {
   static constexpr uint32_t kClasses = bits == 2 ? 4 : bits == 4 ? 2 : 1;
   static constexpr uint32_t kBlock = kClasses * kBytes;       // values that are unpacked together
   static constexpr uint32_t kBlockBytes = kBlock / 8 * bits;  // of the weights
-  static constexpr uint32_t kLaneValues = 4 * kClasses;  // values that meet in one 32-bit lane, consecutive
+  static constexpr uint32_t kLaneValues = 4 * kClasses;       // consecutive values that one 32-bit lane sums
 };
 
 constexpr uint32_t kRowBlock = 16;  // rows of a matrix whose scales are prepared together
-constexpr uint32_t kShortRow = 32;  // groups at most of a row whose scales are prepared with those of others
+constexpr uint32_t kShortRow =
+    32;  // most groups of a row whose scales are prepared together with those of other rows
 
-// The rows of a launch. Behind the groups of a row lie zeros up to a multiple of kLanes, and kLanes more.
-// Where they are repeated, they first lie there kRowBlock times.
+// The rows of a launch. After the groups of a row come zeros up to a multiple of kLanes, and kLanes more.
+// With `repeated`, the groups come kRowBlock times before the zeros.
 struct Activations {
   const float* values;   // [rows, in]
   const int8_t* planes;  // [rows, blocks, planes, classes, kBytes]
@@ -32,7 +33,7 @@ struct Activations {
   uint64_t stride;
   bool repeated;
 
-  // The integers of `row` and what follows it.
+  // The integers from `row` on.
   Activations from(uint64_t row) const {
     return {nullptr, planes + row * row_bytes, scales + row * stride, sums + row * stride, row_bytes, stride,
             repeated};
@@ -98,12 +99,12 @@ PYTURBO_INLINE void split_unit(const int8_t* natural, int8_t* target) {
   }
 }
 
-// One row of `in` values, for weights of so many classes. The bytes past `in` are zeros already.
+// One row of `in` values, for weights of `classes` classes. The bytes past `in` are zeros already.
 template <uint32_t classes, uint32_t planes>
 static void quantize_row(const float* x, uint32_t in, uint32_t group, int8_t* bytes, float* scales,
                          float* sums) {
   constexpr uint32_t kBlock = classes * kBytes;
-  constexpr uint32_t kUnit = kBlock < 32 ? kBlock : 32;  // values that lie in one block
+  constexpr uint32_t kUnit = kBlock < 32 ? kBlock : 32;  // values inside one block
   const uint32_t span = group < kUnit ? kUnit : group;
   alignas(64) int8_t natural[planes][kLargestGroup];
   for (uint32_t begin = 0; begin < in; begin += span) {

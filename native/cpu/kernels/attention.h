@@ -1,4 +1,4 @@
-// What the attention kernels share: shaders/attention/attention.h in the host's words.
+// Shared by the attention bodies: the counterpart of shaders/attention/attention.h.
 #pragma once
 
 #include "cpu/kernels/exponential.h"
@@ -8,7 +8,7 @@ namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 constexpr float kNoScore = -__builtin_inff();
 
-// Which keys the queries of a launch see: query t those of [begin(t), end(t)).
+// The keys that the queries of a launch see: query t sees [begin(t), end(t)).
 struct Mask {
   int64_t start;  // context - tokens
   uint32_t context, window;
@@ -42,7 +42,7 @@ PYTURBO_INLINE float softmax_weight(float score, float top) { return softmax_wei
 // The larger one, or the one that is a number.
 PYTURBO_INLINE float larger_number(float a, float b) { return b > a || a != a ? b : a; }
 
-// What a sum of weighted values is multiplied by, l being the sum of weights and m the largest score.
+// The factor of a sum of weighted values, where l is the sum of weights and m the largest score.
 PYTURBO_INLINE float normalizer(float m, float l, float sink) {
   const float top = larger_number(m, sink);
   const float kept = softmax_weight(m, top);

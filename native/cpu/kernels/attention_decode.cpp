@@ -1,4 +1,4 @@
-// Attention for decode and the rows of its cache: shaders/attention states what each kernel computes.
+// Attention for decode and the rows of its cache: shaders/attention specifies each kernel.
 #include "arguments/attention/attention_merge.h"
 #include "arguments/attention/attention_partials.h"
 #include "arguments/attention/kv_append.h"

@@ -1,4 +1,4 @@
-// The blocks of one query made one.
+// Merges the blocks of one query.
 #pragma once
 
 #include "cpu/kernels/attention.h"

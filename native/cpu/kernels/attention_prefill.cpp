@@ -1,4 +1,4 @@
-// Attention for prefill: shaders/attention/attention.metal states what the kernel computes.
+// Attention for prefill: shaders/attention/attention.metal specifies it.
 #include "arguments/attention/attention.h"
 #include "cpu/kernels/attention_rows.h"
 #include "cpu/kernels/bodies.h"

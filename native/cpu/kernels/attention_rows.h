@@ -36,7 +36,7 @@ struct KeyTile {
   }
 };
 
-// Asks for the rows of a tile. They lie far apart, and nothing else would.
+// Prefetches the rows of a tile, which are too far apart for the hardware to do so.
 template <typename T>
 PYTURBO_INLINE void prefetch_rows(const void* cache, const KeyTile& tile, uint32_t dim) {
   for (uint32_t j = 0; j < tile.count; ++j) {
@@ -45,7 +45,7 @@ PYTURBO_INLINE void prefetch_rows(const void* cache, const KeyTile& tile, uint32
   }
 }
 
-// Rows at work. `queries` is filled by the caller; the others are results.
+// Scratch memory of attend. The caller fills `queries`; the others are results.
 struct AttentionRows {
   TileChunk chunk;
   float scores[kQueryRows * kKeys];    // [row, key]
@@ -97,8 +97,8 @@ static bool load_values(const Cache& c, const KeyTile& tile, uint32_t begin, Til
   return largest(most) < 0x7f800000;
 }
 
-// Turns the scores of a row into weights; those of keys that it does not see are 0. What the row has summed
-// so far is to be multiplied by the result.
+// Turns the scores of a row into weights; those of keys that it does not see are 0. Returns the factor
+// of the row's sums so far.
 static inline float softmax_row(const Cache& c, float* scores, KeyRange seen, float& top, float& total) {
   const F32 none = splat(kNoScore);
   F32 own[kTileVectors], most = none;
@@ -109,7 +109,7 @@ static inline float softmax_row(const Cache& c, float* scores, KeyRange seen, fl
     visible[v] = (lane >= int32_t(seen.begin)) & (lane < int32_t(seen.end));
     own[v] = soft_cap(load_floats(scores + v * kLanes) * c.scale, c.cap);
     own[v] = visible[v] ? own[v] : none;
-    most = own[v] > most ? own[v] : most;  // a NaN is not
+    most = own[v] > most ? own[v] : most;  // a NaN never wins
   }
   const float higher = larger_number(top, largest(most));
   const float kept = softmax_weight(top, higher);
@@ -147,13 +147,13 @@ static inline void add_values(AttentionRows& w, uint32_t rows, uint32_t keys, bo
     }
 }
 
-// Keys consist of what the cache holds.
+// Keys are in the cache alone.
 struct NoMoreScores {
   void operator()(KeyRange) const {}
 };
 
 // The rows over keys [keys.begin, keys.end), of which row r sees those of seen(r). more_scores(tile) adds to
-// w.scores what keys have beside the cache; it may use w.chunk.
+// w.scores the products of key parts outside the cache; it may use w.chunk.
 template <typename T, typename Seen, typename MoreScores = NoMoreScores>
 static void attend(const Cache& c, uint32_t kv_head, uint32_t rows, KeyRange keys, const Seen& seen,
                    AttentionRows& w, const MoreScores& more_scores = {}) {

@@ -1,4 +1,4 @@
-// Reads memory as fast as this processor can: shaders/bench/read_words.metal.
+// Reads memory as fast as the processor can: shaders/bench/read_words.metal specifies the sum.
 #include "arguments/bench/read_words.h"
 #include "cpu/kernels/bodies.h"
 #include "cpu/kernels/vector.h"

@@ -42,7 +42,7 @@ struct BodyList {
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 // Reads the arguments of a launch and calls the body. The body adds items to the batch, or does the work at
-// once where there is little; items hold copies of what they use.
+// once where there is little; items hold copies of their data.
 template <typename A, typename Call>
 void run_body(Batch& batch, const KernelInfo& kernel, const Arguments& launch) {
   Call{}(batch, A::pt_read(kernel, launch));

@@ -1,4 +1,4 @@
-// The best experts of a token: shaders/moe/choose.h in the host's words.
+// Chooses the best experts of a token: the counterpart of shaders/moe/choose.h.
 #pragma once
 
 #include <cstdint>

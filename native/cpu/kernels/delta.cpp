@@ -1,4 +1,4 @@
-// The delta net: shaders/delta states what each kernel computes.
+// The delta net: shaders/delta specifies each kernel.
 #include "arguments/delta/conv1d.h"
 #include "arguments/delta/decay_beta.h"
 #include "arguments/delta/delta_net.h"

@@ -1,5 +1,5 @@
-// The delta net in chunks: shaders/delta/delta_net_chunkwise.metal states what it computes, and by which
-// products.
+// The delta net in chunks: shaders/delta/delta_net_chunkwise.metal specifies it, and the products it
+// consists of.
 #include "arguments/delta/delta_net_chunkwise.h"
 #include "cpu/kernels/bodies.h"
 #include "cpu/kernels/delta_head.h"
@@ -11,11 +11,11 @@ namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
 
 constexpr uint32_t kTokens = 32;                     // of a chunk
-constexpr uint32_t kKeyTiles = kTokens / kTileRows;  // of the keys of a chunk, turned
+constexpr uint32_t kKeyTiles = kTokens / kTileRows;  // of the keys of a chunk, transposed
 constexpr uint32_t kSolved = 8;                      // tokens that are solved one by one between two products
 constexpr double kStateTime = 0.05;                  // nanoseconds of one value of the state and token
 
-// What the rows of a head's state share in one chunk of tokens.
+// Data of one chunk of tokens that all rows of a head's state use.
 struct ChunkKeys {
   TileChunk keys[kKeyTiles];           // [k_dim, kTileRows tokens]
   float steps[kTokens][kTokens];       // -beta[l] G(l, i) (k[l] . k[i]) for i < l
@@ -25,13 +25,13 @@ struct ChunkKeys {
   float products[kTokens][kTileRows];  // of tokens with those of one tile
 };
 
-// What kTileRows rows of the state make of the tokens of a chunk.
+// The results of kTileRows rows of the state for the tokens of a chunk.
 struct ChunkRows {
   TileChunk updates;  // [kTokens, kTileRows]: S0 k, then the rows of U
   float out[kTokens][kTileRows];
 };
 
-// tile [columns, kTileRows] = the first `rows` rows of `from`, turned; the other lanes are zero.
+// tile [columns, kTileRows] = the first `rows` rows of `from`, transposed; the other lanes are zero.
 void turn_rows(const float* from, uint64_t stride, uint32_t rows, uint32_t columns, TileChunk& tile) {
   for (uint32_t first = 0; first < kTileRows; first += kLanes)
     for (uint32_t i = 0; i < columns; i += kLanes) {
@@ -43,7 +43,7 @@ void turn_rows(const float* from, uint64_t stride, uint32_t rows, uint32_t colum
     }
 }
 
-// The rows of a tile back to where they came from.
+// Stores the rows of a tile back, transposed.
 void turn_back(const TileChunk& tile, uint32_t rows, uint32_t columns, float* to, uint64_t stride) {
   for (uint32_t first = 0; first < rows; first += kLanes)
     for (uint32_t i = 0; i < columns; i += kLanes) {
@@ -95,7 +95,7 @@ PYTURBO_INLINE void add_rows(const TileChunk& u, const float* weights, uint32_t 
   for (uint32_t v = 0; v < kTileVectors; ++v) store_floats(sum + v * kLanes, acc[v]);
 }
 
-// `rows` rows of the state from row `row` on, which `state` holds turned, take the tokens [first, first +
+// `rows` rows of the state from row `row` on, which `state` holds transposed, take the tokens [first, first +
 // count).
 void advance(const DeltaHead& h, const ChunkKeys& c, uint64_t first, uint32_t count, uint32_t row,
              uint32_t rows, ChunkRows& w, TileChunk& state) {

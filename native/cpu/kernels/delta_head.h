@@ -5,7 +5,7 @@
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 
-// The arrays of one value head. Token t has its vectors t strides behind these places.
+// The arrays of one value head, at token 0. Token t is t strides further on.
 struct DeltaHead {
   const float *q, *k, *v, *g, *beta;
   float *state, *y;

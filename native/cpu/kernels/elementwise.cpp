@@ -1,4 +1,4 @@
-// Kernels that work value by value: shaders/elementwise and shaders/activation state what each computes.
+// Kernels that work value by value: shaders/elementwise and shaders/activation specify them.
 #include "arguments/activation/sigmoid_gate.h"
 #include "arguments/activation/swiglu.h"
 #include "arguments/activation/swiglu_clamped.h"

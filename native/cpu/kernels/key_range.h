@@ -1,4 +1,4 @@
-// Keys that attention is over, and the blocks that they are cut into.
+// Ranges of keys, and the blocks that they are cut into.
 #pragma once
 
 #include "cpu/kernels/vector.h"

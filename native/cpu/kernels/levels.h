@@ -32,7 +32,7 @@ class Bodies {
   explicit Bodies(const Level* level);  // null: no kernel has a body
 
   // Adds a complete launch to a batch by its body. False: there is none, or the geometry is not the one that
-  // the kernel's contract states, which is what a body computes.
+  // the kernel's contract states, which is the only one that bodies compute.
   bool add(const KernelInfo& kernel, const Arguments& arguments, const Dispatch& dispatch,
            Batch& batch) const;
 

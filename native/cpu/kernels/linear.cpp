@@ -1,4 +1,4 @@
-// Products with weights that are not quantised: shaders/linear states what each kernel computes.
+// Products with weights that are not quantised: shaders/linear specifies each kernel.
 #include "arguments/linear/experts_matvec.h"
 #include "arguments/linear/matmul.h"
 #include "cpu/kernels/bodies.h"

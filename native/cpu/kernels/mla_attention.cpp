@@ -1,4 +1,4 @@
-// Latent attention: shaders/mla states what each kernel computes.
+// Latent attention: shaders/mla specifies each kernel.
 #include "arguments/mla/mla_attention.h"
 #include "arguments/mla/mla_append.h"
 #include "arguments/mla/mla_partials.h"
@@ -24,7 +24,7 @@ struct Latent {
   uint32_t heads;
 };
 
-// Rows at work, and the part of their queries that turns.
+// Scratch memory of attend, and the rotary part of the queries.
 struct LatentRows {
   AttentionRows rows;
   float q_rope[kQueryRows][kMaxRope];

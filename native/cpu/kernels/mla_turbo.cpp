@@ -1,5 +1,5 @@
-// Latent attention over a compressed cache: shaders/mla states what each kernel computes. Up to kQueryRows
-// heads share what is unpacked of a tile of rows.
+// Latent attention over a compressed cache: shaders/mla specifies each kernel. Up to kQueryRows heads
+// share an unpacked tile of rows.
 #include "arguments/mla/mla_turbo_attention.h"
 #include "arguments/mla/mla_turbo_partials.h"
 #include "cpu/kernels/bodies.h"
@@ -14,7 +14,7 @@ constexpr uint32_t kFewestKeys = 64;   // of a block, except the last one that h
 constexpr double kProductTime = 0.04;  // nanoseconds of one product
 constexpr double kExpandTime = 0.1;    // nanoseconds of one value that is unpacked
 
-// Rows at work, and the part of their queries that turns.
+// Scratch memory of attend, and the rotary part of the queries.
 struct LatentAttending {
   TurboAttending rows;
   alignas(64) float q_rope[kQueryRows][kMaxRope];
@@ -36,7 +36,7 @@ void load_columns(const T* rows, uint32_t width, uint32_t count, TileChunk& chun
     }
 }
 
-// What rotary keys add to the scores of a tile.
+// Adds the products of rotary keys to the scores of a tile.
 struct RopeScores {
   static constexpr bool kAny = true;
   const Half* keys;

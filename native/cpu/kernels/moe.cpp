@@ -1,4 +1,4 @@
-// Routing to experts and back: shaders/moe states what each kernel computes.
+// Routing to experts and back: shaders/moe specifies each kernel.
 #include "arguments/moe/add_expert_bias.h"
 #include "arguments/moe/gather_rows.h"
 #include "arguments/moe/moe_buckets.h"

@@ -1,4 +1,4 @@
-// Norms: shaders/norm states what each kernel computes.
+// Norms: shaders/norm specifies each kernel.
 #include "arguments/norm/gated_rms_norm.h"
 #include "arguments/norm/head_rms_norm.h"
 #include "arguments/norm/qk_norm.h"

@@ -1,7 +1,7 @@
 // Tiles of a quantised matrix times many rows of 8-bit activations. A tile is kTileRows rows of the matrix,
-// one in each lane; it is unpacked and turned once per chunk of columns and then meets every token. The
-// arithmetic of one result does not depend on the other rows and tokens: per group an exact integer dot
-// product, scaled and added.
+// one in each lane; it is unpacked and transposed once per chunk of columns, then multiplied with every
+// token. The arithmetic of one result does not depend on the other rows and tokens: per group an exact
+// integer dot product, scaled and added.
 #pragma once
 
 #include "cpu/kernels/quantized_matrix.h"

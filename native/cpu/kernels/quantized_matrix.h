@@ -41,8 +41,8 @@ struct Matrix {
   const uint8_t* row(uint32_t r) const { return packed + r * row_bytes; }
 };
 
-// The bytes of the block that starts `offset` bytes into a row. What a block has past the row is undefined,
-// and meets zeros.
+// The bytes of the block that starts `offset` bytes into a row. The block's values past the row are
+// undefined; they are multiplied by zeros.
 template <typename Q>
 PYTURBO_INLINE void unpack_block(const Matrix& w, uint32_t row, uint64_t offset, U8* codes) {
   const uint8_t* from = w.row(row) + offset;
@@ -61,7 +61,7 @@ struct GroupVector {
 template <typename S>
 constexpr bool kHasBiases = sizeof(S) > 1;
 
-// `count` groups of a row and of those behind it, from `group` on. With an offset o, codes stand for code +
+// `count` groups of a row and of the rows after it, from `group` on. With an offset o, codes stand for code +
 // o: bias + o * scale is the bias then.
 template <typename S>
 PYTURBO_INLINE GroupVector load_groups_as(const Matrix& w, uint32_t row, uint32_t group, uint32_t count,
@@ -119,7 +119,7 @@ PYTURBO_INLINE void dequantize_unit(const Matrix& w, uint32_t row, uint32_t begi
   }
 }
 
-// What codes of small floats are multiplied with beside their scale: E2M1 ones are doubled.
+// The factor of codes of small floats beside their scale: E2M1 codes are doubled.
 PYTURBO_INLINE float code_unit(const Format& format) { return format.bits == 4 ? 0.5f : 1.0f; }
 
 // fn(Q{}) for the codes of a format.

@@ -7,10 +7,10 @@
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 
-constexpr uint32_t kGroupChunk = 256;      // of so many groups, over all tokens
+constexpr uint32_t kGroupChunk = 256;      // groups that are prepared at a time, over all tokens
 constexpr uint32_t kPrefetchBytes = 4096;  // how far ahead weights are asked for, at least
 
-// Whole passes of `rows` rows: what one row asks for, another does not.
+// Whole passes of `rows` rows, which share their prefetches.
 PYTURBO_INLINE uint64_t prefetch_distance(const Matrix& w, uint32_t rows) {
   const uint64_t pass = rows * w.row_bytes;
   return pass >= kPrefetchBytes ? pass : (kPrefetchBytes + pass - 1) / pass * pass;
@@ -53,7 +53,7 @@ struct RowBlock {
   const float* scales_of(uint32_t token, uint32_t row) const { return scales[token] + row * stride; }
 };
 
-// Groups [first, last) of some rows: their scales, and what their biases add to the sums.
+// Groups [first, last) of some rows: loads their scales, and adds their biases to the sums.
 template <typename S, typename Q, uint32_t tokens>
 static void prepare_chunk(const Matrix& w, uint32_t row, uint32_t rows, const Activations& x, uint32_t first,
                           uint32_t last, RowBlock<tokens>& block) {
@@ -77,7 +77,7 @@ static void prepare_chunk(const Matrix& w, uint32_t row, uint32_t rows, const Ac
   }
 }
 
-// All groups of some rows, where a row has few: the groups of all rows lie one after another, and vectors go
+// All groups of some rows, where a row has few: the groups of all rows are consecutive, and vectors go
 // over the ends of rows.
 template <typename S, typename Q, uint32_t tokens>
 static void prepare_rows(const Matrix& w, uint32_t row, uint32_t rows, const Activations& x,

@@ -73,12 +73,12 @@ void tile_of(const Product& p, const Activations& x, uint32_t first) {
   }
 }
 
-// E4M3 meets activations as they are, in both precisions.
+// E4M3 codes are multiplied with f32 activations in both precisions.
 void e4m3_rows_of(const Product& p, const Activations& x, uint32_t first, uint32_t rows) {
   multiply_e4m3_rows(p.w, first, rows, x.values + p.x * p.w.in, p.tokens, p.y + first, p.w.out);
 }
 
-// What a format needs, for each precision.
+// The functions of a format, for each precision.
 struct Instance {
   uint32_t bits;
   bool floats;  // codes are small floats

@@ -1,6 +1,7 @@
 // Tiles of a quantised matrix times many rows of f32 activations. A tile is kTileRows rows of the matrix, one
-// in each lane; a chunk of its columns is made floats once and then meets every token. The arithmetic of one
-// result is a chain of fused additions from the first column to the last, whatever the other rows and tokens.
+// in each lane; a chunk of its columns is converted to floats once, then multiplied with every token. The
+// arithmetic of one result is a chain of fused additions from the first column to the last, whatever the
+// other rows and tokens.
 #pragma once
 
 #include "cpu/kernels/quantized_matrix.h"

@@ -1,4 +1,4 @@
-// Rotary positions: shaders/rope states what the kernel computes.
+// Rotary positions: shaders/rope specifies the kernel.
 #include <cmath>
 
 #include "arguments/rope/rope.h"

@@ -1,4 +1,4 @@
-// The router of DeepSeek-V3, and buckets that go back to their tokens: shaders/moe states what they compute.
+// The router of DeepSeek-V3, and the way back from buckets to tokens: shaders/moe specifies both.
 #include "arguments/moe/route_grouped.h"
 #include "arguments/moe/bucket_accumulate.h"
 #include "cpu/kernels/bodies.h"
@@ -10,7 +10,7 @@ namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
 
 constexpr uint32_t kMaxSets = 32;
-constexpr float kLeastSum = 1e-20f;  // added to what weights are divided by
+constexpr float kLeastSum = 1e-20f;  // added to the divisor of weights
 constexpr double kValueTime = 0.15;  // nanoseconds of one value that is added
 constexpr uint32_t kStripe = 256;    // columns that one thread adds
 

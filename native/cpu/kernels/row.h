@@ -32,7 +32,7 @@ PYTURBO_INLINE void store_some(S* to, F32 v, uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) to[i] = values[i];
 }
 
-// Rows are short: what compilers make of memcpy and memset for an unknown length costs more than the copy.
+// Rows are short: calls of memcpy and memset with an unknown length cost more than the copy.
 PYTURBO_INLINE void copy_row(float* to, const float* from, uint32_t count) {
   for_vectors(count, [&](uint32_t i, uint32_t some) { store_some(to + i, load_some(from + i, some), some); });
 }

@@ -1,5 +1,5 @@
 // The inner loop of products of many rows with many columns: a chunk of one factor, made vectors of floats,
-// meets a few rows of the other at a time.
+// is multiplied with a few rows of the other at a time.
 #pragma once
 
 #include "cpu/kernels/vector.h"

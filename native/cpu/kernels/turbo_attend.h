@@ -8,7 +8,7 @@ namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 constexpr uint32_t kQueryRows = 4 * kTileTokens;  // at most
 
-// Rows at work. `queries` is filled by the caller; sums, top and total are results.
+// Scratch memory of attend. The caller fills `queries`; sums, top and total are results.
 struct TurboAttending {
   TileChunk chunk;
   TileWords words;
@@ -16,11 +16,11 @@ struct TurboAttending {
   alignas(64) float queries[kQueryRows][kMaxDim];                       // [row, column]
   alignas(64) float sums[kMaxDim / kTileRows][kQueryRows * kTileRows];  // [tile of columns][row, column]
   float top[kQueryRows], total[kQueryRows];  // the largest score, the sum of weights
-  float offsets[kQueryRows];                 // query . ones: what a mean of 1 adds to a score
+  float offsets[kQueryRows];                 // query . ones: added to a score by a mean of 1
   float means[kQueryRows];                   // sum of weighted means of values
   KeyRange seen[kQueryRows];                 // in the tile
 
-  // y = what row `row` summed up, times a factor.
+  // y = the sums of row `row`, times a factor.
   template <typename T>
   void store(uint32_t row, uint32_t dim, float factor, T* y) const {
     for (uint32_t i = 0; i < dim; i += kLanes)
@@ -42,7 +42,7 @@ static inline void multiply_rows(const TileChunk& chunk, uint32_t columns, const
 }
 
 // Turns products of a row with the keys of a tile into weights of their values; those of keys that it does
-// not see are 0. What the row has summed so far is to be multiplied by the result.
+// not see are 0. Returns the factor of the row's sums so far.
 static inline float weigh_row(const TurboCache& c, const float* factors, const float* means, uint32_t row,
                               TurboAttending& w) {
   const I32 none = (I32)splat(kNoScore);
@@ -58,7 +58,7 @@ static inline float weigh_row(const TurboCache& c, const float* factors, const f
     if (means) score = fused(load_floats(means + v * kLanes), splat(w.offsets[row]), score);
     score = soft_cap(score * c.scale, c.cap);
     own[v] = visible[v] ? score : (F32)none;
-    most = own[v] > most ? own[v] : most;  // a NaN is not
+    most = own[v] > most ? own[v] : most;  // a NaN never wins
   }
   const float higher = larger_number(w.top[row], largest(most));
   const float kept = higher == w.top[row] ? 1.0f : softmax_weight(w.top[row], higher);
@@ -83,7 +83,7 @@ static inline void scale_row(TurboAttending& w, uint32_t row, uint32_t dim, floa
     }
 }
 
-// Weights times what the values of a tile are multiplied by. A factor that is not finite must not reach rows
+// Weights times the factors of the values of a tile. A factor that is not finite must not reach rows
 // that do not see it.
 static inline void scale_weights(const TurboTile& tile, uint32_t row, TurboAttending& w) {
   F32 moved = {};
@@ -133,7 +133,7 @@ static inline void add_values_of(const TurboCache& c, const TurboTile& tile, uin
   PYTURBO_BY_WIDTH(c.values.bits, add_values, c, tile, rows, w);
 }
 
-// Keys consist of what the cache holds.
+// Keys are in the cache alone.
 struct NoMoreScores {
   static constexpr bool kAny = false;
   void operator()(KeyRange, TurboAttending&) const {}
@@ -192,7 +192,7 @@ static void attend_own(const TurboCache& c, uint32_t rows, KeyRange keys, const 
       multiply_rows(w.chunk, count, w.scores, kKeys, rows, sums);
       continue;
     }
-    for (uint32_t r = 0; r < rows; ++r)  // 0 * inf is not 0: rows take only what they see
+    for (uint32_t r = 0; r < rows; ++r)  // 0 * inf is not 0: rows add only the keys that they see
       for (uint32_t v = 0; v < kTileVectors; ++v) {
         float* place = sums + r * kTileRows + v * kLanes;
         F32 acc = load_floats(place);
@@ -204,7 +204,7 @@ static void attend_own(const TurboCache& c, uint32_t rows, KeyRange keys, const 
 }
 
 // The rows over keys [keys.begin, keys.end), of which row r sees those of seen(r). more_scores(tile, w) adds
-// to w.scores what keys have beside the cache; it may use w.chunk.
+// to w.scores the products of key parts outside the cache; it may use w.chunk.
 template <typename Seen, typename MoreScores = NoMoreScores>
 static void attend(const TurboCache& c, uint32_t rows, KeyRange keys, const Seen& seen, TurboAttending& w,
                    const MoreScores& more_scores = {}) {

@@ -1,4 +1,4 @@
-// Attention over a compressed cache: shaders/turboquant states what each kernel computes.
+// Attention over a compressed cache: shaders/turboquant specifies each kernel.
 #include "arguments/turboquant/turbo_attention.h"
 #include "arguments/turboquant/turbo_merge.h"
 #include "arguments/turboquant/turbo_partials.h"

@@ -1,4 +1,4 @@
-// Rows of a compressed cache: shaders/turboquant states what each kernel computes.
+// Rows of a compressed cache: shaders/turboquant specifies each kernel.
 #include "arguments/turboquant/hadamard.h"
 #include "arguments/turboquant/turbo_decode.h"
 #include "arguments/turboquant/turbo_encode.h"

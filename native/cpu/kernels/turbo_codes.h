@@ -1,5 +1,5 @@
-// Codes of compressed rows as vectors of floats. What a processor needs instructions of its own for stands
-// here once per vector layer.
+// Codes of compressed rows as vectors of floats. Operations that need instructions of a processor are written
+// once per vector layer.
 #pragma once
 
 #include "cpu/kernels/turbo_tables.h"
@@ -28,7 +28,7 @@ PYTURBO_INLINE F32 gather(const float* table, I32 index) {
 #endif
 }
 
-// Centroids of codes in the low bits of each lane; what is above them does not matter.
+// Centroids of codes in the low bits of each lane; the higher bits do not matter.
 template <uint32_t bits>
 PYTURBO_INLINE F32 lookup(U32 codes) {
   const float* table = kTable<bits>.values;

@@ -1,4 +1,4 @@
-// Scores and values of a compressed cache on their own: shaders/turboquant states what each kernel computes.
+// Scores and values of a compressed cache on their own: shaders/turboquant specifies each kernel.
 #include "arguments/turboquant/turbo_scores.h"
 #include "arguments/turboquant/turbo_values.h"
 #include "cpu/kernels/attention.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kProductTime = 0.1;  // nanoseconds of one product
 
-// What turbo_scores and turbo_values have in common: the compressed rows, and the sizes.
+// Shared by turbo_scores and turbo_values: the compressed rows, and the sizes.
 struct Rows {
   const uint32_t* packed;
   const float *norms, *means, *ones;

@@ -1,4 +1,4 @@
-// The constants of the codec: those of the shaders, and what follows from them.
+// The constants of the codec: those of the shaders, and tables derived from them.
 #pragma once
 
 #include "cpu/kernels/vector.h"

@@ -21,7 +21,7 @@ struct TurboHead {
   uint32_t bits, words;
 };
 
-// What a key head of a sequence keeps; see shaders/turboquant/attend.h.
+// The cache of a key head of a sequence; see shaders/turboquant/attend.h.
 struct TurboCache {
   TurboHead keys, values;
   const float* ones;
@@ -30,7 +30,7 @@ struct TurboCache {
   float scale, cap;
 };
 
-// The rows of a tile of keys of a head, and what their vectors are multiplied by and moved by.
+// The rows of a tile of keys of a head, with the factors and means of their vectors.
 struct TurboTile {
   const uint32_t* rows[kKeys];
   alignas(64) float factors[kKeys];  // norm / sqrt(dim), zero past the last key
@@ -73,7 +73,7 @@ static inline void load_words(const TurboTile& tile, uint32_t words, TileWords& 
 // chunk[i, key] = centroids of coordinates [begin, begin + columns) of the keys.
 template <uint32_t bits>
 static void expand_keys(const TileWords& words, uint32_t begin, uint32_t columns, TileChunk& chunk) {
-  constexpr uint32_t kUnit = 32;  // codes that lie in `bits` words
+  constexpr uint32_t kUnit = 32;  // codes in `bits` words
   const U32(*from)[kTileVectors] = words.values + begin / kUnit * bits;
   for (uint32_t unit = 0; unit < columns; unit += kUnit, from += bits) {
     const uint32_t count = least(kUnit, columns - unit);

@@ -10,10 +10,9 @@ namespace pyturbo::cpu::PYTURBO_LEVEL {
 template <uint32_t bits>
 struct Integers {
   static constexpr uint32_t kBits = bits;
-  static constexpr bool kFloats = false;  // scales are plain floats
-  static constexpr bool kSigned =
-      bits == 8 && kSignedWeights;                       // bytes are, so that they fit what `dot` takes
-  static constexpr int32_t kOffset = kSigned ? 128 : 0;  // a byte plus this is the number
+  static constexpr bool kFloats = false;                        // scales are plain floats
+  static constexpr bool kSigned = bits == 8 && kSignedWeights;  // bytes are, so that `dot` can take them
+  static constexpr int32_t kOffset = kSigned ? 128 : 0;         // a byte plus this is the number
 };
 
 // E2M1, doubled to be integers: 0, 1, 2, 3, 4, 6, 8, 12 and their negatives. Scales are halved for it.

@@ -1,4 +1,4 @@
-// The thin vector layer: what kernels need of a processor, under the same names for every level (levels.h).
+// The thin vector layer: the vector operations of bodies, under the same names for every level (levels.h).
 // Arithmetic on vectors is written with the compiler's own operators. A source of this folder is compiled
 // once per level with PYTURBO_LEVEL set to its name; nothing here may be shared between levels, so these
 // files use no inline functions of the standard library.

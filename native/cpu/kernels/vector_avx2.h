@@ -20,7 +20,7 @@ typedef int8_t S8 __attribute__((vector_size(32)));
 typedef uint16_t U16Half __attribute__((vector_size(16)));  // kLanes 16-bit values
 typedef int8_t S8Quarter __attribute__((vector_size(8)));   // kLanes 8-bit values
 
-// v in a register: what is used twice is not read twice.
+// Keeps v in a register, so that a value that is used twice is read once.
 PYTURBO_INLINE U8 held(U8 v) {
   asm("" : "+x"(v));
   return v;
@@ -122,7 +122,7 @@ PYTURBO_INLINE void transpose(U8* rows) {
 template <uint32_t bits>
 PYTURBO_INLINE U8 spread(const uint8_t* from) {
   // Each 128-bit lane makes 16 values of its own 2 * bits bytes. The upper lane starts at byte kStart, so
-  // that nothing behind the values is read.
+  // that nothing after the values is read.
   constexpr int kStart = bits < 4 ? 0 : 4 * int(bits) - 16;
   alignas(32) static constexpr struct Tables {
     uint8_t even[32], odd[32];

@@ -20,7 +20,7 @@ typedef int8_t S8 __attribute__((vector_size(16)));
 typedef uint16_t U16Half __attribute__((vector_size(8)));  // kLanes 16-bit values
 typedef int8_t S8Quarter __attribute__((vector_size(4)));  // kLanes 8-bit values
 
-// v in a register: what is used twice is not read twice.
+// Keeps v in a register, so that a value that is used twice is read once.
 PYTURBO_INLINE U8 held(U8 v) {
   asm("" : "+w"(v));
   return v;
