@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any
-
 import numpy as np
 
 from pyturbo._arrays import Array
@@ -13,24 +10,13 @@ from pyturbo._messages import shown
 from pyturbo.checkpoint.config import Quantization
 from pyturbo.checkpoint.experts import find_bias, find_experts
 from pyturbo.checkpoint.file_layout import FileLayout
-from pyturbo.checkpoint.names import is_ignored, text_name
+from pyturbo.checkpoint.names import is_convolution, is_draft, is_ignored, text_name
 from pyturbo.checkpoint.quantized import find_quantized
 from pyturbo.checkpoint.source import Plane, Shape, Source
 from pyturbo.checkpoint.tensors import Tensors
 from pyturbo.checkpoint.weights import FLOATS, Weights
 from pyturbo.errors import FormatError
 from pyturbo.formats import Affine, Dense, Fp, Linear
-
-_CONV = ".conv1d.weight"
-_LAYER = re.compile(r"model\.layers\.(\d{1,9})\.")
-
-
-def _is_draft(name: str, config: dict[str, Any]) -> bool:
-    """Return whether a tensor belongs to the layers after the last, which predict further tokens."""
-    layers, drafts = config.get("num_hidden_layers"), config.get("num_nextn_predict_layers")
-    if type(layers) is not int or type(drafts) is not int or (match := _LAYER.match(name)) is None:
-        return False
-    return layers <= int(match[1]) < layers + drafts
 
 
 class DirectoryWeights(Weights):
@@ -46,7 +32,7 @@ class DirectoryWeights(Weights):
         names: dict[str, str] = {}
         for raw in checkpoint:
             name = text_name(raw)
-            if is_ignored(name) or _is_draft(name, checkpoint.config):
+            if is_ignored(name) or is_draft(name, checkpoint.config):
                 continue
             if name in names:
                 raise FormatError(f"{checkpoint[raw]}: is the same tensor as {shown(names[name])}")
@@ -61,7 +47,7 @@ class DirectoryWeights(Weights):
         """Decide by the layout of convolutions, [channels, taps, 1] in MLX; without any, by `label`."""
         layouts = set()
         for name, raw in self._names.items():
-            if name.endswith(_CONV):
+            if is_convolution(name):
                 info = self.checkpoint[raw]
                 if len(info.shape) != 3 or 1 not in info.shape[1:]:
                     raise FormatError(
@@ -76,7 +62,7 @@ class DirectoryWeights(Weights):
     def _find_tensor(self, name: str) -> Source:
         info = self.typed(name, *FLOATS)
         shape = info.shape
-        if name.endswith(_CONV) and len(shape) == 3 and 1 in shape[1:]:
+        if is_convolution(name) and len(shape) == 3 and 1 in shape[1:]:
             shape = (shape[0], shape[1] * shape[2])
         offset = self._offset_norms is not None and self._offset_norms.fullmatch(name) is not None
         return Source(name, shape, Plane((info,), shape), offset=offset)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 _PREFIXES = ("model.language_model.", "language_model.model.")
 _OTHER_MODELS = re.compile(r"(model\.)?(vision_tower|vision_model|visual|audio_tower|mtp)\.")
 _COMPUTED = re.compile(r"\.rotary_emb\.inv_freq$")
+_LAYER = re.compile(r"model\.layers\.(\d{1,9})\.")
 
 
 def text_name(name: str) -> str:
@@ -20,3 +22,16 @@ def text_name(name: str) -> str:
 def is_ignored(name: str) -> bool:
     """Return whether a tensor is of a vision, audio or multi-token-prediction part, or can be computed."""
     return bool(_OTHER_MODELS.match(name) or _COMPUTED.search(name))
+
+
+def is_draft(name: str, config: dict[str, Any]) -> bool:
+    """Return whether a tensor belongs to the layers after the last, which predict further tokens."""
+    layers, drafts = config.get("num_hidden_layers"), config.get("num_nextn_predict_layers")
+    if type(layers) is not int or type(drafts) is not int or (match := _LAYER.match(name)) is None:
+        return False
+    return layers <= int(match[1]) < layers + drafts
+
+
+def is_convolution(name: str) -> bool:
+    """Return whether a tensor holds taps: [channels, taps, 1] in MLX, [channels, 1, taps] in transformers."""
+    return name.endswith(".conv1d.weight")

@@ -122,6 +122,28 @@ class Weights(ABC):
         tied = tuple(f"lm_head.{part}" for part in _PARTS) if self.tied else ()
         return [name for name in self._names if name not in self._asked and name not in tied]
 
+    def info(self, name: str) -> TensorInfo:
+        """Return the tensor of that name here, which counts as used from then on."""
+        if name not in self._names:
+            raise FormatError(f"{self.where(name)}: expected a tensor of this name, found none")
+        self._asked.add(name)
+        return self.checkpoint[self._names[name]]
+
+    def typed(self, name: str, *dtypes: str) -> TensorInfo:
+        info = self.info(name)
+        if info.dtype not in dtypes:
+            raise FormatError(f"{self.where(name)}: dtype: expected {' or '.join(dtypes)}, got {info.dtype}")
+        return info
+
+    def check(self, name: str, what: str, expected: Shape | None, got: Shape) -> None:
+        if expected is not None and tuple(expected) != got:
+            raise FormatError(f"{self.where(name)}: {what}: expected {list(expected)}, got {list(got)}")
+
+    def where(self, name: str) -> str:
+        """Return the file and the name in it, for messages."""
+        raw = self._names.get(name)
+        return str(self.checkpoint[raw]) if raw is not None else f"{self.checkpoint.path}: {shown(name)}"
+
     @abstractmethod
     def _find_tensor(self, name: str) -> Source:
         """Find a tensor that is not quantised."""
@@ -176,13 +198,6 @@ class Weights(ABC):
         """Return whether a tensor is used as it lies in the file, not copied in parts."""
         return True
 
-    def info(self, name: str) -> TensorInfo:
-        """Return the tensor of that name here, which counts as used from then on."""
-        if name not in self._names:
-            raise FormatError(f"{self.where(name)}: expected a tensor of this name, found none")
-        self._asked.add(name)
-        return self.checkpoint[self._names[name]]
-
     def _read(self, info: TensorInfo) -> Array:
         if info.name in self._preloaded:
             return self._preloaded.pop(info.name)
@@ -203,21 +218,6 @@ class Weights(ABC):
         array = aligned_empty(shape, dtype)
         fill(array)
         return array
-
-    def typed(self, name: str, *dtypes: str) -> TensorInfo:
-        info = self.info(name)
-        if info.dtype not in dtypes:
-            raise FormatError(f"{self.where(name)}: dtype: expected {' or '.join(dtypes)}, got {info.dtype}")
-        return info
-
-    def check(self, name: str, what: str, expected: Shape | None, got: Shape) -> None:
-        if expected is not None and tuple(expected) != got:
-            raise FormatError(f"{self.where(name)}: {what}: expected {list(expected)}, got {list(got)}")
-
-    def where(self, name: str) -> str:
-        """Return the file and the name in it, for messages."""
-        raw = self._names.get(name)
-        return str(self.checkpoint[raw]) if raw is not None else f"{self.checkpoint.path}: {shown(name)}"
 
 
 def _label(name: str, array: Array) -> Array:

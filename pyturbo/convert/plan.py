@@ -12,10 +12,9 @@ from pyturbo import models
 from pyturbo.checkpoint.config import Format
 from pyturbo.checkpoint.directory import DirectoryCheckpoint
 from pyturbo.checkpoint.file_layout import FileLayout
+from pyturbo.checkpoint.names import is_convolution
 from pyturbo.checkpoint.source import Rows, Shape, Source
 from pyturbo.errors import FormatError
-
-_CONV = ".conv1d.weight"  # [channels, taps, 1] in MLX
 
 _UNIT = 32  # values that fill whole words at any number of bits
 
@@ -79,7 +78,7 @@ def make_plan(checkpoint: DirectoryCheckpoint, common: Format, dtype: np.dtype[A
             jobs.append(Job(_rows(checkpoint, source), kind, outputs, form))
         else:
             kind = own if dtype is None or source.name.endswith(layout.exact) else dtype
-            shape = (*source.shape, 1) if source.name.endswith(_CONV) else source.shape
+            shape = (*source.shape, 1) if is_convolution(source.name) else source.shape
             output = Output(layout.prefix + source.name, kind, shape)
             jobs.append(Job(_rows(checkpoint, source), kind, (output,), None, source.offset))
     return Plan(jobs, overrides)
