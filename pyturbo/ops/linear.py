@@ -36,5 +36,5 @@ def dense_experts_matmul(x: ArrayLike, ids: ArrayLike, w: ArrayLike, *, device: 
     x, chosen, sizes = expert_operands(op, x, ids, experts, inputs)
     device = resolve(device)
     y = empty(device, (*chosen.shape, outputs))
-    launch(device, f"experts_matvec_{kind}", x, chosen, w, y, *sizes, outputs, experts)
+    launch(device, f"dense_experts_matvec_{kind}", x, chosen, w, y, *sizes, outputs, experts)
     return y.numpy()

@@ -236,7 +236,7 @@ def _weight(op: str, weight: Any, name: str = "weight") -> _Matrix:
     elif isinstance(weight, tuple):
         w = matrix(op, name, weight, axes=as_array(op, "packed", weight[0]).ndim if len(weight) == 5 else 2)
         shape = (*w.packed.shape[:-1], w.in_dim)
-        form = _Matrix(w.arrays, shape, "mla_project", w.suffix, (w.group_size,))
+        form = _Matrix(w.arrays, shape, "mla_affine_project", w.suffix, (w.group_size,))
     else:
         array = as_array(op, name, weight, np.float32)
         array, kind = stored_weight(op, array, (None,) * array.ndim, name)

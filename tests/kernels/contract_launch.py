@@ -48,7 +48,7 @@ OTHER_SIZES: dict[str, Values] = {
     "gather_rows": {"x_rows": 7},
     "qk_norm": {"stride": 400},
     "mla_dense_project_transposed": {"in": 37, "out": 96},
-    "mla_project_transposed": {"in": 37, "out": 96},
+    "mla_affine_project_transposed": {"in": 37, "out": 96},
     "mla_fp_project_transposed": {"in": 37, "out": 96},
 }
 

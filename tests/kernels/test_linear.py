@@ -88,7 +88,7 @@ def test_experts(device, rng, kind, shared):
         for f in (reference.matmul, reference.matmul_magnitude)
     )
     sizes = 2, 3, 1 if shared else 3, 67, 11, 5
-    (y,) = run_kernel(device, f"experts_matvec_{kind}", x, ids, w, Out((2, 3, 11)), *sizes)
+    (y,) = run_kernel(device, f"dense_experts_matvec_{kind}", x, ids, w, Out((2, 3, 11)), *sizes)
     assert_close(y, want, "dot", terms)
     assert ops.dense_experts_matmul(x, ids, w, device=device).tobytes() == y.tobytes()
 
@@ -98,7 +98,7 @@ def test_an_unknown_expert_gives_nan(device, rng):
     ids = np.array([[1, -1, 2, 3], [2**31 - 1, -(2**31), 0, 1]], np.int32)
     known = (ids >= 0) & (ids < 3)
     args = x, ids, w.reshape(3, 9, 40), Out((2, 4, 9)), 2, 4, 1, 40, 9, 3
-    (y,) = run_kernel(device, "experts_matvec_f32", *args)
+    (y,) = run_kernel(device, "dense_experts_matvec_f32", *args)
     assert np.isnan(y[~known]).all()
     assert np.isfinite(y[known]).all()
     with pytest.raises(errors.ArgumentError, match="dense_experts_matmul: ids: expected 0 to 2, got -1"):

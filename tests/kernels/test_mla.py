@@ -107,12 +107,14 @@ def test_projections_guard_their_tails(device, rng):
     run_kernel(device, "mla_dense_project_f32", x, w, Out((2, 3, 21)), 2, 3, 40, 21, 60, 39)
     run_kernel(device, "mla_dense_project_transposed_f32", x, w, Out((2, 3, 40)), 2, 3, 40, 40, 60, 0)
     packed = ops.affine_quantize(rng.standard_normal((3 * 60, 96), np.float32), 4, 32)
-    run_kernel(device, "mla_project_transposed_b4_f32", x, *packed, Out((2, 3, 96)), 2, 3, 40, 96, 60, 20, 32)
+    run_kernel(
+        device, "mla_affine_project_transposed_b4_f32", x, *packed, Out((2, 3, 96)), 2, 3, 40, 96, 60, 20, 32
+    )
     wide = rng.standard_normal((2, 3, 96), np.float32)
     small = ops.fp_quantize(rng.standard_normal((3 * 60, 96), np.float32), "nvfp4")
     run_kernel(device, "mla_fp_project_transposed_nvfp4", x, *small, Out((2, 3, 96)), 2, 3, 40, 96, 60, 20)
     run_kernel(device, "mla_fp_project_nvfp4", wide, *small, Out((2, 3, 21)), 2, 3, 96, 21, 60, 39)
-    run_kernel(device, "mla_project_b4_f32", wide, *packed, Out((2, 3, 21)), 2, 3, 96, 21, 60, 39, 32)
+    run_kernel(device, "mla_affine_project_b4_f32", wide, *packed, Out((2, 3, 21)), 2, 3, 96, 21, 60, 39, 32)
 
 
 def operands(rng, tokens, context, heads, rank, rope, dtype=np.float32):

@@ -1,5 +1,5 @@
 // Products with weights that are not quantised: shaders/linear specifies each kernel.
-#include "arguments/linear/experts_matvec.h"
+#include "arguments/linear/dense_experts_matvec.h"
 #include "arguments/linear/matmul.h"
 #include "cpu/kernels/bodies.h"
 #include "cpu/kernels/vector.h"
@@ -84,7 +84,7 @@ void matmul(Batch& batch, const arguments::matmul<W>& a) {
 }
 
 template <typename W>
-void experts_matvec(Batch& batch, const arguments::experts_matvec<W>& a) {
+void dense_experts_matvec(Batch& batch, const arguments::dense_experts_matvec<W>& a) {
   const uint64_t blocks = (a.out + kRowBlock - 1) / kRowBlock;
   const double bytes = double(a.in) * sizeof(W) * kRowBlock;
   batch.add(uint64_t(a.tokens) * a.k * blocks, bytes * kByteTime, [=](uint64_t begin, uint64_t end) {
@@ -106,6 +106,6 @@ void experts_matvec(Batch& batch, const arguments::experts_matvec<W>& a) {
 
 }  // namespace
 
-PYTURBO_BODIES(linear, PYTURBO_BODY(matmul), PYTURBO_BODY(experts_matvec))
+PYTURBO_BODIES(linear, PYTURBO_BODY(matmul), PYTURBO_BODY(dense_experts_matvec))
 
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -1,5 +1,5 @@
 // Folded projections of latent attention: shaders/mla specifies each kernel.
-#include "arguments/mla/mla_project.h"
+#include "arguments/mla/mla_affine_project.h"
 #include "arguments/mla/mla_dense_project.h"
 #include "arguments/mla/mla_fp_project.h"
 #include "cpu/kernels/bodies.h"
@@ -129,8 +129,8 @@ void mla_dense_project_transposed(Batch& batch, const arguments::mla_dense_proje
 
 }  // namespace
 
-PYTURBO_BODIES(mla_project, PYTURBO_BODY(mla_project, project), PYTURBO_BODY(mla_fp_project, project),
-               PYTURBO_BODY(mla_project_transposed, project_transposed),
+PYTURBO_BODIES(mla_project, PYTURBO_BODY(mla_affine_project, project), PYTURBO_BODY(mla_fp_project, project),
+               PYTURBO_BODY(mla_affine_project_transposed, project_transposed),
                PYTURBO_BODY(mla_fp_project_transposed, project_transposed), PYTURBO_BODY(mla_dense_project),
                PYTURBO_BODY(mla_dense_project_transposed))
 

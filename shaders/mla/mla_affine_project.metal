@@ -11,7 +11,7 @@ constexpr constant uint kThreads = 64;
 //   group_size == 32 || group_size == 64 || group_size == 128; in % group_size == 0; first + out <= stride
 // Numerics: as affine_matvec.
 template <uint bits, typename S>
-kernel void mla_project(
+kernel void mla_affine_project(
     device const float* x [[buffer(0)]],      // [tokens, heads, in]
     device const uint* packed [[buffer(1)]],  // [heads * stride, in / 32 * bits]
     device const S* scales [[buffer(2)]],     // [heads * stride, in / group_size]
@@ -47,7 +47,7 @@ kernel void mla_project(
 //   group_size == 32 || group_size == 64 || group_size == 128; out % group_size == 0; first + in <= stride
 // Numerics: f32 fma, rows ascending. Neighbouring threads read neighbouring octets of one row.
 template <uint bits, typename S>
-kernel void mla_project_transposed(
+kernel void mla_affine_project_transposed(
     device const float* x [[buffer(0)]],      // [tokens, heads, in]
     device const uint* packed [[buffer(1)]],  // [heads * stride, out / 32 * bits]
     device const S* scales [[buffer(2)]],     // [heads * stride, out / group_size]
@@ -80,5 +80,5 @@ kernel void mla_project_transposed(
   for (uint i = 0; i < kOctet; ++i) y[head * out + index * kOctet + i] = sums[i];
 }
 
-INSTANTIATE_AFFINE(mla_project)
-INSTANTIATE_AFFINE(mla_project_transposed)
+INSTANTIATE_AFFINE(mla_affine_project)
+INSTANTIATE_AFFINE(mla_affine_project_transposed)

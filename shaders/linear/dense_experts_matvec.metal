@@ -9,7 +9,7 @@ constexpr constant uint kRows = 8;  // weight rows of one threadgroup, one per s
 // Requires: in > 0; x_rows == 1 || x_rows == k; experts > 0
 // Numerics: as matmul. An id outside [0, experts) gives NaN.
 template <typename W>
-kernel void experts_matvec(
+kernel void dense_experts_matvec(
     device const float* x [[buffer(0)]],   // [tokens, x_rows, in]
     device const int* ids [[buffer(1)]],   // [tokens, k]
     device const W* weight [[buffer(2)]],  // [experts, out, in]
@@ -37,6 +37,9 @@ kernel void experts_matvec(
   dot_row<W, 1>(weight + (ulong(expert) * out + r) * in, x, y, in, out, lane);
 }
 
-template [[host_name("experts_matvec_f32")]] kernel decltype(experts_matvec<float>) experts_matvec<float>;
-template [[host_name("experts_matvec_f16")]] kernel decltype(experts_matvec<half>) experts_matvec<half>;
-template [[host_name("experts_matvec_bf16")]] kernel decltype(experts_matvec<bfloat>) experts_matvec<bfloat>;
+template [[host_name(
+    "dense_experts_matvec_f32")]] kernel decltype(dense_experts_matvec<float>) dense_experts_matvec<float>;
+template [[host_name(
+    "dense_experts_matvec_f16")]] kernel decltype(dense_experts_matvec<half>) dense_experts_matvec<half>;
+template [[host_name(
+    "dense_experts_matvec_bf16")]] kernel decltype(dense_experts_matvec<bfloat>) dense_experts_matvec<bfloat>;
