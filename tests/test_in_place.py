@@ -145,6 +145,27 @@ def test_what_cannot_be_changed_is_refused(device: pyturbo.Device, case: Case) -
     assert not any(array.any() for array in arrays)
 
 
+def norms(x: Any, z: Any, device: pyturbo.Device) -> Arrays:
+    head = ops.head_rms_norm(x, np.ones(20, np.float32), 1e-6, device=device)
+    return head, *ops.qk_norm(x, z, device=device)
+
+
+def test_norms_leave_their_inputs_alone(device: pyturbo.Device) -> None:
+    arrays = normal(3, 2, 20), normal(3, 2, 21)[..., :20].copy()
+    before = [array.tobytes() for array in arrays]
+    want = norms(*arrays, device)
+    buffers = [device.empty(array.shape) for array in arrays]
+    for buffer, array in zip(buffers, arrays):
+        buffer.numpy()[...] = array
+    with Recorder(device, {}) as recorder:
+        got = norms(*(Tensor(buffer, buffer.shape, buffer.dtype) for buffer in buffers), device)
+    recorder.program.run()
+    assert [array.tobytes() for array in arrays] == before
+    assert [buffer.numpy().tobytes() for buffer in buffers] == before
+    for one, other in zip(got, want):
+        np.testing.assert_array_equal(one.memory.numpy()[: one.size], other.ravel())
+
+
 def test_a_recorder_refuses_another_device(device: pyturbo.Device) -> None:
     x = np.ones(4, np.float32)
     others: list[Any] = [pyturbo.Device("cpu", threads=1), "cpu" if device.name != "cpu" else "cpu:reference"]

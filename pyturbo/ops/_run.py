@@ -68,15 +68,6 @@ def empty(target: Target, shape: tuple[int, ...], dtype: Any = np.float32) -> Bu
     return cast(Buffer, target.empty(shape, dtype))
 
 
-def writable(target: Target, array: Array) -> Buffer:
-    """What a kernel that works in place may change: a copy of an array, a recorded tensor itself."""
-    if isinstance(array, Tensor):
-        return cast(Buffer, array)
-    buffer = empty(target, array.shape, array.dtype)
-    buffer.numpy()[...] = array
-    return buffer
-
-
 def changeable(target: Target, op: str, name: str, value: Any) -> Array:
     """Return the operand that an operation changes in place: an array, or under a recorder a Tensor.
 

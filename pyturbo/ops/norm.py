@@ -7,7 +7,7 @@ from typing import overload
 from numpy.typing import ArrayLike
 
 from pyturbo.ops._checks import matching, stored_weight, values
-from pyturbo.ops._run import Array, DeviceLike, empty, launch, resolve, row_stride, writable
+from pyturbo.ops._run import Array, DeviceLike, empty, launch, resolve, row_stride
 
 
 @overload
@@ -50,8 +50,8 @@ def head_rms_norm(x: ArrayLike, weight: ArrayLike, eps: float, *, device: Device
     tokens, heads, dim = x.shape
     scale, kind = stored_weight("head_rms_norm", weight, (dim,))
     device = resolve(device)
-    y = writable(device, x)
-    launch(device, f"head_rms_norm_{kind}", y, scale, tokens, heads, dim, eps)
+    y = empty(device, x.shape)
+    launch(device, f"head_rms_norm_{kind}", x, scale, y, tokens, heads, dim, eps)
     return y.numpy()
 
 
@@ -80,6 +80,6 @@ def qk_norm(
     k = matching("qk_norm", "k", k, q, strided=True)
     tokens, heads, dim = q.shape
     device = resolve(device)
-    query, key = writable(device, q), writable(device, k)
-    launch(device, "qk_norm", query, key, tokens, heads, dim, row_stride(q), eps)
+    query, key = empty(device, q.shape), empty(device, q.shape)
+    launch(device, "qk_norm", q, k, query, key, tokens, heads, dim, row_stride(q), eps)
     return query.numpy(), key.numpy()

@@ -68,7 +68,7 @@ void head_rms_norm(Batch& batch, const arguments::head_rms_norm<W>& a) {
   batch.add(uint64_t(a.tokens) * a.heads, a.dim * kValueTime, [=](uint64_t begin, uint64_t end) {
     const uint32_t dim = a.dim;
     for (uint64_t start = begin * dim; start < end * dim; start += dim)
-      scale_row(a.x + start, inverse_norm(a.x + start, dim, float(dim), a.eps), a.weight, dim, a.x + start);
+      scale_row(a.x + start, inverse_norm(a.x + start, dim, float(dim), a.eps), a.weight, dim, a.y + start);
   });
 }
 
@@ -94,10 +94,11 @@ void qk_norm(Batch& batch, const arguments::qk_norm& a) {
     for (uint64_t index = begin; index < end; ++index) {
       const bool is_query = index < rows;
       const uint64_t head = is_query ? index : index - rows;
-      float* x = (is_query ? a.q : a.k) + head / a.heads * a.stride + head % a.heads * a.dim;
+      const float* x = (is_query ? a.q : a.k) + head / a.heads * a.stride + head % a.heads * a.dim;
+      float* y = (is_query ? a.q_out : a.k_out) + head * a.dim;
       const float inverse = inverse_norm(x, a.dim, 1.0f, a.eps) * (is_query ? query_scale : 1.0f);
       for_vectors(a.dim, [&](uint32_t i, uint32_t count) {
-        store_some(x + i, load_some(x + i, count) * inverse, count);
+        store_some(y + i, load_some(x + i, count) * inverse, count);
       });
     }
   });
