@@ -71,8 +71,19 @@ cdef extern from "pyturbo/storage.h" namespace "pyturbo" nogil:
 
 
 cdef extern from "pyturbo/device.h" namespace "pyturbo" nogil:
+    enum class HostMemory(uint8_t):
+        any, pages
+
+    cdef cppclass NativeTraits "pyturbo::Traits":
+        uint32_t chunk, single, attention_blocks, chunkwise_tokens
+        HostMemory host_memory
+
+    cdef cppclass DeviceKind "const pyturbo::DeviceKind":
+        NativeTraits traits
+
     cdef cppclass NativeDevice "pyturbo::Device":
         const string& name()
+        const NativeTraits& traits()
         cbool closed()
         void require_open() except +raise_python
         void close() except +raise_python
@@ -92,6 +103,7 @@ cdef extern from "pyturbo/device.h" namespace "pyturbo" nogil:
         Precision precision
 
     vector[string] device_names()
+    shared_ptr[DeviceKind] find_device(string_view) except +raise_python
     shared_ptr[NativeDevice] open_device(string_view, const DeviceOptions&) except +raise_python
 
 

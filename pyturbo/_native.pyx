@@ -12,7 +12,8 @@ from libcpp.vector cimport vector
 
 from pyturbo._core cimport (
     ArgumentInfo, ArgumentKind, allocate_storage, ConstantInfo, DeviceOptions, device_names, dlpack_capsule, end_process,
-    hold, kBufferAlignment, kDlpackCpu, map_file, mapped_file_at, MappedFile, open_device, Precision, require_readable,
+    find_device, hold, HostMemory, kBufferAlignment, kDlpackCpu, map_file, mapped_file_at, MappedFile, NativeTraits,
+    open_device, Precision, require_readable,
 )
 
 import atexit
@@ -26,6 +27,7 @@ from pyturbo import errors
 from pyturbo._arguments import FORMATS, MAX_AXES, code_of_format, counts_of, flag, index, shape_of, value_bytes
 from pyturbo._messages import shown
 from pyturbo._dtypes import DTYPES, NAMES, bfloat16, code_of
+from pyturbo._traits import Traits
 from pyturbo.errors import ArgumentError
 
 cdef enum:
@@ -44,6 +46,12 @@ def device_list():
         True
     """
     return [name.decode() for name in device_names()]
+
+
+def device_traits(str name not None):
+    """Return the ``Traits`` of a device that need not be open."""
+    cdef bytes encoded = name.encode(errors="replace")
+    return _traits(find_device(string_view(<const char*>encoded, len(encoded))).get().traits)
 
 
 cdef class Device:
@@ -92,6 +100,11 @@ cdef class Device:
     def name(self):
         """The name it was opened by: "cpu", "cpu:reference" or "metal"."""
         return self.native().name().decode()
+
+    @property
+    def traits(self):
+        """The ``Traits`` of this kind of device: what it is good at."""
+        return _traits(self.native().traits())
 
     @property
     def closed(self):
@@ -393,6 +406,13 @@ cdef class FileWatch:
         cdef shared_ptr[MappedFile] file = self.file.lock()
         if file.get() != NULL:
             file.get().require_unchanged()
+
+
+cdef object _traits(const NativeTraits& traits):
+    return Traits(
+        traits.chunk, traits.single, traits.attention_blocks, traits.chunkwise_tokens,
+        "any" if traits.host_memory == HostMemory.any else "pages",
+    )
 
 
 cdef int _require_open(Device device) except -1:

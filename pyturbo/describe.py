@@ -15,11 +15,10 @@ from pyturbo import models
 from pyturbo._arrays import Array
 from pyturbo._blank import Blank
 from pyturbo._machine import machine_memory
-from pyturbo._native import device_list
+from pyturbo._native import device_list, device_traits
 from pyturbo.checkpoint import Checkpoint, Weights
 from pyturbo.checkpoint.tensors import TensorInfo
 from pyturbo.engine.layout import Layout
-from pyturbo.engine.runner import pace_of
 from pyturbo.errors import ArgumentError, TurboError
 from pyturbo.layers.attention import Attention
 from pyturbo.layers.decoder import Decoder
@@ -184,7 +183,7 @@ def _layers(found: Survey) -> dict[str, int]:
 
 def _state_bytes(found: Survey) -> dict[str, dict[int, int]]:
     """Return bytes of a conversation by kv setting and context, up to the context of the model."""
-    most, chunk = found.network.context, pace_of(device_list()[0]).chunk
+    most, chunk = found.network.context, device_traits(device_list()[0]).chunk
     contexts = [*(context for context in _CONTEXTS if context < most), most]
     sizes: dict[str, dict[int, int]] = {}
     for kv in KV_SETTINGS:

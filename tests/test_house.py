@@ -53,6 +53,7 @@ ROOMS = [
     "_once",
     "_fork",
     "_machine",
+    "_traits",
     "_distribution",
     "errors",
 ]

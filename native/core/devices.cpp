@@ -47,44 +47,45 @@ OpenDevices& open_devices() {
 
 void DeviceRegistry::add(const DeviceKind& kind) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(kinds_, [&](const DeviceKind& known) { return known.name == kind.name; });
-  const auto worse = [&](const DeviceKind& known) { return kind.rank < known.rank; };
-  kinds_.insert(std::find_if(kinds_.begin(), kinds_.end(), worse), kind);
+  std::erase_if(entries_, [&](const Entry& entry) { return entry.kind->name == kind.name; });
+  const auto worse = [&](const Entry& entry) { return kind.rank < entry.kind->rank; };
+  entries_.insert(std::find_if(entries_.begin(), entries_.end(), worse),
+                  {std::make_shared<DeviceKind>(kind), /*asked=*/!kind.available});
 }
 
 std::vector<std::string> DeviceRegistry::names() {
   const std::lock_guard lock(mutex_);
   std::vector<std::string> names;
-  for (const DeviceKind& kind : available()) names.push_back(kind.name);
+  for (const Entry& entry : available()) names.push_back(entry.kind->name);
   return names;
 }
 
-DeviceKind DeviceRegistry::find(std::string_view name) {
+std::shared_ptr<const DeviceKind> DeviceRegistry::find(std::string_view name) {
   const std::lock_guard lock(mutex_);
   std::string names;
-  for (const DeviceKind& kind : available()) {
-    if (kind.name == name) return kind;
-    names += (names.empty() ? "" : ", ") + kind.name;
+  for (const Entry& entry : available()) {
+    if (entry.kind->name == name) return entry.kind;
+    names += (names.empty() ? "" : ", ") + entry.kind->name;
   }
   throw Error(ErrorKind::argument, "expected a device among " + names + ", got " + std::string(name));
 }
 
-const std::vector<DeviceKind>& DeviceRegistry::available() {
-  std::erase_if(kinds_, [](DeviceKind& kind) { return kind.available && !kind.available(); });
-  for (DeviceKind& kind : kinds_) kind.available = nullptr;
-  return kinds_;
+const std::vector<DeviceRegistry::Entry>& DeviceRegistry::available() {
+  std::erase_if(entries_, [](const Entry& entry) { return !entry.asked && !entry.kind->available(); });
+  for (Entry& entry : entries_) entry.asked = true;
+  return entries_;
 }
 
 void add_device(const DeviceKind& kind) { device_registry().add(kind); }
 
 std::vector<std::string> device_names() { return device_registry().names(); }
 
-Traits device_traits(std::string_view name) { return device_registry().find(name).traits; }
+std::shared_ptr<const DeviceKind> find_device(std::string_view name) { return device_registry().find(name); }
 
 std::shared_ptr<Device> open_device(std::string_view name, const DeviceOptions& options) {
-  const DeviceKind kind = device_registry().find(name);
-  if (process_ends()) throw Error(ErrorKind::state, kind.name + ": the process is ending");
-  const std::shared_ptr<Device> device(kind.open(kind, options).release(), [](Device* opened) {
+  const std::shared_ptr<const DeviceKind> kind = find_device(name);
+  if (process_ends()) throw Error(ErrorKind::state, kind->name + ": the process is ending");
+  const std::shared_ptr<Device> device(kind->open(*kind, options).release(), [](Device* opened) {
     if (opened->opened_here()) delete opened;
   });
   open_devices().add(device);

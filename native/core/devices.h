@@ -1,6 +1,7 @@
 // The kinds of devices that this process knows, and the devices that are open in it.
 #pragma once
 
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -15,15 +16,20 @@ namespace pyturbo {
 class DeviceRegistry {
  public:
   void add(const DeviceKind& kind);
-  std::vector<std::string> names();        // of available kinds, by rank, then by the order of additions
-  DeviceKind find(std::string_view name);  // throws Error{argument} when names() does not have it
-  std::mutex& mutex() { return mutex_; }   // for hold_across_forks
+  std::vector<std::string> names();  // of available kinds, by rank, then by the order of additions
+  std::shared_ptr<const DeviceKind> find(
+      std::string_view name);             // throws Error{argument} when names() does not have it
+  std::mutex& mutex() { return mutex_; }  // for hold_across_forks
 
  private:
-  const std::vector<DeviceKind>& available();  // forgets other kinds; the caller holds the lock
+  struct Entry {
+    std::shared_ptr<const DeviceKind> kind;
+    bool asked;  // and found available
+  };
+  const std::vector<Entry>& available();  // drops kinds that are not; the caller holds the lock
 
   std::mutex mutex_;
-  std::vector<DeviceKind> kinds_;  // available() has not been asked of those that have it
+  std::vector<Entry> entries_;  // by rank
 };
 
 // Closes all open devices, for the end of the process.

@@ -83,7 +83,8 @@ std::unique_ptr<Device> open(const DeviceKind& kind, const DeviceOptions& option
   return std::make_unique<CpuDevice>(kind, options, reference);
 }
 
-// Measured on a CPU with AVX-512 (docs/experiments.md).
+// Measured on a CPU with AVX-512 (docs/experiments.md). Few blocks of attention: there are few cores, and
+// each block costs a row of partial sums.
 const RegisteredDevice cpu{{.name = "cpu",
                             .rank = Rank::cpu,
                             .traits = {.chunk = 256,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -20,25 +18,6 @@ from pyturbo.layers.step import KvFormat
 MAX_GRAPHS = 8
 
 
-@dataclass(frozen=True)
-class Pace:
-    """How a device reads a prompt. A signal is heard after each replay."""
-
-    chunk: int  # tokens of one replay
-    single: int  # up to this many tokens are read one by one
-
-
-#: By device: measured on the CPU (docs/experiments.md), reasoned for Metal. The reference kernels compute
-#: whole tiles of 32 tokens at some seconds a gigaflop.
-PACES = {"metal": Pace(chunk=512, single=1), "cpu": Pace(chunk=256, single=3)}
-DEFAULT_PACE = Pace(chunk=32, single=16)
-
-
-def pace_of(device: str) -> Pace:
-    """Return the pace of the device of that name."""
-    return PACES.get(device, DEFAULT_PACE)
-
-
 class Runner:
     """A network, its device, and the programs recorded for it, which sessions replay.
 
@@ -49,14 +28,14 @@ class Runner:
         device: Where the programs run.
         kv: How keys and values are kept.
         origin: The files that the weights come from.
-        pace: How its programs read tokens.
+        traits: What the device is good at: how programs read tokens.
         replaying: The lock that a replay holds.
     """
 
     def __init__(self, network: Decoder, device: Device, kv: KvFormat, origin: Origin) -> None:
         Layout.of(network, 1, 1, kv)  # refuses what these layers cannot keep that way
         self.device, self.kv, self.origin = device, kv, origin
-        self.pace = pace_of(device.name)
+        self.traits = device.traits
         self.replaying = open_in_children()
         self._network: Decoder | None = network
         self._graphs: dict[tuple[int, int, Output], Graph] = {}  # the one used last at the end
@@ -90,12 +69,12 @@ class Runner:
 
     def layout(self, context: int) -> Layout:
         """Lay out the state of a conversation of up to `context` tokens."""
-        return Layout.of(self.network, context, self.pace.chunk, self.kv)
+        return Layout.of(self.network, context, self.traits.chunk, self.kv)
 
     def graph(self, context: int, tokens: int, output: Output) -> tuple[int, Graph]:
         """Return how many of `tokens` to read next, and the program for it, which is recorded once."""
-        single = output == "last" and tokens <= self.pace.single
-        limit = 1 if single else self.pace.chunk
+        single = output == "last" and tokens <= self.traits.single
+        limit = 1 if single else self.traits.chunk
         key = (context, limit, output)
         self.device.require_open()  # before a lock that another thread held at a fork
         with self.replaying:

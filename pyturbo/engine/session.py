@@ -353,7 +353,7 @@ class Session:
         with self._guard.use():
             self._require_whole()
             saved = session_file.Saved(
-                self.context, self._runner.pace.chunk, self.position, self.pending, self.notes
+                self.context, self._runner.traits.chunk, self.position, self.pending, self.notes
             )
             session_file.write(path, self._runner, saved, self._layout, self._block.numpy())
 

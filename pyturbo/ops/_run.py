@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from pyturbo import recording
 from pyturbo._messages import shown
 from pyturbo._native import Buffer, Device, device_list
+from pyturbo._traits import Traits
 from pyturbo.errors import ArgumentError
 from pyturbo.recording import Recorder, Tensor
 
@@ -50,9 +51,9 @@ def resolve(device: DeviceLike) -> Target:
     return device if isinstance(device, Device) else _named(device_list()[0] if device is None else device)
 
 
-def name_of(target: Target) -> str:
-    """Return the name of the device that launches run on."""
-    return target.device.name if isinstance(target, Recorder) else target.name
+def traits_of(target: Target) -> Traits:
+    """Return the traits of the device that launches run on."""
+    return target.device.traits if isinstance(target, Recorder) else target.traits
 
 
 def launch(target: Target, name: str, *args: Any, constants: dict[str, Any] | None = None) -> None:

@@ -25,9 +25,9 @@ from pyturbo.ops._run import (
     changeable,
     empty,
     launch,
-    name_of,
     operand,
     resolve,
+    traits_of,
     write_back,
 )
 from pyturbo.symbols import Linear
@@ -36,18 +36,9 @@ from pyturbo.symbols import Linear
 #: reads each key once for all of them, but gives each key head one threadgroup, however long the context.
 SPLIT_TOKENS = 8
 
-#: Parts that the keys of a query are split into. It is fixed, so that one recorded launch serves every
-#: context. A GPU wants many threadgroups, a CPU has few cores, and each part costs a row of partial sums.
-_SPLIT_BLOCKS = {"metal": 32}
-_DEFAULT_SPLIT_BLOCKS = 8
-
 #: The head dims of the kernels; each also serves smaller ones.
 _KERNEL_DIMS = (64, 128, 256, 512)
 MAX_HEAD_DIM = _KERNEL_DIMS[-1]
-
-
-def split_blocks(device: Target) -> int:
-    return _SPLIT_BLOCKS.get(name_of(device), _DEFAULT_SPLIT_BLOCKS)
 
 
 class _Operands(NamedTuple):
@@ -93,7 +84,8 @@ def attention(
     device = resolve(device)
     tokens = operands.q.shape[0]
     if not isinstance(tokens, Linear) and tokens <= SPLIT_TOKENS:
-        parts = _partials(device, operands, split_blocks(device), scale, causal, window, softcap)
+        blocks = traits_of(device).attention_blocks
+        parts = _partials(device, operands, blocks, scale, causal, window, softcap)
         return _merge(device, *parts, logits).numpy()
     y = empty(device, operands.q.shape)
     constants = {"causal": causal, "has_sinks": logits is not None}

@@ -14,10 +14,10 @@ from pyturbo.ops._run import (
     changeable,
     empty,
     launch,
-    name_of,
     operand,
     resolve,
     row_stride,
+    traits_of,
     write_back,
 )
 from pyturbo.symbols import Linear
@@ -27,11 +27,6 @@ METHODS = ("auto", "recurrent", "chunkwise")
 #: The key dims that the chunkwise kernels support, and the divisor of their value dims.
 _CHUNKWISE_KEY_DIMS = (64, 128, 256)
 _CHUNKWISE_VALUES = 8
-
-#: From so many tokens on, chunks are chosen: measured on the CPU (docs/experiments.md), reasoned for Metal,
-#: where products of matrices pay once a chunk of 32 is full and a step of delta_net waits for its sums.
-_CHUNKWISE_TOKENS = {"cpu": 8}
-_DEFAULT_CHUNKWISE_TOKENS = 32
 
 
 def decay_beta(
@@ -127,5 +122,5 @@ def _method(device: Target, tokens: int | Linear, k_dim: int, v_dim: int) -> str
     """Choose the method of "auto". Programs for any number of tokens, which read prompts, use chunks."""
     if k_dim not in _CHUNKWISE_KEY_DIMS or v_dim % _CHUNKWISE_VALUES:
         return "recurrent"
-    fewest = _CHUNKWISE_TOKENS.get(name_of(device), _DEFAULT_CHUNKWISE_TOKENS)
+    fewest = traits_of(device).chunkwise_tokens
     return "chunkwise" if isinstance(tokens, Linear) or tokens >= fewest else "recurrent"

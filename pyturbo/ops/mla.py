@@ -31,10 +31,11 @@ from pyturbo.ops._run import (
     launch,
     operand,
     resolve,
+    traits_of,
     write_back,
 )
 from pyturbo.ops.affine import Weight, matrix
-from pyturbo.ops.attention import SPLIT_TOKENS, attention_merge, split_blocks
+from pyturbo.ops.attention import SPLIT_TOKENS, attention_merge
 from pyturbo.symbols import Linear
 
 #: The largest sizes of latents and rotary keys that the attention kernels support.
@@ -211,7 +212,7 @@ def _folded(
     kind = SUFFIXES[latents.dtype]
     arrays, sizes = (q, q_rope, latents, rope_keys), (tokens, keys, capacity, heads, rank, rope)
     if not isinstance(tokens, Linear) and tokens <= SPLIT_TOKENS:
-        blocks = split_blocks(device)
+        blocks = traits_of(device).attention_blocks
         rows = (tokens, heads, blocks)
         parts = empty(device, (*rows, rank)), empty(device, rows), empty(device, rows)
         launch(device, f"mla_partials_{kind}", *arrays, *parts, *sizes, blocks, scale)

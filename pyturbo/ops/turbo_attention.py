@@ -26,8 +26,8 @@ from pyturbo._messages import shown
 from pyturbo._native import Buffer
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._checks import flag, integer, pair, stored_weight, values
-from pyturbo.ops._run import Array, DeviceLike, Target, as_array, empty, launch, operand, resolve
-from pyturbo.ops.attention import SPLIT_TOKENS, split_blocks
+from pyturbo.ops._run import Array, DeviceLike, Target, as_array, empty, launch, operand, resolve, traits_of
+from pyturbo.ops.attention import SPLIT_TOKENS
 from pyturbo.ops.turbo import TurboRows, checked_rows, rotated_ones, turbo_rotate, turbo_unrotate
 from pyturbo.symbols import Linear
 
@@ -104,7 +104,7 @@ def turbo_attention(
     logits = None if sinks is None else operand(op, "sinks", sinks, np.float32, (heads,))
     chosen = _method(op, method, operands)
     if chosen == "split":
-        parts = _partials(device, operands, split_blocks(device), scale, window, softcap)
+        parts = _partials(device, operands, traits_of(device).attention_blocks, scale, window, softcap)
         y = _merge(device, *parts, operands.q.shape, logits, operands.q.dtype, unrotate=not rotated)
         return y.numpy()
     y = empty(device, operands.q.shape, operands.q.dtype)

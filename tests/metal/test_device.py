@@ -21,7 +21,6 @@ import pytest
 
 import pyturbo
 from pyturbo import ops
-from pyturbo.engine import runner
 from pyturbo.errors import AllocationError, ArgumentError, DeviceError, StateError
 from pyturbo.recording import Recorder, Tensor
 from pyturbo.symbols import symbol
@@ -202,10 +201,11 @@ def test_constants_that_come_and_go(metal: pyturbo.Device) -> None:
     assert target.numpy()[:, 0].tolist() == list(range(20))
 
 
-def test_a_reader_that_stops_leaves_nothing_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_stops_leaves_nothing_at_work(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model")
-    monkeypatch.setitem(runner.PACES, "metal", runner.Pace(chunk=8, single=1))
-    session = pyturbo.load(path, "metal", kv="f32").session(512)
+    model = pyturbo.load(path, "metal", kv="f32")
+    model.runner.traits = model.runner.traits._replace(chunk=8)
+    session = model.session(512)
     soft_metal.inject("slow", times=100, milliseconds=50)
     begin = time.perf_counter()
     reader = session.read(range(40))
@@ -216,11 +216,12 @@ def test_a_reader_that_stops_leaves_nothing_at_work(tmp_path: Path, monkeypatch:
     assert np.abs(session.logits - want).max() < 1e-5 * want.std()
 
 
-def test_chunks_of_a_prompt_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_of_a_prompt_follow_each_other(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model")
     want = pyturbo.load(path, "cpu", kv="f32").session(512).prefill(range(40)).copy()
-    monkeypatch.setitem(runner.PACES, "metal", runner.Pace(chunk=8, single=1))
-    session = pyturbo.load(path, "metal", kv="f32").session(512)
+    model = pyturbo.load(path, "metal", kv="f32")
+    model.runner.traits = model.runner.traits._replace(chunk=8)
+    session = model.session(512)
     soft_metal.inject("slow", times=100, milliseconds=10)
     logits = session.prefill(range(40))
     assert soft_metal.counters()["command_buffers"] == 5

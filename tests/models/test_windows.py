@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from pyturbo.checkpoint.entries import Entries
-from pyturbo.engine import runner
 from pyturbo.engine.session import Session
 from pyturbo.errors import FormatError
 from pyturbo.layers.windows import FULL, SLIDING, layer_windows, upper_windows
@@ -39,10 +38,11 @@ def sizes(path: Path) -> tuple[int, int]:
     return text["sliding_window"], text["num_hidden_layers"] - 1
 
 
-def model_of(path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, kv: str = "f32") -> Model:
+def model_of(path: Path, chunk: int, kv: str = "f32") -> Model:
     """A model that reads up to `chunk` tokens at once."""
-    monkeypatch.setitem(runner.PACES, "cpu", runner.Pace(chunk, single=2))
-    return load(path, "cpu", kv=kv)
+    model = load(path, "cpu", kv=kv)
+    model.runner.traits = model.runner.traits._replace(chunk=chunk, single=2)
+    return model
 
 
 def read(session: Session) -> np.ndarray:
@@ -55,11 +55,9 @@ def read(session: Session) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kv", ["f32", "f16"])
-def test_a_ring_gives_what_the_whole_context_gives(
-    path: Path, monkeypatch: pytest.MonkeyPatch, kv: str
-) -> None:
-    ring = model_of(path, monkeypatch, chunk=8, kv=kv).session(CONTEXT)
-    whole = model_of(path, monkeypatch, chunk=CONTEXT, kv=kv).session(CONTEXT)
+def test_a_ring_gives_what_the_whole_context_gives(path: Path, kv: str) -> None:
+    ring = model_of(path, chunk=8, kv=kv).session(CONTEXT)
+    whole = model_of(path, chunk=CONTEXT, kv=kv).session(CONTEXT)
     assert len(ring.state[f"{WINDOWED}.k"]) == sizes(path)[0] + 7 < sum(CHUNKS) / 2
     assert len(whole.state[f"{WINDOWED}.k"]) == CONTEXT
     got, want = read(ring), read(whole)
@@ -67,32 +65,26 @@ def test_a_ring_gives_what_the_whole_context_gives(
 
 
 @pytest.mark.parametrize(("kv", "bytes_per_row"), [("f32", 4 * DIM), ("f16", 2 * DIM)])
-def test_memory_of_a_window_is_that_of_the_formula(
-    path: Path, monkeypatch: pytest.MonkeyPatch, kv: str, bytes_per_row: int
-) -> None:
-    model, (window, windowed) = model_of(path, monkeypatch, chunk=16, kv=kv), sizes(path)
+def test_memory_of_a_window_is_that_of_the_formula(path: Path, kv: str, bytes_per_row: int) -> None:
+    model, (window, windowed) = model_of(path, chunk=16, kv=kv), sizes(path)
     for context in (window - 1, window + 15, window + 16, 512):
         rows = context + windowed * min(context, window + 15)
         pieces = model.session(context).memory().pieces
         assert pieces["k"] == pieces["v"] == rows * HEADS * bytes_per_row
 
 
-def test_compressed_rows_of_a_window_do_not_depend_on_chunks(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compressed_rows_of_a_window_do_not_depend_on_chunks(path: Path) -> None:
     window, windowed = sizes(path)
     vectors = HEADS * (CONTEXT + windowed * window)
     for chunk in (8, 64):
-        pieces = model_of(path, monkeypatch, chunk, "turbo4").session(CONTEXT).memory().pieces
+        pieces = model_of(path, chunk, "turbo4").session(CONTEXT).memory().pieces
         assert pieces["k"] == pieces["v"] == vectors * DIM // 2
         assert pieces["k_norms"] == pieces["k_means"] == vectors * 4
 
 
 @pytest.mark.parametrize("kv", ["f32", "f16", "turbo8", "turbo4v2"])
-def test_forks_and_saved_sessions_after_the_ring_went_round(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kv: str
-) -> None:
-    model = model_of(path, monkeypatch, chunk=8, kv=kv)
+def test_forks_and_saved_sessions_after_the_ring_went_round(path: Path, tmp_path: Path, kv: str) -> None:
+    model = model_of(path, chunk=8, kv=kv)
     session = model.session(CONTEXT)
     read(session)
     session.save(tmp_path / "chat.session")
@@ -109,12 +101,12 @@ def test_forks_and_saved_sessions_after_the_ring_went_round(
 @pytest.mark.parametrize(("here", "there"), [(8, 20), (20, 8), (8, CONTEXT), (CONTEXT, 8)])
 @pytest.mark.parametrize("count", [5, 37, 90])
 def test_a_device_with_other_chunks_goes_on(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kv: str, here: int, there: int, count: int
+    path: Path, tmp_path: Path, kv: str, here: int, there: int, count: int
 ) -> None:
-    session = model_of(path, monkeypatch, here, kv).session(CONTEXT)
+    session = model_of(path, here, kv).session(CONTEXT)
     session.prefill(TOKENS[:count])
     session.save(tmp_path / "chat.session")
-    restored = model_of(path, monkeypatch, there, kv).load_session(tmp_path / "chat.session")
+    restored = model_of(path, there, kv).load_session(tmp_path / "chat.session")
     for token in TOKENS[count : count + 30]:
         want, got = session.step(token), restored.step(token)
         assert np.abs(got - want).max() <= 1e-5 * want.std()
@@ -122,11 +114,9 @@ def test_a_device_with_other_chunks_goes_on(
 
 @pytest.mark.parametrize("kv", ["f16", "turbo4"])
 @pytest.mark.parametrize("count", [9, 70])
-def test_another_context_goes_on_with_the_same_bits(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kv: str, count: int
-) -> None:
+def test_another_context_goes_on_with_the_same_bits(path: Path, tmp_path: Path, kv: str, count: int) -> None:
     """Before a ring of the context's size went round, and after one of the window's size did."""
-    model = model_of(path, monkeypatch, 8, kv)
+    model = model_of(path, 8, kv)
     session = model.session({9: 10, 70: CONTEXT}[count])
     session.prefill(TOKENS[:count])
     session.save(tmp_path / "chat.session")
@@ -137,9 +127,9 @@ def test_another_context_goes_on_with_the_same_bits(
         assert larger.step(token).tobytes() == want.step(token).tobytes()
 
 
-def test_wrong_chunks_in_files(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_chunks_in_files(path: Path, tmp_path: Path) -> None:
     file = tmp_path / "chat.session"
-    model = model_of(path, monkeypatch, chunk=8)
+    model = model_of(path, chunk=8)
     model.session(CONTEXT).save(file)
     assert parts(file)[0]["chunk"] == 8
     for chunk in (0, "8", None, 2**31):

@@ -83,9 +83,9 @@ NATIVE_TEST(unavailable_device_is_not_listed_and_asked_once) {
 NATIVE_TEST(traits_come_from_the_kind) {
   DeviceRegistry registry;
   registry.add(kind("a", Rank::gpu));
-  CHECK_EQ(uint32_t(registry.find("a").traits.chunkwise_tokens), 4u);
+  CHECK_EQ(uint32_t(registry.find("a")->traits.chunkwise_tokens), 4u);
   for (const std::string& name : device_names()) {
-    const Traits traits = device_traits(name);
+    const Traits traits = find_device(name)->traits;
     CHECK(traits.single < traits.chunk);
     CHECK_EQ(uint32_t(open_device(name, {})->traits().chunk), uint32_t(traits.chunk));
   }

@@ -69,7 +69,7 @@ struct RegisteredDevice {
 std::vector<std::string> device_names();  // of available kinds, best first
 
 // Both throw Error{argument} for a name that device_names() does not have.
-Traits device_traits(std::string_view name);
+std::shared_ptr<const DeviceKind> find_device(std::string_view name);
 std::shared_ptr<Device> open_device(std::string_view name, const DeviceOptions& options);
 
 }  // namespace pyturbo

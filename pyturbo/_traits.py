@@ -1,0 +1,26 @@
+"""The strengths of a device."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+
+class Traits(NamedTuple):
+    """What a kind of device is good at, as its native code states it.
+
+    Traits decide how a model is run, not what it computes.
+
+    Attributes:
+        chunk: Tokens of a prompt per replay. Interrupts are handled between replays.
+        single: Prompts of at most this many tokens are read one token per replay.
+        attention_blocks: Parts that the keys of a query are split into. The number is fixed, so that one
+            recorded launch serves every context.
+        chunkwise_tokens: Fewest tokens for which the chunkwise delta net is faster than the recurrent one.
+        host_memory: Memory that kernels use in place: "any", or whole "pages", while other memory is copied.
+    """
+
+    chunk: int
+    single: int
+    attention_blocks: int
+    chunkwise_tokens: int
+    host_memory: Literal["any", "pages"]

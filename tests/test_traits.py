@@ -1,0 +1,64 @@
+"""What a device is good at is the device's own: its traits, and no other place that goes by its name."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import pyturbo
+from pyturbo._native import device_traits
+from pyturbo._traits import Traits
+from pyturbo.errors import ArgumentError
+
+PACKAGE = Path(__file__).resolve().parents[1] / "pyturbo"
+DEVICES = {"cpu", "cpu:reference", "metal"}
+
+TRAITS = {
+    "cpu": Traits(256, 3, 8, 8, "any"),
+    "cpu:reference": Traits(32, 16, 8, 32, "any"),
+    "metal": Traits(512, 1, 32, 32, "pages"),
+}
+
+
+def test_traits_of_each_device(device: pyturbo.Device) -> None:
+    assert device.traits == device_traits(device.name) == TRAITS[device.name]
+
+
+def test_traits_of_a_device_stay_when_it_is_closed() -> None:
+    device = pyturbo.Device("cpu", threads=1)
+    device.close()
+    assert device.traits == TRAITS["cpu"]
+
+
+def test_traits_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        pyturbo.Device("cpu", threads=1).traits.chunk = 1  # type: ignore[misc]
+
+
+def test_traits_of_an_unknown_device() -> None:
+    with pytest.raises(ArgumentError, match="expected a device among cpu, .*, got abacus"):
+        device_traits("abacus")
+
+
+def names_in_tables(source: str) -> list[int]:
+    """Return the lines where a name of a device is a key of a dict or is compared with something."""
+    lines = []
+    for node in ast.walk(ast.parse(source)):
+        keys = node.keys if isinstance(node, ast.Dict) else []
+        compared = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+        for value in (*keys, *compared):
+            elements = value.elts if isinstance(value, (ast.Tuple, ast.List, ast.Set)) else [value]
+            lines += [e.lineno for e in elements if isinstance(e, ast.Constant) and e.value in DEVICES]
+    return lines
+
+
+def test_no_table_goes_by_the_name_of_a_device() -> None:
+    tables = {str(file): names_in_tables(file.read_text()) for file in PACKAGE.rglob("*.py")}
+    assert {file: lines for file, lines in tables.items() if lines} == {}
+
+
+def test_tables_that_go_by_name_are_found() -> None:
+    source = 'a = {"metal": 1}\nb = name == "cpu"\nc = name in ("x", "cpu:reference")\nd = Device("cpu")\n'
+    assert sorted(names_in_tables(source)) == [1, 2, 3]
