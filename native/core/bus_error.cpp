@@ -12,11 +12,11 @@
 namespace pyturbo {
 namespace {
 
-// Who had the signal when we first took it, and who had it when we last did.
+// The handlers that ours replaced: when it was first installed, and when it was last reinstalled.
 struct sigaction first, latest;
 constinit std::atomic<bool> taken_twice{false};
-constinit std::atomic<uint32_t> passed_on{0};   // signals that others have not dealt with yet
-constinit std::atomic<uint32_t> installing{0};  // 1 + fork_count() while a thread of this process does
+constinit std::atomic<uint32_t> passed_on{0};   // signals that other handlers have not handled yet
+constinit std::atomic<uint32_t> installing{0};  // 1 + fork_count() while a thread of this process installs
 
 void on_bus_error(int signal, siginfo_t* info, void* context);
 
@@ -24,14 +24,14 @@ bool is_ours(const struct sigaction& action) {
   return (action.sa_flags & SA_SIGINFO) && action.sa_sigaction == on_bus_error;
 }
 
-// Sent by a process, as opposed to caused by an access.
+// Returns whether a process sent the signal, as opposed to a memory access causing it.
 bool was_sent(const siginfo_t* info) { return info->si_code <= 0; }
 
 void end_by(int signal, const siginfo_t* info) {
   struct sigaction standard = {};
   standard.sa_handler = SIG_DFL;
   ::sigaction(signal, &standard, nullptr);
-  if (was_sent(info)) ::raise(signal);  // else the access, tried again, ends the process
+  if (was_sent(info)) ::raise(signal);  // otherwise the access is retried and ends the process
 }
 
 void call(const struct sigaction& action, int signal, siginfo_t* info, void* context) {
@@ -47,7 +47,8 @@ void call(const struct sigaction& action, int signal, siginfo_t* info, void* con
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-// A handler that gives up, such as Python's faulthandler, raises the signal again: that one goes to the next.
+// A handler that gives up, such as Python's faulthandler, raises the signal again; the next handler gets it
+// then.
 void pass_on(int signal, siginfo_t* info, void* context) {
   const uint32_t turn = passed_on.fetch_add(1);
   if (turn == 0)

@@ -1,10 +1,11 @@
-// SIGBUS: what the system sends a thread that reads a mapped page which its file no longer has.
+// SIGBUS, which a thread receives when it reads a mapped page that the file no longer has.
 #pragma once
 
 namespace pyturbo {
 
-// From now on such a page of a mapped file of ours reads as zeros (mapped_file.h). Any other SIGBUS goes to
-// the handler that was there before. Called again, it puts our handler in front of one installed since.
+// Installs a handler that makes such pages of our mapped files read as zeros (pyturbo/mapped_file.h) and
+// passes every other SIGBUS to the handler before it. A further call reinstalls it if another handler
+// replaced it. Any thread, no lock.
 void watch_bus_errors();
 
 }  // namespace pyturbo

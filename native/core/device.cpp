@@ -10,7 +10,7 @@
 namespace pyturbo {
 namespace {
 
-// The names that share the longest beginning with `name`, for the message of a failed look-up.
+// Returns the names that share the longest prefix with `name`, for the message of a failed look-up.
 std::string near_names(std::string_view name) {
   size_t best = 0;
   std::string near;
@@ -28,8 +28,8 @@ std::string near_names(std::string_view name) {
 
 }  // namespace
 
-// Counts a replay before it looks whether the device is open, as close() does in the other order: so none
-// begins after close() has seen that none is at work.
+// Counts a replay before it checks that the device is open. close() does the two in the opposite order, so no
+// replay starts after close() has seen a count of zero.
 class Device::Replay {
  public:
   explicit Replay(Device& device) : device_(device) { device_.replays_.fetch_add(1); }

@@ -9,8 +9,8 @@
 namespace pyturbo {
 namespace {
 
-// Never destroyed: threads that are not ours may run until the very end of the process. Made by the first
-// call, which may come from the initialisation of any file.
+// Never destroyed: threads that are not ours may run until the very end of the process. Created by the first
+// call, which may come from the static initialisation of any file.
 DeviceRegistry& device_registry() {
   static DeviceRegistry& instance = []() -> DeviceRegistry& {
     DeviceRegistry& kinds = *new DeviceRegistry;

@@ -53,7 +53,7 @@ std::string value_text(const ArgumentInfo& argument, const void* data) {
   }
 }
 
-// "in_dim = 100, group_size = 64": what the kernel was given, for messages.
+// Returns the values of a launch for messages, such as "in_dim = 100, group_size = 64".
 std::string values_text(const KernelInfo& kernel, const Arguments& arguments) {
   std::string out;
   for (uint32_t i = 0; i < kernel.argument_count; ++i) {
@@ -123,7 +123,7 @@ void check_sizes(const KernelInfo& kernel, Arguments& arguments) {
                        " bytes of threadgroup memory, got " + std::to_string(threadgroup));
 }
 
-// Thread positions are 32-bit, so each axis of the grid must be countable in them, and all of it in 64 bits.
+// Thread positions have 32 bits, so each axis of the grid must fit in 32 bits, and the whole grid in 64.
 void check_dispatch(const KernelInfo& kernel, const Dispatch& dispatch) {
   const Extent& threads = dispatch.threads;
   const Extent& groups = dispatch.groups;

@@ -12,8 +12,8 @@
 
 namespace pyturbo {
 
-// Where a mapped file lies, readable in a signal handler: ranges are never freed, and taken again when their
-// file is gone.
+// The address range of a mapped file, readable in a signal handler. Ranges are never freed; they are reused
+// after their file is unmapped.
 struct MappedRange {
   std::atomic<bool> taken{true};
   std::atomic<uint32_t> version{1};  // odd while the range changes
@@ -98,7 +98,7 @@ MappedFile::~MappedFile() {
   detail::mapped_files.fetch_sub(1);
 }
 
-// What the file is now, where its name still leads to it.
+// Reads the file's current status. Returns false when its path leads to no file or to another one.
 bool MappedFile::find(struct stat& now) const {
   return ::stat(place_.c_str(), &now) == 0 && now.st_dev == status_.st_dev && now.st_ino == status_.st_ino;
 }

@@ -16,7 +16,7 @@ constexpr uint32_t kMostMutexes = 8;
 constinit std::atomic<uint32_t> forks{0};
 constinit std::mutex* held[kMostMutexes] = {};
 constinit std::atomic<uint32_t> held_count{0};
-constinit uint32_t taken = 0;  // of those, by the fork that goes on
+constinit uint32_t taken = 0;  // number of mutexes locked by the current fork
 constinit std::atomic<bool> ends{false};
 std::atomic<std::thread::id> ending{};
 

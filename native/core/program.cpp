@@ -11,7 +11,7 @@
 namespace pyturbo {
 namespace {
 
-constexpr uint64_t kValueBytes = 16;  // room for one value in Launch::values; larger ones take several
+constexpr uint64_t kValueBytes = 16;  // unit of Launch::values; a larger value takes several
 
 uint64_t room(uint32_t size) { return (size + kValueBytes - 1) / kValueBytes * kValueBytes; }
 
@@ -19,7 +19,7 @@ uint64_t room(uint32_t size) { return (size + kValueBytes - 1) / kValueBytes * k
   throw Error(ErrorKind::argument, label + (label.empty() ? "" : ": ") + kernel.name + ": " + what);
 }
 
-// Stores an integer as the shader's type; false when it does not fit.
+// Stores an integer as the shader's type. Returns false when it does not fit.
 bool store(DType dtype, int64_t value, void* out) {
   switch (dtype) {
     case DType::u32: {
@@ -48,10 +48,10 @@ bool is_integer(const ArgumentInfo& info) {
                                   info.dtype == DType::u64 || info.dtype == DType::i64);
 }
 
-// The buffer that a place is in.
+// Returns the whole buffer that holds `memory`.
 Block buffer_of(const MemoryRef& memory) { return {memory.storage->data() + memory.start, memory.size}; }
 
-// Binds the bytes of a buffer or block that `memory` asks for, if they are inside.
+// Binds the bytes that `memory` names in a buffer or block, and checks that they lie inside it.
 void bind_place(Arguments& arguments, uint32_t index, const MemoryRef& memory, const Block& space,
                 const int64_t* symbols, const std::string& label, const KernelInfo& kernel,
                 const char* name) {
@@ -129,8 +129,8 @@ void Program::bind(Launch& launch, const RecordedArgument& b, uint8_t* value) {
     launch.address_patches.push_back({info.index, info.name, memory});
 }
 
-// An offset that symbols, which are never negative, move up may reach all that follows, to its end if it has
-// one.
+// Symbols are never negative. An offset that grows with them may reach everything after its constant part, up
+// to `end` if that is given.
 Program::Range Program::range_of(const MemoryRef& memory, bool writes) const {
   const uint32_t space = memory.storage ? 0 : memory.block + 1;
   const uint64_t base = memory.storage ? reinterpret_cast<uintptr_t>(buffer_of(memory).data) : 0;
@@ -160,7 +160,7 @@ void Program::order(Launch& launch, const std::vector<Range>& ranges) {
   }
 }
 
-// Dependencies were found without knowing where blocks are.
+// Dependencies were computed without the addresses of blocks, so blocks must not overlap other memory.
 void Program::require_apart(const Block* blocks) const {
   for (uint32_t i = 0; i < blocks_; ++i) {
     const uint64_t begin = reinterpret_cast<uintptr_t>(blocks[i].data), end = begin + blocks[i].bytes;

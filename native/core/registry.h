@@ -18,7 +18,7 @@ class KernelRegistry {
  public:
   KernelRegistry() { hold_across_forks(mutex_); }
 
-  // Throws Error{argument} when a name of the same variant is taken by another table.
+  // Throws Error{argument} when another table of the same variant has a kernel of the same name.
   void add(const KernelTable& table);
 
   const KernelInfo* find(std::string_view name, Variant variant) const;  // null when absent
@@ -32,7 +32,7 @@ class KernelRegistry {
   std::map<std::string, const KernelInfo*, std::less<>> kernels_[2];  // by variant
 };
 
-// Holds the shaders of this package from the first call on; other libraries may add theirs.
+// Returns the registry, which holds the shaders of this package; other libraries may add theirs.
 KernelRegistry& registry();
 
 }  // namespace pyturbo

@@ -14,8 +14,8 @@
 namespace pyturbo {
 namespace {
 
-constexpr uint64_t kLargestAllocation = uint64_t(1) << 46;  // beyond any address space a host offers
-constexpr uint64_t kHugePageBytes = uint64_t(2) << 20;      // what Linux calls huge, where pages have 4 KiB
+constexpr uint64_t kLargestAllocation = uint64_t(1) << 46;  // larger than the address space of any host
+constexpr uint64_t kHugePageBytes = uint64_t(2) << 20;      // of Linux, where pages have 4 KiB
 
 class FileDescriptor {
  public:
@@ -32,11 +32,11 @@ class FileDescriptor {
   int fd_;
 };
 
-// A stretch of address space that starts on a multiple of `alignment`, a power of two from kPageBytes on, and
-// is whole pages of kPageBytes. Unmaps itself.
+// A range of address space: whole pages of kPageBytes that start on a multiple of `alignment`, a power of two
+// not below kPageBytes. Owner: a Storage; unmapped by the destructor.
 class Mapping {
  public:
-  // Reserves room for `bytes`; null data() where there is none.
+  // Reserves `bytes` of address space; data() is null if there is not enough.
   explicit Mapping(uint64_t bytes, uint64_t alignment = kPageBytes) : alignment_(alignment) {
     reserved_ = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes + alignment;
     base_ = ::mmap(nullptr, reserved_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -52,7 +52,7 @@ class Mapping {
     const uintptr_t address = reinterpret_cast<uintptr_t>(base_);
     return reinterpret_cast<uint8_t*>((address + alignment_ - 1) / alignment_ * alignment_);
   }
-  // Puts memory or a file at the start; false where the system refuses, and errno says why.
+  // Maps memory or a file at the start. Returns false, with errno set, when the system refuses.
   bool fill(uint64_t bytes, int protection, int flags, int file, off_t offset) {
     return ::mmap(data(), bytes, protection, flags | MAP_FIXED, file, offset) != MAP_FAILED;
   }
@@ -94,7 +94,7 @@ std::shared_ptr<Storage> allocate_storage(uint64_t bytes) {
       !mapping->fill(length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))
     throw Error(ErrorKind::memory, "cannot allocate a buffer of " + std::to_string(bytes) + " bytes");
 #if defined(MADV_HUGEPAGE)
-  // Weights are read from end to end for every token: with large pages the processor looks up far fewer.
+  // Weights are read from end to end for every token: huge pages need far fewer address translations.
   if (huge) ::madvise(mapping->data(), length, MADV_HUGEPAGE);
 #endif
   return std::make_shared<Storage>(mapping->data(), bytes, /*writable=*/true, mapping, /*pages=*/true);

@@ -1,4 +1,4 @@
-// DLPack capsules over host memory: the published C layout of DLPack 0.x and 1.x, and how we fill it.
+// DLPack capsules over host memory, in the published C layouts of DLPack 0.x and 1.x.
 #pragma once
 
 #include <Python.h>
@@ -84,7 +84,7 @@ struct DlpackHolder {
 
   static void release(Managed* managed) { delete static_cast<DlpackHolder*>(managed->context); }
 
-  // Runs when nobody consumed the capsule (a consumer renames it).
+  // Frees a capsule that nobody consumed; a consumer renames the capsule.
   static void discard(PyObject* capsule) {
     const char* name = std::is_same_v<Managed, DlpackVersioned> ? "dltensor_versioned" : "dltensor";
     if (PyCapsule_IsValid(capsule, name)) release(static_cast<Managed*>(PyCapsule_GetPointer(capsule, name)));
@@ -113,7 +113,7 @@ PyObject* make_dlpack(PyObject* owner, void* data, DType dtype, const std::vecto
   return capsule;
 }
 
-// A new capsule that keeps `owner` alive; null with a Python error set. Strict row-major layout.
+// Returns a new capsule that keeps `owner` alive, or null with a Python error set. The layout is row-major.
 inline PyObject* dlpack_capsule(PyObject* owner, void* data, DType dtype, const std::vector<int64_t>& shape,
                                 bool readonly, bool versioned) {
   return versioned ? make_dlpack<DlpackVersioned>(owner, data, dtype, shape, readonly)

@@ -11,7 +11,7 @@
 
 namespace pyturbo::python {
 
-// The class of pyturbo.errors for a kind of error.
+// Returns the name of the class in pyturbo.errors for a kind of error.
 inline const char* error_class(ErrorKind kind) {
   switch (kind) {
     case ErrorKind::argument:
@@ -30,7 +30,7 @@ inline const char* error_class(ErrorKind kind) {
   return "TurboError";
 }
 
-// Sets an exception of pyturbo.errors; if that fails, the error of the failure stays set.
+// Sets an exception of pyturbo.errors. If that fails, the exception of the failure stays set.
 inline void set_error(const char* name, const char* message) {
   PyObject* module = PyImport_ImportModule("pyturbo.errors");
   PyObject* type = module ? PyObject_GetAttrString(module, name) : nullptr;
@@ -41,8 +41,8 @@ inline void set_error(const char* name, const char* message) {
   Py_XDECREF(module);
 }
 
-// Called by Cython inside a catch block, with the GIL held. While another thread ends the process there is
-// nobody left to tell: the thread waits for the end, as Python has threads do that outlive the interpreter.
+// Called by Cython inside a catch block, with the GIL held. While another thread ends the process, this
+// thread sleeps until the end, as Python makes threads do that outlive the interpreter.
 inline void raise_python() {
   if (process_ends_elsewhere()) {
     PyEval_SaveThread();

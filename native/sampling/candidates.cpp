@@ -10,21 +10,22 @@
 namespace pyturbo {
 namespace {
 
-// A key is cut into a first digit of 12 bits and two of 10.
+// A key has a first digit of 12 bits and two further digits of 10 bits.
 struct Digit {
   uint32_t shift, buckets;
 };
 constexpr Digit kDigits[] = {{20, 4096}, {10, 1024}, {0, 1024}};
-// Neighbours often share a bucket: parts of it keep their sums from waiting for each other.
+// Neighbours often share a bucket. Each bucket has several parts, so that their sums do not wait for each
+// other.
 constexpr uint32_t kParts = 4;
 
-// More than the weight of forbidden tokens and of exponents that `exponential` does not tell apart.
+// Larger than the weight of forbidden tokens, and of exponents below the range of `exponential`.
 constexpr float kNegligible = 2e-38f;
 
 // Larger floats have larger keys; both zeros have the same.
 uint32_t key_of(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value + 0.0f);
-  return bits ^ (uint32_t(int32_t(bits) >> 31) | 0x80000000u);  // negative: all bits turned
+  return bits ^ (uint32_t(int32_t(bits) >> 31) | 0x80000000u);  // negative: all bits inverted
 }
 
 }  // namespace
@@ -34,18 +35,18 @@ void Candidates::start(const float* logits, uint32_t vocab, float top) {
   top_ = top;
   count_ = vocab;
   listed_ = false;
-  if (positions_.size() >= vocab) return;  // the last to grow
+  if (positions_.size() >= vocab) return;  // it grows last
   values_.resize(vocab);
   tokens_.resize(vocab);
   weights_.resize(vocab);
   positions_.resize(vocab);
 }
 
-// Keeps those for which kept(i) is true, in their order. Leaves the former places of the kept in positions_.
+// Keeps candidates for which kept(i) is true, in order, and leaves their former indices in positions_.
 template <typename Kept>
 void Candidates::keep_if(Kept kept) {
   uint32_t count = 0;
-  for (uint32_t i = 0; i < count_; ++i) {  // without branches, which could not be predicted
+  for (uint32_t i = 0; i < count_; ++i) {  // without branches, because they would be unpredictable
     positions_[count] = i;
     count += kept(i);
   }
@@ -63,7 +64,7 @@ double Candidates::weigh_current(float scale) {
   return weigh(current(), count_, top_, scale, weights_.data());
 }
 
-// Drops light candidates, as long as the others weigh at least `target`.
+// Drops light candidates while the others weigh at least `target`.
 void Candidates::keep_enough(double target) {
   float least = kNegligible;
   for (float larger : {0x1p-6f, 0x1p-9f, 0x1p-12f, 0x1p-16f, 0x1p-24f, 0x1p-48f}) {
@@ -76,7 +77,7 @@ void Candidates::keep_enough(double target) {
 }
 
 void Candidates::keep_count(uint32_t count) {
-  // As many blocks as `count` have a peak of this size or more: so have as many candidates.
+  // At least `count` blocks have a peak of this size, so at least `count` candidates have this value.
   constexpr uint32_t kBlock = 256;
   const float* values = current();
   peaks_.clear();
@@ -111,8 +112,8 @@ uint32_t Candidates::draw(float scale, double share) {
   return tokens_[reach(target)];
 }
 
-// The bucket in which the weight so far reaches the target; where rounding keeps it below, the last that is
-// not empty.
+// Returns the bucket in which the cumulative weight reaches the target, or the last bucket that is not empty
+// if rounding keeps the sum below it.
 Candidates::Bucket Candidates::find(double before, double target) const {
   Bucket found{0, before};
   double reached = before;
@@ -126,7 +127,8 @@ Candidates::Bucket Candidates::find(double before, double target) const {
   return found;
 }
 
-// The listed candidate at which the sum of weights, in order of rank, reaches the target, or the last one.
+// Returns the index of the candidate at which the sum of weights, in order of rank, reaches the target, or of
+// the last candidate.
 uint32_t Candidates::reach(double target) {
   const uint32_t* inside = nullptr;  // candidates with the digits found so far; null: all
   uint32_t count = count_;

@@ -1,5 +1,4 @@
-// The tokens that may still be drawn. Filters keep the most likely ones, by radix selection instead of
-// sorting.
+// The tokens that may still be drawn. Filters keep the most likely ones by radix selection, without sorting.
 #pragma once
 
 #include <cstdint>
@@ -7,29 +6,30 @@
 
 namespace pyturbo {
 
-// Ranks: the larger value first, equal values by token. The weight of a token is exp((value - top) * scale),
-// with `top` the largest value. A token of value -inf is forbidden: no filter keeps it and no draw gives it.
-// Memory is reused from one start to the next.
+// Rank: the larger value first, equal values by token. The weight of a token is exp((value - top) * scale),
+// where `top` is the largest value. A token of value -inf is forbidden: no filter keeps it and no draw
+// returns it. Memory is reused from one start to the next. Owner: a Sampler, under its lock, or one thread.
 class Candidates {
  public:
-  // All tokens of a vocabulary. The logits stay in use until the next start; the largest is `top` and finite.
+  // Starts with all tokens of a vocabulary. The logits must stay valid until the next start; `top` is the
+  // largest, and finite.
   void start(const float* logits, uint32_t vocab, float top);
 
-  // The `count` >= 1 first, or all that are allowed.
+  // Keeps the first `count` >= 1 by rank, or all allowed ones if there are fewer.
   void keep_count(uint32_t count);
 
-  // As few of the first as weigh at least `share` of the whole, 0 < share <= 1. Scale is 1. Returns the whole
-  // weight.
+  // Keeps the fewest first ones that weigh at least `share` of the total, 0 < share <= 1. The scale is 1.
+  // Returns the total weight.
   double keep_share(double share);
 
-  // Those that weigh at least `weight` <= 1. Scale is 1.
+  // Keeps those that weigh at least `weight` <= 1. The scale is 1.
   void keep_weight(double weight);
 
-  // The first at which the sum of weights, in order of rank, is at least `share` of the whole, 0 < share
-  // <= 1.
+  // Returns the token at which the sum of weights, in order of rank, reaches `share` of the total,
+  // 0 < share <= 1.
   uint32_t draw(float scale, double share);
 
-  // After a keep: what is left, by ascending token.
+  // The remaining candidates after a filter, by ascending token.
   uint32_t count() const { return count_; }
   uint32_t token(uint32_t i) const { return tokens_[i]; }
 
@@ -51,13 +51,13 @@ class Candidates {
   const float* logits_ = nullptr;
   float top_ = 0;
   uint32_t count_ = 0;
-  bool listed_ = false;  // whether the candidates are in the three lists below, or still all of the logits
+  bool listed_ = false;  // whether the three lists below hold the candidates; else all logits are candidates
   std::vector<float> values_;
   std::vector<uint32_t> tokens_;
   std::vector<float> weights_;
   std::vector<double> histogram_;
-  std::vector<uint32_t> positions_;  // scratch: some of the candidates
-  std::vector<float> peaks_;         // scratch: of blocks of logits
+  std::vector<uint32_t> positions_;  // scratch: indices of candidates
+  std::vector<float> peaks_;         // scratch: the largest logit of each block
 };
 
 }  // namespace pyturbo

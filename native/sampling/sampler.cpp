@@ -70,7 +70,7 @@ TokenLogprob Sampler::sample(const float* shared, uint32_t vocab) {
   const Peak peak = penalised == logits ? given : find_peak("sample", penalised, vocab);
 
   uint32_t token = peak.position;
-  double total = 0;  // weight of the logits as given, where a step below has summed it
+  double total = 0;  // weight of the logits as given, if a step below has computed it
   if (options.temperature > 0) {
     bool as_given = penalised == logits;
     candidates_->start(penalised, vocab, peak.value);
@@ -89,7 +89,7 @@ TokenLogprob Sampler::sample(const float* shared, uint32_t vocab) {
   return {token, logprob_of(logits[token], given.value, total)};
 }
 
-// The logits with those of the accepted tokens made less likely, rounded to float once.
+// Returns the logits after the repetition penalty for accepted tokens, rounded to float once.
 const float* Sampler::penalise(const float* logits, uint32_t vocab) {
   const uint64_t window = options.repetition_window;
   const size_t count = window ? std::min<size_t>(window, accepted_.size()) : accepted_.size();
@@ -105,7 +105,7 @@ const float* Sampler::penalise(const float* logits, uint32_t vocab) {
   return penalised_.data();
 }
 
-// The number of the draw through the generator: uniform over (0, 1], in steps of 2^-53.
+// Hashes the number of the draw: uniform over (0, 1], in steps of 2^-53.
 double Sampler::next_uniform() {
   constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
   const uint64_t bits = mix(mix(options.seed) + ++draws_ * kGolden);
@@ -113,7 +113,7 @@ double Sampler::next_uniform() {
 }
 
 std::vector<TokenLogprob> top_logprobs(const float* shared, uint32_t vocab, uint32_t count) {
-  thread_local std::vector<float> logits;  // whose memory serves the next call, as that of `candidates`
+  thread_local std::vector<float> logits;  // its memory, and that of `candidates`, is reused by the next call
   logits.resize(vocab);
   const Peak peak = copy_logits("top_logprobs", shared, vocab, logits.data());
   if (count == 0) return {};

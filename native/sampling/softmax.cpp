@@ -13,7 +13,7 @@ namespace pyturbo {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-// Each place in a block has a sum of its own: so the order of additions is fixed, whatever the vectors.
+// Each position in a block has its own sum, so the order of additions does not depend on the vector width.
 constexpr uint32_t kBlock = 1024;
 
 [[gnu::always_inline]] inline void weigh_each(const float* values, uint32_t count, float top, float scale,
@@ -23,7 +23,7 @@ constexpr uint32_t kBlock = 1024;
 }
 
 #if defined(__x86_64__)
-// Wider vectors, the same bits: AVX2 brings no fused multiplication.
+// Wider vectors give the same bits: AVX2 has no fused multiply-add.
 [[gnu::target("avx2")]] void weigh_avx2(const float* values, uint32_t count, float top, float scale,
                                         float* weights, double* sums) {
   weigh_each(values, count, top, scale, weights, sums);
@@ -59,13 +59,13 @@ double least_sum_from(const float* weights, uint32_t count, float least) {
     const uint32_t n = std::min(kBlock, count - begin);
     for (uint32_t i = 0; i < n; ++i) sums[i] += block[i] >= least ? block[i] : 0.0f;
   }
-  // Each addition rounds by 2^-24 of its sum at most; twice that is on the safe side.
+  // Each addition rounds by at most 2^-24 of its sum; twice that is a safe bound.
   const double rounding = 0x1p-23 * (count / kBlock + 1);
   return std::accumulate(sums, sums + kBlock, 0.0) * (1 - rounding);
 }
 
 BlockPeak peak_of(const float* logits, uint32_t count) {
-  constexpr ptrdiff_t kLanes = 32;  // each with a maximum of its own, for the compiler to use vectors
+  constexpr ptrdiff_t kLanes = 32;  // each has its own maximum, so that the compiler can use vectors
   float peaks[kLanes];
   int32_t refused[kLanes] = {};
   std::fill(peaks, peaks + kLanes, -kInfinity);
@@ -83,11 +83,11 @@ BlockPeak peak_of(const float* logits, uint32_t count) {
 
 namespace {
 
-// Looks at the logits block by block; `block_at(begin, n)` returns where they lie once those of the block are
-// there.
+// Finds the peak block by block. block_at(begin, n) makes the n logits of a block readable and returns their
+// address.
 template <typename BlockAt>
 Peak find_peak(const char* op, uint32_t count, BlockAt block_at) {
-  Peak peak{-kInfinity, 0};  // the position is that of the block until the end
+  Peak peak{-kInfinity, 0};  // until the end, the position is that of the block
   const float* logits = nullptr;
   for (uint32_t begin = 0; begin < count; begin += kBlock) {
     const uint32_t n = std::min(kBlock, count - begin);
@@ -112,7 +112,7 @@ Peak find_peak(const char* op, const float* logits, uint32_t count) {
 Peak copy_logits(const char* op, const float* shared, uint32_t count, float* copy) {
   return find_peak(op, count, [&](uint32_t begin, uint32_t n) {
     std::memcpy(copy + begin, shared + begin, n * sizeof(float));
-    // From here on the compiler must read the copy: it may not assume that `shared` still holds the same.
+    // From here on the compiler must read the copy: `shared` may have changed.
     asm volatile("" : : "r"(copy) : "memory");
     return copy;
   });

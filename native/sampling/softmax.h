@@ -1,6 +1,5 @@
-// The passes over all logits that sampling needs. Their results are the same bits on every machine: they use
-// IEEE additions, multiplications and conversions only, in a fixed order (CMakeLists.txt forbids
-// contraction).
+// The passes of sampling over all logits. Their results have the same bits on every machine: they use only
+// IEEE additions, multiplications and conversions, in a fixed order (CMakeLists.txt forbids contraction).
 #pragma once
 
 #include <bit>
@@ -8,7 +7,7 @@
 
 namespace pyturbo {
 
-constexpr float kLeastExponent = -87.0f;  // exp of it is still a normal number
+constexpr float kLeastExponent = -87.0f;  // its exponential is still a normal number
 
 // exp(x) for x <= 0 with a relative error below 3e-7, exp(kLeastExponent) for anything less; exp(0) is 1.
 [[gnu::always_inline]] inline float exponential(float x) {
@@ -30,16 +29,16 @@ constexpr float kLeastExponent = -87.0f;  // exp of it is still a normal number
   return std::bit_cast<float>(std::bit_cast<uint32_t>(y) + (std::bit_cast<uint32_t>(shifted) << 23));
 }
 
-// Writes the weight of every value, exp((value - top) * scale), and returns their sum. `top` is finite and no
-// value is above it; `scale` is positive and finite. Without `weights`, only the sum.
+// Writes the weight of every value, exp((value - top) * scale), unless `weights` is null, and returns their
+// sum. `top` is finite and no value is above it; `scale` is positive and finite.
 double weigh(const float* values, uint32_t count, float top, float scale, float* weights = nullptr);
 
-// Not more than the sum of those weights that are at least `least`, and almost as much.
+// Returns a tight lower bound of the sum of the weights that are at least `least`.
 double least_sum_from(const float* weights, uint32_t count, float least);
 
-// The largest of some logits.
+// The largest logit of a block.
 struct BlockPeak {
-  float value;   // of those that are numbers
+  float value;   // NaN left out
   bool refused;  // NaN or +inf is among them
 };
 BlockPeak peak_of(const float* logits, uint32_t count);
@@ -49,11 +48,11 @@ struct Peak {
   uint32_t position;  // the first of equal values
 };
 
-// The largest of all logits. Refuses NaN, +inf, and logits that are all -inf, in the name of operation `op`.
+// Returns the largest logit. Throws Error{argument}, with `op` in the message, for NaN, +inf, or only -inf.
 Peak find_peak(const char* op, const float* logits, uint32_t count);
 
-// The same of logits that others may be writing: each is read once, into `copy`, and the peak is that of the
-// copy.
+// Like find_peak, for logits that others may be writing: each is read once, into `copy`, and the peak is that
+// of the copy.
 Peak copy_logits(const char* op, const float* shared, uint32_t count, float* copy);
 
 }  // namespace pyturbo

@@ -1,4 +1,4 @@
-// A device runs launches. The CPU device is native/cpu/device.cpp, the Metal device native/metal/device.mm.
+// A device runs launches. Implementations: native/cpu/device.cpp, native/metal/device.mm.
 #pragma once
 
 #include <atomic>
@@ -20,8 +20,8 @@ struct ReadyLaunch {
   const KernelInfo* kernel;
   const Arguments* arguments;
   Dispatch dispatch;
-  bool waits;         // for launches before it
-  const char* label;  // of its place in a model, for messages
+  bool waits;         // must wait for the launches before it
+  const char* label;  // its place in a model, for messages
 };
 
 // Owner: shared by the Python Device and every Kernel made from it. All methods may be called from any
@@ -36,18 +36,18 @@ class Device {
 
   const std::string& name() const { return name_; }
   const Traits& traits() const { return traits_; }
-  // Refuses all work: it was closed, or opened before a fork.
+  // A closed device refuses all work. So does one that was opened before a fork.
   bool closed() const { return state_.load() != State::open || !opened_here(); }
   bool opened_here() const { return born_ == fork_count(); }
-  // Throws Error{state} where it is closed.
+  // Throws Error{state} when it is closed.
   void require_open() const;
-  // Waits for replays that run, and gives back what the device holds.
+  // Waits for running replays and releases the device's resources.
   void close();
 
-  // What a user wants to know of the device, as name and value.
+  // Properties shown to users, as name and value.
   virtual std::vector<std::pair<std::string, std::string>> properties() const { return {}; }
 
-  // The kernel of that name in the form this device runs. Throws Error{argument} with near names.
+  // Returns the kernel in the variant this device runs. Throws Error{argument} with similar names.
   const KernelInfo& kernel(std::string_view name) const;
 
   virtual std::shared_ptr<Storage> allocate(uint64_t bytes) = 0;
@@ -59,12 +59,12 @@ class Device {
   // Checks a launch (core/launch.h), completes it where `dispatch` is null, runs it and waits for it.
   void launch(const KernelInfo& kernel, const Arguments& arguments, const Dispatch* dispatch);
 
-  // Runs launches in this order, one waiting for those before it only where it says so. Without `wait` it may
-  // return before they are done; their memory must then stay until synchronize(). `seconds`, when given,
+  // Runs launches in order; launches without `waits` may overlap earlier ones. Without `wait` it may return
+  // before they have finished, and their memory must stay valid until synchronize(). `seconds`, if given,
   // receives the time of each.
   void replay(const ReadyLaunch* launches, size_t count, bool wait, double* seconds);
 
-  // Waits for everything that was begun in this process; throws what went wrong with it.
+  // Waits for all work begun in this process and throws its first failure.
   virtual void synchronize() {}
 
  protected:
@@ -82,7 +82,7 @@ class Device {
   const Traits traits_;
   const uint32_t born_ = fork_count();
   std::atomic<State> state_{State::open};
-  std::atomic<uint32_t> replays_{0};  // at work
+  std::atomic<uint32_t> replays_{0};  // now running
 };
 
 }  // namespace pyturbo

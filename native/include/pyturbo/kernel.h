@@ -1,4 +1,4 @@
-// What a kernel is to the host: its arguments, its contract and its body, as the front end generates them.
+// A kernel as the host sees it: arguments, contract and body, as the front end generates them.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct Extent {
   uint64_t count() const { return uint64_t(x) * y * z; }
 };
 
-// Geometry of one launch: how many threadgroups, and how many threads in each.
+// Geometry of one launch: the number of threadgroups, and of threads in each.
 struct Dispatch {
   Extent groups;
   Extent threads;
@@ -68,7 +68,7 @@ struct Arguments {
   const void* constants[kMaxConstants] = {};  // by slot: address of the value; null: undefined
 };
 
-// Where one GPU thread stands. Everything else Metal can tell a thread follows from these.
+// The position of one GPU thread. Every other index that Metal offers a thread follows from these.
 struct Position {
   Extent thread;  // in its threadgroup
   Extent group;   // in the grid
@@ -97,10 +97,10 @@ struct KernelInfo {
   void (*dispatch)(const Arguments&, Dispatch&);
   // Requires line: the text of the first requirement that does not hold, or null.
   const char* (*violated)(const Arguments&);
-  // Shape comment of arguments[i]: how many elements the kernel may touch; -1 when the shader does not say.
+  // Shape comment of arguments[i]: the number of elements the kernel may touch; -1 when there is no shape.
   int64_t (*elements)(const Arguments&, uint32_t argument);
 
-  // Files of the shader and its headers, as `file`, by the number that its statements give (simt::statement).
+  // The shader and its headers, relative to shaders/. Statements refer to them by index (simt::statement).
   const char* const* files;
 };
 

@@ -1,4 +1,4 @@
-// What happens to the whole process: forks, and its end.
+// Events of the whole process: forks, and its end.
 #pragma once
 
 #include <cstdint>
@@ -6,19 +6,19 @@
 
 namespace pyturbo {
 
-// How many forks lie between the process that loaded the library and this one. What was made at another
-// count belongs to a parent: its threads do not exist here, and its locks may stay held for ever.
+// Returns the number of forks between the process that loaded the library and this one. Objects made at
+// another count belong to a parent: their threads do not exist here, and their locks may be held for ever.
 uint32_t fork_count();
 
-// Takes the mutex, which must never go away, around every fork: the child finds it open and what it guards
-// whole. At most eight; none is taken while another is held.
+// Locks the mutex around every fork, so that the child finds it unlocked and its data consistent. The mutex
+// must never be destroyed. At most eight; no code may lock one of them while it holds another.
 void hold_across_forks(std::mutex& mutex);
 
-// Called once by the thread that ends the process, before static objects go: replays stop between launches,
-// and devices are closed and refuse all work.
+// Called once by the thread that ends the process, before static objects are destroyed. Replays stop between
+// launches; devices are closed and refuse all work.
 void end_process();
 
-// Whether the process is ending; `elsewhere`: on another thread than this one.
+// Return whether the process is ending, and whether another thread than this one is ending it.
 bool process_ends();
 bool process_ends_elsewhere();
 

@@ -1,5 +1,5 @@
-// Launches recorded once and replayed without Python. What differs between replays is named by symbols
-// (integers such as the position) and blocks (memory such as the state of one conversation).
+// Launches recorded once and replayed without Python. Replays differ by the values of symbols (integers such
+// as the position) and by blocks (memory such as the state of one conversation).
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ struct Linear {
   int64_t constant = 0;
   std::vector<Term> terms;
 
-  // Sets `value`; false when the sum or one of its terms does not fit.
+  // Sets `value`; returns false when the sum or one of its terms overflows.
   bool at(const int64_t* symbols, int64_t& value) const {
     value = constant;
     for (const Term& term : terms) {
@@ -35,23 +35,23 @@ struct Linear {
   }
 };
 
-// Memory of one argument: in a buffer whose storage the program keeps alive, or in a block that each replay
-// brings.
+// Memory of one argument: part of a buffer whose storage the program keeps alive, or of a block that is given
+// to each replay.
 struct MemoryRef {
   std::shared_ptr<Storage> storage;  // null: the block
   uint64_t start = 0, size = 0;      // the buffer, as bytes of its storage
   uint32_t block = 0;
   Linear offset;       // bytes from the start of the buffer or block
   uint64_t bytes = 0;  // of the argument
-  int64_t end = -1;    // where not negative, the argument reaches to this byte of the buffer or block instead
+  int64_t end = -1;    // unless negative: the argument ends at this byte of the buffer or block instead
 };
 
-// What is bound to one argument of a recorded launch.
+// The value bound to one argument of a recorded launch.
 struct RecordedArgument {
-  uint32_t argument;  // number in KernelInfo::arguments
+  uint32_t argument;  // index in KernelInfo::arguments
   MemoryRef memory;   // buffers
   Linear integer;     // values: used when `bytes` is empty
-  std::string bytes;  // values that no symbol changes
+  std::string bytes;  // values that do not depend on symbols
 };
 
 struct Block {
@@ -59,28 +59,28 @@ struct Block {
   uint64_t bytes;
 };
 
-// A recorded launch, for readers.
+// A recorded launch as text.
 struct LaunchText {
   std::string label;
   const char* kernel;
   std::string arguments;
-  bool waits;  // touches what a launch since the last barrier wrote, or writes what one of them touches
+  bool waits;  // conflicts with a launch since the last barrier: one of the two writes memory of the other
 };
 
-// Owner: the Python Program. Any thread; runs and additions take turns.
+// Owner: the Python Program. Any thread; one lock serialises runs and additions, another guards the list.
 class Program {
  public:
   Program(std::shared_ptr<Device> device, uint32_t symbols, uint32_t blocks)
       : device_(std::move(device)), symbols_(symbols), blocks_(blocks) {}
 
-  // Appends a launch, or throws and leaves the program as it was. Memory that no symbol moves is checked
-  // here, and so is a launch that no symbol and no block reaches; others at each replay. `text` shows the
-  // arguments.
+  // Appends a launch, or throws and leaves the program unchanged. Memory at a fixed place is checked here, as
+  // is a launch that depends on no symbol or block; everything else is checked at each replay. `text` shows
+  // the arguments.
   void add(const KernelInfo& kernel, const void* const* constants, const std::vector<RecordedArgument>& bound,
            std::string label, std::string text);
 
-  // Runs all launches; see Device::replay. There is a value for each symbol and a block for each name. Blocks
-  // overlap neither each other nor memory that was bound. `seconds` receives the time of each launch.
+  // Runs all launches; see Device::replay. Takes a value for each symbol and memory for each block. Blocks
+  // may overlap neither each other nor bound memory. `seconds` receives the time of each launch.
   void run(const int64_t* symbols, const Block* blocks, bool wait, std::vector<double>* seconds = nullptr);
 
   uint64_t size() const {
@@ -91,7 +91,7 @@ class Program {
 
  private:
   struct ValuePatch {
-    uint32_t index;  // of the argument's slot in Arguments
+    uint32_t index;  // slot in Arguments
     const char* name;
     DType dtype;
     Linear value;
@@ -109,7 +109,7 @@ class Program {
   struct Launch {
     const KernelInfo* kernel;
     Arguments arguments;
-    std::unique_ptr<uint8_t[]> values;  // what value arguments point into
+    std::unique_ptr<uint8_t[]> values;  // value arguments point into it
     std::vector<ValuePatch> value_patches;
     std::vector<AddressPatch> address_patches;
     std::vector<std::shared_ptr<Storage>> owners;
@@ -131,9 +131,9 @@ class Program {
   std::vector<Launch> launches_;
   std::vector<Range> unordered_;    // touched since the last barrier
   std::vector<Range> bound_;        // all host memory that launches touch
-  std::vector<ReadyLaunch> ready_;  // of the replay at hand
-  std::mutex running_;              // a replay is on its way
-  mutable std::mutex growing_;      // the list of launches changes; taken after running_
+  std::vector<ReadyLaunch> ready_;  // of the current replay
+  std::mutex running_;              // held by a replay or an addition
+  mutable std::mutex growing_;      // guards the list of launches; locked after running_
 };
 
 }  // namespace pyturbo

@@ -1,4 +1,4 @@
-// Memory that kernels read and write: who owns it, and which part of it a buffer shows.
+// Memory that kernels read and write, and its owner.
 #pragma once
 
 #include <atomic>
@@ -12,17 +12,17 @@
 namespace pyturbo {
 
 inline constexpr uint64_t kBufferAlignment =
-    16;  // of memory that is wrapped or mapped: what a 128-bit load needs
+    16;  // of wrapped or mapped memory: 128-bit loads need this alignment
 
 // Pages of allocations and mapped files, at least as large as those of any host.
 inline constexpr uint64_t kPageBytes = 16384;
 
-// A contiguous stretch of memory and whatever keeps it alive. Its data and size do not change; it is shared
-// by buffers and may be used from any thread.
+// Contiguous memory and the owner that keeps it alive. Address and size never change. Owner: the buffers that
+// share it. Any thread; attachments are added without a lock.
 class Storage {
  public:
-  // `owner` is released with the last buffer that uses the memory. `pages`: it starts on a page and no other
-  // memory shares its last one, so that a device can take it over as it is.
+  // `owner` is released with the last buffer that uses the memory. `pages`: the memory starts on a page and
+  // shares its last page with no other memory, so that a device can use it in place.
   Storage(void* data, uint64_t bytes, bool writable, std::shared_ptr<void> owner, bool pages = false)
       : data_(static_cast<uint8_t*>(data)),
         bytes_(bytes),
@@ -38,8 +38,8 @@ class Storage {
   bool writable() const { return writable_; }
   bool pages() const { return pages_; }
 
-  // What a device keeps beside the memory, such as its own handle for it; gone before the memory is. In a
-  // child of fork() it stays, since what it holds is the parent's.
+  // A device's own data about the memory, such as its handle for it. Destroyed before the memory is released,
+  // but never in a child of fork(), where it belongs to the parent.
   std::shared_ptr<void> attached(const void* device) const;
   void attach(const void* device, std::shared_ptr<void> value);
 
@@ -59,14 +59,14 @@ class Storage {
   std::atomic<const Attachment*> attachments_{nullptr};  // only ever grows
 };
 
-// Zeroed memory in pages of its own. Throws Error{memory}.
+// Allocates zeroed memory in pages of its own. Throws Error{memory}.
 std::shared_ptr<Storage> allocate_storage(uint64_t bytes);
 
-// Part of a file mapped read-only. `bytes` < 0 maps to the end. The first byte must lie on a multiple of
-// kBufferAlignment in the file. Throws Error{file} or Error{format}, always with the path.
+// Maps part of a file read-only. `bytes` < 0 maps to the end. `offset` must be a multiple of
+// kBufferAlignment. Throws Error{file} or Error{format}, always with the path.
 std::shared_ptr<Storage> map_file(const std::string& path, uint64_t offset, int64_t bytes);
 
-// The same of a file that is open; `path` is for messages.
+// Maps part of an open file; `path` is for messages.
 std::shared_ptr<Storage> map_file(int file, const std::string& path, uint64_t offset, int64_t bytes);
 
 }  // namespace pyturbo
