@@ -1,4 +1,4 @@
-// What instrumented kernel code reports in checked mode. Called by tsan_hooks.cpp of every kernel library.
+// The callback of instrumented kernel code in checked mode, called by tsan_hooks.cpp of every kernel library.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@ namespace pyturbo::checker {
 
 inline constexpr uint32_t kRead = 1, kWrite = 2, kAtomic = 4;
 
-// Reports an access of the running GPU thread before it happens. Does not return when it must not happen.
+// Checks an access of the running GPU thread before it happens. Does not return if the access is invalid.
 __attribute__((visibility("default"))) void access(const volatile void* address, size_t size, uint32_t how);
 
 }  // namespace pyturbo::checker

@@ -14,16 +14,16 @@ namespace pyturbo::checker {
 namespace {
 
 constexpr size_t kPage = 65536;                // a multiple of every host's page size
-constexpr size_t kGap = size_t(4) << 30;       // between device slots: farther than most wrong indices reach
-constexpr size_t kSmallGap = kPage;            // where the system refuses that much address space
-constexpr size_t kThreadgroupPitch = 1 << 20;  // of threadgroup slots
+constexpr size_t kGap = size_t(4) << 30;       // between device slots: most wrong indices stay within it
+constexpr size_t kSmallGap = kPage;            // used if the system refuses that much address space
+constexpr size_t kThreadgroupPitch = 1 << 20;  // bytes from one threadgroup slot to the next
 constexpr size_t kThreadgroupSlots = simt::kMaxThreadgroupVariables + kMaxArguments;
-constexpr size_t kSameBits = 256;  // a copy keeps the alignment of its original up to this
+constexpr size_t kSameBits = 256;  // a copy and its original have the same address modulo this
 
 size_t round_up(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 [[noreturn]] void no_memory(size_t bytes) {
-  throw Error(ErrorKind::memory, "checked mode: expected " + std::to_string(bytes) + " bytes, got none");
+  throw Error(ErrorKind::memory, "checked mode: cannot allocate " + std::to_string(bytes) + " bytes");
 }
 
 void make_accessible(std::byte* begin, size_t bytes) {

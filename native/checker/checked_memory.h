@@ -1,4 +1,4 @@
-// The memory a kernel sees in checked mode: copies of what was bound, far apart from each other.
+// The memory that a kernel uses in checked mode: copies of its arguments, far apart from each other.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +17,11 @@ struct Binding {
   size_t begin, end;
 };
 
-// A range the kernel may touch. Everything between slots is out of range.
+// Memory that the kernel may touch. Everything between slots is out of range.
 struct Slot {
   std::byte* base;
   size_t size;
-  std::byte* original;            // what was copied; null for threadgroup memory
+  std::byte* original;            // the memory that was copied; null for threadgroup memory
   const char* name;               // threadgroup memory only
   std::vector<Binding> bindings;  // device memory only; more than one where bindings overlap
   Cell* shadow;                   // one per byte; null when no binding is writable
@@ -30,7 +30,7 @@ struct Slot {
   bool writable(size_t begin, size_t end) const;
 };
 
-// A range of address space, given back with its owner. Empty when the system refused it.
+// A range of address space, unmapped by the destructor. base() is null if the system refused it.
 class Mapping {
  public:
   Mapping() = default;
@@ -50,7 +50,7 @@ class Mapping {
   size_t bytes_ = 0;
 };
 
-// Owner: a Checker; one OS thread, no lock.
+// All slots of one launch. Owner: a Checker; one OS thread, no lock.
 class CheckedMemory {
  public:
   // Copies every bound buffer and value of the kernel; `arguments` is changed to point to the copies.
@@ -58,14 +58,14 @@ class CheckedMemory {
   CheckedMemory(const CheckedMemory&) = delete;
   CheckedMemory& operator=(const CheckedMemory&) = delete;
 
-  void copy_back() const;  // writable bindings, to where they came from
+  void copy_back() const;  // copies written bytes back to the arguments
 
   void begin_group();  // forgets all threadgroup variables
   void* place(size_t size, const char* name);
 
-  // The slot that holds the address; null when there is none.
+  // Returns the slot that holds the address, or null.
   const Slot* find(const std::byte* address);
-  // The slot closest to the address; null when the kernel has no memory at all.
+  // Returns the slot closest to the address, or null when the kernel has no memory at all.
   const Slot* nearest(const std::byte* address) const;
 
  private:
@@ -75,7 +75,7 @@ class CheckedMemory {
 
   std::vector<Slot> slots_;  // device slots, then the threadgroup slots of the running group
   size_t device_slots_ = 0;
-  size_t last_ = 0;  // found last
+  size_t last_ = 0;  // the slot that find() returned last
   Mapping arena_;
   std::byte* threadgroup_base_ = nullptr;
   Mapping shadow_;  // cells of all slots

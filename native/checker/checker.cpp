@@ -15,9 +15,9 @@ namespace pyturbo::checker {
 namespace {
 
 constexpr uintptr_t kModulePage = 4096;
-constexpr int64_t kFar = int64_t(1) << 36;  // from an argument: no 32-bit index of 16 bytes reaches farther
+constexpr int64_t kFar = int64_t(1) << 36;  // bytes that a 32-bit index of 16-byte elements can reach
 
-// Copies the function constants into the checker's own memory, where reading them is known to be right.
+// Copies the function constants into the checker's own memory, which kernels may always read.
 void copy_constants(Arguments& arguments, const KernelInfo& info, std::byte (*storage)[16]) {
   for (uint32_t i = 0; i < info.constant_count; ++i) {
     const ConstantInfo& c = info.constants[i];
@@ -61,7 +61,7 @@ void Checker::begin_group(simt::Threadgroup& group) {
 }
 
 void Checker::simdgroup_release(uint32_t simdgroup, const simt::Simdgroup& lanes) {
-  if (lanes.ready != lanes.all) return;  // orders nothing for the lanes that were not there
+  if (lanes.ready != lanes.all) return;  // nothing is ordered with respect to absent lanes
   uint32_t memory = simt::kMemDevice | simt::kMemThreadgroup;
   for (uint32_t m = lanes.ready; m; m &= m - 1) memory &= lanes.memory[std::countr_zero(m)];
   if (memory & simt::kMemDevice) device_clock_.simdgroup_barrier(simdgroup);
@@ -73,7 +73,7 @@ void Checker::threadgroup_release(uint32_t memory) {
   if (memory & simt::kMemThreadgroup) threadgroup_clock_.threadgroup_barrier();
 }
 
-// How a report names a place in memory.
+// A place in memory, as reports name it.
 struct Checker::Place {
   const char* kind;
   const char* name;
@@ -118,7 +118,7 @@ void Checker::access(const std::byte* address, size_t size, uint32_t how) {
   if (conflict.kind != Conflict::none) report_conflict(*slot, address, how, conflict);
 }
 
-// An address outside of all slots: the executor's own memory, a constant of the kernel's library, or a
+// Checks an address outside of all slots: the executor's own memory, a constant of the kernel's library, or a
 // violation.
 void Checker::check_outside(const std::byte* address, size_t size, uint32_t how) {
   if (group_->owns(address)) return;
@@ -165,7 +165,8 @@ void Checker::report_conflict(const Slot& slot, const std::byte* address, uint32
          *where ? " at " : "", where, after, *other ? "by another threadgroup" : "without a barrier between");
 }
 
-// File and line of a statement. No memory is allocated: a report does not return to who would free it.
+// Writes file and line of a statement. Nothing is allocated, because a report does not return and could not
+// free it.
 void Checker::write_place(uint32_t statement, PlaceText& out) const {
   const KernelInfo& kernel = group_->launch().info;
   const char* file = kernel.files ? kernel.files[statement >> simt::kLineBits] : kernel.file;

@@ -13,9 +13,9 @@
 
 namespace pyturbo::checker {
 
-// Runs all threadgroups in order on the calling thread. `info` should be of a table compiled as
-// Variant::checked; others are only checked at barriers. Throws Error{device} at the first violation.
-// Writable buffers hold what was written until then.
+// Runs all threadgroups in order on the calling thread. `info` should come from a table compiled as
+// Variant::checked; other kernels are checked only at barriers. Throws Error{device} at the first violation.
+// Writable buffers then hold the bytes written before it.
 void run_checked(const KernelInfo& info, const Arguments& arguments, const Dispatch& dispatch);
 
 // The checks of one launch. Owner: run_checked; used by its OS thread alone, no lock.
@@ -25,7 +25,7 @@ class Checker final : public simt::Observer {
   Checker(const Checker&) = delete;
   Checker& operator=(const Checker&) = delete;
 
-  const Arguments& arguments() const { return arguments_; }  // point to the checked copies
+  const Arguments& arguments() const { return arguments_; }  // with addresses of the checked copies
   void copy_back() const { memory_.copy_back(); }
 
   void begin_group(simt::Threadgroup& group) override;

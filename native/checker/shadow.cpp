@@ -47,8 +47,8 @@ uint64_t Clock::group_of(Mark m) const {
 
 namespace {
 
-// Keeps two readers that no barrier has ordered yet: plain before atomic, and of different simdgroups where
-// possible.
+// Keeps two readers that no barrier has ordered yet: plain reads rather than atomic ones, and of different
+// simdgroups if possible.
 void enter_reader(Cell& cell, Mark now, const Clock& clock) {
   for (Mark& r : cell.reader) {
     const bool own = clock.this_group(r) && r.thread == now.thread;
@@ -78,7 +78,7 @@ void enter_writer(Cell& cell, Mark now) {
   if (!now.atomic) cell.reader[0] = cell.reader[1] = Mark{};
 }
 
-// Checks and enters an access to one byte.
+// Checks and records an access to one byte.
 Conflict record_byte(Cell& cell, uint32_t how, Mark now, const Clock& clock, bool must_be_written) {
   const bool atomic = how & kAtomic;
   if (how & kRead && must_be_written && !clock.present(cell.writer)) {
@@ -102,7 +102,7 @@ Conflict record_byte(Cell& cell, uint32_t how, Mark now, const Clock& clock, boo
 
 Conflict record_access(Cell* cells, size_t size, uint32_t how, const Clock& clock, Mark now,
                        bool must_be_written) {
-  // The bytes of one access mostly have the same history, and then the same outcome.
+  // The bytes of one access usually have the same history, and then the same result.
   Cell before = cells[0];
   for (size_t i = 0; i < size; ++i) {
     if (i > 0 && std::memcmp(&cells[i], &before, sizeof(Cell)) == 0) {

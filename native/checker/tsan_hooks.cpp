@@ -1,6 +1,6 @@
 // The callbacks of -fsanitize=thread as GCC 11-13 and Clang 14-19 emit them. Compiled into each kernel
-// library without that flag and with hidden visibility: a library's checked kernels find these, and nobody
-// else does.
+// library without that flag and with hidden visibility, so that only the checked kernels of that library call
+// them.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -72,7 +72,7 @@ void* __tsan_memset(void* to, int value, size_t size) {
   return std::memset(to, value, size);
 }
 
-// Threadgroups of a checked launch run on one OS thread, so the order an atomic asks for holds anyway.
+// Threadgroups of a checked launch run on one OS thread, so every memory order of an atomic holds.
 #define PYTURBO_FETCH(bits, op)                                                                        \
   uint##bits##_t __tsan_atomic##bits##_fetch_##op(volatile uint##bits##_t* p, uint##bits##_t v, int) { \
     access(p, sizeof(v), kUpdate);                                                                     \

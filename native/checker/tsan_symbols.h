@@ -1,6 +1,6 @@
-// Included first by every translation unit compiled with -fsanitize=thread. GCC, and Clang before 15, leave
-// the copies of structs as calls of memcpy and the like: here they become the reported ones of
-// tsan_hooks.cpp.
+// Included first by every translation unit compiled with -fsanitize=thread. GCC, and Clang before 15, copy
+// structs by calls of memcpy, memmove and memset that are not reported. These definitions replace them by the
+// reported ones of tsan_hooks.cpp.
 #pragma once
 
 #if defined(__ELF__)

@@ -16,11 +16,12 @@ namespace pyturbo::simt {
 namespace {
 
 // A guard page splits a mapping in two, and Linux allows 65530 mappings per process: stacks beyond this
-// number go without a guard.
+// number have no guard page.
 constexpr uint32_t kGuardedStacks = 16384;
 std::atomic<uint32_t> guarded_stacks{0};
 
-// Tops differ by a few cache lines, so that equal frames of many fibers spread over the sets of the L1 cache.
+// Stack tops are staggered by a few cache lines, so that equal frames of many fibers fall into different sets
+// of the L1 cache.
 constexpr size_t kLine = 64, kStaggerLines = 5, kStaggerSpan = 64;
 
 #if PYTURBO_ASAN
@@ -85,7 +86,7 @@ void fiber_exit(Context& to) {
   __sanitizer_start_switch_fiber(nullptr, to.bottom, to.size);
 #endif
   void* resumed = to.sp;
-  pyturbo_fiber_switch(&to.sp, resumed);  // nobody needs what is saved; `to` is suspended no more
+  pyturbo_fiber_switch(&to.sp, resumed);  // the saved state is never used: `to` is no longer suspended
   __builtin_unreachable();
 }
 

@@ -27,7 +27,7 @@ extern "C" void pyturbo_fiber_start();
 
 namespace pyturbo::simt {
 
-// One stack of a FiberStacks. Idle, or the home of one suspended or running context.
+// One stack of a FiberStacks: idle, or in use by one suspended or running context.
 struct Fiber {
   std::byte* bottom = nullptr;
   std::byte* top = nullptr;
@@ -42,7 +42,7 @@ struct Context {
   size_t size = 0;
 #endif
 
-  // Says which stack this context will be suspended on.
+  // Sets the stack that this context will be suspended on.
   void bind([[maybe_unused]] const Fiber& fiber) {
 #if PYTURBO_ASAN
     bottom = fiber.bottom;
@@ -60,18 +60,18 @@ void fiber_switch(Context& from, Context& to);
 inline void fiber_switch(Context& from, Context& to) { pyturbo_fiber_switch(&from.sp, to.sp); }
 #endif
 
-// Suspends the caller in `from` and calls entry(argument) on an idle stack. entry never returns: it leaves by
-// fiber_exit, and begins with fiber_entered().
+// Suspends the caller in `from` and calls entry(argument) on an idle stack. The entry function starts with
+// fiber_entered() and never returns: it ends with fiber_exit().
 void fiber_start(Context& from, Fiber& fiber, FiberEntry entry, void* argument);
 
-// Tells the sanitizer that a fresh stack runs; the first statement of an entry function.
+// Tells the sanitizer that a new stack is running. The first statement of an entry function.
 void fiber_entered();
 
-// Resumes `to` for good: the stack of the caller is idle from here on.
+// Resumes `to` and never returns: the caller's stack becomes idle.
 [[noreturn]] void fiber_exit(Context& to);
 
-// The stacks of one OS thread: one reserved range, each stack made accessible when first taken and kept.
-// Owner: the Threadgroup of the OS thread; used by that thread only, no lock.
+// The stacks of one OS thread in one reserved address range. A stack becomes accessible when it is first
+// taken and stays so. Owner: the Threadgroup of the OS thread; used by that thread only, no lock.
 class FiberStacks {
  public:
   static constexpr size_t kStackBytes = PYTURBO_ASAN ? 256 * 1024 : 64 * 1024;
@@ -81,7 +81,7 @@ class FiberStacks {
   FiberStacks(const FiberStacks&) = delete;
   FiberStacks& operator=(const FiberStacks&) = delete;
 
-  // An idle stack; null when the system refuses memory.
+  // Returns an idle stack, or null when the system refuses memory.
   Fiber* take() {
     if (idle_.empty()) return create();
     Fiber* fiber = idle_.back();
@@ -90,7 +90,7 @@ class FiberStacks {
   }
   void give(Fiber* fiber) { idle_.push_back(fiber); }
 
-  // Makes every stack idle, whatever was suspended on it.
+  // Makes every stack idle and drops the contexts suspended on them.
   void abandon_all();
 
   bool contains(const void* address) const {

@@ -1,4 +1,4 @@
-// The switch for AAPCS64 (Linux and macOS): x19-x30, d8-d15 and the stack pointer.
+// The switch for AAPCS64 (Linux and macOS) saves x19-x30, d8-d15 and the stack pointer.
 #if defined(__aarch64__)
 
 #define PYTURBO_STRING(x) #x

@@ -1,5 +1,5 @@
-// The switch for System V x86-64: rbx, rbp, r12-r15 and the stack pointer. It returns by `ret`, so that lanes
-// that wait at one place resume with a return stack that predicts them.
+// The switch for System V x86-64 saves rbx, rbp, r12-r15 and the stack pointer. It returns by `ret`, which
+// the processor predicts correctly for lanes that wait at the same place.
 #if defined(__x86_64__)
 
 #define PYTURBO_STRING(x) #x

@@ -10,7 +10,7 @@ namespace {
 
 uint32_t lane_mask(uint32_t lanes) { return lanes >= kSimdWidth ? ~0u : (1u << lanes) - 1; }
 
-// Usual sizes as single moves.
+// Copies the common sizes by single moves.
 inline void copy_value(std::byte* to, const void* from, uint32_t size) {
   switch (size) {
     case 2:
@@ -106,7 +106,7 @@ Position Threadgroup::position(uint32_t index) const {
   return where;
 }
 
-// Takes up what runs next after the current thread has stopped: simd_ and lane_ name the thread to resume, or
+// Chooses what runs after the current thread has stopped: simd_ and lane_ become the thread to resume, or
 // simd_ a simdgroup with unstarted lanes.
 inline Threadgroup::Next Threadgroup::schedule() {
   for (;;) {
@@ -164,13 +164,13 @@ inline void Threadgroup::wait_simd(uint32_t memory, uint32_t site) {
   s.memory[lane_] = uint8_t(memory);
   if (s.at_simd == s.live && !s.divergent) {
     release_simd(s);
-    s.ready &= ~(1u << lane_);  // goes on at once
+    s.ready &= ~(1u << lane_);  // this lane continues at once
   } else {
     block();
   }
 }
 
-// Lets the lanes that wait at one site go on together. No lane of the simdgroup runs or is ready.
+// Makes the lanes that wait at one site ready together. No lane of the simdgroup is running or ready.
 void Threadgroup::release_simd(Simdgroup& s) {
   if (s.divergent) [[unlikely]]
     return release_divergent(s);
@@ -184,8 +184,8 @@ void Threadgroup::release_simd(Simdgroup& s) {
     launch_->observer->simdgroup_release(uint32_t(&s - simdgroups_), s);
 }
 
-// The first site in source order goes first, so that the lanes inside a branch or loop catch up with those
-// behind it.
+// Releases the first site in source order, so that lanes inside a branch or loop catch up with those after
+// it.
 void Threadgroup::release_divergent(Simdgroup& s) {
   uint32_t site = ~0u, set = 0;
   for (uint32_t m = s.at_simd; m; m &= m - 1) {
@@ -237,7 +237,7 @@ void Threadgroup::threadgroup_barrier(uint32_t memory, uint32_t site) {
   s.at_barrier |= 1u << lane_;
   if (++arrived_ == threads_) {
     release_barrier();
-    s.ready &= ~(1u << lane_);  // goes on at once
+    s.ready &= ~(1u << lane_);  // this lane continues at once
   } else {
     block();
   }

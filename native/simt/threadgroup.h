@@ -40,9 +40,9 @@ struct Launch {
   Observer* observer = nullptr;  // checked mode only
 };
 
-// Lanes of one simdgroup. A lane that is in none of the masks runs, or has finished.
+// The lanes of one simdgroup, as masks. A lane in none of the waiting masks is running or has finished.
 struct alignas(64) Simdgroup {
-  uint32_t all;         // that exist
+  uint32_t all;         // lanes that exist
   uint32_t live;        // not finished
   uint32_t unstarted;   // body not entered
   uint32_t ready;       // may be resumed
@@ -50,11 +50,11 @@ struct alignas(64) Simdgroup {
   uint32_t at_barrier;  // wait at a threadgroup barrier
   uint32_t site;        // of the first lane in at_simd
   bool divergent;       // lanes in at_simd wait at different sites
-  uint32_t turn;        // which exchange takes new values; values of all lanes in at_simd are there
+  uint32_t turn;        // the exchange that takes new values; it holds those of the lanes in at_simd
   Context context[kSimdWidth];
-  uint32_t sites[kSimdWidth];       // where the lane waits, or waited last
-  uint32_t statements[kSimdWidth];  // checked mode: what the lane runs
-  uint8_t memory[kSimdWidth];       // checked mode: what a waiting lane's barrier orders
+  uint32_t sites[kSimdWidth];       // the site where the lane waits, or waited last
+  uint32_t statements[kSimdWidth];  // checked mode: the statement that the lane runs
+  uint8_t memory[kSimdWidth];       // checked mode: the memory that a waiting lane's barrier orders
   Exchange exchanges[2];            // one is read while the other is filled
 };
 
@@ -68,8 +68,8 @@ class Threadgroup {
   Threadgroup(const Threadgroup&) = delete;
   Threadgroup& operator=(const Threadgroup&) = delete;
 
-  // Runs all threads of `group` to their end. Throws Error when a barrier can never be passed or a check
-  // fails; the other threads are abandoned where they stand.
+  // Runs all threads of `group` to their end. Throws Error when a barrier cannot be passed or a check fails;
+  // the other threads are then abandoned.
   void run(const Launch& launch, const Extent& group);
 
   // For the running GPU thread:
@@ -86,10 +86,10 @@ class Threadgroup {
   const Extent& group() const { return group_; }
   const Launch& launch() const { return *launch_; }
 
-  // Stops the whole group; run() throws. The text follows directly on "kernel K, threadgroup (x,y,z)".
+  // Stops the whole group and makes run() throw. The text follows "kernel K, threadgroup (x,y,z)" directly.
   [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
 
-  // Memory a kernel may touch without being checked: stacks and exchanges.
+  // Returns whether the address is memory that is not checked: stacks and exchanges.
   bool owns(const void* address) const {
     return stacks_.contains(address) ||
            size_t(static_cast<const char*>(address) - reinterpret_cast<const char*>(this)) < sizeof(*this);
@@ -119,12 +119,12 @@ class Threadgroup {
   const Launch* launch_ = nullptr;
   Simdgroup* simd_ = nullptr;  // of the running thread
   uint32_t lane_ = 0;          // of the running thread
-  uint32_t pending_ = 0;       // simdgroups that have something to run
+  uint32_t pending_ = 0;       // mask of simdgroups with lanes to run
   uint32_t live_ = 0;          // threads not finished
   uint32_t arrived_ = 0;       // threads at the threadgroup barrier
   uint32_t threads_ = 0;
   uint32_t barrier_site_ = 0;    // of the first thread that arrived
-  uint32_t barrier_memory_ = 0;  // what all arrived threads agree to order
+  uint32_t barrier_memory_ = 0;  // memory that the barriers of all arrived threads order
   Extent group_;
   Context main_;
   FiberStacks stacks_;

@@ -1,4 +1,4 @@
-// Threadgroup memory, errors and the thread-local side of Threadgroup, and the functions of pyturbo::simt.
+// Threadgroup memory, errors and the thread-local instance of Threadgroup; the functions of pyturbo/simt.h.
 #pragma GCC visibility push(default)
 #include "pyturbo/simt.h"
 #pragma GCC visibility pop
@@ -38,7 +38,7 @@ void Threadgroup::place_arguments() {
   }
 }
 
-// Storage for one variable; null, with the error set, when the group's memory is used up.
+// Returns memory for one variable, or null with the error set when the group's memory is used up.
 void* Threadgroup::place(size_t size, size_t alignment, const char* name) {
   const size_t offset = (memory_used_ + alignment - 1) & ~(alignment - 1);
   if (size > kMaxThreadgroupBytes || offset + size > kMaxThreadgroupBytes) {
