@@ -1,8 +1,8 @@
-# macOS: the shaders compiled by Apple's compiler into one metallib, and the Objective-C++ of the Metal device.
+# macOS: compiles the shaders with Apple's compiler into one metallib, and the Objective-C++ of the Metal device.
 
 enable_language(OBJCXX)
 
-# The tests have kernels of their own.
+# Tests have their own kernels.
 set(metal_shaders ${PYTURBO_SHADERS})
 if(PYTURBO_TESTS)
   file(GLOB test_shaders CONFIGURE_DEPENDS tests/shaders/*.metal)
@@ -35,5 +35,5 @@ install(FILES ${metallib} DESTINATION pyturbo)
 file(GLOB PYTURBO_METAL CONFIGURE_DEPENDS native/metal/*.mm)
 set_source_files_properties(${PYTURBO_METAL} PROPERTIES COMPILE_OPTIONS "-fno-objc-arc")
 target_sources(pyturbo PRIVATE ${PYTURBO_METAL} native/metal/register.cpp)
-# Without CoreGraphics a command line program finds no default device.
+# Without CoreGraphics a command-line program finds no default device.
 target_link_libraries(pyturbo PRIVATE "-framework Foundation" "-framework Metal" "-framework CoreGraphics")

@@ -10,7 +10,7 @@
 namespace pyturbo::cpu {
 namespace {
 
-constexpr double kWorthSharing = 4000;  // nanoseconds: waking a thread that spins costs about one of them
+constexpr double kWorthSharing = 4000;  // nanoseconds; waking a spinning thread costs about 1000
 constexpr double kShortestPiece = kWorthSharing / 2;
 constexpr double kPiecesPerThread = 4;
 constexpr size_t kLine = 64;
@@ -20,8 +20,8 @@ struct Free {
   void operator()(void* memory) const { std::free(memory); }
 };
 
-// Memory that is handed out in order and taken back at once. What did not fit lies in further blocks, and the
-// next time one block has room for all.
+// Memory that is allocated in order and freed all at once. If one block is too small, further blocks are
+// allocated, and the next block after reset() is large enough for all. Owner: one thread.
 class Arena {
  public:
   void* take(size_t bytes) {
@@ -56,7 +56,7 @@ class Arena {
   size_t size_ = 0;    // of the last block
   size_t used_ = 0;    // of it
   size_t total_ = 0;   // handed out since reset
-  size_t wanted_ = 0;  // of the next block, at least
+  size_t wanted_ = 0;  // least size of the next block
 };
 
 Arena& arena() {
@@ -105,7 +105,7 @@ void Batch::run() {
     for (uint64_t i = 0; i < count; ++i)
       pieces.push_back({&work, work.count * i / count, work.count * (i + 1) / count});
   }
-  const Piece* all = pieces.data();  // of this thread, whoever runs them
+  const Piece* all = pieces.data();  // of this thread, although any thread may run them
   pool_.parallel_for(pieces.size(),
                      [all](uint64_t i) { all[i].work->call(all[i].work->fn, all[i].begin, all[i].end); });
   clear();

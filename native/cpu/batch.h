@@ -1,4 +1,4 @@
-// Launches that do not wait for one another, run together.
+// Runs launches together that do not wait for one another.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace pyturbo::cpu {
 
-// Collects the work of launches as items that any thread may run, and runs them over the pool: large launches
-// are cut into pieces, small ones keep each other company. Owner: one run of a device, on its thread.
+// Collects the work of launches as items and runs them over the pool: large launches are cut into pieces,
+// small ones share the threads. Owner: one run of a device. Items run on any thread, all else on its own.
 class Batch {
  public:
   explicit Batch(ThreadPool& pool, Precision precision = Precision::standard)
@@ -25,8 +25,8 @@ class Batch {
   ThreadPool& pool() { return pool_; }
   Precision precision() const { return precision_; }
 
-  // `count` items that take about `nanoseconds` each. fn(begin, end) is copied, and called by run() on any
-  // threads so that every item is in one range.
+  // Adds `count` items that take about `nanoseconds` each. fn(begin, end) is copied; run() calls it on any
+  // thread, with ranges that cover every item once.
   template <typename Fn>
   void add(uint64_t count, double nanoseconds, const Fn& fn) {
     static_assert(std::is_trivially_copyable_v<Fn>);
@@ -36,13 +36,13 @@ class Batch {
          [](const void* f, uint64_t begin, uint64_t end) { (*static_cast<const Fn*>(f))(begin, end); }});
   }
 
-  // Runs what was added, and forgets it.
+  // Runs all items and clears the batch.
   void run();
 
-  // Memory that stays until the end of run(), at a multiple of 64.
+  // Returns memory, aligned to 64 bytes, that is valid until the end of run().
   void* memory(size_t bytes);
 
-  // What an earlier launch of this batch made of the same values, where it noted it: null, or the memory.
+  // Conversions of activations that launches of this batch share. find() returns the result of one, or null.
   struct Made {
     const void* from;
     uint64_t rows;

@@ -57,7 +57,7 @@ class CpuDevice final : public Device {
   void release() override { pool_.stop(); }
 
  private:
-  // Has the launch in the batch, or runs it.
+  // Adds the launch to the batch, or runs it at once.
   void add(const ReadyLaunch& launch, Batch& batch) {
     if (launch.dispatch.groups.count() == 0) return;
     if (checked_)

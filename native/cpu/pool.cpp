@@ -15,15 +15,15 @@
 namespace pyturbo::cpu {
 namespace {
 
-constexpr uint64_t kChunksPerThread = 8;  // small enough tails without a counter that everybody fights over
+constexpr uint64_t kChunksPerThread = 8;  // a short tail, without contention for the counter
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr microseconds kSpin{100};  // longer than a gap between launches of one program, or between tokens
-constexpr double kPatience = 1e-4;  // seconds that callers may lose to workers before they do without
-constexpr double kMemory = 0.95;    // of the account, from job to job
+constexpr double kPatience = 1e-4;  // seconds that callers may lose to workers before they run alone
+constexpr double kMemory = 0.95;    // decay of the seconds saved, per job
 constexpr milliseconds kShortestRest{10}, kLongestRest{320};
 
 constinit thread_local bool inside = false;
@@ -36,7 +36,7 @@ void pause() {
 #endif
 }
 
-// Looks again and again for at most kSpin; returns whether `ready` came true.
+// Polls for at most kSpin. Returns whether `ready` became true.
 template <typename Ready>
 bool spin_until(const Ready& ready) {
   const Clock::time_point end = Clock::now() + kSpin;
@@ -51,10 +51,10 @@ bool spin_until(const Ready& ready) {
 
 }  // namespace
 
-// One parallel_for; lives on the stack of its caller. Each thread begins with a stretch of items of its own,
-// so that it reads memory in order, and then helps with the others'.
+// One parallel_for, on the stack of its caller. Each thread begins with its own range of items, so that it
+// reads memory in order, and then helps with the ranges of others.
 struct ThreadPool::Job {
-  struct alignas(64) Stretch {
+  struct alignas(64) Range {
     std::atomic<uint64_t> next;
     uint64_t end;
   };
@@ -63,26 +63,26 @@ struct ThreadPool::Job {
   RangeFn call;
   uint64_t count;
   uint64_t chunk;
-  Stretch* stretches;
+  Range* ranges;
   unsigned threads;
   std::atomic<bool> failed{false};
   std::exception_ptr error{};  // written by the thread that set failed first, read when all have left
 
-  // Returns how many items this thread ran, the `place`th at work.
+  // Runs items on this thread, starting with range `place`. Returns the number of items it ran.
   uint64_t work(unsigned place) {
     uint64_t ran = 0;
     inside = true;
     try {
-      for (unsigned i = 0; i < threads; ++i) ran += work_on(stretches[(place + i) % threads]);
+      for (unsigned i = 0; i < threads; ++i) ran += work_on(ranges[(place + i) % threads]);
     } catch (...) {
       if (!failed.exchange(true, std::memory_order_relaxed)) error = std::current_exception();
-      for (unsigned i = 0; i < threads; ++i) stretches[i].next.store(count, std::memory_order_relaxed);
+      for (unsigned i = 0; i < threads; ++i) ranges[i].next.store(count, std::memory_order_relaxed);
     }
     inside = false;
     return ran;
   }
 
-  uint64_t work_on(Stretch& mine) {
+  uint64_t work_on(Range& mine) {
     uint64_t ran = 0;
     for (;;) {
       const uint64_t begin = mine.next.fetch_add(chunk, std::memory_order_relaxed);
@@ -94,42 +94,41 @@ struct ThreadPool::Job {
   }
 };
 
-// The worker threads of one process. Owner: the pool; after a fork the child drops them unjoined.
-// One word says what goes on, so that a worker that spins joins a job without a lock; who sleeps is woken
-// under one. Where something else keeps the processors busy, a worker may be stopped in the middle of its
-// share, and the caller waits for longer than the worker spared it. A caller keeps account of that; when it
-// would have been quicker alone, it goes on alone for a while, four times as long each time that it was no
-// use to come back.
+// The worker threads of one process. Owner: the pool; after a fork the child drops them unjoined. One atomic
+// word holds the state of the job, so that a spinning worker joins without a lock; sleeping threads are woken
+// under one. On a busy machine a worker may be preempted in the middle of its share, and the caller waits
+// longer than the worker saved it. Callers track the time saved; when workers cost time, callers run
+// single-threaded for a while, four times as long each time that workers are still no use.
 struct ThreadPool::Workers {
-  // active (bits 0 to 15): workers inside the job; room (16 to 31): how many may be; open: the job can be
-  // joined; number (33 to 63): of the job.
+  // active (bits 0 to 15): workers inside the job; room (16 to 31): most workers allowed; open (32): the job
+  // can be joined; number (33 to 63): identifies the job.
   static constexpr uint64_t kOpen = uint64_t(1) << 32;
   static constexpr uint64_t kJob = uint64_t(1) << 33;
   static uint64_t active(uint64_t state) { return state & 0xffff; }
   static uint64_t room(uint64_t state) { return (state >> 16) & 0xffff; }
   static uint64_t number(uint64_t state) { return state / kJob; }
 
-  std::mutex turn;  // held by the caller whose job runs; guards rest, alone_until and spared
+  std::mutex turn;  // held by the caller whose job runs; guards rest, alone_until and saved
   Clock::duration rest = kShortestRest;
-  double spared = 0;  // seconds that workers spared callers of late
+  double saved = 0;  // seconds that workers saved callers recently
   Clock::time_point alone_until{};
   Job* job = nullptr;  // read by workers that have joined it
   alignas(64) std::atomic<uint64_t> state{0};
   std::atomic<unsigned> sleepers{0};  // workers that wait for `wake`
   std::atomic<bool> waiting{false};   // the caller waits for `done`
   std::atomic<bool> stop{false};
-  std::mutex lock;  // for going to sleep: held to look once more, and by who wakes
+  std::mutex lock;  // held to check a last time before sleeping, and to wake sleepers
   std::condition_variable wake, done;
   const uint32_t born = fork_count();
-  std::vector<Job::Stretch> stretches;  // of the job
+  std::vector<Job::Range> ranges;  // of the job
   std::vector<std::thread> threads;
 
-  explicit Workers(unsigned count) : stretches(count + 1) {
+  explicit Workers(unsigned count) : ranges(count + 1) {
     threads.reserve(count);
     try {
       while (threads.size() < count) threads.emplace_back([this] { serve(); });
     } catch (const std::system_error&) {
-      // The system has no more threads: the work is done by those that exist.
+      // The system has no more threads: the pool works with those that exist.
     }
   }
 
@@ -142,8 +141,8 @@ struct ThreadPool::Workers {
     for (std::thread& t : threads) t.join();
   }
 
-  // Not 0: this worker is inside the job, which stays until it leaves, and the so-manieth there. `seen`: the
-  // last job that it looked at.
+  // Returns the worker's 1-based index in the job, or 0 if it did not join. The job lives until its workers
+  // have left. `seen`: number of the last job that the worker looked at.
   unsigned join(uint64_t& seen) {
     uint64_t now = state.load(std::memory_order_acquire);
     while (number(now) != seen && (now & kOpen) && active(now) < room(now))
@@ -183,10 +182,10 @@ struct ThreadPool::Workers {
 
   void run(Job& mine) {
     const std::lock_guard<std::mutex> my_turn(turn);
-    mine.stretches = stretches.data();
+    mine.ranges = ranges.data();
     for (uint64_t i = 0; i < mine.threads; ++i) {
-      stretches[i].next.store(mine.count * i / mine.threads, std::memory_order_relaxed);
-      stretches[i].end = mine.count * (i + 1) / mine.threads;
+      ranges[i].next.store(mine.count * i / mine.threads, std::memory_order_relaxed);
+      ranges[i].end = mine.count * (i + 1) / mine.threads;
     }
     const Clock::time_point begun = Clock::now();
     if (begun < alone_until) {
@@ -217,16 +216,17 @@ struct ThreadPool::Workers {
     waiting.store(false);
   }
 
-  // Of a caller who ran such a share of the items for so long, and then waited for so long.
+  // Updates the seconds saved, after a caller ran `share` of the items for `worked` and then waited for
+  // `waited`.
   void judge(Clock::duration worked, Clock::duration waited, double share) {
     using Seconds = std::chrono::duration<double>;
     const double mine = Seconds(worked).count(), alone = share > 0 ? mine / share : mine;
-    // A caller that was stopped itself seems to have worked for long: what that adds is kept small.
-    spared = std::min(kMemory * spared + (alone - mine - Seconds(waited).count()), kPatience);
-    if (spared < -kPatience) {
+    // A caller that was preempted itself seems to have worked long, so the sum is capped.
+    saved = std::min(kMemory * saved + (alone - mine - Seconds(waited).count()), kPatience);
+    if (saved < -kPatience) {
       alone_until = Clock::now() + rest;
       rest = std::min<Clock::duration>(4 * rest, kLongestRest);
-      spared = 0;
+      saved = 0;
     } else if (Clock::now() > alone_until + 2 * rest) {
       rest = kShortestRest;
     }
@@ -244,7 +244,8 @@ void ThreadPool::stop() {
 
 bool ThreadPool::busy() { return inside; }
 
-// The workers of this process. Those of a parent process are dropped: their threads do not exist here.
+// Returns the workers of this process. Those of a parent process are dropped: their threads do not exist
+// here.
 ThreadPool::Workers& ThreadPool::workers() {
   Workers* mine = workers_.load(std::memory_order_acquire);
   if (mine && mine->born == fork_count()) return *mine;

@@ -1,4 +1,4 @@
-// Threads that stay: the workers of the CPU devices.
+// Persistent worker threads of the CPU devices.
 #pragma once
 
 #include <atomic>
@@ -8,9 +8,9 @@
 namespace pyturbo::cpu {
 
 // Spreads independent work over the calling thread and threads - 1 workers, which start when first needed.
-// Owner: a device. parallel_for may be called from any thread; calls from several threads take turns, and
-// calls from inside fn run serially. In a forked child the workers are started anew. Workers and waiting
-// callers spin briefly, then sleep; a caller that waited too long for them goes on alone for a while.
+// Owner: a device. Any thread may call parallel_for; one lock serialises the calls, and a call from inside fn
+// runs serially. A forked child starts its own workers. Workers and waiting callers spin briefly, then sleep.
+// When workers save a caller no time, it runs single-threaded for a while.
 class ThreadPool {
  public:
   explicit ThreadPool(unsigned threads);
@@ -20,11 +20,11 @@ class ThreadPool {
 
   unsigned threads() const { return threads_; }
 
-  // Ends the workers, while no parallel_for runs. The next one starts others.
+  // Ends the workers while no parallel_for is running. The next parallel_for starts new ones.
   void stop();
 
-  // Calls fn(i) once for each i < count and returns when all calls have returned. After an exception no new
-  // work is begun, and the first exception is rethrown here.
+  // Calls fn(i) once for each i < count and returns when all calls have returned. After an exception no
+  // further work starts, and the first exception is rethrown here.
   template <typename F>
   void parallel_for(uint64_t count, F&& fn) {
     using Fn = std::remove_reference_t<F>;
