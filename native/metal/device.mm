@@ -19,11 +19,11 @@
 namespace pyturbo::metal {
 namespace {
 
-constexpr size_t kMostInFlight = 4;  // command buffers that may be at work before the next one waits
+constexpr size_t kMostInFlight = 4;  // command buffers that may run at the same time
 
 std::string mebibytes(uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 
-// The newest family of Apple's GPUs that the device belongs to.
+// Returns the newest family of Apple GPUs that the device belongs to.
 std::string family(id<MTLDevice> device) {
   for (NSInteger i = MTLGPUFamilyApple9; i >= MTLGPUFamilyApple1; --i)
     if ([device supportsFamily:MTLGPUFamily(i)]) return "Apple" + std::to_string(i - MTLGPUFamilyApple1 + 1);
@@ -72,7 +72,7 @@ class MetalDevice final : public Device {
     std::shared_ptr<Storage> storage = allocate_storage(bytes);
     const std::shared_ptr<Memory> memory = this->memory();
     memory->use(*storage);
-    // A buffer that Metal would refuse is refused here, not in the middle of a program.
+    // Creates the buffer now, so that Metal cannot refuse it in the middle of a program.
     Place place;
     if (bytes > 0) memory->find(storage->data(), 1, {"", "allocate", "a buffer"}, place);
     return storage;
@@ -142,7 +142,7 @@ class MetalDevice final : public Device {
     return encoder;
   }
 
-  // A command buffer with one pass for all launches, on its way.
+  // Commits a command buffer with one pass for all launches.
   void commit(const ReadyLaunch* launches, size_t count, const Staging& staging) {
     const auto commands = new_commands(label_of(launches, count));
     {
@@ -153,8 +153,9 @@ class MetalDevice final : public Device {
     flight_->commit(commands.get());
   }
 
-  // One pass for each launch, with timestamps around it. Without timestamps, and where passes of one command
-  // buffer could run at once although they use the same memory, one command buffer for each.
+  // Runs one pass for each launch, with timestamps around it. Each launch gets its own command buffer if
+  // there are no timestamps, or if passes of one command buffer might overlap although they use the same
+  // memory.
   void run_timed(const ReadyLaunch* launches, size_t count, const Staging& staging, double* seconds) {
     for (size_t begin = 0; begin < count;) {
       const Pool pool;
@@ -180,13 +181,13 @@ class MetalDevice final : public Device {
     }
   }
 
-  // What a failed command buffer is called in messages.
+  // Returns the label of a command buffer, for messages about its failure.
   static std::string label_of(const ReadyLaunch* launches, size_t count) {
     if (count == 1) return launches[0].kernel->name;
     return "program of " + std::to_string(count) + " launches";
   }
 
-  // A failed command buffer leaves memory in an unknown state: nothing runs after it.
+  // A failed command buffer leaves memory in an unknown state, so nothing runs after it.
   void throw_failure() const {
     const std::string failure = flight_->failure();
     if (!failure.empty())
@@ -199,7 +200,7 @@ class MetalDevice final : public Device {
   std::shared_ptr<Residency> residency_;
   std::shared_ptr<Memory> memory_;
   const std::shared_ptr<Flight> flight_ = std::make_shared<Flight>();
-  mutable std::mutex mutex_;  // one thread encodes at a time; guards what close() takes away
+  mutable std::mutex mutex_;  // one thread encodes at a time; guards the objects that close() releases
 };
 
 std::unique_ptr<Device> open(const DeviceKind& kind, const DeviceOptions& options) {
@@ -208,8 +209,8 @@ std::unique_ptr<Device> open(const DeviceKind& kind, const DeviceOptions& option
   return std::make_unique<MetalDevice>(kind);
 }
 
-// Whether this machine has a GPU with what the kernels need: the family Apple7 (M1) or newer. Not in a child
-// of fork(), which Metal does not serve.
+// Returns whether this machine has a GPU that can run the kernels: family Apple7 (M1) or newer. Metal does
+// not work in a child of fork().
 bool available() {
   if (fork_count() > 0) return false;
   const Pool pool;

@@ -1,4 +1,4 @@
-// Launches into command buffers.
+// Encodes launches into command buffers.
 #pragma once
 
 #import <Metal/Metal.h>
@@ -10,8 +10,8 @@
 
 namespace pyturbo::metal {
 
-// Encodes launches into one compute pass, whose kernels run concurrently except where a barrier is. One
-// thread.
+// One compute pass, whose kernels run concurrently except across barriers. Owner: the device, for one run.
+// One thread, under the device's lock.
 class Encoder {
  public:
   Encoder(id<MTLComputeCommandEncoder> encoder, Pipelines& pipelines, Memory& memory, const Staging& staging)
@@ -20,7 +20,7 @@ class Encoder {
   Encoder(const Encoder&) = delete;
   Encoder& operator=(const Encoder&) = delete;
 
-  // A launch without threadgroups is left out. Throws what finding its pipeline or memory does.
+  // Skips a launch without threadgroups. Throws as Pipelines and Memory do.
   void add(const ReadyLaunch& launch);
 
  private:
@@ -30,9 +30,9 @@ class Encoder {
   Pipelines& pipelines_;
   Memory& memory_;
   const Staging& staging_;
-  id<MTLComputePipelineState> pipeline_ = nil;  // set last
+  id<MTLComputePipelineState> pipeline_ = nil;  // the current one
   bool waits_ = false;                          // the next dispatch needs a barrier
-  bool begun_ = false;                          // there is a dispatch
+  bool begun_ = false;                          // the pass has a dispatch
 };
 
 }  // namespace pyturbo::metal

@@ -5,7 +5,7 @@
 namespace pyturbo::metal {
 namespace {
 
-constexpr uint32_t kThreadgroupAlignment = 16;  // of the length of threadgroup memory
+constexpr uint32_t kThreadgroupAlignment = 16;  // lengths of threadgroup memory are multiples of it
 
 MTLSize size(const Extent& extent) { return MTLSizeMake(extent.x, extent.y, extent.z); }
 
@@ -45,7 +45,7 @@ void Encoder::bind(const ReadyLaunch& launch) {
     }
     const void* data = arguments.buffers[info.index];
     const uint64_t bytes = arguments.bytes[info.index];
-    if (!data || bytes == 0) continue;  // turned off by a function constant, or nothing to read
+    if (!data || bytes == 0) continue;  // disabled by a function constant, or empty
     if (info.kind == ArgumentKind::value) {
       [encoder_ setBytes:data length:info.size atIndex:info.index];
       continue;

@@ -1,4 +1,4 @@
-// Command buffers that were committed and may still be at work.
+// Command buffers that were committed and may still be running.
 #pragma once
 
 #import <Metal/Metal.h>
@@ -12,30 +12,30 @@
 
 namespace pyturbo::metal {
 
-// Numbers command buffers from 1 on, in the order of their commits. Owner: the device and its memory. Any
-// thread.
+// Numbers command buffers from 1 on, in order of their commits. Owner: the device and its memory. Any thread;
+// one lock, which is not held while waiting.
 class Flight {
  public:
-  // The number that the next command buffer will have.
+  // Returns the number of the next command buffer.
   uint64_t next();
 
-  // Commits and counts.
+  // Commits and numbers a command buffer.
   void commit(id<MTLCommandBuffer> commands);
 
-  // Waits until the command buffers up to this number are done. Throws nothing.
+  // Waits until the command buffers up to this number have finished. Throws nothing.
   void wait(uint64_t number);
   void wait_all() { wait(next() - 1); }
 
-  // Waits until at most `count` are at work.
+  // Waits until at most `count` are running.
   void wait_for_room(uint64_t count);
 
-  // What the first command buffer that failed said, with its label; it stays. Empty: none has.
+  // Returns label and error of the first command buffer that failed, or an empty string.
   std::string failure();
 
  private:
-  std::mutex mutex_;  // not held while waiting
+  std::mutex mutex_;
   std::deque<Ref<CommandsObject>> at_work_;
-  uint64_t done_ = 0;  // the command buffers up to this one
+  uint64_t done_ = 0;  // command buffers up to this number have finished
   std::string failure_;
 };
 

@@ -1,4 +1,4 @@
-// Where kernels come from: the metallib beside this library, else the shader sources beside it.
+// The source of kernels: the metallib beside this library, else the shader sources beside it.
 #pragma once
 
 #import <Metal/Metal.h>
@@ -11,21 +11,22 @@
 
 namespace pyturbo::metal {
 
-// The value of every function constant of a kernel, as one text: what tells its pipelines apart.
+// Returns the values of all function constants of a kernel as text, which identifies a pipeline of the
+// kernel.
 std::string constants_key(const KernelInfo& kernel, const void* const* constants);
 
 // Owner: the pipelines of a device. One thread at a time.
 class Library {
  public:
-  // Throws Error{device} that names the paths tried where there is neither.
+  // Throws an Error{device} that names the paths tried when there is neither.
   explicit Library(id<MTLDevice> device);
 
-  // The function with its constants. Throws Error{device} with Metal's own text.
+  // Returns the function with its constants. Throws Error{device} with Metal's message.
   Ref<FunctionObject> function(const KernelInfo& kernel, const void* const* constants);
 
-  // Tells what the functions are made from: a hash of the metallib, or of the sources and their names.
+  // Returns a hash of the metallib, or of the sources and their names.
   const std::string& hash() const { return hash_; }
-  // The file or folder.
+  // Returns the file or folder that functions come from.
   const std::string& path() const { return path_; }
 
  private:

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folder of the library that holds the kernels' host side.
+// Returns the folder of the library that holds the host tables of the kernels.
 fs::path own_folder() {
   Dl_info info{};
   ::dladdr(reinterpret_cast<const void*>(&registry), &info);
@@ -29,7 +29,7 @@ std::string read(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// FNV-1a: tells versions apart, and is no protection against anybody.
+// FNV-1a. It distinguishes versions and gives no protection against attacks.
 uint64_t fnv(const std::string& bytes, uint64_t hash = 0xcbf29ce484222325) {
   for (const unsigned char byte : bytes) hash = (hash ^ byte) * 0x100000001b3;
   return hash;

@@ -1,4 +1,4 @@
-// Host memory as the GPU sees it: no-copy buffers over whole pages.
+// Host memory for the GPU: no-copy buffers over whole pages.
 #pragma once
 
 #import <Metal/Metal.h>
@@ -16,7 +16,7 @@
 
 namespace pyturbo::metal {
 
-// Which argument a message is about.
+// Names an argument in messages.
 struct ArgumentName {
   const char* label;
   const char* kernel;
@@ -25,38 +25,38 @@ struct ArgumentName {
   std::string text() const { return std::string(label) + (*label ? ": " : "") + kernel + ": " + argument; }
 };
 
-// Where a stretch of memory lies for the GPU.
+// The place of some memory on the GPU.
 struct Place {
   id<MTLBuffer> buffer = nil;  // lives as long as the storage
   uint64_t offset = 0;
 };
 
-// The memory that a device may touch. A storage of whole pages is shown to the GPU where it is, by one buffer
-// or, beyond the largest length that a buffer may have, by several that overlap by half, so that each
-// argument lies whole in one. Owner: the device, and every storage that was used. Any thread.
+// The memory that a device may touch. A storage of whole pages is used in place, through one buffer or, if it
+// is longer than a buffer can be, through several that overlap by half, so that each argument lies in one of
+// them. Owner: the device, and every storage in use. Any thread; one lock.
 class Memory : public std::enable_shared_from_this<Memory> {
  public:
-  // Memory goes only when nothing of `flight` is at work.
+  // Memory is released only after the command buffers of `flight` that use it have finished.
   Memory(id<MTLDevice> device, std::shared_ptr<Residency> residency, std::shared_ptr<Flight> flight);
 
-  // Bytes that an argument may have wherever it begins in a page.
+  // Returns the most bytes of an argument, wherever it begins in a page.
   uint64_t longest() const { return longest_ - kPageBytes; }
 
-  // Throws Error{device}: an argument is longer than that.
+  // Throws Error{device} for an argument of more bytes than that.
   [[noreturn]] void refuse_length(uint64_t bytes, const ArgumentName& name) const;
 
   // Makes memory known that consists of whole pages (Storage::pages). `lasting`: it is worth keeping resident
   // between launches.
   void use(Storage& storage, bool lasting = true);
 
-  // Whether writable memory is shown by several buffers: Metal does not see that they are the same.
+  // Returns whether several buffers show the same writable memory, which Metal cannot detect.
   bool aliased();
 
-  // Gives all buffers back; the memory itself stays with its storages. Nothing is found any more.
+  // Releases all buffers; the memory itself stays with its storages. find() fails from then on.
   void close();
 
-  // False where no storage that was used holds these bytes. Throws Error{device} for an argument longer than
-  // a buffer can be and Error{memory} where Metal refuses.
+  // Finds the buffer that shows these bytes. Returns false when no known storage holds them. Throws
+  // Error{device} for an argument longer than a buffer can be, and Error{memory} when Metal refuses.
   bool find(const void* address, uint64_t bytes, const ArgumentName& name, Place& place);
 
  private:
@@ -71,7 +71,7 @@ class Memory : public std::enable_shared_from_this<Memory> {
     uint64_t last_use;  // number of the command buffer, in Flight
     std::vector<Window> windows;
   };
-  struct Use;  // what a storage holds on to: ends the region with it
+  struct Use;  // attached to a storage; removes the region together with it
 
   void forget(uintptr_t begin);
   Window& open_window(Region& region, uintptr_t address, uint64_t bytes, const ArgumentName& name);
@@ -79,8 +79,8 @@ class Memory : public std::enable_shared_from_this<Memory> {
   Ref<DeviceObject> device_;
   std::shared_ptr<Residency> residency_;
   std::shared_ptr<Flight> flight_;
-  uint64_t longest_;             // of a buffer, in whole pages
-  std::mutex mutex_;             // guards what follows
+  uint64_t longest_;             // most bytes of a buffer, in whole pages
+  std::mutex mutex_;             // guards the members below
   std::vector<Region> regions_;  // by address
 };
 

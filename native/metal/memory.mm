@@ -103,8 +103,8 @@ void Memory::refuse_length(uint64_t bytes, const ArgumentName& name) const {
                                      std::to_string(bytes));
 }
 
-// A region that fits one buffer gets one; else windows begin every half of the longest length, and one that
-// an argument asks for with its own page where it fits none of these.
+// A region that fits into one buffer gets one. In a longer region windows begin at multiples of half the
+// longest length; an argument that fits into none of them gets a window that begins at its own page.
 Memory::Window& Memory::open_window(Region& region, uintptr_t address, uint64_t bytes,
                                     const ArgumentName& name) {
   uintptr_t begin = region.begin;

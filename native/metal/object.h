@@ -1,4 +1,4 @@
-// Objective-C objects in C++: who holds them, and the pool that temporary ones go to.
+// Ownership of Objective-C objects in C++, and the autorelease pool for temporary ones.
 #pragma once
 
 #import <Foundation/Foundation.h>
@@ -11,7 +11,7 @@
 
 namespace pyturbo::metal {
 
-// GCC reads no id<...> between the brackets of a template.
+// GCC does not parse id<...> as a template argument.
 using DeviceObject = id<MTLDevice>;
 using QueueObject = id<MTLCommandQueue>;
 using BufferObject = id<MTLBuffer>;
@@ -22,18 +22,18 @@ using ArchiveObject = id<MTLBinaryArchive>;
 using CommandsObject = id<MTLCommandBuffer>;
 using SamplesObject = id<MTLCounterSampleBuffer>;
 
-// One reference to an object. T is an object pointer: BufferObject, NSString*.
+// Owns one reference to an object. T is an object pointer, such as BufferObject or NSString*.
 template <typename T>
 class Ref {
  public:
   Ref() = default;
-  // Takes over the reference that new..., alloc or copy has made.
+  // Takes over a reference that new..., alloc or copy returned.
   static Ref adopt(T object) {
     Ref ref;
     ref.object_ = object;
     return ref;
   }
-  // Adds a reference to what belongs to someone else.
+  // Adds a reference to an object that has another owner.
   static Ref retain(T object) { return adopt([object retain]); }
 
   Ref(const Ref& other) : object_([other.object_ retain]) {}
@@ -51,7 +51,7 @@ class Ref {
   T object_ = nil;
 };
 
-// Where temporary objects go until the scope ends. Every entry from C++ has one.
+// An autorelease pool for one scope. Every function that C++ calls has one.
 class Pool {
  public:
   Pool() : pool_([[NSAutoreleasePool alloc] init]) {}
@@ -63,8 +63,7 @@ class Pool {
   NSAutoreleasePool* pool_;
 };
 
-// Whether a text is one that Foundation takes: neither broken sequences nor surrogates nor longer forms than
-// needed.
+// Returns whether Foundation accepts a text as UTF-8: no broken sequences, surrogates or overlong forms.
 inline bool is_utf8(const std::string& text) {
   for (size_t i = 0; i < text.size();) {
     const auto byte = [&](size_t at) { return at < text.size() ? uint8_t(text[at]) : uint8_t(0); };
@@ -85,7 +84,7 @@ inline bool is_utf8(const std::string& text) {
   return true;
 }
 
-// `what` names a text that came from outside in the message that refuses it.
+// Throws Error{argument}, with `what` as the name of the text, when it is not UTF-8.
 inline NSString* string(const std::string& text, const char* what = "text") {
   if (!is_utf8(text)) throw Error(ErrorKind::argument, std::string(what) + ": expected UTF-8, got " + text);
   return [NSString stringWithUTF8String:text.c_str()];
@@ -93,7 +92,7 @@ inline NSString* string(const std::string& text, const char* what = "text") {
 
 inline std::string text(NSString* string) { return string ? [string UTF8String] : ""; }
 
-// What an error says.
+// Returns the description of an error.
 inline std::string text(NSError* error) {
   return error ? text([error localizedDescription]) : "no reason was given";
 }

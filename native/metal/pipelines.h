@@ -1,4 +1,4 @@
-// Compiled kernels: each is made once in a process, and once on a machine.
+// Compiled kernels, each compiled once per process and kept on disk.
 #pragma once
 
 #import <Metal/Metal.h>
@@ -14,17 +14,17 @@
 
 namespace pyturbo::metal {
 
-// Pipelines by kernel and function constants. On disk they are kept in a binary archive whose name tells the
-// library, the device and the build of the system apart; one that cannot be read is made anew, and several
-// processes may write it, the last one wins. Owner: the device. Any thread.
+// Pipelines by kernel and function constants. On disk they are kept in a binary archive whose name identifies
+// the library, the device and the build of the system. An archive that cannot be read is replaced; when
+// several processes write it, the last one wins. Owner: the device. Any thread; one lock.
 class Pipelines {
  public:
   explicit Pipelines(id<MTLDevice> device);
 
-  // Lives as long as this. Throws Error{device} with Metal's own text.
+  // Returns a pipeline that lives as long as this object. Throws Error{device} with Metal's message.
   id<MTLComputePipelineState> get(const KernelInfo& kernel, const void* const* constants);
 
-  // Writes the archive if it has become more. Failing to is no error: the next process compiles again.
+  // Writes the archive if pipelines were added. A failure is ignored: the next process compiles again.
   void save();
 
   const Library& library() const { return library_; }
@@ -36,7 +36,7 @@ class Pipelines {
   std::mutex mutex_;
   Ref<DeviceObject> device_;
   Library library_;
-  std::string archive_path_;  // empty: nothing is kept
+  std::string archive_path_;  // empty: there is no archive on disk
   Ref<ArchiveObject> archive_;
   bool changed_ = false;
   std::map<std::pair<const KernelInfo*, std::string>, Ref<PipelineObject>> pipelines_;

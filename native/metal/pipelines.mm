@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr char kSuffix[] = ".metalarchive";
 
-// PYTURBO_CACHE, where it is set (empty: none), else the user's folder for such files.
+// Returns PYTURBO_CACHE if it is set (empty: no cache), else the user's folder for caches.
 fs::path cache_folder() {
   if (const char* named = std::getenv("PYTURBO_CACHE")) {
     string(named, "PYTURBO_CACHE");
@@ -35,7 +35,7 @@ fs::path cache_folder() {
 }
 
 std::string archive_path(id<MTLDevice> device, const std::string& library_hash) {
-  const char* validation = std::getenv("MTL_SHADER_VALIDATION");  // which archives do not go together with
+  const char* validation = std::getenv("MTL_SHADER_VALIDATION");  // it does not work with archives
   const fs::path folder = cache_folder();
   if (folder.empty() || !is_utf8(folder.string()) || (validation && *validation && *validation != '0'))
     return {};
@@ -46,14 +46,14 @@ std::string archive_path(id<MTLDevice> device, const std::string& library_hash) 
   return folder / (library_hash + "-" + name + kSuffix);
 }
 
-// Where an archive is written before it has its name: that name, the process and a number.
+// Returns the temporary path of an archive: its name, the process and a number.
 std::string temporary_path(const std::string& archive) {
   static std::atomic<unsigned> count{0};
   return archive + "." + std::to_string(::getpid()) + "." + std::to_string(count.fetch_add(1));
 }
 
-// Removes what processes that are no more have left in the cache. A process of another machine that shares
-// the folder may lose what it is writing, and compiles again.
+// Removes temporary files of processes that have ended. A process of another machine that shares the folder
+// may lose the file it is writing, and compiles again.
 void remove_leftovers(const fs::path& folder) {
   std::error_code failed;
   for (fs::directory_iterator entry(folder, failed), end; !failed && entry != end; entry.increment(failed)) {
@@ -79,7 +79,7 @@ Pipelines::Pipelines(id<MTLDevice> device)
   if (!archive_path_.empty()) archive_ = open_archive(archive_path_);
 }
 
-// The archive on disk, else a new one; none where Metal makes none.
+// Opens the archive on disk, or creates one; returns none if Metal refuses.
 Ref<ArchiveObject> Pipelines::open_archive(const std::string& path) {
   const auto descriptor = Ref<MTLBinaryArchiveDescriptor*>::adopt([[MTLBinaryArchiveDescriptor alloc] init]);
   std::error_code ignored;

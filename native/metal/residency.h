@@ -1,5 +1,5 @@
-// Residency sets: buffers that stay where the GPU can reach them. macOS 15 and newer; elsewhere nothing
-// happens.
+// Residency sets keep buffers accessible to the GPU. They exist from macOS 15 on; on older systems this class
+// does nothing.
 #pragma once
 
 #import <Metal/Metal.h>
@@ -8,6 +8,7 @@
 
 namespace pyturbo::metal {
 
+// Owner: the device and its memory. One thread at a time, under the lock of Memory.
 class Residency {
  public:
   Residency(id<MTLDevice> device, id<MTLCommandQueue> queue);

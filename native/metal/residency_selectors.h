@@ -1,4 +1,4 @@
-// What macOS 15 adds, for SDKs that do not have it. Called only where the object at hand responds to it.
+// Methods that macOS 15 adds, for older SDKs. They are called only on objects that respond to them.
 #pragma once
 
 #import <Foundation/Foundation.h>

@@ -1,5 +1,5 @@
-// Memory that the GPU cannot use where it lies, such as a small NumPy array: copied in before launches, and
-// out after.
+// Copies of memory that the GPU cannot use in place, such as a small NumPy array: copied in before launches
+// and out afterwards.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@
 
 namespace pyturbo::metal {
 
-// The copies of one run. Arguments that overlap share one copy, as they share the memory.
+// The copies of one run. Arguments that overlap share one copy. Owner: one run of the device, on its thread.
 class Staging {
  public:
-  // Looks at all launches and copies in. Throws as Memory::find does.
+  // Copies in the arguments of all launches that Memory does not know. Throws as Memory::find does.
   Staging(const ReadyLaunch* launches, size_t count, Memory& memory);
 
   bool empty() const { return copies_.empty(); }
 
-  // The copy that holds these bytes.
+  // Returns the copy of the memory at this address.
   const uint8_t* copy_of(const void* address) const;
 
-  // What launches have written goes back.
+  // Copies the memory that launches have written back.
   void copy_out() const;
 
  private:
@@ -32,7 +32,7 @@ class Staging {
     bool written;
     std::shared_ptr<Storage> storage;
   };
-  std::vector<Copy> copies_;  // by address, apart from each other
+  std::vector<Copy> copies_;  // by address, without overlaps
 };
 
 }  // namespace pyturbo::metal

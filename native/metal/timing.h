@@ -1,4 +1,4 @@
-// GPU time of single launches.
+// GPU times of single launches.
 #pragma once
 
 #import <Metal/Metal.h>
@@ -9,20 +9,20 @@
 
 namespace pyturbo::metal {
 
-// Timestamps at the boundaries of compute passes. Made for one run; there is one only where the device has
-// them.
+// Timestamps at the boundaries of compute passes. False when the device does not support them. Owner: one run
+// of the device, on its thread.
 class PassTimer {
  public:
-  // Launches that one timer serves: what the samples of one buffer are enough for.
+  // Most passes of one timer: the samples of one buffer suffice for them.
   static constexpr size_t kPasses = 1024;
 
   explicit PassTimer(id<MTLDevice> device);
   explicit operator bool() const { return bool(samples_); }
 
-  // A pass whose begin and end are sampled as number `i`; the caller's pool owns it.
+  // Returns the descriptor of pass `i`, whose begin and end are sampled. The caller's pool owns it.
   MTLComputePassDescriptor* pass(size_t i) const;
 
-  // Seconds of the first `count` passes, when they are done; a pass that was not sampled has zero.
+  // Returns the seconds of the first `count` passes after they have finished; 0 for a pass without samples.
   std::vector<double> seconds(size_t count) const;
 
  private:

@@ -39,7 +39,7 @@ MTLComputePassDescriptor* PassTimer::pass(size_t i) const {
 }
 
 std::vector<double> PassTimer::seconds(size_t count) const {
-  // Timestamps of the GPU tick in their own unit; the CPU's are nanoseconds.
+  // Timestamps of the GPU have a unit of their own; those of the CPU are nanoseconds.
   MTLTimestamp cpu = 0, gpu = 0;
   [device_.get() sampleTimestamps:&cpu gpuTimestamp:&gpu];
   const double unit = gpu > gpu_begin_ ? double(cpu - cpu_begin_) / double(gpu - gpu_begin_) : 1.0;

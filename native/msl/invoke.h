@@ -1,5 +1,5 @@
-// Glue between generated tables and kernels: from bound arguments and a position to a call of the kernel, and
-// from the C++ types of its parameters to what the host needs to know. Include after <metal_stdlib>.
+// Connects generated tables with kernels: turns bound arguments and a position into a call of the kernel, and
+// the C++ types of its parameters into the tables of the host. Include after <metal_stdlib>.
 #pragma once
 
 #include <compare>
@@ -11,7 +11,7 @@
 #include "metal/atomic.h"
 #include "metal/packed.h"
 
-// What stands before statements (shaders/frontend/markers.py) and in functions; it is for the checker.
+// Markers before statements and in functions (shaders/frontend/markers.py), for the checker.
 #if defined(PYTURBO_MARK_STATEMENTS)
 #define PYTURBO_AT(file, line) ::pyturbo::simt::set_statement(::pyturbo::simt::statement(file, line))
 #define PYTURBO_FRAME const ::pyturbo::simt::Frame pt_frame
@@ -33,7 +33,7 @@ inline namespace PYTURBO_VARIANT {
 inline constexpr ArgumentKind kBuffer = ArgumentKind::buffer, kValue = ArgumentKind::value,
                               kThreadgroup = ArgumentKind::threadgroup;
 
-// The element type as the host sees it: the component of a vector, what an atomic holds, raw for a struct.
+// The element type for the host: the component of a vector, the value type of an atomic, raw for a struct.
 template <typename T>
 inline constexpr DType dtype = DType::raw;
 #define PYTURBO_DTYPE(T, name) \
@@ -68,7 +68,7 @@ inline constexpr DType dtype<metal::detail::Packed<V, T, N>> = dtype<T>;
 template <typename T>
 inline constexpr DType dtype<metal::atomic<T>> = dtype<T>;
 
-// How many components a value of the type has.
+// The number of components of a value of the type.
 template <typename T>
 inline constexpr uint32_t components = 1;
 template <typename T, int N>
@@ -113,7 +113,7 @@ template <typename T>
 struct Pointee<T&> {
   using type = T;
 };
-// What the i-th parameter of F points or refers to.
+// The type that the i-th parameter of F points or refers to.
 template <typename F, uint32_t i>
 using pointee_t = typename Pointee<typename Signature<F>::template parameter<i>>::type;
 
@@ -125,8 +125,8 @@ constexpr ArgumentInfo argument(const char* name, const char* type, ArgumentKind
   return {name, type, kind, writable, dtype<T>, index, sizeof(T), alignof(T), components<T>, condition};
 }
 
-// An integer of a contract. What does not fit, and a quotient by zero, becomes the end of the range: larger
-// than any launch may be.
+// An integer of a contract. Overflow and division by zero give the end of the range, which is larger than any
+// launch may be.
 struct Count {
   int64_t n;
   template <typename T>
@@ -156,7 +156,7 @@ struct Count {
   static constexpr int64_t end(bool negative) { return negative ? INT64_MIN : INT64_MAX; }
 };
 
-// Integers become Counts so that a contract's arithmetic neither wraps nor mixes signs; the rest stays.
+// Integers become Counts so that a contract's arithmetic neither wraps nor mixes signs; other types stay.
 template <typename T>
 constexpr decltype(auto) widen(const T& value) {
   if constexpr (metal::is_integral_v<T> && !metal::is_same_v<T, bool>)
@@ -165,20 +165,20 @@ constexpr decltype(auto) widen(const T& value) {
     return (value);
 }
 
-// The widened value at an address; zero for null, an argument that is not bound.
+// Returns the widened value at an address; zero for null, which is an argument that is not bound.
 template <typename T>
 inline decltype(auto) host_value(const void* address) {
   static const T absent{};
   return widen(address ? *static_cast<const T*>(address) : absent);
 }
 
-// The value bound at [[buffer(index)]] for parameter i of F, for contracts.
+// Returns the value bound at [[buffer(index)]] for parameter i of F, for contracts.
 template <typename F, uint32_t i>
 inline decltype(auto) value(const Arguments& arguments, uint32_t index) {
   return host_value<metal::remove_cv_t<pointee_t<F, i>>>(arguments.buffers[index]);
 }
 
-// The same for a function constant.
+// Returns the value of a function constant, for contracts.
 template <typename T, uint32_t i>
 inline decltype(auto) constant_value(const Arguments& arguments) {
   return host_value<T>(arguments.constants[i]);
@@ -197,15 +197,15 @@ inline bool is_function_constant_defined(const function_constant<T, i>&) {
   return simt::function_constant(i) != nullptr;
 }
 
-// Functions of contracts. A quotient without a value is larger than any launch may be.
+// Functions of contracts. An undefined quotient is larger than any launch may be.
 constexpr Count ceil_div(Count a, Count b) { return b > 0 ? a / b + int(a % b > 0) : Count(INT64_MAX); }
 constexpr Count min(Count a, Count b) { return b < a ? b : a; }
 constexpr Count max(Count a, Count b) { return a < b ? b : a; }
-// A side of an Extent. What does not fit becomes the largest value, which the launch check refuses.
+// A side of an Extent. A value that does not fit becomes the largest one, which the launch check refuses.
 constexpr uint32_t narrow(Count side) {
   return side < 0 || side > UINT32_MAX ? UINT32_MAX : uint32_t(side.n);
 }
-// Elements of a shape: none when an extent is not positive, the largest value when the product does not fit.
+// The number of elements of a shape: 0 if an extent is not positive, the largest value on overflow.
 template <typename... E>
 constexpr int64_t elements(E... extents) {
   return (... && (Count(extents) > 0)) ? (Count(1) * ... * Count(extents)).n : 0;
@@ -283,7 +283,7 @@ PYTURBO_ROLE(quadgroups_per_threadgroup, {parts(p.threads_per_group, 4)})
 PYTURBO_ROLE(dispatch_quadgroups_per_threadgroup, {parts(p.threads_per_group, 4)})
 #undef PYTURBO_ROLE
 
-// One thread of the kernel: the KernelInfo body. One role per parameter, in order.
+// Runs one thread of the kernel: KernelInfo::body. One role per parameter, in order.
 template <auto kernel_function, typename... Roles>
 void body(const Arguments& arguments, const Position& position) {
   using F = metal::remove_pointer_t<metal::remove_cv_t<decltype(kernel_function)>>;

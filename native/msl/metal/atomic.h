@@ -47,7 +47,7 @@ inline bool atomic_compare_exchange_weak_explicit(volatile atomic<T>* object, T*
                                    __ATOMIC_RELAXED);
 }
 
-// Each returns the value before.
+// Each returns the previous value.
 #define PYTURBO_FETCH_INTEGER(name)                                                                          \
   template <detail::Integer T>                                                                               \
   inline T atomic_##name##_explicit(volatile atomic<T>* object, detail::NoDeduce<T> operand, memory_order) { \

@@ -1,4 +1,4 @@
-// Barriers. `site` tells apart barriers that divergent threads wait at; the source line by default.
+// Barriers. `site` identifies the barrier at which divergent threads wait; the source line by default.
 #pragma once
 
 #include "metal/type_traits.h"

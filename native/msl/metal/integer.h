@@ -45,7 +45,7 @@ constexpr T popcount(T value) {
   return T(__builtin_popcountll(unsigned_t<T>(value)));
 }
 
-// The number of bits for zero.
+// Zero gives the number of bits.
 template <typename T>
 constexpr T clz(T value) {
   return T(value ? __builtin_clzll(unsigned_t<T>(value)) - int(64 - bit_count<T>) : int(bit_count<T>));
@@ -81,7 +81,7 @@ constexpr unsigned_t<T> low_bits(uint count) {
   return unsigned_t<T>(count ? ~uint64_t(0) >> (64 - count) : 0);
 }
 
-// Bits outside the value have no defined meaning; offset + bits <= width is the caller's duty, as in Metal.
+// The caller ensures that offset + bits <= width, as in Metal.
 template <typename T>
 constexpr T extract_bits(T value, uint offset, uint bits) {
   using U = unsigned_t<T>;
@@ -134,7 +134,7 @@ PYTURBO_INTEGER_FUNCTIONS(long long)
 PYTURBO_INTEGER_FUNCTIONS(unsigned long long)
 #undef PYTURBO_INTEGER_FUNCTIONS
 
-// The low 24 bits of x and y count; the sum is modulo 2^32.
+// Only the low 24 bits of x and y are used; the sum is modulo 2^32.
 constexpr uint mul24(uint x, uint y) { return (x & 0xffffffu) * (y & 0xffffffu); }
 constexpr int mul24(int x, int y) { return int(uint(int(uint(x) << 8) >> 8) * uint(int(uint(y) << 8) >> 8)); }
 constexpr uint mad24(uint x, uint y, uint z) { return mul24(x, y) + z; }

@@ -57,7 +57,7 @@ inline float pow(float x, float y) { return __builtin_powf(x, y); }
 inline float powr(float x, float y) { return x < 0 ? __builtin_nanf("") : __builtin_powf(x, y); }
 inline float fma(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
 
-// The other argument where one is NaN.
+// When one argument is NaN, the result is the other.
 inline float fmin(float x, float y) { return y < x || x != x ? y : x; }
 inline float fmax(float x, float y) { return x < y || x != x ? y : x; }
 
@@ -130,7 +130,7 @@ PYTURBO_SMALL_FUNCTIONS(half)
 PYTURBO_SMALL_FUNCTIONS(bfloat)
 #undef PYTURBO_SMALL_FUNCTIONS
 
-// What is alike for the three types. fract stays below one.
+// Functions common to the three types. fract stays below one.
 #define PYTURBO_FLOATING_FUNCTIONS(T, below_one)                          \
   inline T fract(T x) {                                                   \
     const T fraction = T(float(x) - floor(float(x)));                     \

@@ -1,4 +1,4 @@
-// Names that MSL knows without `using namespace metal`.
+// Names that MSL declares without `using namespace metal`.
 #pragma once
 
 #include "metal/as_type.h"

@@ -1,4 +1,4 @@
-// The same over quads: four neighbouring lanes.
+// The simdgroup functions over quads: four neighbouring lanes.
 #pragma once
 
 #include "metal/simd_shuffle.h"

@@ -4,7 +4,7 @@
 #include "metal/vector_math.h"
 #include "pyturbo/simt.h"
 
-// What lanes exchange is the executor's memory: the checker has no business there.
+// Exchanged values are in the executor's memory, which is not checked.
 #define PYTURBO_LANES __attribute__((no_sanitize_thread)) inline
 
 namespace metal {
@@ -20,7 +20,7 @@ PYTURBO_LANES Exchange& publish(const T& value, uint site) {
   return pyturbo::simt::exchange(&value, sizeof(T), site);
 }
 
-// What `lane` published. An inactive lane's value is undefined in Metal; here all bits are set, a NaN.
+// Returns the value of `lane`. That of an inactive lane is undefined in Metal; here all bits are set, a NaN.
 template <typename T>
 PYTURBO_LANES T peer(const Exchange& exchange, uint lane) {
   T value;
@@ -64,7 +64,7 @@ PYTURBO_LANES T combine_lanes(const Exchange& exchange, uint first, uint count) 
   return values[0];
 }
 
-// The common result of all lanes, computed by the first lane that gets here.
+// Returns the common result of all lanes, computed by the first lane that arrives.
 template <typename Combiner, typename T>
 PYTURBO_LANES T reduce(const T& value, uint site) {
   Exchange& exchange = publish(value, site);
@@ -79,7 +79,7 @@ PYTURBO_LANES T reduce(const T& value, uint site) {
   return result;
 }
 
-// Lanes below this one in ascending order, from the identity; this lane last when inclusive.
+// Combines the lanes below this one, in ascending order from the identity; inclusive: and this lane.
 template <typename Combiner, typename T>
 PYTURBO_LANES T prefix(const T& value, T identity, bool inclusive, uint site) {
   const Exchange& exchange = publish(value, site);
@@ -93,7 +93,7 @@ PYTURBO_LANES T prefix(const T& value, T identity, bool inclusive, uint site) {
   return result;
 }
 
-// Which active lanes published a true value.
+// Returns the mask of active lanes that published a true value.
 PYTURBO_LANES uint ballot(bool value, uint site) {
   Exchange& exchange = publish(value, site);
   uint votes = 0;

@@ -34,8 +34,8 @@ PYTURBO_LANES T simd_broadcast_first(const A& value, uint site = __builtin_LINE(
   return detail::peer<T>(exchange, uint(__builtin_ctz(exchange.active)));
 }
 
-// Lanes without a source take from `filling`, as if it lay before (up) or behind (down) the values.
-// Runs of `modulo` lanes are shuffled on their own.
+// Lanes without a source take from `filling`, as if it preceded (up) or followed (down) the values.
+// Groups of `modulo` lanes are shuffled separately.
 template <typename A, typename T = detail::plain_t<A>>
 inline T simd_shuffle_and_fill_up(const A& value, const detail::NoDeduce<T>& filling, ushort delta,
                                   ushort modulo = detail::kLanes, uint site = __builtin_LINE()) {

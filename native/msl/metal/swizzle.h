@@ -19,7 +19,7 @@ constexpr bool distinct(int a, int b, int c = -1, int d = -2) {
   return a != b && a != c && a != d && b != c && b != d && c != d;
 }
 
-// Lies at the start of a vector of T and stands for components I... of it. V is vec<T, sizeof...(I)>.
+// Shares the memory of a vector of T and selects its components I... . V is vec<T, sizeof...(I)>.
 template <typename V, typename T, int... I>
 struct Swizzle {
   using vector_type = V;

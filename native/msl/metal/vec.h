@@ -8,11 +8,11 @@ namespace metal {
 inline namespace PYTURBO_VARIANT {
 namespace detail {
 
-// A vector, or something that stands for one (a swizzle, a packed vector): has a vector_type it converts to.
+// A vector, a swizzle or a packed vector: a type that converts to its vector_type.
 template <typename A>
 concept VectorLike = requires { typename A::vector_type; };
 
-// The vector a function of several arguments works on: scalars broadcast, vectors must be of one type.
+// The vector type of a function of several arguments: scalars broadcast, vectors must have one type.
 template <typename... A>
 struct Join {};
 template <VectorLike A>
@@ -40,7 +40,7 @@ struct Join<A, B, C> : Join<C> {};
 template <typename... A>
 using join_t = typename Join<A...>::type;
 
-// T without reference to how it was written: the vector of a swizzle, else T itself.
+// The vector type of a swizzle or packed vector; any other T itself.
 template <typename T>
 struct Plain {
   using type = T;
@@ -52,7 +52,7 @@ struct Plain<T> {
 template <typename T>
 using plain_t = typename Plain<T>::type;
 
-// Metal uses the low bits of a shift amount only.
+// Metal uses only the low bits of a shift amount.
 template <typename T>
 constexpr T shift_left(T a, T b) {
   return T(a << (b & T(sizeof(T) * 8 - 1)));
@@ -80,7 +80,7 @@ constexpr T shift_right(T a, T b) {
     return result;                                      \
   }
 
-// Everything that reads the same for two, three and four components.
+// The code common to two, three and four components.
 #define PYTURBO_VECTOR_MEMBERS(size)                                             \
   static constexpr int N = size;                                                 \
   using element_type = T;                                                        \

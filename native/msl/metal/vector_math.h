@@ -152,7 +152,7 @@ inline bool all(const A& a) {
   PYTURBO_USING(min)                  \
   PYTURBO_USING(modf)                 \
   PYTURBO_USING(sincos)
-// On the host the two are one: what fast may lose in accuracy is bounded by the kernels' own tests.
+// On the host the two are the same. The tests of kernels bound the accuracy that fast may lose.
 namespace precise {
 PYTURBO_USING_ALL
 }
