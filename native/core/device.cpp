@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "core/kernels.h"
 #include "core/launch.h"
-#include "core/registry.h"
 #include "pyturbo/error.h"
 #include "pyturbo/mapped_file.h"
 
@@ -14,7 +14,7 @@ namespace {
 std::string near_names(std::string_view name) {
   size_t best = 0;
   std::string near;
-  for (const std::string& known : registry().names()) {
+  for (const std::string& known : kernel_registry().names()) {
     const size_t common =
         size_t(std::mismatch(name.begin(), name.end(), known.begin(), known.end()).first - name.begin());
     if (common > best) {
@@ -77,7 +77,8 @@ bool Device::use(Storage& storage) {
 }
 
 const KernelInfo& Device::kernel(std::string_view name) const {
-  if (const KernelInfo* kernel = registry().find(name, checked() ? Variant::checked : Variant::reference))
+  if (const KernelInfo* kernel =
+          kernel_registry().find(name, checked() ? Variant::checked : Variant::reference))
     return *kernel;
   const std::string near = near_names(name);
   throw Error(ErrorKind::argument, "expected the name of a kernel, got " + std::string(name) +

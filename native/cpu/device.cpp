@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "checker/checker.h"
-#include "core/registry.h"
+#include "core/kernels.h"
 #include "cpu/kernels/levels.h"
 #include "cpu/pool.h"
 #include "pyturbo/error.h"
@@ -75,7 +75,7 @@ class CpuDevice final : public Device {
 
 template <bool reference>
 std::unique_ptr<Device> open(const DeviceKind& kind, const DeviceOptions& options) {
-  if (options.checked && !registry().has(Variant::checked))
+  if (options.checked && !kernel_registry().has(Variant::checked))
     throw Error(ErrorKind::argument,
                 kind.name +
                     ": expected no checker: this build has no checked kernels. `pip install .` and, in a "

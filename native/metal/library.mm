@@ -9,7 +9,7 @@
 #include <iterator>
 #include <vector>
 
-#include "core/registry.h"
+#include "core/kernels.h"
 #include "pyturbo/error.h"
 
 namespace pyturbo::metal {
@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 // Returns the folder of the library that holds the host tables of the kernels.
 fs::path own_folder() {
   Dl_info info{};
-  ::dladdr(reinterpret_cast<const void*>(&registry), &info);
+  ::dladdr(reinterpret_cast<const void*>(&kernel_registry), &info);
   return info.dli_fname ? fs::path(info.dli_fname).parent_path() : fs::path();
 }
 

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "core/registry.h"
+#include "core/kernels.h"
 
 namespace pyturbo::generated {
 std::vector<const KernelTable*> test_tables();
@@ -35,5 +35,6 @@ void run_native_case(const std::string& name) {
 }
 
 void register_test_kernels() {
-  for (const pyturbo::KernelTable* table : pyturbo::generated::test_tables()) pyturbo::registry().add(*table);
+  for (const pyturbo::KernelTable* table : pyturbo::generated::test_tables())
+    pyturbo::kernel_registry().add(*table);
 }

@@ -5,7 +5,7 @@
 
 #include "checker/checker.h"
 #include "control.h"
-#include "core/registry.h"
+#include "core/kernels.h"
 #include "cpu/pool.h"
 #include "pyturbo/error.h"
 #include "simt/executor.h"
@@ -175,7 +175,7 @@ const struct StopAtExit {
 void run(const KernelInfo& kernel, const Arguments& arguments, const pyturbo::Dispatch& geometry,
          bool checked) {
   const KernelInfo* instrumented =
-      checked ? pyturbo::registry().find(kernel.name, pyturbo::Variant::checked) : nullptr;
+      checked ? pyturbo::kernel_registry().find(kernel.name, pyturbo::Variant::checked) : nullptr;
   if (instrumented)
     pyturbo::checker::run_checked(*instrumented, arguments, geometry);
   else

@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include "core/registry.h"
+#include "core/kernels.h"
 #include "objects.h"
 
 NSErrorDomain const MTLLibraryErrorDomain = @"MTLLibraryErrorDomain";
@@ -140,7 +140,7 @@ std::string constants_error(const pyturbo::KernelInfo& kernel, const soft_metal:
                "Function " + text + " was not found in the library");
     return nil;
   }
-  const pyturbo::KernelInfo* kernel = pyturbo::registry().find(text, pyturbo::Variant::reference);
+  const pyturbo::KernelInfo* kernel = pyturbo::kernel_registry().find(text, pyturbo::Variant::reference);
   const std::string wrong = kernel ? constants_error(*kernel, constantValues->values_->values) : "";
   if (!wrong.empty()) {
     soft_metal::violate(Rule::function_constant, text, wrong);

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "core/registry.h"
+#include "core/kernels.h"
 #include "objects.h"
 
 std::shared_ptr<soft_metal::Pipeline> soft_compile(SoftFunction* function, std::string& error) {
   const std::string name = soft_text(function.name);
-  const pyturbo::KernelInfo* kernel = pyturbo::registry().find(name, pyturbo::Variant::reference);
+  const pyturbo::KernelInfo* kernel = pyturbo::kernel_registry().find(name, pyturbo::Variant::reference);
   if (!kernel) {
     error = name + ": there is no reference kernel of that name";
     return nullptr;

@@ -1,4 +1,4 @@
-#include "core/registry.h"
+#include "core/kernels.h"
 
 #include "pyturbo/error.h"
 
@@ -40,7 +40,7 @@ std::vector<std::string> KernelRegistry::names() const {
   return names;
 }
 
-KernelRegistry& registry() {
+KernelRegistry& kernel_registry() {
   static KernelRegistry& instance = []() -> KernelRegistry& {
     KernelRegistry& kernels = *new KernelRegistry;
     for (const KernelTable* table : generated::pyturbo_tables()) kernels.add(*table);

@@ -12,8 +12,8 @@
 
 namespace pyturbo {
 
-// Owner: the process (registry()), which never destroys it. Tables are static data of the library that adds
-// them and are never removed. Any thread; one lock, held for look-ups and additions only.
+// Owner: the process (kernel_registry()), which never destroys it. Tables are static data of the library that
+// adds them and are never removed. Any thread; one lock, held for look-ups and additions only.
 class KernelRegistry {
  public:
   KernelRegistry() { hold_across_forks(mutex_); }
@@ -33,6 +33,6 @@ class KernelRegistry {
 };
 
 // Returns the registry, which holds the shaders of this package; other libraries may add theirs.
-KernelRegistry& registry();
+KernelRegistry& kernel_registry();
 
 }  // namespace pyturbo
