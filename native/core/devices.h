@@ -16,17 +16,19 @@ namespace pyturbo {
 class DeviceRegistry {
  public:
   void add(const DeviceKind& kind);
-  std::vector<std::string> names();  // of available kinds, by rank, then by the order of additions
-  std::shared_ptr<const DeviceKind> find(
-      std::string_view name);             // throws Error{argument} when names() does not have it
+  // Returns the names of available kinds, by rank, then by the order of additions.
+  std::vector<std::string> names();
+  // Throws Error{argument} for a name that names() does not have.
+  std::shared_ptr<const DeviceKind> find(std::string_view name);
   std::mutex& mutex() { return mutex_; }  // for hold_across_forks
 
  private:
   struct Entry {
     std::shared_ptr<const DeviceKind> kind;
-    bool asked;  // and found available
+    bool asked;  // whether kind->available was asked, or is null
   };
-  const std::vector<Entry>& available();  // drops kinds that are not; the caller holds the lock
+  // Drops the kinds that this machine does not have. The caller holds the lock.
+  const std::vector<Entry>& available();
 
   std::mutex mutex_;
   std::vector<Entry> entries_;  // by rank
