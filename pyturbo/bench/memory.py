@@ -45,7 +45,7 @@ def read_bandwidth(threads: int | None = None, repeats: int = 7, nbytes: int = B
 
 
 def matvec(repeats: int = 7, nbytes: int = BYTES, thread_counts: Iterable[int] = ()) -> list[Speed]:
-    """Multiply one token with 4-bit matrices, each in so many copies that no cache holds them.
+    """Multiply one token with 4-bit matrices, each in enough copies to exceed all caches.
 
     Reading and multiplying take turns, so that other load on the machine slows both.
     """

@@ -102,7 +102,7 @@ def cut_note(completion: Completion, session: Session) -> str:
     """Return the note that follows a reply which was cut off."""
     if session.position + len(session.pending) > session.context:
         most = session.max_context
-        more = f"; --context N, up to {most}, gives it more" if session.context < most else ""
+        more = f"; --context N allows up to {most}" if session.context < most else ""
         return f"[the context of {session.context} tokens is full{more}]"
     return f"[cut at {completion.stats.tokens} tokens; --max-tokens N allows more]"
 

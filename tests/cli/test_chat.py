@@ -129,7 +129,7 @@ def test_lines_that_are_no_text_are_refused(folder: Path) -> None:
 
 def test_a_full_context_is_named(folder: Path) -> None:
     done = through_pipes(folder, "Hello\n", "--context", "40", "--max-tokens", "100")
-    assert done.stderr == "[the context of 40 tokens is full; --context N, up to 512, gives it more]\n"
+    assert done.stderr == "[the context of 40 tokens is full; --context N allows up to 512]\n"
 
 
 def test_a_closed_standard_input_has_no_lines(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""``pyturbo bench peers``: speeds beside those of other engines."""
+"""``pyturbo bench peers``: compare speeds with other engines."""
 
 from __future__ import annotations
 
