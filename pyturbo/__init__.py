@@ -27,8 +27,9 @@ Below models there are operations on NumPy arrays, and below those kernels on a 
     Kernel('swiglu': gate, up, y, count)
 
 From a checkpoint to text: `load`, `Model`, `Session`, `Conversation`, `Tokenizer`, `Sampler`, `Reply`,
-`Chunk`, `Completion` and `Stats`. Operations and kernels: `ops`, `kernels`, `devices`, `Device`, `Buffer`,
-`Kernel`, `Program`, and `Recorder`, `Tensor` and `symbol`, which record programs. Exceptions are in `errors`.
+`Chunk`, `Completion` and `Stats`; `convert` writes quantised checkpoints. Operations and kernels: `ops`,
+`kernels`, `devices`, `Device`, `Buffer`, `Kernel`, `Program`, and `Recorder`, `Tensor` and `symbol`, which
+record programs. Exceptions are in `errors`.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from pyturbo._program import Program as Program
     from pyturbo._sampling import Sampler as Sampler
     from pyturbo.conversation import Conversation as Conversation
+    from pyturbo.convert import convert as convert
     from pyturbo.engine.generation import Chunk as Chunk
     from pyturbo.engine.generation import Completion as Completion
     from pyturbo.engine.generation import Stats as Stats
@@ -78,6 +80,7 @@ _ON_USE = {
     "Stats": "engine.generation",
     "Tensor": "recording",
     "Tokenizer": "text",
+    "convert": "",
     "get_include": "_paths",
     "kernels": "_manifest",
     "load": "model",
@@ -101,6 +104,7 @@ __all__ = [
     "Stats",
     "Tensor",
     "Tokenizer",
+    "convert",
     "devices",
     "errors",
     "get_include",

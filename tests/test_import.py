@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import pyturbo
+from pyturbo.errors import FileError
 
 HEAVY = {"rich", "jinja2", "tokenizers", "huggingface_hub", "prompt_toolkit", "asyncio"}
 
@@ -38,3 +41,12 @@ def test_every_public_name_is_there() -> None:
         assert getattr(pyturbo, name) is not None
     assert set(pyturbo.__all__) <= set(dir(pyturbo))
     assert not hasattr(pyturbo, "nothing")
+
+
+def test_convert_can_be_called_by_its_short_name(tmp_path: Path) -> None:
+    from pyturbo.convert import convert
+
+    assert pyturbo.convert.convert is convert
+    for call in (pyturbo.convert, convert):
+        with pytest.raises(FileError, match="absent: no such file or directory"):
+            call(tmp_path / "absent", tmp_path / "target")

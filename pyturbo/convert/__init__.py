@@ -2,6 +2,8 @@
 
 The result equals that of ``mlx_lm.convert -q`` tensor for tensor. Memory does not grow with the model: values
 pass through in blocks of rows.
+
+The module can be called: `pyturbo.convert(source, target)` is `pyturbo.convert.convert(source, target)`.
 """
 
 from __future__ import annotations
@@ -9,10 +11,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -176,3 +180,10 @@ def _copy(file: TensorFile, path: Path) -> None:
 
 def _write(path: Path, value: dict[str, Any]) -> None:
     path.write_text(json.dumps(value, indent=4) + "\n", encoding="utf-8")
+
+
+class _CallableModule(ModuleType):
+    __call__ = staticmethod(convert)
+
+
+sys.modules[__name__].__class__ = _CallableModule
