@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from functools import cache
 
 import numpy as np
 import pytest
@@ -209,19 +210,32 @@ def test_turbo_codec(level, reference_device, rng, bits, dim):
     )
 
 
+@cache
+def turbo_attention_on_the_reference(bits, dim):
+    """The arguments, and results by method: the same for every level."""
+    rng, device = np.random.default_rng(20240617), pyturbo.Device("cpu:reference", check=False)
+    k, v = rng.standard_normal((2, 149, 2, dim), np.float32)
+    rows = [ops.turbo_encode(part, bits, means=True, device=device) for part in (k, v)]
+    own = tuple(rng.standard_normal((2, 9, 2, dim), np.float32))
+    arguments = rng.standard_normal((9, 14, dim), np.float32), *rows, dim**-0.5
+    methods = ("split", "fused", "tiled")
+    return (
+        arguments,
+        own,
+        {
+            method: ops.turbo_attention(*arguments, method=method, own=own, device=device)
+            for method in methods
+        },
+    )
+
+
 @pytest.mark.parametrize("bits", turbo_codec.WIDTHS)
 @pytest.mark.parametrize("dim", [64, 80, 512])
-def test_turbo_attention(level, reference_device, rng, bits, dim):
+def test_turbo_attention(level, bits, dim):
     """Long enough for several tiles, the last of them not whole."""
-    k, v = rng.standard_normal((2, 149, 2, dim), np.float32)
-    rows = [ops.turbo_encode(part, bits, means=True, device=reference_device) for part in (k, v)]
-    own = tuple(rng.standard_normal((2, 9, 2, dim), np.float32))
-    q = rng.standard_normal((9, 14, dim), np.float32)
-    for method in ("split", "fused", "tiled"):
-        want, got = (
-            ops.turbo_attention(q, *rows, dim**-0.5, method=method, own=own, device=device)
-            for device in (reference_device, device_at(level))
-        )
+    arguments, own, results = turbo_attention_on_the_reference(bits, dim)
+    for method, want in results.items():
+        got = ops.turbo_attention(*arguments, method=method, own=own, device=device_at(level))
         np.testing.assert_allclose(got, want, rtol=0, atol=5e-6)
 
 
