@@ -12,15 +12,20 @@ BUILD_OPTIONS = --no-build-isolation -Cbuild-dir=$(BUILD) -Ccmake.build-type=$(B
 SOURCES := $(shell find native pyturbo shaders CMakeLists.txt pyproject.toml -type f -not -path '*/__pycache__/*' 2>/dev/null)
 TEST_SOURCES := $(shell find tests/native tests/shaders tests/soft_metal -type f -not -path '*/__pycache__/*' 2>/dev/null)
 
-.PHONY: run test build lint docs site sanitize oracle clean
+.PHONY: run test check build lint docs site sanitize oracle clean
 
 # The package with what it needs to run; once there was a build for the tests, that one is kept up to date.
 run: $(if $(wildcard $(VENV)/built),build,$(VENV)/runs)
 	$(BIN)/pyturbo generate "Once upon a time, there was a little fox named Tim." --raw --temperature 0.7 --seed 1 --stats
 
-# One process per core; each keeps a stretch of the tests, in order, and takes over some of another's when it is done.
+# One process per core; each has a stretch of the tests, in order, and takes some of another's when it is done.
+PYTEST := $(BIN)/pytest -q -n auto --dist worksteal
 test: lint
-	$(BIN)/pytest -q -n auto --dist worksteal
+	$(PYTEST)
+
+# What to run after every change: every test that is not slow, on every device, but not every combination of parameters.
+check: lint
+	$(PYTEST) --quick
 
 build: $(VENV)/built
 

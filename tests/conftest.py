@@ -15,7 +15,7 @@ import pytest
 import pyturbo
 from pyturbo import _native_tests  # noqa: F401  makes the kernels of tests/shaders known to every device
 
-pytest_plugins = ["plugins.coverage", "plugins.share"]
+pytest_plugins = ["plugins.coverage", "plugins.quick", "plugins.share"]
 
 # What Metal devices keep on disk goes where it does not outlive the run.
 os.environ["PYTURBO_CACHE"] = tempfile.mkdtemp(prefix="pyturbo-tests-")
@@ -46,8 +46,8 @@ def no_violation() -> Iterator[None]:
 
 @pytest.fixture(params=pyturbo.devices(), scope="session")
 def device(request: pytest.FixtureRequest) -> Iterator[pyturbo.Device]:
-    """Each device of this machine in turn."""
-    with pyturbo.Device(request.param) as device:
+    """Each device of this machine in turn, with two threads, so that work is split on any machine."""
+    with pyturbo.Device(request.param, threads=2) as device:
         yield device
 
 

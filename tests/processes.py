@@ -15,9 +15,11 @@ HEAP_LIBRARY = "libc_malloc_debug.so.0"
 
 
 def environment(heap_checks: bool) -> dict[str, str]:
-    if not heap_checks or "LD_PRELOAD" in os.environ or find_library("c_malloc_debug") is None:
-        return dict(os.environ)
-    return {**os.environ, **HEAP_CHECKS, "LD_PRELOAD": HEAP_LIBRARY}
+    """Return the environment of a process whose devices have a worker thread to end."""
+    variables = os.environ | {"PYTURBO_THREADS": "2"}
+    if heap_checks and "LD_PRELOAD" not in variables and find_library("c_malloc_debug") is not None:
+        variables |= HEAP_CHECKS | {"LD_PRELOAD": HEAP_LIBRARY}
+    return variables
 
 
 def run_script(script: str, folder: Path, *, timeout: float = 120) -> subprocess.CompletedProcess[str]:

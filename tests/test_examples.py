@@ -33,18 +33,21 @@ def test_examples_are_short_and_listed(script: Path) -> None:
     assert f"](../examples/{script.name})" in DOCUMENT.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_stream_a_story(tmp_path: Path) -> None:
     story = run("stream_a_story.py", "Tom had a dog.", folder=tmp_path)
     assert story.startswith("Tom had a dog. ")
     assert "tokens at" in story.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_fork_a_story(tmp_path: Path) -> None:
     said = run("fork_a_story.py", folder=tmp_path)
     assert said.count("Anna found a small door") == 2
     assert "position 15" in said.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_chat_with_memory(tmp_path: Path) -> None:
     model = str(write_model(tmp_path / "model"))
     first = run("chat_with_memory.py", model, "chat.session", folder=tmp_path, typed="Hello\nAgain\n")
@@ -53,18 +56,21 @@ def test_chat_with_memory(tmp_path: Path) -> None:
     assert second.startswith("going on after 5 messages")
 
 
+@pytest.mark.slow
 def test_how_surprised(tmp_path: Path) -> None:
     said = run("how_surprised.py", "Once upon a time", folder=tmp_path)
     assert "' upon'" in said
     assert "over 3 tokens" in said.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_record_a_program(tmp_path: Path) -> None:
     said = run("record_a_program.py", folder=tmp_path)
     assert "Program(launches=2, symbols=('tokens',), blocks=())" in said
     assert "512 rows" in said
 
 
+@pytest.mark.slow
 def test_matrix_product(tmp_path: Path) -> None:
     said = run("matrix_product.py", folder=tmp_path)
     assert "affine_matvec_b4_f32: y: expected at least 1000 elements" in said

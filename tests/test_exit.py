@@ -12,6 +12,8 @@ import pytest
 import pyturbo
 from processes import require_clean, run_script
 
+pytestmark = pytest.mark.slow
+
 START = """
 import atexit, os, sys, threading
 late = []

@@ -15,6 +15,8 @@ import pytest
 import pyturbo
 from pyturbo.errors import ArgumentError
 
+pytestmark = pytest.mark.slow
+
 SOURCE = Path(__file__).parent / "extension"
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from processes import require_clean, run_script
 
+pytestmark = pytest.mark.slow
+
 START = """
 import os, signal, sys, threading, time
 import numpy as np

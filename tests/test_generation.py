@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def model(folder: Path) -> pyturbo.Model:
-    return pyturbo.load(folder)
+    return pyturbo.load(folder, threads=2)
 
 
 def greedy(model: pyturbo.Model, ids: list[int], count: int) -> list[int]:

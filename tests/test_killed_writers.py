@@ -13,6 +13,7 @@ from tiny_configs import MODELS
 from tiny_models import write_hf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["save", "convert"])
 def test_the_target_is_whole_and_the_next_run_cleans_up(what: str, tmp_path: Path) -> None:
     write_hf(MODELS["qwen3"], tmp_path / "model")

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import pyturbo
-from processes import require_clean, run_script
+from processes import environment, require_clean, run_script
 from pyturbo.errors import FileError
 from pyturbo.model import default_model
 
@@ -226,11 +226,13 @@ ENDED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SURVIVED)
 def test_beside_other_handlers(tmp_path: Path, case: str) -> None:
     require_clean(run_plain(HANDLERS + SURVIVED[case], tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     "libasan" in os.environ.get("LD_PRELOAD", ""), reason="a sanitizer has a handler of its own"
 )
@@ -245,10 +247,16 @@ def test_other_faults_end_the_process_as_before(tmp_path: Path, case: str) -> No
 
 def run_plain(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", script],
+        cwd=folder,
+        env=environment(heap_checks=False),
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
 
 
+@pytest.mark.slow
 def test_many_threads_lose_the_same_pages(tmp_path: Path) -> None:
     require_clean(
         run_script(

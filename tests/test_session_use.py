@@ -28,7 +28,7 @@ IDS = list(range(5, 205))
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> pyturbo.Model:
-    return pyturbo.load(write_model(tmp_path_factory.mktemp("use") / "model", context=4096))
+    return pyturbo.load(write_model(tmp_path_factory.mktemp("use") / "model", context=4096), threads=2)
 
 
 def in_threads(work: Callable[[], Any], count: int = 3) -> tuple[list[Any], list[Exception]]:

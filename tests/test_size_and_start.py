@@ -47,11 +47,13 @@ def seconds_to_first_token(folder: Path) -> float:
     return seconds
 
 
+@pytest.mark.slow
 def test_the_first_token_comes_soon(tmp_path: Path) -> None:
     """Once in a few tries: something else may have the processor."""
     assert any(seconds_to_first_token(tmp_path) < LONGEST_WAIT for _ in range(5))
 
 
+@pytest.mark.slow
 def test_importing_it_is_quick(tmp_path: Path) -> None:
     """At most 50 ms more than NumPy, once in a few tries; about 13 on a quiet machine."""
     code = "import time, numpy; t = time.perf_counter(); import pyturbo; print(time.perf_counter() - t)"

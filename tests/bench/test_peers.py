@@ -60,6 +60,7 @@ def llama(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return become
 
 
+@pytest.mark.slow
 def test_rows_and_table(model: Path, llama: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--rounds", "2", "--tokens", "2", "--only", "decode,prefill", "--threads", "1"]
     assert main(["bench", "peers", str(model), *options, "--json"]) == 0
@@ -79,6 +80,7 @@ def test_rows_and_table(model: Path, llama: Callable[..., None], capsys: pytest.
         assert row["met"] is (row["ratio"] >= row["goal"])
 
 
+@pytest.mark.slow
 def test_missing_peer(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others are measured, and the table says what to install."""
     absent = [sys.executable, "-c", 'input(); print(\'{"missing": "llama_cpp"}\')']
@@ -93,6 +95,7 @@ def test_missing_peer(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert report.rows[0].note in next(iter(table(report).columns[-1].cells))
 
 
+@pytest.mark.slow
 def test_dying_peer(llama: Callable[..., None]) -> None:
     llama(fails="decode")
     with Contender(LLAMA, "llama", threads=1) as peer:
@@ -103,6 +106,7 @@ def test_dying_peer(llama: Callable[..., None]) -> None:
         assert peer.seconds("prefill", tokens=5) is None
 
 
+@pytest.mark.slow
 def test_hanging_peer(llama: Callable[..., None]) -> None:
     llama(hangs="load")
     with Contender(LLAMA, "llama", threads=1, patience=0.2) as peer:
@@ -110,6 +114,7 @@ def test_hanging_peer(llama: Callable[..., None]) -> None:
         assert peer.failure == "no reply within 0 seconds"
 
 
+@pytest.mark.slow
 def test_busy_core(model: Path, llama: Callable[..., None]) -> None:
     """The script is as fast with a busy core as without."""
     plan = Plan(model, threads=(1,), rounds=1, tokens=2, context=3, prompt=4)

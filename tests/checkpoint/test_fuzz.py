@@ -186,6 +186,7 @@ json_values = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(name for name in DIRECTORY if name.endswith(".json")))
 @fuzzing
 @given(key=st.integers(0, 9), value=json_values)

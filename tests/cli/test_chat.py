@@ -46,6 +46,7 @@ def through_pipes(folder: Path, text: str, *options: str) -> subprocess.Complete
     )
 
 
+@pytest.mark.slow
 def test_turns_through_pipes(folder: Path) -> None:
     kept = folder.parent / "chat.session"
     lines = "Hello||Why?|/save ~/chat.session|Oh.|/load ~/chat.session|Oh.|/reset|Hello|/exit|not read|"
@@ -74,6 +75,7 @@ def test_turns_through_pipes(folder: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_text_and_commands_through_pipes(folder: Path) -> None:
     done = through_pipes(folder, "Hello\n/stats\n/help\n")
     reply = "".join(chunk.text for chunk in Conversation(pyturbo.load(folder)).reply("Hello", max_tokens=4))
@@ -115,6 +117,7 @@ def test_wrong_lines_are_refused_in_one_line(
     assert shown.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_lines_that_are_no_text_are_refused(folder: Path) -> None:
     """As `generate` refuses them; the lines before them have their replies."""
     command = [*COMMAND, str(folder), "--max-tokens", "2"]
@@ -127,6 +130,7 @@ def test_lines_that_are_no_text_are_refused(folder: Path) -> None:
     assert done.stderr.splitlines()[-1].startswith(message)
 
 
+@pytest.mark.slow
 def test_a_full_context_is_named(folder: Path) -> None:
     done = through_pipes(folder, "Hello\n", "--context", "40", "--max-tokens", "100")
     assert done.stderr == "[the context of 40 tokens is full; --context N allows up to 512]\n"
@@ -265,6 +269,7 @@ def terminal(folder: Path, tmp_path: Path) -> Iterator[Terminal]:
     opened.close()
 
 
+@pytest.mark.slow
 def test_on_a_terminal(terminal: Terminal, tmp_path: Path) -> None:
     terminal.wait_for("/help lists the commands.")
     terminal.wait_for(EDITING)
@@ -288,6 +293,7 @@ def test_on_a_terminal(terminal: Terminal, tmp_path: Path) -> None:
     assert [line for line in history.splitlines() if line.startswith("+")] == ["+Hello", "+/stats", "+/frob"]
 
 
+@pytest.mark.slow
 def test_a_chat_longer_than_its_context_says_what_it_leaves_out(folder: Path) -> None:
     done = through_pipes(folder, "Tell me more.\n" * 5, "--context", "100", "--stats")
     assert done.returncode == 0

@@ -50,6 +50,7 @@ def test_failures_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+@pytest.mark.slow
 def test_wrong_usage() -> None:
     for args in (
         (),

@@ -52,6 +52,7 @@ def test_a_format_that_a_mode_does_not_have_is_wrong_usage(
     assert capsys.readouterr().err == f"pyturbo: {message}; see pyturbo convert --help\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_leaves_nothing_behind(number: int, status: int, tmp_path: Path) -> None:
     source = write_hf(MODELS["qwen3_moe"], tmp_path / "hf")

@@ -135,6 +135,7 @@ def check_peak(small: Path, path: Path) -> dict:
     return told
 
 
+@pytest.mark.slow
 @measured
 @pytest.mark.parametrize("kind", ["Q4_K_M", "Q8_0", "F16"])
 def test_the_peak_of_gguf_files(kind: str, tmp_path: Path) -> None:
@@ -144,6 +145,7 @@ def test_the_peak_of_gguf_files(kind: str, tmp_path: Path) -> None:
     assert told["peak_bytes"] < told["copied_bytes"] + 8e6
 
 
+@pytest.mark.slow
 @measured
 @pytest.mark.parametrize(
     ("name", "write"),

@@ -139,6 +139,7 @@ def test_a_folder_with_other_things_is_refused(
     assert "got the files of '\\x1b[2Jowned'; name another folder" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_hub_that_cannot_be_reached(tmp_path: Path) -> None:
     """As huggingface_hub itself has it: that returns a folder that is there, whatever it holds."""
     code = "import sys; from pyturbo.cli import main; sys.exit(main())"

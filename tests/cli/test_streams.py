@@ -29,6 +29,7 @@ def in_shell(words: str, folder: Path, text: str = "") -> subprocess.CompletedPr
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["generate hi --raw --stats --max-tokens 3", "chat --stats --max-tokens 3"])
 def test_a_closed_standard_error(words: str, tmp_path: Path) -> None:
     """Notes are lost; nothing of them is on standard output."""
@@ -39,6 +40,7 @@ def test_a_closed_standard_error(words: str, tmp_path: Path) -> None:
     assert (closed.returncode, closed.stdout) == (0, open_.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["devices", "devices --json", "kernels", "info", "--help"])
 def test_output_that_nobody_reads(words: str, tmp_path: Path) -> None:
     """The pipe is closed before anything is written to it."""
@@ -46,6 +48,7 @@ def test_output_that_nobody_reads(words: str, tmp_path: Path) -> None:
     assert in_shell(script, tmp_path).stderr == "status 0\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
 @pytest.mark.parametrize("words", ["--version", "--help", "devices", "devices --json"])
 def test_output_that_cannot_be_written(words: str, tmp_path: Path) -> None:

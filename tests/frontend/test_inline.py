@@ -25,6 +25,7 @@ def kernels(folder: Path, *shaders: Path) -> dict[str, dict]:
     return {kernel["name"]: {"arguments": kernel["arguments"]} for kernel in named}
 
 
+@pytest.mark.slow
 def test_the_sources_of_the_package_are_whole(tmp_path: Path) -> None:
     """Read by themselves they have the kernels of the manifest, with the same arguments."""
     sources = sorted(SOURCES.glob("*.metal"))

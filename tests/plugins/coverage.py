@@ -19,7 +19,7 @@ DEVICES = ("cpu:reference", "cpu", "metal")
 WITHOUT_METAL = "metal is not in this build: it needs gobjc++ and libgnustep-base-dev"
 
 #: Options that leave tests out.
-PARTIAL = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "stepwise")
+PARTIAL = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "stepwise", "quick")
 
 
 def pytest_configure(config: pytest.Config) -> None:

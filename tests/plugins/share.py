@@ -19,3 +19,9 @@ def pytest_configure(config: pytest.Config) -> None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         for name in VARIABLES:
             os.environ.setdefault(name, str(max(1, cores // processes)))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the slow tests, so that no process ends with one while the others have nothing to do."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
