@@ -1,9 +1,9 @@
 """Writes the C++ header of a shader for host code: a struct of arguments for each of its kernels.
 
 The struct of a kernel names its integer template parameters, its buffers and values and the function
-constants it reaches, and reads them from a launch. It is a template over the type parameters that its
-arguments use. A member is an untyped address where the host has no name for the type. Threadgroup memory is
-left out.
+constants it reaches, and reads them from a launch. Program-scope integers that the contract names are
+constants of the struct. It is a template over the type parameters that its arguments use. A member is an
+untyped address where the host has no name for the type. Threadgroup memory is left out.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import evaluate
 from .arguments import Argument
 from .emit import Entry, relative
 from .host_types import host_type, is_integer
-from .program import Program
+from .program import Program, ProgramScope
 
 _READ = "::pyturbo::read::"
 
@@ -70,6 +71,7 @@ class _Struct:
         for member in members:
             comment = f"  // {member.comment}" if member.comment else ""
             yield f"  {member.type} {member.name};{comment}"
+        yield from self._limits({member.name for member in members})
         yield f'  static constexpr const char* pt_function = "{self.name}";'
         yield "  // By template parameter: the element type of this struct, raw where any will do."
         yield f"  static constexpr ::pyturbo::DType pt_types[] = {{{', '.join(self._dtypes())}}};"
@@ -81,6 +83,16 @@ class _Struct:
         yield from ("    return pt_self;", "  }", "};")
         forms = dict.fromkeys(self.name + self._form(instance.arguments) for instance in kernel.instances)
         yield f"using {self.name}_forms = ::pyturbo::Forms<{', '.join(forms)}>;"
+
+    def _limits(self, taken: set[str]) -> Iterator[str]:
+        """Yield the program-scope integers that Requires and the shapes name."""
+        contract, scope = self.entry.contract, ProgramScope(self.program)
+        stated = [*contract.requires, *(extent for shape in contract.shapes.values() for extent in shape)]
+        for name in dict.fromkeys(name for e in stated for _, name in evaluate.names(e.node)):
+            value = scope.integer(name) if name in self.program.constants else None
+            if value is not None and name not in taken:
+                type_ = "uint32_t" if 0 <= value < 2**32 else "int64_t"
+                yield f"  static constexpr {type_} {name} = {value};"
 
     def _dtypes(self) -> list[str]:
         raw = "::pyturbo::DType::raw"

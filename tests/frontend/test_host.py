@@ -27,10 +27,15 @@ SHADER = """
     constant bool elsewhere [[function_constant(4)]];
     using Word = ulong;
     struct Params { uint rows; float eps; };
+    constexpr constant uint kHalf = 16;
+    constexpr constant uint kMost = 2 * kHalf;
+    constexpr constant uint kThreads = 64;
 
     inline float narrow(uint i) { return i < width ? dim : 0.0f; }
     kernel void other(device float* x) { x[0] = elsewhere; }
 
+    // Dispatch: groups (rows), threads (kThreads)
+    // Requires: rows <= kMost
     template <typename T, uint bits, typename U, bool wide = false>
     kernel void all_kinds(
         device T* y [[buffer(1)]],                                        // [rows, dim]
@@ -71,6 +76,7 @@ PROGRAM = """
     static_assert(std::is_same_v<decltype(A::params), const void*>);
     static_assert(std::is_same_v<decltype(A::quads), const void*>);
     static_assert(std::is_trivially_copyable_v<A>);
+    static_assert(A::kMost == 32);
     static_assert(A::pt_types[0] == DType::bf16 && A::pt_types[1] == DType::raw);
     int main() {
       char memory[11];
@@ -122,6 +128,13 @@ def test_an_argument_hides_a_constant_of_its_name_and_others_stay_away(run: Run)
     assert text.count(" dim;") == 1
     assert "uint16_t dim;" in text
     assert text.count("elsewhere;") == 1  # the kernel `other` alone reaches it
+
+
+def test_of_constants_the_struct_has_those_that_a_body_relies_on(run: Run) -> None:
+    text = (run(SHADER).out / "arguments" / "a.h").read_text()
+    assert text.count("static constexpr uint32_t kMost = 32;") == 1
+    assert "kHalf" not in text
+    assert "kThreads" not in text
 
 
 def test_parameters_of_instances(run: Run) -> None:

@@ -7,7 +7,7 @@ namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
 
 void read_words(Batch& batch, const arguments::read_words& a) {
-  constexpr uint32_t kBlockBytes = 65536;
+  constexpr uint32_t kBlockBytes = arguments::read_words::kBlockWords * sizeof(uint32_t);
   constexpr uint32_t kAhead = 2048;    // bytes
   constexpr double kBlockTime = 6000;  // nanoseconds
   const uint8_t* words = reinterpret_cast<const uint8_t*>(a.words);

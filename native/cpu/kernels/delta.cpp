@@ -108,7 +108,8 @@ void decay_beta(Batch& batch, const arguments::decay_beta<A, D>& a) {
 }
 
 void delta_net(Batch& batch, const arguments::delta_net& a) {
-  const uint32_t k_dim = a.columns * kKeyColumns;
+  static_assert(arguments::delta_net::kRows % kRowBlock == 0);  // so that blocks are whole
+  const uint32_t k_dim = a.columns * kSimdWidth;                // columns of a lane
   const uint64_t blocks = a.v_dim / kRowBlock;
   const double each = double(a.tokens) * kRowBlock * k_dim * kStateTime;
   batch.add(blocks * a.v_heads, each, [=](uint64_t begin, uint64_t end) {

@@ -156,7 +156,7 @@ void update_blocks(const DeltaHead& h, uint32_t begin, uint32_t end) {
 }
 
 void delta_net_chunkwise(Batch& batch, const arguments::delta_net_chunkwise& a) {
-  const uint32_t k_dim = a.tiles * kKeyColumns;
+  const uint32_t k_dim = a.tiles * a.kColumns;
   const uint64_t blocks = (a.v_dim + kTileRows - 1) / kTileRows;
   const double each = double(a.tokens) * kTileRows * k_dim * kStateTime;
   // Blocks of one head that come together share the products of its tokens.

@@ -13,8 +13,6 @@ struct DeltaHead {
   uint32_t tokens, k_dim, v_dim;
 };
 
-constexpr uint32_t kKeyColumns = 32;  // of a key vector, for each unit of the shaders' template parameters
-
 // A is arguments::delta_net or arguments::delta_net_chunkwise.
 template <typename A>
 PYTURBO_INLINE DeltaHead delta_head(const A& a, uint32_t k_dim, uint64_t head) {

@@ -10,7 +10,8 @@
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
 
-constexpr uint32_t kMaxRope = 64;
+constexpr uint32_t kMaxRope = arguments::mla_attention<float>::kMaxRope;
+static_assert(arguments::mla_attention<float>::kMaxRank <= kMaxDim);
 constexpr uint32_t kFewestKeys = 64;   // of a block, except the last one that has any
 constexpr double kProductTime = 0.04;  // nanoseconds of one product
 constexpr double kStoreTime = 0.15;    // nanoseconds of one value of a cache row

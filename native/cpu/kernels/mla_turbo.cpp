@@ -9,7 +9,8 @@
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
 
-constexpr uint32_t kMaxRope = 64;
+constexpr uint32_t kMaxRope = arguments::mla_turbo_attention::kMaxRope;
+static_assert(arguments::mla_turbo_attention::kMaxRank <= kMaxDim);
 constexpr uint32_t kFewestKeys = 64;   // of a block, except the last one that has any
 constexpr double kProductTime = 0.04;  // nanoseconds of one product
 constexpr double kExpandTime = 0.1;    // nanoseconds of one value that is unpacked

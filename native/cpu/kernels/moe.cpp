@@ -14,6 +14,8 @@ namespace {
 
 constexpr double kValueTime = 0.15;  // nanoseconds of one value that is copied or added
 
+static_assert(kSimdWidth * arguments::route::kPerLane <= kMaxExperts);
+
 void route_token(const float* logits, uint32_t experts, uint32_t k, bool normalize, int32_t* ids,
                  float* weights) {
   uint32_t keys[kMaxExperts];

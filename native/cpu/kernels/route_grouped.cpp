@@ -14,6 +14,8 @@ constexpr float kLeastSum = 1e-20f;  // added to the divisor of weights
 constexpr double kValueTime = 0.15;  // nanoseconds of one value that is added
 constexpr uint32_t kStripe = 256;    // columns that one thread adds
 
+static_assert(kSimdWidth * arguments::route_grouped::kPerLane <= kMaxExperts);
+
 void route_token(const arguments::route_grouped& a, const float* logits, int32_t* ids, float* weights) {
   alignas(64) float scores[kMaxExperts], choices[kMaxExperts];
   uint32_t keys[kMaxExperts], set_keys[kMaxSets];

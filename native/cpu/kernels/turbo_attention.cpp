@@ -17,6 +17,7 @@ constexpr double kProductTime = 0.05;  // nanoseconds of one product
 constexpr double kExpandTime = 0.1;    // nanoseconds of one value that is unpacked
 constexpr double kBlockTime = 50;      // nanoseconds of a block without keys
 constexpr double kMergeTime = 0.1;     // nanoseconds of one value of a block
+static_assert(arguments::turbo_merge<float>::kMaxDim <= kMaxDim);
 
 // A launch of turbo_partials, turbo_attention or turbo_prefill, without its queries and results.
 struct TurboLaunch {

@@ -13,6 +13,7 @@ constexpr double kRotateTime = 1.0;  // nanoseconds of one value
 constexpr double kEncodeTime = 3.0;
 constexpr double kDecodeTime = 0.2;
 constexpr float kLeastNorm = 1e-8f;
+static_assert(arguments::turbo_decode::kMaxDim <= kMaxDim);
 
 template <typename T>
 void hadamard(Batch& batch, const arguments::hadamard<T>& a) {

@@ -10,6 +10,8 @@ namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
 
 constexpr double kProductTime = 0.1;  // nanoseconds of one product
+static_assert(arguments::turbo_scores<float>::kMaxDim <= kMaxDim);
+static_assert(arguments::turbo_values<float>::kMaxDim <= kMaxDim);
 
 // Shared by turbo_scores and turbo_values: the compressed rows, and the sizes.
 struct Rows {
