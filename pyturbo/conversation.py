@@ -106,7 +106,21 @@ class Conversation:
         position, context = self.session.position, self.session.context
         return f"Conversation(messages={len(self.messages)}, position={position}, context={context})"
 
-    def reply(self, text: str, *, stats: Stats | None = None, **options: Any) -> Reply:
+    def reply(
+        self,
+        text: str,
+        max_tokens: int = 256,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        seed: int | None = None,
+        stop: str | Sequence[str] | None = (),
+        *,
+        logprobs: int = 0,
+        stats: Stats | None = None,
+    ) -> Reply:
         """Say `text` and return the answer, one chunk per token. The options are those of `Model.stream`.
 
         A wrong option, or a text that does not fit, is an error here and changes nothing. An answer that ends
@@ -116,11 +130,13 @@ class Conversation:
         if not isinstance(text, str):
             raise ArgumentError(f"reply: text: expected text, got {shown(text)}")
         self._end_turn()
-        chosen = Options(**options).with_defaults(self.model.sampling)
+        chosen = Options(
+            max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, stop, logprobs
+        ).with_defaults(self.model.sampling)
         stats = Stats() if stats is None else stats
         plan = self._fitting_plan([*self.messages, {"role": "user", "content": text}], chosen.max_tokens)
         whole = plan.whole and not plan.first
-        chunks = self.model.chunks(plan.session, plan.ids, chosen, stats, whole=whole)
+        chunks = self.model._chunks(plan.session, plan.ids, chosen, stats, whole=whole)
         reply = Reply(plan.session, self._answer(plan, chunks, stats), stats)
         self.reply_start = plan.start
         self._last = weakref.ref(reply)
@@ -295,7 +311,7 @@ class Conversation:
     def _take_over(self, plan: _Plan, answer: str | None) -> None:
         """Make a turn part of the conversation, if its prompt was read. None: decode the answer so far."""
         session = plan.session
-        if session.position < plan.start:
+        if session.closed or session.position < plan.start:
             return
         ids = [*map(int, session.tokens[plan.start :]), *session.pending]
         ids = ids[:-1] if ids and ids[-1] in self.model.eos_ids else ids

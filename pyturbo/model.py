@@ -89,7 +89,7 @@ def load(
 class Model:
     """Weights and recorded programs, shared by any number of sessions. `pyturbo.load` makes it.
 
-    It is a context manager that closes it.
+    Leaving its `with` statement closes it.
 
     Attributes:
         config: The checkpoint's configuration.
@@ -123,6 +123,7 @@ class Model:
         )
 
     def __enter__(self) -> Model:
+        self.runner.require_open()
         return self
 
     def __exit__(
@@ -131,10 +132,10 @@ class Model:
         self.close()
 
     def close(self) -> None:
-        """Give back the weights, their files and the programs. Any use of it, or of its sessions, is then a
-        StateError; sessions can still be saved if `fingerprint` was asked for, and closed.
+        """Give back the weights, their files and the programs, once a replay of another thread is over.
 
-        A replay that another thread runs ends first. Closing twice is fine.
+        Replies, logits and sessions of a closed model are a StateError, and so is saving a session that is
+        left. Its tokenizer and configuration can still be used. Closing twice is fine.
         """
         self.runner.close()
 
@@ -258,7 +259,7 @@ class Model:
             session = self.session(self.runner.context_for(len(ids) + options.max_tokens))
         stats = Stats() if stats is None else stats
         require_room(session, ids, whole=whole)
-        chunks = self.chunks(session, ids, options, stats, whole=whole)
+        chunks = self._chunks(session, ids, options, stats, whole=whole)
         return Reply(session, chunks, stats)
 
     def generate(
@@ -355,9 +356,7 @@ class Model:
         if isinstance(prompt, np.ndarray):
             return [int(token) for token in self.runner.check_ids(prompt, "prompt")]
         if isinstance(prompt, (bytes, Mapping)) or not isinstance(prompt, Sequence):
-            raise ArgumentError(
-                f"prompt: expected text, token ids or a list of messages, got {shown(prompt)}"
-            )
+            raise ArgumentError(f"prompt: expected {_PROMPT}, got {shown(prompt)}")
         if is_chat(prompt):
             text = self.tokenizer.chat(prompt)  # type: ignore[arg-type]
             return self.tokenizer.encode(text, special=False)
@@ -367,7 +366,7 @@ class Model:
             )
         return list(prompt)  # type: ignore[arg-type]
 
-    def chunks(
+    def _chunks(
         self, session: Session, ids: Sequence[int], options: Options, stats: Stats, *, whole: bool
     ) -> Generator[Chunk, None, None]:
         """Return the chunks of a reply; see `pyturbo.engine.reply.chunks_of`."""

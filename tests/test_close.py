@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 import threading
 import weakref
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -145,8 +147,65 @@ def test_a_model_is_closed_while_another_thread_generates(tmp_path: Path) -> Non
     assert len(got) == 64 or ended == ["the model is closed"]
 
 
-def test_one_rule_for_the_default_context(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("most", "context"), [(512, 512), (8192, 8192), (10_000, 8192)])
+def test_one_rule_for_the_default_context(tmp_path: Path, most: int, context: int) -> None:
     config = MODELS["qwen3"]
+    config = replace(config, config=config.config | {"max_position_embeddings": most})
     model = pyturbo.load(write_hf(config, tmp_path / "model"), "cpu")
-    assert model.session().context == model.max_context == config.text["max_position_embeddings"]
-    assert pyturbo.load().session().context == min(8192, pyturbo.load().max_context)
+    assert model.max_context == most
+    assert model.session().context == context
+
+
+def test_a_signal_handler_closes_the_model_of_its_own_thread(tmp_path: Path) -> None:
+    """While that thread records or replays: it never waits for itself."""
+    for delay in (0.001, 0.01, 0.05, 0.2):
+        model = model_of(tmp_path / str(delay), "cpu")
+        before = signal.signal(signal.SIGALRM, lambda *_, model=model: model.close())
+        try:
+            signal.setitimer(signal.ITIMER_REAL, delay)
+            with pytest.raises(StateError, match="the model is closed"):  # noqa: PT012
+                for _ in range(10_000):
+                    model.generate([1, 2, 3], 8)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+
+def test_a_model_closed_amid_a_read_keeps_nothing(tmp_path: Path) -> None:
+    model = model_of(tmp_path, "cpu:reference")
+    session = model.session(256)
+    reading = session.read(range(1, 100))
+    next(reading)
+    network = weakref.ref(model.network)
+    model.close()
+    gc.collect()
+    assert network() is None
+    if Path("/proc/self/maps").exists():
+        assert open_files(tmp_path) == []
+    with pytest.raises(StateError, match="the model is closed"):
+        next(reading)
+
+
+def test_a_session_of_a_closed_model_is_never_saved(tmp_path: Path) -> None:
+    """Whether or not the fingerprint was computed before."""
+    for ask in (False, True):
+        model = model_of(tmp_path / str(ask), "cpu")
+        session = model.session(16)
+        if ask:
+            assert model.fingerprint
+        model.close()
+        with pytest.raises(StateError, match="the model is closed"):
+            session.save(tmp_path / "chat.session")
+    assert not (tmp_path / "chat.session").exists()
+
+
+def test_leaving_a_session_by_an_error_keeps_that_error(tmp_path: Path) -> None:
+    session = model_of(tmp_path, "cpu").session(512)
+    reading = session.read([5] * 400)
+    with pytest.raises(KeyError, match="mine"), session:  # noqa: PT012
+        next(reading)
+        raise KeyError("mine")
+    reading.close()
+    session.close()
+    with pytest.raises(StateError, match="the session is closed"), session:
+        pass

@@ -74,6 +74,11 @@ def test_beginning_anew_amid_a_reply(model: pyturbo.Model, tmp_path: Path) -> No
     assert list(reply) == []
     with pytest.raises(StateError, match="the session is closed"):
         conversation.reply("aaa")
+    for use in (conversation.reset, conversation.fork, lambda: conversation.save(tmp_path / "b.session")):
+        with pytest.raises(StateError, match="the session is closed"):
+            use()
+    assert repr(conversation) == "Conversation(closed)"
+    conversation.close()
 
 
 def test_nothing_is_kept_amid_a_reply(model: pyturbo.Model, tmp_path: Path) -> None:

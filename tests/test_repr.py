@@ -37,7 +37,8 @@ def test_models_and_replies(model: pyturbo.Model) -> None:
     profile = session.profile()
     assert repr(profile) == str(profile)
     assert repr(profile).startswith("kernel ")
-    _, graph = model.runner.graph(64, 1, "last")
+    with model.runner.program(64, 1, "last") as (_, graph):
+        pass
     assert repr(graph).startswith(f"Graph({graph.program!r}, weight_bytes=")
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pyturbo._fork import open_in_children
+from pyturbo._messages import shown
 from pyturbo._native import Device
 from pyturbo.checkpoint.origin import Origin
 from pyturbo.engine.graph import Graph, Output
@@ -21,7 +26,7 @@ MAX_GRAPHS = 8
 class Runner:
     """A network, its device, and the programs recorded for it, which sessions replay.
 
-    Programs share scratch memory, so a replay holds the lock `replaying`. After `close`, any use is a
+    Programs share scratch memory, so one thread at a time holds a program. After `close`, asking for one is a
     StateError.
 
     Attributes:
@@ -29,14 +34,14 @@ class Runner:
         kv: How keys and values are kept.
         origin: The files that the weights come from.
         traits: What the device is good at: how programs read tokens.
-        replaying: The lock that a replay holds.
     """
 
     def __init__(self, network: Decoder, device: Device, kv: KvFormat, origin: Origin) -> None:
         Layout.of(network, 1, 1, kv)  # refuses what these layers cannot keep that way
         self.device, self.kv, self.origin = device, kv, origin
         self.traits = device.traits
-        self.replaying = open_in_children()
+        #: Reentrant: a signal handler may close the model while its thread records or replays.
+        self._lock = open_in_children(threading.RLock)
         self._network: Decoder | None = network
         self._graphs: dict[tuple[int, int, Output], Graph] = {}  # the one used last at the end
 
@@ -57,8 +62,8 @@ class Runner:
         return self._network is None
 
     def close(self) -> None:
-        """Give back programs, weights and files, once the replay that runs now is over."""
-        with self.replaying:
+        """Give back programs, weights and files, once a replay of another thread is over."""
+        with self._lock:
             self._network = None
             self._graphs.clear()
         self.origin.close()
@@ -71,26 +76,28 @@ class Runner:
         """Lay out the state of a conversation of up to `context` tokens."""
         return Layout.of(self.network, context, self.traits.chunk, self.kv)
 
-    def graph(self, context: int, tokens: int, output: Output) -> tuple[int, Graph]:
-        """Return how many of `tokens` to read next, and the program for it, which is recorded once."""
+    @contextmanager
+    def program(self, context: int, tokens: int, output: Output) -> Iterator[tuple[int, Graph]]:
+        """Hold the program for the next of `tokens` tokens, with how many it reads. It is recorded once."""
         single = output == "last" and tokens <= self.traits.single
         limit = 1 if single else self.traits.chunk
         key = (context, limit, output)
-        self.device.require_open()  # before a lock that another thread held at a fork
-        with self.replaying:
+        self.device.require_open()
+        with self._lock:
             graph = self._graphs.pop(key, None)
             if graph is None:
                 graph = Graph(self.device, self.network, self.kv, self.layout(context), limit, output)
+            self.require_open()  # a signal handler may have closed it meanwhile
             while len(self._graphs) >= MAX_GRAPHS:
                 self._graphs.pop(next(iter(self._graphs)))
             self._graphs[key] = graph
-        return min(tokens, limit), graph
+            yield min(tokens, limit), graph
 
     @property
     def scratch_bytes(self) -> int:
         """Memory for results between launches, of all programs recorded so far."""
         self.device.require_open()
-        with self.replaying:
+        with self._lock:
             return sum(graph.scratch_bytes for graph in self._graphs.values())
 
     def check_ids(self, token_ids: ArrayLike, what: str = "token_ids") -> NDArray[np.int32]:
@@ -105,7 +112,7 @@ class Runner:
         if ids.shape == (0,):
             raise ArgumentError(f"{what}: expected at least one token, got none")
         if ids.ndim != 1 or ids.dtype.kind not in "iu":
-            raise ArgumentError(f"{what}: expected a list of integers, got {ids.dtype} {list(ids.shape)}")
+            raise ArgumentError(f"{what}: expected a list of integers, got {shown(token_ids)}")
         vocab = self.network.vocab
         if ids.min() < 0 or ids.max() >= vocab:
             wrong = ids[(ids < 0) | (ids >= vocab)][0]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,7 +48,7 @@ class Session:
     """A conversation: a position, and one block of memory with its state. `Model.session` makes it.
 
     Sessions of one model may be used from several threads, each session from one at a time: while it is in
-    use, anyone else gets a StateError. Only `cancel` may be called at any time. It is a context manager that
+    use, anyone else gets a StateError. Only `cancel` may be called at any time. Leaving its `with` statement
     closes it.
 
     Attributes:
@@ -90,26 +90,36 @@ class Session:
         return {"context": context, "_layout": layout, "_block": block, "_tokens": tokens, "_logits": logits}
 
     def __enter__(self) -> Session:
+        self._require_open()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except StateError:  # another use is not at its end
+            if error is None:
+                raise
 
     def close(self) -> None:
-        """Give back the memory of the state; any other use is then a StateError. Closing twice is fine.
+        """Give back the memory of the state. Reading, saving or forking it is then a StateError.
 
-        Arrays that show the state keep their memory until they are gone.
+        Arrays that show the state keep its memory until they are gone. Closing twice is fine.
         """
         with self._guard.use():
             for name in _STATE:
                 vars(self).pop(name, None)
 
-    def __getattr__(self, name: str) -> NoReturn:
-        if name in _STATE:
-            raise StateError("the session is closed")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name in _STATE:
+                raise StateError("the session is closed")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _require_open(self) -> None:
+        self._block  # noqa: B018
 
     @property
     def closed(self) -> bool:
@@ -132,9 +142,9 @@ class Session:
         return self._runner is runner
 
     def require_free(self) -> None:
-        """Raise a StateError while another thread uses the session."""
+        """Raise a StateError while another thread uses the session, or if it is closed."""
         with self._guard.use():
-            pass
+            self._require_open()
 
     @property
     def position(self) -> int:
@@ -269,7 +279,7 @@ class Session:
     def grow(self, context: int) -> None:
         """Give the conversation room for `context` tokens in all; what it has read stays.
 
-        Arrays that show its state, `logits` among them, are those of the smaller one: take them anew.
+        Arrays that show its state, `logits` among them, show the old memory: ask for them again.
         """
         room = index("grow: context", context)
         with self._guard.use():
@@ -305,14 +315,15 @@ class Session:
         try:
             while self.position < end:
                 self._guard.check()
-                count, graph = self._runner.graph(self.context, end - self.position, output)
-                with self._runner.replaying, self._failing():
-                    last = self.position + count == end
-                    outputs = graph.run(count, self._block, self._cursor, last, self.timings)
-                yield outputs
+                yield self._replay(end - self.position, output)
         finally:
             with self._failing():  # chunks before the last may still be at work where this is left early
                 self._runner.device.synchronize()
+
+    def _replay(self, tokens: int, output: Output) -> list[NDArray[np.float32]]:
+        """Read the next of `tokens` tokens with one program. No reference to it is left behind."""
+        with self._runner.program(self.context, tokens, output) as (count, graph), self._failing():
+            return graph.run(count, self._block, self._cursor, count == tokens, self.timings)
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -328,13 +339,13 @@ class Session:
             raise StateError(f"the session cannot go on after: {self._failure}")
 
     def memory(self) -> Memory:
-        """Bytes of weights, scratch and state."""
+        """Return the bytes of weights, scratch and state."""
         pieces: dict[str, int] = {}
         for name, (_, shape, dtype) in self._layout.pieces.items():
             kind = name.rpartition(".")[2]
             pieces[kind] = pieces.get(kind, 0) + int(np.prod(shape)) * dtype.itemsize
-        _, graph = self._runner.graph(self.context, 1, "last")
-        return Memory(graph.weight_bytes, self._runner.scratch_bytes, self.nbytes, pieces)
+        with self._runner.program(self.context, 1, "last") as (_, graph):
+            return Memory(graph.weight_bytes, self._runner.scratch_bytes, self.nbytes, pieces)
 
     def profile(self) -> Profile:
         """Time every launch of one more step, on a copy: this conversation stays as it is."""

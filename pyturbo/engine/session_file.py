@@ -72,6 +72,7 @@ def write(
 
     Only a session or an empty file is replaced. A symbolic link stays, and the file it leads to is written.
     """
+    runner.require_open()
     header = _identity(runner) | vars(saved) | {"state_bytes": layout.used_bytes(saved.position)}
     text = _header_text(header)
     digest = hashlib.sha256()
