@@ -4,8 +4,7 @@
 // integer dot product, scaled and added.
 #pragma once
 
-#include "cpu/kernels/quantized_matrix.h"
-#include "cpu/kernels/tile.h"
+#include "cpu/kernels/quantized_tile.h"
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 
@@ -26,9 +25,6 @@ template <typename Q>
 static void load_integer_chunk(const Matrix& w, uint32_t first, uint32_t begin, IntegerChunk& chunk) {
   using O = Order<Q::kBits>;
   const uint32_t values = least(kIntegerChunk, w.in - begin);
-  const uint32_t group = begin >> w.group_shift;
-  const uint32_t groups = values >> w.group_shift;
-  alignas(64) float scales[kLanes][kChunkGroups + kLanes], biases[kLanes][kChunkGroups + kLanes];
   for (uint32_t v = 0; v < kTileVectors; ++v) {
     uint32_t rows[kLanes];
     for (uint32_t l = 0; l < kLanes; ++l) rows[l] = least(first + v * kLanes + l, w.out - 1);
@@ -46,30 +42,19 @@ static void load_integer_chunk(const Matrix& w, uint32_t first, uint32_t begin, 
         for (uint32_t l = 0; l < kLanes; ++l) target[c * kLanes + l] = codes[c][l];
       }
     }
-    for (uint32_t l = 0; l < kLanes; ++l) {
-      for (uint32_t g = 0; g < groups; g += kLanes) {
-        const GroupVector vector = load_groups<Q>(w, rows[l], group + g, float(Q::kOffset));
-        store_floats(scales[l] + g, vector.scales);
-        store_floats(biases[l] + g, vector.biases);
-      }
-    }
-    for (uint32_t g = 0; g < groups; ++g) {
-      alignas(64) float column[2][kLanes];
-      for (uint32_t l = 0; l < kLanes; ++l) {
-        column[0][l] = scales[l][g];
-        column[1][l] = biases[l][g];
-      }
-      chunk.scales[v][g] = load_floats(column[0]);
-      chunk.biases[v][g] = load_floats(column[1]);
-    }
+    load_lane_groups(w, rows, begin >> w.group_shift, values >> w.group_shift, float(Q::kOffset),
+                     chunk.scales[v], chunk.biases[v]);
   }
 }
 
+// Codes of 3, 5 and 6 bits are bytes alike once they are unpacked.
+constexpr uint32_t like_bits(uint32_t bits) { return bits == 3 || bits == 5 ? 6 : bits; }
+
 // sums[t, row of the tile] += chunk . x[t] for a few tokens; x starts at column `begin`'s row.
-template <typename Q, uint32_t tokens>
-static void multiply_integer_chunk(const IntegerChunk& chunk, const Matrix& w, uint32_t begin,
-                                   const Activations& x, float* sums) {
-  using O = Order<Q::kBits>;
+template <uint32_t bits, uint32_t tokens>
+[[gnu::noinline]] static void multiply_integer_chunk(const IntegerChunk& chunk, const Matrix& w,
+                                                     uint32_t begin, const Activations& x, float* sums) {
+  using O = Order<bits>;
   const uint32_t values = least(kIntegerChunk, w.in - begin);
   const uint32_t group_size = 1u << w.group_shift;
   const uint32_t blocks = group_size > O::kBlock ? group_size / O::kBlock : 1;
@@ -93,8 +78,7 @@ static void multiply_integer_chunk(const IntegerChunk& chunk, const Matrix& w, u
           for (uint32_t t = 0; t < tokens; ++t) {
             const S8 four = splat_word(source + t * x.row_bytes + l * 4);
 #pragma GCC unroll 2
-            for (uint32_t v = 0; v < kTileVectors; ++v)
-              total[v][t] = dot<Q::kBits>(total[v][t], word[v], four);
+            for (uint32_t v = 0; v < kTileVectors; ++v) total[v][t] = dot<bits>(total[v][t], word[v], four);
           }
         }
       }
@@ -113,21 +97,23 @@ static void multiply_integer_chunk(const IntegerChunk& chunk, const Matrix& w, u
   }
 }
 
-// sums[t, r] = row first + r of w times x[t] for the kTileRows rows of a tile and all tokens.
+// As MultiplyTile says.
 template <typename Q>
-static void multiply_integer_tile(const Matrix& w, uint32_t first, const Activations& x, uint32_t tokens,
-                                  float* sums) {
+static void multiply_integer_tile(const Matrix& w, uint32_t first, const Activations& x, uint64_t row,
+                                  uint32_t tokens, float* sums) {
+  constexpr uint32_t kBits = like_bits(Q::kBits);
   IntegerChunk chunk;
   std::memset(sums, 0, sizeof(float) * tokens * kTileRows);
   for (uint32_t begin = 0; begin < w.in; begin += kIntegerChunk) {
     load_integer_chunk<Q>(w, first, begin, chunk);
+    const auto multiply = [&](auto multiply_few, uint32_t t) {
+      multiply_few(chunk, w, begin, x.from(row + t), sums + uint64_t(t) * kTileRows);
+    };
     uint32_t t = 0;
     for (; t + kIntegerTokens <= tokens; t += kIntegerTokens)
-      multiply_integer_chunk<Q, kIntegerTokens>(chunk, w, begin, x.from(t), sums + uint64_t(t) * kTileRows);
-    for (; t + 2 <= tokens; t += 2)
-      multiply_integer_chunk<Q, 2>(chunk, w, begin, x.from(t), sums + uint64_t(t) * kTileRows);
-    for (; t < tokens; ++t)
-      multiply_integer_chunk<Q, 1>(chunk, w, begin, x.from(t), sums + uint64_t(t) * kTileRows);
+      multiply(multiply_integer_chunk<kBits, kIntegerTokens>, t);
+    for (; t + 2 <= tokens; t += 2) multiply(multiply_integer_chunk<kBits, 2>, t);
+    for (; t < tokens; ++t) multiply(multiply_integer_chunk<kBits, 1>, t);
   }
 }
 

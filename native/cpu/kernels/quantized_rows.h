@@ -47,6 +47,7 @@ struct RowBlock {
   static constexpr uint32_t kGroups = kGroupChunk / tokens;  // whose scales are prepared at a time
   static constexpr uint32_t kStride = kGroups + kLanes;
   uint32_t stride;                                        // from one row's scales to the next
+  uint64_t ahead;                                         // bytes from a weight to the one to prefetch
   alignas(64) float scales[tokens][kRowBlock * kStride];  // of weight times of activation
   F32 sums[tokens][kRowBlock];
 
@@ -54,16 +55,16 @@ struct RowBlock {
 };
 
 // Groups [first, last) of some rows: loads their scales, and adds their biases to the sums.
-template <typename S, typename Q, uint32_t tokens>
-static void prepare_chunk(const Matrix& w, uint32_t row, uint32_t rows, const Activations& x, uint32_t first,
-                          uint32_t last, RowBlock<tokens>& block) {
+template <typename S, uint32_t tokens>
+static void prepare_chunk(const Matrix& w, uint32_t row, uint32_t rows, const Activations& x, float offset,
+                          uint32_t first, uint32_t last, RowBlock<tokens>& block) {
   block.stride = block.kStride;
   for (uint32_t r = 0; r < rows; ++r) {
     F32 sums[tokens];
 #pragma GCC unroll 4
     for (uint32_t t = 0; t < tokens; ++t) sums[t] = block.sums[t][r];
     for (uint32_t g = first; g < last; g += kLanes) {
-      const GroupVector v = load_groups_as<S>(w, row + r, g, w.groups - g, float(Q::kOffset));
+      const GroupVector v = load_groups_as<S>(w, row + r, g, w.groups - g, offset);
 #pragma GCC unroll 4
       for (uint32_t t = 0; t < tokens; ++t) {
         const uint64_t place = t * x.stride + g;
@@ -79,14 +80,14 @@ static void prepare_chunk(const Matrix& w, uint32_t row, uint32_t rows, const Ac
 
 // All groups of some rows, where a row has few: the groups of all rows are consecutive, and vectors go
 // over the ends of rows.
-template <typename S, typename Q, uint32_t tokens>
-static void prepare_rows(const Matrix& w, uint32_t row, uint32_t rows, const Activations& x,
+template <typename S, uint32_t tokens>
+static void prepare_rows(const Matrix& w, uint32_t row, uint32_t rows, const Activations& x, float offset,
                          RowBlock<tokens>& block) {
   block.stride = w.groups;
   alignas(64) float biases[tokens][kRowBlock * kShortRow + kLanes];  // times the sum of activations
   const uint32_t count = rows * w.groups;
   for (uint32_t i = 0; i < count; i += kLanes) {
-    const GroupVector v = load_groups_as<S>(w, row, i, count - i, float(Q::kOffset));
+    const GroupVector v = load_groups_as<S>(w, row, i, count - i, offset);
 #pragma GCC unroll 4
     for (uint32_t t = 0; t < tokens; ++t) {
       const uint64_t place = t * x.stride + i;
@@ -105,35 +106,44 @@ static void prepare_rows(const Matrix& w, uint32_t row, uint32_t rows, const Act
     }
 }
 
-template <typename S, typename Q, uint32_t tokens>
-static void prepare_as(const Matrix& w, uint32_t row, uint32_t rows, const Activations& x, uint32_t first,
-                       uint32_t last, RowBlock<tokens>& block) {
-  if (x.repeated)
-    prepare_rows<S, Q>(w, row, rows, x, block);
-  else
-    prepare_chunk<S, Q>(w, row, rows, x, first, last, block);
+// Prepares a block for codes that stand for code + offset.
+template <uint32_t tokens>
+static void prepare(const Matrix& w, uint32_t row, uint32_t rows, const Activations& x, float offset,
+                    uint32_t first, uint32_t last, RowBlock<tokens>& block) {
+  by_scale_type(w, [&](auto type) {
+    using S = decltype(type);
+    if (x.repeated)
+      prepare_rows<S>(w, row, rows, x, offset, block);
+    else
+      prepare_chunk<S>(w, row, rows, x, offset, first, last, block);
+  });
 }
 
-template <typename Q, uint32_t tokens>
-static void prepare(const Matrix& w, uint32_t row, uint32_t rows, const Activations& x, uint32_t first,
-                    uint32_t last, RowBlock<tokens>& block) {
-  by_scale_type<Q>(w, [&](auto type) { prepare_as<decltype(type), Q>(w, row, rows, x, first, last, block); });
-}
+template <uint32_t tokens>
+constexpr uint32_t kRowsAtOnce = tokens == 1   ? 4
+                                 : tokens == 2 ? 2
+                                               : 1;
 
-// Adds the groups [first, last) of rows `r` to `r` + rows - 1 of a block that starts at row `row` of w.
-template <typename Q, uint32_t planes, uint32_t rows, uint32_t tokens>
-static void add_groups(const Matrix& w, uint32_t row, uint32_t r, const Activations& x, uint32_t first,
-                       uint32_t last, RowBlock<tokens>& at) {
+// Adds the groups [first, last) of kRowsAtOnce rows from row `r` of a block on, which starts at row `row` of
+// w. With `step` 0 instead of 1, all of them are row `r`.
+template <uint32_t tokens>
+using AddGroups = void (*)(const Matrix& w, uint32_t row, uint32_t r, uint32_t step, const Activations& x,
+                           uint32_t first, uint32_t last, RowBlock<tokens>& at);
+
+template <typename Q, uint32_t planes, uint32_t tokens>
+static void add_groups(const Matrix& w, uint32_t row, uint32_t r, uint32_t step, const Activations& x,
+                       uint32_t first, uint32_t last, RowBlock<tokens>& at) {
   using O = Order<Q::kBits>;
+  constexpr uint32_t kRows = kRowsAtOnce<tokens>;
   const I32 groups = lane_groups<Q>(w.group_shift);
-  const uint64_t ahead = prefetch_distance(w, rows);
-  F32 acc[tokens][rows];
+  F32 acc[tokens][kRows];
 #pragma GCC unroll 4
   for (uint32_t t = 0; t < tokens; ++t)
 #pragma GCC unroll 4
-    for (uint32_t i = 0; i < rows; ++i) acc[t][i] = at.sums[t][r + i];
+    for (uint32_t i = 0; i < kRows; ++i) acc[t][i] = at.sums[t][r + i * step];
 
-  U8 codes[rows][O::kClasses];
+  U8 codes[kRows][O::kClasses];
+  const uint64_t scale_step = step * at.stride;
   const auto add_block = [&](uint32_t block, I32 index) {
     const uint32_t group = (block * O::kBlock >> w.group_shift) - first;
     const int8_t* from = x.planes + uint64_t(block) * planes * O::kBlock;
@@ -143,27 +153,29 @@ static void add_groups(const Matrix& w, uint32_t row, uint32_t r, const Activati
 #pragma GCC unroll 12
       for (uint32_t i = 0; i < planes * O::kClasses; ++i)
         bytes[i] = load_vector<S8>(from + t * x.row_bytes + i * kBytes);
+      const float* scales = at.scales_of(t, r) + group;
 #pragma GCC unroll 4
-      for (uint32_t i = 0; i < rows; ++i)
-        acc[t][i] = fused(dot_block<Q, planes>(codes[i], bytes), pick(at.scales_of(t, r + i) + group, index),
-                          acc[t][i]);
+      for (uint32_t i = 0; i < kRows; ++i)
+        acc[t][i] =
+            fused(dot_block<Q, planes>(codes[i], bytes), pick(scales + i * scale_step, index), acc[t][i]);
     }
   };
   const uint32_t values = last << w.group_shift;
   uint32_t block = (first << w.group_shift) / O::kBlock;
   const uint8_t* packed = w.row(row + r);
+  const uint64_t row_step = step * w.row_bytes;
   for (; block < values / O::kBlock; ++block) {
 #pragma GCC unroll 4
-    for (uint32_t i = 0; i < rows; ++i) {
-      const uint8_t* from = packed + i * w.row_bytes + uint64_t(block) * O::kBlockBytes;
-      __builtin_prefetch(from + ahead);
+    for (uint32_t i = 0; i < kRows; ++i) {
+      const uint8_t* from = packed + i * row_step + uint64_t(block) * O::kBlockBytes;
+      __builtin_prefetch(from + at.ahead);
       unpack<Q>(from, codes[i]);
     }
     add_block(block, groups);
   }
   if (values % O::kBlock != 0) {
-    for (uint32_t i = 0; i < rows; ++i)
-      unpack_block<Q>(w, row + r + i, uint64_t(block) * O::kBlockBytes, codes[i]);
+    for (uint32_t i = 0; i < kRows; ++i)
+      unpack_block<Q>(w, row + r + i * step, uint64_t(block) * O::kBlockBytes, codes[i]);
     // Lanes past the row hold zeros, and take the scale of its last group: another row's may be infinite.
     const int32_t most = int32_t(last - 1 - (block * O::kBlock >> w.group_shift));
     add_block(block, groups < most ? groups : I32{} + most);
@@ -171,8 +183,20 @@ static void add_groups(const Matrix& w, uint32_t row, uint32_t r, const Activati
 #pragma GCC unroll 4
   for (uint32_t t = 0; t < tokens; ++t)
 #pragma GCC unroll 4
-    for (uint32_t i = 0; i < rows; ++i) at.sums[t][r + i] = acc[t][i];
+    for (uint32_t i = 0; i < kRows; ++i) at.sums[t][r + i * step] = acc[t][i];
 }
+
+// The inner loops of a kind of codes; all around them is shared by the kinds.
+struct RowLoops {
+  AddGroups<1> one;
+  AddGroups<2> two;
+  AddGroups<4> four;
+  float offset;  // a byte of codes plus this is the number
+};
+
+template <typename Q, uint32_t planes>
+constexpr RowLoops kRowLoops = {add_groups<Q, planes, 1>, add_groups<Q, planes, 2>, add_groups<Q, planes, 4>,
+                                float(Q::kOffset)};
 
 // y[r] = the sum of the lanes of sums[r], for the first `rows` of kRowBlock.
 static inline void store_sums(const F32* sums, uint32_t rows, float* y) {
@@ -190,33 +214,34 @@ static inline void store_sums(const F32* sums, uint32_t rows, float* y) {
 }
 
 // y[t * y_stride + r] = row first + r of w times x[t], for up to kRowBlock rows and a few tokens.
-template <typename Q, uint32_t planes, uint32_t tokens>
-static void multiply_few(const Matrix& w, uint32_t first, uint32_t rows, const Activations& x, float* y,
-                         uint64_t y_stride) {
-  constexpr uint32_t kRows = tokens == 1 ? 4 : tokens == 2 ? 2 : 1;
+template <uint32_t tokens>
+static void multiply_few(AddGroups<tokens> add, float offset, const Matrix& w, uint32_t first, uint32_t rows,
+                         const Activations& x, float* y, uint64_t y_stride) {
+  constexpr uint32_t kRows = kRowsAtOnce<tokens>;
   RowBlock<tokens> block;
+  block.ahead = prefetch_distance(w, kRows);
   for (uint32_t t = 0; t < tokens; ++t)
     for (uint32_t r = 0; r < kRowBlock; ++r) block.sums[t][r] = F32{};
   for (uint32_t begin = 0; begin < w.groups; begin += block.kGroups) {
     const uint32_t end = least(begin + block.kGroups, w.groups);
-    prepare<Q>(w, first, rows, x, begin, end, block);
+    prepare(w, first, rows, x, offset, begin, end, block);
     uint32_t r = 0;
-    for (; r + kRows <= rows; r += kRows) add_groups<Q, planes, kRows>(w, first, r, x, begin, end, block);
-    for (; r < rows; ++r) add_groups<Q, planes, 1>(w, first, r, x, begin, end, block);
+    for (; r + kRows <= rows; r += kRows) add(w, first, r, /*step=*/1, x, begin, end, block);
+    for (; r < rows; ++r) add(w, first, r, /*step=*/0, x, begin, end, block);
   }
   for (uint32_t t = 0; t < tokens; ++t) store_sums(block.sums[t], rows, y + t * y_stride);
 }
 
 // The same for any number of tokens.
-template <typename Q, uint32_t planes>
-static void multiply_rows(const Matrix& w, uint32_t first, uint32_t rows, const Activations& x,
-                          uint32_t tokens, float* y, uint64_t y_stride) {
+static void multiply_rows(const RowLoops& loops, const Matrix& w, uint32_t first, uint32_t rows,
+                          const Activations& x, uint32_t tokens, float* y, uint64_t y_stride) {
   uint32_t t = 0;
   for (; t + 4 <= tokens; t += 4)
-    multiply_few<Q, planes, 4>(w, first, rows, x.from(t), y + t * y_stride, y_stride);
+    multiply_few<4>(loops.four, loops.offset, w, first, rows, x.from(t), y + t * y_stride, y_stride);
   for (; t + 2 <= tokens; t += 2)
-    multiply_few<Q, planes, 2>(w, first, rows, x.from(t), y + t * y_stride, y_stride);
-  for (; t < tokens; ++t) multiply_few<Q, planes, 1>(w, first, rows, x.from(t), y + t * y_stride, y_stride);
+    multiply_few<2>(loops.two, loops.offset, w, first, rows, x.from(t), y + t * y_stride, y_stride);
+  for (; t < tokens; ++t)
+    multiply_few<1>(loops.one, loops.offset, w, first, rows, x.from(t), y + t * y_stride, y_stride);
 }
 
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL

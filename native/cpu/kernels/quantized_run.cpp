@@ -17,8 +17,6 @@ constexpr double kQuantizeTime = 0.3;  // nanoseconds to quantise a value
 constexpr double kWorthSharing = 1e4;  // nanoseconds: less is quantised by the thread that launches
 
 using QuantizeRow = void (*)(const float*, uint32_t, uint32_t, int8_t*, float*, float*);
-using RunRows = void (*)(const Product&, const Activations&, uint32_t first, uint32_t rows);
-using RunTile = void (*)(const Product&, const Activations&, uint32_t first);
 
 void gate(float* y, const float* gate, const float* up, uint32_t count) {
   uint32_t i = 0;
@@ -32,36 +30,28 @@ void gate(float* y, const float* gate, const float* up, uint32_t count) {
   std::memcpy(y + i, rest[0], sizeof(float) * (count - i));
 }
 
-template <typename Q, uint32_t planes>
-void rows_of(const Product& p, const Activations& x, uint32_t first, uint32_t rows) {
+void rows_of(const RowLoops& loops, const Product& p, const Activations& x, uint32_t first, uint32_t rows) {
   for (uint32_t t = 0; t < p.tokens; t += kTokenBlock) {
     const uint32_t tokens = least(kTokenBlock, p.tokens - t);
     const Activations from = x.from(p.x + t);
     float* y = p.y + uint64_t(t) * p.w.out + first;
     if (!p.gated) {
-      multiply_rows<Q, planes>(p.w, first, rows, from, tokens, y, p.w.out);
+      multiply_rows(loops, p.w, first, rows, from, tokens, y, p.w.out);
       continue;
     }
     float sums[2][kTokenBlock * kRowBlock];
-    multiply_rows<Q, planes>(p.w, first, rows, from, tokens, sums[0], kRowBlock);
-    multiply_rows<Q, planes>(p.up, first, rows, from, tokens, sums[1], kRowBlock);
+    multiply_rows(loops, p.w, first, rows, from, tokens, sums[0], kRowBlock);
+    multiply_rows(loops, p.up, first, rows, from, tokens, sums[1], kRowBlock);
     for (uint32_t i = 0; i < tokens; ++i)
       gate(y + uint64_t(i) * p.w.out, sums[0] + i * kRowBlock, sums[1] + i * kRowBlock, rows);
   }
 }
 
-template <typename Q, bool fast>
-void tile_of(const Product& p, const Activations& x, uint32_t first) {
+void tile_of(MultiplyTile multiply, const Product& p, const Activations& x, uint32_t first) {
   const uint64_t floats = uint64_t(p.tokens) * kTileRows;
   float* sums = static_cast<float*>(item_scratch(sizeof(float) * floats * (p.gated ? 2 : 1)));
-  const auto multiply = [&](const Matrix& w, float* to) {
-    if constexpr (fast)
-      multiply_integer_tile<Q>(w, first, x.from(p.x), p.tokens, to);
-    else
-      multiply_tile<Q>(w, first, x.values + p.x * w.in, p.tokens, to);
-  };
-  multiply(p.w, sums);
-  if (p.gated) multiply(p.up, sums + floats);
+  multiply(p.w, first, x, p.x, p.tokens, sums);
+  if (p.gated) multiply(p.up, first, x, p.x, p.tokens, sums + floats);
   const uint32_t rows = least(kTileRows, p.w.out - first);
   for (uint32_t t = 0; t < p.tokens; ++t) {
     float* y = p.y + uint64_t(t) * p.w.out + first;
@@ -83,9 +73,9 @@ struct Instance {
   uint32_t bits;
   bool floats;  // codes are small floats
   uint32_t classes;
-  QuantizeRow quantize[2];  // fast, default; none where activations stay floats
-  RunRows rows[2];
-  RunTile tile[2];
+  QuantizeRow quantize[2];  // fast, default; none, nor loops, where activations stay floats
+  RowLoops rows[2];
+  MultiplyTile tile[2];
 };
 
 template <typename Q>
@@ -95,19 +85,15 @@ constexpr Instance instance() {
           Q::kFloats,
           kClasses,
           {quantize_row<kClasses, 1>, quantize_row<kClasses, 3>},
-          {rows_of<Q, 1>, rows_of<Q, 3>},
-          {tile_of<Q, true>, tile_of<Q, false>}};
+          {kRowLoops<Q, 1>, kRowLoops<Q, 3>},
+          {multiply_integer_tile<Q>, multiply_tile<Q>}};
 }
 
 constexpr Instance kInstances[] = {
-    instance<Integers<2>>(),
-    instance<Integers<3>>(),
-    instance<Integers<4>>(),
-    instance<Integers<5>>(),
-    instance<Integers<6>>(),
-    instance<Integers<8>>(),
-    instance<E2m1Codes>(),
-    {8, true, 1, {}, {e4m3_rows_of, e4m3_rows_of}, {tile_of<E4m3Codes, false>, tile_of<E4m3Codes, false>}},
+    instance<Integers<2>>(), instance<Integers<3>>(),
+    instance<Integers<4>>(), instance<Integers<5>>(),
+    instance<Integers<6>>(), instance<Integers<8>>(),
+    instance<E2m1Codes>(),   {8, true, 1, {}, {}, {multiply_tile<E4m3Codes>, multiply_tile<E4m3Codes>}},
 };
 
 const Instance& instance_of(const Format& format) {
@@ -179,28 +165,30 @@ Activations tile_activations(Batch& batch, const Format& format, const float* x,
 }
 
 void run_rows(Batch& batch, const Products& products, const Activations& x) {
-  const RunRows run = instance_of(products.format).rows[precision_of(batch)];
+  const RowLoops& loops = instance_of(products.format).rows[precision_of(batch)];
   const uint32_t blocks = (products.out + kRowBlock - 1) / kRowBlock;
   const Product sample = products.at(0);
   const double bytes = double(sample.w.row_bytes) * kRowBlock * sample.tokens * (sample.gated ? 2 : 1);
-  batch.add(products.count * blocks, bytes * kByteTime, [=](uint64_t begin, uint64_t end) {
+  batch.add(products.count * blocks, bytes * kByteTime, [=, &loops](uint64_t begin, uint64_t end) {
     while (begin < end) {
       const Product p = products.at(begin / blocks);
       const uint64_t last = least(end, (begin / blocks + 1) * blocks);
       for (; begin < last; ++begin) {
         const uint32_t first = uint32_t(begin % blocks) * kRowBlock;
         const uint32_t rows = least(kRowBlock, products.out - first);
-        if (p.known)
-          run(p, x, first, rows);
-        else
+        if (!p.known)
           fill_nan(p, first, rows);
+        else if (loops.one)
+          rows_of(loops, p, x, first, rows);
+        else
+          e4m3_rows_of(p, x, first, rows);
       }
     }
   });
 }
 
 void run_tiles(Batch& batch, const Products& products, const Activations& x, uint64_t rows) {
-  const RunTile run = instance_of(products.format).tile[precision_of(batch)];
+  const MultiplyTile multiply = instance_of(products.format).tile[precision_of(batch)];
   const uint32_t tiles = (products.out + kTileRows - 1) / kTileRows;
   const Product sample = products.at(0);
   const double each =
@@ -208,7 +196,7 @@ void run_tiles(Batch& batch, const Products& products, const Activations& x, uin
   batch.add(products.count * tiles, each * kProductTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item) {
       const Product p = products.at(item / tiles);
-      if (p.tokens > 0) run(p, x, uint32_t(item % tiles) * kTileRows);
+      if (p.tokens > 0) tile_of(multiply, p, x, uint32_t(item % tiles) * kTileRows);
     }
   });
 }

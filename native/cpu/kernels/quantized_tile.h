@@ -9,26 +9,41 @@
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 
+// Scales and biases of `groups` groups from `group` on, of kLanes rows that lie in the lanes; targets have
+// room for a multiple of kLanes groups. For codes that stand for code + offset.
+static void load_lane_groups(const Matrix& w, const uint32_t* rows, uint32_t group, uint32_t groups,
+                             float offset, F32* scales, F32* biases) {
+  by_scale_type(w, [&](auto type) {
+    for (uint32_t g = 0; g < groups; g += kLanes) {
+      U8 own_scales[kLanes], own_biases[kLanes];
+      for (uint32_t l = 0; l < kLanes; ++l) {
+        const GroupVector v =
+            load_groups_as<decltype(type)>(w, rows[l], group + g, w.groups - group - g, offset);
+        own_scales[l] = (U8)v.scales;
+        own_biases[l] = (U8)v.biases;
+      }
+      transpose(own_scales);
+      transpose(own_biases);
+      for (uint32_t i = 0; i < kLanes; ++i) {
+        scales[g + i] = (F32)own_scales[i];
+        biases[g + i] = (F32)own_biases[i];
+      }
+    }
+  });
+}
+
 // Columns [begin, begin + kChunk) of the tile from row `first`; rows past the matrix repeat the last one.
 template <typename Q>
 static void load_chunk(const Matrix& w, uint32_t first, uint32_t begin, TileChunk& chunk) {
   using O = Order<Q::kBits>;
   const uint32_t values = least(kChunk, w.in - begin);
-  const uint32_t groups = values >> w.group_shift;
-  constexpr uint32_t kGroups = kChunk / 16;                                              // at most
-  alignas(64) float scales[kGroups + kLanes][kLanes], biases[kGroups + kLanes][kLanes];  // [group][row]
+  constexpr uint32_t kGroups = kChunk / 16;  // at most
+  static_assert(kGroups % kLanes == 0);
+  F32 scales[kGroups], biases[kGroups];
   for (uint32_t v = 0; v < kTileVectors; ++v) {
     uint32_t rows[kLanes];
     for (uint32_t l = 0; l < kLanes; ++l) rows[l] = least(first + v * kLanes + l, w.out - 1);
-    for (uint32_t g = 0; g < groups; g += kLanes) {
-      for (uint32_t l = 0; l < kLanes; ++l) {
-        const GroupVector vector = load_groups<Q>(w, rows[l], (begin >> w.group_shift) + g, 0);
-        for (uint32_t i = 0; i < kLanes; ++i) {
-          scales[g + i][l] = vector.scales[i];
-          biases[g + i][l] = vector.biases[i];
-        }
-      }
-    }
+    load_lane_groups(w, rows, begin >> w.group_shift, values >> w.group_shift, 0, scales, biases);
     for (uint32_t at = 0; at < values; at += O::kBlock) {
       U8 codes[O::kClasses][kLanes];
       for (uint32_t l = 0; l < kLanes; ++l) {
@@ -42,7 +57,7 @@ static void load_chunk(const Matrix& w, uint32_t first, uint32_t begin, TileChun
           const uint32_t column = at + l * O::kLaneValues + c;
           if (column >= values) break;
           const uint32_t g = column >> w.group_shift;
-          const F32 scale = load_floats(scales[g]), bias = load_floats(biases[g]);
+          const F32 scale = scales[g], bias = biases[g];
 #pragma GCC unroll 4
           for (uint32_t j = 0; j < 4; ++j) {
             const I32 bytes = (I32)((U32)codes[c][l] >> (8 * j)) & 0xff;
@@ -54,16 +69,20 @@ static void load_chunk(const Matrix& w, uint32_t first, uint32_t begin, TileChun
   }
 }
 
-// sums[t, r] = row first + r of w times x[t] for the kTileRows rows of a tile and all tokens; x is [tokens,
-// in].
+// sums[t, r] = row first + r of w times row row + t of x, for the kTileRows rows of a tile and all tokens.
+using MultiplyTile = void (*)(const Matrix& w, uint32_t first, const Activations& x, uint64_t row,
+                              uint32_t tokens, float* sums);
+
 template <typename Q>
-static void multiply_tile(const Matrix& w, uint32_t first, const float* x, uint32_t tokens, float* sums) {
+static void multiply_tile(const Matrix& w, uint32_t first, const Activations& x, uint64_t row,
+                          uint32_t tokens, float* sums) {
+  const float* values = x.values + row * w.in;
   TileChunk chunk;
   std::memset(sums, 0, sizeof(float) * tokens * kTileRows);
   for (uint32_t begin = 0; begin < w.in; begin += kChunk) {
     load_chunk<Q>(w, first, begin, chunk);
     const uint32_t columns = least(kChunk, w.in - begin);
-    multiply_rows_of(chunk, columns, x + begin, w.in, tokens, sums);
+    multiply_rows_of(chunk, columns, values + begin, w.in, tokens, sums);
   }
 }
 
