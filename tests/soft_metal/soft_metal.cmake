@@ -17,7 +17,6 @@ set(PYTURBO_SOFT_METAL FALSE)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND GNUSTEP_INCLUDE AND GNUSTEP_BASE)
   # A static library: the flag that names the language must not reach the linker.
   set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
-  unset(SOFT_METAL_COMPILES CACHE)  # gobjc++ may have been installed since
   try_compile(SOFT_METAL_COMPILES ${CMAKE_CURRENT_BINARY_DIR}/soft_metal_check ${soft_metal}/foundation_check.cpp
               COMPILE_DEFINITIONS ${SOFT_METAL_OPTIONS} -isystem ${GNUSTEP_INCLUDE})
   unset(CMAKE_TRY_COMPILE_TARGET_TYPE)

@@ -1,25 +1,53 @@
 # The bodies of this folder, once per level, into the library pyturbo. Include after pyturbo_add_kernels.
 
-# Each of these sources ends with PYTURBO_BODIES(<stem>, ...); bodies.cpp makes one table of them.
-set(PYTURBO_BODY_SOURCES attention_decode attention_prefill bench delta delta_chunkwise elementwise linear mla_attention
-    mla_project mla_turbo moe norm quantized rope route_grouped turbo_attention turbo_codec turbo_steps)
-set(PYTURBO_LEVEL_SOURCES bodies quantized_run ${PYTURBO_BODY_SOURCES})
-list(TRANSFORM PYTURBO_LEVEL_SOURCES REPLACE "(.+)" "${CMAKE_CURRENT_LIST_DIR}/\\1.cpp")
-list(TRANSFORM PYTURBO_BODY_SOURCES REPLACE "(.+)" "X(\\1)" OUTPUT_VARIABLE entries)
-list(JOIN entries " " entries)
-file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/kernels/body_sources.h @ONLY
-     CONTENT "// Generated from kernels.cmake.\n#define PYTURBO_BODY_SOURCES(X) @entries@\n")
+set(PYTURBO_LEVELS all CACHE STRING "Levels to build: all, or native for the best one of this machine")
 
+# Levels, best first. A level that only adds instructions for products of bytes takes all other code from its base.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  set(PYTURBO_LEVELS avx2 avx512 vnni)
-  set(PYTURBO_FLAGS_avx2 -mavx2 -mfma -mf16c)
-  set(PYTURBO_FLAGS_avx512 ${PYTURBO_FLAGS_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
-  set(PYTURBO_FLAGS_vnni ${PYTURBO_FLAGS_avx512} -mavx512vnni -mavx512vbmi)
+  set(levels vnni avx512 avx2)
+  set(base_of_vnni avx512)
+  set(flags_of_avx2 -mavx2 -mfma -mf16c)
+  set(flags_of_avx512 ${flags_of_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
+  set(flags_of_vnni ${flags_of_avx512} -mavx512vnni -mavx512vbmi)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
-  set(PYTURBO_LEVELS neon dotprod)
-  set(PYTURBO_FLAGS_neon "")
-  set(PYTURBO_FLAGS_dotprod -march=armv8.2-a+dotprod)
+  set(levels dotprod neon)
+  set(base_of_dotprod neon)
+  set(flags_of_dotprod -march=armv8.2-a+dotprod)
 endif()
+if(PYTURBO_LEVELS STREQUAL "native")
+  try_run(ran compiled ${CMAKE_CURRENT_BINARY_DIR}/best_level ${CMAKE_CURRENT_LIST_DIR}/best_level.cpp
+          RUN_OUTPUT_VARIABLE levels)
+  if(NOT compiled)
+    message(FATAL_ERROR "PYTURBO_LEVELS=native: best_level.cpp does not compile")
+  endif()
+  string(STRIP "${levels}" levels)
+elseif(NOT PYTURBO_LEVELS STREQUAL "all")
+  message(FATAL_ERROR "PYTURBO_LEVELS: expected all or native, got ${PYTURBO_LEVELS}")
+endif()
+
+# Sources with bodies: each ends with PYTURBO_BODIES(<stem>, ...), and bodies.cpp makes one table of them. Those that lead
+# to products of bytes are a level's own, as are the sources without bodies.
+set(shared_sources attention_decode attention_prefill bench delta delta_chunkwise elementwise linear mla_attention mla_turbo
+    moe norm rope route_grouped turbo_attention turbo_codec turbo_steps)
+set(own_sources mla_project quantized)
+
+# `entries` is X(<item>) for each item.
+function(pyturbo_entries items)
+  list(TRANSFORM items REPLACE "(.+)" "X(\\1)")
+  list(JOIN items " " items)
+  set(entries "${items}" PARENT_SCOPE)
+endfunction()
+
+set(built ${CMAKE_CURRENT_BINARY_DIR}/kernels)
+pyturbo_entries("${levels}")
+file(CONFIGURE OUTPUT ${built}/built_levels.h @ONLY
+     CONTENT "// Generated from kernels.cmake.\n#define PYTURBO_LEVELS(X) @entries@\n")
+pyturbo_entries("${shared_sources}")
+set(shared_entries "${entries}")
+pyturbo_entries("${own_sources}")
+file(CONFIGURE OUTPUT ${built}/body_sources.h @ONLY
+     CONTENT "// Generated from kernels.cmake.\n#define PYTURBO_SHARED_SOURCES(X) @shared_entries@\n#define PYTURBO_OWN_SOURCES(X) @entries@\n")
+target_include_directories(pyturbo PRIVATE ${built})
 
 # In every build type; under sanitizers the compiler would take minutes a file.
 set(PYTURBO_LEVEL_OPTIMIZATION -O3)
@@ -27,17 +55,29 @@ if(PYTURBO_SANITIZE)
   set(PYTURBO_LEVEL_OPTIMIZATION -O1)
 endif()
 
-foreach(level ${PYTURBO_LEVELS})
-  add_library(pyturbo_${level} OBJECT ${PYTURBO_LEVEL_SOURCES})
-  add_dependencies(pyturbo_${level} pyturbo_shaders)
-  target_include_directories(pyturbo_${level} PRIVATE ${PYTURBO_NATIVE}/include ${PYTURBO_NATIVE} ${PYTURBO_ARGUMENTS}
-                             ${CMAKE_CURRENT_BINARY_DIR}/kernels)
-  target_compile_definitions(pyturbo_${level} PRIVATE PYTURBO_LEVEL=${level})
+# Sources in the namespace of a level, which has a base, into the library.
+function(pyturbo_add_level_sources target level base)
+  list(TRANSFORM ARGN REPLACE "(.+)" "${PYTURBO_NATIVE}/cpu/kernels/\\1.cpp" OUTPUT_VARIABLE sources)
+  add_library(${target} OBJECT ${sources})
+  add_dependencies(${target} pyturbo_shaders)
+  target_include_directories(${target} PRIVATE ${PYTURBO_NATIVE}/include ${PYTURBO_NATIVE} ${PYTURBO_ARGUMENTS} ${built})
+  target_compile_definitions(${target} PRIVATE PYTURBO_LEVEL=${level} PYTURBO_BASE=${base})
   # Fused operations are written out, so that all compilers round alike. Each level keeps its symbols to itself: the
   # linker must not take one level's code for another's.
-  target_compile_options(pyturbo_${level} PRIVATE ${PYTURBO_WARNINGS} ${PYTURBO_LEVEL_OPTIMIZATION} -ffp-contract=off
-                         -fno-math-errno -fno-trapping-math -fno-strict-aliasing -fvisibility=hidden ${PYTURBO_FLAGS_${level}}
+  target_compile_options(${target} PRIVATE ${PYTURBO_WARNINGS} ${PYTURBO_LEVEL_OPTIMIZATION} -ffp-contract=off
+                         -fno-math-errno -fno-trapping-math -fno-strict-aliasing -fvisibility=hidden ${flags_of_${level}}
                          # GCC 11 and 12 say of their own headers that they use what they mean to leave undefined.
                          $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-uninitialized -Wno-psabi>)
-  target_sources(pyturbo PRIVATE $<TARGET_OBJECTS:pyturbo_${level}>)
+  target_sources(pyturbo PRIVATE $<TARGET_OBJECTS:${target}>)
+endfunction()
+
+foreach(level ${levels})
+  set(base ${level})
+  if(DEFINED base_of_${level})
+    set(base ${base_of_${level}})
+  endif()
+  pyturbo_add_level_sources(pyturbo_${level} ${level} ${base} bodies quantized_run ${own_sources})
+  if(NOT TARGET pyturbo_${base}_shared)
+    pyturbo_add_level_sources(pyturbo_${base}_shared ${base} ${base} ${shared_sources})
+  endif()
 endforeach()

@@ -5,13 +5,9 @@
 #include <string>
 #include <string_view>
 
+#include "built_levels.h"
+#include "cpu/kernels/available.h"
 #include "pyturbo/error.h"
-
-#if defined(__aarch64__) && defined(__linux__)
-#include <sys/auxv.h>
-#elif defined(__aarch64__) && defined(__APPLE__)
-#include <sys/sysctl.h>
-#endif
 
 namespace pyturbo {
 
@@ -26,54 +22,14 @@ namespace cpu {
   extern const BodyList* const kLists[]; \
   }
 
-#if defined(__x86_64__)
-PYTURBO_TABLE(vnni)
-PYTURBO_TABLE(avx512)
-PYTURBO_TABLE(avx2)
-#elif defined(__aarch64__)
-PYTURBO_TABLE(dotprod)
-PYTURBO_TABLE(neon)
-#endif
+PYTURBO_LEVELS(PYTURBO_TABLE)
 
 namespace {
 
-#if defined(__x86_64__)
-// Every processor with AVX2 and FMA has F16C, which not every compiler can ask for.
-bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
-bool has_avx512() {
-  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
-bool has_vnni() {
-  return has_avx512() && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi");
-}
-#elif defined(__aarch64__)
-bool has_dotprod() {
-#if defined(__APPLE__)
-  int has = 0;
-  size_t size = sizeof has;
-  return sysctlbyname("hw.optional.arm.FEAT_DotProd", &has, &size, nullptr, 0) == 0 && has;
-#elif defined(__linux__)
-  constexpr unsigned long kDotProd = 1ul << 20;  // HWCAP_ASIMDDP
-  return getauxval(AT_HWCAP) & kDotProd;
-#else
-  return false;
-#endif
-}
-bool has_neon() { return true; }
-#endif
-
 // Best first, then a level without a name.
 constexpr Level kBuilt[] = {
-#if defined(__x86_64__)
-    {"vnni", has_vnni, vnni::kLists},
-    {"avx512", has_avx512, avx512::kLists},
-    {"avx2", has_avx2, avx2::kLists},
-#elif defined(__aarch64__)
-    {"dotprod", has_dotprod, dotprod::kLists},
-    {"neon", has_neon, neon::kLists},
-#endif
-    {nullptr, nullptr, nullptr},
+#define PYTURBO_ENTRY(level) {#level, has_##level, level::kLists},
+    PYTURBO_LEVELS(PYTURBO_ENTRY){nullptr, nullptr, nullptr},
 };
 
 bool same(const Extent& a, const Extent& b) { return a.x == b.x && a.y == b.y && a.z == b.z; }

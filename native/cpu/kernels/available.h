@@ -1,0 +1,48 @@
+// Which levels this machine has. Also compiled by itself when the build looks for the best one
+// (best_level.cpp).
+#pragma once
+
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
+
+namespace pyturbo::cpu {
+
+// X(level) for all levels of this architecture, best first.
+#if defined(__x86_64__)
+#define PYTURBO_KNOWN_LEVELS(X) X(vnni) X(avx512) X(avx2)
+#elif defined(__aarch64__)
+#define PYTURBO_KNOWN_LEVELS(X) X(dotprod) X(neon)
+#else
+#define PYTURBO_KNOWN_LEVELS(X)
+#endif
+
+#if defined(__x86_64__)
+// Every processor with AVX2 and FMA has F16C, which not every compiler can ask for.
+inline bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+inline bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+inline bool has_vnni() {
+  return has_avx512() && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi");
+}
+#elif defined(__aarch64__)
+inline bool has_dotprod() {
+#if defined(__APPLE__)
+  int has = 0;
+  size_t size = sizeof has;
+  return sysctlbyname("hw.optional.arm.FEAT_DotProd", &has, &size, nullptr, 0) == 0 && has;
+#elif defined(__linux__)
+  constexpr unsigned long kDotProd = 1ul << 20;  // HWCAP_ASIMDDP
+  return getauxval(AT_HWCAP) & kDotProd;
+#else
+  return false;
+#endif
+}
+inline bool has_neon() { return true; }
+#endif
+
+}  // namespace pyturbo::cpu
