@@ -36,7 +36,11 @@ def test_models_and_replies(model: pyturbo.Model) -> None:
     assert re.fullmatch(r"Stats\(prompt_tokens=4, tokens=3, .*decode_speed=[0-9.]+\)", repr(reply.stats))
     profile = session.profile()
     assert repr(profile) == str(profile)
-    assert repr(profile).startswith("kernel ")
+    header, *rows, total = repr(profile).splitlines()
+    assert header.split() == ["kernel", "launches", "ms", "us", "a", "launch", "share"]
+    assert [row.split()[0] for row in rows] == [row.kernel for row in profile.rows()]
+    assert len({len(line) for line in (header, *rows)}) == 1  # columns of figures end below their names
+    assert total.split()[:2] == ["all", str(sum(row.launches for row in profile.rows()))]
     with model.runner.program(64, 1, "last") as (_, graph):
         pass
     assert repr(graph).startswith(f"Graph({graph.program!r}, weight_bytes=")

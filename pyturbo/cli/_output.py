@@ -44,7 +44,7 @@ def print_json(data: Any, indent: int | None = None) -> None:
     print(json.dumps(data, indent=indent, ensure_ascii=False), flush=True)
 
 
-def print_table(rows: Table, *, stderr: bool = False) -> None:
+def print_table(rows: Table) -> None:
     """Print a table; lines are not wrapped if the output is not a terminal."""
     from rich.console import Console
 
@@ -54,8 +54,8 @@ def print_table(rows: Table, *, stderr: bool = False) -> None:
         def on_broken_pipe(self) -> None:
             raise  # the BrokenPipeError that rich is handling
 
-    console = PipedConsole(stderr=stderr)
-    console.print(rows) if console.is_terminal else PipedConsole(stderr=stderr, width=1000).print(rows)
+    console = PipedConsole()
+    console.print(rows) if console.is_terminal else PipedConsole(width=1000).print(rows)
 
 
 def note(text: str) -> None:

@@ -15,7 +15,7 @@ from pyturbo.cli._model import (
     sampling,
     stats_line,
 )
-from pyturbo.cli._output import Waiting, dim_note, note, print_json, print_table
+from pyturbo.cli._output import Waiting, dim_note, note, print_json
 from pyturbo.cli._stdin import PromptText
 from pyturbo.cli._usage import UsageError, at_least_one
 from pyturbo.engine.generation import Completion, Prompt
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.stats:
         note(stats_line(completion.stats, session))
     if session.timings is not None:
-        print_table(session.timings.table(), stderr=True)
+        note(str(session.timings))
 
 
 def _reply(arguments: argparse.Namespace, model: Model, session: Session, ids: list[int]) -> Completion:

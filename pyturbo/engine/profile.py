@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 @dataclass
@@ -40,33 +35,21 @@ class Profile:
 
     @property
     def seconds(self) -> float:
+        """The time of all launches."""
         return sum(row.seconds for row in self.kernels.values())
 
     def rows(self) -> list[ProfileRow]:
         """Return the rows, the most expensive kernel first."""
         return sorted(self.kernels.values(), key=lambda row: -row.seconds)
 
-    def table(self) -> Table:
-        from rich.table import Table
-
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        table.add_column("kernel")
-        for column in ("launches", "ms", "us a launch", "share"):
-            table.add_column(column, justify="right")
-        total = self.seconds or 1.0
-        for row in self.rows():
-            each = f"{row.seconds / row.launches * 1e6:.1f}"
-            share = f"{row.seconds / total:.1%}"
-            table.add_row(row.kernel, str(row.launches), f"{row.seconds * 1e3:.2f}", each, share)
-        table.add_section()
-        launches = sum(row.launches for row in self.kernels.values())
-        table.add_row("all", str(launches), f"{self.seconds * 1e3:.2f}")
-        return table
-
     def __repr__(self) -> str:
-        from rich.console import Console
-
-        console = Console(width=100, no_color=True)
-        with console.capture() as capture:
-            console.print(self.table())
-        return re.sub(r" +$", "", capture.get(), flags=re.MULTILINE)
+        total = self.seconds or 1.0
+        lines = [("kernel", "launches", "ms", "us a launch", "share")]
+        for row in self.rows():
+            each, share = f"{row.seconds / row.launches * 1e6:.1f}", f"{row.seconds / total:.1%}"
+            lines.append((row.kernel, str(row.launches), f"{row.seconds * 1e3:.2f}", each, share))
+        launches = sum(row.launches for row in self.kernels.values())
+        lines.append(("all", str(launches), f"{self.seconds * 1e3:.2f}", "", ""))
+        first, *widths = (max(map(len, column)) for column in zip(*lines))
+        texts = ((name.ljust(first), *map(str.rjust, figures, widths)) for name, *figures in lines)
+        return "\n".join("  ".join(text).rstrip() for text in texts)
