@@ -20,7 +20,6 @@ from pyturbo.checkpoint import Checkpoint, Weights
 from pyturbo.checkpoint.tensors import TensorInfo
 from pyturbo.engine.layout import Layout
 from pyturbo.errors import ArgumentError, TurboError
-from pyturbo.layers.attention import Attention
 from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.kv_cache import KV_SETTINGS, kv_format
 from pyturbo.text import Tokenizer
@@ -144,7 +143,6 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
     """Describe a checkpoint as plain data: architecture, tokenizer, sizes, and the memory it needs here."""
     found = survey(checkpoint)
     weights = found.weights
-    active = 1 - found.chosen
     experts = found.parts["experts"].parameters if "experts" in found.parts else 0
     return {
         "path": str(checkpoint.path),
@@ -156,7 +154,7 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
         "sampling": checkpoint.sampling.stated(),
         "sampling_ignored": checkpoint.sampling.ignored,
         "parameters": weights.parameters,
-        "parameters_per_token": round(weights.parameters - experts * active),
+        "parameters_per_token": round(weights.parameters - experts * (1 - found.chosen)),
         "bytes": weights.nbytes,
         "mapped_bytes": found.mapped_bytes,
         "copied_bytes": found.copied_bytes,
@@ -172,13 +170,7 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _layers(found: Survey) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for layer in found.network.layers:
-        kind = {"self_attn": "attention", "linear_attn": "delta net"}[layer.mixer.name.rpartition(".")[2]]
-        if isinstance(layer.mixer, Attention) and (window := layer.mixer.kv_heads.window):
-            kind = f"attention over {window} tokens"
-        counts[kind] = counts.get(kind, 0) + 1
-    return counts
+    return dict(Counter(layer.mixer.kind for layer in found.network.layers))
 
 
 def _state_bytes(found: Survey) -> dict[str, dict[int, int]]:

@@ -16,19 +16,14 @@ from pyturbo.checkpoint import open_checkpoint
 from pyturbo.describe import survey
 from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError
+from pyturbo.layers.decoder import Decoder
 from pyturbo.model import Model
 
 #: Shows progress in a `with` block: its title, the last position, and a function for the current one.
 Watch = Callable[[str, int, Callable[[], int]], AbstractContextManager[object]]
 
-#: Parts of a layer by how the program labels them.
-_KINDS = {
-    "embed": "embedding",
-    "linear_attn": "delta net",
-    "self_attn": "attention",
-    "mlp": "mlp or experts",
-    "head": "output head",
-}
+#: Parts of every network, by their labels in programs.
+_PARTS = {"embed": "embedding", "mlp": "mlp or experts", "head": "output head"}
 
 _LENGTHS = (32, 128, 512)  # of prompts
 _TOKENS = 32  # to decode
@@ -87,11 +82,21 @@ def measure(
         load_seconds=load_seconds,
         prefill=prefill,
         decode=decode,
-        kinds={_KINDS.get(part, part): seconds for part, seconds in session.profile().parts.items()},
+        kinds=_kinds(model.network, session.profile().parts),
         bytes_per_token=found.bytes_per_token,
         peak_memory=peak_memory(),  # before the memory that read_bandwidth takes
         bandwidth=read_bandwidth(threads, nbytes=_READ_BYTES),
     )
+
+
+def _kinds(network: Decoder, parts: dict[str, float]) -> dict[str, float]:
+    """Return seconds by kind, given seconds by label. Mixers that share a label are one entry."""
+    kinds: dict[str, list[str]] = {label: [kind] for label, kind in _PARTS.items()}
+    for layer in network.layers:
+        same = kinds.setdefault(layer.mixer.name.rpartition(".")[2], [])
+        if layer.mixer.kind not in same:
+            same.append(layer.mixer.kind)
+    return {", ".join(kinds[label]): seconds for label, seconds in parts.items()}
 
 
 def _extent(lengths: Sequence[int] | None, tokens: int | None, most: int) -> tuple[Sequence[int], int]:

@@ -39,6 +39,7 @@ class Attention:
         if dim > ops.MAX_HEAD_DIM:
             raise entries.wrong("head_dim", f"at most {ops.MAX_HEAD_DIM}")
         self.name, self.heads, self.dim, self.gated = path, heads, dim, gated
+        self.kind = f"attention over {window} tokens" if window else "attention"
         self.rope = Rope.read(entries, dim)
         self.q = weights.linear(f"{path}.q_proj", ((2 if gated else 1) * heads * dim, hidden))
         self.k = weights.linear(f"{path}.k_proj", (kv_heads * dim, hidden))

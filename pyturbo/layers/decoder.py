@@ -20,7 +20,8 @@ from pyturbo.recording import label
 class Mixer(Protocol):
     """The part of a layer that reads other tokens, by attention or by recurrent state."""
 
-    name: str  # the path of its weights, such as model.layers.0.self_attn
+    name: str  # the path of its weights, such as model.layers.0.self_attn; the last part labels its launches
+    kind: str  # for people, such as "attention" or "delta net"
 
     def state(self, context: int, chunk: int, kv: KvFormat) -> dict[str, Piece]:
         """Return its state for `context` tokens, of which up to `chunk` are read at once."""

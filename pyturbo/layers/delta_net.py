@@ -68,6 +68,8 @@ class Projections(NamedTuple):
 
 
 class DeltaNet:
+    kind = "delta net"
+
     def __init__(self, entries: Entries, weights: Weights, path: str, projections: Projections) -> None:
         self.name, self.project, self.heads = path, projections, Heads.read(entries)
         self.eps = entries.number("rms_norm_eps", 1e-6)

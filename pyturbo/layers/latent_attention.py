@@ -18,6 +18,8 @@ _EPS = 1e-6  # of the norms in here; the configuration only has that of the othe
 class LatentAttention:
     """Attention to the latents themselves: the projections of keys and values are absorbed."""
 
+    kind = "attention"
+
     def __init__(self, entries: Entries, weights: Weights, path: str) -> None:
         hidden, self.heads = entries.count("hidden_size"), entries.count("num_attention_heads")
         self.rank, self.v_dim = entries.count("kv_lora_rank"), entries.count("v_head_dim")

@@ -81,6 +81,24 @@ def test_for_a_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "\x1b" not in shown
 
 
+def test_a_mixer_states_its_kind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyturbo.layers.delta_net.DeltaNet.kind", "recurrence")
+    folder = write_model(tmp_path / "model")
+    assert facts(capsys, folder)["layers"] == {"recurrence": 2, "attention": 2}
+    assert main(["bench", "model", str(folder), "--lengths", "2", "--tokens", "1", "--json"]) == 0
+    kinds = json.loads(capsys.readouterr().out)["kinds"]
+    assert "recurrence" in kinds
+    assert "delta net" not in kinds
+
+
+def test_windows_are_a_kind_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    layers = facts(capsys, write_hf(MODELS["gpt_oss"], tmp_path))["layers"]
+    window = MODELS["gpt_oss"].config["sliding_window"]
+    assert set(layers) == {"attention", f"attention over {window} tokens"}
+
+
 def test_sampling_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stated = {"temperature": 0.6, "top_p": 0.95, "top_k": 20}
     folder = write_model(tmp_path / "model", layers=2, do_sample=True, **stated)
