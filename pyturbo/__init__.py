@@ -1,7 +1,7 @@
 """pyturbo: mixture-of-experts language models in few bits, on Metal GPUs and on the CPU.
 
-Each kernel is specified once, in Metal Shading Language. GPUs run it as that, and so does the reference
-device `cpu:reference`; the device `cpu` also has hand-made bodies, each tested against its shader.
+Each kernel is specified once, in Metal Shading Language. GPUs and the reference device `cpu:reference` run
+that shader; the device `cpu` also has hand-written bodies, each tested against its shader.
 
 A model, and text from it:
 
@@ -27,9 +27,10 @@ Below models there are operations on NumPy arrays, and below those kernels on a 
     Kernel('swiglu': gate, up, y, count)
 
 From a checkpoint to text: `load`, `Model`, `Session`, `Conversation`, `Tokenizer`, `Sampler`, `Reply`,
-`Chunk`, `Completion` and `Stats`; `convert` writes quantised checkpoints. Operations and kernels: `ops`,
-`kernels`, `devices`, `Device`, `Buffer`, `Kernel`, `Program`, and `Recorder`, `Tensor` and `symbol`, which
-record programs. Exceptions are in `errors`.
+`Chunk`, `Completion`, `Stats`, `Memory` and `Profile`; `convert` writes quantised checkpoints. Operations and
+kernels: `ops`, `kernels`, `devices`, `Device`, `Buffer`, `Kernel`, `Program`, and `Recorder`, `Tensor` and
+`symbol`, which record programs. Modules: `checkpoint`, `formats`, `text`, `symbols`, and `errors` with all
+exceptions.
 """
 
 from __future__ import annotations
@@ -47,7 +48,11 @@ except ImportError as error:
 from pyturbo import errors
 
 if TYPE_CHECKING:
+    from pyturbo import checkpoint as checkpoint
+    from pyturbo import formats as formats
     from pyturbo import ops as ops
+    from pyturbo import symbols as symbols
+    from pyturbo import text as text
     from pyturbo._manifest import kernels as kernels
     from pyturbo._paths import get_include as get_include
     from pyturbo._program import Program as Program
@@ -57,7 +62,9 @@ if TYPE_CHECKING:
     from pyturbo.engine.generation import Chunk as Chunk
     from pyturbo.engine.generation import Completion as Completion
     from pyturbo.engine.generation import Stats as Stats
+    from pyturbo.engine.profile import Profile as Profile
     from pyturbo.engine.reply import Reply as Reply
+    from pyturbo.engine.session import Memory as Memory
     from pyturbo.engine.session import Session as Session
     from pyturbo.model import Model as Model
     from pyturbo.model import load as load
@@ -71,7 +78,9 @@ _ON_USE = {
     "Chunk": "engine.generation",
     "Completion": "engine.generation",
     "Conversation": "conversation",
+    "Memory": "engine.session",
     "Model": "model",
+    "Profile": "engine.profile",
     "Program": "_program",
     "Recorder": "recording",
     "Reply": "engine.reply",
@@ -80,12 +89,16 @@ _ON_USE = {
     "Stats": "engine.generation",
     "Tensor": "recording",
     "Tokenizer": "text",
+    "checkpoint": "",
     "convert": "",
+    "formats": "",
     "get_include": "_paths",
     "kernels": "_manifest",
     "load": "model",
     "ops": "",
     "symbol": "symbols",
+    "symbols": "",
+    "text": "",
 }
 
 __all__ = [
@@ -95,7 +108,9 @@ __all__ = [
     "Conversation",
     "Device",
     "Kernel",
+    "Memory",
     "Model",
+    "Profile",
     "Program",
     "Recorder",
     "Reply",
@@ -104,14 +119,18 @@ __all__ = [
     "Stats",
     "Tensor",
     "Tokenizer",
+    "checkpoint",
     "convert",
     "devices",
     "errors",
+    "formats",
     "get_include",
     "kernels",
     "load",
     "ops",
     "symbol",
+    "symbols",
+    "text",
 ]
 
 

@@ -8,6 +8,8 @@ The module can be called: `pyturbo.convert(source, target)` is `pyturbo.convert.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import os
 import shutil
@@ -183,7 +185,13 @@ def _write(path: Path, value: dict[str, Any]) -> None:
 
 
 class _CallableModule(ModuleType):
-    __call__ = staticmethod(convert)
+    """A module that can be called as the function `convert`, with its signature and documentation."""
+
+    __signature__ = inspect.signature(convert)
+
+    @functools.wraps(convert)
+    def __call__(self, *args: Any, **kwargs: Any) -> Converted:
+        return convert(*args, **kwargs)
 
 
 sys.modules[__name__].__class__ = _CallableModule
