@@ -6,6 +6,7 @@ With CI=true in the environment, a whole run fails when a device or a level of t
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterator
 
@@ -16,7 +17,11 @@ from kernels.levels import LEVELS
 
 #: On Linux, Metal is the soft Metal of tests/soft_metal.
 DEVICES = ("cpu:reference", "cpu", "metal")
-WITHOUT_METAL = "metal is not in this build: it needs gobjc++ and libgnustep-base-dev"
+WITHOUT_METAL = (
+    "metal is not here: it needs a GPU of the family Apple7 or newer"
+    if sys.platform == "darwin"
+    else "metal is not in this build: it needs GCC with gobjc++, and libgnustep-base-dev"
+)
 
 #: Options that leave tests out.
 PARTIAL = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "stepwise", "quick")
