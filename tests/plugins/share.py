@@ -1,7 +1,8 @@
 """Shares the cores of the machine between the processes of `pytest -n`.
 
 Devices and NumPy take one thread per core unless told otherwise. The variables are set before the processes
-start and reach the processes that tests start, too. Tests that are about threads name their number.
+start and reach the processes that tests start, too. The fixture `device` has two threads in any case, so that
+kernels split their work; tests about threads name their number.
 """
 
 from __future__ import annotations
