@@ -1,0 +1,134 @@
+"""How the tests are run: what is said of devices, what --quick keeps, how processes share the cores.
+
+The plugins of tests/plugins run in a process of their own, over small test files.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels.levels import LEVELS
+from plugins.coverage import WITHOUT_METAL
+
+pytestmark = pytest.mark.slow
+
+TESTS = Path(__file__).parent
+
+CONFTEST = """
+import pytest
+from pyturbo import _native_tests
+pytest_plugins = ["plugins.coverage", "plugins.quick", "plugins.share"]
+"""
+
+
+def run(folder: Path, source: str, *options: str, **variables: str) -> tuple[int, list[str]]:
+    """Run the tests of `source`, all of a project of its own; return the status and the lines."""
+    (folder / "pytest.ini").write_text("[pytest]\ntestpaths = .\n")
+    (folder / "conftest.py").write_text(CONFTEST)
+    (folder / "test_it.py").write_text("import os\nimport pytest\nimport pyturbo\n" + source)
+    names = ("CI", "PYTURBO_THREADS", "PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
+        cwd=folder,
+        env=environment | {"PYTHONPATH": str(TESTS)} | variables,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return done.returncode, done.stdout.splitlines()
+
+
+ONE_DEVICE = """
+@pytest.mark.parametrize("device", [pyturbo.Device("cpu")], ids=["cpu"])
+def test_it(device):
+    pass
+"""
+
+
+def last_line(*, passed: bool) -> str:
+    """What a run of ONE_DEVICE ends with where metal is in the build."""
+    levels = ["1 in 0 s" if passed and level == LEVELS[0] else "none" for level in LEVELS]
+    shown = ", ".join(f"{level} {count}" for level, count in zip(LEVELS, levels))
+    cpu = "1 in 0 s" if passed else "none"
+    devices = f"passed on devices: cpu:reference none, cpu {cpu}, metal none"
+    return f"{devices}; at levels: {shown or 'this machine has none'}"
+
+
+def without_reason(line: str) -> str:
+    """Remove why there is no metal."""
+    return line.replace(f" ({WITHOUT_METAL})", "")
+
+
+def test_the_last_line_counts_what_passed_by_device_and_level(tmp_path: Path) -> None:
+    status, lines = run(tmp_path, ONE_DEVICE)
+    assert (status, without_reason(lines[-1])) == (0, last_line(passed=True))
+    status, lines = run(tmp_path, ONE_DEVICE.replace("pass", "assert False"))
+    assert (status, without_reason(lines[-1])) == (1, last_line(passed=False))
+
+
+def test_processes_report_together_and_share_the_cores(tmp_path: Path) -> None:
+    source = """
+@pytest.mark.parametrize("number", range(9))
+def test_threads(number):
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    assert os.environ["PYTURBO_THREADS"] == str(max(1, cores // 2))
+    assert os.environ["PYTEST_XDIST_WORKER_COUNT"] == "2"
+"""
+    status, lines = run(tmp_path, ONE_DEVICE + source, "-n", "2")
+    assert (status, without_reason(lines[-1])) == (0, last_line(passed=True))
+    assert any(line.startswith("10 passed") for line in lines)
+
+
+def test_ci_demands_every_device_of_a_whole_run(tmp_path: Path) -> None:
+    missing = ", ".join(["cpu:reference", "metal", *LEVELS[1:]])
+    status, lines = run(tmp_path, ONE_DEVICE, CI="true")
+    assert (status, lines[-1]) == (1, f"FAILED: CI=true, and no test passed on: {missing}")
+    for part in (["test_it.py"], ["-k", "test_it"], ["--quick"]):
+        status, lines = run(tmp_path, ONE_DEVICE, *part, CI="true")
+        assert status == 0
+        assert lines[-1].startswith("passed on devices: ")
+
+
+def test_quick_keeps_every_device_and_every_value(tmp_path: Path) -> None:
+    source = """
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("kind", [["f32"], ["f16"]], ids=["f32", "f16"])
+@pytest.mark.parametrize("device", ["cpu", "metal"])
+def test_cases(device, kind, bits):
+    pass
+
+@pytest.mark.slow
+def test_slow():
+    pass
+
+def test_plain():
+    pass
+"""
+    _, lines = run(tmp_path, source, "--quick", "--collect-only")
+    assert [line.partition("::")[2] for line in lines if "::" in line] == [
+        "test_cases[cpu-f32-2]",
+        "test_cases[cpu-f32-4]",
+        "test_cases[cpu-f32-8]",
+        "test_cases[cpu-f16-2]",
+        "test_cases[metal-f32-2]",
+        "test_plain",
+    ]
+
+
+def test_quick_names_tests_that_should_be_marked(tmp_path: Path) -> None:
+    source = """
+import plugins.quick
+plugins.quick.SLOW = -1.0
+
+def test_long():
+    pass
+"""
+    status, lines = run(tmp_path, source, "--quick")
+    assert status == 0
+    assert "  test_it.py::test_long" in lines
