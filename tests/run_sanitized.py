@@ -1,9 +1,9 @@
 """Runs the tests under AddressSanitizer and UndefinedBehaviorSanitizer, one process for each test file.
 
-`make sanitize` calls it with the Python of the build that has them. Arguments are test files, folders or
-single tests; without any, all tests run. What a sanitizer finds goes to a file, since pytest hides what a
-process writes before it ends, and is printed below the part that it was found in. The exit status is 0 when
-all tests passed and there was no report.
+`make sanitize` calls it with the Python of the build that has them. As many processes run at once as there
+are cores. Arguments are test files, folders or single tests; without any, all tests run. What a sanitizer
+finds goes to a file, since pytest hides what a process writes before it ends, and is printed below the part
+that it was found in. The exit status is 0 when all tests passed and there was no report.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -47,49 +48,54 @@ def parts(asked: list[str]) -> list[str]:
     return found
 
 
-def environment(reports: Path, compiler: str) -> dict[str, str]:
+def environment(runtimes: str, reports: Path, jobs: int) -> dict[str, str]:
     options = {name: f"{value}:log_path={reports / name.lower()}" for name, value in OPTIONS.items()}
-    return {**os.environ, **options, "LD_PRELOAD": preloaded(compiler)}
+    threads = os.environ.get("PYTURBO_THREADS") or str(max(1, (os.cpu_count() or 1) // jobs))
+    return {**os.environ, **options, "LD_PRELOAD": runtimes, "PYTURBO_THREADS": threads}
 
 
-def run(part: str, env: dict[str, str], reports: Path, log: Path) -> bool:
-    """One part; its output goes to `log` and is shown where something went wrong."""
+def run(part: str, runtimes: str, folder: Path, jobs: int) -> tuple[bool, str]:
+    """Run one part in `folder`; return whether it passed without a report, and the text to print."""
     begin = time.monotonic()
     pytest = Path(sys.executable).parent / "pytest"  # python -m pytest would take the package from here
+    log, reports = folder / "log", folder / "reports"
+    reports.mkdir(parents=True)
     with log.open("wb") as out:
         status = subprocess.run(
             [pytest, "-q", "-p", "no:cacheprovider", part],
-            cwd=ROOT, env=env, stdout=out, stderr=subprocess.STDOUT,
+            cwd=ROOT, env=environment(runtimes, reports, jobs), stdout=out, stderr=subprocess.STDOUT,
         ).returncode  # fmt: skip
     text = log.read_text(errors="replace")
-    found = sorted(reports.iterdir())
+    found = [report.read_text(errors="replace") for report in sorted(reports.iterdir())]
     counts = re.findall(r"^(?:\d+ \w+(?:, )?)+ in .*$", text, re.MULTILINE)
     summary = counts[-1] if counts else "ended without a summary"
-    print(f"{part}: status {status}, {summary} ({time.monotonic() - begin:.0f} s)", flush=True)
-    if status not in (0, 5):  # 5: the file has no test that this machine can run
-        print(text, flush=True)
-    for report in found:
-        print(report.read_text(errors="replace"), flush=True)
-        report.unlink()
-    return status in (0, 5) and not found
+    shown = [f"{part}: status {status}, {summary} ({time.monotonic() - begin:.0f} s)"]
+    passed = status in (0, 5)  # 5: the file has no test that this machine can run
+    return passed and not found, "\n".join([*shown, *([] if passed else [text]), *found])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tests", nargs="*", default=["tests"], help="files, folders or single tests")
     parser.add_argument("--compiler", default="c++", help="the one the build was made with")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many parts run at once")
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="pyturbo-sanitize-"))
-    (folder / "reports").mkdir()
-    env = environment(folder / "reports", arguments.compiler)
+    runtimes, jobs = preloaded(arguments.compiler), arguments.jobs
     todo = parts(arguments.tests)
     failed = []
+    pool = ThreadPoolExecutor(jobs)
+    running = {
+        pool.submit(run, part, runtimes, folder / str(number), jobs): part for number, part in enumerate(todo)
+    }
     try:
-        for number, part in enumerate(todo, 1):
-            print(f"[{number}/{len(todo)}] ", end="", flush=True)
-            if not run(part, env, folder / "reports", folder / "log"):
-                failed.append(part)
+        for number, done in enumerate(as_completed(running), 1):
+            passed, shown = done.result()
+            print(f"[{number}/{len(todo)}] {shown}", flush=True)
+            if not passed:
+                failed.append(running[done])
     finally:
+        pool.shutdown(cancel_futures=True)
         shutil.rmtree(folder)
     print(f"{len(todo) - len(failed)} of {len(todo)} parts passed without a report")
     for part in failed:
