@@ -50,6 +50,13 @@ def test_defaults_are_what_fits(
     assert list(json.loads(capsys.readouterr().out)["prefill"]) == lengths
 
 
+def test_a_work_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["bench", "peers", "--only", "decode,typing"])
+    assert "argument --only: expected some of decode, prefill, " in (told := capsys.readouterr().err)
+    assert "got 'typing'" in told
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyturbo.bench.kv.quality import Quality
 from pyturbo.checkpoint.file import TensorFile
-from pyturbo.errors import ArgumentError, FileError
+from pyturbo.errors import ArgumentError, FileError, StateError
 from pyturbo.files.replace import new_file, target_of, writing
 
 #: Metadata by format that marks our own plots: only those are replaced.
@@ -22,15 +22,13 @@ _HEAD = 4096  # bytes that contain the mark
 def check(path: Path) -> None:
     """Refuse a path that cannot be plotted to, before anything is measured."""
     if path.suffix not in _METADATA:
-        raise ArgumentError(f"bench kv: plot: expected a name that ends in .png or .svg, got {path}")
+        raise ArgumentError(f"plot: expected a name that ends in .png or .svg, got {path}")
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:
-        raise ArgumentError(
-            "bench kv: plot: expected matplotlib, which pip install 'pyturbo-llm[plot]' installs"
-        ) from None
+        raise StateError("bench kv: --plot needs matplotlib: pip install 'pyturbo-llm[plot]'") from None
     with writing(path):
-        _check_replaceable(target_of("bench kv: plot", path))
+        _check_replaceable(target_of("plot", path))
 
 
 def draw(rows: Sequence[Quality], path: Path) -> None:
@@ -60,7 +58,7 @@ def draw(rows: Sequence[Quality], path: Path) -> None:
     picture = io.BytesIO()
     figure.savefig(picture, format=path.suffix[1:], dpi=150, metadata=_METADATA[path.suffix])
     with (
-        new_file(target_of("bench kv: plot", path), _check_replaceable) as descriptor,
+        new_file(target_of("plot", path), _check_replaceable) as descriptor,
         os.fdopen(descriptor, "wb", closefd=False) as file,
     ):
         file.write(picture.getbuffer())

@@ -41,8 +41,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--rounds", type=int, help=f"number of rounds (default: {Plan.rounds})")
     parser.add_argument(
-        "--only", metavar="WORK,...", help=f"measure only some of {', '.join(WORKS)} (default: all)"
+        "--only",
+        type=_works,
+        default=(),
+        metavar="WORK,...",
+        help=f"measure only some of {', '.join(WORKS)} (default: all)",
     )
+
+
+def _works(text: str) -> tuple[str, ...]:
+    """Parse a list of works."""
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in WORKS:
+            raise argparse.ArgumentTypeError(f"expected some of {', '.join(WORKS)}, got {name!r}")
+    return names
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -56,7 +69,7 @@ def run(arguments: argparse.Namespace) -> None:
         tokens=arguments.tokens or Plan.tokens,
     )
     with _telling() as tell:
-        report = measure(plan, arguments.only.split(",") if arguments.only else (), tell)
+        report = measure(plan, arguments.only, tell)
     rows = [asdict(row) | {"met": row.met} for row in report.rows]
     _output.show(arguments, {"rows": rows, "facts": report.facts}, lambda: table(report))
 
@@ -90,7 +103,7 @@ def _figure(value: float | None, unit: str) -> str:
 
 @contextmanager
 def _telling() -> Iterator[Tell]:
-    """A line that changes, on a terminal; elsewhere one line for each thing that is loaded or measured."""
+    """Show progress: one line that changes on a terminal, elsewhere a line for each step."""
     from rich.console import Console
 
     console = Console(stderr=True)
