@@ -21,7 +21,7 @@ from pyturbo.checkpoint.tensors import TensorInfo
 from pyturbo.engine.layout import Layout
 from pyturbo.errors import ArgumentError, TurboError
 from pyturbo.layers.decoder import Decoder
-from pyturbo.layers.kv_cache import KV_SETTINGS, kv_format
+from pyturbo.layers.kv_cache import KV_FORMATS
 from pyturbo.text import Tokenizer
 
 #: Parts of a model, with texts in the names of their tensors; the first match counts.
@@ -178,11 +178,10 @@ def _state_bytes(found: Survey) -> dict[str, dict[int, int]]:
     most, chunk = found.network.context, device_traits(device_list()[0]).chunk
     contexts = [*(context for context in _CONTEXTS if context < most), most]
     sizes: dict[str, dict[int, int]] = {}
-    for kv in KV_SETTINGS:
-        with suppress(ArgumentError):  # the setting does not support heads of this size
-            form = kv_format(kv)
-            sizes[kv] = {
-                context: Layout.of(found.network, context, chunk, form).nbytes for context in contexts
+    for kv in KV_FORMATS:
+        with suppress(ArgumentError):  # the format does not support heads of this size
+            sizes[kv.name] = {
+                context: Layout.of(found.network, context, chunk, kv).nbytes for context in contexts
             }
     return sizes
 

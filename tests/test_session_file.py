@@ -20,7 +20,7 @@ import pytest
 import pyturbo
 from pyturbo.engine import session_file
 from pyturbo.errors import ArgumentError, FileError, FormatError
-from pyturbo.layers.kv_cache import KV_SETTINGS
+from pyturbo.layers.kv_cache import KV_FORMATS
 from pyturbo.model import Model, load
 from session_files import change, encoded, parts
 from tiny_configs import MODELS
@@ -40,7 +40,7 @@ def model_of(folder: Path, name: str, device: Any = "cpu", kv: str = "f16") -> M
     return load(path, device, kv=kv)
 
 
-@pytest.mark.parametrize("kv", KV_SETTINGS)
+@pytest.mark.parametrize("kv", [form.name for form in KV_FORMATS])
 def test_every_device_goes_on_with_the_same_bits(
     folder: Path, tmp_path: Path, device: pyturbo.Device, kv: str
 ) -> None:

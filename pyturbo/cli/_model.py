@@ -8,11 +8,12 @@ from typing import Any
 from pyturbo._machine import peak_memory
 from pyturbo._native import Device, device_list
 from pyturbo.cli._output import byte_bar
-from pyturbo.cli._usage import UsageError, add_model_name, at_least_one, option, usage
+from pyturbo.cli._usage import add_model_name, at_least_one, option, usage
 from pyturbo.engine.generation import Completion, Options, Stats
 from pyturbo.engine.session import Session
 from pyturbo.layers.kv_cache import kv_format
 from pyturbo.model import Model, load
+from pyturbo.turbo_codec import WIDTHS
 
 _SAMPLING = {
     "max_tokens": (int, 256, "maximum number of tokens in the reply"),
@@ -31,11 +32,12 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, positional: bool) ->
     """Add the options of a model; with `positional` the model may also be the first argument."""
     add_model_name(parser, positional=positional)
     add_device_arguments(parser)
+    *widths, last = WIDTHS
     parser.add_argument(
         "--kv",
         default="f16",
         help="format of keys and values: f16, f32, or compressed: turbo8, turbo4, turbo4v2, any turbo<k>v<v> "
-        "with 2, 3, 4, 6 or 8 bits for k and v (default: %(default)s)",
+        f"with {', '.join(map(str, widths))} or {last} bits for k and v (default: %(default)s)",
     )
 
 
@@ -81,21 +83,18 @@ def check_sampling(arguments: argparse.Namespace, logprobs: int = 0) -> None:
 def open_device(arguments: argparse.Namespace) -> Device:
     """Open the device to load a model on."""
     at_least_one("--threads", arguments.threads)
-    known = device_list()
-    name = known[0] if arguments.device is None else arguments.device
-    if name not in known:
-        raise UsageError(f"--device: expected one of {', '.join(known)}, got {name}")
-    with usage("threads", "precision"):
+    name = device_list()[0] if arguments.device is None else arguments.device
+    with usage("device", "threads", "precision"):
         return Device(name, threads=arguments.threads, precision=arguments.precision)
 
 
 def load_model(arguments: argparse.Namespace, name: str | None) -> Model:
     """Load a model, with a progress bar for weights that have to be read."""
     with usage("kv"):
-        kv_format(arguments.kv)
+        kv = kv_format(arguments.kv).name
     device = open_device(arguments)
     with byte_bar("reading weights") as progress:
-        return load(name, device, arguments.kv, progress=progress)
+        return load(name, device, kv, progress=progress)
 
 
 def cut_note(completion: Completion, session: Session) -> str:

@@ -54,6 +54,12 @@ class Layout:
         }
         return Layout(context, pieces | network.state(context, chunk, kv))
 
+    @property
+    def token_bytes(self) -> int:
+        """The bytes of one token in the cache of all layers: its rows of keys and values, or of latents."""
+        names = (name for name, axis in self._axes.items() if axis is not None and name != "tokens")
+        return sum(outer * row for outer, _, row in map(self._grid, names))
+
     def allocate(self, device: Device) -> Buffer:
         """Return a block of zeros, unless it is more than this machine has memory for."""
         if self.nbytes > (most := machine_memory()):

@@ -12,9 +12,6 @@ from pyturbo import ops, turbo_codec
 from pyturbo.errors import ArgumentError
 from pyturbo.layers.step import KvFormat, KvHeads, KvLatents, Piece, Step
 
-#: Recommended settings, from most memory to least. Other pairs of widths are valid too.
-KV_SETTINGS = ("f32", "f16", "turbo8", "turbo8v4", "turbo4", "turbo4v2")
-
 _TYPES = {"f32": np.float32, "f16": np.float16}
 
 
@@ -27,7 +24,11 @@ class Plain:
     """
 
     name: str
-    codec: int | None = None  # the version of compressed rows
+
+    @property
+    def codec(self) -> None:
+        """None: rows are not compressed."""
+        return None
 
     @property
     def dtype(self) -> Any:
@@ -75,7 +76,11 @@ class Compressed:
 
     key_bits: int
     value_bits: int
-    codec: int = turbo_codec.CODEC_VERSION
+
+    @property
+    def codec(self) -> int:
+        """The version of compressed rows."""
+        return turbo_codec.CODEC_VERSION
 
     @property
     def name(self) -> str:
@@ -133,8 +138,7 @@ class Compressed:
         if dim not in turbo_codec.DIMS:
             dims = ", ".join(map(str, turbo_codec.DIMS))
             raise ArgumentError(
-                f"load: kv: expected f32 or f16 for {what} of other than {dims} values, "
-                f"got {self.name} for {dim}"
+                f"kv: expected f32 or f16 for {what} of other than {dims} values, got {self.name} for {dim}"
             )
 
     @staticmethod
@@ -144,14 +148,27 @@ class Compressed:
         return ops.TurboRows(state[path], state[f"{path}_norms"], bits, heads.dim, means)
 
 
+#: Recommended formats, from most memory to least. Other pairs of widths are valid too.
+KV_FORMATS: tuple[KvFormat, ...] = (
+    Plain("f32"),
+    Plain("f16"),
+    Compressed(8, 8),
+    Compressed(8, 4),
+    Compressed(4, 4),
+    Compressed(4, 2),
+)
+
+
 def kv_format(name: object) -> KvFormat:
     """Parse a setting: f32, f16, turbo<k>, or turbo<k>v<v> with the bits of keys and of values."""
     if isinstance(name, str):
         if name in _TYPES:
             return Plain(name)
-        if match := re.fullmatch("turbo([23468])(?:v([23468]))?", name):
+        bits = "|".join(map(str, turbo_codec.WIDTHS))
+        if match := re.fullmatch(f"turbo({bits})(?:v({bits}))?", name):
             return Compressed(int(match[1]), int(match[2] or match[1]))
+    *widths, last = turbo_codec.WIDTHS
     raise ArgumentError(
-        "load: kv: expected one of f32, f16, turbo<k> and turbo<k>v<v> with k and v of 2, 3, 4, 6 and 8 "
-        f"bits, got {name!r}"
+        f"kv: expected one of {', '.join(_TYPES)}, turbo<k> and turbo<k>v<v> with k and v of "
+        f"{', '.join(map(str, widths))} and {last} bits, got {name!r}"
     )

@@ -20,7 +20,8 @@ from pyturbo.bench.kv.quality import Quality, Tally, bytes_per_token
 from pyturbo.cli import main
 from pyturbo.cli._output import print_table
 from pyturbo.cli.bench.kv import timing_table
-from pyturbo.errors import ArgumentError
+from pyturbo.errors import StateError
+from pyturbo.layers.kv_cache import KV_FORMATS
 from text.tiny_chat import write_model
 from tiny_configs import MODELS
 from tiny_models import write_hf
@@ -86,7 +87,7 @@ def test_a_tally_by_hand() -> None:
 
 
 def test_timing(capsys: pytest.CaptureFixture[str]) -> None:
-    timings = timing.measure(pyturbo.Device("cpu"), SETTINGS, contexts=(40,), repeats=1)
+    timings = timing.measure(pyturbo.Device("cpu"), KV_FORMATS, contexts=(40,), repeats=1)
     assert [row.kv for row in timings] == SETTINGS * 2
     assert min(row.microseconds for row in timings) > 0
     print_table(timing_table(timings))
@@ -101,12 +102,12 @@ def test_a_wrong_place_for_a_plot_is_refused_before_the_work(
 ) -> None:
     monkeypatch.setattr(quality, "compare", lambda *arguments: pytest.fail("measured"))
     command = ["bench", "kv", "--text", "absent", "--plot"]
-    assert main([*command, str(tmp_path / "plot.pdf")]) == 1
-    assert "plot: expected a name that ends in .png or .svg, got" in capsys.readouterr().err
+    assert main([*command, str(tmp_path / "plot.pdf")]) == 2
+    assert "pyturbo: --plot: expected a name that ends in .png or .svg, got" in capsys.readouterr().err
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "matplotlib.figure", None)
         assert main([*command, str(tmp_path / "plot.svg")]) == 1
-        assert "expected matplotlib, which pip install" in capsys.readouterr().err
+        assert "--plot needs matplotlib: pip install" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "matplotlib", ModuleType("matplotlib"))
     monkeypatch.setitem(sys.modules, "matplotlib.figure", ModuleType("matplotlib.figure"))
     os.mkfifo(tmp_path / "fifo.svg")
@@ -153,7 +154,7 @@ def test_plot(tmp_path: Path, ending: str, matplotlib: str, monkeypatch: pytest.
         monkeypatch.setitem(sys.modules, "matplotlib", ModuleType("matplotlib"))
         monkeypatch.setitem(sys.modules, "matplotlib.figure", module)
     elif importlib.util.find_spec("matplotlib") is None:
-        with pytest.raises(ArgumentError, match="expected matplotlib, which pip install"):
+        with pytest.raises(StateError, match="--plot needs matplotlib: pip install"):
             plot.draw(ROWS, tmp_path / f"plot.{ending}")
         return
     path = tmp_path / f"plot.{ending}"

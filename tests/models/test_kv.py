@@ -241,7 +241,7 @@ def test_names_of_settings(folder: Path) -> None:
         with pytest.raises(ArgumentError) as caught:
             model_of(folder, "qwen3", wrong)  # type: ignore[arg-type]
         assert str(caught.value) == (
-            "load: kv: expected one of f32, f16, turbo<k> and turbo<k>v<v> with k and v of 2, 3, 4, 6 and 8 "
+            "kv: expected one of f32, f16, turbo<k> and turbo<k>v<v> with k and v of 2, 3, 4, 6 and 8 "
             f"bits, got {wrong!r}"
         )
 

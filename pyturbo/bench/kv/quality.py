@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyturbo._native import Device
+from pyturbo.engine.layout import Layout
 from pyturbo.errors import ArgumentError
-from pyturbo.layers.kv_cache import KV_SETTINGS
+from pyturbo.layers.kv_cache import KV_FORMATS, kv_format
 from pyturbo.model import Model, load
 
 WINDOW = 1024  # tokens
@@ -63,10 +65,11 @@ def compare(
     tokens: int,
     tell: Callable[[str], None] = lambda text: None,
 ) -> list[Quality]:
-    """Measure the checkpoint at `path` with each of `KV_SETTINGS`, over `count` windows of text at most."""
-    models = [load(path, device, kv) for kv in KV_SETTINGS]
-    windows = windows_of(models[0], texts, count, min(tokens, models[0].max_context))
-    return measure(models, windows, tell)
+    """Measure the checkpoint at `path` with each of `KV_FORMATS`, over `count` windows of text at most."""
+    with ExitStack() as opened:
+        models = [opened.enter_context(load(path, device, kv.name)) for kv in KV_FORMATS]
+        windows = windows_of(models[0], texts, count, min(tokens, models[0].max_context))
+        return measure(models, windows, tell)
 
 
 def measure(
@@ -110,9 +113,7 @@ def windows_of(model: Model, texts: Sequence[str], count: int, tokens: int) -> N
 
 def bytes_per_token(model: Model) -> int:
     """Return the bytes of keys and values, or of latents and rotary keys, of one token in all layers."""
-    pieces = model.session(1).memory().pieces
-    kinds = ("k", "v", "latents", "rope")  # k_norms belongs to k
-    return sum(nbytes for kind, nbytes in pieces.items() if kind.partition("_")[0] in kinds)
+    return Layout.of(model.network, context=1, chunk=1, kv=kv_format(model.kv)).token_bytes
 
 
 def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:

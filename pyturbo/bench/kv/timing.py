@@ -14,8 +14,7 @@ import numpy as np
 from pyturbo._native import Buffer, Device
 from pyturbo._program import Program
 from pyturbo.engine.layout import Layout
-from pyturbo.layers.kv_cache import kv_format
-from pyturbo.layers.step import KvHeads, Step
+from pyturbo.layers.step import KvFormat, KvHeads, Step
 from pyturbo.recording import Recorder, Tensor
 from pyturbo.symbols import symbol
 
@@ -47,27 +46,27 @@ class Timing:
 
 def measure(
     device: Device,
-    settings: Sequence[str],
+    formats: Sequence[KvFormat],
     contexts: Sequence[int] = CONTEXTS,
     repeats: int = 15,
     tell: Callable[[str], None] = lambda text: None,
 ) -> list[Timing]:
-    """Time the settings in turns, so that other load on the machine affects all of them."""
+    """Time the formats in turns, so that other load on the machine affects all of them."""
     timings = []
     for shape in SHAPES:
         for context in contexts:
             tell(f"{shape}: {context} tokens")
-            works = [_decode(device, shape, context, kv) for kv in settings]
+            works = [_decode(device, shape, context, kv) for kv in formats]
             rounds = [[_seconds(*work, context - 1) for work in works] for _ in range(repeats)]
-            for kv, seconds in zip(settings, zip(*rounds)):
-                timings.append(Timing(shape, context, kv, 1e6 * min(seconds)))
+            for kv, seconds in zip(formats, zip(*rounds)):
+                timings.append(Timing(shape, context, kv.name, 1e6 * min(seconds)))
     return timings
 
 
-def _decode(device: Device, shape: Shape, context: int, kv: str) -> tuple[Program, Buffer]:
+def _decode(device: Device, shape: Shape, context: int, kv: KvFormat) -> tuple[Program, Buffer]:
     """Record the program of one layer, and fill a cache with random vectors."""
-    setting, heads = kv_format(kv), KvHeads("layer", shape.kv_heads, shape.dim, biased=False)
-    layout = Layout(context, setting.state(heads, context, chunk=1))
+    heads = KvHeads("layer", shape.kv_heads, shape.dim, biased=False)
+    layout = Layout(context, kv.state(heads, context, chunk=1))
     rng = np.random.default_rng(0)
     block = device.empty(layout.nbytes, np.uint8)
     for name, (_, size, dtype) in layout.pieces.items():
@@ -75,9 +74,9 @@ def _decode(device: Device, shape: Shape, context: int, kv: str) -> tuple[Progra
         values = rng.integers(0, 2**32, size, np.uint32) if codes else rng.standard_normal(size, np.float32)
         layout.view(block, name)[...] = values
     with Recorder(device, {"position": context}, blocks=("state",)) as recorder:
-        step = Step(1, symbol("position"), layout.tensors(), setting)
+        step = Step(1, symbol("position"), layout.tensors(), kv)
         q, k, v = (_vectors(device, count, shape.dim) for count in (shape.heads, *2 * (shape.kv_heads,)))
-        setting.attend(heads, step, q, k, v, shape.dim**-0.5)
+        kv.attend(heads, step, q, k, v, shape.dim**-0.5)
     return recorder.program, block
 
 

@@ -14,9 +14,9 @@ from pyturbo.bench.kv.quality import Quality
 from pyturbo.bench.kv.timing import Timing
 from pyturbo.cli import _output
 from pyturbo.cli._model import add_device_arguments, open_device
-from pyturbo.cli._usage import UsageError, add_model_name, at_least_one, one_model, path
+from pyturbo.cli._usage import UsageError, add_model_name, at_least_one, one_model, path, usage
 from pyturbo.errors import FileError
-from pyturbo.layers.kv_cache import KV_SETTINGS
+from pyturbo.layers.kv_cache import KV_FORMATS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -51,12 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     _check(arguments)
     if arguments.text is None:
-        timings = timing.measure(open_device(arguments), KV_SETTINGS, tell=_output.note)
+        timings = timing.measure(open_device(arguments), KV_FORMATS, tell=_output.note)
         _output.show(arguments, [asdict(row) for row in timings], lambda: timing_table(timings))
         return
     picture = None if arguments.plot is None else Path(arguments.plot)
     if picture is not None:
-        plot.check(picture)
+        with usage("plot"):
+            plot.check(picture)
     model = one_model(arguments.named, arguments.model)
     rows = quality.compare(
         gguf_file(None if model is None else Path(model)),
