@@ -38,7 +38,7 @@ def test_traits_cannot_be_changed() -> None:
 
 
 def test_traits_of_an_unknown_device() -> None:
-    with pytest.raises(ArgumentError, match="expected a device among cpu, .*, got abacus"):
+    with pytest.raises(ArgumentError, match="device: expected one of cpu, .*, got 'abacus'"):
         device_traits("abacus")
 
 

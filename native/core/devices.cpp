@@ -67,7 +67,7 @@ std::shared_ptr<const DeviceKind> DeviceRegistry::find(std::string_view name) {
     if (entry.kind->name == name) return entry.kind;
     names += (names.empty() ? "" : ", ") + entry.kind->name;
   }
-  throw Error(ErrorKind::argument, "expected a device among " + names + ", got " + std::string(name));
+  throw Error(ErrorKind::argument, "device: expected one of " + names + ", got '" + std::string(name) + "'");
 }
 
 const std::vector<DeviceRegistry::Entry>& DeviceRegistry::available() {

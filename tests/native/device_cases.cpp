@@ -77,7 +77,7 @@ NATIVE_TEST(unavailable_device_is_not_listed_and_asked_once) {
   CHECK(registry.names() == Names{"present"});
   CHECK(registry.names() == Names{"present"});
   CHECK_EQ(asked, 2);
-  CHECK_THROWS(registry.find("absent"), "expected a device among present, got absent");
+  CHECK_THROWS(registry.find("absent"), "device: expected one of present, got 'absent'");
 }
 
 NATIVE_TEST(traits_come_from_the_kind) {
