@@ -189,7 +189,7 @@ def test_a_conversation_beyond_the_memory(tmp_path: Path) -> None:
     config = MODELS["qwen3"].config | {"max_position_embeddings": 2**31 - 1}
     (folder / "config.json").write_text(json.dumps(config))
     model = pyturbo.load(folder)
-    assert model.session().context == 4096
+    assert model.session().context == 8192
     with pytest.raises(
         AllocationError, match=r"context: expected .* memory of this machine, got \d{12,} for 2147483647"
     ):
