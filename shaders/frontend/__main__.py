@@ -30,7 +30,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--manifest", type=Path, required=True)
     parser.add_argument("--sources", type=Path, help="folder of the shaders with their headers inside")
-    parser.add_argument("--depfile", type=Path, help="Makefile rule that names every file read")
     parser.add_argument("-I", dest="includes", type=Path, action="append", default=[], help="header folder")
     parser.add_argument("--list-outputs", action="store_true", help="print the files that would be written")
     parser.add_argument("shaders", type=Path, nargs="*")
@@ -71,17 +70,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list_outputs:
         print(*outputs, *headers, *sources, options.manifest, sep="\n")
         return 0
-    errors, read, shaders = Errors(), [str(shader) for shader in options.shaders], []
+    errors, shaders = Errors(), []
     for shader in options.shaders:
         try:
-            source = preprocess(options.compiler, shader, [options.root, *options.includes])
+            lines = preprocess(options.compiler, shader, [options.root, *options.includes])
         except PreprocessorError as error:
             errors.found.append(str(error))
             continue
-        program = Program(Unit(str(shader), tokenise(source.lines), errors))
+        program = Program(Unit(str(shader), tokenise(lines), errors))
         check.check(program)
         shaders.append((program, read_entries(program)))
-        read += [header for header in source.headers if header not in read]
     check.check_names(program for program, _ in shaders)
     if len(set(stems)) < len(stems):
         errors.found.append(f"{options.root}: error: two shaders would be written to the same file: {stems}")
@@ -96,9 +94,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _write(path, inline(shader, options.root, options.includes))
     _write(outputs[-1], emit.tables(options.library, stems))
     _write(options.manifest, manifest(shaders, options.root))
-    if options.depfile:
-        rule = " ".join([f"{options.manifest}:", *(path.replace(" ", "\\ ") for path in read)])
-        _write(options.depfile, rule + "\n")
     return 0
 
 

@@ -22,7 +22,7 @@ INDICES = words(
 )
 _POSITION_TYPE = re.compile(r"uint|ushort|uint32_t|uint16_t|unsigned(?: int| short)?|(?:uint|ushort)([23])")
 _HARMLESS = frozenset(("maybe_unused", "unused"))
-_MAX_BUFFERS = 31
+MAX_BUFFERS = 31  # pyturbo::kMaxArguments
 
 
 @dataclass
@@ -115,8 +115,8 @@ class Reader:
         name, text = attribute.name, self.unit.spell(attribute.arguments)
         if name in ("buffer", "threadgroup"):
             index = ProgramScope(self.program).integer(text)
-            if index is None or not 0 <= index < _MAX_BUFFERS:
-                expected = f"expected a {name} index from 0 to {_MAX_BUFFERS - 1}"
+            if index is None or not 0 <= index < MAX_BUFFERS:
+                expected = f"expected a {name} index from 0 to {MAX_BUFFERS - 1}"
                 self.unit.errors.add(attribute.where, f"{argument.name}: {expected}, got '{text}'")
             argument.kind, argument.index = name, -2 if index is None else index
         elif name == "function_constant":
@@ -141,16 +141,16 @@ class Reader:
     def _number(self, kind: str) -> None:
         """Check the given indices; assign the next free one to the others, as Metal does."""
         bound = [a for a in self.arguments if a.kind == kind or (kind == "buffer" and a.kind == "value")]
-        if len(bound) > _MAX_BUFFERS:
-            message = f"expected at most {_MAX_BUFFERS} {kind} arguments, got {len(bound)}"
-            self.unit.errors.add(bound[_MAX_BUFFERS].where, f"{self.kernel.name}: {message}")
+        if len(bound) > MAX_BUFFERS:
+            message = f"expected at most {MAX_BUFFERS} {kind} arguments, got {len(bound)}"
+            self.unit.errors.add(bound[MAX_BUFFERS].where, f"{self.kernel.name}: {message}")
         taken: dict[int, str] = {}
         for argument in bound:
             if argument.index in taken and argument.index >= 0:
                 message = f"{kind} index {argument.index} is taken by {taken[argument.index]}"
                 self.unit.errors.add(argument.where, f"{argument.name}: {message}")
             taken.setdefault(argument.index, argument.name)
-        free = (index for index in range(len(bound) + _MAX_BUFFERS) if index not in taken)
+        free = (index for index in range(len(bound) + MAX_BUFFERS) if index not in taken)
         for argument in bound:
             argument.index = next(free) if argument.index == -1 else argument.index
 

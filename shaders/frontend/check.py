@@ -143,10 +143,19 @@ def _check_kernel(program: Program, kernel: Kernel) -> None:
 
 
 def check_names(programs: Iterable[Program]) -> None:
-    """Require host names to be unique in a library."""
+    """Require names of kernel functions and host names to be unique in a library.
+
+    Devices find kernels by their host names, and CPU bodies by the names of their functions.
+    """
+    functions: dict[str, Token] = {}
     taken: dict[str, Token] = {}
     for program in programs:
         for kernel in program.kernels.values():
+            where = program.unit.tokens[kernel.item.begin]
+            first = functions.setdefault(kernel.name, where)
+            if first is not where:
+                message = f"kernel function {kernel.name} is defined in {first.file}:{first.line} too"
+                program.unit.errors.add(where, message)
             for instance in kernel.instances:
                 other = taken.setdefault(instance.host_name, instance.where)
                 if other is not instance.where:

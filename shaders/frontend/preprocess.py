@@ -6,7 +6,6 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from .tokens import Line, words
@@ -26,17 +25,11 @@ _FLAGS = [
 _MARKER = re.compile(r'#(?:line)? ?(\d+) "((?:[^"\\]|\\.)*)"')
 
 
-@dataclass(frozen=True)
-class Preprocessed:
-    lines: list[Line]
-    headers: list[str]  # files read besides the shader itself, in order of appearance
-
-
 class PreprocessorError(Exception):
     """The compiler's own messages, as it printed them."""
 
 
-def preprocess(compiler: str, source: Path, includes: Sequence[Path]) -> Preprocessed:
+def preprocess(compiler: str, source: Path, includes: Sequence[Path]) -> list[Line]:
     with tempfile.TemporaryDirectory(prefix="pyturbo-frontend-") as folder:
         for name in _SYSTEM_HEADERS:
             header = Path(folder, name)
@@ -47,21 +40,18 @@ def preprocess(compiler: str, source: Path, includes: Sequence[Path]) -> Preproc
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode != 0:
             raise PreprocessorError(result.stderr.strip())
-        return _split(result.stdout, str(source), folder)
+        return _split(result.stdout, str(source))
 
 
-def _split(text: str, source: str, system: str) -> Preprocessed:
+def _split(text: str, source: str) -> list[Line]:
     lines: list[Line] = []
-    headers: dict[str, None] = {}
     file, number = source, 1
     for content in text.split("\n"):
         marker = _MARKER.match(content)
         if marker:
             number, file = int(marker[1]), re.sub(r"\\(.)", r"\1", marker[2])
-            if file != source and not file.startswith(("<", system)):
-                headers[file] = None
             continue
         if content and not file.startswith("<"):
             lines.append(Line(file, number, content))
         number += 1
-    return Preprocessed(lines, list(headers))
+    return lines

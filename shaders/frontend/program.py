@@ -11,7 +11,7 @@ from .tokens import Line, tokenise
 from .unit import QUALIFIERS, Range, Unit
 
 _MAX_INDEX = 65535  # of a function constant, as Metal has it
-_MAX_CONSTANTS = 64  # pyturbo::kMaxConstants
+MAX_CONSTANTS = 64  # pyturbo::kMaxConstants
 
 
 class Program:
@@ -95,9 +95,9 @@ class Program:
             derived = index < 0 and any(self._depends(unit.text(i)) for i in range(*init))
             required = name not in self.optional
             slot = sum(constant.slot >= 0 for constant in self.constants.values()) if index >= 0 else -1
-            if slot >= _MAX_CONSTANTS:
+            if slot >= MAX_CONSTANTS:
                 unit.errors.add(
-                    unit.tokens[item.head], f"expected at most {_MAX_CONSTANTS} function constants"
+                    unit.tokens[item.head], f"expected at most {MAX_CONSTANTS} function constants"
                 )
             self.constants[name] = Constant(name, type_, unit.spell(init), index, slot, derived, required)
 

@@ -12,7 +12,7 @@ from .program import Program, ProgramScope, alias
 from .tokens import Token, spell
 from .unit import Range, Unit
 
-LIMIT = 32768
+LIMIT = 32768  # bytes; pyturbo::kMaxThreadgroupBytes
 
 
 @dataclass

@@ -164,10 +164,20 @@ def test_threadgroup_memory_of_one_instance(run: Run) -> None:
 
 
 def test_host_names_are_unique_in_the_library(run: Run) -> None:
-    kernel = "kernel void k(device float* x) {}\n"
-    errors = run(kernel, b__metal="\n// second\n" + kernel).errors
-    assert errors == ["b.metal:2: error: host name k is taken by " + errors[0].rpartition(" ")[2]]
-    assert errors[0].endswith("a.metal:1")
+    kernel = '[[host_name("k")]] kernel void {}(device float* x) {{}}\n'
+    errors = run(kernel.format("first"), b__metal="\n// second\n" + kernel.format("second")).errors
+    assert errors == ["b.metal:2: error: host name k is taken by a.metal:1"]
+
+
+def test_kernel_functions_are_unique_in_the_library(run: Run) -> None:
+    """A CPU body is found by the function's name: it would read the arguments of the wrong kernel."""
+    kernel = """
+        template <typename T>
+        kernel void twice(device T* x [[buffer({})]], device T* y [[buffer({})]]) {{}}
+        template [[host_name("{}")]] kernel decltype(twice<float>) twice<float>;
+    """
+    errors = run(kernel.format(0, 1, "first"), b__metal=kernel.format(1, 0, "second")).errors
+    assert errors == ["b.metal:1: error: kernel function twice is defined in a.metal:1 too"]
 
 
 def test_all_errors_of_a_run_are_reported_with_their_files(run: Run) -> None:
