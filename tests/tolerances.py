@@ -18,3 +18,12 @@ TOLERANCES: dict[str, dict[str, float]] = {
 
 # Below the smallest normal f32 a device may flush a result, or a factor of it, to zero.
 FLUSHED = 1.2e-38
+
+# How far a CPU body may lie from its shader, of the largest result: f32 in another order of additions.
+BODIES = 2e-5
+
+# A step of a 16-bit float: a result of that type may round the other way.
+STEPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+
+# Share of words of codes that may differ between a body and its shader: a value next to a boundary.
+BODY_CODES = 1e-3

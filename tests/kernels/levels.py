@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyturbo
-from pyturbo.errors import ArgumentError
+from pyturbo import _native_tests
 
-BUILT = ("vnni", "avx512", "avx2", "dotprod", "neon")
+LEVELS = _native_tests.levels()
 
 
 @contextmanager
@@ -28,14 +28,3 @@ def forced(level: str) -> Iterator[None]:
 def device_at(level: str, precision: str = "default", threads: int = 2) -> pyturbo.Device:
     with forced(level):
         return pyturbo.Device("cpu", precision=precision, threads=threads, check=False)
-
-
-def _exists(level: str) -> bool:
-    try:
-        device_at(level).close()
-    except ArgumentError:
-        return False
-    return True
-
-
-LEVELS = [level for level in BUILT if _exists(level)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from functools import cache
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -17,13 +16,7 @@ import pyturbo
 from kernels.contract_launch import Launch, launches
 from kernels.levels import LEVELS, device_at
 from pyturbo import _native_tests
-
-BOUND = 2e-5  # of the largest result: f32 in another order of additions
-STEPS = {
-    np.dtype(np.float16): 2.0**-10,
-    np.dtype(ml_dtypes.bfloat16): 2.0**-7,
-}  # a result may round the other way
-CODES = 1e-3  # share of words of codes that may differ: a value next to a boundary
+from tolerances import BODIES, BODY_CODES, STEPS
 
 FUNCTIONS = sorted({name for level in LEVELS for name in _native_tests.bodies(level)})
 
@@ -56,11 +49,11 @@ def merged(launch: Launch, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarr
 
 def assert_alike(function: str, name: str, got: np.ndarray, want: np.ndarray) -> None:
     if function == "turbo_encode" and name == "packed":
-        assert (got != want).mean() <= CODES
+        assert (got != want).mean() <= BODY_CODES
     elif got.dtype.kind in "iu":
         np.testing.assert_array_equal(got, want)
     else:
-        bound = BOUND + STEPS.get(got.dtype, 0)
+        bound = BODIES + STEPS.get(got.dtype.name, 0)
         got, want = got.astype(np.float64), want.astype(np.float64)
         np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))
         finite = np.isfinite(want)
@@ -77,6 +70,14 @@ def test_a_body_computes_what_its_shader_does(function: str, level: str) -> None
         assert got.keys() == want.keys()
         for name in want:
             assert_alike(function, name, got[name], want[name])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_instance_runs_by_its_body(level: str) -> None:
+    """Without this, an instance that no body serves would run as its shader, and pass above."""
+    kernels = pyturbo.kernels().values()
+    expected = {kernel["name"] for kernel in kernels if kernel["function"] in FUNCTIONS}
+    assert set(_native_tests.instances(level)) == expected
 
 
 def test_levels_have_the_same_bodies() -> None:

@@ -17,7 +17,9 @@ cdef extern from "native_test.h":
 
 
 cdef extern from "body_names.h":
+    vector[string] level_names() except +
     vector[string] body_names(const string& level) except +
+    vector[string] body_instances(const string& level) except +
 
 
 def cases():
@@ -33,6 +35,16 @@ def run(str name):
 def bodies(str level):
     """The shader functions that a processor level has a CPU body for."""
     return [name.decode() for name in body_names(level.encode())]
+
+
+def instances(str level):
+    """The kernels, by host name, that a device at a processor level runs by a CPU body."""
+    return [name.decode() for name in body_instances(level.encode())]
+
+
+def levels():
+    """The processor levels of this machine, best first."""
+    return [name.decode() for name in level_names()]
 
 
 register_test_kernels()

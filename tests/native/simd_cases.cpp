@@ -50,6 +50,7 @@ struct Call {
     info.function = function;
     info.parameter_count = uint32_t(parameters.size());
     info.parameters = parameters.data();
+    info.dispatch = [](const Arguments&, Dispatch&) {};  // not called, but kernels without one have no body
     const RunBody body = level.find(info);
     if (!body) return native_test::fail(__FILE__, __LINE__, std::string("no body of ") + function);
     ThreadPool pool(2);
@@ -211,6 +212,16 @@ void check_product(const Level& level, const char* function, const Weights& w, u
 }
 
 }  // namespace
+
+NATIVE_TEST(kernel_without_a_dispatch_line_has_no_body) {
+  for (const Level* level : levels()) {
+    KernelInfo info{};
+    info.function = "route";
+    CHECK(!level->find(info));
+    info.dispatch = [](const Arguments&, Dispatch&) {};
+    CHECK(level->find(info));
+  }
+}
 
 NATIVE_TEST(simd_products) {
   for (const Level* level : levels())

@@ -16,7 +16,7 @@ import pyturbo
 from kernels.levels import LEVELS
 
 #: On Linux, Metal is the soft Metal of tests/soft_metal.
-DEVICES = ("cpu:reference", "cpu", "metal")
+DEVICES = sorted({*pyturbo.devices(), "metal"})
 WITHOUT_METAL = (
     "metal is not here: it needs a GPU of the family Apple7 or newer"
     if sys.platform == "darwin"
@@ -40,7 +40,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
         arguments = getattr(item, "funcargs", {})
         device, level = arguments.get("device"), arguments.get("level")
         if isinstance(device, pyturbo.Device) and not device.closed:
-            device, level = device.name, device.properties["kernels"]
+            device, level = device.name, device.properties.get("kernels")
         report.user_properties += [("device", device)] if device in DEVICES else []
         report.user_properties += [("level", level)] if level in LEVELS else []
     return report

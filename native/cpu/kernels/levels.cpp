@@ -43,6 +43,7 @@ bool serves(const BodyForm& form, const KernelInfo& kernel) {
 }  // namespace
 
 RunBody Level::find(const KernelInfo& kernel) const {
+  if (!kernel.dispatch) return nullptr;
   for (const BodyList* const* list = lists; *list; ++list)
     for (uint32_t i = 0; i < (*list)->count; ++i) {
       const Body& body = (*list)->bodies[i];

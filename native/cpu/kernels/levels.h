@@ -14,7 +14,8 @@ struct Level {
   bool (*available)();           // on this machine
   const BodyList* const* lists;  // of its bodies, up to null
 
-  // The body of a kernel instance, or null.
+  // The body of a kernel instance, or null. Kernels without a Dispatch line have none, since a body computes
+  // the geometry of the contract and no other.
   RunBody find(const KernelInfo& kernel) const;
 };
 
