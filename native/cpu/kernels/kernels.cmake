@@ -31,6 +31,23 @@ set(shared_sources attention_decode attention_prefill bench delta delta_chunkwis
     moe norm rope route_grouped turbo_attention turbo_codec turbo_steps)
 set(own_sources mla_project quantized)
 
+# A source that is in neither list would be left out, and its kernels would run as shaders.
+file(GLOB files CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.cpp)
+set(found "")
+foreach(file ${files})
+  file(STRINGS ${file} bodies REGEX "^PYTURBO_BODIES\\(" LIMIT_COUNT 1)
+  if(bodies)
+    cmake_path(GET file STEM stem)
+    list(APPEND found ${stem})
+  endif()
+endforeach()
+set(listed ${shared_sources} ${own_sources})
+list(SORT listed)
+list(SORT found)
+if(NOT found STREQUAL listed)
+  message(FATAL_ERROR "kernels.cmake: expected the sources with PYTURBO_BODIES, ${found}, got ${listed}")
+endif()
+
 # `entries` is X(<item>) for each item.
 function(pyturbo_entries items)
   list(TRANSFORM items REPLACE "(.+)" "X(\\1)")
