@@ -1,6 +1,7 @@
 #include "core/devices.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "pyturbo/device.h"
 #include "pyturbo/error.h"
@@ -47,8 +48,12 @@ OpenDevices& open_devices() {
 
 void DeviceRegistry::add(const DeviceKind& kind) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(entries_, [&](const Entry& entry) { return entry.kind->name == kind.name; });
-  const auto worse = [&](const Entry& entry) { return kind.rank < entry.kind->rank; };
+  for (const Entry& entry : entries_)
+    if (entry.kind->name == kind.name)
+      throw Error(ErrorKind::argument, "device: expected a new name, got " + kind.name);
+  const auto worse = [&](const Entry& entry) {
+    return std::tie(kind.rank, kind.name) < std::tie(entry.kind->rank, entry.kind->name);
+  };
   entries_.insert(std::find_if(entries_.begin(), entries_.end(), worse),
                   {std::make_shared<DeviceKind>(kind), /*asked=*/!kind.available});
 }

@@ -15,8 +15,9 @@ namespace pyturbo {
 // and look-ups.
 class DeviceRegistry {
  public:
+  // Throws Error{argument} for a name that was added before.
   void add(const DeviceKind& kind);
-  // Returns the names of available kinds, by rank, then by the order of additions.
+  // Returns the names of available kinds, by rank, then in alphabetical order.
   std::vector<std::string> names();
   // Throws Error{argument} for a name that names() does not have.
   std::shared_ptr<const DeviceKind> find(std::string_view name);
@@ -31,7 +32,7 @@ class DeviceRegistry {
   const std::vector<Entry>& available();
 
   std::mutex mutex_;
-  std::vector<Entry> entries_;  // by rank
+  std::vector<Entry> entries_;  // by rank and name
 };
 
 // Closes all open devices, for the end of the process.

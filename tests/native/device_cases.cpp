@@ -50,22 +50,23 @@ using Names = std::vector<std::string>;
 
 }  // namespace
 
-NATIVE_TEST(devices_are_listed_by_rank_then_by_addition) {
+NATIVE_TEST(devices_are_listed_by_rank_then_by_name) {
   DeviceRegistry registry;
   registry.add(kind("slow", Rank::reference));
   registry.add(kind("emulated", Rank::emulator));
-  registry.add(kind("first gpu", Rank::gpu));
+  registry.add(kind("gpu b", Rank::gpu));
   registry.add(kind("cpu", Rank::cpu));
-  registry.add(kind("second gpu", Rank::gpu));
-  CHECK(registry.names() == Names{"first gpu", "second gpu", "cpu", "slow", "emulated"});
+  registry.add(kind("gpu c", Rank::gpu));
+  registry.add(kind("gpu a", Rank::gpu));
+  CHECK(registry.names() == Names{"gpu a", "gpu b", "gpu c", "cpu", "slow", "emulated"});
 }
 
-NATIVE_TEST(device_of_the_same_name_is_replaced) {
+NATIVE_TEST(device_of_the_same_name_is_refused) {
   DeviceRegistry registry;
   registry.add(kind("a", Rank::gpu));
   registry.add(kind("b", Rank::cpu));
-  registry.add(kind("a", Rank::emulator));
-  CHECK(registry.names() == Names{"b", "a"});
+  CHECK_THROWS(registry.add(kind("a", Rank::emulator)), "device: expected a new name, got a");
+  CHECK(registry.names() == Names{"a", "b"});
 }
 
 NATIVE_TEST(unavailable_device_is_not_listed_and_asked_once) {

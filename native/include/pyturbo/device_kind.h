@@ -57,7 +57,7 @@ struct DeviceKind {
   bool (*available)() = nullptr;  // whether this machine has one, asked once; null: always
 };
 
-// Adds a kind, in place of one with the same name.
+// Adds a kind. Throws Error{argument} where one has the same name.
 void add_device(const DeviceKind& kind);
 
 // Adds a kind while a library is loaded, as an object with static storage duration in the file of the device.
