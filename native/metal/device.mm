@@ -30,6 +30,7 @@ std::string family(id<MTLDevice> device) {
   return "unknown";
 }
 
+// Owner: whoever opened it. Any thread; one lock, held while launches are encoded, not while they run.
 class MetalDevice final : public Device {
  public:
   explicit MetalDevice(const DeviceKind& kind) : Device(kind) {
@@ -209,10 +210,10 @@ std::unique_ptr<Device> open(const DeviceKind& kind, const DeviceOptions& option
   return std::make_unique<MetalDevice>(kind);
 }
 
-// Returns whether this machine has a GPU that can run the kernels: family Apple7 (M1) or newer. Metal does
-// not work in a child of fork().
+// Returns whether this machine has a GPU that can run the kernels: family Apple7 (M1) or newer. A child of
+// fork() must not ask Metal: there the device stays in the list, and opening it says why it cannot be used.
 bool available() {
-  if (fork_count() > 0) return false;
+  if (fork_count() > 0) return true;
   const Pool pool;
   const auto device = Ref<DeviceObject>::adopt(MTLCreateSystemDefaultDevice());
   return device && [device.get() supportsFamily:MTLGPUFamilyApple7];
