@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,13 @@ TRAITS = {
 
 def test_traits_of_each_device(device: pyturbo.Device) -> None:
     assert device.traits == device_traits(device.name) == TRAITS[device.name]
+
+
+def test_python_has_every_trait_of_the_native_struct() -> None:
+    header = Path(pyturbo.get_include(), "pyturbo", "device_kind.h").read_text(encoding="utf-8")
+    fields = re.search(r"struct Traits \{(.*?)\};", header, re.DOTALL)
+    assert fields
+    assert tuple(re.findall(r"^ +\S+ (\w+);", fields[1], re.MULTILINE)) == Traits._fields
 
 
 def test_traits_of_a_device_stay_when_it_is_closed() -> None:
