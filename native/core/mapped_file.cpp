@@ -12,8 +12,9 @@
 
 namespace pyturbo {
 
-// The address range of a mapped file, readable in a signal handler. Ranges are never freed; they are reused
-// after their file is unmapped.
+// The address range of a mapped file. Owner: the process, which never frees ranges and reuses them after
+// their file is unmapped. Any thread, and signal handlers; no lock: readers compare `version` before and
+// after.
 struct MappedRange {
   std::atomic<bool> taken{true};
   std::atomic<uint32_t> version{1};  // odd while the range changes

@@ -14,6 +14,7 @@
 namespace pyturbo::cpu {
 namespace {
 
+// Owner: whoever opened it. Any thread; all but the pool, which has its own locks, is constant.
 class CpuDevice final : public Device {
  public:
   CpuDevice(const DeviceKind& kind, const DeviceOptions& options, bool reference)
@@ -94,8 +95,8 @@ const RegisteredDevice cpu{{.name = "cpu",
                                        .host_memory = HostMemory::any},
                             .open = open</*reference=*/false>}};
 
-// The reference kernels compute whole tiles of 32 tokens, and slowly, so chunks are short: an interrupt is
-// heard between two of them.
+// The reference kernels are slow and compute whole tiles of 32 tokens. A chunk is one tile, because
+// interrupts are handled between chunks.
 const RegisteredDevice reference{{.name = "cpu:reference",
                                   .rank = Rank::reference,
                                   .traits = {.chunk = 32,

@@ -22,7 +22,8 @@ using ArchiveObject = id<MTLBinaryArchive>;
 using CommandsObject = id<MTLCommandBuffer>;
 using SamplesObject = id<MTLCounterSampleBuffer>;
 
-// Owns one reference to an object. T is an object pointer, such as BufferObject or NSString*.
+// Owns one reference to an object. T is an object pointer, such as BufferObject or NSString*. No lock: copies
+// of a Ref may be used on several threads, one Ref on one at a time.
 template <typename T>
 class Ref {
  public:
@@ -51,7 +52,7 @@ class Ref {
   T object_ = nil;
 };
 
-// An autorelease pool for one scope. Every function that C++ calls has one.
+// An autorelease pool for one scope, on the thread that made it. Every function that C++ calls has one.
 class Pool {
  public:
   Pool() : pool_([[NSAutoreleasePool alloc] init]) {}

@@ -15,7 +15,7 @@ import pytest
 #: Parameters that say where a test runs.
 PLACES = ("device", "level")
 
-#: Seconds of processor time from which on a test is slow; a busy machine makes few of them more.
+#: A test is slow from this many seconds of processor time on, which a busy machine hardly lengthens.
 SLOW = 2.0
 
 START = pytest.StashKey[float]()

@@ -9,6 +9,7 @@
 namespace pyturbo::cpu {
 namespace {
 
+// Owner: one thread, which alone uses it. Grows, and is freed when the thread ends.
 class Block {
  public:
   void* reserve(size_t bytes) {
