@@ -29,6 +29,7 @@ __all__ = [
     "TensorInfo",
     "TokenizerSource",
     "Weights",
+    "locate",
     "open_checkpoint",
 ]
 

@@ -8,7 +8,7 @@ from pyturbo._arrays import Array
 from pyturbo._blank import as_words
 from pyturbo._messages import shown
 from pyturbo.checkpoint.config import Quantization
-from pyturbo.checkpoint.experts import find_bias, find_experts
+from pyturbo.checkpoint.experts import find_bias, find_experts, is_copied
 from pyturbo.checkpoint.file_layout import FileLayout
 from pyturbo.checkpoint.names import is_convolution, is_draft, is_ignored, text_name
 from pyturbo.checkpoint.quantized import find_quantized
@@ -104,5 +104,4 @@ class DirectoryWeights(Weights):
         return Fp(values, scales, source.format.mode, factor)
 
     def _read_whole(self, name: str) -> bool:
-        _, found, below = name.rpartition(".experts.")
-        return not found or ("." in below and below.partition(".")[0] in self.layout.experts)
+        return not is_copied(self, name)

@@ -43,6 +43,13 @@ def find_bias(weights: Weights, path: str, shape: Shape) -> Source:
     return Source(f"{path}.bias", shape, Plane((info,), shape, rows))
 
 
+def is_copied(weights: Weights, name: str) -> bool:
+    """Return whether a tensor holds experts as transformers stores them, which are copied into a stack."""
+    _, found, below = name.rpartition(".experts.")
+    projection, stacked, _ = below.partition(".")
+    return bool(found) and not (stacked and projection in weights.layout.experts)
+
+
 def _locate(weights: Weights, path: str) -> tuple[str, Stored | None]:
     """Find the tensor of the stack at `path`. Its name lacks a suffix, and "{}" stands for an expert."""
     base, _, projection = path.rpartition(".")

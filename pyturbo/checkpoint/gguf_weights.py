@@ -57,7 +57,7 @@ class GgufWeights(Weights):
         path, (info,) = source.name, source.values.tensors
         places = np.argsort(self._row_order(path, info.shape[0])) if self._heads(path) else None
         if info.dtype not in FLOATS:
-            return self._affine(path, info, places)
+            return self._affine(info, places)
         if places is None:
             return Dense(self._array(source.values))
 
@@ -66,7 +66,7 @@ class GgufWeights(Weights):
 
         return Dense(self._made(info.shape, info.array_dtype, fill, work=info.nbytes))
 
-    def _affine(self, path: str, info: TensorInfo, places: Array | None) -> Affine:
+    def _affine(self, info: TensorInfo, places: Array | None) -> Affine:
         """Read blocks as groups. Row i goes to row `places[i]`."""
         *stack, rows, in_dim = info.shape
         flat = (math.prod(stack) * rows, in_dim)
@@ -78,7 +78,6 @@ class GgufWeights(Weights):
             layer, error = to_affine(info.dtype, flat, every_row, places)
             arrays = list(layer.arrays)
             if info.dtype == "Q6_K":
-                self.requantized[f"{path}.weight"] = error
                 _log.info("%s: Q6_K as 8 bits in groups of 32, largest error %.3g", info, error)
         packed, scales, biases = (array.reshape(*stack, rows, -1) for array in arrays)
         return Affine(packed, scales, biases, BLOCK_TYPES[info.dtype].bits, GROUP)

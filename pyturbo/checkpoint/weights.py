@@ -41,8 +41,6 @@ class Weights(ABC):
         self.ledger = None if values else Ledger()
         #: Everything that has been asked for, by name of the tensor or path of the layer.
         self.sources: dict[str, Source] = {}
-        #: Largest absolute errors, by name, of matrices that had to be quantised again.
-        self.requantized: dict[str, float] = {}
         self._names = names  # names in the checkpoint, by name here
         self._asked: set[str] = set()
         self._preloaded: dict[str, Array] = {}

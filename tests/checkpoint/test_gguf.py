@@ -331,11 +331,10 @@ class TestWeights:
         w = affine.Weight(layer.packed, layer.scales, layer.biases, layer.bits, layer.group_size)
         error = np.abs(reference.permuted(affine.dequantize(w), 4) - want).max()
         if kind == "Q6_K":
-            assert view.requantized[f"{name}.weight"] == pytest.approx(error, rel=1e-5)
-            assert "Q6_K as 8 bits" in caplog.text
+            assert f"Q6_K as 8 bits in groups of 32, largest error {error:.3g}" in caplog.text
         else:
             assert error == 0
-            assert view.requantized == {}
+            assert "Q6_K" not in caplog.text
 
     def test_refusals(self, tmp_path):
         tensors = {
