@@ -9,6 +9,7 @@ import numpy as np
 from pyturbo import ops
 from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
+from pyturbo.layers.config import norm_eps
 from pyturbo.layers.rope import Rope
 from pyturbo.layers.step import KvFormat, KvHeads, Piece, Step
 
@@ -52,7 +53,7 @@ class Attention:
             self.sinks = weights.tensor(f"{path}.sinks", (heads,)).astype(np.float32)
         self.norms = None
         if head_norms:
-            self.eps = entries.number("rms_norm_eps", 1e-6)
+            self.eps = norm_eps(entries)
             self.norms = [weights.tensor(f"{path}.{which}_norm.weight", (dim,)) for which in "qk"]
 
     def state(self, context: int, chunk: int, kv: KvFormat) -> dict[str, Piece]:

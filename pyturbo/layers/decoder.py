@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from pyturbo import ops
 from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
+from pyturbo.layers.config import max_context, norm_eps
 from pyturbo.layers.step import KvFormat, Piece, Step
 from pyturbo.recording import label
 
@@ -86,10 +87,7 @@ class Decoder:
             raise entries.wrong("hidden_act", "silu")
         hidden = entries.count("hidden_size")
         self.vocab = entries.count("vocab_size")
-        self.context = entries.count("max_position_embeddings", 4096)
-        self.eps = entries.number("rms_norm_eps", 1e-6)
-        if self.eps < 0:
-            raise entries.wrong("rms_norm_eps", "a number that is not negative")
+        self.context, self.eps = max_context(entries), norm_eps(entries)
         self.embedding = weights.linear("model.embed_tokens", (self.vocab, hidden))
         self.layers: list[Layer] = []
         for i in range(entries.count("num_hidden_layers")):

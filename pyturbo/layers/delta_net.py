@@ -11,6 +11,7 @@ from pyturbo import ops
 from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.formats import Linear
+from pyturbo.layers.config import norm_eps
 from pyturbo.layers.step import KvFormat, Piece, Step
 
 _TAPS = 4  # width of the convolution
@@ -72,7 +73,7 @@ class DeltaNet:
 
     def __init__(self, entries: Entries, weights: Weights, path: str, projections: Projections) -> None:
         self.name, self.project, self.heads = path, projections, Heads.read(entries)
-        self.eps = entries.number("rms_norm_eps", 1e-6)
+        self.eps = norm_eps(entries)
         if entries.count("linear_conv_kernel_dim", _TAPS) != _TAPS:
             raise entries.wrong("linear_conv_kernel_dim", str(_TAPS))
         heads, hidden = self.heads, entries.count("hidden_size")

@@ -7,21 +7,16 @@ from collections.abc import Callable
 from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.layers.attention import Attention
+from pyturbo.layers.config import FULL, LINEAR, layer_types
 from pyturbo.layers.decoder import Mixer
 from pyturbo.layers.delta_net import DeltaNet, Projections
-
-_KINDS = ("linear_attention", "full_attention")
 
 
 def layer_kinds(entries: Entries) -> list[str]:
     """Return the kind of each layer: as the configuration lists them, or full attention at each interval."""
-    count = entries.count("num_hidden_layers")
-    interval = entries.count("full_attention_interval", 4)
-    default = [_KINDS[(i + 1) % interval == 0] for i in range(count)]
-    kinds = entries.list_of("layer_types", str, default)
-    if len(kinds) != count or not set(kinds) <= set(_KINDS):
-        raise entries.wrong("layer_types", f"{count} of {' or '.join(_KINDS)}")
-    return kinds
+    interval, count = entries.count("full_attention_interval", 4), entries.count("num_hidden_layers")
+    default = [LINEAR if (i + 1) % interval else FULL for i in range(count)]
+    return layer_types(entries, (LINEAR, FULL), default)
 
 
 def mixers(
@@ -36,7 +31,7 @@ def mixers(
     gated = entries.flag("attn_output_gate", True)
 
     def mixer(i: int, path: str) -> Mixer:
-        if kinds[i] == "full_attention":
+        if kinds[i] == FULL:
             return Attention(entries, weights, f"{path}.self_attn", head_norms=True, gated=gated)
         path = f"{path}.linear_attn"
         return DeltaNet(entries, weights, path, projections(entries, weights, path))

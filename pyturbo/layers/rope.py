@@ -11,6 +11,7 @@ import numpy as np
 from pyturbo import ops
 from pyturbo._arrays import Array
 from pyturbo.checkpoint.entries import Entries
+from pyturbo.layers.config import max_context
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +66,7 @@ def _llama3(plain: Array, theta: float, given: Entries, entries: Entries) -> tup
 
 def _yarn(plain: Array, theta: float, given: Entries, entries: Entries) -> tuple[Array, float]:
     """Keep high frequencies, divide low ones by `factor`, and join them by a ramp."""
-    context = entries.count("max_position_embeddings", 4096)
+    context = max_context(entries)
     original = given.count("original_max_position_embeddings", context)
     factor = _positive(given, "factor", context / original)
     dim = 2 * len(plain)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pyturbo.checkpoint.entries import Entries
-
-FULL, SLIDING = "full_attention", "sliding_attention"
+from pyturbo.layers.config import FULL, SLIDING, layer_types, max_context
 
 
 def layer_windows(entries: Entries, default: list[str]) -> list[int]:
@@ -12,15 +11,12 @@ def layer_windows(entries: Entries, default: list[str]) -> list[int]:
 
     `default` are the kinds of the layers where the configuration does not list them.
     """
-    count = entries.count("num_hidden_layers")
-    kinds = entries.list_of("layer_types", str, default)
-    if len(kinds) != count or not set(kinds) <= {FULL, SLIDING}:
-        raise entries.wrong("layer_types", f"{count} of {FULL} or {SLIDING}")
+    kinds = layer_types(entries, (FULL, SLIDING), default)
     if SLIDING not in kinds:
-        return [0] * count
+        return [0] * len(kinds)
     if not entries.flag("use_sliding_window", True):
         raise entries.wrong("use_sliding_window", f"true beside layers of {SLIDING}")
-    window = min(entries.count("sliding_window"), entries.count("max_position_embeddings", 4096))
+    window = min(entries.count("sliding_window"), max_context(entries))
     return [window if kind == SLIDING else 0 for kind in kinds]
 
 

@@ -11,9 +11,10 @@ from pyturbo.checkpoint.config import Format
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.checkpoint.file_layout import FileLayout, Stored
 from pyturbo.layers.attention import Attention
+from pyturbo.layers.config import FULL, SLIDING
 from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.moe import Experts, read_choices
-from pyturbo.layers.windows import FULL, SLIDING, layer_windows
+from pyturbo.layers.windows import layer_windows
 
 #: Rows of gate and up alternate in one tensor; tensors in floating point are [experts, in, out].
 LAYOUT = FileLayout(

@@ -9,9 +9,10 @@ from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.checkpoint.file_layout import FileLayout, Stored
 from pyturbo.layers.attention import Attention
+from pyturbo.layers.config import FULL, SLIDING
 from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.moe import Experts, read_choices
-from pyturbo.layers.windows import FULL, SLIDING, layer_windows
+from pyturbo.layers.windows import layer_windows
 
 #: The published names of the projections of an expert.
 LAYOUT = FileLayout(

@@ -14,7 +14,8 @@ import pytest
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.engine.session import Session
 from pyturbo.errors import FormatError
-from pyturbo.layers.windows import FULL, SLIDING, layer_windows, upper_windows
+from pyturbo.layers.config import FULL, SLIDING
+from pyturbo.layers.windows import layer_windows, upper_windows
 from pyturbo.model import Model, load
 from session_files import change, parts
 from tiny_configs import MODELS
