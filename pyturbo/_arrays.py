@@ -17,9 +17,9 @@ BLOCK = 32 << 20  # bytes that an arena allocates at once
 
 
 class Arena:
-    """Memory for arrays that live about equally long: many share one allocation, which large pages hold.
+    """Memory for arrays that live about equally long: many share one allocation, in large pages if possible.
 
-    An allocation is given back when no array in it is in use.
+    An allocation is freed when no array in it is in use.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Arena:
         self._free: Array = np.empty(0, np.uint8)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        """An array of zeros in memory that every device can use where it is."""
+        """Return an array of zeros in memory that every device can use in place."""
         nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         taken = -(-nbytes // LINE) * LINE
         if taken > BLOCK // 4:
@@ -44,12 +44,12 @@ _arena = Arena()
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: Any) -> Array:
-    """An array of zeros for a tensor, in memory that every device can use where it is."""
+    """Return an array of zeros for a tensor, in memory that every device can use in place."""
     return _arena.empty(shape, dtype)
 
 
 def aligned(array: Array, dtype: Any = None) -> Array:
-    """A copy in such memory."""
+    """Copy an array into memory that every device can use in place."""
     copy = aligned_empty(array.shape, dtype or array.dtype)
     copy[...] = array
     return copy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-#: What pip installs. Its import name is `pyturbo`.
+#: The name of the distribution that pip installs; its import name is `pyturbo`.
 NAME = "pyturbo-llm"
 
 #: Another project's distribution, which has the same import name.

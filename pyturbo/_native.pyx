@@ -55,7 +55,7 @@ def device_traits(str name not None):
 
 
 cdef class Device:
-    """Runs kernels: ``Device("cpu")``, or ``"cpu:reference"``, where every kernel runs as the shader itself.
+    """A device that runs kernels: ``"cpu"``, ``"cpu:reference"``, which runs the shaders themselves, or ``"metal"``.
 
     ``threads`` (default: ``PYTURBO_THREADS``, else one per core) and ``check`` (default: ``PYTURBO_CHECK``)
     hold for the life of the device. So does ``precision`` of activations in products with quantised weights, on a
@@ -396,7 +396,7 @@ def host_map(int file, path):
 
 
 cdef class FileWatch:
-    """Tells whether the mapped file under a buffer has changed. It does not keep the mapping alive."""
+    """A check for changes of the mapped file under a buffer. It does not keep the mapping alive."""
 
     def __cinit__(self, Buffer buffer not None):
         self.file = mapped_file_at(buffer.address)
@@ -448,7 +448,7 @@ cdef Buffer _show(const shared_ptr[Storage]& storage, uint64_t offset, tuple sha
 
 
 cdef Buffer _wrap(source):
-    """A Buffer over `source`'s memory, which it keeps alive."""
+    """Return a Buffer over `source`'s memory, which it keeps alive."""
     if isinstance(source, Buffer):
         return source
     cdef int code = -1
@@ -496,7 +496,7 @@ cdef Buffer _wrap(source):
 
 
 cdef uintptr_t _address(view) except? 1:
-    """Where the memory of a memoryview begins."""
+    """Return the address of a memoryview's memory."""
     cdef Py_buffer* held = PyMemoryView_GET_BUFFER(view)
     return <uintptr_t>held.buf
 
@@ -507,7 +507,7 @@ cdef cbool _holds(const Storage& storage, uintptr_t address, uint64_t nbytes) no
 
 
 cdef Buffer _owner(array):
-    """The Buffer whose memory an array shows, if it is one."""
+    """Return the Buffer of whose memory an array is a view; None if there is none."""
     while isinstance(array, np.ndarray):
         array = array.base
     if isinstance(array, memoryview):
@@ -539,7 +539,7 @@ cdef int _bind_buffer(Kernel kernel, const ArgumentInfo* info, Buffer buffer, Ar
 
 cdef int _write_value(Kernel kernel, const char* name, DType dtype, uint32_t components, uint32_t size, arg,
                       unsigned char* out) except -1:
-    """Stores the Python value `arg` as the shader's type. The usual types need no Python objects."""
+    """Store the Python value `arg` as the shader's type. The usual types need no Python objects."""
     cdef bytes encoded
     if components == 1:
         try:
@@ -571,7 +571,7 @@ cdef str _signature(Kernel kernel):
 
 
 cdef int _bind_constants(Kernel kernel, dict constants) except -1:
-    """Copies the function constants into one block that the kernel owns: 16 bytes for each value, then a byte for
+    """Copy the function constants into one block that the kernel owns: 16 bytes for each value, then a byte for
     each that says whether it is bound. Equal constants make equal blocks."""
     cdef const ConstantInfo* info
     cdef uint32_t i
@@ -599,7 +599,7 @@ cdef int _bind_constants(Kernel kernel, dict constants) except -1:
 
 
 def _end():
-    """Closes all devices before the interpreter goes; daemon threads that use them are stopped."""
+    """Close all devices before the interpreter goes; daemon threads that use them are stopped."""
     with nogil:
         end_process()
 

@@ -11,7 +11,7 @@ Value = TypeVar("Value")
 class once(Generic[Value]):  # noqa: N801  reads as the decorator it is
     """Like `functools.cached_property`, but without the lock that it has in Python 3.10 and 3.11.
 
-    A child of fork() may find such a lock taken for ever. Two threads may both compute the value; one stays.
+    In a child of fork() such a lock may never be unlocked. Two threads may both compute the value; one stays.
     """
 
     def __init__(self, compute: Callable[[Any], Value]) -> None:

@@ -18,11 +18,11 @@ cdef class Sampler:
       logit is divided by it, any other multiplied, once, and rounded to float32;
     - ``temperature`` 0 ends here, with the largest logit;
     - ``top_k`` (0: off) keeps the k most likely tokens;
-    - ``top_p`` (1: off) keeps the smallest set of most likely tokens whose share of the probability of what is left
+    - ``top_p`` (1: off) keeps the smallest set of most likely tokens whose share of the remaining probability
       reaches it, at least one;
     - ``min_p`` (0: off) keeps the tokens that are at least this likely relative to the most likely one;
-    - what is left is drawn from after its logits are divided by ``temperature``: one random number, and the first
-      token, from the most likely on, at which the sum of probabilities reaches it.
+    - logits that remain are divided by ``temperature``, and one random number selects a token: the first, from the
+      most likely on, at which the sum of probabilities reaches the number.
 
     Equal logits are ordered by token. A logit of -inf forbids its token. The same arguments, logits and accepted
     tokens give the same tokens on every machine. ``seed`` None takes one from the operating system.

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 
 class Traits(NamedTuple):
-    """What a kind of device is good at, as its native code states it.
+    """Properties of a kind of device by which the engine chooses programs; its native code states them.
 
     Traits decide how a model is run, not what it computes.
 

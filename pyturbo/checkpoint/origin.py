@@ -19,7 +19,7 @@ class Origin:
     """
 
     def __init__(self, checkpoint: Tensors) -> None:
-        """`checkpoint` may be closed afterwards."""
+        """Take what is needed of `checkpoint`, which may be closed afterwards."""
         self.model_type: str = checkpoint.config["model_type"]
         self._config, self._identity = checkpoint.config, Identity(checkpoint)
         self._watches = checkpoint.watches()
