@@ -51,12 +51,6 @@ class Affine(Linear):
     def embed(self, ids: Any) -> Any:
         return ops.affine_embed(ids, *self.weight)
 
-    def project_q(self, q: Any) -> Any:
-        return ops.mla_project_q(q, self.weight)
-
-    def project_out(self, mix: Any, v_dim: int) -> Any:
-        return ops.mla_project_out(mix, self.weight, v_dim)
-
     def rows(self, index: Array) -> Affine:
         packed, scales, biases = (take_rows(array, index) for array in self.arrays)
         bias = take_bias(self.bias, index)
@@ -66,6 +60,9 @@ class Affine(Linear):
         """Tell whether one kernel can read both weights: they have one format and no bias."""
         formats = [(layer.bits, layer.group_size, layer.scales.dtype) for layer in (self, up)]
         return formats[0] == formats[1] and self.bias is None and up.bias is None
+
+    def _operand(self) -> Any:
+        return self.weight
 
     def _multiply(self, x: Any) -> Any:
         return ops.affine_matmul(x, *self.weight)

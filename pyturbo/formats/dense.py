@@ -35,14 +35,11 @@ class Dense(Linear):
     def embed(self, ids: Any) -> Any:
         return ops.gather_rows(self.weight, ids)
 
-    def project_q(self, q: Any) -> Any:
-        return ops.mla_project_q(q, self.weight)
-
-    def project_out(self, mix: Any, v_dim: int) -> Any:
-        return ops.mla_project_out(mix, self.weight, v_dim)
-
     def rows(self, index: Array) -> Dense:
         return Dense(take_rows(self.weight, index), bias=take_bias(self.bias, index))
+
+    def _operand(self) -> Any:
+        return self.weight
 
     def _multiply(self, x: Any) -> Any:
         return ops.matmul(x, self.weight)

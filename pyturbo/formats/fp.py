@@ -45,15 +45,12 @@ class Fp(Linear):
     def embed(self, ids: Any) -> Any:
         return ops.fp_embed(ids, *self.weight)
 
-    def project_q(self, q: Any) -> Any:
-        return ops.mla_project_q(q, self.weight)
-
-    def project_out(self, mix: Any, v_dim: int) -> Any:
-        return ops.mla_project_out(mix, self.weight, v_dim)
-
     def rows(self, index: Array) -> Fp:
         packed, scales = (take_rows(array, index) for array in (self.packed, self.scales))
         return replace(self, packed=packed, scales=scales, bias=take_bias(self.bias, index))
+
+    def _operand(self) -> Any:
+        return self.weight
 
     def _multiply(self, x: Any) -> Any:
         return ops.fp_matmul(x, *self.weight)

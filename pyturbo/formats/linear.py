@@ -86,17 +86,21 @@ class Linear(ABC):
     def embed(self, ids: Any) -> Any:
         """Return rows of the weight as float32: ids [tokens] -> [tokens, in]."""
 
-    @abstractmethod
     def project_q(self, q: Any) -> Any:
         """Bring the queries of latent attention into the space of the latents; see `ops.mla_project_q`."""
+        return ops.mla_project_q(q, self._operand())
 
-    @abstractmethod
     def project_out(self, mix: Any, v_dim: int) -> Any:
         """Make values of a mix of latents; see `ops.mla_project_out`."""
+        return ops.mla_project_out(mix, self._operand(), v_dim)
 
     @abstractmethod
     def rows(self, index: Array) -> Linear:
         """Copy the rows `index` of the output axis, in that order."""
+
+    @abstractmethod
+    def _operand(self) -> Any:
+        """Return the weight as the operations of latent attention take it."""
 
     @abstractmethod
     def _multiply(self, x: Any) -> Any: ...

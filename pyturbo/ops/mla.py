@@ -202,9 +202,8 @@ def _folded(
     q = operand(op, "q", values(op, "q", q), np.float32, (None, None, rank))
     tokens, heads = q.shape[:2]
     q_rope = operand(op, "q_rope", q_rope, np.float32, (tokens, heads, rope))
-    if (
-        not causal
-    ):  # All heads share the latents, so the heads of many queries are heads of one query at the last key.
+    if not causal:
+        # All heads share the latents, so the heads of many queries are heads of one query at the last key.
         one = q.reshape(1, tokens * heads, rank), q_rope.reshape(1, tokens * heads, rope)
         return _folded(*one, latents, rope_keys, scale, True, context, device).reshape(q.shape)
     keys = capacity if context is None else context
@@ -228,23 +227,38 @@ def _cache(op: str, latents: ArrayLike, rope_keys: ArrayLike) -> tuple[Array, Ar
 
 
 def _weight(op: str, weight: Any, name: str = "weight") -> _Matrix:
-    if isinstance(weight, tuple) and len(weight) == 4:
-        small = fp.matrix(op, *weight, axes=as_array(op, "packed", weight[0]).ndim)
-        if small.global_scale is not None:
-            raise ArgumentError(f"{op}: {name}: expected no global scale, got one")
-        shape = (*small.packed.shape[:-1], small.in_dim)
-        form = _Matrix((small.packed, small.scales), shape, "mla_fp_project", f"_{weight[2]}", ())
-    elif isinstance(weight, tuple):
-        w = matrix(op, name, weight, axes=as_array(op, "packed", weight[0]).ndim if len(weight) == 5 else 2)
-        shape = (*w.packed.shape[:-1], w.in_dim)
-        form = _Matrix(w.arrays, shape, "mla_affine_project", w.suffix, (w.group_size,))
+    """Check a weight. An array is dense; a tuple with a mode is one of small floats, any other is affine."""
+    if not isinstance(weight, tuple):
+        form = _dense(op, weight, name)
+    elif len(weight) == 4 and isinstance(weight[2], str):
+        form = _small_floats(op, weight, name)
     else:
-        array = as_array(op, name, weight, np.float32)
-        array, kind = stored_weight(op, array, (None,) * array.ndim, name)
-        form = _Matrix((array,), array.shape, "mla_dense_project", f"_{kind}", ())
+        form = _affine(op, weight, name)
     if len(form.shape) not in (2, 3):
         raise ArgumentError(f"{op}: {name}: expected 2 or 3 axes, got shape {list(form.shape)}")
     return form
+
+
+def _dense(op: str, weight: Any, name: str) -> _Matrix:
+    array = as_array(op, name, weight, np.float32)
+    array, kind = stored_weight(op, array, (None,) * array.ndim, name)
+    return _Matrix((array,), array.shape, "mla_dense_project", f"_{kind}", ())
+
+
+def _affine(op: str, weight: Any, name: str) -> _Matrix:
+    axes = as_array(op, "packed", weight[0]).ndim if len(weight) == 5 else 2
+    w = matrix(op, name, weight, axes=axes)
+    shape = (*w.packed.shape[:-1], w.in_dim)
+    return _Matrix(w.arrays, shape, "mla_affine_project", w.suffix, (w.group_size,))
+
+
+def _small_floats(op: str, weight: fp.Weight, name: str) -> _Matrix:
+    packed, scales, mode, global_scale = weight
+    w = fp.matrix(op, packed, scales, mode, global_scale, axes=as_array(op, "packed", packed).ndim)
+    if w.global_scale is not None:
+        raise ArgumentError(f"{op}: {name}: expected no global scale, got one")
+    shape = (*w.packed.shape[:-1], w.in_dim)
+    return _Matrix((w.packed, w.scales), shape, "mla_fp_project", f"_{mode}", ())
 
 
 def _check(op: str, w: _Matrix, shape: tuple[int, ...]) -> None:
