@@ -28,7 +28,7 @@ PYTEST := $(BIN)/pytest -q -n auto --dist worksteal
 test: lint
 	$(PYTEST)
 
-# Runs the tests that are not slow, each on every device, but not with every combination of parameters.
+# Runs the linters, and of each test that is not slow the first case on each device.
 check: lint
 	$(PYTEST) --quick
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 import pyturbo
 
 OPENING = "Once upon a time, there was a little fox named Tim."
 
 
+@pytest.mark.slow
 def test_it_writes_the_same_on_every_device() -> None:
     replies = {
         name: pyturbo.load(device=name, kv="f32").generate(OPENING, 12) for name in ("cpu", "cpu:reference")

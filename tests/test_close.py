@@ -75,6 +75,7 @@ def test_a_closed_session_refuses_every_use(tmp_path: Path, device: str) -> None
         session.unknown  # noqa: B018
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", pyturbo.devices())
 def test_a_closed_model_gives_files_and_memory_back(tmp_path: Path, device: str) -> None:
     with model_of(tmp_path, device) as model:
@@ -171,6 +172,7 @@ def test_a_signal_handler_closes_the_model_of_its_own_thread(tmp_path: Path) -> 
             signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.slow
 def test_a_model_closed_amid_a_read_keeps_nothing(tmp_path: Path) -> None:
     model = model_of(tmp_path, "cpu:reference")
     session = model.session(256)

@@ -59,6 +59,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_documented_names_are_there_after_the_import(tmp_path: Path) -> None:
     pages = sorted(Path(__file__).parent.parent.glob("docs/reference/*.md"))
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)

@@ -35,6 +35,7 @@ def cut(folder: Path, size: int = 8192) -> None:
     os.truncate(folder / "model.safetensors", size)
 
 
+@pytest.mark.slow
 def test_a_replay_says_which_file(device: pyturbo.Device, folder: Path) -> None:
     model = pyturbo.load(folder, device=device)
     session = model.session(context=64)
@@ -49,6 +50,7 @@ def test_a_replay_says_which_file(device: pyturbo.Device, folder: Path) -> None:
     assert pyturbo.load(device=device).generate("Once", max_tokens=2).tokens  # others are as before
 
 
+@pytest.mark.slow
 def test_a_program_recorded_after_the_loss(device: pyturbo.Device, folder: Path) -> None:
     model = pyturbo.load(folder, device=device)
     session = model.session(context=64)

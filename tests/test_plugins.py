@@ -95,12 +95,20 @@ def test_ci_demands_every_device_of_a_whole_run(tmp_path: Path) -> None:
         assert lines[-1].startswith("passed on devices: ")
 
 
-def test_quick_keeps_every_device_and_every_value(tmp_path: Path) -> None:
+def test_quick_keeps_each_test_once_on_each_device(tmp_path: Path) -> None:
     source = """
 @pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("kind", [["f32"], ["f16"]], ids=["f32", "f16"])
-@pytest.mark.parametrize("device", ["cpu", "metal"])
+@pytest.mark.parametrize("device", ["cpu", "metal", "cpu at avx2"])
 def test_cases(device, kind, bits):
+    pass
+
+@pytest.mark.parametrize("level", ["vnni", "avx2"])
+def test_levels(level):
+    pass
+
+@pytest.mark.parametrize("level", [pytest.param("vnni", marks=pytest.mark.slow), "avx2"])
+def test_marked_case(level):
     pass
 
 @pytest.mark.slow
@@ -113,10 +121,9 @@ def test_plain():
     _, lines = run(tmp_path, source, "--quick", "--collect-only")
     assert [line.partition("::")[2] for line in lines if "::" in line] == [
         "test_cases[cpu-f32-2]",
-        "test_cases[cpu-f32-4]",
-        "test_cases[cpu-f32-8]",
-        "test_cases[cpu-f16-2]",
         "test_cases[metal-f32-2]",
+        "test_levels[vnni]",
+        "test_marked_case[avx2]",
         "test_plain",
     ]
 

@@ -38,6 +38,7 @@ few_values = st.sampled_from([-np.inf, -3.0, -1.0, -0.0, 0.0, 0.5, 0.5, 2.0, 4.0
 any_values = st.floats(-30, 30, width=32)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(
     values=st.lists(st.one_of(few_values, any_values), min_size=1, max_size=60),

@@ -102,6 +102,7 @@ def test_a_session_that_grows_goes_on(folder: Path, name: str, kv: str) -> None:
     check_growth(model_of(folder, name, kv=kv))
 
 
+@pytest.mark.slow
 def test_every_device_grows(folder: Path, device: pyturbo.Device) -> None:
     check_growth(model_of(folder, "qwen3_5_moe", device))
 

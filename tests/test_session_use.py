@@ -241,6 +241,7 @@ def test_a_cancelled_reply_that_waits_ends(model: pyturbo.Model) -> None:
 
 
 # Python reports and drops an interrupt that comes while an object is finalised.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_at_any_moment_leaves_a_session_that_can_be_used(model: pyturbo.Model) -> None:
     def interrupt(*_: object) -> None:

@@ -29,6 +29,7 @@ from tiny_models import write_hf
 SETTINGS = ["f32", "f16", "turbo8", "turbo8v4", "turbo4", "turbo4v2"]
 
 
+@pytest.mark.slow
 def test_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quality, "WINDOW", 24)
     folder, text = str(write_model(tmp_path / "model")), tmp_path / "text.md"

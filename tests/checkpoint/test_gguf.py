@@ -153,6 +153,7 @@ class TestHeader:
         with pytest.raises(FormatError, match=r"'x': expected at most 26843\d{4}, got 17179869184"):
             open_checkpoint(path)
 
+    @pytest.mark.slow
     def test_every_truncation(self, tmp_path):
         good = files.gguf(files.llama_metadata(), {"token_embd.weight": plain(draw(4, 64))})
         for length in range(len(good)):

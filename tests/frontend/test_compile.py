@@ -9,6 +9,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from conftest import Run
 
@@ -81,6 +83,7 @@ def compile_(source: Path, *options: str) -> str:
     ).stderr
 
 
+@pytest.mark.slow
 def test_everything_at_once(run: Run) -> None:
     result = run(SHADER)
     assert result.errors == []

@@ -201,6 +201,7 @@ def test_constants_that_come_and_go(metal: pyturbo.Device) -> None:
     assert target.numpy()[:, 0].tolist() == list(range(20))
 
 
+@pytest.mark.slow
 def test_a_reader_that_stops_leaves_nothing_at_work(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model")
     model = pyturbo.load(path, "metal", kv="f32")
@@ -216,6 +217,7 @@ def test_a_reader_that_stops_leaves_nothing_at_work(tmp_path: Path) -> None:
     assert np.abs(session.logits - want).max() < 1e-5 * want.std()
 
 
+@pytest.mark.slow
 def test_chunks_of_a_prompt_follow_each_other(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model")
     want = pyturbo.load(path, "cpu", kv="f32").session(512).prefill(range(40)).copy()
@@ -228,6 +230,7 @@ def test_chunks_of_a_prompt_follow_each_other(tmp_path: Path) -> None:
     assert np.abs(logits - want).max() < 1e-5 * want.std()
 
 
+@pytest.mark.slow
 def test_profile_has_a_time_for_each_launch(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model")
     for sampling in (True, False):
@@ -292,6 +295,7 @@ def test_a_lost_device_leaves_the_process_alive(metal: pyturbo.Device) -> None:
     assert add(pyturbo.Device("cpu"))[0] == 1
 
 
+@pytest.mark.slow
 def test_a_session_ends_with_the_failure(tmp_path: Path) -> None:
     session = pyturbo.load(write_model(tmp_path / "model"), "metal").session(16)
     session.prefill([1, 2])

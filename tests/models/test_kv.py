@@ -110,6 +110,7 @@ CASES = [(name, "turbo4v2", "cpu") for name in NAMES] + [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kv", "device"), CASES)
 def test_chunks_see_what_the_rows_before_them_decode_to(
     folder: Path, name: str, kv: str, device: str

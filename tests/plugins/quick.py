@@ -1,8 +1,7 @@
 """`pytest --quick`: the part of the tests that `make check` runs.
 
-Of each test, a case stays if it is the first on its device or at its level, or the first with one of the
-values of its parameters: every device and every value is there, but not every combination. Tests marked
-`slow` are left out; the run ends with the names of those that should be.
+Of each test, the first case on each device stays, at the best level of the machine. Tests marked `slow` are
+left out; the run ends with the names of those that should be.
 """
 
 from __future__ import annotations
@@ -12,9 +11,6 @@ from collections.abc import Iterator
 
 import pytest
 
-#: Parameters that say where a test runs.
-PLACES = ("device", "level")
-
 #: A test is slow from this many seconds of processor time on, which a busy machine hardly lengthens.
 SLOW = 2.0
 
@@ -22,11 +18,11 @@ START = pytest.StashKey[float]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--quick", action="store_true", help="every device and every value once, nothing slow")
+    parser.addoption("--quick", action="store_true", help="each test once on each device, nothing slow")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: takes seconds of processor time; --quick leaves it out")
+    config.addinivalue_line("markers", "slow: takes long or starts processes; --quick leaves it out")
     if config.getoption("quick"):
         config.pluginmanager.register(SlowTests(config))
 
@@ -34,34 +30,24 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("quick"):
         return
-    seen: set[object] = set()
+    seen: set[tuple[str, str]] = set()
     kept, left_out = [], []
     for item in items:
-        stays = item.get_closest_marker("slow") is None and adds_to(seen, item)
-        (kept if stays else left_out).append(item)
+        case = case_of(item)
+        if item.get_closest_marker("slow") is None and case not in seen:
+            seen.add(case)
+            kept.append(item)
+        else:
+            left_out.append(item)
     config.hook.pytest_deselected(items=left_out)
     items[:] = kept
 
 
-def adds_to(seen: set[object], item: pytest.Item) -> bool:
-    """Add the values of a case to `seen`, and return whether one of them is new."""
+def case_of(item: pytest.Item) -> tuple[str, str]:
+    """Return the name of a test and the device of this case; `cpu at avx2` is the device `cpu`."""
     callspec = getattr(item, "callspec", None)
-    values = {name: identity(value) for name, value in callspec.params.items()} if callspec else {}
-    test = item.nodeid.partition("[")[0]
-    place = tuple(values.pop(name, None) for name in PLACES)
-    found = {(test, place), *((test, *value) for value in values.items())}
-    new = not found <= seen
-    seen |= found
-    return new
-
-
-def identity(value: object) -> object:
-    """Return what equal values of one type have in common; lists and the like are equal to themselves."""
-    try:
-        hash(value)
-    except TypeError:
-        return id(value)
-    return type(value), value
+    device = str(callspec.params.get("device", "")) if callspec else ""
+    return item.nodeid.partition("[")[0], device.partition(" at ")[0]
 
 
 class SlowTests:

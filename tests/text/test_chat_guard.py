@@ -97,6 +97,7 @@ def test_neighbours_of_what_is_spelled_are_encoded_with_it() -> None:
     assert prefixed == [1, start, *ids, end]
 
 
+@pytest.mark.slow
 @given(st.text(alphabet=st.sampled_from(sorted(set("".join(CORPUS)) | set("<|>/s"))), max_size=40))
 def test_other_content_is_encoded_as_ever(content: str) -> None:
     for source in (byte_level_gguf(chat_template=CHATML), sentencepiece_gguf(chat_template=PLAIN)):
