@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kernels.levels import LEVELS
-from plugins.coverage import WITHOUT_METAL
+from plugins.coverage import DEVICES, WITHOUT_METAL
 
 pytestmark = pytest.mark.slow
 
@@ -56,8 +56,8 @@ def last_line(*, passed: bool) -> str:
     levels = ["1 in 0 s" if passed and level == LEVELS[0] else "none" for level in LEVELS]
     shown = ", ".join(f"{level} {count}" for level, count in zip(LEVELS, levels))
     cpu = "1 in 0 s" if passed else "none"
-    devices = f"passed on devices: cpu:reference none, cpu {cpu}, metal none"
-    return f"{devices}; at levels: {shown or 'this machine has none'}"
+    devices = ", ".join(f"{name} {cpu if name == 'cpu' else 'none'}" for name in DEVICES)
+    return f"passed on devices: {devices}; at levels: {shown or 'this machine has none'}"
 
 
 def without_reason(line: str) -> str:
@@ -86,7 +86,7 @@ def test_threads(number):
 
 
 def test_ci_demands_every_device_of_a_whole_run(tmp_path: Path) -> None:
-    missing = ", ".join(["cpu:reference", "metal", *LEVELS[1:]])
+    missing = ", ".join([*(name for name in DEVICES if name != "cpu"), *LEVELS[1:]])
     status, lines = run(tmp_path, ONE_DEVICE, CI="true")
     assert (status, lines[-1]) == (1, f"FAILED: CI=true, and no test passed on: {missing}")
     for part in (["test_it.py"], ["-k", "test_it"], ["--quick"]):
