@@ -1,9 +1,9 @@
 """Runs the tests under AddressSanitizer and UndefinedBehaviorSanitizer, one process for each test file.
 
-`make sanitize` calls it with the Python of the build that has them. As many processes run at once as there
-are cores. Arguments are test files, folders or single tests; without any, all tests run. What a sanitizer
-finds goes to a file, since pytest hides what a process writes before it ends, and is printed below the part
-that it was found in. The exit status is 0 when all tests passed and there was no report.
+`make sanitize` calls it with the Python of the sanitized build. As many processes run at once as there are
+cores. Arguments are test files, folders or single tests; without any, all tests run. Sanitizers write their
+reports to files, since pytest captures the output of a process that aborts; a report is printed below the
+test file that caused it. The exit status is 0 when all tests passed and there was no report.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-#: Python is not instrumented: what it never frees would count as leaks.
+#: Leaks are not reported: Python is not instrumented, and never frees some of its memory.
 OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=0",
     "UBSAN_OPTIONS": "print_stacktrace=1",
@@ -29,7 +29,7 @@ OPTIONS = {
 
 
 def preloaded(compiler: str) -> str:
-    """The runtimes of GCC, which must come before Python's own libraries."""
+    """Return the paths of GCC's sanitizer runtimes, which must be loaded before Python's own libraries."""
     names = ("libasan.so", "libubsan.so")
     paths = [
         subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
@@ -39,7 +39,7 @@ def preloaded(compiler: str) -> str:
 
 
 def parts(asked: list[str]) -> list[str]:
-    """The test files among what was asked for; a single test is a part of its own."""
+    """Return the test files of the given files and folders; a single test is a part of its own."""
     found: list[str] = []
     for name in asked:
         path = ROOT / name

@@ -66,7 +66,7 @@ file(CONFIGURE OUTPUT ${built}/body_sources.h @ONLY
      CONTENT "// Generated from kernels.cmake.\n#define PYTURBO_SHARED_SOURCES(X) @shared_entries@\n#define PYTURBO_OWN_SOURCES(X) @entries@\n")
 target_include_directories(pyturbo PRIVATE ${built})
 
-# In every build type; under sanitizers the compiler would take minutes a file.
+# Levels are optimised in every build type, but less under sanitizers, where -O3 takes minutes per file.
 set(PYTURBO_LEVEL_OPTIMIZATION -O3)
 if(PYTURBO_SANITIZE)
   set(PYTURBO_LEVEL_OPTIMIZATION -O1)
@@ -83,7 +83,7 @@ function(pyturbo_add_level_sources target level base)
   # linker must not take one level's code for another's.
   target_compile_options(${target} PRIVATE ${PYTURBO_WARNINGS} ${PYTURBO_LEVEL_OPTIMIZATION} -ffp-contract=off
                          -fno-math-errno -fno-trapping-math -fno-strict-aliasing -fvisibility=hidden ${flags_of_${level}}
-                         # GCC 11 and 12 say of their own headers that they use what they mean to leave undefined.
+                         # GCC 11 and 12 warn about their own headers, which leave values undefined on purpose.
                          $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-uninitialized -Wno-psabi>)
   target_sources(pyturbo PRIVATE $<TARGET_OBJECTS:${target}>)
 endfunction()

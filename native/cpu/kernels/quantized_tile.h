@@ -1,6 +1,6 @@
 // Tiles of a quantised matrix times many rows of f32 activations. A tile is kTileRows rows of the matrix, one
-// in each lane; a chunk of its columns is converted to floats once, then multiplied with every token. The
-// arithmetic of one result is a chain of fused additions from the first column to the last, whatever the
+// in each lane; a chunk of its columns is converted to floats once, then multiplied with every token. Each
+// result is one chain of fused multiply-adds from the first column to the last, so it does not depend on the
 // other rows and tokens.
 #pragma once
 

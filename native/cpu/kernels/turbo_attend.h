@@ -139,7 +139,7 @@ struct NoMoreScores {
   void operator()(KeyRange, TurboAttending&) const {}
 };
 
-// Factors of keys that are as they are.
+// Factors of keys that are not scaled: ones.
 inline constexpr struct TileOnes {
   alignas(64) float values[kKeys];
   constexpr TileOnes() : values() {

@@ -1,4 +1,4 @@
-// The rotation of one row of floats: shaders/turboquant/rotation.h in the host's words.
+// The rotation of one row of floats, which shaders/turboquant/rotation.h specifies.
 #pragma once
 
 #include "cpu/kernels/turbo_codes.h"

@@ -1,5 +1,5 @@
 // Codes of a block of weights, as bytes in the order of activations.h. A kind of codes, Q here and in all
-// quantised_*.h, says how many bits a code has and what the bytes made of it stand for.
+// quantized_*.h, says how many bits a code has and what the bytes made of it stand for.
 #pragma once
 
 #include "cpu/kernels/activations.h"

@@ -61,7 +61,7 @@ PYTURBO_INLINE U16Half widen(const void* from) {
   return (U16Half)_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i*)from));
 }
 
-// Twice as many, and the halves of such a vector.
+// The same of twice as many bytes, and the halves of such a vector.
 PYTURBO_INLINE U16 widen_two(const void* from) {
   return (U16)_mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i*)from));
 }

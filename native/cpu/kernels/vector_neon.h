@@ -53,7 +53,7 @@ PYTURBO_INLINE U16Half widen(const void* from) {
   return (U16Half)vget_low_u16(vmovl_u8(vcreate_u8(four)));
 }
 
-// Twice as many, and the halves of such a vector.
+// The same of twice as many bytes, and the halves of such a vector.
 PYTURBO_INLINE U16 widen_two(const void* from) { return (U16)vmovl_u8(vld1_u8((const uint8_t*)from)); }
 PYTURBO_INLINE U16Half low_half(U16 v) { return (U16Half)vget_low_u16((uint16x8_t)v); }
 PYTURBO_INLINE U16Half high_half(U16 v) { return (U16Half)vget_high_u16((uint16x8_t)v); }
