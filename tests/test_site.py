@@ -78,7 +78,7 @@ def test_the_site_is_whole_and_stands_alone(site: Path) -> None:
             assert (page.parent / path).exists(), f"{page.name}: {target}"
     for page, text in (
         ("reference/models.html", "Continue a prompt, one chunk a token"),
-        ("reference/devices.html", "Runs kernels"),  # from a compiled module
+        ("reference/devices.html", "A device that runs kernels"),  # from a compiled module
         ("reference/operations.html", "affine_matmul"),
     ):
         assert text in (site / page).read_text(encoding="utf-8"), page
