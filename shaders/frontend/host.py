@@ -72,6 +72,7 @@ class _Struct:
             comment = f"  // {member.comment}" if member.comment else ""
             yield f"  {member.type} {member.name};{comment}"
         yield from self._limits({member.name for member in members})
+        yield from self._instances()
         yield f'  static constexpr const char* pt_function = "{self.name}";'
         yield "  // By template parameter: the element type of this struct, raw where any will do."
         yield f"  static constexpr ::pyturbo::DType pt_types[] = {{{', '.join(self._dtypes())}}};"
@@ -93,6 +94,18 @@ class _Struct:
             if value is not None and name not in taken:
                 type_ = "uint32_t" if 0 <= value < 2**32 else "int64_t"
                 yield f"  static constexpr {type_} {name} = {value};"
+
+    def _instances(self) -> Iterator[str]:
+        """Yield the values that instances set an integer template parameter to."""
+        for number, parameter in enumerate(self.entry.kernel.template):
+            if is_integer(self.program, parameter.type):
+                type_ = host_type(self.program, parameter.type)
+                given = [instance.arguments[number] for instance in self.entry.kernel.instances]
+                values = dict.fromkeys(map(ProgramScope(self.program).integer, given))
+                if values and None not in values:
+                    yield f"  // Values of {parameter.name} in the instances of the kernel."
+                    listed = ", ".join(map(str, values))
+                    yield f"  static constexpr {type_} pt_{parameter.name}[] = {{{listed}}};"
 
     def _dtypes(self) -> list[str]:
         raw = "::pyturbo::DType::raw"

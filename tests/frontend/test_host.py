@@ -78,6 +78,7 @@ PROGRAM = """
     static_assert(std::is_trivially_copyable_v<A>);
     static_assert(A::kMost == 32);
     static_assert(A::pt_types[0] == DType::bf16 && A::pt_types[1] == DType::raw);
+    static_assert(sizeof A::pt_bits == 2 * sizeof A::bits && A::pt_bits[0] == 4 && A::pt_bits[1] == 3);
     int main() {
       char memory[11];
       uint32_t rows = 5, width = 9;

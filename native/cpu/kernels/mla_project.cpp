@@ -21,9 +21,9 @@ struct Heads {
   uint32_t tokens, heads, in, out;
 
   // The matrix of a head has `rows` rows of `columns` values, and starts at row head * stride + first.
-  template <typename A>
-  Heads(const A& a, uint32_t rows, uint32_t columns)
-      : w(stack_of(a, rows, columns)),
+  template <typename F, typename A>
+  Heads(F, const A& a, uint32_t rows, uint32_t columns)
+      : w(stack_of<F>(a, rows, columns)),
         x(a.x),
         y(a.y),
         tokens(a.tokens),
@@ -83,13 +83,13 @@ void run_project_transposed(Batch& batch, const Heads& h) {
   });
 }
 
-template <typename A>
+template <typename F, typename A>
 void project(Batch& batch, const A& a) {
-  run_project(batch, Heads(a, a.out, a.in));
+  run_project(batch, Heads(F{}, a, a.out, a.in));
 }
-template <typename A>
+template <typename F, typename A>
 void project_transposed(Batch& batch, const A& a) {
-  run_project_transposed(batch, Heads(a, a.in, a.out));
+  run_project_transposed(batch, Heads(F{}, a, a.in, a.out));
 }
 
 template <typename W>
@@ -129,9 +129,10 @@ void mla_dense_project_transposed(Batch& batch, const arguments::mla_dense_proje
 
 }  // namespace
 
-PYTURBO_BODIES(mla_project, PYTURBO_BODY(mla_affine_project, project), PYTURBO_BODY(mla_fp_project, project),
-               PYTURBO_BODY(mla_affine_project_transposed, project_transposed),
-               PYTURBO_BODY(mla_fp_project_transposed, project_transposed), PYTURBO_BODY(mla_dense_project),
-               PYTURBO_BODY(mla_dense_project_transposed))
+PYTURBO_BODIES(mla_project, PYTURBO_BODY(mla_affine_project, project<Affine>),
+               PYTURBO_BODY(mla_fp_project, project<SmallFloats>),
+               PYTURBO_BODY(mla_affine_project_transposed, project_transposed<Affine>),
+               PYTURBO_BODY(mla_fp_project_transposed, project_transposed<SmallFloats>),
+               PYTURBO_BODY(mla_dense_project), PYTURBO_BODY(mla_dense_project_transposed))
 
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -37,19 +37,19 @@ Matrix Stack::at(uint64_t id, uint64_t offset) const {
 namespace {
 
 // The matrix [out, in] of a kernel, with its global scale where it has small floats.
-template <typename A>
+template <typename F, typename A>
 Stack scaled_stack_of(const A& a, uint32_t out, uint32_t in) {
-  Stack stack = stack_of(a, out, in);
-  if constexpr (kSmallFloats<A>) stack.global_scale = a.global_scale;
+  Stack stack = stack_of<F>(a, out, in);
+  if constexpr (F::kSmallFloats) stack.global_scale = a.global_scale;
   return stack;
 }
 
 // The stack with the distances between the matrices of experts.
-template <typename A>
+template <typename F, typename A>
 Stack with_strides(Stack stack, const A& a) {
   stack.packed_stride = a.packed_stride * sizeof(uint32_t);
   stack.scales_stride = a.scales_stride * stack.scale_bytes;
-  if constexpr (!kSmallFloats<A>) stack.biases_stride = a.biases_stride * stack.scale_bytes;
+  if constexpr (!F::kSmallFloats) stack.biases_stride = a.biases_stride * stack.scale_bytes;
   return stack;
 }
 
@@ -58,15 +58,15 @@ struct Weights {
   Stack w, up;
   bool gated;
 
-  template <typename A>
-  explicit Weights(const A& a) {
+  template <typename F, typename A>
+  Weights(F, const A& a) {
     if constexpr (requires { a.up_packed; }) {
       gated = true;
-      w = stack_at(a, a.gate_packed, a.gate_scales, a.gate_biases, a.out, a.in);
-      up = stack_at(a, a.up_packed, a.up_scales, a.up_biases, a.out, a.in);
+      w = stack_at<F>(a, a.gate_packed, a.gate_scales, a.gate_biases, a.out, a.in);
+      up = stack_at<F>(a, a.up_packed, a.up_scales, a.up_biases, a.out, a.in);
     } else {
       gated = false;
-      w = up = scaled_stack_of(a, a.out, a.in);
+      w = up = scaled_stack_of<F>(a, a.out, a.in);
     }
   }
 };
@@ -77,8 +77,8 @@ struct Single : Weights {
   float* y;
   uint32_t tokens;
 
-  template <typename A>
-  explicit Single(const A& a) : Weights(a), x(a.x), y(a.y), tokens(a.tokens) {}
+  template <typename F, typename A>
+  Single(F family, const A& a) : Weights(family, a), x(a.x), y(a.y), tokens(a.tokens) {}
 
   Products products(Batch& batch) const {
     const Product product = {w.at(), up.at(), gated, true, 0, tokens, y};
@@ -104,9 +104,9 @@ struct Choices : Weights {
   float* y;                 // [tokens, k, out]
   uint32_t tokens, k, x_rows, experts;
 
-  template <typename A>
-  explicit Choices(const A& a)
-      : Weights(a),
+  template <typename F, typename A>
+  Choices(F family, const A& a)
+      : Weights(family, a),
         x(a.x),
         ids(a.ids),
         offsets(a.offsets),
@@ -115,8 +115,8 @@ struct Choices : Weights {
         k(a.k),
         x_rows(a.x_rows),
         experts(a.experts) {
-    w = with_strides(w, a);
-    up = with_strides(up, a);
+    w = with_strides<F>(w, a);
+    up = with_strides<F>(up, a);
   }
 
   Product at(uint64_t i) const {
@@ -183,37 +183,41 @@ void run_embed(Batch& batch, const Stack& stack, const int32_t* ids, uint32_t to
   });
 }
 
-// From the arguments of an affine or an fp kernel to one of the functions above.
-template <typename A>
+// From the arguments of a kernel of family F to one of the functions above.
+template <typename F, typename A>
 void matvec(Batch& batch, const A& a) {
-  run_matvec(batch, Single(a));
+  run_matvec(batch, Single(F{}, a));
 }
-template <typename A>
+template <typename F, typename A>
 void matmul(Batch& batch, const A& a) {
-  run_matmul(batch, Single(a));
+  run_matmul(batch, Single(F{}, a));
 }
-template <typename A>
+template <typename F, typename A>
 void experts(Batch& batch, const A& a) {
-  run_choices(batch, Choices(a));
+  run_choices(batch, Choices(F{}, a));
 }
-template <typename A>
+template <typename F, typename A>
 void grouped_matmul(Batch& batch, const A& a) {
-  const Stack w = with_strides(scaled_stack_of(a, a.out, a.in), a);
+  const Stack w = with_strides<F>(scaled_stack_of<F>(a, a.out, a.in), a);
   run_buckets(batch, {w, a.x, a.offsets, a.y, a.rows, a.experts});
 }
-template <typename A>
+template <typename F, typename A>
 void embed(Batch& batch, const A& a) {
-  run_embed(batch, scaled_stack_of(a, a.vocab, a.hidden), a.ids, a.tokens, a.y);
+  run_embed(batch, scaled_stack_of<F>(a, a.vocab, a.hidden), a.ids, a.tokens, a.y);
 }
 
 }  // namespace
 
-PYTURBO_BODIES(quantized, PYTURBO_BODY(affine_matvec, matvec), PYTURBO_BODY(affine_matmul, matmul),
-               PYTURBO_BODY(affine_swiglu, matvec), PYTURBO_BODY(affine_swiglu_matmul, matmul),
-               PYTURBO_BODY(affine_experts_matvec, experts), PYTURBO_BODY(affine_experts_swiglu, experts),
-               PYTURBO_BODY(affine_grouped_matmul, grouped_matmul), PYTURBO_BODY(affine_embed, embed),
-               PYTURBO_BODY(fp_matvec, matvec), PYTURBO_BODY(fp_matmul, matmul),
-               PYTURBO_BODY(fp_experts_matvec, experts), PYTURBO_BODY(fp_grouped_matmul, grouped_matmul),
-               PYTURBO_BODY(fp_embed, embed))
+PYTURBO_BODIES(quantized, PYTURBO_BODY(affine_matvec, matvec<Affine>),
+               PYTURBO_BODY(affine_matmul, matmul<Affine>), PYTURBO_BODY(affine_swiglu, matvec<Affine>),
+               PYTURBO_BODY(affine_swiglu_matmul, matmul<Affine>),
+               PYTURBO_BODY(affine_experts_matvec, experts<Affine>),
+               PYTURBO_BODY(affine_experts_swiglu, experts<Affine>),
+               PYTURBO_BODY(affine_grouped_matmul, grouped_matmul<Affine>),
+               PYTURBO_BODY(affine_embed, embed<Affine>), PYTURBO_BODY(fp_matvec, matvec<SmallFloats>),
+               PYTURBO_BODY(fp_matmul, matmul<SmallFloats>),
+               PYTURBO_BODY(fp_experts_matvec, experts<SmallFloats>),
+               PYTURBO_BODY(fp_grouped_matmul, grouped_matmul<SmallFloats>),
+               PYTURBO_BODY(fp_embed, embed<SmallFloats>))
 
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL

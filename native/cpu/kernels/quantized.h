@@ -18,41 +18,51 @@ struct Stack {
   Matrix at(uint64_t id = 0, uint64_t offset = 0) const;
 };
 
-// Whether the arguments A of a kernel describe matrices of small floats.
-template <typename A>
-constexpr bool kSmallFloats = requires(A a) { a.group; };
+// The families of kernels: what the arguments of one describe. Bodies name theirs.
+struct Affine {
+  static constexpr bool kSmallFloats = false;
+  static uint32_t group_size(const auto& a) { return a.group_size; }
+};
+struct SmallFloats {
+  static constexpr bool kSmallFloats = true;
+  static uint32_t group_size(const auto& a) { return a.group; }
+};
 
-template <typename A>
-PYTURBO_INLINE uint32_t group_size_of(const A& a) {
-  if constexpr (kSmallFloats<A>)
-    return a.group;
-  else
-    return a.group_size;
+// Whether there are codes and scales for every instance of the kernel with the arguments A.
+template <typename F, typename A>
+constexpr bool all_known() {
+  for (const uint32_t bits : A::pt_bits)
+    if (!AllCodes::have(bits, F::kSmallFloats)) return false;
+  if constexpr (F::kSmallFloats)
+    for (const uint32_t group : A::pt_group)
+      if (group != 16 && group != 32) return false;  // E4M3 and E8M0 scales
+  return true;
 }
 
-// A matrix [out, in] at the given places, in the format of a kernel's arguments.
-template <typename A, typename S>
+// A matrix [out, in] at the given places, in the format of the arguments of a kernel of family F.
+template <typename F, typename A, typename S>
 PYTURBO_INLINE Stack stack_at(const A& a, const uint32_t* packed, const S* scales, const S* biases,
                               uint32_t out, uint32_t in) {
+  static_assert(all_known<F, A>(), "a kernel has an instance whose codes or scales no body knows");
   Stack stack = {};
   stack.packed = reinterpret_cast<const uint8_t*>(packed);
   stack.scales = reinterpret_cast<const uint8_t*>(scales);
   stack.biases = reinterpret_cast<const uint8_t*>(biases);
-  stack.format = {a.bits, dtype_of<S>, kSmallFloats<A> ? group_size_of(a) : 0};
+  stack.format = {a.bits, dtype_of<S>, F::kSmallFloats ? F::group_size(a) : 0};
   stack.out = out;
   stack.in = in;
-  stack.group_size = group_size_of(a);
+  stack.group_size = F::group_size(a);
   stack.scale_bytes = sizeof(S);
   return stack;
 }
 
 // The matrix [out, in] of a kernel that has one, without a global scale.
-template <typename A>
+template <typename F, typename A>
 PYTURBO_INLINE Stack stack_of(const A& a, uint32_t out, uint32_t in) {
-  if constexpr (kSmallFloats<A>)
-    return stack_at(a, a.packed, a.scales, static_cast<const uint8_t*>(nullptr), out, in);
+  if constexpr (F::kSmallFloats)
+    return stack_at<F>(a, a.packed, a.scales, static_cast<const uint8_t*>(nullptr), out, in);
   else
-    return stack_at(a, a.packed, a.scales, a.biases, out, in);
+    return stack_at<F>(a, a.packed, a.scales, a.biases, out, in);
 }
 
 // y[t] = w x[t], or with two matrices silu(w x[t]) * (up x[t]), for `tokens` rows of the launch's activations

@@ -7,10 +7,9 @@ namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 // How codes and scales are stored.
 struct Format {
-  uint32_t bits;  // of a code
-  DType type;     // of scales and biases; u8 for small floats
-  uint32_t
-      group;  // values of a group of small floats; 0: codes are integers, and a matrix has its group size
+  uint32_t bits;   // of a code
+  DType type;      // of scales and biases; u8 for small floats
+  uint32_t group;  // values of a group of small floats; 0: codes are integers
 };
 
 struct Matrix {
@@ -125,24 +124,29 @@ PYTURBO_INLINE void dequantize_unit(const Matrix& w, uint32_t row, uint32_t begi
 // The factor of codes of small floats beside their scale: E2M1 codes are doubled.
 PYTURBO_INLINE float code_unit(const Format& format) { return format.bits == 4 ? 0.5f : 1.0f; }
 
-// fn(Q{}) for the codes of a format.
+// A list of kinds of codes.
+template <typename... Q>
+struct CodeKinds {
+  static constexpr bool have(uint32_t bits, bool floats) {
+    return ((Q::kBits == bits && Q::kFloats == floats) || ...);
+  }
+  // fn(Q{}) for the kind in the list; fn returns a pointer.
+  template <typename Fn>
+  static auto call(uint32_t bits, bool floats, const Fn& fn) {
+    decltype(fn(Integers<8>{})) found = nullptr;
+    ((Q::kBits == bits && Q::kFloats == floats ? void(found = fn(Q{})) : void()), ...);
+    return found;
+  }
+};
+
+// All kinds. stack_at requires that each instance of a kernel has one of them.
+using AllCodes = CodeKinds<Integers<2>, Integers<3>, Integers<4>, Integers<5>, Integers<6>, Integers<8>,
+                           E2m1Codes, E4m3Codes>;
+
+// fn(Q{}), a pointer, for the codes of a format.
 template <typename Fn>
 PYTURBO_INLINE auto by_codes(const Format& format, const Fn& fn) {
-  if (format.group > 0) return format.bits == 4 ? fn(E2m1Codes{}) : fn(E4m3Codes{});
-  switch (format.bits) {
-    case 2:
-      return fn(Integers<2>{});
-    case 3:
-      return fn(Integers<3>{});
-    case 4:
-      return fn(Integers<4>{});
-    case 5:
-      return fn(Integers<5>{});
-    case 6:
-      return fn(Integers<6>{});
-    default:
-      return fn(Integers<8>{});
-  }
+  return AllCodes::call(format.bits, format.group > 0, fn);
 }
 
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL

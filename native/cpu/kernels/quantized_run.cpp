@@ -14,7 +14,7 @@ constexpr uint32_t kTokenBlock = 8;    // tokens of one pass over them
 constexpr double kByteTime = 0.1;      // nanoseconds to read a byte of weights
 constexpr double kProductTime = 0.02;  // nanoseconds of one product of a weight and an activation in a tile
 constexpr double kQuantizeTime = 0.3;  // nanoseconds to quantise a value
-constexpr double kWorthSharing = 1e4;  // nanoseconds: less is quantised by the thread that launches
+constexpr double kWorthQuantizingShared = 1e4;  // nanoseconds: less is quantised by the thread that launches
 
 using QuantizeRow = void (*)(const float*, uint32_t, uint32_t, int8_t*, float*, float*);
 
@@ -70,8 +70,6 @@ void e4m3_rows_of(const Product& p, const Activations& x, uint32_t first, uint32
 
 // The functions of a format, for each precision.
 struct Instance {
-  uint32_t bits;
-  bool floats;  // codes are small floats
   uint32_t classes;
   QuantizeRow quantize[2];  // fast, default; none, nor loops, where activations stay floats
   RowLoops rows[2];
@@ -79,27 +77,17 @@ struct Instance {
 };
 
 template <typename Q>
-constexpr Instance instance() {
-  constexpr uint32_t kClasses = Order<Q::kBits>::kClasses;
-  return {Q::kBits,
-          Q::kFloats,
-          kClasses,
-          {quantize_row<kClasses, 1>, quantize_row<kClasses, 3>},
-          {kRowLoops<Q, 1>, kRowLoops<Q, 3>},
-          {multiply_integer_tile<Q>, multiply_tile<Q>}};
-}
-
-constexpr Instance kInstances[] = {
-    instance<Integers<2>>(), instance<Integers<3>>(),
-    instance<Integers<4>>(), instance<Integers<5>>(),
-    instance<Integers<6>>(), instance<Integers<8>>(),
-    instance<E2m1Codes>(),   {8, true, 1, {}, {}, {multiply_tile<E4m3Codes>, multiply_tile<E4m3Codes>}},
-};
+constexpr uint32_t kClasses = Order<Q::kBits>::kClasses;
+template <typename Q>
+constexpr Instance kInstance = {kClasses<Q>,
+                                {quantize_row<kClasses<Q>, 1>, quantize_row<kClasses<Q>, 3>},
+                                {kRowLoops<Q, 1>, kRowLoops<Q, 3>},
+                                {multiply_integer_tile<Q>, multiply_tile<Q>}};
+template <>
+constexpr Instance kInstance<E4m3Codes> = {1, {}, {}, {multiply_tile<E4m3Codes>, multiply_tile<E4m3Codes>}};
 
 const Instance& instance_of(const Format& format) {
-  uint32_t i = 0;
-  while (kInstances[i].bits != format.bits || kInstances[i].floats != (format.group > 0)) ++i;
-  return kInstances[i];
+  return *by_codes(format, [](auto codes) { return &kInstance<decltype(codes)>; });
 }
 
 // Index of the batch's precision in an instance.
@@ -110,13 +98,13 @@ void fill_nan(const Product& p, uint32_t first, uint32_t rows) {
     for (uint32_t r = first; r < first + rows; ++r) p.y[uint64_t(t) * p.w.out + r] = __builtin_nanf("");
 }
 
-// The groups of a row again and again, then zeros up to `stride`.
+// Repeats the scales or sums of a row `copies` times, then fills up to `stride` with zeros.
 void pad_groups(float* groups, uint32_t count, uint32_t copies, uint64_t stride) {
   for (uint32_t copy = 1; copy < copies; ++copy) copy_row(groups + copy * count, groups, count);
   clear_row(groups + copies * count, uint32_t(stride - copies * count));
 }
 
-// With `copies` of the scales and sums of a row.
+// Quantises the rows of x, and stores `copies` copies of the scales and sums of each.
 Activations quantize(Batch& batch, const Format& format, const float* x, uint64_t rows, uint32_t in,
                      uint32_t group_size, uint32_t copies) {
   const Instance& instance = instance_of(format);
@@ -142,7 +130,7 @@ Activations quantize(Batch& batch, const Format& format, const float* x, uint64_
     pad_groups(scales + row * stride, groups, copies, stride);
     pad_groups(sums + row * stride, groups, copies, stride);
   };
-  if (double(rows) * in * kQuantizeTime > kWorthSharing)
+  if (double(rows) * in * kQuantizeTime > kWorthQuantizingShared)
     batch.pool().parallel_for(rows, quantize_one);
   else
     for (uint64_t row = 0; row < rows; ++row) quantize_one(row);
