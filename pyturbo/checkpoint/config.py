@@ -70,10 +70,10 @@ class Quantization:
             return
         if key == "quantization_config" and "quant_method" in entry:
             raise FormatError(f"{where}: quant_method {shown(entry['quant_method'])} is not supported")
-        self._default = _format(where, entry)
+        self._default = read_format(where, entry)
         for name, value in entry.items():
             if isinstance(value, dict):
-                self._overrides[text_name(name)] = _format(f"{where}: {shown(name)}", value)
+                self._overrides[text_name(name)] = read_format(f"{where}: {shown(name)}", value)
             elif value is False:
                 self._overrides[text_name(name)] = None
 
@@ -82,7 +82,7 @@ class Quantization:
         return self._overrides.get(path, self._default)
 
 
-def _format(where: str, entry: dict[str, Any]) -> Format:
+def read_format(where: str, entry: dict[str, Any]) -> Format:
     """Read a format. Without a mode it is affine, whatever the top level says; null is the mode's default."""
     mode = entry.get("mode", "affine")
     if not isinstance(mode, str) or mode not in MODES:
