@@ -18,6 +18,7 @@ from pyturbo.cli import main
 from pyturbo.convert import convert
 from pyturbo.convert import target as target_rules
 from pyturbo.errors import ArgumentError, FileError, FormatError
+from pyturbo.files import target as folder_rules
 from tiny_configs import MODELS
 from tiny_models import write_hf
 
@@ -159,7 +160,7 @@ def test_a_mount_point_is_refused_before_the_work(
     name = str(disk).replace(" ", "\\040")
     listed.write_text(f"21 1 8:1 / / rw - ext4 /dev/sda rw\n22 21 8:1 /my {name} rw - ext4 /dev/sda rw\n")
     with monkeypatch.context() as patch:
-        patch.setattr(target_rules, "_MOUNTS", listed)
+        patch.setattr(folder_rules, "_MOUNTS", listed)
         refused(source, disk, message)
     monkeypatch.undo()
     listed.unlink()

@@ -8,6 +8,7 @@ from typing import Any
 _PREFIXES = ("model.language_model.", "language_model.model.")
 _OTHER_MODELS = re.compile(r"(model\.)?(vision_tower|vision_model|visual|audio_tower|mtp)\.")
 _COMPUTED = re.compile(r"\.rotary_emb\.inv_freq$")
+_PADDING = re.compile(r"padding\.\d{1,9}")
 _LAYER = re.compile(r"model\.layers\.(\d{1,9})\.")
 
 
@@ -20,8 +21,17 @@ def text_name(name: str) -> str:
 
 
 def is_ignored(name: str) -> bool:
-    """Return whether a tensor is of a vision, audio or multi-token-prediction part, or can be computed."""
-    return bool(_OTHER_MODELS.match(name) or _COMPUTED.search(name))
+    """Return whether a tensor is of a vision, audio or multi-token-prediction part, computed, or padding."""
+    return bool(_OTHER_MODELS.match(name) or _COMPUTED.search(name) or is_padding(name))
+
+
+def padding_name(number: int) -> str:
+    """Return the name of a tensor of zeros that fills a gap between two others."""
+    return f"padding.{number}"
+
+
+def is_padding(name: str) -> bool:
+    return _PADDING.fullmatch(name) is not None
 
 
 def is_draft(name: str, config: dict[str, Any]) -> bool:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 
 from pyturbo.checkpoint.config import MODES
-from pyturbo.checkpoint.tensors import Progress
 from pyturbo.cli._output import byte_bar, note, print_json, size
+from pyturbo.cli._signals import ended_by_signal
 from pyturbo.cli._usage import UsageError, path
 from pyturbo.convert import DTYPES, convert
 from pyturbo.ops.affine_format import BITS, GROUP_SIZES
@@ -40,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     _check(arguments)
     begin = time.perf_counter()
-    with byte_bar("converting") as show, _ended_by_signal(show) as progress:
+    with byte_bar("converting") as show, ended_by_signal(show) as progress:
         done = convert(
             arguments.source,
             arguments.target,
@@ -72,25 +69,3 @@ def _check(arguments: argparse.Namespace) -> None:
     ):
         if arguments.mode != "affine" and given not in (None, own):
             raise UsageError(f"{flag}: expected {own} for {arguments.mode}, got {given}")
-
-
-@contextmanager
-def _ended_by_signal(show: Progress) -> Iterator[Progress]:
-    """Return a progress function that exits after a signal, so that unfinished files are removed.
-
-    Signals take effect between blocks, since an exception while work is handed to threads could lose it.
-    """
-    asked: list[int] = []
-
-    def progress(done: int, total: int) -> None:
-        if asked:
-            raise SystemExit(128 + asked[0])
-        show(done, total)
-
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda number, _: asked.append(number)) for number in signals]
-    try:
-        yield progress
-    finally:
-        for number, handler in zip(signals, before):
-            signal.signal(number, handler)

@@ -8,34 +8,29 @@ The module can be called: `pyturbo.convert(source, target)` is `pyturbo.convert.
 
 from __future__ import annotations
 
-import functools
-import inspect
-import json
 import os
-import shutil
-import sys
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from pyturbo._arguments import callback, flag, index, path_of
+from pyturbo._callable import make_callable
 from pyturbo._dtypes import bfloat16
-from pyturbo._messages import shown, size
+from pyturbo._messages import shown
 from pyturbo.checkpoint import json_file, open_checkpoint
 from pyturbo.checkpoint.config import MODES, Format
 from pyturbo.checkpoint.directory import DirectoryCheckpoint
-from pyturbo.checkpoint.file import TensorFile
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.convert import work
+from pyturbo.convert.folder import copied_files, copy_file, require_room, write_json
 from pyturbo.convert.plan import Plan, make_plan
 from pyturbo.convert.shards import LARGEST, Shards
-from pyturbo.convert.target import COPIED, INDEX, check
-from pyturbo.errors import ArgumentError, FileError, FormatError
+from pyturbo.convert.target import INDEX, check
+from pyturbo.errors import ArgumentError, FormatError
 from pyturbo.files.replace import new_folder, target_of, writing
 from pyturbo.ops.affine_format import check_format
 
@@ -44,8 +39,6 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "f16": np.dtype(np.float16),
     "f32": np.dtype(np.float32),
 }
-
-_CHUNK = 8 << 20  # bytes copied at a time
 
 #: Types by their names in config.json.
 _CONFIG_DTYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
@@ -101,14 +94,12 @@ def convert(
             check(place, origin, force)
         config = _read_config(checkpoint.path)
         plan = make_plan(checkpoint, common, _dtype(config, dtype))
-        copied = [TensorFile(path) for name in COPIED if (path := checkpoint.path / name).is_file()]
-        for file in copied:
-            opened.callback(file.close)
+        copied = copied_files(checkpoint.path, opened)
         outputs = [output for job in plan.jobs for output in job.outputs]
         total = sum(output.nbytes for output in outputs)
         parameters = sum(job.parameters for job in plan.jobs)
         with new_folder(place, lambda where: check(where, origin, force)) as folder:
-            _require_room(place, folder, total)
+            require_room(place, folder, total)
             shards = Shards(folder, outputs, shard_bytes)
             try:
                 work.run(plan.jobs, shards, progress)
@@ -116,10 +107,10 @@ def convert(
             finally:
                 shards.close()
             listing = {"metadata": {"total_size": total, "total_parameters": parameters}}
-            _write(folder / INDEX, listing | {"weight_map": dict(sorted(shards.weight_map.items()))})
-            _write(folder / "config.json", dict(sorted(_quantized(config, common, plan).items())))
+            write_json(folder / INDEX, listing | {"weight_map": dict(sorted(shards.weight_map.items()))})
+            write_json(folder / "config.json", dict(sorted(_quantized(config, common, plan).items())))
             for file in copied:
-                _copy(file, folder / file.path.name)
+                copy_file(file, folder / file.path.name)
     read = sum(job.source_bytes for job in plan.jobs)
     return Converted(Path(target), parameters, read, total, len(set(shards.weight_map.values())))
 
@@ -167,31 +158,4 @@ def _quantized(config: dict[str, Any], common: Format, plan: Plan) -> dict[str, 
     return config | {"quantization": entry, "quantization_config": entry}
 
 
-def _require_room(target: Path, folder: Path, nbytes: int) -> None:
-    """Refuse to begin if the disk that holds `folder` has no room for the tensors."""
-    free = shutil.disk_usage(folder).free
-    if free < nbytes:
-        raise FileError(f"{target}: expected room for {size(nbytes)}, found {size(free)} on the disk")
-
-
-def _copy(file: TensorFile, path: Path) -> None:
-    with path.open("xb") as copy:
-        for offset in range(0, file.size, _CHUNK):
-            copy.write(file.bytes(offset, min(_CHUNK, file.size - offset)))
-
-
-def _write(path: Path, value: dict[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent=4) + "\n", encoding="utf-8")
-
-
-class _CallableModule(ModuleType):
-    """A module that can be called as the function `convert`, with its signature and documentation."""
-
-    __signature__ = inspect.signature(convert)
-
-    @functools.wraps(convert)
-    def __call__(self, *args: Any, **kwargs: Any) -> Converted:
-        return convert(*args, **kwargs)
-
-
-sys.modules[__name__].__class__ = _CallableModule
+make_callable(__name__, convert)

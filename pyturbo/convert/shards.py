@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pyturbo._arrays import Array
+from pyturbo.checkpoint.names import padding_name
 from pyturbo.checkpoint.safetensors import DTYPES
 from pyturbo.convert.plan import Output
 from pyturbo.convert.target import WRITTEN_BY
@@ -63,30 +65,43 @@ class Shards:
             os.close(self._files.pop())
 
     def _add(self, path: Path, outputs: Sequence[Output]) -> None:
-        ordered = sorted(outputs, key=lambda output: -_unit(output.nbytes))
-        offsets, end = [], 0
-        for output in ordered:
-            offsets.append(end)
-            end += output.nbytes
-        entries = {
-            output.name: {
-                "dtype": _CODES[output.dtype],
-                "shape": output.shape,
-                "data_offsets": [offset, offset + output.nbytes],
-            }
-            for output, offset in zip(ordered, offsets)
-        }
-        content = {"__metadata__": {"format": "mlx"} | WRITTEN_BY, **entries}
-        header = json.dumps(content, separators=(",", ":")).encode()
-        header += b" " * (-(8 + len(header)) % ALIGNMENT)
-        start = 8 + len(header)
+        header, offsets = safetensors_header(outputs, WRITTEN_BY)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         self._files.append(file)
-        os.ftruncate(file, start + end)
-        os.pwrite(file, len(header).to_bytes(8, "little") + header, 0)
-        for output, offset in zip(ordered, offsets):
-            self._places[output.name] = Place(file, start + offset)
-            self.weight_map[output.name] = path.name
+        os.ftruncate(file, len(header) + sum(output.nbytes for output in outputs))
+        os.pwrite(file, header, 0)
+        for name, offset in offsets.items():
+            self._places[name] = Place(file, offset)
+            self.weight_map[name] = path.name
+
+
+def safetensors_header(
+    outputs: Sequence[Output], metadata: Mapping[str, str], alignment: int = ALIGNMENT, padded: bool = False
+) -> tuple[bytes, dict[str, int]]:
+    """Return everything before the data of a file, and the offset of each tensor in it.
+
+    The data starts at a multiple of `alignment`. If `padded`, every tensor starts at a multiple of ALIGNMENT:
+    where one does not, tensors of zeros fill the gap, named as `is_padding` tells.
+    """
+    entries: dict[str, Any] = {}
+    end = 0
+
+    def add(name: str, dtype: str, shape: Sequence[int], nbytes: int) -> None:
+        nonlocal end
+        entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + nbytes]}
+        end += nbytes
+
+    for output in sorted(outputs, key=lambda output: -_unit(output.nbytes)):
+        if padded and (gap := -end % ALIGNMENT):
+            add(padding_name(len(entries)), "U8", [gap], gap)
+        add(output.name, _CODES[output.dtype], output.shape, output.nbytes)
+    text = json.dumps(
+        {"__metadata__": {"format": "mlx", **metadata}, **entries}, separators=(",", ":")
+    ).encode()
+    text += b" " * (-(8 + len(text)) % alignment)
+    start = 8 + len(text)
+    offsets = {name: start + entry["data_offsets"][0] for name, entry in entries.items()}
+    return len(text).to_bytes(8, "little") + text, offsets
 
 
 def _split(outputs: Sequence[Output], largest: int) -> list[list[Output]]:

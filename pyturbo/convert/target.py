@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyturbo.checkpoint import safetensors
 from pyturbo.errors import FileError, FormatError
+from pyturbo.files.target import HARMLESS, check_target
 
 #: Metadata of files that convert writes, in addition to their format.
 WRITTEN_BY = {"written_by": "pyturbo convert"}
@@ -30,57 +31,11 @@ COPIED = (
 )
 
 _SHARD = re.compile(r"model(-\d{5,}-of-\d{5,})?\.safetensors")
-_HARMLESS = (".DS_Store",)  # files that file managers put into folders
-_MOUNTS = Path("/proc/self/mountinfo")  # Linux only
 
 
 def check(target: Path, source: Path, force: bool) -> None:
     """Refuse a target where something could be lost. Both paths are free of symbolic links."""
-    for inner, outer in ((target, source), (source, target)):
-        if any(_same(folder, outer) for folder in (inner, *inner.parents)):
-            raise FileError(
-                f"{target}: expected a folder apart from the source {source}, got "
-                + ("the source itself" if _same(target, source) else "one that lies in the other")
-            )
-    if not target.parent.is_dir():
-        raise FileError(f"{target.parent}: expected a folder to write to, found none")
-    if not os.path.lexists(target):
-        return
-    if not target.is_dir():
-        raise FileError(f"{target}: expected a folder to write, got a file; delete it or name another")
-    if _same(target, Path()):
-        raise FileError(f"{target}: expected a folder that can be renamed, got the current one; name another")
-    if _is_mount_point(target):
-        raise FileError(
-            f"{target}: expected a folder that can be renamed, got a mount point; name a new folder in it"
-        )
-    if not os.access(target, os.W_OK):
-        raise FileError(f"{target}: cannot be written: it is read-only")
-    if not any(target.iterdir()):
-        return
-    if (foreign := _not_written_by_convert(target)) is not None:
-        raise FileError(
-            f"{target}: already exists and holds {foreign}, which this convert did not write; "
-            "delete the folder yourself or name another"
-        )
-    if not force:
-        raise FileError(f"{target}: already exists; --force, or force=True, replaces it")
-
-
-def _same(one: Path, other: Path) -> bool:
-    return one == other or (one.exists() and other.exists() and one.samefile(other))
-
-
-def _is_mount_point(folder: Path) -> bool:
-    """Return whether something is mounted there, even a folder of the same file system."""
-    if os.path.ismount(folder):
-        return True
-    try:
-        lines = _MOUNTS.read_bytes().splitlines()
-    except OSError:
-        return False
-    name = re.sub(rb"[ \t\n\\]", lambda match: b"\\%03o" % ord(match[0]), os.fsencode(folder))
-    return any(line.split(b" ")[4:5] == [name] for line in lines)
+    check_target(target, source, force, "convert", _not_written_by_convert)
 
 
 def _not_written_by_convert(folder: Path) -> str | None:
@@ -88,15 +43,20 @@ def _not_written_by_convert(folder: Path) -> str | None:
     every = sorted(entry.name for entry in folder.iterdir())
     shards = [name for name in every if _SHARD.fullmatch(name)]
     for name in every:
-        ours = name in shards or name in ("config.json", INDEX, *COPIED, *_HARMLESS)
+        ours = name in shards or name in ("config.json", INDEX, *COPIED, *HARMLESS)
         if not ours or not stat.S_ISREG((folder / name).lstat().st_mode):
             return name
-    names = [name for name in every if name not in _HARMLESS]
+    names = [name for name in every if name not in HARMLESS]
     for name in shards:
-        try:
-            _, metadata = safetensors.read_header(folder / name)
-        except (FileError, FormatError):
-            return name
-        if not WRITTEN_BY.items() <= metadata.items():
+        if not is_written_by(folder / name, WRITTEN_BY):
             return name
     return None if shards else names[0] if names else None
+
+
+def is_written_by(path: Path, metadata: Mapping[str, str]) -> bool:
+    """Return whether a file is safetensors with this metadata."""
+    try:
+        _, found = safetensors.read_header(path)
+    except (FileError, FormatError):
+        return False
+    return metadata.items() <= found.items()
