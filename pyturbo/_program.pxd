@@ -7,6 +7,7 @@ from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 from pyturbo._core cimport ArgumentInfo, KernelInfo, NativeDevice, Storage, raise_python
+from pyturbo._host_loop cimport NativeHostLoop
 
 
 cdef extern from "pyturbo/program.h" namespace "pyturbo" nogil:
@@ -41,15 +42,24 @@ cdef extern from "pyturbo/program.h" namespace "pyturbo" nogil:
         string label
         const char* kernel
         string arguments
-        cbool waits
+        cbool waits, repeats
+
+    cdef cppclass LoopText:
+        uint64_t ask, begin, end
+
+    const uint64_t kOpen "pyturbo::LoopText::kOpen"
 
     cdef cppclass NativeProgram "pyturbo::Program":
         NativeProgram(shared_ptr[NativeDevice], uint32_t symbols, uint32_t blocks)
         void add(const KernelInfo&, const void* const*, const vector[RecordedArgument]&, string label,
                  string text) except +raise_python
         void run(const int64_t*, const Block*, cbool, vector[double]*) except +raise_python
+        void ask(shared_ptr[NativeHostLoop]) except +raise_python
+        void begin_passes() except +raise_python
+        void end_passes() except +raise_python
         uint64_t size()
         vector[LaunchText] listing() except +raise_python
+        vector[LoopText] loops() except +raise_python
 
 
 cdef class Cursor:

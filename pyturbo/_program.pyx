@@ -6,13 +6,14 @@ from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 from pyturbo._core cimport ArgumentInfo, ArgumentKind, DType
+from pyturbo._host_loop cimport HostLoop
 from pyturbo._native cimport Buffer, Device, Kernel
 
 from pyturbo._arguments import flag, index, value_bytes
 from pyturbo._messages import shown
 from pyturbo._dtypes import NAMES, code_of
 from pyturbo.errors import ArgumentError, StateError
-from pyturbo.symbols import Launch, Linear, Place, described
+from pyturbo.symbols import Launch, Linear, Loop, Place, described
 
 
 cdef class Cursor:
@@ -93,13 +94,34 @@ cdef class Program:
         with nogil:
             program.add(kernel.info[0], kernel.defaults.constants, bound, name, text)
 
+    def ask(self, HostLoop loop not None):
+        """Let the host bring what the launches so far found to be missing. Those up to ``begin_passes`` run once,
+        while it works; those up to ``end_passes`` run once and again for each further pass. If nothing is missing, the
+        host is not asked. A program that asks waits for each replay."""
+        loop.native()
+        cdef NativeProgram* program = self.native()
+        with nogil:
+            program.ask(loop.handle)
+
+    def begin_passes(self):
+        """Begin the launches of a pass, after ``ask``."""
+        cdef NativeProgram* program = self.native()
+        with nogil:
+            program.begin_passes()
+
+    def end_passes(self):
+        """End the launches of a pass, and the loop."""
+        cdef NativeProgram* program = self.native()
+        with nogil:
+            program.end_passes()
+
     def run(self, blocks=(), *, wait=True, Cursor cursor=None, advance=0, **symbols):
         """Replay every launch with these blocks, in the order of ``self.blocks``, and these symbols; then advance the
         cursor. Without ``wait`` the device may still be at work on return; see ``Device.synchronize``."""
         self._replay(blocks, flag("run: wait", wait), cursor, index("run: advance", advance), symbols, NULL)
 
     def profile(self, blocks=(), *, Cursor cursor=None, advance=0, **symbols):
-        """Replay like ``run``, and return one row per launch: (label, kernel, seconds)."""
+        """Replay like ``run``, and return one row per launch: (label, kernel, seconds). Passes are added up."""
         cdef vector[double] seconds
         self._replay(blocks, True, cursor, index("profile: advance", advance), symbols, &seconds)
         return [(launch.label, launch.kernel, time) for launch, time in zip(self.listing(), seconds)]
@@ -108,16 +130,31 @@ cdef class Program:
         """Return one ``Launch`` for each launch, in order."""
         cdef vector[LaunchText] texts = self.native().listing()
         return [
-            Launch(texts[i].label.decode(), texts[i].kernel.decode(), texts[i].arguments.decode(), texts[i].waits)
+            Launch(texts[i].label.decode(), texts[i].kernel.decode(), texts[i].arguments.decode(), texts[i].waits,
+                   texts[i].repeats)
+            for i in range(texts.size())
+        ]
+
+    def loops(self):
+        """Return one ``Loop`` for each call of ``ask``, in order."""
+        cdef vector[LoopText] texts = self.native().loops()
+        return [
+            Loop(texts[i].ask, None if texts[i].begin == kOpen else texts[i].begin,
+                 None if texts[i].end == kOpen else texts[i].end)
             for i in range(texts.size())
         ]
 
     def __str__(self):
-        """Return the listing as text; launches that wait for earlier ones are marked."""
-        return "\n".join(
-            f"{'|' if launch.waits else ' '} {launch.label:24} {launch.kernel}({launch.arguments})"
-            for launch in self.listing()
-        )
+        """Return the listing as text. Launches that wait for earlier ones are marked; host loops have lines of their
+        own."""
+        lines = [
+            (i, 1, f"{'|' if launch.waits else ' '} {launch.label:24} {launch.kernel}({launch.arguments})")
+            for i, launch in enumerate(self.listing())
+        ]
+        for loop in self.loops():
+            points = zip(loop, ("? ask", "> passes", "< end of passes"))
+            lines += [(at, 0, text) for at, text in points if at is not None]
+        return "\n".join(text for _, _, text in sorted(lines, key=lambda line: line[:2]))
 
     cdef int _replay(self, blocks, bint wait, Cursor cursor, int64_t advance, dict symbols,
                      vector[double]* seconds) except -1:

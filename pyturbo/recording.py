@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from pyturbo._arguments import index
 from pyturbo._dtypes import DTYPES, code_of
+from pyturbo._host_loop import HostLoop
 from pyturbo._messages import shown
 from pyturbo._native import Buffer, Device
 from pyturbo._program import Program
-from pyturbo.errors import ArgumentError
+from pyturbo.errors import ArgumentError, StateError
 from pyturbo.symbols import Linear, Place
 
 Extent = int | Linear
@@ -39,6 +40,25 @@ def label(name: str) -> Iterator[None]:
     recorder = active()
     with recorder.label(name) if recorder is not None else nullcontext():
         yield
+
+
+def ask(loop: HostLoop) -> None:
+    """Record the beginning of a host loop; see ``Recorder.ask``."""
+    _required("ask").ask(loop)
+
+
+@contextmanager
+def passes() -> Iterator[None]:
+    """Record the launches of a host loop's passes; see ``Recorder.passes``."""
+    with _required("passes").passes():
+        yield
+
+
+def _required(what: str) -> Recorder:
+    recorder = active()
+    if recorder is None:
+        raise StateError(f"{what}: expected an active Recorder, got none: host loops are part of programs")
+    return recorder
 
 
 class Tensor:
@@ -115,6 +135,54 @@ class Tensor:
         return f"Tensor([{', '.join(map(str, self.shape))}], {self.dtype})"
 
 
+class _Scratch:
+    """Pieces of memory that tensors hold one after the other.
+
+    A piece is free again when its tensor is gone. One whose tensor goes while the launches of passes are
+    recorded is free only after them: each pass runs all of these launches again, so none may write to what
+    others of them read, or leave for the launches after the passes.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._free: dict[int, list[Buffer]] = {}
+        self._held: list[Buffer] | None = None  # pieces that have come back during passes
+        self.nbytes = 0  # of all pieces
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that no tensor holds."""
+        return sum(piece.nbytes for pieces in self._free.values() for piece in pieces)
+
+    def tensor(self, capacity: int, shape: tuple[Extent, ...], dtype: np.dtype[Any]) -> Tensor:
+        """Return a tensor over a piece of `capacity` bytes."""
+        free = self._free.setdefault(capacity, [])
+        if len(free) <= _SPARE:
+            free.append(self._device.empty(capacity, np.uint8))
+            self.nbytes += capacity
+        piece = free.pop(0)
+        tensor = Tensor(piece.view(capacity // dtype.itemsize, dtype), shape, dtype)
+        weakref.finalize(tensor, self._give_back, piece).atexit = False
+        return tensor
+
+    def _give_back(self, piece: Buffer) -> None:
+        if self._held is None:
+            self._free[piece.nbytes].append(piece)
+        else:
+            self._held.append(piece)
+
+    @contextmanager
+    def passes(self) -> Iterator[None]:
+        """Hold back the pieces that come back inside."""
+        self._held = []
+        try:
+            yield
+        finally:
+            held, self._held = self._held, None
+            for piece in held:
+                self._give_back(piece)
+
+
 class Recorder:
     """Records one program. `symbols` gives the largest value of each symbol: scratch memory is made for it.
 
@@ -143,10 +211,9 @@ class Recorder:
         self.device = device
         self.limits = {name: index(f"Recorder: symbols[{name!r}]", most) for name, most in symbols.items()}
         self.program = Program(device, tuple(symbols), blocks)
-        self.scratch_bytes = 0
         #: Weights by address, with the array that keeps them alive; several launches may read them.
         self._constants: dict[int, tuple[NDArray[Any], Buffer]] = {}
-        self._free: dict[int, list[Buffer]] = {}
+        self._scratch = _Scratch(device)
         self._target: Tensor | None = None
         self._labels: list[str] = []
         self._tokens: list[Token[Recorder | None]] = []
@@ -172,6 +239,22 @@ class Recorder:
         finally:
             self._labels.pop()
 
+    def ask(self, loop: HostLoop) -> None:
+        """Let the host bring what the launches so far found to be missing; see ``Program.ask``."""
+        self.program.ask(loop)
+
+    @contextmanager
+    def passes(self) -> Iterator[None]:
+        """Record the launches of the passes of the loop that was asked.
+
+        Tensors that are made or dropped inside keep their memory until the end, so that a pass overwrites no
+        rows that an earlier one wrote.
+        """
+        self.program.begin_passes()
+        with self._scratch.passes():
+            yield
+        self.program.end_passes()
+
     @contextmanager
     def into(self, target: Tensor) -> Iterator[None]:
         """Write the first result recorded inside to `target`, which must have its shape."""
@@ -181,6 +264,11 @@ class Recorder:
         yield
         if self._target is not None:
             raise ArgumentError("into: expected an operation with a result")
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of scratch memory, in use or free."""
+        return self._scratch.nbytes
 
     @property
     def constant_bytes(self) -> int:
@@ -197,14 +285,7 @@ class Recorder:
             return target
         nbytes = math.prod(self._largest(extent) for extent in shape) * dtype.itemsize
         capacity = max(4096, 1 << (nbytes - 1).bit_length()) if nbytes else 4096
-        free = self._free.setdefault(capacity, [])
-        if len(free) <= _SPARE:
-            free.append(self.device.empty(capacity, np.uint8))
-            self.scratch_bytes += capacity
-        storage = free.pop(0)
-        tensor = Tensor(storage.view(capacity // dtype.itemsize, dtype), shape, dtype)
-        weakref.finalize(tensor, free.append, storage).atexit = False
-        return tensor
+        return self._scratch.tensor(capacity, shape, dtype)
 
     def _largest(self, extent: Extent) -> int:
         """Return the largest value that an extent can have."""

@@ -92,6 +92,15 @@ class Launch(NamedTuple):
     kernel: str
     arguments: str  # "x=float32[tokens, 64], dim=64"
     waits: bool  # whether it waits for launches before it
+    repeats: bool  # whether it runs in every pass of a host loop
+
+
+class Loop(NamedTuple):
+    """Where a host loop lies in a program, as indices of launches; None: not recorded yet."""
+
+    ask: int  # the first launch that may run while the host works
+    begin: int | None  # the first launch of a pass
+    end: int | None  # the first launch after the passes
 
 
 def described(argument: Any) -> str:

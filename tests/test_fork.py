@@ -76,6 +76,7 @@ def work():
     refused(lambda: device.empty(3))
     refused(lambda: kernel(x, x, x, 64))
     refused(program.run)
+    refused(program.begin_passes)
     assert device.closed
     device.synchronize()
     device.close()

@@ -26,6 +26,30 @@ std::string near_names(std::string_view name) {
   return near;
 }
 
+// Ends every loop of a replay: by finish(), or by cancel() unless the replay came to its end.
+class LoopEnds {
+ public:
+  explicit LoopEnds(std::span<const ReadyLoop> loops) : loops_(loops) {}
+  ~LoopEnds() {
+    while (ended_ < loops_.size()) {
+      try {
+        loops_[ended_++].host->cancel();
+      } catch (...) {  // the failure that ended the replay is the one to report
+      }
+    }
+  }
+  LoopEnds(const LoopEnds&) = delete;
+  LoopEnds& operator=(const LoopEnds&) = delete;
+
+  void finish() {
+    while (ended_ < loops_.size()) loops_[ended_++].host->finish();
+  }
+
+ private:
+  const std::span<const ReadyLoop> loops_;
+  size_t ended_ = 0;
+};
+
 }  // namespace
 
 // Counts a replay before it checks that the device is open. close() does the two in the opposite order, so no
@@ -88,15 +112,52 @@ const KernelInfo& Device::kernel(std::string_view name) const {
 void Device::launch(const KernelInfo& kernel, const Arguments& arguments, const Dispatch* dispatch) {
   Arguments bound = arguments;
   const ReadyLaunch ready{&kernel, &bound, check_launch(kernel, bound, dispatch), false, ""};
-  replay(&ready, 1, true, nullptr);
+  replay({&ready, 1}, {}, true, nullptr);
 }
 
-void Device::replay(const ReadyLaunch* launches, size_t count, bool wait, double* seconds) {
+void Device::replay(std::span<const ReadyLaunch> launches, std::span<const ReadyLoop> loops, bool wait,
+                    double* seconds) {
   const Replay counted(*this);
   require_open();
-  require_readable(launches, count);
-  run(launches, count, wait, seconds);
-  require_readable(launches, count);
+  require_readable(launches.data(), launches.size());
+  LoopEnds ends(loops);
+  if (loops.empty())
+    run(launches.data(), launches.size(), wait, seconds);
+  else
+    run_loops(launches, loops, seconds);
+  require_readable(launches.data(), launches.size());
+  ends.finish();
+}
+
+void Device::run_loops(std::span<const ReadyLaunch> launches, std::span<const ReadyLoop> loops,
+                       double* seconds) {
+  std::vector<double> times(seconds ? launches.size() : 0);
+  const auto run_range = [&](size_t begin, size_t end) {
+    if (begin == end) return;
+    run(&launches[begin], end - begin, /*wait=*/true, seconds ? &times[begin] : nullptr);
+    for (size_t i = begin; seconds && i < end; ++i) seconds[i] += times[i];
+  };
+  if (seconds) std::fill_n(seconds, launches.size(), 0.0);
+  size_t done = 0;
+  for (const ReadyLoop& loop : loops) {
+    run_range(done, loop.ask);
+    done = loop.ask;
+    if (*loop.host->missing() == 0) continue;
+    require_process();
+    loop.host->begin();
+    run_range(loop.ask, loop.end);
+    done = loop.end;
+    for (bool last = false; !last && loop.host->next();) {
+      require_process();
+      last = *loop.host->missing() == 0;
+      run_range(loop.begin, loop.end);
+    }
+  }
+  run_range(done, launches.size());
+}
+
+void Device::require_process() const {
+  if (process_ends()) throw Error(ErrorKind::state, name_ + ": the process is ending");
 }
 
 }  // namespace pyturbo

@@ -96,6 +96,43 @@ void Program::add(const KernelInfo& kernel, const void* const* constants,
   order(launches_.back(), ranges);
 }
 
+Program::Stage Program::stage() const {
+  if (loops_.empty() || loops_.back().at.end != LoopText::kOpen) return Stage::closed;
+  return loops_.back().at.begin == LoopText::kOpen ? Stage::asked : Stage::passes;
+}
+
+void Program::require_stage(const char* call, Stage expected) const {
+  const char* const names[] = {"no open loop", "a loop after ask", "a loop after begin_passes"};
+  if (stage() != expected)
+    throw Error(ErrorKind::state, std::string(call) + ": expected " + names[size_t(expected)] + ", got " +
+                                      names[size_t(stage())]);
+}
+
+// Records the next point of a loop, or the first one of a new loop. Launches on either side of it are ordered
+// without being compared.
+void Program::mark(const char* call, Stage expected, std::shared_ptr<HostLoop> loop) {
+  device_->require_open();
+  const std::lock_guard run_lock(running_);
+  const std::lock_guard list_lock(growing_);
+  require_stage(call, expected);
+  if (loop)
+    loops_.push_back({std::move(loop), {.ask = launches_.size()}});
+  else
+    (expected == Stage::asked ? loops_.back().at.begin : loops_.back().at.end) = launches_.size();
+  unordered_.clear();
+  fenced_ = !launches_.empty();
+}
+
+void Program::ask(std::shared_ptr<HostLoop> loop) {
+  if (!loop || !loop->missing())
+    throw Error(ErrorKind::argument, "ask: expected a loop with a count of what is missing, got none");
+  mark("ask", Stage::closed, std::move(loop));
+}
+
+void Program::begin_passes() { mark("begin_passes", Stage::asked, nullptr); }
+
+void Program::end_passes() { mark("end_passes", Stage::passes, nullptr); }
+
 void Program::bind(Launch& launch, const RecordedArgument& b, uint8_t* value) {
   const ArgumentInfo& info = launch.kernel->arguments[b.argument];
   Arguments& arguments = launch.arguments;
@@ -146,6 +183,8 @@ Program::Range Program::range_of(const MemoryRef& memory, bool writes) const {
 }
 
 void Program::order(Launch& launch, const std::vector<Range>& ranges) {
+  launch.barrier = fenced_;
+  fenced_ = false;
   for (const Range& now : ranges)
     for (const Range& before : unordered_)
       launch.barrier |= now.space == before.space && now.begin < before.end && before.begin < now.end &&
@@ -199,6 +238,7 @@ void Program::run(const int64_t* symbols, const Block* blocks, bool wait, std::v
   device_->require_open();
   if (files_are_mapped()) watch_bus_errors();
   const std::lock_guard lock(running_);
+  require_stage("run", Stage::closed);
   require_apart(blocks);
   if (seconds) seconds->assign(launches_.size(), 0);
   ready_.clear();
@@ -207,15 +247,28 @@ void Program::run(const int64_t* symbols, const Block* blocks, bool wait, std::v
     ready_.push_back(
         {launch.kernel, &launch.arguments, launch.dispatch, launch.barrier, launch.label.c_str()});
   }
-  device_->replay(ready_.data(), ready_.size(), wait, seconds ? seconds->data() : nullptr);
+  ready_loops_.clear();
+  for (const Loop& loop : loops_)
+    ready_loops_.push_back({loop.at.ask, loop.at.begin, loop.at.end, loop.host.get()});
+  device_->replay(ready_, ready_loops_, wait, seconds ? seconds->data() : nullptr);
 }
 
 std::vector<LaunchText> Program::listing() const {
   const std::lock_guard lock(growing_);
   std::vector<LaunchText> texts;
   for (const Launch& launch : launches_)
-    texts.push_back({launch.label, launch.kernel->name, launch.text, launch.barrier});
+    texts.push_back({launch.label, launch.kernel->name, launch.text, launch.barrier, false});
+  for (const Loop& loop : loops_)
+    for (uint64_t i = loop.at.begin; i < std::min<uint64_t>(loop.at.end, texts.size()); ++i)
+      texts[i].repeats = true;
   return texts;
+}
+
+std::vector<LoopText> Program::loops() const {
+  const std::lock_guard lock(growing_);
+  std::vector<LoopText> places;
+  for (const Loop& loop : loops_) places.push_back(loop.at);
+  return places;
 }
 
 }  // namespace pyturbo

@@ -43,7 +43,7 @@ class CpuDevice final : public Device {
     Batch batch(pool_, precision_);
     Clock::time_point begin = Clock::now();
     for (size_t i = 0; i < count; ++i) {
-      if (process_ends()) throw Error(ErrorKind::state, name() + ": the process is ending");
+      require_process();
       if (launches[i].waits) batch.run();
       add(launches[i], batch);
       if (!seconds) continue;

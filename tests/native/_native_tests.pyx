@@ -3,8 +3,12 @@
 A process that imports this and aborts shows its native stack.
 """
 
+from libcpp.memory cimport shared_ptr
 from libcpp.string cimport string
 from libcpp.vector cimport vector
+
+from pyturbo._host_loop cimport HostLoop, NativeHostLoop
+from pyturbo._native cimport Buffer
 
 
 cdef extern from "native_test.h":
@@ -20,6 +24,17 @@ cdef extern from "body_names.h":
     vector[string] level_names() except +
     vector[string] body_names(const string& level) except +
     vector[string] body_instances(const string& level) except +
+
+
+cdef extern from "callback_loop.h":
+    shared_ptr[NativeHostLoop] callback_loop(object, object, const void*) except +
+
+
+cdef class CallbackLoop(HostLoop):
+    """A host loop that calls begin, next, finish and cancel of a Python object. `missing` is the memory of the count."""
+
+    def __cinit__(self, work, Buffer missing not None):
+        self.handle = callback_loop(work, missing, missing.address)
 
 
 def cases():

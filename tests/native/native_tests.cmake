@@ -5,7 +5,7 @@ file(GLOB cases CONFIGURE_DEPENDS ${tests}/native/*.cpp)
 file(GLOB shaders CONFIGURE_DEPENDS ${tests}/shaders/*.metal)
 
 cython_transpile(${tests}/native/_native_tests.pyx LANGUAGE CXX OUTPUT_VARIABLE test_module
-                 CYTHON_ARGS --directive language_level=3)
+                 CYTHON_ARGS --directive language_level=3 --include-dir ${CMAKE_CURRENT_SOURCE_DIR})
 python_add_library(_native_tests MODULE ${test_module} ${cases} WITH_SOABI)
 target_include_directories(_native_tests PRIVATE ${tests}/native)
 # The cases see our <metal_stdlib> as kernels do.

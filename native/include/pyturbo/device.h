@@ -3,12 +3,14 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "pyturbo/device_kind.h"
+#include "pyturbo/host_loop.h"
 #include "pyturbo/kernel.h"
 #include "pyturbo/process.h"
 #include "pyturbo/storage.h"
@@ -22,6 +24,13 @@ struct ReadyLaunch {
   Dispatch dispatch;
   bool waits;         // must wait for the launches before it
   const char* label;  // its place in a model, for messages
+};
+
+// A host loop among the launches of a replay: those from `ask` on run once while the host works, those from
+// `begin` to `end` run in every pass.
+struct ReadyLoop {
+  size_t ask, begin, end;  // indices of launches, in this order
+  HostLoop* host;
 };
 
 // Owner: shared by the Python Device and every Kernel made from it. All methods may be called from any
@@ -59,10 +68,12 @@ class Device {
   // Checks a launch (core/launch.h), completes it where `dispatch` is null, runs it and waits for it.
   void launch(const KernelInfo& kernel, const Arguments& arguments, const Dispatch* dispatch);
 
-  // Runs launches in order; launches without `waits` may overlap earlier ones. Without `wait` it may return
-  // before they have finished, and their memory must stay valid until synchronize(). `seconds`, if given,
-  // receives the time of each.
-  void replay(const ReadyLaunch* launches, size_t count, bool wait, double* seconds);
+  // Runs launches in order; launches without `waits` may overlap earlier ones. Without `wait`, and without
+  // loops, it may return before they have finished, and their memory must stay valid until synchronize().
+  // `seconds`, if given, receives the time of each, added up over all passes. Loops are in order and do not
+  // overlap.
+  void replay(std::span<const ReadyLaunch> launches, std::span<const ReadyLoop> loops, bool wait,
+              double* seconds);
 
   // Waits for all work begun in this process and throws its first failure.
   virtual void synchronize() {}
@@ -70,6 +81,11 @@ class Device {
  protected:
   virtual bool checked() const { return false; }
   virtual void run(const ReadyLaunch* launches, size_t count, bool wait, double* seconds) = 0;
+  // Runs launches with host loops among them and waits for them. This one waits at every ask.
+  virtual void run_loops(std::span<const ReadyLaunch> launches, std::span<const ReadyLoop> loops,
+                         double* seconds);
+  // Throws Error{state} when the process is ending.
+  void require_process() const;
   virtual void release() {}
   // Prepares memory that kernels can use in place.
   virtual void attach(Storage&) {}

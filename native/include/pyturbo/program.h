@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "pyturbo/device.h"
+#include "pyturbo/host_loop.h"
 #include "pyturbo/kernel.h"
 #include "pyturbo/storage.h"
 
@@ -64,7 +65,14 @@ struct LaunchText {
   std::string label;
   const char* kernel;
   std::string arguments;
-  bool waits;  // conflicts with a launch since the last barrier: one of the two writes memory of the other
+  bool waits;    // conflicts with a launch since the last barrier: one of the two writes memory of the other
+  bool repeats;  // runs in every pass of a host loop
+};
+
+// Where a host loop lies among the launches, as indices of them.
+struct LoopText {
+  static constexpr uint64_t kOpen = UINT64_MAX;  // not recorded yet
+  uint64_t ask, begin = kOpen, end = kOpen;
 };
 
 // Owner: the Python Program. Any thread; one lock serialises runs and additions, another guards the list.
@@ -79,8 +87,17 @@ class Program {
   void add(const KernelInfo& kernel, const void* const* constants, const std::vector<RecordedArgument>& bound,
            std::string label, std::string text);
 
-  // Runs all launches; see Device::replay. Takes a value for each symbol and memory for each block. Blocks
-  // may overlap neither each other nor bound memory. `seconds` receives the time of each launch.
+  // Record a host loop, which needs all three calls in this order; loops are not nested. Launches added after
+  // ask() run once, while the host works; those between begin_passes() and end_passes() run once and again
+  // for each HostLoop::next(). There is a barrier at each of the three points. Throw Error{state} out of
+  // order.
+  void ask(std::shared_ptr<HostLoop> loop);
+  void begin_passes();
+  void end_passes();
+
+  // Runs all launches; see Device::replay. A program with host loops always waits. Takes a value for each
+  // symbol and memory for each block. Blocks may overlap neither each other nor bound memory. `seconds`
+  // receives the time of each launch.
   void run(const int64_t* symbols, const Block* blocks, bool wait, std::vector<double>* seconds = nullptr);
 
   uint64_t size() const {
@@ -88,6 +105,7 @@ class Program {
     return launches_.size();
   }
   std::vector<LaunchText> listing() const;
+  std::vector<LoopText> loops() const;
 
  private:
   struct ValuePatch {
@@ -119,6 +137,15 @@ class Program {
     bool barrier = false;
   };
 
+  enum class Stage : uint8_t { closed, asked, passes };  // of the last loop
+  struct Loop {
+    std::shared_ptr<HostLoop> host;
+    LoopText at;
+  };
+
+  Stage stage() const;
+  void require_stage(const char* call, Stage expected) const;
+  void mark(const char* call, Stage expected, std::shared_ptr<HostLoop> loop);
   void bind(Launch& launch, const RecordedArgument& argument, uint8_t* value);
   Range range_of(const MemoryRef& memory, bool writes) const;
   void order(Launch& launch, const std::vector<Range>& ranges);
@@ -129,11 +156,14 @@ class Program {
   uint32_t symbols_;
   uint32_t blocks_;
   std::vector<Launch> launches_;
+  std::vector<Loop> loops_;
+  bool fenced_ = false;             // the next launch waits for those before it
   std::vector<Range> unordered_;    // touched since the last barrier
   std::vector<Range> bound_;        // all host memory that launches touch
   std::vector<ReadyLaunch> ready_;  // of the current replay
-  std::mutex running_;              // held by a replay or an addition
-  mutable std::mutex growing_;      // guards the list of launches; locked after running_
+  std::vector<ReadyLoop> ready_loops_;
+  std::mutex running_;          // held by a replay or an addition
+  mutable std::mutex growing_;  // guards the list of launches; locked after running_
 };
 
 }  // namespace pyturbo

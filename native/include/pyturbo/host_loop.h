@@ -1,0 +1,40 @@
+// Work of the host in the middle of a replay.
+#pragma once
+
+#include <cstdint>
+
+namespace pyturbo {
+
+// Brings what launches found to be missing, such as the weights of an expert that are still on disk, and has
+// the launches that need it run again as *passes*. See Program::ask.
+// Owner: shared by the Python HostLoop and every program that asks it. Its methods are called by the thread
+// of the replay, one at a time; a loop must not be part of two replays at once.
+class HostLoop {
+ public:
+  HostLoop() = default;
+  virtual ~HostLoop() = default;
+  HostLoop(const HostLoop&) = delete;
+  HostLoop& operator=(const HostLoop&) = delete;
+
+  // Written by launches before the ask. Zero: nothing is missing, and the host is not needed. The address
+  // never changes; devices run fastest when it lies in memory that they allocated.
+  virtual const uint32_t* missing() const = 0;
+
+  // Starts bringing what is missing, and returns without waiting for it. The launches before the ask are
+  // done; those of the first pass may be running, or are still to come.
+  virtual void begin() = 0;
+
+  // Waits until another pass has something to do, prepares it, and returns true; false: there is none left.
+  // All launches so far are done. A loop that sets *missing() to zero here states that this pass is the last
+  // one: then the replay goes on behind it without another call.
+  virtual bool next() = 0;
+
+  // Called after a whole replay, for every loop of it in order, whether it had to begin or not.
+  virtual void finish() = 0;
+
+  // Called instead of finish() for every loop of a replay that failed, whether it had begun or not. Nothing
+  // may be under way on return. What it throws is dropped: the replay reports its first failure.
+  virtual void cancel() = 0;
+};
+
+}  // namespace pyturbo

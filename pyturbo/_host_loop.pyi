@@ -1,0 +1,3 @@
+class HostLoop:
+    @property
+    def missing(self) -> int: ...
