@@ -386,6 +386,17 @@ def host_empty(shape, dtype="float32"):
     return _show(allocate_storage(math.prod(extents) * DTYPES[code].itemsize), 0, extents, code)
 
 
+def host_span(array not None):
+    """Return a buffer of one axis over the memory of a strided array, from its first value to its last."""
+    cdef int code = code_of(array.dtype)
+    view = memoryview(array.view(np.uint16) if array.dtype == bfloat16 else array)
+    _check_itemsize(view, code)
+    if view.nbytes == 0 or any(stride < 0 or stride % view.itemsize for stride in view.strides):
+        raise ArgumentError(f"buffer: expected values at increasing addresses, got {view.shape} by {view.strides}")
+    last = sum((extent - 1) * stride for extent, stride in zip(view.shape, view.strides))
+    return _over(array, view, (last // view.itemsize + 1,), code)
+
+
 def host_map(int file, path):
     """Map an open file read-only, for any device to use. The path is for messages."""
     cdef string encoded = os.fsencode(path)
@@ -475,24 +486,33 @@ cdef Buffer _wrap(source):
         raise ArgumentError(f"buffer: expected row-major contiguous memory, got strides {view.strides}")
     if code < 0:
         code = code_of_format(view.format)
-    if view.itemsize != DTYPES[code].itemsize:  # a subclass of ndarray may say anything of itself
+    _check_itemsize(view, code)
+    return _over(source, view, tuple(view.shape), code)
+
+
+cdef int _check_itemsize(view, int code) except -1:
+    """Check the size of elements: a subclass of ndarray may say anything of itself."""
+    if view.itemsize != DTYPES[code].itemsize:
         raise ArgumentError(f"buffer: expected elements of {DTYPES[code].itemsize} bytes, got {view.itemsize}")
+    return 0
+
+
+cdef Buffer _over(source, view, tuple shape, int code):
+    """Return a Buffer of that shape over the memory of `source` from its first value on, which `view` shows."""
     cdef uintptr_t address = _address(view)
+    cdef uint64_t nbytes = math.prod(shape) * DTYPES[code].itemsize
     cdef Buffer owner = _owner(source)
     cdef Buffer buffer
-    if owner is not None and _holds(owner.storage.get()[0], address, view.nbytes):
-        buffer = _show(owner.storage, address - <uintptr_t>owner.storage.get().data(), tuple(view.shape), code)
+    if owner is not None and _holds(owner.storage.get()[0], address, nbytes):
+        buffer = _show(owner.storage, address - <uintptr_t>owner.storage.get().data(), shape, code)
         buffer.writable = not view.readonly
         return buffer
-    if view.nbytes and address % kBufferAlignment:
+    if nbytes and address % kBufferAlignment:
         raise ArgumentError(
             f"buffer: expected memory aligned to {kBufferAlignment} bytes, got an address "
             f"{address % kBufferAlignment} bytes past; copy it into Device.empty"
         )
-    return _show(
-        make_shared[Storage](<void*>address, <uint64_t>view.nbytes, <cbool>(not view.readonly), hold(view)),
-        0, tuple(view.shape), code,
-    )
+    return _show(make_shared[Storage](<void*>address, nbytes, <cbool>(not view.readonly), hold(view)), 0, shape, code)
 
 
 cdef uintptr_t _address(view) except? 1:

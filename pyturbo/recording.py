@@ -272,8 +272,12 @@ class Recorder:
 
     @property
     def constant_bytes(self) -> int:
-        """Bytes of the arrays that launches read, each counted once."""
-        return sum(buffer.nbytes for _, buffer in self._constants.values())
+        """Bytes of the arrays that launches read, each counted once, also where arrays overlap."""
+        total = end = 0
+        for address, (_, buffer) in sorted(self._constants.items()):
+            total += max(0, address + buffer.nbytes - max(address, end))
+            end = max(end, address + buffer.nbytes)
+        return total
 
     def empty(self, shape: Sequence[Extent], dtype: Any = np.float32) -> Tensor:
         """Return scratch memory for the largest size the shape can have."""

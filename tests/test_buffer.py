@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import pyturbo
+from pyturbo._native import host_span
 from pyturbo.errors import ArgumentError, FileError, FormatError
 
 NUMPY_2 = int(np.__version__.split(".")[0]) >= 2
@@ -267,3 +268,26 @@ def test_too_large(device: pyturbo.Device) -> None:
 def test_allocations_are_aligned(device: pyturbo.Device) -> None:
     for count in (0, 1, 3, 1000, 1_000_003):
         assert device.empty(count, "uint8").numpy().ctypes.data % 16 == 0
+
+
+def test_the_span_of_a_strided_array_is_its_own_memory(device: pyturbo.Device) -> None:
+    """From the first value to the last, and nothing of the memory around them."""
+    memory = device.empty((5, 64), np.uint8)
+    memory.numpy()[...] = np.arange(320).reshape(5, 64) % 251
+    part = np.ndarray((5, 3), np.uint16, memory.numpy(), 16, (64, 2))
+    span = host_span(part)
+    assert span.shape == ((4 * 64 + 6) // 2,)
+    assert span.numpy().ctypes.data == part.ctypes.data
+    span.numpy()[32] = 7
+    assert part[1, 0] == 7
+    assert device.constant(span).numpy().ctypes.data == part.ctypes.data
+    del memory, part
+    assert span.numpy()[32] == 7
+
+
+def test_a_span_needs_increasing_addresses_and_alignment() -> None:
+    rows = np.zeros((6, 32), np.float32)
+    for wrong in (rows[::-1], rows[:, ::-1], rows[:0], rows.view(np.uint8)[:, 1:]):
+        with pytest.raises(ArgumentError, match="buffer: expected"):
+            host_span(wrong)
+    assert host_span(rows[::2, ::2]).shape == (4 * 32 + 31,)

@@ -55,19 +55,14 @@ def affine_experts_matmul(device: str) -> None:
 
 
 def affine_experts_matvec(device: str) -> None:
-    """The kernel itself: records that lie one matrix further on than the ids alone say."""
+    """The kernel itself: the second of three experts has the first of two matrices."""
     packed, scales, biases, _, _ = weight(2, 8, 2048)
-    assert packed[0].nbytes == 4 * scales[0].nbytes
-    far = [np.repeat(array.ravel(), 4) for array in (scales, biases)]
     target = pyturbo.Device(device)
     y = target.empty((1, 1, 8))
-    x, ids, offsets = (
-        normal(1, 2048),
-        np.zeros((1, 1), np.int32),
-        np.full((1, 1), packed[0].nbytes, np.uint64),
-    )
-    kernel = target.kernel("affine_experts_matvec_b4_f32", {"by_offset": True})
-    kernel(x, ids, packed, *far, offsets, y, 1, 1, 1, 2048, 8, 32, 1, 0, 0, 0)
+    x, ids, slots = normal(1, 2048), np.ones((1, 1), np.int32), np.array([-1, 0, 1], np.int32)
+    kernel = target.kernel("affine_experts_matvec_b4_f32", {"by_slot": True})
+    strides = packed[0].size, scales[0].size, biases[0].size
+    kernel(x, ids, packed, scales, biases, slots, y, 1, 1, 1, 2048, 8, 32, 3, 2, *strides)
     finite(y.numpy(), (1, 1, 8))
 
 

@@ -276,12 +276,12 @@ def test_manifest_and_table_agree(device: pyturbo.Device) -> None:
 
 
 def test_contract_arithmetic_does_not_wrap(device: pyturbo.Device) -> None:
-    """(experts - 1) * stride is 0 modulo 2^64 here; the launch must still be refused."""
+    """(matrices - 1) * stride is 0 modulo 2^64 here; the launch must still be refused."""
     x, ids, y = np.zeros((1, 64), np.float32), np.zeros((1, 1), np.int32), np.zeros(8, np.float32)
     packed, scales = np.zeros(64, np.uint32), np.zeros(8, np.float32)
-    kernel = device.kernel("affine_experts_matvec_b4_f32", {"by_offset": False})
+    kernel = device.kernel("affine_experts_matvec_b4_f32", {"by_slot": False})
     with pytest.raises(ArgumentError, match="packed: expected at least 9223372036854775807 elements"):
-        kernel(x, ids, packed, scales, scales, None, y, 1, 1, 1, 64, 8, 64, 2**16 + 1, 2**48, 2**48, 2**48)
+        kernel(x, ids, packed, scales, scales, None, y, 1, 1, 1, 64, 8, 64, *[2**16 + 1] * 2, *[2**48] * 3)
 
 
 def test_vector_values(device: pyturbo.Device) -> None:

@@ -34,7 +34,7 @@ def operation_calls() -> dict[str, Arguments]:
         "mode": "nvfp4",
         "global_scale": np.ones(2, np.float32),
     }
-    ids, offsets = _ints([[0, 1]]), _ints([0, 1, 2])
+    ids, offsets, slots = _ints([[0, 1]]), _ints([0, 1, 2]), _ints([1, 0])
     rows = ops.turbo_encode(_floats(5, 2, 64), 4)
     latents = ops.turbo_encode(_floats(5, 1, 64), 4)
     queries = {"q": _floats(2, 4, 64), "k": _floats(5, 2, 64), "v": _floats(5, 2, 64), "scale": 0.1}
@@ -52,12 +52,19 @@ def operation_calls() -> dict[str, Arguments]:
             "bias": _floats(4, 3),
             "ids": _ints([[0, 3]]),
             "order": _ints([1, 0]),
+            "slots": _ints([0, 1, 3, 2]),
         },
         "affine_dequantize": affine,
         "affine_embed": {"ids": [0, 2], **affine},
-        "affine_experts_matmul": {"x": _floats(1, 64), "ids": ids, **experts},
-        "affine_experts_swiglu": {"x": _floats(1, 64), "ids": ids, "gate": matrices, "up": matrices},
-        "affine_grouped_matmul": {"x": _floats(2, 64), "offsets": offsets, **experts},
+        "affine_experts_matmul": {"x": _floats(1, 64), "ids": ids, **experts, "slots": slots},
+        "affine_experts_swiglu": {
+            "x": _floats(1, 64),
+            "ids": ids,
+            "gate": matrices,
+            "up": matrices,
+            "slots": slots,
+        },
+        "affine_grouped_matmul": {"x": _floats(2, 64), "offsets": offsets, **experts, "slots": slots},
         "affine_matmul": {"x": _floats(2, 64), **affine},
         "affine_quantize": {"w": _floats(3, 64), "bits": 4, "group_size": 32},
         "affine_swiglu": {"x": _floats(2, 64), "gate": matrix, "up": matrix},
@@ -84,11 +91,11 @@ def operation_calls() -> dict[str, Arguments]:
             "state": _floats(3, 8, 32),
             "method": "recurrent",
         },
-        "dense_experts_matmul": {"x": _floats(1, 5), "ids": ids, "w": _floats(2, 3, 5)},
+        "dense_experts_matmul": {"x": _floats(1, 5), "ids": ids, "w": _floats(2, 3, 5), "slots": slots},
         "fp_dequantize": {**fp, "global_scale": 2.0},
         "fp_embed": {"ids": [0, 2], **fp},
-        "fp_experts_matmul": {"x": _floats(1, 64), "ids": ids, **fp_experts},
-        "fp_grouped_matmul": {"x": _floats(2, 64), "offsets": offsets, **fp_experts},
+        "fp_experts_matmul": {"x": _floats(1, 64), "ids": ids, **fp_experts, "slots": slots},
+        "fp_grouped_matmul": {"x": _floats(2, 64), "offsets": offsets, **fp_experts, "slots": slots},
         "fp_matmul": {"x": _floats(2, 64), **fp},
         "fp_quantize": {"w": _floats(3, 64), "mode": "nvfp4", "global_scale": 2.0},
         "gated_rms_norm": {"x": _floats(2, 3, 5), "z": _floats(2, 3, 5), "weight": _floats(5), "eps": 1e-6},

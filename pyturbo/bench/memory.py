@@ -118,7 +118,7 @@ def _experts(device: Device, memory: Buffer) -> tuple[Program, int]:
     strides = (out * width // 8, out * width // GROUP_SIZE, out * width // GROUP_SIZE)
     sizes = (EXPERTS * strides[0] * 4, EXPERTS * strides[1] * 2, EXPERTS * strides[2] * 2)
     x, y = device.buffer(np.ones((1, width), np.float32)), device.empty((1, CHOSEN, out))
-    kernel = device.kernel("affine_experts_matvec_b4_f16", {"by_offset": False})
+    kernel = device.kernel("affine_experts_matvec_b4_f16", {"by_slot": False})
     program, offset, read = Program(device), 0, 0
     while offset + sum(sizes) <= memory.nbytes:
         packed = memory.view((EXPERTS * strides[0],), np.uint32, offset)
@@ -126,7 +126,7 @@ def _experts(device: Device, memory: Buffer) -> tuple[Program, int]:
         biases = memory.view((EXPERTS * strides[2],), np.float16, offset + sizes[0] + sizes[1])
         for first in range(0, EXPERTS, CHOSEN):
             ids = device.buffer(np.arange(first, first + CHOSEN, dtype=np.int32)[None])
-            sizes_of_launch = (1, CHOSEN, 1, width, out, GROUP_SIZE, EXPERTS, *strides)
+            sizes_of_launch = (1, CHOSEN, 1, width, out, GROUP_SIZE, EXPERTS, EXPERTS, *strides)
             program.add(kernel, x, ids, packed, scales, biases, None, y, *sizes_of_launch)
             read += sum(sizes) * CHOSEN // EXPERTS
         offset += sum(sizes)

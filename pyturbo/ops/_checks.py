@@ -67,13 +67,13 @@ def matching(op: str, name: str, value: ArrayLike, like: Array, strided: bool = 
 
 
 def stored_weight(
-    op: str, value: ArrayLike, shape: tuple[int | None, ...], name: str = "weight"
+    op: str, value: ArrayLike, shape: tuple[int | None, ...], name: str = "weight", stack: bool = False
 ) -> tuple[Array, str]:
     """Check a weight in any storage type; return it and the name of the type in kernel names."""
     array = as_array(op, name, value, np.float32)
     if array.dtype not in SUFFIXES:
         raise ArgumentError(f"{op}: {name}: expected float32, float16 or bfloat16, got {array.dtype}")
-    array = operand(op, name, array, array.dtype, shape)
+    array = operand(op, name, array, array.dtype, shape, stack=stack)
     if array.size == 0:
         raise ArgumentError(f"{op}: {name}: expected at least one value, got shape {list(array.shape)}")
     return array, SUFFIXES[array.dtype]

@@ -113,12 +113,19 @@ def as_array(op: str, name: str, value: Any, dtype: Any = None) -> Array:
 
 
 def operand(
-    op: str, name: str, value: ArrayLike, dtype: Any, shape: tuple[int | None, ...], strided: bool = False
+    op: str,
+    name: str,
+    value: ArrayLike,
+    dtype: Any,
+    shape: tuple[int | None, ...],
+    strided: bool = False,
+    stack: bool = False,
 ) -> Array:
     """Return `value` as a contiguous, aligned array of `dtype`; None in `shape` stands for any extent.
 
     Arrays of another dtype are refused rather than converted, except that Python numbers become `dtype`.
-    `strided` allows recorded tensors whose rows are not adjacent; see :func:`row_stride`.
+    `strided` allows recorded tensors whose rows are not adjacent; see :func:`row_stride`. `stack` allows
+    arrays whose first axis has any stride; see ``pyturbo/ops/_stacks.py``.
     """
     array = as_array(op, name, value, dtype)
     if array.dtype != np.dtype(dtype):
@@ -130,7 +137,7 @@ def operand(
         raise ArgumentError(f"{op}: {name}: expected shape [{wanted}], got {list(array.shape)}")
     if not strided and isinstance(array, Tensor) and array.stride is not None:
         raise ArgumentError(f"{op}: {name}: expected contiguous rows, got rows {array.stride} elements apart")
-    return aligned(array)
+    return array if stack and is_spaced(array) else aligned(array)
 
 
 def row_stride(array: Array) -> int:
@@ -138,6 +145,18 @@ def row_stride(array: Array) -> int:
     if isinstance(array, Tensor) and array.stride is not None:
         return array.stride
     return math.prod(array.shape[1:])
+
+
+def is_spaced(array: Array) -> bool:
+    """Tell whether kernels can use a stack in place: its parts are contiguous, at equal distances."""
+    return (
+        isinstance(array, np.ndarray)
+        and array.size > 0
+        and array[:1].flags.c_contiguous
+        and array.strides[0] >= 0
+        and array.strides[0] % array.itemsize == 0
+        and array.ctypes.data % 16 == 0
+    )
 
 
 def aligned(array: Array) -> Array:

@@ -2,6 +2,8 @@
 
 A matrix [out, in] is stored as packed uint32 [out, in * bits / 32], a little-endian bit stream per row, with
 scales and biases [out, in / group_size] in float32, float16 or bfloat16. Activations are float32.
+
+A stack of experts [experts, out, in] may have any stride from one matrix to the next: it is used in place.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from pyturbo._dtypes import SUFFIXES
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._ids import expert_operands, known_ids
 from pyturbo.ops._products import activations, bucket_bounds, many
-from pyturbo.ops._run import Array, DeviceLike, as_array, empty, launch, operand, resolve
+from pyturbo.ops._run import Array, DeviceLike, aligned, as_array, empty, launch, operand, resolve
+from pyturbo.ops._stacks import Experts, experts_of, stack_memory, stack_stride
 from pyturbo.ops.affine_format import affine_dequantize, affine_quantize, check_format
 
 __all__ = [
@@ -43,7 +46,8 @@ class _Matrix(NamedTuple):
 
     @property
     def arrays(self) -> tuple[Array, Array, Array]:
-        return self.packed, self.scales, self.biases
+        """The arrays as kernels take them."""
+        return stack_memory(self.packed), stack_memory(self.scales), stack_memory(self.biases)
 
     @property
     def out_dim(self) -> int:
@@ -52,8 +56,12 @@ class _Matrix(NamedTuple):
     @property
     def strides(self) -> tuple[int, int, int]:
         """Elements from one matrix of a stack to the next, in each array."""
-        groups = self.out_dim * (self.in_dim // self.group_size)
-        return self.out_dim * int(self.packed.shape[-1]), groups, groups
+        return stack_stride(self.packed), stack_stride(self.scales), stack_stride(self.biases)
+
+    def contiguous(self) -> _Matrix:
+        """Return a stack without space between its matrices."""
+        packed, scales, biases = aligned(self.packed), aligned(self.scales), aligned(self.biases)
+        return self._replace(packed=packed, scales=scales, biases=biases)
 
 
 def affine_matmul(
@@ -121,36 +129,50 @@ def affine_experts_matmul(
     bits: int,
     group_size: int,
     *,
+    slots: ArrayLike | None = None,
     device: DeviceLike = None,
 ) -> Array:
     """Multiply each token with its experts ids [tokens, k] of weights [experts, out, in] -> [tokens, k, out].
 
     x is [tokens, in], one row for all experts of a token, or [tokens, k, in], one row for each expert.
+
+    With int32 `slots` [experts], expert e has matrix slots[e] of weights [matrices, out, in]. The rows of an
+    expert whose slot is negative are not written: they are zeros, or where the operation is recorded, what
+    was there before. Those of a slot that the weights do not have are NaN.
     """
     op = "affine_experts_matmul"
-    w = matrix(op, "", (packed, scales, biases, bits, group_size), axes=3)
-    x, chosen, sizes = _expert_operands(op, x, ids, w)
+    w = matrix(op, "", (packed, scales, biases, bits, group_size), axes=3, stack=True)
+    x, chosen, experts, sizes = _expert_operands(op, x, ids, w, slots)
     device = resolve(device)
     y = empty(device, (*chosen.shape, w.out_dim))
-    args = x, chosen, *w.arrays, None, y, *sizes
-    launch(device, "affine_experts_matvec" + w.suffix, *args, constants={"by_offset": False})
+    args = x, chosen, *w.arrays, experts.slots, y, *sizes
+    launch(device, "affine_experts_matvec" + w.suffix, *args, constants=experts.constants)
     return y.numpy()
 
 
 def affine_experts_swiglu(
-    x: ArrayLike, ids: ArrayLike, gate: Weight, up: Weight, *, device: DeviceLike = None
+    x: ArrayLike,
+    ids: ArrayLike,
+    gate: Weight,
+    up: Weight,
+    *,
+    slots: ArrayLike | None = None,
+    device: DeviceLike = None,
 ) -> Array:
     """Return ``silu(gate_e x) * (up_e x)`` of each token's experts e = ids [tokens, k] -> [tokens, k, out].
 
-    The weights are stacks [experts, out, in]; x as for `affine_experts_matmul`.
+    The weights are stacks [experts, out, in], which are copied unless both have the same strides; x and
+    `slots` as for `affine_experts_matmul`.
     """
     op = "affine_experts_swiglu"
-    g, u = _pair(op, gate, up, axes=3)
-    x, chosen, sizes = _expert_operands(op, x, ids, g)
+    g, u = _pair(op, gate, up, axes=3, stack=True)
+    if g.strides != u.strides:
+        g, u = g.contiguous(), u.contiguous()
+    x, chosen, experts, sizes = _expert_operands(op, x, ids, g, slots)
     device = resolve(device)
     y = empty(device, (*chosen.shape, g.out_dim))
-    args = x, chosen, *g.arrays, *u.arrays, None, y, *sizes
-    launch(device, op + g.suffix, *args, constants={"by_offset": False})
+    args = x, chosen, *g.arrays, *u.arrays, experts.slots, y, *sizes
+    launch(device, op + g.suffix, *args, constants=experts.constants)
     return y.numpy()
 
 
@@ -163,25 +185,28 @@ def affine_grouped_matmul(
     bits: int,
     group_size: int,
     *,
+    slots: ArrayLike | None = None,
     device: DeviceLike = None,
 ) -> Array:
     """Multiply rows that are sorted by expert: x [rows, in], weights [experts, out, in] -> [rows, out].
 
-    offsets [experts + 1]: expert e has the rows offsets[e] .. offsets[e + 1].
+    offsets [experts + 1]: expert e has the rows offsets[e] .. offsets[e + 1]. `slots` as for
+    `affine_experts_matmul`.
     """
     op = "affine_grouped_matmul"
-    w = matrix(op, "", (packed, scales, biases, bits, group_size), axes=3)
+    w = matrix(op, "", (packed, scales, biases, bits, group_size), axes=3, stack=True)
     x = activations(op, x, w.in_dim)
     rows = x.shape[0]
-    bounds = bucket_bounds(op, offsets, len(w.packed), rows)
+    experts = experts_of(op, slots, len(w.packed))
+    bounds = bucket_bounds(op, offsets, experts.count, rows)
     device = resolve(device)
     y = empty(device, (rows, w.out_dim))
-    sizes = rows, w.in_dim, w.out_dim, w.group_size, len(w.packed), *w.strides
-    launch(device, op + w.suffix, x, bounds, *w.arrays, y, *sizes)
+    sizes = rows, w.in_dim, w.out_dim, w.group_size, *experts.sizes, *w.strides
+    launch(device, op + w.suffix, x, bounds, *w.arrays, experts.slots, y, *sizes, constants=experts.constants)
     return y.numpy()
 
 
-def matrix(op: str, name: str, weight: Any, axes: int) -> _Matrix:
+def matrix(op: str, name: str, weight: Any, axes: int, stack: bool = False) -> _Matrix:
     """Check a weight of `axes` axes; messages say `name` where an operation has two weights."""
     if not isinstance(weight, (tuple, list)) or len(weight) != 5:
         got = f"{len(weight)} items" if isinstance(weight, (tuple, list)) else type(weight).__name__
@@ -189,7 +214,7 @@ def matrix(op: str, name: str, weight: Any, axes: int) -> _Matrix:
     packed, scales, biases, bits, group_size = weight
     bits, group_size = check_format(op, bits, group_size)
     prefix = f"{name} " if name else ""
-    packed = operand(op, f"{prefix}packed", packed, np.uint32, (None,) * axes)
+    packed = operand(op, f"{prefix}packed", packed, np.uint32, (None,) * axes, stack=stack)
     words = packed.shape[-1]
     in_dim = words * 32 // bits
     if packed.size == 0 or words % bits or in_dim % group_size:
@@ -202,14 +227,14 @@ def matrix(op: str, name: str, weight: Any, axes: int) -> _Matrix:
     if dtype not in SUFFIXES:
         raise ArgumentError(f"{op}: {prefix}scales: expected float32, float16 or bfloat16, got {dtype}")
     groups = (*packed.shape[:-1], in_dim // group_size)
-    scales = operand(op, f"{prefix}scales", scales, dtype, groups)
-    biases = operand(op, f"{prefix}biases", biases, dtype, groups)
+    scales = operand(op, f"{prefix}scales", scales, dtype, groups, stack=stack)
+    biases = operand(op, f"{prefix}biases", biases, dtype, groups, stack=stack)
     return _Matrix(packed, scales, biases, group_size, in_dim, f"_b{bits}_{SUFFIXES[dtype]}")
 
 
-def _pair(op: str, gate: Weight, up: Weight, axes: int) -> tuple[_Matrix, _Matrix]:
+def _pair(op: str, gate: Weight, up: Weight, axes: int, stack: bool = False) -> tuple[_Matrix, _Matrix]:
     """Check two weights that one kernel reads together."""
-    g, u = matrix(op, "gate", gate, axes), matrix(op, "up", up, axes)
+    g, u = matrix(op, "gate", gate, axes, stack), matrix(op, "up", up, axes, stack)
     if (g.packed.shape, g.group_size, g.suffix) != (u.packed.shape, u.group_size, u.suffix):
         raise ArgumentError(
             f"{op}: up: expected the format of gate, {list(g.packed.shape)} in groups of {g.group_size} as "
@@ -219,9 +244,9 @@ def _pair(op: str, gate: Weight, up: Weight, axes: int) -> tuple[_Matrix, _Matri
 
 
 def _expert_operands(
-    op: str, x: ArrayLike, ids: ArrayLike, w: _Matrix
-) -> tuple[Array, Array, tuple[int, ...]]:
-    """Return x, ids and the sizes that end the arguments of the expert kernels."""
-    experts = len(w.packed)
-    rows, chosen, sizes = expert_operands(op, x, ids, experts, w.in_dim)
-    return rows, chosen, (*sizes, w.out_dim, w.group_size, experts, *w.strides)
+    op: str, x: ArrayLike, ids: ArrayLike, w: _Matrix, slots: ArrayLike | None
+) -> tuple[Array, Array, Experts, tuple[int, ...]]:
+    """Return x, ids, the experts and the sizes that end the arguments of the expert kernels."""
+    experts = experts_of(op, slots, len(w.packed))
+    rows, chosen, sizes = expert_operands(op, x, ids, experts.count, w.in_dim)
+    return rows, chosen, experts, (*sizes, w.out_dim, w.group_size, *experts.sizes, *w.strides)

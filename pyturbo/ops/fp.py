@@ -18,6 +18,7 @@ from pyturbo.errors import ArgumentError
 from pyturbo.ops._ids import expert_operands, known_ids
 from pyturbo.ops._products import activations, bucket_bounds, many
 from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve
+from pyturbo.ops._stacks import experts_of, stack_memory, stack_stride
 from pyturbo.ops.fp_format import FP_FORMATS, check_global_scale, check_mode, fp_dequantize, fp_quantize
 
 __all__ = [
@@ -43,7 +44,9 @@ class Matrix(NamedTuple):
 
     @property
     def arrays(self) -> tuple[Array, Array, Array | None]:
-        return self.packed, self.scales, self.global_scale
+        """The arrays as kernels take them."""
+        whole = None if self.global_scale is None else stack_memory(self.global_scale)
+        return stack_memory(self.packed), stack_memory(self.scales), whole
 
     @property
     def constants(self) -> dict[str, bool]:
@@ -54,9 +57,10 @@ class Matrix(NamedTuple):
         return int(self.packed.shape[-2])
 
     @property
-    def strides(self) -> tuple[int, int]:
-        """Elements from one matrix of a stack to the next, in packed and scales."""
-        return self.out_dim * int(self.packed.shape[-1]), self.out_dim * int(self.scales.shape[-1])
+    def strides(self) -> tuple[int, int, int]:
+        """Elements from one matrix of a stack to the next, in each array."""
+        whole = 1 if self.global_scale is None else stack_stride(self.global_scale)
+        return stack_stride(self.packed), stack_stride(self.scales), whole
 
 
 def fp_matmul(
@@ -109,21 +113,22 @@ def fp_experts_matmul(
     mode: str,
     global_scale: ArrayLike | None = None,
     *,
+    slots: ArrayLike | None = None,
     device: DeviceLike = None,
 ) -> Array:
     """Multiply each token with its experts ids [tokens, k] of weights [experts, out, in] -> [tokens, k, out].
 
     x is [tokens, in], one row for all experts of a token, or [tokens, k, in], one row for each expert. A
-    global scale is [experts].
+    global scale is [experts]. `slots` and strides as for `affine_experts_matmul`.
     """
     op = "fp_experts_matmul"
-    w = matrix(op, packed, scales, mode, global_scale, axes=3)
-    experts = len(w.packed)
-    x, chosen, sizes = expert_operands(op, x, ids, experts, w.in_dim)
+    w = matrix(op, packed, scales, mode, global_scale, axes=3, stack=True)
+    experts = experts_of(op, slots, len(w.packed))
+    x, chosen, sizes = expert_operands(op, x, ids, experts.count, w.in_dim)
     device = resolve(device)
     y = empty(device, (*chosen.shape, w.out_dim))
-    args = x, chosen, *w.arrays, None, y, *sizes, w.out_dim, experts, *w.strides
-    launch(device, f"fp_experts_matvec_{mode}", *args, constants={"by_offset": False, **w.constants})
+    args = x, chosen, *w.arrays, experts.slots, y, *sizes, w.out_dim, *experts.sizes, *w.strides
+    launch(device, f"fp_experts_matvec_{mode}", *args, constants={**experts.constants, **w.constants})
     return y.numpy()
 
 
@@ -135,35 +140,44 @@ def fp_grouped_matmul(
     mode: str,
     global_scale: ArrayLike | None = None,
     *,
+    slots: ArrayLike | None = None,
     device: DeviceLike = None,
 ) -> Array:
     """Multiply rows that are sorted by expert: x [rows, in], weights [experts, out, in] -> [rows, out].
 
     offsets [experts + 1]: expert e has the rows offsets[e] .. offsets[e + 1]. A global scale is [experts].
+    `slots` and strides as for `affine_experts_matmul`.
     """
     op = "fp_grouped_matmul"
-    w = matrix(op, packed, scales, mode, global_scale, axes=3)
+    w = matrix(op, packed, scales, mode, global_scale, axes=3, stack=True)
     x = activations(op, x, w.in_dim)
     rows = x.shape[0]
-    bounds = bucket_bounds(op, offsets, len(w.packed), rows)
+    experts = experts_of(op, slots, len(w.packed))
+    bounds = bucket_bounds(op, offsets, experts.count, rows)
     device = resolve(device)
     y = empty(device, (rows, w.out_dim))
-    args = x, bounds, *w.arrays, y, rows, w.in_dim, w.out_dim, len(w.packed), *w.strides
-    launch(device, f"{op}_{mode}", *args, constants=w.constants)
+    args = x, bounds, *w.arrays, experts.slots, y, rows, w.in_dim, w.out_dim, *experts.sizes, *w.strides
+    launch(device, f"{op}_{mode}", *args, constants={**experts.constants, **w.constants})
     return y.numpy()
 
 
 def matrix(
-    op: str, packed: ArrayLike, scales: ArrayLike, mode: str, global_scale: ArrayLike | None, axes: int
+    op: str,
+    packed: ArrayLike,
+    scales: ArrayLike,
+    mode: str,
+    global_scale: ArrayLike | None,
+    axes: int,
+    stack: bool = False,
 ) -> Matrix:
     """Check a weight of `axes` axes."""
     bits, group = check_mode(op, mode)
-    words = operand(op, "packed", packed, np.uint32, (None,) * axes)
+    words = operand(op, "packed", packed, np.uint32, (None,) * axes, stack=stack)
     if words.size == 0 or words.shape[-1] % bits:
         raise ArgumentError(
             f"{op}: packed: expected rows of {bits}-bit codes in units of 32, got shape {list(words.shape)}"
         )
     in_dim = words.shape[-1] * 32 // bits
-    groups = operand(op, "scales", scales, np.uint8, (*words.shape[:-1], in_dim // group))
+    groups = operand(op, "scales", scales, np.uint8, (*words.shape[:-1], in_dim // group), stack=stack)
     count = words.shape[0] if axes == 3 else 1
     return Matrix(words, groups, check_global_scale(op, mode, global_scale, count), in_dim)

@@ -53,7 +53,7 @@ def check_global_scale(op: str, mode: str, value: ArrayLike | None, count: int) 
         raise ArgumentError(
             f"{op}: global_scale: expected {count} float32, got {array.dtype} of shape {list(array.shape)}"
         )
-    return operand(op, "global_scale", array.reshape(count), np.float32, (count,))
+    return operand(op, "global_scale", array.reshape(count), np.float32, (count,), stack=True)
 
 
 def fp_quantize(w: ArrayLike, mode: str = "mxfp4", global_scale: float | None = None) -> tuple[Array, Array]:

@@ -18,6 +18,7 @@ from pyturbo.ops._run import (
     resolve,
     write_back,
 )
+from pyturbo.ops._stacks import experts_of, stack_memory, stack_stride
 
 #: The most experts that a token can have; a lane of the router keeps each of them.
 MAX_CHOICES = 16
@@ -133,17 +134,20 @@ def add_expert_bias(
     ids: ArrayLike,
     order: ArrayLike | None = None,
     *,
+    slots: ArrayLike | None = None,
     device: DeviceLike = None,
 ) -> Array:
     """Return ``x + bias[ids]``: x [..., dim], bias [experts, dim], int32 ids [...].
 
     The bias is float32, float16 or bfloat16. With the order of `moe_buckets`, the rows of x [tokens * k,
-    dim] are in that order, and ids is [tokens, k]. An id that is no expert gives NaN.
+    dim] are in that order, and ids is [tokens, k]. An id that is no expert gives NaN. `slots` as for
+    `affine_experts_matmul`.
     """
     op = "add_expert_bias"
     x = values(op, "x", x)
     dim = x.shape[-1]
-    added, kind = stored_weight(op, bias, (None, dim), "bias")
+    added, kind = stored_weight(op, bias, (None, dim), "bias", stack=True)
+    experts = experts_of(op, slots, added.shape[0])
     places = None
     if order is None:
         chosen = operand(op, "ids", ids, np.int32, x.shape[:-1])
@@ -155,9 +159,10 @@ def add_expert_bias(
             raise ArgumentError(f"{op}: ids: expected {places.size} values, got {chosen.size}")
     device = resolve(device)
     y = empty(device, x.shape)
-    constants = {"has_order": places is not None}
-    arrays = (x, added, chosen, places, y)
-    launch(device, f"{op}_{kind}", *arrays, chosen.size, *added.shape, constants=constants)
+    constants = {"has_order": places is not None, **experts.constants}
+    arrays = x, stack_memory(added), chosen, places, experts.slots, y
+    sizes = chosen.size, *experts.sizes, dim, stack_stride(added)
+    launch(device, f"{op}_{kind}", *arrays, *sizes, constants=constants)
     return y.numpy()
 
 

@@ -2,20 +2,21 @@
 #include "experts.h"
 
 // y[t, j] = W[ids[t, j]] x[t] for the k experts of each token; x has one row per token, or one per (t, j).
-// Layout: expert e is e * stride elements after each base; with by_offset, offsets[t, j] bytes further.
+// Layout: matrix m is m * stride elements after each base; expert e has matrix e, by slot slots[e].
 // Dispatch: groups (ceil_div(out, kRowsPerGroup), k, tokens), threads (kRowThreads)
 // Requires: group_size == 32 || group_size == 64 || group_size == 128; in > 0; in % group_size == 0;
-//   x_rows == 1 || x_rows == k; experts > 0
-// Numerics: as affine_matvec. An id outside [0, experts) gives NaN; offsets are not checked.
+//   x_rows == 1 || x_rows == k; experts > 0; matrices > 0; matrices <= kNoMatrix;
+//   by_slot || matrices == experts
+// Numerics: as affine_matvec. Rows of a negative slot stay as they are; an unknown id or slot gives NaN.
 template <uint bits, typename S>
 kernel void affine_experts_matvec(
     device const float* x [[buffer(0)]],      // [tokens, x_rows, in]
     device const int* ids [[buffer(1)]],      // [tokens, k]
-    device const uint* packed [[buffer(2)]],  // [(experts - 1) * packed_stride + out * in / 32 * bits]
-    device const S* scales [[buffer(3)]],     // [(experts - 1) * scales_stride + out * in / group_size]
-    device const S* biases [[buffer(4)]],     // [(experts - 1) * biases_stride + out * in / group_size]
-    device const ulong* offsets [[buffer(5), function_constant(by_offset)]],  // [tokens, k]
-    device float* y [[buffer(6)]],                                            // [tokens, k, out]
+    device const uint* packed [[buffer(2)]],  // [(matrices - 1) * packed_stride + out * in / 32 * bits]
+    device const S* scales [[buffer(3)]],     // [(matrices - 1) * scales_stride + out * in / group_size]
+    device const S* biases [[buffer(4)]],     // [(matrices - 1) * biases_stride + out * in / group_size]
+    device const int* slots [[buffer(5), function_constant(by_slot)]],  // [experts]
+    device float* y [[buffer(6)]],                                      // [tokens, k, out]
     constant uint& tokens [[buffer(7)]],
     constant uint& k [[buffer(8)]],
     constant uint& x_rows [[buffer(9)]],
@@ -23,20 +24,20 @@ kernel void affine_experts_matvec(
     constant uint& out [[buffer(11)]],
     constant uint& group_size [[buffer(12)]],
     constant uint& experts [[buffer(13)]],
-    constant ulong& packed_stride [[buffer(14)]],
-    constant ulong& scales_stride [[buffer(15)]],
-    constant ulong& biases_stride [[buffer(16)]],
+    constant uint& matrices [[buffer(14)]],
+    constant ulong& packed_stride [[buffer(15)]],
+    constant ulong& scales_stride [[buffer(16)]],
+    constant ulong& biases_stride [[buffer(17)]],
     uint3 tg [[threadgroup_position_in_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
   const ulong choice = ulong(tg.z) * k + tg.y;
-  const uint id = uint(ids[choice]);  // a negative id is a large one
-  const bool known = id < experts;
-  const uint expert = known ? id : 0;
-  const ulong offset = by_offset && known ? offsets[choice] : 0;
-  const ExpertStrides strides = {packed_stride, scales_stride, biases_stride};
+  const int number = matrix_of(slots, uint(ids[choice]), experts);  // a negative id is a large one
+  if (number < 0) return;
+  const bool known = uint(number) < matrices;
+  const Strides strides = {packed_stride, scales_stride, biases_stride};
   const Affine<bits, S> w =
-      expert_matrix<bits, S>(packed, scales, biases, expert, strides, offset, in, group_size);
+      matrix_at<bits, S>(packed, scales, biases, known ? uint(number) : 0, strides, in, group_size);
 
   const ulong row = ulong(tg.z) * x_rows + tg.y % x_rows;
   const uint first = tg.x * kRowsPerGroup + simd * kRows;

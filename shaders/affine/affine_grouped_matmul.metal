@@ -5,36 +5,41 @@
 // Layout: x sorted by expert, bucket e = rows offsets[e] .. offsets[e + 1]; W as affine_experts_matvec.
 // Dispatch: groups (ceil_div(out, kTile), ceil_div(rows, kTile) + experts), threads (kTileThreads)
 // Requires: group_size == 32 || group_size == 64 || group_size == 128; in > 0; in % group_size == 0;
-//   experts > 0
-// Numerics: as affine_matmul. Rows outside every bucket are not written.
+//   experts > 0; matrices > 0; matrices <= kNoMatrix; by_slot || matrices == experts
+// Numerics: as affine_matmul. Rows in no bucket or of a negative slot are kept; an unknown slot gives NaN.
 template <uint bits, typename S>
 kernel void affine_grouped_matmul(
     device const float* x [[buffer(0)]],      // [rows, in]
     device const int* offsets [[buffer(1)]],  // [experts + 1]
-    device const uint* packed [[buffer(2)]],  // [(experts - 1) * packed_stride + out * in / 32 * bits]
-    device const S* scales [[buffer(3)]],     // [(experts - 1) * scales_stride + out * in / group_size]
-    device const S* biases [[buffer(4)]],     // [(experts - 1) * biases_stride + out * in / group_size]
-    device float* y [[buffer(5)]],            // [rows, out]
-    constant uint& rows [[buffer(6)]],
-    constant uint& in [[buffer(7)]],
-    constant uint& out [[buffer(8)]],
-    constant uint& group_size [[buffer(9)]],
-    constant uint& experts [[buffer(10)]],
-    constant ulong& packed_stride [[buffer(11)]],
-    constant ulong& scales_stride [[buffer(12)]],
-    constant ulong& biases_stride [[buffer(13)]],
+    device const uint* packed [[buffer(2)]],  // [(matrices - 1) * packed_stride + out * in / 32 * bits]
+    device const S* scales [[buffer(3)]],     // [(matrices - 1) * scales_stride + out * in / group_size]
+    device const S* biases [[buffer(4)]],     // [(matrices - 1) * biases_stride + out * in / group_size]
+    device const int* slots [[buffer(5), function_constant(by_slot)]],  // [experts]
+    device float* y [[buffer(6)]],                                      // [rows, out]
+    constant uint& rows [[buffer(7)]],
+    constant uint& in [[buffer(8)]],
+    constant uint& out [[buffer(9)]],
+    constant uint& group_size [[buffer(10)]],
+    constant uint& experts [[buffer(11)]],
+    constant uint& matrices [[buffer(12)]],
+    constant ulong& packed_stride [[buffer(13)]],
+    constant ulong& scales_stride [[buffer(14)]],
+    constant ulong& biases_stride [[buffer(15)]],
     uint2 tg [[threadgroup_position_in_grid]],
     uint tid [[thread_index_in_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]]) {
   threadgroup float tiles[2 * kTileFloats];
   const BucketTile tile = find_bucket_tile(offsets, experts, rows, tg.y);
-  const ExpertStrides strides = {packed_stride, scales_stride, biases_stride};
+  const int number = matrix_of(slots, tile.expert, experts);
+  const bool known = uint(number) < matrices;
+  const uint own = number < 0 ? 0 : tile.rows;
+  const Strides strides = {packed_stride, scales_stride, biases_stride};
   const Affine<bits, S> w =
-      expert_matrix<bits, S>(packed, scales, biases, tile.expert, strides, 0, in, group_size);
+      matrix_at<bits, S>(packed, scales, biases, known ? uint(number) : 0, strides, in, group_size);
   const uint first = tg.x * kTile;
   multiply_tile<1>(
-      &w, x + ulong(tile.row) * in, tile.rows, in, tile.rows > 0 ? w.units : 0, first, out, tid, simd, tiles);
-  store_tile(tiles + kTileFloats, y + ulong(tile.row) * out, tile.rows, first, out, tid);
+      &w, x + ulong(tile.row) * in, own, in, known && own > 0 ? w.units : 0, first, out, tid, simd, tiles);
+  store_tile(tiles + kTileFloats, y + ulong(tile.row) * out, own, first, out, tid, known ? 1.0f : float(NAN));
 }
 
 INSTANTIATE_AFFINE(affine_grouped_matmul)

@@ -1,30 +1,27 @@
 // One matrix of a stack of experts.
 #pragma once
 
+#include "../common/slots.h"
 #include "affine.h"
 
-constant bool by_offset [[function_constant(0)]];
-
-// Elements from one expert to the next, in each tensor of a stack.
-struct ExpertStrides {
+// Elements from one matrix to the next, in each array of a stack.
+struct Strides {
   ulong packed;
   ulong scales;
   ulong biases;
 };
 
-// The matrix of expert `id`, moved on by `offset` bytes.
+// Matrix `number` of a stack.
 template <uint bits, typename S>
-inline Affine<bits, S> expert_matrix(
+inline Affine<bits, S> matrix_at(
     device const uint* packed,
     device const S* scales,
     device const S* biases,
-    uint id,
-    ExpertStrides strides,
-    ulong offset,
+    uint number,
+    Strides strides,
     uint in,
     uint group_size) {
   return affine_matrix<bits, S>(
-      advance_bytes(packed + id * strides.packed, offset),
-      advance_bytes(scales + id * strides.scales, offset),
-      advance_bytes(biases + id * strides.biases, offset), in, group_size);
+      packed + number * strides.packed, scales + number * strides.scales, biases + number * strides.biases,
+      in, group_size);
 }

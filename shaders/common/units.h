@@ -44,9 +44,3 @@ inline void load_words(device const uint* source, thread uint* words) {
     for (uint i = 0; i < bits; ++i) words[i] = source[i];
   }
 }
-
-// The address `bytes` bytes further on.
-template <typename T>
-inline device const T* advance_bytes(device const T* base, ulong bytes) {
-  return (device const T*)((device const uchar*)base + bytes);
-}

@@ -101,19 +101,16 @@ inline float dot_unit(
   return sum;
 }
 
-// The matrix of expert `id` of a stack, moved on by `offset` bytes.
+// Matrix `number` of a stack.
 template <uint bits, uint group>
-inline Fp<bits, group> expert_matrix(
+inline Fp<bits, group> matrix_at(
     device const uint* packed,
     device const uchar* scales,
-    uint id,
+    uint number,
     ulong packed_stride,
     ulong scales_stride,
-    ulong offset,
     uint in) {
-  return Fp<bits, group>{
-      advance_bytes(packed + id * packed_stride, offset), advance_bytes(scales + id * scales_stride, offset),
-      in / kUnit};
+  return Fp<bits, group>{packed + number * packed_stride, scales + number * scales_stride, in / kUnit};
 }
 
 // One instance of a kernel per format.

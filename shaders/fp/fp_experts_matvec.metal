@@ -1,41 +1,43 @@
 #include "../common/rows.h"
+#include "../common/slots.h"
 #include "fp.h"
 
-constant bool by_offset [[function_constant(0)]];
-
 // y[t, j] = W[ids[t, j]] x[t] for the k experts of each token; x has one row per token, or one per (t, j).
-// Layout: expert e is e * stride elements after each base; with by_offset, offsets[t, j] bytes further.
+// Layout: matrix m is m * stride elements after each base; expert e has matrix e, by slot slots[e].
 // Dispatch: groups (ceil_div(out, kRowsPerGroup), k, tokens), threads (kRowThreads)
-// Requires: in > 0; in % 32 == 0; x_rows == 1 || x_rows == k; experts > 0
-// Numerics: as fp_matvec. An id outside [0, experts) gives NaN; offsets are not checked.
+// Requires: in > 0; in % 32 == 0; x_rows == 1 || x_rows == k; experts > 0; matrices > 0;
+//   matrices <= kNoMatrix; by_slot || matrices == experts
+// Numerics: as fp_matvec. Rows of a negative slot stay as they are; an unknown id or slot gives NaN.
 template <uint bits, uint group>
 kernel void fp_experts_matvec(
     device const float* x [[buffer(0)]],       // [tokens, x_rows, in]
     device const int* ids [[buffer(1)]],       // [tokens, k]
-    device const uint* packed [[buffer(2)]],   // [(experts - 1) * packed_stride + out * in / 32 * bits]
-    device const uchar* scales [[buffer(3)]],  // [(experts - 1) * scales_stride + out * in / group]
-    device const float* global_scale [[buffer(4), function_constant(has_global_scale)]],  // [experts]
-    device const ulong* offsets [[buffer(5), function_constant(by_offset)]],              // [tokens, k]
-    device float* y [[buffer(6)]],                                                        // [tokens, k, out]
+    device const uint* packed [[buffer(2)]],   // [(matrices - 1) * packed_stride + out * in / 32 * bits]
+    device const uchar* scales [[buffer(3)]],  // [(matrices - 1) * scales_stride + out * in / group]
+    device const float* global_scale
+    [[buffer(4), function_constant(has_global_scale)]],  // [(matrices - 1) * global_stride + 1]
+    device const int* slots [[buffer(5), function_constant(by_slot)]],  // [experts]
+    device float* y [[buffer(6)]],                                      // [tokens, k, out]
     constant uint& tokens [[buffer(7)]],
     constant uint& k [[buffer(8)]],
     constant uint& x_rows [[buffer(9)]],
     constant uint& in [[buffer(10)]],
     constant uint& out [[buffer(11)]],
     constant uint& experts [[buffer(12)]],
-    constant ulong& packed_stride [[buffer(13)]],
-    constant ulong& scales_stride [[buffer(14)]],
+    constant uint& matrices [[buffer(13)]],
+    constant ulong& packed_stride [[buffer(14)]],
+    constant ulong& scales_stride [[buffer(15)]],
+    constant ulong& global_stride [[buffer(16)]],
     uint3 tg [[threadgroup_position_in_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
   const ulong choice = ulong(tg.z) * k + tg.y;
-  const uint id = uint(ids[choice]);  // a negative id is a large one
-  const bool known = id < experts;
-  const uint expert = known ? id : 0;
-  const ulong offset = by_offset && known ? offsets[choice] : 0;
-  const Fp<bits, group> w =
-      expert_matrix<bits, group>(packed, scales, expert, packed_stride, scales_stride, offset, in);
-  const float factor = has_global_scale ? global_scale[expert] / kGlobalUnit : 1.0f;
+  const int number = matrix_of(slots, uint(ids[choice]), experts);  // a negative id is a large one
+  if (number < 0) return;
+  const bool known = uint(number) < matrices;
+  const uint matrix = known ? uint(number) : 0;
+  const Fp<bits, group> w = matrix_at<bits, group>(packed, scales, matrix, packed_stride, scales_stride, in);
+  const float factor = has_global_scale ? global_scale[matrix * global_stride] / kGlobalUnit : 1.0f;
 
   const ulong row = ulong(tg.z) * x_rows + tg.y % x_rows;
   const uint first = tg.x * kRowsPerGroup + simd * kRows;

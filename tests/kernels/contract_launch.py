@@ -17,7 +17,7 @@ import numpy as np
 import pyturbo
 
 Values = dict[str, Any]
-MOVE = 64  # bytes that every offset of an expert moves its matrices by, and that every buffer is longer
+SPARE = 64  # bytes that every buffer is longer
 
 DTYPES = {
     "float": np.float32, "half": np.float16, "bfloat": ml_dtypes.bfloat16, "int": np.int32,
@@ -35,6 +35,10 @@ SIZES: dict[str, float | Callable[[Values], float]] = {
     "v_dim": 24, "rank": 80, "rope": 24, "nope": 40, "stride": 45, "first": 3, "repeat": 2, "sets": 3,
     "kept": 2, "eps": 1e-5, "pairs": 24, "batch": 2, "ring_start": 3, "threshold": 0.01, "alpha": 1.702,
     "limit": 7.0,
+    "matrices": lambda v: 4 if v["by_slot"] else v["experts"],
+    "weight_stride": lambda v: v["out"] * v["in"] + 5,
+    "bias_stride": lambda v: v["dim"] + 3,
+    "global_stride": 7,
     "window": lambda v: 30 if v.get("causal", True) else 0,
     "softcap": lambda v: 5.0 if v.get("causal", True) else 0.0,
     "packed_stride": lambda v: v["out"] * v["in"] // 32 * v["bits"] + 8,
@@ -106,7 +110,7 @@ def _launch(kernel: Values, on: bool) -> Launch:
 
 def _buffer(rng: np.random.Generator, kernel: Values, argument: Values, values: Values) -> np.ndarray:
     dtype = np.dtype(DTYPES[re.sub(r"\b(device|const|constant)\b|[*& ]", "", argument["type"])])
-    count = math.prod(_extent(text, values) for text in argument["shape"]) + MOVE // dtype.itemsize
+    count = math.prod(_extent(text, values) for text in argument["shape"]) + SPARE // dtype.itemsize
     name = argument["name"]
     if dtype.kind in "iu":
         return _integers(rng, name, dtype, count, values)
@@ -130,10 +134,10 @@ def _integers(
 ) -> np.ndarray:
     """Make indices of which some are out of range, or codes of which none is NaN."""
     rows = values.get("rows", values.get("count"))
-    if name == "offsets" and dtype == np.uint64:
-        return np.full(count, MOVE, dtype)
     if name == "offsets":
         return np.sort(rng.integers(0, rows + 1, count)).astype(dtype)
+    if name == "slots":  # some name no matrix, some are negative
+        return rng.integers(-1, values["matrices"] + 1, count).astype(dtype)
     if name == "order":
         return rng.integers(-1, rows + 1, count).astype(dtype)
     if name == "scales":  # of small floats: powers of two near 1, as E4M3 or as E8M0

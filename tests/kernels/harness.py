@@ -80,6 +80,20 @@ def run_kernel(device, name: str, *args: Any, constants: dict[str, Any] | None =
     return runs[0]
 
 
+def in_slots(stack: np.ndarray, slots: Any, matrices: int, gap: int) -> tuple[np.ndarray, int]:
+    """Return memory for `matrices` matrices with `gap` elements between them, and their stride.
+
+    The matrices of the stack are in their slots, those without one nowhere; all other bytes are 0xff.
+    """
+    size = stack[0].size
+    stride = size + gap
+    memory = np.full(((matrices - 1) * stride + size) * stack.itemsize, UNWRITTEN, np.uint8).view(stack.dtype)
+    for matrix, slot in zip(stack, slots):
+        if 0 <= slot < matrices:
+            memory[slot * stride : slot * stride + size] = matrix.ravel()
+    return memory, stride
+
+
 def assert_close(got, want, kind: str, magnitude=None, dtype: str = "f32") -> None:
     """`got` is within TOLERANCES[dtype][kind] of the float64 `want`, with NaN and inf in the same places."""
     assert got.shape == want.shape

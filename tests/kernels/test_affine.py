@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.harness import Out, assert_close, run_kernel
+from kernels.harness import Out, assert_close, in_slots, run_kernel
 from pyturbo import ops
 from pyturbo._dtypes import bfloat16
 from pyturbo.errors import ArgumentError, DeviceError
@@ -64,21 +64,32 @@ def strides(w):
     return [int(np.prod(array.shape[1:])) for array in w[:3]]
 
 
-def run_experts(device, op, x, ids, *stacks):
-    """affine_experts_matvec or affine_experts_swiglu by id, between guard bytes."""
-    w, arrays = stacks[0], [array for stack in stacks for array in stack[:3]]
+def stacks_in_slots(stacks, slots):
+    """The arrays of stacks, as they are or in their slots of 7, the number of matrices, and the strides."""
+    if slots is None:
+        return [array for stack in stacks for array in stack[:3]], len(stacks[0].packed), *strides(stacks[0])
+    placed = [[in_slots(a, slots, 7, gap) for a, gap in zip(stack[:3], (8, 12, 20))] for stack in stacks]
+    return [memory for stack in placed for memory, _ in stack], 7, *(stride for _, stride in placed[0])
+
+
+def run_experts(device, op, x, ids, *stacks, slots=None, initial=None):
+    """affine_experts_matvec or affine_experts_swiglu, between guard bytes."""
+    w = stacks[0]
     experts, out_dim, _ = w.packed.shape
+    arrays, *matrices = stacks_in_slots(stacks, slots)
     x_rows = 1 if x.ndim == 2 else ids.shape[1]
-    sizes = *ids.shape, x_rows, x.shape[-1], out_dim, w.group_size, experts, *strides(w)
-    args = x, ids, *arrays, None, Out((*ids.shape, out_dim)), *sizes
-    return run_kernel(device, name(op, w), *args, constants={"by_offset": False})[0]
+    sizes = *ids.shape, x_rows, x.shape[-1], out_dim, w.group_size, experts, *matrices
+    args = x, ids, *arrays, slots, Out((*ids.shape, out_dim), initial=initial), *sizes
+    return run_kernel(device, name(op, w), *args, constants={"by_slot": slots is not None})[0]
 
 
-def run_grouped(device, x, offsets, w):
+def run_grouped(device, x, offsets, w, slots=None, initial=None):
     out_dim = w.packed.shape[-2]
-    sizes = *x.shape, out_dim, w.group_size, len(w.packed), *strides(w)
-    args = x, offsets, *w[:3], Out((len(x), out_dim)), *sizes
-    return run_kernel(device, name("affine_grouped_matmul", w), *args)[0]
+    arrays, *matrices = stacks_in_slots([w], slots)
+    sizes = *x.shape, out_dim, w.group_size, len(w.packed), *matrices
+    args = x, offsets, *arrays, slots, Out((len(x), out_dim), initial=initial), *sizes
+    constants = {"by_slot": slots is not None}
+    return run_kernel(device, name("affine_grouped_matmul", w), *args, constants=constants)[0]
 
 
 def run_embed(device, ids, table):
@@ -220,25 +231,34 @@ def test_unknown_expert_gives_nan(device, rng):
         assert np.isfinite(y[known]).all()
 
 
-def test_experts_by_offset(device, rng):
-    """Records of gate and up, in an order of their own, give what the stacks give."""
-    stacks = [random_weight(rng, (4, 10, 192), 3, 64, "bf16") for _ in range(2)]
-    parts = [array for stack in stacks for array in stack[:3]]
-    starts = np.concatenate([[0], np.cumsum([-(-part[0].nbytes // 16) * 16 for part in parts])])
-    places = np.array([2, 0, 3, 1])  # of the experts
-    memory = np.zeros((4, starts[-1] + 48), np.uint8)
-    for place, e in zip(places, range(4)):
-        for part, start in zip(parts, starts):
-            memory[place, start : start + part[e].nbytes] = np.frombuffer(part[e].tobytes(), np.uint8)
-    bound = [memory.reshape(-1)[start:].view(part.dtype) for part, start in zip(parts, starts)]
-    ids = np.array([[3, 0, 1], [2, 2, -1]], np.int32)
-    offsets = (places[ids] * memory.shape[1]).astype(np.uint64)
-    x = random_rows(rng, 2, 192)
-    for op, count in (("affine_experts_matvec", 1), ("affine_experts_swiglu", 2)):
-        sizes = 2, 3, 1, 192, 10, 64, 4, 0, 0, 0
-        args = x, ids, *bound[: 3 * count], offsets, Out((2, 3, 10)), *sizes
-        got = run_kernel(device, f"{op}_b3_bf16", *args, constants={"by_offset": True})[0]
-        np.testing.assert_array_equal(got, run_experts(device, op, x, ids, *stacks[:count]))
+@pytest.mark.parametrize("op", ["affine_experts_matvec", "affine_experts_swiglu"])
+@some_formats
+def test_experts_by_slot(device, rng, op, bits, group_size, kind):
+    """Expert 2 has no slot, expert 4 one that does not exist; the last id is no expert."""
+    stacks = [random_weight(rng, (5, 11, 3 * group_size), bits, group_size, kind) for _ in range(2)]
+    stacks = stacks[: 1 if op == "affine_experts_matvec" else 2]
+    slots = np.array([6, 2, -1, 0, 7], np.int32)
+    ids = np.array([[2, 3, 1], [4, 0, 2], [3, 5, -1]], np.int32)
+    x = random_rows(rng, 3, 3 * group_size)
+    y = run_experts(device, op, x, ids, *stacks, slots=slots, initial=7)
+    found = np.isin(ids, [0, 1, 3])
+    product = reference.matmul if len(stacks) == 1 else reference.swiglu
+    read = as_read(device, x, group_size)
+    want, terms = reference.per_expert(product, read, np.where(found, ids, 0), *stacks)
+    assert_close(y[found], want[found], "dot" if len(stacks) == 1 else "long dot", terms[found])
+    assert (y[ids == 2] == 7).all()
+    assert np.isnan(y[~found & (ids != 2)]).all()
+    resident = run_experts(device, op, x, ids, *stacks)
+    np.testing.assert_array_equal(y[found], resident[found])
+
+
+def test_slots_without_any_matrix(device, rng):
+    w = random_weight(rng, (3, 11, 64), 4, 64, "bf16")
+    x, ids = random_rows(rng, 2, 64), np.array([[0, 1], [2, 2]], np.int32)
+    slots = np.array([-1, -(2**31), -7], np.int32)
+    assert (run_experts(device, "affine_experts_matvec", x, ids, w, slots=slots, initial=3) == 3).all()
+    offsets = np.array([0, 1, 1, 2], np.int32)
+    assert (run_grouped(device, x, offsets, w, slots=slots, initial=3) == 3).all()
 
 
 def test_experts_far_apart(device, rng, tmp_path):
@@ -250,8 +270,8 @@ def test_experts_far_apart(device, rng, tmp_path):
         stack[e * step : e * step + w.packed[e].size] = w.packed[e].ravel()
     ids, x = np.array([[2, 1, 0]], np.int32), random_rows(rng, 1, 64)
     y = device.empty((1, 3, 4))
-    kernel = device.kernel("affine_experts_matvec_b8_bf16", {"by_offset": False})
-    args = x, ids, stack, w.scales, w.biases, None, y, 1, 3, 1, 64, 4, 32, 3, step, *strides(w)[1:]
+    kernel = device.kernel("affine_experts_matvec_b8_bf16", {"by_slot": False})
+    args = x, ids, stack, w.scales, w.biases, None, y, 1, 3, 1, 64, 4, 32, 3, 3, step, *strides(w)[1:]
     if device.name == "metal":
         with pytest.raises(DeviceError, match="packed: expected at most [0-9]+ bytes, the longest"):
             kernel(*args)
@@ -270,6 +290,23 @@ def test_grouped_matmul(device, rng, bits, group_size, kind):
     x = random_rows(rng, 39, 2 * group_size)
     want, terms = reference.grouped_matmul(as_read(device, x, group_size), offsets, w)
     assert_close(run_grouped(device, x, offsets, w), want, "long dot", terms)
+
+
+@some_formats
+@pytest.mark.parametrize("slots", [[6, -1, 2, 7, 0], [-1, -1, 4, -1, -1], [3, 4, -1, -1, 7]])
+def test_grouped_matmul_by_slot(device, rng, bits, group_size, kind, slots):
+    """Rows of experts without a slot stay as they are, those of a slot that does not exist are NaN."""
+    w = random_weight(rng, (5, 34, 2 * group_size), bits, group_size, kind)
+    offsets, slots = np.array([0, 3, 36, 69, 70, 75], np.int32), np.array(slots, np.int32)
+    x = random_rows(rng, 75, 2 * group_size)
+    y = run_grouped(device, x, offsets, w, slots=slots, initial=7)
+    want, terms = reference.grouped_matmul(as_read(device, x, group_size), offsets, w)
+    slot = np.repeat(slots, np.diff(offsets))
+    found = (slot >= 0) & (slot < 7)
+    assert_close(y[found], want[found], "long dot", terms[found])
+    assert (y[slot < 0] == 7).all()
+    assert np.isnan(y[slot == 7]).all()
+    np.testing.assert_array_equal(y[found], run_grouped(device, x, offsets, w)[found])
 
 
 @settings(max_examples=25, deadline=None)
@@ -307,6 +344,7 @@ def test_wrong_offsets_are_harmless(device, rng):
     x = random_rows(rng, 40, 64)
     for table in ([0, 5, 10, 2**31 - 1], [-7, 5, 20, 40], [30, 20, 10, 0], [0, 0, 0, 0]):
         run_grouped(device, x, np.array(table, np.int32), w)
+        run_grouped(device, x, np.array(table, np.int32), w, slots=np.array([5, -1, 2**31 - 1], np.int32))
 
 
 # Embedding ----------------------------------------------------------------------------------------
@@ -398,6 +436,10 @@ def test_checked(checked, rng):
         ids = np.array([[2, 5], [0, -1]], np.int32)
         run_experts(checked, "affine_experts_matvec", x[:2], ids, gate)
         run_experts(checked, "affine_experts_swiglu", x[:2], ids, gate, up)
+        slots = np.array([-1, 6, 0], np.int32)
+        run_grouped(checked, x, np.array([0, 1, 20, 33], np.int32), gate, slots=slots)
+        run_experts(checked, "affine_experts_matvec", x[:2], ids, gate, slots=slots)
+        run_experts(checked, "affine_experts_swiglu", x[:2], ids, gate, up, slots=slots)
 
 
 def test_arguments_are_checked(device, rng):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.harness import Out, assert_close, run_kernel
+from kernels.harness import Out, assert_close, in_slots, run_kernel
 from pyturbo import ops
 from pyturbo.errors import ArgumentError
 from reference import fp as reference
@@ -70,24 +70,32 @@ def run_product(device, op, x, w):
     return run_kernel(device, f"{op}_{w.mode}", *args, constants=constants(w))[0]
 
 
-def strides(w):
-    return [int(np.prod(array.shape[1:])) for array in w[:2]]
+def stack_in_slots(w, slots):
+    """The arrays of a stack, as it is or in its slots of 7, the number of matrices, and the strides."""
+    if slots is None:
+        return arrays(w), len(w.packed), w.packed[0].size, w.scales[0].size, 1
+    whole = (None, 1) if w.global_scale is None else in_slots(w.global_scale, slots, 7, 3)
+    placed = [in_slots(w.packed, slots, 7, 8), in_slots(w.scales, slots, 7, 12), whole]
+    return [memory for memory, _ in placed], 7, *(stride for _, stride in placed)
 
 
-def run_experts(device, x, ids, w, offsets=None, bound=None):
-    """By id, or where there are offsets, by those behind `bound`."""
+def run_experts(device, x, ids, w, slots=None, initial=None):
     experts, out_dim, _ = w.packed.shape
+    memory, *matrices = stack_in_slots(w, slots)
     x_rows = 1 if x.ndim == 2 else ids.shape[1]
-    sizes = *ids.shape, x_rows, x.shape[-1], out_dim, experts, *(strides(w) if offsets is None else (0, 0))
-    args = x, ids, *(bound or w[:2]), w.global_scale, offsets, Out((*ids.shape, out_dim)), *sizes
-    chosen = {"by_offset": offsets is not None, **constants(w)}
+    sizes = *ids.shape, x_rows, x.shape[-1], out_dim, experts, *matrices
+    args = x, ids, *memory, slots, Out((*ids.shape, out_dim), initial=initial), *sizes
+    chosen = {"by_slot": slots is not None, **constants(w)}
     return run_kernel(device, f"fp_experts_matvec_{w.mode}", *args, constants=chosen)[0]
 
 
-def run_grouped(device, x, offsets, w):
+def run_grouped(device, x, offsets, w, slots=None, initial=None):
     out_dim = w.packed.shape[-2]
-    args = x, offsets, *arrays(w), Out((len(x), out_dim)), *x.shape, out_dim, len(w.packed), *strides(w)
-    return run_kernel(device, f"fp_grouped_matmul_{w.mode}", *args, constants=constants(w))[0]
+    memory, *matrices = stack_in_slots(w, slots)
+    sizes = *x.shape, out_dim, len(w.packed), *matrices
+    args = x, offsets, *memory, slots, Out((len(x), out_dim), initial=initial), *sizes
+    chosen = {"by_slot": slots is not None, **constants(w)}
+    return run_kernel(device, f"fp_grouped_matmul_{w.mode}", *args, constants=chosen)[0]
 
 
 def run_embed(device, ids, table):
@@ -225,21 +233,36 @@ def test_unknown_expert_gives_nan(device, rng, mode):
 
 
 @forms
-def test_experts_by_offset(device, rng, mode, scaled):
-    """Records of codes and scales, in an order of their own, give what the stacks give."""
-    w = random_weight(rng, (4, 10, 192), mode, scaled)
-    start = w.packed[0].nbytes
-    places = np.array([2, 0, 3, 1])  # of the experts
-    memory = np.zeros((4, -(-(start + w.scales[0].nbytes) // 16) * 16 + 48), np.uint8)
-    for place, e in zip(places, range(4)):
-        memory[place, :start] = w.packed[e].view(np.uint8).ravel()
-        memory[place, start : start + w.scales[e].size] = w.scales[e].ravel()
-    flat = memory.reshape(-1)
-    ids = np.array([[3, 0, 1], [2, 2, -1]], np.int32)
-    offsets = (places[ids] * memory.shape[1]).astype(np.uint64)
-    x = random_rows(rng, 2, 192)
-    y = run_experts(device, x, ids, w, offsets, bound=(flat.view(np.uint32), flat[start:].copy()))
-    np.testing.assert_array_equal(y, run_experts(device, x, ids, w))
+def test_experts_by_slot(device, rng, mode, scaled):
+    """Expert 2 has no slot, expert 4 one that does not exist; the last id is no expert."""
+    w = random_weight(rng, (5, 11, 96), mode, scaled)
+    slots = np.array([6, 2, -1, 0, 7], np.int32)
+    ids = np.array([[2, 3, 1], [4, 0, 2], [3, 5, -1]], np.int32)
+    x = random_rows(rng, 3, 96)
+    y = run_experts(device, x, ids, w, slots=slots, initial=7)
+    found = np.isin(ids, [0, 1, 3])
+    want, terms = reference.per_expert(read_by(device, x, mode), np.where(found, ids, 0), w)
+    assert_close(y[found], want[found], "dot", terms[found])
+    assert (y[ids == 2] == 7).all()
+    assert np.isnan(y[~found & (ids != 2)]).all()
+    np.testing.assert_array_equal(y[found], run_experts(device, x, ids, w)[found])
+
+
+@forms
+@pytest.mark.parametrize("slots", [[6, -1, 2, 7, 0], [-1, -1, 4, -1, -1]])
+def test_grouped_matmul_by_slot(device, rng, mode, scaled, slots):
+    """Rows of experts without a slot stay as they are, those of a slot that does not exist are NaN."""
+    w = random_weight(rng, (5, 34, 64), mode, scaled)
+    offsets, slots = np.array([0, 3, 36, 69, 70, 75], np.int32), np.array(slots, np.int32)
+    x = random_rows(rng, 75, 64)
+    y = run_grouped(device, x, offsets, w, slots=slots, initial=7)
+    want, terms = reference.grouped_matmul(read_by(device, x, mode), offsets, w)
+    slot = np.repeat(slots, np.diff(offsets))
+    found = (slot >= 0) & (slot < 7)
+    assert_close(y[found], want[found], "long dot", terms[found])
+    assert (y[slot < 0] == 7).all()
+    assert np.isnan(y[slot == 7]).all()
+    np.testing.assert_array_equal(y[found], run_grouped(device, x, offsets, w)[found])
 
 
 @forms
@@ -270,6 +293,7 @@ def test_wrong_offsets_are_harmless(device, rng):
     x = random_rows(rng, 40, 64)
     for table in ([0, 5, 10, 2**31 - 1], [-7, 5, 20, 40], [30, 20, 10, 0], [0, 0, 0, 0]):
         run_grouped(device, x, np.array(table, np.int32), w)
+        run_grouped(device, x, np.array(table, np.int32), w, slots=np.array([5, -1, 2**31 - 1], np.int32))
 
 
 # Embedding ----------------------------------------------------------------------------------------
@@ -332,7 +356,10 @@ def test_checked(checked, rng):
         run_product(checked, "fp_matmul", x, w)
         run_grouped(checked, x, np.array([0, 1, 1, 33], np.int32), stack)
         run_embed(checked, np.array([34, -1], np.int32), w)
-        run_experts(checked, x[:2], np.array([[2, 5], [0, -1]], np.int32), stack)
+        ids, slots = np.array([[2, 5], [0, -1]], np.int32), np.array([-1, 6, 0], np.int32)
+        run_experts(checked, x[:2], ids, stack)
+        run_experts(checked, x[:2], ids, stack, slots=slots)
+        run_grouped(checked, x, np.array([0, 1, 20, 33], np.int32), stack, slots=slots)
 
 
 def test_arguments_are_checked(device, rng):

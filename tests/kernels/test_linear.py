@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.harness import Out, assert_close, run_kernel
+from kernels.harness import Out, assert_close, in_slots, run_kernel
 from pyturbo import errors, ops
 from reference import linear as reference
 
@@ -87,8 +87,9 @@ def test_experts(device, rng, kind, shared):
         np.stack([[f(rows[t, j], w[ids[t, j]]) for j in range(3)] for t in range(2)])
         for f in (reference.matmul, reference.matmul_magnitude)
     )
-    sizes = 2, 3, 1 if shared else 3, 67, 11, 5
-    (y,) = run_kernel(device, f"dense_experts_matvec_{kind}", x, ids, w, Out((2, 3, 11)), *sizes)
+    sizes = 2, 3, 1 if shared else 3, 67, 11, 5, 5, 11 * 67
+    args = x, ids, w, None, Out((2, 3, 11)), *sizes
+    (y,) = run_kernel(device, f"dense_experts_matvec_{kind}", *args, constants={"by_slot": False})
     assert_close(y, want, "dot", terms)
     assert ops.dense_experts_matmul(x, ids, w, device=device).tobytes() == y.tobytes()
 
@@ -97,12 +98,32 @@ def test_an_unknown_expert_gives_nan(device, rng):
     x, w = operands(rng, 2, 3 * 9, 40, np.float32)
     ids = np.array([[1, -1, 2, 3], [2**31 - 1, -(2**31), 0, 1]], np.int32)
     known = (ids >= 0) & (ids < 3)
-    args = x, ids, w.reshape(3, 9, 40), Out((2, 4, 9)), 2, 4, 1, 40, 9, 3
-    (y,) = run_kernel(device, "dense_experts_matvec_f32", *args)
+    args = x, ids, w.reshape(3, 9, 40), None, Out((2, 4, 9)), 2, 4, 1, 40, 9, 3, 3, 9 * 40
+    (y,) = run_kernel(device, "dense_experts_matvec_f32", *args, constants={"by_slot": False})
     assert np.isnan(y[~known]).all()
     assert np.isfinite(y[known]).all()
     with pytest.raises(errors.ArgumentError, match="dense_experts_matmul: ids: expected 0 to 2, got -1"):
         ops.dense_experts_matmul(x, ids, w.reshape(3, 9, 40), device=device)
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_experts_by_slot(device, rng, kind):
+    """Many tokens, one after another. Expert 2 has no slot, expert 4 one that does not exist."""
+    tokens, k = 19, 4
+    x, w = operands(rng, tokens, 5 * 11, 67, WEIGHTS[kind])
+    w = w.reshape(5, 11, 67)
+    slots = np.array([6, 2, -1, 0, 7], np.int32)
+    ids = rng.integers(-1, 6, (tokens, k), np.int32)
+    memory, stride = in_slots(w, slots, 7, 9)
+    args = x, ids, memory, slots, Out((tokens, k, 11), initial=7), tokens, k, 1, 67, 11, 5, 7, stride
+    (y,) = run_kernel(device, f"dense_experts_matvec_{kind}", *args, constants={"by_slot": True})
+    assert set(ids.ravel()) == {-1, 0, 1, 2, 3, 4, 5}
+    for t, j in np.ndindex(ids.shape):
+        if ids[t, j] in (0, 1, 3):
+            own = w[ids[t, j]]
+            assert_close(y[t, j], reference.matmul(x[t], own), "dot", reference.matmul_magnitude(x[t], own))
+    assert (y[ids == 2] == 7).all()
+    assert np.isnan(y[~np.isin(ids, [0, 1, 2, 3])]).all()
 
 
 @pytest.mark.parametrize(

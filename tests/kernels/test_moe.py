@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kernels.harness import Out, assert_close, run_kernel
+from kernels.harness import Out, assert_close, in_slots, run_kernel
 from pyturbo import errors, ops
 from reference import moe as reference
 from reference.activations import as_read
@@ -255,13 +255,14 @@ def test_add_expert_bias(device, rng, tokens, k, experts, dim, kind, ordered):
     ids = rng.integers(0, experts, (tokens, k), np.int32)
     want = x + bias[ids].astype(np.float32)  # one addition is exactly rounded
     rows = tokens * k
-    sizes = (rows, experts, dim)
+    sizes = (rows, experts, experts, dim, dim)
     order = None
     if ordered:
         _, order, _ = ops.moe_buckets(ids, experts, device=device)
         x, want = (array.reshape(rows, dim)[order] for array in (x, want))
-    arrays = (x.reshape(rows, dim), bias, ids.ravel(), order, Out((rows, dim)))
-    (y,) = run_kernel(device, f"add_expert_bias_{kind}", *arrays, *sizes, constants={"has_order": ordered})
+    arrays = (x.reshape(rows, dim), bias, ids.ravel(), order, None, Out((rows, dim)))
+    constants = {"has_order": ordered, "by_slot": False}
+    (y,) = run_kernel(device, f"add_expert_bias_{kind}", *arrays, *sizes, constants=constants)
     np.testing.assert_array_equal(y, want.reshape(rows, dim))
     np.testing.assert_array_equal(ops.add_expert_bias(x, bias, ids, order, device=device), want)
 
@@ -275,6 +276,26 @@ def test_add_expert_bias_of_unknown_experts_is_nan(device, rng):
     assert np.isnan(y[[0, 3]]).all()
     y = ops.add_expert_bias(x, bias, ids, np.array([1, 4, 0, 2], np.int32), device=device)
     np.testing.assert_array_equal(np.isnan(y).all(1), [False, True, True, False])
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("ordered", [False, True])
+def test_add_expert_bias_by_slot(device, rng, kind, ordered):
+    """Expert 2 has no slot, expert 4 one that does not exist."""
+    dtype = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}[kind]
+    x, bias = rng.standard_normal((24, 259), np.float32), rng.standard_normal((5, 259)).astype(dtype)
+    ids, slots = rng.integers(-1, 6, 24, np.int32), np.array([6, 2, -1, 0, 7], np.int32)
+    order = rng.permutation(24).astype(np.int32) if ordered else None
+    memory, stride = in_slots(bias, slots, 7, 13)
+    arrays = x, memory, ids, order, slots, Out(x.shape, initial=7)
+    constants = {"has_order": ordered, "by_slot": True}
+    (y,) = run_kernel(device, f"add_expert_bias_{kind}", *arrays, 24, 5, 7, 259, stride, constants=constants)
+    own = ids[order] if ordered else ids
+    assert set(own) == {-1, 0, 1, 2, 3, 4, 5}
+    found = np.isin(own, [0, 1, 3])
+    np.testing.assert_array_equal(y[found], x[found] + bias[own[found]].astype(np.float32))
+    assert (y[own == 2] == 7).all()
+    assert np.isnan(y[~found & (own != 2)]).all()
 
 
 def combine_inputs(rng, tokens, k, dim):

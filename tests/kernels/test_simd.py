@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import pyturbo
-from kernels import test_fp
+from kernels import test_affine, test_fp
 from kernels.harness import assert_close
 from kernels.levels import LEVELS, device_at, forced
 from kernels.test_affine import (
@@ -126,6 +126,17 @@ def test_experts(level, reference_device, rng, precision, bits, group_size, kind
     _, terms = reference.grouped_matmul(x, offsets, gate)
     want = run_grouped(reference_device, read, offsets, gate)
     assert_agree(run_grouped(device, x, offsets, gate), want, terms)
+
+
+@precisions
+@some_formats
+def test_slots(level, rng, precision, bits, group_size, kind):
+    """Fast precision quantises the rows of buckets that have a slot, and those between them."""
+    device, form = device_at(level, precision), (bits, group_size, kind)
+    for op in ("affine_experts_matvec", "affine_experts_swiglu"):
+        test_affine.test_experts_by_slot(device, rng, op, *form)
+    for slots in ([6, -1, 2, 7, 0], [-1, -1, 4, -1, -1], [-1] * 5):
+        test_affine.test_grouped_matmul_by_slot(device, rng, *form, slots)
 
 
 @some_formats

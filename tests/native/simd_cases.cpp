@@ -334,25 +334,33 @@ NATIVE_TEST(simd_clamped_swiglu) {
 }
 
 NATIVE_TEST(simd_expert_bias) {
-  constexpr uint32_t kRows = 5, kExperts = 3, kDim = 37;
+  constexpr uint32_t kRows = 6, kExperts = 4, kMatrices = 3, kDim = 37, kStride = 40;
   for (const Level* level : levels()) {
-    std::vector<float> x = random_floats(kRows * kDim), bias = random_floats(kExperts * kDim), y(x.size());
-    std::vector<int32_t> ids = {2, 0, -1, 1, 2}, order = {3, 1, 0, 5, 2};
+    std::vector<float> x = random_floats(kRows * kDim), bias = random_floats(kMatrices * kStride);
+    std::vector<float> y(x.size(), 7);
+    std::vector<int32_t> ids = {2, 0, -1, 1, 3, 2}, order = {3, 1, 0, 6, 2, 4}, slots = {2, 3, 0, -1};
     Call call;
-    call.settings[0] = 1;  // with an order
+    call.settings[0] = call.settings[1] = 1;  // by slot and with an order
     call.bind(0, x);
     call.bind(1, bias);
     call.bind(2, ids);
     call.bind(3, order);
-    call.bind(4, y);
-    const uint32_t sizes[] = {kRows, kExperts, kDim};
-    for (uint32_t i = 0; i < 3; ++i) call.set(5 + i, sizes[i]);
+    call.bind(4, slots);
+    call.bind(5, y);
+    const uint32_t sizes[] = {kRows, kExperts, kMatrices, kDim};
+    for (uint32_t i = 0; i < 4; ++i) call.set(6 + i, sizes[i]);
+    call.set(10, uint64_t(kStride));
     call.run(*level, "add_expert_bias", {type_parameter(DType::f32)});
-    const int32_t expert[] = {1, 0, 2, -1, -1};
+    const int32_t matrix[] = {3, 2, 0, 3, 3, -1};  // the one past the last: NaN; negative: not written
     for (uint32_t r = 0; r < kRows; ++r)
       for (uint32_t i = 0; i < kDim; ++i) {
         const float got = y[r * kDim + i];
-        CHECK(expert[r] < 0 ? std::isnan(got) : got == x[r * kDim + i] + bias[expert[r] * kDim + i]);
+        if (matrix[r] < 0)
+          CHECK(got == 7);
+        else if (matrix[r] == int32_t(kMatrices))
+          CHECK(std::isnan(got));
+        else
+          CHECK(got == x[r * kDim + i] + bias[uint32_t(matrix[r]) * kStride + i]);
       }
   }
 }

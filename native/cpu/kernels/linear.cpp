@@ -2,7 +2,7 @@
 #include "arguments/linear/dense_experts_matvec.h"
 #include "arguments/linear/matmul.h"
 #include "cpu/kernels/bodies.h"
-#include "cpu/kernels/vector.h"
+#include "cpu/kernels/slots.h"
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
@@ -87,19 +87,21 @@ template <typename W>
 void dense_experts_matvec(Batch& batch, const arguments::dense_experts_matvec<W>& a) {
   const uint64_t blocks = (a.out + kRowBlock - 1) / kRowBlock;
   const double bytes = double(a.in) * sizeof(W) * kRowBlock;
+  const Slots slots(a);
   batch.add(uint64_t(a.tokens) * a.k * blocks, bytes * kByteTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item) {
       const uint64_t choice = item / blocks;
       const uint32_t first = uint32_t(item % blocks) * kRowBlock;
       const uint32_t rows = least(kRowBlock, a.out - first);
-      const uint32_t expert = uint32_t(a.ids[choice]);  // a negative id is a large one
+      const int32_t number = slots.at(uint32_t(a.ids[choice]));  // a negative id is a large one
+      if (number < 0) continue;
       float* y = a.y + choice * a.out;
-      if (expert >= a.experts) {
+      if (!slots.has(number)) {
         for (uint32_t r = first; r < first + rows; ++r) y[r] = __builtin_nanf("");
         continue;
       }
       const float* x = a.x + (choice / a.k * a.x_rows + choice % a.k % a.x_rows) * a.in;
-      dot_rows(a.weight + uint64_t(expert) * a.out * a.in, x, 1, a.in, y, a.out, first, rows);
+      dot_rows(a.weight + uint32_t(number) * a.weight_stride, x, 1, a.in, y, a.out, first, rows);
     }
   });
 }

@@ -8,6 +8,7 @@
 #include "cpu/kernels/choose.h"
 #include "cpu/kernels/exponential.h"
 #include "cpu/kernels/row.h"
+#include "cpu/kernels/slots.h"
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
@@ -57,15 +58,17 @@ void gather_rows(Batch& batch, const arguments::gather_rows<X>& a) {
 
 template <typename B>
 void add_expert_bias(Batch& batch, const arguments::add_expert_bias<B>& a) {
+  const Slots slots(a);
   batch.add(a.rows, a.dim * kValueTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t r = begin; r < end; ++r) {
       const uint32_t place = a.order ? uint32_t(a.order[r]) : uint32_t(r);
-      const uint32_t id = place < a.rows ? uint32_t(a.ids[place]) : a.experts;
+      const int32_t number = slots.at(place < a.rows ? uint32_t(a.ids[place]) : a.experts);
+      if (number < 0) continue;
+      const B* bias = slots.has(number) ? a.bias + uint32_t(number) * a.bias_stride : nullptr;
       for_vectors(a.dim, [&](uint32_t i, uint32_t count) {
         const uint64_t at = r * a.dim + i;
-        const F32 v = id < a.experts
-                          ? load_some(a.x + at, count) + load_some(a.bias + uint64_t(id) * a.dim + i, count)
-                          : splat(__builtin_nanf(""));
+        const F32 v =
+            bias ? load_some(a.x + at, count) + load_some(bias + i, count) : splat(__builtin_nanf(""));
         store_some(a.y + at, v, count);
       });
     }

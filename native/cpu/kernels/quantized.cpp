@@ -16,17 +16,19 @@
 #include "arguments/fp/fp_matmul.h"
 #include "arguments/fp/fp_matvec.h"
 #include "cpu/kernels/bodies.h"
+#include "cpu/kernels/slots.h"
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 constexpr float kGlobalUnit = 448 * 6;  // shaders/fp/fp.h
 
-Matrix Stack::at(uint64_t id, uint64_t offset) const {
+Matrix Stack::at(uint64_t number) const {
   float factor = 1.0f;
-  if (format.group > 0) factor = code_unit(format) * (global_scale ? global_scale[id] / kGlobalUnit : 1.0f);
-  return {packed + id * packed_stride + offset,
-          scales + id * scales_stride + offset,
-          biases ? biases + id * biases_stride + offset : nullptr,
+  if (format.group > 0)
+    factor = code_unit(format) * (global_scale ? global_scale[number * global_stride] / kGlobalUnit : 1.0f);
+  return {packed + number * packed_stride,
+          scales + number * scales_stride,
+          biases ? biases + number * biases_stride : nullptr,
           format,
           factor,
           out,
@@ -44,12 +46,15 @@ Stack scaled_stack_of(const A& a, uint32_t out, uint32_t in) {
   return stack;
 }
 
-// The stack with the distances between the matrices of experts.
+// The stack with the distances between its matrices.
 template <typename F, typename A>
 Stack with_strides(Stack stack, const A& a) {
   stack.packed_stride = a.packed_stride * sizeof(uint32_t);
   stack.scales_stride = a.scales_stride * stack.scale_bytes;
-  if constexpr (!F::kSmallFloats) stack.biases_stride = a.biases_stride * stack.scale_bytes;
+  if constexpr (F::kSmallFloats)
+    stack.global_stride = a.global_stride;
+  else
+    stack.biases_stride = a.biases_stride * stack.scale_bytes;
   return stack;
 }
 
@@ -98,34 +103,26 @@ void run_matmul(Batch& batch, const Single& p) {
 
 // Products of the choices of all tokens.
 struct Choices : Weights {
-  const float* x;           // [tokens, x_rows, in]
-  const int32_t* ids;       // [tokens, k]
-  const uint64_t* offsets;  // [tokens, k]: bytes that move the matrices of a choice, or null
-  float* y;                 // [tokens, k, out]
-  uint32_t tokens, k, x_rows, experts;
+  Slots slots;
+  const float* x;      // [tokens, x_rows, in]
+  const int32_t* ids;  // [tokens, k]
+  float* y;            // [tokens, k, out]
+  uint32_t tokens, k, x_rows;
 
   template <typename F, typename A>
   Choices(F family, const A& a)
-      : Weights(family, a),
-        x(a.x),
-        ids(a.ids),
-        offsets(a.offsets),
-        y(a.y),
-        tokens(a.tokens),
-        k(a.k),
-        x_rows(a.x_rows),
-        experts(a.experts) {
+      : Weights(family, a), slots(a), x(a.x), ids(a.ids), y(a.y), tokens(a.tokens), k(a.k), x_rows(a.x_rows) {
     w = with_strides<F>(w, a);
     up = with_strides<F>(up, a);
   }
 
   Product at(uint64_t i) const {
-    const uint32_t id = uint32_t(ids[i]);  // a negative id is a large one
-    const bool known = id < experts;
-    const uint64_t offset = known && offsets ? offsets[i] : 0;
-    const Matrix first = w.at(known ? id : 0, offset);
+    const int32_t number = slots.at(uint32_t(ids[i]));  // a negative id is a large one
+    const bool known = slots.has(number);
+    const uint64_t matrix = known ? number : 0;
+    const Matrix own = w.at(matrix);
     const uint64_t row = i / k * x_rows + i % k % x_rows;
-    return {first, gated ? up.at(known ? id : 0, offset) : first, gated, known, row, 1, y + i * w.out};
+    return {own, gated ? up.at(matrix) : own, gated, known, row, number >= 0, y + i * w.out};
   }
 };
 
@@ -140,22 +137,57 @@ void run_choices(Batch& batch, const Choices& c) {
 // Rows in the order of their experts.
 struct Buckets {
   Stack w;
+  Slots slots;
   const float* x;          // [rows, in]
   const int32_t* offsets;  // [experts + 1]
   float* y;                // [rows, out]
-  uint32_t rows, experts;
+  uint32_t rows;
 
-  Product at(uint64_t e) const {
-    const uint32_t begin = least(uint32_t(offsets[e]), rows), end = least(uint32_t(offsets[e + 1]), rows);
-    const Matrix own = w.at(e);
-    return {own, own, false, true, begin, begin < end ? end - begin : 0, y + uint64_t(begin) * w.out};
+  struct Range {
+    uint32_t begin, end;  // nothing unless begin < end
+  };
+
+  // The rows of expert `e` that are written.
+  Range written(uint32_t e) const {
+    if (slots.at(e) < 0) return {rows, 0};
+    return {least(uint32_t(offsets[e]), rows), least(uint32_t(offsets[e + 1]), rows)};
+  }
+
+  // From the first to the last row that is written.
+  Range all_written() const {
+    Range all = {rows, 0};
+    for (uint32_t e = 0; e < slots.experts; ++e) {
+      const Range own = written(e);
+      if (own.begin >= own.end) continue;
+      all = {least(all.begin, own.begin), all.end > own.end ? all.end : own.end};
+    }
+    return all;
+  }
+
+  // The product of expert `e`; activations start with row `first`.
+  Product at(uint32_t e, uint32_t first) const {
+    const Range own = written(e);
+    const int32_t number = slots.at(e);
+    const bool known = slots.has(number), any = own.begin < own.end;
+    const Matrix matrix = w.at(known ? number : 0);
+    return {matrix,
+            matrix,
+            false,
+            known,
+            any ? own.begin - first : 0,
+            any ? own.end - own.begin : 0,
+            y + uint64_t(own.begin) * w.out};
   }
 };
 
 void run_buckets(Batch& batch, const Buckets& b) {
-  const Activations x = tile_activations(batch, b.w.format, b.x, b.rows, b.w.in, b.w.group_size);
-  const Products products(batch, b.w.format, b.experts, b.w.out, [=](uint64_t e) { return b.at(e); });
-  run_tiles(batch, products, x, b.rows);
+  const auto [first, last] = b.all_written();
+  if (first >= last) return;
+  const Activations x = tile_activations(batch, b.w.format, b.x + uint64_t(first) * b.w.in, last - first,
+                                         b.w.in, b.w.group_size);
+  const Products products(batch, b.w.format, b.slots.experts, b.w.out,
+                          [b, first](uint64_t e) { return b.at(uint32_t(e), first); });
+  run_tiles(batch, products, x, last - first);
 }
 
 // Row `row` of a table, as floats.
@@ -199,7 +231,7 @@ void experts(Batch& batch, const A& a) {
 template <typename F, typename A>
 void grouped_matmul(Batch& batch, const A& a) {
   const Stack w = with_strides<F>(scaled_stack_of<F>(a, a.out, a.in), a);
-  run_buckets(batch, {w, a.x, a.offsets, a.y, a.rows, a.experts});
+  run_buckets(batch, {w, Slots(a), a.x, a.offsets, a.y, a.rows});
 }
 template <typename F, typename A>
 void embed(Batch& batch, const A& a) {

@@ -9,13 +9,13 @@ namespace pyturbo::cpu::PYTURBO_LEVEL {
 // Matrices of one format and shape at equal distances.
 struct Stack {
   const uint8_t *packed, *scales, *biases;               // of the first; small floats have no biases
-  const float* global_scale;                             // [matrices], or null
+  const float* global_scale;                             // of the first, or null
   uint64_t packed_stride, scales_stride, biases_stride;  // bytes
+  uint64_t global_stride;                                // floats
   Format format;
   uint32_t out, in, group_size, scale_bytes;
 
-  // Matrix `id`, moved on by `offset` bytes.
-  Matrix at(uint64_t id = 0, uint64_t offset = 0) const;
+  Matrix at(uint64_t number = 0) const;
 };
 
 // The families of kernels: what the arguments of one describe. Bodies name theirs.
@@ -66,7 +66,7 @@ PYTURBO_INLINE Stack stack_of(const A& a, uint32_t out, uint32_t in) {
 }
 
 // y[t] = w x[t], or with two matrices silu(w x[t]) * (up x[t]), for `tokens` rows of the launch's activations
-// from row `x` on. y is [tokens, out].
+// from row `x` on. y is [tokens, out]; without tokens nothing is written.
 struct Product {
   Matrix w;
   Matrix up;

@@ -156,12 +156,13 @@ void run_rows(Batch& batch, const Products& products, const Activations& x) {
   const RowLoops& loops = instance_of(products.format).rows[precision_of(batch)];
   const uint32_t blocks = (products.out + kRowBlock - 1) / kRowBlock;
   const Product sample = products.at(0);
-  const double bytes = double(sample.w.row_bytes) * kRowBlock * sample.tokens * (sample.gated ? 2 : 1);
+  const uint32_t tokens = sample.tokens > 0 ? sample.tokens : 1;  // others may have some
+  const double bytes = double(sample.w.row_bytes) * kRowBlock * tokens * (sample.gated ? 2 : 1);
   batch.add(products.count * blocks, bytes * kByteTime, [=, &loops](uint64_t begin, uint64_t end) {
     while (begin < end) {
       const Product p = products.at(begin / blocks);
       const uint64_t last = least(end, (begin / blocks + 1) * blocks);
-      for (; begin < last; ++begin) {
+      for (; begin < last && p.tokens > 0; ++begin) {
         const uint32_t first = uint32_t(begin % blocks) * kRowBlock;
         const uint32_t rows = least(kRowBlock, products.out - first);
         if (!p.known)
@@ -171,6 +172,7 @@ void run_rows(Batch& batch, const Products& products, const Activations& x) {
         else
           e4m3_rows_of(p, x, first, rows);
       }
+      begin = last;
     }
   });
 }
@@ -184,7 +186,11 @@ void run_tiles(Batch& batch, const Products& products, const Activations& x, uin
   batch.add(products.count * tiles, each * kProductTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item) {
       const Product p = products.at(item / tiles);
-      if (p.tokens > 0) tile_of(multiply, p, x, uint32_t(item % tiles) * kTileRows);
+      const uint32_t first = uint32_t(item % tiles) * kTileRows;
+      if (!p.known)
+        fill_nan(p, first, least(kTileRows, products.out - first));
+      else if (p.tokens > 0)
+        tile_of(multiply, p, x, first);
     }
   });
 }
