@@ -21,29 +21,6 @@ DeviceRegistry& device_registry() {
   return instance;
 }
 
-// Owner: the process, which never destroys it. Any thread; one lock.
-struct OpenDevices {
-  std::mutex mutex;
-  std::vector<std::weak_ptr<Device>> all;
-
-  OpenDevices() { hold_across_forks(mutex); }
-
-  void add(const std::shared_ptr<Device>& device) {
-    const std::lock_guard lock(mutex);
-    std::erase_if(all, [](const std::weak_ptr<Device>& known) { return known.expired(); });
-    all.push_back(device);
-  }
-  std::vector<std::weak_ptr<Device>> take() {
-    const std::lock_guard lock(mutex);
-    return std::move(all);
-  }
-};
-
-OpenDevices& open_devices() {
-  static OpenDevices& instance = *new OpenDevices;
-  return instance;
-}
-
 }  // namespace
 
 void DeviceRegistry::add(const DeviceKind& kind) {
@@ -93,13 +70,8 @@ std::shared_ptr<Device> open_device(std::string_view name, const DeviceOptions& 
   const std::shared_ptr<Device> device(kind->open(*kind, options).release(), [](Device* opened) {
     if (opened->opened_here()) delete opened;
   });
-  open_devices().add(device);
+  close_at_end(device);
   return device;
-}
-
-void close_devices() {
-  for (const std::weak_ptr<Device>& known : open_devices().take())
-    if (const std::shared_ptr<Device> device = known.lock()) device->close();
 }
 
 }  // namespace pyturbo

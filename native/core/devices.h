@@ -1,4 +1,4 @@
-// The kinds of devices that this process knows, and the devices that are open in it.
+// The kinds of devices that this process knows.
 #pragma once
 
 #include <memory>
@@ -34,8 +34,5 @@ class DeviceRegistry {
   std::mutex mutex_;
   std::vector<Entry> entries_;  // by rank and name
 };
-
-// Closes all open devices, for the end of the process.
-void close_devices();
 
 }  // namespace pyturbo

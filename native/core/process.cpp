@@ -3,10 +3,10 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <ranges>
 #include <stdexcept>
 #include <thread>
-
-#include "core/devices.h"
+#include <vector>
 
 namespace pyturbo {
 namespace {
@@ -38,6 +38,19 @@ void after_fork_in_child() {
 
 [[maybe_unused]] const int registered = pthread_atfork(before_fork, after_fork, after_fork_in_child);
 
+// Owner: the process, which never destroys it. Any thread; one lock.
+struct Closing {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<ClosedAtEnd>> all;
+
+  Closing() { hold_across_forks(mutex); }
+};
+
+Closing& closing() {
+  static Closing& instance = *new Closing;
+  return instance;
+}
+
 }  // namespace
 
 uint32_t fork_count() { return forks.load(std::memory_order_relaxed); }
@@ -51,10 +64,23 @@ void hold_across_forks(std::mutex& mutex) {
   held_count.store(count + 1, std::memory_order_release);
 }
 
+void close_at_end(const std::shared_ptr<ClosedAtEnd>& object) {
+  Closing& objects = closing();
+  const std::lock_guard lock(objects.mutex);
+  std::erase_if(objects.all, [](const std::weak_ptr<ClosedAtEnd>& known) { return known.expired(); });
+  objects.all.push_back(object);
+}
+
 void end_process() {
   ending.store(std::this_thread::get_id());
   ends.store(true);
-  close_devices();
+  std::vector<std::weak_ptr<ClosedAtEnd>> objects;
+  {
+    const std::lock_guard lock(closing().mutex);
+    objects.swap(closing().all);
+  }
+  for (const std::weak_ptr<ClosedAtEnd>& known : std::views::reverse(objects))
+    if (const std::shared_ptr<ClosedAtEnd> object = known.lock()) object->close();
 }
 
 bool process_ends() { return ends.load(std::memory_order_relaxed); }

@@ -36,10 +36,9 @@ struct ReadyLoop {
 // Owner: shared by the Python Device and every Kernel made from it. All methods may be called from any
 // thread and need no Python. A device belongs to the process that opened it: a child of fork() is refused
 // before any lock is taken, and drops the device without destroying it.
-class Device {
+class Device : public ClosedAtEnd {
  public:
   explicit Device(const DeviceKind& kind) : name_(kind.name), traits_(kind.traits) {}
-  virtual ~Device() = default;
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
@@ -51,7 +50,7 @@ class Device {
   // Throws Error{state} when it is closed.
   void require_open() const;
   // Waits for running replays and releases the device's resources.
-  void close();
+  void close() override;
 
   // Properties shown to users, as name and value.
   virtual std::vector<std::pair<std::string, std::string>> properties() const { return {}; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 
 namespace pyturbo {
@@ -14,8 +15,18 @@ uint32_t fork_count();
 // must never be destroyed. At most eight; no code may lock one of them while it holds another.
 void hold_across_forks(std::mutex& mutex);
 
+// An object with threads or work of its own, which must end before the process does.
+class ClosedAtEnd {
+ public:
+  virtual ~ClosedAtEnd() = default;
+  virtual void close() = 0;
+};
+
+// Has end_process() close the object if it still exists then; the last one added is closed first.
+void close_at_end(const std::shared_ptr<ClosedAtEnd>& object);
+
 // Called once by the thread that ends the process, before static objects are destroyed. Replays stop between
-// launches; devices are closed and refuse all work.
+// launches; devices and stores are closed and refuse all work.
 void end_process();
 
 // Return whether the process is ending, and whether another thread than this one is ending it.
