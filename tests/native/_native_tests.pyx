@@ -3,10 +3,13 @@
 A process that imports this and aborts shows its native stack.
 """
 
+from libc.stdint cimport int64_t, uint64_t
+from libcpp cimport bool as cbool
 from libcpp.memory cimport shared_ptr
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
+from pyturbo._core cimport raise_python
 from pyturbo._host_loop cimport HostLoop, NativeHostLoop
 from pyturbo._native cimport Buffer
 
@@ -28,6 +31,16 @@ cdef extern from "body_names.h":
 
 cdef extern from "callback_loop.h":
     shared_ptr[NativeHostLoop] callback_loop(object, object, const void*) except +
+
+
+cdef extern from "read_faults.h" nogil:
+    void set_read_faults(const string&, int64_t, uint64_t, uint64_t) except +
+    void clear_read_faults()
+    uint64_t faulty_reads()
+    void loop_begin(NativeHostLoop*) except +raise_python
+    cbool loop_next(NativeHostLoop*) except +raise_python
+    void loop_finish(NativeHostLoop*) except +raise_python
+    void loop_cancel(NativeHostLoop*) except +raise_python
 
 
 cdef class CallbackLoop(HostLoop):
@@ -60,6 +73,40 @@ def instances(str level):
 def levels():
     """The processor levels of this machine, best first."""
     return [name.decode() for name in level_names()]
+
+
+def fail_reads(str kind, int64_t value=0, uint64_t first=0, uint64_t count=2**63):
+    """Make reads of record files go wrong; read_faults.h lists the kinds."""
+    set_read_faults(kind.encode(), value, first, count)
+
+
+def plain_reads():
+    """Undo fail_reads(). Return the number of reads since then."""
+    clear_read_faults()
+    return faulty_reads()
+
+
+def begin(HostLoop loop not None):
+    """Call the loop's begin(), as a device does in a replay."""
+    with nogil:
+        loop_begin(loop.handle.get())
+
+
+def next_pass(HostLoop loop not None):
+    cdef cbool more
+    with nogil:
+        more = loop_next(loop.handle.get())
+    return more
+
+
+def finish(HostLoop loop not None):
+    with nogil:
+        loop_finish(loop.handle.get())
+
+
+def cancel(HostLoop loop not None):
+    with nogil:
+        loop_cancel(loop.handle.get())
 
 
 register_test_kernels()

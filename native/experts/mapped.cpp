@@ -1,0 +1,82 @@
+// Stores over mapped files, whose pages are made present before launches read them.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "experts/places.h"
+#include "experts/reader.h"
+#include "experts/store.h"
+#include "pyturbo/error.h"
+#include "pyturbo/mapped_file.h"
+
+namespace pyturbo {
+namespace experts {
+namespace {
+
+// Reads one byte of every page. A page that the file no longer has reads as zeros (core/bus_error.h).
+void touch(const uint8_t* memory, uint64_t bytes) {
+  static const uint64_t page = uint64_t(::sysconf(_SC_PAGESIZE));
+  for (uint64_t i = 0; i < bytes; i += page)
+    static_cast<void>(*static_cast<const volatile uint8_t*>(memory + i));
+}
+
+class PageSource final : public Source {
+ public:
+  // Throws Error{file} when the file lost a part of the record.
+  void bring(const Record& record, uint64_t begin, uint64_t bytes, const std::atomic<bool>&,
+             uint64_t& calls) override {
+    uint8_t* const memory = record.memory + begin;
+    ++calls;
+#if defined(MADV_POPULATE_READ)
+    if (::madvise(memory, bytes, MADV_POPULATE_READ) == 0) return;
+#endif
+    ::madvise(memory, bytes, MADV_WILLNEED);
+    touch(memory, bytes);
+    require_readable(memory, bytes);
+  }
+};
+
+// The records of the files themselves: the slot of an expert is its number, and always free.
+class FilePlaces final : public Places {
+ public:
+  FilePlaces(const std::vector<MappedExperts>& layers, uint64_t stride) : layers_(layers), stride_(stride) {}
+
+  void begin() override {}
+  void hold(int32_t) override {}
+  int32_t take(uint32_t, uint32_t expert) override { return int32_t(expert); }
+  uint8_t* memory(uint32_t layer, int32_t slot) const override {
+    return const_cast<uint8_t*>(layers_[layer].records) + uint64_t(slot) * stride_;  // only read
+  }
+  bool keep(int32_t) override { return false; }
+  void drop(int32_t) override {}
+  void release(int32_t) override {}
+
+ private:
+  const std::vector<MappedExperts> layers_;
+  const uint64_t stride_;
+};
+
+}  // namespace
+}  // namespace experts
+
+std::shared_ptr<ExpertStore> map_expert_store(const std::vector<MappedExperts>& layers,
+                                              const ExpertTables& tables, const ExpertStoreOptions& options) {
+  std::vector<uint32_t> experts;
+  for (const MappedExperts& layer : layers) {
+    experts.push_back(layer.experts);
+    if (reinterpret_cast<uintptr_t>(layer.records) % kDirectAlignment)
+      throw Error(ErrorKind::argument, "expert store: expected records that start on a page of " +
+                                           std::to_string(kDirectAlignment) + " bytes, got some that do not");
+  }
+  experts::check_options(experts, tables, options);
+  return experts::share(std::make_unique<experts::Store>(
+      experts, tables, options, std::make_unique<experts::PageSource>(),
+      [&](std::vector<experts::LayerRows>&, const std::vector<experts::Scores>&) {
+        return std::make_unique<experts::FilePlaces>(layers, options.stride);
+      }));
+}
+
+}  // namespace pyturbo

@@ -1,0 +1,31 @@
+// Where the records of a store go.
+#pragma once
+
+#include <cstdint>
+
+namespace pyturbo::experts {
+
+// One loop at a time: begin(), then take(), and for each taken slot drop(), or keep() and later release().
+// Owner: a store, under its lock.
+class Places {
+ public:
+  static constexpr int32_t kNone = -1;
+
+  virtual ~Places() = default;
+
+  // Begins a loop over a layer.
+  virtual void begin() = 0;
+  // Holds a slot that the first pass uses, until release().
+  virtual void hold(int32_t slot) = 0;
+  // Returns a slot for an expert, which is held until drop() or release(); kNone: all are held for now.
+  virtual int32_t take(uint32_t layer, uint32_t expert) = 0;
+  virtual uint8_t* memory(uint32_t layer, int32_t slot) const = 0;
+  // Called when the record is complete. Returns whether it stays after its pass.
+  virtual bool keep(int32_t slot) = 0;
+  // The record did not come: the slot is empty.
+  virtual void drop(int32_t slot) = 0;
+  // The pass is done.
+  virtual void release(int32_t slot) = 0;
+};
+
+}  // namespace pyturbo::experts

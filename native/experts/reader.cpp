@@ -1,0 +1,118 @@
+#include "experts/reader.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "pyturbo/error.h"
+
+namespace pyturbo::experts {
+
+Reader::Reader(std::unique_ptr<Source> source, unsigned threads, uint64_t record_bytes, uint64_t part_bytes)
+    : source_(std::move(source)),
+      threads_(threads),
+      record_bytes_(record_bytes),
+      part_bytes_(part_bytes ? std::min(part_bytes, record_bytes) : record_bytes) {}
+
+Reader::~Reader() { close(); }
+
+void Reader::start(const Record& record) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) throw Error(ErrorKind::state, "expert store: it is closed");
+  start_threads();
+  jobs_.push_back(std::make_unique<Job>(Job{.state = {record, /*whole=*/false, /*calls=*/0, nullptr}}));
+  waiting_.push_back(jobs_.back().get());
+  const uint64_t parts = (record_bytes_ + part_bytes_ - 1) / part_bytes_;
+  for (uint64_t i = 0; i < std::min<uint64_t>(parts, threads_); ++i) work_.notify_one();
+}
+
+void Reader::start_threads() {
+  try {
+    while (workers_.size() < threads_) workers_.emplace_back([this] { serve(); });
+  } catch (const std::system_error& error) {
+    // With one thread it works, only slower.
+    if (workers_.empty())
+      throw Error(ErrorKind::memory, std::string("expert store: no thread can be started: ") + error.what());
+  }
+}
+
+void Reader::serve() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    work_.wait(lock, [&] { return closed_ || !waiting_.empty(); });
+    if (waiting_.empty()) return;
+    Job& job = *waiting_.front();
+    const uint64_t begin = job.next, end = std::min(begin + part_bytes_, record_bytes_);
+    job.next = end;
+    ++job.parts;
+    if (end == record_bytes_) waiting_.pop_front();
+    lock.unlock();
+    std::exception_ptr error;
+    uint64_t calls = 0;
+    try {
+      source_->bring(job.state.record, begin, end - begin, stop_, calls);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    job.state.calls += calls;
+    --job.parts;
+    if (error && !job.state.error) {
+      job.state.error = error;
+      job.next = record_bytes_;
+      std::erase(waiting_, &job);
+    }
+    end_if_done(job);
+  }
+}
+
+void Reader::end_if_done(Job& job) {
+  if (job.parts > 0 || job.next < record_bytes_) return;
+  job.state.whole = !job.state.error && !job.cancelled;
+  done_.push_back(std::move(job.state));
+  std::erase_if(jobs_, [&](const std::unique_ptr<Job>& known) { return known.get() == &job; });
+  ended_.notify_all();
+}
+
+void Reader::drop_waiting() {
+  for (Job* job : std::exchange(waiting_, {})) {
+    job->next = record_bytes_;
+    job->cancelled = true;
+    end_if_done(*job);
+  }
+}
+
+void Reader::wait() {
+  std::unique_lock lock(mutex_);
+  ended_.wait(lock, [&] { return closed_ || !done_.empty() || jobs_.empty(); });
+}
+
+std::vector<Ended> Reader::take() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(done_, {});
+}
+
+void Reader::cancel() {
+  std::unique_lock lock(mutex_);
+  stop_.store(true);
+  drop_waiting();
+  ended_.wait(lock, [&] { return jobs_.empty(); });
+  if (!closed_) stop_.store(false);
+}
+
+void Reader::close() {
+  std::vector<std::thread> workers;
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    stop_.store(true);
+    drop_waiting();
+    workers = std::exchange(workers_, {});
+  }
+  work_.notify_all();
+  ended_.notify_all();
+  for (std::thread& worker : workers) worker.join();
+  source_->close();
+}
+
+}  // namespace pyturbo::experts

@@ -1,0 +1,120 @@
+#include "experts/record_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "pyturbo/error.h"
+
+namespace pyturbo::experts {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Pauses before a failed read is repeated. A disk that resets its link needs some hundred milliseconds.
+constexpr milliseconds kPauses[] = {milliseconds(5), milliseconds(50), milliseconds(300)};
+constexpr milliseconds kSlice{5};  // of a pause, after which it may end
+
+// A pipe must not make it wait.
+int plain_open(const char* path, int flags) { return ::open(path, flags | O_CLOEXEC | O_NONBLOCK); }
+
+bool may_pass(int error) { return error == EIO || error == EAGAIN || error == ENOMEM || error == ETIMEDOUT; }
+
+// Returns false when `stop` ended the pause.
+bool pause(milliseconds time, const std::atomic<bool>& stop) {
+  for (; time > milliseconds(0); time -= kSlice) {
+    if (stop.load()) return false;
+    std::this_thread::sleep_for(std::min(time, kSlice));
+  }
+  return !stop.load();
+}
+
+// Opens the file past the page cache. Returns -1 where that is not possible.
+int open_direct(const char* path, const struct stat& expected) {
+#if defined(O_DIRECT)
+  const int file = file_calls.open.load()(path, O_RDONLY | O_DIRECT);
+#else
+  const int file = file_calls.open.load()(path, O_RDONLY);
+  if (file >= 0) ::fcntl(file, F_NOCACHE, 1);
+#endif
+  struct stat found;
+  if (file < 0 ||
+      (::fstat(file, &found) == 0 && found.st_dev == expected.st_dev && found.st_ino == expected.st_ino))
+    return file;
+  ::close(file);
+  return -1;
+}
+
+}  // namespace
+
+constinit FileCalls file_calls{plain_open, ::pread};
+
+RecordFile::RecordFile(const ExpertFile& file, uint64_t stride, bool direct)
+    : path_(file.path), stride_(stride), file_(file_calls.open.load()(path_.c_str(), O_RDONLY)) {
+  if (file_ < 0) throw Error(ErrorKind::file, path_ + ": cannot be opened: " + std::strerror(errno));
+  struct stat status;
+  const uint64_t expected = file.experts * stride;
+  std::string wrong;
+  ErrorKind kind = ErrorKind::file;
+  if (::fstat(file_, &status) != 0) {
+    wrong = std::string("size cannot be read: ") + std::strerror(errno);
+  } else if (!S_ISREG(status.st_mode)) {
+    wrong = "expected a regular file";
+  } else if (uint64_t(status.st_size) != expected) {
+    kind = ErrorKind::format;
+    wrong = "expected " + std::to_string(file.experts) + " records of " + std::to_string(stride) +
+            " bytes (" + std::to_string(expected) + " bytes), got " + std::to_string(status.st_size) +
+            " bytes";
+  }
+  if (!wrong.empty()) {
+    ::close(file_);
+    throw Error(kind, path_ + ": " + wrong);
+  }
+  if (direct) direct_file_ = open_direct(path_.c_str(), status);
+  direct_.store(direct_file_ >= 0);
+}
+
+RecordFile::~RecordFile() {
+  ::close(file_);
+  if (direct_file_ >= 0) ::close(direct_file_);
+}
+
+void RecordFile::read(uint32_t expert, uint64_t begin, uint64_t bytes, uint8_t* memory,
+                      const std::atomic<bool>& stop, uint64_t& calls) {
+  const auto refuse = [&](uint64_t done, const std::string& why) {
+    throw Error(ErrorKind::file, path_ + ": expert " + std::to_string(expert) + ": expected bytes " +
+                                     std::to_string(begin + done) + " to " + std::to_string(begin + bytes) +
+                                     " of its record, got " + why);
+  };
+  size_t failures = 0;
+  for (uint64_t done = 0; done < bytes;) {
+    const uint64_t offset = expert * stride_ + begin + done;
+    // A short read may leave an offset that only the page cache can serve.
+    const bool past_cache = direct() && (offset | (bytes - done)) % kDirectAlignment == 0;
+    ++calls;
+    const ssize_t got =
+        file_calls.read.load()(past_cache ? direct_file_ : file_, memory + done, bytes - done, off_t(offset));
+    const int error = errno;
+    if (got > 0) {
+      done += uint64_t(got);
+    } else if (got == 0) {
+      refuse(done, "the end of the file at byte " + std::to_string(offset));
+    } else if (error == EINTR) {
+      if (stop.load()) throw Error(ErrorKind::state, path_ + ": reading was stopped");
+    } else if (error == EINVAL && past_cache) {
+      direct_.store(false);
+    } else if (may_pass(error) && failures < std::size(kPauses)) {
+      if (!pause(kPauses[failures++], stop)) throw Error(ErrorKind::state, path_ + ": reading was stopped");
+    } else {
+      refuse(done, std::string(std::strerror(error)) +
+                       (failures ? " in " + std::to_string(failures + 1) + " attempts" : ""));
+    }
+  }
+}
+
+}  // namespace pyturbo::experts

@@ -1,0 +1,286 @@
+#include "experts/store.h"
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "pyturbo/error.h"
+
+namespace pyturbo::experts {
+
+// Owner: programs and the Python HostLoop. Keeps the store, and the tables that *missing() is in.
+class Store::Loop final : public HostLoop {
+ public:
+  Loop(std::shared_ptr<Store> store, uint32_t layer)
+      : store_(std::move(store)), layer_(layer), missing_(store_->rows_[layer].missing()) {}
+
+  const uint32_t* missing() const override { return missing_; }
+  void begin() override { store_->begin(layer_); }
+  bool next() override { return store_->next(layer_); }
+  void finish() override { store_->finish(layer_); }
+  void cancel() override { store_->cancel(layer_); }
+
+ private:
+  const std::shared_ptr<Store> store_;
+  const uint32_t layer_;
+  const uint32_t* const missing_;
+};
+
+Store::Store(const std::vector<uint32_t>& experts, const ExpertTables& tables,
+             const ExpertStoreOptions& options, std::unique_ptr<Source> source, const MakePlaces& make_places)
+    : tables_(tables),
+      stride_(options.stride),
+      reader_(std::move(source), options.threads, options.stride, options.split),
+      counters_(experts.size()) {
+  for (uint32_t layer = 0; layer < experts.size(); ++layer) {
+    rows_.emplace_back(tables, layer, experts[layer]);
+    scores_.emplace_back(experts[layer], options.half_life, options.top_k);
+  }
+  places_ = make_places(rows_, scores_);
+}
+
+Store::~Store() { close(); }
+
+std::shared_ptr<HostLoop> Store::loop(uint32_t layer) {
+  if (layer >= layers())
+    throw Error(ErrorKind::argument, "expert store: expected a layer below " + std::to_string(layers()) +
+                                         ", got " + std::to_string(layer));
+  return std::make_shared<Loop>(shared_from_this(), layer);
+}
+
+void Store::require_usable() const {
+  if (!opened_here())
+    throw Error(
+        ErrorKind::state,
+        "expert store: it was made before fork(): load the model in the child process, or start that with "
+        "the 'spawn' method");
+}
+
+void Store::require_open() const {
+  if (!places_) throw Error(ErrorKind::state, "expert store: it is closed");
+}
+
+std::vector<ExpertCounters> Store::counters() const {
+  require_usable();
+  const std::lock_guard lock(mutex_);
+  return counters_;
+}
+
+void Store::reset_counters() {
+  require_usable();
+  const std::lock_guard lock(mutex_);
+  counters_.assign(counters_.size(), {});
+}
+
+bool Store::direct() const {
+  require_usable();
+  const std::lock_guard lock(mutex_);
+  require_open();
+  return reader_.source().direct();
+}
+
+bool Store::closed() const {
+  if (!opened_here()) return true;
+  const std::lock_guard lock(mutex_);
+  return !places_;
+}
+
+void Store::close() {
+  if (!opened_here()) return;
+  std::call_once(closing_, [&] {
+    {
+      const std::lock_guard lock(mutex_);
+      layer_ = kNoLayer;
+      ++loops_;
+      waiting_.clear();
+      pass_.clear();
+      places_.reset();
+    }
+    reader_.close();
+  });
+}
+
+void Store::begin(uint32_t layer) {
+  require_usable();
+  const std::lock_guard lock(mutex_);
+  require_open();
+  if (layer_ != kNoLayer)
+    throw Error(ErrorKind::state, "expert store: expected one replay at a time, got layer " +
+                                      std::to_string(layer) + " while layer " + std::to_string(layer_) +
+                                      " is under way");
+  release_pass();
+  LayerRows& rows = rows_[layer];
+  const std::vector<uint32_t>& uses = rows.take_uses();
+  scores_[layer].add(uses);
+  places_->begin();
+  for (uint32_t e = 0; e < rows.experts(); ++e) {
+    if (uses[e] == 0) continue;
+    const int32_t slot = rows.slot(e);
+    if (slot < 0) {
+      waiting_.push_back(e);
+    } else {
+      places_->hold(slot);
+      pass_.push_back(slot);
+    }
+  }
+  const uint32_t missing = *rows.missing();
+  if (waiting_.size() < missing) {
+    const size_t counted = waiting_.size();
+    abandon();
+    throw Error(ErrorKind::state, "expert store: layer " + std::to_string(layer) + ": expected choices of " +
+                                      std::to_string(missing) + " missing experts in its counts, got " +
+                                      std::to_string(counted));
+  }
+  ExpertCounters& counters = counters_[layer];
+  counters.requests += pass_.size() + waiting_.size();
+  counters.hits += pass_.size();
+  counters.misses += waiting_.size();
+  layer_ = layer;
+  ++loops_;
+  try {
+    start_reads();
+  } catch (...) {
+    abandon();
+    throw;
+  }
+}
+
+void Store::start_reads() {
+  const uint32_t layer = uint32_t(layer_);
+  std::erase_if(waiting_, [&](uint32_t expert) {
+    const int32_t slot = places_->take(layer, expert);
+    if (slot == Places::kNone) return false;
+    try {
+      reader_.start({layer, expert, slot, places_->memory(layer, slot)});
+    } catch (...) {
+      places_->drop(slot);
+      throw;
+    }
+    ++under_way_;
+    return true;
+  });
+}
+
+bool Store::next(uint32_t layer) {
+  using Clock = std::chrono::steady_clock;
+  require_usable();
+  std::unique_lock lock(mutex_);
+  require_open();
+  if (layer_ != layer) return false;  // the last pass was announced
+  std::exception_ptr error;
+  try {
+    release_pass();
+    start_reads();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  LayerRows& rows = rows_[layer];
+  rows.clear_pass();
+  if (!error && under_way_ > 0) {
+    const uint64_t loop = loops_;
+    const Clock::time_point begun = Clock::now();
+    lock.unlock();
+    reader_.wait();
+    lock.lock();
+    counters_[layer].wait_seconds += std::chrono::duration<double>(Clock::now() - begun).count();
+    require_open();
+    if (loop != loops_) throw Error(ErrorKind::state, "expert store: the loop was cancelled");
+    for (const Ended& ended : reader_.take()) settle(ended, error);
+  }
+  if (error) {
+    abandon();
+    std::rethrow_exception(error);
+  }
+  const bool any = !pass_.empty();
+  if (under_way_ == 0 && waiting_.empty()) {
+    layer_ = kNoLayer;
+    *rows.missing() = 0;
+  }
+  return any;
+}
+
+void Store::settle(const Ended& ended, std::exception_ptr& error) {
+  const Record& record = ended.record;
+  --under_way_;
+  counters_[record.layer].reads += ended.calls;
+  if (!ended.whole) {
+    if (!error) error = ended.error;
+    places_->drop(record.slot);
+    return;
+  }
+  counters_[record.layer].bytes += stride_;
+  LayerRows& rows = rows_[record.layer];
+  if (places_->keep(record.slot)) rows.set_slot(record.expert, record.slot);
+  rows.add_to_pass(record.expert, record.slot);
+  pass_.push_back(record.slot);
+}
+
+void Store::release_pass() {
+  for (const int32_t slot : std::exchange(pass_, {})) places_->release(slot);
+}
+
+// Leaves no read under way. Records that are complete stay if they have a place in the cache.
+void Store::abandon() {
+  reader_.cancel();
+  std::exception_ptr ignored;
+  for (const Ended& ended : reader_.take()) settle(ended, ignored);
+  release_pass();
+  waiting_.clear();
+  layer_ = kNoLayer;
+  ++loops_;
+}
+
+void Store::finish(uint32_t layer) {
+  if (!opened_here()) return;
+  const std::lock_guard lock(mutex_);
+  if (!places_) return;
+  if (layer_ == kNoLayer) release_pass();
+  // A loop that had to begin has taken its uses there.
+  const std::vector<uint32_t>& uses = rows_[layer].take_uses();
+  scores_[layer].add(uses);
+  uint64_t chosen = 0;
+  for (const uint32_t count : uses) chosen += count > 0;
+  counters_[layer].requests += chosen;
+  counters_[layer].hits += chosen;
+}
+
+void Store::cancel(uint32_t layer) {
+  if (!opened_here()) return;
+  const std::lock_guard lock(mutex_);
+  if (!places_) return;
+  if (layer_ == layer)
+    abandon();
+  else if (layer_ == kNoLayer)
+    release_pass();
+  rows_[layer].take_uses();
+}
+
+void check_options(const std::vector<uint32_t>& experts, const ExpertTables& tables,
+                   const ExpertStoreOptions& options) {
+  const auto require = [](bool holds, const std::string& what, auto got) {
+    if (!holds)
+      throw Error(ErrorKind::argument, "expert store: expected " + what + ", got " + std::to_string(got));
+  };
+  const std::string aligned = " in bytes that is a multiple of " + std::to_string(kDirectAlignment);
+  require(!experts.empty(), "at least one layer", 0);
+  for (const uint32_t count : experts)
+    require(count > 0 && count <= tables.padded,
+            "1 to " + std::to_string(tables.padded) + " experts in a layer", count);
+  require(tables.padded % 4 == 0, "rows of a multiple of 4 elements", tables.padded);
+  require(options.stride > 0 && options.stride % kDirectAlignment == 0, "a stride" + aligned, options.stride);
+  require(options.split % kDirectAlignment == 0, "a split" + aligned, options.split);
+  require(options.threads > 0 && options.threads <= 256, "1 to 256 threads", options.threads);
+  require(options.half_life > 0, "a half life above 0", options.half_life);
+  require(options.top_k > 0, "a top_k from 1 on", options.top_k);
+}
+
+std::shared_ptr<ExpertStore> share(std::unique_ptr<Store> store) {
+  if (process_ends()) throw Error(ErrorKind::state, "expert store: the process is ending");
+  const std::shared_ptr<Store> shared(store.release(), [](Store* opened) {
+    if (opened->opened_here()) delete opened;
+  });
+  close_at_end(shared);
+  return shared;
+}
+
+}  // namespace pyturbo::experts

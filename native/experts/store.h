@@ -1,0 +1,81 @@
+// The one implementation of ExpertStore: what replays need, brought by a reader to places.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "experts/layer_rows.h"
+#include "experts/places.h"
+#include "experts/reader.h"
+#include "experts/scores.h"
+#include "pyturbo/expert_store.h"
+
+namespace pyturbo::experts {
+
+// A loop of a layer is under way from begin() until a pass is known to be its last one, or it fails. What its
+// last pass uses is held until the next call that belongs to a later moment of the replay.
+class Store final : public ExpertStore, public std::enable_shared_from_this<Store> {
+ public:
+  using MakePlaces =
+      std::function<std::unique_ptr<Places>(std::vector<LayerRows>&, const std::vector<Scores>&)>;
+
+  // `experts`: their number, by layer.
+  Store(const std::vector<uint32_t>& experts, const ExpertTables& tables, const ExpertStoreOptions& options,
+        std::unique_ptr<Source> source, const MakePlaces& make_places);
+  ~Store() override;
+
+  uint32_t layers() const override { return uint32_t(rows_.size()); }
+  std::shared_ptr<HostLoop> loop(uint32_t layer) override;
+  std::vector<ExpertCounters> counters() const override;
+  void reset_counters() override;
+  bool direct() const override;
+  bool closed() const override;
+  void close() override;
+
+  bool opened_here() const { return born_ == fork_count(); }
+
+ private:
+  class Loop;
+  static constexpr int64_t kNoLayer = -1;
+
+  void begin(uint32_t layer);
+  bool next(uint32_t layer);
+  void finish(uint32_t layer);
+  void cancel(uint32_t layer);
+
+  void require_usable() const;
+  // The following need the lock.
+  void require_open() const;
+  void start_reads();
+  void settle(const Ended& ended, std::exception_ptr& error);
+  void release_pass();
+  void abandon();
+
+  const ExpertTables tables_;
+  const uint64_t stride_;
+  const uint32_t born_ = fork_count();
+  Reader reader_;
+  std::once_flag closing_;
+
+  mutable std::mutex mutex_;  // guards the rest; taken before the reader's
+  std::vector<LayerRows> rows_;
+  std::vector<Scores> scores_;
+  std::vector<ExpertCounters> counters_;
+  std::unique_ptr<Places> places_;  // null: closed
+  int64_t layer_ = kNoLayer;        // whose loop is under way
+  uint64_t loops_ = 0;              // number of the loop, for a thread that waits in it
+  std::vector<uint32_t> waiting_;   // experts that have no place yet, in the order of the file
+  uint32_t under_way_ = 0;          // records that the reader has not returned
+  std::vector<int32_t> pass_;       // slots that are held for the pass
+};
+
+// Throws Error{argument} for options or tables that cannot be.
+void check_options(const std::vector<uint32_t>& experts, const ExpertTables& tables,
+                   const ExpertStoreOptions& options);
+
+// Hands a store to its owners: closed when the process ends, never destroyed in a child of fork().
+std::shared_ptr<ExpertStore> share(std::unique_ptr<Store> store);
+
+}  // namespace pyturbo::experts

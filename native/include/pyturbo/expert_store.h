@@ -1,0 +1,93 @@
+// Experts of a model that are brought into memory when a replay chooses them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "pyturbo/host_loop.h"
+#include "pyturbo/process.h"
+#include "pyturbo/storage.h"
+
+namespace pyturbo {
+
+// A file with the records of one layer: expert e has the bytes from e * stride on.
+struct ExpertFile {
+  std::string path;
+  uint32_t experts;
+};
+
+// The records of one layer in memory that is already mapped.
+struct MappedExperts {
+  std::shared_ptr<Storage> storage;
+  const uint8_t* records;  // in the storage; starts on a page of kDirectAlignment
+  uint32_t experts;
+};
+
+// Rows shared with the device, int32 [layers, 4, padded]: of each layer `table` (slot of an expert, or -1),
+// `counts` (choices so far, modulo 2^32), `slots` (of the experts in this pass, else -1), `missing` (one
+// value).
+struct ExpertTables {
+  std::shared_ptr<Storage> storage;
+  int32_t* rows;
+  uint32_t padded;  // elements of a row, a multiple of 4
+};
+
+// The memory of a store that reads: `slots` records of `stride` bytes, aligned to kDirectAlignment.
+struct ExpertSlab {
+  std::shared_ptr<Storage> storage;
+  uint8_t* data;
+  uint32_t slots;
+};
+
+inline constexpr uint64_t kDirectAlignment = 4096;  // of memory, offsets and sizes in direct I/O
+
+struct ExpertStoreOptions {
+  uint64_t stride = 0;   // bytes of a record, a multiple of kDirectAlignment
+  uint64_t split = 0;    // bytes of one read, a multiple of kDirectAlignment; 0: the whole record
+  uint32_t threads = 0;  // that read, 1 to 256
+  bool direct = false;   // past the page cache, where the file system can
+  double half_life = 0;  // tokens after which a use counts half
+  uint32_t top_k = 1;    // choices of one token
+  uint32_t staging = 0;  // slots for experts that are not worth keeping; below the number of slots
+};
+
+struct ExpertCounters {
+  uint64_t requests = 0;  // distinct experts, summed over replays
+  uint64_t hits = 0;      // of these, the ones that had a slot
+  uint64_t misses = 0;
+  uint64_t bytes = 0;       // read, or made present
+  uint64_t reads = 0;       // system calls for them, including those that were repeated
+  double wait_seconds = 0;  // that replays waited for reads
+};
+
+// Brings the experts that replays choose, layer by layer. Owner: the Python ExpertStore and every loop of it.
+// Any thread; one lock, which is not held while it waits for reads. One replay uses it at a time. It belongs
+// to the process that opened it; a child of fork() is refused and drops it without destroying it.
+class ExpertStore : public ClosedAtEnd {
+ public:
+  virtual uint32_t layers() const = 0;
+  // The loop keeps the store and the tables alive. Throws Error{argument} for a layer that is not there.
+  virtual std::shared_ptr<HostLoop> loop(uint32_t layer) = 0;
+  virtual std::vector<ExpertCounters> counters() const = 0;  // by layer
+  virtual void reset_counters() = 0;
+  // Returns whether all files are read past the page cache. Throws Error{state} when it is closed.
+  virtual bool direct() const = 0;
+  virtual bool closed() const = 0;
+  // Ends reads and threads, and closes files. Loops that are asked afterwards throw Error{state}, also one
+  // that waits now. The tables are left alone, because launches may be reading them: a replay that finds all
+  // its experts in slots still works. Returns when all is done, also in a second caller.
+  void close() override = 0;
+};
+
+// Both write all rows of the tables. They throw Error{argument}, Error{file} or Error{format}.
+// Reads records into the slots of a slab and keeps the most used ones.
+std::shared_ptr<ExpertStore> open_expert_store(const std::vector<ExpertFile>& files, const ExpertSlab& slab,
+                                               const ExpertTables& tables, const ExpertStoreOptions& options);
+// Makes mapped records present before they are used. The slot of an expert is its number; the table stays -1,
+// so that every replay asks. Uses stride, split and threads of the options.
+std::shared_ptr<ExpertStore> map_expert_store(const std::vector<MappedExperts>& layers,
+                                              const ExpertTables& tables, const ExpertStoreOptions& options);
+
+}  // namespace pyturbo

@@ -1,0 +1,66 @@
+# Declarations of pyturbo/expert_store.h, and the class over it.
+
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libcpp cimport bool as cbool
+from libcpp.memory cimport shared_ptr
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+from pyturbo._core cimport Storage, raise_python
+from pyturbo._host_loop cimport NativeHostLoop
+
+
+cdef extern from "pyturbo/expert_store.h" namespace "pyturbo" nogil:
+    const uint64_t kDirectAlignment
+
+    cdef cppclass ExpertFile:
+        ExpertFile()
+        string path
+        uint32_t experts
+
+    cdef cppclass MappedExperts:
+        MappedExperts()
+        shared_ptr[Storage] storage
+        const uint8_t* records
+        uint32_t experts
+
+    cdef cppclass ExpertTables:
+        shared_ptr[Storage] storage
+        int32_t* rows
+        uint32_t padded
+
+    cdef cppclass ExpertSlab:
+        shared_ptr[Storage] storage
+        uint8_t* data
+        uint32_t slots
+
+    cdef cppclass ExpertStoreOptions:
+        uint64_t stride, split
+        uint32_t threads
+        cbool direct
+        double half_life
+        uint32_t top_k, staging
+
+    cdef cppclass ExpertCounters:
+        uint64_t requests, hits, misses, bytes, reads
+        double wait_seconds
+
+    cdef cppclass NativeExpertStore "pyturbo::ExpertStore":
+        uint32_t layers()
+        shared_ptr[NativeHostLoop] loop(uint32_t) except +raise_python
+        vector[ExpertCounters] counters() except +raise_python
+        void reset_counters() except +raise_python
+        cbool direct() except +raise_python
+        cbool closed()
+        void close() except +raise_python
+
+    shared_ptr[NativeExpertStore] open_expert_store(const vector[ExpertFile]&, const ExpertSlab&, const ExpertTables&,
+                                                    const ExpertStoreOptions&) except +raise_python
+    shared_ptr[NativeExpertStore] map_expert_store(const vector[MappedExperts]&, const ExpertTables&,
+                                                   const ExpertStoreOptions&) except +raise_python
+
+
+cdef class ExpertStore:
+    cdef shared_ptr[NativeExpertStore] handle
+
+    cdef NativeExpertStore* native(self) except NULL

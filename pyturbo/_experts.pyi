@@ -1,0 +1,40 @@
+from collections.abc import Iterable
+from os import PathLike
+from typing import Any
+
+from pyturbo._host_loop import HostLoop
+from pyturbo._native import Buffer
+
+COUNTERS: tuple[str, ...]
+
+class ExpertStore:
+    def __init__(
+        self,
+        files: Iterable[tuple[str | PathLike[str], int]],
+        stride: int,
+        slab: Buffer,
+        tables: Buffer,
+        *,
+        threads: int = 8,
+        direct: bool = True,
+        split: int = 0,
+        half_life: float = 64.0,
+        top_k: int = 1,
+        staging: int | None = None,
+    ) -> None: ...
+    @staticmethod
+    def mapped(
+        records: Iterable[Buffer], stride: int, tables: Buffer, *, threads: int = 8, split: int = 0
+    ) -> ExpertStore: ...
+    @property
+    def layers(self) -> int: ...
+    @property
+    def direct(self) -> bool: ...
+    @property
+    def closed(self) -> bool: ...
+    def loop(self, layer: int) -> HostLoop: ...
+    def stats(self) -> list[dict[str, Any]]: ...
+    def reset_stats(self) -> None: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> ExpertStore: ...
+    def __exit__(self, *exception: object) -> None: ...

@@ -1,0 +1,185 @@
+"""ExpertStore: experts that are brought into memory when a replay chooses them."""
+
+from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libcpp.memory cimport shared_ptr
+from libcpp.vector cimport vector
+
+from pyturbo._host_loop cimport HostLoop
+from pyturbo._native cimport Buffer
+
+import numbers
+import os
+
+import numpy as np
+
+from pyturbo._arguments import flag, index
+from pyturbo._messages import shown
+from pyturbo.errors import ArgumentError, StateError
+
+COUNTERS = ("requests", "hits", "misses", "bytes", "reads", "wait_seconds")
+
+
+cdef class ExpertStore:
+    """Reads the experts that replays choose into the slots of a slab, and keeps the most used ones there.
+
+    A record is all that belongs to one expert: ``stride`` bytes, a multiple of 4096. Layer ``i`` has the records of
+    ``files[i]``, a path and a number of experts. ``slab`` is a uint8 buffer of whole records, which all layers
+    share; one slot is enough. ``tables`` is an int32 buffer ``[layers, 4, padded]`` for the rows ``table``,
+    ``counts``, ``slots`` and ``missing`` of each layer; the store fills it, launches of ``find_slots`` read and write it.
+
+    Args:
+        threads: How many read at once.
+        direct: Read past the page cache where the file system can.
+        split: Bytes of one read, a multiple of 4096; 0 reads records whole.
+        half_life: Tokens after which a use of an expert counts half. An expert replaces the one with the lowest sum.
+        top_k: Experts that a token chooses, by which tokens are counted.
+        staging: Slots for experts with a lower sum than all that could be replaced; they are not kept. None: as many
+            as threads, but at most an eighth of the slots.
+    """
+
+    def __cinit__(self, files, stride, Buffer slab, Buffer tables not None, *, threads=8, direct=True, split=0,
+                  half_life=64.0, top_k=1, staging=None, _mapped=None):
+        cdef ExpertStoreOptions options
+        cdef ExpertTables rows
+        cdef ExpertSlab slots
+        cdef vector[ExpertFile] paths
+        cdef vector[MappedExperts] layers
+        options.stride = index("ExpertStore: stride", stride, 1)
+        options.threads = index("ExpertStore: threads", threads, 1, bits=31)
+        options.split = index("ExpertStore: split", split)
+        options.direct = flag("ExpertStore: direct", direct)
+        options.top_k = index("ExpertStore: top_k", top_k, 1, bits=31)
+        if not isinstance(half_life, numbers.Real) or not half_life > 0:
+            raise ArgumentError(f"ExpertStore: half_life: expected a number above 0, got {shown(half_life)}")
+        options.half_life = half_life
+        options.staging = 0
+        count = _read_tables(tables, &rows)
+        if _mapped is not None:
+            _read_mapped(_mapped, options.stride, &layers)
+            _require_layers(layers.size(), count)
+            with nogil:
+                self.handle = map_expert_store(layers, rows, options)
+            return
+        _read_slab(slab, options.stride, &slots)
+        if staging is None:
+            staging = min(threads, slots.slots // 8)
+        options.staging = index("ExpertStore: staging", staging, bits=31)
+        _read_files(files, &paths)
+        _require_layers(paths.size(), count)
+        with nogil:
+            self.handle = open_expert_store(paths, slots, rows, options)
+
+    @staticmethod
+    def mapped(records, stride, tables, *, threads=8, split=0):
+        """Return a store over mapped files, each a uint8 buffer of whole records. The slot of an expert is its number;
+        what replays choose is made present by several threads before it is used."""
+        return ExpertStore.__new__(ExpertStore, (), stride, None, tables, threads=threads, split=split,
+                                   _mapped=list(records))
+
+    cdef NativeExpertStore* native(self) except NULL:
+        """Return the store. It is missing in an object that is found while it is being constructed."""
+        if not self.handle:
+            raise StateError("the expert store is not open yet")
+        return self.handle.get()
+
+    @property
+    def layers(self):
+        """Number of layers."""
+        return self.native().layers()
+
+    @property
+    def direct(self):
+        """Whether all files are read past the page cache."""
+        return self.native().direct()
+
+    @property
+    def closed(self):
+        """Whether it refuses all work, as does a store of the parent in a child of ``fork()``."""
+        return self.native().closed()
+
+    def loop(self, layer):
+        """Return the ``HostLoop`` of a layer, which keeps the store alive."""
+        cdef HostLoop loop = HostLoop.__new__(HostLoop)
+        loop.handle = self.native().loop(index("ExpertStore: layer", layer, bits=31))
+        return loop
+
+    def stats(self):
+        """Return the counters of each layer: distinct experts in replays (``requests``), of these ``hits`` that had a
+        slot and ``misses``, ``bytes`` and ``reads`` (system calls) for them, ``wait_seconds`` that replays waited."""
+        cdef vector[ExpertCounters] counters = self.native().counters()
+        return [dict(zip(COUNTERS, (c.requests, c.hits, c.misses, c.bytes, c.reads, c.wait_seconds))) for c in counters]
+
+    def reset_stats(self):
+        """Set all counters to zero."""
+        self.native().reset_counters()
+
+    def close(self):
+        """End reads and threads, and close the files. Replays that miss an expert afterwards raise a StateError."""
+        cdef NativeExpertStore* store = self.native()
+        with nogil:
+            store.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __repr__(self):
+        return f"ExpertStore({self.layers} layers{', closed' if self.closed else ''})"
+
+
+cdef object _read_tables(Buffer tables, ExpertTables* rows):
+    """Fill in `rows` and return the number of layers."""
+    shape = tables.shape
+    if tables.dtype != np.int32 or len(shape) != 3 or shape[1] != 4 or tables.readonly:
+        raise ArgumentError(f"ExpertStore: tables: expected writable int32 [layers, 4, padded], got {tables!r}")
+    rows.storage = tables.storage
+    rows.rows = <int32_t*>tables.address
+    rows.padded = index("ExpertStore: tables: padded", shape[2], 1, bits=31)
+    return shape[0]
+
+
+cdef int _read_slab(Buffer slab, uint64_t stride, ExpertSlab* slots) except -1:
+    if slab is None or slab.dtype != np.uint8 or slab.readonly or slab.nbytes < stride or slab.nbytes % stride:
+        raise ArgumentError(
+            f"ExpertStore: slab: expected a writable uint8 buffer of one or more records of {stride} bytes, got {slab!r}")
+    slots.storage = slab.storage
+    slots.data = slab.address
+    slots.slots = index("ExpertStore: slots", slab.nbytes // stride, bits=31)
+    return 0
+
+
+cdef int _read_files(files, vector[ExpertFile]* paths) except -1:
+    cdef ExpertFile file
+    for path, experts in files:
+        encoded = os.fsencode(path)
+        if b"\0" in encoded:
+            raise ArgumentError(f"ExpertStore: files: expected no zero byte, got {path!r}")
+        file.path = encoded
+        file.experts = index("ExpertStore: experts", experts, 1, bits=31)
+        paths.push_back(file)
+    return 0
+
+
+cdef int _read_mapped(records, uint64_t stride, vector[MappedExperts]* layers) except -1:
+    cdef MappedExperts mapped
+    cdef Buffer buffer
+    for record in records:
+        if not isinstance(record, Buffer):
+            raise ArgumentError(f"ExpertStore: records: expected buffers, got {shown(record)}")
+        buffer = record
+        if buffer.dtype != np.uint8 or buffer.nbytes < stride or buffer.nbytes % stride:
+            raise ArgumentError(
+                f"ExpertStore: records: expected uint8 buffers of one or more records of {stride} bytes, got {buffer!r}")
+        mapped.storage = buffer.storage
+        mapped.records = buffer.address
+        mapped.experts = index("ExpertStore: experts", buffer.nbytes // stride, bits=31)
+        layers.push_back(mapped)
+    return 0
+
+
+cdef int _require_layers(size_t found, expected) except -1:
+    if found != expected:
+        raise ArgumentError(f"ExpertStore: expected files of {expected} layers, as the tables have, got {found}")
+    return 0

@@ -1,0 +1,544 @@
+"""The expert store: the right bytes in the right slots, whatever the number of slots and whatever reads do.
+
+Launches are those of `expert_files.Replays`, not kernels. Which records a pass has depends on the time that
+reads take; the tests hold for every order, and can miss a fault that only one order shows.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pyturbo
+from expert_files import STRIDE, Replays, record, write_files
+from processes import require_clean, run_script
+from pyturbo import _native_tests
+from pyturbo._experts import ExpertStore
+from pyturbo.errors import ArgumentError, FileError, FormatError, StateError
+
+
+@pytest.fixture(autouse=True)
+def plain_reads() -> Iterator[None]:
+    yield
+    _native_tests.plain_reads()
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("split", [0, 4096, 8192])
+@pytest.mark.parametrize("slots", [1, 2, 3, 5, 12, 14])
+def test_every_chosen_expert_is_computed_once(tmp_path: Path, slots: int, split: int, direct: bool) -> None:
+    rng = np.random.default_rng(slots)
+    replays = Replays(tmp_path, slots=slots, split=split, direct=direct, threads=3)
+    with replays.store:
+        for tokens in [1, 1, 40, 1, 3, 1, 100, 1]:
+            replays.replay(rng.integers(0, 7, 2 * tokens), rng.integers(0, 5, 2 * tokens))
+
+
+@pytest.mark.parametrize("staging", [0, 1, 2, 7])
+def test_staging_slots_are_enough(tmp_path: Path, staging: int) -> None:
+    replays = Replays(tmp_path, (40, 30), slots=8, staging=staging, threads=2)
+    rng = np.random.default_rng(staging)
+    with replays.store:
+        for tokens in [3, 50, 1, 1, 50, 2]:
+            replays.replay(rng.integers(0, 40, tokens), rng.integers(0, 30, tokens))
+
+
+def test_one_slot_takes_a_pass_for_each_expert(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, (64,), slots=1)
+    with replays.store:
+        assert replays.replay(range(64)) == [[set(), *({expert} for expert in range(64))]]
+        # The last one is still there, and comes first.
+        assert replays.replay([3, 63, 7]) == [[{63}, {3}, {7}]]
+
+
+def test_hits_are_computed_first(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, (9,), slots=6)
+    with replays.store:
+        replays.replay([1, 4, 6])
+        (passes,) = replays.replay([6, 2, 1, 8])
+        assert passes[0] == {1, 6}
+        assert set().union(*passes[1:]) == {2, 8}
+        assert replays.replay([1, 2, 4, 6, 8]) == [[{1, 2, 4, 6, 8}]]
+
+
+def test_the_last_pass_is_announced(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, (9,), slots=3)
+    with replays.store:
+        replays.find_slots(0, [4])
+        _native_tests.begin(replays.loops[0])
+        assert replays.loops[0].missing == 1
+        assert _native_tests.next_pass(replays.loops[0])
+        assert replays.loops[0].missing == 0
+        assert not _native_tests.next_pass(replays.loops[0])
+
+
+def test_counts_wrap_around(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, (9,), slots=9)
+    counts = replays.rows[0, 1].view(np.uint32)
+    with replays.store:
+        counts[:3] = 2**32 - 2
+        replays.replay([0, 1, 2])  # chosen very often, and now once more
+        counts[3] = 0
+        assert counts[0] == 2**32 - 1
+        assert replays.replay([0, 0, 3])[0][0] == {0}
+        assert counts[0] == 1
+        assert replays.replay([0])[0] == [{0}]
+        assert replays.store.stats()[0]["requests"] == 3 + 2 + 1
+
+
+def test_counters(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, slots=12, split=4096)
+    with replays.store as store:
+        replays.replay([0, 1, 1, 6], [2])
+        replays.replay([1, 1, 1, 5], [2])
+        first, second = store.stats()
+        assert first.pop("wait_seconds") > 0
+        assert first == {"requests": 5, "hits": 1, "misses": 4, "bytes": 4 * STRIDE, "reads": 12}
+        assert (second["requests"], second["hits"], second["misses"]) == (2, 1, 1)
+        store.reset_stats()
+        assert all(value == 0 for layer in store.stats() for value in layer.values())
+
+
+class Policy:
+    """The contract of replacement, as plainly as possible."""
+
+    def __init__(self, experts: list[int], slots: int, staging: int, half_life: float, top_k: int) -> None:
+        self.now = [0.0] * len(experts)  # tokens of each layer
+        self.uses: dict[tuple[int, int], list[tuple[float, int]]] = {}
+        self.slots: list[tuple[int, int] | None] = [None] * (slots - staging)
+        self.staging, self.half_life, self.top_k = staging, half_life, top_k
+
+    def score(self, expert: tuple[int, int]) -> float:
+        now = self.now[expert[0]]
+        return sum(count * 2 ** ((then - now) / self.half_life) for then, count in self.uses.get(expert, ()))
+
+    def replay(self, layer: int, ids: list[int]) -> None:
+        self.now[layer] += len(ids) / self.top_k
+        for expert in set(ids):
+            self.uses.setdefault((layer, expert), []).append((self.now[layer], ids.count(expert)))
+        needed = {(layer, expert) for expert in ids}
+        for expert in sorted(needed - set(self.slots)):
+            victims = [slot for slot, content in enumerate(self.slots) if content not in needed]
+            slot = min(victims, key=lambda slot: (self.value(slot), slot))
+            if not self.staging or self.score(expert) >= self.value(slot):
+                self.slots[slot] = expert
+
+    def value(self, slot: int) -> float:
+        content = self.slots[slot]
+        return -1 if content is None else self.score(content)
+
+
+@pytest.mark.parametrize(("half_life", "staging"), [(2.3, 0), (7.7, 0), (7.7, 6), (1e9, 0), (1e9, 6)])
+def test_replacement_follows_the_policy(tmp_path: Path, half_life: float, staging: int) -> None:
+    rng = np.random.default_rng(3)
+    top_k, experts, slots = 3, [13, 9], 10 + staging
+    options = {"half_life": half_life, "top_k": top_k, "staging": staging}
+    replays = Replays(tmp_path, experts, slots, **options)
+    policy = Policy(experts, slots, staging, half_life, top_k)
+    popular = rng.permutation(13) ** 2 + 1
+    with replays.store:
+        for step in range(150):
+            for layer, count in enumerate(experts):
+                share = np.roll(popular[:count], step // 40)
+                ids = [*rng.choice(count, top_k, replace=False, p=share / share.sum())]
+                replays.replay(*[[]] * layer, ids)
+                policy.replay(layer, [int(expert) for expert in ids])
+            expected = {content: slot for slot, content in enumerate(policy.slots) if content is not None}
+            assert replays.cached() == expected, step
+
+
+def test_staged_experts_do_not_replace_better_ones(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, (40,), slots=6, staging=2, half_life=100)
+    with replays.store:
+        for _ in range(5):
+            replays.replay([0, 1, 2, 3])
+        cached = replays.cached()
+        replays.replay(range(4, 40))  # a sweep
+        assert replays.cached() == cached
+        for _ in range(5):
+            replays.replay([30, 31])
+        assert {(0, 30), (0, 31)} < set(replays.cached())
+
+
+FAULTS = [("short", 1000), ("short", 4096), ("error", errno.EINTR), ("error", errno.EIO), ("direct", 0)]
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize(("kind", "value"), FAULTS)
+def test_reads_that_go_wrong_once_are_repeated(tmp_path: Path, kind: str, value: int, direct: bool) -> None:
+    replays = Replays(tmp_path, slots=3, direct=direct, threads=1)
+    with replays.store:
+        _native_tests.fail_reads(kind, value, first=1, count=1)
+        replays.replay([0, 1, 2, 3], [4])
+        assert _native_tests.plain_reads() >= 5
+
+
+@pytest.mark.parametrize("fault", ["open", "direct"])
+def test_a_file_system_without_direct_reads(tmp_path: Path, fault: str) -> None:
+    _native_tests.fail_reads(fault)
+    replays = Replays(tmp_path, slots=3)
+    with replays.store as store:
+        replays.replay([0, 1, 2, 3], [4])
+        assert not store.direct
+
+
+def test_files_in_memory(tmp_path: Path) -> None:
+    folder = Path("/dev/shm") / tmp_path.name
+    if not folder.parent.is_dir():
+        pytest.skip("this system has no /dev/shm")
+    folder.mkdir()
+    try:
+        replays = Replays(folder, slots=3)
+        with replays.store:
+            replays.replay([0, 1, 2, 3], [4])
+    finally:
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+
+
+@pytest.mark.parametrize("staging", [0, 2])
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        ("error", errno.EIO, "Input/output error in 4 attempts"),
+        ("error", errno.EBADF, "Bad file descriptor"),
+        ("end", 0, "the end of the file at byte"),
+    ],
+)
+def test_a_read_that_fails_names_the_record(
+    tmp_path: Path, kind: str, value: int, message: str, staging: int
+) -> None:
+    replays = Replays(tmp_path, slots=6, staging=staging)
+    with replays.store:
+        replays.replay([0, 1], [0])
+        _native_tests.fail_reads(kind, value)
+        named = f"layer-000.bin: expert 4: expected bytes 0 to {STRIDE} of its record, got {message}"
+        with pytest.raises(FileError, match=named):
+            replays.replay([1, 4], [0])
+        replays.check_tables()
+        _native_tests.plain_reads()
+        replays.replay([4, 1, 5], [0, 2])
+
+
+@pytest.mark.parametrize(("slots", "staging"), [(1, 0), (3, 0), (5, 2)])
+def test_each_read_fails_in_turn(tmp_path: Path, slots: int, staging: int) -> None:
+    number = reads = 0
+    errors: list[str] = []
+    while number <= reads:
+        replays = Replays(tmp_path, slots=slots, staging=staging, split=4096, threads=2)
+        with replays.store:
+            _native_tests.fail_reads("error", errno.EBADF, first=number, count=1)
+            for choices in ([1, 2, 3], [0]), ([3, 4], [1]), ([0, 1, 2, 3, 4], [2, 0]):
+                try:
+                    replays.replay(*choices)
+                except FileError as raised:
+                    errors.append(str(raised))
+                    replays.check_tables()
+                    replays.replay(*choices)
+            reads = _native_tests.plain_reads()
+        number += 1
+    assert number > 20
+    assert len(errors) == number - 1
+    assert all(": expert " in error and "got Bad file descriptor" in error for error in errors)
+
+
+def test_a_truncated_file_is_an_error_at_once(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, slots=3, direct=False)
+    path = replays.files[0][0]
+    with replays.store, path.open("r+b") as file:
+        file.truncate(3 * STRIDE + 5000)
+        replays.replay([0, 1, 2])
+        begun = time.perf_counter()
+        with pytest.raises(FileError, match="expert 3: expected bytes 5000 to 12288 .* got the end"):
+            replays.replay([3])
+        assert time.perf_counter() - begun < 0.3
+        replays.replay([2, 0], [1])
+
+
+def test_a_replaced_file_is_still_read(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, slots=3)
+    path = replays.files[0][0]
+    with replays.store:
+        other = path.with_suffix(".new")
+        other.write_bytes(bytes(7 * STRIDE))
+        other.replace(path)
+        replays.replay([0, 5], [1])
+
+
+def test_cancel_while_reads_are_under_way(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, slots=4, threads=2)
+    loop = replays.loops[0]
+    with replays.store:
+        _native_tests.fail_reads("slow", 50)
+        replays.find_slots(0, range(7))
+        _native_tests.begin(loop)
+        _native_tests.cancel(loop)
+        reads = _native_tests.plain_reads()
+        assert reads <= 2  # those that had begun
+        replays.check_tables()
+        replays.replay([6, 0], [1])
+        assert len(replays.layer(0, [6, 0])) == 1
+
+
+def test_cancelled_choices_are_not_needed_again(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, slots=4)
+    with replays.store as store:
+        replays.find_slots(1, [3])
+        for loop in replays.loops:
+            _native_tests.cancel(loop)
+        replays.replay([2], [0])
+        assert (1, 3) not in replays.cached()
+        assert store.stats()[1]["requests"] == 1
+
+
+def test_one_replay_at_a_time(tmp_path: Path) -> None:
+    replays = Replays(tmp_path)
+    with replays.store:
+        replays.find_slots(0, [1])
+        replays.find_slots(1, [2])
+        _native_tests.begin(replays.loops[0])
+        with pytest.raises(StateError, match="one replay at a time, got layer 1 while layer 0 is under way"):
+            _native_tests.begin(replays.loops[1])
+
+
+def test_counts_that_do_not_explain_the_misses_are_refused(tmp_path: Path) -> None:
+    replays = Replays(tmp_path)
+    with replays.store:
+        replays.rows[1, 3, 0] = 2
+        with pytest.raises(StateError, match="layer 1: expected choices of 2 missing experts .* got 0"):
+            _native_tests.begin(replays.loops[1])
+        replays.replay([1], [2])
+
+
+def threads_and_files() -> tuple[int, int]:
+    return len([*Path("/proc/self/task").iterdir()]), len([*Path("/proc/self/fd").iterdir()])
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="this system has no /proc")
+def test_close_leaves_no_thread_and_no_file(tmp_path: Path) -> None:
+    before = threads_and_files()
+    replays = Replays(tmp_path, threads=5)
+    replays.replay([1, 2], [3])
+    assert threads_and_files() == (before[0] + 5, before[1] + 4)
+    replays.store.close()
+    assert threads_and_files() == before
+    replays.store.close()
+    assert replays.store.closed
+    with pytest.raises(StateError, match="expert store: it is closed"):
+        replays.replay([0])
+    assert replays.replay([1]) == [[{1}]]  # it has a slot, and is not asked for
+    assert repr(replays.store) == "ExpertStore(2 layers, closed)"
+    assert replays.store.stats()[0]["misses"] == 2
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="this system has no /proc")
+def test_a_dropped_store_leaves_no_thread_and_no_file(tmp_path: Path) -> None:
+    before = threads_and_files()
+    replays = Replays(tmp_path, threads=5)
+    replays.find_slots(0, range(7))
+    _native_tests.begin(replays.loops[0])
+    del replays
+    assert threads_and_files() == before
+
+
+def test_close_while_a_replay_waits(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, threads=1)
+    _native_tests.fail_reads("slow", 200)
+    replays.find_slots(0, range(7))
+    _native_tests.begin(replays.loops[0])
+    closers = [threading.Timer(0.05, replays.store.close) for _ in range(2)]
+    for closer in closers:
+        closer.start()
+    with pytest.raises(StateError, match="expert store: it is closed"):
+        assert all(_native_tests.next_pass(replays.loops[0]) for _ in range(8))
+    for closer in closers:
+        closer.join()
+    _native_tests.cancel(replays.loops[0])
+    _native_tests.finish(replays.loops[0])
+    replays.check_tables()
+
+
+def test_close_ends_the_pauses_of_repeated_reads(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, threads=1)
+    _native_tests.fail_reads("error", errno.EIO)
+    replays.find_slots(0, [1, 2, 3])
+    _native_tests.begin(replays.loops[0])
+    time.sleep(0.08)
+    begun = time.perf_counter()
+    replays.store.close()
+    assert time.perf_counter() - begun < 0.25
+
+
+def test_stats_while_a_replay_waits(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, threads=1)
+    with replays.store as store:
+        _native_tests.fail_reads("slow", 300, count=1)
+        replays.find_slots(0, [1])
+        _native_tests.begin(replays.loops[0])
+        waiting = threading.Thread(target=_native_tests.next_pass, args=replays.loops[:1])
+        waiting.start()
+        begun = time.perf_counter()
+        assert store.stats()[0]["misses"] == 1
+        assert time.perf_counter() - begun < 0.2
+        waiting.join()
+
+
+@pytest.mark.parametrize("split", [0, 4096])
+def test_mapped_files(tmp_path: Path, split: int) -> None:
+    rng = np.random.default_rng(7)
+    replays = Replays(tmp_path, mapped=True, threads=3, split=split)
+    with replays.store as store:
+        for tokens in [1, 20, 2]:
+            for passes in replays.replay(rng.integers(0, 7, tokens), rng.integers(0, 5, tokens)):
+                assert passes[0] == set()
+        assert replays.cached() == {}
+        assert store.stats()[0]["bytes"] == store.stats()[0]["misses"] * STRIDE
+        assert replays.rows[0, 2].max() < 7
+
+
+def test_a_mapped_file_that_lost_a_part(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, mapped=True)
+    with replays.store:
+        os.truncate(replays.files[0][0], 2 * STRIDE)
+        replays.replay([0, 1])
+        with pytest.raises(FileError, match="layer-000.bin: became shorter while it was in use"):
+            replays.replay([5])
+
+
+START = f"""
+import os, signal, sys, threading, time
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+from expert_files import Replays
+from pyturbo import _native_tests
+from pyturbo.errors import StateError
+
+replays = Replays(Path("."), slots=3, threads=2)
+replays.replay([1, 2], [3])
+begun = threading.Event()
+def background():
+    while True:
+        replays.replay([0, 1, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4])
+        begun.set()
+"""
+
+CHILD = """
+threading.Thread(target=background, daemon=True).start()
+begun.wait()
+for i in range(8):
+    time.sleep(0.002 * i)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        assert replays.store.closed
+        for use in (replays.store.stats, lambda: _native_tests.begin(replays.loops[0]),
+                    lambda: _native_tests.next_pass(replays.loops[0])):
+            try:
+                use()
+            except StateError as error:
+                assert "made before fork(): load the model in the child process" in str(error), error
+            else:
+                os._exit(1)
+        _native_tests.cancel(replays.loops[0])
+        _native_tests.finish(replays.loops[0])
+        replays.store.close()
+        Path("child").mkdir(exist_ok=True)
+        own = Replays(Path("child"), slots=2, threads=2)
+        own.replay([1, 2, 3], [4])
+        own.store.close()
+        del replays, own
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+ENDINGS = {
+    "a child of fork": CHILD,
+    "a store in a global": "",
+    "reads under way": "replays.find_slots(0, [4, 5, 6])\n_native_tests.begin(replays.loops[0])",
+    "slow reads under way": """
+_native_tests.fail_reads("slow", 100)
+replays.find_slots(0, [4, 5, 6])
+_native_tests.begin(replays.loops[0])
+""",
+    "reads that are repeated": """
+_native_tests.fail_reads("error", 5)
+replays.find_slots(0, [4, 5, 6])
+_native_tests.begin(replays.loops[0])
+time.sleep(0.1)
+""",
+    "a daemon thread replays": "threading.Thread(target=background, daemon=True).start()\nbegun.wait()",
+    "a child that ends normally": """
+threading.Thread(target=background, daemon=True).start()
+begun.wait()
+child = os.fork()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_process_ends_in_order(tmp_path: Path, ending: str) -> None:
+    require_clean(run_script(START + ENDINGS[ending], tmp_path))
+
+
+WRONG = {
+    "expected a stride in bytes that is a multiple of 4096, got 5000": {"stride": 5000},
+    "a split in bytes that is a multiple of 4096, got 512": {"split": 512},
+    "expected 1 to 256 threads, got 257": {"threads": 257},
+    "threads: expected an integer from 1 on, got 0": {"threads": 0},
+    "half_life: expected a number above 0, got -1": {"half_life": -1},
+    "half_life: expected a number above 0, got nan": {"half_life": math.nan},
+    "top_k: expected an integer from 1 on, got 0": {"top_k": 0},
+    "expected fewer staging slots than slots (3), got 3": {"staging": 3},
+    "expected 1 to 8 experts in a layer, got 9": {"files": 9},
+    "expected files of 1 layers, as the tables have, got 0": {"files": 0},
+    "direct: expected True or False, got 1": {"direct": 1},
+    "slab: expected a writable uint8 buffer of one or more records": {"slab": "float32"},
+    "tables: expected writable int32 [layers, 4, padded], got Buffer([1, 4, 8], u": {"tables": "uint32"},
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_arguments(tmp_path: Path, message: str) -> None:
+    given = dict(WRONG[message])
+    device = pyturbo.Device("cpu")
+    stride = given.pop("stride", 4096)
+    experts = given.pop("files", 5)
+    files = write_files(tmp_path, [experts], stride) if experts else []
+    slab = device.empty(3 * stride, given.pop("slab", "uint8"))
+    tables = device.empty((1, 4, 8), given.pop("tables", "int32"))
+    with pytest.raises(ArgumentError) as raised:
+        ExpertStore(files, stride, slab, tables, **given)
+    assert message in str(raised.value)
+
+
+def test_files_of_another_size(tmp_path: Path) -> None:
+    device = pyturbo.Device("cpu")
+    slab, tables = device.empty(STRIDE, "uint8"), device.empty((1, 4, 8), "int32")
+    files = write_files(tmp_path, [5])
+    with pytest.raises(FormatError, match=r"expected 6 records of 12288 bytes .* got 61440 bytes"):
+        ExpertStore([(files[0][0], 6)], STRIDE, slab, tables)
+    with pytest.raises(FileError, match="none.bin: cannot be opened: No such file"):
+        ExpertStore([(tmp_path / "none.bin", 6)], STRIDE, slab, tables)
+    with pytest.raises(FileError, match="expected a regular file"):
+        ExpertStore([(tmp_path, 6)], STRIDE, slab, tables)
+
+
+def test_a_layer_that_is_not_there(tmp_path: Path) -> None:
+    with Replays(tmp_path).store as store, pytest.raises(ArgumentError, match="layer below 2, got 2"):
+        store.loop(2)
+
+
+def test_records_differ() -> None:
+    assert not np.array_equal(record(0, 1), record(1, 0))
