@@ -64,6 +64,12 @@ CASES = {
     ),
     "delta_net recurrent": Case({"state": ((4, 16, 64), np.float32)}, delta_net("recurrent")),
     "delta_net chunkwise": Case({"state": ((4, 16, 64), np.float32)}, delta_net("chunkwise")),
+    "find_slots": Case(
+        {"counts": ((4,), np.uint32), "slots": ((4,), np.int32), "missing": ((1,), np.uint32)},
+        lambda *changed, **device: ops.find_slots(
+            np.array([[0, 3], [1, 3]], np.int32), np.array([2, -1, -1, 0], np.int32), *changed, **device
+        ),
+    ),
     "bucket_accumulate": Case(
         {"out": ((4, 20), np.float32)},
         lambda out, **device: (

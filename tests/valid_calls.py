@@ -92,6 +92,13 @@ def operation_calls() -> dict[str, Arguments]:
             "method": "recurrent",
         },
         "dense_experts_matmul": {"x": _floats(1, 5), "ids": ids, "w": _floats(2, 3, 5), "slots": slots},
+        "find_slots": {
+            "ids": ids,
+            "table": slots,
+            "counts": np.zeros(2, np.uint32),
+            "slots": _ints([0, 0]),
+            "missing": np.zeros(1, np.uint32),
+        },
         "fp_dequantize": {**fp, "global_scale": 2.0},
         "fp_embed": {"ids": [0, 2], **fp},
         "fp_experts_matmul": {"x": _floats(1, 64), "ids": ids, **fp_experts, "slots": slots},

@@ -108,6 +108,43 @@ def moe_buckets(ids: ArrayLike, experts: int, *, device: DeviceLike = None) -> t
     return offsets.numpy(), order.numpy(), inverse.numpy()
 
 
+def find_slots(
+    ids: ArrayLike,
+    table: ArrayLike,
+    counts: ArrayLike,
+    slots: ArrayLike,
+    missing: ArrayLike,
+    *,
+    device: DeviceLike = None,
+) -> tuple[Array, Array, Array]:
+    """Look up the slots of experts in a table, and count the choices of all tokens, int32 ids [tokens, k].
+
+    Of int32 table [experts] the entry of an expert is its slot, negative if it has none. The table is copied
+    to int32 slots [experts]. The choices of each expert are added to uint32 counts [experts]. uint32 missing
+    [1] becomes the number of experts that are chosen and have no slot. Ids that are no expert are ignored.
+    counts, slots and missing are changed in place and returned.
+    """
+    op = "find_slots"
+    device = resolve(device)
+    chosen = operand(op, "ids", ids, np.int32, (None, None))
+    if chosen.size == 0:
+        raise ArgumentError(f"{op}: ids: expected at least one, got shape {list(chosen.shape)}")
+    known = operand(op, "table", table, np.int32, (None,))
+    experts = known.shape[0]
+    if experts == 0:
+        raise ArgumentError(f"{op}: table: expected at least one, got shape [0]")
+    totals = changeable(device, op, "counts", counts)
+    found = changeable(device, op, "slots", slots)
+    number = changeable(device, op, "missing", missing)
+    used = (
+        operand(op, "counts", totals, np.uint32, (experts,)),
+        operand(op, "slots", found, np.int32, (experts,)),
+        operand(op, "missing", number, np.uint32, (1,)),
+    )
+    launch(device, op, chosen, known, *used, chosen.size, experts)
+    return write_back(totals, used[0]), write_back(found, used[1]), write_back(number, used[2])
+
+
 def gather_rows(x: ArrayLike, index: ArrayLike, repeat: int = 1, *, device: DeviceLike = None) -> Array:
     """Return ``x[index // repeat]``: x [rows, dim], int32 index [...] -> [..., dim].
 

@@ -29,12 +29,12 @@ CONSTANTS = {"kBlockWords": 16384, "kColumns": 32}
 
 # Values by the name of an argument, in an order in which each may depend on those before it.
 SIZES: dict[str, float | Callable[[Values], float]] = {
-    "tokens": 5, "count": 9, "rows": 9, "vocab": 11, "hidden": 96, "group_size": 32, "k": 3, "x_rows": 3,
-    "in": 96, "out": 37, "experts": 6, "context": 45, "capacity": 50, "heads": 6, "kv_heads": 2, "dim": 64,
-    "scale": 0.2, "blocks": 3, "width": 40, "position": 4, "channels": 70, "k_heads": 2, "v_heads": 4,
-    "v_dim": 24, "rank": 80, "rope": 24, "nope": 40, "stride": 45, "first": 3, "repeat": 2, "sets": 3,
-    "kept": 2, "eps": 1e-5, "pairs": 24, "batch": 2, "ring_start": 3, "threshold": 0.01, "alpha": 1.702,
-    "limit": 7.0,
+    "tokens": 5, "count": 9, "rows": 9, "choices": 9, "vocab": 11, "hidden": 96, "group_size": 32, "k": 3,
+    "x_rows": 3, "in": 96, "out": 37, "experts": 6, "context": 45, "capacity": 50, "heads": 6, "kv_heads": 2,
+    "dim": 64, "scale": 0.2, "blocks": 3, "width": 40, "position": 4, "channels": 70, "k_heads": 2,
+    "v_heads": 4, "v_dim": 24, "rank": 80, "rope": 24, "nope": 40, "stride": 45, "first": 3, "repeat": 2,
+    "sets": 3, "kept": 2, "eps": 1e-5, "pairs": 24, "batch": 2, "ring_start": 3, "threshold": 0.01,
+    "alpha": 1.702, "limit": 7.0,
     "matrices": lambda v: 4 if v["by_slot"] else v["experts"],
     "weight_stride": lambda v: v["out"] * v["in"] + 5,
     "bias_stride": lambda v: v["dim"] + 3,
@@ -137,7 +137,7 @@ def _integers(
     if name == "offsets":
         return np.sort(rng.integers(0, rows + 1, count)).astype(dtype)
     if name == "slots":  # some name no matrix, some are negative
-        return rng.integers(-1, values["matrices"] + 1, count).astype(dtype)
+        return rng.integers(-1, values.get("matrices", 4) + 1, count).astype(dtype)
     if name == "order":
         return rng.integers(-1, rows + 1, count).astype(dtype)
     if name == "scales":  # of small floats: powers of two near 1, as E4M3 or as E8M0

@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kernels.harness import Out, assert_close, in_slots, run_kernel
-from pyturbo import errors, ops
+from pyturbo import Recorder, Tensor, errors, ops, symbol
 from reference import moe as reference
 from reference.activations import as_read
 
@@ -227,6 +227,92 @@ def test_moe_buckets_any_shape_and_any_ids(device, tokens, k, experts, beyond, s
     check_buckets(ops.moe_buckets(ids, experts, device=device), ids, experts)
 
 
+def check_find_slots(got, ids, table, counts):
+    want, missing = reference.find_slots(ids, table, counts)
+    np.testing.assert_array_equal(got[0], want)
+    np.testing.assert_array_equal(got[1], table)
+    np.testing.assert_array_equal(got[2], [missing])
+
+
+@pytest.mark.parametrize(
+    ("tokens", "k", "experts"), [(1, 8, 256), (1, 1, 1), (5, 3, 6), (2, 10, 512), (40, 4, 1027)]
+)
+def test_find_slots(device, rng, tokens, k, experts):
+    ids = rng.integers(-1, experts + 1, (tokens, k), np.int32)  # some are no expert
+    ids[0, 0] = experts - 1
+    table = rng.permutation(np.arange(experts) - experts // 2).astype(np.int32)
+    table[-1] = -1
+    counts = rng.integers(0, 1 << 31, experts, np.uint32)
+    outs = Out((experts,), np.uint32, counts), Out((experts,), np.int32), Out((1,), np.uint32)
+    got = run_kernel(device, "find_slots", ids, table, *outs, tokens * k, experts)
+    check_find_slots(got, ids, table, counts)
+    arrays = counts.copy(), np.zeros(experts, np.int32), np.zeros(1, np.uint32)
+    check_find_slots(ops.find_slots(ids, table, *arrays, device=device), ids, table, counts)
+
+
+def test_the_table_may_be_the_slots(device):
+    ids, table = np.array([2, 0, 2], np.int32), device.buffer(np.array([-1, 4, -9, 1], np.int32))
+    counts, missing = device.empty(4, np.uint32), device.empty(1, np.uint32)
+    device.kernel("find_slots")(ids, table, counts, table, missing, 3, 4)
+    np.testing.assert_array_equal(table.numpy(), [-1, 4, -9, 1])
+    np.testing.assert_array_equal(counts.numpy(), [1, 0, 2, 0])
+    assert missing.numpy()[0] == 2
+
+
+def test_find_slots_of_ids_that_are_no_expert(device):
+    ids, table = np.array([[-1, 3], [2**31 - 1, -(2**31)]], np.int32), np.array([-1, -1, -1], np.int32)
+    counts, slots, missing = np.array([4, 0, 7], np.uint32), np.zeros(3, np.int32), np.ones(1, np.uint32)
+    ops.find_slots(ids, table, counts, slots, missing, device=device)
+    np.testing.assert_array_equal(counts, [4, 0, 7])
+    np.testing.assert_array_equal(slots, table)
+    assert missing[0] == 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    tokens=st.integers(1, 9),
+    k=st.integers(1, 8),
+    experts=st.integers(1, 600),
+    slots=st.integers(0, 600),
+    seed=st.integers(0, 99),
+)
+def test_find_slots_any_shape(device, tokens, k, experts, slots, seed):
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(0, experts, (tokens, k), np.int32)
+    table = np.full(experts, -1, np.int32)
+    table[rng.permutation(experts)[:slots]] = np.arange(min(experts, slots))
+    counts = np.zeros(experts, np.uint32)
+    arrays = counts.copy(), np.zeros(experts, np.int32), np.zeros(1, np.uint32)
+    check_find_slots(ops.find_slots(ids, table, *arrays, device=device), ids, table, counts)
+
+
+def test_counts_of_replays_add_up(device, rng):
+    """Each replay reads the table and the ids as they are then. Counts wrap around."""
+    buffers = {
+        name: device.empty(shape, dtype)
+        for name, shape, dtype in (
+            ("ids", (9, 4), np.int32), ("table", 7, np.int32), ("counts", 7, np.uint32),
+            ("slots", 7, np.int32), ("missing", 1, np.uint32),
+        )
+    }  # fmt: skip
+    counts = np.full(7, 2**32 - 3, np.uint32)
+    buffers["counts"].numpy()[:] = counts
+    tokens = symbol("tokens")
+    operands = {name: Tensor(buffer, buffer.shape, buffer.dtype) for name, buffer in buffers.items()}
+    operands["ids"] = Tensor(buffers["ids"], (tokens, 4), np.int32)
+    with Recorder(device, {"tokens": 9}) as recorder:
+        ops.find_slots(**operands)
+    for count in (1, 9, 5):
+        ids, table = rng.integers(0, 7, (9, 4), np.int32), rng.integers(-2, 2, 7, np.int32)
+        buffers["ids"].numpy()[...], buffers["table"].numpy()[...] = ids, table
+        recorder.program.run(tokens=count)
+        want, missing = reference.find_slots(ids[:count], table, counts.astype(np.int64))
+        counts = want.astype(np.uint32)
+        np.testing.assert_array_equal(buffers["counts"].numpy(), counts)
+        np.testing.assert_array_equal(buffers["slots"].numpy(), table)
+        np.testing.assert_array_equal(buffers["missing"].numpy(), [missing])
+
+
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize(("x_rows", "repeat", "rows", "dim"), [(1, 1, 3, 1), (5, 3, 15, 259), (9, 2, 4, 33)])
 def test_gather_rows(device, rng, x_rows, repeat, rows, dim, kind):
@@ -411,6 +497,17 @@ def test_refuses(device):
     with pytest.raises(errors.ArgumentError, match="gather_rows_f32: requires repeat > 0"):
         ops.gather_rows(logits, np.zeros(1, np.int32), 0, device=device)
     one, bias = np.zeros(2, np.int32), np.zeros((3, 20), np.float32)
+    unsigned = one.astype(np.uint32)
+    with pytest.raises(errors.ArgumentError, match="find_slots: ids: expected at least one, got shape"):
+        ops.find_slots(one[None, :0], one, unsigned, one, unsigned[:1], device=device)
+    with pytest.raises(errors.ArgumentError, match="find_slots: table: expected at least one, got shape"):
+        ops.find_slots(one[None], one[:0], unsigned, one, unsigned[:1], device=device)
+    with pytest.raises(errors.ArgumentError, match="find_slots: counts: expected uint32, got int32"):
+        ops.find_slots(one[None], one, one, one, unsigned[:1], device=device)
+    with pytest.raises(errors.ArgumentError, match=r"find_slots: slots: expected shape \[2\], got \[1\]"):
+        ops.find_slots(one[None], one, unsigned, one[:1], unsigned[:1], device=device)
+    with pytest.raises(errors.ArgumentError, match=r"find_slots: missing: expected shape \[1\], got \[2\]"):
+        ops.find_slots(one[None], one, unsigned, one, unsigned, device=device)
     with pytest.raises(errors.ArgumentError, match=r"add_expert_bias: ids: expected shape \[2\], got \[1\]"):
         ops.add_expert_bias(logits, bias, one[:1], device=device)
     with pytest.raises(errors.ArgumentError, match="add_expert_bias: ids: expected 2 values, got 1"):

@@ -67,6 +67,12 @@ def choice_gap(logits, bias, groups):
     return min(np.diff(np.sort(each), axis=1).min(initial=1.0) for each in (choices, sums))
 
 
+def find_slots(ids, table, counts):
+    """The counts after these choices, and how many of the chosen experts have no slot."""
+    known = ids[(ids >= 0) & (ids < len(table))]
+    return counts + np.bincount(known, minlength=len(table)), np.sum(table[np.unique(known)] < 0)
+
+
 def bucket_accumulate(out, rows, tokens, weights):
     total = out.astype(np.float64)
     for row, token, weight in zip(rows, tokens, weights):

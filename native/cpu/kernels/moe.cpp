@@ -1,5 +1,6 @@
 // Routing to experts and back: shaders/moe specifies each kernel.
 #include "arguments/moe/add_expert_bias.h"
+#include "arguments/moe/find_slots.h"
 #include "arguments/moe/gather_rows.h"
 #include "arguments/moe/moe_buckets.h"
 #include "arguments/moe/moe_combine.h"
@@ -103,6 +104,23 @@ void moe_buckets(Batch&, const arguments::moe_buckets& a) {
   offsets[0] = 0;
 }
 
+void find_slots(Batch& batch, const arguments::find_slots& a) {
+  auto* chosen = static_cast<uint8_t*>(batch.memory(a.experts));
+  std::memset(chosen, 0, a.experts);
+  for (uint32_t i = 0; i < a.choices; ++i) {
+    const uint32_t id = uint32_t(a.ids[i]);  // a negative id is a large one
+    if (id >= a.experts) continue;
+    ++a.counts[id];
+    chosen[id] = 1;
+  }
+  uint32_t missing = 0;
+  for (uint32_t e = 0; e < a.experts; ++e) {
+    missing += chosen[e] && a.table[e] < 0;
+    a.slots[e] = a.table[e];
+  }
+  a.missing[0] = missing;
+}
+
 void moe_combine(Batch& batch, const arguments::moe_combine& a) {
   batch.add(a.tokens, a.dim * (a.k + 2) * kValueTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t t = begin; t < end; ++t) {
@@ -123,6 +141,6 @@ void moe_combine(Batch& batch, const arguments::moe_combine& a) {
 }  // namespace
 
 PYTURBO_BODIES(moe, PYTURBO_BODY(gather_rows), PYTURBO_BODY(add_expert_bias), PYTURBO_BODY(route),
-               PYTURBO_BODY(moe_buckets), PYTURBO_BODY(moe_combine))
+               PYTURBO_BODY(moe_buckets), PYTURBO_BODY(find_slots), PYTURBO_BODY(moe_combine))
 
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL
