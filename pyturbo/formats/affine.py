@@ -43,10 +43,10 @@ class Affine(Linear):
             return ops.affine_swiglu(x, self.weight, up.weight)
         return super().apply_swiglu(up, x)
 
-    def apply_experts_swiglu(self, up: Linear, x: Any, ids: Any) -> Any:
+    def apply_experts_swiglu(self, up: Linear, x: Any, ids: Any, slots: Any = None) -> Any:
         if isinstance(up, Affine) and self._pairs(up):
-            return ops.affine_experts_swiglu(x, ids, self.weight, up.weight)
-        return super().apply_experts_swiglu(up, x, ids)
+            return ops.affine_experts_swiglu(x, ids, self.weight, up.weight, slots=slots)
+        return super().apply_experts_swiglu(up, x, ids, slots)
 
     def embed(self, ids: Any) -> Any:
         return ops.affine_embed(ids, *self.weight)
@@ -57,8 +57,11 @@ class Affine(Linear):
         return replace(self, packed=packed, scales=scales, biases=biases, bias=bias)
 
     def _pairs(self, up: Affine) -> bool:
-        """Tell whether one kernel can read both weights: they have one format and no bias."""
-        formats = [(layer.bits, layer.group_size, layer.scales.dtype) for layer in (self, up)]
+        """Tell whether one kernel can read both weights: they have one format, equal strides and no bias."""
+        formats = [
+            (layer.bits, layer.group_size, layer.scales.dtype, [array.strides for array in layer.arrays])
+            for layer in (self, up)
+        ]
         return formats[0] == formats[1] and self.bias is None and up.bias is None
 
     def _operand(self) -> Any:
@@ -67,8 +70,8 @@ class Affine(Linear):
     def _multiply(self, x: Any) -> Any:
         return ops.affine_matmul(x, *self.weight)
 
-    def _multiply_experts(self, x: Any, ids: Any) -> Any:
-        return ops.affine_experts_matmul(x, ids, *self.weight)
+    def _multiply_experts(self, x: Any, ids: Any, slots: Any) -> Any:
+        return ops.affine_experts_matmul(x, ids, *self.weight, slots=slots)
 
-    def _multiply_buckets(self, x: Any, offsets: Any) -> Any:
-        return ops.affine_grouped_matmul(x, offsets, *self.weight)
+    def _multiply_buckets(self, x: Any, offsets: Any, slots: Any) -> Any:
+        return ops.affine_grouped_matmul(x, offsets, *self.weight, slots=slots)

@@ -44,8 +44,8 @@ class Dense(Linear):
     def _multiply(self, x: Any) -> Any:
         return ops.matmul(x, self.weight)
 
-    def _multiply_experts(self, x: Any, ids: Any) -> Any:
-        return ops.dense_experts_matmul(x, ids, self.weight)
+    def _multiply_experts(self, x: Any, ids: Any, slots: Any) -> Any:
+        return ops.dense_experts_matmul(x, ids, self.weight, slots=slots)
 
-    def _multiply_buckets(self, x: Any, offsets: Any) -> Any:
+    def _multiply_buckets(self, x: Any, offsets: Any, slots: Any) -> Any:
         raise ArgumentError("apply_buckets: expected quantised experts, got dense ones")

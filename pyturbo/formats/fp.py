@@ -55,8 +55,8 @@ class Fp(Linear):
     def _multiply(self, x: Any) -> Any:
         return ops.fp_matmul(x, *self.weight)
 
-    def _multiply_experts(self, x: Any, ids: Any) -> Any:
-        return ops.fp_experts_matmul(x, ids, *self.weight)
+    def _multiply_experts(self, x: Any, ids: Any, slots: Any) -> Any:
+        return ops.fp_experts_matmul(x, ids, *self.weight, slots=slots)
 
-    def _multiply_buckets(self, x: Any, offsets: Any) -> Any:
-        return ops.fp_grouped_matmul(x, offsets, *self.weight)
+    def _multiply_buckets(self, x: Any, offsets: Any, slots: Any) -> Any:
+        return ops.fp_grouped_matmul(x, offsets, *self.weight, slots=slots)

@@ -68,19 +68,31 @@ class Linear(ABC):
         """Return ``silu(gate x) * up x``, where this layer is the gate: x [tokens, in] -> [tokens, out]."""
         return ops.swiglu(self.apply(x), up.apply(x))
 
-    def apply_experts(self, x: Any, ids: Any) -> Any:
-        """Multiply each token with its own experts: x [tokens, in] or [tokens, k, in] -> [tokens, k, out]."""
-        y = self._multiply_experts(x, ids)
-        return y if self.bias is None else ops.add_expert_bias(y, self.bias, ids)
+    def apply_experts(self, x: Any, ids: Any, slots: Any = None) -> Any:
+        """Multiply each token with its own experts: x [tokens, in] or [tokens, k, in] -> [tokens, k, out].
 
-    def apply_experts_swiglu(self, up: Linear, x: Any, ids: Any) -> Any:
-        """Return ``silu(gate x) * up x`` of each token's experts: x [tokens, in] -> [tokens, k, out]."""
-        return ops.swiglu(self.apply_experts(x, ids), up.apply_experts(x, ids))
+        With slots [experts], a stack [matrices, out, in] holds expert e as matrix slots[e]; rows of experts
+        without one are not written.
+        """
+        y = self._multiply_experts(x, ids, slots)
+        return y if self.bias is None else ops.add_expert_bias(y, self.bias, ids, slots=slots)
 
-    def apply_buckets(self, x: Any, buckets: Buckets) -> Any:
-        """Multiply rows in the order of the buckets with their experts: x [rows, in] -> [rows, out]."""
-        y = self._multiply_buckets(x, buckets.offsets)
-        return y if self.bias is None else ops.add_expert_bias(y, self.bias, buckets.ids, buckets.order)
+    def apply_experts_swiglu(self, up: Linear, x: Any, ids: Any, slots: Any = None) -> Any:
+        """Return ``silu(gate x) * up x`` of each token's experts: x [tokens, in] -> [tokens, k, out].
+
+        `slots` as for `apply_experts`; without a kernel for both products, all rows are written.
+        """
+        return ops.swiglu(self.apply_experts(x, ids, slots), up.apply_experts(x, ids, slots))
+
+    def apply_buckets(self, x: Any, buckets: Buckets, slots: Any = None) -> Any:
+        """Multiply rows in the order of the buckets with their experts: x [rows, in] -> [rows, out].
+
+        `slots` as for `apply_experts`.
+        """
+        y = self._multiply_buckets(x, buckets.offsets, slots)
+        if self.bias is None:
+            return y
+        return ops.add_expert_bias(y, self.bias, buckets.ids, buckets.order, slots=slots)
 
     @abstractmethod
     def embed(self, ids: Any) -> Any:
@@ -106,7 +118,7 @@ class Linear(ABC):
     def _multiply(self, x: Any) -> Any: ...
 
     @abstractmethod
-    def _multiply_experts(self, x: Any, ids: Any) -> Any: ...
+    def _multiply_experts(self, x: Any, ids: Any, slots: Any) -> Any: ...
 
     @abstractmethod
-    def _multiply_buckets(self, x: Any, offsets: Any) -> Any: ...
+    def _multiply_buckets(self, x: Any, offsets: Any, slots: Any) -> Any: ...

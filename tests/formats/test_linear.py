@@ -6,6 +6,7 @@ Does not catch: wrong operations; tests/kernels compares each with float64, test
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields, replace
 from typing import Any
 
 import ml_dtypes
@@ -107,6 +108,59 @@ def test_apply_buckets(device: pyturbo.Device, make: Make, biased: bool) -> None
     np.testing.assert_array_equal(got, want)
 
 
+SLOTS = np.array([3, -1, 6, 0, 4], np.int32)  # of EXPERTS experts in 7 matrices
+
+
+def in_records(layer: Any) -> Any:
+    """Return the layer with its arrays as parts of 7 records, in which the experts have their SLOTS."""
+    arrays = {
+        field.name: value
+        for field in fields(layer)
+        if isinstance(value := getattr(layer, field.name), np.ndarray)
+    }
+    size = sum(-(-array[0].nbytes // 64) * 64 for array in arrays.values())
+    memory, start, views = np.full((7, size), 0xFF, np.uint8), 0, {}
+    for name, array in arrays.items():
+        strides = (size, *array.strides[1:])
+        views[name] = np.ndarray((7, *array.shape[1:]), array.dtype, memory, start, strides)
+        views[name][SLOTS[SLOTS >= 0]] = array[SLOTS >= 0]
+        start += -(-array[0].nbytes // 64) * 64
+    return replace(layer, **views)
+
+
+@each_format
+@pytest.mark.parametrize("biased", [False, True])
+def test_apply_experts_by_slot(device: pyturbo.Device, make: Make, biased: bool) -> None:
+    layer = make(EXPERTS, OUT, IN, bias=normal(EXPERTS, OUT) if biased else None)
+    other, x, here = in_records(layer), normal(TOKENS, IN), SLOTS[IDS] >= 0
+    assert other.shape == (7, OUT, IN)
+    want = record(device, layer.apply_experts, x, IDS)
+    got = record(device, other.apply_experts, x, IDS, SLOTS)
+    np.testing.assert_array_equal(got[here], want[here])
+    assert not got[~here].any()
+    assert (~here).any()
+    want = record(device, lambda x, ids: layer.apply_experts_swiglu(layer, x, ids), x, IDS)
+    got = record(
+        device, lambda x, ids, slots: other.apply_experts_swiglu(other, x, ids, slots), x, IDS, SLOTS
+    )
+    np.testing.assert_array_equal(got[here], want[here])
+    assert not got[~here].any()
+
+
+@quantized
+@pytest.mark.parametrize("biased", [False, True])
+def test_apply_buckets_by_slot(device: pyturbo.Device, make: Make, biased: bool) -> None:
+    layer = make(EXPERTS, OUT, IN, bias=normal(EXPERTS, OUT) if biased else None)
+    other, x = in_records(layer), normal(IDS.size, IN)
+    here = SLOTS[np.sort(IDS.ravel())] >= 0
+    want = record(device, lambda x, ids: layer.apply_buckets(x, Buckets.sort(ids, EXPERTS)), x, IDS)
+    got = record(
+        device, lambda x, ids, slots: other.apply_buckets(x, Buckets.sort(ids, EXPERTS), slots), x, IDS, SLOTS
+    )
+    np.testing.assert_array_equal(got[here], want[here])
+    assert not got[~here].any()
+
+
 def test_dense_experts_have_no_buckets(device: pyturbo.Device) -> None:
     layer = dense(EXPERTS, OUT, IN)
     assert not layer.grouped
@@ -142,6 +196,9 @@ def test_swiglu_is_one_launch_where_a_format_has_a_kernel_for_it(make: Make) -> 
     alone = ["affine_experts_swiglu_b4_f32"]
     assert (launches(gate.apply_experts_swiglu, up, x, IDS[:1]) == alone) == (make is affine)
     assert launches(gate.apply_experts_swiglu, affine(EXPERTS, OUT, IN, bits=8), x, IDS[:1])[-1] == "swiglu"
+    apart = in_records(up)
+    assert launches(apart.apply_experts_swiglu, up, x, IDS[:1])[-1] == "swiglu"  # no stack is copied
+    assert (launches(apart.apply_experts_swiglu, in_records(gate), x, IDS[:1]) == alone) == (make is affine)
 
 
 @each_format
