@@ -27,10 +27,10 @@ Below models there are operations on NumPy arrays, and below those kernels on a 
     Kernel('swiglu': gate, up, y, count)
 
 From a checkpoint to text: `load`, `Model`, `Session`, `Conversation`, `Tokenizer`, `Sampler`, `Reply`,
-`Chunk`, `Completion`, `Stats`, `Memory` and `Profile`; `convert` writes quantised checkpoints. Operations and
-kernels: `ops`, `kernels`, `devices`, `Device`, `Buffer`, `Kernel`, `Program`, and `Recorder`, `Tensor` and
-`symbol`, which record programs. Modules: `checkpoint`, `formats`, `text`, `symbols`, and `errors` with all
-exceptions.
+`Chunk`, `Completion`, `Stats`, `Memory` and `Profile`; `convert` writes quantised checkpoints, and `pack`
+those whose experts are read one by one. Operations and kernels: `ops`, `kernels`, `devices`, `Device`,
+`Buffer`, `Kernel`, `Program`, and `Recorder`, `Tensor` and `symbol`, which record programs. Modules:
+`checkpoint`, `formats`, `text`, `symbols`, and `errors` with all exceptions.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from pyturbo.engine.session import Session as Session
     from pyturbo.model import Model as Model
     from pyturbo.model import load as load
+    from pyturbo.pack import pack as pack
     from pyturbo.recording import Recorder as Recorder
     from pyturbo.recording import Tensor as Tensor
     from pyturbo.symbols import symbol as symbol
@@ -96,6 +97,7 @@ _ON_USE = {
     "kernels": "_manifest",
     "load": "model",
     "ops": "",
+    "pack": "",
     "symbol": "symbols",
     "symbols": "",
     "text": "",
@@ -128,6 +130,7 @@ __all__ = [
     "kernels",
     "load",
     "ops",
+    "pack",
     "symbol",
     "symbols",
     "text",

@@ -18,6 +18,7 @@ from careless import Thing, complaints, unknown_keyword
 from pyturbo import Recorder, Tensor, symbol
 from pyturbo.checkpoint import open_checkpoint
 from pyturbo.convert import convert
+from pyturbo.pack import pack, verify
 from text.tiny_chat import write_model
 from tiny_configs import MODELS
 from tiny_models import write_hf
@@ -280,6 +281,22 @@ def conversions(folder: Path) -> Iterator[tuple[str, Case]]:
         "progress": (None, (Thing(), "x", 3)),
     }
     yield "convert", (convert, arguments)
+    source, target = write_hf(MODELS["mixtral"], folder.parent / "moe"), folder.parent / "packed"
+    arguments = {
+        "source": (source, NOT_A_PATH),
+        "target": (target, NOT_A_PATH),
+        "expert_bits": (3, (Thing(), "3", 3.0, 4, -1, True)),
+        "force": (True, NOT_A_FLAG),
+        "check": (False, NOT_A_FLAG),
+        "progress": (None, (Thing(), "x", 3)),
+    }
+    yield "pack", (pack, arguments)
+    arguments = {
+        "path": (target, NOT_A_PATH),
+        "source": (source, but(NOT_A_PATH, None)),
+        "progress": (None, (Thing(), "x", 3)),
+    }
+    yield "pack.verify", (verify, arguments)
 
 
 @pytest.fixture(scope="module")

@@ -79,6 +79,17 @@ def test_convert_can_be_called_by_its_short_name(tmp_path: Path) -> None:
             call(tmp_path / "absent", tmp_path / "target")
 
 
+def test_pack_can_be_called_by_its_short_name(tmp_path: Path) -> None:
+    from pyturbo.pack import pack
+
+    assert pyturbo.pack.pack is pack
+    assert inspect.signature(pyturbo.pack) == inspect.signature(pack)
+    assert type(pyturbo.pack).__call__.__doc__ == pack.__doc__
+    for call in (pyturbo.pack, pack):
+        with pytest.raises(FileError):
+            call(tmp_path / "absent", tmp_path / "packed")
+
+
 def test_convert_has_the_signature_and_the_help_of_the_function() -> None:
     assert inspect.signature(pyturbo.convert) == inspect.signature(pyturbo.convert.convert)
     assert next(iter(inspect.signature(pyturbo.convert).parameters)) == "source"

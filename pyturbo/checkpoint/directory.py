@@ -13,10 +13,14 @@ from pyturbo.checkpoint.checkpoint import Checkpoint
 from pyturbo.checkpoint.config import Quantization, read_config
 from pyturbo.checkpoint.directory_weights import DirectoryWeights
 from pyturbo.checkpoint.file_layout import FileLayout
+from pyturbo.checkpoint.gguf_model import read_text_parts
 from pyturbo.checkpoint.sampling import directory_sampling
 from pyturbo.checkpoint.tensors import TensorInfo
 from pyturbo.checkpoint.tokenizer import huggingface_source
 from pyturbo.errors import FileError, FormatError
+
+#: A GGUF file without tensors, in a directory that was made of one: its tokenizer and sampling defaults.
+GGUF_TOKENIZER = "tokenizer.gguf"
 
 _INDEX = "model.safetensors.index.json"
 _SHARD = re.compile(r"model-(\d{1,6})-of-(\d{1,6})\.safetensors")
@@ -52,6 +56,8 @@ class DirectoryCheckpoint(Checkpoint):
         self.config = config
         self.tokenizer = huggingface_source(path, config)
         self.sampling = directory_sampling(path)
+        if (path / GGUF_TOKENIZER).is_file():
+            self.tokenizer, self.sampling = read_text_parts(path / GGUF_TOKENIZER)
         self._quantization = quantization
         self._format = "mlx" if formats == {"mlx"} else ""
 

@@ -59,6 +59,7 @@ class Header:
     #: Numbers, booleans and text; arrays as lists of text or as arrays of numbers.
     metadata: dict[str, Any]
     tensors: dict[str, TensorInfo]
+    metadata_end: int  # where the metadata ends in the file
 
 
 def read_header(path: Path) -> Header:
@@ -78,6 +79,7 @@ def read_header(path: Path) -> Header:
         if key in metadata:
             raise FormatError(f"{path}: {shown(key)}: occurs twice")
         metadata[key] = _value(reader, key)
+    metadata_end = reader.position
     alignment = metadata.get("general.alignment", 32)
     if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
         raise FormatError(f"{path}: general.alignment: expected a power of two, got {shown(alignment)}")
@@ -89,7 +91,18 @@ def read_header(path: Path) -> Header:
             raise FormatError(f"{path}: {shown(one.name)}: occurs twice")
         tensors[one.name] = one.located(file, start, alignment)
     check_ranges(tensors.values())
-    return Header(metadata, tensors)
+    return Header(metadata, tensors, metadata_end)
+
+
+def without_tensors(path: Path) -> bytes:
+    """Return the content of a GGUF file with the metadata of the one at `path`, and no tensors."""
+    header, file = read_header(path), TensorFile(path)
+    try:
+        data = file.bytes(0, header.metadata_end)
+    finally:
+        file.close()
+    count = struct.calcsize("<4sI"), struct.calcsize("<4sIQ")  # the place of the number of tensors
+    return data[: count[0]] + bytes(count[1] - count[0]) + data[count[1] :]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pyturbo.checkpoint.checkpoint import Checkpoint
 from pyturbo.checkpoint.file_layout import FileLayout, Gguf
 from pyturbo.checkpoint.gguf import read_header
 from pyturbo.checkpoint.gguf_weights import GgufWeights
-from pyturbo.checkpoint.sampling import gguf_sampling
+from pyturbo.checkpoint.sampling import SamplingDefaults, gguf_sampling
 from pyturbo.checkpoint.tokenizer import TokenizerSource, token_ids
 from pyturbo.errors import FormatError
 
@@ -146,6 +146,12 @@ class GgufCheckpoint(Checkpoint):
             original = fields.integer("{}.rope.scaling.original_context_length")
             scaling["original_max_position_embeddings"] = original
         return scaling
+
+
+def read_text_parts(path: Path) -> tuple[TokenizerSource, SamplingDefaults]:
+    """Return the tokenizer and the sampling defaults of a GGUF file, which need not have tensors."""
+    metadata = read_header(path).metadata
+    return _tokenizer(_Fields(path, metadata)), gguf_sampling(metadata)
 
 
 def model_name(raw: str, more: Mapping[str, str]) -> str | None:

@@ -12,6 +12,7 @@ from pyturbo._arrays import Array
 from pyturbo.checkpoint.file_layout import FileLayout
 from pyturbo.checkpoint.gguf_blocks import BLOCK_TYPES, GROUP, affine_arrays, to_affine, work_bytes
 from pyturbo.checkpoint.source import Plane, Shape, Source
+from pyturbo.checkpoint.stream import BlockStream, Stream
 from pyturbo.checkpoint.tensors import TensorInfo, Tensors
 from pyturbo.checkpoint.weights import FLOATS, Weights
 from pyturbo.errors import FormatError
@@ -32,6 +33,11 @@ class GgufWeights(Weights):
         """Take the numbers of query and key heads as `permuted_heads` if their rows are in adjacent pairs."""
         super().__init__(checkpoint, names, layout, values)
         self._permuted_heads = permuted_heads
+
+    def stream(self, source: Source, *, stacked: bool = False) -> Stream:
+        path = source.name.removesuffix(".bias")
+        order = self._row_order(path, source.shape[0]) if self._heads(path) else None
+        return BlockStream(source, order, stacked=stacked)
 
     def _find_tensor(self, name: str) -> Source:
         info = self.typed(name, *FLOATS)

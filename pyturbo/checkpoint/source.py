@@ -47,6 +47,16 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class HeldRows:
+    """Rows in memory, read as `Rows` are."""
+
+    array: Array  # [rows, width]
+
+    def read(self, first: int, count: int) -> Array:
+        return self.array[first : first + count]
+
+
+@dataclass(frozen=True)
 class Plane:
     """One array: a tensor, a stack of tensors of one shape, or part of a tensor [experts, ...].
 
@@ -80,7 +90,7 @@ class Plane:
     def runs(self) -> list[Rows]:
         """List the rows that the array consists of, in order. `in_rows` must hold."""
         if self.whole:
-            width = self.shape[-1]
+            width = self.shape[-1] if self.shape else 1
             return [Rows(self.tensors[0], width, 0, math.prod(self.shape[:-1]))]
         width, count = math.prod(self.shape[2:]), self.shape[1]
         if self.rows is None:
@@ -95,11 +105,33 @@ class Plane:
             for run, target in zip(self.runs(), out):
                 run.fill(target)
             return
-        (info,) = self.tensors
         for expert, target in enumerate(out):
-            values = info[expert : expert + 1][0]
-            values = values.T if self.transposed else values
-            target[...] = values if self.rows is None else values[self.rows]
+            target[...] = self._copied(expert)
+
+    def matrix(self, number: int) -> Rows | HeldRows:
+        """Return one matrix of a stack [experts, rows, ...], or the one row of a stack [experts, width].
+
+        It is read into memory if it does not consist of consecutive rows of the file.
+        """
+        inner = self.shape[1:]
+        count = inner[0] if len(inner) > 1 else 1
+        width = math.prod(inner) // count
+        if not self.in_rows:
+            return HeldRows(np.ascontiguousarray(self._copied(number)).reshape(count, width))
+        if len(self.tensors) > 1:
+            return Rows(self.tensors[number], width, 0, count)
+        (info,) = self.tensors
+        if self.rows is None:
+            return Rows(info, width, number * count, count)
+        first = number * info.shape[1] + self.rows.start
+        return Rows(info, width, first if len(inner) > 1 else first // width, count)
+
+    def _copied(self, expert: int) -> Array:
+        """Return one matrix of a tensor whose rows lie apart in the file."""
+        (info,) = self.tensors
+        values: Array = info[expert : expert + 1][0]
+        values = values.T if self.transposed else values
+        return values if self.rows is None else values[self.rows]
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pyturbo._messages import shown
 from pyturbo._native import host_empty
 from pyturbo.checkpoint.file_layout import FileLayout
 from pyturbo.checkpoint.source import Plane, Shape, Source
+from pyturbo.checkpoint.stream import CopiedStream, Stream
 from pyturbo.checkpoint.tensors import Progress, TensorInfo, Tensors
 from pyturbo.errors import FormatError
 from pyturbo.formats import Linear
@@ -126,6 +127,13 @@ class Weights(ABC):
             raise FormatError(f"{self.where(name)}: expected a tensor of this name, found none")
         self._asked.add(name)
         return self.checkpoint[self._names[name]]
+
+    def stream(self, source: Source, *, stacked: bool = False) -> Stream:
+        """Return a tensor or weight as loading makes it, in blocks of rows.
+
+        `stacked` reads the matrices of a stack one by one.
+        """
+        return CopiedStream(source, stacked=stacked)
 
     def typed(self, name: str, *dtypes: str) -> TensorInfo:
         info = self.info(name)

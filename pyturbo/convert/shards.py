@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pyturbo._arrays import Array
 from pyturbo.checkpoint.names import padding_name
 from pyturbo.checkpoint.safetensors import DTYPES
 from pyturbo.convert.plan import Output
 from pyturbo.convert.target import WRITTEN_BY
 from pyturbo.files.replace import sync
+from pyturbo.files.write import as_bytes, write_at
 
 ALIGNMENT = 64  # bytes: the data of a file, and every tensor of whole such units, start at a multiple of it
 LARGEST = 5 << 30  # bytes of tensors in one file, unless a single one is larger
 
-_CODES = {dtype: code for code, dtype in DTYPES.items() if code != "F8_E8M0"}  # bytes are U8
+#: Types as safetensors spells them; bytes are U8.
+CODES = {dtype: code for code, dtype in DTYPES.items() if code != "F8_E8M0"}
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,7 @@ class Shards:
     def write(self, output: Output, offset: int, data: Array) -> None:
         """Write the bytes of an array, from byte `offset` of a tensor on."""
         place = self._places[output.name]
-        view = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
-        begin = place.offset + offset
-        while view:
-            count = os.pwrite(place.file, view, begin)
-            view, begin = view[count:], begin + count
+        write_at(place.file, as_bytes(data), place.offset + offset)
 
     def sync(self) -> None:
         for file in self._files:
@@ -94,7 +90,7 @@ def safetensors_header(
     for output in sorted(outputs, key=lambda output: -_unit(output.nbytes)):
         if padded and (gap := -end % ALIGNMENT):
             add(padding_name(len(entries)), "U8", [gap], gap)
-        add(output.name, _CODES[output.dtype], output.shape, output.nbytes)
+        add(output.name, CODES[output.dtype], output.shape, output.nbytes)
     text = json.dumps(
         {"__metadata__": {"format": "mlx", **metadata}, **entries}, separators=(",", ":")
     ).encode()

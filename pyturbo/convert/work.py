@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from pyturbo._arrays import Array
 from pyturbo.checkpoint.source import Rows
 from pyturbo.checkpoint.tensors import Progress
+from pyturbo.convert.parallel import in_parallel
 from pyturbo.convert.plan import Job
 from pyturbo.convert.shards import Shards
 from pyturbo.ops import affine_quantize, fp_quantize
 
 #: Values in a block, unless one row is longer. A core needs about 40 bytes for each while it works.
 _BLOCK = 1 << 20
-#: Blocks queued for each core, so that none is idle.
-_AHEAD = 2
 
 
 @dataclass(frozen=True)
@@ -37,29 +34,14 @@ class _Block:
 def run(jobs: list[Job], shards: Shards, progress: Progress | None) -> None:
     """Fill the files. An error in one block ends the work; no thread runs after the return."""
     total, done = sum(job.source_bytes for job in jobs), 0
-    cores = os.cpu_count() or 1
-    waiting: deque[tuple[Future[None], int]] = deque()
-    pool = ThreadPoolExecutor(cores)
-    try:
-        for block in _blocks(jobs):
-            waiting.append((pool.submit(_convert, block, shards), block.source_bytes))
-            while len(waiting) > _AHEAD * cores:
-                done += _finish(waiting, done, total, progress)
-        while waiting:
-            done += _finish(waiting, done, total, progress)
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
+    def finish(nbytes: int) -> None:
+        nonlocal done
+        done += nbytes
+        if progress is not None:
+            progress(done, total)
 
-def _finish(
-    waiting: deque[tuple[Future[None], int]], done: int, total: int, progress: Progress | None
-) -> int:
-    """Wait for the oldest block to be converted, and return its number of bytes."""
-    future, nbytes = waiting.popleft()
-    future.result()
-    if progress is not None:
-        progress(done + nbytes, total)
-    return nbytes
+    in_parallel(lambda block: _convert(block, shards), _blocks(jobs), finish, os.cpu_count() or 1)
 
 
 def _blocks(jobs: list[Job]) -> Iterator[_Block]:
@@ -73,7 +55,8 @@ def _blocks(jobs: list[Job]) -> Iterator[_Block]:
                 row += count
 
 
-def _convert(block: _Block, shards: Shards) -> None:
+def _convert(block: _Block, shards: Shards) -> int:
+    """Convert and write a block, and return its number of bytes in the source."""
     job = block.job
     values = block.part.read(block.first, block.count)
     if job.offset:
@@ -86,3 +69,4 @@ def _convert(block: _Block, shards: Shards) -> None:
         arrays = fp_quantize(values, job.format.mode)
     for output, array in zip(job.outputs, arrays):
         shards.write(output, block.row * array.nbytes // len(array), array)
+    return block.source_bytes

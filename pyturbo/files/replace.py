@@ -83,33 +83,48 @@ def new_file(target: Path, check: Callable[[Path], None], mode: int = 0o666) -> 
                 raise
         finally:
             os.close(descriptor)
-        _sync_path(target.parent)
+        sync_path(target.parent)
 
 
 @contextmanager
-def new_folder(target: Path, check: Callable[[Path], None]) -> Iterator[Path]:
+def new_folder(
+    target: Path, check: Callable[[Path], None], resumes: Callable[[Path], bool] | None = None
+) -> Iterator[Path]:
     """Yield an empty folder to write to; then rename it to `target`, or delete it after an error.
 
     `check` raises if `target` must not be replaced; it is called before and after the writing, and once more
     with the old folder, which is deleted last. Owner, group and mode are kept as those of a file are.
+
+    `resumes` tells whether an unfinished folder can be continued. A leftover that can is yielded instead of
+    an empty folder, and such a folder stays after an interrupt or an error of the system.
     """
     with writing(target):
-        remove_leftovers(target)
-        check(target)
-        partial, descriptor = _claim(target, _make_folder)
+        claimed = None if resumes is None else _claim_leftover(target, resumes)
+        try:
+            remove_leftovers(target)
+            check(target)
+        except BaseException:
+            if claimed is not None:
+                os.close(claimed[1])
+            raise
+        partial, descriptor = claimed or _claim(target, _make_folder)
+        kept = False
         try:
             yield partial
             for path in partial.iterdir():
-                _sync_path(path)
-            _sync_path(partial)
+                sync_path(path)
+            sync_path(partial)
             check(target)
             _take_access(target, descriptor)
             publish(partial, target, descriptor, check)
+        except (KeyboardInterrupt, SystemExit, OSError):
+            kept = resumes is not None and resumes(partial)
+            raise
         finally:
-            if is_open_as(partial, descriptor):
+            if is_open_as(partial, descriptor) and not kept:
                 remove_folder(partial)
             os.close(descriptor)
-        _sync_path(target.parent)
+        sync_path(target.parent)
 
 
 def remove_leftovers(target: Path) -> None:
@@ -117,13 +132,7 @@ def remove_leftovers(target: Path) -> None:
 
     If a writer died between two renames, the folder that it was about to replace gets its name back.
     """
-    name = re.compile(re.escape(_stem(target)) + r"\.[0-9a-f]{16}(?:\.pyturbo-partial|\.pyturbo-previous)")
-    try:
-        with os.scandir(target.parent) as entries:
-            found = [Path(entry.path) for entry in entries if name.fullmatch(entry.name)]
-    except PermissionError:  # the folder can be written to, but not listed
-        return
-    for path in found:
+    for path in _leftovers(target):
         with unlocked(path) as free:
             if not free:
                 continue
@@ -135,6 +144,41 @@ def remove_leftovers(target: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
+def unfinished(target: Path) -> list[Path]:
+    """List the folders that dead writers of `target` left, which nobody is writing to."""
+    found = []
+    for path in _leftovers(target):
+        with unlocked(path) as free:
+            if free and is_partial(path) and path.is_dir():
+                found.append(path)
+    return found
+
+
+def _leftovers(target: Path) -> list[Path]:
+    """List what writers of `target` have beside it, those at work too."""
+    name = re.compile(re.escape(_stem(target)) + r"\.[0-9a-f]{16}(?:\.pyturbo-partial|\.pyturbo-previous)")
+    try:
+        with os.scandir(target.parent) as entries:
+            return sorted(Path(entry.path) for entry in entries if name.fullmatch(entry.name))
+    except PermissionError:  # the folder can be written to, but not listed
+        return []
+
+
+def _claim_leftover(target: Path, resumes: Callable[[Path], bool]) -> tuple[Path, int] | None:
+    """Lock an unfinished folder of a dead writer that can be continued, if there is one."""
+    for path in _leftovers(target):
+        if not is_partial(path) or not path.is_dir() or path.is_symlink():
+            continue
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue
+        if lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB) and is_open_as(path, descriptor) and resumes(path):
+            return path, descriptor
+        os.close(descriptor)
+    return None
+
+
 def sync(descriptor: int) -> None:
     """Make written data survive a power cut, if the file system can."""
     try:
@@ -144,7 +188,7 @@ def sync(descriptor: int) -> None:
             raise
 
 
-def _sync_path(path: Path) -> None:
+def sync_path(path: Path) -> None:
     """Do the same for a file, or for the names in a folder."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
