@@ -22,6 +22,8 @@ cdef extern from "soft_metal/soft_metal.h" namespace "soft_metal":
         uint64_t command_buffers
         uint64_t encoders
         uint64_t dispatches
+        uint64_t empty_dispatches
+        uint64_t round_trips
         uint64_t barriers
         uint64_t needless_barriers
         uint64_t pipelines_compiled
@@ -87,6 +89,8 @@ def counters():
         "command_buffers": now.command_buffers,
         "encoders": now.encoders,
         "dispatches": now.dispatches,
+        "empty_dispatches": now.empty_dispatches,
+        "round_trips": now.round_trips,
         "barriers": now.barriers,
         "needless_barriers": now.needless_barriers,
         "pipelines_compiled": now.pipelines_compiled,

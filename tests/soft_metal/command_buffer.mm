@@ -148,7 +148,10 @@ using soft_metal::Rule;
 }
 
 - (void)waitUntilCompleted {
-  if ([self mayWait:"waitUntilCompleted"]) (*list_)->wait_completed();
+  if (![self mayWait:"waitUntilCompleted"]) return;
+  if ((*queue_->queue_)->drained_by(list_->get()))
+    soft_metal::count([](soft_metal::Counters& counters) { ++counters.round_trips; });
+  (*list_)->wait_completed();
 }
 
 - (MTLCommandBufferStatus)status {

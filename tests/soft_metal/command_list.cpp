@@ -26,10 +26,7 @@ class Execution {
     hazards_ = Hazards(pass.concurrent);
     sample(pass.samples, pass.sample);
   }
-  void operator()(const Launch& launch) {
-    execute_launch(launch, label_, options_, hazards_);
-    count([](Counters& counters) { ++counters.dispatches; });
-  }
+  void operator()(const Launch& launch) { execute_launch(launch, label_, options_, hazards_); }
   void operator()(const Barrier& barrier) {
     if (barrier.all)
       hazards_.barrier();

@@ -30,6 +30,7 @@ struct Launch {
   std::vector<Binding> bindings;            // by argument of the kernel; empty for those it does not take
   std::vector<uint32_t> threadgroup_bytes;  // by argument of the kernel
   pyturbo::Dispatch geometry;
+  Binding indirect;  // unless empty: where the number of threadgroups is when the dispatch runs
   std::shared_ptr<const std::string> encoder;  // its label
 };
 

@@ -31,6 +31,7 @@ struct SoftEncoderState {
 };
 
 @interface SoftComputeCommandEncoder (Checks)
+- (void)dispatch:(const pyturbo::Dispatch&)geometry indirect:(const Binding&)indirect call:(const char*)call;
 - (BOOL)usable:(const char*)call;
 - (BOOL)usable:(const char*)call index:(NSUInteger)index;
 - (void)violate:(Rule)rule text:(const std::string&)text;
@@ -170,16 +171,42 @@ struct SoftEncoderState {
 
 - (void)dispatchThreadgroups:(MTLSize)threadgroupsPerGrid
        threadsPerThreadgroup:(MTLSize)threadsPerThreadgroup {
-  if (![self usable:"dispatchThreadgroups"]) return;
+  const pyturbo::Dispatch geometry{extent(threadgroupsPerGrid), extent(threadsPerThreadgroup)};
+  [self dispatch:geometry indirect:Binding() call:"dispatchThreadgroups"];
+}
+
+- (void)dispatchThreadgroupsWithIndirectBuffer:(id<MTLBuffer>)indirectBuffer
+                          indirectBufferOffset:(NSUInteger)indirectBufferOffset
+                         threadsPerThreadgroup:(MTLSize)threadsPerThreadgroup {
+  const char* call = "dispatchThreadgroupsWithIndirectBuffer";
+  if (![self usable:call]) return;
+  SoftBuffer* soft = (SoftBuffer*)indirectBuffer;
+  const NSUInteger length = soft ? (*soft->memory_)->length : 0;
+  const NSUInteger bytes = sizeof(MTLDispatchThreadgroupsIndirectArguments);
+  if (indirectBufferOffset % 4 || bytes > length || indirectBufferOffset > length - bytes) {
+    [self violate:Rule::offset
+             text:std::string(call) + ": expected a multiple of 4 with 12 bytes behind it, got " +
+                  std::to_string(indirectBufferOffset) + " of " + std::to_string(length) + " bytes"];
+    return;
+  }
+  [commandBuffer_ use:soft resource:*soft->memory_];
+  const pyturbo::Dispatch geometry{{}, extent(threadsPerThreadgroup)};
+  const Binding groups{*soft->memory_, indirectBufferOffset, nullptr};
+  [self dispatch:geometry indirect:groups call:call];
+}
+
+- (void)dispatch:(const pyturbo::Dispatch&)geometry indirect:(const Binding&)indirect call:(const char*)call {
+  if (![self usable:call]) return;
   if (!state_->pipeline) {
-    [self violate:Rule::pipeline_missing text:"expected setComputePipelineState before dispatchThreadgroups"];
+    [self violate:Rule::pipeline_missing text:std::string("expected setComputePipelineState before ") + call];
     return;
   }
   const pyturbo::KernelInfo& kernel = *state_->pipeline->kernel;
   soft_metal::Launch launch{state_->pipeline,
                             std::vector<Binding>(kernel.argument_count),
                             std::vector<uint32_t>(kernel.argument_count),
-                            {extent(threadgroupsPerGrid), extent(threadsPerThreadgroup)},
+                            geometry,
+                            indirect,
                             state_->label};
   for (uint32_t i = 0; i < kernel.argument_count; ++i) {
     const pyturbo::ArgumentInfo& argument = kernel.arguments[i];

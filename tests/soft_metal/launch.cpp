@@ -1,6 +1,7 @@
 #include "launch.h"
 
 #include <algorithm>
+#include <cstring>
 #include <thread>
 
 #include "checker/checker.h"
@@ -23,8 +24,14 @@ constexpr long kInternal = 1;         // MTLCommandBufferErrorInternal
 constexpr long kInvalidResource = 9;  // MTLCommandBufferErrorInvalidResource
 
 std::string text(const Extent& extent) {
-  return "(" + std::to_string(extent.x) + ", " + std::to_string(extent.y) + ", " + std::to_string(extent.z) +
-         ")";
+  return std::string("(") + std::to_string(extent.x) + ", " + std::to_string(extent.y) + ", " +
+         std::to_string(extent.z) + ")";
+}
+
+bool countable(const pyturbo::Dispatch& geometry) {
+  const Extent &groups = geometry.groups, &threads = geometry.threads;
+  return uint64_t(groups.x) * threads.x <= UINT32_MAX && uint64_t(groups.y) * threads.y <= UINT32_MAX &&
+         uint64_t(groups.z) * threads.z <= UINT32_MAX;
 }
 
 // Violations of one dispatch while it is encoded.
@@ -52,12 +59,9 @@ void check_geometry(const Launch& launch, const Options& options, Findings& find
                                              " threads in a threadgroup, got " + text(threads));
   else if (launch.pipeline->multiple_of_simd_width && threads.count() % pyturbo::kSimdWidth)
     findings.add(Rule::threadgroup_size, "expected a multiple of threadExecutionWidth, got " + text(threads));
-  const bool countable = uint64_t(groups.x) * threads.x <= UINT32_MAX &&
-                         uint64_t(groups.y) * threads.y <= UINT32_MAX &&
-                         uint64_t(groups.z) * threads.z <= UINT32_MAX;
   if (groups.x == 0 || groups.y == 0 || groups.z == 0)
     findings.add(Rule::threadgroup_size, "expected at least one threadgroup, got " + text(groups));
-  else if (!countable)
+  else if (!countable(launch.geometry))
     findings.add(Rule::threadgroup_size,
                  "expected fewer than 2^32 threads along each axis, got " + text(groups) + " threadgroups");
 }
@@ -93,6 +97,7 @@ class Check {
   Check(const Launch& launch, const std::string& command_buffer)
       : launch_(launch), kernel_(*launch.pipeline->kernel), command_buffer_(command_buffer) {}
 
+  pyturbo::Dispatch geometry(std::vector<Access>& accesses) const;
   Arguments bind() const;
   std::vector<Access> narrow(Arguments& arguments) const;
 
@@ -107,6 +112,24 @@ class Check {
   const KernelInfo& kernel_;
   const std::string& command_buffer_;
 };
+
+// The number of threadgroups is read from memory when the dispatch is indirect.
+pyturbo::Dispatch Check::geometry(std::vector<Access>& accesses) const {
+  if (launch_.indirect.empty()) return launch_.geometry;
+  const Memory& memory = *launch_.indirect.memory;
+  if (memory.released) fail(Rule::released_in_use, "the indirect buffer was released before it was used");
+  const uint8_t* words = memory.data + launch_.indirect.offset;
+  pyturbo::Dispatch geometry = launch_.geometry;
+  uint32_t groups[3];
+  std::memcpy(groups, words, sizeof groups);
+  geometry.groups = {groups[0], groups[1], groups[2]};
+  if (!countable(geometry))
+    fail(Rule::threadgroup_size,
+         "expected fewer than 2^32 threads along each axis, got " + text(geometry.groups) + " threadgroups");
+  accesses.push_back(
+      {words, words + sizeof groups, /*writes=*/false, &memory, kernel_.name, "its number of threadgroups"});
+  return geometry;
+}
 
 // Everything as bound: a buffer reaches to its end.
 Arguments Check::bind() const {
@@ -217,10 +240,18 @@ void execute_launch(const Launch& launch, const std::string& command_buffer, con
   Arguments arguments = check.bind();
   if (const char* requirement = kernel.violated(arguments))
     check.fail(Rule::argument_requirement, std::string("requires ") + requirement);
-  const std::string hazard = hazards.add(check.narrow(arguments));
+  std::vector<Access> accesses = check.narrow(arguments), of_geometry;
+  const pyturbo::Dispatch geometry = check.geometry(of_geometry);
+  if (geometry.groups.count() == 0) accesses.clear();
+  accesses.insert(accesses.end(), of_geometry.begin(), of_geometry.end());
+  const std::string hazard = hazards.add(accesses);
   if (!hazard.empty()) check.fail(Rule::missing_barrier, hazard);
+  count([&](Counters& counters) {
+    ++(geometry.groups.count() ? counters.dispatches : counters.empty_dispatches);
+  });
+  if (geometry.groups.count() == 0) return;
   try {
-    run(kernel, arguments, launch.geometry, options.checked);
+    run(kernel, arguments, geometry, options.checked);
   } catch (const pyturbo::Error& error) {
     if (options.checked) check.fail(Rule::kernel, error.what());
     throw Failure{kInternal, error.what()};

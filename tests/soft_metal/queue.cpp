@@ -73,7 +73,15 @@ void Queue::commit(const std::shared_ptr<CommandList>& list) {
   const std::lock_guard lock(mutex_);
   if (list->status() == CommandList::Status::not_enqueued) lists_.push_back(list);
   list->committed();
+  newest_ = list.get();
   changed_.notify_all();
+}
+
+bool Queue::drained_by(const CommandList* list) {
+  const std::lock_guard lock(mutex_);
+  if (newest_ != list) return false;
+  newest_ = nullptr;
+  return true;
 }
 
 void Queue::abandon(const CommandList* list) {

@@ -21,6 +21,9 @@ class Queue {
   void enqueue(const std::shared_ptr<CommandList>& list);
   void commit(const std::shared_ptr<CommandList>& list);  // enqueues it where that has not been done
 
+  // Whether nothing was committed after `list`, which nobody has asked before.
+  bool drained_by(const CommandList* list);
+
   // A list that never gets committed loses its place.
   void abandon(const CommandList* list);
 
@@ -34,6 +37,7 @@ class Queue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<CommandList>> lists_;
+  const CommandList* newest_ = nullptr;  // of those committed; null once somebody waits for it
   bool closed_ = false;
   std::thread thread_;  // ended by close()
 };

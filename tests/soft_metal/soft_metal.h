@@ -84,6 +84,8 @@ struct Counters {
   uint64_t command_buffers = 0;         // committed
   uint64_t encoders = 0;                // ended
   uint64_t dispatches = 0;              // executed
+  uint64_t empty_dispatches = 0;        // indirect ones that found no threadgroups
+  uint64_t round_trips = 0;             // waits for a command buffer with nothing committed behind it
   uint64_t barriers = 0;                // encoded in concurrent encoders and reached
   uint64_t needless_barriers = 0;       // of these: nothing behind depends on anything before
   uint64_t pipelines_compiled = 0;      // not found in a binary archive

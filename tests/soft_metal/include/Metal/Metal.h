@@ -371,6 +371,10 @@ typedef MTLComputePipelineReflection* MTLAutoreleasedComputePipelineReflection;
 - (void)popDebugGroup;
 @end
 
+typedef struct {
+  uint32_t threadgroupsPerGrid[3];
+} MTLDispatchThreadgroupsIndirectArguments;
+
 @protocol MTLComputeCommandEncoder <MTLCommandEncoder>
 - (void)setComputePipelineState:(id<MTLComputePipelineState>)state;
 - (void)setBytes:(const void*)bytes length:(NSUInteger)length atIndex:(NSUInteger)index;
@@ -379,6 +383,9 @@ typedef MTLComputePipelineReflection* MTLAutoreleasedComputePipelineReflection;
 - (void)setThreadgroupMemoryLength:(NSUInteger)length atIndex:(NSUInteger)index;
 - (void)dispatchThreadgroups:(MTLSize)threadgroupsPerGrid
        threadsPerThreadgroup:(MTLSize)threadsPerThreadgroup;
+- (void)dispatchThreadgroupsWithIndirectBuffer:(id<MTLBuffer>)indirectBuffer
+                          indirectBufferOffset:(NSUInteger)indirectBufferOffset
+                         threadsPerThreadgroup:(MTLSize)threadsPerThreadgroup;
 - (void)memoryBarrierWithScope:(MTLBarrierScope)scope;
 - (void)memoryBarrierWithResources:(const id<MTLResource>[])resources count:(NSUInteger)count;
 @end
