@@ -45,7 +45,7 @@ class Work:
         self.log, self.name = log, name
         self.calls: list[str] = [] if calls is None else calls
         self.logs: list[list[int]] = []
-        self.wanted = log.device.buffer(np.zeros(1, np.uint32))  # what the launch before the ask stores
+        self.wanted = log.device.empty(1, "uint32")  # what the launch before the ask stores
         self.missing = log.device.empty(1, "uint32")
         self.passes, self.left, self.knows_last, self.fails = 0, 0, False, ""
         self.loop = _native_tests.CallbackLoop(self, self.missing)

@@ -8,6 +8,7 @@
 
 #include "metal/encoder.h"
 #include "metal/flight.h"
+#include "metal/gates.h"
 #include "metal/memory.h"
 #include "metal/object.h"
 #include "metal/pipelines.h"
@@ -20,6 +21,10 @@ namespace pyturbo::metal {
 namespace {
 
 constexpr size_t kMostInFlight = 4;  // command buffers that may run at the same time
+
+// Segments of a replay with host loops that are committed at the same time, the running one included. More of
+// them hide more of the host's time, but after a miss all but the next one were encoded for nothing.
+constexpr size_t kAhead = 3;
 
 std::string mebibytes(uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 
@@ -105,6 +110,28 @@ class MetalDevice final : public Device {
     staging.copy_out();
   }
 
+  // Commits launches ahead of the GPU, which stops at a miss by itself (Gates). Waits at every ask instead
+  // where launches are timed, where memory is copied, or where Metal cannot order command buffers.
+  void run_loops(std::span<const ReadyLaunch> launches, std::span<const ReadyLoop> loops,
+                 double* seconds) override {
+    const Pool pool;
+    const std::shared_ptr<Memory> memory = this->memory();
+    const Staging staging(launches.data(), launches.size(), *memory);
+    if (seconds || !staging.empty() || memory->aliased() || !counts_known(loops, *memory)) {
+      Device::run_loops(launches, loops, seconds);
+      return;
+    }
+    const GateMemory gate_memory(*this, Gates::bytes(launches.size()));
+    Gates gates(launches, loops, kernel("gate"), gate_memory.storage());
+    const LoopReplay replay{launches, loops, staging, gates};
+    for (size_t start = 0, loop = 0; loop < loops.size() || start < launches.size(); ++loop) {
+      gates.open(loop);
+      loop = run_to_miss(replay, start, loop);
+      if (loop == loops.size()) return;
+      start = run_passes(replay, loop);
+    }
+  }
+
   void attach(Storage& storage) override {
     const Pool pool;
     memory()->use(storage);
@@ -114,6 +141,7 @@ class MetalDevice final : public Device {
     const Pool pool;
     const std::lock_guard lock(mutex_);
     flight_->wait_all();
+    gate_storage_.clear();
     pipelines_->save();
     pipelines_.reset();
     memory_->close();
@@ -152,6 +180,102 @@ class MetalDevice final : public Device {
       for (size_t i = 0; i < count; ++i) encoder.add(launches[i]);
     }
     flight_->commit(commands.get());
+  }
+
+  // Memory for the gates of one replay. It is used again once all that was committed has finished.
+  class GateMemory {
+   public:
+    GateMemory(MetalDevice& device, uint64_t bytes) : device_(device) {
+      {
+        const std::lock_guard lock(device.mutex_);
+        if (!device.gate_storage_.empty()) {
+          storage_ = std::move(device.gate_storage_.back());
+          device.gate_storage_.pop_back();
+        }
+      }
+      if (!storage_ || storage_->bytes() < bytes) storage_ = device.allocate(bytes);
+    }
+    ~GateMemory() {
+      device_.flight_->wait_all();
+      const std::lock_guard lock(device_.mutex_);
+      device_.gate_storage_.push_back(storage_);
+    }
+    GateMemory(const GateMemory&) = delete;
+    GateMemory& operator=(const GateMemory&) = delete;
+
+    const std::shared_ptr<Storage>& storage() const { return storage_; }
+
+   private:
+    MetalDevice& device_;
+    std::shared_ptr<Storage> storage_;
+  };
+
+  struct LoopReplay {
+    std::span<const ReadyLaunch> launches;
+    std::span<const ReadyLoop> loops;
+    const Staging& staging;
+    Gates& gates;
+  };
+
+  // Returns whether the GPU can read all counts of what is missing.
+  static bool counts_known(std::span<const ReadyLoop> loops, Memory& memory) {
+    return std::all_of(loops.begin(), loops.end(), [&](const ReadyLoop& loop) {
+      Place place;
+      return memory.find(loop.host->missing(), sizeof(uint32_t), {"", "gate", "missing"}, place);
+    });
+  }
+
+  // Commits one segment after the other, from launch `start` on: segment i ends before the ask of loop i, the
+  // last one at the end. Returns the first loop from `first` on that misses something, whose first pass may
+  // still be running, or the number of loops when all launches are done.
+  size_t run_to_miss(const LoopReplay& replay, size_t start, size_t first) {
+    const std::span<const ReadyLoop> loops = replay.loops;
+    std::vector<uint64_t> numbers;  // of the command buffers
+    for (size_t loop = first;; ++loop) {
+      for (size_t next = first + numbers.size(); next <= loops.size() && next < loop + kAhead; ++next) {
+        const size_t begin = next == first ? start : loops[next - 1].ask;
+        const size_t end = next < loops.size() ? loops[next].ask : replay.launches.size();
+        numbers.push_back(commit_segment(replay, begin, end, /*gated=*/next > first, next));
+      }
+      flight_->wait(numbers[loop - first]);
+      throw_failure();
+      require_process();
+      if (loop == loops.size() || *loops[loop].host->missing() != 0) return loop;
+    }
+  }
+
+  // Lets the host bring what a loop misses, and runs its passes. Returns the launch at which the replay goes
+  // on: behind the passes, or at the last pass if the host has marked it.
+  size_t run_passes(const LoopReplay& replay, size_t index) {
+    const ReadyLoop& loop = replay.loops[index];
+    loop.host->begin();
+    synchronize();
+    while (loop.host->next()) {
+      require_process();
+      if (*loop.host->missing() == 0) return loop.begin;
+      if (loop.begin == loop.end) continue;
+      commit_segment(replay, loop.begin, loop.end, /*gated=*/false, replay.loops.size());
+      synchronize();
+    }
+    return loop.end;
+  }
+
+  // Commits launches in a command buffer of their own, and the gate of a loop behind them if there is such a
+  // loop. Returns its number.
+  uint64_t commit_segment(const LoopReplay& replay, size_t begin, size_t end, bool gated, size_t loop) {
+    const Pool pool;
+    flight_->wait_for_room(kMostInFlight - 1);
+    const std::lock_guard lock(mutex_);
+    if (memory_->aliased()) flight_->wait_all();
+    const auto commands = new_commands(label_of(replay.launches.data(), replay.launches.size()));
+    {
+      Encoder encoder(made([commands.get() computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent]),
+                      *pipelines_, *memory_, replay.staging);
+      for (size_t i = begin; i < end; ++i)
+        encoder.add(replay.launches[i], gated ? replay.gates.groups(i) : nullptr);
+      if (loop < replay.loops.size()) encoder.add(replay.gates.launch(loop));
+    }
+    return flight_->commit(commands.get());
   }
 
   // Runs one pass for each launch, with timestamps around it. Each launch gets its own command buffer if
@@ -201,6 +325,7 @@ class MetalDevice final : public Device {
   std::shared_ptr<Residency> residency_;
   std::shared_ptr<Memory> memory_;
   const std::shared_ptr<Flight> flight_ = std::make_shared<Flight>();
+  std::vector<std::shared_ptr<Storage>> gate_storage_;  // not in use
   mutable std::mutex mutex_;  // one thread encodes at a time; guards the objects that close() releases
 };
 

@@ -20,11 +20,13 @@ class Encoder {
   Encoder(const Encoder&) = delete;
   Encoder& operator=(const Encoder&) = delete;
 
-  // Skips a launch without threadgroups. Throws as Pipelines and Memory do.
-  void add(const ReadyLaunch& launch);
+  // Skips a launch without threadgroups. Throws as Pipelines and Memory do. `groups`, if given, is where the
+  // GPU finds the number of threadgroups when the launch runs.
+  void add(const ReadyLaunch& launch, const uint32_t* groups = nullptr);
 
  private:
   void bind(const ReadyLaunch& launch);
+  void dispatch(const ReadyLaunch& launch, const uint32_t* groups);
 
   id<MTLComputeCommandEncoder> encoder_;
   Pipelines& pipelines_;

@@ -11,7 +11,7 @@ MTLSize size(const Extent& extent) { return MTLSizeMake(extent.x, extent.y, exte
 
 }  // namespace
 
-void Encoder::add(const ReadyLaunch& launch) {
+void Encoder::add(const ReadyLaunch& launch, const uint32_t* groups) {
   waits_ |= launch.waits;
   if (launch.dispatch.groups.count() == 0) return;
   id<MTLComputePipelineState> pipeline = pipelines_.get(*launch.kernel, launch.arguments->constants);
@@ -25,10 +25,23 @@ void Encoder::add(const ReadyLaunch& launch) {
   pipeline_ = pipeline;
   bind(launch);
   if (waits_ && begun_) [encoder_ memoryBarrierWithScope:MTLBarrierScopeBuffers];
-  [encoder_ dispatchThreadgroups:size(launch.dispatch.groups)
-           threadsPerThreadgroup:size(launch.dispatch.threads)];
+  dispatch(launch, groups);
   waits_ = false;
   begun_ = true;
+}
+
+void Encoder::dispatch(const ReadyLaunch& launch, const uint32_t* groups) {
+  const MTLSize threads = size(launch.dispatch.threads);
+  if (!groups) {
+    [encoder_ dispatchThreadgroups:size(launch.dispatch.groups) threadsPerThreadgroup:threads];
+    return;
+  }
+  Place place;
+  memory_.find(groups, sizeof(MTLDispatchThreadgroupsIndirectArguments),
+               {launch.label, launch.kernel->name, "threadgroups"}, place);
+  [encoder_ dispatchThreadgroupsWithIndirectBuffer:place.buffer
+                              indirectBufferOffset:place.offset
+                             threadsPerThreadgroup:threads];
 }
 
 void Encoder::bind(const ReadyLaunch& launch) {

@@ -19,8 +19,8 @@ class Flight {
   // Returns the number of the next command buffer.
   uint64_t next();
 
-  // Commits and numbers a command buffer.
-  void commit(id<MTLCommandBuffer> commands);
+  // Commits a command buffer and returns its number.
+  uint64_t commit(id<MTLCommandBuffer> commands);
 
   // Waits until the command buffers up to this number have finished. Throws nothing.
   void wait(uint64_t number);

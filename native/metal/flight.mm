@@ -7,10 +7,11 @@ uint64_t Flight::next() {
   return done_ + at_work_.size() + 1;
 }
 
-void Flight::commit(id<MTLCommandBuffer> commands) {
+uint64_t Flight::commit(id<MTLCommandBuffer> commands) {
   const std::lock_guard lock(mutex_);
   [commands commit];
   at_work_.push_back(Ref<CommandsObject>::retain(commands));
+  return done_ + at_work_.size();
 }
 
 void Flight::wait(uint64_t number) {

@@ -20,8 +20,8 @@ class HostLoop {
   // never changes; devices run fastest when it lies in memory that they allocated.
   virtual const uint32_t* missing() const = 0;
 
-  // Starts bringing what is missing, and returns without waiting for it. The launches before the ask are
-  // done; those of the first pass may be running, or are still to come.
+  // Starts bringing what is missing, and returns without waiting for it. Leaves *missing() as it is. The
+  // launches before the ask are done; those of the first pass may be running, or are still to come.
   virtual void begin() = 0;
 
   // Waits until another pass has something to do, prepares it, and returns true; false: there is none left.
