@@ -90,7 +90,7 @@ class Plane:
     def runs(self) -> list[Rows]:
         """List the rows that the array consists of, in order. `in_rows` must hold."""
         if self.whole:
-            width = self.shape[-1] if self.shape else 1
+            width = self.shape[-1]
             return [Rows(self.tensors[0], width, 0, math.prod(self.shape[:-1]))]
         width, count = math.prod(self.shape[2:]), self.shape[1]
         if self.rows is None:

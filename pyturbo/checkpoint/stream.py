@@ -113,7 +113,10 @@ class CopiedStream(Stream):
         return read
 
     def _rows(self, plane: Plane, matrix: int) -> Rows | HeldRows:
-        return plane.matrix(matrix) if self.stacked else plane.runs()[0]
+        if self.stacked:
+            return plane.matrix(matrix)
+        (info,) = plane.tensors
+        return Rows(info, math.prod(plane.shape) // self.rows, 0, self.rows)
 
 
 class BlockStream(Stream):

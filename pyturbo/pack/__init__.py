@@ -93,7 +93,7 @@ def pack(
         small = SmallFiles(checkpoint, plan, opened)
         facts = _facts(checkpoint, expert_bits)
         status = _status(checkpoint)
-        key = _key(status, plan, facts)
+        key = _key(status, plan, facts | {"files": small.names})
         total = large_bytes(plan)
         steps = _Steps(progress, total, 3 if check else 1)
         with new_folder(

@@ -30,19 +30,21 @@ class SmallFiles:
             self._copied = [config, *copied_files(checkpoint.path, opened)]
 
     @property
+    def names(self) -> list[str]:
+        return [file.path.name for file in self._copied] or ["config.json", GGUF_TOKENIZER]
+
+    @property
     def nbytes(self) -> int:
         return sum(file.size for file in self._copied)
 
     def write(self, folder: Path) -> dict[str, PackedFile]:
         """Write all files, and return their sizes and checksums by name."""
-        names = [file.path.name for file in self._copied]
         for file in self._copied:
             copy_file(file, folder / file.path.name)
         if not self._copied:
             write_json(folder / "config.json", self._checkpoint.config | _quantization(self._plan))
             (folder / GGUF_TOKENIZER).write_bytes(without_tensors(self._checkpoint.path))
-            names = ["config.json", GGUF_TOKENIZER]
-        return {name: packed_file(folder / name) for name in names}
+        return {name: packed_file(folder / name) for name in self.names}
 
 
 def packed_file(path: Path) -> PackedFile:

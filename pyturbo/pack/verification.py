@@ -9,10 +9,11 @@ from pathlib import Path
 
 from pyturbo._arguments import callback, path_of
 from pyturbo.checkpoint import json_file, locate, open_checkpoint
-from pyturbo.checkpoint.directory import DirectoryCheckpoint
+from pyturbo.checkpoint.directory import GGUF_TOKENIZER, DirectoryCheckpoint
 from pyturbo.checkpoint.manifest import NAME, Manifest
 from pyturbo.checkpoint.origin import Origin
 from pyturbo.checkpoint.tensors import Progress
+from pyturbo.convert.target import COPIED
 from pyturbo.errors import FormatError, TurboError
 from pyturbo.pack.compare import compare
 from pyturbo.pack.findings import Finding, check_file, check_layer, check_resident
@@ -28,7 +29,7 @@ class Verified:
     tensors: int
     nbytes: int
     findings: tuple[Finding, ...]
-    compared: bool  # whether values were compared with a source
+    compared: bool  # whether values were compared with a source, which needs files without damage
 
     @property
     def ok(self) -> bool:
@@ -74,9 +75,11 @@ def verify(
     findings += check_resident(folder, manifest.resident, advance)
     for layer in manifest.layers:
         findings += check_layer(folder, layer, advance)
+    findings += _foreign(folder, manifest)
     if not findings:
         findings += _unreadable(folder, manifest)
-    if source is not None and not findings:
+    compares = source is not None and not findings
+    if source is not None and compares:
         findings += _compare(folder, manifest, source, advance)
     return Verified(
         folder,
@@ -84,7 +87,7 @@ def verify(
         len(manifest.resident.checksums),
         total,
         tuple(findings),
-        compared=source is not None,
+        compared=compares,
     )
 
 
@@ -98,6 +101,14 @@ def _counter(progress: Progress | None, total: int) -> Callable[[int], None]:
             progress(min(done, total), total)
 
     return advance
+
+
+def _foreign(folder: Path, manifest: Manifest) -> list[Finding]:
+    """Find files that the manifest does not have, and that a reader could take for part of the model."""
+    known = manifest.sizes()
+    tensors = sorted(path.name for path in folder.glob("model*.safetensors*"))
+    names = [name for name in (*COPIED, GGUF_TOKENIZER, *tensors) if name not in known]
+    return [Finding(name, "is not in the manifest") for name in names if (folder / name).exists()]
 
 
 def _unreadable(folder: Path, manifest: Manifest) -> list[Finding]:

@@ -150,6 +150,16 @@ def test_other_options_and_another_source_start_again(source: Path, monkeypatch:
     assert finish(source).reused_bytes == 0
 
 
+def test_a_file_beside_the_tensors_that_is_gone_does_not_come_back(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source / "merges.txt").write_text("a b")
+    left = interrupted(source, monkeypatch)
+    (left / "merges.txt").write_text("a b")  # as a run has it that was killed later
+    (source / "merges.txt").unlink()
+    assert not (finish(source).path / "merges.txt").exists()
+
+
 def test_errors_of_requantised_layers_are_remembered(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     once = finish(source, expert_bits=2)
     shutil.rmtree(once.path)
@@ -235,6 +245,6 @@ def test_killed_runs(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["killed"] == 12
+    assert found["killed"] >= 12
     assert found["resumed"] > 0
     assert found["names"] == ["model"]

@@ -10,6 +10,7 @@ import pytest
 from pyturbo.convert import convert
 from pyturbo.errors import ArgumentError, FileError
 from pyturbo.pack import pack, verify
+from test_convert_target import contents
 from tiny_configs import MODELS
 from tiny_models import write_hf, write_mlx
 
@@ -17,10 +18,6 @@ from tiny_models import write_hf, write_mlx
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     return write_mlx(MODELS["mixtral"], tmp_path / "work" / "m")
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def refused(source: Path, target: str | Path, message: str, force: bool = True) -> None:

@@ -166,6 +166,15 @@ def test_the_source_is_compared_value_for_value(packed: Path, source: Path, tmp_
         found.require()
 
 
+def test_files_that_a_reader_could_take_for_part_of_the_model(packed: Path) -> None:
+    for name in ("README.md", "merges.txt", "model-00001-of-00002.safetensors"):
+        (packed / name).touch()
+    assert list(map(str, verify(packed).findings)) == [
+        "merges.txt: is not in the manifest",
+        "model-00001-of-00002.safetensors: is not in the manifest",
+    ]
+
+
 def test_another_model_is_no_source(packed: Path, tmp_path: Path) -> None:
     other = write_hf(MODELS["mixtral"], tmp_path / "other")
     assert "expected the fingerprint of" in str(verify(packed, other).findings[0])
