@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,14 @@ from pyturbo.checkpoint.tensors import Progress
 from pyturbo.convert.folder import require_room
 from pyturbo.errors import ArgumentError, FormatError
 from pyturbo.files.replace import new_folder, target_of, writing
+from pyturbo.files.write import drop_cached
 from pyturbo.pack import journal
 from pyturbo.pack.files import SmallFiles
 from pyturbo.pack.findings import Finding
 from pyturbo.pack.plan import Plan, make_plan
 from pyturbo.pack.requantize import EXPERT_BITS
 from pyturbo.pack.target import check as check_target
-from pyturbo.pack.verification import Verified, verify
+from pyturbo.pack.verification import Verified, verify, verify_folder
 from pyturbo.pack.work import Work, large_bytes
 from pyturbo.pack.write import resident_header
 
@@ -113,7 +114,9 @@ def pack(
             text = json.dumps(written.to_json(), separators=(",", ":"))
             (folder / manifests.NAME).write_text(text + "\n", encoding="utf-8")
             if check:
-                verify(folder, found, progress=steps.rest).require()
+                for name in written.sizes():
+                    drop_cached(folder / name)
+                replace(verify_folder(folder, found, steps.rest), path=place).require()
         (place / journal.NAME).unlink(missing_ok=True)
     return Packed(
         Path(target),

@@ -11,8 +11,8 @@ import xxhash
 from pyturbo.checkpoint.file import TensorFile
 
 _CHUNK = 4 << 20  # bytes read at a time
-_MEMORY = 256 << 20  # bytes that all records in work may take together
-_BLOCK_MEMORY = 48 << 20  # what one record takes for its blocks, when values are quantised
+_MEMORY = 512 << 20  # bytes that all records in work may take together
+_BLOCK_MEMORY = 24 << 20  # what one record takes for its blocks, when values are quantised
 
 
 def chunks(file: TensorFile, offset: int, nbytes: int) -> Iterator[memoryview]:

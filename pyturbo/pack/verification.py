@@ -15,6 +15,7 @@ from pyturbo.checkpoint.origin import Origin
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.convert.target import COPIED
 from pyturbo.errors import FormatError, TurboError
+from pyturbo.files.replace import is_partial
 from pyturbo.pack.compare import compare
 from pyturbo.pack.findings import Finding, check_file, check_layer, check_resident
 from pyturbo.pack.plan import make_plan
@@ -59,8 +60,15 @@ def verify(
         path_of("verify: source", source)
     callback("verify: progress", progress)
     folder = locate(path)
+    if is_partial(folder):
+        raise FormatError(f"{folder}: expected a complete checkpoint, got an unfinished one")
     if not (folder / NAME).is_file():
         raise FormatError(f"{folder}: expected a packed checkpoint, found no {NAME}")
+    return verify_folder(folder, source, progress)
+
+
+def verify_folder(folder: Path, source: str | PathLike[str] | None, progress: Progress | None) -> Verified:
+    """Check a folder with a manifest, even if it does not have its name yet."""
     try:
         manifest = Manifest.parse(json_file.read_bytes(folder / NAME), NAME)
     except TurboError as error:

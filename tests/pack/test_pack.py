@@ -19,7 +19,7 @@ from pyturbo.checkpoint.directory import DirectoryCheckpoint
 from pyturbo.checkpoint.manifest import PAGE, Manifest
 from pyturbo.checkpoint.names import is_padding
 from pyturbo.errors import ArgumentError, FormatError
-from pyturbo.pack import pack, verify
+from pyturbo.pack import pack, verify, write
 from reference import gguf as reference
 from tiny_configs import FP_MODELS, MODELS
 from tiny_models import mlx_tensors, write_hf, write_mlx
@@ -195,6 +195,22 @@ def test_a_source_that_changes_meanwhile(tmp_path: Path) -> None:
     shard = sorted(source.glob("*.safetensors"))[0]
     with pytest.raises(FormatError, match="mlx: expected a checkpoint that stays as it is"):
         pack(source, tmp_path / "packed", progress=lambda *both: shard.touch())
+    assert [path.name for path in tmp_path.iterdir()] == ["mlx"]
+
+
+def test_check_finds_what_the_disk_did_not_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write_mlx(MODELS["mixtral"], tmp_path / "mlx")
+    write_at = write.write_at
+
+    def wrong(file: int, data: memoryview, offset: int) -> None:
+        changed = bytearray(data)
+        changed[-1] ^= offset == 0  # of each file, in the first bytes that are written
+        write_at(file, memoryview(changed), offset)
+
+    monkeypatch.setattr(write, "write_at", wrong)
+    message = "/packed: is damaged: model.safetensors: header checksum: .*: expert 0: checksum: .* and 1 more"
+    with pytest.raises(FormatError, match=message):
+        pack(source, tmp_path / "packed", check=True)
     assert [path.name for path in tmp_path.iterdir()] == ["mlx"]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyturbo.convert import convert
-from pyturbo.errors import ArgumentError, FileError
+from pyturbo.errors import ArgumentError, FileError, FormatError
 from pyturbo.pack import pack, verify
 from test_convert_target import contents
 from tiny_configs import MODELS
@@ -101,5 +101,7 @@ def test_unfinished_packs_are_not_read(source: Path, tmp_path: Path) -> None:
     os.rename(target, tmp_path / ".packed.0123456789abcdef.pyturbo-partial")  # noqa: PTH104
     with pytest.raises(FileError, match="expected another name: .pyturbo-partial marks unfinished files"):
         pack(source, tmp_path / ".packed.0123456789abcdef.pyturbo-partial")
+    with pytest.raises(FormatError, match="expected a complete checkpoint, got an unfinished one"):
+        verify(tmp_path / ".packed.0123456789abcdef.pyturbo-partial")
     with pytest.raises(ArgumentError, match="pack: target: expected a path, got int"):
         pack(source, 3)
