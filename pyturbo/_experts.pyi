@@ -17,14 +17,14 @@ class ExpertStore:
         *,
         threads: int = 8,
         direct: bool = True,
-        split: int = 0,
-        half_life: float = 64.0,
+        split: int = 1 << 20,
+        half_life: float = 32.0,
         top_k: int = 1,
         staging: int | None = None,
     ) -> None: ...
     @staticmethod
     def mapped(
-        records: Iterable[Buffer], stride: int, tables: Buffer, *, threads: int = 8, split: int = 0
+        records: Iterable[Buffer], stride: int, tables: Buffer, *, threads: int = 8, split: int = 1 << 20
     ) -> ExpertStore: ...
     @property
     def layers(self) -> int: ...

@@ -37,8 +37,8 @@ cdef class ExpertStore:
             as threads, but at most an eighth of the slots.
     """
 
-    def __cinit__(self, files, stride, Buffer slab, Buffer tables not None, *, threads=8, direct=True, split=0,
-                  half_life=64.0, top_k=1, staging=None, _mapped=None):
+    def __cinit__(self, files, stride, Buffer slab, Buffer tables not None, *, threads=8, direct=True, split=1 << 20,
+                  half_life=32.0, top_k=1, staging=None, _mapped=None):
         cdef ExpertStoreOptions options
         cdef ExpertTables rows
         cdef ExpertSlab slots
@@ -70,7 +70,7 @@ cdef class ExpertStore:
             self.handle = open_expert_store(paths, slots, rows, options)
 
     @staticmethod
-    def mapped(records, stride, tables, *, threads=8, split=0):
+    def mapped(records, stride, tables, *, threads=8, split=1 << 20):
         """Return a store over mapped files, each a uint8 buffer of whole records. The slot of an expert is its number;
         what replays choose is made present by several threads before it is used."""
         return ExpertStore.__new__(ExpertStore, (), stride, None, tables, threads=threads, split=split,

@@ -75,6 +75,10 @@ RecordFile::RecordFile(const ExpertFile& file, uint64_t stride, bool direct)
     ::close(file_);
     throw Error(kind, path_ + ": " + wrong);
   }
+#if defined(POSIX_FADV_RANDOM)
+  // Readahead is of no use to parts of a record that several threads read at once.
+  ::posix_fadvise(file_, 0, 0, POSIX_FADV_RANDOM);
+#endif
   if (direct) direct_file_ = open_direct(path_.c_str(), status);
   direct_.store(direct_file_ >= 0);
 }
