@@ -156,8 +156,4 @@ void Device::run_loops(std::span<const ReadyLaunch> launches, std::span<const Re
   run_range(done, launches.size());
 }
 
-void Device::require_process() const {
-  if (process_ends()) throw Error(ErrorKind::state, name_ + ": the process is ending");
-}
-
 }  // namespace pyturbo

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "pyturbo/device_kind.h"
+#include "pyturbo/error.h"
 #include "pyturbo/host_loop.h"
 #include "pyturbo/kernel.h"
 #include "pyturbo/process.h"
@@ -84,7 +85,9 @@ class Device : public ClosedAtEnd {
   virtual void run_loops(std::span<const ReadyLaunch> launches, std::span<const ReadyLoop> loops,
                          double* seconds);
   // Throws Error{state} when the process is ending.
-  void require_process() const;
+  void require_process() const {
+    if (process_ends()) throw Error(ErrorKind::state, name_ + ": the process is ending");
+  }
   virtual void release() {}
   // Prepares memory that kernels can use in place.
   virtual void attach(Storage&) {}
