@@ -11,7 +11,7 @@ from pyturbo._dtypes import bfloat16
 from pyturbo.checkpoint.config import Format
 from pyturbo.checkpoint.stream import Block, Spec, Stream
 from pyturbo.errors import FormatError
-from pyturbo.ops import affine_dequantize, affine_quantize
+from pyturbo.pack.fit import fit_affine
 
 #: Bits that experts can be quantised to again.
 EXPERT_BITS = (2, 3)
@@ -67,10 +67,8 @@ class RequantizedStream(Stream):
         errors = squares = 0.0
         for block in self._inner.blocks(matrix):
             values = self._inner.values(block, matrix)
-            packed, scales, biases = affine_quantize(values.astype(self._dtype), bits, group)
-            got = affine_dequantize(packed, scales.astype(np.float32), biases.astype(np.float32), bits, group)
-            got -= values
-            errors += float(np.square(got, dtype=np.float64).sum())
+            packed, scales, biases, error = fit_affine(values, bits, group, self._dtype)
+            errors += error
             squares += float(np.square(values, dtype=np.float64).sum())
             yield {"weight": packed, "scales": scales, "biases": biases}
         self.squares[matrix] = Squares(errors, squares)
