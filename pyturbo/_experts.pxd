@@ -43,13 +43,19 @@ cdef extern from "pyturbo/expert_store.h" namespace "pyturbo" nogil:
 
     cdef cppclass ExpertCounters:
         uint64_t requests, hits, misses, bytes, reads
-        double wait_seconds
+        double read_seconds, wait_seconds
+
+    cdef cppclass ExpertSpan:
+        uint32_t layer
+        int32_t expert
+        double begin, end
 
     cdef cppclass NativeExpertStore "pyturbo::ExpertStore":
         uint32_t layers()
         shared_ptr[NativeHostLoop] loop(uint32_t) except +raise_python
         vector[ExpertCounters] counters() except +raise_python
         void reset_counters() except +raise_python
+        vector[ExpertSpan] trace(cbool) except +raise_python
         cbool direct() except +raise_python
         cbool closed()
         void close() except +raise_python

@@ -16,7 +16,7 @@ from pyturbo._arguments import flag, index
 from pyturbo._messages import shown
 from pyturbo.errors import ArgumentError, StateError
 
-COUNTERS = ("requests", "hits", "misses", "bytes", "reads", "wait_seconds")
+COUNTERS = ("requests", "hits", "misses", "bytes", "reads", "read_seconds", "wait_seconds")
 
 
 cdef class ExpertStore:
@@ -105,13 +105,23 @@ cdef class ExpertStore:
 
     def stats(self):
         """Return the counters of each layer: distinct experts in replays (``requests``), of these ``hits`` that had a
-        slot and ``misses``, ``bytes`` and ``reads`` (system calls) for them, ``wait_seconds`` that replays waited."""
+        slot and ``misses``, ``bytes`` and ``reads`` (system calls) for them, ``read_seconds`` in which at least one of
+        them was being read, ``wait_seconds`` that replays waited."""
         cdef vector[ExpertCounters] counters = self.native().counters()
-        return [dict(zip(COUNTERS, (c.requests, c.hits, c.misses, c.bytes, c.reads, c.wait_seconds))) for c in counters]
+        return [
+            dict(zip(COUNTERS, (c.requests, c.hits, c.misses, c.bytes, c.reads, c.read_seconds, c.wait_seconds)))
+            for c in counters
+        ]
 
     def reset_stats(self):
         """Set all counters to zero."""
         self.native().reset_counters()
+
+    def trace(self, on=True):
+        """Start or end the recording of reads and waits, and return those recorded since the last call: layer, expert
+        (-1: a replay waits), begin and end in seconds of ``time.perf_counter()``."""
+        cdef vector[ExpertSpan] spans = self.native().trace(flag("ExpertStore: on", on))
+        return [(span.layer, span.expert, span.begin, span.end) for span in spans]
 
     def close(self):
         """End reads and threads, and close the files. Replays that miss an expert afterwards raise a StateError."""

@@ -20,7 +20,8 @@ void Reader::start(const Record& record) {
   const std::lock_guard lock(mutex_);
   if (closed_) throw Error(ErrorKind::state, "expert store: it is closed");
   start_threads();
-  jobs_.push_back(std::make_unique<Job>(Job{.state = {record, /*whole=*/false, /*calls=*/0, nullptr}}));
+  jobs_.push_back(
+      std::make_unique<Job>(Job{.state = {.record = record, .whole = false, .calls = 0, .error = nullptr}}));
   waiting_.push_back(jobs_.back().get());
   const uint64_t parts = (record_bytes_ + part_bytes_ - 1) / part_bytes_;
   for (uint64_t i = 0; i < std::min<uint64_t>(parts, threads_); ++i) work_.notify_one();
@@ -44,7 +45,9 @@ void Reader::serve() {
     Job& job = *waiting_.front();
     const uint64_t begin = job.next, end = std::min(begin + part_bytes_, record_bytes_);
     job.next = end;
-    ++job.parts;
+    const Clock::time_point now = Clock::now();
+    if (job.parts++ == 0 && begin == 0) job.state.begin = now;
+    if (busy_++ == 0) busy_since_ = now;
     if (end == record_bytes_) waiting_.pop_front();
     lock.unlock();
     std::exception_ptr error;
@@ -56,7 +59,9 @@ void Reader::serve() {
     }
     lock.lock();
     job.state.calls += calls;
+    job.state.end = Clock::now();
     --job.parts;
+    if (--busy_ == 0) busy_time_ += job.state.end - busy_since_;
     if (error && !job.state.error) {
       job.state.error = error;
       job.next = record_bytes_;
@@ -90,6 +95,13 @@ void Reader::wait() {
 std::vector<Ended> Reader::take() {
   const std::lock_guard lock(mutex_);
   return std::exchange(done_, {});
+}
+
+double Reader::take_busy() {
+  const std::lock_guard lock(mutex_);
+  const Clock::time_point now = Clock::now();
+  if (busy_ > 0) busy_time_ += now - std::exchange(busy_since_, now);
+  return std::chrono::duration<double>(std::exchange(busy_time_, {})).count();
 }
 
 void Reader::cancel() {

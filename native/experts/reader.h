@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -12,6 +13,8 @@
 #include <vector>
 
 namespace pyturbo::experts {
+
+using Clock = std::chrono::steady_clock;
 
 struct Record {
   uint32_t layer, expert;
@@ -37,6 +40,7 @@ struct Ended {
   bool whole;  // all of it is in memory
   uint64_t calls;
   std::exception_ptr error;  // why it is not whole; null: it was cancelled
+  Clock::time_point begin{}, end{};
 };
 
 // Brings records in parts, in the order they were started in. Its threads start with the first record. Owner:
@@ -56,6 +60,8 @@ class Reader {
   void wait();
   // Returns the records that ended since the last call.
   std::vector<Ended> take();
+  // Returns the seconds since the last call in which a source was at work.
+  double take_busy();
   // Cancels parts that have not begun, and returns when no record is under way.
   void cancel();
   // Cancels everything and ends the threads. Not from two threads at once.
@@ -85,6 +91,9 @@ class Reader {
   std::deque<std::unique_ptr<Job>> jobs_;  // not ended
   std::deque<Job*> waiting_;               // of these, the ones with a part that nobody has begun
   std::vector<Ended> done_;
+  uint32_t busy_ = 0;  // parts under way
+  Clock::time_point busy_since_{};
+  Clock::duration busy_time_{};  // up to busy_since_
   std::vector<std::thread> workers_;
   bool closed_ = false;
 };

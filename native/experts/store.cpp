@@ -72,6 +72,20 @@ void Store::reset_counters() {
   counters_.assign(counters_.size(), {});
 }
 
+std::vector<ExpertSpan> Store::trace(bool on) {
+  require_usable();
+  const std::lock_guard lock(mutex_);
+  traces_ = on;
+  return std::exchange(spans_, {});
+}
+
+void Store::note(uint32_t layer, int32_t expert, Clock::time_point begin, Clock::time_point end) {
+  using Seconds = std::chrono::duration<double>;
+  if (traces_)
+    spans_.push_back(
+        {layer, expert, Seconds(begin.time_since_epoch()).count(), Seconds(end.time_since_epoch()).count()});
+}
+
 bool Store::direct() const {
   require_usable();
   const std::lock_guard lock(mutex_);
@@ -162,7 +176,6 @@ void Store::start_reads() {
 }
 
 bool Store::next(uint32_t layer) {
-  using Clock = std::chrono::steady_clock;
   require_usable();
   std::unique_lock lock(mutex_);
   require_open();
@@ -182,10 +195,12 @@ bool Store::next(uint32_t layer) {
     lock.unlock();
     reader_.wait();
     lock.lock();
-    counters_[layer].wait_seconds += std::chrono::duration<double>(Clock::now() - begun).count();
+    const Clock::time_point ended = Clock::now();
+    counters_[layer].wait_seconds += std::chrono::duration<double>(ended - begun).count();
+    note(layer, /*expert=*/-1, begun, ended);
     require_open();
     if (loop != loops_) throw Error(ErrorKind::state, "expert store: the loop was cancelled");
-    for (const Ended& ended : reader_.take()) settle(ended, error);
+    settle(layer, error);
   }
   if (error) {
     abandon();
@@ -199,6 +214,11 @@ bool Store::next(uint32_t layer) {
   return any;
 }
 
+void Store::settle(uint32_t layer, std::exception_ptr& error) {
+  for (const Ended& ended : reader_.take()) settle(ended, error);
+  counters_[layer].read_seconds += reader_.take_busy();
+}
+
 void Store::settle(const Ended& ended, std::exception_ptr& error) {
   const Record& record = ended.record;
   --under_way_;
@@ -209,6 +229,7 @@ void Store::settle(const Ended& ended, std::exception_ptr& error) {
     return;
   }
   counters_[record.layer].bytes += stride_;
+  note(record.layer, int32_t(record.expert), ended.begin, ended.end);
   LayerRows& rows = rows_[record.layer];
   if (places_->keep(record.slot)) rows.set_slot(record.expert, record.slot);
   rows.add_to_pass(record.expert, record.slot);
@@ -223,7 +244,7 @@ void Store::release_pass() {
 void Store::abandon() {
   reader_.cancel();
   std::exception_ptr ignored;
-  for (const Ended& ended : reader_.take()) settle(ended, ignored);
+  if (layer_ != kNoLayer) settle(uint32_t(layer_), ignored);
   release_pass();
   waiting_.clear();
   layer_ = kNoLayer;

@@ -30,6 +30,7 @@ class Store final : public ExpertStore, public std::enable_shared_from_this<Stor
   std::shared_ptr<HostLoop> loop(uint32_t layer) override;
   std::vector<ExpertCounters> counters() const override;
   void reset_counters() override;
+  std::vector<ExpertSpan> trace(bool on) override;
   bool direct() const override;
   bool closed() const override;
   void close() override;
@@ -49,7 +50,10 @@ class Store final : public ExpertStore, public std::enable_shared_from_this<Stor
   // The following need the lock.
   void require_open() const;
   void start_reads();
+  // Takes what the reader has done. The first failure goes to `error`, if that is empty.
+  void settle(uint32_t layer, std::exception_ptr& error);
   void settle(const Ended& ended, std::exception_ptr& error);
+  void note(uint32_t layer, int32_t expert, Clock::time_point begin, Clock::time_point end);
   void release_pass();
   void abandon();
 
@@ -63,6 +67,8 @@ class Store final : public ExpertStore, public std::enable_shared_from_this<Stor
   std::vector<LayerRows> rows_;
   std::vector<Scores> scores_;
   std::vector<ExpertCounters> counters_;
+  bool traces_ = false;
+  std::vector<ExpertSpan> spans_;
   std::unique_ptr<Places> places_;  // null: closed
   int64_t layer_ = kNoLayer;        // whose loop is under way
   uint64_t loops_ = 0;              // number of the loop, for a thread that waits in it

@@ -59,7 +59,15 @@ struct ExpertCounters {
   uint64_t misses = 0;
   uint64_t bytes = 0;       // read, or made present
   uint64_t reads = 0;       // system calls for them, including those that were repeated
+  double read_seconds = 0;  // in which at least one of its records was being read
   double wait_seconds = 0;  // that replays waited for reads
+};
+
+// A record that was read, or a wait of a replay, in seconds of std::chrono::steady_clock.
+struct ExpertSpan {
+  uint32_t layer;
+  int32_t expert;  // -1: a wait
+  double begin, end;
 };
 
 // Brings the experts that replays choose, layer by layer. Owner: the Python ExpertStore and every loop of it.
@@ -72,6 +80,8 @@ class ExpertStore : public ClosedAtEnd {
   virtual std::shared_ptr<HostLoop> loop(uint32_t layer) = 0;
   virtual std::vector<ExpertCounters> counters() const = 0;  // by layer
   virtual void reset_counters() = 0;
+  // Starts or ends the recording of spans, and returns those recorded since the last call.
+  virtual std::vector<ExpertSpan> trace(bool on) = 0;
   // Returns whether all files are read past the page cache. Throws Error{state} when it is closed.
   virtual bool direct() const = 0;
   virtual bool closed() const = 0;
