@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 _LONGEST = 120
+_PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
 def shown(value: Any) -> str:
@@ -19,6 +21,11 @@ def shown(value: Any) -> str:
         return f"a number of {value.bit_length()} bits"
     text = ascii(value)
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def label(name: str) -> str:
+    """Return a name from a file as messages show it: as it is, or quoted if it has other characters."""
+    return name if _PLAIN.fullmatch(name) else shown(name)
 
 
 def size(nbytes: float) -> str:

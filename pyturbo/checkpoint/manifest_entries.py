@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pyturbo._messages import shown
+from pyturbo._messages import label, shown
 from pyturbo.checkpoint.config import Format, read_format
 from pyturbo.errors import FormatError
 
 _LARGEST = 2**62  # bounds sizes in bytes, and offsets
-_PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
 class Fields:
@@ -58,7 +57,7 @@ class Fields:
         value = self.values.get(name)
         if not isinstance(value, dict):
             raise self.wrong(name, "an object")
-        return Fields(f"{self.where}: {_label(name)}", value)
+        return Fields(f"{self.where}: {label(name)}", value)
 
     def groups(self, name: str) -> list[Fields]:
         """Return a list of objects."""
@@ -74,20 +73,15 @@ class Fields:
         for name, value in self.values.items():
             if value is not None and self.group(name).values.keys() != {"mode", "bits", "group_size"}:
                 raise self.wrong(name, "null, or mode, bits and group_size")
-            formats[name] = None if value is None else read_format(f"{self.where}: {_label(name)}", value)
+            formats[name] = None if value is None else read_format(f"{self.where}: {label(name)}", value)
         return formats
 
     def wrong(self, name: str, expected: str) -> FormatError:
         got = shown(self.values.get(name))
-        return FormatError(f"{self.where}: {_label(name)}: expected {expected}, got {got}")
+        return FormatError(f"{self.where}: {label(name)}: expected {expected}, got {got}")
 
     def _list(self, name: str) -> list[Any]:
         value = self.values.get(name)
         if not isinstance(value, list):
             raise self.wrong(name, "a list")
         return value
-
-
-def _label(name: str) -> str:
-    """Return the name of an entry as messages show it; text that could be anything is quoted."""
-    return name if _PLAIN.fullmatch(name) else shown(name)

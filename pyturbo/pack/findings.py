@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
+
+from pyturbo._messages import label
 from pyturbo.checkpoint import safetensors
 from pyturbo.checkpoint.file import TensorFile
 from pyturbo.checkpoint.manifest import PackedFile, PackedLayer, Resident
 from pyturbo.checkpoint.manifest_parts import ALIGNMENT
 from pyturbo.checkpoint.names import is_padding
+from pyturbo.checkpoint.tensors import TensorInfo
 from pyturbo.convert.parallel import in_parallel
 from pyturbo.errors import FileError, FormatError
 from pyturbo.pack.checksums import chunks, range_checksum, workers
@@ -33,7 +37,8 @@ class Finding:
 
     def __str__(self) -> str:
         expert = None if self.expert is None else f"expert {self.expert}"
-        places = (self.file, self.layer, expert, self.tensor, self.what)
+        tensor = None if self.tensor is None else label(self.tensor)
+        places = (self.file, self.layer, expert, tensor, self.what)
         return ": ".join(place for place in places if place is not None)
 
 
@@ -59,9 +64,12 @@ def check_layer(folder: Path, layer: PackedLayer, advance: Advance) -> list[Find
         def check(expert: int) -> list[Finding]:
             here, own = Finding(layer.file, "", layer.path, expert), list[Finding]()
             start = expert * layer.stride
-            _compare(own, here, layer.checksums[expert], range_checksum(file, start, layer.stride))
-            if not own and not all(_is_zero(file, start + offset, count) for offset, count in gaps):
-                own.append(_with(here, "padding: expected zeros"))
+            try:
+                _compare(own, here, layer.checksums[expert], range_checksum(file, start, layer.stride))
+                if not own and not all(_is_zero(file, start + offset, count) for offset, count in gaps):
+                    own.append(_with(here, "padding: expected zeros"))
+            except (FileError, FormatError) as error:
+                own.append(_with(here, str(error).removeprefix(f"{folder / layer.file}: ")))
             return own
 
         def finish(own: list[Finding]) -> None:
@@ -93,25 +101,35 @@ def check_resident(folder: Path, resident: Resident, advance: Advance) -> list[F
             return [_with(here, str(error))]
         if length % DATA_ALIGNMENT:
             found.append(_with(here, f"data: expected at a multiple of {DATA_ALIGNMENT}, got {length}"))
-        end = length
-        for name, info in infos.items():
-            if info.offset != end or (info.offset % ALIGNMENT and not is_padding(name)):
-                found.append(Finding(resident.file, f"offset: got {info.offset} after {end}", tensor=name))
-            end = info.offset + info.nbytes
-            if is_padding(name):
-                if not _is_zero(file, info.offset, info.nbytes):
-                    found.append(Finding(resident.file, "expected zeros", tensor=name))
-            elif name not in resident.checksums:
-                found.append(Finding(resident.file, "is not in the manifest", tensor=name))
-            else:
-                got = range_checksum(file, info.offset, info.nbytes)
-                _compare(found, Finding(resident.file, "", tensor=name), resident.checksums[name], got)
-            advance(info.nbytes)
-        for name in resident.checksums:
-            if name not in infos:
-                found.append(Finding(resident.file, "expected this tensor, found none", tensor=name))
-        if end != file.size:
-            found.append(_with(here, f"expected tensors up to byte {file.size}, they end at {end}"))
+        found += _check_tensors(file, list(infos.values()), resident, length, advance)
+    return found
+
+
+def _check_tensors(
+    file: TensorFile, infos: list[TensorInfo], resident: Resident, start: int, advance: Advance
+) -> list[Finding]:
+    """Check the tensors whose data follows each other from byte `start` on, up to the end of the file."""
+    found: list[Finding] = []
+    known, end = resident.checksums, start
+    for info in infos:
+        here = Finding(resident.file, "", tensor=info.name)
+        if info.offset != end or (info.offset % ALIGNMENT and not is_padding(info.name)):
+            expected = f"{end}, a multiple of {ALIGNMENT}"
+            found.append(_with(here, f"offset: expected {expected}, got {info.offset}"))
+        end = info.offset + info.nbytes
+        if info.name in known:
+            _compare(found, here, known[info.name], range_checksum(file, info.offset, info.nbytes))
+        elif not is_padding(info.name):
+            found.append(_with(here, "is not in the manifest"))
+        elif not _is_zero(file, info.offset, info.nbytes):
+            found.append(_with(here, "expected zeros"))
+        advance(info.nbytes)
+    names = {info.name for info in infos}
+    for name in known:
+        if name not in names:
+            found.append(Finding(resident.file, "expected this tensor, found none", tensor=name))
+    if end != file.size:
+        found.append(Finding(resident.file, f"expected tensors up to byte {file.size}, they end at {end}"))
     return found
 
 
@@ -146,7 +164,7 @@ def _gaps(layer: PackedLayer) -> Iterator[tuple[int, int]]:
 
 
 def _is_zero(file: TensorFile, offset: int, count: int) -> bool:
-    return not any(any(chunk) for chunk in chunks(file, offset, count))
+    return not any(np.frombuffer(chunk, np.uint8).any() for chunk in chunks(file, offset, count))
 
 
 def _compare(found: list[Finding], where: Finding, expected: str, got: str) -> None:

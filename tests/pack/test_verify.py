@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from pyturbo.checkpoint import safetensors
+from pyturbo.checkpoint.file import TensorFile
 from pyturbo.checkpoint.manifest import NAME, Manifest
 from pyturbo.cli import main
-from pyturbo.errors import FormatError
+from pyturbo.errors import FileError, FormatError
 from pyturbo.pack import pack, verify
 from tiny_configs import MODELS
 from tiny_models import write_hf, write_mlx
@@ -101,6 +102,21 @@ def test_sizes_and_missing_files(packed: Path) -> None:
     ]
     (packed / "model.safetensors").write_bytes(b"short")
     assert "model.safetensors: expected" in "\n".join(map(str, verify(packed).findings))
+
+
+def test_a_record_that_cannot_be_read(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = Manifest.read(packed).layers[2]
+    fill = TensorFile.fill
+
+    def failing(self: TensorFile, out: np.ndarray, offset: int) -> None:
+        if self.path == packed / layer.file and offset // layer.stride == 4:
+            raise FileError(f"{self.path}: cannot be read: Input/output error")
+        fill(self, out, offset)
+
+    monkeypatch.setattr(TensorFile, "fill", failing)
+    assert list(map(str, verify(packed).findings)) == [
+        f"{layer.file}: {layer.path}: expert 4: cannot be read: Input/output error"
+    ]
 
 
 def test_padding_that_is_not_zero_though_the_checksum_is_right(packed: Path) -> None:
