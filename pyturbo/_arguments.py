@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,24 @@ def index(what: str, value: Any, least: int = 0, bits: int = 63) -> int:
     if number > 0 and number >> bits:
         raise ArgumentError(f"{what}: expected an integer below 2^{bits}, got {shown(value)}")
     return number
+
+
+_SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(|[kmgt]i?)b?", re.IGNORECASE)
+
+
+def byte_count(what: str, value: Any) -> int:
+    """Return a positive number of bytes, given as an integer or as text such as "12GB" or "1.5 GiB"."""
+    if not isinstance(value, str):
+        return index(what, value, least=1)
+    match = _SIZE.fullmatch(value.strip())
+    if match is None:
+        raise ArgumentError(
+            f'{what}: expected bytes such as 12000000000, "12GB" or "12GiB", got {shown(value)}'
+        )
+    unit = match[2].lower()
+    base = 1024 if unit.endswith("i") else 1000
+    number = float(match[1]) * base ** " kmgt".index(unit[:1] or " ")
+    return index(what, int(min(number, 2.0**63)), least=1)
 
 
 def flag(what: str, value: Any) -> bool:

@@ -58,6 +58,8 @@ cdef extern from "pyturbo/expert_store.h" namespace "pyturbo" nogil:
         vector[ExpertSpan] trace(cbool) except +raise_python
         cbool direct() except +raise_python
         cbool closed()
+        void resize(uint32_t) except +raise_python
+        uint32_t slots() except +raise_python
         void close() except +raise_python
 
     shared_ptr[NativeExpertStore] open_expert_store(const vector[ExpertFile]&, const ExpertSlab&, const ExpertTables&,

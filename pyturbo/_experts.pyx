@@ -97,6 +97,19 @@ cdef class ExpertStore:
         """Whether it refuses all work, as does a store of the parent in a child of ``fork()``."""
         return self.native().closed()
 
+    @property
+    def slots(self):
+        """Slots in use; 0 for a store over mapped files, and for one that is closed."""
+        return self.native().slots()
+
+    def resize(self, slots):
+        """Use at most ``slots`` of the slab from now on, and give the memory of the others back. No program that uses the
+        store may be running."""
+        cdef uint32_t wanted = index("ExpertStore: slots", slots, 1, bits=31)
+        cdef NativeExpertStore* store = self.native()
+        with nogil:
+            store.resize(wanted)
+
     def loop(self, layer):
         """Return the ``HostLoop`` of a layer, which keeps the store alive."""
         cdef HostLoop loop = HostLoop.__new__(HostLoop)

@@ -27,6 +27,7 @@ cdef class Buffer:
     cdef readonly tuple shape
     cdef Py_ssize_t[AXES] extents    # shape and strides for the buffer protocol
     cdef Py_ssize_t[AXES] strides
+    cdef object __weakref__
 
 
 cdef class FileWatch:

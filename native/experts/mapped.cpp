@@ -54,6 +54,8 @@ class FilePlaces final : public Places {
   bool keep(int32_t) override { return false; }
   void drop(int32_t) override {}
   void release(int32_t) override {}
+  void resize(uint32_t) override {}
+  uint32_t slots() const override { return 0; }
 
  private:
   const std::vector<MappedExperts> layers_;

@@ -26,6 +26,9 @@ class Places {
   virtual void drop(int32_t slot) = 0;
   // The pass is done.
   virtual void release(int32_t slot) = 0;
+  // Uses that many slots from now on, which no loop holds, and gives the memory of the others back.
+  virtual void resize(uint32_t slots) = 0;
+  virtual uint32_t slots() const = 0;
 };
 
 }  // namespace pyturbo::experts

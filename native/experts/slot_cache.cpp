@@ -1,21 +1,44 @@
 #include "experts/slot_cache.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <limits>
 #include <tuple>
 
 namespace pyturbo::experts {
 
+constexpr uint32_t kStagingShare = 8;  // of fewer slots than at first, at most one in so many is for staging
+
 SlotCache::SlotCache(const ExpertSlab& slab, uint64_t stride, uint32_t staging, std::vector<LayerRows>& rows,
                      const std::vector<Scores>& scores)
     : slab_(slab),
       stride_(stride),
-      cached_(slab.slots - staging),
+      most_staging_(staging),
       rows_(rows),
       scores_(scores),
-      contents_(cached_),
+      contents_(slab.slots),
       held_(slab.slots) {
-  for (uint32_t slot = slab.slots; slot-- > cached_;) staging_.push_back(int32_t(slot));
+  divide(slab.slots, staging);
+}
+
+void SlotCache::divide(uint32_t slots, uint32_t staging) {
+  slots_ = slots;
+  cached_ = slots - staging;
+  staging_.clear();
+  for (uint32_t slot = slots_; slot-- > cached_;) staging_.push_back(int32_t(slot));
+}
+
+void SlotCache::resize(uint32_t slots) {
+  const uint32_t before = slots_;
+  divide(std::clamp<uint32_t>(slots, 1, slab_.slots), std::min(most_staging_, slots / kStagingShare));
+  for (uint32_t slot = cached_; slot < slab_.slots; ++slot) {
+    Content& content = contents_[slot];
+    if (content.layer >= 0) rows_[size_t(content.layer)].set_slot(content.expert, kNone);
+    content = {};
+  }
+  current_ = false;
+  if (slots_ < before) ::madvise(memory(0, int32_t(slots_)), (before - slots_) * stride_, MADV_DONTNEED);
 }
 
 // Orders the heap: the candidate that leaves first is on top.
@@ -45,7 +68,7 @@ int32_t SlotCache::take(uint32_t layer, uint32_t expert) {
     std::make_heap(candidates_.begin(), candidates_.end(), later);
     current_ = true;
   }
-  const bool staged = cached_ < slab_.slots;
+  const bool staged = cached_ < slots_;
   if (!candidates_.empty() && (!staged || scores_[layer].value(expert) >= candidates_.front().value)) {
     const int32_t slot = candidates_.front().slot;
     std::pop_heap(candidates_.begin(), candidates_.end(), later);

@@ -10,10 +10,10 @@
 
 namespace pyturbo::experts {
 
-// The first slots are a cache: an expert that is taken in replaces the one of the lowest value (Scores) that
-// is not held; equal values go by slot. The last `staging` slots take experts whose value is below all of
-// these, and forget them when their pass is done; an expert waits for a staging slot rather than replace a
-// better one.
+// The first slots in use are a cache: an expert that is taken in replaces the one of the lowest value
+// (Scores) that is not held; equal values go by slot. The last `staging` of them take experts whose value is
+// below all of these, and forget them when their pass is done; an expert waits for a staging slot rather than
+// replace a better one.
 class SlotCache : public Places {
  public:
   SlotCache(const ExpertSlab& slab, uint64_t stride, uint32_t staging, std::vector<LayerRows>& rows,
@@ -26,6 +26,8 @@ class SlotCache : public Places {
   bool keep(int32_t slot) override { return uint32_t(slot) < cached_; }
   void drop(int32_t slot) override;
   void release(int32_t slot) override;
+  void resize(uint32_t slots) override;
+  uint32_t slots() const override { return slots_; }
 
  private:
   struct Content {
@@ -38,12 +40,15 @@ class SlotCache : public Places {
   };
   static bool later(const Candidate& a, const Candidate& b);
 
+  void divide(uint32_t slots, uint32_t staging);
   double value(int32_t slot) const;
   void offer(int32_t slot);
 
   const ExpertSlab slab_;
   const uint64_t stride_;
-  const uint32_t cached_;  // slots of the cache; the others are for staging
+  const uint32_t most_staging_;
+  uint32_t slots_ = 0;   // in use
+  uint32_t cached_ = 0;  // of these, the cache; the others are for staging
   std::vector<LayerRows>& rows_;
   const std::vector<Scores>& scores_;
   std::vector<Content> contents_;

@@ -99,6 +99,21 @@ bool Store::closed() const {
   return !places_;
 }
 
+void Store::resize(uint32_t slots) {
+  require_usable();
+  const std::lock_guard lock(mutex_);
+  require_open();
+  if (layer_ != kNoLayer) throw Error(ErrorKind::state, "expert store: expected no replay under way");
+  release_pass();
+  if (slots != places_->slots()) places_->resize(slots);
+}
+
+uint32_t Store::slots() const {
+  require_usable();
+  const std::lock_guard lock(mutex_);
+  return places_ ? places_->slots() : 0;
+}
+
 void Store::close() {
   if (!opened_here()) return;
   std::call_once(closing_, [&] {

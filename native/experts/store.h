@@ -34,6 +34,8 @@ class Store final : public ExpertStore, public std::enable_shared_from_this<Stor
   bool direct() const override;
   bool closed() const override;
   void close() override;
+  void resize(uint32_t slots) override;
+  uint32_t slots() const override;
 
   bool opened_here() const { return born_ == fork_count(); }
 

@@ -85,6 +85,10 @@ class ExpertStore : public ClosedAtEnd {
   // Returns whether all files are read past the page cache. Throws Error{state} when it is closed.
   virtual bool direct() const = 0;
   virtual bool closed() const = 0;
+  // Uses at most that many of the slab's slots, and at least one, from now on; the memory of the others is
+  // given back. No replay may be under way. A store over mapped files has no slots.
+  virtual void resize(uint32_t slots) = 0;
+  virtual uint32_t slots() const = 0;
   // Ends reads and threads, and closes files. Loops that are asked afterwards throw Error{state}, also one
   // that waits now. The tables are left alone, because launches may be reading them: a replay that finds all
   // its experts in slots still works. Returns when all is done, also in a second caller.
