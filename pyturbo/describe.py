@@ -73,10 +73,20 @@ class Survey:
         return Part(sum(part.parameters for part in parts), sum(part.nbytes for part in parts))
 
     @property
+    def choices(self) -> int:
+        """Return the number of experts that a layer uses for a token; 0 if there are none."""
+        moe = self._moe()
+        return int(moe[0].k) if moe else 0
+
+    @property
     def chosen(self) -> float:
         """Return the share of the experts that a token uses; 1 if there are none."""
-        moe: list[Any] = [layer.mlp for layer in self.network.layers if hasattr(layer.mlp, "experts")]
+        moe = self._moe()
         return float(moe[0].k / moe[0].experts.count) if moe else 1.0
+
+    def _moe(self) -> list[Any]:
+        """List the layers with experts."""
+        return [layer.mlp for layer in self.network.layers if hasattr(layer.mlp, "experts")]
 
     @property
     def bytes_per_token(self) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pyturbo import models
-from pyturbo._arguments import callback, index, path_of
+from pyturbo._arguments import byte_count, callback, index, path_of
 from pyturbo._messages import shown
 from pyturbo._native import Device, device_list
 from pyturbo._once import once
@@ -27,6 +27,8 @@ from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError, StateError
 from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.kv_cache import kv_format
+from pyturbo.placement import place_experts
+from pyturbo.streaming import Policy
 from pyturbo.text import Tokenizer
 
 #: The context of a session, where the caller does not say: this many tokens, or all that the model can have.
@@ -48,6 +50,8 @@ def load(
     threads: int | None = None,
     progress: Progress | None = None,
     precision: str | None = None,
+    memory: int | str | None = None,
+    policy: Policy | None = None,
 ) -> Model:
     """Load the model of a checkpoint: a directory of safetensors, or a GGUF file. None: `default_model`.
 
@@ -57,6 +61,10 @@ def load(
     `threads` and `precision` are those of `Device`. `kv` is how keys and values are kept: "f16",
     "f32", or compressed as "turbo8", "turbo4", "turbo4v2": `turbo<k>v<v>` has k bits for each coordinate of a
     key and v for a value's, of 2, 3, 4, 6 and 8.
+
+    `memory`, such as "12GB", is all that this process may take: weights, programs and conversations. Experts
+    of a packed checkpoint (`pyturbo pack`) that do not fit are read from its files when they are needed, into
+    memory that the rest leaves; without `memory` most of the free memory is used. `policy` says how.
 
     Examples:
         >>> model = pyturbo.load()
@@ -80,9 +88,11 @@ def load(
         device = Device(name, threads=threads, precision="default" if precision is None else precision)
     else:
         raise ArgumentError(f"load: device: expected a name or a Device, got {device!r}")
+    most = None if memory is None else byte_count("load: memory", memory)
     with open_checkpoint(default_model() if path_or_id is None else path_or_id) as checkpoint:
+        budget = place_experts(checkpoint, device, most, policy)
         network = models.build(checkpoint, progress)
-        runner = Runner(network, device, setting, Origin(checkpoint))
+        runner = Runner(network, device, setting, Origin(checkpoint), budget)
         return Model(runner, checkpoint.config, checkpoint.tokenizer, checkpoint.sampling)
 
 

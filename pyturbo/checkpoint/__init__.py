@@ -16,6 +16,8 @@ from pyturbo.checkpoint._nearby import holds, missing
 from pyturbo.checkpoint.checkpoint import Checkpoint
 from pyturbo.checkpoint.directory import DirectoryCheckpoint
 from pyturbo.checkpoint.gguf_model import GgufCheckpoint
+from pyturbo.checkpoint.manifest import NAME as MANIFEST
+from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.checkpoint.sampling import SamplingDefaults
 from pyturbo.checkpoint.tensors import TensorInfo
 from pyturbo.checkpoint.tokenizer import TokenizerSource
@@ -53,7 +55,7 @@ def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
     if place.is_dir():
         if not (place / "config.json").is_file():
             raise FormatError(f"{place}: expected a directory with config.json, it holds {holds(place)}")
-        return DirectoryCheckpoint(place)
+        return PackedCheckpoint(place) if (place / MANIFEST).exists() else DirectoryCheckpoint(place)
     if place.suffix.lower() != ".gguf":
         raise FormatError(f"{place}: expected a directory with config.json or a .gguf file")
     return GgufCheckpoint(place)

@@ -58,11 +58,12 @@ class DirectoryCheckpoint(Checkpoint):
         self.sampling = directory_sampling(path)
         if (path / GGUF_TOKENIZER).is_file():
             self.tokenizer, self.sampling = read_text_parts(path / GGUF_TOKENIZER)
-        self._quantization = quantization
+        #: The formats that the config states.
+        self.quantization = quantization
         self._format = "mlx" if formats == {"mlx"} else ""
 
     def weights(self, layout: FileLayout | None = None, values: bool = True) -> DirectoryWeights:
-        return DirectoryWeights(self, layout or FileLayout(), self._quantization, self._format, values)
+        return DirectoryWeights(self, layout or FileLayout(), self.quantization, self._format, values)
 
 
 def weight_files(path: Path) -> tuple[list[str], dict[str, str] | None]:

@@ -32,7 +32,7 @@ class Identity:
     def __init__(self, checkpoint: Tensors) -> None:
         self._lock = open_in_children()
         self._digest: bytes | None = None
-        self._infos = sorted(checkpoint.values(), key=lambda info: info.name)
+        self._infos = sorted(checkpoint.all_tensors(), key=lambda info: info.name)
         self._files: dict[int, TensorFile] = {}
         try:
             for info in self._infos:

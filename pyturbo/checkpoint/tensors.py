@@ -109,8 +109,12 @@ class Tensors(Mapping[str, TensorInfo]):
         for file in self._files():
             file.close()
 
+    def all_tensors(self) -> list[TensorInfo]:
+        """List everything that tells this checkpoint from others, and whose files it holds open."""
+        return list(self._tensors.values())
+
     def _files(self) -> list[TensorFile]:
-        return list({id(info.file): info.file for info in self._tensors.values()}.values())
+        return list({id(info.file): info.file for info in self.all_tensors()}.values())
 
     def _info(self, name: str) -> TensorInfo:
         try:

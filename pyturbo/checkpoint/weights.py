@@ -18,6 +18,7 @@ from pyturbo.checkpoint.stream import CopiedStream, Stream
 from pyturbo.checkpoint.tensors import Progress, TensorInfo, Tensors
 from pyturbo.errors import FormatError
 from pyturbo.formats import Linear
+from pyturbo.streaming import ServedLayer
 
 FLOATS = ("F32", "F16", "BF16")
 
@@ -92,7 +93,15 @@ class Weights(ABC):
         layer = self._matrix(path, shape, axes=3)
         if not bias:
             return layer
-        return replace(layer, bias=self._load_tensor(self._find_expert_bias(path, layer.shape[:2])))
+        shape = self.sources[path].shape[:2]
+        return replace(layer, bias=self._load_tensor(self._find_expert_bias(path, shape)))
+
+    def served(self, path: str) -> ServedLayer | None:
+        """Return what brings the experts at a path such as "model.layers.0.mlp.switch_mlp" into memory.
+
+        None if they are all there.
+        """
+        return None
 
     def preload(self, progress: Progress | None = None) -> None:
         """Read tensors that cannot be mapped, in the order of the files, for the calls that follow."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from pyturbo._arguments import byte_count
 from pyturbo._machine import peak_memory
 from pyturbo._native import Device, device_list
 from pyturbo.cli._output import byte_bar
@@ -38,6 +39,13 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, positional: bool) ->
         default="f16",
         help="format of keys and values: f16, f32, or compressed: turbo8, turbo4, turbo4v2, any turbo<k>v<v> "
         f"with {', '.join(map(str, widths))} or {last} bits for k and v (default: %(default)s)",
+    )
+
+    parser.add_argument(
+        "--memory",
+        metavar="BYTES",
+        help="memory for the whole process, such as 12GB: experts of a packed model that do not fit are read "
+        "from disk when they are needed (default: most of the free memory)",
     )
 
 
@@ -90,11 +98,12 @@ def open_device(arguments: argparse.Namespace) -> Device:
 
 def load_model(arguments: argparse.Namespace, name: str | None) -> Model:
     """Load a model, with a progress bar for weights that have to be read."""
-    with usage("kv"):
+    with usage("kv", "memory"):
         kv = kv_format(arguments.kv).name
+        memory = None if arguments.memory is None else byte_count("memory", arguments.memory)
     device = open_device(arguments)
     with byte_bar("reading weights") as progress:
-        return load(name, device, kv, progress=progress)
+        return load(name, device, kv, progress=progress, memory=memory)
 
 
 def cut_note(completion: Completion, session: Session) -> str:

@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from pyturbo._fork import open_in_children
 from pyturbo._messages import shown
-from pyturbo._native import Device
+from pyturbo._native import Buffer, Device
 from pyturbo.checkpoint.origin import Origin
+from pyturbo.engine.budget import Budget
 from pyturbo.engine.graph import Graph, Output
 from pyturbo.engine.layout import Layout
 from pyturbo.errors import ArgumentError, StateError
@@ -33,12 +34,15 @@ class Runner:
         device: Where the programs run.
         kv: How keys and values are kept.
         origin: The files that the weights come from.
+        budget: The memory that the model may take; None if its weights are all in memory.
         traits: What the device is good at: how programs read tokens.
     """
 
-    def __init__(self, network: Decoder, device: Device, kv: KvFormat, origin: Origin) -> None:
+    def __init__(
+        self, network: Decoder, device: Device, kv: KvFormat, origin: Origin, budget: Budget | None = None
+    ) -> None:
         Layout.of(network, 1, 1, kv)  # refuses what these layers cannot keep that way
-        self.device, self.kv, self.origin = device, kv, origin
+        self.device, self.kv, self.origin, self.budget = device, kv, origin, budget
         self.traits = device.traits
         #: Reentrant: a signal handler may close the model while its thread records or replays.
         self._lock = open_in_children(threading.RLock)
@@ -66,6 +70,8 @@ class Runner:
         with self._lock:
             self._network = None
             self._graphs.clear()
+            if self.budget is not None:
+                self.budget.experts.close()
         self.origin.close()
 
     def context_for(self, tokens: int) -> int:
@@ -75,6 +81,15 @@ class Runner:
     def layout(self, context: int) -> Layout:
         """Lay out the state of a conversation of up to `context` tokens."""
         return Layout.of(self.network, context, self.traits.chunk, self.kv)
+
+    def allocate(self, layout: Layout) -> Buffer:
+        """Return memory for a conversation."""
+        block = layout.allocate(self.device)
+        if self.budget is not None:
+            with self._lock:
+                self.require_open()
+                self.budget.take("context", layout.nbytes, block)
+        return block
 
     @contextmanager
     def program(self, context: int, tokens: int, output: Output) -> Iterator[tuple[int, Graph]]:
@@ -87,10 +102,14 @@ class Runner:
             graph = self._graphs.pop(key, None)
             if graph is None:
                 graph = Graph(self.device, self.network, self.kv, self.layout(context), limit, output)
+                if self.budget is not None:
+                    self.budget.take("memory", graph.scratch_bytes, graph)
             self.require_open()  # a signal handler may have closed it meanwhile
             while len(self._graphs) >= MAX_GRAPHS:
                 self._graphs.pop(next(iter(self._graphs)))
             self._graphs[key] = graph
+            if self.budget is not None:
+                self.budget.share()
             yield min(tokens, limit), graph
 
     @property

@@ -85,7 +85,7 @@ class Session:
     def _allocated(self, context: int) -> dict[str, Any]:
         """Return the attributes of an empty session with room for `context` tokens."""
         layout = self._runner.layout(context)
-        block = layout.allocate(self._runner.device)
+        block = self._runner.allocate(layout)
         tokens, logits = layout.view(block, "tokens"), layout.view(block, "logits")[0]
         return {"context": context, "_layout": layout, "_block": block, "_tokens": tokens, "_logits": logits}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from pyturbo import ops
@@ -13,7 +14,11 @@ from pyturbo.layers.decoder import FeedForward, Mlp
 
 
 class Experts:
-    """The MLPs that a router chooses among: ``down(activation(gate x, up x))``."""
+    """The MLPs that a router chooses among: ``down(activation(gate x, up x))``.
+
+    Not all of them need be in memory. `request` comes before the call, as early as the choice is known: what
+    is recorded in between runs while experts are read.
+    """
 
     def __init__(
         self,
@@ -28,10 +33,16 @@ class Experts:
     ) -> None:
         """Read the experts. `bias`: whether every expert has a bias in each of its layers."""
         self.count, self.activation = count, activation
+        self._served = weights.served(path)
         self.gate, self.up, self.down = (
             weights.experts(f"{path}.{name}_proj", (count, *size), bias)
             for name, size in (("gate", (inner, hidden)), ("up", (inner, hidden)), ("down", (hidden, inner)))
         )
+
+    def request(self, ids: Any) -> None:
+        """Have the experts ids [tokens, k] brought into memory, unless they are all there."""
+        if self._served is not None:
+            self._served.request(ids)
 
     def __call__(self, x: Any, ids: Any) -> Any:
         """Apply the experts ids [tokens, k] to x [tokens, hidden] -> [tokens, k, hidden]."""
@@ -43,17 +54,25 @@ class Experts:
         return not one and all(layer.grouped for layer in (self.gate, self.up, self.down))
 
     def _by_token(self, x: Any, ids: Any) -> Any:
-        if self.activation is ops.swiglu:
-            h = self.gate.apply_experts_swiglu(self.up, x, ids)
-        else:
-            h = self.activation(self.gate.apply_experts(x, ids), self.up.apply_experts(x, ids))
-        return self.down.apply_experts(h, ids)
+        with self._passes() as slots:
+            if self.activation is ops.swiglu:
+                h = self.gate.apply_experts_swiglu(self.up, x, ids, slots)
+            else:
+                gate, up = (layer.apply_experts(x, ids, slots) for layer in (self.gate, self.up))
+                h = self.activation(gate, up)
+            return self.down.apply_experts(h, ids, slots)
 
     def _by_expert(self, x: Any, ids: Any) -> Any:
         buckets = Buckets.sort(ids, self.count)
         rows = ops.gather_rows(x, buckets.order, ids.shape[1])
-        h = self.activation(self.gate.apply_buckets(rows, buckets), self.up.apply_buckets(rows, buckets))
-        return ops.gather_rows(self.down.apply_buckets(h, buckets), buckets.inverse)
+        with self._passes() as slots:
+            gate, up = (layer.apply_buckets(rows, buckets, slots) for layer in (self.gate, self.up))
+            y = self.down.apply_buckets(self.activation(gate, up), buckets, slots)
+        return ops.gather_rows(y, buckets.inverse)
+
+    def _passes(self) -> AbstractContextManager[Any]:
+        """Record the work with experts, for all at once or as they come; gives their slots, None for all."""
+        return nullcontext() if self._served is None else self._served.passes()
 
 
 def read_choices(entries: Entries, experts: str) -> tuple[int, int]:
@@ -87,6 +106,7 @@ class Moe:
         if self.shared is not None:
             inner, gate = self.shared.inner(x), self.shared_gate.apply(x)
         ids, probabilities = ops.route(choices, self.k, self.normalize)
+        self.experts.request(ids)
         if self.shared is not None:
             common = self.shared.down.apply(inner)
         return ops.moe_combine(residual, self.experts(x, ids), probabilities, common, gate)

@@ -49,6 +49,7 @@ class GroupedMoe:
         ids, weights = ops.route_grouped(
             logits, self.bias, self.k, self.groups, self.kept, self.scale, self.normalize
         )
+        self.experts.request(ids)
         if self.shared is not None:
             common = self.shared.down.apply(inner)
         return ops.moe_combine(residual, self.experts(x, ids), weights, common)

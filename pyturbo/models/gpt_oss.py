@@ -44,6 +44,7 @@ class ClampedMoe:
 
     def __call__(self, x: Any, residual: Any) -> Any:
         ids, probabilities = ops.route_topk_softmax(self.router.apply(x), self.k)
+        self.experts.request(ids)
         return ops.moe_combine(residual, self.experts(x, ids), probabilities)
 
 

@@ -43,6 +43,7 @@ class SparseMoe:
 
     def __call__(self, x: Any, residual: Any) -> Any:
         ids, probabilities = ops.route(self.router.apply(x), self.k, normalize=True)
+        self.experts.request(ids)
         return ops.moe_combine(residual, self.experts(x, ids), probabilities)
 
 

@@ -1,0 +1,10 @@
+"""Experts that are not all in memory: slots for some of them, filled from files when they are needed."""
+
+from __future__ import annotations
+
+from pyturbo.streaming.memory import ExpertMemory, RecordFile
+from pyturbo.streaming.policy import Policy
+from pyturbo.streaming.served import ServedLayer
+from pyturbo.streaming.streamed import StreamedExperts
+
+__all__ = ["ExpertMemory", "Policy", "RecordFile", "ServedLayer", "StreamedExperts"]

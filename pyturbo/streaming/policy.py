@@ -1,0 +1,28 @@
+"""How experts are read: what `pyturbo probe` finds out about a disk, and what a caller may override."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Settings of reads and of the replacement of experts; the defaults suit NVMe disks.
+
+    Attributes:
+        mode: "mapped" uses experts from their mapped files, "stream" from slots in memory; "auto" maps if all
+            weights fit into memory.
+        threads: Reads under way at once.
+        direct: Whether reads bypass the system's cache of files, where the file system allows it.
+        split: A record is read in parts of this many bytes; 0 reads it at once.
+        half_life: Tokens after which a use of an expert counts half.
+        staging: Slots for experts that are used less than those in memory, and are not kept; None: as many as
+            threads, at most an eighth of all.
+    """
+
+    mode: str = "auto"
+    threads: int = 8
+    direct: bool = True
+    split: int = 0
+    half_life: float = 64.0
+    staging: int | None = None

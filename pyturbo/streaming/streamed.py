@@ -1,0 +1,128 @@
+"""A bounded number of experts in memory, read from their files when they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pyturbo._arrays import Array
+from pyturbo._experts import ExpertStore
+from pyturbo._native import Buffer, Device
+from pyturbo.streaming.memory import ExpertMemory, RecordFile
+from pyturbo.streaming.policy import Policy
+from pyturbo.streaming.served import ServedLayer
+
+_ROWS = ("table", "counts", "slots", "missing")
+_LINE = 16  # int32 values of a cache line
+
+
+class StreamedExperts(ExpertMemory):
+    """Slots that all layers with records of one size share. Sessions and forks of a model share them too.
+
+    Records of several sizes have a group of slots for each size.
+    """
+
+    def __init__(
+        self, device: Device, files: Sequence[RecordFile], nbytes: int, policy: Policy, top_k: int = 1
+    ) -> None:
+        """Reserve `nbytes` for slots, which fill as they are used. A token chooses `top_k` experts."""
+        self.files = tuple(files)
+        self._groups: dict[int, _Group] = {}
+        self._places: list[tuple[_Group, int]] = []
+        sizes = {file.stride for file in files}
+        for stride in sizes:
+            own = [file for file in files if file.stride == stride]
+            self._groups[stride] = _Group(device, own, self._slots(own, nbytes), policy, top_k)
+        numbers = dict.fromkeys(sizes, 0)
+        for file in files:
+            self._places.append((self._groups[file.stride], numbers[file.stride]))
+            numbers[file.stride] += 1
+
+    def _slots(self, files: Sequence[RecordFile], nbytes: int) -> int:
+        """Return the slots of one size, whose share of the memory is that of its records."""
+        total = sum(file.experts * file.stride for file in self.files)
+        experts = sum(file.experts for file in files)
+        return max(1, min(experts, nbytes * experts // total))
+
+    @staticmethod
+    def least_bytes(files: Sequence[RecordFile]) -> int:
+        """Return the least memory for slots: one for each size of records."""
+        return sum({file.stride for file in files})
+
+    @property
+    def least(self) -> int:
+        """The least memory for slots."""
+        return self.least_bytes(self.files)
+
+    def records(self, layer: int) -> Array:
+        return self._places[layer][0].records
+
+    def served(self, layer: int) -> ServedLayer:
+        group, number = self._places[layer]
+        return group.layer(number)
+
+    def resize(self, nbytes: int) -> None:
+        """Use at most `nbytes` of the reserved memory from now on; the rest is given back.
+
+        No program that uses the experts may be running.
+        """
+        for group in self._groups.values():
+            group.store.resize(self._slots(group.files, nbytes))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the slots that may be used."""
+        return sum(group.store.slots * stride for stride, group in self._groups.items())
+
+    def stats(self) -> list[dict[str, Any]]:
+        """Return the counters of each layer."""
+        by_group = {id(group): group.store.stats() for group in self._groups.values()}
+        return [by_group[id(group)][number] for group, number in self._places]
+
+    def close(self) -> None:
+        """End the reads and close the files. Memory is given back with the last array over it."""
+        for group in self._groups.values():
+            group.store.close()
+
+
+class _Group:
+    """The slots for records of one size, and the tables of their layers."""
+
+    def __init__(
+        self, device: Device, files: Sequence[RecordFile], slots: int, policy: Policy, top_k: int
+    ) -> None:
+        self.files, stride = files, files[0].stride
+        slab = device.empty((slots, stride), np.uint8)
+        self.records = slab.numpy()
+        width = -(-max(file.experts for file in files) // _LINE) * _LINE
+        self._tables = device.empty((len(files), len(_ROWS), width), np.int32)
+        self.store = ExpertStore(
+            [(file.path, file.experts) for file in files],
+            stride,
+            slab,
+            self._tables,
+            threads=policy.threads,
+            direct=policy.direct,
+            split=policy.split,
+            half_life=policy.half_life,
+            top_k=top_k,
+            staging=policy.staging,
+        )
+
+    def layer(self, number: int) -> ServedLayer:
+        experts = self.files[number].experts
+        table, counts, slots, missing = (
+            self._row(number, row, extent, dtype)
+            for row, extent, dtype in zip(
+                range(len(_ROWS)), (experts, experts, experts, 1), (np.int32, np.uint32, np.int32, np.uint32)
+            )
+        )
+        return ServedLayer(table, counts, slots, missing, self.store.loop(number))
+
+    def _row(self, number: int, row: int, extent: int, dtype: Any) -> Buffer:
+        """Return one table of a layer."""
+        width = self._tables.shape[2]
+        offset = (number * len(_ROWS) + row) * width * np.dtype(np.int32).itemsize
+        return self._tables.view((extent,), dtype, offset)

@@ -1,0 +1,103 @@
+"""Models whose experts are read from a packed checkpoint while they run: the same bits as with all in memory.
+
+Does not catch: wrong records, which tests/pack compares with their source.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyturbo
+from pyturbo import models
+from pyturbo.checkpoint import open_checkpoint
+from pyturbo.checkpoint.origin import Origin
+from pyturbo.checkpoint.packed import PackedCheckpoint
+from pyturbo.engine.budget import Budget
+from pyturbo.engine.runner import Runner
+from pyturbo.layers.kv_cache import kv_format
+from pyturbo.model import Model
+from pyturbo.streaming import Policy, StreamedExperts
+from tiny_configs import MODELS
+from tiny_models import write_hf, write_mlx
+
+WITH_EXPERTS = [
+    name
+    for name, model in MODELS.items()
+    if {"num_experts", "num_local_experts", "n_routed_experts"} & model.text.keys()
+]
+
+#: Tokens of a prompt, more than a device reads one by one, and slots: all on the CPU, few where it is slow.
+PROMPT = {"cpu": 40, "cpu:reference": 17, "metal": 5}
+SLOTS = {"cpu": (1, 4, 1000), "cpu:reference": (2,), "metal": (2,)}
+
+
+def streamed(path: Path, device: str, slots: int, **policy: object) -> Model:
+    """Load a packed checkpoint with memory for `slots` experts of each size."""
+    opened = pyturbo.Device(device)
+    with open_checkpoint(path) as checkpoint:
+        assert isinstance(checkpoint, PackedCheckpoint)
+        files = checkpoint.record_files()
+        sizes = {file.stride for file in files}
+        total = sum(file.experts * file.stride for file in files)
+        least = min(sum(file.experts for file in files if file.stride == size) for size in sizes)
+        experts = StreamedExperts(opened, files, total * slots // least, Policy(**policy))
+        checkpoint.experts = experts
+        runner = Runner(
+            models.build(checkpoint),
+            opened,
+            kv_format("f16"),
+            Origin(checkpoint),
+            Budget(1 << 40, 0, experts),
+        )
+        return Model(runner, checkpoint.config, checkpoint.tokenizer, checkpoint.sampling)
+
+
+def logits_of(model: Model, ids: np.ndarray) -> list[bytes]:
+    """Return the logits after a prompt, and after each of some further tokens."""
+    session, prompt = model.session(64), PROMPT[model.device.name]
+    out = [session.prefill(ids[:prompt]).tobytes()]
+    return out + [session.step(int(token)).tobytes() for token in ids[prompt : prompt + 3]]
+
+
+@pytest.fixture(params=pyturbo.devices())
+def device(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize("name", WITH_EXPERTS)
+@pytest.mark.parametrize("layout", ["hf", "mlx"])
+def test_a_streamed_model_has_the_bits_of_a_resident_one(
+    tmp_path: Path, device: str, name: str, layout: str
+) -> None:
+    tiny = MODELS[name]
+    source = (write_hf if layout == "hf" else write_mlx)(tiny, tmp_path / "source")
+    pyturbo.pack(source, tmp_path / "packed")
+    ids = tiny.tokens()
+    with pyturbo.load(source, device) as model:
+        wanted = logits_of(model, ids)
+    with pyturbo.load(tmp_path / "packed", device) as model:
+        assert logits_of(model, ids) == wanted, "mapped"
+    for slots in SLOTS[device]:
+        with streamed(tmp_path / "packed", device, slots) as model:
+            assert logits_of(model, ids) == wanted, f"{slots} slots"
+            stats = model.runner.budget.experts.stats()
+            assert all(layer["misses"] > 0 and layer["bytes"] > 0 for layer in stats)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [{"mode": mode} for mode in ("mxfp4", "mxfp8", "nvfp4")] + [{"bits": bits} for bits in (2, 3, 5, 6, 8)],
+    ids=lambda form: "-".join(map(str, form.values())),
+)
+def test_every_format(tmp_path: Path, device: str, form: dict[str, Any]) -> None:
+    tiny = MODELS["qwen3_5_moe"]
+    pyturbo.convert(write_hf(tiny, tmp_path / "float"), tmp_path / "source", **form)
+    pyturbo.pack(tmp_path / "source", tmp_path / "packed")
+    with pyturbo.load(tmp_path / "source", device) as model:
+        wanted = logits_of(model, tiny.tokens())
+    with streamed(tmp_path / "packed", device, 4) as model:
+        assert logits_of(model, tiny.tokens()) == wanted
