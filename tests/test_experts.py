@@ -515,6 +515,31 @@ def test_a_process_ends_in_order(tmp_path: Path, ending: str) -> None:
     require_clean(run_script(START + ENDINGS[ending], tmp_path))
 
 
+BUDGET = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+from expert_files import STRIDE, Replays
+
+def resident():
+    return 4096 * int(Path("/proc/self/statm").read_text().split()[1])
+
+replays = Replays(Path("."), (2000,), slots=100, threads=4)
+replays.replay(range(10))
+before = resident()
+replays.replay(range(1000, 2000))
+replays.replay(range(1000))
+grown = resident() - before
+assert grown < 100 * STRIDE + 3_000_000, grown
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/statm").is_file(), reason="this system has no /proc")
+def test_memory_stays_within_the_slab(tmp_path: Path) -> None:
+    require_clean(run_script(BUDGET, tmp_path))
+
+
 WRONG = {
     "expected a stride in bytes that is a multiple of 4096, got 5000": {"stride": 5000},
     "a split in bytes that is a multiple of 4096, got 512": {"split": 512},

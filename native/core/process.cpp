@@ -3,7 +3,6 @@
 #include <pthread.h>
 
 #include <atomic>
-#include <ranges>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -79,8 +78,8 @@ void end_process() {
     const std::lock_guard lock(closing().mutex);
     objects.swap(closing().all);
   }
-  for (const std::weak_ptr<ClosedAtEnd>& known : std::views::reverse(objects))
-    if (const std::shared_ptr<ClosedAtEnd> object = known.lock()) object->close();
+  for (auto known = objects.rbegin(); known != objects.rend(); ++known)
+    if (const std::shared_ptr<ClosedAtEnd> object = known->lock()) object->close();
 }
 
 bool process_ends() { return ends.load(std::memory_order_relaxed); }

@@ -45,7 +45,7 @@ class FilePlaces final : public Places {
  public:
   FilePlaces(const std::vector<MappedExperts>& layers, uint64_t stride) : layers_(layers), stride_(stride) {}
 
-  void begin() override {}
+  void used(int32_t) override {}
   void hold(int32_t) override {}
   int32_t take(uint32_t, uint32_t expert) override { return int32_t(expert); }
   uint8_t* memory(uint32_t layer, int32_t slot) const override {

@@ -5,7 +5,8 @@
 
 namespace pyturbo::experts {
 
-// One loop at a time: begin(), then take(), and for each taken slot drop(), or keep() and later release().
+// One loop at a time: hold() for each slot of its first pass, then take(), and for each taken slot drop(), or
+// keep() and later release().
 // Owner: a store, under its lock.
 class Places {
  public:
@@ -13,9 +14,9 @@ class Places {
 
   virtual ~Places() = default;
 
-  // Begins a loop over a layer.
-  virtual void begin() = 0;
-  // Holds a slot that the first pass uses, until release().
+  // The expert in this slot has a new score.
+  virtual void used(int32_t slot) = 0;
+  // Holds a slot that the first pass uses, until release(). Its expert may have a new score.
   virtual void hold(int32_t slot) = 0;
   // Returns a slot for an expert, which is held until drop() or release(); kNone: all are held for now.
   virtual int32_t take(uint32_t layer, uint32_t expert) = 0;

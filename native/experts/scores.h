@@ -23,6 +23,13 @@ class Scores {
     return score.log2 - (now_ - score.time) / half_life_;
   }
 
+  // Returns a number that has the order of value() among the experts of the layer, and changes only with
+  // uses.
+  double key(uint32_t expert) const {
+    const Score& score = scores_[expert];
+    return score.log2 + score.time / half_life_;
+  }
+
  private:
   struct Score {
     double log2;  // of the score at `time`, when it was last used

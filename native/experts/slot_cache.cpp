@@ -18,13 +18,23 @@ SlotCache::SlotCache(const ExpertSlab& slab, uint64_t stride, uint32_t staging, 
       rows_(rows),
       scores_(scores),
       contents_(slab.slots),
-      held_(slab.slots) {
+      candidates_(rows.size()) {
   divide(slab.slots, staging);
 }
 
 void SlotCache::divide(uint32_t slots, uint32_t staging) {
   slots_ = slots;
   cached_ = slots - staging;
+  for (uint32_t slot = cached_; slot < slab_.slots; ++slot) {
+    Content& content = contents_[slot];
+    if (content.layer < 0) continue;
+    withdraw(int32_t(slot));
+    rows_[size_t(content.layer)].set_slot(content.expert, kNone);
+    content = {};
+  }
+  empty_.clear();
+  for (uint32_t slot = 0; slot < cached_; ++slot)
+    if (contents_[slot].layer < 0) empty_.insert(empty_.end(), int32_t(slot));
   staging_.clear();
   for (uint32_t slot = slots_; slot-- > cached_;) staging_.push_back(int32_t(slot));
 }
@@ -32,57 +42,49 @@ void SlotCache::divide(uint32_t slots, uint32_t staging) {
 void SlotCache::resize(uint32_t slots) {
   const uint32_t before = slots_;
   divide(std::clamp<uint32_t>(slots, 1, slab_.slots), std::min(most_staging_, slots / kStagingShare));
-  for (uint32_t slot = cached_; slot < slab_.slots; ++slot) {
-    Content& content = contents_[slot];
-    if (content.layer >= 0) rows_[size_t(content.layer)].set_slot(content.expert, kNone);
-    content = {};
-  }
-  current_ = false;
   if (slots_ < before) ::madvise(memory(0, int32_t(slots_)), (before - slots_) * stride_, MADV_DONTNEED);
 }
 
-// Orders the heap: the candidate that leaves first is on top.
-bool SlotCache::later(const Candidate& a, const Candidate& b) {
-  return std::tie(a.value, a.slot) > std::tie(b.value, b.slot);
+// Returns the slot that is given away next; kNone if all are held.
+SlotCache::Victim SlotCache::victim() const {
+  if (!empty_.empty()) return {-std::numeric_limits<double>::infinity(), *empty_.begin()};
+  Victim lowest{std::numeric_limits<double>::infinity(), kNone};
+  for (size_t layer = 0; layer < candidates_.size(); ++layer) {
+    if (candidates_[layer].empty()) continue;
+    const int32_t slot = candidates_[layer].begin()->slot;
+    const double value = scores_[layer].value(contents_[size_t(slot)].expert);
+    if (lowest.slot == kNone || std::tie(value, slot) < std::tie(lowest.value, lowest.slot))
+      lowest = {value, slot};
+  }
+  return lowest;
 }
 
-double SlotCache::value(int32_t slot) const {
+void SlotCache::withdraw(int32_t slot) {
   const Content& content = contents_[size_t(slot)];
-  return content.layer < 0 ? -std::numeric_limits<double>::infinity()
-                           : scores_[size_t(content.layer)].value(content.expert);
+  if (content.layer < 0)
+    empty_.erase(slot);
+  else
+    candidates_[size_t(content.layer)].erase({content.key, slot});
 }
 
-void SlotCache::offer(int32_t slot) {
-  candidates_.push_back({value(slot), slot});
-  std::push_heap(candidates_.begin(), candidates_.end(), later);
+void SlotCache::used(int32_t slot) {
+  withdraw(slot);
+  release(slot);
 }
-
-// Values change only between loops. The heap is made by the first take(), when hits are held.
-void SlotCache::begin() { current_ = false; }
 
 int32_t SlotCache::take(uint32_t layer, uint32_t expert) {
-  if (!current_) {
-    candidates_.clear();
-    for (uint32_t slot = 0; slot < cached_; ++slot)
-      if (!held_[slot]) candidates_.push_back({value(int32_t(slot)), int32_t(slot)});
-    std::make_heap(candidates_.begin(), candidates_.end(), later);
-    current_ = true;
-  }
   const bool staged = cached_ < slots_;
-  if (!candidates_.empty() && (!staged || scores_[layer].value(expert) >= candidates_.front().value)) {
-    const int32_t slot = candidates_.front().slot;
-    std::pop_heap(candidates_.begin(), candidates_.end(), later);
-    candidates_.pop_back();
-    Content& content = contents_[size_t(slot)];
+  const Victim lowest = victim();
+  if (lowest.slot != kNone && (!staged || scores_[layer].value(expert) >= lowest.value)) {
+    withdraw(lowest.slot);
+    Content& content = contents_[size_t(lowest.slot)];
     if (content.layer >= 0) rows_[size_t(content.layer)].set_slot(content.expert, kNone);
     content = {int32_t(layer), expert};
-    held_[size_t(slot)] = true;
-    return slot;
+    return lowest.slot;
   }
   if (staging_.empty()) return kNone;
   const int32_t slot = staging_.back();
   staging_.pop_back();
-  held_[size_t(slot)] = true;
   return slot;
 }
 
@@ -92,11 +94,17 @@ void SlotCache::drop(int32_t slot) {
 }
 
 void SlotCache::release(int32_t slot) {
-  held_[size_t(slot)] = false;
-  if (uint32_t(slot) >= cached_)
+  if (uint32_t(slot) >= cached_) {
     staging_.push_back(slot);
-  else if (current_)
-    offer(slot);
+    return;
+  }
+  Content& content = contents_[size_t(slot)];
+  if (content.layer < 0) {
+    empty_.insert(slot);
+    return;
+  }
+  content.key = scores_[size_t(content.layer)].key(content.expert);
+  candidates_[size_t(content.layer)].insert({content.key, slot});
 }
 
 }  // namespace pyturbo::experts

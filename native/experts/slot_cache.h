@@ -1,7 +1,9 @@
 // The slots of a slab, and which expert has to leave for another.
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "experts/layer_rows.h"
@@ -19,8 +21,8 @@ class SlotCache : public Places {
   SlotCache(const ExpertSlab& slab, uint64_t stride, uint32_t staging, std::vector<LayerRows>& rows,
             const std::vector<Scores>& scores);
 
-  void begin() override;
-  void hold(int32_t slot) override { held_[size_t(slot)] = true; }
+  void used(int32_t slot) override;
+  void hold(int32_t slot) override { withdraw(slot); }
   int32_t take(uint32_t layer, uint32_t expert) override;
   uint8_t* memory(uint32_t, int32_t slot) const override { return slab_.data + uint64_t(slot) * stride_; }
   bool keep(int32_t slot) override { return uint32_t(slot) < cached_; }
@@ -30,19 +32,25 @@ class SlotCache : public Places {
   uint32_t slots() const override { return slots_; }
 
  private:
+  struct Candidate {
+    double key;  // Scores::key of its expert
+    int32_t slot;
+    auto operator<=>(const Candidate&) const = default;
+  };
   struct Content {
     int32_t layer = -1;  // -1: empty
     uint32_t expert = 0;
+    double key = 0;  // in candidates_
   };
-  struct Candidate {
-    double value;
+  struct Victim {
+    double value;  // -inf: an empty slot
     int32_t slot;
   };
-  static bool later(const Candidate& a, const Candidate& b);
 
+  Victim victim() const;
+  void withdraw(int32_t slot);
+  // No slot may be held.
   void divide(uint32_t slots, uint32_t staging);
-  double value(int32_t slot) const;
-  void offer(int32_t slot);
 
   const ExpertSlab slab_;
   const uint64_t stride_;
@@ -52,10 +60,11 @@ class SlotCache : public Places {
   std::vector<LayerRows>& rows_;
   const std::vector<Scores>& scores_;
   std::vector<Content> contents_;
-  std::vector<bool> held_;             // by a read or a pass of the loop under way
-  std::vector<Candidate> candidates_;  // a heap of the cache's slots that are not held, the lowest first
-  bool current_ = false;               // candidates_ belongs to the loop under way
-  std::vector<int32_t> staging_;       // free
+  // Slots that are not held: by layer, so that time does not change their order; empty ones; those for
+  // staging.
+  std::vector<std::set<Candidate>> candidates_;
+  std::set<int32_t> empty_;
+  std::vector<int32_t> staging_;
 };
 
 }  // namespace pyturbo::experts

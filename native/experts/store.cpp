@@ -141,7 +141,6 @@ void Store::begin(uint32_t layer) {
   LayerRows& rows = rows_[layer];
   const std::vector<uint32_t>& uses = rows.take_uses();
   scores_[layer].add(uses);
-  places_->begin();
   for (uint32_t e = 0; e < rows.experts(); ++e) {
     if (uses[e] == 0) continue;
     const int32_t slot = rows.slot(e);
@@ -221,12 +220,16 @@ bool Store::next(uint32_t layer) {
     abandon();
     std::rethrow_exception(error);
   }
-  const bool any = !pass_.empty();
+  // Slots of the pass before are free now, so at least one read is under way while experts wait.
+  if (pass_.empty() && !waiting_.empty()) {
+    abandon();
+    throw Error(ErrorKind::state, "expert store: expected a free slot, got none");
+  }
   if (under_way_ == 0 && waiting_.empty()) {
     layer_ = kNoLayer;
     *rows.missing() = 0;
   }
-  return any;
+  return !pass_.empty();
 }
 
 void Store::settle(uint32_t layer, std::exception_ptr& error) {
@@ -275,7 +278,11 @@ void Store::finish(uint32_t layer) {
   const std::vector<uint32_t>& uses = rows_[layer].take_uses();
   scores_[layer].add(uses);
   uint64_t chosen = 0;
-  for (const uint32_t count : uses) chosen += count > 0;
+  for (uint32_t e = 0; e < uses.size(); ++e) {
+    if (uses[e] == 0) continue;
+    ++chosen;
+    if (rows_[layer].slot(e) >= 0) places_->used(rows_[layer].slot(e));
+  }
   counters_[layer].requests += chosen;
   counters_[layer].hits += chosen;
 }

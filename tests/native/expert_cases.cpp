@@ -170,7 +170,6 @@ NATIVE_TEST(expert_slots_are_given_to_better_experts) {
     if (cache.keep(slot)) rows[0].set_slot(expert, slot);
   };
   scores[0].add({5, 3, 4, 1, 1, 6});
-  cache.begin();
   fill(0, 0);
   fill(1, 1);
   fill(2, 2);
@@ -185,7 +184,6 @@ NATIVE_TEST(expert_slots_are_given_to_better_experts) {
   CHECK_EQ(rows[0].slot(5), 1);
   cache.drop(1);
   cache.release(3);
-  cache.begin();
   cache.hold(0);
   fill(3, 1);  // empty slots come first
   fill(1, 3);
