@@ -193,6 +193,38 @@ def test_staged_experts_do_not_replace_better_ones(tmp_path: Path) -> None:
         assert {(0, 30), (0, 31)} < set(replays.cached())
 
 
+@pytest.mark.parametrize("staging", [0, 2])
+def test_resize(tmp_path: Path, staging: int) -> None:
+    replays = Replays(tmp_path, (30, 20), slots=24, staging=staging)
+    rng = np.random.default_rng(staging)
+    with replays.store as store:
+        for slots in [24, 7, 16, 1, 24, 100]:
+            before = replays.cached()
+            store.resize(slots)
+            assert store.slots == min(slots, 24)
+            kept = replays.cached()
+            assert kept == {expert: slot for expert, slot in before.items() if slot in kept.values()}
+            if slots >= 24 and staging == 0:
+                assert kept == before
+            for _ in range(3):
+                replays.replay(rng.integers(0, 30, 20), rng.integers(0, 20, 20))
+                assert max(replays.cached().values()) < min(slots, 24)
+        replays.find_slots(0, set(range(30)))
+        _native_tests.begin(replays.loops[0])
+        with pytest.raises(StateError, match="expected no replay under way"):
+            store.resize(3)
+    assert store.slots == 0
+
+
+def test_resize_gives_memory_back(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, (30,), slots=24, staging=0)
+    with replays.store as store:
+        replays.replay(range(24))
+        store.resize(4)
+        assert replays.memory[0][:4].any(axis=1).all()
+        assert not replays.memory[0][4:].any()  # new pages, which are zero
+
+
 FAULTS = [("short", 1000), ("short", 4096), ("error", errno.EINTR), ("error", errno.EIO), ("direct", 0)]
 
 
