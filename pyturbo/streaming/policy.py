@@ -23,6 +23,6 @@ class Policy:
     mode: str = "auto"
     threads: int = 8
     direct: bool = True
-    split: int = 0
-    half_life: float = 64.0
+    split: int = 1 << 20
+    half_life: float = 32.0
     staging: int | None = None
