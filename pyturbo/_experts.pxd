@@ -60,6 +60,8 @@ cdef extern from "pyturbo/expert_store.h" namespace "pyturbo" nogil:
         cbool closed()
         void resize(uint32_t) except +raise_python
         uint32_t slots() except +raise_python
+        uint32_t filled() except +raise_python
+        void require_unchanged() except +raise_python
         void close() except +raise_python
 
     shared_ptr[NativeExpertStore] open_expert_store(const vector[ExpertFile]&, const ExpertSlab&, const ExpertTables&,

@@ -102,6 +102,17 @@ cdef class ExpertStore:
         """Slots in use; 0 for a store over mapped files, and for one that is closed."""
         return self.native().slots()
 
+    @property
+    def filled(self):
+        """Slots that take memory: those that have been read into, apart from memory given back."""
+        return self.native().filled()
+
+    def check_files(self):
+        """Raise a FileError if a file was written to, or became shorter, after it was opened."""
+        cdef NativeExpertStore* store = self.native()
+        with nogil:
+            store.require_unchanged()
+
     def resize(self, slots):
         """Use at most ``slots`` of the slab from now on, and give the memory of the others back. No program that uses the
         store may be running."""

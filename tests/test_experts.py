@@ -313,12 +313,55 @@ def test_a_truncated_file_is_an_error_at_once(tmp_path: Path) -> None:
     path = replays.files[0][0]
     with replays.store, path.open("r+b") as file:
         file.truncate(3 * STRIDE + 5000)
-        replays.replay([0, 1, 2])
         _native_tests.fail_reads("slow", 0)  # only counts them
         with pytest.raises(FileError, match="expert 3: expected bytes 5000 to 12288 .* got the end"):
             replays.replay([3])
         assert _native_tests.plain_reads() == 2
-        replays.replay([2, 0], [1])
+        replays.replay([], [1])
+        message = (
+            f"layer-000.bin: became shorter .*expected {7 * STRIDE} bytes, got {3 * STRIDE + 5000}; load"
+        )
+        with pytest.raises(FileError, match=message):
+            replays.replay([2, 0], [1])
+        with pytest.raises(FileError, match=message):
+            replays.store.check_files()
+
+
+def test_a_file_that_was_written_to_is_not_read(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, slots=3)
+    path = replays.files[1][0]
+    with replays.store as store:
+        replays.replay([0], [1])
+        store.check_files()
+        with path.open("r+b") as file:
+            file.write(b"x")
+        os.utime(path, ns=(0, 1_000_000_000))
+        message = "layer-001.bin: was written to, or touched, after it was opened; load the model again"
+        with pytest.raises(FileError, match=message):
+            store.check_files()
+        replays.replay([1], [1])  # nothing of it is read
+        with pytest.raises(FileError, match=message):
+            replays.replay([1], [0])
+    store.check_files()  # closed: there is nothing to check
+
+
+def test_filled_slots_are_counted(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, (7,), slots=6, staging=2)
+    with replays.store as store:
+        assert store.filled == 0
+        replays.replay([1, 3])
+        assert store.filled == 2
+        replays.replay([1, 3, 4])
+        assert store.filled == 3
+        replays.replay(range(7))
+        assert 4 <= store.filled <= 6
+        store.resize(2)
+        assert store.filled == 2
+        store.resize(6)
+        assert store.filled == 2
+        replays.replay([0, 1, 2, 3])
+        assert 3 <= store.filled <= 6
+    assert store.filled == 0
 
 
 def test_a_replaced_file_is_still_read(tmp_path: Path) -> None:

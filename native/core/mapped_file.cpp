@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/bus_error.h"
+#include "core/file_time.h"
 #include "pyturbo/error.h"
 
 namespace pyturbo {
@@ -61,15 +62,6 @@ std::string absolute(const std::string& path) {
   std::error_code none;
   const std::filesystem::path found = std::filesystem::absolute(path, none);
   return none ? path : found.string();
-}
-
-int64_t changed_at(const struct stat& status) {
-#if defined(__APPLE__)
-  const timespec& time = status.st_mtimespec;
-#else
-  const timespec& time = status.st_mtim;
-#endif
-  return int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
 }
 
 }  // namespace

@@ -56,6 +56,7 @@ class FilePlaces final : public Places {
   void release(int32_t) override {}
   void resize(uint32_t) override {}
   uint32_t slots() const override { return 0; }
+  uint32_t filled() const override { return 0; }
 
  private:
   const std::vector<MappedExperts> layers_;

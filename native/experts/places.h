@@ -30,6 +30,8 @@ class Places {
   // Uses that many slots from now on, which no loop holds, and gives the memory of the others back.
   virtual void resize(uint32_t slots) = 0;
   virtual uint32_t slots() const = 0;
+  // Returns how many slots have been read into since their memory was given back, or ever.
+  virtual uint32_t filled() const = 0;
 };
 
 }  // namespace pyturbo::experts

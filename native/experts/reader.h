@@ -31,6 +31,7 @@ class Source {
   virtual void bring(const Record& record, uint64_t begin, uint64_t bytes, const std::atomic<bool>& stop,
                      uint64_t& calls) = 0;
   virtual bool direct() const { return false; }  // past the page cache
+  virtual void require_unchanged() const {}      // throws Error{file} for a file that was changed
   virtual void close() {}                        // called when no thread uses it any more
 };
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <thread>
 
+#include "core/file_time.h"
 #include "pyturbo/error.h"
 
 namespace pyturbo::experts {
@@ -57,18 +58,17 @@ constinit FileCalls file_calls{plain_open, ::pread};
 RecordFile::RecordFile(const ExpertFile& file, uint64_t stride, bool direct)
     : path_(file.path), stride_(stride), file_(file_calls.open.load()(path_.c_str(), O_RDONLY)) {
   if (file_ < 0) throw Error(ErrorKind::file, path_ + ": cannot be opened: " + std::strerror(errno));
-  struct stat status;
   const uint64_t expected = file.experts * stride;
   std::string wrong;
   ErrorKind kind = ErrorKind::file;
-  if (::fstat(file_, &status) != 0) {
+  if (::fstat(file_, &status_) != 0) {
     wrong = std::string("size cannot be read: ") + std::strerror(errno);
-  } else if (!S_ISREG(status.st_mode)) {
+  } else if (!S_ISREG(status_.st_mode)) {
     wrong = "expected a regular file";
-  } else if (uint64_t(status.st_size) != expected) {
+  } else if (uint64_t(status_.st_size) != expected) {
     kind = ErrorKind::format;
     wrong = "expected " + std::to_string(file.experts) + " records of " + std::to_string(stride) +
-            " bytes (" + std::to_string(expected) + " bytes), got " + std::to_string(status.st_size) +
+            " bytes (" + std::to_string(expected) + " bytes), got " + std::to_string(status_.st_size) +
             " bytes";
   }
   if (!wrong.empty()) {
@@ -79,13 +79,26 @@ RecordFile::RecordFile(const ExpertFile& file, uint64_t stride, bool direct)
   // Readahead is of no use to parts of a record that several threads read at once.
   ::posix_fadvise(file_, 0, 0, POSIX_FADV_RANDOM);
 #endif
-  if (direct) direct_file_ = open_direct(path_.c_str(), status);
+  if (direct) direct_file_ = open_direct(path_.c_str(), status_);
   direct_.store(direct_file_ >= 0);
 }
 
 RecordFile::~RecordFile() {
   ::close(file_);
   if (direct_file_ >= 0) ::close(direct_file_);
+}
+
+void RecordFile::require_unchanged() const {
+  struct stat now;
+  if (::fstat(file_, &now) != 0)
+    throw Error(ErrorKind::file, path_ + ": size cannot be read: " + std::strerror(errno));
+  if (now.st_size < status_.st_size)
+    throw Error(ErrorKind::file, path_ + ": became shorter while it was in use: expected " +
+                                     std::to_string(status_.st_size) + " bytes, got " +
+                                     std::to_string(now.st_size) + "; load the model again");
+  if (now.st_size != status_.st_size || changed_at(now) != changed_at(status_))
+    throw Error(ErrorKind::file,
+                path_ + ": was written to, or touched, after it was opened; load the model again");
 }
 
 void RecordFile::read(uint32_t expert, uint64_t begin, uint64_t bytes, uint8_t* memory,
@@ -119,6 +132,7 @@ void RecordFile::read(uint32_t expert, uint64_t begin, uint64_t bytes, uint8_t* 
                        (failures ? " in " + std::to_string(failures + 1) + " attempts" : ""));
     }
   }
+  require_unchanged();
 }
 
 }  // namespace pyturbo::experts

@@ -1,6 +1,7 @@
 // A file of expert records, read at any offset by any thread.
 #pragma once
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <atomic>
@@ -29,16 +30,20 @@ class RecordFile {
   RecordFile& operator=(const RecordFile&) = delete;
 
   bool direct() const { return direct_.load(std::memory_order_relaxed); }
+  // Throws Error{file} when the file was written to after it was opened, or became shorter.
+  void require_unchanged() const;
 
   // Reads `bytes` of an expert's record from byte `begin` on, all of them: short and interrupted reads go on,
-  // and failures that may pass are repeated after a pause. Adds the number of system calls to `calls`. Throws
-  // Error{file} with path, expert and bytes; Error{state} when `stop` ends a pause.
+  // and failures that may pass are repeated after a pause. Adds the number of reads to `calls`. Throws
+  // Error{file} with path, expert and bytes, or that of require_unchanged(); Error{state} when `stop` ends a
+  // pause.
   void read(uint32_t expert, uint64_t begin, uint64_t bytes, uint8_t* memory, const std::atomic<bool>& stop,
             uint64_t& calls);
 
  private:
   const std::string path_;
   const uint64_t stride_;
+  struct stat status_{};  // when it was opened
   int file_ = -1;
   int direct_file_ = -1;  // the same file without the page cache, if direct
   std::atomic<bool> direct_{false};

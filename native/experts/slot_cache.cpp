@@ -18,6 +18,7 @@ SlotCache::SlotCache(const ExpertSlab& slab, uint64_t stride, uint32_t staging, 
       rows_(rows),
       scores_(scores),
       contents_(slab.slots),
+      filled_(slab.slots),
       candidates_(rows.size()) {
   divide(slab.slots, staging);
 }
@@ -42,7 +43,14 @@ void SlotCache::divide(uint32_t slots, uint32_t staging) {
 void SlotCache::resize(uint32_t slots) {
   const uint32_t before = slots_;
   divide(std::clamp<uint32_t>(slots, 1, slab_.slots), std::min(most_staging_, slots / kStagingShare));
+  for (uint32_t slot = slots_; slot < before; ++slot) set_filled(slot, false);
   if (slots_ < before) ::madvise(memory(0, int32_t(slots_)), (before - slots_) * stride_, MADV_DONTNEED);
+}
+
+void SlotCache::set_filled(uint32_t slot, bool filled) {
+  if (filled_[slot] == filled) return;
+  filled_[slot] = filled;
+  filled_count_ += filled ? 1 : -1;
 }
 
 // Returns the slot that is given away next; kNone if all are held.
@@ -80,11 +88,13 @@ int32_t SlotCache::take(uint32_t layer, uint32_t expert) {
     Content& content = contents_[size_t(lowest.slot)];
     if (content.layer >= 0) rows_[size_t(content.layer)].set_slot(content.expert, kNone);
     content = {int32_t(layer), expert};
+    set_filled(uint32_t(lowest.slot), true);
     return lowest.slot;
   }
   if (staging_.empty()) return kNone;
   const int32_t slot = staging_.back();
   staging_.pop_back();
+  set_filled(uint32_t(slot), true);
   return slot;
 }
 

@@ -30,6 +30,7 @@ class SlotCache : public Places {
   void release(int32_t slot) override;
   void resize(uint32_t slots) override;
   uint32_t slots() const override { return slots_; }
+  uint32_t filled() const override { return filled_count_; }
 
  private:
   struct Candidate {
@@ -49,6 +50,7 @@ class SlotCache : public Places {
 
   Victim victim() const;
   void withdraw(int32_t slot);
+  void set_filled(uint32_t slot, bool filled);
   // No slot may be held.
   void divide(uint32_t slots, uint32_t staging);
 
@@ -60,6 +62,8 @@ class SlotCache : public Places {
   std::vector<LayerRows>& rows_;
   const std::vector<Scores>& scores_;
   std::vector<Content> contents_;
+  std::vector<bool> filled_;  // slots that take memory
+  uint32_t filled_count_ = 0;
   // Slots that are not held: by layer, so that time does not change their order; empty ones; those for
   // staging.
   std::vector<std::set<Candidate>> candidates_;

@@ -114,6 +114,18 @@ uint32_t Store::slots() const {
   return places_ ? places_->slots() : 0;
 }
 
+uint32_t Store::filled() const {
+  require_usable();
+  const std::lock_guard lock(mutex_);
+  return places_ ? places_->filled() : 0;
+}
+
+void Store::require_unchanged() const {
+  require_usable();
+  const std::lock_guard lock(mutex_);
+  if (places_) reader_.source().require_unchanged();
+}
+
 void Store::close() {
   if (!opened_here()) return;
   std::call_once(closing_, [&] {

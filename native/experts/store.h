@@ -36,6 +36,8 @@ class Store final : public ExpertStore, public std::enable_shared_from_this<Stor
   void close() override;
   void resize(uint32_t slots) override;
   uint32_t slots() const override;
+  uint32_t filled() const override;
+  void require_unchanged() const override;
 
   bool opened_here() const { return born_ == fork_count(); }
 

@@ -28,6 +28,9 @@ class FileSource final : public Source {
       if (!file->direct()) return false;
     return true;
   }
+  void require_unchanged() const override {
+    for (const std::unique_ptr<RecordFile>& file : files_) file->require_unchanged();
+  }
   void close() override { files_.clear(); }
 
  private:

@@ -89,6 +89,10 @@ class ExpertStore : public ClosedAtEnd {
   // given back. No replay may be under way. A store over mapped files has no slots.
   virtual void resize(uint32_t slots) = 0;
   virtual uint32_t slots() const = 0;
+  // Returns how many slots take memory: those that have been read into, apart from memory given back.
+  virtual uint32_t filled() const = 0;
+  // Throws Error{file} when a file was changed after it was opened. A store that is closed has none.
+  virtual void require_unchanged() const = 0;
   // Ends reads and threads, and closes files. Loops that are asked afterwards throw Error{state}, also one
   // that waits now. The tables are left alone, because launches may be reading them: a replay that finds all
   // its experts in slots still works. Returns when all is done, also in a second caller.
