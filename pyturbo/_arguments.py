@@ -57,7 +57,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(|[kmgt]i?)b?", re.IGNORECASE)
 def byte_count(what: str, value: Any) -> int:
     """Return a positive number of bytes, given as an integer or as text such as "12GB" or "1.5 GiB"."""
     if not isinstance(value, str):
-        return index(what, value, least=1)
+        return index(what, None if isinstance(value, bool) else value, least=1)
     match = _SIZE.fullmatch(value.strip())
     if match is None:
         raise ArgumentError(

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 _CGROUPS = Path("/sys/fs/cgroup")
+_PROCESS = Path("/proc/self")
+_MEMORY = Path("/proc/meminfo")
 
 
 def machine_memory() -> int:
@@ -19,16 +21,22 @@ def machine_memory() -> int:
 def available_memory() -> int:
     """Return the bytes that this process can take without others losing theirs, within its control group."""
     free = machine_memory()
-    found = re.search(r"^MemAvailable:\s*(\d+) kB$", _read(Path("/proc/meminfo")), re.MULTILINE)
+    found = re.search(r"^MemAvailable:\s*(\d+) kB$", _read(_MEMORY), re.MULTILINE)
     if found is not None:
         free = int(found[1]) * 1024
     return max(0, min([free, *_group_rooms()]))
 
 
+def resident_memory() -> int | None:
+    """Return the bytes that this process has in memory, with mapped files; None if it is not known."""
+    fields = _read(_PROCESS / "statm").split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else None
+
+
 def used_memory() -> int:
     """Return the bytes that this process has in memory, with mapped files; if unknown, the most so far."""
-    fields = _read(Path("/proc/self/statm")).split()
-    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else peak_memory()
+    found = resident_memory()
+    return peak_memory() if found is None else found
 
 
 def peak_memory() -> int:
@@ -40,8 +48,8 @@ def peak_memory() -> int:
 def _group_rooms() -> list[int]:
     """Return what the control groups of this process still allow, apart from files that can be dropped."""
     rooms = []
-    for line in _read(Path("/proc/self/cgroup")).splitlines():
-        _, controllers, path = line.split(":", 2)
+    for line in _read(_PROCESS / "cgroup").splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if not controllers:
             limit, used, cached = "memory.max", "memory.current", "inactive_file"
             root = _CGROUPS

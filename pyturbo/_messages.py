@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -26,6 +27,12 @@ def shown(value: Any) -> str:
 def label(name: str) -> str:
     """Return a name from a file as messages show it: as it is, or quoted if it has other characters."""
     return name if _PLAIN.fullmatch(name) else shown(name)
+
+
+def least_size(nbytes: float) -> str:
+    """Return a number of bytes for people that is enough, also for a process that is a little larger."""
+    nbytes += 4e6
+    return f"{math.ceil(nbytes / 1e6)} MB" if nbytes < 1e10 else f"{math.ceil(nbytes / 1e8) / 10:.1f} GB"
 
 
 def size(nbytes: float) -> str:

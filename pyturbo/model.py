@@ -90,10 +90,15 @@ def load(
         raise ArgumentError(f"load: device: expected a name or a Device, got {device!r}")
     most = None if memory is None else byte_count("load: memory", memory)
     with open_checkpoint(default_model() if path_or_id is None else path_or_id) as checkpoint:
-        budget = place_experts(checkpoint, device, most, policy)
-        network = models.build(checkpoint, progress)
-        runner = Runner(network, device, setting, Origin(checkpoint), budget)
-        return Model(runner, checkpoint.config, checkpoint.tokenizer, checkpoint.sampling)
+        placed = place_experts(checkpoint, device, setting, most, policy)
+        try:
+            network = models.build(checkpoint, progress)
+            runner = Runner(network, device, setting, Origin(checkpoint), placed.budget)
+            placed.require_room(runner)
+        except BaseException:
+            placed.close()
+            raise
+        return Model(runner, checkpoint.config, checkpoint.tokenizer, checkpoint.sampling, placed.tokenizer)
 
 
 class Model:
@@ -118,9 +123,11 @@ class Model:
         config: dict[str, Any],
         tokenizer: TokenizerSource,
         sampling: SamplingDefaults,
+        made: Tokenizer | None = None,
     ) -> None:
+        """Take the parts of a checkpoint; `made` is its tokenizer if there is one already."""
         self.runner, self.config, self.sampling = runner, config, sampling
-        self._tokenizer = tokenizer
+        self._tokenizer, self._made = tokenizer, made
 
     def __repr__(self) -> str:
         kind, device = self.config.get("model_type", "?"), self.device.name
@@ -196,7 +203,7 @@ class Model:
     @once
     def tokenizer(self) -> Tokenizer:
         """The checkpoint's tokenizer. FormatError if it has none."""
-        return Tokenizer(self._tokenizer)
+        return Tokenizer(self._tokenizer) if self._made is None else self._made
 
     def session(self, context: int | None = None) -> Session:
         """Start a conversation with room for `context` tokens; 8192 by default, or `max_context` if less."""

@@ -2,55 +2,137 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pyturbo._machine import available_memory, used_memory
-from pyturbo._messages import size
+from pyturbo._messages import least_size, shown, size
 from pyturbo._native import Device
 from pyturbo.checkpoint import Checkpoint
 from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.describe import Survey, survey
-from pyturbo.engine.budget import Budget
-from pyturbo.errors import AllocationError
-from pyturbo.streaming import Policy, StreamedExperts
+from pyturbo.engine.budget import HEADROOM, Budget
+from pyturbo.engine.layout import Layout
+from pyturbo.engine.runner import Runner
+from pyturbo.errors import AllocationError, ArgumentError, TurboError
+from pyturbo.layers.step import KvFormat
+from pyturbo.streaming import MODES, Policy, StreamedExperts
+from pyturbo.text import Tokenizer
 
 #: The share of free memory that a model takes if the caller does not say how much.
 _SHARE = 0.8
 
+#: Experts stay in their mapped files if a conversation of so many tokens fits beside all weights.
+_CONTEXT = 8192
+
+#: Tokens of the conversation that must fit.
+SHORT = 512
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The decision, and what was opened for it.
+
+    Attributes:
+        budget: The memory that the model may take; None if nothing limits it.
+        tokenizer: The tokenizer, if it was needed to know how much memory it takes.
+    """
+
+    budget: Budget | None = None
+    tokenizer: Tokenizer | None = None
+
+    def require_room(self, runner: Runner) -> None:
+        """Raise an AllocationError that names the least memory if there is none for a short conversation."""
+        if self.budget is None:
+            return
+        context = min(SHORT, runner.network.context)
+        try:
+            runner.require_room(context)
+        except AllocationError as error:
+            raise AllocationError(f"memory: no conversation of {context} tokens fits: {error}") from None
+
+    def close(self) -> None:
+        """Close what was opened, after an error."""
+        if self.budget is not None:
+            self.budget.close()
+
 
 def place_experts(
-    checkpoint: Checkpoint, device: Device, memory: int | None, policy: Policy | None
-) -> Budget | None:
+    checkpoint: Checkpoint, device: Device, kv: KvFormat, memory: int | None, policy: Policy | None
+) -> Placement:
     """Decide where the experts of a checkpoint are used from, and open that memory for its weights.
 
-    `memory` is all that the process may take, None most of what is free. Returns the budget of a model that
-    streams its experts; None if all weights fit, or if the checkpoint is not packed.
+    `memory` is all that the process may take, None most of what is free.
     """
+    policy = _checked(policy, checkpoint)
     if memory is None and not isinstance(checkpoint, PackedCheckpoint):
-        return None
-    own, found = used_memory(), survey(checkpoint)
+        return Placement()
+    found = survey(checkpoint)
+
+    def state(context: int) -> int:
+        tokens = min(context, found.network.context)
+        return Layout.of(found.network, tokens, device.traits.chunk, kv).nbytes
+
+    own = used_memory()
     total = own + int(available_memory() * _SHARE) if memory is None else memory
-    need = own + found.weights.nbytes
     if not isinstance(checkpoint, PackedCheckpoint):
-        _require(need <= total, total, need, found)
-        return None
-    policy = policy or Policy()
-    mode = policy.mode
-    if mode == "auto":
-        mode = "mapped" if need <= total else "stream"
+        mode = "mapped"
+    elif policy.mode == "auto":
+        fits = own + found.weights.nbytes + state(_CONTEXT) + HEADROOM <= total
+        mode = "mapped" if fits else "stream"
+    else:
+        mode = policy.mode
+    if mode == "mapped" and memory is None:
+        return Placement()
+    tokenizer = _tokenizer(checkpoint)
+    own = used_memory()
+    weights = found.weights.nbytes
     if mode == "mapped":
-        return None
+        loading = own + found.mapped_bytes + found.peak_bytes
+        _require(total, max(own + weights + state(SHORT), loading), found, checkpoint)
+        return Placement(Budget(total, own + weights), tokenizer)
+    assert isinstance(checkpoint, PackedCheckpoint)
     files = checkpoint.record_files()
-    fixed = need - found.parts["experts"].nbytes
-    least = fixed + StreamedExperts.least_bytes(files)
-    _require(least <= total, total, least, found)
-    experts = StreamedExperts(device, files, total - fixed, policy, found.choices)
-    checkpoint.experts = experts
-    return Budget(total, fixed, experts)
+    experts = found.parts["experts"].nbytes
+    fixed = own + weights - experts
+    slots = StreamedExperts.least_bytes(files)
+    loading = own + found.mapped_bytes - experts + found.peak_bytes
+    _require(total, max(fixed + slots + state(SHORT), loading), found, checkpoint)
+    streamed = StreamedExperts(device, files, total - fixed - HEADROOM, policy, found.choices)
+    checkpoint.experts = streamed
+    return Placement(Budget(total, fixed, streamed), tokenizer)
 
 
-def _require(fits: bool, total: int, need: int, found: Survey) -> None:
-    if fits:
+def _checked(policy: Policy | None, checkpoint: Checkpoint) -> Policy:
+    if policy is None:
+        return Policy()
+    if not isinstance(policy, Policy):
+        raise ArgumentError(f"load: policy: expected a Policy, got {shown(policy)}")
+    if policy.mode not in MODES:
+        raise ArgumentError(
+            f"load: policy: mode: expected one of {', '.join(MODES)}, got {shown(policy.mode)}"
+        )
+    if policy.mode == "stream" and not isinstance(checkpoint, PackedCheckpoint):
+        raise ArgumentError(
+            f"load: policy: mode: {checkpoint.path} is not packed, so that its experts cannot be streamed; "
+            "`pyturbo pack` writes a packed copy"
+        )
+    return policy
+
+
+def _tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
+    """Return the tokenizer. What is wrong with it is an error when it is used."""
+    try:
+        return Tokenizer(checkpoint.tokenizer)
+    except TurboError:
+        return None
+
+
+def _require(total: int, need: int, found: Survey, checkpoint: Checkpoint) -> None:
+    """Require memory for the process, for weights that are always there, and for a conversation."""
+    need += HEADROOM
+    if need <= total:
         return
-    packed = "; `pyturbo pack` writes a copy that needs less" if "experts" in found.parts else ""
-    raise AllocationError(
-        f"memory: expected at least {size(need)} for the weights and this process, got {size(total)}{packed}"
-    )
+    packed = isinstance(checkpoint, PackedCheckpoint)
+    hint = "; `pyturbo pack` writes a copy that needs less" if "experts" in found.parts and not packed else ""
+    what = "this process, weights" + (" without experts" if packed else "") + " and a conversation"
+    raise AllocationError(f"memory: expected at least {least_size(need)} for {what}, got {size(total)}{hint}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from pyturbo._arrays import Array
+from pyturbo.checkpoint import json_file
 from pyturbo.checkpoint.directory import DirectoryCheckpoint
 from pyturbo.checkpoint.directory_weights import DirectoryWeights
 from pyturbo.checkpoint.file import TensorFile
 from pyturbo.checkpoint.file_layout import FileLayout
-from pyturbo.checkpoint.manifest import Manifest, Part
+from pyturbo.checkpoint.manifest import Manifest, Part, checksum
 from pyturbo.checkpoint.source import Plane, Shape, Source
-from pyturbo.checkpoint.tensors import TensorInfo
+from pyturbo.checkpoint.tensors import TensorInfo, Watch
 from pyturbo.errors import FormatError
 from pyturbo.streaming import ExpertMemory, RecordFile, ServedLayer
 
@@ -72,6 +75,19 @@ class PackedCheckpoint(DirectoryCheckpoint):
             RecordFile(info.file.path, layer.experts, layer.stride)
             for info, layer in zip(self.records, self.manifest.layers)
         ]
+
+    def stated_fingerprint(self) -> str:
+        """Return that of the source if all values are those of the source, else one of the manifest."""
+        source, stated = self.manifest.source, self.manifest.files.get("config.json")
+        config = json_file.read_bytes(self.path / "config.json")
+        if stated is not None and stated.checksum == checksum(config) and "expert_bits" not in source:
+            return str(source["fingerprint"])
+        digest = hashlib.sha256(json.dumps(self.manifest.to_json(), sort_keys=True).encode())
+        digest.update(config)
+        return digest.hexdigest()
+
+    def watches(self) -> list[Watch]:
+        return [*super().watches(), *([] if self.experts is None else [self.experts])]
 
     def all_tensors(self) -> list[TensorInfo]:
         return [*super().all_tensors(), *self.records]

@@ -6,15 +6,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from pyturbo._arrays import Array
 from pyturbo._messages import shown
-from pyturbo._native import FileWatch
 from pyturbo.checkpoint.file import ALIGNMENT, TensorFile
 from pyturbo.errors import FormatError
+
+
+class Watch(Protocol):
+    """Something that tells whether files have changed."""
+
+    def check(self) -> None:
+        """Raise a FileError if a file was written to, or became shorter, since it was opened."""
+
 
 #: Called with the bytes read so far and the bytes in total.
 Progress = Callable[[int, int], None]
@@ -100,7 +107,11 @@ class Tensors(Mapping[str, TensorInfo]):
                 progress(done, total)
         return arrays
 
-    def watches(self) -> list[FileWatch]:
+    def stated_fingerprint(self) -> str | None:
+        """Return the fingerprint that the files state; None if it has to be computed from the tensors."""
+        return None
+
+    def watches(self) -> list[Watch]:
         """Return the watches of the files mapped so far, which tell whether a file has changed since."""
         return [file.watch for file in self._files() if file.watch is not None]
 

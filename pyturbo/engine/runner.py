@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,7 +17,7 @@ from pyturbo.checkpoint.origin import Origin
 from pyturbo.engine.budget import Budget
 from pyturbo.engine.graph import Graph, Output
 from pyturbo.engine.layout import Layout
-from pyturbo.errors import ArgumentError, StateError
+from pyturbo.errors import AllocationError, ArgumentError, StateError
 from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.step import KvFormat
 
@@ -34,7 +35,7 @@ class Runner:
         device: Where the programs run.
         kv: How keys and values are kept.
         origin: The files that the weights come from.
-        budget: The memory that the model may take; None if its weights are all in memory.
+        budget: The memory that the model may take; None if nothing limits it.
         traits: What the device is good at: how programs read tokens.
     """
 
@@ -70,9 +71,11 @@ class Runner:
         with self._lock:
             self._network = None
             self._graphs.clear()
-            if self.budget is not None:
-                self.budget.experts.close()
-        self.origin.close()
+            try:
+                if self.budget is not None:
+                    self.budget.close()
+            finally:
+                self.origin.close()
 
     def context_for(self, tokens: int) -> int:
         """Return a context for `tokens` tokens: one of few sizes, since each has programs of its own."""
@@ -84,12 +87,26 @@ class Runner:
 
     def allocate(self, layout: Layout) -> Buffer:
         """Return memory for a conversation."""
-        block = layout.allocate(self.device)
+        block = layout.allocate(self.device)  # takes no memory before it is written to
         if self.budget is not None:
             with self._lock:
                 self.require_open()
-                self.budget.take("context", layout.nbytes, block)
+                self._take(self.budget, "context", layout.nbytes, block)
         return block
+
+    def require_room(self, context: int) -> None:
+        """Raise an AllocationError if there is no memory for a conversation of that many tokens.
+
+        Its programs are recorded, and stay.
+        """
+        with self._lock:
+            block = self.allocate(self.layout(context))
+            for tokens in (1, self.traits.chunk):
+                with self.program(context, tokens, "last"):
+                    pass
+            del block
+            if self.budget is not None:
+                self.budget.share()
 
     @contextmanager
     def program(self, context: int, tokens: int, output: Output) -> Iterator[tuple[int, Graph]]:
@@ -101,16 +118,32 @@ class Runner:
         with self._lock:
             graph = self._graphs.pop(key, None)
             if graph is None:
-                graph = Graph(self.device, self.network, self.kv, self.layout(context), limit, output)
-                if self.budget is not None:
-                    self.budget.take("memory", graph.scratch_bytes, graph)
+                graph = self._recorded(context, limit, output)
             self.require_open()  # a signal handler may have closed it meanwhile
-            while len(self._graphs) >= MAX_GRAPHS:
-                self._graphs.pop(next(iter(self._graphs)))
             self._graphs[key] = graph
             if self.budget is not None:
                 self.budget.share()
             yield min(tokens, limit), graph
+
+    def _recorded(self, context: int, limit: int, output: Output) -> Graph:
+        """Record a program. Others that have not been used for long are given up for it."""
+        while len(self._graphs) >= MAX_GRAPHS:
+            self._graphs.pop(next(iter(self._graphs)))
+        graph = Graph(self.device, self.network, self.kv, self.layout(context), limit, output)
+        if self.budget is not None:
+            self._take(self.budget, "results between launches", graph.scratch_bytes, graph)
+        return graph
+
+    def _take(self, budget: Budget, what: str, nbytes: int, owner: Any) -> None:
+        """Count memory for `owner`. Programs are given up for it, since they can be recorded again."""
+        while True:
+            try:
+                budget.take(what, nbytes, owner)
+                return
+            except AllocationError:
+                if not self._graphs:
+                    raise
+                self._graphs.pop(next(iter(self._graphs)))
 
     @property
     def scratch_bytes(self) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pyturbo.streaming.memory import ExpertMemory, RecordFile
-from pyturbo.streaming.policy import Policy
+from pyturbo.streaming.policy import MODES, Policy
 from pyturbo.streaming.served import ServedLayer
 from pyturbo.streaming.streamed import StreamedExperts
 
-__all__ = ["ExpertMemory", "Policy", "RecordFile", "ServedLayer", "StreamedExperts"]
+__all__ = ["MODES", "ExpertMemory", "Policy", "RecordFile", "ServedLayer", "StreamedExperts"]

@@ -29,3 +29,7 @@ class ExpertMemory(ABC):
     @abstractmethod
     def served(self, layer: int) -> ServedLayer | None:
         """Return what brings experts into that memory; None if expert e is always matrix e."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise a FileError if a file was written to, or became shorter, after it was opened."""

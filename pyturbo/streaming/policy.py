@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: Where experts are used from.
+MODES = ("auto", "mapped", "stream")
+
 
 @dataclass(frozen=True)
 class Policy:

@@ -10,6 +10,7 @@ import numpy as np
 from pyturbo._arrays import Array
 from pyturbo._experts import ExpertStore
 from pyturbo._native import Buffer, Device
+from pyturbo.errors import StateError
 from pyturbo.streaming.memory import ExpertMemory, RecordFile
 from pyturbo.streaming.policy import Policy
 from pyturbo.streaming.served import ServedLayer
@@ -31,20 +32,24 @@ class StreamedExperts(ExpertMemory):
         self.files = tuple(files)
         self._groups: dict[int, _Group] = {}
         self._places: list[tuple[_Group, int]] = []
-        sizes = {file.stride for file in files}
-        for stride in sizes:
+        for stride, slots in self._division(nbytes).items():
             own = [file for file in files if file.stride == stride]
-            self._groups[stride] = _Group(device, own, self._slots(own, nbytes), policy, top_k)
-        numbers = dict.fromkeys(sizes, 0)
+            self._groups[stride] = _Group(device, own, slots, policy, top_k)
+        numbers = dict.fromkeys(self._groups, 0)
         for file in files:
             self._places.append((self._groups[file.stride], numbers[file.stride]))
             numbers[file.stride] += 1
 
-    def _slots(self, files: Sequence[RecordFile], nbytes: int) -> int:
-        """Return the slots of one size, whose share of the memory is that of its records."""
-        total = sum(file.experts * file.stride for file in self.files)
-        experts = sum(file.experts for file in files)
-        return max(1, min(experts, nbytes * experts // total))
+    def _division(self, nbytes: int) -> dict[int, int]:
+        """Return the slots for each size of records. Each has one; the rest is shared by what they hold."""
+        counts: dict[int, int] = {}
+        for file in self.files:
+            counts[file.stride] = counts.get(file.stride, 0) + file.experts
+        others = {stride: (count - 1) * stride for stride, count in counts.items()}
+        rest, total = max(0, nbytes - self.least), max(1, sum(others.values()))
+        return {
+            stride: min(counts[stride], 1 + rest * size // total // stride) for stride, size in others.items()
+        }
 
     @staticmethod
     def least_bytes(files: Sequence[RecordFile]) -> int:
@@ -68,13 +73,22 @@ class StreamedExperts(ExpertMemory):
 
         No program that uses the experts may be running.
         """
-        for group in self._groups.values():
-            group.store.resize(self._slots(group.files, nbytes))
+        for stride, slots in self._division(nbytes).items():
+            self._groups[stride].store.resize(slots)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the slots that may be used."""
         return sum(group.store.slots * stride for stride, group in self._groups.items())
+
+    @property
+    def filled_bytes(self) -> int:
+        """Bytes of the slots that take memory."""
+        return sum(group.store.filled * stride for stride, group in self._groups.items())
+
+    def check(self) -> None:
+        for group in self._groups.values():
+            group.store.check_files()
 
     def stats(self) -> list[dict[str, Any]]:
         """Return the counters of each layer."""
@@ -82,9 +96,12 @@ class StreamedExperts(ExpertMemory):
         return [by_group[id(group)][number] for group, number in self._places]
 
     def close(self) -> None:
-        """End the reads and close the files. Memory is given back with the last array over it."""
+        """End the reads and close the files. Memory is given back with the last array over it.
+
+        The counters can still be read.
+        """
         for group in self._groups.values():
-            group.store.close()
+            group.close()
 
 
 class _Group:
@@ -95,7 +112,7 @@ class _Group:
     ) -> None:
         self.files, stride = files, files[0].stride
         slab = device.empty((slots, stride), np.uint8)
-        self.records = slab.numpy()
+        self._records: Array | None = slab.numpy()
         width = -(-max(file.experts for file in files) // _LINE) * _LINE
         self._tables = device.empty((len(files), len(_ROWS), width), np.int32)
         self.store = ExpertStore(
@@ -108,8 +125,19 @@ class _Group:
             split=policy.split,
             half_life=policy.half_life,
             top_k=top_k,
-            staging=policy.staging,
+            staging=None if policy.staging is None else min(policy.staging, slots - 1),
         )
+
+    @property
+    def records(self) -> Array:
+        """The memory of the slots: uint8 [slots, stride]."""
+        if self._records is None:
+            raise StateError("the model is closed")
+        return self._records
+
+    def close(self) -> None:
+        self.store.close()
+        self._records = None
 
     def layer(self, number: int) -> ServedLayer:
         experts = self.files[number].experts

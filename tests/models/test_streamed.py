@@ -12,15 +12,8 @@ import numpy as np
 import pytest
 
 import pyturbo
-from pyturbo import models
-from pyturbo.checkpoint import open_checkpoint
-from pyturbo.checkpoint.origin import Origin
-from pyturbo.checkpoint.packed import PackedCheckpoint
-from pyturbo.engine.budget import Budget
-from pyturbo.engine.runner import Runner
-from pyturbo.layers.kv_cache import kv_format
+from packed_models import streamed
 from pyturbo.model import Model
-from pyturbo.streaming import Policy, StreamedExperts
 from tiny_configs import MODELS
 from tiny_models import write_hf, write_mlx
 
@@ -33,27 +26,6 @@ WITH_EXPERTS = [
 #: Tokens of a prompt, more than a device reads one by one, and slots: all on the CPU, few where it is slow.
 PROMPT = {"cpu": 40, "cpu:reference": 17, "metal": 5}
 SLOTS = {"cpu": (1, 4, 1000), "cpu:reference": (2,), "metal": (2,)}
-
-
-def streamed(path: Path, device: str, slots: int, **policy: object) -> Model:
-    """Load a packed checkpoint with memory for `slots` experts of each size."""
-    opened = pyturbo.Device(device)
-    with open_checkpoint(path) as checkpoint:
-        assert isinstance(checkpoint, PackedCheckpoint)
-        files = checkpoint.record_files()
-        sizes = {file.stride for file in files}
-        total = sum(file.experts * file.stride for file in files)
-        least = min(sum(file.experts for file in files if file.stride == size) for size in sizes)
-        experts = StreamedExperts(opened, files, total * slots // least, Policy(**policy))
-        checkpoint.experts = experts
-        runner = Runner(
-            models.build(checkpoint),
-            opened,
-            kv_format("f16"),
-            Origin(checkpoint),
-            Budget(1 << 40, 0, experts),
-        )
-        return Model(runner, checkpoint.config, checkpoint.tokenizer, checkpoint.sampling)
 
 
 def logits_of(model: Model, ids: np.ndarray) -> list[bytes]:

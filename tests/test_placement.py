@@ -1,0 +1,278 @@
+"""What `memory` promises: the process never takes more, and an error says how much is needed.
+
+The peak of a process is that of Linux; elsewhere only the accounts are checked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import pyturbo
+from packed_models import write_large, write_packed
+from processes import require_clean, run_script
+from pyturbo import placement
+from pyturbo._machine import used_memory
+from pyturbo.engine.budget import HEADROOM, Budget
+from pyturbo.errors import AllocationError, ArgumentError
+from pyturbo.streaming import Policy, RecordFile, StreamedExperts
+from tiny_configs import MODELS
+from tiny_models import write_hf
+
+MB = 10**6
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A checkpoint and its packed copy."""
+    return write_packed(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A packed checkpoint whose experts have many times the memory of its other weights."""
+    return write_large(tmp_path_factory.mktemp("large"))
+
+
+def least_memory(load: Callable[[int], pyturbo.Model]) -> int:
+    """Ask for too little, and for what the errors say, until a model loads. It takes three attempts."""
+    memory = 1
+    for _ in range(3):
+        try:
+            load(memory).close()
+        except AllocationError as error:
+            message = str(error)
+        else:
+            return memory
+        found = re.search(r"(?:at least|a memory of) (\d+) MB(?: for|$)", message)
+        assert found is not None, message
+        assert int(found[1]) * MB > memory
+        memory = int(found[1]) * MB
+    load(memory).close()
+    return memory
+
+
+@pytest.mark.parametrize("text", ["4GB", "4 gb", "4000MB", "3.9GiB", " 4000000000 ", 4 * 10**9])
+def test_memory_as_people_write_it(tiny: tuple[Path, Path], text: object) -> None:
+    with pyturbo.load(tiny[1], "cpu", memory=text) as model:
+        assert 4 * 10**9 <= model.runner.budget.total < 4.2 * 10**9
+
+
+@pytest.mark.parametrize(
+    "text", ["", "much", "-4GB", "4 GB more", "GB", "0", 0, -1, 1.5, True, b"4GB", "nan", "1e3", [4]]
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_nonsense_is_refused(tiny: tuple[Path, Path], text: object, packed: bool) -> None:
+    with pytest.raises(ArgumentError, match="load: memory: expected"):
+        pyturbo.load(tiny[packed], "cpu", memory=text)
+
+
+@pytest.mark.parametrize("policy", ["stream", {"mode": "stream"}, Policy(mode="disk"), Policy(mode=None)])
+def test_a_policy_is_one(tiny: tuple[Path, Path], policy: object) -> None:
+    with pytest.raises(ArgumentError, match="load: policy: (mode: )?expected"):
+        pyturbo.load(tiny[1], "cpu", policy=policy)
+
+
+def test_only_packed_experts_are_streamed(tiny: tuple[Path, Path]) -> None:
+    with pytest.raises(ArgumentError, match="source is not packed.*`pyturbo pack` writes a packed copy"):
+        pyturbo.load(tiny[0], "cpu", policy=Policy(mode="stream"))
+
+
+def test_too_little_memory(tiny: tuple[Path, Path], tmp_path: Path) -> None:
+    dense = write_hf(MODELS["qwen3"], tmp_path / "dense")
+    message = (
+        r"memory: expected at least \d+ MB for this process, weights{} and a conversation, got 1.0 MB{}$"
+    )
+    for path, part, hint in (
+        (dense, "", ""),
+        (tiny[0], "", "; `pyturbo pack` writes a copy that needs less"),
+        (tiny[1], " without experts", ""),
+    ):
+        with pytest.raises(AllocationError, match=message.format(part, hint)):
+            pyturbo.load(path, "cpu", memory="1MB")
+
+
+@pytest.mark.parametrize("mode", ["auto", "mapped"])
+def test_a_mapped_model_keeps_to_its_memory(tiny: tuple[Path, Path], mode: str) -> None:
+    memory = used_memory() + HEADROOM + 200 * MB
+    for path in tiny:
+        with pyturbo.load(path, "cpu", memory=memory, policy=Policy(mode=mode)) as model:
+            budget = model.runner.budget
+            assert budget.experts is None
+            sessions = [model.session(32)]
+            before = budget.left
+            model.session(32).close()
+            assert budget.left == before
+            message = r"context: expected at most .* it takes a memory of"
+            with pytest.raises(AllocationError, match=message):  # noqa: PT012
+                for _ in range(10_000):
+                    sessions.append(model.session(512))
+            assert len(sessions) > 3
+            del sessions[1:]
+            assert budget.left >= before  # programs were given up for them
+            model.session(512).prefill([1, 2, 3])
+
+
+def test_without_memory_only_what_does_not_fit_is_streamed(
+    tiny: tuple[Path, Path], large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pyturbo.load(large, "cpu") as model:
+        assert model.runner.budget is None
+        tokens = model.generate([1, 2, 3], 8).tokens
+    monkeypatch.setattr(placement, "available_memory", lambda: (HEADROOM + 80 * MB) * 5 // 4)
+    with pyturbo.load(large, "cpu") as model:
+        assert model.runner.budget.experts.nbytes < 80 * MB
+        assert model.generate([1, 2, 3], 8).tokens == tokens
+    with pyturbo.load(tiny[0], "cpu") as model:  # not packed: as ever
+        assert model.runner.budget is None
+
+
+def test_the_least_memory_is_enough(large: Path) -> None:
+    least = least_memory(lambda memory: pyturbo.load(large, "cpu", memory=memory))
+    with pyturbo.load(large, "cpu", memory=least) as model, model.session(512) as session:
+        session.prefill(range(40))
+        experts = model.runner.budget.experts
+        assert experts.least <= experts.nbytes < 20 * MB
+
+
+def test_closed_sessions_give_memory_to_experts(large: Path) -> None:
+    memory = used_memory() + HEADROOM + 80 * MB
+    with pyturbo.load(large, "cpu", memory=memory) as model:
+        budget = model.runner.budget
+        with model.session(512) as session:
+            session.prefill(range(40))
+        alone = budget.experts.nbytes
+        session = model.session(4096)
+        forks = [session.fork()]
+        shared = budget.experts.nbytes
+        assert shared <= alone - 2 * session.nbytes + 2 * budget.experts.least
+        assert shared % budget.experts.least == 0
+        forks.clear()
+        session.close()
+        model.session(512).prefill(range(40))
+        assert budget.experts.nbytes == alone
+
+
+def test_programs_are_given_up_for_others(large: Path) -> None:
+    """Each context has programs of its own; there is memory for those of one only."""
+    least = least_memory(lambda memory: pyturbo.load(large, "cpu", memory=memory))
+    with pyturbo.load(large, "cpu", memory=least) as model:
+        for context in (128, 200, 300, 400):
+            with model.session(context) as session:
+                session.prefill(range(40))
+                session.step(1)
+            assert sum(tokens > 1 for _, tokens, _ in model.runner._graphs) == 1
+
+
+def test_what_nobody_announced_is_taken_from_experts(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pyturbo.load(large, "cpu", memory=used_memory() + HEADROOM + 80 * MB) as model:
+        budget, session = model.runner.budget, model.session(64)
+        session.step(1)
+        before = budget.experts.nbytes
+        used = budget._announced() + budget.experts.filled_bytes + 30 * MB
+        monkeypatch.setattr("pyturbo.engine.budget.resident_memory", lambda: used)
+        session.step(2)
+        assert before - 38 * MB <= budget.experts.nbytes <= before - 28 * MB
+        monkeypatch.setattr("pyturbo.engine.budget.resident_memory", lambda: None)  # not known
+        session.step(3)
+        assert budget.experts.nbytes <= before - 28 * MB
+        monkeypatch.setattr("pyturbo.engine.budget.resident_memory", lambda: used - 30 * MB)
+        session.step(4)
+        assert budget.experts.nbytes == before
+        monkeypatch.setattr("pyturbo.engine.budget.resident_memory", lambda: used * 100)
+        session.step(5)  # more than there is: one slot is left, and that works
+        assert budget.experts.nbytes == budget.experts.least
+
+
+def test_records_of_several_sizes_share_the_memory(tmp_path: Path) -> None:
+    files = []
+    for number, (experts, stride) in enumerate([(5, 16384), (7, 65536), (5, 16384), (3, 1 << 20)]):
+        path = tmp_path / str(number)
+        path.write_bytes(bytes(experts * stride))
+        files.append(RecordFile(path, experts, stride))
+    total = sum(file.experts * file.stride for file in files)
+    device = pyturbo.Device("cpu", threads=1)
+    for nbytes in (0, StreamedExperts.least_bytes(files), 1_300_000, 2_000_000, total - 1, total, 10 * total):
+        experts = StreamedExperts(device, files, nbytes, Policy(staging=4))
+        assert experts.nbytes <= max(nbytes, experts.least)
+        assert experts.nbytes == total or nbytes < total
+        experts.close()
+
+
+def test_a_budget_forgets_its_owners() -> None:
+    class Owner:
+        pass
+
+    budget, first, second = Budget(HEADROOM + 100, 10), Owner(), Owner()
+    budget.take("a", 30, first)
+    budget.take("b", 60, second)
+    assert budget.left == 0
+    with pytest.raises(AllocationError, match="c: expected at most 0 B, .* got 1 B; it takes a memory of"):
+        budget.take("c", 1, Owner())
+    del first
+    assert budget.left == 30
+    del second
+    assert budget.left == 90
+
+
+WATCHED = """
+import re, sys
+from pathlib import Path
+import pyturbo
+from pyturbo.errors import AllocationError
+
+def peak():
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1]) * 1024
+
+path, memory = sys.argv[1:] if len(sys.argv) > 2 else (PATH, MEMORY)
+with pyturbo.load(path, "cpu", memory=memory) as model:
+    kept = []
+    for context in (64, 300, 512, 900, 2048):
+        try:
+            session = model.session(context)
+            session.prefill([i % 4000 for i in range(context - 20)])
+            kept.append(session.fork())
+            for token in range(5):
+                session.step(token)
+                kept[-1].step(token + 1)
+        except AllocationError:
+            kept.clear()
+    kept.clear()
+    assert model.generate("Once upon a time", 12).tokens
+    experts = model.runner.budget.experts
+    assert experts is not None
+    assert experts.filled_bytes <= experts.nbytes
+    assert sum(layer["misses"] for layer in experts.stats()) > 100
+    total = model.runner.budget.total
+    del session, experts
+assert peak() <= total, (peak(), total)
+assert peak() > total - 70_000_000, (peak(), total)  # what is there is used
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system has no /proc")
+@pytest.mark.parametrize("more", [0, 20, 70])
+def test_a_process_never_takes_more(large: Path, tmp_path: Path, more: int) -> None:
+    script = WATCHED.replace("PATH,", f"{str(large)!r},")
+    found = run_script(FRESH.replace("PATH", repr(str(large))), tmp_path)
+    require_clean(found)
+    require_clean(run_script(script.replace("MEMORY", str(int(found.stdout) + more * MB)), tmp_path))
+
+
+#: Prints the least memory of a fresh process.
+FRESH = """
+import re
+import pyturbo
+memory = 1
+for _ in range(3):
+    try:
+        pyturbo.load(PATH, "cpu", memory=memory).close()
+    except pyturbo.errors.AllocationError as error:
+        memory = int(re.search(r"(?:at least|a memory of) (\\d+) MB(?: for|$)", str(error))[1]) * 10**6
+print(memory)
+"""
