@@ -190,7 +190,11 @@ def _chunks(
     stats.prefill_seconds = time.perf_counter() - begin
     while True:
         session._guard.check()
-        token, logprob = sampler.sample(logits)
+        try:
+            token, logprob = sampler.sample(logits)
+        except ArgumentError:  # NaN: weights that were changed meanwhile explain it
+            session._runner.origin.check_files()
+            raise
         sampler.accept(token)
         session._leave(token)
         stats.tokens += 1
