@@ -111,7 +111,7 @@ def survey(checkpoint: Checkpoint) -> Survey:
     out.parts = {name: part for name, part in out.parts.items() if part.nbytes}
     out.other_bytes = sum(info.nbytes for name, info in checkpoint.items() if name not in used)
     out.tied = weights.tied
-    out.files = sorted({info.file.path.name for info in checkpoint.values()})
+    out.files = sorted({info.file.path.name for info in checkpoint.all_tensors()})
     return out
 
 

@@ -127,6 +127,15 @@ def test_files_that_are_damaged_before(packed: Path, damage: str) -> None:
         pyturbo.load(packed, "cpu")
 
 
+@pytest.mark.parametrize("write", [pyturbo.convert, pyturbo.pack])
+def test_a_packed_checkpoint_is_no_source(packed: Path, tmp_path: Path, write: Callable[..., object]) -> None:
+    with pytest.raises(
+        FormatError, match="packed: expected a checkpoint to (convert|pack), got (a|one).*packed"
+    ):
+        write(packed, tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+
+
 def test_a_file_is_lost_between_two_looks_at_it(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store opens files again, after their sizes were checked."""
     path = layer_file(packed)

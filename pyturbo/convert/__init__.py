@@ -24,6 +24,7 @@ from pyturbo._messages import shown
 from pyturbo.checkpoint import json_file, open_checkpoint
 from pyturbo.checkpoint.config import MODES, Format
 from pyturbo.checkpoint.directory import DirectoryCheckpoint
+from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.convert import work
 from pyturbo.convert.folder import copied_files, copy_file, require_room, write_json
@@ -89,6 +90,10 @@ def convert(
         checkpoint = opened.enter_context(open_checkpoint(source))
         if not isinstance(checkpoint, DirectoryCheckpoint):
             raise FormatError(f"{source}: expected a directory of safetensors, got a GGUF file")
+        if isinstance(checkpoint, PackedCheckpoint):
+            raise FormatError(
+                f"{source}: expected a checkpoint to convert, got a packed one; convert its source instead"
+            )
         origin = Path(os.path.realpath(checkpoint.path))
         with writing(place):
             check(place, origin, force)

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
+from pyturbo import models
 from pyturbo._arguments import callback, path_of
 from pyturbo.checkpoint import json_file, locate, open_checkpoint
-from pyturbo.checkpoint.directory import GGUF_TOKENIZER, DirectoryCheckpoint
+from pyturbo.checkpoint.directory import GGUF_TOKENIZER
 from pyturbo.checkpoint.manifest import NAME, Manifest
 from pyturbo.checkpoint.origin import Origin
+from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.convert.target import COPIED
 from pyturbo.errors import FormatError, TurboError
@@ -120,9 +122,10 @@ def _foreign(folder: Path, manifest: Manifest) -> list[Finding]:
 
 
 def _unreadable(folder: Path, manifest: Manifest) -> list[Finding]:
-    """Check that the configuration and the tokenizer can be read, and name the model of the manifest."""
+    """Check that the files make up the model that the manifest names."""
     try:
-        with DirectoryCheckpoint(folder) as checkpoint:
+        with PackedCheckpoint(folder) as checkpoint:
+            models.outline(checkpoint)
             if checkpoint.model_type != manifest.model_type:
                 what = f"model_type: expected {manifest.model_type!r}, got {checkpoint.model_type!r}"
                 return [Finding("config.json", what)]

@@ -156,6 +156,15 @@ def test_a_configuration_that_cannot_be_read(packed: Path) -> None:
     ]
 
 
+def test_records_that_make_no_model(packed: Path) -> None:
+    """Every checksum is right, but a layer that the configuration has is missing."""
+    entries = json.loads((packed / NAME).read_text())
+    entries["layers"][0]["path"] = entries["layers"][0]["path"].replace(".0.", ".70.")
+    reseal(packed, entries)
+    (finding,) = verify(packed).findings
+    assert "model.layers.0.mlp.experts" in str(finding)
+
+
 def test_the_source_is_compared_value_for_value(packed: Path, source: Path, tmp_path: Path) -> None:
     """A pack whose checksums are right, of values that are not those of the source."""
     assert verify(packed, source).compared
