@@ -191,6 +191,15 @@ class Model:
         return self.runner.origin.fingerprint
 
     @property
+    def expert_counters(self) -> list[dict[str, Any]]:
+        """Counters of the experts that were read, by layer, since the model was loaded.
+
+        Empty if all experts are in memory; docs/streaming.md says what is counted.
+        """
+        budget = self.runner.budget
+        return [] if budget is None or budget.experts is None else budget.experts.stats()
+
+    @property
     def has_tokenizer(self) -> bool:
         """Whether the checkpoint came with one."""
         return self._tokenizer.kind == "gguf" or self._tokenizer.path is not None

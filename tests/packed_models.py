@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from pyturbo.checkpoint.origin import Origin
 from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.engine.budget import Budget
 from pyturbo.engine.runner import Runner
+from pyturbo.errors import AllocationError
 from pyturbo.layers.kv_cache import kv_format
 from pyturbo.model import Model, default_model
 from pyturbo.streaming import Policy, StreamedExperts
@@ -64,3 +66,20 @@ def streamed(path: Path, device: str, slots: int, **policy: object) -> Model:
         budget = Budget(1 << 40, 0, experts)
         runner = Runner(models.build(checkpoint), opened, kv_format("f16"), Origin(checkpoint), budget)
         return Model(runner, checkpoint.config, checkpoint.tokenizer, checkpoint.sampling)
+
+
+def least_memory(path: str | Path, policy: Policy | None = None) -> int:
+    """Return the memory that a model can be loaded with. Errors state it: the second one exactly."""
+    memory = 1
+    for _ in range(3):
+        try:
+            pyturbo.load(path, "cpu", memory=memory, policy=policy).close()
+        except AllocationError as error:
+            message = str(error)
+        else:
+            return memory
+        found = re.search(r"(?:at least|a memory of) (\d+) MB(?: for|$)", message)
+        assert found is not None, message
+        assert int(found[1]) * 10**6 > memory, message
+        memory = int(found[1]) * 10**6
+    raise AssertionError(f"{memory} bytes were not enough: {message}")

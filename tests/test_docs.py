@@ -10,6 +10,8 @@ import importlib.util
 import io
 import re
 import shlex
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,13 +20,19 @@ import pytest
 
 import pyturbo
 from pyturbo.cli import main, make_parser
+from pyturbo.model import default_model
 from text.tiny_chat import write_model
 from tiny_configs import MODELS
 from tiny_models import write_hf
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-RUN = [ROOT / "README.md", ROOT / "docs" / "start.md", *sorted(ROOT.glob("docs/guides/*.md"))]
+RUN = [
+    ROOT / "README.md",
+    ROOT / "docs/start.md",
+    ROOT / "docs/streaming.md",
+    *sorted(ROOT.glob("docs/guides/*.md")),
+]
 
 #: Commands that take long, or that need a network: their arguments are checked and nothing more.
 NOT_RUN = ("bench", "pull")
@@ -54,7 +62,10 @@ def commands(page: Path) -> list[list[str]]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_model(tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf")
-    write_hf(MODELS["qwen3_moe"], tmp_path / "Qwen3-30B-A3B")
+    tiny = MODELS["qwen3_moe"]
+    write_hf(replace(tiny, config=tiny.config | {"vocab_size": 4096}), tmp_path / "Qwen3-30B-A3B")
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(default_model() / file, tmp_path / "Qwen3-30B-A3B")
     downloaded = tmp_path / "hub" / "models--Qwen--Qwen3-30B-A3B" / "snapshots" / "0123456789abcdef"
     downloaded.parent.mkdir(parents=True)
     downloaded.symlink_to(tmp_path / "Qwen3-30B-A3B")

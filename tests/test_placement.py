@@ -5,14 +5,12 @@ The peak of a process is that of Linux; elsewhere only the accounts are checked.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import pyturbo
-from packed_models import write_large, write_packed
+from packed_models import least_memory, write_large, write_packed
 from processes import require_clean, run_script
 from pyturbo import placement
 from pyturbo._machine import used_memory
@@ -35,24 +33,6 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A packed checkpoint whose experts have many times the memory of its other weights."""
     return write_large(tmp_path_factory.mktemp("large"))
-
-
-def least_memory(load: Callable[[int], pyturbo.Model]) -> int:
-    """Ask for too little, and for what the errors say, until a model loads. It takes three attempts."""
-    memory = 1
-    for _ in range(3):
-        try:
-            load(memory).close()
-        except AllocationError as error:
-            message = str(error)
-        else:
-            return memory
-        found = re.search(r"(?:at least|a memory of) (\d+) MB(?: for|$)", message)
-        assert found is not None, message
-        assert int(found[1]) * MB > memory
-        memory = int(found[1]) * MB
-    load(memory).close()
-    return memory
 
 
 @pytest.mark.parametrize("text", ["4GB", "4 gb", "4000MB", "3.9GiB", " 4000000000 ", 4 * 10**9])
@@ -131,7 +111,7 @@ def test_without_memory_only_what_does_not_fit_is_streamed(
 
 
 def test_the_least_memory_is_enough(large: Path) -> None:
-    least = least_memory(lambda memory: pyturbo.load(large, "cpu", memory=memory))
+    least = least_memory(large)
     with pyturbo.load(large, "cpu", memory=least) as model, model.session(512) as session:
         session.prefill(range(40))
         experts = model.runner.budget.experts
@@ -158,7 +138,7 @@ def test_closed_sessions_give_memory_to_experts(large: Path) -> None:
 
 def test_programs_are_given_up_for_others(large: Path) -> None:
     """Each context has programs of its own; there is memory for those of one only."""
-    least = least_memory(lambda memory: pyturbo.load(large, "cpu", memory=memory))
+    least = least_memory(large)
     with pyturbo.load(large, "cpu", memory=least) as model:
         for context in (128, 200, 300, 400):
             with model.session(context) as session:
@@ -265,14 +245,9 @@ def test_a_process_never_takes_more(large: Path, tmp_path: Path, more: int) -> N
 
 
 #: Prints the least memory of a fresh process.
-FRESH = """
-import re
-import pyturbo
-memory = 1
-for _ in range(3):
-    try:
-        pyturbo.load(PATH, "cpu", memory=memory).close()
-    except pyturbo.errors.AllocationError as error:
-        memory = int(re.search(r"(?:at least|a memory of) (\\d+) MB(?: for|$)", str(error))[1]) * 10**6
-print(memory)
+FRESH = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from packed_models import least_memory
+print(least_memory(PATH))
 """
