@@ -69,6 +69,16 @@ cdef extern from "pyturbo/expert_store.h" namespace "pyturbo" nogil:
     shared_ptr[NativeExpertStore] map_expert_store(const vector[MappedExperts]&, const ExpertTables&,
                                                    const ExpertStoreOptions&) except +raise_python
 
+    cdef cppclass ExpertPlace:
+        uint32_t layer, expert
+
+    cdef cppclass ExpertBursts:
+        vector[double] seconds
+        cbool direct
+
+    ExpertBursts time_expert_reads(const vector[ExpertFile]&, const ExpertSlab&, const vector[ExpertPlace]&,
+                                   const ExpertStoreOptions&, double) except +raise_python
+
 
 cdef class ExpertStore:
     cdef shared_ptr[NativeExpertStore] handle

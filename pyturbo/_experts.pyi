@@ -45,3 +45,15 @@ class ExpertStore:
     def close(self) -> None: ...
     def __enter__(self) -> ExpertStore: ...
     def __exit__(self, *exception: object) -> None: ...
+
+def time_reads(
+    files: Iterable[tuple[str | PathLike[str], int]],
+    stride: int,
+    slab: Buffer,
+    records: Iterable[tuple[int, int]],
+    *,
+    seconds: float,
+    threads: int = 8,
+    direct: bool = True,
+    split: int = 0,
+) -> tuple[list[float], bool]: ...

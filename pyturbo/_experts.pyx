@@ -163,6 +163,34 @@ cdef class ExpertStore:
         return f"ExpertStore({self.layers} layers{', closed' if self.closed else ''})"
 
 
+def time_reads(files, stride, Buffer slab not None, records, *, seconds, threads=8, direct=True, split=0):
+    """Measure reads of records, pairs of a layer and an expert, into ``slab``: as many at once as it has room for.
+
+    Returns the seconds of each burst, and whether all reads went past the page cache. Ends after all ``records``, or
+    after about ``seconds``. The other arguments are those of ``ExpertStore``.
+    """
+    cdef ExpertStoreOptions options
+    cdef ExpertSlab slots
+    cdef ExpertPlace place
+    cdef vector[ExpertFile] paths
+    cdef vector[ExpertPlace] places
+    cdef ExpertBursts bursts
+    cdef double limit = seconds
+    options.stride = index("time_reads: stride", stride, 1)
+    options.threads = index("time_reads: threads", threads, 1, bits=31)
+    options.split = index("time_reads: split", split)
+    options.direct = flag("time_reads: direct", direct)
+    _read_slab(slab, options.stride, &slots)
+    _read_files(files, &paths)
+    for layer, expert in records:
+        place.layer = index("time_reads: layer", layer, bits=31)
+        place.expert = index("time_reads: expert", expert, bits=31)
+        places.push_back(place)
+    with nogil:
+        bursts = time_expert_reads(paths, slots, places, options, limit)
+    return list(bursts.seconds), bursts.direct
+
+
 cdef object _read_tables(Buffer tables, ExpertTables* rows):
     """Fill in `rows` and return the number of layers."""
     shape = tables.shape

@@ -310,23 +310,39 @@ void Store::cancel(uint32_t layer) {
   rows_[layer].take_uses();
 }
 
+namespace {
+
+void require(bool holds, const std::string& what, const std::string& got) {
+  if (!holds) throw Error(ErrorKind::argument, "expert store: expected " + what + ", got " + got);
+}
+
+}  // namespace
+
+void check_reads(const ExpertStoreOptions& options) {
+  const std::string aligned = " in bytes that is a multiple of " + std::to_string(kDirectAlignment);
+  require(options.stride > 0 && options.stride % kDirectAlignment == 0, "a stride" + aligned,
+          std::to_string(options.stride));
+  require(options.split % kDirectAlignment == 0, "a split" + aligned, std::to_string(options.split));
+  require(options.threads > 0 && options.threads <= 256, "1 to 256 threads", std::to_string(options.threads));
+}
+
+void check_slab(const ExpertSlab& slab) {
+  require(slab.slots > 0, "at least one slot", "0");
+  require(reinterpret_cast<uintptr_t>(slab.data) % kDirectAlignment == 0,
+          "a slab that starts on a page of " + std::to_string(kDirectAlignment) + " bytes",
+          "one that does not");
+}
+
 void check_options(const std::vector<uint32_t>& experts, const ExpertTables& tables,
                    const ExpertStoreOptions& options) {
-  const auto require = [](bool holds, const std::string& what, auto got) {
-    if (!holds)
-      throw Error(ErrorKind::argument, "expert store: expected " + what + ", got " + std::to_string(got));
-  };
-  const std::string aligned = " in bytes that is a multiple of " + std::to_string(kDirectAlignment);
-  require(!experts.empty(), "at least one layer", 0);
+  require(!experts.empty(), "at least one layer", "0");
   for (const uint32_t count : experts)
     require(count > 0 && count <= tables.padded,
-            "1 to " + std::to_string(tables.padded) + " experts in a layer", count);
-  require(tables.padded % 4 == 0, "rows of a multiple of 4 elements", tables.padded);
-  require(options.stride > 0 && options.stride % kDirectAlignment == 0, "a stride" + aligned, options.stride);
-  require(options.split % kDirectAlignment == 0, "a split" + aligned, options.split);
-  require(options.threads > 0 && options.threads <= 256, "1 to 256 threads", options.threads);
-  require(options.half_life > 0, "a half life above 0", options.half_life);
-  require(options.top_k > 0, "a top_k from 1 on", options.top_k);
+            "1 to " + std::to_string(tables.padded) + " experts in a layer", std::to_string(count));
+  require(tables.padded % 4 == 0, "rows of a multiple of 4 elements", std::to_string(tables.padded));
+  check_reads(options);
+  require(options.half_life > 0, "a half life above 0", std::to_string(options.half_life));
+  require(options.top_k > 0, "a top_k from 1 on", std::to_string(options.top_k));
 }
 
 std::shared_ptr<ExpertStore> share(std::unique_ptr<Store> store) {

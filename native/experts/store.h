@@ -81,9 +81,12 @@ class Store final : public ExpertStore, public std::enable_shared_from_this<Stor
   std::vector<int32_t> pass_;       // slots that are held for the pass
 };
 
-// Throws Error{argument} for options or tables that cannot be.
+// All throw Error{argument}: for options or tables that cannot be, for a slab without slots or not on a page,
+// for options of reads.
 void check_options(const std::vector<uint32_t>& experts, const ExpertTables& tables,
                    const ExpertStoreOptions& options);
+void check_slab(const ExpertSlab& slab);
+void check_reads(const ExpertStoreOptions& options);
 
 // Hands a store to its owners: closed when the process ends, never destroyed in a child of fork().
 std::shared_ptr<ExpertStore> share(std::unique_ptr<Store> store);

@@ -108,4 +108,20 @@ std::shared_ptr<ExpertStore> open_expert_store(const std::vector<ExpertFile>& fi
 std::shared_ptr<ExpertStore> map_expert_store(const std::vector<MappedExperts>& layers,
                                               const ExpertTables& tables, const ExpertStoreOptions& options);
 
+struct ExpertPlace {
+  uint32_t layer, expert;
+};
+
+struct ExpertBursts {
+  std::vector<double> seconds;  // of each burst
+  bool direct;                  // all of them were read past the page cache
+};
+
+// Measures reads: fills the slots of the slab with records, as many at once as it has slots, again and again
+// until all of `records` are read or `seconds` have passed. Uses stride, split, threads and direct of the
+// options. Throws what open_expert_store throws, and what reads do.
+ExpertBursts time_expert_reads(const std::vector<ExpertFile>& files, const ExpertSlab& slab,
+                               const std::vector<ExpertPlace>& records, const ExpertStoreOptions& options,
+                               double seconds);
+
 }  // namespace pyturbo
