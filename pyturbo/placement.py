@@ -104,7 +104,7 @@ def place_experts(
 
 def _checked(policy: Policy | None, checkpoint: Checkpoint) -> Policy:
     if policy is None:
-        return Policy()
+        return Policy.of(checkpoint.path)
     if not isinstance(policy, Policy):
         raise ArgumentError(f"load: policy: expected a Policy, got {shown(policy)}")
     if policy.mode not in MODES:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+
+from pyturbo.streaming.disk import DiskSpeed
 
 #: Where experts are used from.
 MODES = ("auto", "mapped", "stream")
@@ -29,3 +32,12 @@ class Policy:
     split: int = 1 << 20
     half_life: float = 32.0
     staging: int | None = None
+
+    @staticmethod
+    def of(path: Path) -> Policy:
+        """Return the policy for files at `path`: that of `pyturbo probe` for their disk, else the default."""
+        speed = DiskSpeed.of(path)
+        if speed is None:
+            return Policy()
+        best = speed.best
+        return Policy(threads=best.threads, direct=best.direct, split=best.split)
