@@ -91,15 +91,23 @@ def place_experts(
         _require(total, max(own + weights + state(SHORT), loading), found, checkpoint)
         return Placement(Budget(total, own + weights), tokenizer)
     assert isinstance(checkpoint, PackedCheckpoint)
+    fixed = own + weights - found.parts["experts"].nbytes
+    _require(total, streamed_need(checkpoint, found, own, state(SHORT)), found, checkpoint)
     files = checkpoint.record_files()
-    experts = found.parts["experts"].nbytes
-    fixed = own + weights - experts
-    slots = StreamedExperts.least_bytes(files)
-    loading = own + found.mapped_bytes - experts + found.peak_bytes
-    _require(total, max(fixed + slots + state(SHORT), loading), found, checkpoint)
     streamed = StreamedExperts(device, files, total - fixed - HEADROOM, policy, found.choices)
     checkpoint.experts = streamed
     return Placement(Budget(total, fixed, streamed), tokenizer)
+
+
+def streamed_need(checkpoint: PackedCheckpoint, found: Survey, own: int, state: int) -> int:
+    """Return the least memory for streamed experts, without HEADROOM.
+
+    `own` is what the process takes by itself, `state` what a conversation does.
+    """
+    experts = found.parts["experts"].nbytes
+    fixed = own + found.weights.nbytes - experts
+    loading = own + found.mapped_bytes - experts + found.peak_bytes
+    return max(fixed + StreamedExperts.least_bytes(checkpoint.record_files()) + state, loading)
 
 
 def _checked(policy: Policy | None, checkpoint: Checkpoint) -> Policy:

@@ -22,7 +22,19 @@ if not hasattr(pyturbo, "devices"):
     raise ImportError(f"{pyturbo.__path__[0]} does not have the __init__.py of {NAME}. {advice()}")
 
 #: Each is a module here with HELP, add_arguments and run; bench is a folder of such modules.
-COMMANDS = ("generate", "chat", "info", "convert", "pack", "verify", "pull", "bench", "devices", "kernels")
+COMMANDS = (
+    "generate",
+    "chat",
+    "info",
+    "probe",
+    "convert",
+    "pack",
+    "verify",
+    "pull",
+    "bench",
+    "devices",
+    "kernels",
+)
 
 
 class _Version(argparse.Action):

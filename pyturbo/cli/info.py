@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from pyturbo._arguments import byte_count
 from pyturbo.checkpoint import open_checkpoint
+from pyturbo.checkpoint.packed import PackedCheckpoint
+from pyturbo.cli._forecast import show_forecast
 from pyturbo.cli._output import print_json, print_table, size, table
-from pyturbo.cli._usage import add_model_name, one_model
+from pyturbo.cli._usage import UsageError, add_model_name, one_model, usage
 from pyturbo.describe import describe
+from pyturbo.forecast import forecast
 from pyturbo.model import default_model
 
 HELP = "describe a model: architecture, sizes, formats, and the memory it needs here"
@@ -16,15 +20,34 @@ HELP = "describe a model: architecture, sizes, formats, and the memory it needs 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_name(parser, positional=True)
+    parser.add_argument(
+        "--memory",
+        metavar="BYTES",
+        help="with a packed model: also what is expected with so much, such as 12GB",
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
+    with usage("memory"):
+        memory = None if arguments.memory is None else byte_count("memory", arguments.memory)
+    expected = None
     with open_checkpoint(one_model(arguments.named, arguments.model) or default_model()) as checkpoint:
         facts = describe(checkpoint)
+        if isinstance(checkpoint, PackedCheckpoint):
+            expected = forecast(checkpoint, memory)
+        elif memory is not None:
+            raise UsageError(
+                "--memory: expected a packed model with it; others are always in memory as a whole"
+            )
     if arguments.json:
-        print_json(facts, indent=2)
-    else:
-        _show(facts)
+        print_json(facts | {"streaming": None if expected is None else expected.facts()}, indent=2)
+        return
+    _show(facts)
+    if expected is not None:
+        experts, other = size(expected.expert_bytes), size(expected.other_bytes)
+        least = size(expected.least_memory)
+        print(f"\nExperts {experts}, everything else {other}. It runs in {least} of memory at least.")
+        show_forecast(expected)
 
 
 def _show(facts: dict[str, Any]) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyturbo._arrays import Array
-from pyturbo._experts import ExpertStore
+from pyturbo._experts import COUNTERS, ExpertStore
 from pyturbo._native import Buffer, Device
 from pyturbo.errors import StateError
 from pyturbo.streaming.memory import ExpertMemory, RecordFile
@@ -29,7 +30,7 @@ class StreamedExperts(ExpertMemory):
         self, device: Device, files: Sequence[RecordFile], nbytes: int, policy: Policy, top_k: int = 1
     ) -> None:
         """Reserve `nbytes` for slots, which fill as they are used. A token chooses `top_k` experts."""
-        self.files = tuple(files)
+        self.files, self.policy, self.top_k = tuple(files), policy, top_k
         self._groups: dict[int, _Group] = {}
         self._places: list[tuple[_Group, int]] = []
         for stride, slots in self._division(nbytes).items():
@@ -95,6 +96,15 @@ class StreamedExperts(ExpertMemory):
         by_group = {id(group): group.store.stats() for group in self._groups.values()}
         return [by_group[id(group)][number] for group, number in self._places]
 
+    def totals(self) -> dict[str, Any]:
+        """Return the sums of the counters over all layers."""
+        stats = self.stats()
+        return {name: sum(layer[name] for layer in stats) for name in COUNTERS}
+
+    def counts(self) -> list[NDArray[np.uint32]]:
+        """Return how often each expert of each layer was chosen so far, modulo 2**32."""
+        return [group.counts(number) for group, number in self._places]
+
     def close(self) -> None:
         """End the reads and close the files. Memory is given back with the last array over it.
 
@@ -148,6 +158,12 @@ class _Group:
             )
         )
         return ServedLayer(table, counts, slots, missing, self.store.loop(number))
+
+    def counts(self, number: int) -> NDArray[np.uint32]:
+        """Return a copy of the counts of a layer."""
+        row = self._row(number, _ROWS.index("counts"), self.files[number].experts, np.uint32)
+        counts: NDArray[np.uint32] = row.numpy().copy()
+        return counts
 
     def _row(self, number: int, row: int, extent: int, dtype: Any) -> Buffer:
         """Return one table of a layer."""

@@ -1,0 +1,162 @@
+"""Decode some tokens of a packed model with several sizes of the memory for its experts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyturbo._native import Device
+from pyturbo.engine.budget import Budget
+from pyturbo.engine.session import Session
+from pyturbo.model import Model, load
+from pyturbo.streaming import Policy, StreamedExperts
+from pyturbo.streaming.simulation import Uses
+from pyturbo.streaming.speed import Measured, ModelSpeed, simulated_reads
+
+PROMPT = 128  # tokens that fill the memory for experts
+TOKENS = 16  # to decode with each size
+#: Memory for experts, as shares of the most that fits, which the prompt has filled: first uses are slow.
+_SIZES = (1, 1 / 4, 1 / 16)
+_SECONDS, _LEAST_TOKENS = 8.0, 4  # after so long, and so many tokens, decoding with one size ends
+
+#: Read by the model; its choices of experts for this are those that other sizes are simulated with.
+TEXT = """\
+The harbour of the town lies where a small river meets the sea. In the morning the boats come back with the
+night's catch, and buyers from the hotels wait on the quay. A crate of mackerel costs 14.50, a crate of cod
+nearly twice as much; prices fall after nine o'clock, when the tourists arrive and the best fish is gone.
+"You should have come earlier," says the woman at the scales.
+
+To compute the mean of a list, add its elements and divide by their number:
+
+def mean(values):
+    total = 0.0
+    for value in values:
+        total += value
+    return total / len(values)
+
+An empty list has no mean, and the function above fails with a division by zero. Whether that is the right
+answer depends on who calls it. A report of the weather may leave the day out; a bank must not.
+
+Why does ice float? Water is densest at four degrees above freezing. Cooled further it expands, because its
+molecules arrange themselves in a wide lattice. Lakes therefore freeze from above, and what lives at the
+bottom survives the winter. Few other liquids behave like this. Historians argue about how much the cold
+winters of the seventeenth century changed the course of the wars: rivers that armies could not cross in
+summer became roads, and harvests failed three years in a row.
+"""
+
+
+def probe_model(
+    path: str | Path,
+    device: Device,
+    memory: int | None = None,
+    policy: Policy | None = None,
+    ids: Sequence[int] | NDArray[np.int64] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[ModelSpeed, str]:
+    """Measure how fast a packed model decodes by the memory for its experts; return its fingerprint too.
+
+    `memory` is all that the process may take, None most of what is free. The model reads `ids`, again from
+    the beginning where there are too few; without any it reads TEXT, or random tokens if it has no tokenizer.
+    `progress` is called with the tokens read so far, and with their number.
+    """
+    with load(
+        path, device, memory=memory, policy=replace(policy or Policy.of(Path(path)), mode="stream")
+    ) as model:
+        budget = model.runner.budget
+        assert budget is not None
+        experts = budget.experts
+        assert experts is not None
+        run = _Run(model, budget, experts, ids, progress)
+        measured = run.measure()
+        speed = ModelSpeed(
+            device=model.device.name,
+            threads=int(model.device.properties.get("threads", 0)),
+            expert_bytes=sum(file.experts * file.stride for file in experts.files),
+            own_bytes=run.own_bytes,
+            measured=measured,
+            reads=simulated_reads(experts.files, run.replays, 1, experts.policy, experts.top_k),
+        )
+        return speed, model.fingerprint
+
+
+class _Run:
+    """One conversation that goes on with less or more memory for experts."""
+
+    def __init__(
+        self,
+        model: Model,
+        budget: Budget,
+        experts: StreamedExperts,
+        ids: Sequence[int] | NDArray[np.int64],
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        self._budget, self._experts, self._progress = budget, experts, progress
+        tokens = len(_SIZES) * TOKENS + 1
+        self._prompt = max(1, min(PROMPT, model.max_context - tokens))
+        self._ids = _text_ids(model, ids, self._prompt + tokens)[: model.max_context]
+        self._session: Session = model.session(model.runner.context_for(len(self._ids)))
+        self._counts = experts.counts()
+        self.replays: list[Uses] = []  # the prompt is the first
+        self.own_bytes = 0
+
+    def measure(self) -> tuple[Measured, ...]:
+        """Read the prompt, then decode with each size."""
+        self._session.prefill(self._ids[: self._prompt])
+        self._note()
+        self._step()  # records the program of a token
+        budget = self._budget
+        total, most = budget.total, self._experts.nbytes
+        self.own_bytes = total - budget.fixed - budget.left
+        sizes = {max(self._experts.least, int(share * most)): None for share in _SIZES}
+        try:
+            out = [self._decode(nbytes) for nbytes in sizes]
+        finally:
+            budget.total = total
+        return tuple(one for one in out if one is not None)
+
+    def _decode(self, nbytes: int) -> Measured | None:
+        """Decode some tokens with `nbytes` for experts; None if the context has no room left."""
+        budget, experts = self._budget, self._experts
+        budget.total += nbytes - budget.left
+        budget.share()
+        before, begin, tokens = experts.totals(), time.perf_counter(), 0
+        seconds = 0.0
+        while tokens < TOKENS and self._session.position < len(self._ids):
+            self._step()
+            tokens += 1
+            seconds = time.perf_counter() - begin
+            if seconds > _SECONDS and tokens >= _LEAST_TOKENS:
+                break
+        if not tokens:
+            return None
+        after = experts.totals()
+        waited, busy, read = (
+            (after[name] - before[name]) / tokens for name in ("wait_seconds", "read_seconds", "bytes")
+        )
+        return Measured(experts.nbytes, tokens, seconds / tokens, waited, busy, read)
+
+    def _step(self) -> None:
+        self._session.step(int(self._ids[self._session.position]))
+        self._note()
+
+    def _note(self) -> None:
+        """Keep the choices of the last replay."""
+        counts = self._experts.counts()
+        self.replays.append([now - before for now, before in zip(counts, self._counts)])
+        self._counts = counts
+        if self._progress is not None:
+            self._progress(self._session.position, len(self._ids))
+
+
+def _text_ids(model: Model, ids: Sequence[int] | NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Return `count` tokens to read."""
+    if not len(ids) and model.has_tokenizer:
+        ids = model.tokenizer.encode(TEXT)
+    if not len(ids):
+        return np.random.default_rng(0).integers(0, model.network.vocab, count)
+    return np.resize(np.asarray(ids, np.int64), count)
