@@ -279,13 +279,18 @@ class Conversation:
         self._text, self._changes, self.forgotten = None, plan.changes, plan.forgotten
         self.session, self.reread = plan.session, 0
         answer, finished, broken = "", False, False
+        runner = self.model.runner
+        before = runner.expert_use()
         try:
             known, seconds = self._read_first(plan)
+            first = runner.expert_use(before)
             for number, chunk in enumerate(chunks):
                 if number == 0:
                     self.reread = max(0, had - max(known, stats.cached_tokens))
                     stats.prompt_tokens += len(plan.first)
                     stats.prefill_seconds += seconds
+                    if first is not None and stats.prefill_experts is not None:
+                        stats.prefill_experts += first
                 answer += chunk.text
                 finished = chunk.finish_reason is not None
                 yield chunk

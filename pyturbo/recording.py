@@ -273,10 +273,18 @@ class Recorder:
     @property
     def constant_bytes(self) -> int:
         """Bytes of the arrays that launches read, each counted once, also where arrays overlap."""
-        total = end = 0
+        return self._constant_bytes(0, 1 << 64)
+
+    def constant_bytes_in(self, memory: NDArray[Any]) -> int:
+        """Return how many of these bytes are in an array."""
+        return self._constant_bytes(memory.ctypes.data, memory.ctypes.data + memory.nbytes)
+
+    def _constant_bytes(self, first: int, last: int) -> int:
+        total, end = 0, first
         for address, (_, buffer) in sorted(self._constants.items()):
-            total += max(0, address + buffer.nbytes - max(address, end))
-            end = max(end, address + buffer.nbytes)
+            stop = min(address + buffer.nbytes, last)
+            total += max(0, stop - max(address, end))
+            end = max(end, stop)
         return total
 
     def empty(self, shape: Sequence[Extent], dtype: Any = np.float32) -> Tensor:

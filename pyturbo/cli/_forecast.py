@@ -13,6 +13,11 @@ _NOTES = {
 }
 
 
+def speed(tokens: float | None) -> str:
+    """Return tokens per second with three digits; empty if unknown."""
+    return "" if tokens is None else f"{tokens:.0f}" if tokens >= 100 else f"{tokens:.3g}"
+
+
 def show_forecast(forecast: Forecast) -> None:
     """Print what is expected of a packed model with several amounts of memory."""
     columns = ["memory", "experts in memory", "read per token", "tokens/s"]
@@ -27,8 +32,7 @@ def show_forecast(forecast: Forecast) -> None:
         if one.share is None or one.read_bytes is None:
             cells = [size(one.memory), "does not fit"]
         else:
-            speed = "" if one.tokens_per_second is None else f"{one.tokens_per_second:.3g}"
-            cells = [size(one.memory), f"{one.share:.1%}", size(one.read_bytes), speed]
+            cells = [size(one.memory), f"{one.share:.1%}", size(one.read_bytes), speed(one.tokens_per_second)]
         rows.add_row(*cells[: len(columns)])
     print_table(rows)
     print(_NOTES[forecast.basis].format(device=forecast.device))

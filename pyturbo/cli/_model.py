@@ -8,12 +8,13 @@ from typing import Any
 from pyturbo._arguments import byte_count
 from pyturbo._machine import peak_memory
 from pyturbo._native import Device, device_list
-from pyturbo.cli._output import byte_bar
+from pyturbo.cli._output import byte_bar, size
 from pyturbo.cli._usage import add_model_name, at_least_one, option, usage
 from pyturbo.engine.generation import Completion, Options, Stats
 from pyturbo.engine.session import Session
 from pyturbo.layers.kv_cache import kv_format
 from pyturbo.model import Model, load
+from pyturbo.streaming import ExpertUse
 from pyturbo.turbo_codec import WIDTHS
 
 _SAMPLING = {
@@ -115,11 +116,33 @@ def cut_note(completion: Completion, session: Session) -> str:
     return f"[cut at {completion.stats.tokens} tokens; --max-tokens N allows more]"
 
 
-def stats_line(stats: Stats, session: Session) -> str:
+def stats_lines(stats: Stats, session: Session) -> list[str]:
+    """Return the speed and memory of a reply; a second line is about experts that are read from disk."""
     memory = session.memory()
-    return (
+    slots = f"slots for experts {memory.experts / 2**20:.1f} MiB, " if memory.experts else ""
+    line = (
         f"{stats.prompt_tokens} tokens read at {stats.prefill_speed:.1f}/s, first token after "
         f"{stats.prefill_seconds:.2f} s, {stats.tokens} written at {stats.decode_speed:.1f}/s; "
-        f"weights {memory.weights / 2**20:.1f} MiB, state {memory.state / 2**20:.1f} MiB, "
+        f"weights {memory.weights / 2**20:.1f} MiB, {slots}state {memory.state / 2**20:.1f} MiB, "
         f"scratch {memory.scratch / 2**20:.1f} MiB, {peak_memory() / 2**20:.0f} MiB peak resident memory"
     )
+    return [line, *_expert_lines(stats)]
+
+
+def _expert_lines(stats: Stats) -> list[str]:
+    """Say how the experts of the reply were found, if the model reads them from disk."""
+    prompt, reply = stats.prefill_experts, stats.decode_experts
+    if prompt is None:
+        return []
+    read = f"{size(prompt.read_bytes)} read for the prompt, {_waited(prompt, stats.prefill_seconds)}"
+    if reply is None or stats.tokens < 2:
+        return [f"experts: {read}"]
+    per_token = size(reply.read_bytes / (stats.tokens - 1))
+    return [
+        f"experts: {reply.hits} hits, {reply.misses} misses ({reply.hit_rate:.1%} hits), "
+        f"{per_token} read per token, {_waited(reply, stats.decode_seconds)}; {read}"
+    ]
+
+
+def _waited(use: ExpertUse, seconds: float) -> str:
+    return f"{min(1.0, use.wait_seconds / seconds) if seconds else 0.0:.0%} of the time waiting"

@@ -19,7 +19,7 @@ from pyturbo.cli._model import (
     cut_note,
     load_model,
     sampling,
-    stats_line,
+    stats_lines,
 )
 from pyturbo.cli._output import Waiting, dim_note, note, print_json, size
 from pyturbo.cli._prompt import is_interactive, reader
@@ -215,10 +215,12 @@ class _Chat:
 
     def _show_stats(self) -> None:
         conversation = self._conversation
-        line = stats_line(self._last.stats, conversation.session)
+        line, *experts = stats_lines(self._last.stats, conversation.session)
         if conversation.reread:
             line += f"; {conversation.reread} tokens were read again"
         note(f"{line}; {conversation.session.position} of {conversation.session.context} tokens in use")
+        for more in experts:
+            note(more)
 
 
 def _required(command: str, text: str) -> str:

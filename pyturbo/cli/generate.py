@@ -13,7 +13,7 @@ from pyturbo.cli._model import (
     cut_note,
     load_model,
     sampling,
-    stats_line,
+    stats_lines,
 )
 from pyturbo.cli._output import Waiting, dim_note, note, print_json
 from pyturbo.cli._stdin import PromptText
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> None:
     elif completion.finish_reason == "length" and sys.stderr.isatty():
         dim_note(cut_note(completion, session))
     if arguments.stats:
-        note(stats_line(completion.stats, session))
+        note("\n".join(stats_lines(completion.stats, session)))
     if session.timings is not None:
         note(str(session.timings))
 

@@ -12,7 +12,7 @@ from pyturbo._arguments import byte_count
 from pyturbo.bench.probe import probe_model
 from pyturbo.checkpoint import open_checkpoint
 from pyturbo.checkpoint.packed import PackedCheckpoint
-from pyturbo.cli._forecast import show_forecast
+from pyturbo.cli._forecast import show_forecast, speed
 from pyturbo.cli._model import add_device_arguments, open_device
 from pyturbo.cli._output import Waiting, note, print_json, print_table, size, table
 from pyturbo.cli._usage import UsageError, path, usage
@@ -120,7 +120,7 @@ def _show(arguments: argparse.Namespace, folder: Path, disk: DiskSpeed, model: M
     for measured in model.measured:
         rows.add_row(
             size(measured.slot_bytes),
-            f"{1 / measured.seconds:.3g}",
+            speed(1 / measured.seconds),
             size(measured.read_bytes),
             f"{measured.wait_seconds / measured.seconds:.0%}",
             f"{measured.overlap:.0%}",

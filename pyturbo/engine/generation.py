@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pyturbo._arguments import index
 from pyturbo._sampling import Sampler
 from pyturbo.checkpoint import SamplingDefaults
+from pyturbo.streaming import ExpertUse
 from pyturbo.text import StopStrings
 
 #: Text, token ids, or the messages of a chat.
@@ -50,6 +51,9 @@ class Stats:
         prefill_seconds: Time to the first token.
         decode_seconds: Time from the first token to the last.
         cached_tokens: Tokens of a chat that its session had read before.
+        prefill_experts: Experts that the prompt needed, if the model reads them from disk; otherwise None.
+            Replies that take turns share these counts.
+        decode_experts: The same for the tokens of the reply.
 
     Examples:
         >>> pyturbo.Stats(prompt_tokens=12, tokens=41, prefill_seconds=0.05, decode_seconds=0.25)
@@ -63,6 +67,8 @@ class Stats:
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
     cached_tokens: int = 0
+    prefill_experts: ExpertUse | None = None
+    decode_experts: ExpertUse | None = None
 
     @property
     def prefill_speed(self) -> float:

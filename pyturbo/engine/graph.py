@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pyturbo._arrays import Array
 from pyturbo._native import Buffer, Device
 from pyturbo._program import Cursor, Program
 from pyturbo.engine.layout import Layout
@@ -28,8 +30,16 @@ class Graph:
     """
 
     def __init__(
-        self, device: Device, network: Decoder, kv: KvFormat, layout: Layout, limit: int, output: Output
+        self,
+        device: Device,
+        network: Decoder,
+        kv: KvFormat,
+        layout: Layout,
+        limit: int,
+        output: Output,
+        slabs: Sequence[Array] = (),
     ) -> None:
+        """Record the program. What lies in `slabs`, memory for experts, does not count as weights."""
         tokens: Extent = symbol("tokens") if limit > 1 else 1
         names = {"position": layout.context} | ({"tokens": limit} if limit > 1 else {})
         with Recorder(device, names, blocks=("state",)) as recorder:
@@ -49,7 +59,8 @@ class Graph:
                     with recorder.into(step.state["logits"]):
                         network.head.apply(h)
         self.program: Program = recorder.program
-        self.scratch_bytes, self.weight_bytes = recorder.scratch_bytes, recorder.constant_bytes
+        self.scratch_bytes = recorder.scratch_bytes
+        self.weight_bytes = recorder.constant_bytes - sum(recorder.constant_bytes_in(slab) for slab in slabs)
         self._kept = layers if logits is None else [logits]  # holding a tensor keeps its memory
         self._outputs: list[NDArray[np.float32]] = [
             tensor.memory.view((limit, tensor.shape[1])).numpy() for tensor in self._kept

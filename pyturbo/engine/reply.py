@@ -177,9 +177,10 @@ def _chunks(
     stats: Stats,
 ) -> Generator[Chunk, None, None]:
     """Read `ids`, then sample and read tokens until the reply ends. The last one stays pending."""
-    begin = time.perf_counter()
-    session._runner.origin.check_files()
+    begin, runner = time.perf_counter(), session._runner
+    runner.origin.check_files()
     stats.clear()
+    used = runner.expert_use()
     if whole:
         ids = ids[session._keep(ids) :]
         stats.cached_tokens, stats.prompt_tokens = session.position, len(session.pending)
@@ -188,12 +189,14 @@ def _chunks(
     sampler.accept(session.tokens)
     stats.prompt_tokens += len(ids)
     stats.prefill_seconds = time.perf_counter() - begin
+    stats.prefill_experts, used = runner.expert_use(used), runner.expert_use()
+    stats.decode_experts = runner.expert_use(used)
     while True:
         session._guard.check()
         try:
             token, logprob = sampler.sample(logits)
         except ArgumentError:  # NaN: weights that were changed meanwhile explain it
-            session._runner.origin.check_files()
+            runner.origin.check_files()
             raise
         sampler.accept(token)
         session._leave(token)
@@ -205,7 +208,7 @@ def _chunks(
         elif finish is None and (stats.tokens == options.max_tokens or session.position == session.context):
             finish = "length"
         if finish is not None:
-            session._runner.origin.check_files()  # weights that changed meanwhile make it an error
+            runner.origin.check_files()  # weights that changed meanwhile make it an error
             piece += text.finish()
             finish = "stop" if text.stopped else finish
         top = tuple(top_logprobs(logits, options.logprobs)) if options.logprobs else ()
@@ -217,6 +220,7 @@ def _chunks(
         begin = time.perf_counter()
         logits = session._advance_to_logits([token])
         stats.decode_seconds += time.perf_counter() - begin
+        stats.decode_experts = runner.expert_use(used)
 
 
 class _Text:

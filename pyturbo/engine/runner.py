@@ -20,6 +20,7 @@ from pyturbo.engine.layout import Layout
 from pyturbo.errors import AllocationError, ArgumentError, StateError
 from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.step import KvFormat
+from pyturbo.streaming import ExpertUse, StreamedExperts
 
 #: Programs kept at once; each has its own scratch memory.
 MAX_GRAPHS = 8
@@ -56,6 +57,17 @@ class Runner:
         if self._network is None:
             raise StateError("the model is closed")
         return self._network
+
+    @property
+    def experts(self) -> StreamedExperts | None:
+        """The experts that are read when they are needed; None if all weights are in memory."""
+        return None if self.budget is None else self.budget.experts
+
+    def expert_use(self, before: ExpertUse | None = None) -> ExpertUse | None:
+        """Return how often experts were needed since `before`; None if all weights are in memory."""
+        if self.experts is None:
+            return None
+        return self.experts.use if before is None else self.experts.use - before
 
     def require_open(self) -> None:
         """Raise a StateError if the model is closed."""
@@ -129,7 +141,15 @@ class Runner:
         """Record a program. Others that have not been used for long are given up for it."""
         while len(self._graphs) >= MAX_GRAPHS:
             self._graphs.pop(next(iter(self._graphs)))
-        graph = Graph(self.device, self.network, self.kv, self.layout(context), limit, output)
+        graph = Graph(
+            self.device,
+            self.network,
+            self.kv,
+            self.layout(context),
+            limit,
+            output,
+            () if self.experts is None else self.experts.slabs,
+        )
         if self.budget is not None:
             self._take(self.budget, "results between launches", graph.scratch_bytes, graph)
         return graph

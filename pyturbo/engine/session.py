@@ -36,12 +36,14 @@ class Memory:
         scratch: Results between launches.
         state: The state of this conversation.
         pieces: The state by kind, such as `k`, `v`, `k_norms` and `memory`, added up over the layers.
+        experts: Slots for experts that are read when they are needed; weights are then all others.
     """
 
     weights: int
     scratch: int
     state: int
     pieces: dict[str, int]
+    experts: int = 0
 
 
 class Session:
@@ -339,13 +341,14 @@ class Session:
             raise StateError(f"the session cannot go on after: {self._failure}")
 
     def memory(self) -> Memory:
-        """Return the bytes of weights, scratch and state."""
+        """Return the bytes of weights, scratch, state and slots for experts."""
         pieces: dict[str, int] = {}
         for name, (_, shape, dtype) in self._layout.pieces.items():
             kind = name.rpartition(".")[2]
             pieces[kind] = pieces.get(kind, 0) + int(np.prod(shape)) * dtype.itemsize
         with self._runner.program(self.context, 1, "last") as (_, graph):
-            return Memory(graph.weight_bytes, self._runner.scratch_bytes, self.nbytes, pieces)
+            experts = 0 if self._runner.experts is None else self._runner.experts.nbytes
+            return Memory(graph.weight_bytes, self._runner.scratch_bytes, self.nbytes, pieces, experts)
 
     def profile(self) -> Profile:
         """Time every launch of one more step, on a copy: this conversation stays as it is."""

@@ -6,5 +6,6 @@ from pyturbo.streaming.memory import ExpertMemory, RecordFile
 from pyturbo.streaming.policy import MODES, Policy
 from pyturbo.streaming.served import ServedLayer
 from pyturbo.streaming.streamed import StreamedExperts
+from pyturbo.streaming.use import ExpertUse
 
-__all__ = ["MODES", "ExpertMemory", "Policy", "RecordFile", "ServedLayer", "StreamedExperts"]
+__all__ = ["MODES", "ExpertMemory", "ExpertUse", "Policy", "RecordFile", "ServedLayer", "StreamedExperts"]

@@ -15,6 +15,7 @@ from pyturbo.errors import StateError
 from pyturbo.streaming.memory import ExpertMemory, RecordFile
 from pyturbo.streaming.policy import Policy
 from pyturbo.streaming.served import ServedLayer
+from pyturbo.streaming.use import ExpertUse
 
 _ROWS = ("table", "counts", "slots", "missing")
 _LINE = 16  # int32 values of a cache line
@@ -65,6 +66,11 @@ class StreamedExperts(ExpertMemory):
     def records(self, layer: int) -> Array:
         return self._places[layer][0].records
 
+    @property
+    def slabs(self) -> list[Array]:
+        """The memory of all slots, reserved or in use."""
+        return [group.records for group in self._groups.values()]
+
     def served(self, layer: int) -> ServedLayer:
         group, number = self._places[layer]
         return group.layer(number)
@@ -100,6 +106,12 @@ class StreamedExperts(ExpertMemory):
         """Return the sums of the counters over all layers."""
         stats = self.stats()
         return {name: sum(layer[name] for layer in stats) for name in COUNTERS}
+
+    @property
+    def use(self) -> ExpertUse:
+        """All that has been needed so far."""
+        total = self.totals()
+        return ExpertUse(total["hits"], total["misses"], total["bytes"], total["wait_seconds"])
 
     def counts(self) -> list[NDArray[np.uint32]]:
         """Return how often each expert of each layer was chosen so far, modulo 2**32."""
