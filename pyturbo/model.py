@@ -409,8 +409,10 @@ class Model:
             >>> model.logits(tokens).shape
             (4, 4096)
         """
-        chunks = sessions.outputs(self.runner, token_ids, "all")
-        return np.concatenate([logits for (logits,) in chunks])
+        ids = self.runner.check_ids(token_ids)
+        with self.runner.room("logits", 2 * len(ids) * self.network.vocab * 4):  # chunks, and all of them
+            chunks = sessions.outputs(self.runner, ids, "all")
+            return np.concatenate([logits for (logits,) in chunks])
 
     def layer_outputs(self, token_ids: ArrayLike) -> NDArray[np.float32]:
         """Return the output of each layer, from a fresh state: float32 [layers, tokens, hidden].

@@ -147,6 +147,16 @@ def test_programs_are_given_up_for_others(large: Path) -> None:
             assert sum(tokens > 1 for _, tokens, _ in model.runner._graphs) == 1
 
 
+def test_results_need_memory_too(large: Path) -> None:
+    with pyturbo.load(large, "cpu", memory=used_memory() + HEADROOM + 80 * MB) as model:
+        budget = model.runner.budget
+        before = budget.left
+        with pytest.raises(AllocationError, match=r"logits: expected at most .* got 134\.2 MB; it takes"):
+            model.logits([1] * 4096)
+        assert budget.left >= before
+        assert model.logits([1] * 20).shape == (20, 4096)
+
+
 def test_what_nobody_announced_is_taken_from_experts(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pyturbo.load(large, "cpu", memory=used_memory() + HEADROOM + 80 * MB) as model:
         budget, session = model.runner.budget, model.session(64)

@@ -26,6 +26,10 @@ from pyturbo.streaming import ExpertUse, StreamedExperts
 MAX_GRAPHS = 8
 
 
+class _Owner:
+    """Stands for results that are being collected."""
+
+
 class Runner:
     """A network, its device, and the programs recorded for it, which sessions replay.
 
@@ -105,6 +109,18 @@ class Runner:
                 self.require_open()
                 self._take(self.budget, "context", layout.nbytes, block)
         return block
+
+    @contextmanager
+    def room(self, what: str, nbytes: int) -> Iterator[None]:
+        """Have memory for results, which messages call `what`, while they are collected."""
+        if self.budget is None:
+            yield
+            return
+        owner = _Owner()
+        with self._lock:
+            self.require_open()
+            self._take(self.budget, what, nbytes, owner)
+        yield
 
     def require_room(self, context: int) -> None:
         """Raise an AllocationError if there is no memory for a conversation of that many tokens.
