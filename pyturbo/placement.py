@@ -15,7 +15,7 @@ from pyturbo.engine.layout import Layout
 from pyturbo.engine.runner import Runner
 from pyturbo.errors import AllocationError, ArgumentError, TurboError
 from pyturbo.layers.step import KvFormat
-from pyturbo.streaming import MODES, Policy, StreamedExperts
+from pyturbo.streaming import Policy, StreamedExperts
 from pyturbo.text import Tokenizer
 
 #: The share of free memory that a model takes if the caller does not say how much.
@@ -115,10 +115,6 @@ def _checked(policy: Policy | None, checkpoint: Checkpoint) -> Policy:
         return Policy.of(checkpoint.path)
     if not isinstance(policy, Policy):
         raise ArgumentError(f"load: policy: expected a Policy, got {shown(policy)}")
-    if policy.mode not in MODES:
-        raise ArgumentError(
-            f"load: policy: mode: expected one of {', '.join(MODES)}, got {shown(policy.mode)}"
-        )
     if policy.mode == "stream" and not isinstance(checkpoint, PackedCheckpoint):
         raise ArgumentError(
             f"load: policy: mode: {checkpoint.path} is not packed, so that its experts cannot be streamed; "

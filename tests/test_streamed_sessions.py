@@ -10,6 +10,7 @@ import gc
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +131,30 @@ def test_a_closed_model_keeps_no_thread_and_no_file(paths: tuple[Path, Path], de
                 use(argument)
         stats = model.runner.budget.experts.stats()
         assert sum(layer["bytes"] for layer in stats) > 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="this system has no /proc")
+def test_a_dropped_model_keeps_no_thread_and_no_file(paths: tuple[Path, Path]) -> None:
+    device = pyturbo.Device("cpu")
+    with pyturbo.load(paths[1], device) as model:
+        model.session(CONTEXT).prefill([1, 2, 3])
+    before = threads_and_files()
+    memory = used_memory() + HEADROOM + 100_000_000
+    model = pyturbo.load(paths[1], device, memory=memory, policy=Policy(mode="stream"))
+    model.session(CONTEXT).prefill([1, 2, 3])
+    assert threads_and_files() > before
+    del model
+    assert threads_and_files() == before
+
+    def fail(done: int, total: int) -> None:
+        raise KeyError("mine")
+
+    policy = Policy(mode="stream", threads=2, staging=50)
+    for progress in (fail, None):
+        for _ in range(3):
+            with suppress(KeyError):
+                pyturbo.load(paths[1], device, memory=memory, policy=policy, progress=progress)
+            assert threads_and_files() == before
 
 
 @pytest.mark.slow

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyturbo._arguments import flag, index
+from pyturbo._messages import shown
+from pyturbo.errors import ArgumentError
 from pyturbo.streaming.disk import DiskSpeed
+
+_MOST_THREADS = 256
+_PAGE = 4096  # bytes: parts of records start at multiples
 
 #: Where experts are used from.
 MODES = ("auto", "mapped", "stream")
@@ -32,6 +39,20 @@ class Policy:
     split: int = 1 << 20
     half_life: float = 32.0
     staging: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse settings that a store cannot have."""
+        if self.mode not in MODES:
+            raise ArgumentError(f"Policy: mode: expected one of {', '.join(MODES)}, got {shown(self.mode)}")
+        if index("Policy: threads", self.threads, 1) > _MOST_THREADS:
+            raise ArgumentError(f"Policy: threads: expected 1 to {_MOST_THREADS}, got {self.threads}")
+        flag("Policy: direct", self.direct)
+        if index("Policy: split", self.split) % _PAGE:
+            raise ArgumentError(f"Policy: split: expected a multiple of {_PAGE}, got {self.split}")
+        if not isinstance(self.half_life, (int, float)) or not 0 < self.half_life < math.inf:
+            raise ArgumentError(f"Policy: half_life: expected tokens above 0, got {shown(self.half_life)}")
+        if self.staging is not None:
+            index("Policy: staging", self.staging, bits=31)
 
     @staticmethod
     def of(path: Path) -> Policy:
