@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,12 +41,17 @@ _CHECKSUM = re.compile(r"[0-9a-f]{16}")
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 __all__ = ["FORMAT", "NAME", "PAGE", "PARTS", "PROJECTIONS", "RESIDENT", "VERSION"]
-__all__ += ["Manifest", "PackedFile", "PackedLayer", "Part", "Resident", "checksum"]
+__all__ += ["Manifest", "PackedFile", "PackedLayer", "Part", "Resident", "checksum", "stride_of"]
 
 
 def checksum(data: bytes | memoryview) -> str:
     """Return the XXH3 checksum of 64 bits with seed 0, as 16 hexadecimal digits."""
     return xxhash.xxh3_64_hexdigest(data)
+
+
+def stride_of(parts: Sequence[Part]) -> int:
+    """Return the distance of records with these parts."""
+    return -(-parts[-1].end // PAGE) * PAGE
 
 
 @dataclass(frozen=True)

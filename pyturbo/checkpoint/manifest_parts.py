@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -70,6 +70,15 @@ class Part:
             "offset": self.offset,
             "bytes": self.nbytes,
         }
+
+
+def lay_out(arrays: Iterable[tuple[str, str, tuple[int, ...]]]) -> tuple[Part, ...]:
+    """Lay out a record of arrays, given by name, type and shape: each at the next multiple of ALIGNMENT."""
+    parts: list[Part] = []
+    for name, dtype, shape in arrays:
+        offset = -(-parts[-1].end // ALIGNMENT) * ALIGNMENT if parts else 0
+        parts.append(Part(name, dtype, shape, offset, math.prod(shape) * DTYPES[dtype].itemsize))
+    return tuple(parts)
 
 
 def check_parts(

@@ -11,8 +11,8 @@ import numpy as np
 from pyturbo import models
 from pyturbo._arrays import Array
 from pyturbo.checkpoint import Checkpoint, Weights
-from pyturbo.checkpoint.manifest import PAGE, PROJECTIONS, PackedLayer, Part
-from pyturbo.checkpoint.manifest_parts import ALIGNMENT
+from pyturbo.checkpoint.manifest import PROJECTIONS, PackedLayer, stride_of
+from pyturbo.checkpoint.manifest_parts import lay_out
 from pyturbo.checkpoint.names import is_convolution
 from pyturbo.checkpoint.source import Source
 from pyturbo.checkpoint.stream import Block, Stream
@@ -139,31 +139,23 @@ def _layer(weights: Weights, path: str, found: dict[str, Source], expert_bits: i
             streams[projection]["global_scale"] = weight.global_scale
         if f"{projection}.bias" in found:
             streams[projection]["bias"] = weights.stream(found[f"{projection}.bias"], stacked=True)
-    parts = _parts(streams)
+    parts = lay_out(_arrays(streams))
     layer = PackedLayer(
         path=path,
         file=f"experts/layer-{int(match[2]):03}.bin",
         experts=found[PROJECTIONS[0]].shape[0],
-        stride=_rounded(parts[-1].end, PAGE),
-        parts=tuple(parts),
+        stride=stride_of(parts),
+        parts=parts,
         formats={name: of["weight"].format for name, of in streams.items()},
         checksums=(),
     )
     return LayerJob(layer, streams)
 
 
-def _parts(streams: dict[str, dict[str, Stream]]) -> list[Part]:
-    """Lay out a record: each part at the next multiple of the alignment."""
-    parts: list[Part] = []
+def _arrays(streams: dict[str, dict[str, Stream]]) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """List the arrays of a record with their types and shapes."""
     for projection, kinds in streams.items():
         for kind, stream in kinds.items():
             for array, spec in stream.arrays.items():
-                output = Output(kind if array == "weight" else array, spec.dtype, spec.shape[1:])
-                offset = _rounded(parts[-1].end, ALIGNMENT) if parts else 0
-                name = f"{projection}.{output.name}"
-                parts.append(Part(name, CODES[output.dtype], output.shape, offset, output.nbytes))
-    return parts
-
-
-def _rounded(size: int, unit: int) -> int:
-    return -(-size // unit) * unit
+                name = f"{projection}.{kind if array == 'weight' else array}"
+                yield name, CODES[spec.dtype], spec.shape[1:]

@@ -104,68 +104,88 @@ def config(shape: Shape) -> dict[str, Any]:
     }
 
 
-class _Maker:
+class Maker:
     """Makes weights from one block of random bytes, each matrix from another offset."""
 
-    def __init__(self, largest: int) -> None:
-        """Make random bytes for matrices of up to `largest` bytes."""
+    def __init__(self, largest: int, *, centered: bool = False) -> None:
+        """Make random bytes for matrices of up to `largest` bytes.
+
+        `centered`: values have a mean of 0, not that of codes of which the middle one is 0.
+        """
+        self._center = 0.5 if centered else 0.0
         self._rng = np.random.default_rng(0)
         self._bytes = self._rng.integers(0, 1 << 32, (largest >> 2) + (1 << 16), np.uint32)
-        self.tensors: dict[str, Array] = {}
+        self._tensors: dict[str, Array] = {}
+
+    def take(self) -> dict[str, Array]:
+        """Return what was made since the last call."""
+        made, self._tensors = self._tensors, {}
+        return made
 
     def linear(self, path: str, *shape: int, bits: int = 4) -> None:
-        """Return a matrix with values of about 1 / sqrt(in); scales are exact in bfloat16 and float16."""
+        """Make a matrix with values of about 1 / sqrt(in); scales are exact in bfloat16 and float16."""
         *rows, width = shape
         words = math.prod(rows) * width * bits // 32
         start = int(self._rng.integers(0, self._bytes.size - words + 1))
         packed = self._bytes[start : start + words].reshape(*rows, -1)
         unit = 2.0 ** round(math.log2(2 / ((1 << bits) * width**0.5)))
         scales = self._rng.integers(64, 128, (*rows, width // GROUP_SIZE)).astype(np.float32) * (unit / 64)
-        biases = -scales * (1 << (bits - 1))
-        self.tensors[path + ".weight"] = packed
-        self.tensors[path + ".scales"] = scales.astype(ml_dtypes.bfloat16)
-        self.tensors[path + ".biases"] = biases.astype(ml_dtypes.bfloat16)
+        biases = -scales * ((1 << (bits - 1)) - self._center)
+        self._tensors[path + ".weight"] = packed
+        self._tensors[path + ".scales"] = scales.astype(ml_dtypes.bfloat16)
+        self._tensors[path + ".biases"] = biases.astype(ml_dtypes.bfloat16)
 
     def norm(self, name: str, size: int) -> None:
-        self.tensors[name] = np.ones(size, ml_dtypes.bfloat16)
+        self._tensors[name] = np.ones(size, ml_dtypes.bfloat16)
 
     def uniform(self, name: str, shape: tuple[int, ...], low: float, high: float) -> None:
         drawn = self._rng.uniform(low, high, shape).astype(ml_dtypes.bfloat16)
-        self.tensors[name] = drawn.astype(np.float32) if name.endswith("A_log") else drawn
+        self._tensors[name] = drawn.astype(np.float32) if name.endswith("A_log") else drawn
 
 
 def tensors(shape: Shape) -> dict[str, Array]:
     """Return the tensors by their names in an MLX checkpoint. Layers of one kind share their values."""
-    make = _Maker(max(shape.experts * shape.expert_inner, shape.vocab) * shape.hidden // 2)
+    make = Maker(max(shape.experts * shape.expert_inner, shape.vocab) * shape.hidden // 2)
     make.linear("language_model.model.embed_tokens", shape.vocab, shape.hidden)
     make.linear("language_model.lm_head", shape.vocab, shape.hidden)
     make.norm("language_model.model.norm.weight", shape.hidden)
-    out, kinds = make.tensors, {False: _layer(make, shape, full=False), True: _layer(make, shape, full=True)}
+    out = make.take()
+    kinds = {full: layer(make, shape, full=full) | experts(make, shape) for full in (False, True)}
     for i in range(shape.layers):
-        layer = kinds[(i + 1) % INTERVAL == 0]
-        out |= {f"language_model.model.layers.{i}.{name}": array for name, array in layer.items()}
+        own = kinds[has_attention(i)]
+        out |= {f"language_model.model.layers.{i}.{name}": array for name, array in own.items()}
     return out
 
 
-def _layer(make: _Maker, shape: Shape, *, full: bool) -> dict[str, Array]:
-    whole, make.tensors = make.tensors, {}
+def has_attention(i: int) -> bool:
+    """Return whether layer `i` has full attention; the others have delta nets."""
+    return (i + 1) % INTERVAL == 0
+
+
+def layer(make: Maker, shape: Shape, *, full: bool) -> dict[str, Array]:
+    """Return the tensors of a layer, but for its routed experts."""
     make.norm("input_layernorm.weight", shape.hidden)
     make.norm("post_attention_layernorm.weight", shape.hidden)
     (_attention if full else _delta_net)(make, shape)
     make.linear("mlp.gate", shape.experts, shape.hidden, bits=8)
     make.linear("mlp.shared_expert_gate", 1, shape.hidden, bits=8)
-    for path, outer, inner in (
-        ("mlp.switch_mlp.", (shape.experts,), shape.expert_inner),
-        ("mlp.shared_expert.", (), shape.shared_inner),
-    ):
-        make.linear(path + "gate_proj", *outer, inner, shape.hidden)
-        make.linear(path + "up_proj", *outer, inner, shape.hidden)
-        make.linear(path + "down_proj", *outer, shape.hidden, inner)
-    layer, make.tensors = make.tensors, whole
-    return layer
+    _mlp(make, "mlp.shared_expert", shape, shape.shared_inner)
+    return make.take()
 
 
-def _delta_net(make: _Maker, shape: Shape) -> None:
+def experts(make: Maker, shape: Shape) -> dict[str, Array]:
+    """Return the routed experts of a layer."""
+    _mlp(make, "mlp.switch_mlp", shape, shape.expert_inner, shape.experts)
+    return make.take()
+
+
+def _mlp(make: Maker, path: str, shape: Shape, inner: int, *outer: int) -> None:
+    make.linear(f"{path}.gate_proj", *outer, inner, shape.hidden)
+    make.linear(f"{path}.up_proj", *outer, inner, shape.hidden)
+    make.linear(f"{path}.down_proj", *outer, shape.hidden, inner)
+
+
+def _delta_net(make: Maker, shape: Shape) -> None:
     channels = 2 * shape.keys + shape.values
     make.linear("linear_attn.in_proj_qkv", channels, shape.hidden)
     make.linear("linear_attn.in_proj_z", shape.values, shape.hidden)
@@ -178,7 +198,7 @@ def _delta_net(make: _Maker, shape: Shape) -> None:
     make.linear("linear_attn.out_proj", shape.hidden, shape.values)
 
 
-def _attention(make: _Maker, shape: Shape) -> None:
+def _attention(make: Maker, shape: Shape) -> None:
     make.linear("self_attn.q_proj", 2 * shape.heads * shape.head_dim, shape.hidden)
     make.linear("self_attn.k_proj", shape.kv_heads * shape.head_dim, shape.hidden)
     make.linear("self_attn.v_proj", shape.kv_heads * shape.head_dim, shape.hidden)

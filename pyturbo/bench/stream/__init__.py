@@ -1,0 +1,1 @@
+"""Measure models whose experts are read from disk."""
