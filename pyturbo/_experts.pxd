@@ -12,6 +12,7 @@ from pyturbo._host_loop cimport NativeHostLoop
 
 cdef extern from "pyturbo/expert_store.h" namespace "pyturbo" nogil:
     const uint64_t kDirectAlignment
+    const uint32_t kExpertRows
 
     cdef cppclass ExpertFile:
         ExpertFile()
@@ -42,7 +43,7 @@ cdef extern from "pyturbo/expert_store.h" namespace "pyturbo" nogil:
         uint32_t top_k, staging
 
     cdef cppclass ExpertCounters:
-        uint64_t requests, hits, misses, bytes, reads
+        uint64_t requests, hits, misses, guessed, bytes, reads
         double read_seconds, wait_seconds
 
     cdef cppclass ExpertSpan:
@@ -52,7 +53,7 @@ cdef extern from "pyturbo/expert_store.h" namespace "pyturbo" nogil:
 
     cdef cppclass NativeExpertStore "pyturbo::ExpertStore":
         uint32_t layers()
-        shared_ptr[NativeHostLoop] loop(uint32_t) except +raise_python
+        shared_ptr[NativeHostLoop] loop(uint32_t, int32_t) except +raise_python
         vector[ExpertCounters] counters() except +raise_python
         void reset_counters() except +raise_python
         vector[ExpertSpan] trace(cbool) except +raise_python

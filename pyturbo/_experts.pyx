@@ -16,7 +16,7 @@ from pyturbo._arguments import flag, index
 from pyturbo._messages import shown
 from pyturbo.errors import ArgumentError, StateError
 
-COUNTERS = ("requests", "hits", "misses", "bytes", "reads", "read_seconds", "wait_seconds")
+COUNTERS = ("requests", "hits", "misses", "guessed", "bytes", "reads", "read_seconds", "wait_seconds")
 
 
 cdef class ExpertStore:
@@ -24,8 +24,8 @@ cdef class ExpertStore:
 
     A record is all that belongs to one expert: ``stride`` bytes, a multiple of 4096. Layer ``i`` has the records of
     ``files[i]``, a path and a number of experts. ``slab`` is a uint8 buffer of whole records, which all layers
-    share; one slot is enough. ``tables`` is an int32 buffer ``[layers, 4, padded]`` for the rows ``table``,
-    ``counts``, ``slots`` and ``missing`` of each layer; the store fills it, launches of ``find_slots`` read and write it.
+    share; one slot is enough. ``tables`` is an int32 buffer ``[layers, 5, padded]`` for the rows ``table``,
+    ``counts``, ``slots``, ``missing`` and ``guesses`` of each layer; the store fills it, launches of ``find_slots`` read and write it.
 
     Args:
         threads: How many read at once.
@@ -62,7 +62,7 @@ cdef class ExpertStore:
             return
         _read_slab(slab, options.stride, &slots)
         if staging is None:
-            staging = min(threads, slots.slots // 8)
+            staging = min(2 * threads, slots.slots // 8)
         options.staging = index("ExpertStore: staging", staging, bits=31)
         _read_files(files, &paths)
         _require_layers(paths.size(), count)
@@ -121,19 +121,21 @@ cdef class ExpertStore:
         with nogil:
             store.resize(wanted)
 
-    def loop(self, layer):
-        """Return the ``HostLoop`` of a layer, which keeps the store alive."""
+    def loop(self, layer, ahead=None):
+        """Return the ``HostLoop`` of a layer, which keeps the store alive. When it is asked, it also starts to read the
+        experts that the row ``guesses`` of the layer ``ahead`` names."""
         cdef HostLoop loop = HostLoop.__new__(HostLoop)
-        loop.handle = self.native().loop(index("ExpertStore: layer", layer, bits=31))
+        cdef int32_t later = -1 if ahead is None else index("ExpertStore: ahead", ahead, bits=31)
+        loop.handle = self.native().loop(index("ExpertStore: layer", layer, bits=31), later)
         return loop
 
     def stats(self):
         """Return the counters of each layer: distinct experts in replays (``requests``), of these ``hits`` that had a
-        slot and ``misses``, ``bytes`` and ``reads`` (system calls) for them, ``read_seconds`` in which at least one of
+        slot and ``misses``, those read because of a guess (``guessed``), ``bytes`` and ``reads`` (system calls) for them, ``read_seconds`` in which at least one of
         them was being read, ``wait_seconds`` that replays waited."""
         cdef vector[ExpertCounters] counters = self.native().counters()
         return [
-            dict(zip(COUNTERS, (c.requests, c.hits, c.misses, c.bytes, c.reads, c.read_seconds, c.wait_seconds)))
+            dict(zip(COUNTERS, (c.requests, c.hits, c.misses, c.guessed, c.bytes, c.reads, c.read_seconds, c.wait_seconds)))
             for c in counters
         ]
 
@@ -194,8 +196,8 @@ def time_reads(files, stride, Buffer slab not None, records, *, seconds, threads
 cdef object _read_tables(Buffer tables, ExpertTables* rows):
     """Fill in `rows` and return the number of layers."""
     shape = tables.shape
-    if tables.dtype != np.int32 or len(shape) != 3 or shape[1] != 4 or tables.readonly:
-        raise ArgumentError(f"ExpertStore: tables: expected writable int32 [layers, 4, padded], got {tables!r}")
+    if tables.dtype != np.int32 or len(shape) != 3 or shape[1] != kExpertRows or tables.readonly:
+        raise ArgumentError(f"ExpertStore: tables: expected writable int32 [layers, {kExpertRows}, padded], got {tables!r}")
     rows.storage = tables.storage
     rows.rows = <int32_t*>tables.address
     rows.padded = index("ExpertStore: tables: padded", shape[2], 1, bits=31)

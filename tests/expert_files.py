@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ class Replays:
         self.files = write_files(folder, experts)
         self.experts = [count for _, count in self.files]
         padded = -(-max(self.experts) // 4) * 4
-        self.tables = self.device.empty((len(self.files), 4, padded), "int32")
+        self.tables = self.device.empty((len(self.files), 5, padded), "int32")
         self.rows = self.tables.numpy()
         if mapped:
             buffers = [self.device.map(path) for path, _ in self.files]
@@ -58,11 +58,12 @@ class Replays:
             slab = self.device.empty(slots * STRIDE, "uint8")
             self.memory = [slab.numpy().reshape(slots, STRIDE)] * len(self.files)
             self.store = ExpertStore(self.files, STRIDE, slab, self.tables, **options)
-        self.loops = [self.store.loop(layer) for layer in range(len(self.files))]
+        following = [*range(1, len(self.files)), None]
+        self.loops = [self.store.loop(layer, ahead) for layer, ahead in enumerate(following)]
 
     def find_slots(self, layer: int, ids: Iterable[int]) -> int:
         """Do what the kernel of that name does, and return the number of missing experts."""
-        table, counts, slots, missing = self.rows[layer]
+        table, counts, slots, missing, _ = self.rows[layer]
         slots[:] = table
         np.add.at(counts.view(np.uint32), list(ids), 1)
         missing[0] = sum(table[expert] < 0 for expert in set(ids))
@@ -76,23 +77,36 @@ class Replays:
             np.testing.assert_array_equal(self.memory[layer][slots[expert]], record(layer, expert))
         return ready
 
-    def layer(self, layer: int, ids: Iterable[int]) -> list[set[int]]:
-        """Run the launches of one layer, and return the experts of each pass. Each is in exactly one."""
+    def layer(self, layer: int, ids: Iterable[int], guesses: Iterable[int] = ()) -> list[set[int]]:
+        """Run the launches of one layer, and return the experts of each pass. Each is in exactly one.
+
+        `guesses`: experts that the next layer is expected to choose.
+        """
         chosen = set(ids)
-        asked = self.find_slots(layer, list(ids)) > 0
+        if guesses:
+            np.add.at(self.rows[layer + 1, 4].view(np.uint32), list(guesses), 1)
+        asked = self.find_slots(layer, list(ids)) > 0 or bool(guesses)
         if asked:
             _native_tests.begin(self.loops[layer])
         passes = [self.run_pass(layer, chosen)]
-        while asked and self.rows[layer, 3, 0] and _native_tests.next_pass(self.loops[layer]):
+        last = not asked
+        while not last and _native_tests.next_pass(self.loops[layer]):
             passes.append(self.run_pass(layer, chosen))
             assert passes[-1]
+            last = self.rows[layer, 3, 0] == 0
         assert sorted(expert for ready in passes for expert in ready) == sorted(chosen)
         return passes
 
-    def replay(self, *choices: Iterable[int]) -> list[list[set[int]]]:
-        """Run a replay in which layer i chooses choices[i]; return the passes of each layer."""
+    def replay(self, *choices: Iterable[int], guesses: Sequence[Iterable[int]] = ()) -> list[list[set[int]]]:
+        """Run a replay in which layer i chooses choices[i]; return the passes of each layer.
+
+        guesses[i] are experts that layer i expects layer i + 1 to choose.
+        """
+        expected = [*guesses, *[()] * (len(choices) - len(guesses))]
         try:
-            passes = [self.layer(layer, list(ids)) for layer, ids in enumerate(choices)]
+            passes = [
+                self.layer(layer, list(ids), list(expected[layer])) for layer, ids in enumerate(choices)
+            ]
         except pyturbo.errors.TurboError:
             for loop in self.loops:
                 _native_tests.cancel(loop)

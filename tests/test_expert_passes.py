@@ -33,7 +33,7 @@ def write(folder: Path) -> tuple[np.ndarray, list[tuple[Path, int]]]:
 def test_passes_over_slots(device: pyturbo.Device, tmp_path: Path, slots: int) -> None:
     """Results have the bits of experts that are all in memory, however few slots there are."""
     weights, files = write(tmp_path)
-    slab, tables = device.empty(slots * STRIDE, "uint8"), device.empty((LAYERS, 4, 8), "int32")
+    slab, tables = device.empty(slots * STRIDE, "uint8"), device.empty((LAYERS, 5, 8), "int32")
     stack = np.ndarray((slots, OUT, IN), np.float32, slab.numpy(), 0, (STRIDE, IN * 4, 4))
     source, chosen = device.empty((TOKENS, IN)), device.empty((LAYERS, TOKENS, TOP), "int32")
     results = [device.empty((TOKENS, TOP, OUT)) for _ in range(LAYERS)]
@@ -43,7 +43,7 @@ def test_passes_over_slots(device: pyturbo.Device, tmp_path: Path, slots: int) -
             x = Tensor(source, (tokens, IN), np.float32)
             for layer in range(LAYERS):
                 table, counts, found, missing = (
-                    Tensor(tables.view(count, dtype, offset=4 * 8 * (4 * layer + row)), (count,), dtype)
+                    Tensor(tables.view(count, dtype, offset=4 * 8 * (5 * layer + row)), (count,), dtype)
                     for row, (count, dtype) in enumerate(
                         [(EXPERTS, "int32"), (EXPERTS, "uint32"), (EXPERTS, "int32"), (1, "uint32")]
                     )

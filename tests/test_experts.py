@@ -102,7 +102,8 @@ def test_counters(tmp_path: Path) -> None:
         first, second = store.stats()
         assert first.pop("read_seconds") > 0
         assert first.pop("wait_seconds") > 0
-        assert first == {"requests": 5, "hits": 1, "misses": 4, "bytes": 4 * STRIDE, "reads": 12}
+        counts = {"requests": 5, "hits": 1, "misses": 4, "guessed": 0, "bytes": 4 * STRIDE, "reads": 12}
+        assert first == counts
         assert (second["requests"], second["hits"], second["misses"]) == (2, 1, 1)
         store.reset_stats()
         assert all(value == 0 for layer in store.stats() for value in layer.values())
@@ -113,6 +114,7 @@ def test_reads_and_waits_are_timed(tmp_path: Path) -> None:
     with replays.store as store:
         replays.replay([0], [])
         assert store.trace() == []
+        store.reset_stats()
         _native_tests.fail_reads("slow", 20)
         begun = time.perf_counter()
         replays.replay([0, 1, 3], [2])
@@ -628,7 +630,7 @@ WRONG = {
     "expected files of 1 layers, as the tables have, got 0": {"files": 0},
     "direct: expected True or False, got 1": {"direct": 1},
     "slab: expected a writable uint8 buffer of one or more records": {"slab": "float32"},
-    "tables: expected writable int32 [layers, 4, padded], got Buffer([1, 4, 8], u": {"tables": "uint32"},
+    "tables: expected writable int32 [layers, 5, padded], got Buffer([1, 5, 8], u": {"tables": "uint32"},
 }
 
 
@@ -640,7 +642,7 @@ def test_wrong_arguments(tmp_path: Path, message: str) -> None:
     experts = given.pop("files", 5)
     files = write_files(tmp_path, [experts], stride) if experts else []
     slab = device.empty(3 * stride, given.pop("slab", "uint8"))
-    tables = device.empty((1, 4, 8), given.pop("tables", "int32"))
+    tables = device.empty((1, 5, 8), given.pop("tables", "int32"))
     with pytest.raises(ArgumentError) as raised:
         ExpertStore(files, stride, slab, tables, **given)
     assert message in str(raised.value)
@@ -648,7 +650,7 @@ def test_wrong_arguments(tmp_path: Path, message: str) -> None:
 
 def test_files_of_another_size(tmp_path: Path) -> None:
     device = pyturbo.Device("cpu")
-    slab, tables = device.empty(STRIDE, "uint8"), device.empty((1, 4, 8), "int32")
+    slab, tables = device.empty(STRIDE, "uint8"), device.empty((1, 5, 8), "int32")
     files = write_files(tmp_path, [5])
     with pytest.raises(FormatError, match=r"expected 6 records of 12288 bytes .* got 61440 bytes"):
         ExpertStore([(files[0][0], 6)], STRIDE, slab, tables)
@@ -665,3 +667,58 @@ def test_a_layer_that_is_not_there(tmp_path: Path) -> None:
 
 def test_records_differ() -> None:
     assert not np.array_equal(record(0, 1), record(1, 0))
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("slots", [1, 2, 3, 6, 12, 30])
+def test_guesses_change_no_result(tmp_path: Path, slots: int, mapped: bool) -> None:
+    """Whatever an earlier layer expects, each chosen expert is computed once, with its own bytes."""
+    rng = np.random.default_rng(slots)
+    experts = (7, 5, 9)
+    options = {} if mapped else {"staging": slots // 3}
+    replays = Replays(tmp_path, experts, slots=slots, mapped=mapped, threads=3, split=4096, **options)
+    with replays.store:
+        for _ in range(60):
+            choices = [rng.choice(count, 3, replace=False) for count in experts]
+            right, wrong = choices[1:], [rng.choice(count, 3, replace=False) for count in experts[1:]]
+            guesses = [pair[rng.integers(2)] if rng.random() < 0.8 else () for pair in zip(right, wrong)]
+            replays.replay(*choices, guesses=guesses)
+        stats = replays.store.stats()
+    assert stats[0]["guessed"] == 0
+    assert mapped or slots < 6 or all(layer["guessed"] > 0 for layer in stats[1:])
+    assert all(layer["guessed"] <= layer["requests"] for layer in stats)
+
+
+def test_a_right_guess_is_read_before_its_layer(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, slots=10, threads=1)
+    with replays.store:
+        replays.replay([0, 1], [2, 3], guesses=[[2, 3]])
+        first, second = replays.store.stats()
+        assert (first["requests"], first["guessed"]) == (2, 0)
+        assert (second["requests"], second["guessed"]) == (2, 2)
+        replays.replay([0, 1], [2, 4], guesses=[[4]])
+        second = replays.store.stats()[1]
+        assert (second["requests"], second["guessed"]) == (4, 3)
+        assert second["bytes"] == 3 * STRIDE
+
+
+def test_a_wrong_guess_that_fails_is_no_error(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, slots=10, threads=1)
+    with replays.store:
+        replays.replay([0, 1], [2, 3])
+        _native_tests.fail_reads("error", errno.EBADF)
+        replays.replay([0, 1], [2, 3], guesses=[[4]])
+        with pytest.raises(FileError, match="layer-001.bin: expert 4"):
+            replays.replay([0, 1], [4], guesses=[[4]])
+        _native_tests.plain_reads()
+        replays.replay([0, 1], [4])
+
+
+def test_reads_ahead_end_with_the_store(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, slots=10, threads=1)
+    replays.replay([0], [2], guesses=[[1, 3, 4]])
+    replays.store.resize(3)
+    replays.replay([0, 1], [2], guesses=[[0, 4]])
+    replays.store.close()
+    with pytest.raises(StateError):
+        replays.replay([2], [1], guesses=[[1]])

@@ -142,7 +142,7 @@ void Device::run_loops(std::span<const ReadyLaunch> launches, std::span<const Re
   for (const ReadyLoop& loop : loops) {
     run_range(done, loop.ask);
     done = loop.ask;
-    if (*loop.host->missing() == 0) continue;
+    if (!loop.host->needed()) continue;
     require_process();
     loop.host->begin();
     run_range(loop.ask, loop.end);

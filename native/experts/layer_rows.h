@@ -1,6 +1,7 @@
 // The rows of one layer in the tables that host and device share.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -23,6 +24,13 @@ class LayerRows {
   // Returns how often each expert was chosen since the last call; counts may have wrapped around.
   const std::vector<uint32_t>& take_uses();
 
+  // Experts that an earlier layer expects to be chosen next, and whether there are any since the last call.
+  bool has_guesses() const { return !std::equal(guesses_, guesses_ + experts_, guessed_.begin()); }
+  std::vector<uint32_t> take_guesses();
+
+  // Returns whether the launches found the expert, so that the first pass has it.
+  bool found(uint32_t expert) const { return slots_[expert] >= 0; }
+
   // Starts a pass without experts, and adds one.
   void clear_pass();
   void add_to_pass(uint32_t expert, int32_t slot) { slots_[expert] = slot; }
@@ -32,9 +40,11 @@ class LayerRows {
   const uint32_t* const counts_;
   int32_t* const slots_;
   uint32_t* const missing_;
+  const uint32_t* const guesses_;
   const uint32_t experts_;
   std::vector<uint32_t> seen_;  // counts at the last take_uses()
   std::vector<uint32_t> uses_;
+  std::vector<uint32_t> guessed_;  // guesses at the last take_guesses()
 };
 
 }  // namespace pyturbo::experts

@@ -16,13 +16,33 @@ Reader::Reader(std::unique_ptr<Source> source, unsigned threads, uint64_t record
 
 Reader::~Reader() { close(); }
 
-void Reader::start(const Record& record) {
+void Reader::start(const Record& record) { start(record, waiting_); }
+
+void Reader::start_ahead(const Record& record) { start(record, ahead_); }
+
+void Reader::promote(uint32_t layer, const std::vector<bool>& wanted) {
+  const std::lock_guard lock(mutex_);
+  for (Job* job : std::exchange(ahead_, {})) {
+    const Record& record = job->state.record;
+    if (record.layer == layer && wanted[record.expert]) {
+      waiting_.push_back(job);
+    } else if (job->next > 0) {
+      ahead_.push_back(job);
+    } else {
+      job->next = record_bytes_;
+      job->cancelled = true;
+      end_if_done(*job);
+    }
+  }
+}
+
+void Reader::start(const Record& record, std::deque<Job*>& queue) {
   const std::lock_guard lock(mutex_);
   if (closed_) throw Error(ErrorKind::state, "expert store: it is closed");
   start_threads();
   jobs_.push_back(
       std::make_unique<Job>(Job{.state = {.record = record, .whole = false, .calls = 0, .error = nullptr}}));
-  waiting_.push_back(jobs_.back().get());
+  queue.push_back(jobs_.back().get());
   const uint64_t parts = (record_bytes_ + part_bytes_ - 1) / part_bytes_;
   for (uint64_t i = 0; i < std::min<uint64_t>(parts, threads_); ++i) work_.notify_one();
 }
@@ -40,15 +60,16 @@ void Reader::start_threads() {
 void Reader::serve() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    work_.wait(lock, [&] { return closed_ || !waiting_.empty(); });
-    if (waiting_.empty()) return;
-    Job& job = *waiting_.front();
+    work_.wait(lock, [&] { return closed_ || !waiting_.empty() || !ahead_.empty(); });
+    std::deque<Job*>& queue = waiting_.empty() ? ahead_ : waiting_;
+    if (queue.empty()) return;
+    Job& job = *queue.front();
     const uint64_t begin = job.next, end = std::min(begin + part_bytes_, record_bytes_);
     job.next = end;
     const Clock::time_point now = Clock::now();
     if (job.parts++ == 0 && begin == 0) job.state.begin = now;
     if (busy_++ == 0) busy_since_ = now;
-    if (end == record_bytes_) waiting_.pop_front();
+    if (end == record_bytes_) queue.pop_front();
     lock.unlock();
     std::exception_ptr error;
     uint64_t calls = 0;
@@ -66,6 +87,7 @@ void Reader::serve() {
       job.state.error = error;
       job.next = record_bytes_;
       std::erase(waiting_, &job);
+      std::erase(ahead_, &job);
     }
     end_if_done(job);
   }
@@ -80,11 +102,12 @@ void Reader::end_if_done(Job& job) {
 }
 
 void Reader::drop_waiting() {
-  for (Job* job : std::exchange(waiting_, {})) {
-    job->next = record_bytes_;
-    job->cancelled = true;
-    end_if_done(*job);
-  }
+  for (std::deque<Job*>* queue : {&waiting_, &ahead_})
+    for (Job* job : std::exchange(*queue, {})) {
+      job->next = record_bytes_;
+      job->cancelled = true;
+      end_if_done(*job);
+    }
 }
 
 void Reader::wait() {

@@ -44,8 +44,9 @@ struct Ended {
   Clock::time_point begin{}, end{};
 };
 
-// Brings records in parts, in the order they were started in. Its threads start with the first record. Owner:
-// a store, which ends it in the process that made it. Any thread; one lock, not held while a source works.
+// Brings records in parts, in the order they were started in, those started ahead after all others. Its
+// threads start with the first record. Owner: a store, which ends it in the process that made it. Any thread;
+// one lock, not held while a source works.
 class Reader {
  public:
   Reader(std::unique_ptr<Source> source, unsigned threads, uint64_t record_bytes, uint64_t part_bytes);
@@ -57,6 +58,11 @@ class Reader {
 
   // Throws Error{state} when it is closed.
   void start(const Record& record);
+  // Starts a record whose parts are brought only while no others wait.
+  void start_ahead(const Record& record);
+  // Of the records that were started ahead, brings those that `wanted` names (by expert of the layer) as if
+  // they had been started now, and cancels others that nobody has begun.
+  void promote(uint32_t layer, const std::vector<bool>& wanted);
   // Waits until a record has ended, none is under way, or the reader is closed.
   void wait();
   // Returns the records that ended since the last call.
@@ -76,6 +82,7 @@ class Reader {
     bool cancelled = false;
   };
 
+  void start(const Record& record, std::deque<Job*>& queue);
   void serve();
   // The following need the lock.
   void start_threads();
@@ -90,7 +97,8 @@ class Reader {
   std::mutex mutex_;  // guards the rest
   std::condition_variable work_, ended_;
   std::deque<std::unique_ptr<Job>> jobs_;  // not ended
-  std::deque<Job*> waiting_;               // of these, the ones with a part that nobody has begun
+  // Of these, the ones with a part that nobody has begun; those of `ahead_` come last.
+  std::deque<Job*> waiting_, ahead_;
   std::vector<Ended> done_;
   uint32_t busy_ = 0;  // parts under way
   Clock::time_point busy_since_{};

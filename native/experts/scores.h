@@ -1,6 +1,7 @@
 // How much the experts of a layer are used, which decides what stays in memory.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -22,6 +23,9 @@ class Scores {
     const Score& score = scores_[expert];
     return score.log2 - (now_ - score.time) / half_life_;
   }
+
+  // Returns what value() would be after one more use.
+  double value_if_used(uint32_t expert) const { return std::log2(std::exp2(value(expert)) + 1); }
 
   // Returns a number that has the order of value() among the experts of the layer, and changes only with
   // uses.

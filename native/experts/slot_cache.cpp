@@ -29,7 +29,7 @@ void SlotCache::divide(uint32_t slots, uint32_t staging) {
   for (uint32_t slot = cached_; slot < slab_.slots; ++slot) {
     Content& content = contents_[slot];
     if (content.layer < 0) continue;
-    withdraw(int32_t(slot));
+    candidates_[size_t(content.layer)].erase({content.key, int32_t(slot)});
     rows_[size_t(content.layer)].set_slot(content.expert, kNone);
     content = {};
   }
@@ -68,6 +68,7 @@ SlotCache::Victim SlotCache::victim() const {
 }
 
 void SlotCache::withdraw(int32_t slot) {
+  if (uint32_t(slot) >= cached_) return;
   const Content& content = contents_[size_t(slot)];
   if (content.layer < 0)
     empty_.erase(slot);
@@ -76,19 +77,38 @@ void SlotCache::withdraw(int32_t slot) {
 }
 
 void SlotCache::used(int32_t slot) {
+  if (uint32_t(slot) >= cached_) return;
   withdraw(slot);
   release(slot);
+}
+
+void SlotCache::replace(int32_t slot, uint32_t layer, uint32_t expert) {
+  withdraw(slot);
+  Content& content = contents_[size_t(slot)];
+  if (content.layer >= 0) rows_[size_t(content.layer)].set_slot(content.expert, kNone);
+  content = {int32_t(layer), expert};
+  set_filled(uint32_t(slot), true);
+}
+
+int32_t SlotCache::take_ahead(uint32_t layer, uint32_t expert) {
+  const Victim lowest = victim();
+  if (lowest.slot != kNone && scores_[layer].value_if_used(expert) >= lowest.value) {
+    replace(lowest.slot, layer, expert);
+    return lowest.slot;
+  }
+  if (staging_.size() <= (slots_ - cached_) / 2) return kNone;
+  const int32_t slot = staging_.back();
+  staging_.pop_back();
+  contents_[size_t(slot)] = {int32_t(layer), expert};
+  set_filled(uint32_t(slot), true);
+  return slot;
 }
 
 int32_t SlotCache::take(uint32_t layer, uint32_t expert) {
   const bool staged = cached_ < slots_;
   const Victim lowest = victim();
   if (lowest.slot != kNone && (!staged || scores_[layer].value(expert) >= lowest.value)) {
-    withdraw(lowest.slot);
-    Content& content = contents_[size_t(lowest.slot)];
-    if (content.layer >= 0) rows_[size_t(content.layer)].set_slot(content.expert, kNone);
-    content = {int32_t(layer), expert};
-    set_filled(uint32_t(lowest.slot), true);
+    replace(lowest.slot, layer, expert);
     return lowest.slot;
   }
   if (staging_.empty()) return kNone;
@@ -99,16 +119,18 @@ int32_t SlotCache::take(uint32_t layer, uint32_t expert) {
 }
 
 void SlotCache::drop(int32_t slot) {
-  if (uint32_t(slot) < cached_) contents_[size_t(slot)] = {};
+  contents_[size_t(slot)] = {};
   release(slot);
 }
 
 void SlotCache::release(int32_t slot) {
+  Content& content = contents_[size_t(slot)];
   if (uint32_t(slot) >= cached_) {
+    if (content.layer >= 0) rows_[size_t(content.layer)].set_slot(content.expert, kNone);
+    content = {};
     staging_.push_back(slot);
     return;
   }
-  Content& content = contents_[size_t(slot)];
   if (content.layer < 0) {
     empty_.insert(slot);
     return;

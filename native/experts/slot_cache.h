@@ -15,7 +15,7 @@ namespace pyturbo::experts {
 // The first slots in use are a cache: an expert that is taken in replaces the one of the lowest value
 // (Scores) that is not held; equal values go by slot. The last `staging` of them take experts whose value is
 // below all of these, and forget them when their pass is done; an expert waits for a staging slot rather than
-// replace a better one.
+// replace a better one. Half of them may be used ahead.
 class SlotCache : public Places {
  public:
   SlotCache(const ExpertSlab& slab, uint64_t stride, uint32_t staging, std::vector<LayerRows>& rows,
@@ -24,6 +24,7 @@ class SlotCache : public Places {
   void used(int32_t slot) override;
   void hold(int32_t slot) override { withdraw(slot); }
   int32_t take(uint32_t layer, uint32_t expert) override;
+  int32_t take_ahead(uint32_t layer, uint32_t expert) override;
   uint8_t* memory(uint32_t, int32_t slot) const override { return slab_.data + uint64_t(slot) * stride_; }
   bool keep(int32_t slot) override { return uint32_t(slot) < cached_; }
   void drop(int32_t slot) override;
@@ -49,6 +50,7 @@ class SlotCache : public Places {
   };
 
   Victim victim() const;
+  void replace(int32_t slot, uint32_t layer, uint32_t expert);
   void withdraw(int32_t slot);
   void set_filled(uint32_t slot, bool filled);
   // No slot may be held.

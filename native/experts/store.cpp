@@ -11,11 +11,14 @@ namespace pyturbo::experts {
 // Owner: programs and the Python HostLoop. Keeps the store, and the tables that *missing() is in.
 class Store::Loop final : public HostLoop {
  public:
-  Loop(std::shared_ptr<Store> store, uint32_t layer)
-      : store_(std::move(store)), layer_(layer), missing_(store_->rows_[layer].missing()) {}
+  Loop(std::shared_ptr<Store> store, uint32_t layer, int32_t ahead)
+      : store_(std::move(store)), layer_(layer), ahead_(ahead), missing_(store_->rows_[layer].missing()) {}
 
   const uint32_t* missing() const override { return missing_; }
-  void begin() override { store_->begin(layer_); }
+  bool needed() const override {
+    return *missing_ != 0 || (ahead_ >= 0 && store_->rows_[size_t(ahead_)].has_guesses());
+  }
+  void begin() override { store_->begin(layer_, ahead_); }
   bool next() override { return store_->next(layer_); }
   void finish() override { store_->finish(layer_); }
   void cancel() override { store_->cancel(layer_); }
@@ -23,6 +26,7 @@ class Store::Loop final : public HostLoop {
  private:
   const std::shared_ptr<Store> store_;
   const uint32_t layer_;
+  const int32_t ahead_;
   const uint32_t* const missing_;
 };
 
@@ -35,17 +39,20 @@ Store::Store(const std::vector<uint32_t>& experts, const ExpertTables& tables,
   for (uint32_t layer = 0; layer < experts.size(); ++layer) {
     rows_.emplace_back(tables, layer, experts[layer]);
     scores_.emplace_back(experts[layer], options.half_life, options.top_k);
+    ahead_.emplace_back(experts[layer], Places::kNone);
+    guessed_.emplace_back(experts[layer]);
   }
   places_ = make_places(rows_, scores_);
 }
 
 Store::~Store() { close(); }
 
-std::shared_ptr<HostLoop> Store::loop(uint32_t layer) {
-  if (layer >= layers())
-    throw Error(ErrorKind::argument, "expert store: expected a layer below " + std::to_string(layers()) +
-                                         ", got " + std::to_string(layer));
-  return std::make_shared<Loop>(shared_from_this(), layer);
+std::shared_ptr<HostLoop> Store::loop(uint32_t layer, int32_t ahead) {
+  for (const int64_t asked : {int64_t(layer), int64_t(ahead)})
+    if (asked >= int64_t(layers()))
+      throw Error(ErrorKind::argument, "expert store: expected a layer below " + std::to_string(layers()) +
+                                           ", got " + std::to_string(asked));
+  return std::make_shared<Loop>(shared_from_this(), layer, ahead);
 }
 
 void Store::require_usable() const {
@@ -104,8 +111,9 @@ void Store::resize(uint32_t slots) {
   const std::lock_guard lock(mutex_);
   require_open();
   if (layer_ != kNoLayer) throw Error(ErrorKind::state, "expert store: expected no replay under way");
-  release_pass();
-  if (slots != places_->slots()) places_->resize(slots);
+  if (slots == places_->slots()) return;
+  abandon();
+  places_->resize(slots);
 }
 
 uint32_t Store::slots() const {
@@ -134,6 +142,8 @@ void Store::close() {
       layer_ = kNoLayer;
       ++loops_;
       waiting_.clear();
+      arrived_.clear();
+      staged_.clear();
       pass_.clear();
       places_.reset();
     }
@@ -141,7 +151,7 @@ void Store::close() {
   });
 }
 
-void Store::begin(uint32_t layer) {
+void Store::begin(uint32_t layer, int32_t ahead) {
   require_usable();
   const std::lock_guard lock(mutex_);
   require_open();
@@ -150,35 +160,50 @@ void Store::begin(uint32_t layer) {
                                       std::to_string(layer) + " while layer " + std::to_string(layer_) +
                                       " is under way");
   release_pass();
+  std::exception_ptr ignored;
+  settle(layer, ignored);
   LayerRows& rows = rows_[layer];
   const std::vector<uint32_t>& uses = rows.take_uses();
   scores_[layer].add(uses);
+  release_staged(layer, &uses);
+  std::vector<bool> wanted(rows.experts());
+  uint32_t coming = 0;
   for (uint32_t e = 0; e < rows.experts(); ++e) {
     if (uses[e] == 0) continue;
+    count_guess(layer, e);
     const int32_t slot = rows.slot(e);
-    if (slot < 0) {
-      waiting_.push_back(e);
-    } else {
-      places_->hold(slot);
+    if (slot >= 0) places_->hold(slot);
+    if (rows.found(e)) {
       pass_.push_back(slot);
+    } else if (slot >= 0) {
+      arrived_.push_back({e, slot});
+    } else if (ahead_[layer][e] != Places::kNone) {
+      ahead_[layer][e] = Places::kNone;
+      wanted[e] = true;
+      ++coming;
+    } else {
+      waiting_.push_back(e);
     }
   }
   const uint32_t missing = *rows.missing();
-  if (waiting_.size() < missing) {
-    const size_t counted = waiting_.size();
+  const size_t counted = arrived_.size() + coming + waiting_.size();
+  if (counted < missing) {
     abandon();
     throw Error(ErrorKind::state, "expert store: layer " + std::to_string(layer) + ": expected choices of " +
                                       std::to_string(missing) + " missing experts in its counts, got " +
                                       std::to_string(counted));
   }
   ExpertCounters& counters = counters_[layer];
-  counters.requests += pass_.size() + waiting_.size();
+  counters.requests += pass_.size() + counted;
   counters.hits += pass_.size();
-  counters.misses += waiting_.size();
+  counters.misses += counted;
+  under_way_ = coming;
   layer_ = layer;
   ++loops_;
   try {
+    reader_.promote(layer, wanted);
     start_reads();
+    if (ahead >= 0) start_ahead(uint32_t(ahead));
   } catch (...) {
     abandon();
     throw;
@@ -201,6 +226,22 @@ void Store::start_reads() {
   });
 }
 
+void Store::start_ahead(uint32_t layer) {
+  for (const uint32_t expert : rows_[layer].take_guesses()) {
+    if (rows_[layer].slot(expert) >= 0 || ahead_[layer][expert] != Places::kNone) continue;
+    const int32_t slot = places_->take_ahead(layer, expert);
+    if (slot == Places::kNone) continue;
+    ahead_[layer][expert] = slot;
+    guessed_[layer][expert] = true;
+    reader_.start_ahead({layer, expert, slot, places_->memory(layer, slot)});
+  }
+}
+
+void Store::count_guess(uint32_t layer, uint32_t expert) {
+  if (guessed_[layer][expert]) ++counters_[layer].guessed;
+  guessed_[layer][expert] = false;
+}
+
 bool Store::next(uint32_t layer) {
   require_usable();
   std::unique_lock lock(mutex_);
@@ -215,7 +256,8 @@ bool Store::next(uint32_t layer) {
   }
   LayerRows& rows = rows_[layer];
   rows.clear_pass();
-  if (!error && under_way_ > 0) {
+  for (const Place& place : std::exchange(arrived_, {})) add_to_pass(place.expert, place.slot);
+  while (!error && under_way_ > 0 && pass_.empty()) {
     const uint64_t loop = loops_;
     const Clock::time_point begun = Clock::now();
     lock.unlock();
@@ -251,19 +293,38 @@ void Store::settle(uint32_t layer, std::exception_ptr& error) {
 
 void Store::settle(const Ended& ended, std::exception_ptr& error) {
   const Record& record = ended.record;
-  --under_way_;
+  // What fails ahead of its loop is read again by it, if it is needed.
+  const bool early = std::exchange(ahead_[record.layer][record.expert], Places::kNone) != Places::kNone;
+  if (!early) --under_way_;
   counters_[record.layer].reads += ended.calls;
   if (!ended.whole) {
-    if (!error) error = ended.error;
+    if (!early && !error) error = ended.error;
     places_->drop(record.slot);
     return;
   }
   counters_[record.layer].bytes += stride_;
   note(record.layer, int32_t(record.expert), ended.begin, ended.end);
-  LayerRows& rows = rows_[record.layer];
-  if (places_->keep(record.slot)) rows.set_slot(record.expert, record.slot);
-  rows.add_to_pass(record.expert, record.slot);
-  pass_.push_back(record.slot);
+  const bool stays = places_->keep(record.slot);
+  if (stays || early) rows_[record.layer].set_slot(record.expert, record.slot);
+  if (!early)
+    add_to_pass(record.expert, record.slot);
+  else if (stays)
+    places_->release(record.slot);
+  else
+    staged_.push_back(record);
+}
+
+void Store::release_staged(int64_t layer, const std::vector<uint32_t>* uses) {
+  std::erase_if(staged_, [&](const Record& record) {
+    if (layer != kNoLayer && record.layer != layer) return false;
+    if (!uses || (*uses)[record.expert] == 0) places_->release(record.slot);
+    return true;
+  });
+}
+
+void Store::add_to_pass(uint32_t expert, int32_t slot) {
+  rows_[size_t(layer_)].add_to_pass(expert, slot);
+  pass_.push_back(slot);
 }
 
 void Store::release_pass() {
@@ -274,7 +335,9 @@ void Store::release_pass() {
 void Store::abandon() {
   reader_.cancel();
   std::exception_ptr ignored;
-  if (layer_ != kNoLayer) settle(uint32_t(layer_), ignored);
+  settle(layer_ == kNoLayer ? 0 : uint32_t(layer_), ignored);
+  for (const Place& place : std::exchange(arrived_, {})) places_->release(place.slot);
+  release_staged(kNoLayer, nullptr);
   release_pass();
   waiting_.clear();
   layer_ = kNoLayer;
@@ -293,8 +356,10 @@ void Store::finish(uint32_t layer) {
   for (uint32_t e = 0; e < uses.size(); ++e) {
     if (uses[e] == 0) continue;
     ++chosen;
+    count_guess(layer, e);
     if (rows_[layer].slot(e) >= 0) places_->used(rows_[layer].slot(e));
   }
+  release_staged(layer, nullptr);
   counters_[layer].requests += chosen;
   counters_[layer].hits += chosen;
 }

@@ -27,7 +27,7 @@ class Store final : public ExpertStore, public std::enable_shared_from_this<Stor
   ~Store() override;
 
   uint32_t layers() const override { return uint32_t(rows_.size()); }
-  std::shared_ptr<HostLoop> loop(uint32_t layer) override;
+  std::shared_ptr<HostLoop> loop(uint32_t layer, int32_t ahead) override;
   std::vector<ExpertCounters> counters() const override;
   void reset_counters() override;
   std::vector<ExpertSpan> trace(bool on) override;
@@ -43,9 +43,13 @@ class Store final : public ExpertStore, public std::enable_shared_from_this<Stor
 
  private:
   class Loop;
+  struct Place {
+    uint32_t expert;
+    int32_t slot;
+  };
   static constexpr int64_t kNoLayer = -1;
 
-  void begin(uint32_t layer);
+  void begin(uint32_t layer, int32_t ahead);
   bool next(uint32_t layer);
   void finish(uint32_t layer);
   void cancel(uint32_t layer);
@@ -54,9 +58,14 @@ class Store final : public ExpertStore, public std::enable_shared_from_this<Stor
   // The following need the lock.
   void require_open() const;
   void start_reads();
-  // Takes what the reader has done. The first failure goes to `error`, if that is empty.
+  void start_ahead(uint32_t layer);
+  void count_guess(uint32_t layer, uint32_t expert);
+  // Takes what the reader has done. The first failure of the loop goes to `error`, if that is empty.
   void settle(uint32_t layer, std::exception_ptr& error);
   void settle(const Ended& ended, std::exception_ptr& error);
+  void add_to_pass(uint32_t expert, int32_t slot);
+  // Forgets staged records of a layer, or of all; those with `uses` belong to the pass from then on.
+  void release_staged(int64_t layer, const std::vector<uint32_t>* uses);
   void note(uint32_t layer, int32_t expert, Clock::time_point begin, Clock::time_point end);
   void release_pass();
   void abandon();
@@ -77,8 +86,13 @@ class Store final : public ExpertStore, public std::enable_shared_from_this<Stor
   int64_t layer_ = kNoLayer;        // whose loop is under way
   uint64_t loops_ = 0;              // number of the loop, for a thread that waits in it
   std::vector<uint32_t> waiting_;   // experts that have no place yet, in the order of the file
-  uint32_t under_way_ = 0;          // records that the reader has not returned
-  std::vector<int32_t> pass_;       // slots that are held for the pass
+  std::vector<Place> arrived_;      // of experts that came after the launches had looked for them
+  uint32_t under_way_ = 0;          // records of the loop that the reader has not returned
+  // By layer: slots of experts that are read ahead of their loop, else kNone.
+  std::vector<std::vector<int32_t>> ahead_;
+  std::vector<std::vector<bool>> guessed_;  // read ahead and not used since
+  std::vector<int32_t> pass_;               // slots that are held for the pass
+  std::vector<Record> staged_;  // read ahead, into slots that forget them after the next loop of their layer
 };
 
 // All throw Error{argument}: for options or tables that cannot be, for a slab without slots or not on a page,

@@ -8,6 +8,7 @@ each other, so that a device can run them together.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, Protocol
 
 from pyturbo import ops
@@ -64,6 +65,12 @@ class Layer:
         parts = (type(part).__name__ for part in (self.mixer, self.mlp))
         return f"Layer({self.name!r}, {', '.join(parts)})"
 
+    def foresee(self, residual: Any) -> None:
+        """Record which experts the router would choose if the layer before added nothing more."""
+        sparse: Any = self.mlp
+        ids, _ = sparse.route(sparse.router.apply(ops.rms_norm(residual, self.between, self.eps)))
+        sparse.experts.expect(ids)
+
     def __call__(self, x: Any, step: Step) -> Any:
         with label(self.mixer.name.rpartition(".")[2]):
             mixed = self.mixer(ops.rms_norm(x, self.before, self.eps), step)
@@ -93,6 +100,9 @@ class Decoder:
         for i in range(entries.count("num_hidden_layers")):
             path = f"model.layers.{i}"
             self.layers.append(Layer(weights, path, hidden, self.eps, mixer(i, path), mlp(i, path)))
+        sparse = [layer for layer in self.layers if hasattr(layer.mlp, "experts")]
+        for layer, following in pairwise(sparse):
+            layer.mlp.experts.foresee_next = following.foresee  # type: ignore[attr-defined]
         self.norm = weights.tensor("model.norm.weight", (hidden,))
         self.head = weights.linear("lm_head", (self.vocab, hidden), bias=False)
 

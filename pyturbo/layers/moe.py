@@ -34,15 +34,28 @@ class Experts:
         """Read the experts. `bias`: whether every expert has a bias in each of its layers."""
         self.count, self.activation = count, activation
         self._served = weights.served(path)
+        #: Records which experts the next layer will probably need, given the residual stream.
+        self.foresee_next: Callable[[Any], None] | None = None
         self.gate, self.up, self.down = (
             weights.experts(f"{path}.{name}_proj", (count, *size), bias)
             for name, size in (("gate", (inner, hidden)), ("up", (inner, hidden)), ("down", (hidden, inner)))
         )
 
-    def request(self, ids: Any) -> None:
-        """Have the experts ids [tokens, k] brought into memory, unless they are all there."""
+    def request(self, ids: Any, residual: Any) -> None:
+        """Have the experts ids [tokens, k] brought into memory, unless they are all there.
+
+        The residual stream tells what the next layer will probably need.
+        """
+        if self._served is None:
+            return
+        if self._served.looks_ahead and self.foresee_next is not None and ids.shape[0] == 1:
+            self.foresee_next(residual)
+        self._served.request(ids)
+
+    def expect(self, ids: Any) -> None:
+        """Have the experts ids [tokens, k] read by the layer before, because they will probably be needed."""
         if self._served is not None:
-            self._served.request(ids)
+            self._served.expect(ids)
 
     def __call__(self, x: Any, ids: Any) -> Any:
         """Apply the experts ids [tokens, k] to x [tokens, hidden] -> [tokens, k, hidden]."""
@@ -100,13 +113,16 @@ class Moe:
             self.shared = Mlp(weights, f"{path}.shared_expert", hidden, size)
             self.shared_gate = weights.linear(f"{path}.shared_expert_gate", (1, hidden), bias=False)
 
+    def route(self, logits: Any) -> tuple[Any, Any]:
+        return ops.route(logits, self.k, self.normalize)
+
     def __call__(self, x: Any, residual: Any) -> Any:
-        choices = self.router.apply(x)
+        logits = self.router.apply(x)
         inner = gate = common = None
         if self.shared is not None:
             inner, gate = self.shared.inner(x), self.shared_gate.apply(x)
-        ids, probabilities = ops.route(choices, self.k, self.normalize)
-        self.experts.request(ids)
+        ids, probabilities = self.route(logits)
+        self.experts.request(ids, residual)
         if self.shared is not None:
             common = self.shared.down.apply(inner)
         return ops.moe_combine(residual, self.experts(x, ids), probabilities, common, gate)

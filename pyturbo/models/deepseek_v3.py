@@ -41,15 +41,18 @@ class GroupedMoe:
         if shared := entries.count_or_none("n_shared_experts", 0):
             self.shared = Mlp(weights, f"{path}.shared_experts", hidden, shared * inner)
 
+    def route(self, logits: Any) -> tuple[Any, Any]:
+        return ops.route_grouped(
+            logits, self.bias, self.k, self.groups, self.kept, self.scale, self.normalize
+        )
+
     def __call__(self, x: Any, residual: Any) -> Any:
         logits = self.router.apply(x)
         inner = common = None
         if self.shared is not None:
             inner = self.shared.inner(x)
-        ids, weights = ops.route_grouped(
-            logits, self.bias, self.k, self.groups, self.kept, self.scale, self.normalize
-        )
-        self.experts.request(ids)
+        ids, weights = self.route(logits)
+        self.experts.request(ids, residual)
         if self.shared is not None:
             common = self.shared.down.apply(inner)
         return ops.moe_combine(residual, self.experts(x, ids), weights, common)

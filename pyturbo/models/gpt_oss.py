@@ -42,9 +42,12 @@ class ClampedMoe:
             weights, f"{path}.experts", count, hidden, inner, bias=True, activation=activation
         )
 
+    def route(self, logits: Any) -> tuple[Any, Any]:
+        return ops.route_topk_softmax(logits, self.k)
+
     def __call__(self, x: Any, residual: Any) -> Any:
-        ids, probabilities = ops.route_topk_softmax(self.router.apply(x), self.k)
-        self.experts.request(ids)
+        ids, probabilities = self.route(self.router.apply(x))
+        self.experts.request(ids, residual)
         return ops.moe_combine(residual, self.experts(x, ids), probabilities)
 
 

@@ -41,9 +41,12 @@ class SparseMoe:
         self.router = weights.linear(f"{path}.gate", (count, hidden), bias=False)
         self.experts = Experts(weights, f"{path}.switch_mlp", count, hidden, inner)
 
+    def route(self, logits: Any) -> tuple[Any, Any]:
+        return ops.route(logits, self.k, normalize=True)
+
     def __call__(self, x: Any, residual: Any) -> Any:
-        ids, probabilities = ops.route(self.router.apply(x), self.k, normalize=True)
-        self.experts.request(ids)
+        ids, probabilities = self.route(self.router.apply(x))
+        self.experts.request(ids, residual)
         return ops.moe_combine(residual, self.experts(x, ids), probabilities)
 
 

@@ -31,6 +31,8 @@ class Policy:
         half_life: Tokens after which a use of an expert counts half.
         staging: Slots for experts that are used less than those in memory, and are not kept; None: as many as
             threads, at most an eighth of all.
+        ahead: Whether single tokens have the experts read that the router of the next layer would choose
+            already now.
     """
 
     mode: str = "auto"
@@ -39,6 +41,7 @@ class Policy:
     split: int = 1 << 20
     half_life: float = 32.0
     staging: int | None = None
+    ahead: bool = False
 
     def __post_init__(self) -> None:
         """Refuse settings that a store cannot have."""

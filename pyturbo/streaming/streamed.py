@@ -14,10 +14,10 @@ from pyturbo._native import Buffer, Device
 from pyturbo.errors import StateError
 from pyturbo.streaming.memory import ExpertMemory, RecordFile
 from pyturbo.streaming.policy import Policy
-from pyturbo.streaming.served import ServedLayer
+from pyturbo.streaming.served import Lookup, ServedLayer
 from pyturbo.streaming.use import ExpertUse
 
-_ROWS = ("table", "counts", "slots", "missing")
+_ROWS = ("table", "counts", "slots", "missing", "guesses")
 _LINE = 16  # int32 values of a cache line
 
 
@@ -137,6 +137,7 @@ class _Group:
         self._records: Array | None = slab.numpy()
         width = -(-max(file.experts for file in files) // _LINE) * _LINE
         self._tables = device.empty((len(files), len(_ROWS), width), np.int32)
+        self._unused, self._ahead = device.empty((width,), np.int32), policy.ahead
         self.store = ExpertStore(
             [(file.path, file.experts) for file in files],
             stride,
@@ -163,22 +164,26 @@ class _Group:
 
     def layer(self, number: int) -> ServedLayer:
         experts = self.files[number].experts
-        table, counts, slots, missing = (
-            self._row(number, row, extent, dtype)
-            for row, extent, dtype in zip(
-                range(len(_ROWS)), (experts, experts, experts, 1), (np.int32, np.uint32, np.int32, np.uint32)
-            )
+        table, slots = (self._row(number, name, experts, np.int32) for name in ("table", "slots"))
+        counts, guesses = (self._row(number, name, experts, np.uint32) for name in ("counts", "guesses"))
+        missing = self._row(number, "missing", 1, np.uint32)
+        following = number + 1 if self._ahead and number + 1 < len(self.files) else None
+        return ServedLayer(
+            table,
+            Lookup(counts, slots, missing),
+            Lookup(guesses, self._unused.view((experts,)), self._unused.view((1,), np.uint32)),
+            self.store.loop(number, following),
+            looks_ahead=following is not None,
         )
-        return ServedLayer(table, counts, slots, missing, self.store.loop(number))
 
     def counts(self, number: int) -> NDArray[np.uint32]:
         """Return a copy of the counts of a layer."""
-        row = self._row(number, _ROWS.index("counts"), self.files[number].experts, np.uint32)
+        row = self._row(number, "counts", self.files[number].experts, np.uint32)
         counts: NDArray[np.uint32] = row.numpy().copy()
         return counts
 
-    def _row(self, number: int, row: int, extent: int, dtype: Any) -> Buffer:
+    def _row(self, number: int, name: str, extent: int, dtype: Any) -> Buffer:
         """Return one table of a layer."""
         width = self._tables.shape[2]
-        offset = (number * len(_ROWS) + row) * width * np.dtype(np.int32).itemsize
+        offset = (number * len(_ROWS) + _ROWS.index(name)) * width * np.dtype(np.int32).itemsize
         return self._tables.view((extent,), dtype, offset)

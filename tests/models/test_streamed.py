@@ -54,7 +54,7 @@ def test_a_streamed_model_has_the_bits_of_a_resident_one(
     with pyturbo.load(tmp_path / "packed", device) as model:
         assert logits_of(model, ids) == wanted, "mapped"
     for slots in SLOTS[device]:
-        with streamed(tmp_path / "packed", device, slots) as model:
+        with streamed(tmp_path / "packed", device, slots, ahead=slots > 1) as model:
             assert logits_of(model, ids) == wanted, f"{slots} slots"
             stats = model.runner.budget.experts.stats()
             assert all(layer["misses"] > 0 and layer["bytes"] > 0 for layer in stats)

@@ -25,9 +25,11 @@ struct MappedExperts {
   uint32_t experts;
 };
 
-// Rows shared with the device, int32 [layers, 4, padded]: of each layer `table` (slot of an expert, or -1),
-// `counts` (choices so far, modulo 2^32), `slots` (of the experts in this pass, else -1), `missing` (one
-// value).
+inline constexpr uint32_t kExpertRows = 5;
+
+// Rows shared with the device, int32 [layers, kExpertRows, padded]: of each layer `table` (slot of an expert,
+// or -1), `counts` (choices so far, modulo 2^32), `slots` (of the experts in this pass, else -1), `missing`
+// (one value), `guesses` (choices that an earlier layer expected so far, modulo 2^32).
 struct ExpertTables {
   std::shared_ptr<Storage> storage;
   int32_t* rows;
@@ -57,6 +59,7 @@ struct ExpertCounters {
   uint64_t requests = 0;  // distinct experts, summed over replays
   uint64_t hits = 0;      // of these, the ones that had a slot
   uint64_t misses = 0;
+  uint64_t guessed = 0;     // requests of experts that were read, or are being read, because of a guess
   uint64_t bytes = 0;       // read, or made present
   uint64_t reads = 0;       // system calls for them, including those that were repeated
   double read_seconds = 0;  // in which at least one of its records was being read
@@ -76,8 +79,9 @@ struct ExpertSpan {
 class ExpertStore : public ClosedAtEnd {
  public:
   virtual uint32_t layers() const = 0;
-  // The loop keeps the store and the tables alive. Throws Error{argument} for a layer that is not there.
-  virtual std::shared_ptr<HostLoop> loop(uint32_t layer) = 0;
+  // The loop keeps the store and the tables alive. When it begins, it also starts to read what the guesses of
+  // the layer `ahead` name, unless that is negative. Throws Error{argument} for a layer that is not there.
+  virtual std::shared_ptr<HostLoop> loop(uint32_t layer, int32_t ahead) = 0;
   virtual std::vector<ExpertCounters> counters() const = 0;  // by layer
   virtual void reset_counters() = 0;
   // Starts or ends the recording of spans, and returns those recorded since the last call.

@@ -20,6 +20,10 @@ class HostLoop {
   // never changes; devices run fastest when it lies in memory that they allocated.
   virtual const uint32_t* missing() const = 0;
 
+  // Returns whether begin() is called at an ask where the host looks for itself. A loop that has other work
+  // to start then may ask for it although nothing is missing; next() returns false in that case.
+  virtual bool needed() const { return *missing() != 0; }
+
   // Starts bringing what is missing, and returns without waiting for it. Leaves *missing() as it is. The
   // launches before the ask are done; those of the first pass may be running, or are still to come.
   virtual void begin() = 0;
