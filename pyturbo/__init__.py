@@ -30,7 +30,7 @@ From a checkpoint to text: `load`, `Model`, `Session`, `Conversation`, `Tokenize
 `Chunk`, `Completion`, `Stats`, `Memory` and `Profile`; `convert` writes quantised checkpoints, and `pack`
 those whose experts are read one by one. Operations and kernels: `ops`, `kernels`, `devices`, `Device`,
 `Buffer`, `Kernel`, `Program`, and `Recorder`, `Tensor` and `symbol`, which record programs. Modules:
-`checkpoint`, `formats`, `text`, `symbols`, and `errors` with all exceptions.
+`checkpoint`, `formats`, `streaming`, `text`, `symbols`, and `errors` with all exceptions.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from pyturbo import checkpoint as checkpoint
     from pyturbo import formats as formats
     from pyturbo import ops as ops
+    from pyturbo import streaming as streaming
     from pyturbo import symbols as symbols
     from pyturbo import text as text
     from pyturbo._manifest import kernels as kernels
@@ -98,6 +99,7 @@ _ON_USE = {
     "load": "model",
     "ops": "",
     "pack": "",
+    "streaming": "",
     "symbol": "symbols",
     "symbols": "",
     "text": "",
@@ -131,6 +133,7 @@ __all__ = [
     "load",
     "ops",
     "pack",
+    "streaming",
     "symbol",
     "symbols",
     "text",
