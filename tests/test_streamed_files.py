@@ -215,3 +215,30 @@ def test_a_disk_that_is_gone(paths: tuple[Path, Path], wanted: list[int]) -> Non
         _native_tests.plain_reads()
         assert model.generate(PROMPT, TOKENS).tokens == wanted
         assert got == wanted[:1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", [name for name in pyturbo.devices() if name != "cpu"])
+def test_every_read_fails_once_on_other_devices(paths: tuple[Path, Path], device: str) -> None:
+    """A short run: each device replays passes in its own way, and recovers from their errors."""
+    with pyturbo.load(paths[0], device) as model:
+        wanted = model.generate(PROMPT[:5], 2).tokens
+    number = reads = errors = 0
+    with streamed(paths[1], device, 2, threads=2) as model:
+        while number <= reads:
+            experts = model.runner.budget.experts
+            experts.resize(experts.least)
+            experts.resize(2 * experts.least)
+            session = model.session(16)
+            _native_tests.fail_reads("error", errno.EBADF, first=number, count=1)
+            try:
+                assert model.generate(PROMPT[:5], 2, session=session).tokens == wanted
+            except FileError:
+                errors += 1
+                with pytest.raises(StateError, match="the session cannot go on after: .*bin: expert "):
+                    session.step(1)
+            reads = max(reads, _native_tests.plain_reads())
+            number += 1
+        assert model.generate(PROMPT[:5], 2).tokens == wanted
+    assert number > 10
+    assert errors > number // 2
