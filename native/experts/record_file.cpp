@@ -35,20 +35,20 @@ bool pause(milliseconds time, const std::atomic<bool>& stop) {
   return !stop.load();
 }
 
-// Opens the file past the page cache. Returns -1 where that is not possible.
-int open_direct(const char* path, const struct stat& expected) {
+// Opens the file, past the page cache if `direct` and where that is possible; tells which in `direct`.
+int open_file(const char* path, bool& direct) {
 #if defined(O_DIRECT)
-  const int file = file_calls.open.load()(path, O_RDONLY | O_DIRECT);
+  if (direct) {
+    const int file = file_calls.open.load()(path, O_RDONLY | O_DIRECT);
+    if (file >= 0) return file;
+    direct = false;
+  }
+  return file_calls.open.load()(path, O_RDONLY);
 #else
   const int file = file_calls.open.load()(path, O_RDONLY);
-  if (file >= 0) ::fcntl(file, F_NOCACHE, 1);
+  direct = direct && file >= 0 && ::fcntl(file, F_NOCACHE, 1) == 0;
+  return file;
 #endif
-  struct stat found;
-  if (file < 0 ||
-      (::fstat(file, &found) == 0 && found.st_dev == expected.st_dev && found.st_ino == expected.st_ino))
-    return file;
-  ::close(file);
-  return -1;
 }
 
 }  // namespace
@@ -56,7 +56,7 @@ int open_direct(const char* path, const struct stat& expected) {
 constinit FileCalls file_calls{plain_open, ::pread};
 
 RecordFile::RecordFile(const ExpertFile& file, uint64_t stride, bool direct)
-    : path_(file.path), stride_(stride), file_(file_calls.open.load()(path_.c_str(), O_RDONLY)) {
+    : path_(file.path), stride_(stride), file_(open_file(path_.c_str(), direct)), direct_(direct) {
   if (file_ < 0) throw Error(ErrorKind::file, path_ + ": cannot be opened: " + std::strerror(errno));
   const uint64_t expected = file.experts * stride;
   std::string wrong;
@@ -79,13 +79,18 @@ RecordFile::RecordFile(const ExpertFile& file, uint64_t stride, bool direct)
   // Readahead is of no use to parts of a record that several threads read at once.
   ::posix_fadvise(file_, 0, 0, POSIX_FADV_RANDOM);
 #endif
-  if (direct) direct_file_ = open_direct(path_.c_str(), status_);
-  direct_.store(direct_file_ >= 0);
 }
 
-RecordFile::~RecordFile() {
-  ::close(file_);
-  if (direct_file_ >= 0) ::close(direct_file_);
+RecordFile::~RecordFile() { ::close(file_); }
+
+// The flag goes first: a thread that takes it for gone reads at any offset.
+void RecordFile::use_cache() {
+#if defined(O_DIRECT)
+  ::fcntl(file_, F_SETFL, ::fcntl(file_, F_GETFL) & ~O_DIRECT);
+#else
+  ::fcntl(file_, F_NOCACHE, 0);
+#endif
+  direct_.store(false);
 }
 
 void RecordFile::require_unchanged() const {
@@ -111,20 +116,24 @@ void RecordFile::read(uint32_t expert, uint64_t begin, uint64_t bytes, uint8_t* 
   size_t failures = 0;
   for (uint64_t done = 0; done < bytes;) {
     const uint64_t offset = expert * stride_ + begin + done;
-    // A short read may leave an offset that only the page cache can serve.
-    const bool past_cache = direct() && (offset | (bytes - done)) % kDirectAlignment == 0;
+    const bool past_cache = direct();
     ++calls;
-    const ssize_t got =
-        file_calls.read.load()(past_cache ? direct_file_ : file_, memory + done, bytes - done, off_t(offset));
+    const ssize_t got = file_calls.read.load()(file_, memory + done, bytes - done, off_t(offset));
     const int error = errno;
     if (got > 0) {
       done += uint64_t(got);
+      // After a short read a direct one starts again at its last block. Without a whole block it never ends.
+      const uint64_t rest = past_cache ? done % kDirectAlignment : 0;
+      if (rest > 0 && uint64_t(got) < kDirectAlignment)
+        use_cache();
+      else
+        done -= rest;
     } else if (got == 0) {
       refuse(done, "the end of the file at byte " + std::to_string(offset));
     } else if (error == EINTR) {
       if (stop.load()) throw Error(ErrorKind::state, path_ + ": reading was stopped");
     } else if (error == EINVAL && past_cache) {
-      direct_.store(false);
+      use_cache();
     } else if (may_pass(error) && failures < std::size(kPauses)) {
       if (!pause(kPauses[failures++], stop)) throw Error(ErrorKind::state, path_ + ": reading was stopped");
     } else {

@@ -22,8 +22,8 @@ extern FileCalls file_calls;
 // Owner: a store. Any thread, no lock: reads have their own offsets.
 class RecordFile {
  public:
-  // `direct`: reads past the page cache; where the file system refuses, through it. Throws Error{file}, or
-  // Error{format} when the file does not have experts * stride bytes.
+  // `direct`: reads past the page cache, in blocks of kDirectAlignment; where the file system refuses,
+  // through it. Throws Error{file}, or Error{format} when the file does not have experts * stride bytes.
   RecordFile(const ExpertFile& file, uint64_t stride, bool direct);
   ~RecordFile();
   RecordFile(const RecordFile&) = delete;
@@ -41,12 +41,13 @@ class RecordFile {
             uint64_t& calls);
 
  private:
+  void use_cache();
+
   const std::string path_;
   const uint64_t stride_;
   struct stat status_{};  // when it was opened
   int file_ = -1;
-  int direct_file_ = -1;  // the same file without the page cache, if direct
-  std::atomic<bool> direct_{false};
+  std::atomic<bool> direct_;
 };
 
 }  // namespace pyturbo::experts
