@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from pyturbo._fork import open_in_children
 from pyturbo._messages import shown
 from pyturbo._native import Buffer, Device
+from pyturbo._traits import Traits
 from pyturbo.checkpoint.origin import Origin
 from pyturbo.engine.budget import Budget
 from pyturbo.engine.graph import Graph, Output
@@ -25,9 +26,23 @@ from pyturbo.streaming import ExpertUse, StreamedExperts
 #: Programs kept at once; each has its own scratch memory.
 MAX_GRAPHS = 8
 
+#: Chunks are so many times as large if experts are streamed: each is read once for all tokens of a chunk.
+_STREAMED = 2
+
 
 class _Owner:
     """Stands for results that are being collected."""
+
+
+def reading_traits(device: Device, kv: KvFormat, *, streamed: bool) -> Traits:
+    """Return the traits of a device, with chunks of the size for a model that streams its experts or not.
+
+    Larger chunks have the same results, but for compressed keys and values: those of a chunk are compressed
+    after it.
+    """
+    traits = device.traits
+    larger = streamed and kv.codec is None
+    return traits._replace(chunk=_STREAMED * traits.chunk) if larger else traits
 
 
 class Runner:
@@ -49,7 +64,7 @@ class Runner:
     ) -> None:
         Layout.of(network, 1, 1, kv)  # refuses what these layers cannot keep that way
         self.device, self.kv, self.origin, self.budget = device, kv, origin, budget
-        self.traits = device.traits
+        self.traits = reading_traits(device, kv, streamed=budget is not None and budget.experts is not None)
         #: Reentrant: a signal handler may close the model while its thread records or replays.
         self._lock = open_in_children(threading.RLock)
         self._network: Decoder | None = network

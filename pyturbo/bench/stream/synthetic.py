@@ -78,7 +78,7 @@ def write(folder: Path, shape: Shape, progress: Progress | None = None) -> None:
         records.data.tofile(folder / records.layer.file)
         layers.append(records.layer)
         if progress is not None:
-            progress(i + 1, shape.layers)
+            progress((i + 1) * records.data.nbytes, shape.layers * records.data.nbytes)
     files = {"config.json": PackedFile(len(config), checksum(config))}
     made = Manifest("qwen3_5_moe", {"fingerprint": "0" * 64}, resident, files, tuple(layers))
     (folder / manifests.NAME).write_text(json.dumps(made.to_json()), encoding="utf-8")

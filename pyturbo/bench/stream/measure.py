@@ -1,0 +1,131 @@
+"""Measure a packed model with memory for a part of its experts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyturbo import models
+from pyturbo._machine import peak_memory
+from pyturbo._native import Device
+from pyturbo.checkpoint import open_checkpoint
+from pyturbo.checkpoint.origin import Origin
+from pyturbo.checkpoint.packed import PackedCheckpoint
+from pyturbo.engine.budget import Budget
+from pyturbo.engine.runner import Runner
+from pyturbo.engine.session import Session
+from pyturbo.errors import FormatError
+from pyturbo.layers.kv_cache import kv_format
+from pyturbo.streaming import Policy, StreamedExperts
+
+#: Called before each measurement with what is measured.
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Point:
+    """Speeds with slots for a share of the experts; all figures of decode are those of one token."""
+
+    share: float
+    slot_bytes: int
+    prompt: int  # tokens
+    prefill: float  # tokens per second
+    prefill_bytes: int
+    prefill_reads: float  # how often an expert that the prompt needed was read, on average
+    prefill_busy: float  # share of the time in which a read was under way
+    decode: float  # tokens per second
+    hit_rate: float
+    token_bytes: float
+    wait_seconds: float
+    busy: float
+    read_rate: float  # bytes per second while reads were under way
+    peak_memory: int
+
+
+def measure(
+    path: Path,
+    share: float,
+    ids: NDArray[np.int64],
+    prompt: int,
+    tokens: int,
+    policy: Policy,
+    device: Device,
+    tell: Tell = lambda what: None,
+) -> Point:
+    """Read `prompt` of the tokens `ids`, let the slots settle, then step through `tokens` of them."""
+    with open_checkpoint(path) as checkpoint:
+        if not isinstance(checkpoint, PackedCheckpoint):
+            raise FormatError(f"{path}: expected a packed model, which `pyturbo pack` writes")
+        files = checkpoint.record_files()
+        total = sum(file.experts * file.stride for file in files)
+        network, _ = models.outline(checkpoint)
+        k = next(layer.mlp.k for layer in network.layers if hasattr(layer.mlp, "k"))
+        experts = StreamedExperts(device, files, int(total * share), policy, k)
+        checkpoint.experts = experts
+        budget = Budget(1 << 62, 0, experts)
+        runner = Runner(models.build(checkpoint), device, kv_format("f16"), Origin(checkpoint), budget)
+    try:
+        return _measured(runner, experts, share, ids, prompt, tokens, tell)
+    finally:
+        runner.close()
+
+
+def _measured(
+    runner: Runner,
+    experts: StreamedExperts,
+    share: float,
+    ids: NDArray[np.int64],
+    prompt: int,
+    tokens: int,
+    tell: Tell,
+) -> Point:
+    settle = tokens // 2
+    session = Session(runner, runner.context_for(prompt + settle + tokens))
+    tell(f"{share:.0%} of the experts: reading {prompt} tokens")
+    before = experts.counts()
+    read, seconds = _timed(experts, lambda: session.prefill(ids[:prompt]))
+    needed = sum(int((now != then).sum()) for now, then in zip(experts.counts(), before))
+    first = prompt + settle
+    tell(f"{share:.0%} of the experts: writing {tokens} tokens")
+    _steps(session, ids[prompt:first])
+    wrote, step_seconds = _timed(experts, lambda: _steps(session, ids[first : first + tokens]))
+    return Point(
+        share=share,
+        slot_bytes=experts.nbytes,
+        prompt=prompt,
+        prefill=prompt / seconds,
+        prefill_bytes=read["bytes"],
+        prefill_reads=read["misses"] / max(1, needed),
+        prefill_busy=read["read_seconds"] / seconds,
+        decode=tokens / step_seconds,
+        hit_rate=wrote["hits"] / max(1, wrote["requests"]),
+        token_bytes=wrote["bytes"] / tokens,
+        wait_seconds=wrote["wait_seconds"] / tokens,
+        busy=wrote["read_seconds"] / step_seconds,
+        read_rate=wrote["bytes"] / wrote["read_seconds"] if wrote["read_seconds"] else 0.0,
+        peak_memory=peak_memory(),
+    )
+
+
+def _steps(session: Session, ids: Sequence[int] | NDArray[np.int64]) -> None:
+    for token in ids:
+        session.step(int(token))
+
+
+def _timed(experts: StreamedExperts, work: Callable[[], Any]) -> tuple[dict[str, Any], float]:
+    """Return what the counters of all layers grew by, and the seconds that `work` took."""
+    before, begin = _totals(experts), time.perf_counter()
+    work()
+    seconds = time.perf_counter() - begin
+    return {name: value - before[name] for name, value in _totals(experts).items()}, seconds
+
+
+def _totals(experts: StreamedExperts) -> dict[str, Any]:
+    layers = experts.stats()
+    return {name: sum(layer[name] for layer in layers) for name in layers[0]}

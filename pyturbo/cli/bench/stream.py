@@ -1,0 +1,165 @@
+"""``pyturbo bench stream``: speeds of a packed model with memory for a part of its experts."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyturbo.bench.picture import Picture
+from pyturbo.bench.stream import synthetic
+from pyturbo.bench.stream.measure import Point, measure
+from pyturbo.bench.stream.plot import draw
+from pyturbo.checkpoint import open_checkpoint
+from pyturbo.checkpoint.packed import PackedCheckpoint
+from pyturbo.cli import _output
+from pyturbo.cli._model import add_device_arguments, open_device
+from pyturbo.cli._usage import UsageError, add_model_name, at_least_one, counts, one_model, path, usage
+from pyturbo.errors import FileError
+from pyturbo.streaming.disk import DiskSpeed
+from pyturbo.streaming.policy import Policy
+from pyturbo.streaming.probe import probe_reads
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+HELP = "speeds of a packed MODEL (default: a random one of 35B) with memory for a part of its experts"
+
+_RESERVE = 2 << 30  # bytes of the disk that the random model leaves free
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model_name(parser, positional=True)
+    add_device_arguments(parser)
+    parser.add_argument(
+        "--shares",
+        type=counts,
+        default=(5, 10, 25, 50, 75, 100),
+        metavar="N,N,...",
+        help="percent of the experts that fit into memory (default: 5,10,25,50,75,100)",
+    )
+    parser.add_argument("--prompt", type=int, default=512, help="tokens to read (default: %(default)s)")
+    parser.add_argument("--tokens", type=int, default=32, help="tokens to write (default: %(default)s)")
+    parser.add_argument(
+        "--ahead", action="store_true", help="read what the router of the next layer would choose already"
+    )
+    parser.add_argument(
+        "--layers", type=int, help="layers of the random model (default: 40, or what fits the disk)"
+    )
+    parser.add_argument(
+        "--folder", type=path, help="where to write the random model (default: a temporary one)"
+    )
+    parser.add_argument("--plot", type=path, metavar="FILE", help="draw the speeds as .png or .svg")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    for flag, value in (("--prompt", arguments.prompt), ("--tokens", arguments.tokens)):
+        at_least_one(flag, value)
+    at_least_one("--layers", arguments.layers)
+    if max(arguments.shares) > 100:
+        raise UsageError(f"--shares: expected 1 to 100 percent, got {max(arguments.shares)}")
+    with usage("plot"):
+        picture = None if arguments.plot is None else Picture("bench stream", Path(arguments.plot))
+    with _model(arguments) as folder:
+        ids = _ids(folder, arguments.prompt + 2 * arguments.tokens)
+        disk = _disk(folder)
+        policy = replace(Policy.of(folder), ahead=arguments.ahead)
+        points = [
+            measure(
+                folder,
+                share / 100,
+                ids,
+                arguments.prompt,
+                arguments.tokens,
+                policy,
+                open_device(arguments),
+                _output.note,
+            )
+            for share in arguments.shares
+        ]
+    if picture is not None:
+        draw(points, picture)
+    facts = {"disk_bytes_per_second": disk.best.bandwidth, "points": [asdict(point) for point in points]}
+    _output.show(arguments, facts, lambda: _table(points, disk))
+
+
+@contextmanager
+def _model(arguments: argparse.Namespace) -> Iterator[Path]:
+    """Give the folder of the model: the one that is named, or a random one that is removed afterwards."""
+    named = one_model(arguments.named, arguments.model)
+    if named is not None:
+        if arguments.layers is not None or arguments.folder is not None:
+            raise UsageError(
+                "--layers and --folder: expected no MODEL beside them, they are of the random one"
+            )
+        with open_checkpoint(named) as checkpoint:
+            place = checkpoint.path
+        yield place
+        return
+    with tempfile.TemporaryDirectory(prefix="pyturbo-bench-", dir=arguments.folder) as folder:
+        free = shutil.disk_usage(folder).free - _RESERVE
+        each = synthetic.expert_bytes(synthetic.SHAPE)
+        layers = arguments.layers or max(4, min(synthetic.SHAPE.layers, free // each - 4))
+        if (layers + 4) * each > free:
+            need = (layers + 4) * each
+            raise FileError(f"{folder}: expected room for {_output.size(need)}, found {_output.size(free)}")
+        place = Path(folder) / "model"
+        with _output.byte_bar("writing a random model") as progress:
+            synthetic.write(place, replace(synthetic.SHAPE, layers=layers), progress)
+        yield place
+
+
+def _ids(folder: Path, tokens: int) -> Any:
+    """Return tokens: of the text of the random model, or any of the vocabulary."""
+    with open_checkpoint(folder) as checkpoint:
+        vocab = int(checkpoint.config["vocab_size"])
+    if vocab >= synthetic.TOPICS * synthetic.WORDS:
+        return synthetic.text(tokens)
+    return np.random.default_rng(0).integers(0, vocab, tokens)
+
+
+def _disk(folder: Path) -> DiskSpeed:
+    """Measure the disk of the model now."""
+    with open_checkpoint(folder) as checkpoint:
+        if not isinstance(checkpoint, PackedCheckpoint):
+            raise UsageError(f"{folder}: expected a packed model, which `pyturbo pack` writes")
+        disk = probe_reads(checkpoint.record_files(), seconds=5)
+    disk.save(folder)
+    return disk
+
+
+def _table(points: Sequence[Point], disk: DiskSpeed) -> Table:
+    columns = (
+        "experts",
+        "slots",
+        "prompt",
+        "reads each",
+        "decode",
+        "hits",
+        "a token",
+        "waits",
+        "disk busy",
+        "at",
+    )
+    out = _output.table(*columns, right=columns)
+    for point in points:
+        out.add_row(
+            f"{point.share:.0%}",
+            _output.size(point.slot_bytes),
+            f"{point.prefill:.1f} tok/s",
+            f"{point.prefill_reads:.2f}",
+            f"{point.decode:.2f} tok/s",
+            f"{point.hit_rate:.1%}",
+            _output.size(point.token_bytes),
+            f"{point.wait_seconds * 1e3:.0f} ms",
+            f"{point.busy:.0%}",
+            f"{point.read_rate / disk.best.bandwidth:.0%}",
+        )
+    return out

@@ -1,0 +1,112 @@
+"""The random models of `bench stream`, and the figures it takes of them.
+
+Does not catch: wrong times.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any, BinaryIO
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+
+import pyturbo
+from pyturbo.bench.stream import synthetic
+from pyturbo.bench.stream.measure import measure
+from pyturbo.cli import main
+from pyturbo.streaming import Policy
+
+SHAPE = replace(
+    synthetic.SHAPE, hidden=256, layers=4, vocab=4096, heads=4, head_dim=64, key_heads=2, value_heads=4,
+    experts=64, chosen=4, expert_inner=64, shared_inner=64, context=1024,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stream") / "model"
+    synthetic.write(folder, SHAPE)
+    return folder
+
+
+def test_a_random_model_is_a_valid_pack(model: Path) -> None:
+    assert pyturbo.pack.verify(model).findings == ()
+    layer = (model / "experts" / "layer-000.bin").stat().st_size
+    assert layer == synthetic.expert_bytes(SHAPE)
+
+
+def test_routers_choose_unevenly(model: Path) -> None:
+    """A quarter of the experts of a layer, the ones used last, has most of what the next token needs."""
+    with pyturbo.load(model, "cpu", policy=Policy(mode="stream")) as loaded:
+        session, experts = loaded.session(512), loaded.runner.budget.experts
+        before = experts.counts()
+        recent: list[list[int]] = [[] for _ in before]
+        hits = needed = 0
+        for step, token in enumerate(synthetic.text(200)):
+            session.step(int(token))
+            now = experts.counts()
+            for layer, (then, since) in enumerate(zip(before, now)):
+                chosen = np.flatnonzero(then != since).tolist()
+                if step >= 100:
+                    needed += len(chosen)
+                    hits += len(set(chosen) & set(recent[layer][-16:]))
+                recent[layer] = [expert for expert in recent[layer] if expert not in chosen] + chosen
+            before = now
+    assert 0.45 < hits / needed < 0.85
+
+
+def test_more_memory_has_more_hits(model: Path) -> None:
+    ids = synthetic.text(192)
+    few, many, every = (
+        measure(model, share, ids, 128, 32, Policy(ahead=share < 0.5), pyturbo.Device("cpu"))
+        for share in (0.1, 0.5, 1.0)
+    )
+    assert few.hit_rate < many.hit_rate < every.hit_rate
+    assert few.token_bytes > many.token_bytes > every.token_bytes
+    assert every.slot_bytes == 4 * synthetic.expert_bytes(SHAPE)
+    assert few.prefill_reads == 1.0  # 128 tokens are one chunk: each expert is read once
+    for point in (few, many, every):
+        assert point.decode > 0
+        assert 0 <= point.busy <= 1
+
+
+class StandInFigure:
+    """Takes the place of matplotlib's, as far as these tests look at it."""
+
+    def __init__(self, **options: Any) -> None:
+        self.axes = (Mock(), Mock())
+
+    def subplots(self, *shape: int, **options: Any) -> tuple[Mock, Mock]:
+        return self.axes
+
+    def savefig(self, file: BinaryIO, **options: Any) -> None:
+        shares, speeds = self.axes[0].plot.call_args.args[:2]
+        file.write(f"<?xml {options['metadata']['Creator']}: {shares} {speeds}".encode())
+
+
+def test_the_command_measures_and_plots(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("matplotlib.figure")
+    module.Figure = StandInFigure  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "matplotlib", ModuleType("matplotlib"))
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", module)
+    picture = tmp_path / "speeds.svg"
+    small = ["--shares", "25,100", "--prompt", "16", "--tokens", "4"]
+    assert main(["bench", "stream", str(model), *small, "--plot", str(picture), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [point["share"] for point in facts["points"]] == [0.25, 1.0]
+    assert facts["disk_bytes_per_second"] > 0
+    speeds = [point["decode"] for point in facts["points"]]
+    assert picture.read_text() == f"<?xml pyturbo bench stream: [25.0, 100.0] {speeds}"
+
+
+def test_shares_above_all_are_wrong_usage(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "stream", str(model), "--shares", "50,101"]) == 2
+    assert "--shares: expected 1 to 100 percent, got 101" in capsys.readouterr().err
