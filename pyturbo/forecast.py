@@ -7,7 +7,6 @@ from typing import Any
 
 from pyturbo._machine import used_memory
 from pyturbo._native import device_list, device_traits
-from pyturbo.checkpoint.origin import Origin
 from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.describe import Survey, survey
 from pyturbo.engine.budget import HEADROOM
@@ -69,9 +68,9 @@ class Forecast:
 def forecast(checkpoint: PackedCheckpoint, memory: int | None = None) -> Forecast:
     """Compute what is expected with several amounts of memory, and with `memory` if that is given."""
     found, files = survey(checkpoint), checkpoint.record_files()
-    model = ModelSpeed.of(checkpoint.path, Origin(checkpoint).fingerprint)
-    disk = DiskSpeed.of(checkpoint.path)
     experts = sum(file.experts * file.stride for file in files)
+    model = ModelSpeed.of(checkpoint.path, checkpoint.stated_fingerprint(), experts)
+    disk = DiskSpeed.of(checkpoint.path)
     other = found.weights.nbytes - found.parts["experts"].nbytes
     slots = StreamedExperts.least_bytes(files)
     own = used_memory()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyturbo._machine import available_memory, used_memory
 from pyturbo._messages import least_size, shown, size
@@ -16,6 +16,7 @@ from pyturbo.engine.runner import Runner
 from pyturbo.errors import AllocationError, ArgumentError, TurboError
 from pyturbo.layers.step import KvFormat
 from pyturbo.streaming import Policy, StreamedExperts
+from pyturbo.streaming.speed import ModelSpeed
 from pyturbo.text import Tokenizer
 
 #: The share of free memory that a model takes if the caller does not say how much.
@@ -63,7 +64,7 @@ def place_experts(
 
     `memory` is all that the process may take, None most of what is free.
     """
-    policy = _checked(policy, checkpoint)
+    policy = _probed(checkpoint, device) if policy is None else _checked(policy, checkpoint)
     if memory is None and not isinstance(checkpoint, PackedCheckpoint):
         return Placement()
     found = survey(checkpoint)
@@ -110,9 +111,18 @@ def streamed_need(checkpoint: PackedCheckpoint, found: Survey, own: int, state: 
     return max(fixed + StreamedExperts.least_bytes(checkpoint.record_files()) + state, loading)
 
 
-def _checked(policy: Policy | None, checkpoint: Checkpoint) -> Policy:
-    if policy is None:
-        return Policy.of(checkpoint.path)
+def _probed(checkpoint: Checkpoint, device: Device) -> Policy:
+    """Return the policy that was found to be the fastest for this disk, model and device."""
+    policy = Policy.of(checkpoint.path)
+    if not isinstance(checkpoint, PackedCheckpoint):
+        return policy
+    experts = sum(file.experts * file.stride for file in checkpoint.record_files())
+    model = ModelSpeed.of(checkpoint.path, checkpoint.stated_fingerprint(), experts)
+    ahead = model is not None and model.device == device.name and model.ahead
+    return replace(policy, ahead=ahead)
+
+
+def _checked(policy: Policy, checkpoint: Checkpoint) -> Policy:
     if not isinstance(policy, Policy):
         raise ArgumentError(f"load: policy: expected a Policy, got {shown(policy)}")
     if policy.mode == "stream" and not isinstance(checkpoint, PackedCheckpoint):

@@ -29,8 +29,8 @@ class Policy:
         direct: Whether reads bypass the system's cache of files, where the file system allows it.
         split: A record is read in parts of this many bytes; 0 reads it at once.
         half_life: Tokens after which a use of an expert counts half.
-        staging: Slots for experts that are used less than those in memory, and are not kept; None: as many as
-            threads, at most an eighth of all.
+        staging: Slots for experts that are used less than those in memory, and are not kept; None: twice as
+            many as threads, at most an eighth of all.
         ahead: Whether single tokens have the experts read that the router of the next layer would choose
             already now.
     """

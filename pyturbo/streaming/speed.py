@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean
 
@@ -54,6 +54,7 @@ class ModelSpeed:
     Attributes:
         device: The name of the device.
         threads: Its threads, 0 if it has none.
+        ahead: Whether it is faster to read experts ahead of the layer that will probably need them.
         expert_bytes: Bytes of all experts.
         own_bytes: Memory for programs and the conversation.
         measured: Decoding with several sizes of the memory for experts.
@@ -62,6 +63,7 @@ class ModelSpeed:
 
     device: str
     threads: int
+    ahead: bool
     expert_bytes: int
     own_bytes: int
     measured: tuple[Measured, ...]
@@ -71,6 +73,12 @@ class ModelSpeed:
     def compute_seconds(self) -> float:
         """Time of a token that reads nothing."""
         return min(one.seconds - one.wait_seconds for one in self.measured)
+
+    def with_guesses(self) -> ModelSpeed:
+        """Return this with more reads: those of wrong guesses, which are not simulated, but were measured."""
+        expected = sum(self.read_bytes(one.slot_bytes / self.expert_bytes) for one in self.measured)
+        more = sum(one.read_bytes for one in self.measured) / expected if expected else 1.0
+        return replace(self, reads=tuple((share, more * nbytes) for share, nbytes in self.reads))
 
     def read_bytes(self, share: float) -> float:
         """Return the bytes that a token reads if that share of the experts is in memory."""
@@ -94,8 +102,8 @@ class ModelSpeed:
         return 1 / self.seconds(self.read_bytes(share))
 
     @staticmethod
-    def of(path: Path, fingerprint: str) -> ModelSpeed | None:
-        """Return what was saved for the model of that fingerprint on the disk of `path`; None: not probed."""
+    def of(path: Path, fingerprint: str, expert_bytes: int) -> ModelSpeed | None:
+        """Return what was saved for a model, by fingerprint and size, on the disk of `path`."""
         try:
             found = read_cached(_name(path, fingerprint))
             if found.pop("version") != _VERSION:
@@ -103,7 +111,8 @@ class ModelSpeed:
             found["measured"] = tuple(Measured(**one) for one in found["measured"])
             found["reads"] = tuple((float(share), float(nbytes)) for share, nbytes in found["reads"])
             speed = ModelSpeed(**found)
-            return speed if speed.compute_seconds > 0 and speed.tokens_per_second(0.5) > 0 else None
+            right = speed.expert_bytes == expert_bytes and type(speed.ahead) is bool
+            return speed if right and speed.compute_seconds > 0 and speed.tokens_per_second(0.5) > 0 else None
         except (OSError, KeyError, TypeError, ValueError, ZeroDivisionError):
             return None
 

@@ -151,6 +151,27 @@ def test_models_without_a_tokenizer(tmp_path: Path, name: str) -> None:
     assert speed.read_bytes(0.1) >= speed.read_bytes(0.5) >= speed.read_bytes(1.0) == 0
 
 
+@pytest.mark.parametrize("seconds", [0.9, 1.2])
+def test_reading_ahead_is_used_if_it_is_faster(
+    packed: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    measure = probe._measure
+
+    def timed(model: pyturbo.Model, *arguments: object) -> tuple:
+        speed, _ = measure(model, *arguments)
+        return speed, 1.0 if speed.ahead else seconds
+
+    monkeypatch.setattr(probe, "_measure", timed)
+    speed, fingerprint = probe.probe_model(packed, pyturbo.Device("cpu"))
+    assert speed.ahead == (seconds > 1)
+    speed.save(packed, fingerprint)
+    monkeypatch.setattr(Policy, "of", staticmethod(lambda path: Policy(mode="stream")))
+    for device, ahead in (("cpu", speed.ahead), ("cpu:reference", False)):
+        with pyturbo.load(packed, device) as model:
+            assert model.runner.experts is not None
+            assert model.runner.experts.policy.ahead == ahead
+
+
 def test_a_model_that_is_not_packed_has_no_experts_to_read() -> None:
     with pytest.raises(pyturbo.errors.ArgumentError, match="is not packed"):
         probe.probe_model(pyturbo.model.default_model(), pyturbo.Device("cpu"))

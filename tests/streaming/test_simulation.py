@@ -31,10 +31,7 @@ def choices(seed: int, tokens: int) -> list[list[np.ndarray]]:
 def test_the_store_follows_the_same_rule(tmp_path: Path, slots: int, half_life: float) -> None:
     policy = Policy(threads=4, half_life=half_life)
     simulation = SlotSimulation(EXPERTS, slots, policy, TOP_K)
-    staging = min(4, slots // 8)
-    replays = Replays(
-        tmp_path, EXPERTS, slots=slots, threads=4, half_life=half_life, top_k=TOP_K, staging=staging
-    )
+    replays = Replays(tmp_path, EXPERTS, slots=slots, threads=4, half_life=half_life, top_k=TOP_K)
     with replays.store:
         for token in choices(slots, 150):
             before = sum(layer["misses"] for layer in replays.store.stats())

@@ -13,6 +13,7 @@ from pyturbo.streaming.speed import Measured, ModelSpeed
 MODEL = ModelSpeed(
     device="cpu",
     threads=2,
+    ahead=False,
     expert_bytes=1000,
     own_bytes=10,
     measured=(
@@ -58,6 +59,13 @@ def test_overlap_is_the_time_of_reads_in_which_something_is_computed() -> None:
     assert replace(MODEL.measured[0], wait_seconds=0.5).overlap == 0  # waking up takes time too
 
 
+def test_reads_of_wrong_guesses_are_added() -> None:
+    """Here 400 and 600 bytes are expected, with 40 and 10 % in memory, and 200 and 600 were read."""
+    model = replace(MODEL, reads=((0.1, 600.0), (0.4, 400.0), (1.0, 0.0))).with_guesses()
+    assert model.read_bytes(0.1) == pytest.approx(480)
+    assert model.read_bytes(0.4) == pytest.approx(320)
+
+
 def test_all_was_in_memory() -> None:
     """A probe without reads says nothing about how slow they are."""
     quick = replace(MODEL, measured=(Measured(1000, 10, 0.2, 0.0, 0.0, 0.0),))
@@ -66,12 +74,13 @@ def test_all_was_in_memory() -> None:
 
 def test_it_is_saved_by_model_and_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTURBO_CACHE", str(tmp_path / "cache"))
-    assert ModelSpeed.of(tmp_path, "a" * 64) is None
+    assert ModelSpeed.of(tmp_path, "a" * 64, 1000) is None
     saved = MODEL.save(tmp_path, "a" * 64)
     assert saved is not None
-    assert ModelSpeed.of(tmp_path, "a" * 64) == MODEL
-    assert ModelSpeed.of(tmp_path, "b" * 64) is None
+    assert ModelSpeed.of(tmp_path, "a" * 64, 1000) == MODEL
+    assert ModelSpeed.of(tmp_path, "b" * 64, 1000) is None
+    assert ModelSpeed.of(tmp_path, "a" * 64, 2000) is None
     content = json.loads(saved.read_text())
-    for wrong in ({"version": 0}, {"measured": []}, {"reads": [1]}, {"reads": []}, {"more": 1}):
+    for wrong in ({"version": 0}, {"measured": []}, {"reads": [1]}, {"reads": []}, {"more": 1}, {"ahead": 1}):
         saved.write_text(json.dumps(content | wrong))
-        assert ModelSpeed.of(tmp_path, "a" * 64) is None, wrong
+        assert ModelSpeed.of(tmp_path, "a" * 64, 1000) is None, wrong
