@@ -83,6 +83,8 @@ def options(rng: random.Random) -> dict[str, Any]:
         "split": rng.choice([0, 4096, 16384]),
         "direct": rng.random() < 0.7,
         "half_life": rng.choice([2.0, 32.0]),
+        "staging": rng.choice([None, None, 0, 1, 3]),
+        "ahead": rng.random() < 0.6,
     }
 
 
@@ -97,7 +99,7 @@ class Subject:
             resident.generate(range(1, 60), 3, session=resident.session(context))
 
     def open(self, rng: random.Random) -> None:
-        model = streamed(self._packed, "cpu", rng.choice([1, 2, 3, 5, 8, 40]), **options(rng))
+        model = streamed(self._packed, "cpu", rng.choice([1, 2, 3, 5, 8, 11, 40]), **options(rng))
         with self._lock:
             before, self.model = self.model, model
         if before is not None:

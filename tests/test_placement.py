@@ -63,6 +63,7 @@ def test_a_policy_is_one(tiny: tuple[Path, Path], policy: object) -> None:
         ("mode", ["disk", None, 3, ["auto"]]),
         ("threads", [0, 257, 1.5, "8", None]),
         ("direct", [1, "yes", None]),
+        ("ahead", [1, "yes", None]),
         ("split", [-4096, 100, "1MB", None]),
         ("half_life", [0, -1, math.inf, math.nan, "32", None]),
         ("staging", [-1, 2.5, "none", 2**40]),

@@ -50,6 +50,7 @@ class Policy:
         if index("Policy: threads", self.threads, 1) > _MOST_THREADS:
             raise ArgumentError(f"Policy: threads: expected 1 to {_MOST_THREADS}, got {self.threads}")
         flag("Policy: direct", self.direct)
+        flag("Policy: ahead", self.ahead)
         if index("Policy: split", self.split) % _PAGE:
             raise ArgumentError(f"Policy: split: expected a multiple of {_PAGE}, got {self.split}")
         if not isinstance(self.half_life, (int, float)) or not 0 < self.half_life < math.inf:
