@@ -689,6 +689,20 @@ def test_guesses_change_no_result(tmp_path: Path, slots: int, mapped: bool) -> N
     assert all(layer["guessed"] <= layer["requests"] for layer in stats)
 
 
+@pytest.mark.parametrize("staging", [1, 2, 3])
+def test_guesses_under_way_leave_room(tmp_path: Path, staging: int) -> None:
+    """Staging slots may all have guesses that nobody needs; what a layer needs waits for one of them."""
+    replays = Replays(tmp_path, (20, 20), slots=3 + staging, staging=staging, half_life=1000)
+    with replays.store:
+        for _ in range(9):
+            replays.replay([0, 1], [0])  # three experts that no other one replaces
+        _native_tests.fail_reads("slow", 30)
+        for step in range(4):
+            guesses = [[3 + step, 4 + step, 5 + step]]
+            replays.replay([0, 1], [0, 12 + step, 13 + step, 14 + step], guesses=guesses)
+        assert {(0, 0), (0, 1), (1, 0)} <= set(replays.cached())
+
+
 def test_a_right_guess_is_read_before_its_layer(tmp_path: Path) -> None:
     replays = Replays(tmp_path, slots=10, threads=1)
     with replays.store:

@@ -163,20 +163,20 @@ FAULTS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(("threads", "slots", "ahead"), [(1, 2, False), (3, 2, False), (3, 9, True)])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_read_goes_wrong_once(
-    paths: tuple[Path, Path], wanted: list[int], fault: str, threads: int
+    paths: tuple[Path, Path], wanted: list[int], fault: str, threads: int, slots: int, ahead: bool
 ) -> None:
     """All reads of a whole run, one after the other: an error that names the record, or the right tokens."""
     kind, value = FAULTS[fault]
     fails = fault in ("error", "end")
     number = reads = errors = 0
-    with streamed(paths[1], "cpu", 2, threads=threads, split=16384) as model:
+    with streamed(paths[1], "cpu", slots, threads=threads, split=16384, ahead=ahead) as model:
         while number <= reads:
             experts = model.runner.budget.experts
             experts.resize(experts.least)  # nothing of the run before is left but one expert
-            experts.resize(2 * experts.least)
+            experts.resize(slots * experts.least)
             session = model.session(64)
             _native_tests.fail_reads(kind, value, first=number, count=1)
             try:
@@ -193,8 +193,8 @@ def test_every_read_goes_wrong_once(
             if number % 8 == 0:  # whatever happened, the next one works
                 assert model.generate(PROMPT, TOKENS).tokens == wanted
             number += 1
-    assert number > 40
-    assert errors == (number - 1 if fails else 0) or (fails and errors > number // 2)
+    assert number > (20 if ahead else 40)
+    assert errors > number // 3 if fails else errors == 0  # a guess that fails is no error
 
 
 def test_a_disk_that_is_gone(paths: tuple[Path, Path], wanted: list[int]) -> None:

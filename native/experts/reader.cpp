@@ -115,6 +115,11 @@ void Reader::wait() {
   ended_.wait(lock, [&] { return closed_ || !done_.empty() || jobs_.empty(); });
 }
 
+bool Reader::idle() {
+  const std::lock_guard lock(mutex_);
+  return jobs_.empty() && done_.empty();
+}
+
 std::vector<Ended> Reader::take() {
   const std::lock_guard lock(mutex_);
   return std::exchange(done_, {});

@@ -65,6 +65,8 @@ class Reader {
   void promote(uint32_t layer, const std::vector<bool>& wanted);
   // Waits until a record has ended, none is under way, or the reader is closed.
   void wait();
+  // Returns whether no record is under way, and take() has returned all.
+  bool idle();
   // Returns the records that ended since the last call.
   std::vector<Ended> take();
   // Returns the seconds since the last call in which a source was at work.

@@ -257,7 +257,8 @@ bool Store::next(uint32_t layer) {
   LayerRows& rows = rows_[layer];
   rows.clear_pass();
   for (const Place& place : std::exchange(arrived_, {})) add_to_pass(place.expert, place.slot);
-  while (!error && under_way_ > 0 && pass_.empty()) {
+  while (!error && pass_.empty() && (under_way_ > 0 || !waiting_.empty())) {
+    if (under_way_ == 0 && !make_room(error)) break;
     const uint64_t loop = loops_;
     const Clock::time_point begun = Clock::now();
     lock.unlock();
@@ -274,16 +275,25 @@ bool Store::next(uint32_t layer) {
     abandon();
     std::rethrow_exception(error);
   }
-  // Slots of the pass before are free now, so at least one read is under way while experts wait.
-  if (pass_.empty() && !waiting_.empty()) {
-    abandon();
-    throw Error(ErrorKind::state, "expert store: expected a free slot, got none");
-  }
   if (under_way_ == 0 && waiting_.empty()) {
     layer_ = kNoLayer;
     *rows.missing() = 0;
   }
   return !pass_.empty();
+}
+
+// Slots of the pass before are free by now, so it is reads ahead that hold all others. Those that are
+// complete give theirs up. Returns whether there is something to wait for.
+bool Store::make_room(std::exception_ptr& error) {
+  try {
+    release_staged(kNoLayer, nullptr);
+    start_reads();
+    if (under_way_ == 0 && reader_.idle())
+      throw Error(ErrorKind::state, "expert store: expected a free slot, got none");
+  } catch (...) {
+    error = std::current_exception();
+  }
+  return !error;
 }
 
 void Store::settle(uint32_t layer, std::exception_ptr& error) {

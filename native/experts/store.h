@@ -58,6 +58,7 @@ class Store final : public ExpertStore, public std::enable_shared_from_this<Stor
   // The following need the lock.
   void require_open() const;
   void start_reads();
+  bool make_room(std::exception_ptr& error);
   void start_ahead(uint32_t layer);
   void count_guess(uint32_t layer, uint32_t expert);
   // Takes what the reader has done. The first failure of the loop goes to `error`, if that is empty.
