@@ -15,6 +15,7 @@ from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.cli._forecast import show_forecast, speed
 from pyturbo.cli._model import add_device_arguments, open_device
 from pyturbo.cli._output import Waiting, note, print_json, print_table, size, table
+from pyturbo.cli._signals import ended_by_signal
 from pyturbo.cli._usage import UsageError, path, usage
 from pyturbo.describe import survey
 from pyturbo.forecast import forecast
@@ -73,8 +74,12 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _probe_folder(folder: Path, seconds: float) -> DiskSpeed:
-    with temporary_records(folder) as file, _Steps("reading") as steps:
-        disk = probe_reads([file], seconds=seconds, progress=steps.advance)
+    with (
+        _Steps("reading") as steps,
+        ended_by_signal(steps.advance) as progress,
+        temporary_records(folder) as file,
+    ):
+        disk = probe_reads([file], seconds=seconds, progress=progress)
     disk.save(folder)
     return disk
 

@@ -7,6 +7,10 @@ calls that measure them.
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -132,6 +136,19 @@ def test_a_model_that_is_not_packed_is_a_folder(
     before = sorted(path.iterdir())
     assert shown(capsys, "probe", path, "--seconds", "0.1")["model"] is None
     assert sorted(path.iterdir()) == before
+
+
+@pytest.mark.slow
+def test_a_signal_leaves_no_file(tmp_path: Path) -> None:
+    """A probe that is asked to end removes its file first."""
+    command = [sys.executable, "-m", "pyturbo", "probe", str(tmp_path), "--seconds", "60"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
+        while not list(tmp_path.glob(".pyturbo-probe-*")):
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert not list(tmp_path.glob(".pyturbo-probe-*"))
 
 
 def test_wrong_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
