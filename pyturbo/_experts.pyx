@@ -1,6 +1,7 @@
 """ExpertStore: experts that are brought into memory when a replay chooses them."""
 
 from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libcpp cimport bool as cbool
 from libcpp.memory cimport shared_ptr
 from libcpp.vector cimport vector
 
@@ -33,8 +34,8 @@ cdef class ExpertStore:
         split: Bytes of one read, a multiple of 4096; 0 reads records whole.
         half_life: Tokens after which a use of an expert counts half. An expert replaces the one with the lowest sum.
         top_k: Experts that a token chooses, by which tokens are counted.
-        staging: Slots for experts with a lower sum than all that could be replaced; they are not kept. None: as many
-            as threads, but at most an eighth of the slots.
+        staging: Slots for experts with a lower sum than all that could be replaced; they are not kept. None: twice as
+            many as threads, but at most an eighth of the slots.
     """
 
     def __cinit__(self, files, stride, Buffer slab, Buffer tables not None, *, threads=8, direct=True, split=1 << 20,
@@ -82,6 +83,10 @@ cdef class ExpertStore:
             raise StateError("the expert store is not open yet")
         return self.handle.get()
 
+    def __dealloc__(self):
+        with nogil:  # it may wait for threads
+            self.handle.reset()
+
     @property
     def layers(self):
         """Number of layers."""
@@ -90,22 +95,38 @@ cdef class ExpertStore:
     @property
     def direct(self):
         """Whether all files are read past the page cache."""
-        return self.native().direct()
+        cdef NativeExpertStore* store = self.native()
+        cdef cbool direct
+        with nogil:
+            direct = store.direct()
+        return direct
 
     @property
     def closed(self):
         """Whether it refuses all work, as does a store of the parent in a child of ``fork()``."""
-        return self.native().closed()
+        cdef NativeExpertStore* store = self.native()
+        cdef cbool closed
+        with nogil:
+            closed = store.closed()
+        return closed
 
     @property
     def slots(self):
         """Slots in use; 0 for a store over mapped files, and for one that is closed."""
-        return self.native().slots()
+        cdef NativeExpertStore* store = self.native()
+        cdef uint32_t slots
+        with nogil:
+            slots = store.slots()
+        return slots
 
     @property
     def filled(self):
         """Slots that take memory: those that have been read into, apart from memory given back."""
-        return self.native().filled()
+        cdef NativeExpertStore* store = self.native()
+        cdef uint32_t filled
+        with nogil:
+            filled = store.filled()
+        return filled
 
     def check_files(self):
         """Raise a FileError if a file was written to, or became shorter, after it was opened."""
@@ -131,22 +152,33 @@ cdef class ExpertStore:
 
     def stats(self):
         """Return the counters of each layer: distinct experts in replays (``requests``), of these ``hits`` that had a
-        slot and ``misses``, those read because of a guess (``guessed``), ``bytes`` and ``reads`` (system calls) for them, ``read_seconds`` in which at least one of
-        them was being read, ``wait_seconds`` that replays waited."""
-        cdef vector[ExpertCounters] counters = self.native().counters()
+        slot and ``misses``; those read because of a guess (``guessed``); ``bytes`` and ``reads`` (system calls);
+        ``read_seconds`` in which a record was being read, ``wait_seconds`` that replays waited."""
+        cdef NativeExpertStore* store = self.native()
+        cdef vector[ExpertCounters] counters
+        with nogil:
+            counters = store.counters()
         return [
-            dict(zip(COUNTERS, (c.requests, c.hits, c.misses, c.guessed, c.bytes, c.reads, c.read_seconds, c.wait_seconds)))
+            dict(zip(COUNTERS, (
+                c.requests, c.hits, c.misses, c.guessed, c.bytes, c.reads, c.read_seconds, c.wait_seconds,
+            )))
             for c in counters
         ]
 
     def reset_stats(self):
         """Set all counters to zero."""
-        self.native().reset_counters()
+        cdef NativeExpertStore* store = self.native()
+        with nogil:
+            store.reset_counters()
 
     def trace(self, on=True):
         """Start or end the recording of reads and waits, and return those recorded since the last call: layer, expert
         (-1: a replay waits), begin and end in seconds of ``time.perf_counter()``."""
-        cdef vector[ExpertSpan] spans = self.native().trace(flag("ExpertStore: on", on))
+        cdef NativeExpertStore* store = self.native()
+        cdef cbool recorded = flag("ExpertStore: on", on)
+        cdef vector[ExpertSpan] spans
+        with nogil:
+            spans = store.trace(recorded)
         return [(span.layer, span.expert, span.begin, span.end) for span in spans]
 
     def close(self):

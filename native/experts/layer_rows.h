@@ -9,7 +9,8 @@
 
 namespace pyturbo::experts {
 
-// Writes rows only while no launch of the layer runs, as host loops promise. Owner: a store, under its lock.
+// Writes `slots` only while no launch of the layer runs, and `table` while none of find_slots does. Owner: a
+// store, under its lock.
 class LayerRows {
  public:
   LayerRows(const ExpertTables& tables, uint32_t layer, uint32_t experts);

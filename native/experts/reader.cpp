@@ -40,9 +40,15 @@ void Reader::start(const Record& record, std::deque<Job*>& queue) {
   const std::lock_guard lock(mutex_);
   if (closed_) throw Error(ErrorKind::state, "expert store: it is closed");
   start_threads();
-  jobs_.push_back(
-      std::make_unique<Job>(Job{.state = {.record = record, .whole = false, .calls = 0, .error = nullptr}}));
-  queue.push_back(jobs_.back().get());
+  auto job =
+      std::make_unique<Job>(Job{.state = {.record = record, .whole = false, .calls = 0, .error = nullptr}});
+  queue.push_back(job.get());
+  try {
+    jobs_.push_back(std::move(job));
+  } catch (...) {
+    queue.pop_back();
+    throw;
+  }
   const uint64_t parts = (record_bytes_ + part_bytes_ - 1) / part_bytes_;
   for (uint64_t i = 0; i < std::min<uint64_t>(parts, threads_); ++i) work_.notify_one();
 }

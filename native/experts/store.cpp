@@ -18,16 +18,17 @@ class Store::Loop final : public HostLoop {
   bool needed() const override {
     return *missing_ != 0 || (ahead_ >= 0 && store_->rows_[size_t(ahead_)].has_guesses());
   }
-  void begin() override { store_->begin(layer_, ahead_); }
-  bool next() override { return store_->next(layer_); }
+  void begin() override { number_ = store_->begin(layer_, ahead_); }
+  bool next() override { return store_->next(layer_, number_); }
   void finish() override { store_->finish(layer_); }
-  void cancel() override { store_->cancel(layer_); }
+  void cancel() override { store_->cancel(layer_, std::exchange(number_, 0)); }
 
  private:
   const std::shared_ptr<Store> store_;
   const uint32_t layer_;
   const int32_t ahead_;
   const uint32_t* const missing_;
+  uint64_t number_ = 0;  // of the loop that it began last
 };
 
 Store::Store(const std::vector<uint32_t>& experts, const ExpertTables& tables,
@@ -52,6 +53,8 @@ std::shared_ptr<HostLoop> Store::loop(uint32_t layer, int32_t ahead) {
     if (asked >= int64_t(layers()))
       throw Error(ErrorKind::argument, "expert store: expected a layer below " + std::to_string(layers()) +
                                            ", got " + std::to_string(asked));
+  if (ahead == int64_t(layer))
+    throw Error(ErrorKind::argument, "expert store: expected another layer ahead, got the same one");
   return std::make_shared<Loop>(shared_from_this(), layer, ahead);
 }
 
@@ -137,6 +140,7 @@ void Store::require_unchanged() const {
 void Store::close() {
   if (!opened_here()) return;
   std::call_once(closing_, [&] {
+    std::unique_ptr<Places> places;  // whose memory threads write to until the reader is closed
     {
       const std::lock_guard lock(mutex_);
       layer_ = kNoLayer;
@@ -145,13 +149,13 @@ void Store::close() {
       arrived_.clear();
       staged_.clear();
       pass_.clear();
-      places_.reset();
+      places = std::move(places_);
     }
     reader_.close();
   });
 }
 
-void Store::begin(uint32_t layer, int32_t ahead) {
+uint64_t Store::begin(uint32_t layer, int32_t ahead) {
   require_usable();
   const std::lock_guard lock(mutex_);
   require_open();
@@ -170,7 +174,6 @@ void Store::begin(uint32_t layer, int32_t ahead) {
   uint32_t coming = 0;
   for (uint32_t e = 0; e < rows.experts(); ++e) {
     if (uses[e] == 0) continue;
-    count_guess(layer, e);
     const int32_t slot = rows.slot(e);
     if (slot >= 0) places_->hold(slot);
     if (rows.found(e)) {
@@ -183,8 +186,13 @@ void Store::begin(uint32_t layer, int32_t ahead) {
       ++coming;
     } else {
       waiting_.push_back(e);
+      guessed_[layer][e] = false;
     }
+    count_guess(layer, e);
   }
+  under_way_ = coming;
+  layer_ = layer;
+  ++loops_;
   const uint32_t missing = *rows.missing();
   const size_t counted = arrived_.size() + coming + waiting_.size();
   if (counted < missing) {
@@ -197,9 +205,6 @@ void Store::begin(uint32_t layer, int32_t ahead) {
   counters.requests += pass_.size() + counted;
   counters.hits += pass_.size();
   counters.misses += counted;
-  under_way_ = coming;
-  layer_ = layer;
-  ++loops_;
   try {
     reader_.promote(layer, wanted);
     start_reads();
@@ -208,6 +213,7 @@ void Store::begin(uint32_t layer, int32_t ahead) {
     abandon();
     throw;
   }
+  return loops_;
 }
 
 void Store::start_reads() {
@@ -231,9 +237,14 @@ void Store::start_ahead(uint32_t layer) {
     if (rows_[layer].slot(expert) >= 0 || ahead_[layer][expert] != Places::kNone) continue;
     const int32_t slot = places_->take_ahead(layer, expert);
     if (slot == Places::kNone) continue;
+    try {
+      reader_.start_ahead({layer, expert, slot, places_->memory(layer, slot)});
+    } catch (...) {
+      places_->drop(slot);
+      throw;
+    }
     ahead_[layer][expert] = slot;
     guessed_[layer][expert] = true;
-    reader_.start_ahead({layer, expert, slot, places_->memory(layer, slot)});
   }
 }
 
@@ -242,10 +253,11 @@ void Store::count_guess(uint32_t layer, uint32_t expert) {
   guessed_[layer][expert] = false;
 }
 
-bool Store::next(uint32_t layer) {
+bool Store::next(uint32_t layer, uint64_t number) {
   require_usable();
   std::unique_lock lock(mutex_);
   require_open();
+  if (number != loops_) throw Error(ErrorKind::state, "expert store: the loop was cancelled");
   if (layer_ != layer) return false;  // the last pass was announced
   std::exception_ptr error;
   try {
@@ -269,7 +281,10 @@ bool Store::next(uint32_t layer) {
     note(layer, /*expert=*/-1, begun, ended);
     require_open();
     if (loop != loops_) throw Error(ErrorKind::state, "expert store: the loop was cancelled");
+    const bool idle = reader_.idle();
     settle(layer, error);
+    if (idle && under_way_ > 0 && !error)
+      error = std::make_exception_ptr(Error(ErrorKind::state, "expert store: a record was never read"));
   }
   if (error) {
     abandon();
@@ -308,6 +323,7 @@ void Store::settle(const Ended& ended, std::exception_ptr& error) {
   if (!early) --under_way_;
   counters_[record.layer].reads += ended.calls;
   if (!ended.whole) {
+    if (early) guessed_[record.layer][record.expert] = false;
     if (!early && !error) error = ended.error;
     places_->drop(record.slot);
     return;
@@ -327,7 +343,10 @@ void Store::settle(const Ended& ended, std::exception_ptr& error) {
 void Store::release_staged(int64_t layer, const std::vector<uint32_t>* uses) {
   std::erase_if(staged_, [&](const Record& record) {
     if (layer != kNoLayer && record.layer != layer) return false;
-    if (!uses || (*uses)[record.expert] == 0) places_->release(record.slot);
+    if (!uses || (*uses)[record.expert] == 0) {
+      places_->release(record.slot);
+      guessed_[record.layer][record.expert] = false;
+    }
     return true;
   });
 }
@@ -370,19 +389,21 @@ void Store::finish(uint32_t layer) {
     if (rows_[layer].slot(e) >= 0) places_->used(rows_[layer].slot(e));
   }
   release_staged(layer, nullptr);
+  rows_[layer].take_guesses();  // of a replay that is over
   counters_[layer].requests += chosen;
   counters_[layer].hits += chosen;
 }
 
-void Store::cancel(uint32_t layer) {
+void Store::cancel(uint32_t layer, uint64_t number) {
   if (!opened_here()) return;
   const std::lock_guard lock(mutex_);
   if (!places_) return;
-  if (layer_ == layer)
+  if (layer_ == layer && number == loops_)
     abandon();
   else if (layer_ == kNoLayer)
     release_pass();
   rows_[layer].take_uses();
+  rows_[layer].take_guesses();
 }
 
 namespace {

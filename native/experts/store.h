@@ -49,10 +49,11 @@ class Store final : public ExpertStore, public std::enable_shared_from_this<Stor
   };
   static constexpr int64_t kNoLayer = -1;
 
-  void begin(uint32_t layer, int32_t ahead);
-  bool next(uint32_t layer);
+  // Returns the number of the loop, which next() and cancel() take.
+  uint64_t begin(uint32_t layer, int32_t ahead);
+  bool next(uint32_t layer, uint64_t number);
   void finish(uint32_t layer);
-  void cancel(uint32_t layer);
+  void cancel(uint32_t layer, uint64_t number);
 
   void require_usable() const;
   // The following need the lock.

@@ -137,7 +137,7 @@ class _Group:
         self._records: Array | None = slab.numpy()
         width = -(-max(file.experts for file in files) // _LINE) * _LINE
         self._tables = device.empty((len(files), len(_ROWS), width), np.int32)
-        self._unused, self._ahead = device.empty((width,), np.int32), policy.ahead
+        self._unused, self._ahead = device.empty((2, width), np.int32), policy.ahead
         self.store = ExpertStore(
             [(file.path, file.experts) for file in files],
             stride,
@@ -167,11 +167,12 @@ class _Group:
         table, slots = (self._row(number, name, experts, np.int32) for name in ("table", "slots"))
         counts, guesses = (self._row(number, name, experts, np.uint32) for name in ("counts", "guesses"))
         missing = self._row(number, "missing", 1, np.uint32)
+        nowhere = self._unused.view((experts,)), self._unused.view((1,), np.uint32, self._unused.nbytes // 2)
         following = number + 1 if self._ahead and number + 1 < len(self.files) else None
         return ServedLayer(
             table,
             Lookup(counts, slots, missing),
-            Lookup(guesses, self._unused.view((experts,)), self._unused.view((1,), np.uint32)),
+            Lookup(guesses, *nowhere),
             self.store.loop(number, following),
             looks_ahead=following is not None,
         )

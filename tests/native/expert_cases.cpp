@@ -155,7 +155,7 @@ NATIVE_TEST(expert_scores_are_halved) {
 
 NATIVE_TEST(expert_slots_are_given_to_better_experts) {
   std::vector<uint8_t> memory(4 * kRecord);
-  std::vector<int32_t> table(4 * 8);
+  std::vector<int32_t> table(kExpertRows * 8);
   const ExpertTables tables{nullptr, table.data(), 8};
   std::vector<LayerRows> rows;
   rows.emplace_back(tables, 0, 6);

@@ -74,8 +74,9 @@ struct ExpertSpan {
 };
 
 // Brings the experts that replays choose, layer by layer. Owner: the Python ExpertStore and every loop of it.
-// Any thread; one lock, which is not held while it waits for reads. One replay uses it at a time. It belongs
-// to the process that opened it; a child of fork() is refused and drops it without destroying it.
+// Any thread; one lock, which is not held while a loop waits for reads, but while they are cancelled. One
+// replay uses it at a time. It belongs to the process that opened it; a child of fork() is refused and drops
+// it without destroying it.
 class ExpertStore : public ClosedAtEnd {
  public:
   virtual uint32_t layers() const = 0;

@@ -37,7 +37,8 @@ class HostLoop {
   virtual void finish() = 0;
 
   // Called instead of finish() for every loop of a replay that failed, whether it had begun or not. Nothing
-  // may be under way on return. What it throws is dropped: the replay reports its first failure.
+  // of the loop may be under way on return; what was started ahead of another one may. What it throws is
+  // dropped: the replay reports its first failure.
   virtual void cancel() = 0;
 };
 
