@@ -200,6 +200,24 @@ def test_what_nobody_announced_is_taken_from_experts(large: Path, monkeypatch: p
         assert budget.experts.nbytes == budget.experts.least
 
 
+def test_memory_that_is_free_again_can_be_taken(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pyturbo.load(large, "cpu", memory=used_memory() + HEADROOM + 130 * MB) as model:
+        budget, more = model.runner.budget, 1 << 40
+
+        def used() -> int:
+            return budget._announced() + budget.experts.filled_bytes + more
+
+        with model.session(64) as session:
+            session.step(1)
+            monkeypatch.setattr("pyturbo.engine.budget.resident_memory", used)
+            session.step(2)
+        with pytest.raises(AllocationError, match="context: expected at most 0 B"):
+            model.session(64)
+        more = 0
+        with model.session(64) as session:
+            session.step(1)
+
+
 def test_records_of_several_sizes_share_the_memory(tmp_path: Path) -> None:
     files = []
     for number, (experts, stride) in enumerate([(5, 16384), (7, 65536), (5, 16384), (3, 1 << 20)]):

@@ -45,6 +45,7 @@ class Budget:
 
     def take(self, what: str, nbytes: int, owner: Any) -> None:
         """Count `nbytes` for as long as `owner` lives. Too little for the experts is an AllocationError."""
+        self._look()
         room = self.left - (0 if self.experts is None else self.experts.least)
         if nbytes > room:
             raise AllocationError(
