@@ -9,6 +9,7 @@ from statistics import mean
 
 import numpy as np
 
+from pyturbo._native import Device
 from pyturbo.files.cache import read_cached, write_cached
 from pyturbo.streaming.disk import disk_name
 from pyturbo.streaming.memory import RecordFile
@@ -74,6 +75,10 @@ class ModelSpeed:
         """Time of a token that reads nothing."""
         return min(one.seconds - one.wait_seconds for one in self.measured)
 
+    def is_of(self, device: Device) -> bool:
+        """Return whether it was measured on such a device, with as many threads."""
+        return (self.device, self.threads) == (device.name, device_threads(device))
+
     def with_guesses(self) -> ModelSpeed:
         """Return this with more reads: those of wrong guesses, which are not simulated, but were measured."""
         expected = sum(self.read_bytes(one.slot_bytes / self.expert_bytes) for one in self.measured)
@@ -85,21 +90,25 @@ class ModelSpeed:
         shares, nbytes = zip(*self.reads)
         return float(np.interp(share, shares, nbytes))
 
-    def seconds(self, read_bytes: float) -> float:
+    def seconds(self, read_bytes: float) -> float | None:
         """Return the time of a token that reads so many bytes: linear between measurements.
 
-        Where reading more took less time, the machine was busy with something else: the mean counts.
+        None if it is unknown, because no measured token read anything. Where reading more took less time,
+        the machine was busy with something else: the mean counts.
         """
         points = sorted((one.read_bytes, one.seconds) for one in self.measured)
+        if read_bytes > 0 == points[-1][0]:
+            return None
         nbytes = [0.0, *(point[0] for point in points)]
         times = _ascending([self.compute_seconds, *(point[1] for point in points)])
-        if read_bytes > nbytes[-1] > 0:
+        if read_bytes > nbytes[-1]:
             return times[0] + (times[-1] - times[0]) * read_bytes / nbytes[-1]
         return float(np.interp(read_bytes, nbytes, times))
 
-    def tokens_per_second(self, share: float) -> float:
-        """Return the speed of decoding if that share of the experts is in memory."""
-        return 1 / self.seconds(self.read_bytes(share))
+    def tokens_per_second(self, share: float) -> float | None:
+        """Return the speed of decoding if that share of the experts is in memory; None if it is unknown."""
+        seconds = self.seconds(self.read_bytes(share))
+        return None if seconds is None else 1 / seconds
 
     @staticmethod
     def of(path: Path, fingerprint: str, expert_bytes: int) -> ModelSpeed | None:
@@ -112,13 +121,21 @@ class ModelSpeed:
             found["reads"] = tuple((float(share), float(nbytes)) for share, nbytes in found["reads"])
             speed = ModelSpeed(**found)
             right = speed.expert_bytes == expert_bytes and type(speed.ahead) is bool
-            return speed if right and speed.compute_seconds > 0 and speed.tokens_per_second(0.5) > 0 else None
+            if not right or speed.compute_seconds <= 0:
+                return None
+            half = speed.tokens_per_second(0.5)
+            return speed if half is None or half > 0 else None
         except (OSError, KeyError, TypeError, ValueError, ZeroDivisionError):
             return None
 
     def save(self, path: Path, fingerprint: str) -> Path | None:
         """Save it; return the file, None if nothing is kept."""
         return write_cached(_name(path, fingerprint), {"version": _VERSION} | asdict(self))
+
+
+def device_threads(device: Device) -> int:
+    """Return the threads of a device, 0 if it has none."""
+    return int(device.properties.get("threads", 0))
 
 
 def _ascending(values: Sequence[float]) -> list[float]:

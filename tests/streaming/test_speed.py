@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import pyturbo
 from pyturbo.streaming.speed import Measured, ModelSpeed
 
 MODEL = ModelSpeed(
@@ -69,7 +70,17 @@ def test_reads_of_wrong_guesses_are_added() -> None:
 def test_all_was_in_memory() -> None:
     """A probe without reads says nothing about how slow they are."""
     quick = replace(MODEL, measured=(Measured(1000, 10, 0.2, 0.0, 0.0, 0.0),))
-    assert quick.seconds(100) == pytest.approx(0.2)
+    assert quick.seconds(0) == pytest.approx(0.2)
+    assert quick.seconds(100) is None
+    assert quick.tokens_per_second(0.3) is None
+    assert quick.tokens_per_second(1.0) == pytest.approx(5)
+
+
+def test_it_holds_for_its_device_and_threads() -> None:
+    device = pyturbo.Device("cpu", threads=2)
+    assert MODEL.is_of(device)
+    assert not replace(MODEL, threads=3).is_of(device)
+    assert not replace(MODEL, device="metal").is_of(device)
 
 
 def test_it_is_saved_by_model_and_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
