@@ -419,5 +419,8 @@ class Model:
 
         To compare with another implementation layer by layer.
         """
-        chunks = sessions.outputs(self.runner, token_ids, "layers")
-        return np.concatenate([np.stack(layers) for layers in chunks], axis=1)
+        ids = self.runner.check_ids(token_ids)
+        layers, hidden = len(self.network.layers), len(self.network.norm)
+        with self.runner.room("outputs of layers", 2 * layers * len(ids) * hidden * 4):
+            chunks = sessions.outputs(self.runner, ids, "layers")
+            return np.concatenate([np.stack(outputs) for outputs in chunks], axis=1)
