@@ -6,6 +6,9 @@ import math
 import re
 from typing import Any
 
+#: Bytes by which a process may have grown when it is given the memory that an error named.
+GROWTH = 4_000_000
+
 _LONGEST = 120
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
@@ -31,7 +34,7 @@ def label(name: str) -> str:
 
 def least_size(nbytes: float) -> str:
     """Return a number of bytes for people that is enough, also for a process that is a little larger."""
-    nbytes += 4e6
+    nbytes += GROWTH
     return f"{math.ceil(nbytes / 1e6)} MB" if nbytes < 1e10 else f"{math.ceil(nbytes / 1e8) / 10:.1f} GB"
 
 

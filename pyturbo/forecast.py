@@ -6,14 +6,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pyturbo._machine import used_memory
-from pyturbo._native import device_list, device_traits
+from pyturbo._messages import GROWTH
+from pyturbo._native import Device, device_list
 from pyturbo.checkpoint.packed import PackedCheckpoint
-from pyturbo.describe import Survey, survey
+from pyturbo.describe import survey
 from pyturbo.engine.budget import HEADROOM
-from pyturbo.engine.layout import Layout
 from pyturbo.layers.kv_cache import kv_format
-from pyturbo.placement import SHORT, streamed_need
-from pyturbo.streaming import RecordFile, StreamedExperts
+from pyturbo.placement import streamed_conversation, streamed_need
+from pyturbo.streaming import Policy, RecordFile, StreamedExperts
 from pyturbo.streaming.disk import DiskSpeed
 from pyturbo.streaming.speed import ModelSpeed
 
@@ -45,8 +45,8 @@ class Forecast:
     Attributes:
         expert_bytes: Bytes of all experts.
         other_bytes: Bytes of all other weights.
-        least_memory: The least memory for this process, its weights and a short conversation; after a probe
-            also for its programs.
+        least_memory: The least memory for this process, its weights, and a short conversation with its
+            programs.
         basis: "probe": speeds follow from a probe of this model; "disk": from the speed of the disk alone,
             with every expert as likely as the others; None: there was no probe.
         device: The device of the probe of the model.
@@ -68,15 +68,15 @@ class Forecast:
 def forecast(checkpoint: PackedCheckpoint, memory: int | None = None) -> Forecast:
     """Compute what is expected with several amounts of memory, and with `memory` if that is given."""
     found, files = survey(checkpoint), checkpoint.record_files()
+    conversation = _conversation_bytes(checkpoint)
     experts = sum(file.experts * file.stride for file in files)
     model = ModelSpeed.of(checkpoint.path, checkpoint.stated_fingerprint(), experts)
     disk = DiskSpeed.of(checkpoint.path)
     other = found.weights.nbytes - found.parts["experts"].nbytes
     slots = StreamedExperts.least_bytes(files)
     own = used_memory()
-    beside = _state_bytes(found) + HEADROOM if model is None else model.own_bytes
-    fixed = own + other + beside
-    least = max(fixed + slots, streamed_need(checkpoint, found, own, 0) + HEADROOM)
+    fixed = own + other + max(conversation + HEADROOM, 0 if model is None else model.own_bytes)
+    least = max(fixed + slots, streamed_need(checkpoint, found, own, conversation) + HEADROOM) + GROWTH
     amounts = {fixed + int(share * experts) for share in _SHARES}
     amounts = {amount for amount in amounts if amount > least} | {least}
     outlooks = []
@@ -94,10 +94,16 @@ def forecast(checkpoint: PackedCheckpoint, memory: int | None = None) -> Forecas
     return Forecast(experts, other, least, basis, device, tuple(outlooks))
 
 
-def _state_bytes(found: Survey) -> int:
-    """Return the memory of a short conversation."""
-    context, chunk = min(SHORT, found.network.context), device_traits(device_list()[0]).chunk
-    return Layout.of(found.network, context, chunk, kv_format("f16")).nbytes
+def _conversation_bytes(checkpoint: PackedCheckpoint) -> int:
+    """Return the memory of a short conversation and of its programs, on the best device here."""
+    device = Device(device_list()[0])
+    experts = StreamedExperts(device, checkpoint.record_files(), 0, Policy())
+    checkpoint.experts = experts
+    try:
+        return streamed_conversation(checkpoint, device, kv_format("f16"))
+    finally:
+        checkpoint.experts = None
+        experts.close()
 
 
 def _estimate(

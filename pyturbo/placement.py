@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from pyturbo import models
 from pyturbo._machine import available_memory, used_memory
 from pyturbo._messages import least_size, shown, size
 from pyturbo._native import Device
@@ -11,8 +12,7 @@ from pyturbo.checkpoint import Checkpoint
 from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.describe import Survey, survey
 from pyturbo.engine.budget import HEADROOM, Budget
-from pyturbo.engine.layout import Layout
-from pyturbo.engine.runner import Runner
+from pyturbo.engine.runner import Runner, conversation_bytes
 from pyturbo.errors import AllocationError, ArgumentError, TurboError
 from pyturbo.layers.step import KvFormat
 from pyturbo.streaming import Policy, StreamedExperts
@@ -69,16 +69,15 @@ def place_experts(
         return Placement()
     found = survey(checkpoint)
 
-    def state(context: int) -> int:
-        tokens = min(context, found.network.context)
-        return Layout.of(found.network, tokens, device.traits.chunk, kv).nbytes
+    def conversation(context: int) -> int:
+        return conversation_bytes(found.network, device, kv, context, streamed=False)
 
     own = used_memory()
     total = own + int(available_memory() * _SHARE) if memory is None else memory
     if not isinstance(checkpoint, PackedCheckpoint):
         mode = "mapped"
     elif policy.mode == "auto":
-        fits = own + found.weights.nbytes + state(_CONTEXT) + HEADROOM <= total
+        fits = own + found.weights.nbytes + conversation(_CONTEXT) + HEADROOM <= total
         mode = "mapped" if fits else "stream"
     else:
         mode = policy.mode
@@ -87,28 +86,47 @@ def place_experts(
     tokenizer = _tokenizer(checkpoint)
     own = used_memory()
     weights = found.weights.nbytes
+    given = f"got {size(total)}"
+    if memory is None:
+        given = f"but {size(total)} may be used: this process and {_SHARE * 100:.0f} % of free memory"
     if mode == "mapped":
         loading = own + found.mapped_bytes + found.peak_bytes
-        _require(total, max(own + weights + state(SHORT), loading), found, checkpoint)
+        hint = ""
+        if isinstance(checkpoint, PackedCheckpoint):
+            hint = '; mode "stream" needs less'
+        elif "experts" in found.parts:
+            hint = "; `pyturbo pack` writes a copy that needs less"
+        _require(total, max(own + weights + conversation(SHORT), loading), "weights", given + hint)
         return Placement(Budget(total, own + weights), tokenizer)
     assert isinstance(checkpoint, PackedCheckpoint)
     fixed = own + weights - found.parts["experts"].nbytes
-    _require(total, streamed_need(checkpoint, found, own, state(SHORT)), found, checkpoint)
     files = checkpoint.record_files()
     streamed = StreamedExperts(device, files, total - fixed - HEADROOM, policy, found.choices)
     checkpoint.experts = streamed
+    try:
+        need = streamed_need(checkpoint, found, own, streamed_conversation(checkpoint, device, kv))
+        _require(total, need, "weights without experts", given)
+    except BaseException:
+        streamed.close()
+        raise
     return Placement(Budget(total, fixed, streamed), tokenizer)
 
 
-def streamed_need(checkpoint: PackedCheckpoint, found: Survey, own: int, state: int) -> int:
+def streamed_conversation(checkpoint: PackedCheckpoint, device: Device, kv: KvFormat) -> int:
+    """Return the memory of a short conversation, with its programs, once the experts are streamed."""
+    network, _ = models.outline(checkpoint)
+    return conversation_bytes(network, device, kv, SHORT, streamed=True)
+
+
+def streamed_need(checkpoint: PackedCheckpoint, found: Survey, own: int, conversation: int) -> int:
     """Return the least memory for streamed experts, without HEADROOM.
 
-    `own` is what the process takes by itself, `state` what a conversation does.
+    `own` is what the process takes by itself, `conversation` what a conversation and its programs do.
     """
     experts = found.parts["experts"].nbytes
     fixed = own + found.weights.nbytes - experts
     loading = own + found.mapped_bytes - experts + found.peak_bytes
-    return max(fixed + StreamedExperts.least_bytes(checkpoint.record_files()) + state, loading)
+    return max(fixed + StreamedExperts.least_bytes(checkpoint.record_files()) + conversation, loading)
 
 
 def _probed(checkpoint: Checkpoint, device: Device) -> Policy:
@@ -118,7 +136,7 @@ def _probed(checkpoint: Checkpoint, device: Device) -> Policy:
         return policy
     experts = sum(file.experts * file.stride for file in checkpoint.record_files())
     model = ModelSpeed.of(checkpoint.path, checkpoint.stated_fingerprint(), experts)
-    ahead = model is not None and model.device == device.name and model.ahead
+    ahead = model is not None and model.is_of(device) and model.ahead
     return replace(policy, ahead=ahead)
 
 
@@ -141,12 +159,9 @@ def _tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
         return None
 
 
-def _require(total: int, need: int, found: Survey, checkpoint: Checkpoint) -> None:
+def _require(total: int, need: int, weights: str, given: str) -> None:
     """Require memory for the process, for weights that are always there, and for a conversation."""
     need += HEADROOM
-    if need <= total:
-        return
-    packed = isinstance(checkpoint, PackedCheckpoint)
-    hint = "; `pyturbo pack` writes a copy that needs less" if "experts" in found.parts and not packed else ""
-    what = "this process, weights" + (" without experts" if packed else "") + " and a conversation"
-    raise AllocationError(f"memory: expected at least {least_size(need)} for {what}, got {size(total)}{hint}")
+    if need > total:
+        what = f"this process, {weights} and a conversation"
+        raise AllocationError(f"memory: expected at least {least_size(need)} for {what}, {given}")

@@ -324,6 +324,22 @@ class Recorder:
         return buffer
 
 
+class SizeRecorder(Recorder):
+    """Finds out the scratch memory of a program. Launches are left out, so weights need no memory."""
+
+    def launch(self, name: str, args: Sequence[Any], constants: dict[str, Any] | None) -> None:
+        """Leave out a launch."""
+
+    def ask(self, loop: HostLoop) -> None:
+        """Leave out a host loop."""
+
+    @contextmanager
+    def passes(self) -> Iterator[None]:
+        """Keep memory as launches of passes do."""
+        with self._scratch.passes():
+            yield
+
+
 def _extents(what: str, shape: Any) -> tuple[Extent, ...]:
     """Return the extents of a shape; each is an integer that is not negative, or a Linear."""
     try:

@@ -12,6 +12,7 @@ from pyturbo import models
 from pyturbo.checkpoint import open_checkpoint
 from pyturbo.checkpoint.origin import Origin
 from pyturbo.checkpoint.packed import PackedCheckpoint
+from pyturbo.describe import survey
 from pyturbo.engine.budget import Budget
 from pyturbo.engine.runner import Runner
 from pyturbo.errors import AllocationError
@@ -61,7 +62,8 @@ def streamed(path: Path, device: str, slots: int, **policy: object) -> Model:
         sizes = {file.stride for file in files}
         total = sum(file.experts * file.stride for file in files)
         least = min(sum(file.experts for file in files if file.stride == size) for size in sizes)
-        experts = StreamedExperts(opened, files, total * slots // least, Policy(**policy))
+        nbytes, top_k = total * slots // least, survey(checkpoint).choices
+        experts = StreamedExperts(opened, files, nbytes, Policy(**policy), top_k)
         checkpoint.experts = experts
         budget = Budget(1 << 40, 0, experts)
         runner = Runner(models.build(checkpoint), opened, kv_format("f16"), Origin(checkpoint), budget)
@@ -69,17 +71,11 @@ def streamed(path: Path, device: str, slots: int, **policy: object) -> Model:
 
 
 def least_memory(path: str | Path, policy: Policy | None = None) -> int:
-    """Return the memory that a model can be loaded with. Errors state it: the second one exactly."""
-    memory = 1
-    for _ in range(3):
-        try:
-            pyturbo.load(path, "cpu", memory=memory, policy=policy).close()
-        except AllocationError as error:
-            message = str(error)
-        else:
-            return memory
-        found = re.search(r"(?:at least|a memory of) (\d+) MB(?: for|$)", message)
-        assert found is not None, message
-        assert int(found[1]) * 10**6 > memory, message
-        memory = int(found[1]) * 10**6
-    raise AssertionError(f"{memory} bytes were not enough: {message}")
+    """Return the least memory that a model can be loaded with, as an error states it."""
+    try:
+        pyturbo.load(path, "cpu", memory=1, policy=policy).close()
+    except AllocationError as error:
+        message = str(error)
+    found = re.search(r"at least (\d+) MB for", message)
+    assert found is not None, message
+    return int(found[1]) * 10**6

@@ -13,10 +13,13 @@ import pytest
 import pyturbo
 from packed_models import least_memory, write_large, write_packed
 from processes import require_clean, run_script
-from pyturbo import placement
+from pyturbo import models, placement
 from pyturbo._machine import used_memory
+from pyturbo.checkpoint import open_checkpoint
 from pyturbo.engine.budget import HEADROOM, Budget
+from pyturbo.engine.runner import conversation_bytes
 from pyturbo.errors import AllocationError, ArgumentError
+from pyturbo.forecast import forecast
 from pyturbo.streaming import Policy, RecordFile, StreamedExperts
 from tiny_configs import MODELS
 from tiny_models import write_hf
@@ -92,6 +95,16 @@ def test_too_little_memory(tiny: tuple[Path, Path], tmp_path: Path) -> None:
     ):
         with pytest.raises(AllocationError, match=message.format(part, hint)):
             pyturbo.load(path, "cpu", memory="1MB")
+    message = message.format("", '; mode "stream" needs less')
+    with pytest.raises(AllocationError, match=message):
+        pyturbo.load(tiny[1], "cpu", memory="1MB", policy=Policy(mode="mapped"))
+
+
+def test_too_little_free_memory(tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "available_memory", lambda: 0)
+    message = "a conversation, but .* MB may be used: this process and 80 % of free memory$"
+    with pytest.raises(AllocationError, match=message):
+        pyturbo.load(tiny[1], "cpu")
 
 
 @pytest.mark.parametrize("mode", ["auto", "mapped"])
@@ -137,6 +150,38 @@ def test_the_least_memory_is_enough(large: Path) -> None:
         assert experts.least <= experts.nbytes < 20 * MB
 
 
+@pytest.mark.parametrize("mode", ["mapped", "stream"])
+def test_the_memory_that_an_error_names_is_enough(tiny: tuple[Path, Path], mode: str) -> None:
+    policy = Policy(mode=mode)
+    for path in tiny if mode == "mapped" else tiny[1:]:
+        pyturbo.load(path, "cpu", memory=least_memory(path, policy), policy=policy).close()
+
+
+def test_the_memory_that_info_names_is_enough(large: Path) -> None:
+    with open_checkpoint(large) as checkpoint:
+        least = forecast(checkpoint).least_memory
+    with pyturbo.load(large, "cpu", memory=least) as model, model.session(512) as session:
+        session.prefill(range(40))
+        assert model.runner.experts.nbytes < 20 * MB
+
+
+@pytest.mark.parametrize("device", pyturbo.devices())
+@pytest.mark.parametrize("name", [name for name, model in MODELS.items() if "experts" in str(model.config)])
+def test_programs_have_the_size_that_was_expected(tmp_path: Path, name: str, device: str) -> None:
+    """Found without weights, before anything is loaded."""
+    _, path = write_packed(tmp_path, name)
+    for mode in ("mapped", "stream"):
+        policy = Policy(mode=mode)
+        model = pyturbo.load(path, device, memory="8GB", policy=policy)
+        with model, open_checkpoint(path) as packed:
+            runner, context = model.runner, min(placement.SHORT, model.max_context)
+            packed.experts = runner.experts
+            network, _ = models.outline(packed)
+            streamed = mode == "stream"
+            found = conversation_bytes(network, model.device, runner.kv, context, streamed=streamed)
+            assert found == runner.layout(context).nbytes + runner.scratch_bytes
+
+
 def test_closed_sessions_give_memory_to_experts(large: Path) -> None:
     memory = used_memory() + HEADROOM + 80 * MB
     with pyturbo.load(large, "cpu", memory=memory) as model:
@@ -174,6 +219,10 @@ def test_results_need_memory_too(large: Path) -> None:
             model.logits([1] * 4096)
         assert budget.left >= before
         assert model.logits([1] * 20).shape == (20, 4096)
+        with pytest.raises(AllocationError, match=r"outputs of layers: expected at most .*; it takes"):
+            model.layer_outputs([1] * 8192)
+        assert budget.left >= before
+        assert model.layer_outputs([1] * 20).shape == (len(model.network.layers), 20, 384)
 
 
 def test_what_nobody_announced_is_taken_from_experts(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,50 @@ from pyturbo.engine.layout import Layout
 from pyturbo.engine.profile import Profile
 from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.step import KvFormat, Step
-from pyturbo.recording import Extent, Recorder
+from pyturbo.recording import Extent, Recorder, SizeRecorder
 from pyturbo.symbols import symbol
 
 #: The results of a program: logits of the last token, logits of all, or the output of each layer.
 Output = Literal["last", "all", "layers"]
+
+
+def scratch_bytes(
+    device: Device, network: Decoder, kv: KvFormat, layout: Layout, limit: int, output: Output
+) -> int:
+    """Return the `scratch_bytes` of a graph, from a network whose weights need no memory."""
+    recorder = SizeRecorder(device, _limits(layout, limit), blocks=("state",))
+    _record(recorder, network, kv, layout, limit, output)
+    return recorder.scratch_bytes
+
+
+def _limits(layout: Layout, limit: int) -> dict[str, int]:
+    """Return the largest values of the symbols of a program."""
+    return {"position": layout.context} | ({"tokens": limit} if limit > 1 else {})
+
+
+def _record(
+    recorder: Recorder, network: Decoder, kv: KvFormat, layout: Layout, limit: int, output: Output
+) -> list[Any]:
+    """Record a program; return the outputs that are not in the state."""
+    tokens: Extent = symbol("tokens") if limit > 1 else 1
+    layers = []
+    with recorder:
+        step = Step(tokens, symbol("position"), layout.tensors(), kv)
+        with recorder.label("embed"):
+            x = network.embedding.embed(step.state["tokens"].rows(step.position, tokens))
+        for layer in network.layers:
+            with recorder.label(layer.name.removeprefix("model.")):
+                x = layer(x, step)
+            if output == "layers":
+                layers.append(x)
+        with recorder.label("head"):
+            h = network.final_norm(x.rows(tokens - 1) if output == "last" else x)
+            if output == "all":
+                return [network.head.apply(h)]
+            if output == "last":
+                with recorder.into(step.state["logits"]):
+                    network.head.apply(h)
+    return layers
 
 
 class Graph:
@@ -40,28 +79,11 @@ class Graph:
         slabs: Sequence[Array] = (),
     ) -> None:
         """Record the program. What lies in `slabs`, memory for experts, does not count as weights."""
-        tokens: Extent = symbol("tokens") if limit > 1 else 1
-        names = {"position": layout.context} | ({"tokens": limit} if limit > 1 else {})
-        with Recorder(device, names, blocks=("state",)) as recorder:
-            step = Step(tokens, symbol("position"), layout.tensors(), kv)
-            with recorder.label("embed"):
-                x = network.embedding.embed(step.state["tokens"].rows(step.position, tokens))
-            layers = []
-            for layer in network.layers:
-                with recorder.label(layer.name.removeprefix("model.")):
-                    x = layer(x, step)
-                if output == "layers":
-                    layers.append(x)
-            with recorder.label("head"):
-                h = network.final_norm(x.rows(tokens - 1) if output == "last" else x)
-                logits = network.head.apply(h) if output == "all" else None
-                if output == "last":
-                    with recorder.into(step.state["logits"]):
-                        network.head.apply(h)
+        recorder = Recorder(device, _limits(layout, limit), blocks=("state",))
+        self._kept = _record(recorder, network, kv, layout, limit, output)  # keeps the memory of the outputs
         self.program: Program = recorder.program
         self.scratch_bytes = recorder.scratch_bytes
         self.weight_bytes = recorder.constant_bytes - sum(recorder.constant_bytes_in(slab) for slab in slabs)
-        self._kept = layers if logits is None else [logits]  # holding a tensor keeps its memory
         self._outputs: list[NDArray[np.float32]] = [
             tensor.memory.view((limit, tensor.shape[1])).numpy() for tensor in self._kept
         ]

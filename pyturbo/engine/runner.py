@@ -16,7 +16,7 @@ from pyturbo._native import Buffer, Device
 from pyturbo._traits import Traits
 from pyturbo.checkpoint.origin import Origin
 from pyturbo.engine.budget import Budget
-from pyturbo.engine.graph import Graph, Output
+from pyturbo.engine.graph import Graph, Output, scratch_bytes
 from pyturbo.engine.layout import Layout
 from pyturbo.errors import AllocationError, ArgumentError, StateError
 from pyturbo.layers.decoder import Decoder
@@ -43,6 +43,19 @@ def reading_traits(device: Device, kv: KvFormat, *, streamed: bool) -> Traits:
     traits = device.traits
     larger = streamed and kv.codec is None
     return traits._replace(chunk=_STREAMED * traits.chunk) if larger else traits
+
+
+def conversation_bytes(
+    network: Decoder, device: Device, kv: KvFormat, context: int, *, streamed: bool
+) -> int:
+    """Return the memory of a conversation with its programs: for a token, and for a chunk of a prompt.
+
+    The weights of the network need no memory.
+    """
+    chunk = reading_traits(device, kv, streamed=streamed).chunk
+    layout = Layout.of(network, min(context, network.context), chunk, kv)
+    scratch = (scratch_bytes(device, network, kv, layout, limit, "last") for limit in {1, chunk})
+    return layout.nbytes + sum(scratch)
 
 
 class Runner:

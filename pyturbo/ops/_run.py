@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pyturbo import recording
+from pyturbo._blank import Blank
 from pyturbo._messages import shown
 from pyturbo._native import Buffer, Device, device_list
 from pyturbo._traits import Traits
@@ -160,7 +161,7 @@ def is_spaced(array: Array) -> bool:
 
 
 def aligned(array: Array) -> Array:
-    """Return `array` itself if a kernel can use it in place, else a contiguous copy."""
-    if isinstance(array, Tensor) or (array.flags.c_contiguous and array.ctypes.data % 16 == 0):
+    """Return `array` itself if a kernel can use it in place or it has no memory, else a copy."""
+    if isinstance(array, (Tensor, Blank)) or (array.flags.c_contiguous and array.ctypes.data % 16 == 0):
         return array
     return np.array(array, order="C")

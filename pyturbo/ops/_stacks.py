@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pyturbo._blank import Blank
 from pyturbo._native import host_span
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._run import Array, operand
@@ -20,7 +21,8 @@ from pyturbo.recording import Tensor
 
 def stack_memory(stack: Array) -> Array:
     """Return the memory of a stack as kernels take it."""
-    return stack if isinstance(stack, Tensor) or stack.flags.c_contiguous else host_span(stack).numpy()
+    in_place = isinstance(stack, (Tensor, Blank)) or stack.flags.c_contiguous
+    return stack if in_place else host_span(stack).numpy()
 
 
 def stack_stride(stack: Array) -> int:
