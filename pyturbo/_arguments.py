@@ -56,8 +56,10 @@ _SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(|[kmgt]i?)b?", re.IGNORECASE)
 
 def byte_count(what: str, value: Any) -> int:
     """Return a positive number of bytes, given as an integer or as text such as "12GB" or "1.5 GiB"."""
+    if isinstance(value, bool):
+        raise ArgumentError(f"{what}: expected an integer or text, got {value}")
     if not isinstance(value, str):
-        return index(what, None if isinstance(value, bool) else value, least=1)
+        return index(what, value, least=1)
     match = _SIZE.fullmatch(value.strip())
     if match is None:
         raise ArgumentError(
@@ -66,7 +68,9 @@ def byte_count(what: str, value: Any) -> int:
     unit = match[2].lower()
     base = 1024 if unit.endswith("i") else 1000
     number = float(match[1]) * base ** " kmgt".index(unit[:1] or " ")
-    return index(what, int(min(number, 2.0**63)), least=1)
+    if not 1 <= number < 2.0**63:
+        raise ArgumentError(f"{what}: expected 1 to 2^63 - 1 bytes, got {shown(value)}")
+    return int(number)
 
 
 def flag(what: str, value: Any) -> bool:
