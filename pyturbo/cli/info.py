@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory",
         metavar="BYTES",
-        help="with a packed model: also what is expected with so much, such as 12GB",
+        help="with a packed model: also show the expected speed with this much memory, such as 12GB",
     )
 
 
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json(facts | {"streaming": None if expected is None else expected.facts()}, indent=2)
         return
-    _show(facts)
+    _show(facts, marked=expected is None)
     if expected is not None:
         experts, other = size(expected.expert_bytes), size(expected.other_bytes)
         least = size(expected.least_memory)
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> None:
         show_forecast(expected)
 
 
-def _show(facts: dict[str, Any]) -> None:
+def _show(facts: dict[str, Any], *, marked: bool) -> None:
     from rich.markup import escape
 
     rows = table("", "")
@@ -71,7 +71,7 @@ def _show(facts: dict[str, Any]) -> None:
         rows.add_row(name, str(count))
     print_table(rows)
     print()
-    _show_memory(facts)
+    _show_memory(facts, marked=marked)
 
 
 def _summary(facts: dict[str, Any]) -> list[tuple[str, str]]:
@@ -110,13 +110,15 @@ def _sampling(stated: dict[str, float | int]) -> str:
     return ", ".join(shown if stated.get("temperature") else ["always the likeliest token", *shown])
 
 
-def _show_memory(facts: dict[str, Any]) -> None:
+def _show_memory(facts: dict[str, Any], *, marked: bool) -> None:
+    """Print the memory of conversations, with marks of those that do not fit if all weights must."""
+    machine = facts["machine_memory"]
     contexts = list(next(iter(facts["state_bytes"].values())))
     columns = [f"{context:,} tokens" for context in contexts]
     rows = table("memory, weights and one conversation", *columns, right=tuple(columns))
     for kv, states in facts["state_bytes"].items():
         needs = [facts["bytes"] + nbytes for nbytes in states.values()]
-        fits = [need <= facts["machine_memory"] for need in needs]
-        rows.add_row(f"kv {kv}", *(size(need) + ("" if fit else " !") for need, fit in zip(needs, fits)))
+        marks = [" !" if marked and need > machine else "" for need in needs]
+        rows.add_row(f"kv {kv}", *(size(need) + mark for need, mark in zip(needs, marks)))
     print_table(rows)
-    print(f"This machine has {size(facts['machine_memory'])}; ! marks what does not fit.")
+    print(f"This machine has {size(machine)}" + ("; ! marks what does not fit." if marked else "."))

@@ -86,6 +86,16 @@ def test_info_with_a_given_memory(packed: Path, capsys: pytest.CaptureFixture[st
     assert "--memory: expected a packed model" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["packed", "bundled"])
+def test_only_weights_that_must_be_in_memory_can_be_too_large(
+    packed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("pyturbo.describe.machine_memory", lambda: 10**6)
+    path = packed if name == "packed" else pyturbo.model.default_model()
+    assert main(["info", str(path)]) == 0
+    assert (" MB !" in capsys.readouterr().out) == (name == "bundled")
+
+
 def test_a_disk_alone_gives_an_estimate(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = shown(capsys, "probe", packed, "--seconds", "0.1")
     for saved in Path(pyturbo.files.cache.cache_folder()).glob("model-*"):
