@@ -14,6 +14,7 @@ import pyturbo
 from packed_models import least_memory, write_large, write_packed
 from processes import require_clean, run_script
 from pyturbo import models, placement
+from pyturbo._arguments import byte_count
 from pyturbo._machine import used_memory
 from pyturbo.checkpoint import open_checkpoint
 from pyturbo.engine.budget import HEADROOM, Budget
@@ -52,6 +53,13 @@ def test_memory_as_people_write_it(tiny: tuple[Path, Path], text: object) -> Non
 def test_nonsense_is_refused(tiny: tuple[Path, Path], text: object, packed: bool) -> None:
     with pytest.raises(ArgumentError, match="load: memory: expected"):
         pyturbo.load(tiny[packed], "cpu", memory=text)
+
+
+@pytest.mark.parametrize("text", [True, "99999999TB", "0.1", "0 GB", 2**63, 1.5])
+def test_what_is_refused_is_shown(text: object) -> None:
+    with pytest.raises(ArgumentError) as error:
+        byte_count("memory", text)
+    assert str(error.value).endswith(f"got {text!r}")
 
 
 @pytest.mark.parametrize("policy", ["stream", {"mode": "stream"}, Policy])
