@@ -77,7 +77,7 @@ class ModelSpeed:
 
     def is_of(self, device: Device) -> bool:
         """Return whether it was measured on such a device, with as many threads."""
-        return (self.device, self.threads) == (device.name, device_threads(device))
+        return (self.device, self.threads) == (device.name, int(device.properties.get("threads", 0)))
 
     def with_guesses(self) -> ModelSpeed:
         """Return this with more reads: those of wrong guesses, which are not simulated, but were measured."""
@@ -131,11 +131,6 @@ class ModelSpeed:
     def save(self, path: Path, fingerprint: str) -> Path | None:
         """Save it; return the file, None if nothing is kept."""
         return write_cached(_name(path, fingerprint), {"version": _VERSION} | asdict(self))
-
-
-def device_threads(device: Device) -> int:
-    """Return the threads of a device, 0 if it has none."""
-    return int(device.properties.get("threads", 0))
 
 
 def _ascending(values: Sequence[float]) -> list[float]:
