@@ -59,7 +59,7 @@ cdef extern from "pyturbo/expert_store.h" namespace "pyturbo" nogil:
         vector[ExpertSpan] trace(cbool) except +raise_python
         cbool direct() except +raise_python
         cbool closed()
-        void resize(uint32_t) except +raise_python
+        void resize(uint32_t, uint32_t) except +raise_python
         uint32_t slots() except +raise_python
         uint32_t filled() except +raise_python
         void require_unchanged() except +raise_python

@@ -34,12 +34,11 @@ cdef class ExpertStore:
         split: Bytes of one read, a multiple of 4096; 0 reads records whole.
         half_life: Tokens after which a use of an expert counts half. An expert replaces the one with the lowest sum.
         top_k: Experts that a token chooses, by which tokens are counted.
-        staging: Slots for experts with a lower sum than all that could be replaced; they are not kept. None: twice as
-            many as threads, but at most an eighth of the slots.
+        staging: Slots for experts with a lower sum than all that could be replaced; they are not kept.
     """
 
     def __cinit__(self, files, stride, Buffer slab, Buffer tables not None, *, threads=8, direct=True, split=1 << 20,
-                  half_life=32.0, top_k=1, staging=None, _mapped=None):
+                  half_life=32.0, top_k=1, staging=0, _mapped=None):
         cdef ExpertStoreOptions options
         cdef ExpertTables rows
         cdef ExpertSlab slots
@@ -62,8 +61,6 @@ cdef class ExpertStore:
                 self.handle = map_expert_store(layers, rows, options)
             return
         _read_slab(slab, options.stride, &slots)
-        if staging is None:
-            staging = min(2 * threads, slots.slots // 8)
         options.staging = index("ExpertStore: staging", staging, bits=31)
         _read_files(files, &paths)
         _require_layers(paths.size(), count)
@@ -134,13 +131,14 @@ cdef class ExpertStore:
         with nogil:
             store.require_unchanged()
 
-    def resize(self, slots):
-        """Use at most ``slots`` of the slab from now on, and give the memory of the others back. No program that uses the
-        store may be running."""
+    def resize(self, slots, staging=0):
+        """Use at most ``slots`` of the slab from now on, ``staging`` of them for experts that are not kept, and give the
+        memory of the others back. No program that uses the store may be running."""
+        cdef uint32_t staged = index("ExpertStore: staging", staging, bits=31)
         cdef uint32_t wanted = index("ExpertStore: slots", slots, 1, bits=31)
         cdef NativeExpertStore* store = self.native()
         with nogil:
-            store.resize(wanted)
+            store.resize(wanted, staged)
 
     def loop(self, layer, ahead=None):
         """Return the ``HostLoop`` of a layer, which keeps the store alive. When it is asked, it also starts to read the

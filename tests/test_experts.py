@@ -202,7 +202,7 @@ def test_resize(tmp_path: Path, staging: int) -> None:
     with replays.store as store:
         for slots in [24, 7, 16, 1, 24, 100]:
             before = replays.cached()
-            store.resize(slots)
+            store.resize(slots, staging)
             assert store.slots == min(slots, 24)
             kept = replays.cached()
             assert kept == {expert: slot for expert, slot in before.items() if slot in kept.values()}
@@ -210,7 +210,8 @@ def test_resize(tmp_path: Path, staging: int) -> None:
                 assert kept == before
             for _ in range(3):
                 replays.replay(rng.integers(0, 30, 20), rng.integers(0, 20, 20))
-                assert max(replays.cached().values()) < min(slots, 24)
+                used = min(slots, 24)
+                assert max(replays.cached().values()) < used - min(staging, used - 1)
         replays.find_slots(0, set(range(30)))
         _native_tests.begin(replays.loops[0])
         with pytest.raises(StateError, match="expected no replay under way"):
@@ -357,9 +358,9 @@ def test_filled_slots_are_counted(tmp_path: Path) -> None:
         assert store.filled == 3
         replays.replay(range(7))
         assert 4 <= store.filled <= 6
-        store.resize(2)
+        store.resize(2, 1)
         assert store.filled == 2
-        store.resize(6)
+        store.resize(6, 2)
         assert store.filled == 2
         replays.replay([0, 1, 2, 3])
         assert 3 <= store.filled <= 6

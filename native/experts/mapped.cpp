@@ -55,7 +55,7 @@ class FilePlaces final : public Places {
   bool keep(int32_t) override { return false; }
   void drop(int32_t) override {}
   void release(int32_t) override {}
-  void resize(uint32_t) override {}
+  void resize(uint32_t, uint32_t) override {}
   uint32_t slots() const override { return 0; }
   uint32_t filled() const override { return 0; }
 

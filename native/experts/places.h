@@ -29,8 +29,9 @@ class Places {
   virtual void drop(int32_t slot) = 0;
   // The pass is done.
   virtual void release(int32_t slot) = 0;
-  // Uses that many slots from now on, which no loop holds, and gives the memory of the others back.
-  virtual void resize(uint32_t slots) = 0;
+  // Uses that many slots from now on, which no loop holds, `staging` of them for experts that are not kept,
+  // and gives the memory of the others back.
+  virtual void resize(uint32_t slots, uint32_t staging) = 0;
   virtual uint32_t slots() const = 0;
   // Returns how many slots have been read into since their memory was given back, or ever.
   virtual uint32_t filled() const = 0;

@@ -8,13 +8,10 @@
 
 namespace pyturbo::experts {
 
-constexpr uint32_t kStagingShare = 8;  // of fewer slots than at first, at most one in so many is for staging
-
 SlotCache::SlotCache(const ExpertSlab& slab, uint64_t stride, uint32_t staging, std::vector<LayerRows>& rows,
                      const std::vector<Scores>& scores)
     : slab_(slab),
       stride_(stride),
-      most_staging_(staging),
       rows_(rows),
       scores_(scores),
       contents_(slab.slots),
@@ -40,9 +37,10 @@ void SlotCache::divide(uint32_t slots, uint32_t staging) {
   for (uint32_t slot = slots_; slot-- > cached_;) staging_.push_back(int32_t(slot));
 }
 
-void SlotCache::resize(uint32_t slots) {
+void SlotCache::resize(uint32_t slots, uint32_t staging) {
   const uint32_t before = slots_;
-  divide(std::clamp<uint32_t>(slots, 1, slab_.slots), std::min(most_staging_, slots / kStagingShare));
+  slots = std::clamp<uint32_t>(slots, 1, slab_.slots);
+  divide(slots, std::min(staging, slots - 1));
   for (uint32_t slot = slots_; slot < before; ++slot) set_filled(slot, false);
   if (slots_ < before) ::madvise(memory(0, int32_t(slots_)), (before - slots_) * stride_, MADV_DONTNEED);
 }

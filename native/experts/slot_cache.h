@@ -29,7 +29,7 @@ class SlotCache : public Places {
   bool keep(int32_t slot) override { return uint32_t(slot) < cached_; }
   void drop(int32_t slot) override;
   void release(int32_t slot) override;
-  void resize(uint32_t slots) override;
+  void resize(uint32_t slots, uint32_t staging) override;
   uint32_t slots() const override { return slots_; }
   uint32_t filled() const override { return filled_count_; }
 
@@ -58,7 +58,6 @@ class SlotCache : public Places {
 
   const ExpertSlab slab_;
   const uint64_t stride_;
-  const uint32_t most_staging_;
   uint32_t slots_ = 0;   // in use
   uint32_t cached_ = 0;  // of these, the cache; the others are for staging
   std::vector<LayerRows>& rows_;

@@ -109,14 +109,14 @@ bool Store::closed() const {
   return !places_;
 }
 
-void Store::resize(uint32_t slots) {
+void Store::resize(uint32_t slots, uint32_t staging) {
   require_usable();
   const std::lock_guard lock(mutex_);
   require_open();
   if (layer_ != kNoLayer) throw Error(ErrorKind::state, "expert store: expected no replay under way");
   if (slots == places_->slots()) return;
   abandon();
-  places_->resize(slots);
+  places_->resize(slots, staging);
 }
 
 uint32_t Store::slots() const {

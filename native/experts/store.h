@@ -34,7 +34,7 @@ class Store final : public ExpertStore, public std::enable_shared_from_this<Stor
   bool direct() const override;
   bool closed() const override;
   void close() override;
-  void resize(uint32_t slots) override;
+  void resize(uint32_t slots, uint32_t staging) override;
   uint32_t slots() const override;
   uint32_t filled() const override;
   void require_unchanged() const override;

@@ -9,10 +9,11 @@ from pathlib import Path
 from pyturbo._arguments import flag, index
 from pyturbo._messages import shown
 from pyturbo.errors import ArgumentError
-from pyturbo.streaming.disk import DiskSpeed
+from pyturbo.streaming.disk import DiskSpeed, ReadSpeed
 
 _MOST_THREADS = 256
 _PAGE = 4096  # bytes: parts of records start at multiples
+_STAGING_SHARE = 8  # at most one in so many slots is for staging
 
 #: Where experts are used from.
 MODES = ("auto", "mapped", "stream")
@@ -30,9 +31,9 @@ class Policy:
         split: A record is read in parts of this many bytes; 0 reads it at once.
         half_life: Tokens after which a use of an expert counts half.
         staging: Slots for experts that are used less than those in memory, and are not kept; None: twice as
-            many as threads, at most an eighth of all.
-        ahead: Whether single tokens have the experts read that the router of the next layer would choose
-            already now.
+            many as threads. At most an eighth of all slots; none if there is a slot for every expert.
+        ahead: Whether to read, while one layer works, the experts that the next layer's router would choose;
+            only for single tokens.
     """
 
     mode: str = "auto"
@@ -58,11 +59,18 @@ class Policy:
         if self.staging is not None:
             index("Policy: staging", self.staging, bits=31)
 
+    def staging_slots(self, slots: int, experts: int) -> int:
+        """Return how many of so many slots, which so many experts share, are for those that are not kept."""
+        wanted = 2 * self.threads if self.staging is None else self.staging
+        return 0 if slots >= experts else min(wanted, slots // _STAGING_SHARE)
+
     @staticmethod
     def of(path: Path) -> Policy:
         """Return the policy for files at `path`: that of `pyturbo probe` for their disk, else the default."""
         speed = DiskSpeed.of(path)
-        if speed is None:
-            return Policy()
-        best = speed.best
-        return Policy(threads=best.threads, direct=best.direct, split=best.split)
+        return Policy() if speed is None else Policy.reading(speed.best)
+
+    @staticmethod
+    def reading(way: ReadSpeed) -> Policy:
+        """Return the policy that reads in a way that was measured."""
+        return Policy(threads=way.threads, direct=way.direct, split=way.split)

@@ -33,7 +33,7 @@ class SlotSimulation:
 
     def __init__(self, experts: Sequence[int], slots: int, policy: Policy, top_k: int) -> None:
         self._firsts = np.cumsum([0, *experts])
-        staging = min(2 * policy.threads if policy.staging is None else policy.staging, slots // 8)
+        staging = policy.staging_slots(slots, sum(experts))
         self._staged = staging > 0
         count = int(self._firsts[-1])
         self._content = np.full(slots - staging, -1)  # number of the expert in each slot of the cache

@@ -73,7 +73,12 @@ class StreamedExperts(ExpertMemory):
 
     def served(self, layer: int) -> ServedLayer:
         group, number = self._places[layer]
-        return group.layer(number)
+        ahead = self.policy.ahead and self._is_of(group, layer + 1)
+        return group.layer(number, number + 1 if ahead else None)
+
+    def _is_of(self, group: _Group, layer: int) -> bool:
+        """Return whether there is such a layer, and whether its experts use the slots of a group."""
+        return layer < len(self._places) and self._places[layer][0] is group
 
     def resize(self, nbytes: int) -> None:
         """Use at most `nbytes` of the reserved memory from now on; the rest is given back.
@@ -81,7 +86,7 @@ class StreamedExperts(ExpertMemory):
         No program that uses the experts may be running.
         """
         for stride, slots in self._division(nbytes).items():
-            self._groups[stride].store.resize(slots)
+            self._groups[stride].resize(slots)
 
     @property
     def nbytes(self) -> int:
@@ -137,7 +142,7 @@ class _Group:
         self._records: Array | None = slab.numpy()
         width = -(-max(file.experts for file in files) // _LINE) * _LINE
         self._tables = device.empty((len(files), len(_ROWS), width), np.int32)
-        self._unused, self._ahead = device.empty((2, width), np.int32), policy.ahead
+        self._unused, self._policy = device.empty((2, width), np.int32), policy
         self.store = ExpertStore(
             [(file.path, file.experts) for file in files],
             stride,
@@ -148,7 +153,7 @@ class _Group:
             split=policy.split,
             half_life=policy.half_life,
             top_k=top_k,
-            staging=None if policy.staging is None else min(policy.staging, slots - 1),
+            staging=self._staging(slots),
         )
 
     @property
@@ -162,13 +167,19 @@ class _Group:
         self.store.close()
         self._records = None
 
-    def layer(self, number: int) -> ServedLayer:
+    def resize(self, slots: int) -> None:
+        self.store.resize(slots, self._staging(slots))
+
+    def _staging(self, slots: int) -> int:
+        return self._policy.staging_slots(slots, sum(file.experts for file in self.files))
+
+    def layer(self, number: int, following: int | None) -> ServedLayer:
+        """Return a layer; the experts of the layer `following` are read ahead while it works."""
         experts = self.files[number].experts
         table, slots = (self._row(number, name, experts, np.int32) for name in ("table", "slots"))
         counts, guesses = (self._row(number, name, experts, np.uint32) for name in ("counts", "guesses"))
         missing = self._row(number, "missing", 1, np.uint32)
         nowhere = self._unused.view((experts,)), self._unused.view((1,), np.uint32, self._unused.nbytes // 2)
-        following = number + 1 if self._ahead and number + 1 < len(self.files) else None
         return ServedLayer(
             table,
             Lookup(counts, slots, missing),

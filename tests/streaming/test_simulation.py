@@ -31,7 +31,9 @@ def choices(seed: int, tokens: int) -> list[list[np.ndarray]]:
 def test_the_store_follows_the_same_rule(tmp_path: Path, slots: int, half_life: float) -> None:
     policy = Policy(threads=4, half_life=half_life)
     simulation = SlotSimulation(EXPERTS, slots, policy, TOP_K)
-    replays = Replays(tmp_path, EXPERTS, slots=slots, threads=4, half_life=half_life, top_k=TOP_K)
+    staging = policy.staging_slots(slots, sum(EXPERTS))
+    options = {"threads": 4, "half_life": half_life, "top_k": TOP_K, "staging": staging}
+    replays = Replays(tmp_path, EXPERTS, slots=slots, **options)
     with replays.store:
         for token in choices(slots, 150):
             before = sum(layer["misses"] for layer in replays.store.stats())
@@ -40,6 +42,26 @@ def test_the_store_follows_the_same_rule(tmp_path: Path, slots: int, half_life: 
             uses = [np.bincount(ids, minlength=count) for ids, count in zip(token, EXPERTS)]
             misses = simulation.replay(uses)
             assert misses.again + misses.first == after - before
+
+
+def test_few_slots_are_for_staging() -> None:
+    assert [Policy(threads=4).staging_slots(slots, 100) for slots in (1, 7, 8, 63, 64, 99)] == [
+        0,
+        0,
+        1,
+        7,
+        8,
+        8,
+    ]
+    assert [Policy(staging=3).staging_slots(slots, 100) for slots in (8, 24, 99)] == [1, 3, 3]
+    assert Policy().staging_slots(100, 100) == 0  # every expert has a slot
+    assert Policy(staging=0).staging_slots(50, 100) == 0
+
+
+def test_with_a_slot_for_every_expert_each_is_read_once() -> None:
+    simulation = SlotSimulation((40,), 40, Policy(), 1)
+    uses = np.ones(40, np.uint32)
+    assert [simulation.replay([uses]) for _ in range(2)] == [Misses(0, 40), Misses(0, 0)]
 
 
 def test_experts_of_the_first_use_are_told_apart() -> None:
