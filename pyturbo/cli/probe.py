@@ -19,7 +19,9 @@ from pyturbo.cli._signals import ended_by_signal
 from pyturbo.cli._usage import UsageError, path, usage
 from pyturbo.describe import survey
 from pyturbo.forecast import forecast
+from pyturbo.model import load
 from pyturbo.streaming.disk import DiskSpeed
+from pyturbo.streaming.policy import Policy
 from pyturbo.streaming.probe import probe_reads, temporary_records
 from pyturbo.streaming.speed import ModelSpeed
 
@@ -60,12 +62,17 @@ def run(arguments: argparse.Namespace) -> None:
             disk = _probe_folder(folder, arguments.seconds)
             _show(arguments, folder, disk, None)
             return
+        device = open_device(arguments)
+        load(
+            folder, device, memory=memory, policy=Policy(mode="stream")
+        ).close()  # too little memory ends here
         with _Steps("reading experts") as steps:
             files, choices = checkpoint.record_files(), survey(checkpoint).choices
             disk = probe_reads(files, choices, arguments.seconds, steps.advance)
         disk.save(folder)
         with _Steps("decoding") as steps:
-            model, fingerprint = probe_model(folder, open_device(arguments), memory, progress=steps.advance)
+            policy = Policy.reading(disk.best)
+            model, fingerprint = probe_model(folder, device, memory, policy, progress=steps.advance)
         model.save(folder, fingerprint)
         _show(arguments, folder, disk, model)
         if not arguments.json:
@@ -77,9 +84,11 @@ def _probe_folder(folder: Path, seconds: float) -> DiskSpeed:
     with (
         _Steps("reading") as steps,
         ended_by_signal(steps.advance) as progress,
-        temporary_records(folder) as file,
+        temporary_records(folder, lambda done, total: progress(done, 2 * total)) as file,
     ):
-        disk = probe_reads([file], seconds=seconds, progress=progress)
+        disk = probe_reads(
+            [file], seconds=seconds, progress=lambda done, total: progress(total + done, 2 * total)
+        )
     disk.save(folder)
     return disk
 

@@ -17,7 +17,7 @@ from pyturbo._native import Device
 from pyturbo.errors import FileError
 from pyturbo.files.replace import sync, writing
 from pyturbo.files.write import drop_cached
-from pyturbo.streaming.disk import DiskSpeed, ReadSpeed
+from pyturbo.streaming.disk import RECORD, DiskSpeed, ReadSpeed
 from pyturbo.streaming.memory import RecordFile
 
 #: Settings to try, in the order of preference.
@@ -29,7 +29,7 @@ _ROUNDS = 3  # every setting is measured once in each, so that a busy moment doe
 _FASTEST = 20e9  # bytes per second: a measurement has enough records for this speed
 _RECORDS = 20_000  # of a measurement, at most
 
-_RECORD = 2 << 20  # bytes of a record in a temporary file
+_SYNCED = 16  # records of a temporary file that are written at once
 _MOST, _LEAST = 512 << 20, 64 << 20  # bytes of that file
 
 Progress = Callable[[int, int], None]
@@ -106,19 +106,25 @@ class _Reads:
 
 
 @contextmanager
-def temporary_records(folder: Path) -> Iterator[RecordFile]:
-    """Write a file of random records to a folder, to read them there, and remove it at the end."""
+def temporary_records(folder: Path, progress: Progress | None = None) -> Iterator[RecordFile]:
+    """Write a file of random records to a folder, to read them there, and remove it at the end.
+
+    `progress` is called with the bytes that are on the disk, and with their number.
+    """
     free = shutil.disk_usage(folder).free
-    nbytes = min(_MOST, free // 4 // _RECORD * _RECORD)
+    nbytes = min(_MOST, free // 4 // RECORD * RECORD)
     if nbytes < _LEAST:
         raise FileError(
             f"{folder}: expected {size(4 * _LEAST)} of free space to measure reads, got {size(free)}"
         )
     random = np.random.default_rng()
     with writing(folder), tempfile.NamedTemporaryFile(prefix=".pyturbo-probe-", dir=folder) as file:
-        for _ in range(nbytes // _RECORD):
-            file.write(random.bytes(_RECORD))
-        file.flush()
-        sync(file.fileno())
+        for done in range(0, nbytes, _SYNCED * RECORD):
+            end = min(nbytes, done + _SYNCED * RECORD)
+            file.write(random.bytes(end - done))
+            file.flush()
+            sync(file.fileno())
+            if progress is not None:
+                progress(end, nbytes)
         drop_cached(Path(file.name))
-        yield RecordFile(Path(file.name), nbytes // _RECORD, _RECORD)
+        yield RecordFile(Path(file.name), nbytes // RECORD, RECORD)

@@ -62,7 +62,9 @@ def test_a_model(packed: Path, capsys: pytest.CaptureFixture[str], own_cache: Pa
     assert len(set(sizes)) == 3
     reads = [one["read_bytes"] for one in model["measured"]]
     assert reads == sorted(reads)
-    assert all(0 < one["wait_seconds"] < one["seconds"] for one in model["measured"])
+    assert all(one["wait_seconds"] < one["seconds"] for one in model["measured"])
+    assert all(one["wait_seconds"] > 0 for one in model["measured"] if one["read_bytes"])
+    assert reads[-1] > 0
     after = streaming(capsys, packed)
     assert (after["basis"], after["device"]) == ("probe", "cpu")
     pyturbo.load(packed, memory=after["least_memory"], policy=Policy(mode="stream")).close()
@@ -146,6 +148,18 @@ def test_a_model_that_is_not_packed_is_a_folder(
     before = sorted(path.iterdir())
     assert shown(capsys, "probe", path, "--seconds", "0.1")["model"] is None
     assert sorted(path.iterdir()) == before
+
+
+def test_too_little_memory_is_found_first(
+    packed: Path, capsys: pytest.CaptureFixture[str], own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unexpected(*arguments: object) -> None:
+        raise AssertionError("expected an error before anything is measured")
+
+    monkeypatch.setattr("pyturbo.cli.probe.probe_reads", unexpected)
+    assert main(["probe", str(packed), "--memory", "1MB"]) == 1
+    assert "memory: expected at least" in capsys.readouterr().err
+    assert not own_cache.exists()
 
 
 @pytest.mark.slow

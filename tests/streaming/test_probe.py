@@ -31,6 +31,10 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
+def saved_name(path: Path, record: int = 4096) -> str:
+    return f"{disk_name(path)}-records-{record:x}.json"
+
+
 def slab(slots: int) -> pyturbo.Buffer:
     return pyturbo.Device("cpu", threads=1).empty(slots * STRIDE, "uint8")
 
@@ -103,10 +107,30 @@ def test_a_policy_is_that_of_the_disk(tmp_path: Path, own_cache: Path) -> None:
     assert Policy.of(tmp_path) == Policy()
     speed = DiskSpeed(1 << 20, 8, (ReadSpeed(3, False, 8192, 1e9),))
     saved = speed.save(tmp_path)
-    assert saved == own_cache / f"{disk_name(tmp_path)}.json"
+    assert saved == own_cache / saved_name(tmp_path, 1 << 20)
     assert DiskSpeed.of(tmp_path / "cache") == speed
     assert Policy.of(tmp_path) == Policy(threads=3, direct=False, split=8192)
     assert Policy.of(tmp_path / "nothing here") == Policy()
+
+
+def test_each_size_of_records_has_its_own_settings(tmp_path: Path) -> None:
+    for threads, size in ((2, 100_000), (4, 1_769_472), (16, 40 << 20)):
+        DiskSpeed(size, 8, (ReadSpeed(threads, True, 0, 1e9),)).save(tmp_path)
+    assert Policy.of(tmp_path).threads == 4  # no model: records of 2 MiB
+    for stride, threads in (
+        (16384, 2),
+        (131072, 2),
+        (1 << 20, 4),
+        (3 << 20, 4),
+        (16 << 20, 16),
+        (1 << 40, 16),
+    ):
+        manifest = {"layers": [{"stride": 16384}, {"stride": stride}]}
+        (tmp_path / "packed.json").write_text(json.dumps(manifest))
+        assert Policy.of(tmp_path).threads == threads, stride
+    for damaged in ("", "[]", '{"layers": []}', '{"layers": [{"stride": "x"}]}', "[" * 100_000):
+        (tmp_path / "packed.json").write_text(damaged)
+        assert Policy.of(tmp_path).threads == 4, damaged
 
 
 @pytest.mark.parametrize(
@@ -123,7 +147,7 @@ def test_a_policy_is_that_of_the_disk(tmp_path: Path, own_cache: Path) -> None:
 )
 def test_content_that_cannot_be_used_is_ignored(tmp_path: Path, own_cache: Path, content: bytes) -> None:
     own_cache.mkdir()
-    (own_cache / f"{disk_name(tmp_path)}.json").write_bytes(content)
+    (own_cache / saved_name(tmp_path)).write_bytes(content)
     assert Policy.of(tmp_path) == Policy()
 
 
@@ -132,7 +156,7 @@ def test_content_that_cannot_be_used_is_ignored(tmp_path: Path, own_cache: Path,
 )
 def test_wrong_settings_are_ignored(tmp_path: Path, own_cache: Path, wrong: dict) -> None:
     right = {"threads": 3, "direct": False, "split": 8192, "bandwidth": 1e9}
-    name = f"{disk_name(tmp_path)}.json"
+    name = saved_name(tmp_path)
     cache.write_cached(name, {"version": 1, "record": 4096, "at_once": 8, "speeds": [right]})
     assert Policy.of(tmp_path).threads == 3
     cache.write_cached(name, {"version": 1, "record": 4096, "at_once": 8, "speeds": [right | wrong]})
@@ -175,7 +199,10 @@ def test_cached_files_are_written_whole(own_cache: Path) -> None:
 def test_a_temporary_file_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyturbo.streaming.probe._MOST", 4 << 20)
     monkeypatch.setattr("pyturbo.streaming.probe._LEAST", 2 << 20)
-    with temporary_records(tmp_path) as file:
+    monkeypatch.setattr("pyturbo.streaming.probe._SYNCED", 1)
+    steps: list[tuple[int, int]] = []
+    with temporary_records(tmp_path, lambda *step: steps.append(step)) as file:
+        assert steps == [(2 << 20, 4 << 20), (4 << 20, 4 << 20)]
         assert file.path.parent == tmp_path
         assert file.path.stat().st_size == file.experts * file.stride == 4 << 20
     assert not list(tmp_path.iterdir())
