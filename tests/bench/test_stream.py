@@ -18,7 +18,7 @@ import pytest
 
 import pyturbo
 from pyturbo.bench.stream import synthetic
-from pyturbo.bench.stream.measure import measure
+from pyturbo.bench.stream.measure import measure, needed_tokens
 from pyturbo.cli import main
 from pyturbo.streaming import Policy
 
@@ -105,6 +105,65 @@ def test_the_command_measures_and_plots(
     assert facts["disk_bytes_per_second"] > 0
     speeds = [point["decode"] for point in facts["points"]]
     assert picture.read_text() == f"<?xml pyturbo bench stream: [25.0, 100.0] {speeds}"
+
+
+def test_only_a_probe_changes_what_is_known_of_a_disk(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTURBO_CACHE", str(tmp_path / "cache"))
+    assert main(["bench", "stream", str(model), "--shares", "50", "--prompt", "8", "--tokens", "2"]) == 0
+    assert not (tmp_path / "cache").exists()
+    out = " ".join(capsys.readouterr().out.split())
+    for column in ("reads per", "read per", "of disk", "busy,"):
+        assert column in out
+
+
+def test_each_shape_has_its_own_fingerprint() -> None:
+    shapes = (SHAPE, replace(SHAPE, layers=5), replace(SHAPE, experts=32))
+    assert len({synthetic.fingerprint(shape) for shape in shapes}) == 3
+    assert synthetic.fingerprint(SHAPE) == synthetic.fingerprint(replace(SHAPE))
+
+
+def test_the_fingerprint_is_in_the_manifest(model: Path) -> None:
+    manifest = json.loads((model / "packed.json").read_text())
+    assert manifest["source"] == {"fingerprint": synthetic.fingerprint(SHAPE)}
+
+
+def test_memory_is_that_of_the_moment(model: Path) -> None:
+    ids = synthetic.text(needed_tokens(8, 2))
+    memory = np.ones(100 << 20, np.uint8)
+    with_memory = measure(model, 0.5, ids, 8, 2, Policy(), pyturbo.Device("cpu")).memory
+    del memory
+    without = measure(model, 0.5, ids, 8, 2, Policy(), pyturbo.Device("cpu")).memory
+    assert without < with_memory - (50 << 20)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_what_cannot_be_measured_is_found_at_once(
+    model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    named: bool,
+) -> None:
+    def unexpected(*arguments: object, **options: object) -> None:
+        raise AssertionError("expected an error before any work")
+
+    monkeypatch.setattr("pyturbo.cli.bench.stream.probe_reads", unexpected)
+    monkeypatch.setattr("pyturbo.bench.stream.synthetic.write", unexpected)
+    target = [str(model)] if named else []
+    context = 1024 if named else 32768
+    assert main(["bench", "stream", *target, "--prompt", str(context - 2), "--tokens", "2"]) == 2
+    wanted = f"expected up to {context} tokens, the context of the model, got {context + 1} with the 1 before"
+    assert wanted in capsys.readouterr().err
+    assert main(["bench", "stream", *target, "--folder", str(tmp_path / "missing")]) == 2
+    wanted = "are only valid without MODEL" if named else "--folder: expected a folder that exists, got"
+    assert wanted in capsys.readouterr().err
+
+
+def test_a_model_that_is_not_packed_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "stream", str(pyturbo.model.default_model())]) == 2
+    assert "expected a packed model" in capsys.readouterr().err
 
 
 def test_shares_above_all_are_wrong_usage(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

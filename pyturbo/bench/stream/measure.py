@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyturbo import models
-from pyturbo._machine import peak_memory
+from pyturbo._machine import used_memory
 from pyturbo._native import Device
 from pyturbo.checkpoint import open_checkpoint
 from pyturbo.checkpoint.origin import Origin
 from pyturbo.checkpoint.packed import PackedCheckpoint
+from pyturbo.describe import survey
 from pyturbo.engine.budget import Budget
 from pyturbo.engine.runner import Runner
 from pyturbo.engine.session import Session
@@ -45,7 +46,12 @@ class Point:
     wait_seconds: float
     busy: float
     read_rate: float  # bytes per second while reads were under way
-    peak_memory: int
+    memory: int  # of the process at the end
+
+
+def needed_tokens(prompt: int, tokens: int) -> int:
+    """Return how many tokens a measurement takes: half of `tokens` more let the slots settle."""
+    return prompt + tokens // 2 + tokens
 
 
 def measure(
@@ -64,9 +70,8 @@ def measure(
             raise FormatError(f"{path}: expected a packed model, which `pyturbo pack` writes")
         files = checkpoint.record_files()
         total = sum(file.experts * file.stride for file in files)
-        network, _ = models.outline(checkpoint)
-        k = next(layer.mlp.k for layer in network.layers if hasattr(layer.mlp, "k"))
-        experts = StreamedExperts(device, files, int(total * share), policy, k)
+        choices = survey(checkpoint).choices
+        experts = StreamedExperts(device, files, int(total * share), policy, choices)
         checkpoint.experts = experts
         budget = Budget(1 << 62, 0, experts)
         runner = Runner(models.build(checkpoint), device, kv_format("f16"), Origin(checkpoint), budget)
@@ -85,13 +90,12 @@ def _measured(
     tokens: int,
     tell: Tell,
 ) -> Point:
-    settle = tokens // 2
-    session = Session(runner, runner.context_for(prompt + settle + tokens))
+    session = Session(runner, runner.context_for(needed_tokens(prompt, tokens)))
     tell(f"{share:.0%} of the experts: reading {prompt} tokens")
     before = experts.counts()
     read, seconds = _timed(experts, lambda: session.prefill(ids[:prompt]))
     needed = sum(int((now != then).sum()) for now, then in zip(experts.counts(), before))
-    first = prompt + settle
+    first = needed_tokens(prompt, tokens) - tokens
     tell(f"{share:.0%} of the experts: writing {tokens} tokens")
     _steps(session, ids[prompt:first])
     wrote, step_seconds = _timed(experts, lambda: _steps(session, ids[first : first + tokens]))
@@ -109,7 +113,7 @@ def _measured(
         wait_seconds=wrote["wait_seconds"] / tokens,
         busy=wrote["read_seconds"] / step_seconds,
         read_rate=wrote["bytes"] / wrote["read_seconds"] if wrote["read_seconds"] else 0.0,
-        peak_memory=peak_memory(),
+        memory=used_memory(),
     )
 
 
@@ -120,12 +124,7 @@ def _steps(session: Session, ids: Sequence[int] | NDArray[np.int64]) -> None:
 
 def _timed(experts: StreamedExperts, work: Callable[[], Any]) -> tuple[dict[str, Any], float]:
     """Return what the counters of all layers grew by, and the seconds that `work` took."""
-    before, begin = _totals(experts), time.perf_counter()
+    before, begin = experts.totals(), time.perf_counter()
     work()
     seconds = time.perf_counter() - begin
-    return {name: value - before[name] for name, value in _totals(experts).items()}, seconds
-
-
-def _totals(experts: StreamedExperts) -> dict[str, Any]:
-    layers = experts.stats()
-    return {name: sum(layer[name] for layer in layers) for name in layers[0]}
+    return {name: value - before[name] for name, value in experts.totals().items()}, seconds

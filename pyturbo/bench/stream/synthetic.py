@@ -9,6 +9,7 @@ as published measurements of real models have it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +66,11 @@ def expert_bytes(shape: Shape) -> int:
     return shape.experts * -(-(values // 2 + values // random_moe.GROUP_SIZE * 4) // page) * page
 
 
+def fingerprint(shape: Shape) -> str:
+    """Return what tells models of one shape from others; their weights are random, but always the same."""
+    return hashlib.sha256(f"{shape} {COMMON} {TOPIC} {TOPICS} {WORDS}".encode()).hexdigest()
+
+
 def write(folder: Path, shape: Shape, progress: Progress | None = None) -> None:
     """Write the model into a new folder."""
     (folder / "experts").mkdir(parents=True)
@@ -80,7 +86,7 @@ def write(folder: Path, shape: Shape, progress: Progress | None = None) -> None:
         if progress is not None:
             progress((i + 1) * records.data.nbytes, shape.layers * records.data.nbytes)
     files = {"config.json": PackedFile(len(config), checksum(config))}
-    made = Manifest("qwen3_5_moe", {"fingerprint": "0" * 64}, resident, files, tuple(layers))
+    made = Manifest("qwen3_5_moe", {"fingerprint": fingerprint(shape)}, resident, files, tuple(layers))
     (folder / manifests.NAME).write_text(json.dumps(made.to_json()), encoding="utf-8")
 
 

@@ -15,13 +15,14 @@ import numpy as np
 
 from pyturbo.bench.picture import Picture
 from pyturbo.bench.stream import synthetic
-from pyturbo.bench.stream.measure import Point, measure
+from pyturbo.bench.stream.measure import Point, measure, needed_tokens
 from pyturbo.bench.stream.plot import draw
 from pyturbo.checkpoint import open_checkpoint
 from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.cli import _output
 from pyturbo.cli._model import add_device_arguments, open_device
 from pyturbo.cli._usage import UsageError, add_model_name, at_least_one, counts, one_model, path, usage
+from pyturbo.describe import survey
 from pyturbo.errors import FileError
 from pyturbo.streaming.disk import DiskSpeed
 from pyturbo.streaming.policy import Policy
@@ -48,7 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prompt", type=int, default=512, help="tokens to read (default: %(default)s)")
     parser.add_argument("--tokens", type=int, default=32, help="tokens to write (default: %(default)s)")
     parser.add_argument(
-        "--ahead", action="store_true", help="read what the router of the next layer would choose already"
+        "--ahead",
+        action="store_true",
+        help="read, while one layer works, the experts that the next layer's router would choose",
     )
     parser.add_argument(
         "--layers", type=int, help="layers of the random model (default: 40, or what fits the disk)"
@@ -68,9 +71,9 @@ def run(arguments: argparse.Namespace) -> None:
     with usage("plot"):
         picture = None if arguments.plot is None else Picture("bench stream", Path(arguments.plot))
     with _model(arguments) as folder:
-        ids = _ids(folder, arguments.prompt + 2 * arguments.tokens)
+        ids = _ids(folder, needed_tokens(arguments.prompt, arguments.tokens))
         disk = _disk(folder)
-        policy = replace(Policy.of(folder), ahead=arguments.ahead)
+        policy = replace(Policy.reading(disk.best), ahead=arguments.ahead)
         points = [
             measure(
                 folder,
@@ -96,13 +99,17 @@ def _model(arguments: argparse.Namespace) -> Iterator[Path]:
     named = one_model(arguments.named, arguments.model)
     if named is not None:
         if arguments.layers is not None or arguments.folder is not None:
-            raise UsageError(
-                "--layers and --folder: expected no MODEL beside them, they are of the random one"
-            )
+            raise UsageError("--layers and --folder are only valid without MODEL")
         with open_checkpoint(named) as checkpoint:
+            if not isinstance(checkpoint, PackedCheckpoint):
+                raise UsageError(f"{named}: expected a packed model, which `pyturbo pack` writes")
+            _require_context(arguments, survey(checkpoint).network.context)
             place = checkpoint.path
         yield place
         return
+    _require_context(arguments, synthetic.SHAPE.context)
+    if arguments.folder is not None and not Path(arguments.folder).is_dir():
+        raise UsageError(f"--folder: expected a folder that exists, got {arguments.folder}")
     with tempfile.TemporaryDirectory(prefix="pyturbo-bench-", dir=arguments.folder) as folder:
         free = shutil.disk_usage(folder).free - _RESERVE
         each = synthetic.expert_bytes(synthetic.SHAPE)
@@ -114,6 +121,17 @@ def _model(arguments: argparse.Namespace) -> Iterator[Path]:
         with _output.byte_bar("writing a random model") as progress:
             synthetic.write(place, replace(synthetic.SHAPE, layers=layers), progress)
         yield place
+
+
+def _require_context(arguments: argparse.Namespace, context: int) -> None:
+    """Refuse more tokens than the context of the model."""
+    need = needed_tokens(arguments.prompt, arguments.tokens)
+    if need > context:
+        half = arguments.tokens // 2
+        raise UsageError(
+            f"--prompt and --tokens: expected up to {context} tokens, the context of the model, got {need} "
+            f"with the {half} before those that are measured"
+        )
 
 
 def _ids(folder: Path, tokens: int) -> Any:
@@ -128,11 +146,8 @@ def _ids(folder: Path, tokens: int) -> Any:
 def _disk(folder: Path) -> DiskSpeed:
     """Measure the disk of the model now."""
     with open_checkpoint(folder) as checkpoint:
-        if not isinstance(checkpoint, PackedCheckpoint):
-            raise UsageError(f"{folder}: expected a packed model, which `pyturbo pack` writes")
-        disk = probe_reads(checkpoint.record_files(), seconds=5)
-    disk.save(folder)
-    return disk
+        assert isinstance(checkpoint, PackedCheckpoint)
+        return probe_reads(checkpoint.record_files(), seconds=5)
 
 
 def _table(points: Sequence[Point], disk: DiskSpeed) -> Table:
@@ -140,13 +155,14 @@ def _table(points: Sequence[Point], disk: DiskSpeed) -> Table:
         "experts",
         "slots",
         "prompt",
-        "reads each",
+        "reads per expert",
+        "disk busy, prompt",
         "decode",
         "hits",
-        "a token",
+        "read per token",
         "waits",
-        "disk busy",
-        "at",
+        "disk busy, decode",
+        "of disk speed",
     )
     out = _output.table(*columns, right=columns)
     for point in points:
@@ -155,6 +171,7 @@ def _table(points: Sequence[Point], disk: DiskSpeed) -> Table:
             _output.size(point.slot_bytes),
             f"{point.prefill:.1f} tok/s",
             f"{point.prefill_reads:.2f}",
+            f"{point.prefill_busy:.0%}",
             f"{point.decode:.2f} tok/s",
             f"{point.hit_rate:.1%}",
             _output.size(point.token_bytes),
