@@ -57,7 +57,10 @@ def run(arguments: argparse.Namespace) -> None:
     for name, error in done.errors.items():
         note(f"relative error of {'all experts' if name == 'all' else name}: {error:.4f}")
     if done.compared:
-        note("every value equals that of the source" if not done.errors else "every value is as expected")
+        again = (
+            f", requantised to {arguments.expert_bits} bits where it is of an expert" if done.errors else ""
+        )
+        note(f"every value equals that of the source{again}")
 
 
 @contextmanager

@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> None:
         for finding in done.findings:
             print(finding)
         what = f"{done.records} experts, {done.tensors} tensors, {size(done.nbytes)}"
-        wrong = "1 is wrong" if len(done.findings) == 1 else f"{len(done.findings)} are wrong"
-        note(f"{what}: {'all as they were written' if done.ok else wrong}")
+        found = f"{len(done.findings)} problem{'s' if len(done.findings) > 1 else ''} found"
+        note(f"{what}: {'all as they were written' if done.ok else found}")
     if not done.ok:
         raise SystemExit(1)

@@ -66,6 +66,8 @@ def verify(
         raise FormatError(f"{folder}: expected a complete checkpoint, got an unfinished one")
     if not (folder / NAME).is_file():
         raise FormatError(f"{folder}: expected a packed checkpoint, found no {NAME}")
+    if source is not None:
+        open_checkpoint(source).close()  # an error of the source comes before all the reads
     return verify_folder(folder, source, progress)
 
 

@@ -27,8 +27,11 @@ def test_pack(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         capsys.readouterr().err == f"pyturbo: {target}: already exists; --force, or force=True, replaces it\n"
     )
-    assert main(["pack", source, target, "--force", "--expert-bits", "3"]) == 0
+    assert main(["pack", source, target, "--force", "--expert-bits", "3", "--check"]) == 0
     shown = capsys.readouterr()
+    assert shown.err.endswith(
+        "\nevery value equals that of the source, requantised to 3 bits where it is of an expert\n"
+    )
     assert "relative error of down_proj: 0." in shown.err
     assert "relative error of all experts: 0." in shown.err
     assert main(["pack", source, target, "--force", "--json", "--expert-bits", "2"]) == 0

@@ -13,7 +13,7 @@ from pyturbo.checkpoint import safetensors
 from pyturbo.checkpoint.file import TensorFile
 from pyturbo.checkpoint.manifest import NAME, Manifest
 from pyturbo.cli import main
-from pyturbo.errors import FileError, FormatError
+from pyturbo.errors import FileError, FormatError, TurboError
 from pyturbo.pack import pack, verify
 from tiny_configs import MODELS
 from tiny_models import write_hf, write_mlx
@@ -81,12 +81,28 @@ def test_the_record_and_the_tensor_are_named(packed: Path, capsys: pytest.Captur
     shown = capsys.readouterr()
     assert f"experts/layer-001.bin: {layer.path}: expert 3: checksum: expected" in shown.out
     assert f"model.safetensors: {info.name}: checksum: expected" in shown.out
-    assert shown.err.endswith("MB: 3 are wrong\n")
+    assert shown.err.endswith("MB: 3 problems found\n")
     with pytest.raises(SystemExit, match="1"):
         main(["verify", str(packed), "--json"])
     report = json.loads(capsys.readouterr().out)
     assert not report["ok"]
     assert [finding["expert"] for finding in report["findings"]] == [None, 3, 4]
+
+
+def test_a_missing_source_is_found_before_anything_is_read(packed: Path) -> None:
+    layer = Manifest.read(packed).layers[0]
+    flip(packed / layer.file, 0)
+    steps: list[int] = []
+    with pytest.raises(TurboError, match="nothing-here"):
+        verify(packed, packed.parent / "nothing-here", progress=lambda done, total: steps.append(done))
+    assert not steps
+
+
+def test_one_problem(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flip(packed / Manifest.read(packed).layers[0].file, 0)
+    with pytest.raises(SystemExit, match="1"):
+        main(["verify", str(packed)])
+    assert capsys.readouterr().err.endswith("MB: 1 problem found\n")
 
 
 def test_sizes_and_missing_files(packed: Path) -> None:
