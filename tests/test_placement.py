@@ -21,8 +21,10 @@ from pyturbo.engine.budget import HEADROOM, Budget
 from pyturbo.engine.runner import conversation_bytes
 from pyturbo.errors import AllocationError, ArgumentError
 from pyturbo.forecast import forecast
+from pyturbo.model import Model, default_model
 from pyturbo.streaming import Policy, RecordFile, StreamedExperts
 from tiny_configs import MODELS
+from tiny_gguf import write_gguf
 from tiny_models import write_hf
 
 MB = 10**6
@@ -176,18 +178,38 @@ def test_the_memory_that_info_names_is_enough(large: Path) -> None:
 @pytest.mark.parametrize("device", pyturbo.devices())
 @pytest.mark.parametrize("name", [name for name, model in MODELS.items() if "experts" in str(model.config)])
 def test_programs_have_the_size_that_was_expected(tmp_path: Path, name: str, device: str) -> None:
-    """Found without weights, before anything is loaded."""
     _, path = write_packed(tmp_path, name)
     for mode in ("mapped", "stream"):
-        policy = Policy(mode=mode)
-        model = pyturbo.load(path, device, memory="8GB", policy=policy)
-        with model, open_checkpoint(path) as packed:
-            runner, context = model.runner, min(placement.SHORT, model.max_context)
-            packed.experts = runner.experts
-            network, _ = models.outline(packed)
-            streamed = mode == "stream"
-            found = conversation_bytes(network, model.device, runner.kv, context, streamed=streamed)
-            assert found == runner.layout(context).nbytes + runner.scratch_bytes
+        require_expected_size(path, pyturbo.load(path, device, memory="8GB", policy=Policy(mode=mode)))
+
+
+@pytest.mark.parametrize("mode", ["mxfp4", "mxfp8", "nvfp4"])
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_moe"])
+def test_programs_of_other_formats_have_that_size(tmp_path: Path, name: str, mode: str) -> None:
+    pyturbo.convert(write_hf(MODELS[name], tmp_path / "source"), tmp_path / "small", mode=mode)
+    require_expected_size(tmp_path / "small", pyturbo.load(tmp_path / "small", "cpu", memory="8GB"))
+
+
+@pytest.mark.parametrize("kv", ["f32", "turbo4", "turbo4v2"])
+def test_programs_of_compressed_keys_have_that_size(kv: str) -> None:
+    require_expected_size(default_model(), pyturbo.load(None, "cpu", kv, memory="8GB"))
+
+
+def test_programs_of_gguf_have_that_size(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "a.gguf")
+    require_expected_size(path, pyturbo.load(path, "cpu", memory="8GB"))
+
+
+def require_expected_size(path: Path, model: Model) -> None:
+    """Require that the memory of a conversation is the one found without weights."""
+    with model, open_checkpoint(path) as checkpoint:
+        runner, context = model.runner, min(placement.SHORT, model.max_context)
+        streamed = runner.experts is not None
+        if streamed:
+            checkpoint.experts = runner.experts
+        network, _ = models.outline(checkpoint)
+        found = conversation_bytes(network, model.device, runner.kv, context, streamed=streamed)
+        assert found == runner.layout(context).nbytes + runner.scratch_bytes
 
 
 def test_closed_sessions_give_memory_to_experts(large: Path) -> None:
