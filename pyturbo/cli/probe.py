@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pyturbo._arguments import byte_count
-from pyturbo.bench.probe import probe_model
+from pyturbo.bench.model_probe import probe_model
 from pyturbo.checkpoint import open_checkpoint
 from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.cli._forecast import show_forecast, speed
@@ -21,8 +21,8 @@ from pyturbo.describe import survey
 from pyturbo.forecast import forecast
 from pyturbo.model import load
 from pyturbo.streaming.disk import DiskSpeed
+from pyturbo.streaming.disk_probe import probe_reads, temporary_records
 from pyturbo.streaming.policy import Policy
-from pyturbo.streaming.probe import probe_reads, temporary_records
 from pyturbo.streaming.speed import ModelSpeed
 
 HELP = "measure how fast experts are read from a disk, and how fast a packed model runs from it"

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import pyturbo
-from pyturbo.bench import probe
+from pyturbo.bench import model_probe
 from pyturbo.cli import main
 from pyturbo.streaming import Policy
 from text.tiny_chat import write_model
@@ -129,8 +129,8 @@ def test_what_people_see(packed: Path, capsys: pytest.CaptureFixture[str]) -> No
 def test_a_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyturbo.streaming.probe._MOST", 8 << 20)
-    monkeypatch.setattr("pyturbo.streaming.probe._LEAST", 2 << 20)
+    monkeypatch.setattr("pyturbo.streaming.disk_probe._MOST", 8 << 20)
+    monkeypatch.setattr("pyturbo.streaming.disk_probe._LEAST", 2 << 20)
     (tmp_path / "folder").mkdir()
     found = shown(capsys, "probe", tmp_path / "folder", "--seconds", "0.3")
     assert found["model"] is None
@@ -142,8 +142,8 @@ def test_a_folder(
 def test_a_model_that_is_not_packed_is_a_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyturbo.streaming.probe._MOST", 4 << 20)
-    monkeypatch.setattr("pyturbo.streaming.probe._LEAST", 2 << 20)
+    monkeypatch.setattr("pyturbo.streaming.disk_probe._MOST", 4 << 20)
+    monkeypatch.setattr("pyturbo.streaming.disk_probe._LEAST", 2 << 20)
     path = write_model(tmp_path / "model")
     before = sorted(path.iterdir())
     assert shown(capsys, "probe", path, "--seconds", "0.1")["model"] is None
@@ -186,7 +186,7 @@ def test_wrong_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize("name", ["qwen3_moe", "deepseek_v3", "gpt_oss"])
 def test_models_without_a_tokenizer(tmp_path: Path, name: str) -> None:
     pyturbo.pack(write_hf(MODELS[name], tmp_path / "source"), tmp_path / "packed")
-    speed, fingerprint = probe.probe_model(tmp_path / "packed", pyturbo.Device("cpu"))
+    speed, fingerprint = model_probe.probe_model(tmp_path / "packed", pyturbo.Device("cpu"))
     assert speed.measured
     assert len(fingerprint) == 64
     assert speed.read_bytes(0.1) >= speed.read_bytes(0.5) >= speed.read_bytes(1.0) == 0
@@ -196,14 +196,14 @@ def test_models_without_a_tokenizer(tmp_path: Path, name: str) -> None:
 def test_reading_ahead_is_used_if_it_is_faster(
     packed: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
-    measure = probe._measure
+    measure = model_probe._measure
 
     def timed(model: pyturbo.Model, *arguments: object) -> tuple:
         speed, _ = measure(model, *arguments)
         return speed, 1.0 if speed.ahead else seconds
 
-    monkeypatch.setattr(probe, "_measure", timed)
-    speed, fingerprint = probe.probe_model(packed, pyturbo.Device("cpu"))
+    monkeypatch.setattr(model_probe, "_measure", timed)
+    speed, fingerprint = model_probe.probe_model(packed, pyturbo.Device("cpu"))
     assert speed.ahead == (seconds > 1)
     speed.save(packed, fingerprint)
     monkeypatch.setattr(Policy, "of", staticmethod(lambda path: Policy(mode="stream")))
@@ -216,7 +216,7 @@ def test_reading_ahead_is_used_if_it_is_faster(
 
 def test_a_model_that_is_not_packed_has_no_experts_to_read() -> None:
     with pytest.raises(pyturbo.errors.ArgumentError, match="is not packed"):
-        probe.probe_model(pyturbo.model.default_model(), pyturbo.Device("cpu"))
+        model_probe.probe_model(pyturbo.model.default_model(), pyturbo.Device("cpu"))
 
 
 def test_the_choices_that_were_recorded_are_all(packed: Path) -> None:
@@ -225,8 +225,8 @@ def test_the_choices_that_were_recorded_are_all(packed: Path) -> None:
         budget = model.runner.budget
         assert budget is not None
         assert budget.experts is not None
-        run = probe._Run(model, budget, budget.experts, (), None)
+        run = model_probe._Run(model, budget, budget.experts, (), None)
         run.measure()
     prompt, *tokens = run.replays
-    assert [int(counts.sum()) for counts in prompt] == [probe.PROMPT * 4] * len(prompt)
+    assert [int(counts.sum()) for counts in prompt] == [model_probe.PROMPT * 4] * len(prompt)
     assert all(int(counts.sum()) == 4 for uses in tokens for counts in uses)

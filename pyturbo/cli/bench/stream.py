@@ -25,8 +25,8 @@ from pyturbo.cli._usage import UsageError, add_model_name, at_least_one, counts,
 from pyturbo.describe import survey
 from pyturbo.errors import FileError
 from pyturbo.streaming.disk import DiskSpeed
+from pyturbo.streaming.disk_probe import probe_reads
 from pyturbo.streaming.policy import Policy
-from pyturbo.streaming.probe import probe_reads
 
 if TYPE_CHECKING:
     from rich.table import Table

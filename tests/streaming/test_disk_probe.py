@@ -22,7 +22,7 @@ from pyturbo.errors import ArgumentError, FileError, FormatError
 from pyturbo.files import cache
 from pyturbo.streaming import Policy, RecordFile
 from pyturbo.streaming.disk import DiskSpeed, ReadSpeed, disk_name
-from pyturbo.streaming.probe import probe_reads, temporary_records
+from pyturbo.streaming.disk_probe import probe_reads, temporary_records
 
 
 @pytest.fixture(autouse=True)
@@ -197,9 +197,9 @@ def test_cached_files_are_written_whole(own_cache: Path) -> None:
 
 
 def test_a_temporary_file_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyturbo.streaming.probe._MOST", 4 << 20)
-    monkeypatch.setattr("pyturbo.streaming.probe._LEAST", 2 << 20)
-    monkeypatch.setattr("pyturbo.streaming.probe._SYNCED", 1)
+    monkeypatch.setattr("pyturbo.streaming.disk_probe._MOST", 4 << 20)
+    monkeypatch.setattr("pyturbo.streaming.disk_probe._LEAST", 2 << 20)
+    monkeypatch.setattr("pyturbo.streaming.disk_probe._SYNCED", 1)
     steps: list[tuple[int, int]] = []
     with temporary_records(tmp_path, lambda *step: steps.append(step)) as file:
         assert steps == [(2 << 20, 4 << 20), (4 << 20, 4 << 20)]
