@@ -63,11 +63,15 @@ def write_sparse(folder: Path) -> Path:
     return folder
 
 
+#: On Linux, getrusage would count what the parent had in memory when it started the process.
 PACKING = """
-import resource, sys
+import pathlib, re, resource, sys
 from pyturbo.pack import pack
 done = pack(sys.argv[1], sys.argv[2], expert_bits=int(sys.argv[3]) or None)
-print(done.record_bytes + done.resident_bytes, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+if sys.platform == "linux":
+    peak = re.search(r"VmHWM:\\s+(\\d+) kB", pathlib.Path("/proc/self/status").read_text())[1]
+print(done.record_bytes + done.resident_bytes, peak)
 """
 
 
