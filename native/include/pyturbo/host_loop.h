@@ -30,7 +30,7 @@ class HostLoop {
 
   // Waits until another pass has something to do, prepares it, and returns true; false: there is none left.
   // All launches so far are done. A loop that sets *missing() to zero here states that this pass is the last
-  // one: then the replay goes on behind it without another call.
+  // one: then the replay continues after it without another call.
   virtual bool next() = 0;
 
   // Called after a whole replay, for every loop of it in order, whether it had to begin or not.
