@@ -6,8 +6,9 @@ import math
 import re
 from typing import Any
 
-#: Bytes by which a process may have grown when it is given the memory that an error named.
-GROWTH = 4_000_000
+#: Bytes by which a process may have grown when it is given the memory that an error named. Most are pages of
+#: libraries: a process has more of them in memory once the system has all of their files in its cache.
+GROWTH = 16_000_000
 
 _LONGEST = 120
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,100}")

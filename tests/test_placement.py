@@ -364,6 +364,15 @@ assert peak() > total - 70_000_000, (peak(), total)  # what is there is used
 """
 
 
+def test_the_least_memory_is_enough_once_libraries_are_cached(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = used_memory()
+    monkeypatch.setattr(placement, "used_memory", lambda: used - 12 * MB)
+    memory = least_memory(large)
+    monkeypatch.setattr(placement, "used_memory", lambda: used)
+    monkeypatch.setattr("pyturbo.engine.budget.resident_memory", lambda: used)
+    pyturbo.load(large, "cpu", memory=memory).close()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system has no /proc")
 @pytest.mark.parametrize("more", [0, 20, 70])
