@@ -27,10 +27,10 @@ Below models there are operations on NumPy arrays, and below those kernels on a 
     Kernel('swiglu': gate, up, y, count)
 
 From a checkpoint to text: `load`, `Model`, `Session`, `Conversation`, `Tokenizer`, `Sampler`, `Reply`,
-`Chunk`, `Completion`, `Stats`, `Memory` and `Profile`; `convert` writes quantised checkpoints, and `pack`
-those whose experts are read one by one. Operations and kernels: `ops`, `kernels`, `devices`, `Device`,
-`Buffer`, `Kernel`, `Program`, and `Recorder`, `Tensor` and `symbol`, which record programs. Modules:
-`checkpoint`, `formats`, `streaming`, `text`, `symbols`, and `errors` with all exceptions.
+`Chunk`, `Completion`, `Stats`, `Memory`, `Profile` and `ProfileEvent`; `convert` writes quantised
+checkpoints, and `pack` those whose experts are read one by one. Operations and kernels: `ops`, `kernels`,
+`devices`, `Device`, `Buffer`, `Kernel`, `Program`, and `Recorder`, `Tensor` and `symbol`, which record
+programs. Modules: `checkpoint`, `formats`, `streaming`, `text`, `symbols`, and `errors` with all exceptions.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from pyturbo.engine.reply import Reply as Reply
     from pyturbo.engine.session import Memory as Memory
     from pyturbo.engine.session import Session as Session
+    from pyturbo.engine.timeline import ProfileEvent as ProfileEvent
     from pyturbo.model import Model as Model
     from pyturbo.model import load as load
     from pyturbo.pack import pack as pack
@@ -83,6 +84,7 @@ _ON_USE = {
     "Memory": "engine.session",
     "Model": "model",
     "Profile": "engine.profile",
+    "ProfileEvent": "engine.timeline",
     "Program": "_program",
     "Recorder": "recording",
     "Reply": "engine.reply",
@@ -115,6 +117,7 @@ __all__ = [
     "Memory",
     "Model",
     "Profile",
+    "ProfileEvent",
     "Program",
     "Recorder",
     "Reply",

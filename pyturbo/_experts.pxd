@@ -46,9 +46,9 @@ cdef extern from "pyturbo/expert_store.h" namespace "pyturbo" nogil:
         uint64_t requests, hits, misses, guessed, bytes, reads
         double read_seconds, wait_seconds
 
-    cdef cppclass ExpertSpan:
-        uint32_t layer
-        int32_t expert
+    cdef cppclass ExpertRead:
+        uint32_t layer, expert
+        cbool ahead
         double begin, end
 
     cdef cppclass NativeExpertStore "pyturbo::ExpertStore":
@@ -56,7 +56,7 @@ cdef extern from "pyturbo/expert_store.h" namespace "pyturbo" nogil:
         shared_ptr[NativeHostLoop] loop(uint32_t, int32_t) except +raise_python
         vector[ExpertCounters] counters() except +raise_python
         void reset_counters() except +raise_python
-        vector[ExpertSpan] trace(cbool) except +raise_python
+        vector[ExpertRead] trace(cbool) except +raise_python
         cbool direct() except +raise_python
         cbool closed()
         void resize(uint32_t, uint32_t) except +raise_python

@@ -170,14 +170,15 @@ cdef class ExpertStore:
             store.reset_counters()
 
     def trace(self, on=True):
-        """Start or end the recording of reads and waits, and return those recorded since the last call: layer, expert
-        (-1: a replay waits), begin and end in seconds of ``time.perf_counter()``."""
+        """Start or end the recording of reads, and return those recorded since the last call: layer, expert, whether it
+        was read because of a guess, begin and end in seconds of the clock that ``Program.timeline`` has. A read is
+        recorded when it is counted: by the loop that begins or continues after its end."""
         cdef NativeExpertStore* store = self.native()
         cdef cbool recorded = flag("ExpertStore: on", on)
-        cdef vector[ExpertSpan] spans
+        cdef vector[ExpertRead] reads
         with nogil:
-            spans = store.trace(recorded)
-        return [(span.layer, span.expert, span.begin, span.end) for span in spans]
+            reads = store.trace(recorded)
+        return [(read.layer, read.expert, bool(read.ahead), read.begin, read.end) for read in reads]
 
     def close(self):
         """End reads and threads, and close the files. Replays that miss an expert afterwards raise a StateError."""

@@ -47,13 +47,26 @@ cdef extern from "pyturbo/program.h" namespace "pyturbo" nogil:
     cdef cppclass LoopText:
         uint64_t ask, begin, end
 
+    cdef cppclass NativeLaunchRun "pyturbo::LaunchRun":
+        uint64_t launch
+        double begin, end
+
+    cdef cppclass NativeHostCall "pyturbo::HostCall":
+        uint64_t loop, number "pass"
+        double begin, end
+
+    cdef cppclass NativeTimeline "pyturbo::Timeline":
+        double begin, end
+        vector[NativeLaunchRun] runs
+        vector[NativeHostCall] calls
+
     const uint64_t kOpen "pyturbo::LoopText::kOpen"
 
     cdef cppclass NativeProgram "pyturbo::Program":
         NativeProgram(shared_ptr[NativeDevice], uint32_t symbols, uint32_t blocks)
         void add(const KernelInfo&, const void* const*, const vector[RecordedArgument]&, string label,
                  string text) except +raise_python
-        void run(const int64_t*, const Block*, cbool, vector[double]*) except +raise_python
+        void run(const int64_t*, const Block*, cbool, NativeTimeline*) except +raise_python
         void ask(shared_ptr[NativeHostLoop]) except +raise_python
         void begin_passes() except +raise_python
         void end_passes() except +raise_python
@@ -74,6 +87,6 @@ cdef class Program:
 
     cdef NativeProgram* native(self) except NULL
     cdef int _replay(self, blocks, bint wait, Cursor cursor, int64_t advance, dict symbols,
-                     vector[double]* seconds) except -1
+                     NativeTimeline* timeline) except -1
     cdef int _bind_memory(self, str what, const ArgumentInfo* info, arg, MemoryRef* memory) except -1
     cdef int _read_linear(self, str what, linear, NativeLinear* out) except -1

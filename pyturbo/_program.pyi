@@ -3,7 +3,7 @@ from typing import Any
 
 from pyturbo._host_loop import HostLoop
 from pyturbo._native import Buffer, Device, Kernel
-from pyturbo.symbols import Launch, Loop
+from pyturbo.symbols import Launch, Loop, Timeline
 
 class Cursor:
     position: int
@@ -31,5 +31,8 @@ class Program:
     def profile(
         self, blocks: Sequence[Buffer] = (), *, cursor: Cursor | None = None, advance: int = 0, **symbols: int
     ) -> list[tuple[str, str, float]]: ...
+    def timeline(
+        self, blocks: Sequence[Buffer] = (), *, cursor: Cursor | None = None, advance: int = 0, **symbols: int
+    ) -> Timeline: ...
     def listing(self) -> list[Launch]: ...
     def loops(self) -> list[Loop]: ...

@@ -13,7 +13,7 @@ from pyturbo._arguments import flag, index, value_bytes
 from pyturbo._messages import shown
 from pyturbo._dtypes import NAMES, code_of
 from pyturbo.errors import ArgumentError, StateError
-from pyturbo.symbols import Launch, Linear, Loop, Place, described
+from pyturbo.symbols import HostCall, Launch, LaunchRun, Linear, Loop, Place, Timeline, described
 
 
 cdef class Cursor:
@@ -122,9 +122,22 @@ cdef class Program:
 
     def profile(self, blocks=(), *, Cursor cursor=None, advance=0, **symbols):
         """Replay like ``run``, and return one row per launch: (label, kernel, seconds). Passes are added up."""
-        cdef vector[double] seconds
-        self._replay(blocks, True, cursor, index("profile: advance", advance), symbols, &seconds)
-        return [(launch.label, launch.kernel, time) for launch, time in zip(self.listing(), seconds)]
+        listing, seconds = self.listing(), {}
+        for launch, begin, end in self.timeline(blocks, cursor=cursor, advance=advance, **symbols).runs:
+            seconds[launch] = seconds.get(launch, 0.0) + end - begin
+        return [(launch.label, launch.kernel, seconds[i]) for i, launch in enumerate(listing)]
+
+    def timeline(self, blocks=(), *, Cursor cursor=None, advance=0, **symbols):
+        """Replay like ``run``, and return a ``Timeline``: when each launch ran, in every pass. Launches do not overlap on
+        the CPU then, and all devices ask the host at every loop."""
+        cdef NativeTimeline timed
+        self._replay(blocks, True, cursor, index("timeline: advance", advance), symbols, &timed)
+        return Timeline(
+            timed.begin,
+            timed.end,
+            [LaunchRun(run.launch, run.begin, run.end) for run in timed.runs],
+            [HostCall(call.loop, call.number, call.begin, call.end) for call in timed.calls],
+        )
 
     def listing(self):
         """Return one ``Launch`` for each launch, in order."""
@@ -157,7 +170,7 @@ cdef class Program:
         return "\n".join(text for _, _, text in sorted(lines, key=lambda line: line[:2]))
 
     cdef int _replay(self, blocks, bint wait, Cursor cursor, int64_t advance, dict symbols,
-                     vector[double]* seconds) except -1:
+                     NativeTimeline* timeline) except -1:
         cdef vector[int64_t] values
         cdef vector[Block] memory
         cdef Block block
@@ -178,7 +191,7 @@ cdef class Program:
             memory.push_back(block)
         cdef NativeProgram* program = self.native()
         with nogil:
-            program.run(values.data(), memory.data(), wait, seconds)
+            program.run(values.data(), memory.data(), wait, timeline)
         if cursor is not None:
             cursor.position += advance
         return 0

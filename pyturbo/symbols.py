@@ -103,6 +103,32 @@ class Loop(NamedTuple):
     end: int | None  # the first launch after the passes
 
 
+class LaunchRun(NamedTuple):
+    """One execution of a launch."""
+
+    launch: int  # its index in the program
+    begin: float
+    end: float
+
+
+class HostCall(NamedTuple):
+    """Work of a host loop during which no launch ran."""
+
+    loop: int  # its index in the program
+    number: int  # of the pass that it prepared; 0: it started what the loop brings
+    begin: float
+    end: float
+
+
+class Timeline(NamedTuple):
+    """When the launches of one replay ran, in seconds of a clock that never goes back."""
+
+    begin: float
+    end: float
+    runs: list[LaunchRun]
+    calls: list[HostCall]
+
+
 def described(argument: Any) -> str:
     """Return an argument of a launch as people read it: memory as its type and shape, a number as itself."""
     if isinstance(argument, Place):

@@ -364,7 +364,9 @@ assert peak() > total - 70_000_000, (peak(), total)  # what is there is used
 """
 
 
-def test_the_least_memory_is_enough_once_libraries_are_cached(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_memory_is_enough_once_libraries_are_cached(
+    large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     used = used_memory()
     monkeypatch.setattr(placement, "used_memory", lambda: used - 12 * MB)
     memory = least_memory(large)

@@ -116,38 +116,47 @@ void Device::launch(const KernelInfo& kernel, const Arguments& arguments, const 
 }
 
 void Device::replay(std::span<const ReadyLaunch> launches, std::span<const ReadyLoop> loops, bool wait,
-                    double* seconds) {
+                    Timeline* timeline) {
   const Replay counted(*this);
   require_open();
   require_readable(launches.data(), launches.size());
   LoopEnds ends(loops);
+  if (timeline) timeline->begin = steady_seconds();
   if (loops.empty())
-    run(launches.data(), launches.size(), wait, seconds);
+    run(launches.data(), launches.size(), wait, timeline ? &timeline->runs : nullptr);
   else
-    run_loops(launches, loops, seconds);
+    run_loops(launches, loops, timeline);
+  if (timeline) timeline->end = steady_seconds();
   require_readable(launches.data(), launches.size());
   ends.finish();
 }
 
 void Device::run_loops(std::span<const ReadyLaunch> launches, std::span<const ReadyLoop> loops,
-                       double* seconds) {
-  std::vector<double> times(seconds ? launches.size() : 0);
+                       Timeline* timeline) {
   const auto run_range = [&](size_t begin, size_t end) {
     if (begin == end) return;
-    run(&launches[begin], end - begin, /*wait=*/true, seconds ? &times[begin] : nullptr);
-    for (size_t i = begin; seconds && i < end; ++i) seconds[i] += times[i];
+    std::vector<LaunchRun>* runs = timeline ? &timeline->runs : nullptr;
+    const size_t first = runs ? runs->size() : 0;
+    run(&launches[begin], end - begin, /*wait=*/true, runs);
+    for (size_t i = first; runs && i < runs->size(); ++i) (*runs)[i].launch += begin;
   };
-  if (seconds) std::fill_n(seconds, launches.size(), 0.0);
+  const auto timed = [&](const ReadyLoop& loop, uint64_t pass, const auto& call) {
+    const double begin = timeline ? steady_seconds() : 0;
+    const bool result = call();
+    if (timeline) timeline->calls.push_back({uint64_t(&loop - loops.data()), pass, begin, steady_seconds()});
+    return result;
+  };
   size_t done = 0;
   for (const ReadyLoop& loop : loops) {
     run_range(done, loop.ask);
     done = loop.ask;
     if (!loop.host->needed()) continue;
     require_process();
-    loop.host->begin();
+    uint64_t pass = 0;
+    timed(loop, pass, [&] { return loop.host->begin(), true; });
     run_range(loop.ask, loop.end);
     done = loop.end;
-    for (bool last = false; !last && loop.host->next();) {
+    for (bool last = false; !last && timed(loop, ++pass, [&] { return loop.host->next(); });) {
       require_process();
       last = *loop.host->missing() == 0;
       run_range(loop.begin, loop.end);

@@ -234,13 +234,13 @@ void Program::patch(Launch& launch, const int64_t* symbols, const Block* blocks)
   launch.dispatch = check_launch(kernel, launch.arguments, nullptr);
 }
 
-void Program::run(const int64_t* symbols, const Block* blocks, bool wait, std::vector<double>* seconds) {
+void Program::run(const int64_t* symbols, const Block* blocks, bool wait, Timeline* timeline) {
   device_->require_open();
   if (files_are_mapped()) watch_bus_errors();
   const std::lock_guard lock(running_);
   require_stage("run", Stage::closed);
   require_apart(blocks);
-  if (seconds) seconds->assign(launches_.size(), 0);
+  if (timeline) *timeline = {};
   ready_.clear();
   for (Launch& launch : launches_) {
     if (!launch.value_patches.empty() || !launch.address_patches.empty()) patch(launch, symbols, blocks);
@@ -250,7 +250,7 @@ void Program::run(const int64_t* symbols, const Block* blocks, bool wait, std::v
   ready_loops_.clear();
   for (const Loop& loop : loops_)
     ready_loops_.push_back({loop.at.ask, loop.at.begin, loop.at.end, loop.host.get()});
-  device_->replay(ready_, ready_loops_, wait, seconds ? seconds->data() : nullptr);
+  device_->replay(ready_, ready_loops_, wait, timeline);
 }
 
 std::vector<LaunchText> Program::listing() const {

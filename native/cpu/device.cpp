@@ -1,7 +1,6 @@
 #include "pyturbo/device.h"
 
 #include <algorithm>
-#include <chrono>
 #include <thread>
 
 #include "checker/checker.h"
@@ -38,18 +37,17 @@ class CpuDevice final : public Device {
  protected:
   bool checked() const override { return checked_; }
 
-  void run(const ReadyLaunch* launches, size_t count, bool, double* seconds) override {
-    using Clock = std::chrono::steady_clock;
+  void run(const ReadyLaunch* launches, size_t count, bool, std::vector<LaunchRun>* runs) override {
     Batch batch(pool_, precision_);
-    Clock::time_point begin = Clock::now();
+    double begin = runs ? steady_seconds() : 0;
     for (size_t i = 0; i < count; ++i) {
       require_process();
       if (launches[i].waits) batch.run();
       add(launches[i], batch);
-      if (!seconds) continue;
+      if (!runs) continue;
       batch.run();
-      const Clock::time_point end = Clock::now();
-      seconds[i] = std::chrono::duration<double>(end - begin).count();
+      const double end = steady_seconds();
+      runs->push_back({i, begin, end});
       begin = end;
     }
     batch.run();

@@ -40,8 +40,8 @@ void Reader::start(const Record& record, std::deque<Job*>& queue) {
   const std::lock_guard lock(mutex_);
   if (closed_) throw Error(ErrorKind::state, "expert store: it is closed");
   start_threads();
-  auto job =
-      std::make_unique<Job>(Job{.state = {.record = record, .whole = false, .calls = 0, .error = nullptr}});
+  auto job = std::make_unique<Job>(Job{
+      .state = {.record = record, .whole = false, .ahead = &queue == &ahead_, .calls = 0, .error = nullptr}});
   queue.push_back(job.get());
   try {
     jobs_.push_back(std::move(job));

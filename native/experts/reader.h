@@ -39,6 +39,7 @@ class Source {
 struct Ended {
   Record record;
   bool whole;  // all of it is in memory
+  bool ahead;  // it was started ahead
   uint64_t calls;
   std::exception_ptr error;  // why it is not whole; null: it was cancelled
   Clock::time_point begin{}, end{};

@@ -82,18 +82,19 @@ void Store::reset_counters() {
   counters_.assign(counters_.size(), {});
 }
 
-std::vector<ExpertSpan> Store::trace(bool on) {
+std::vector<ExpertRead> Store::trace(bool on) {
   require_usable();
   const std::lock_guard lock(mutex_);
   traces_ = on;
-  return std::exchange(spans_, {});
+  return std::exchange(traced_, {});
 }
 
-void Store::note(uint32_t layer, int32_t expert, Clock::time_point begin, Clock::time_point end) {
+void Store::note(const Ended& ended) {
   using Seconds = std::chrono::duration<double>;
   if (traces_)
-    spans_.push_back(
-        {layer, expert, Seconds(begin.time_since_epoch()).count(), Seconds(end.time_since_epoch()).count()});
+    traced_.push_back({ended.record.layer, ended.record.expert, ended.ahead,
+                       Seconds(ended.begin.time_since_epoch()).count(),
+                       Seconds(ended.end.time_since_epoch()).count()});
 }
 
 bool Store::direct() const {
@@ -276,9 +277,7 @@ bool Store::next(uint32_t layer, uint64_t number) {
     lock.unlock();
     reader_.wait();
     lock.lock();
-    const Clock::time_point ended = Clock::now();
-    counters_[layer].wait_seconds += std::chrono::duration<double>(ended - begun).count();
-    note(layer, /*expert=*/-1, begun, ended);
+    counters_[layer].wait_seconds += std::chrono::duration<double>(Clock::now() - begun).count();
     require_open();
     if (loop != loops_) throw Error(ErrorKind::state, "expert store: the loop was cancelled");
     const bool idle = reader_.idle();
@@ -329,7 +328,7 @@ void Store::settle(const Ended& ended, std::exception_ptr& error) {
     return;
   }
   counters_[record.layer].bytes += stride_;
-  note(record.layer, int32_t(record.expert), ended.begin, ended.end);
+  note(ended);
   const bool stays = places_->keep(record.slot);
   if (stays || early) rows_[record.layer].set_slot(record.expert, record.slot);
   if (!early)

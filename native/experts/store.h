@@ -30,7 +30,7 @@ class Store final : public ExpertStore, public std::enable_shared_from_this<Stor
   std::shared_ptr<HostLoop> loop(uint32_t layer, int32_t ahead) override;
   std::vector<ExpertCounters> counters() const override;
   void reset_counters() override;
-  std::vector<ExpertSpan> trace(bool on) override;
+  std::vector<ExpertRead> trace(bool on) override;
   bool direct() const override;
   bool closed() const override;
   void close() override;
@@ -68,7 +68,7 @@ class Store final : public ExpertStore, public std::enable_shared_from_this<Stor
   void add_to_pass(uint32_t expert, int32_t slot);
   // Forgets staged records of a layer, or of all; those with `uses` belong to the pass from then on.
   void release_staged(int64_t layer, const std::vector<uint32_t>* uses);
-  void note(uint32_t layer, int32_t expert, Clock::time_point begin, Clock::time_point end);
+  void note(const Ended& ended);
   void release_pass();
   void abandon();
 
@@ -83,7 +83,7 @@ class Store final : public ExpertStore, public std::enable_shared_from_this<Stor
   std::vector<Scores> scores_;
   std::vector<ExpertCounters> counters_;
   bool traces_ = false;
-  std::vector<ExpertSpan> spans_;
+  std::vector<ExpertRead> traced_;
   std::unique_ptr<Places> places_;  // null: closed
   int64_t layer_ = kNoLayer;        // whose loop is under way
   uint64_t loops_ = 0;              // number of the loop, for a thread that waits in it

@@ -91,7 +91,7 @@ class MetalDevice final : public Device {
   }
 
  protected:
-  void run(const ReadyLaunch* launches, size_t count, bool wait, double* seconds) override {
+  void run(const ReadyLaunch* launches, size_t count, bool wait, std::vector<LaunchRun>* runs) override {
     const Pool pool;
     const std::shared_ptr<Memory> memory = this->memory();
     flight_->wait_for_room(kMostInFlight - 1);
@@ -100,8 +100,8 @@ class MetalDevice final : public Device {
     {
       const std::lock_guard lock(mutex_);
       if (memory->aliased()) flight_->wait_all();
-      if (seconds)
-        run_timed(launches, count, staging, seconds);
+      if (runs)
+        run_timed(launches, count, staging, *runs);
       else
         commit(launches, count, staging);
     }
@@ -113,12 +113,12 @@ class MetalDevice final : public Device {
   // Commits launches ahead of the GPU, which stops at a miss by itself (Gates). Waits at every ask instead
   // where launches are timed, where memory is copied, or where Metal cannot order command buffers.
   void run_loops(std::span<const ReadyLaunch> launches, std::span<const ReadyLoop> loops,
-                 double* seconds) override {
+                 Timeline* timeline) override {
     const Pool pool;
     const std::shared_ptr<Memory> memory = this->memory();
     const Staging staging(launches.data(), launches.size(), *memory);
-    if (seconds || !staging.empty() || memory->aliased() || !counts_known(loops, *memory)) {
-      Device::run_loops(launches, loops, seconds);
+    if (timeline || !staging.empty() || memory->aliased() || !counts_known(loops, *memory)) {
+      Device::run_loops(launches, loops, timeline);
       return;
     }
     const GateMemory gate_memory(*this, Gates::bytes(launches.size()));
@@ -280,8 +280,10 @@ class MetalDevice final : public Device {
 
   // Runs one pass for each launch, with timestamps around it. Each launch gets its own command buffer if
   // there are no timestamps, or if passes of one command buffer might overlap although they use the same
-  // memory.
-  void run_timed(const ReadyLaunch* launches, size_t count, const Staging& staging, double* seconds) {
+  // memory. Without timestamps, a launch took the time that its command buffer took, and ended when the host
+  // learned of that.
+  void run_timed(const ReadyLaunch* launches, size_t count, const Staging& staging,
+                 std::vector<LaunchRun>& runs) {
     for (size_t begin = 0; begin < count;) {
       const Pool pool;
       const PassTimer timer(device_.get());
@@ -294,13 +296,16 @@ class MetalDevice final : public Device {
                   : [commands.get() computeCommandEncoder];
         Encoder(made(pass), *pipelines_, *memory_, staging).add(launches[i]);
       }
+      const double committed = steady_seconds();
       flight_->commit(commands.get());
       flight_->wait_all();
       if (timer) {
-        const std::vector<double> times = timer.seconds(end - begin);
-        std::copy(times.begin(), times.end(), seconds + begin);
+        for (size_t i = begin; const PassTime& time : timer.times(end - begin))
+          runs.push_back({i++, time.begin, time.end});
       } else {
-        seconds[begin] = [commands.get() GPUEndTime] - [commands.get() GPUStartTime];
+        const double seconds = [commands.get() GPUEndTime] - [commands.get() GPUStartTime];
+        const double ended = steady_seconds();
+        runs.push_back({begin, std::max(committed, ended - seconds), ended});
       }
       begin = end;
     }

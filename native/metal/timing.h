@@ -1,4 +1,4 @@
-// GPU times of single launches.
+// When single launches ran on the GPU.
 #pragma once
 
 #import <Metal/Metal.h>
@@ -8,6 +8,11 @@
 #include "metal/object.h"
 
 namespace pyturbo::metal {
+
+// A compute pass, in seconds of std::chrono::steady_clock.
+struct PassTime {
+  double begin, end;
+};
 
 // Timestamps at the boundaries of compute passes. False when the device does not support them. Owner: one run
 // of the device, on its thread.
@@ -22,13 +27,22 @@ class PassTimer {
   // Returns the descriptor of pass `i`, whose begin and end are sampled. The caller's pool owns it.
   MTLComputePassDescriptor* pass(size_t i) const;
 
-  // Returns the seconds of the first `count` passes after they have finished; 0 for a pass without samples.
-  std::vector<double> seconds(size_t count) const;
+  // Returns when the first `count` passes ran, after they have finished. A pass without samples takes no
+  // time.
+  std::vector<PassTime> times(size_t count) const;
 
  private:
+  // A moment by both clocks.
+  struct Moment {
+    MTLTimestamp gpu = 0;
+    double seconds = 0;
+  };
+
+  Moment now() const;
+
   Ref<DeviceObject> device_;
   Ref<SamplesObject> samples_;
-  MTLTimestamp cpu_begin_ = 0, gpu_begin_ = 0;
+  Moment begin_;
 };
 
 }  // namespace pyturbo::metal

@@ -1,5 +1,9 @@
 #include "metal/timing.h"
 
+#include <algorithm>
+
+#include "pyturbo/timeline.h"
+
 namespace pyturbo::metal {
 namespace {
 
@@ -25,7 +29,7 @@ PassTimer::PassTimer(id<MTLDevice> device) : device_(Ref<DeviceObject>::retain(d
   NSError* error = nil;
   samples_ = Ref<SamplesObject>::adopt([device newCounterSampleBufferWithDescriptor:wanted.get()
                                                                               error:&error]);
-  [device sampleTimestamps:&cpu_begin_ gpuTimestamp:&gpu_begin_];
+  begin_ = now();
 }
 
 MTLComputePassDescriptor* PassTimer::pass(size_t i) const {
@@ -38,21 +42,37 @@ MTLComputePassDescriptor* PassTimer::pass(size_t i) const {
   return pass;
 }
 
-std::vector<double> PassTimer::seconds(size_t count) const {
-  // Timestamps of the GPU have a unit of their own; those of the CPU are nanoseconds.
-  MTLTimestamp cpu = 0, gpu = 0;
-  [device_.get() sampleTimestamps:&cpu gpuTimestamp:&gpu];
-  const double unit = gpu > gpu_begin_ ? double(cpu - cpu_begin_) / double(gpu - gpu_begin_) : 1.0;
-  std::vector<double> seconds(count, 0.0);
+// The GPU's timestamps are compared with the steady clock itself, and not with the timestamps of the CPU that
+// Metal returns with them: these need not count the time that the machine sleeps, which the steady clock
+// does.
+PassTimer::Moment PassTimer::now() const {
+  MTLTimestamp cpu = 0;
+  Moment moment;
+  const double before = steady_seconds();
+  [device_.get() sampleTimestamps:&cpu gpuTimestamp:&moment.gpu];
+  moment.seconds = (before + steady_seconds()) / 2;
+  return moment;
+}
+
+std::vector<PassTime> PassTimer::times(size_t count) const {
+  const Moment end = now();
+  const double ticks = double(end.gpu - begin_.gpu), seconds = end.seconds - begin_.seconds;
+  const auto when = [&](MTLTimestamp stamp) {
+    return begin_.seconds + std::clamp(double(stamp - begin_.gpu) / std::max(ticks, 1.0), 0.0, 1.0) * seconds;
+  };
   NSData* data = [samples_.get() resolveCounterRange:NSMakeRange(0, 2 * count)];
   const auto* stamps = static_cast<const MTLCounterResultTimestamp*>([data bytes]);
-  if (!stamps) return seconds;
+  std::vector<PassTime> times;
+  double last = begin_.seconds;
   for (size_t i = 0; i < count; ++i) {
-    const MTLTimestamp begin = stamps[2 * i].timestamp, end = stamps[2 * i + 1].timestamp;
-    const bool sampled = begin != MTLCounterErrorValue && end != MTLCounterErrorValue && end >= begin;
-    if (sampled) seconds[i] = double(end - begin) * unit * 1e-9;
+    const MTLTimestamp begin = stamps ? stamps[2 * i].timestamp : MTLCounterErrorValue;
+    const MTLTimestamp end = stamps ? stamps[2 * i + 1].timestamp : MTLCounterErrorValue;
+    const bool sampled =
+        begin != MTLCounterErrorValue && end != MTLCounterErrorValue && begin >= begin_.gpu && end >= begin;
+    times.push_back(sampled ? PassTime{when(begin), when(end)} : PassTime{last, last});
+    last = times.back().end;
   }
-  return seconds;
+  return times;
 }
 
 }  // namespace pyturbo::metal

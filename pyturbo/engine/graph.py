@@ -16,6 +16,7 @@ from pyturbo.engine.profile import Profile
 from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.step import KvFormat, Step
 from pyturbo.recording import Extent, Recorder, SizeRecorder
+from pyturbo.streaming.streamed import StreamedExperts
 from pyturbo.symbols import symbol
 
 #: The results of a program: logits of the last token, logits of all, or the output of each layer.
@@ -93,18 +94,37 @@ class Graph:
             f"Graph({self.program!r}, weight_bytes={self.weight_bytes}, scratch_bytes={self.scratch_bytes})"
         )
 
-    def run(
-        self, count: int, state: Buffer, cursor: Cursor, wait: bool, profile: Profile | None = None
-    ) -> list[NDArray[np.float32]]:
+    def run(self, count: int, state: Buffer, cursor: Cursor, wait: bool) -> list[NDArray[np.float32]]:
         """Read `count` tokens of the state at the cursor, and move it past them.
 
         Returns copies of the outputs kept here. Without `wait` a device may still be at work on return.
         """
+        wait = wait or bool(self._outputs)
+        self.program.run([state], wait=wait, cursor=cursor, advance=count, **self._symbols(count, cursor))
+        return self._copies(count)
+
+    def profile(
+        self,
+        count: int,
+        state: Buffer,
+        cursor: Cursor,
+        profile: Profile,
+        experts: StreamedExperts | None,
+    ) -> list[NDArray[np.float32]]:
+        """Do the same, and add launches and reads of experts to a profile."""
+        if experts is not None:
+            experts.trace(True)
+        try:
+            symbols = self._symbols(count, cursor)
+            timed = self.program.timeline([state], cursor=cursor, advance=count, **symbols)
+        finally:
+            reads = None if experts is None else experts.trace(False)
+        profile.add(count, timed, self.program.listing(), self.program.loops(), reads)
+        return self._copies(count)
+
+    def _symbols(self, count: int, cursor: Cursor) -> dict[str, int]:
         symbols = {"position": cursor.position, "tokens": count}
-        symbols = {name: symbols[name] for name in self.program.symbols}
-        if profile is None:
-            wait = wait or bool(self._outputs)
-            self.program.run([state], wait=wait, cursor=cursor, advance=count, **symbols)
-        else:
-            profile.add(self.program.profile([state], cursor=cursor, advance=count, **symbols))
+        return {name: symbols[name] for name in self.program.symbols}
+
+    def _copies(self, count: int) -> list[NDArray[np.float32]]:
         return [output[:count].copy() for output in self._outputs]

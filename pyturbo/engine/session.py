@@ -56,7 +56,7 @@ class Session:
     Attributes:
         context: How many tokens it has room for.
         notes: Data of the caller, such as messages: JSON that is saved with the session.
-        timings: A `Profile` that every launch is timed into, or None.
+        timings: A `Profile` that every launch and every read of an expert is timed into, or None.
 
     Examples:
         >>> model = pyturbo.load()
@@ -325,7 +325,9 @@ class Session:
     def _replay(self, tokens: int, output: Output) -> list[NDArray[np.float32]]:
         """Read the next of `tokens` tokens with one program. No reference to it is left behind."""
         with self._runner.program(self.context, tokens, output) as (count, graph), self._failing():
-            return graph.run(count, self._block, self._cursor, count == tokens, self.timings)
+            if self.timings is None:
+                return graph.run(count, self._block, self._cursor, count == tokens)
+            return graph.profile(count, self._block, self._cursor, self.timings, self._runner.experts)
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -351,7 +353,7 @@ class Session:
             return Memory(graph.weight_bytes, self._runner.scratch_bytes, self.nbytes, pieces, experts)
 
     def profile(self) -> Profile:
-        """Time every launch of one more step, on a copy: this conversation stays as it is."""
+        """Time every launch, and every read of an expert, in one more step on a copy of this conversation."""
         other = self.fork()
         other._cursor.position = min(self.position, self.context - 1)
         other.timings = profile = Profile()

@@ -18,6 +18,11 @@ class RecordFile:
     experts: int
     stride: int
 
+    @property
+    def place(self) -> str:
+        """The layer as launches of a model name it, such as "layers.3"."""
+        return f"layers.{int(self.path.stem.removeprefix('layer-'))}"
+
 
 class ExpertMemory(ABC):
     """Where the records of each layer are while a model runs. Layers are numbered as in the manifest."""

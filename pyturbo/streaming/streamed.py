@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,18 @@ from pyturbo.streaming.use import ExpertUse
 
 _ROWS = ("table", "counts", "slots", "missing", "guesses")
 _LINE = 16  # int32 values of a cache line
+
+
+class ExpertRead(NamedTuple):
+    """An expert that was read from disk, in seconds of the clock that `Program.timeline` has."""
+
+    layer: int  # in the order of the files
+    place: str  # the layer as launches name it
+    expert: int
+    nbytes: int
+    ahead: bool  # because the layer before expected it
+    begin: float
+    end: float
 
 
 class StreamedExperts(ExpertMemory):
@@ -117,6 +129,16 @@ class StreamedExperts(ExpertMemory):
         """All that has been needed so far."""
         total = self.totals()
         return ExpertUse(total["hits"], total["misses"], total["bytes"], total["wait_seconds"])
+
+    def trace(self, on: bool) -> list[ExpertRead]:
+        """Start or end the recording of reads; return those recorded since the last call, as they ended."""
+        numbers = {(id(group), number): layer for layer, (group, number) in enumerate(self._places)}
+        reads = []
+        for group in self._groups.values():
+            for number, expert, ahead, begin, end in group.store.trace(on):
+                layer, file = numbers[id(group), number], group.files[number]
+                reads.append(ExpertRead(layer, file.place, expert, file.stride, ahead, begin, end))
+        return sorted(reads, key=lambda read: read.end)
 
     def counts(self) -> list[NDArray[np.uint32]]:
         """Return how often each expert of each layer was chosen so far, modulo 2**32."""

@@ -242,7 +242,13 @@ def test_profile_has_a_time_for_each_launch(tmp_path: Path) -> None:
             soft_metal.set_options(counter_sampling=sampling)
             begin = time.perf_counter()
             profile = session.profile()
-            assert profile.seconds < time.perf_counter() - begin < 100 * profile.seconds
+            wall = time.perf_counter() - begin
+            assert profile.seconds < wall < 100 * profile.seconds
+            replay, *events = profile.timeline
+            moments = [moment for event in events for moment in (event.begin, event.end)]
+            assert moments == sorted(moments)
+            assert replay.begin <= moments[0]
+            assert moments[-1] <= replay.end <= wall
             launches = sum(row.launches for row in profile.rows())
             assert all(row.seconds > 0 for row in profile.rows())
             assert soft_metal.counters()["encoders"] == launches

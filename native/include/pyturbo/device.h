@@ -15,6 +15,7 @@
 #include "pyturbo/kernel.h"
 #include "pyturbo/process.h"
 #include "pyturbo/storage.h"
+#include "pyturbo/timeline.h"
 
 namespace pyturbo {
 
@@ -70,20 +71,21 @@ class Device : public ClosedAtEnd {
 
   // Runs launches in order; launches without `waits` may overlap earlier ones. Without `wait`, and without
   // loops, it may return before they have finished, and their memory must stay valid until synchronize().
-  // `seconds`, if given, receives the time of each, added up over all passes. Loops are in order and do not
-  // overlap.
+  // `timeline`, if given, is empty and receives when each of them ran; it then waits. Loops are in order and
+  // do not overlap.
   void replay(std::span<const ReadyLaunch> launches, std::span<const ReadyLoop> loops, bool wait,
-              double* seconds);
+              Timeline* timeline);
 
   // Waits for all work begun in this process and throws its first failure.
   virtual void synchronize() {}
 
  protected:
   virtual bool checked() const { return false; }
-  virtual void run(const ReadyLaunch* launches, size_t count, bool wait, double* seconds) = 0;
+  // Adds to `runs`, if given, one execution of each launch, with its index among these, and waits for them.
+  virtual void run(const ReadyLaunch* launches, size_t count, bool wait, std::vector<LaunchRun>* runs) = 0;
   // Runs launches with host loops among them and waits for them. This one waits at every ask.
   virtual void run_loops(std::span<const ReadyLaunch> launches, std::span<const ReadyLoop> loops,
-                         double* seconds);
+                         Timeline* timeline);
   // Throws Error{state} when the process is ending.
   void require_process() const {
     if (process_ends()) throw Error(ErrorKind::state, name_ + ": the process is ending");

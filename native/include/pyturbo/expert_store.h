@@ -66,10 +66,10 @@ struct ExpertCounters {
   double wait_seconds = 0;  // that replays waited for reads
 };
 
-// A record that was read, or a wait of a replay, in seconds of std::chrono::steady_clock.
-struct ExpertSpan {
-  uint32_t layer;
-  int32_t expert;  // -1: a wait
+// A record that was read, in seconds of std::chrono::steady_clock.
+struct ExpertRead {
+  uint32_t layer, expert;
+  bool ahead;  // because of a guess
   double begin, end;
 };
 
@@ -85,8 +85,9 @@ class ExpertStore : public ClosedAtEnd {
   virtual std::shared_ptr<HostLoop> loop(uint32_t layer, int32_t ahead) = 0;
   virtual std::vector<ExpertCounters> counters() const = 0;  // by layer
   virtual void reset_counters() = 0;
-  // Starts or ends the recording of spans, and returns those recorded since the last call.
-  virtual std::vector<ExpertSpan> trace(bool on) = 0;
+  // Starts or ends the recording of reads, and returns those recorded since the last call. A read is recorded
+  // when it is counted: by the loop that begins or continues after its end.
+  virtual std::vector<ExpertRead> trace(bool on) = 0;
   // Returns whether all files are read past the page cache. Throws Error{state} when it is closed.
   virtual bool direct() const = 0;
   virtual bool closed() const = 0;

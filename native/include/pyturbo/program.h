@@ -11,6 +11,7 @@
 #include "pyturbo/host_loop.h"
 #include "pyturbo/kernel.h"
 #include "pyturbo/storage.h"
+#include "pyturbo/timeline.h"
 
 namespace pyturbo {
 
@@ -96,9 +97,9 @@ class Program {
   void end_passes();
 
   // Runs all launches; see Device::replay. A program with host loops always waits. Takes a value for each
-  // symbol and memory for each block. Blocks may overlap neither each other nor bound memory. `seconds`
-  // receives the time of each launch.
-  void run(const int64_t* symbols, const Block* blocks, bool wait, std::vector<double>* seconds = nullptr);
+  // symbol and memory for each block. Blocks may overlap neither each other nor bound memory. `timeline`
+  // receives when each launch ran.
+  void run(const int64_t* symbols, const Block* blocks, bool wait, Timeline* timeline = nullptr);
 
   uint64_t size() const {
     const std::lock_guard lock(growing_);
