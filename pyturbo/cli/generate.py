@@ -17,7 +17,8 @@ from pyturbo.cli._model import (
 )
 from pyturbo.cli._output import Waiting, dim_note, note, print_json
 from pyturbo.cli._stdin import PromptText
-from pyturbo.cli._usage import UsageError, at_least_one
+from pyturbo.cli._usage import UsageError, at_least_one, path
+from pyturbo.engine import trace_file
 from pyturbo.engine.generation import Completion, Prompt
 from pyturbo.engine.profile import Profile
 from pyturbo.engine.session import Session
@@ -52,6 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--profile", action="store_true", help="print the time of each kernel to standard error"
     )
+    parser.add_argument(
+        "--trace", type=path, metavar="FILE", help="write a timeline of launches and reads for Perfetto"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -65,7 +69,8 @@ def run(arguments: argparse.Namespace) -> None:
         else arguments.context
     )
     session = model.session(room)
-    session.timings = Profile() if arguments.profile else None
+    timed = arguments.profile or arguments.trace is not None
+    session.timings = profile = Profile() if timed else None
     completion = _reply(arguments, model, session, ids)
     if arguments.json:
         stats = completion.stats
@@ -77,8 +82,10 @@ def run(arguments: argparse.Namespace) -> None:
         dim_note(cut_note(completion, session))
     if arguments.stats:
         note("\n".join(stats_lines(completion.stats, session)))
-    if session.timings is not None:
-        note(str(session.timings))
+    if profile is not None and arguments.profile:
+        note(str(profile))
+    if profile is not None and arguments.trace is not None:
+        profile.save_trace(arguments.trace)
 
 
 def _reply(arguments: argparse.Namespace, model: Model, session: Session, ids: list[int]) -> Completion:
@@ -108,6 +115,8 @@ def _check(arguments: argparse.Namespace) -> None:
     """Refuse wrong options before a model is loaded."""
     check_sampling(arguments, arguments.logprobs)
     at_least_one("--context", arguments.context)
+    if arguments.trace is not None:
+        trace_file.check(arguments.trace)
     if arguments.logprobs and not arguments.json:
         raise UsageError("--logprobs: expected --json with it; only JSON lists them")
     if arguments.raw and arguments.system is not None:

@@ -13,6 +13,7 @@ import pytest
 import pyturbo
 from pyturbo.cli import main
 from text.tiny_chat import write_model
+from trace_events import read_trace
 
 
 def test_generate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,6 +52,17 @@ def test_generate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ):
         assert main(["generate", *arguments]) == 1
         assert message in capsys.readouterr().err
+
+
+def test_a_trace_of_a_reply(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "trace.json"
+    command = ["generate", "Once upon a time", "--max-tokens", "3", "--trace"]
+    assert main([*command, str(trace)]) == 0
+    assert capsys.readouterr().err == ""  # the table is for --profile
+    names = [entry["name"] for entry in read_trace(trace) if entry.get("cat") == "replay"]
+    assert names == ["4 tokens", "1 token", "1 token"]
+    assert main([*command, str(tmp_path / "missing" / "trace.json"), "--model", "absent"]) == 1
+    assert "missing: expected a folder to write to, found none" in capsys.readouterr().err
 
 
 def test_options_that_are_not_given_are_the_models_own(
