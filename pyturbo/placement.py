@@ -15,7 +15,7 @@ from pyturbo.engine.budget import HEADROOM, Budget
 from pyturbo.engine.runner import Runner, conversation_bytes
 from pyturbo.errors import AllocationError, ArgumentError, TurboError
 from pyturbo.layers.step import KvFormat
-from pyturbo.streaming import Policy, StreamedExperts
+from pyturbo.streaming import MappedExperts, Policy, StreamedExperts
 from pyturbo.streaming.speed import ModelSpeed
 from pyturbo.text import Tokenizer
 
@@ -81,6 +81,9 @@ def place_experts(
         mode = "mapped" if fits else "stream"
     else:
         mode = policy.mode
+    if mode == "mapped" and isinstance(checkpoint, PackedCheckpoint):
+        checkpoint.experts = MappedExperts(device, checkpoint.record_files(), checkpoint.mappings(), policy)
+        found = replace(found, network=models.outline(checkpoint)[0])
     if mode == "mapped" and memory is None:
         return Placement()
     tokenizer = _tokenizer(checkpoint)

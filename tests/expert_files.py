@@ -126,8 +126,9 @@ class Replays:
         }
 
     def check_tables(self) -> None:
-        """Require that no two experts have one slot, and that each slot has the bytes of its expert."""
+        """Require that no two experts have one place, and that each has the bytes of its expert."""
         cached = self.cached()
-        assert len(set(cached.values())) == len(cached)
+        places = {(id(self.memory[layer]), slot) for (layer, _), slot in cached.items()}
+        assert len(places) == len(cached)
         for (layer, expert), slot in cached.items():
             np.testing.assert_array_equal(self.memory[layer][slot], record(layer, expert))

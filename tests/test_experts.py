@@ -497,21 +497,43 @@ def test_mapped_files(tmp_path: Path, split: int) -> None:
     rng = np.random.default_rng(7)
     replays = Replays(tmp_path, mapped=True, threads=3, split=split)
     with replays.store as store:
-        for tokens in [1, 20, 2]:
-            for passes in replays.replay(rng.integers(0, 7, tokens), rng.integers(0, 5, tokens)):
-                assert passes[0] == set()
-        assert replays.cached() == {}
-        assert store.stats()[0]["bytes"] == store.stats()[0]["misses"] * STRIDE
-        assert replays.rows[0, 2].max() < 7
+        used: list[set[int]] = [set(), set()]
+        for tokens in [1, 3, 20, 2]:
+            choices = [set(rng.integers(0, experts, tokens).tolist()) for experts in (7, 5)]
+            for passes, chosen, before in zip(replays.replay(*choices), choices, used):
+                assert passes[0] == chosen & before  # the others are made present first
+                before |= chosen
+        assert replays.cached() == {(layer, expert): expert for layer in (0, 1) for expert in used[layer]}
+        for stats, chosen in zip(store.stats(), used):
+            assert stats["misses"] == len(chosen)
+            assert stats["bytes"] == len(chosen) * STRIDE
 
 
 def test_a_mapped_file_that_lost_a_part(tmp_path: Path) -> None:
     replays = Replays(tmp_path, mapped=True)
     with replays.store:
         os.truncate(replays.files[0][0], 2 * STRIDE)
-        replays.replay([0, 1])
-        with pytest.raises(FileError, match="layer-000.bin: became shorter while it was in use"):
-            replays.replay([5])
+        replays.replay([], [1])
+        for choices in ([5], [0]):  # beyond the end, and before it
+            with pytest.raises(FileError, match="layer-000.bin: became shorter while it was in use"):
+                replays.replay(choices)
+            with pytest.raises(FileError, match="layer-000.bin: became shorter while it was in use"):
+                replays.store.check_files()
+        assert replays.cached() == {(1, 1): 1}
+
+
+def test_a_mapped_file_that_was_written_to(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, mapped=True)
+    message = "layer-001.bin: was written to, or touched, after it was mapped; load the model again"
+    with replays.store as store:
+        replays.replay([0], [1])
+        store.check_files()
+        os.utime(replays.files[1][0], ns=(0, 1_000_000_000))
+        with pytest.raises(FileError, match=message):
+            store.check_files()
+        replays.replay([1], [1])  # nothing of it is read
+        with pytest.raises(FileError, match=message):
+            replays.replay([1], [0])
 
 
 START = f"""

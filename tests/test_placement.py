@@ -17,12 +17,13 @@ from pyturbo import models, placement
 from pyturbo._arguments import byte_count
 from pyturbo._machine import used_memory
 from pyturbo.checkpoint import open_checkpoint
+from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.engine.budget import HEADROOM, Budget
 from pyturbo.engine.runner import conversation_bytes
 from pyturbo.errors import AllocationError, ArgumentError
 from pyturbo.forecast import forecast
 from pyturbo.model import Model, default_model
-from pyturbo.streaming import Policy, RecordFile, StreamedExperts
+from pyturbo.streaming import MappedExperts, Policy, RecordFile, StreamedExperts
 from tiny_configs import MODELS
 from tiny_gguf import write_gguf
 from tiny_models import write_hf
@@ -205,8 +206,10 @@ def require_expected_size(path: Path, model: Model) -> None:
     with model, open_checkpoint(path) as checkpoint:
         runner, context = model.runner, min(placement.SHORT, model.max_context)
         streamed = runner.experts is not None
-        if streamed:
-            checkpoint.experts = runner.experts
+        if isinstance(checkpoint, PackedCheckpoint):
+            checkpoint.experts = runner.experts or MappedExperts(
+                model.device, checkpoint.record_files(), checkpoint.mappings(), Policy()
+            )
         network, _ = models.outline(checkpoint)
         found = conversation_bytes(network, model.device, runner.kv, context, streamed=streamed)
         assert found == runner.layout(context).nbytes + runner.scratch_bytes

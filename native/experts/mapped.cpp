@@ -25,12 +25,24 @@ void touch(const uint8_t* memory, uint64_t bytes) {
 
 class PageSource final : public Source {
  public:
-  // Throws Error{file} when the file lost a part of the record.
+  explicit PageSource(const std::vector<MappedExperts>& layers) {
+    for (const MappedExperts& layer : layers) files_.push_back(mapped_file_at(layer.records));
+  }
+
+  // Throws Error{file} when the file was changed, or lost a part of the record.
   void bring(const Record& record, uint64_t begin, uint64_t bytes, const std::atomic<bool>&,
              uint64_t& calls) override {
-    uint8_t* const memory = record.memory + begin;
     ++calls;
-    // Asks for all pages in large reads; page faults alone would read 128 KiB at a time.
+    populate(record.memory + begin, bytes);
+    require_unchanged(files_[record.layer]);
+  }
+  void require_unchanged() const override {
+    for (const std::weak_ptr<MappedFile>& file : files_) require_unchanged(file);
+  }
+
+ private:
+  // Asks for all pages in large reads first; page faults alone would read less at a time.
+  static void populate(uint8_t* memory, uint64_t bytes) {
     ::madvise(memory, bytes, MADV_WILLNEED);
 #if defined(MADV_POPULATE_READ)
     if (::madvise(memory, bytes, MADV_POPULATE_READ) == 0) return;
@@ -38,9 +50,15 @@ class PageSource final : public Source {
     touch(memory, bytes);
     require_readable(memory, bytes);
   }
+  static void require_unchanged(const std::weak_ptr<MappedFile>& mapped) {
+    if (const std::shared_ptr<MappedFile> file = mapped.lock()) file->require_unchanged();
+  }
+
+  std::vector<std::weak_ptr<MappedFile>> files_;  // by layer; the storage of the records owns them
 };
 
-// The records of the files themselves: the slot of an expert is its number, and always free.
+// The records of the files themselves: the slot of an expert is its number, and an expert that was made
+// present keeps it. Pages that the system takes away again come back when launches read them.
 class FilePlaces final : public Places {
  public:
   FilePlaces(const std::vector<MappedExperts>& layers, uint64_t stride) : layers_(layers), stride_(stride) {}
@@ -52,7 +70,7 @@ class FilePlaces final : public Places {
   uint8_t* memory(uint32_t layer, int32_t slot) const override {
     return const_cast<uint8_t*>(layers_[layer].records) + uint64_t(slot) * stride_;  // only read
   }
-  bool keep(int32_t) override { return false; }
+  bool keep(int32_t) override { return true; }
   void drop(int32_t) override {}
   void release(int32_t) override {}
   void resize(uint32_t, uint32_t) override {}
@@ -78,7 +96,7 @@ std::shared_ptr<ExpertStore> map_expert_store(const std::vector<MappedExperts>& 
   }
   experts::check_options(experts, tables, options);
   return experts::share(std::make_unique<experts::Store>(
-      experts, tables, options, std::make_unique<experts::PageSource>(),
+      experts, tables, options, std::make_unique<experts::PageSource>(layers),
       [&](std::vector<experts::LayerRows>&, const std::vector<experts::Scores>&) {
         return std::make_unique<experts::FilePlaces>(layers, options.stride);
       }));

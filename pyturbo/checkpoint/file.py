@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pyturbo._arrays import Array, aligned_empty
-from pyturbo._native import FileWatch, host_map
+from pyturbo._native import Buffer, FileWatch, host_map
 from pyturbo.errors import FileError, FormatError
 
 #: Every tensor a kernel sees starts at a multiple of this many bytes.
@@ -46,7 +46,7 @@ class TensorFile:
             self.close()
             raise FileError(f"{path}: expected a regular file")
         self.size = status.st_size
-        self._map: Array | None = None
+        self._map: Buffer | None = None
         #: Watches the mapping, once there is one.
         self.watch: FileWatch | None = None
 
@@ -91,14 +91,18 @@ class TensorFile:
         """Return the mapped, read-only array at `offset`, of any alignment; it lies within the file."""
         if 0 in shape:
             return np.empty(shape, dtype)
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        array: Array = np.ndarray(shape, dtype, self.mapping().numpy()[offset : offset + nbytes])
+        return array
+
+    def mapping(self) -> Buffer:
+        """Return the whole file, mapped read-only."""
         if self._map is None:
             mapped = host_map(self._fd, self.path)
             if mapped.nbytes != self.size:
                 raise FileError(f"{self.path}: has {mapped.nbytes} bytes, it was {self.size} bytes long")
-            self._map, self.watch = mapped.numpy(), FileWatch(mapped)
-        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        array: Array = np.ndarray(shape, dtype, self._map[offset : offset + nbytes])
-        return array
+            self._map, self.watch = mapped, FileWatch(mapped)
+        return self._map
 
     def read(self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> Array:
         """Return the array at `offset`: mapped if it is aligned there, otherwise a copy in aligned memory."""

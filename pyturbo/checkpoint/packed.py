@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from pyturbo._arrays import Array
+from pyturbo._native import Buffer
 from pyturbo.checkpoint import json_file
 from pyturbo.checkpoint.directory import DirectoryCheckpoint
 from pyturbo.checkpoint.directory_weights import DirectoryWeights
@@ -45,7 +46,7 @@ class PackedCheckpoint(DirectoryCheckpoint):
     Attributes:
         manifest: What the files of experts hold.
         records: Each file of experts, as bytes [experts, 1, stride], in the order of the manifest.
-        experts: Where experts are used from; None: from their mapped files.
+        experts: Where experts are used from; None: from their mapped files, whatever pages are in memory.
     """
 
     def __init__(self, path: Path) -> None:
@@ -75,6 +76,10 @@ class PackedCheckpoint(DirectoryCheckpoint):
             RecordFile(info.file.path, layer.experts, layer.stride)
             for info, layer in zip(self.records, self.manifest.layers)
         ]
+
+    def mappings(self) -> list[Buffer]:
+        """Map the files of experts, each as a whole."""
+        return [info.file.mapping() for info in self.records]
 
     def stated_fingerprint(self) -> str:
         """Return that of the source if all values are those of the source, else one of the manifest."""

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from pyturbo.streaming.mapped import MappedExperts
 from pyturbo.streaming.memory import ExpertMemory, RecordFile
 from pyturbo.streaming.policy import MODES, Policy
 from pyturbo.streaming.served import ServedLayer
 from pyturbo.streaming.streamed import StreamedExperts
 from pyturbo.streaming.use import ExpertUse
 
-__all__ = ["MODES", "ExpertMemory", "ExpertUse", "Policy", "RecordFile", "ServedLayer", "StreamedExperts"]
+__all__ = [
+    "MODES",
+    "ExpertMemory",
+    "ExpertUse",
+    "MappedExperts",
+    "Policy",
+    "RecordFile",
+    "ServedLayer",
+    "StreamedExperts",
+]

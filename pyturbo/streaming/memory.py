@@ -32,8 +32,8 @@ class ExpertMemory(ABC):
         """Return the memory of a layer's records: uint8 [matrices, stride]."""
 
     @abstractmethod
-    def served(self, layer: int) -> ServedLayer | None:
-        """Return what brings experts into that memory; None if expert e is always matrix e."""
+    def served(self, layer: int) -> ServedLayer:
+        """Return what brings experts into that memory."""
 
     @abstractmethod
     def check(self) -> None:

@@ -24,9 +24,9 @@ class Policy:
     """Settings of reads and of the replacement of experts; the defaults suit NVMe disks.
 
     Attributes:
-        mode: "mapped" uses experts from their mapped files, "stream" from slots in memory; "auto" maps if all
-            weights fit into memory.
-        threads: Reads under way at once.
+        mode: "mapped" uses experts from their mapped files, which need memory for all of them, "stream" from
+            slots in memory; "auto" maps if all weights fit into memory.
+        threads: Reads under way at once, in both modes.
         direct: Whether reads bypass the system's cache of files, where the file system allows it.
         split: A record is read in parts of this many bytes; 0 reads it at once.
         half_life: Tokens after which a use of an expert counts half.

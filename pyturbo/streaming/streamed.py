@@ -10,15 +10,13 @@ from numpy.typing import NDArray
 
 from pyturbo._arrays import Array
 from pyturbo._experts import COUNTERS, ExpertStore
-from pyturbo._native import Buffer, Device
+from pyturbo._native import Device
 from pyturbo.errors import StateError
 from pyturbo.streaming.memory import ExpertMemory, RecordFile
 from pyturbo.streaming.policy import Policy
-from pyturbo.streaming.served import Lookup, ServedLayer
+from pyturbo.streaming.served import ServedLayer
+from pyturbo.streaming.tables import ExpertTables
 from pyturbo.streaming.use import ExpertUse
-
-_ROWS = ("table", "counts", "slots", "missing", "guesses")
-_LINE = 16  # int32 values of a cache line
 
 
 class ExpertRead(NamedTuple):
@@ -86,7 +84,7 @@ class StreamedExperts(ExpertMemory):
     def served(self, layer: int) -> ServedLayer:
         group, number = self._places[layer]
         ahead = self.policy.ahead and self._is_of(group, layer + 1)
-        return group.layer(number, number + 1 if ahead else None)
+        return group.tables.layer(group.store, number, number + 1 if ahead else None)
 
     def _is_of(self, group: _Group, layer: int) -> bool:
         """Return whether there is such a layer, and whether its experts use the slots of a group."""
@@ -142,7 +140,7 @@ class StreamedExperts(ExpertMemory):
 
     def counts(self) -> list[NDArray[np.uint32]]:
         """Return how often each expert of each layer was chosen so far, modulo 2**32."""
-        return [group.counts(number) for group, number in self._places]
+        return [group.tables.counts(number) for group, number in self._places]
 
     def close(self) -> None:
         """End the reads and close the files. Memory is given back with the last array over it.
@@ -162,14 +160,12 @@ class _Group:
         self.files, stride = files, files[0].stride
         slab = device.empty((slots, stride), np.uint8)
         self._records: Array | None = slab.numpy()
-        width = -(-max(file.experts for file in files) // _LINE) * _LINE
-        self._tables = device.empty((len(files), len(_ROWS), width), np.int32)
-        self._unused, self._policy = device.empty((2, width), np.int32), policy
+        self.tables, self._policy = ExpertTables(device, [file.experts for file in files]), policy
         self.store = ExpertStore(
             [(file.path, file.experts) for file in files],
             stride,
             slab,
-            self._tables,
+            self.tables.buffer,
             threads=policy.threads,
             direct=policy.direct,
             split=policy.split,
@@ -194,30 +190,3 @@ class _Group:
 
     def _staging(self, slots: int) -> int:
         return self._policy.staging_slots(slots, sum(file.experts for file in self.files))
-
-    def layer(self, number: int, following: int | None) -> ServedLayer:
-        """Return a layer; the experts of the layer `following` are read ahead while it works."""
-        experts = self.files[number].experts
-        table, slots = (self._row(number, name, experts, np.int32) for name in ("table", "slots"))
-        counts, guesses = (self._row(number, name, experts, np.uint32) for name in ("counts", "guesses"))
-        missing = self._row(number, "missing", 1, np.uint32)
-        nowhere = self._unused.view((experts,)), self._unused.view((1,), np.uint32, self._unused.nbytes // 2)
-        return ServedLayer(
-            table,
-            Lookup(counts, slots, missing),
-            Lookup(guesses, *nowhere),
-            self.store.loop(number, following),
-            looks_ahead=following is not None,
-        )
-
-    def counts(self, number: int) -> NDArray[np.uint32]:
-        """Return a copy of the counts of a layer."""
-        row = self._row(number, "counts", self.files[number].experts, np.uint32)
-        counts: NDArray[np.uint32] = row.numpy().copy()
-        return counts
-
-    def _row(self, number: int, name: str, extent: int, dtype: Any) -> Buffer:
-        """Return one table of a layer."""
-        width = self._tables.shape[2]
-        offset = (number * len(_ROWS) + _ROWS.index(name)) * width * np.dtype(np.int32).itemsize
-        return self._tables.view((extent,), dtype, offset)

@@ -14,6 +14,7 @@ import pytest
 import pyturbo
 from packed_models import streamed
 from pyturbo.model import Model
+from pyturbo.streaming import MappedExperts, Policy
 from tiny_configs import MODELS
 from tiny_models import write_hf, write_mlx
 
@@ -58,6 +59,23 @@ def test_a_streamed_model_has_the_bits_of_a_resident_one(
             assert logits_of(model, ids) == wanted, f"{slots} slots"
             stats = model.runner.budget.experts.stats()
             assert all(layer["misses"] > 0 and layer["bytes"] > 0 for layer in stats)
+
+
+def test_a_mapped_expert_is_brought_once(tmp_path: Path, device: str) -> None:
+    tiny = MODELS["qwen3_5_moe"]
+    pyturbo.pack(write_mlx(tiny, tmp_path / "source"), tmp_path / "packed")
+    with pyturbo.load(tmp_path / "packed", device, policy=Policy(mode="mapped")) as model:
+        (experts,) = (watch for watch in model.runner.origin._watches if isinstance(watch, MappedExperts))
+
+        def totals() -> tuple[int, ...]:
+            stats = experts._stores[0].stats()
+            return tuple(sum(layer[name] for layer in stats) for name in ("requests", "misses"))
+
+        wanted = logits_of(model, tiny.tokens())
+        requests, misses = totals()
+        assert 0 < misses < requests
+        assert logits_of(model, tiny.tokens()) == wanted
+        assert totals() == (2 * requests, misses)
 
 
 @pytest.mark.parametrize(

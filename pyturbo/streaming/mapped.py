@@ -1,0 +1,54 @@
+"""Experts that are used from their mapped files, and read by several threads before their first use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyturbo._arrays import Array
+from pyturbo._experts import ExpertStore
+from pyturbo._native import Buffer, Device
+from pyturbo.streaming.memory import ExpertMemory, RecordFile
+from pyturbo.streaming.policy import Policy
+from pyturbo.streaming.served import ServedLayer
+from pyturbo.streaming.tables import ExpertTables
+
+
+class MappedExperts(ExpertMemory):
+    """The records of mapped files, where expert e is always matrix e.
+
+    A layer asks the host only for experts that were never used, whose pages may not be in memory yet: page
+    faults would read them piece by piece, one after the other. Files and threads are given back with the last
+    layer.
+    """
+
+    def __init__(
+        self, device: Device, files: Sequence[RecordFile], mappings: Sequence[Buffer], policy: Policy
+    ) -> None:
+        """Take the files, each mapped as a whole."""
+        self._records = [
+            mapping.numpy().reshape(file.experts, file.stride) for file, mapping in zip(files, mappings)
+        ]
+        self._stores: list[ExpertStore] = []
+        self._served: dict[int, ServedLayer] = {}
+        for stride in sorted({file.stride for file in files}):  # a store has records of one size
+            layers = [number for number, file in enumerate(files) if file.stride == stride]
+            tables = ExpertTables(device, [files[layer].experts for layer in layers])
+            store = ExpertStore.mapped(
+                [mappings[layer] for layer in layers],
+                stride,
+                tables.buffer,
+                threads=policy.threads,
+                split=policy.split,
+            )
+            self._stores.append(store)
+            self._served |= {layer: tables.layer(store, number) for number, layer in enumerate(layers)}
+
+    def records(self, layer: int) -> Array:
+        return self._records[layer]
+
+    def served(self, layer: int) -> ServedLayer:
+        return self._served[layer]
+
+    def check(self) -> None:
+        for store in self._stores:
+            store.check_files()
