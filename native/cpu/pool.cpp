@@ -21,9 +21,10 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr microseconds kSpin{100};  // longer than a gap between launches of one program, or between tokens
-constexpr double kPatience = 1e-4;  // seconds that callers may lose to workers before they run alone
-constexpr double kMemory = 0.95;    // decay of the seconds saved, per job
+constexpr microseconds kSpin{100};   // longer than a gap between launches of one program, or between tokens
+constexpr double kPatience = 1e-4;   // seconds that callers may lose to workers before they run alone
+constexpr double kMostSaved = 5e-4;  // seconds that one job counts as saved at most
+constexpr double kMemory = 0.98;     // decay of the seconds saved, per job
 constexpr milliseconds kShortestRest{10}, kLongestRest{320};
 
 constinit thread_local bool inside = false;
@@ -221,8 +222,8 @@ struct ThreadPool::Workers {
   void judge(Clock::duration worked, Clock::duration waited, double share) {
     using Seconds = std::chrono::duration<double>;
     const double mine = Seconds(worked).count(), alone = share > 0 ? mine / share : mine;
-    // A caller that was preempted itself seems to have worked long, so the sum is capped.
-    saved = std::min(kMemory * saved + (alone - mine - Seconds(waited).count()), kPatience);
+    // A caller that was preempted itself seems to have worked long, hence kMostSaved.
+    saved = kMemory * saved + std::min(alone - mine - Seconds(waited).count(), kMostSaved);
     if (saved < -kPatience) {
       alone_until = Clock::now() + rest;
       rest = std::min<Clock::duration>(4 * rest, kLongestRest);
