@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,9 +29,11 @@ class Runner(Protocol):
     def decode(self, context: int, tokens: int) -> float: ...
 
 
-def token_ids(vocab: int, count: int) -> NDArray[np.int32]:
-    """Return the tokens that every contender reads."""
-    return np.random.default_rng(0).integers(0, vocab, count).astype(np.int32)
+def token_ids(vocab: int, count: int, ids: Sequence[int] | None = None) -> NDArray[np.int32]:
+    """Return the tokens that every contender reads: `ids`, or any."""
+    if ids is None:
+        return np.random.default_rng(0).integers(0, vocab, count).astype(np.int32)
+    return np.array(ids[:count], np.int32)
 
 
 def answer(kind: str, runner: Runner | None, request: dict[str, Any]) -> tuple[Runner | None, dict[str, Any]]:

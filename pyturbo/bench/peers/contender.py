@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 import pyturbo
+from pyturbo.bench.memory_group import MemoryGroup
 
 #: Engines that need seconds per token read this many times fewer tokens in a turn.
 SLOWNESS = {"mlx": 32}
@@ -32,7 +33,14 @@ def command(kind: str) -> list[str]:
 class Contender:
     """An engine in a process of its own. The first failure ends the process and stays in `failure`."""
 
-    def __init__(self, name: str, kind: str, threads: int, patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        threads: int,
+        patience: float = PATIENCE,
+        group: MemoryGroup | None = None,
+    ) -> None:
         self.name, self.kind, self.failure = name, kind, ""
         self.facts: dict[str, str] = {}
         self._patience, self._rest = patience, b""
@@ -47,6 +55,8 @@ class Contender:
             cwd=Path(pyturbo.__file__).parents[1],
             env=os.environ | limits,
         )
+        if group is not None:
+            group.add(self._process.pid)
 
     def __enter__(self) -> Contender:
         return self

@@ -7,8 +7,10 @@ the same numbers. Needs the package gguf.
 from __future__ import annotations
 
 import importlib
+import math
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +24,7 @@ from pyturbo.bench.peers.random_moe import (
     Shape,
 )
 
-BLOCK = 32  # values of a block of Q4_1
+BLOCK, BLOCK_BYTES = 32, 20  # values of a block of Q4_1, and its bytes
 _PREFIX = "language_model."
 
 _NAMES = {
@@ -78,21 +80,18 @@ def write(path: Path, shape: Shape, arrays: dict[str, Array]) -> None:
     writer.add_expert_used_count(shape.chosen)
     writer.add_expert_feed_forward_length(shape.expert_inner)
     writer.add_expert_shared_feed_forward_length(shape.shared_inner)
-    written: dict[int, Array] = {}  # layers share arrays, which are converted once
-    for name, array in arrays.items():
+    names = [name for name in arrays if not name.endswith((".scales", ".biases"))]
+    for name in names:
         path_of, _, kind = name.removeprefix(_PREFIX).rpartition(".")
-        if kind in ("scales", "biases"):
-            continue
-        if id(array) not in written:
-            written[id(array)] = _converted(shape, arrays, name)
-        data = written[id(array)]
-        quantised = data.dtype == np.uint8
-        writer.add_tensor(
-            _name(path_of, kind), data, raw_dtype=gguf.GGMLQuantizationType.Q4_1 if quantised else None
-        )
+        extents, dtype = _outline(shape, arrays[name], name)
+        raw = gguf.GGMLQuantizationType.Q4_1 if dtype == np.uint8 else None
+        nbytes = math.prod(extents) * dtype.itemsize
+        writer.add_tensor_info(_name(path_of, kind), extents, dtype, nbytes, raw)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
+    writer.write_ti_data_to_file()
+    for name in names:
+        writer.write_tensor_data(_converted(shape, arrays, name))
     writer.close()
 
 
@@ -107,10 +106,27 @@ def _name(path: str, kind: str) -> str:
     return f"{block}{_NAMES[path]}.weight"
 
 
+def _outline(shape: Shape, array: Array, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return shape and dtype of what `_converted` returns."""
+    *rows, width = array.shape
+    if _is_gate(name):
+        extents: tuple[int, ...] = (*rows, shape.hidden)
+    elif array.dtype == np.uint32:
+        return (*rows, width * 8 // BLOCK * BLOCK_BYTES), np.dtype(np.uint8)
+    else:
+        extents = array.shape
+    return tuple(extent for extent in extents if extent > 1), np.dtype(np.float32)
+
+
+def _is_gate(name: str) -> bool:
+    """Return whether a matrix has 8 bits: that of a router, or of the gate of shared experts."""
+    return ".mlp." in name and name.endswith("gate.weight")
+
+
 def _converted(shape: Shape, arrays: dict[str, Array], name: str) -> Array:
     """Return an array as float32, or as bytes of Q4_1 blocks."""
     array, path = arrays[name], name.removesuffix(".weight")
-    if ".mlp." in name and path.endswith("gate"):
+    if _is_gate(name):
         scales, biases = (arrays[f"{path}.{part}"].astype(np.float32) for part in ("scales", "biases"))
         codes = array.view(np.uint8).reshape(*scales.shape, GROUP_SIZE).astype(np.float32)
         values: Array = codes * scales[..., None] + biases[..., None]
@@ -132,7 +148,7 @@ def _blocks(packed: Array, scales: Array, biases: Array) -> Array:
     rows, per_row = packed.shape[:-1], packed.shape[-1] * 8 // BLOCK
     codes = packed.view(np.uint8).reshape(-1, BLOCK // 2)
     values = np.stack([codes & 15, codes >> 4], axis=-1).reshape(-1, 2, BLOCK // 2)
-    out = np.empty((codes.shape[0], 4 + BLOCK // 2), np.uint8)
+    out = np.empty((codes.shape[0], BLOCK_BYTES), np.uint8)
     halves = out[:, :4].view(np.float16)
     for i, part in enumerate((scales, biases)):
         halves[:, i] = part.astype(np.float16).repeat(GROUP_SIZE // BLOCK)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
+from collections.abc import Sequence
 from ctypes import c_int32
 from typing import Any
 
@@ -17,9 +18,8 @@ BATCH = 512  # maximum number of tokens in a batch
 
 
 class LlamaRunner:
-    def __init__(self, library: Any, context: Any, vocab: int, room: int) -> None:
-        self._library, self._context = library, context
-        self._ids = token_ids(vocab, room)
+    def __init__(self, library: Any, context: Any, ids: NDArray[np.int32]) -> None:
+        self._library, self._context, self._ids = library, context, ids
 
     @property
     def facts(self) -> dict[str, str]:
@@ -62,7 +62,7 @@ class LlamaRunner:
         self._library.llama_get_logits_ith(self._context, -1)
 
 
-def load(path: str, threads: int, room: int) -> LlamaRunner:
+def load(path: str, threads: int, room: int, ids: Sequence[int] | None = None) -> LlamaRunner:
     library = importlib.import_module("llama_cpp.llama_cpp")
     library.llama_backend_init()
     model_options = library.llama_model_default_params()
@@ -78,7 +78,7 @@ def load(path: str, threads: int, room: int) -> LlamaRunner:
     if not context:
         raise StateError(f"{path}: llama.cpp has no context of {room} tokens for it")
     vocab = library.llama_vocab_n_tokens(library.llama_model_get_vocab(model))
-    runner = LlamaRunner(library, context, vocab, room)
+    runner = LlamaRunner(library, context, token_ids(vocab, room, ids))
     runner.prefill(room - 1)
     runner.decode(1, 1)
     return runner

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from pyturbo.bench.peers.child import token_ids
 from pyturbo.model import Model
 from pyturbo.model import load as load_model
+from pyturbo.streaming import Policy
 
 
 class PyturboRunner:
-    def __init__(self, model: Model, room: int) -> None:
+    def __init__(self, model: Model, room: int, ids: Sequence[int] | None) -> None:
         self._model, self._room = model, room
-        self._ids = token_ids(model.network.vocab, room)
+        self._ids = token_ids(model.network.vocab, room, ids)
 
     @property
     def facts(self) -> dict[str, str]:
@@ -34,8 +36,18 @@ class PyturboRunner:
         return time.perf_counter() - begin
 
 
-def load(path: str, threads: int, room: int, precision: str) -> PyturboRunner:
-    runner = PyturboRunner(load_model(path, "cpu", threads=threads, precision=precision), room)
+def load(
+    path: str,
+    threads: int,
+    room: int,
+    precision: str,
+    ids: Sequence[int] | None = None,
+    memory: int | None = None,
+    mode: str | None = None,
+) -> PyturboRunner:
+    policy = None if mode is None else Policy(mode=mode)
+    model = load_model(path, "cpu", threads=threads, precision=precision, memory=memory, policy=policy)
+    runner = PyturboRunner(model, room, ids)
     runner.prefill(room - 1)
     runner.decode(1, 1)
     return runner

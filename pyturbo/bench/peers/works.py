@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 from pyturbo.bench import memory
 from pyturbo.bench.peers import busy, random_gguf, random_moe
+from pyturbo.bench.peers.limited import limited
 from pyturbo.bench.peers.plan import LLAMA, MLX, Plan, contenders
 from pyturbo.bench.peers.rounds import Speeds, Tell, decoding, in_turns, prefilling
 from pyturbo.bench.peers.rows import Report, Row, alone, beside_peers, shares
@@ -105,6 +106,7 @@ WORKS: dict[str, Callable[[Plan, Report, Tell], None]] = {
     "small": small,
     "large": large,
     "busy": one_core_busy,
+    "limited": limited,
 }
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +24,11 @@ from numpy.typing import NDArray
 from pyturbo.bench.peers import random_moe
 from pyturbo.bench.peers.random_moe import Maker, Shape
 from pyturbo.checkpoint import manifest as manifests
+from pyturbo.checkpoint import open_checkpoint
 from pyturbo.checkpoint.config import Format
 from pyturbo.checkpoint.manifest import Manifest, PackedFile, PackedLayer, Resident, checksum, stride_of
 from pyturbo.checkpoint.manifest_parts import lay_out
+from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.convert.plan import Output
 from pyturbo.convert.shards import CODES, safetensors_header
@@ -88,6 +92,18 @@ def write(folder: Path, shape: Shape, progress: Progress | None = None) -> None:
     files = {"config.json": PackedFile(len(config), checksum(config))}
     made = Manifest("qwen3_5_moe", {"fingerprint": fingerprint(shape)}, resident, files, tuple(layers))
     (folder / manifests.NAME).write_text(json.dumps(made.to_json()), encoding="utf-8")
+
+
+@contextmanager
+def stored(folder: Path) -> Iterator[dict[str, Array]]:
+    """Give the tensors that `write` wrote, in the mapped files, by their names in an MLX checkpoint."""
+    with open_checkpoint(folder) as checkpoint:
+        assert isinstance(checkpoint, PackedCheckpoint)
+        arrays = {name: checkpoint.view(name) for name in checkpoint if name.startswith("language_model.")}
+        for layer, records in zip(checkpoint.manifest.layers, checkpoint.mappings()):
+            for part in layer.parts:
+                arrays[f"language_model.{layer.path}.{part.name}"] = layer.array(part, np.asarray(records))
+        yield arrays
 
 
 def _records(i: int, arrays: dict[str, Array]) -> Records:

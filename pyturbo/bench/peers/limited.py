@@ -1,0 +1,88 @@
+"""Decode and prefill with a mixture of experts of four times the memory that each engine may take.
+
+Every contender runs in a control group that counts its memory, with the pages of files that it has read.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pyturbo.bench.memory_group import MemoryGroup, drop_cached
+from pyturbo.bench.peers import random_gguf, random_moe
+from pyturbo.bench.peers.contender import Contender
+from pyturbo.bench.peers.plan import LLAMA, Plan
+from pyturbo.bench.peers.rounds import Speeds, Tell, decoding, in_turns, prefilling
+from pyturbo.bench.peers.rows import PRECISIONS, Report, beside_peers, name_of
+from pyturbo.bench.stream import synthetic
+from pyturbo.errors import StateError
+
+MAPPED = "pyturbo mapped"
+NAMES = (*map(name_of, PRECISIONS), MAPPED, LLAMA)
+
+GOALS = {peer: dict.fromkeys(PRECISIONS, 2.0) for peer in (LLAMA, MAPPED)}
+
+#: Eight layers of Qwen3.6-35B-A3B, with the vocabulary of the text: nearly all weights are experts.
+SHAPE = replace(synthetic.SHAPE, layers=8, vocab=8192)
+
+TIMES = 4.0  # how much larger than the memory the experts are
+
+
+def limited(plan: Plan, report: Report, tell: Tell, shape: random_moe.Shape = SHAPE) -> None:
+    """Measure with the most threads of the plan. Where no limit can be set, nothing is measured."""
+    what = f"a mixture of experts {TIMES:g}x the memory"
+    works = {
+        f"decode {what}": decoding(plan.context, plan.tokens),
+        f"prefill {plan.prompt} {what}": prefilling(plan.prompt),
+    }
+    threads, memory = max(plan.threads), int(synthetic.expert_bytes(shape) * shape.layers / TIMES)
+    failed: list[Speeds] = []
+    ready: list[Contender] = []
+    with ExitStack() as stack:
+        try:
+            groups = {name: stack.enter_context(MemoryGroup(memory)) for name in NAMES}
+        except StateError as error:
+            failed = [Speeds(name, failure=str(error)) for name in NAMES]
+        else:
+            folder = Path(stack.enter_context(TemporaryDirectory()))
+            tell("writing random weights")
+            failed = _write(folder, shape)
+            common = {"threads": threads, "room": plan.room, "ids": synthetic.text(plan.room).tolist()}
+            for name, (kind, options) in _contenders(folder, memory).items():
+                if name in [speeds.name for speeds in failed]:
+                    continue
+                tell(f"loading {name}")
+                contender = stack.enter_context(Contender(name, kind, threads, group=groups[name]))
+                contender.load(**common, **options)
+                report.facts[name] = contender.facts
+                ready.append(contender)
+        for work, turn in works.items():
+            speeds = in_turns(ready, plan.rounds, turn, tell)
+            report.rows += beside_peers(work, threads, speeds + failed, GOALS)
+
+
+def _write(folder: Path, shape: random_moe.Shape) -> list[Speeds]:
+    """Write the model for all contenders, and let no page of it stay in memory; return those without it."""
+    synthetic.write(folder / "packed", shape)
+    failed = []
+    try:
+        with synthetic.stored(folder / "packed") as arrays:
+            random_gguf.write(folder / "model.gguf", shape, arrays)
+    except ModuleNotFoundError as error:
+        failed = [Speeds(LLAMA, failure=f"not installed: pip install {error.name}")]
+    drop_cached(file for file in folder.rglob("*") if file.is_file())
+    return failed
+
+
+def _contenders(folder: Path, memory: int) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return the kinds of contenders and their options, by name."""
+    packed = str(folder / "packed")
+    ours = {
+        name_of(precision): ("pyturbo", {"path": packed, "precision": precision, "memory": memory})
+        for precision in PRECISIONS
+    }
+    mapped = ("pyturbo", {"path": packed, "precision": PRECISIONS[0], "mode": "mapped"})
+    return {**ours, MAPPED: mapped, LLAMA: ("llama", {"path": str(folder / "model.gguf")})}

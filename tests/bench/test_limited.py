@@ -1,0 +1,161 @@
+"""``pyturbo bench peers --only limited``: groups that limit memory, and the file for llama.cpp.
+
+Does not catch: wrong times; a GGUF file that llama.cpp refuses.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyturbo.bench import memory_group
+from pyturbo.bench.memory_group import MemoryGroup, drop_cached
+from pyturbo.bench.peers import contender, limited, random_gguf, random_moe
+from pyturbo.bench.peers.plan import LLAMA, Plan
+from pyturbo.bench.peers.rows import Report
+from pyturbo.bench.stream import synthetic
+from pyturbo.errors import StateError
+
+SHAPE = random_moe.Shape(128, 4, 4096, 4, 2, 64, 2, 4, 64, 16, 2, 64, 64)
+
+PLAN = Plan(threads=(1,), rounds=1, tokens=2, context=3, prompt=8)
+
+#: Answers as child.py does: reads a token a millisecond.
+FAKE = """
+import json, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    if request["do"] == "load":
+        assert request["path"].endswith(".gguf") and len(request["ids"]) == 8
+    print(json.dumps({"facts": {}} if request["do"] == "load" else {"seconds": request["tokens"] / 1000}))
+    sys.stdout.flush()
+"""
+
+
+class Writer:
+    """Takes what GGUFWriter takes, and keeps the tensors."""
+
+    def __init__(self, path: Path, architecture: str) -> None:
+        assert architecture == "qwen35moe"
+        self.announced: list[tuple[str, tuple[int, ...], Any, int, Any]] = []
+        self.tensors: dict[str, np.ndarray[Any, Any]] = {}
+        path.write_bytes(b"GGUF")
+        Writer.last = self
+
+    last: Writer
+
+    def __getattr__(self, name: str) -> Any:
+        assert name.startswith(("add_", "write_", "close"))
+        return lambda *values: None
+
+    def add_tensor_info(self, *info: Any) -> None:
+        self.announced.append(info)
+
+    def write_tensor_data(self, array: np.ndarray[Any, Any]) -> None:
+        name, extents, dtype, nbytes, raw = self.announced[len(self.tensors)]
+        assert (array.shape, array.dtype, array.nbytes) == (extents, dtype, nbytes)
+        assert (raw is None) == (array.dtype == np.float32)
+        self.tensors[name] = array
+
+
+@pytest.fixture
+def gguf(monkeypatch: pytest.MonkeyPatch) -> None:
+    types = SimpleNamespace(Q4_1="Q4_1")
+    monkeypatch.setitem(sys.modules, "gguf", SimpleNamespace(GGUFWriter=Writer, GGMLQuantizationType=types))
+
+
+def test_the_file_for_llama_has_every_tensor(gguf: None, tmp_path: Path) -> None:
+    synthetic.write(tmp_path / "packed", SHAPE)
+    with synthetic.stored(tmp_path / "packed") as arrays:
+        assert arrays.keys() == random_moe.tensors(SHAPE).keys()
+        random_gguf.write(tmp_path / "model.gguf", SHAPE, arrays)
+        made = Writer.last
+        name = "language_model.model.layers.3.mlp.switch_mlp.up_proj"
+        parts = [np.ascontiguousarray(arrays[f"{name}.{kind}"]) for kind in ("weight", "scales", "biases")]
+    assert len(made.tensors) == len(made.announced)
+    np.testing.assert_array_equal(made.tensors["blk.3.ffn_up_exps.weight"], random_gguf._blocks(*parts))
+    assert made.tensors["blk.0.ffn_gate_inp.weight"].shape == (SHAPE.experts, SHAPE.hidden)
+    assert made.tensors["blk.0.ffn_gate_inp_shexp.weight"].shape == (SHAPE.hidden,)
+
+
+@pytest.mark.slow
+def test_contenders_run_in_groups(gguf: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits, processes = [], []
+
+    @contextmanager
+    def group(nbytes: int) -> Iterator[SimpleNamespace]:
+        limits.append(nbytes)
+        yield SimpleNamespace(add=processes.append)
+
+    ours = contender.command
+    fake = [sys.executable, "-c", FAKE]
+    monkeypatch.setattr(contender, "command", lambda kind: ours(kind) if kind == "pyturbo" else fake)
+    monkeypatch.setattr(limited, "MemoryGroup", group)
+    monkeypatch.setattr(limited, "TIMES", 1e-3)
+    report = Report()
+    limited.limited(PLAN, report, lambda what: None, SHAPE)
+    assert len(set(processes)) == 4
+    assert len(set(limits)) == 1
+    assert limits[0] == 1000 * SHAPE.layers * synthetic.expert_bytes(SHAPE)
+    assert [row.peer for row in report.rows] == 2 * ([LLAMA] * 2 + [limited.MAPPED] * 2)
+    for row in report.rows:
+        assert (row.note, row.goal) == ("", 2.0)
+        assert row.figure > 0
+        assert row.ratio == pytest.approx(row.figure / row.peer_figure)
+
+
+def test_without_groups_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(memory_group, "_OWN", tmp_path / "none")
+    report = Report()
+    limited.limited(PLAN, report, lambda what: None)
+    assert len(report.rows) == 8
+    for row in report.rows:
+        assert row.met is None
+        assert "pyturbo default: no limit of" in row.note or "pyturbo fast: no limit of" in row.note
+
+
+def test_a_group_limits_memory() -> None:
+    """A process that takes more than its limit is stopped."""
+    script = "input(); block = bytearray(200_000_000); block[::4096] = b'1' * len(block[::4096])"
+    try:
+        group = MemoryGroup(100_000_000)
+    except StateError as error:
+        pytest.skip(str(error))
+    with group:
+        for inside in (False, True):
+            process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE)
+            if inside:
+                group.add(process.pid)
+            process.communicate(b"\n")
+            assert (process.returncode != 0) == inside
+    assert not group.path.exists()
+
+
+def test_a_refused_group_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A folder that is no control group has no file for the limit."""
+    (tmp_path / "own").write_text("0::/a/b\n5:cpu:/c\n")
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    monkeypatch.setattr(memory_group, "_OWN", tmp_path / "own")
+    monkeypatch.setattr(memory_group, "_ROOT", tmp_path)
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(StateError, match=r"no limit of 5 B: .*not permitted"):
+        MemoryGroup(5)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b", "own"]
+
+
+def refuse(path: Path, text: str) -> int:
+    raise PermissionError("not permitted")
+
+
+def test_dropped_files_keep_their_bytes(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12345")
+    drop_cached([tmp_path / "file"])
+    assert (tmp_path / "file").read_bytes() == b"12345"
