@@ -18,32 +18,23 @@ _STARTS = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml"}
 _HEAD = 4096  # bytes that contain the name of the command
 
 
-class Picture:
-    """A plot that a command such as "bench kv" draws, as PNG or SVG by the ending of its path."""
+class _Plot:
+    """A file that a command such as "bench kv" draws."""
 
-    def __init__(self, command: str, path: Path) -> None:
+    def __init__(self, command: str, path: Path, option: str, endings: tuple[str, ...]) -> None:
         """Refuse a path that cannot be plotted to, before anything is measured."""
-        self._command, self._path = command, path
-        if path.suffix not in _STARTS:
-            raise ArgumentError(f"plot: expected a name that ends in .png or .svg, got {path}")
-        try:
-            import matplotlib.figure  # noqa: F401
-        except ImportError:
-            raise StateError(f"{command}: --plot needs matplotlib: pip install 'pyturbo-llm[plot]'") from None
+        self._mark, self._path = f"pyturbo {command}", path
+        if path.suffix not in endings:
+            raise ArgumentError(f"{option}: expected a name that ends in {' or '.join(endings)}, got {path}")
         with writing(path):
-            self._check_replaceable(target_of("plot", path))
+            self._check_replaceable(target_of(option, path))
 
-    def save(self, figure: Figure) -> None:
-        mark = f"pyturbo {self._command}"
-        kind = self._path.suffix[1:]
-        metadata = {"Software": mark} if kind == "png" else {"Creator": mark, "Date": None}
-        picture = io.BytesIO()
-        figure.savefig(picture, format=kind, dpi=150, metadata=metadata)
+    def _write(self, data: bytes | memoryview) -> None:
         with (
             new_file(target_of("plot", self._path), self._check_replaceable) as descriptor,
             os.fdopen(descriptor, "wb", closefd=False) as file,
         ):
-            file.write(picture.getbuffer())
+            file.write(data)
 
     def _check_replaceable(self, path: Path) -> None:
         if not path.parent.is_dir():
@@ -55,8 +46,37 @@ class Picture:
             head = file.bytes(0, min(file.size, _HEAD))
         finally:
             file.close()
-        ours = head.startswith(tuple(_STARTS.values())) and f"pyturbo {self._command}".encode() in head
+        ours = head.startswith(tuple(_STARTS.values())) and self._mark.encode() in head
         if head and not ours:
             raise FileError(
                 f"{path}: exists and is not a plot of this command; delete it or name another file"
             )
+
+
+class Picture(_Plot):
+    """A plot of matplotlib's, as PNG or SVG by the ending of its path."""
+
+    def __init__(self, command: str, path: Path) -> None:
+        super().__init__(command, path, "plot", tuple(_STARTS))
+        try:
+            import matplotlib.figure  # noqa: F401
+        except ImportError:
+            raise StateError(f"{command}: --plot needs matplotlib: pip install 'pyturbo-llm[plot]'") from None
+
+    def save(self, figure: Figure) -> None:
+        kind = self._path.suffix[1:]
+        metadata = {"Software": self._mark} if kind == "png" else {"Creator": self._mark, "Date": None}
+        picture = io.BytesIO()
+        figure.savefig(picture, format=kind, dpi=150, metadata=metadata)
+        self._write(picture.getbuffer())
+
+
+class Drawing(_Plot):
+    """An SVG that is drawn here; `option` names the argument that its path was given with."""
+
+    def __init__(self, command: str, path: Path, option: str) -> None:
+        super().__init__(command, path, option, (".svg",))
+
+    def save(self, svg: str) -> None:
+        """Write an `<svg>` element."""
+        self._write(f'<?xml version="1.0" encoding="UTF-8"?>\n<!-- {self._mark} -->\n{svg}'.encode())

@@ -6,12 +6,14 @@ Does not catch: wrong times.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO
 from unittest.mock import Mock
+from xml.etree.ElementTree import fromstring, parse
 
 import numpy as np
 import pytest
@@ -19,9 +21,13 @@ import pytest
 import pyturbo
 from pyturbo._machine import resident_memory
 from pyturbo.bench.stream import synthetic
-from pyturbo.bench.stream.measure import measure, needed_tokens
+from pyturbo.bench.stream.hits import ExpertMap, draw
+from pyturbo.bench.stream.measure import Details, measure, needed_tokens
 from pyturbo.cli import main
 from pyturbo.streaming import Policy
+from trace_events import read_trace
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 SHAPE = replace(
     synthetic.SHAPE, hidden=256, layers=4, vocab=4096, heads=4, head_dim=64, key_heads=2, value_heads=4,
@@ -106,6 +112,76 @@ def test_the_command_measures_and_plots(
     assert facts["disk_bytes_per_second"] > 0
     speeds = [point["decode"] for point in facts["points"]]
     assert picture.read_text() == f"<?xml pyturbo bench stream: [25.0, 100.0] {speeds}"
+
+
+def test_hits_by_expert_add_up(model: Path) -> None:
+    ids, details = synthetic.text(needed_tokens(16, 8, 2)), Details(traced=2)
+    point = measure(model, 0.2, ids, 16, 8, Policy(), pyturbo.Device("cpu"), details=details)
+    use, layers = details.use, range(SHAPE.layers)
+    assert use is not None
+    assert use.layers == tuple(f"layers.{i}" for i in layers)
+    assert [int(row.sum()) for row in use.uses] == [8 * SHAPE.chosen] * SHAPE.layers
+    needed, hits = 8 * SHAPE.chosen * SHAPE.layers, sum(int(use.hits(i).sum()) for i in layers)
+    assert 0 < hits / needed == pytest.approx(point.hit_rate)
+    assert details.profile is not None
+    assert [e.name for e in details.profile.timeline if e.kind == "replay"] == ["1 token"] * 2
+
+
+def test_a_picture_of_hits() -> None:
+    uses = (np.array([0, 4, 1, 7]), np.array([2, 2, 0, 8]))
+    reads = (np.array([0, 4, 0, 0]), np.array([1, 2, 0, 0]))
+    picture = fromstring(draw(ExpertMap(("layers.3", "layers.5"), uses, reads), tokens=6, share=0.25))
+    texts = [text.text for text in picture.iter(f"{SVG}text")]
+    assert {"layers.3", "layers.5", "67%", "75%", "71% of 24 uses were hits"} <= set(texts)
+    rows: dict[float, list[str]] = {}  # colours by y, from left to right
+    cells = [
+        (float(x), float(y), path.get("fill") or "")
+        for path in picture.iter(f"{SVG}path")
+        for x, y in re.findall(r"M([0-9.]+) ([0-9.]+)h", path.get("d") or "")
+    ]
+    for _, y, colour in sorted(cells):
+        rows.setdefault(y, []).append(colour)
+    often_hit, rarely_hit, missed, rarely_missed = "#185aa8", "#aec5e1", "#df8151", "#e8a684"
+    half, unused = "#c3a9c0", "#f1f1f1"
+    assert list(rows.values()) == [
+        [often_hit, missed, rarely_hit, unused],
+        [often_hit, half, rarely_missed, unused],
+    ]
+
+
+def test_the_command_draws_and_traces(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hits, timeline, trace = (tmp_path / name for name in ("hits.svg", "timeline.svg", "trace.json"))
+    command = ["bench", "stream", str(model), "--shares", "25", "--prompt", "16", "--tokens", "4"]
+    files = ["--hits", str(hits), "--timeline", str(timeline), "--trace", str(trace)]
+    for _ in range(2):  # they replace their own files
+        assert main([*command, *files]) == 0
+    assert "Experts that 4 tokens chose, with room for 25% of them" in hits.read_text()
+    titles = [title.text or "" for title in parse(timeline).iter(f"{SVG}title")]
+    assert {"layers.0.mlp", "layers.3.self_attn", "embed", "head"} <= {text.split(",")[0] for text in titles}
+    assert any("wait for reads" in text for text in titles)
+    assert any(re.match(r"layers\.[0-3] expert \d+, ", text) for text in titles)
+    replays = [entry for entry in read_trace(trace) if entry.get("cat") == "replay"]
+    assert len(replays) == 4
+    capsys.readouterr()
+    for arguments, message in (
+        (["--shares", "25,50", *files], "--hits: expected one share, as in --shares 10, got 2"),
+        (["--shares", "25,50", "--trace", str(trace)], "--trace: expected one share"),
+        (["--timeline", str(trace)], "--timeline: expected a name that ends in .svg, got"),
+        (
+            ["--trace", str(trace), "--prompt", "1016"],
+            "before those that are measured and the 4 of the timeline",
+        ),
+    ):
+        assert main([*command, *arguments]) == 2
+        assert message in capsys.readouterr().err
+    for arguments, message in (
+        (["--trace", str(hits)], "exists and is not a trace of pyturbo"),
+        (["--hits", str(tmp_path / "missing" / "hits.svg")], "expected a folder to write to, found none"),
+    ):
+        assert main([*command, *arguments]) == 1
+        assert message in capsys.readouterr().err
 
 
 def test_only_a_probe_changes_what_is_known_of_a_disk(

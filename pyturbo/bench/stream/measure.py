@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from pyturbo import models
 from pyturbo._machine import used_memory
 from pyturbo._native import Device
+from pyturbo.bench.stream.hits import ExpertMap
 from pyturbo.checkpoint import open_checkpoint
 from pyturbo.checkpoint.origin import Origin
 from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.describe import survey
 from pyturbo.engine.budget import Budget
+from pyturbo.engine.profile import Profile
 from pyturbo.engine.runner import Runner
 from pyturbo.engine.session import Session
 from pyturbo.errors import FormatError
@@ -49,9 +51,24 @@ class Point:
     memory: int  # of the process at the end
 
 
-def needed_tokens(prompt: int, tokens: int) -> int:
+@dataclass
+class Details:
+    """What `measure` notes besides, in the share that it measures.
+
+    Attributes:
+        traced: Tokens to time launch by launch, after those that are measured.
+        profile: Of these.
+        use: The experts that the measured tokens chose.
+    """
+
+    traced: int = 0
+    profile: Profile | None = None
+    use: ExpertMap | None = None
+
+
+def needed_tokens(prompt: int, tokens: int, traced: int = 0) -> int:
     """Return how many tokens a measurement takes: half of `tokens` more let the slots settle."""
-    return prompt + tokens // 2 + tokens
+    return prompt + tokens // 2 + tokens + traced
 
 
 def measure(
@@ -63,8 +80,12 @@ def measure(
     policy: Policy,
     device: Device,
     tell: Tell = lambda what: None,
+    details: Details | None = None,
 ) -> Point:
-    """Read `prompt` of the tokens `ids`, let the slots settle, then step through `tokens` of them."""
+    """Read `prompt` of the tokens `ids`, let the slots settle, then step through `tokens` of them.
+
+    Fills in `details`.
+    """
     with open_checkpoint(path) as checkpoint:
         if not isinstance(checkpoint, PackedCheckpoint):
             raise FormatError(f"{path}: expected a packed model, which `pyturbo pack` writes")
@@ -76,7 +97,7 @@ def measure(
         budget = Budget(1 << 62, 0, experts)
         runner = Runner(models.build(checkpoint), device, kv_format("f16"), Origin(checkpoint), budget)
     try:
-        return _measured(runner, experts, share, ids, prompt, tokens, tell)
+        return _measured(runner, experts, share, ids, prompt, tokens, tell, details or Details())
     finally:
         runner.close()
 
@@ -89,8 +110,9 @@ def _measured(
     prompt: int,
     tokens: int,
     tell: Tell,
+    details: Details,
 ) -> Point:
-    session = Session(runner, runner.context_for(needed_tokens(prompt, tokens)))
+    session = Session(runner, runner.context_for(needed_tokens(prompt, tokens, details.traced)))
     tell(f"{share:.0%} of the experts: reading {prompt} tokens")
     before = experts.counts()
     read, seconds = _timed(experts, lambda: session.prefill(ids[:prompt]))
@@ -98,7 +120,15 @@ def _measured(
     first = needed_tokens(prompt, tokens) - tokens
     tell(f"{share:.0%} of the experts: writing {tokens} tokens")
     _steps(session, ids[prompt:first])
+    before = experts.counts()
+    experts.trace(True)
     wrote, step_seconds = _timed(experts, lambda: _steps(session, ids[first : first + tokens]))
+    reads, layers = experts.trace(False), [file.place for file in experts.files]
+    details.use = ExpertMap.of(layers, before, experts.counts(), reads)
+    memory = used_memory()
+    if details.traced:
+        session.timings = details.profile = Profile()
+        _steps(session, ids[first + tokens : first + tokens + details.traced])
     return Point(
         share=share,
         slot_bytes=experts.nbytes,
@@ -113,7 +143,7 @@ def _measured(
         wait_seconds=wrote["wait_seconds"] / tokens,
         busy=wrote["read_seconds"] / step_seconds,
         read_rate=wrote["bytes"] / wrote["read_seconds"] if wrote["read_seconds"] else 0.0,
-        memory=used_memory(),
+        memory=memory,
     )
 
 

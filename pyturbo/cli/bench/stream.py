@@ -13,16 +13,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyturbo.bench.picture import Picture
-from pyturbo.bench.stream import synthetic
-from pyturbo.bench.stream.measure import Point, measure, needed_tokens
+from pyturbo.bench.picture import Drawing, Picture
+from pyturbo.bench.stream import hits, synthetic, timeline
+from pyturbo.bench.stream.measure import Details, Point, measure, needed_tokens
 from pyturbo.bench.stream.plot import draw
 from pyturbo.checkpoint import open_checkpoint
 from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.cli import _output
 from pyturbo.cli._model import add_device_arguments, open_device
-from pyturbo.cli._usage import UsageError, add_model_name, at_least_one, counts, one_model, path, usage
+from pyturbo.cli._usage import (
+    UsageError,
+    add_model_name,
+    at_least_one,
+    counts,
+    one_model,
+    option,
+    path,
+    usage,
+)
 from pyturbo.describe import survey
+from pyturbo.engine import trace_file
 from pyturbo.errors import FileError
 from pyturbo.streaming.disk import DiskSpeed
 from pyturbo.streaming.disk_probe import probe_reads
@@ -33,6 +43,9 @@ if TYPE_CHECKING:
 
 HELP = "speeds of a packed MODEL (default: a random one of 35B) with memory for a part of its experts"
 
+_COMMAND = "bench stream"
+_DRAWINGS = ("hits", "timeline")  # options
+_TRACED = 4  # tokens of a trace
 _RESERVE = 2 << 30  # bytes of the disk that the random model leaves free
 
 
@@ -60,6 +73,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--folder", type=path, help="where to write the random model (default: a temporary one)"
     )
     parser.add_argument("--plot", type=path, metavar="FILE", help="draw the speeds as .png or .svg")
+    parser.add_argument(
+        "--hits", type=path, metavar="FILE", help="with one share: draw hits by layer and expert as .svg"
+    )
+    parser.add_argument(
+        "--trace",
+        type=path,
+        metavar="FILE",
+        help=f"with one share: write a timeline of {_TRACED} more tokens, which Perfetto opens",
+    )
+    parser.add_argument(
+        "--timeline", type=path, metavar="FILE", help="with one share: draw the last of these tokens as .svg"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -68,10 +93,14 @@ def run(arguments: argparse.Namespace) -> None:
     at_least_one("--layers", arguments.layers)
     if max(arguments.shares) > 100:
         raise UsageError(f"--shares: expected 1 to 100 percent, got {max(arguments.shares)}")
-    with usage("plot"):
-        picture = None if arguments.plot is None else Picture("bench stream", Path(arguments.plot))
+    with usage("plot", *_DRAWINGS):
+        picture = None if arguments.plot is None else Picture(_COMMAND, Path(arguments.plot))
+        drawings = _drawings(arguments)
+    if arguments.trace is not None:
+        trace_file.check(arguments.trace)
+    details = Details(_traced(arguments))
     with _model(arguments) as folder:
-        ids = _ids(folder, needed_tokens(arguments.prompt, arguments.tokens))
+        ids = _ids(folder, _needed(arguments))
         disk = _disk(folder)
         policy = replace(Policy.reading(disk.best), ahead=arguments.ahead)
         points = [
@@ -84,13 +113,39 @@ def run(arguments: argparse.Namespace) -> None:
                 policy,
                 open_device(arguments),
                 _output.note,
+                details,
             )
             for share in arguments.shares
         ]
     if picture is not None:
         draw(points, picture)
+    if "hits" in drawings and details.use is not None:
+        drawings["hits"].save(hits.draw(details.use, arguments.tokens, points[0].share))
+    if details.profile is not None:
+        if arguments.trace is not None:
+            details.profile.save_trace(arguments.trace)
+        if "timeline" in drawings:
+            drawings["timeline"].save(timeline.draw(details.profile.timeline))
     facts = {"disk_bytes_per_second": disk.best.bandwidth, "points": [asdict(point) for point in points]}
     _output.show(arguments, facts, lambda: _table(points, disk))
+
+
+def _drawings(arguments: argparse.Namespace) -> dict[str, Drawing]:
+    """Return the pictures that are asked for, by option; they need one share."""
+    asked = {name: getattr(arguments, name) for name in (*_DRAWINGS, "trace")}
+    given = [option(name) for name, file in asked.items() if file is not None]
+    if given and len(arguments.shares) > 1:
+        raise UsageError(f"{given[0]}: expected one share, as in --shares 10, got {len(arguments.shares)}")
+    return {name: Drawing(_COMMAND, Path(asked[name]), name) for name in _DRAWINGS if asked[name] is not None}
+
+
+def _traced(arguments: argparse.Namespace) -> int:
+    """Return how many tokens are timed launch by launch."""
+    return 0 if arguments.trace is None and arguments.timeline is None else _TRACED
+
+
+def _needed(arguments: argparse.Namespace) -> int:
+    return needed_tokens(arguments.prompt, arguments.tokens, _traced(arguments))
 
 
 @contextmanager
@@ -125,12 +180,13 @@ def _model(arguments: argparse.Namespace) -> Iterator[Path]:
 
 def _require_context(arguments: argparse.Namespace, context: int) -> None:
     """Refuse more tokens than the context of the model."""
-    need = needed_tokens(arguments.prompt, arguments.tokens)
+    need, traced = _needed(arguments), _traced(arguments)
     if need > context:
         half = arguments.tokens // 2
         raise UsageError(
             f"--prompt and --tokens: expected up to {context} tokens, the context of the model, got {need} "
             f"with the {half} before those that are measured"
+            + (f" and the {traced} of the timeline" if traced else "")
         )
 
 
