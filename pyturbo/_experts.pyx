@@ -151,7 +151,8 @@ cdef class ExpertStore:
     def stats(self):
         """Return the counters of each layer: distinct experts in replays (``requests``), of these ``hits`` that had a
         slot and ``misses``; those read because of a guess (``guessed``); ``bytes`` and ``reads`` (system calls);
-        ``read_seconds`` in which a record was being read, ``wait_seconds`` that replays waited."""
+        ``read_seconds`` in which records were being read, where a moment with reads of several layers is divided
+        among them; ``wait_seconds`` that replays waited."""
         cdef NativeExpertStore* store = self.native()
         cdef vector[ExpertCounters] counters
         with nogil:

@@ -738,6 +738,19 @@ def test_a_right_guess_is_read_before_its_layer(tmp_path: Path) -> None:
         assert second["bytes"] == 3 * STRIDE
 
 
+def test_time_is_that_of_the_layer_whose_experts_are_read(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, slots=10, threads=3)
+    with replays.store:
+        _native_tests.fail_reads("slow", 40)
+        begun = time.perf_counter()
+        replays.replay([0, 1], [3], guesses=[[3]])  # three reads at once
+        ended = time.perf_counter()
+        first, second = (layer["read_seconds"] for layer in replays.store.stats())
+    assert 0.04 <= first + second <= ended - begun
+    assert second >= 0.04 / 3
+    assert first >= 0.08 / 3
+
+
 def test_a_wrong_guess_that_fails_is_no_error(tmp_path: Path) -> None:
     replays = Replays(tmp_path, slots=10, threads=1)
     with replays.store:

@@ -74,7 +74,9 @@ void Reader::serve() {
     job.next = end;
     const Clock::time_point now = Clock::now();
     if (job.parts++ == 0 && begin == 0) job.state.begin = now;
-    if (busy_++ == 0) busy_since_ = now;
+    advance(now);
+    ++busy_;
+    const double shared = shared_;
     if (end == record_bytes_) queue.pop_front();
     lock.unlock();
     std::exception_ptr error;
@@ -88,7 +90,9 @@ void Reader::serve() {
     job.state.calls += calls;
     job.state.end = Clock::now();
     --job.parts;
-    if (--busy_ == 0) busy_time_ += job.state.end - busy_since_;
+    advance(job.state.end);
+    --busy_;
+    job.state.seconds += shared_ - shared;
     if (error && !job.state.error) {
       job.state.error = error;
       job.next = record_bytes_;
@@ -131,11 +135,10 @@ std::vector<Ended> Reader::take() {
   return std::exchange(done_, {});
 }
 
-double Reader::take_busy() {
-  const std::lock_guard lock(mutex_);
-  const Clock::time_point now = Clock::now();
-  if (busy_ > 0) busy_time_ += now - std::exchange(busy_since_, now);
-  return std::chrono::duration<double>(std::exchange(busy_time_, {})).count();
+// Called before the number of parts under way changes.
+void Reader::advance(Clock::time_point now) {
+  if (busy_ > 0) shared_ += std::chrono::duration<double>(now - now_).count() / busy_;
+  now_ = now;
 }
 
 void Reader::cancel() {

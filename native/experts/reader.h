@@ -42,6 +42,7 @@ struct Ended {
   bool ahead;  // it was started ahead
   uint64_t calls;
   std::exception_ptr error;  // why it is not whole; null: it was cancelled
+  double seconds = 0;        // its share of the reader's time, which parts under way have in equal shares
   Clock::time_point begin{}, end{};
 };
 
@@ -70,8 +71,6 @@ class Reader {
   bool idle();
   // Returns the records that ended since the last call.
   std::vector<Ended> take();
-  // Returns the seconds since the last call in which a source was at work.
-  double take_busy();
   // Cancels parts that have not begun, and returns when no record is under way.
   void cancel();
   // Cancels everything and ends the threads. Not from two threads at once.
@@ -91,6 +90,7 @@ class Reader {
   void start_threads();
   void drop_waiting();
   void end_if_done(Job& job);
+  void advance(Clock::time_point now);
 
   const std::unique_ptr<Source> source_;
   const unsigned threads_;
@@ -104,8 +104,10 @@ class Reader {
   std::deque<Job*> waiting_, ahead_;
   std::vector<Ended> done_;
   uint32_t busy_ = 0;  // parts under way
-  Clock::time_point busy_since_{};
-  Clock::duration busy_time_{};  // up to busy_since_
+  // Seconds of a part that would always have been under way, up to now_: the difference between two moments
+  // is the share of a part that was under way from one to the other.
+  double shared_ = 0;
+  Clock::time_point now_{};
   std::vector<std::thread> workers_;
   bool closed_ = false;
 };

@@ -166,7 +166,7 @@ uint64_t Store::begin(uint32_t layer, int32_t ahead) {
                                       " is under way");
   release_pass();
   std::exception_ptr ignored;
-  settle(layer, ignored);
+  settle(ignored);
   LayerRows& rows = rows_[layer];
   const std::vector<uint32_t>& uses = rows.take_uses();
   scores_[layer].add(uses);
@@ -281,7 +281,7 @@ bool Store::next(uint32_t layer, uint64_t number) {
     require_open();
     if (loop != loops_) throw Error(ErrorKind::state, "expert store: the loop was cancelled");
     const bool idle = reader_.idle();
-    settle(layer, error);
+    settle(error);
     if (idle && under_way_ > 0 && !error)
       error = std::make_exception_ptr(Error(ErrorKind::state, "expert store: a record was never read"));
   }
@@ -310,9 +310,8 @@ bool Store::make_room(std::exception_ptr& error) {
   return !error;
 }
 
-void Store::settle(uint32_t layer, std::exception_ptr& error) {
+void Store::settle(std::exception_ptr& error) {
   for (const Ended& ended : reader_.take()) settle(ended, error);
-  counters_[layer].read_seconds += reader_.take_busy();
 }
 
 void Store::settle(const Ended& ended, std::exception_ptr& error) {
@@ -321,6 +320,7 @@ void Store::settle(const Ended& ended, std::exception_ptr& error) {
   const bool early = std::exchange(ahead_[record.layer][record.expert], Places::kNone) != Places::kNone;
   if (!early) --under_way_;
   counters_[record.layer].reads += ended.calls;
+  counters_[record.layer].read_seconds += ended.seconds;
   if (!ended.whole) {
     if (early) guessed_[record.layer][record.expert] = false;
     if (!early && !error) error = ended.error;
@@ -363,7 +363,7 @@ void Store::release_pass() {
 void Store::abandon() {
   reader_.cancel();
   std::exception_ptr ignored;
-  settle(layer_ == kNoLayer ? 0 : uint32_t(layer_), ignored);
+  settle(ignored);
   for (const Place& place : std::exchange(arrived_, {})) places_->release(place.slot);
   release_staged(kNoLayer, nullptr);
   release_pass();

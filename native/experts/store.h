@@ -63,7 +63,7 @@ class Store final : public ExpertStore, public std::enable_shared_from_this<Stor
   void start_ahead(uint32_t layer);
   void count_guess(uint32_t layer, uint32_t expert);
   // Takes what the reader has done. The first failure of the loop goes to `error`, if that is empty.
-  void settle(uint32_t layer, std::exception_ptr& error);
+  void settle(std::exception_ptr& error);
   void settle(const Ended& ended, std::exception_ptr& error);
   void add_to_pass(uint32_t expert, int32_t slot);
   // Forgets staged records of a layer, or of all; those with `uses` belong to the pass from then on.

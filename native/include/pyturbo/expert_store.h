@@ -62,7 +62,7 @@ struct ExpertCounters {
   uint64_t guessed = 0;     // requests of experts that were read, or are being read, because of a guess
   uint64_t bytes = 0;       // read, or made present
   uint64_t reads = 0;       // system calls for them, including those that were repeated
-  double read_seconds = 0;  // in which at least one of its records was being read
+  double read_seconds = 0;  // in which records were being read; moments are shared with those of other layers
   double wait_seconds = 0;  // that replays waited for reads
 };
 
