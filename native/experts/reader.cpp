@@ -18,16 +18,16 @@ Reader::~Reader() { close(); }
 
 void Reader::start(const Record& record) { start(record, waiting_); }
 
-void Reader::start_ahead(const Record& record) { start(record, ahead_); }
+void Reader::start_ahead(const Record& record) { start(record, waiting_ahead_); }
 
 void Reader::promote(uint32_t layer, const std::vector<bool>& wanted) {
   const std::lock_guard lock(mutex_);
-  for (Job* job : std::exchange(ahead_, {})) {
+  for (Job* job : std::exchange(waiting_ahead_, {})) {
     const Record& record = job->state.record;
     if (record.layer == layer && wanted[record.expert]) {
       waiting_.push_back(job);
     } else if (job->next > 0) {
-      ahead_.push_back(job);
+      waiting_ahead_.push_back(job);
     } else {
       job->next = record_bytes_;
       job->cancelled = true;
@@ -40,8 +40,11 @@ void Reader::start(const Record& record, std::deque<Job*>& queue) {
   const std::lock_guard lock(mutex_);
   if (closed_) throw Error(ErrorKind::state, "expert store: it is closed");
   start_threads();
-  auto job = std::make_unique<Job>(Job{
-      .state = {.record = record, .whole = false, .ahead = &queue == &ahead_, .calls = 0, .error = nullptr}});
+  auto job = std::make_unique<Job>(Job{.state = {.record = record,
+                                                 .whole = false,
+                                                 .ahead = &queue == &waiting_ahead_,
+                                                 .calls = 0,
+                                                 .error = nullptr}});
   queue.push_back(job.get());
   try {
     jobs_.push_back(std::move(job));
@@ -66,8 +69,8 @@ void Reader::start_threads() {
 void Reader::serve() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    work_.wait(lock, [&] { return closed_ || !waiting_.empty() || !ahead_.empty(); });
-    std::deque<Job*>& queue = waiting_.empty() ? ahead_ : waiting_;
+    work_.wait(lock, [&] { return closed_ || !waiting_.empty() || !waiting_ahead_.empty(); });
+    std::deque<Job*>& queue = waiting_.empty() ? waiting_ahead_ : waiting_;
     if (queue.empty()) return;
     Job& job = *queue.front();
     const uint64_t begin = job.next, end = std::min(begin + part_bytes_, record_bytes_);
@@ -97,7 +100,7 @@ void Reader::serve() {
       job.state.error = error;
       job.next = record_bytes_;
       std::erase(waiting_, &job);
-      std::erase(ahead_, &job);
+      std::erase(waiting_ahead_, &job);
     }
     end_if_done(job);
   }
@@ -112,7 +115,7 @@ void Reader::end_if_done(Job& job) {
 }
 
 void Reader::drop_waiting() {
-  for (std::deque<Job*>* queue : {&waiting_, &ahead_})
+  for (std::deque<Job*>* queue : {&waiting_, &waiting_ahead_})
     for (Job* job : std::exchange(*queue, {})) {
       job->next = record_bytes_;
       job->cancelled = true;

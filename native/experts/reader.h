@@ -100,8 +100,8 @@ class Reader {
   std::mutex mutex_;  // guards the rest
   std::condition_variable work_, ended_;
   std::deque<std::unique_ptr<Job>> jobs_;  // not ended
-  // Of these, the ones with a part that nobody has begun; those of `ahead_` come last.
-  std::deque<Job*> waiting_, ahead_;
+  // Of these, the ones with a part that nobody has begun; those that were started ahead come last.
+  std::deque<Job*> waiting_, waiting_ahead_;
   std::vector<Ended> done_;
   uint32_t busy_ = 0;  // parts under way
   // Seconds of a part that would always have been under way, up to now_: the difference between two moments

@@ -11,14 +11,17 @@ namespace pyturbo::experts {
 // Owner: programs and the Python HostLoop. Keeps the store, and the tables that *missing() is in.
 class Store::Loop final : public HostLoop {
  public:
-  Loop(std::shared_ptr<Store> store, uint32_t layer, int32_t ahead)
-      : store_(std::move(store)), layer_(layer), ahead_(ahead), missing_(store_->rows_[layer].missing()) {}
+  Loop(std::shared_ptr<Store> store, uint32_t layer, int32_t layer_ahead)
+      : store_(std::move(store)),
+        layer_(layer),
+        layer_ahead_(layer_ahead),
+        missing_(store_->rows_[layer].missing()) {}
 
   const uint32_t* missing() const override { return missing_; }
   bool needed() const override {
-    return *missing_ != 0 || (ahead_ >= 0 && store_->rows_[size_t(ahead_)].has_guesses());
+    return *missing_ != 0 || (layer_ahead_ >= 0 && store_->rows_[size_t(layer_ahead_)].has_guesses());
   }
-  void begin() override { number_ = store_->begin(layer_, ahead_); }
+  void begin() override { number_ = store_->begin(layer_, layer_ahead_); }
   bool next() override { return store_->next(layer_, number_); }
   void finish() override { store_->finish(layer_); }
   void cancel() override { store_->cancel(layer_, std::exchange(number_, 0)); }
@@ -26,7 +29,7 @@ class Store::Loop final : public HostLoop {
  private:
   const std::shared_ptr<Store> store_;
   const uint32_t layer_;
-  const int32_t ahead_;
+  const int32_t layer_ahead_;
   const uint32_t* const missing_;
   uint64_t number_ = 0;  // of the loop that it began last
 };
@@ -40,7 +43,7 @@ Store::Store(const std::vector<uint32_t>& experts, const ExpertTables& tables,
   for (uint32_t layer = 0; layer < experts.size(); ++layer) {
     rows_.emplace_back(tables, layer, experts[layer]);
     scores_.emplace_back(experts[layer], options.half_life, options.top_k);
-    ahead_.emplace_back(experts[layer], Places::kNone);
+    slots_ahead_.emplace_back(experts[layer], Places::kNone);
     guessed_.emplace_back(experts[layer]);
   }
   places_ = make_places(rows_, scores_);
@@ -181,8 +184,8 @@ uint64_t Store::begin(uint32_t layer, int32_t ahead) {
       pass_.push_back(slot);
     } else if (slot >= 0) {
       arrived_.push_back({e, slot});
-    } else if (ahead_[layer][e] != Places::kNone) {
-      ahead_[layer][e] = Places::kNone;
+    } else if (slots_ahead_[layer][e] != Places::kNone) {
+      slots_ahead_[layer][e] = Places::kNone;
       wanted[e] = true;
       ++coming;
     } else {
@@ -235,7 +238,7 @@ void Store::start_reads() {
 
 void Store::start_ahead(uint32_t layer) {
   for (const uint32_t expert : rows_[layer].take_guesses()) {
-    if (rows_[layer].slot(expert) >= 0 || ahead_[layer][expert] != Places::kNone) continue;
+    if (rows_[layer].slot(expert) >= 0 || slots_ahead_[layer][expert] != Places::kNone) continue;
     const int32_t slot = places_->take_ahead(layer, expert);
     if (slot == Places::kNone) continue;
     try {
@@ -244,7 +247,7 @@ void Store::start_ahead(uint32_t layer) {
       places_->drop(slot);
       throw;
     }
-    ahead_[layer][expert] = slot;
+    slots_ahead_[layer][expert] = slot;
     guessed_[layer][expert] = true;
   }
 }
@@ -269,7 +272,7 @@ bool Store::next(uint32_t layer, uint64_t number) {
   }
   LayerRows& rows = rows_[layer];
   rows.clear_pass();
-  for (const Place& place : std::exchange(arrived_, {})) add_to_pass(place.expert, place.slot);
+  for (const auto& [expert, slot] : std::exchange(arrived_, {})) add_to_pass(expert, slot);
   while (!error && pass_.empty() && (under_way_ > 0 || !waiting_.empty())) {
     if (under_way_ == 0 && !make_room(error)) break;
     const uint64_t loop = loops_;
@@ -317,7 +320,7 @@ void Store::settle(std::exception_ptr& error) {
 void Store::settle(const Ended& ended, std::exception_ptr& error) {
   const Record& record = ended.record;
   // What fails ahead of its loop is read again by it, if it is needed.
-  const bool early = std::exchange(ahead_[record.layer][record.expert], Places::kNone) != Places::kNone;
+  const bool early = std::exchange(slots_ahead_[record.layer][record.expert], Places::kNone) != Places::kNone;
   if (!early) --under_way_;
   counters_[record.layer].reads += ended.calls;
   counters_[record.layer].read_seconds += ended.seconds;
@@ -364,7 +367,7 @@ void Store::abandon() {
   reader_.cancel();
   std::exception_ptr ignored;
   settle(ignored);
-  for (const Place& place : std::exchange(arrived_, {})) places_->release(place.slot);
+  for (const ExpertSlot& found : std::exchange(arrived_, {})) places_->release(found.slot);
   release_staged(kNoLayer, nullptr);
   release_pass();
   waiting_.clear();

@@ -43,7 +43,7 @@ class Store final : public ExpertStore, public std::enable_shared_from_this<Stor
 
  private:
   class Loop;
-  struct Place {
+  struct ExpertSlot {
     uint32_t expert;
     int32_t slot;
   };
@@ -84,14 +84,14 @@ class Store final : public ExpertStore, public std::enable_shared_from_this<Stor
   std::vector<ExpertCounters> counters_;
   bool traces_ = false;
   std::vector<ExpertRead> traced_;
-  std::unique_ptr<Places> places_;  // null: closed
-  int64_t layer_ = kNoLayer;        // whose loop is under way
-  uint64_t loops_ = 0;              // number of the loop, for a thread that waits in it
-  std::vector<uint32_t> waiting_;   // experts that have no place yet, in the order of the file
-  std::vector<Place> arrived_;      // of experts that came after the launches had looked for them
-  uint32_t under_way_ = 0;          // records of the loop that the reader has not returned
+  std::unique_ptr<Places> places_;   // null: closed
+  int64_t layer_ = kNoLayer;         // whose loop is under way
+  uint64_t loops_ = 0;               // number of the loop, for a thread that waits in it
+  std::vector<uint32_t> waiting_;    // experts that have no place yet, in the order of the file
+  std::vector<ExpertSlot> arrived_;  // of experts that came after the launches had looked for them
+  uint32_t under_way_ = 0;           // records of the loop that the reader has not returned
   // By layer: slots of experts that are read ahead of their loop, else kNone.
-  std::vector<std::vector<int32_t>> ahead_;
+  std::vector<std::vector<int32_t>> slots_ahead_;
   std::vector<std::vector<bool>> guessed_;  // read ahead and not used since
   std::vector<int32_t> pass_;               // slots that are held for the pass
   std::vector<Record> staged_;  // read ahead, into slots that forget them after the next loop of their layer
