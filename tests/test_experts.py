@@ -6,6 +6,7 @@ reads take; the tests hold for every order, and can miss a fault that only one o
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import math
 import os
@@ -225,6 +226,24 @@ def test_resize_gives_memory_back(tmp_path: Path) -> None:
         store.resize(4)
         assert replays.memory[0][:4].any(axis=1).all()
         assert not replays.memory[0][4:].any()  # new pages, which are zero
+
+
+def test_memory_that_the_system_keeps_stays_counted(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, (30,), slots=24, staging=0)
+    memory, library = replays.memory[0], ctypes.CDLL(None)
+    with replays.store as store:
+        replays.replay(range(24))
+        locked = ctypes.c_void_p(memory.ctypes.data), ctypes.c_size_t(memory.nbytes)
+        if library.mlock(*locked) != 0:
+            pytest.skip("this process may not lock memory")
+        store.resize(4)
+        assert store.filled == 24
+        library.munlock(*locked)
+        store.resize(3)
+        assert store.filled == 3
+        store.resize(24)
+        replays.replay(range(30))
+        assert store.filled == 24
 
 
 FAULTS = [("short", 1000), ("short", 4096), ("error", errno.EINTR), ("error", errno.EIO), ("direct", 0)]

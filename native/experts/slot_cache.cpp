@@ -1,10 +1,10 @@
 #include "experts/slot_cache.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <limits>
 #include <tuple>
+
+#include "core/pages.h"
 
 namespace pyturbo::experts {
 
@@ -38,17 +38,20 @@ void SlotCache::divide(uint32_t slots, uint32_t staging) {
 }
 
 void SlotCache::resize(uint32_t slots, uint32_t staging) {
-  const uint32_t before = slots_;
   slots = std::clamp<uint32_t>(slots, 1, slab_.slots);
   divide(slots, std::min(staging, slots - 1));
-  for (uint32_t slot = slots_; slot < before; ++slot) set_filled(slot, false);
-  if (slots_ < before) ::madvise(memory(0, int32_t(slots_)), (before - slots_) * stride_, MADV_DONTNEED);
+  if (!give_back_pages(memory(0, int32_t(slots_)), (slab_.slots - slots_) * stride_)) return;
+  for (uint32_t slot = slots_; slot < slab_.slots; ++slot) {
+    filled_count_ -= filled_[slot];
+    filled_[slot] = false;
+  }
 }
 
-void SlotCache::set_filled(uint32_t slot, bool filled) {
-  if (filled_[slot] == filled) return;
-  filled_[slot] = filled;
-  filled_count_ += filled ? 1 : -1;
+void SlotCache::set_filled(int32_t slot) {
+  if (filled_[size_t(slot)]) return;
+  reuse_pages(memory(0, slot), stride_);
+  filled_[size_t(slot)] = true;
+  ++filled_count_;
 }
 
 // Returns the slot that is given away next; kNone if all are held.
@@ -85,7 +88,7 @@ void SlotCache::replace(int32_t slot, uint32_t layer, uint32_t expert) {
   Content& content = contents_[size_t(slot)];
   if (content.layer >= 0) rows_[size_t(content.layer)].set_slot(content.expert, kNone);
   content = {int32_t(layer), expert};
-  set_filled(uint32_t(slot), true);
+  set_filled(slot);
 }
 
 int32_t SlotCache::take_ahead(uint32_t layer, uint32_t expert) {
@@ -98,7 +101,7 @@ int32_t SlotCache::take_ahead(uint32_t layer, uint32_t expert) {
   const int32_t slot = staging_.back();
   staging_.pop_back();
   contents_[size_t(slot)] = {int32_t(layer), expert};
-  set_filled(uint32_t(slot), true);
+  set_filled(slot);
   return slot;
 }
 
@@ -112,7 +115,7 @@ int32_t SlotCache::take(uint32_t layer, uint32_t expert) {
   if (staging_.empty()) return kNone;
   const int32_t slot = staging_.back();
   staging_.pop_back();
-  set_filled(uint32_t(slot), true);
+  set_filled(slot);
   return slot;
 }
 

@@ -52,7 +52,7 @@ class SlotCache : public Places {
   Victim victim() const;
   void replace(int32_t slot, uint32_t layer, uint32_t expert);
   void withdraw(int32_t slot);
-  void set_filled(uint32_t slot, bool filled);
+  void set_filled(int32_t slot);
   // No slot may be held.
   void divide(uint32_t slots, uint32_t staging);
 

@@ -92,8 +92,9 @@ class ExpertStore : public ClosedAtEnd {
   virtual bool direct() const = 0;
   virtual bool closed() const = 0;
   // Uses at most that many of the slab's slots, and at least one, from now on; the memory of the others is
-  // given back. `staging` of them, but not all, are for experts that are not worth keeping. No replay may be
-  // under way. A store over mapped files has no slots.
+  // given back, unless the system refuses: then filled() counts them still. `staging` of them, but not all,
+  // are for experts that are not worth keeping. No replay may be under way. A store over mapped files has no
+  // slots.
   virtual void resize(uint32_t slots, uint32_t staging) = 0;
   virtual uint32_t slots() const = 0;
   // Returns how many slots take memory: those that have been read into, apart from memory given back.
