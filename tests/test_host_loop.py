@@ -10,9 +10,9 @@ import pytest
 
 import pyturbo
 from host_loops import Log, Work, record
-from pyturbo import ops, recording
+from pyturbo import _native_tests, ops, recording
 from pyturbo._host_loop import HostLoop
-from pyturbo.errors import FileError, StateError, TurboError
+from pyturbo.errors import ArgumentError, FileError, StateError, TurboError
 from pyturbo.recording import Recorder, Tensor
 from pyturbo.symbols import Loop
 
@@ -175,6 +175,18 @@ def test_wrong_loops(device: pyturbo.Device) -> None:
         with pytest.raises(TypeError):
             program.ask(wrong)  # type: ignore[arg-type]
     assert program.loops() == []
+
+
+def test_a_loop_is_asked_once_in_a_program(device: pyturbo.Device, log: Log) -> None:
+    """A GPU runs ahead: launches before the second ask would overwrite the count of the first."""
+    work, program = Work(log), pyturbo.Program(device)
+    record(program, log, work, 1)
+    for loop in (work.loop, _native_tests.CallbackLoop(work, work.missing)):
+        with pytest.raises(ArgumentError, match="ask: expected a loop that the program has not asked yet"):
+            program.ask(loop)
+    program.run()
+    assert log.read() == [1, 2, 3, 4]
+    pyturbo.Program(device).ask(work.loop)
 
 
 def test_loops_of_a_closed_device() -> None:

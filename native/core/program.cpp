@@ -115,6 +115,10 @@ void Program::mark(const char* call, Stage expected, std::shared_ptr<HostLoop> l
   const std::lock_guard run_lock(running_);
   const std::lock_guard list_lock(growing_);
   require_stage(call, expected);
+  for (const Loop& known : loops_)
+    if (loop && loop->missing() == known.host->missing())
+      throw Error(ErrorKind::argument,
+                  std::string(call) + ": expected a loop that the program has not asked yet, got one again");
   if (loop)
     loops_.push_back({std::move(loop), {.ask = launches_.size()}});
   else

@@ -91,7 +91,8 @@ class Program {
   // Record a host loop, which needs all three calls in this order; loops are not nested. Launches added after
   // ask() run once, while the host works; those between begin_passes() and end_passes() run once and again
   // for each HostLoop::next(). There is a barrier at each of the three points. Throw Error{state} out of
-  // order.
+  // order, and Error{argument} for a second loop with the same count: devices run ahead of the host and would
+  // overwrite it.
   void ask(std::shared_ptr<HostLoop> loop);
   void begin_passes();
   void end_passes();
