@@ -97,7 +97,7 @@ cdef class Program:
     def ask(self, HostLoop loop not None):
         """Let the host bring what the launches so far found to be missing. Those up to ``begin_passes`` run once,
         while it works; those up to ``end_passes`` run once and again for each further pass. If nothing is missing, the
-        host is not asked. A program that asks waits for each replay."""
+        host is not asked. A program asks a loop once, and waits for each replay."""
         loop.native()
         cdef NativeProgram* program = self.native()
         with nogil:

@@ -431,12 +431,27 @@ def test_one_replay_at_a_time(tmp_path: Path) -> None:
             _native_tests.begin(replays.loops[1])
 
 
+def test_replays_that_take_turns(tmp_path: Path) -> None:
+    """A second replay that begins between two loops of the first one."""
+    replays = Replays(tmp_path, slots=3)
+    with replays.store:
+        replays.layer(0, [1])
+        replays.layer(1, [1])
+        replays.find_slots(0, [2])
+        with pytest.raises(StateError, match="one replay at a time, got layer 0 again before the end"):
+            _native_tests.begin(replays.loops[0])
+        for loop in replays.loops:
+            _native_tests.cancel(loop)
+        replays.replay([2], [1])
+
+
 def test_counts_that_do_not_explain_the_misses_are_refused(tmp_path: Path) -> None:
     replays = Replays(tmp_path)
     with replays.store:
         replays.rows[1, 3, 0] = 2
         with pytest.raises(StateError, match="layer 1: expected choices of 2 missing experts .* got 0"):
             _native_tests.begin(replays.loops[1])
+        _native_tests.cancel(replays.loops[1])
         replays.replay([1], [2])
 
 

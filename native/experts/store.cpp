@@ -39,7 +39,8 @@ Store::Store(const std::vector<uint32_t>& experts, const ExpertTables& tables,
     : tables_(tables),
       stride_(options.stride),
       reader_(std::move(source), options.threads, options.stride, options.split),
-      counters_(experts.size()) {
+      counters_(experts.size()),
+      begun_(experts.size()) {
   for (uint32_t layer = 0; layer < experts.size(); ++layer) {
     rows_.emplace_back(tables, layer, experts[layer]);
     scores_.emplace_back(experts[layer], options.half_life, options.top_k);
@@ -167,6 +168,10 @@ uint64_t Store::begin(uint32_t layer, int32_t ahead) {
     throw Error(ErrorKind::state, "expert store: expected one replay at a time, got layer " +
                                       std::to_string(layer) + " while layer " + std::to_string(layer_) +
                                       " is under way");
+  if (begun_[layer])
+    throw Error(ErrorKind::state, "expert store: expected one replay at a time, got layer " +
+                                      std::to_string(layer) + " again before the end of its replay");
+  begun_[layer] = true;
   release_pass();
   std::exception_ptr ignored;
   settle(ignored);
@@ -379,6 +384,7 @@ void Store::finish(uint32_t layer) {
   if (!opened_here()) return;
   const std::lock_guard lock(mutex_);
   if (!places_) return;
+  begun_[layer] = false;
   if (layer_ == kNoLayer) release_pass();
   // A loop that had to begin has taken its uses there.
   const std::vector<uint32_t>& uses = rows_[layer].take_uses();
@@ -400,6 +406,7 @@ void Store::cancel(uint32_t layer, uint64_t number) {
   if (!opened_here()) return;
   const std::lock_guard lock(mutex_);
   if (!places_) return;
+  begun_[layer] = false;
   if (layer_ == layer && number == loops_)
     abandon();
   else if (layer_ == kNoLayer)
