@@ -18,6 +18,7 @@ from pyturbo._native import Device, device_list
 from pyturbo._once import once
 from pyturbo.checkpoint import SamplingDefaults, TokenizerSource, open_checkpoint
 from pyturbo.checkpoint.origin import Origin
+from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.engine import session as sessions
 from pyturbo.engine.generation import Chunk, Completion, Options, Prompt, Stats, is_chat
@@ -93,7 +94,8 @@ def load(
         placed = place_experts(checkpoint, device, setting, most, policy)
         try:
             network = models.build(checkpoint, progress)
-            runner = Runner(network, device, setting, Origin(checkpoint), placed.budget)
+            experts = checkpoint.experts if isinstance(checkpoint, PackedCheckpoint) else None
+            runner = Runner(network, device, setting, Origin(checkpoint), placed.budget, experts)
             placed.require_room(runner)
         except BaseException:
             placed.close()

@@ -17,8 +17,11 @@ import pyturbo
 from host_loops import Log, Work, record
 from packed_models import streamed, write_packed
 from pyturbo import _native_tests
+from pyturbo.checkpoint import open_checkpoint
+from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.engine.timeline import ProfileEvent, covered, lanes, merged, of_kind, rates
 from pyturbo.errors import FileError
+from pyturbo.streaming import RecordFile
 from trace_events import read_trace
 
 
@@ -165,6 +168,24 @@ def test_resident_models_have_launches_only(
     assert "experts:" not in repr(profile)
     profile.save_trace(tmp_path / "trace.json")
     assert {entry["pid"] for entry in read_trace(tmp_path / "trace.json")} == {1}
+
+
+def test_mapped_experts_are_read_once(packed: tuple[Path, Path], device_name: str) -> None:
+    with pyturbo.load(packed[1], device_name) as model:
+        session = model.session(64)
+        first, second = session.profile(), session.profile()
+        records = {(file.place, file.stride) for file in record_files(packed[1])}
+    reads = of_kind(first.timeline, "read")
+    assert {(read.place, read.nbytes) for read in reads} == records
+    assert repr(first).splitlines()[-1].startswith(f"experts: {len(reads)} read, ")
+    check_order(first.timeline)
+    assert {event.kind for event in second.timeline} == {"replay", "launch"}  # the same experts again
+
+
+def record_files(path: Path) -> list[RecordFile]:
+    with open_checkpoint(path) as checkpoint:
+        assert isinstance(checkpoint, PackedCheckpoint)
+        return checkpoint.record_files()
 
 
 def test_replays_follow_one_another(packed: tuple[Path, Path]) -> None:

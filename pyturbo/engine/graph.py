@@ -16,7 +16,7 @@ from pyturbo.engine.profile import Profile
 from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.step import KvFormat, Step
 from pyturbo.recording import Extent, Recorder, SizeRecorder
-from pyturbo.streaming.streamed import StreamedExperts
+from pyturbo.streaming.memory import ExpertMemory
 from pyturbo.symbols import symbol
 
 #: The results of a program: logits of the last token, logits of all, or the output of each layer.
@@ -109,7 +109,7 @@ class Graph:
         state: Buffer,
         cursor: Cursor,
         profile: Profile,
-        experts: StreamedExperts | None,
+        experts: ExpertMemory | None,
     ) -> list[NDArray[np.float32]]:
         """Do the same, and add launches and reads of experts to a profile."""
         if experts is not None:
@@ -118,7 +118,7 @@ class Graph:
             symbols = self._symbols(count, cursor)
             timed = self.program.timeline([state], cursor=cursor, advance=count, **symbols)
         finally:
-            reads = None if experts is None else experts.trace(False)
+            reads = [] if experts is None else experts.trace(False)
         profile.add(count, timed, self.program.listing(), self.program.loops(), reads)
         return self._copies(count)
 

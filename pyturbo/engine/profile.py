@@ -9,7 +9,7 @@ from os import PathLike
 from pyturbo._messages import size
 from pyturbo.engine import trace_file
 from pyturbo.engine.timeline import ProfileEvent, covered, of_kind
-from pyturbo.streaming.streamed import ExpertRead
+from pyturbo.streaming.memory import ExpertRead
 from pyturbo.symbols import Launch, Loop, Timeline
 
 
@@ -44,7 +44,6 @@ class Profile:
         self.parts: dict[str, float] = {}  # seconds by kind: embed, self_attn, linear_attn, mlp, head
         self._events: list[ProfileEvent] = []
         self._origin: float | None = None  # the clock when the first replay began
-        self._streams = False
 
     def add(
         self,
@@ -52,12 +51,9 @@ class Profile:
         timed: Timeline,
         launches: Sequence[Launch],
         loops: Sequence[Loop],
-        reads: Iterable[ExpertRead] | None,
+        reads: Iterable[ExpertRead],
     ) -> None:
-        """Add a replay of a program of these launches and loops, which read `tokens` tokens.
-
-        `reads` are the experts that were read meanwhile; None if all of them are in memory.
-        """
+        """Add a replay of a program of these launches and loops, and the experts that were read meanwhile."""
         if self._origin is None:
             self._origin = timed.begin
         zero = self._origin
@@ -72,8 +68,7 @@ class Profile:
         for loop, number, begin, end in timed.calls:
             place, name = launches[loops[loop].ask - 1].label, "wait for reads" if number else "start reads"
             self._events.append(ProfileEvent("wait", place, name, begin - zero, end - zero))
-        self._streams |= reads is not None
-        for read in reads or ():
+        for read in reads:
             if read.end > zero:  # else it was read ahead, before the first replay
                 name, times = f"expert {read.expert}", (read.begin - zero, read.end - zero)
                 self._events.append(ProfileEvent("read", read.place, name, *times, read.nbytes, read.ahead))
@@ -125,7 +120,8 @@ class Profile:
         first, *widths = (max(map(len, column)) for column in zip(*lines))
         texts = ((name.ljust(first), *map(str.rjust, figures, widths)) for name, *figures in lines)
         table = ["  ".join(text).rstrip() for text in texts]
-        return "\n".join([*table, *([self._reads_line()] if self._streams else [])])
+        streams = any(event.kind in {"wait", "read"} for event in self._events)
+        return "\n".join([*table, *([self._reads_line()] if streams else [])])
 
     def _reads_line(self) -> str:
         reads, waits = of_kind(self._events, "read"), of_kind(self._events, "wait")

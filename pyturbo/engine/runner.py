@@ -21,7 +21,7 @@ from pyturbo.engine.layout import Layout
 from pyturbo.errors import AllocationError, ArgumentError, StateError
 from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.step import KvFormat
-from pyturbo.streaming import ExpertUse, StreamedExperts
+from pyturbo.streaming import ExpertMemory, ExpertUse, StreamedExperts
 
 #: Programs kept at once; each has its own scratch memory.
 MAX_GRAPHS = 8
@@ -69,14 +69,22 @@ class Runner:
         kv: How keys and values are kept.
         origin: The files that the weights come from.
         budget: The memory that the model may take; None if nothing limits it.
+        expert_memory: Where the experts of a packed checkpoint are used from; None for others, or if closed.
         traits: What the device is good at: how programs read tokens.
     """
 
     def __init__(
-        self, network: Decoder, device: Device, kv: KvFormat, origin: Origin, budget: Budget | None = None
+        self,
+        network: Decoder,
+        device: Device,
+        kv: KvFormat,
+        origin: Origin,
+        budget: Budget | None = None,
+        expert_memory: ExpertMemory | None = None,
     ) -> None:
         Layout.of(network, 1, 1, kv)  # refuses what these layers cannot keep that way
         self.device, self.kv, self.origin, self.budget = device, kv, origin, budget
+        self.expert_memory = expert_memory or self.experts
         self.traits = reading_traits(device, kv, streamed=budget is not None and budget.experts is not None)
         #: Reentrant: a signal handler may close the model while its thread records or replays.
         self._lock = open_in_children(threading.RLock)
@@ -113,7 +121,7 @@ class Runner:
     def close(self) -> None:
         """Give back programs, weights and files, once a replay of another thread is over."""
         with self._lock:
-            self._network = None
+            self._network = self.expert_memory = None
             self._graphs.clear()
             try:
                 if self.budget is not None:

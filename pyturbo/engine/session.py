@@ -327,7 +327,7 @@ class Session:
         with self._runner.program(self.context, tokens, output) as (count, graph), self._failing():
             if self.timings is None:
                 return graph.run(count, self._block, self._cursor, count == tokens)
-            return graph.profile(count, self._block, self._cursor, self.timings, self._runner.experts)
+            return graph.profile(count, self._block, self._cursor, self.timings, self._runner.expert_memory)
 
     @contextmanager
     def _failing(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pyturbo._arrays import Array
 from pyturbo._experts import ExpertStore
 from pyturbo._native import Buffer, Device
-from pyturbo.streaming.memory import ExpertMemory, RecordFile
+from pyturbo.streaming.memory import ExpertMemory, ExpertRead, RecordFile, trace_store
 from pyturbo.streaming.policy import Policy
 from pyturbo.streaming.served import ServedLayer
 from pyturbo.streaming.tables import ExpertTables
@@ -28,7 +28,9 @@ class MappedExperts(ExpertMemory):
         self._records = [
             mapping.numpy().reshape(file.experts, file.stride) for file, mapping in zip(files, mappings)
         ]
+        self._files = tuple(files)
         self._stores: list[ExpertStore] = []
+        self._layers: list[list[int]] = []  # of each store
         self._served: dict[int, ServedLayer] = {}
         for stride in sorted({file.stride for file in files}):  # a store has records of one size
             layers = [number for number, file in enumerate(files) if file.stride == stride]
@@ -41,6 +43,7 @@ class MappedExperts(ExpertMemory):
                 split=policy.split,
             )
             self._stores.append(store)
+            self._layers.append(layers)
             self._served |= {layer: tables.layer(store, number) for number, layer in enumerate(layers)}
 
     def records(self, layer: int) -> Array:
@@ -52,3 +55,9 @@ class MappedExperts(ExpertMemory):
     def check(self) -> None:
         for store in self._stores:
             store.check_files()
+
+    def trace(self, on: bool) -> list[ExpertRead]:
+        reads = []
+        for store, layers in zip(self._stores, self._layers):
+            reads += trace_store(store, on, layers, [self._files[layer] for layer in layers])
+        return sorted(reads, key=lambda read: read.end)

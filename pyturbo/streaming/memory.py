@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pyturbo._arrays import Array
+from pyturbo._experts import ExpertStore
 from pyturbo.streaming.served import ServedLayer
 
 
@@ -24,6 +27,18 @@ class RecordFile:
         return f"layers.{int(self.path.stem.removeprefix('layer-'))}"
 
 
+class ExpertRead(NamedTuple):
+    """An expert that was read from disk, in seconds of the clock that `Program.timeline` has."""
+
+    layer: int  # in the order of the files
+    place: str  # the layer as launches name it
+    expert: int
+    nbytes: int
+    ahead: bool  # because the layer before expected it
+    begin: float
+    end: float
+
+
 class ExpertMemory(ABC):
     """Where the records of each layer are while a model runs. Layers are numbered as in the manifest."""
 
@@ -38,3 +53,17 @@ class ExpertMemory(ABC):
     @abstractmethod
     def check(self) -> None:
         """Raise a FileError if a file was written to, or became shorter, after it was opened."""
+
+    @abstractmethod
+    def trace(self, on: bool) -> list[ExpertRead]:
+        """Start or end the recording of reads; return those recorded since the last call, as they ended."""
+
+
+def trace_store(
+    store: ExpertStore, on: bool, numbers: Sequence[int], files: Sequence[RecordFile]
+) -> list[ExpertRead]:
+    """Call `trace` of a store whose layers have these numbers and files."""
+    return [
+        ExpertRead(numbers[i], files[i].place, expert, files[i].stride, ahead, begin, end)
+        for i, expert, ahead, begin, end in store.trace(on)
+    ]

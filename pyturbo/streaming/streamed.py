@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,23 +12,11 @@ from pyturbo._arrays import Array
 from pyturbo._experts import COUNTERS, ExpertStore
 from pyturbo._native import Device
 from pyturbo.errors import StateError
-from pyturbo.streaming.memory import ExpertMemory, RecordFile
+from pyturbo.streaming.memory import ExpertMemory, ExpertRead, RecordFile, trace_store
 from pyturbo.streaming.policy import Policy
 from pyturbo.streaming.served import ServedLayer
 from pyturbo.streaming.tables import ExpertTables
 from pyturbo.streaming.use import ExpertUse
-
-
-class ExpertRead(NamedTuple):
-    """An expert that was read from disk, in seconds of the clock that `Program.timeline` has."""
-
-    layer: int  # in the order of the files
-    place: str  # the layer as launches name it
-    expert: int
-    nbytes: int
-    ahead: bool  # because the layer before expected it
-    begin: float
-    end: float
 
 
 class StreamedExperts(ExpertMemory):
@@ -129,13 +117,10 @@ class StreamedExperts(ExpertMemory):
         return ExpertUse(total["hits"], total["misses"], total["bytes"], total["wait_seconds"])
 
     def trace(self, on: bool) -> list[ExpertRead]:
-        """Start or end the recording of reads; return those recorded since the last call, as they ended."""
-        numbers = {(id(group), number): layer for layer, (group, number) in enumerate(self._places)}
         reads = []
         for group in self._groups.values():
-            for number, expert, ahead, begin, end in group.store.trace(on):
-                layer, file = numbers[id(group), number], group.files[number]
-                reads.append(ExpertRead(layer, file.place, expert, file.stride, ahead, begin, end))
+            numbers = [layer for layer, (own, _) in enumerate(self._places) if own is group]
+            reads += trace_store(group.store, on, numbers, group.files)
         return sorted(reads, key=lambda read: read.end)
 
     def counts(self) -> list[NDArray[np.uint32]]:

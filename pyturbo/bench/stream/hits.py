@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyturbo.bench.svg import Colour, Svg, code, mixed
-from pyturbo.streaming.streamed import ExpertRead
+from pyturbo.streaming.memory import ExpertRead
 
 #: Colours from misses only to hits only.
 _COLOURS: tuple[Colour, ...] = ((214, 93, 32), (193, 98, 84), (146, 98, 140), (84, 92, 166), (24, 90, 168))
