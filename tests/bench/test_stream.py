@@ -20,10 +20,12 @@ import pytest
 
 import pyturbo
 from pyturbo._machine import resident_memory
+from pyturbo.bench.picture import Drawing
 from pyturbo.bench.stream import synthetic
 from pyturbo.bench.stream.hits import ExpertMap, draw
 from pyturbo.bench.stream.measure import Details, measure, needed_tokens
 from pyturbo.cli import main
+from pyturbo.errors import FileError
 from pyturbo.streaming import Policy
 from trace_events import read_trace
 
@@ -149,14 +151,22 @@ def test_a_picture_of_hits() -> None:
     ]
 
 
+def test_only_drawings_of_the_command_are_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "hits.svg"
+    for text in ("one", "another"):
+        Drawing("bench stream", path, "hits").save(f"<svg>{text}</svg>")
+    assert "<svg>another</svg>" in path.read_text()
+    with pytest.raises(FileError, match="exists and is not a plot of this command"):
+        Drawing("bench kv", path, "hits")
+
+
 def test_the_command_draws_and_traces(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hits, timeline, trace = (tmp_path / name for name in ("hits.svg", "timeline.svg", "trace.json"))
     command = ["bench", "stream", str(model), "--shares", "25", "--prompt", "16", "--tokens", "4"]
     files = ["--hits", str(hits), "--timeline", str(timeline), "--trace", str(trace)]
-    for _ in range(2):  # they replace their own files
-        assert main([*command, *files]) == 0
+    assert main([*command, *files]) == 0
     assert "Experts that 4 tokens chose, with room for 25% of them" in hits.read_text()
     titles = [title.text or "" for title in parse(timeline).iter(f"{SVG}title")]
     assert {"layers.0.mlp", "layers.3.self_attn", "embed", "head"} <= {text.split(",")[0] for text in titles}
