@@ -9,12 +9,13 @@
 namespace pyturbo::simt {
 
 inline constexpr uint32_t kExchangeBytes = 32;  // largest value one lane can publish
+inline constexpr uint32_t kResultBytes = 512;   // largest common result: two matrices of 8 x 8 floats
 
 // The values that lanes of a simdgroup publish in one operation. Valid for a lane until its next exchange.
 struct Exchange {
   uint32_t active;                                           // one bit per lane that takes part
   bool reduced;                                              // result holds the operation's common result
-  alignas(32) std::byte result[kExchangeBytes];              // computed once, by the first lane that needs it
+  alignas(32) std::byte result[kResultBytes];                // computed once, by the first lane that needs it
   alignas(32) std::byte values[kSimdWidth][kExchangeBytes];  // by lane; only active lanes are meaningful
 };
 
@@ -36,7 +37,7 @@ void* threadgroup_argument(uint32_t index);
 // Returns the value of the function constant in `slot` of this launch; null when it is undefined.
 const void* function_constant(uint32_t slot);
 
-uint32_t lane();  // of this thread in its simdgroup
+[[gnu::const]] uint32_t lane();  // of this thread in its simdgroup; it never changes
 
 // The place of a statement: index of its file in KernelInfo::files, and line. 0: unknown.
 inline constexpr uint32_t kLineBits = 20;

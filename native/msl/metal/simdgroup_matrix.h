@@ -15,10 +15,6 @@ constexpr MatrixPlace matrix_place(uint lane) {
   const uint quad = lane / 4;
   return {(quad & 4) + lane / 2 % 4, (quad & 2) * 2 + lane % 2 * 2};
 }
-// The lane that holds an element: the inverse of matrix_place. The element is number column % 2 there.
-constexpr uint matrix_lane(uint row, uint column) {
-  return (row & 4) << 2 | (column & 4) << 1 | (row & 3) << 1 | (column >> 1 & 1);
-}
 inline MatrixPlace own_place() { return matrix_place(pyturbo::simt::lane()); }
 
 // One lane's share of both factors.
@@ -27,6 +23,30 @@ struct Factors {
   A a[2];
   B b[2];
 };
+
+// Both factors in float, by row and column.
+struct FloatFactors {
+  float a[8][8];
+  float b[8][8];
+};
+
+// Returns the factors that all lanes have published, collected by the first lane that needs them.
+template <typename Share>
+PYTURBO_LANES const FloatFactors& collect_factors(Exchange& exchange) {
+  static_assert(sizeof(FloatFactors) <= pyturbo::simt::kResultBytes);
+  FloatFactors& factors = *reinterpret_cast<FloatFactors*>(exchange.result);
+  if (exchange.reduced) return factors;
+  for (uint lane = 0; lane < kLanes; ++lane) {
+    const Share share = peer<Share>(exchange, lane);
+    const auto [row, column] = matrix_place(lane);
+    for (uint i = 0; i < 2; ++i) {
+      factors.a[row][column + i] = float(share.a[i]);
+      factors.b[row][column + i] = float(share.b[i]);
+    }
+  }
+  exchange.reduced = true;
+  return factors;
+}
 
 }  // namespace detail
 
@@ -100,14 +120,13 @@ PYTURBO_LANES void simdgroup_multiply_accumulate(simdgroup_matrix<D, 8, 8>& d,
   using Share = detail::Factors<A, B>;
   const vec<A, 2> own_a = a.thread_elements();
   const vec<B, 2> own_b = b.thread_elements();
-  const detail::Exchange& exchange = detail::publish(Share{{own_a[0], own_a[1]}, {own_b[0], own_b[1]}}, site);
+  detail::Exchange& exchange = detail::publish(Share{{own_a[0], own_a[1]}, {own_b[0], own_b[1]}}, site);
+  const detail::FloatFactors& factors = detail::collect_factors<Share>(exchange);
   const auto [row, column] = detail::own_place();
   float sums[2] = {float(c.thread_elements()[0]), float(c.thread_elements()[1])};
   for (uint k = 0; k < 8; ++k) {
-    const float left = float(detail::peer<Share>(exchange, detail::matrix_lane(row, k)).a[k % 2]);
-    const Share right = detail::peer<Share>(exchange, detail::matrix_lane(k, column));
-    sums[0] += left * float(right.b[0]);
-    sums[1] += left * float(right.b[1]);
+    sums[0] += factors.a[row][k] * factors.b[k][column];
+    sums[1] += factors.a[row][k] * factors.b[k][column + 1];
   }
   d.thread_elements() = vec<D, 2>(D(sums[0]), D(sums[1]));
 }
