@@ -9,11 +9,13 @@ from pyturbo._machine import available_memory, used_memory
 from pyturbo._messages import least_size, shown, size
 from pyturbo._native import Device
 from pyturbo.checkpoint import Checkpoint
+from pyturbo.checkpoint.origin import Origin
 from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.describe import Survey, survey
 from pyturbo.engine.budget import HEADROOM, Budget
 from pyturbo.engine.runner import Runner, conversation_bytes
 from pyturbo.errors import AllocationError, ArgumentError, TurboError
+from pyturbo.layers.kv_cache import kv_format
 from pyturbo.layers.step import KvFormat
 from pyturbo.streaming import MappedExperts, Policy, StreamedExperts
 from pyturbo.streaming.speed import ModelSpeed
@@ -113,6 +115,19 @@ def place_experts(
         streamed.close()
         raise
     return Placement(Budget(total, fixed, streamed), tokenizer)
+
+
+def streamed_runner(checkpoint: PackedCheckpoint, device: Device, nbytes: int, policy: Policy) -> Runner:
+    """Build a network whose experts have slots of `nbytes`, however much memory the rest takes."""
+    choices = survey(checkpoint).choices
+    experts = StreamedExperts(device, checkpoint.record_files(), nbytes, policy, choices)
+    checkpoint.experts = experts
+    try:
+        network = models.build(checkpoint)
+        return Runner(network, device, kv_format("f16"), Origin(checkpoint), Budget(1 << 62, 0, experts))
+    except BaseException:
+        experts.close()
+        raise
 
 
 def streamed_conversation(checkpoint: PackedCheckpoint, device: Device, kv: KvFormat) -> int:

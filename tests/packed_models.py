@@ -8,17 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyturbo
-from pyturbo import models
 from pyturbo.checkpoint import open_checkpoint
-from pyturbo.checkpoint.origin import Origin
 from pyturbo.checkpoint.packed import PackedCheckpoint
-from pyturbo.describe import survey
-from pyturbo.engine.budget import Budget
-from pyturbo.engine.runner import Runner
 from pyturbo.errors import AllocationError
-from pyturbo.layers.kv_cache import kv_format
 from pyturbo.model import Model, default_model
-from pyturbo.streaming import Policy, StreamedExperts
+from pyturbo.placement import streamed_runner
+from pyturbo.streaming import Policy
 from tiny_configs import MODELS, TinyModel
 from tiny_models import write_hf, write_mlx
 
@@ -62,11 +57,7 @@ def streamed(path: Path, device: str, slots: int, **policy: object) -> Model:
         sizes = {file.stride for file in files}
         total = sum(file.experts * file.stride for file in files)
         least = min(sum(file.experts for file in files if file.stride == size) for size in sizes)
-        nbytes, top_k = total * slots // least, survey(checkpoint).choices
-        experts = StreamedExperts(opened, files, nbytes, Policy(**policy), top_k)
-        checkpoint.experts = experts
-        budget = Budget(1 << 40, 0, experts)
-        runner = Runner(models.build(checkpoint), opened, kv_format("f16"), Origin(checkpoint), budget)
+        runner = streamed_runner(checkpoint, opened, total * slots // least, Policy(**policy))
         return Model(runner, checkpoint.config, checkpoint.tokenizer, checkpoint.sampling)
 
 

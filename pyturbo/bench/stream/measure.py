@@ -11,20 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyturbo import models
 from pyturbo._machine import used_memory
 from pyturbo._native import Device
 from pyturbo.bench.stream.hits import ExpertMap
 from pyturbo.checkpoint import open_checkpoint
-from pyturbo.checkpoint.origin import Origin
 from pyturbo.checkpoint.packed import PackedCheckpoint
-from pyturbo.describe import survey
-from pyturbo.engine.budget import Budget
 from pyturbo.engine.profile import Profile
 from pyturbo.engine.runner import Runner
 from pyturbo.engine.session import Session
 from pyturbo.errors import FormatError
-from pyturbo.layers.kv_cache import kv_format
+from pyturbo.placement import streamed_runner
 from pyturbo.streaming import Policy, StreamedExperts
 
 #: Called before each measurement with what is measured.
@@ -89,13 +85,10 @@ def measure(
     with open_checkpoint(path) as checkpoint:
         if not isinstance(checkpoint, PackedCheckpoint):
             raise FormatError(f"{path}: expected a packed model, which `pyturbo pack` writes")
-        files = checkpoint.record_files()
-        total = sum(file.experts * file.stride for file in files)
-        choices = survey(checkpoint).choices
-        experts = StreamedExperts(device, files, int(total * share), policy, choices)
-        checkpoint.experts = experts
-        budget = Budget(1 << 62, 0, experts)
-        runner = Runner(models.build(checkpoint), device, kv_format("f16"), Origin(checkpoint), budget)
+        total = sum(file.experts * file.stride for file in checkpoint.record_files())
+        runner = streamed_runner(checkpoint, device, int(total * share), policy)
+    experts = runner.experts
+    assert experts is not None
     try:
         return _measured(runner, experts, share, ids, prompt, tokens, tell, details or Details())
     finally:
