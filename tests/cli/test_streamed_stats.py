@@ -17,12 +17,17 @@ from pyturbo.streaming import ExpertUse, Policy
 LAYERS, CHOSEN = 8, 4  # of the model in the package
 
 
+@pytest.fixture(scope="module")
+def fitting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A packed model, which no test changes."""
+    return pyturbo.pack(pyturbo.model.default_model(), tmp_path_factory.mktemp("packed") / "model").path
+
+
 @pytest.fixture
-def packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def packed(fitting: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model that is streamed, although it would fit."""
-    pyturbo.pack(pyturbo.model.default_model(), tmp_path / "packed")
     monkeypatch.setattr(Policy, "of", staticmethod(lambda path: Policy(mode="stream")))
-    return tmp_path / "packed"
+    return fitting
 
 
 def test_a_line_about_experts(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,9 @@ FORMS = [(name, form) for name in NAMES for form in ("hf", "mlx")] + [(name, "ml
 GOLDENS = Path(__file__).parent.parent / "goldens" / "models"
 BOUND = 2e-3  # of the logits' standard deviation
 
+#: Tokens where shaders run on the processor: more than a chunk, a tile of a matmul and windows of attention.
+SLOW_TOKENS = 45
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -45,8 +48,9 @@ def model_of(folder: Path, name: str, form: str, device: str = "cpu", kv: str = 
 @pytest.mark.parametrize(("name", "form"), FORMS)
 def test_logits_match_the_reference(folder: Path, name: str, form: str, device: str) -> None:
     golden = np.load(GOLDENS / f"{name}.npz")
-    want = golden[f"{form}_logits"]
-    got = model_of(folder, name, form, device).logits(golden["tokens"])
+    count = None if device == "cpu" else SLOW_TOKENS
+    want = golden[f"{form}_logits"][:count]
+    got = model_of(folder, name, form, device).logits(golden["tokens"][:count])
     assert got.shape == want.shape
     assert np.abs(got - want).max() <= BOUND * want.std()
 

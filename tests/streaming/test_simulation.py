@@ -35,7 +35,7 @@ def test_the_store_follows_the_same_rule(tmp_path: Path, slots: int, half_life: 
     options = {"threads": 4, "half_life": half_life, "top_k": TOP_K, "staging": staging}
     replays = Replays(tmp_path, EXPERTS, slots=slots, **options)
     with replays.store:
-        for token in choices(slots, 150):
+        for token in choices(slots, 80):
             before = sum(layer["misses"] for layer in replays.store.stats())
             replays.replay(*token)
             after = sum(layer["misses"] for layer in replays.store.stats())
