@@ -37,7 +37,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return write_packed(tmp_path_factory.mktemp("tiny"))
 
 
-@pytest.fixture(scope="module")
+# Slow tests come first: a fixture of the module would be made again for the others.
+@pytest.fixture(scope="session")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A packed checkpoint whose experts have many times the memory of its other weights."""
     return write_large(tmp_path_factory.mktemp("large"))

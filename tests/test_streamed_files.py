@@ -27,12 +27,13 @@ TOKENS = 5
 LONG, SHORT = len(PROMPT), 1
 
 
-@pytest.fixture(scope="module")
+# Slow tests come first: a fixture of the module would be made again for the others.
+@pytest.fixture(scope="session")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return write_packed(tmp_path_factory.mktemp("tiny"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def wanted(paths: tuple[Path, Path]) -> dict[int, list[int]]:
     """The tokens after so many of the prompt, with all weights in memory."""
     with pyturbo.load(paths[0], "cpu") as model:
