@@ -75,7 +75,7 @@ cdef extern from "pyturbo/device.h" namespace "pyturbo" nogil:
         any, pages
 
     cdef cppclass NativeTraits "pyturbo::Traits":
-        uint32_t chunk, single, attention_blocks, chunkwise_tokens
+        uint32_t chunk, single, attention_blocks, chunkwise_tokens, pass_experts
         HostMemory host_memory
 
     cdef cppclass DeviceKind "const pyturbo::DeviceKind":

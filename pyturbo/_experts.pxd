@@ -40,7 +40,7 @@ cdef extern from "pyturbo/expert_store.h" namespace "pyturbo" nogil:
         uint32_t threads
         cbool direct
         double half_life
-        uint32_t top_k, staging
+        uint32_t top_k, staging, pass_experts
 
     cdef cppclass ExpertCounters:
         uint64_t requests, hits, misses, guessed, bytes, reads

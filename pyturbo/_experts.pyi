@@ -21,10 +21,17 @@ class ExpertStore:
         half_life: float = 32.0,
         top_k: int = 1,
         staging: int = 0,
+        pass_experts: int = 1,
     ) -> None: ...
     @staticmethod
     def mapped(
-        records: Iterable[Buffer], stride: int, tables: Buffer, *, threads: int = 8, split: int = 1 << 20
+        records: Iterable[Buffer],
+        stride: int,
+        tables: Buffer,
+        *,
+        threads: int = 8,
+        split: int = 1 << 20,
+        pass_experts: int = 1,
     ) -> ExpertStore: ...
     @property
     def layers(self) -> int: ...

@@ -35,10 +35,11 @@ cdef class ExpertStore:
         half_life: Tokens after which a use of an expert counts half. An expert replaces the one with the lowest sum.
         top_k: Experts that a token chooses, by which tokens are counted.
         staging: Slots for experts with a lower sum than all that could be replaced; they are not kept.
+        pass_experts: A pass waits for so many experts, or for all that are being read.
     """
 
     def __cinit__(self, files, stride, Buffer slab, Buffer tables not None, *, threads=8, direct=True, split=1 << 20,
-                  half_life=32.0, top_k=1, staging=0, _mapped=None):
+                  half_life=32.0, top_k=1, staging=0, pass_experts=1, _mapped=None):
         cdef ExpertStoreOptions options
         cdef ExpertTables rows
         cdef ExpertSlab slots
@@ -49,6 +50,7 @@ cdef class ExpertStore:
         options.split = index("ExpertStore: split", split)
         options.direct = flag("ExpertStore: direct", direct)
         options.top_k = index("ExpertStore: top_k", top_k, 1, bits=31)
+        options.pass_experts = index("ExpertStore: pass_experts", pass_experts, 1, bits=31)
         if not isinstance(half_life, numbers.Real) or not half_life > 0:
             raise ArgumentError(f"ExpertStore: half_life: expected a number above 0, got {shown(half_life)}")
         options.half_life = half_life
@@ -68,11 +70,11 @@ cdef class ExpertStore:
             self.handle = open_expert_store(paths, slots, rows, options)
 
     @staticmethod
-    def mapped(records, stride, tables, *, threads=8, split=1 << 20):
+    def mapped(records, stride, tables, *, threads=8, split=1 << 20, pass_experts=1):
         """Return a store over mapped files, each a uint8 buffer of whole records. The slot of an expert is its number;
         what replays choose is made present by several threads before it is used."""
         return ExpertStore.__new__(ExpertStore, (), stride, None, tables, threads=threads, split=split,
-                                   _mapped=list(records))
+                                   pass_experts=pass_experts, _mapped=list(records))
 
     cdef NativeExpertStore* native(self) except NULL:
         """Return the store. It is missing in an object that is found while it is being constructed."""

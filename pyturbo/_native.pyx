@@ -421,7 +421,7 @@ cdef class FileWatch:
 
 cdef object _traits(const NativeTraits& traits):
     return Traits(
-        traits.chunk, traits.single, traits.attention_blocks, traits.chunkwise_tokens,
+        traits.chunk, traits.single, traits.attention_blocks, traits.chunkwise_tokens, traits.pass_experts,
         "any" if traits.host_memory == HostMemory.any else "pages",
     )
 

@@ -16,6 +16,8 @@ class Traits(NamedTuple):
         attention_blocks: Parts that the keys of a query are split into. The number is fixed, so that one
             recorded launch serves every context.
         chunkwise_tokens: Fewest tokens for which the chunkwise delta net is faster than the recurrent one.
+        pass_experts: Experts that are read from disk are computed as they arrive, at least so many at once if
+            as many are still to come.
         host_memory: Memory that kernels use in place: "any", or whole "pages", while other memory is copied.
     """
 
@@ -23,4 +25,5 @@ class Traits(NamedTuple):
     single: int
     attention_blocks: int
     chunkwise_tokens: int
+    pass_experts: int
     host_memory: Literal["any", "pages"]

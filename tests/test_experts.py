@@ -70,6 +70,18 @@ def test_hits_are_computed_first(tmp_path: Path) -> None:
         assert replays.replay([1, 2, 4, 6, 8]) == [[{1, 2, 4, 6, 8}]]
 
 
+def test_a_pass_waits_for_several_experts(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, (20,), slots=12, threads=1, pass_experts=4)
+    with replays.store:
+        _native_tests.fail_reads("slow", 2)
+        for count in (3, 7, 10):
+            _, *passes = replays.replay(range(10 - count, 10))[0]
+            assert all(len(experts) >= 4 for experts in passes[:-1])
+            assert len(passes) <= -(-count // 4)
+        replays.store.resize(2)
+        assert max(map(len, replays.replay(range(10, 20))[0])) <= 2  # more will not come
+
+
 def test_the_last_pass_is_announced(tmp_path: Path) -> None:
     replays = Replays(tmp_path, (9,), slots=3)
     with replays.store:
@@ -681,6 +693,7 @@ WRONG = {
     "half_life: expected a number above 0, got -1": {"half_life": -1},
     "half_life: expected a number above 0, got nan": {"half_life": math.nan},
     "top_k: expected an integer from 1 on, got 0": {"top_k": 0},
+    "pass_experts: expected an integer from 1 on, got 0": {"pass_experts": 0},
     "expected fewer staging slots than slots (3), got 3": {"staging": 3},
     "expected 1 to 8 experts in a layer, got 9": {"files": 9},
     "expected files of 1 layers, as the tables have, got 0": {"files": 0},

@@ -17,9 +17,9 @@ PACKAGE = Path(__file__).resolve().parents[1] / "pyturbo"
 DEVICES = {"cpu", "cpu:reference", "metal"}
 
 TRAITS = {
-    "cpu": Traits(256, 3, 8, 8, "any"),
-    "cpu:reference": Traits(32, 16, 8, 32, "any"),
-    "metal": Traits(512, 1, 32, 32, "pages"),
+    "cpu": Traits(256, 3, 8, 8, 1, "any"),
+    "cpu:reference": Traits(32, 16, 8, 32, 1, "any"),
+    "metal": Traits(512, 1, 32, 32, 16, "pages"),
 }
 
 

@@ -83,13 +83,14 @@ std::unique_ptr<Device> open(const DeviceKind& kind, const DeviceOptions& option
 }
 
 // Measured on a CPU with AVX-512 (docs/experiments.md). Few blocks of attention: there are few cores, and
-// each block costs a row of partial sums.
+// each block costs a row of partial sums. A pass needs no round trip, so experts are computed as they arrive.
 const RegisteredDevice cpu{{.name = "cpu",
                             .rank = Rank::cpu,
                             .traits = {.chunk = 256,
                                        .single = 3,
                                        .attention_blocks = 8,
                                        .chunkwise_tokens = 8,
+                                       .pass_experts = 1,
                                        .host_memory = HostMemory::any},
                             .open = open</*reference=*/false>}};
 
@@ -101,6 +102,7 @@ const RegisteredDevice reference{{.name = "cpu:reference",
                                              .single = 16,
                                              .attention_blocks = 8,
                                              .chunkwise_tokens = 32,
+                                             .pass_experts = 1,
                                              .host_memory = HostMemory::any},
                                   .open = open</*reference=*/true>}};
 

@@ -38,6 +38,7 @@ Store::Store(const std::vector<uint32_t>& experts, const ExpertTables& tables,
              const ExpertStoreOptions& options, std::unique_ptr<Source> source, const MakePlaces& make_places)
     : tables_(tables),
       stride_(options.stride),
+      pass_experts_(options.pass_experts),
       reader_(std::move(source), options.threads, options.stride, options.split),
       counters_(experts.size()),
       begun_(experts.size()) {
@@ -278,7 +279,7 @@ bool Store::next(uint32_t layer, uint64_t number) {
   LayerRows& rows = rows_[layer];
   rows.clear_pass();
   for (const auto& [expert, slot] : std::exchange(arrived_, {})) add_to_pass(expert, slot);
-  while (!error && pass_.empty() && (under_way_ > 0 || !waiting_.empty())) {
+  while (!error && pass_.size() < pass_experts_ && (under_way_ > 0 || (pass_.empty() && !waiting_.empty()))) {
     if (under_way_ == 0 && !make_room(error)) break;
     const uint64_t loop = loops_;
     const Clock::time_point begun = Clock::now();
@@ -448,6 +449,7 @@ void check_options(const std::vector<uint32_t>& experts, const ExpertTables& tab
   check_reads(options);
   require(options.half_life > 0, "a half life above 0", std::to_string(options.half_life));
   require(options.top_k > 0, "a top_k from 1 on", std::to_string(options.top_k));
+  require(options.pass_experts > 0, "a pass of 1 expert or more", std::to_string(options.pass_experts));
 }
 
 std::shared_ptr<ExpertStore> share(std::unique_ptr<Store> store) {

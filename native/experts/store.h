@@ -74,6 +74,7 @@ class Store final : public ExpertStore, public std::enable_shared_from_this<Stor
 
   const ExpertTables tables_;
   const uint64_t stride_;
+  const uint32_t pass_experts_;
   const uint32_t born_ = fork_count();
   Reader reader_;
   std::once_flag closing_;

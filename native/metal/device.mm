@@ -352,7 +352,8 @@ bool available() {
 }  // namespace
 
 // Reasoned, not measured: a GPU wants many threadgroups, so attention has many blocks; products of matrices
-// pay once a chunk of 32 tokens is full, while each step of the recurrent delta net waits for its sums.
+// pay once a chunk of 32 tokens is full, while each step of the recurrent delta net waits for its sums. Each
+// pass of a host loop takes a round trip: a token, which needs about 8 experts, has one, and a prompt some.
 DeviceKind kind() {
   return {.name = "metal",
           .rank = Rank::gpu,
@@ -360,6 +361,7 @@ DeviceKind kind() {
                      .single = 1,
                      .attention_blocks = 32,
                      .chunkwise_tokens = 32,
+                     .pass_experts = 16,
                      .host_memory = HostMemory::pages},
           .open = open,
           .available = available};

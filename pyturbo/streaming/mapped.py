@@ -41,6 +41,7 @@ class MappedExperts(ExpertMemory):
                 tables.buffer,
                 threads=policy.threads,
                 split=policy.split,
+                pass_experts=device.traits.pass_experts,
             )
             self._stores.append(store)
             self._layers.append(layers)

@@ -157,6 +157,7 @@ class _Group:
             half_life=policy.half_life,
             top_k=top_k,
             staging=self._staging(slots),
+            pass_experts=device.traits.pass_experts,
         )
 
     @property

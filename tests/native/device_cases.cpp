@@ -18,29 +18,53 @@ static_assert(!std::default_initializable<Traits>);
 static_assert(!std::is_constructible_v<Device, std::string>);
 template <typename T>
 concept WithoutChunk = requires {
-  T{.single = 1, .attention_blocks = 1, .chunkwise_tokens = 1, .host_memory = HostMemory::any};
+  T{.single = 1,
+    .attention_blocks = 1,
+    .chunkwise_tokens = 1,
+    .pass_experts = 1,
+    .host_memory = HostMemory::any};
 };
 template <typename T>
-concept WithoutSingle =
-    requires { T{.chunk = 1, .attention_blocks = 1, .chunkwise_tokens = 1, .host_memory = HostMemory::any}; };
+concept WithoutSingle = requires {
+  T{.chunk = 1,
+    .attention_blocks = 1,
+    .chunkwise_tokens = 1,
+    .pass_experts = 1,
+    .host_memory = HostMemory::any};
+};
 template <typename T>
-concept WithoutBlocks =
-    requires { T{.chunk = 1, .single = 1, .chunkwise_tokens = 1, .host_memory = HostMemory::any}; };
+concept WithoutBlocks = requires {
+  T{.chunk = 1, .single = 1, .chunkwise_tokens = 1, .pass_experts = 1, .host_memory = HostMemory::any};
+};
 template <typename T>
-concept WithoutChunkwise =
-    requires { T{.chunk = 1, .single = 1, .attention_blocks = 1, .host_memory = HostMemory::any}; };
+concept WithoutChunkwise = requires {
+  T{.chunk = 1, .single = 1, .attention_blocks = 1, .pass_experts = 1, .host_memory = HostMemory::any};
+};
 template <typename T>
-concept WithoutMemory =
-    requires { T{.chunk = 1, .single = 1, .attention_blocks = 1, .chunkwise_tokens = 1}; };
-template <typename T>
-concept WithAll = requires {
+concept WithoutPass = requires {
   T{.chunk = 1, .single = 1, .attention_blocks = 1, .chunkwise_tokens = 1, .host_memory = HostMemory::any};
 };
+template <typename T>
+concept WithoutMemory =
+    requires { T{.chunk = 1, .single = 1, .attention_blocks = 1, .chunkwise_tokens = 1, .pass_experts = 1}; };
+template <typename T>
+concept WithAll = requires {
+  T{.chunk = 1,
+    .single = 1,
+    .attention_blocks = 1,
+    .chunkwise_tokens = 1,
+    .pass_experts = 1,
+    .host_memory = HostMemory::any};
+};
 static_assert(!WithoutChunk<Traits> && !WithoutSingle<Traits> && !WithoutBlocks<Traits> &&
-              !WithoutChunkwise<Traits> && !WithoutMemory<Traits> && WithAll<Traits>);
+              !WithoutChunkwise<Traits> && !WithoutPass<Traits> && !WithoutMemory<Traits> && WithAll<Traits>);
 
-constexpr Traits kTraits{
-    .chunk = 1, .single = 2, .attention_blocks = 3, .chunkwise_tokens = 4, .host_memory = HostMemory::any};
+constexpr Traits kTraits{.chunk = 1,
+                         .single = 2,
+                         .attention_blocks = 3,
+                         .chunkwise_tokens = 4,
+                         .pass_experts = 5,
+                         .host_memory = HostMemory::any};
 
 DeviceKind kind(const std::string& name, Rank rank, bool (*available)() = nullptr) {
   return {.name = name, .rank = rank, .traits = kTraits, .open = nullptr, .available = available};

@@ -46,13 +46,14 @@ struct ExpertSlab {
 inline constexpr uint64_t kDirectAlignment = 4096;  // of memory, offsets and sizes in direct I/O
 
 struct ExpertStoreOptions {
-  uint64_t stride = 0;   // bytes of a record, a multiple of kDirectAlignment
-  uint64_t split = 0;    // bytes of one read, a multiple of kDirectAlignment; 0: the whole record
-  uint32_t threads = 0;  // that read, 1 to 256
-  bool direct = false;   // past the page cache, where the file system can
-  double half_life = 0;  // tokens after which a use counts half
-  uint32_t top_k = 1;    // choices of one token
-  uint32_t staging = 0;  // slots for experts that are not worth keeping; below the number of slots
+  uint64_t stride = 0;        // bytes of a record, a multiple of kDirectAlignment
+  uint64_t split = 0;         // bytes of one read, a multiple of kDirectAlignment; 0: the whole record
+  uint32_t threads = 0;       // that read, 1 to 256
+  bool direct = false;        // past the page cache, where the file system can
+  double half_life = 0;       // tokens after which a use counts half
+  uint32_t top_k = 1;         // choices of one token
+  uint32_t pass_experts = 1;  // a pass waits for so many experts, or for all that are being read
+  uint32_t staging = 0;       // slots for experts that are not worth keeping; below the number of slots
 };
 
 struct ExpertCounters {
@@ -112,7 +113,8 @@ class ExpertStore : public ClosedAtEnd {
 std::shared_ptr<ExpertStore> open_expert_store(const std::vector<ExpertFile>& files, const ExpertSlab& slab,
                                                const ExpertTables& tables, const ExpertStoreOptions& options);
 // Makes the records of mapped files present before their first use. The slot of an expert is its number.
-// Uses stride, split and threads of the options.
+// Uses stride, split, threads and pass_experts of the
+// options.
 std::shared_ptr<ExpertStore> map_expert_store(const std::vector<MappedExperts>& layers,
                                               const ExpertTables& tables, const ExpertStoreOptions& options);
 
