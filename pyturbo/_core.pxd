@@ -87,6 +87,7 @@ cdef extern from "pyturbo/device.h" namespace "pyturbo" nogil:
         cbool closed()
         void require_open() except +raise_python
         void close() except +raise_python
+        uint64_t longest_argument() except +raise_python
         vector[pair[string, string]] properties() except +raise_python
         cbool use(Storage&) except +raise_python
         void synchronize() except +raise_python

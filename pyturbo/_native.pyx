@@ -116,6 +116,15 @@ cdef class Device:
         _require_open(self)
 
     @property
+    def longest_argument(self):
+        """Bytes of the longest buffer that a kernel can be given."""
+        cdef NativeDevice* device = self.native()
+        cdef uint64_t longest
+        with nogil:
+            longest = device.longest_argument()
+        return longest
+
+    @property
     def properties(self):
         """Facts about the device, by name."""
         return {name.decode(): value.decode() for name, value in self.native().properties()}

@@ -132,6 +132,8 @@ class MetalDevice final : public Device {
     }
   }
 
+  uint64_t longest_argument() override { return memory()->longest(); }
+
   void attach(Storage& storage) override {
     const Pool pool;
     memory()->use(storage);

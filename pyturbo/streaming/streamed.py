@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ from pyturbo.streaming.use import ExpertUse
 class StreamedExperts(ExpertMemory):
     """Slots that all layers with records of one size share. Sessions and forks of a model share them too.
 
-    Records of several sizes have a group of slots for each size.
+    Records of several sizes have a group of slots for each size, and more if the device cannot use so many
+    slots as one buffer.
     """
 
     def __init__(
@@ -30,26 +32,42 @@ class StreamedExperts(ExpertMemory):
     ) -> None:
         """Reserve `nbytes` for slots, which fill as they are used. A token chooses `top_k` experts."""
         self.files, self.policy, self.top_k = tuple(files), policy, top_k
-        self._groups: dict[int, _Group] = {}
-        self._places: list[tuple[_Group, int]] = []
-        for stride, slots in self._division(nbytes).items():
-            own = [file for file in files if file.stride == stride]
-            self._groups[stride] = _Group(device, own, slots, policy, top_k)
-        numbers = dict.fromkeys(self._groups, 0)
-        for file in files:
-            self._places.append((self._groups[file.stride], numbers[file.stride]))
-            numbers[file.stride] += 1
-
-    def _division(self, nbytes: int) -> dict[int, int]:
-        """Return the slots for each size of records. Each has one; the rest is shared by what they hold."""
-        counts: dict[int, int] = {}
-        for file in self.files:
-            counts[file.stride] = counts.get(file.stride, 0) + file.experts
-        others = {stride: (count - 1) * stride for stride, count in counts.items()}
-        rest, total = max(0, nbytes - self.least), max(1, sum(others.values()))
-        return {
-            stride: min(counts[stride], 1 + rest * size // total // stride) for stride, size in others.items()
+        self._longest = device.longest_argument
+        self._layers = self._grouped(nbytes)
+        self._groups = [
+            _Group(device, [files[layer] for layer in layers], slots, policy, top_k)
+            for layers, slots in zip(self._layers, self._division(nbytes))
+        ]
+        places = {
+            layer: (group, number)
+            for group, layers in zip(self._groups, self._layers)
+            for number, layer in enumerate(layers)
         }
+        self._places = [places[layer] for layer in range(len(files))]
+
+    def _grouped(self, nbytes: int) -> list[list[int]]:
+        """Return the layers of each group, such that no group needs more than one buffer."""
+        groups = []
+        for stride in sorted({file.stride for file in self.files}):
+            layers = [number for number, file in enumerate(self.files) if file.stride == stride]
+            count, total = len(layers), sum(self.files[layer].experts * stride for layer in layers)
+            most = min(nbytes, total)
+            fits = (parts for parts in range(1, count) if -(-count // parts) * most <= count * self._longest)
+            parts = next(fits, count)
+            bounds = [count * part // parts for part in range(parts + 1)]
+            groups += [layers[begin:end] for begin, end in pairwise(bounds)]
+        return groups
+
+    def _division(self, nbytes: int) -> list[int]:
+        """Return the slots of each group. Each has one; the rest is shared by what they hold."""
+        strides = [self.files[layers[0]].stride for layers in self._layers]
+        counts = [sum(self.files[layer].experts for layer in layers) for layers in self._layers]
+        others = [(count - 1) * stride for count, stride in zip(counts, strides)]
+        rest, total = max(0, nbytes - sum(strides)), max(1, sum(others))
+        return [
+            max(1, min(count, 1 + rest * size // total // stride, self._longest // stride))
+            for count, stride, size in zip(counts, strides, others)
+        ]
 
     @staticmethod
     def least_bytes(files: Sequence[RecordFile]) -> int:
@@ -58,8 +76,8 @@ class StreamedExperts(ExpertMemory):
 
     @property
     def least(self) -> int:
-        """The least memory for slots."""
-        return self.least_bytes(self.files)
+        """The least memory for slots: one in each group."""
+        return sum(group.stride for group in self._groups)
 
     def records(self, layer: int) -> Array:
         return self._places[layer][0].records
@@ -67,7 +85,7 @@ class StreamedExperts(ExpertMemory):
     @property
     def slabs(self) -> list[Array]:
         """The memory of all slots, reserved or in use."""
-        return [group.records for group in self._groups.values()]
+        return [group.records for group in self._groups]
 
     def served(self, layer: int) -> ServedLayer:
         group, number = self._places[layer]
@@ -83,26 +101,26 @@ class StreamedExperts(ExpertMemory):
 
         No program that uses the experts may be running.
         """
-        for stride, slots in self._division(nbytes).items():
-            self._groups[stride].resize(slots)
+        for group, slots in zip(self._groups, self._division(nbytes)):
+            group.resize(slots)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the slots that may be used."""
-        return sum(group.store.slots * stride for stride, group in self._groups.items())
+        return sum(group.store.slots * group.stride for group in self._groups)
 
     @property
     def filled_bytes(self) -> int:
         """Bytes of the slots that take memory."""
-        return sum(group.store.filled * stride for stride, group in self._groups.items())
+        return sum(group.store.filled * group.stride for group in self._groups)
 
     def check(self) -> None:
-        for group in self._groups.values():
+        for group in self._groups:
             group.store.check_files()
 
     def stats(self) -> list[dict[str, Any]]:
         """Return the counters of each layer."""
-        by_group = {id(group): group.store.stats() for group in self._groups.values()}
+        by_group = {id(group): group.store.stats() for group in self._groups}
         return [by_group[id(group)][number] for group, number in self._places]
 
     def totals(self) -> dict[str, Any]:
@@ -118,9 +136,8 @@ class StreamedExperts(ExpertMemory):
 
     def trace(self, on: bool) -> list[ExpertRead]:
         reads = []
-        for group in self._groups.values():
-            numbers = [layer for layer, (own, _) in enumerate(self._places) if own is group]
-            reads += trace_store(group.store, on, numbers, group.files)
+        for group, layers in zip(self._groups, self._layers):
+            reads += trace_store(group.store, on, layers, group.files)
         return sorted(reads, key=lambda read: read.end)
 
     def counts(self) -> list[NDArray[np.uint32]]:
@@ -132,7 +149,7 @@ class StreamedExperts(ExpertMemory):
 
         The counters can still be read.
         """
-        for group in self._groups.values():
+        for group in self._groups:
             group.close()
 
 
@@ -142,13 +159,13 @@ class _Group:
     def __init__(
         self, device: Device, files: Sequence[RecordFile], slots: int, policy: Policy, top_k: int
     ) -> None:
-        self.files, stride = files, files[0].stride
-        slab = device.empty((slots, stride), np.uint8)
+        self.files, self.stride = files, files[0].stride
+        slab = device.empty((slots, self.stride), np.uint8)
         self._records: Array | None = slab.numpy()
         self.tables, self._policy = ExpertTables(device, [file.experts for file in files]), policy
         self.store = ExpertStore(
             [(file.path, file.experts) for file in files],
-            stride,
+            self.stride,
             slab,
             self.tables.buffer,
             threads=policy.threads,

@@ -1,4 +1,4 @@
-"""Streamed experts on the Metal device: round trips of a token."""
+"""Streamed experts on the Metal device: round trips of a token, and slots that need several buffers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import pyturbo
 from packed_models import streamed, write_packed
 from pyturbo import _native_tests
 
@@ -28,6 +29,11 @@ def plain_reads() -> Iterator[None]:
     _native_tests.plain_reads()
 
 
+def logits_of(model: pyturbo.Model) -> list[bytes]:
+    session = model.session(32)
+    return [session.step(token).tobytes() for token in (3, 77, 5)]
+
+
 def test_a_layer_with_misses_takes_one_round_trip(paths: tuple[Path, Path]) -> None:
     """Experts of a token arrive one after the other, and are computed together."""
     with streamed(paths[1], "metal", 1000, threads=1) as model:
@@ -44,3 +50,15 @@ def test_a_layer_with_misses_takes_one_round_trip(paths: tuple[Path, Path]) -> N
             assert round_trips == 1 + sum(missed > 0 for missed in misses)
             most = max(most, *misses)
         assert most > 1
+
+
+def test_slots_that_do_not_fit_into_one_buffer(paths: tuple[Path, Path]) -> None:
+    with pyturbo.load(paths[0], "metal") as model:
+        wanted = logits_of(model)
+    with streamed(paths[1], "cpu", 1000) as model:
+        nbytes = model.runner.experts.nbytes
+    soft_metal.set_options(max_buffer_length=nbytes * 3 // 4 // 16384 * 16384)
+    with streamed(paths[1], "metal", 1000) as model:
+        assert len(model.runner.experts.slabs) == 2
+        assert model.runner.experts.nbytes == nbytes
+        assert logits_of(model) == wanted

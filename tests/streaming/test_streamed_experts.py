@@ -27,14 +27,45 @@ class SpiedStore(streamed.ExpertStore):
         self.sizes.append((slots, staging))
 
 
-def opened(folder: Path, strides: Sequence[int], share: float = 1.0, **policy: Any) -> StreamedExperts:
+class SmallDevice(pyturbo.Device):
+    """A device that cannot use long buffers."""
+
+    longest_argument = 40 * SMALL
+
+
+def opened(
+    folder: Path,
+    strides: Sequence[int],
+    share: float = 1.0,
+    kind: type[pyturbo.Device] = pyturbo.Device,
+    **policy: Any,
+) -> StreamedExperts:
     files = []
     for number, stride in enumerate(strides):
         path = folder / f"layer-{number}.bin"
         path.write_bytes(bytes(32 * stride))
         files.append(RecordFile(path, 32, stride))
     nbytes = int(share * sum(32 * stride for stride in strides))
-    return StreamedExperts(pyturbo.Device("cpu", threads=1), files, nbytes, Policy(**policy))
+    return StreamedExperts(kind("cpu", threads=1), files, nbytes, Policy(**policy))
+
+
+@pytest.mark.parametrize(
+    ("strides", "share", "expected"),
+    [
+        ((SMALL, SMALL, SMALL), 1.0, [32, 32, 32]),
+        ((SMALL, SMALL, SMALL), 0.8, [25, 25, 25]),
+        ((SMALL, SMALL, SMALL), 0.4, [38]),
+        ((SMALL, LARGE, SMALL), 1.0, [32, 32, 10]),
+    ],
+)
+def test_slots_are_divided_among_buffers(
+    tmp_path: Path, strides: Sequence[int], share: float, expected: list[int]
+) -> None:
+    experts = opened(tmp_path, strides, share, SmallDevice)
+    assert [len(slab) for slab in experts.slabs] == expected
+    assert experts.least == sum(slab.shape[1] for slab in experts.slabs)
+    assert all(len(experts.records(layer)) in expected for layer in range(len(strides)))
+    experts.close()
 
 
 @pytest.mark.parametrize(
@@ -64,8 +95,8 @@ def test_slots_for_staging_depend_on_the_slots_alone(
     for slots in (48, 5, 64):
         experts.resize(slots * SMALL)
     few = opened(tmp_path, (SMALL, SMALL), 0.75, staging=given)
-    sizes = next(iter(experts._groups.values())).store.sizes
+    sizes = experts._groups[0].store.sizes
     assert sizes == [(64, 0), (48, of_48), (5, 0), (64, 0)]
-    assert next(iter(few._groups.values())).store.sizes == [(48, of_48)]
+    assert few._groups[0].store.sizes == [(48, of_48)]
     experts.close()
     few.close()
