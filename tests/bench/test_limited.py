@@ -86,6 +86,13 @@ def test_the_file_for_llama_has_every_tensor(gguf: None, tmp_path: Path) -> None
     assert made.tensors["blk.0.ffn_gate_inp_shexp.weight"].shape == (SHAPE.hidden,)
 
 
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="this system has no /proc")
+def test_no_file_stays_mapped(gguf: None, tmp_path: Path) -> None:
+    """Pages of mapped files stay in memory, and would count as nobody's in a group."""
+    assert limited._write(tmp_path, SHAPE) == []
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text()
+
+
 @pytest.mark.slow
 def test_contenders_run_in_groups(gguf: None, monkeypatch: pytest.MonkeyPatch) -> None:
     limits, processes = [], []

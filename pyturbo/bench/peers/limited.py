@@ -69,12 +69,17 @@ def _write(folder: Path, shape: random_moe.Shape) -> list[Speeds]:
     synthetic.write(folder / "packed", shape)
     failed = []
     try:
-        with synthetic.stored(folder / "packed") as arrays:
-            random_gguf.write(folder / "model.gguf", shape, arrays)
+        _write_gguf(folder, shape)
     except ModuleNotFoundError as error:
         failed = [Speeds(LLAMA, failure=f"not installed: pip install {error.name}")]
     drop_cached(file for file in folder.rglob("*") if file.is_file())
     return failed
+
+
+def _write_gguf(folder: Path, shape: random_moe.Shape) -> None:
+    """Write the packed model as GGUF. No mapping of it is left: mapped pages cannot be dropped."""
+    with synthetic.stored(folder / "packed") as arrays:
+        random_gguf.write(folder / "model.gguf", shape, arrays)
 
 
 def _contenders(folder: Path, memory: int) -> dict[str, tuple[str, dict[str, Any]]]:
