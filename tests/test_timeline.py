@@ -251,6 +251,18 @@ def test_time_that_is_covered() -> None:
     assert merged(events) == [(1, 4), (6, 7)]
     assert covered(events, events_at((0, 10))) == 4
     assert covered(events, events_at((3, 5), (6.5, 9))) == 1.5
+    assert covered(events, events_at((6.5, 9), (3, 5))) == 1.5
+    assert covered(events, events_at((0, 1), (2, 3), (3, 3.5), (4, 6), (7, 8))) == 1.5
+    assert covered(events, []) == covered([], events) == 0
+
+
+def test_the_time_that_is_covered_is_found_in_one_walk() -> None:
+    """Comparing every replay with every read would take minutes."""
+    count = 30_000
+    reads = events_at(*((i + 0.25, i + 0.75) for i in range(count)))
+    begin = time.perf_counter()
+    assert covered(reads, events_at(*((i, i + 0.5) for i in range(count)))) == count / 4
+    assert time.perf_counter() - begin < 10
 
 
 def test_speeds_of_reads_add_up() -> None:

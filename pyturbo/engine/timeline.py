@@ -43,10 +43,16 @@ def of_kind(events: Iterable[ProfileEvent], kind: str) -> list[ProfileEvent]:
 
 def covered(events: Iterable[ProfileEvent], within: Iterable[ProfileEvent]) -> float:
     """Return the seconds in which an event was under way, of those that the disjoint events `within` take."""
-    spans = merged(events)
-    return sum(
-        max(0.0, min(end, whole.end) - max(begin, whole.begin)) for whole in within for begin, end in spans
-    )
+    spans, wholes = merged(events), merged(within)
+    total, i, j = 0.0, 0, 0
+    while i < len(spans) and j < len(wholes):
+        (begin, end), (first, last) = spans[i], wholes[j]
+        total += max(0.0, min(end, last) - max(begin, first))
+        if end < last:
+            i += 1
+        else:
+            j += 1
+    return total
 
 
 def merged(events: Iterable[ProfileEvent]) -> list[tuple[float, float]]:
