@@ -17,6 +17,7 @@ import pytest
 from pyturbo.errors import FileError
 from pyturbo.files import exchange, publish, replace
 from pyturbo.files.replace import is_partial, new_file, new_folder, remove_leftovers
+from pyturbo.files.target import require_replaceable
 
 NAMES = [".a.0123456789abcdef.pyturbo-partial", ".a.fedcba9876543210.pyturbo-partial"]
 
@@ -389,3 +390,27 @@ def test_exchange_where_a_filter_of_system_calls_refuses_it(
     monkeypatch.setattr(exchange.ctypes, "CDLL", Library)
     monkeypatch.setattr(exchange.ctypes, "get_errno", lambda: code)
     assert not exchange.exchange(tmp_path / "one", tmp_path / "other")
+
+
+def test_only_own_and_empty_files_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def require(path: Path) -> None:
+        require_replaceable(path, lambda head: head.startswith(b"ours"), "a file of ours")
+
+    path = tmp_path / "file"
+    require(path)
+    for data in (b"", b"ours", b"ours" * 5000):
+        path.write_bytes(data)
+        require(path)
+    with monkeypatch.context() as patch:  # a superuser may write to all
+        patch.setattr(os, "access", lambda place, mode: place != tmp_path or mode != os.W_OK | os.X_OK)
+        for name in ("file", "new"):
+            with pytest.raises(FileError, match=f"{tmp_path.name}: cannot be written: it is read-only"):
+                require(tmp_path / name)
+    for data in (b"our", b"your"):
+        path.write_bytes(data)
+        with pytest.raises(FileError, match="file: exists and is not a file of ours; delete it or name"):
+            require(path)
+    with pytest.raises(FileError, match=f"{tmp_path.name}: expected a file to write to, got a folder"):
+        require(tmp_path)
+    with pytest.raises(FileError, match="absent: expected a folder to write to, found none"):
+        require(tmp_path / "absent" / "file")

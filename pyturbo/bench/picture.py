@@ -7,15 +7,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyturbo.checkpoint.file import TensorFile
-from pyturbo.errors import ArgumentError, FileError, StateError
-from pyturbo.files.replace import new_file, target_of, writing
+from pyturbo.errors import ArgumentError, StateError
+from pyturbo.files.replace import new_file, target_of
+from pyturbo.files.target import require_replaceable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _STARTS = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml"}
-_HEAD = 4096  # bytes that contain the name of the command
 
 
 class _Plot:
@@ -26,31 +25,20 @@ class _Plot:
         self._mark, self._path = f"pyturbo {command}", path
         if path.suffix not in endings:
             raise ArgumentError(f"{option}: expected a name that ends in {' or '.join(endings)}, got {path}")
-        with writing(path):
-            self._check_replaceable(target_of(option, path))
+        self._require_replaceable(target_of(option, path))
 
     def _write(self, data: bytes | memoryview) -> None:
         with (
-            new_file(target_of("plot", self._path), self._check_replaceable) as descriptor,
+            new_file(target_of("plot", self._path), self._require_replaceable) as descriptor,
             os.fdopen(descriptor, "wb", closefd=False) as file,
         ):
             file.write(data)
 
-    def _check_replaceable(self, path: Path) -> None:
-        if not path.parent.is_dir():
-            raise FileError(f"{path.parent}: expected a folder to write to, found none")
-        if not os.path.lexists(path):
-            return
-        file = TensorFile(path)
-        try:
-            head = file.bytes(0, min(file.size, _HEAD))
-        finally:
-            file.close()
-        ours = head.startswith(tuple(_STARTS.values())) and self._mark.encode() in head
-        if head and not ours:
-            raise FileError(
-                f"{path}: exists and is not a plot of this command; delete it or name another file"
-            )
+    def _require_replaceable(self, path: Path) -> None:
+        require_replaceable(path, self._is_ours, "a plot of this command")
+
+    def _is_ours(self, head: bytes) -> bool:
+        return head.startswith(tuple(_STARTS.values())) and self._mark.encode() in head
 
 
 class Picture(_Plot):

@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,8 +32,9 @@ from pyturbo.checkpoint import json_file
 from pyturbo.checkpoint.file import TensorFile
 from pyturbo.engine.layout import Layout
 from pyturbo.engine.runner import Runner
-from pyturbo.errors import ArgumentError, FileError, FormatError
+from pyturbo.errors import ArgumentError, FormatError
 from pyturbo.files.replace import is_partial, new_file, target_of
+from pyturbo.files.target import require_replaceable
 
 MAGIC = b"pyturbo session\0"
 VERSION = 2
@@ -43,15 +43,6 @@ _HEAD = struct.Struct("<16sII")
 _DIGEST = 32
 _LARGEST_HEADER = 1 << 24
 _CHUNK = 8 << 20  # bytes read at once
-
-#: What is no regular file, by its mode.
-_KINDS = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-}
 
 
 @dataclass(frozen=True)
@@ -77,7 +68,7 @@ def write(
     text = _header_text(header)
     digest = hashlib.sha256()
     with (
-        new_file(target_of("save", path), _check_replaceable, mode=0o600) as descriptor,
+        new_file(target_of("save", path), _require_replaceable, mode=0o600) as descriptor,
         os.fdopen(descriptor, "wb", closefd=False) as file,
     ):
         for part in (_HEAD.pack(MAGIC, VERSION, len(text)), text):
@@ -116,20 +107,8 @@ def _header_text(header: dict[str, Any]) -> bytes:
     raise ArgumentError(f"save: notes: expected a header of at most {_LARGEST_HEADER} bytes, got {len(text)}")
 
 
-def _check_replaceable(path: Path) -> None:
-    """Refuse to write over anything but a session or an empty file."""
-    if not os.path.lexists(path):
-        return
-    if (kind := stat.S_IFMT(path.stat().st_mode)) != stat.S_IFREG:
-        raise FileError(f"{path}: expected a file to write to, got {_KINDS.get(kind, 'something else')}")
-    if not os.access(path, os.W_OK):
-        raise FileError(f"{path}: cannot be written: it is read-only")
-    file = TensorFile(path)
-    try:
-        if file.size and file.bytes(0, min(file.size, len(MAGIC))) != MAGIC:
-            raise FileError(f"{path}: exists and is not a pyturbo session; delete it or choose another name")
-    finally:
-        file.close()
+def _require_replaceable(path: Path) -> None:
+    require_replaceable(path, lambda head: head.startswith(MAGIC), "a pyturbo session")
 
 
 Opened = TypeVar("Opened", bound="File")

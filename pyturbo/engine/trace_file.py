@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from pyturbo.checkpoint.file import TensorFile
 from pyturbo.engine.timeline import ProfileEvent, lanes, of_kind, rates
-from pyturbo.errors import FileError
-from pyturbo.files.replace import new_file, target_of, writing
+from pyturbo.files.replace import new_file, target_of
+from pyturbo.files.target import require_replaceable
 
 _START = b'{"otherData": {"writer": "pyturbo"}'
 
@@ -26,9 +24,7 @@ _ROWS = {"replay": "replays", "launch": "launches", "wait": "waits for experts"}
 
 def check(path: str | PathLike[str]) -> None:
     """Refuse a path that a trace cannot be written to, before anything is measured."""
-    target = target_of("trace", path)
-    with writing(target):
-        _check_replaceable(target)
+    _require_replaceable(target_of("trace", path))
 
 
 def write(path: str | PathLike[str], events: Sequence[ProfileEvent]) -> None:
@@ -38,7 +34,7 @@ def write(path: str | PathLike[str], events: Sequence[ProfileEvent]) -> None:
     """
     target = target_of("trace", path)
     with (
-        new_file(target, _check_replaceable) as descriptor,
+        new_file(target, _require_replaceable) as descriptor,
         os.fdopen(descriptor, "wb", closefd=False) as file,
     ):
         file.write(_START + b', "displayTimeUnit": "ms", "traceEvents": [\n')
@@ -106,19 +102,5 @@ def _microseconds(seconds: float) -> float:
     return round(seconds * 1e6, 3)
 
 
-def _check_replaceable(path: Path) -> None:
-    """Refuse to write over anything but a trace or an empty file."""
-    if not path.parent.is_dir():
-        raise FileError(f"{path.parent}: expected a folder to write to, found none")
-    if not os.path.lexists(path):
-        return
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise FileError(f"{path}: expected a file to write to, got something else")
-    if not os.access(path, os.W_OK):
-        raise FileError(f"{path}: cannot be written: it is read-only")
-    file = TensorFile(path)
-    try:
-        if file.size and file.bytes(0, min(file.size, len(_START))) != _START:
-            raise FileError(f"{path}: exists and is not a trace of pyturbo; delete it or name another file")
-    finally:
-        file.close()
+def _require_replaceable(path: Path) -> None:
+    require_replaceable(path, lambda head: head.startswith(_START), "a trace of pyturbo")

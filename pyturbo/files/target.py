@@ -1,18 +1,55 @@
-"""Rules for folders that are written: nothing is lost, whatever target a user names."""
+"""Rules for files and folders that are written: nothing is lost, whatever target a user names."""
 
 from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
 from pyturbo.errors import FileError
+from pyturbo.files.replace import writing
 
 #: Files that file managers put into folders.
 HARMLESS = (".DS_Store",)
 
 _MOUNTS = Path("/proc/self/mountinfo")  # Linux only
+_HEAD = 4096  # bytes that tell what a file is
+
+#: What is no regular file, by its mode.
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def require_replaceable(path: Path, is_ours: Callable[[bytes], bool], what: str) -> None:
+    """Refuse to write over anything but an empty file or one of ours. The path is free of symbolic links.
+
+    `is_ours` judges the first bytes of a file; messages call it `what`.
+    """
+    with writing(path):
+        if not path.parent.is_dir():
+            raise FileError(f"{path.parent}: expected a folder to write to, found none")
+        if os.path.lexists(path):
+            _require_ours(path, is_ours, what)
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise FileError(f"{path.parent}: cannot be written: it is read-only")
+
+
+def _require_ours(path: Path, is_ours: Callable[[bytes], bool], what: str) -> None:
+    if (kind := stat.S_IFMT(path.stat().st_mode)) != stat.S_IFREG:
+        raise FileError(f"{path}: expected a file to write to, got {_KINDS.get(kind, 'something else')}")
+    if not os.access(path, os.W_OK):
+        raise FileError(f"{path}: cannot be written: it is read-only")
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    if head and not is_ours(head):
+        raise FileError(f"{path}: exists and is not {what}; delete it or name another file")
 
 
 def check_target(

@@ -123,8 +123,8 @@ def test_a_wrong_place_for_a_plot_is_refused_before_the_work(
         ("photo.png", "photo.png: exists and is not a plot of this command"),
         ("link.png", "photo.png: exists and is not a plot of this command"),
         ("text.svg", "text.svg: exists and is not a plot of this command"),
-        ("fifo.svg", "fifo.svg: expected a regular file"),
-        ("folder.svg", "folder.svg: expected a regular file"),
+        ("fifo.svg", "fifo.svg: expected a file to write to, got a pipe"),
+        ("folder.svg", "folder.svg: expected a file to write to, got a folder"),
         ("absent/plot.svg", "absent: expected a folder to write to, found none"),
     ):
         assert main([*command, str(tmp_path / name)]) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -54,7 +55,9 @@ def test_generate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert message in capsys.readouterr().err
 
 
-def test_a_trace_of_a_reply(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_of_a_reply(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     trace = tmp_path / "trace.json"
     command = ["generate", "Once upon a time", "--max-tokens", "3", "--trace"]
     assert main([*command, str(trace)]) == 0
@@ -63,6 +66,9 @@ def test_a_trace_of_a_reply(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert names == ["4 tokens", "1 token", "1 token"]
     assert main([*command, str(tmp_path / "missing" / "trace.json"), "--model", "absent"]) == 1
     assert "missing: expected a folder to write to, found none" in capsys.readouterr().err
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # a superuser may write to all
+    assert main([*command, str(trace), "--model", "absent"]) == 1
+    assert f"{tmp_path}: cannot be written: it is read-only" in capsys.readouterr().err
 
 
 def test_options_that_are_not_given_are_the_models_own(
