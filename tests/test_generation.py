@@ -12,6 +12,7 @@ import pytest
 
 import pyturbo
 from pyturbo.engine.graph import Graph
+from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError, DeviceError, FileError, FormatError, StateError
 from text.tiny_chat import write_model
 from tiny_configs import MODELS
@@ -228,6 +229,25 @@ def test_memory_and_profile(model: pyturbo.Model) -> None:
     full = model.session(3)
     full.prefill([1, 2, 3])
     assert full.profile().seconds > 0
+
+
+def test_a_profile_reads_the_next_token(model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[tuple[int, int]] = []
+
+    def step(session: Session, token: int) -> None:
+        read.append((session.position, token))
+
+    monkeypatch.setattr(Session, "step", step)
+    for context in (5, 8):
+        session = model.session(context)
+        session.profile()
+        session.prefill([1, 2, 3])
+        session.profile()
+        tokens = model.generate([4], 2, session=session).tokens
+        session.profile()
+        assert (session.position, session.pending) == (5, tokens[-1:])
+        assert read == [(0, 0), (3, 3), (min(5, context - 1), tokens[-1])]
+        read.clear()
 
 
 def test_stats_belong_to_one_reply_at_a_time(model: pyturbo.Model) -> None:

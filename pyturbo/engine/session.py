@@ -353,11 +353,14 @@ class Session:
             return Memory(graph.weight_bytes, self._runner.scratch_bytes, self.nbytes, pieces, experts)
 
     def profile(self) -> Profile:
-        """Time every launch, and every read of an expert, in one more step on a copy of this conversation."""
+        """Time every launch, and every read of an expert, in one more step on a copy of this conversation.
+
+        The step reads the `pending` token; without one the last token once more, or token 0 if none was read.
+        """
         other = self.fork()
         other._cursor.position = min(self.position, self.context - 1)
         other.timings = profile = Profile()
-        other.step(int(self.tokens[-1]) if self.position else 0)
+        other.step(int([0, *self.tokens[-1:], *self.pending][-1]))
         return profile
 
     def save(self, path: str | PathLike[str]) -> None:
