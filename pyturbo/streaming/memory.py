@@ -23,7 +23,7 @@ class RecordFile:
 
     @property
     def place(self) -> str:
-        """The layer as launches of a model name it, such as "layers.3"."""
+        """The layer, such as "layers.3"; the names of its launches begin with it."""
         return f"layers.{int(self.path.stem.removeprefix('layer-'))}"
 
 
@@ -31,7 +31,7 @@ class ExpertRead(NamedTuple):
     """An expert that was read from disk, in seconds of the clock that `Program.timeline` has."""
 
     layer: int  # in the order of the files
-    place: str  # the layer as launches name it
+    place: str  # that of the file
     expert: int
     nbytes: int
     ahead: bool  # because the layer before expected it
