@@ -14,7 +14,7 @@ class ProfileEvent(NamedTuple):
         kind: "replay" for a whole replay; "launch" for one execution of a launch; "wait" for time in which
             launches stood still, because the host started or awaited reads; "read" for an expert that was
             read from disk.
-        place: The part of the model, such as "layers.3.mlp"; of a read only the layer, "layers.3"; "" for a replay.
+        place: The part of the model, such as "layers.3.mlp"; of a read the layer, "layers.3", of a replay "".
         name: The kernel, the expert, or what the host did.
         begin: May be negative for a read that was begun ahead, by an earlier replay.
         end: Not before `begin`.
