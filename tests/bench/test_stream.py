@@ -25,6 +25,7 @@ from pyturbo.bench.stream import synthetic
 from pyturbo.bench.stream.hits import ExpertMap, draw
 from pyturbo.bench.stream.measure import Details, measure, needed_tokens
 from pyturbo.cli import main
+from pyturbo.cli.bench import stream
 from pyturbo.errors import FileError
 from pyturbo.streaming import Policy
 from trace_events import read_trace
@@ -106,12 +107,15 @@ def test_the_command_measures_and_plots(
     module.Figure = StandInFigure  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "matplotlib", ModuleType("matplotlib"))
     monkeypatch.setitem(sys.modules, "matplotlib.figure", module)
+    open_device = Mock(side_effect=stream.open_device)
+    monkeypatch.setattr(stream, "open_device", open_device)
     picture = tmp_path / "speeds.svg"
     small = ["--shares", "25,100", "--prompt", "16", "--tokens", "4"]
     assert main(["bench", "stream", str(model), *small, "--plot", str(picture), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert [point["share"] for point in facts["points"]] == [0.25, 1.0]
     assert facts["disk_bytes_per_second"] > 0
+    open_device.assert_called_once()
     speeds = [point["decode"] for point in facts["points"]]
     assert picture.read_text() == f"<?xml pyturbo bench stream: [25.0, 100.0] {speeds}"
 
@@ -247,6 +251,9 @@ def test_what_cannot_be_measured_is_found_at_once(
     assert main(["bench", "stream", *target, "--folder", str(tmp_path / "missing")]) == 2
     wanted = "are only valid without MODEL" if named else "--folder: expected a folder that exists, got"
     assert wanted in capsys.readouterr().err
+    for wrong in (["--device", "abacus"], ["--threads", "0"]):
+        assert main(["bench", "stream", *target, *wrong]) == 2
+        assert f"{wrong[0]}: expected" in capsys.readouterr().err
 
 
 def test_a_model_that_is_not_packed_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

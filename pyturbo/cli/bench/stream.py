@@ -99,6 +99,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.trace is not None:
         trace_file.check(arguments.trace)
     details = Details(_traced(arguments))
+    device = open_device(arguments)
     with _model(arguments) as folder:
         ids = _ids(folder, _needed(arguments))
         disk = _disk(folder)
@@ -111,7 +112,7 @@ def run(arguments: argparse.Namespace) -> None:
                 arguments.prompt,
                 arguments.tokens,
                 policy,
-                open_device(arguments),
+                device,
                 _output.note,
                 details,
             )
