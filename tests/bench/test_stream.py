@@ -182,6 +182,10 @@ def test_the_command_draws_and_traces(
     for arguments, message in (
         (["--shares", "25,50", *files], "--hits: expected one share, as in --shares 10, got 2"),
         (["--shares", "25,50", "--trace", str(trace)], "--trace: expected one share"),
+        (["--hits", str(hits), "--ahead"], "--hits: cannot be combined with --ahead"),
+        (["--hits", str(hits), "--timeline", f"{tmp_path}/./hits.svg"], "--timeline: expected a file other"),
+        (["--plot", str(hits), "--hits", str(hits)], "--hits: expected a file other than that of --plot"),
+        (["--trace", str(hits), "--hits", str(hits)], "--trace: expected a file other than that of --hits"),
         (["--timeline", str(trace)], "--timeline: expected a name that ends in .svg, got"),
         (
             ["--trace", str(trace), "--prompt", "1016"],

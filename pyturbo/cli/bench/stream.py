@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -91,6 +92,7 @@ def run(arguments: argparse.Namespace) -> None:
     for flag, value in (("--prompt", arguments.prompt), ("--tokens", arguments.tokens)):
         at_least_one(flag, value)
     at_least_one("--layers", arguments.layers)
+    _check_files(arguments)
     if max(arguments.shares) > 100:
         raise UsageError(f"--shares: expected 1 to 100 percent, got {max(arguments.shares)}")
     with usage("plot", *_DRAWINGS):
@@ -131,13 +133,26 @@ def run(arguments: argparse.Namespace) -> None:
     _output.show(arguments, facts, lambda: _table(points, disk))
 
 
+def _check_files(arguments: argparse.Namespace) -> None:
+    """Refuse files that cannot all be written, or would not show what was measured."""
+    files = {name: getattr(arguments, name) for name in ("plot", *_DRAWINGS, "trace")}
+    given = {option(name): file for name, file in files.items() if file is not None}
+    places: dict[str, str] = {}
+    for name, file in given.items():
+        other = places.setdefault(os.path.realpath(file), name)
+        if other != name:
+            raise UsageError(f"{name}: expected a file other than that of {other}, got {file}")
+    detailed = [name for name in given if name != "--plot"]
+    if detailed and len(arguments.shares) > 1:
+        raise UsageError(f"{detailed[0]}: expected one share, as in --shares 10, got {len(arguments.shares)}")
+    if arguments.ahead and arguments.hits is not None:
+        raise UsageError("--hits: cannot be combined with --ahead, whose reads are not all misses")
+
+
 def _drawings(arguments: argparse.Namespace) -> dict[str, Drawing]:
-    """Return the pictures that are asked for, by option; they need one share."""
-    asked = {name: getattr(arguments, name) for name in (*_DRAWINGS, "trace")}
-    given = [option(name) for name, file in asked.items() if file is not None]
-    if given and len(arguments.shares) > 1:
-        raise UsageError(f"{given[0]}: expected one share, as in --shares 10, got {len(arguments.shares)}")
-    return {name: Drawing(_COMMAND, Path(asked[name]), name) for name in _DRAWINGS if asked[name] is not None}
+    """Return the pictures that are asked for, by option."""
+    asked = {name: getattr(arguments, name) for name in _DRAWINGS}
+    return {name: Drawing(_COMMAND, Path(file), name) for name, file in asked.items() if file is not None}
 
 
 def _traced(arguments: argparse.Namespace) -> int:
