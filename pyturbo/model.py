@@ -204,7 +204,7 @@ class Model:
     @property
     def has_tokenizer(self) -> bool:
         """Whether the checkpoint came with one."""
-        return self._tokenizer.kind == "gguf" or self._tokenizer.path is not None
+        return self._tokenizer.found
 
     @property
     def eos_ids(self) -> tuple[int, ...]:

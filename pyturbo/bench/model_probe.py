@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyturbo._native import Device
+from pyturbo.bench.text import text_ids
 from pyturbo.engine.budget import Budget
 from pyturbo.engine.session import Session
 from pyturbo.model import Model, load
@@ -25,31 +26,6 @@ TOKENS = 16  # to decode with each size
 _SIZES = (1, 1 / 4, 1 / 16)
 _GAIN = 1.05  # reading ahead is used if it is faster by this factor
 _SECONDS, _LEAST_TOKENS = 8.0, 4  # after so long, and so many tokens, decoding with one size ends
-
-#: Read by the model; its choices of experts for this are those that other sizes are simulated with.
-TEXT = """\
-The harbour of the town lies where a small river meets the sea. In the morning the boats come back with the
-night's catch, and buyers from the hotels wait on the quay. A crate of mackerel costs 14.50, a crate of cod
-nearly twice as much; prices fall after nine o'clock, when the tourists arrive and the best fish is gone.
-"You should have come earlier," says the woman at the scales.
-
-To compute the mean of a list, add its elements and divide by their number:
-
-def mean(values):
-    total = 0.0
-    for value in values:
-        total += value
-    return total / len(values)
-
-An empty list has no mean, and the function above fails with a division by zero. Whether that is the right
-answer depends on who calls it. A report of the weather may leave the day out; a bank must not.
-
-Why does ice float? Water is densest at four degrees above freezing. Cooled further it expands, because its
-molecules arrange themselves in a wide lattice. Lakes therefore freeze from above, and what lives at the
-bottom survives the winter. Few other liquids behave like this. Historians argue about how much the cold
-winters of the seventeenth century changed the course of the wars: rivers that armies could not cross in
-summer became roads, and harvests failed three years in a row.
-"""
 
 
 def probe_model(
@@ -178,8 +154,6 @@ class _Run:
 
 def _text_ids(model: Model, ids: Sequence[int] | NDArray[np.int64], count: int) -> NDArray[np.int64]:
     """Return `count` tokens to read."""
-    if not len(ids) and model.has_tokenizer:
-        ids = model.tokenizer.encode(TEXT)
-    if not len(ids):
-        return np.random.default_rng(0).integers(0, model.network.vocab, count)
-    return np.resize(np.asarray(ids, np.int64), count)
+    if len(ids):
+        return np.resize(np.asarray(ids, np.int64), count)
+    return text_ids(model.tokenizer if model.has_tokenizer else None, model.network.vocab, count)

@@ -40,6 +40,11 @@ class TokenizerSource:
     add_eos: bool | None = None
     add_space_prefix: bool | None = None
 
+    @property
+    def found(self) -> bool:
+        """Whether the checkpoint came with a tokenizer."""
+        return self.kind == "gguf" or self.path is not None
+
 
 def huggingface_source(directory: Path, config: dict[str, Any]) -> TokenizerSource:
     """Read the tokenizer files of a directory. Token ids of generation_config.json override config.json."""

@@ -17,17 +17,21 @@ from xml.etree.ElementTree import fromstring, parse
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import pyturbo
+from packed_models import write_large
 from pyturbo._machine import resident_memory
 from pyturbo.bench.picture import Drawing
 from pyturbo.bench.stream import synthetic
 from pyturbo.bench.stream.hits import ExpertMap, draw
-from pyturbo.bench.stream.measure import Details, measure, needed_tokens
+from pyturbo.bench.stream.measure import Details, Point, measure, needed_tokens
+from pyturbo.bench.text import TEXT
 from pyturbo.cli import main
 from pyturbo.cli.bench import stream
 from pyturbo.errors import FileError
 from pyturbo.streaming import Policy
+from pyturbo.streaming.disk_probe import probe_reads
 from trace_events import read_trace
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -118,6 +122,30 @@ def test_the_command_measures_and_plots(
     open_device.assert_called_once()
     speeds = [point["decode"] for point in facts["points"]]
     assert picture.read_text() == f"<?xml pyturbo bench stream: [25.0, 100.0] {speeds}"
+
+
+def test_a_model_with_a_tokenizer_reads_english(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read: list[list[int]] = []
+
+    def noted(path: Path, share: float, ids: NDArray[np.int64], *options: Any) -> Point:
+        read.append(ids.tolist())
+        return measure(path, share, ids, *options)
+
+    monkeypatch.setattr(stream, "measure", noted)
+    monkeypatch.setattr(stream, "probe_reads", lambda files, seconds: probe_reads(files, seconds=0.1))
+    packed = write_large(tmp_path, megabytes=5)
+    small = ["--shares", "50", "--prompt", "600", "--tokens", "2", "--json"]
+    for folder in (packed, model):
+        assert main(["bench", "stream", str(folder), *small]) == 0
+    monkeypatch.setattr(synthetic, "SHAPE", SHAPE)
+    assert main(["bench", "stream", "--folder", str(tmp_path), "--layers", "4", *small]) == 0
+    text = pyturbo.load().tokenizer.encode(TEXT)
+    assert len(text) < needed_tokens(600, 2) == 603
+    assert read[0] == (2 * text)[:603]
+    assert max(np.bincount(read[1])) < 5  # random tokens
+    assert read[2] == synthetic.text(603).tolist()
 
 
 def test_hits_by_expert_add_up(model: Path) -> None:

@@ -10,14 +10,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyturbo.bench.picture import Drawing, Picture
 from pyturbo.bench.stream import hits, synthetic, timeline
 from pyturbo.bench.stream.measure import Details, Point, measure, needed_tokens
 from pyturbo.bench.stream.plot import draw
+from pyturbo.bench.text import text_ids
 from pyturbo.checkpoint import open_checkpoint
 from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.cli import _output
@@ -38,6 +40,7 @@ from pyturbo.errors import FileError
 from pyturbo.streaming.disk import DiskSpeed
 from pyturbo.streaming.disk_probe import probe_reads
 from pyturbo.streaming.policy import Policy
+from pyturbo.text import Tokenizer
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -103,7 +106,7 @@ def run(arguments: argparse.Namespace) -> None:
     details = Details(_traced(arguments))
     device = open_device(arguments)
     with _model(arguments) as folder:
-        ids = _ids(folder, _needed(arguments))
+        ids = _ids(arguments, folder)
         disk = _disk(folder)
         policy = replace(Policy.reading(disk.best), ahead=arguments.ahead)
         points = [
@@ -206,13 +209,13 @@ def _require_context(arguments: argparse.Namespace, context: int) -> None:
         )
 
 
-def _ids(folder: Path, tokens: int) -> Any:
-    """Return tokens: of the text of the random model, or any of the vocabulary."""
+def _ids(arguments: argparse.Namespace, folder: Path) -> NDArray[np.int64]:
+    """Return the tokens to read: the random model has a text of its own."""
+    if one_model(arguments.named, arguments.model) is None:
+        return synthetic.text(_needed(arguments))
     with open_checkpoint(folder) as checkpoint:
-        vocab = int(checkpoint.config["vocab_size"])
-    if vocab >= synthetic.TOPICS * synthetic.WORDS:
-        return synthetic.text(tokens)
-    return np.random.default_rng(0).integers(0, vocab, tokens)
+        tokenizer = Tokenizer(checkpoint.tokenizer) if checkpoint.tokenizer.found else None
+        return text_ids(tokenizer, survey(checkpoint).network.vocab, _needed(arguments))
 
 
 def _disk(folder: Path) -> DiskSpeed:
