@@ -30,13 +30,13 @@ class MemoryGroup:
                 failures.append(str(error))
                 continue
             try:
-                (self.path / limit).write_text(str(nbytes))
+                _write(self.path / limit, nbytes)
             except OSError as error:
                 failures.append(str(error))
                 self.path.rmdir()
                 continue
             with suppress(OSError):
-                (self.path / "memory.swap.max").write_text("0")
+                _write(self.path / "memory.swap.max", 0)
             return
         raise StateError(f"no limit of {size(nbytes)}: {failures[-1]}")
 
@@ -49,7 +49,7 @@ class MemoryGroup:
         self.close()
 
     def add(self, process: int) -> None:
-        (self.path / "cgroup.procs").write_text(str(process))
+        _write(self.path / "cgroup.procs", process)
 
     def close(self) -> None:
         """Remove the group, whose process has ended."""
@@ -62,6 +62,12 @@ class MemoryGroup:
                 if time.monotonic() > end:
                     raise
                 time.sleep(0.01)
+
+
+def _write(path: Path, number: int) -> None:
+    """Write to a file of a group. In a folder that is no group there is none, and none is made."""
+    with path.open("rb+", buffering=0) as file:
+        file.write(str(number).encode())
 
 
 def drop_cached(files: Iterable[Path]) -> None:
