@@ -5,6 +5,7 @@ Does not catch: wrong times; a GGUF file that llama.cpp refuses.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -93,6 +94,16 @@ def test_no_file_stays_mapped(gguf: None, tmp_path: Path) -> None:
     assert str(tmp_path) not in Path("/proc/self/maps").read_text()
 
 
+def test_each_contender_has_its_memory_and_mode(tmp_path: Path) -> None:
+    packed = str(tmp_path / "packed")
+    assert limited._contenders(tmp_path, 5) == {
+        "pyturbo default": ("pyturbo", {"path": packed, "precision": "default", "memory": 5}),
+        "pyturbo fast": ("pyturbo", {"path": packed, "precision": "fast", "memory": 5}),
+        "pyturbo mapped": ("pyturbo", {"path": packed, "precision": "default", "mode": "mapped"}),
+        "llama.cpp": ("llama", {"path": str(tmp_path / "model.gguf")}),
+    }
+
+
 @pytest.mark.slow
 def test_contenders_run_in_groups(gguf: None, monkeypatch: pytest.MonkeyPatch) -> None:
     limits, processes = [], []
@@ -157,7 +168,23 @@ def test_a_refused_group_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b", "own"]
 
 
-def test_dropped_files_keep_their_bytes(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"12345")
-    drop_cached([tmp_path / "file"])
-    assert (tmp_path / "file").read_bytes() == b"12345"
+def test_files_are_synced_then_dropped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Pages that are not on the disk yet cannot be dropped."""
+    calls: list[tuple[Any, ...]] = []
+
+    def sync(file: int) -> None:
+        calls.append(("sync", os.fstat(file).st_ino))
+
+    def advise(file: int, offset: int, length: int, advice: int) -> None:
+        calls.append(("advise", os.fstat(file).st_ino, offset, length, advice))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "posix_fadvise", advise, raising=False)
+    monkeypatch.setattr(os, "POSIX_FADV_DONTNEED", 4, raising=False)
+    files = [tmp_path / name for name in ("one", "two")]
+    for path in files:
+        path.write_bytes(b"12345")
+    drop_cached(files)
+    numbers = [path.stat().st_ino for path in files]
+    assert calls == [call for i in numbers for call in (("sync", i), ("advise", i, 0, 0, 4))]
+    assert [path.read_bytes() for path in files] == [b"12345"] * 2
