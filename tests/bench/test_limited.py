@@ -6,10 +6,11 @@ Does not catch: wrong times; a GGUF file that llama.cpp refuses.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -117,6 +118,7 @@ def test_contenders_run_in_groups(gguf: None, monkeypatch: pytest.MonkeyPatch) -
     fake = [sys.executable, "-c", FAKE]
     monkeypatch.setattr(contender, "command", lambda kind: ours(kind) if kind == "pyturbo" else fake)
     monkeypatch.setattr(limited, "MemoryGroup", group)
+    monkeypatch.setattr(limited, "_file_system", lambda folder: "ext4")
     monkeypatch.setattr(limited, "TIMES", 1e-3)
     report = Report()
     limited.limited(PLAN, report, lambda what: None, SHAPE)
@@ -138,6 +140,46 @@ def test_without_groups_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, tmp
     for row in report.rows:
         assert row.met is None
         assert "pyturbo default: no limit of" in row.note or "pyturbo fast: no limit of" in row.note
+
+
+@pytest.mark.parametrize(
+    ("kind", "free", "wanted"),
+    [("tmpfs", 1 << 60, "expected a folder on a disk, got tmpfs"), ("ext4", 10**9, "expected room for 8.")],
+)
+def test_without_a_disk_nothing_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, free: int, wanted: str
+) -> None:
+    device = tmp_path.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    (tmp_path / "mounts").write_text(
+        f"1 0 0:99999 / /other rw - ramfs none rw\n2 1 {number} / / rw shared:1 - {kind} /dev/a rw\n"
+    )
+    monkeypatch.setattr(limited, "_MOUNTS", tmp_path / "mounts")
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
+    monkeypatch.setattr(limited, "MemoryGroup", lambda nbytes: nullcontext())
+    monkeypatch.setattr(limited, "_write", lambda *arguments: pytest.fail("written"))
+    report = Report()
+    limited.limited(PLAN, report, lambda what: None)
+    assert len(report.rows) == 8
+    for row in report.rows:
+        assert row.met is None
+        assert wanted in row.note
+
+
+def test_the_file_system_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limited, "_MOUNTS", tmp_path / "absent")
+    assert limited._file_system(tmp_path) == ""
+
+
+def test_a_contender_that_cannot_be_limited_is_ended() -> None:
+    def refuse(process: int) -> None:
+        raise PermissionError("not permitted")
+
+    with contender.Contender("one", "pyturbo", 1, group=SimpleNamespace(add=refuse)) as one:
+        one.load(path="")
+        assert one.failure == "its memory cannot be limited: not permitted"
+        assert one.seconds("prefill", tokens=5) is None
+        assert one._process.poll() is not None
 
 
 def test_a_group_limits_memory() -> None:

@@ -56,7 +56,10 @@ class Contender:
             env=os.environ | limits,
         )
         if group is not None:
-            group.add(self._process.pid)
+            try:
+                group.add(self._process.pid)
+            except OSError as error:
+                self._fail(f"its memory cannot be limited: {error}")
 
     def __enter__(self) -> Contender:
         return self

@@ -5,12 +5,15 @@ Every contender runs in a control group that counts its memory, with the pages o
 
 from __future__ import annotations
 
+import os
+import shutil
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from pyturbo._messages import size
 from pyturbo.bench.memory_group import MemoryGroup, drop_cached
 from pyturbo.bench.peers import random_gguf, random_moe
 from pyturbo.bench.peers.contender import Contender
@@ -18,7 +21,7 @@ from pyturbo.bench.peers.plan import LLAMA, Plan
 from pyturbo.bench.peers.rounds import Speeds, Tell, decoding, in_turns, prefilling
 from pyturbo.bench.peers.rows import PRECISIONS, Report, beside_peers, name_of
 from pyturbo.bench.stream import synthetic
-from pyturbo.errors import StateError
+from pyturbo.errors import FileError, StateError
 
 MAPPED = "pyturbo mapped"
 NAMES = (*map(name_of, PRECISIONS), MAPPED, LLAMA)
@@ -30,24 +33,29 @@ SHAPE = replace(synthetic.SHAPE, layers=8, vocab=8192)
 
 TIMES = 4.0  # how much larger than the memory the experts are
 
+_FILES = 2.25  # bytes of both models, which also have other weights, for each byte of packed experts
+_MOUNTS = Path("/proc/self/mountinfo")
+
 
 def limited(plan: Plan, report: Report, tell: Tell, shape: random_moe.Shape = SHAPE) -> None:
-    """Measure with the most threads of the plan. Where no limit can be set, nothing is measured."""
+    """Measure with the most threads of the plan. Without limits or room on a disk nothing is measured."""
     what = f"a mixture of experts {TIMES:g}x the memory"
     works = {
         f"decode {what}": decoding(plan.context, plan.tokens),
         f"prefill {plan.prompt} {what}": prefilling(plan.prompt),
     }
-    threads, memory = max(plan.threads), int(synthetic.expert_bytes(shape) * shape.layers / TIMES)
+    threads, experts = max(plan.threads), synthetic.expert_bytes(shape) * shape.layers
+    memory = int(experts / TIMES)
     failed: list[Speeds] = []
     ready: list[Contender] = []
     with ExitStack() as stack:
         try:
             groups = {name: stack.enter_context(MemoryGroup(memory)) for name in NAMES}
-        except StateError as error:
+            folder = Path(stack.enter_context(TemporaryDirectory()))
+            _require_disk(folder, int(experts * _FILES))
+        except (FileError, StateError) as error:
             failed = [Speeds(name, failure=str(error)) for name in NAMES]
         else:
-            folder = Path(stack.enter_context(TemporaryDirectory()))
             tell("writing random weights")
             failed = _write(folder, shape)
             common = {"threads": threads, "room": plan.room, "ids": synthetic.text(plan.room).tolist()}
@@ -62,6 +70,25 @@ def limited(plan: Plan, report: Report, tell: Tell, shape: random_moe.Shape = SH
         for work, turn in works.items():
             speeds = in_turns(ready, plan.rounds, turn, tell)
             report.rows += beside_peers(work, threads, speeds + failed, GOALS)
+
+
+def _require_disk(folder: Path, nbytes: int) -> None:
+    """Refuse a folder in memory, or one without room for the models."""
+    if (kind := _file_system(folder)) in {"tmpfs", "ramfs"}:
+        raise FileError(f"{folder}: expected a folder on a disk, got {kind}; TMPDIR names another")
+    if (free := shutil.disk_usage(folder).free) < nbytes:
+        raise FileError(f"{folder}: expected room for {size(nbytes)}, found {size(free)}")
+
+
+def _file_system(folder: Path) -> str:
+    """Return the type of a folder's file system, such as "ext4"; "" if the system does not say."""
+    device = folder.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for line in _MOUNTS.read_text().splitlines() if _MOUNTS.exists() else ():
+        fields = line.split(" ")
+        if fields[2] == number:
+            return fields[fields.index("-") + 1]
+    return ""
 
 
 def _write(folder: Path, shape: random_moe.Shape) -> list[Speeds]:
