@@ -11,9 +11,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -21,8 +23,11 @@ import pytest
 from pyturbo.bench import memory_group
 from pyturbo.bench.memory_group import MemoryGroup, drop_cached
 from pyturbo.bench.peers import contender, limited, random_gguf, random_moe
+from pyturbo.bench.peers.child import token_ids
 from pyturbo.bench.peers.plan import LLAMA, Plan
 from pyturbo.bench.peers.rows import Report
+from pyturbo.bench.peers.run_llama import LlamaRunner
+from pyturbo.bench.peers.run_pyturbo import PyturboRunner
 from pyturbo.bench.stream import synthetic
 from pyturbo.errors import StateError
 
@@ -36,7 +41,7 @@ import json, sys
 for line in sys.stdin:
     request = json.loads(line)
     if request["do"] == "load":
-        assert request["path"].endswith(".gguf") and len(request["ids"]) == 8
+        assert request["path"].endswith(".gguf") and len(request["ids"]) == 24
     print(json.dumps({"facts": {}} if request["do"] == "load" else {"seconds": request["tokens"] / 1000}))
     sys.stdout.flush()
 """
@@ -103,6 +108,68 @@ def test_each_contender_has_its_memory_and_mode(tmp_path: Path) -> None:
         "pyturbo mapped": ("pyturbo", {"path": packed, "precision": "default", "mode": "mapped"}),
         "llama.cpp": ("llama", {"path": str(tmp_path / "model.gguf")}),
     }
+
+
+class Noting:
+    """Takes the place of a contender, and keeps what it is told to read."""
+
+    made: list[Noting]
+
+    def __init__(self, name: str, *options: Any, **more: Any) -> None:
+        self.name, self.failure, self.facts = name, "", {}
+        self.ids: list[int] = []
+        self.read: list[range] = []
+        Noting.made.append(self)
+
+    def __enter__(self) -> Noting:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def load(self, ids: list[int], room: int, **options: Any) -> None:
+        self.ids = ids
+        self.read.append(range(room))
+
+    def portion(self, tokens: int) -> int:
+        return tokens
+
+    def seconds(self, do: str, first: int, tokens: int, context: int = 0) -> float:
+        self.read.append(range(first, first + context + tokens))
+        return 1.0
+
+
+def test_no_tokens_are_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caches would hold the experts that they need; all contenders read the same in a round."""
+    monkeypatch.setattr(limited, "Contender", Noting)
+    monkeypatch.setattr(limited, "MemoryGroup", lambda nbytes: nullcontext())
+    monkeypatch.setattr(limited, "_require_disk", lambda folder, nbytes: None)
+    monkeypatch.setattr(limited, "_write", lambda folder, shape: [])
+    Noting.made = []
+    limited.limited(replace(PLAN, rounds=3), Report(), lambda what: None, SHAPE)
+    one, *others = Noting.made
+    assert len(others) == 3
+    assert all((other.ids, other.read) == (one.ids, one.read) for other in others)
+    read = [token for stretch in one.read for token in stretch]
+    assert len(one.read) == 1 + 2 * 3
+    assert len(set(read)) == len(read)
+    assert max(read) < len(one.ids)
+
+
+def test_runners_begin_where_they_are_told() -> None:
+    read: list[list[int]] = []
+    session = SimpleNamespace(
+        prefill=lambda ids: read.append(ids.tolist()), step=lambda token: read.append([token])
+    )
+    model = SimpleNamespace(network=SimpleNamespace(vocab=99), session=lambda room: session)
+    ours = PyturboRunner(model, 4, range(10, 30))
+    theirs = LlamaRunner(Mock(), None, token_ids(99, 4, range(10, 30)))
+    theirs._read = lambda ids: read.append(ids.tolist())
+    for runner in (ours, theirs):
+        runner.prefill(first=5, tokens=3)
+        runner.decode(first=8, context=2, tokens=2)
+        assert read == [[15, 16, 17], [18, 19], [20], [21]]
+        read.clear()
 
 
 @pytest.mark.slow

@@ -5,14 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyturbo.bench.peers.contender import Contender
+from pyturbo.bench.peers.rounds import Turn
 
 _SETTLING = 0.3  # seconds for the process to start and the scheduler to adapt
-
-Turn = Callable[[Contender], float | None]
 
 
 @contextmanager
@@ -30,12 +29,12 @@ def busy_core() -> Iterator[None]:
 def share_of_idle(turn: Turn) -> Turn:
     """Return a turn that measures `turn` with a busy core, as a share of its figure just before."""
 
-    def shared(contender: Contender) -> float | None:
-        idle = turn(contender)
+    def shared(contender: Contender, number: int) -> float | None:
+        idle = turn(contender, number)
         if idle is None:
             return None
         with busy_core():
-            busy = turn(contender)
+            busy = turn(contender, number)
         return None if busy is None else busy / idle
 
     return shared

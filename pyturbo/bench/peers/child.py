@@ -1,7 +1,8 @@
 """The process of one contender: it answers requests, lines of JSON on standard input, on standard output.
 
 ``load`` comes first. ``prefill`` reads `tokens` tokens into an empty context, ``decode`` reads them one by
-one after `context` others; both reply with seconds. Output of libraries goes to standard error.
+one after `context` others; both begin at token `first` of the text, and reply with seconds. Output of
+libraries goes to standard error.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ class Runner(Protocol):
     def facts(self) -> dict[str, str]:
         """Facts that explain the figures, such as the kernels in use."""
 
-    def prefill(self, tokens: int) -> float: ...
+    def prefill(self, first: int, tokens: int) -> float: ...
 
-    def decode(self, context: int, tokens: int) -> float: ...
+    def decode(self, first: int, context: int, tokens: int) -> float: ...
 
 
 def token_ids(vocab: int, count: int, ids: Sequence[int] | None = None) -> NDArray[np.int32]:
-    """Return the tokens that every contender reads: `ids`, or any."""
+    """Return the text that every contender reads: `ids`, or `count` tokens."""
     if ids is None:
         return np.random.default_rng(0).integers(0, vocab, count).astype(np.int32)
-    return np.array(ids[:count], np.int32)
+    return np.array(ids, np.int32)
 
 
 def answer(kind: str, runner: Runner | None, request: dict[str, Any]) -> tuple[Runner | None, dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Decode and prefill with a mixture of experts of four times the memory that each engine may take.
 
 Every contender runs in a control group that counts its memory, with the pages of files that it has read.
+Each round reads another stretch of the text: a second time, the experts that it needs would be in memory.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ _MOUNTS = Path("/proc/self/mountinfo")
 def limited(plan: Plan, report: Report, tell: Tell, shape: random_moe.Shape = SHAPE) -> None:
     """Measure with the most threads of the plan. Without limits or room on a disk nothing is measured."""
     what = f"a mixture of experts {TIMES:g}x the memory"
+    starts = range(plan.room, (2 * plan.rounds + 1) * plan.room, plan.room)  # loading reads the first stretch
     works = {
-        f"decode {what}": decoding(plan.context, plan.tokens),
-        f"prefill {plan.prompt} {what}": prefilling(plan.prompt),
+        f"decode {what}": decoding(plan.context, plan.tokens, starts[: plan.rounds]),
+        f"prefill {plan.prompt} {what}": prefilling(plan.prompt, starts[plan.rounds :]),
     }
     threads, experts = max(plan.threads), synthetic.expert_bytes(shape) * shape.layers
     memory = int(experts / TIMES)
@@ -58,7 +60,8 @@ def limited(plan: Plan, report: Report, tell: Tell, shape: random_moe.Shape = SH
         else:
             tell("writing random weights")
             failed = _write(folder, shape)
-            common = {"threads": threads, "room": plan.room, "ids": synthetic.text(plan.room).tolist()}
+            ids = synthetic.text(starts.stop).tolist()
+            common = {"threads": threads, "room": plan.room, "ids": ids}
             for name, (kind, options) in _contenders(folder, memory).items():
                 if name in [speeds.name for speeds in failed]:
                     continue

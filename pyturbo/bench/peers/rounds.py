@@ -14,6 +14,9 @@ LIMIT = 150.0  # seconds after which no further round starts
 
 Tell = Callable[[str], None]
 
+#: Measures a contender in a round, which counts from 0.
+Turn = Callable[[Contender, int], float | None]
+
 
 @dataclass
 class Speeds:
@@ -38,9 +41,7 @@ def ratio(ours: Speeds, theirs: Speeds) -> float | None:
     return median(ratios) if ratios else None
 
 
-def in_turns(
-    contenders: Sequence[Contender], rounds: int, turn: Callable[[Contender], float | None], tell: Tell
-) -> list[Speeds]:
+def in_turns(contenders: Sequence[Contender], rounds: int, turn: Turn, tell: Tell) -> list[Speeds]:
     """Run `turn` for each contender in every round; every other round goes in reverse order."""
     speeds = {contender.name: Speeds(contender.name) for contender in contenders}
     begin = time.monotonic()
@@ -50,7 +51,7 @@ def in_turns(
                 continue
             tell(f"round {i + 1} of {rounds}: {contender.name}")
             time.sleep(PAUSE)
-            figure = turn(contender)
+            figure = turn(contender, i)
             if figure is not None:
                 speeds[contender.name].rounds.append(figure)
         if time.monotonic() - begin > LIMIT:
@@ -60,23 +61,27 @@ def in_turns(
     return list(speeds.values())
 
 
-def decoding(context: int, tokens: int) -> Callable[[Contender], float | None]:
-    """Return a turn that measures decoding in tokens per second."""
+def decoding(context: int, tokens: int, starts: Sequence[int] = ()) -> Turn:
+    """Return a turn that measures decoding in tokens per second.
 
-    def turn(contender: Contender) -> float | None:
+    `starts` has the first token of each round in the text; without it all rounds read the same tokens.
+    """
+
+    def turn(contender: Contender, number: int) -> float | None:
         before, count = contender.portion(context), contender.portion(tokens)
-        seconds = contender.seconds("decode", context=before, tokens=count)
+        first = starts[number] if starts else 0
+        seconds = contender.seconds("decode", first=first, context=before, tokens=count)
         return None if seconds is None else count / seconds
 
     return turn
 
 
-def prefilling(tokens: int) -> Callable[[Contender], float | None]:
-    """Return a turn that measures prefill in tokens per second."""
+def prefilling(tokens: int, starts: Sequence[int] = ()) -> Turn:
+    """Return a turn that measures prefill in tokens per second, with `starts` as in `decoding`."""
 
-    def turn(contender: Contender) -> float | None:
+    def turn(contender: Contender, number: int) -> float | None:
         count = contender.portion(tokens)
-        seconds = contender.seconds("prefill", tokens=count)
+        seconds = contender.seconds("prefill", first=starts[number] if starts else 0, tokens=count)
         return None if seconds is None else count / seconds
 
     return turn

@@ -26,19 +26,19 @@ class LlamaRunner:
         features = self._library.llama_print_system_info().decode()
         return {"version": importlib.import_module("llama_cpp").__version__, "system": features.strip()}
 
-    def prefill(self, tokens: int) -> float:
+    def prefill(self, first: int, tokens: int) -> float:
         self._forget()
         begin = time.perf_counter()
-        self._read(self._ids[:tokens])
+        self._read(self._ids[first : first + tokens])
         self._finish()
         return time.perf_counter() - begin
 
-    def decode(self, context: int, tokens: int) -> float:
+    def decode(self, first: int, context: int, tokens: int) -> float:
         self._forget()
-        self._read(self._ids[:context])
+        self._read(self._ids[first : first + context])
         self._finish()
         begin = time.perf_counter()
-        for i in range(context, context + tokens):
+        for i in range(first + context, first + context + tokens):
             self._read(self._ids[i : i + 1])
         self._finish()
         return time.perf_counter() - begin
@@ -79,6 +79,6 @@ def load(path: str, threads: int, room: int, ids: Sequence[int] | None = None) -
         raise StateError(f"{path}: llama.cpp has no context of {room} tokens for it")
     vocab = library.llama_vocab_n_tokens(library.llama_model_get_vocab(model))
     runner = LlamaRunner(library, context, token_ids(vocab, room, ids))
-    runner.prefill(room - 1)
-    runner.decode(1, 1)
+    runner.prefill(0, room - 1)
+    runner.decode(0, 1, 1)
     return runner

@@ -20,17 +20,17 @@ class MlxRunner:
     def facts(self) -> dict[str, str]:
         return {"version of mlx": self._mx.__version__}
 
-    def prefill(self, tokens: int) -> float:
+    def prefill(self, first: int, tokens: int) -> float:
         cache = self._caches.make_prompt_cache(self._model)
         begin = time.perf_counter()
-        self._read(0, tokens, cache)
+        self._read(first, first + tokens, cache)
         return time.perf_counter() - begin
 
-    def decode(self, context: int, tokens: int) -> float:
+    def decode(self, first: int, context: int, tokens: int) -> float:
         cache = self._caches.make_prompt_cache(self._model)
-        self._read(0, context, cache)
+        self._read(first, first + context, cache)
         begin = time.perf_counter()
-        for i in range(context, context + tokens):
+        for i in range(first + context, first + context + tokens):
             self._read(i, i + 1, cache)
         return time.perf_counter() - begin
 
@@ -49,5 +49,5 @@ def load(path: str, threads: int, room: int) -> MlxRunner:
     mx.set_default_device(mx.cpu)
     model, config = importlib.import_module("mlx_lm.utils").load_model(Path(path))
     runner = MlxRunner(model, config["text_config"]["vocab_size"], room)
-    runner.decode(2, 1)
+    runner.decode(0, 2, 1)
     return runner

@@ -20,16 +20,16 @@ class PyturboRunner:
     def facts(self) -> dict[str, str]:
         return {"kernels": str(self._model.device.properties["kernels"])}
 
-    def prefill(self, tokens: int) -> float:
+    def prefill(self, first: int, tokens: int) -> float:
         session = self._model.session(self._room)
         begin = time.perf_counter()
-        session.prefill(self._ids[:tokens])
+        session.prefill(self._ids[first : first + tokens])
         return time.perf_counter() - begin
 
-    def decode(self, context: int, tokens: int) -> float:
+    def decode(self, first: int, context: int, tokens: int) -> float:
         session = self._model.session(self._room)
-        session.prefill(self._ids[:context])
-        ids = self._ids[context : context + tokens].tolist()
+        session.prefill(self._ids[first : first + context])
+        ids = self._ids[first + context : first + context + tokens].tolist()
         begin = time.perf_counter()
         for token in ids:
             session.step(token)
@@ -48,6 +48,6 @@ def load(
     policy = None if mode is None else Policy(mode=mode)
     model = load_model(path, "cpu", threads=threads, precision=precision, memory=memory, policy=policy)
     runner = PyturboRunner(model, room, ids)
-    runner.prefill(room - 1)
-    runner.decode(1, 1)
+    runner.prefill(0, room - 1)
+    runner.decode(0, 1, 1)
     return runner
