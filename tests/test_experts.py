@@ -20,6 +20,8 @@ import pytest
 
 import pyturbo
 from expert_files import STRIDE, Replays, record, write_files
+from host_loops import Log, Work
+from host_loops import record as record_loop
 from processes import require_clean, run_script
 from pyturbo import _native_tests
 from pyturbo._experts import ExpertStore
@@ -224,10 +226,6 @@ def test_resize(tmp_path: Path, staging: int) -> None:
                 replays.replay(rng.integers(0, 30, 20), rng.integers(0, 20, 20))
                 used = min(slots, 24)
                 assert max(replays.cached().values()) < used - min(staging, used - 1)
-        replays.find_slots(0, set(range(30)))
-        _native_tests.begin(replays.loops[0])
-        with pytest.raises(StateError, match="expected no replay under way"):
-            store.resize(3)
     assert store.slots == 0
 
 
@@ -443,18 +441,35 @@ def test_one_replay_at_a_time(tmp_path: Path) -> None:
             _native_tests.begin(replays.loops[1])
 
 
-def test_replays_that_take_turns(tmp_path: Path) -> None:
-    """A second replay that begins between two loops of the first one."""
+def test_a_replay_has_the_slots_of_all_layers(tmp_path: Path) -> None:
+    """Between its loops nothing else may use or move them: neither a replay of another layer nor a resize."""
     replays = Replays(tmp_path, slots=3)
-    with replays.store:
-        replays.layer(0, [1])
-        replays.layer(1, [1])
-        replays.find_slots(0, [2])
-        with pytest.raises(StateError, match="one replay at a time, got layer 0 again before the end"):
-            _native_tests.begin(replays.loops[0])
-        for loop in replays.loops:
-            _native_tests.cancel(loop)
-        replays.replay([2], [1])
+    log, store = Log(replays.device), replays.store
+
+    class Between(Work):
+        def next(self) -> bool:
+            with pytest.raises(StateError, match="expected one replay of a host loop at a time, got two"):
+                second.run()
+            with pytest.raises(StateError, match="expert store: expected no replay under way"):
+                store.resize(2)
+            return super().next()
+
+    first, second = (pyturbo.Program(replays.device) for _ in range(2))
+    for program, loop in zip((first, second), replays.loops):
+        program.ask(loop)
+        program.begin_passes()
+        program.end_passes()
+    between = Between(log)
+    record_loop(first, log, between, 1)
+    between.miss(1)
+    with store:
+        first.run()
+        assert between.calls == ["begin", "next", "next", "finish"]
+        assert store.slots == 3
+        second.run()
+        store.resize(2)
+        first.run()
+        assert store.slots == 2
 
 
 def test_counts_that_do_not_explain_the_misses_are_refused(tmp_path: Path) -> None:

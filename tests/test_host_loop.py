@@ -189,6 +189,33 @@ def test_a_loop_is_asked_once_in_a_program(device: pyturbo.Device, log: Log) -> 
     pyturbo.Program(device).ask(work.loop)
 
 
+def test_a_loop_is_part_of_one_replay_at_a_time(device: pyturbo.Device, log: Log) -> None:
+    """A second replay is refused before its first launch and ends nothing; the first one goes on."""
+
+    class Nested(Work):
+        def next(self) -> bool:
+            message = "run: expected one replay of a host loop at a time, got two"
+            if self.calls == ["begin"]:
+                with pytest.raises(StateError, match=message):
+                    other.run()
+            return super().next()
+
+    work, free = Nested(log), Work(log)
+    program, other = pyturbo.Program(device), pyturbo.Program(device)
+    record(program, log, work, 1)
+    record(other, log, free, 11)
+    record(other, log, work, 21)
+    work.miss(2)
+    program.run()
+    assert work.calls == ["begin", "next", "next", "next", "finish"]
+    assert free.calls == []
+    assert log.read() == [1, 2, 3, 3, 3, 4]
+    work.hit()
+    other.run()
+    assert log.read()[6:] == [11, 12, 13, 14, 21, 22, 23, 24]
+    assert free.calls == ["finish"]
+
+
 def test_loops_of_a_closed_device() -> None:
     device = pyturbo.Device("cpu")
     log = Log(device)

@@ -26,10 +26,18 @@ std::string near_names(std::string_view name) {
   return near;
 }
 
-// Ends every loop of a replay: by finish(), or by cancel() unless the replay came to its end.
+// Claims the loops of a replay, and ends each of them: by finish(), or by cancel() unless the replay came to
+// its end.
 class LoopEnds {
  public:
-  explicit LoopEnds(std::span<const ReadyLoop> loops) : loops_(loops) {}
+  // Throws Error{state} when one of them is part of another replay.
+  explicit LoopEnds(std::span<const ReadyLoop> loops) : loops_(loops) {
+    for (const ReadyLoop& loop : loops_) {
+      if (loop.host->claim().take(this)) continue;
+      release();
+      throw Error(ErrorKind::state, "run: expected one replay of a host loop at a time, got two");
+    }
+  }
   ~LoopEnds() {
     while (ended_ < loops_.size()) {
       try {
@@ -37,6 +45,7 @@ class LoopEnds {
       } catch (...) {  // the failure that ended the replay is the one to report
       }
     }
+    release();
   }
   LoopEnds(const LoopEnds&) = delete;
   LoopEnds& operator=(const LoopEnds&) = delete;
@@ -46,6 +55,10 @@ class LoopEnds {
   }
 
  private:
+  void release() {
+    for (const ReadyLoop& loop : loops_) loop.host->claim().release(this);
+  }
+
   const std::span<const ReadyLoop> loops_;
   size_t ended_ = 0;
 };

@@ -17,6 +17,7 @@ class Store::Loop final : public HostLoop {
         layer_ahead_(layer_ahead),
         missing_(store_->rows_[layer].missing()) {}
 
+  Claim& claim() override { return store_->claim_; }
   const uint32_t* missing() const override { return missing_; }
   bool needed() const override {
     return *missing_ != 0 || (layer_ahead_ >= 0 && store_->rows_[size_t(layer_ahead_)].has_guesses());
@@ -40,8 +41,7 @@ Store::Store(const std::vector<uint32_t>& experts, const ExpertTables& tables,
       stride_(options.stride),
       pass_experts_(options.pass_experts),
       reader_(std::move(source), options.threads, options.stride, options.split),
-      counters_(experts.size()),
-      begun_(experts.size()) {
+      counters_(experts.size()) {
   for (uint32_t layer = 0; layer < experts.size(); ++layer) {
     rows_.emplace_back(tables, layer, experts[layer]);
     scores_.emplace_back(experts[layer], options.half_life, options.top_k);
@@ -119,7 +119,11 @@ void Store::resize(uint32_t slots, uint32_t staging) {
   require_usable();
   const std::lock_guard lock(mutex_);
   require_open();
-  if (layer_ != kNoLayer) throw Error(ErrorKind::state, "expert store: expected no replay under way");
+  if (!claim_.take(this)) throw Error(ErrorKind::state, "expert store: expected no replay under way");
+  struct Release {
+    Store* store;
+    ~Release() { store->claim_.release(store); }
+  } const release{this};
   if (slots == places_->slots()) return;
   abandon();
   places_->resize(slots, staging);
@@ -169,10 +173,6 @@ uint64_t Store::begin(uint32_t layer, int32_t ahead) {
     throw Error(ErrorKind::state, "expert store: expected one replay at a time, got layer " +
                                       std::to_string(layer) + " while layer " + std::to_string(layer_) +
                                       " is under way");
-  if (begun_[layer])
-    throw Error(ErrorKind::state, "expert store: expected one replay at a time, got layer " +
-                                      std::to_string(layer) + " again before the end of its replay");
-  begun_[layer] = true;
   release_pass();
   std::exception_ptr ignored;
   settle(ignored);
@@ -385,7 +385,6 @@ void Store::finish(uint32_t layer) {
   if (!opened_here()) return;
   const std::lock_guard lock(mutex_);
   if (!places_) return;
-  begun_[layer] = false;
   if (layer_ == kNoLayer) release_pass();
   // A loop that had to begin has taken its uses there.
   const std::vector<uint32_t>& uses = rows_[layer].take_uses();
@@ -407,7 +406,6 @@ void Store::cancel(uint32_t layer, uint64_t number) {
   if (!opened_here()) return;
   const std::lock_guard lock(mutex_);
   if (!places_) return;
-  begun_[layer] = false;
   if (layer_ == layer && number == loops_)
     abandon();
   else if (layer_ == kNoLayer)

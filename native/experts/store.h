@@ -78,6 +78,7 @@ class Store final : public ExpertStore, public std::enable_shared_from_this<Stor
   const uint32_t born_ = fork_count();
   Reader reader_;
   std::once_flag closing_;
+  Claim claim_;  // of all loops, which share the slots
 
   mutable std::mutex mutex_;  // guards the rest; taken before the reader's
   std::vector<LayerRows> rows_;
@@ -87,7 +88,6 @@ class Store final : public ExpertStore, public std::enable_shared_from_this<Stor
   std::vector<ExpertRead> traced_;
   std::unique_ptr<Places> places_;   // null: closed
   int64_t layer_ = kNoLayer;         // whose loop is under way
-  std::vector<bool> begun_;          // layers whose loop began in the replay that runs
   uint64_t loops_ = 0;               // number of the loop, for a thread that waits in it
   std::vector<uint32_t> waiting_;    // experts that have no place yet, in the order of the file
   std::vector<ExpertSlot> arrived_;  // of experts that came after the launches had looked for them

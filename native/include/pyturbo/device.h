@@ -75,7 +75,7 @@ class Device : public ClosedAtEnd {
   // Runs launches in order; launches without `waits` may overlap earlier ones. Without `wait`, and without
   // loops, it may return before they have finished, and their memory must stay valid until synchronize().
   // `timeline`, if given, is empty and receives when each of them ran; it then waits. Loops are in order and
-  // do not overlap.
+  // do not overlap. Throws Error{state} before the first launch when a loop is part of another replay.
   void replay(std::span<const ReadyLaunch> launches, std::span<const ReadyLoop> loops, bool wait,
               Timeline* timeline);
 

@@ -1,20 +1,40 @@
 // Work of the host in the middle of a replay.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 namespace pyturbo {
 
+// Something that one replay has at a time. Any thread.
+class Claim {
+ public:
+  // Returns whether the replay has it now: nobody had it, or the replay itself.
+  bool take(const void* replay) {
+    const void* holder = nullptr;
+    return holder_.compare_exchange_strong(holder, replay) || holder == replay;
+  }
+  // Does nothing unless the replay has it.
+  void release(const void* replay) { holder_.compare_exchange_strong(replay, nullptr); }
+
+ private:
+  std::atomic<const void*> holder_{nullptr};
+};
+
 // Brings what launches found to be missing, such as the weights of an expert that are still on disk, and has
 // the launches that need it run again as *passes*. See Program::ask.
 // Owner: shared by the Python HostLoop and every program that asks it. Its methods are called by the thread
-// of the replay, one at a time; a loop must not be part of two replays at once.
+// of the replay, one at a time.
 class HostLoop {
  public:
   HostLoop() = default;
   virtual ~HostLoop() = default;
   HostLoop(const HostLoop&) = delete;
   HostLoop& operator=(const HostLoop&) = delete;
+
+  // Taken by a replay before its first launch, and released when its loops have ended; a replay that does not
+  // get it calls no other method. Loops that share anything share their claim.
+  virtual Claim& claim() { return claim_; }
 
   // Written by launches before the ask. Zero: nothing is missing, and the host is not needed. The address
   // never changes; devices run fastest when it lies in memory that they allocated.
@@ -40,6 +60,9 @@ class HostLoop {
   // of the loop may be under way on return; what was started ahead of another one may. What it throws is
   // dropped: the replay reports its first failure.
   virtual void cancel() = 0;
+
+ private:
+  Claim claim_;
 };
 
 }  // namespace pyturbo
