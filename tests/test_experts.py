@@ -229,6 +229,16 @@ def test_resize(tmp_path: Path, staging: int) -> None:
     assert store.slots == 0
 
 
+def test_resize_to_other_staging_slots(tmp_path: Path) -> None:
+    replays = Replays(tmp_path, (30,), slots=6, staging=0)
+    with replays.store as store:
+        replays.replay(range(6))
+        assert sorted(replays.cached().values()) == [0, 1, 2, 3, 4, 5]
+        store.resize(6, 2)
+        assert store.slots == 6
+        assert sorted(replays.cached().values()) == [0, 1, 2, 3]
+
+
 def test_resize_gives_memory_back(tmp_path: Path) -> None:
     replays = Replays(tmp_path, (30,), slots=24, staging=0)
     with replays.store as store:
@@ -249,8 +259,8 @@ def test_memory_that_the_system_keeps_stays_counted(tmp_path: Path) -> None:
         store.resize(4)
         assert store.filled == 24
         library.munlock(*locked)
-        store.resize(3)
-        assert store.filled == 3
+        store.resize(4)
+        assert store.filled == 4
         store.resize(24)
         replays.replay(range(30))
         assert store.filled == 24

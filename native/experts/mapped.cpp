@@ -74,6 +74,7 @@ class FilePlaces final : public Places {
   void drop(int32_t) override {}
   void release(int32_t) override {}
   void resize(uint32_t, uint32_t) override {}
+  bool is_sized(uint32_t, uint32_t) const override { return true; }
   uint32_t slots() const override { return 0; }
   uint32_t filled() const override { return 0; }
 

@@ -30,10 +30,13 @@ class Places {
   // The pass is done.
   virtual void release(int32_t slot) = 0;
   // Uses that many slots from now on, which no loop holds, `staging` of them for experts that are not kept,
-  // and gives the memory of the others back.
+  // and gives the memory of the others back, unless the system refuses it.
   virtual void resize(uint32_t slots, uint32_t staging) = 0;
+  // Returns whether resize() has nothing to do; it has while the system keeps memory that was given back.
+  virtual bool is_sized(uint32_t slots, uint32_t staging) const = 0;
   virtual uint32_t slots() const = 0;
-  // Returns how many slots have been read into since their memory was given back, or ever.
+  // Returns how many slots take memory: those that have been read into, until the system has taken their
+  // memory back.
   virtual uint32_t filled() const = 0;
 };
 

@@ -47,6 +47,12 @@ void SlotCache::resize(uint32_t slots, uint32_t staging) {
   }
 }
 
+bool SlotCache::is_sized(uint32_t slots, uint32_t staging) const {
+  slots = std::clamp<uint32_t>(slots, 1, slab_.slots);
+  return slots == slots_ && slots - std::min(staging, slots - 1) == cached_ &&
+         std::find(filled_.begin() + slots_, filled_.end(), true) == filled_.end();
+}
+
 void SlotCache::set_filled(int32_t slot) {
   if (filled_[size_t(slot)]) return;
   reuse_pages(memory(0, slot), stride_);

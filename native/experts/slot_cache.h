@@ -30,6 +30,7 @@ class SlotCache : public Places {
   void drop(int32_t slot) override;
   void release(int32_t slot) override;
   void resize(uint32_t slots, uint32_t staging) override;
+  bool is_sized(uint32_t slots, uint32_t staging) const override;
   uint32_t slots() const override { return slots_; }
   uint32_t filled() const override { return filled_count_; }
 

@@ -124,7 +124,7 @@ void Store::resize(uint32_t slots, uint32_t staging) {
     Store* store;
     ~Release() { store->claim_.release(store); }
   } const release{this};
-  if (slots == places_->slots()) return;
+  if (places_->is_sized(slots, staging)) return;
   abandon();
   places_->resize(slots, staging);
 }
