@@ -174,13 +174,17 @@ uint64_t Store::begin(uint32_t layer, int32_t ahead) {
                                       std::to_string(layer) + " while layer " + std::to_string(layer_) +
                                       " is under way");
   release_pass();
+  LayerRows& rows = rows_[layer];
+  std::vector<bool> wanted(rows.experts());
+  // Until the loop is under way, nothing may fail that would leave slots held.
+  pass_.reserve(rows.experts());
+  arrived_.reserve(rows.experts());
+  waiting_.reserve(rows.experts());
   std::exception_ptr ignored;
   settle(ignored);
-  LayerRows& rows = rows_[layer];
   const std::vector<uint32_t>& uses = rows.take_uses();
   scores_[layer].add(uses);
   release_staged(layer, &uses);
-  std::vector<bool> wanted(rows.experts());
   uint32_t coming = 0;
   for (uint32_t e = 0; e < rows.experts(); ++e) {
     if (uses[e] == 0) continue;
