@@ -1,7 +1,6 @@
 #include "pyturbo/mapped_file.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <system_error>
@@ -9,6 +8,7 @@
 
 #include "core/bus_error.h"
 #include "core/file_time.h"
+#include "core/pages.h"
 #include "pyturbo/error.h"
 
 namespace pyturbo {
@@ -33,11 +33,6 @@ constinit std::atomic<uint32_t> lost_files{0};
 namespace {
 
 constinit std::atomic<MappedRange*> ranges{nullptr};
-
-uintptr_t page_bytes() {
-  static const uintptr_t bytes = uintptr_t(::sysconf(_SC_PAGESIZE));
-  return bytes;
-}
 
 MappedRange& take_range() {
   for (MappedRange* range = ranges.load(); range; range = range->next)

@@ -1,11 +1,11 @@
 // Stores over mapped files, whose pages are made present before launches read them.
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
 #include <vector>
 
+#include "core/pages.h"
 #include "experts/places.h"
 #include "experts/reader.h"
 #include "experts/store.h"
@@ -16,9 +16,10 @@ namespace pyturbo {
 namespace experts {
 namespace {
 
-// Reads one byte of every page. A page that the file no longer has reads as zeros (core/bus_error.h).
+// Reads one byte of every page, from the beginning of a page on. A page that the file no longer has reads as
+// zeros (core/bus_error.h).
 void touch(const uint8_t* memory, uint64_t bytes) {
-  static const uint64_t page = uint64_t(::sysconf(_SC_PAGESIZE));
+  const uint64_t page = page_bytes();
   for (uint64_t i = 0; i < bytes; i += page)
     static_cast<void>(*static_cast<const volatile uint8_t*>(memory + i));
 }
@@ -43,6 +44,9 @@ class PageSource final : public Source {
  private:
   // Asks for all pages in large reads first; page faults alone would read less at a time.
   static void populate(uint8_t* memory, uint64_t bytes) {
+    const uint64_t before = reinterpret_cast<uintptr_t>(memory) % page_bytes();  // records may share pages
+    memory -= before;
+    bytes += before;
     ::madvise(memory, bytes, MADV_WILLNEED);
 #if defined(MADV_POPULATE_READ)
     if (::madvise(memory, bytes, MADV_POPULATE_READ) == 0) return;
