@@ -187,6 +187,14 @@ def test_closed_device() -> None:
     assert out.numpy().shape == (3, 2)
 
 
+def test_the_longest_argument(device: pyturbo.Device) -> None:
+    assert device.longest_argument >= 1 << 30
+    with pyturbo.Device(device.name, threads=1, check=False) as other:
+        assert other.longest_argument == device.longest_argument
+    with pytest.raises(StateError, match=f"{device.name}: the device is closed"):
+        other.longest_argument  # noqa: B018
+
+
 def test_devices() -> None:
     assert pyturbo.devices()[:2] == ["cpu", "cpu:reference"]
     with pytest.raises(ArgumentError, match="device: expected one of cpu, cpu:reference.*, got 'gpu'"):

@@ -84,6 +84,8 @@ class MetalDevice final : public Device {
     return storage;
   }
 
+  uint64_t longest_argument() override { return memory()->longest(); }
+
   void synchronize() override {
     if (!opened_here()) return;
     flight_->wait_all();
@@ -131,8 +133,6 @@ class MetalDevice final : public Device {
       start = run_passes(replay, loop);
     }
   }
-
-  uint64_t longest_argument() override { return memory()->longest(); }
 
   void attach(Storage& storage) override {
     const Pool pool;

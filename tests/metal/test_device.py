@@ -99,6 +99,7 @@ def test_a_mapping_longer_than_a_buffer_has_windows(before: Counter[str], tmp_pa
     values.tofile(tmp_path / "numbers")
     with pyturbo.Device("metal") as device:
         mapped = device.map(tmp_path / "numbers", dtype="float32")
+        assert device.longest_argument == 49152
         y = device.empty(8192)
         for first in (32_768, 20_000, 6000, 4095, 0):
             part = mapped.view(8192, offset=4 * first)

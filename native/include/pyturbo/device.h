@@ -62,8 +62,11 @@ class Device : public ClosedAtEnd {
 
   virtual std::shared_ptr<Storage> allocate(uint64_t bytes) = 0;
 
-  // Returns the most bytes that an argument of a launch can have.
-  virtual uint64_t longest_argument() { return UINT64_MAX; }
+  // Returns the most bytes that an argument of a launch can have. Throws Error{state} when it is closed.
+  virtual uint64_t longest_argument() {
+    require_open();
+    return UINT64_MAX;
+  }
 
   // Prepares memory that launches will touch. Returns false where the device cannot use it in place
   // (Traits::host_memory) and would copy it for every launch.
