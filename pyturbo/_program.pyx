@@ -118,26 +118,19 @@ cdef class Program:
     def run(self, blocks=(), *, wait=True, Cursor cursor=None, advance=0, **symbols):
         """Replay every launch with these blocks, in the order of ``self.blocks``, and these symbols; then advance the
         cursor. Without ``wait`` the device may still be at work on return; see ``Device.synchronize``."""
-        self._replay(blocks, flag("run: wait", wait), cursor, index("run: advance", advance), symbols, NULL)
+        self._replay("run", blocks, flag("run: wait", wait), cursor, advance, symbols, NULL)
 
     def profile(self, blocks=(), *, Cursor cursor=None, advance=0, **symbols):
         """Replay like ``run``, and return one row per launch: (label, kernel, seconds). Passes are added up."""
         listing, seconds = self.listing(), {}
-        for launch, begin, end in self.timeline(blocks, cursor=cursor, advance=advance, **symbols).runs:
+        for launch, begin, end in self._timed("profile", blocks, cursor, advance, symbols).runs:
             seconds[launch] = seconds.get(launch, 0.0) + end - begin
         return [(launch.label, launch.kernel, seconds[i]) for i, launch in enumerate(listing)]
 
     def timeline(self, blocks=(), *, Cursor cursor=None, advance=0, **symbols):
         """Replay like ``run``, and return a ``Timeline``: when each launch ran, in every pass. Launches do not overlap on
         the CPU then, and all devices ask the host at every loop."""
-        cdef NativeTimeline timed
-        self._replay(blocks, True, cursor, index("timeline: advance", advance), symbols, &timed)
-        return Timeline(
-            timed.begin,
-            timed.end,
-            [LaunchRun(run.launch, run.begin, run.end) for run in timed.runs],
-            [HostCall(call.loop, call.number, call.begin, call.end) for call in timed.calls],
-        )
+        return self._timed("timeline", blocks, cursor, advance, symbols)
 
     def listing(self):
         """Return one ``Launch`` for each launch, in order."""
@@ -169,23 +162,35 @@ cdef class Program:
             lines += [(at, 0, text) for at, text in points if at is not None]
         return "\n".join(text for _, _, text in sorted(lines, key=lambda line: line[:2]))
 
-    cdef int _replay(self, blocks, bint wait, Cursor cursor, int64_t advance, dict symbols,
+    cdef object _timed(self, str method, blocks, Cursor cursor, advance, dict symbols):
+        """Replay like `run`, and return the `Timeline`. `method` is the one that was called, for messages."""
+        cdef NativeTimeline timed
+        self._replay(method, blocks, True, cursor, advance, symbols, &timed)
+        return Timeline(
+            timed.begin,
+            timed.end,
+            [LaunchRun(run.launch, run.begin, run.end) for run in timed.runs],
+            [HostCall(call.loop, call.number, call.begin, call.end) for call in timed.calls],
+        )
+
+    cdef int _replay(self, str method, blocks, bint wait, Cursor cursor, advance, dict symbols,
                      NativeTimeline* timeline) except -1:
         cdef vector[int64_t] values
         cdef vector[Block] memory
         cdef Block block
         cdef Buffer buffer
-        blocks = _tuple("run: blocks", blocks)  # which nobody changes until the replay is over
+        cdef int64_t advanced = index(f"{method}: advance", advance)
+        blocks = _tuple(f"{method}: blocks", blocks)  # which nobody changes until the replay is over
         if set(symbols) != set(self.symbols) or len(blocks) != len(self.blocks):
             raise ArgumentError(
-                f"run: expected symbols {list(self.symbols)} and blocks {list(self.blocks)}, "
+                f"{method}: expected symbols {list(self.symbols)} and blocks {list(self.blocks)}, "
                 f"got {sorted(symbols)} and {len(blocks)} blocks"
             )
         for name in self.symbols:
-            values.push_back(index(f"run: {name}", symbols[name]))
+            values.push_back(index(f"{method}: {name}", symbols[name]))
         for name, given in zip(self.blocks, blocks):
             if not isinstance(given, Buffer) or given.readonly:
-                raise ArgumentError(f"run: {name}: expected a writable Buffer, got {given!r}")
+                raise ArgumentError(f"{method}: {name}: expected a writable Buffer, got {given!r}")
             buffer = given
             block.data, block.bytes = buffer.address, buffer.nbytes
             memory.push_back(block)
@@ -193,7 +198,7 @@ cdef class Program:
         with nogil:
             program.run(values.data(), memory.data(), wait, timeline)
         if cursor is not None:
-            cursor.position += advance
+            cursor.position += advanced
         return 0
 
     cdef int _bind_memory(self, str what, const ArgumentInfo* info, arg, MemoryRef* memory) except -1:

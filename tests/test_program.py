@@ -125,6 +125,11 @@ def test_wrong_replays(device: pyturbo.Device) -> None:
     ):
         with pytest.raises(ArgumentError, match=message):
             program.run(blocks, **symbols)  # type: ignore[arg-type]
+    for method in (program.run, program.profile, program.timeline):
+        with pytest.raises(ArgumentError, match=f"^{method.__name__}: advance: expected an integer"):
+            method([block], advance="x", count=8, row=0)  # type: ignore[operator]
+        with pytest.raises(ArgumentError, match=f"^{method.__name__}: expected symbols"):
+            method([block])  # type: ignore[operator]
     program.run([block], count=8, row=0)
 
 
