@@ -10,6 +10,7 @@ import ctypes
 import errno
 import math
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -75,6 +76,10 @@ def test_hits_are_computed_first(tmp_path: Path) -> None:
 def test_a_pass_waits_for_several_experts(tmp_path: Path) -> None:
     replays = Replays(tmp_path, (20,), slots=12, threads=1, pass_experts=4)
     with replays.store:
+        _native_tests.fail_reads("slow", 300, first=4, count=1)
+        present, *passes = replays.replay(range(10, 20))[0]
+        assert present == set()
+        assert passes[0] == {10, 11, 12, 13}  # and not all, the next of which takes long
         _native_tests.fail_reads("slow", 2)
         for count in (3, 7, 10):
             _, *passes = replays.replay(range(10 - count, 10))[0]
@@ -244,8 +249,10 @@ def test_resize_gives_memory_back(tmp_path: Path) -> None:
     with replays.store as store:
         replays.replay(range(24))
         store.resize(4)
+        assert store.filled == 4
         assert replays.memory[0][:4].any(axis=1).all()
-        assert not replays.memory[0][4:].any()  # new pages, which are zero
+        if sys.platform == "linux":
+            assert not replays.memory[0][4:].any()  # new pages, which are zero
 
 
 def test_memory_that_the_system_keeps_stays_counted(tmp_path: Path) -> None:

@@ -96,8 +96,8 @@ NATIVE_TEST(pool_keeps_workers_that_save_more_than_they_cost) {
   for (int i = 0; i < 20; ++i) calm &= meet(0ms) < 2ms;
   calm &= meet(3ms) < 5ms;
   elsewhere = 0;
-  meet(0ms);
-  if (calm) CHECK_EQ(elsewhere.load(), 1);
+  for (int i = 0; i < 3; ++i) meet(0ms);  // alone they take 6 ms, and a rest has at least 10
+  if (calm) CHECK(elsewhere.load() > 0);
 }
 
 NATIVE_TEST(pool_rethrows_and_goes_on) {
