@@ -72,7 +72,7 @@ cdef class ExpertStore:
     @staticmethod
     def mapped(records, stride, tables, *, threads=8, split=1 << 20, pass_experts=1):
         """Return a store over mapped files, each a uint8 buffer of whole records. The slot of an expert is its number;
-        what replays choose is made present by several threads before it is used."""
+        several threads make it present before its first use."""
         return ExpertStore.__new__(ExpertStore, (), stride, None, tables, threads=threads, split=split,
                                    pass_experts=pass_experts, _mapped=list(records))
 

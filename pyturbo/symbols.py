@@ -115,7 +115,7 @@ class HostCall(NamedTuple):
     """Work of a host loop during which no launch ran."""
 
     loop: int  # its index in the program
-    number: int  # of the pass that it prepared; 0: it started what the loop brings
+    number: int  # of the pass that it prepared, unless none was left; 0: it started what the loop brings
     begin: float
     end: float
 

@@ -22,7 +22,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr microseconds kSpin{100};   // longer than a gap between launches of one program, or between tokens
-constexpr double kPatience = 1e-4;   // seconds that callers may lose to workers before they run alone
+constexpr double kPatience = 1e-4;   // seconds more than saved that workers may cost before callers run alone
 constexpr double kMostSaved = 5e-4;  // seconds that one job counts as saved at most
 constexpr double kMemory = 0.98;     // decay of the seconds saved, per job
 constexpr milliseconds kShortestRest{10}, kLongestRest{320};
@@ -98,8 +98,9 @@ struct ThreadPool::Job {
 // The worker threads of one process. Owner: the pool; after a fork the child drops them unjoined. One atomic
 // word holds the state of the job, so that a spinning worker joins without a lock; sleeping threads are woken
 // under one. On a busy machine a worker may be preempted in the middle of its share, and the caller waits
-// longer than the worker saved it. Callers track the time saved; when workers cost time, callers run
-// single-threaded for a while, four times as long each time that workers are still no use.
+// longer than the worker saved it. Callers track the time saved and lost; when workers have cost more than
+// they saved over the last jobs, callers run single-threaded for a while, four times as long each time that
+// workers are still no use.
 struct ThreadPool::Workers {
   // active (bits 0 to 15): workers inside the job; room (16 to 31): most workers allowed; open (32): the job
   // can be joined; number (33 to 63): identifies the job.

@@ -10,7 +10,8 @@ namespace pyturbo::cpu {
 // Spreads independent work over the calling thread and threads - 1 workers, which start when first needed.
 // Owner: a device. Any thread may call parallel_for; one lock serialises the calls, and a call from inside fn
 // runs serially. A forked child starts its own workers. Workers and waiting callers spin briefly, then sleep.
-// When workers save a caller no time, it runs single-threaded for a while.
+// When workers have cost callers more time than they saved over the last jobs, callers run single-threaded
+// for a while.
 class ThreadPool {
  public:
   explicit ThreadPool(unsigned threads);

@@ -1,4 +1,4 @@
-// Stores over mapped files, whose pages are made present before launches read them.
+// Stores over mapped files: the pages of a record are made present before launches first read them.
 #include <sys/mman.h>
 
 #include <algorithm>

@@ -112,9 +112,8 @@ class ExpertStore : public ClosedAtEnd {
 // Reads records into the slots of a slab and keeps the most used ones.
 std::shared_ptr<ExpertStore> open_expert_store(const std::vector<ExpertFile>& files, const ExpertSlab& slab,
                                                const ExpertTables& tables, const ExpertStoreOptions& options);
-// Makes the records of mapped files present before their first use. The slot of an expert is its number.
-// Uses stride, split, threads and pass_experts of the
-// options.
+// Makes the records of mapped files present before their first use. The slot of an expert is its number. Uses
+// stride, split, threads and pass_experts of the options.
 std::shared_ptr<ExpertStore> map_expert_store(const std::vector<MappedExperts>& layers,
                                               const ExpertTables& tables, const ExpertStoreOptions& options);
 

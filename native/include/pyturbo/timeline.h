@@ -21,7 +21,7 @@ struct LaunchRun {
 // A call of HostLoop::begin() or next(), during which no launch ran.
 struct HostCall {
   uint64_t loop;  // its index
-  uint64_t pass;  // that it prepared; 0 for begin()
+  uint64_t pass;  // that next() prepared, unless none was left; 0 for begin()
   double begin, end;
 };
 
