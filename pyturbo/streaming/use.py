@@ -13,7 +13,7 @@ class ExpertUse:
         hits: Experts that were in memory.
         misses: Experts that had to be read.
         read_bytes: Bytes that were read.
-        wait_seconds: Time in which steps had nothing to compute and waited for reads.
+        wait_seconds: Time in which steps waited for reads and computed nothing.
     """
 
     hits: int = 0
