@@ -89,6 +89,21 @@ def test_a_pass_waits_for_several_experts(tmp_path: Path) -> None:
         assert max(map(len, replays.replay(range(10, 20))[0])) <= 2  # more will not come
 
 
+@pytest.mark.parametrize("staging", [0, 4])
+def test_most_experts_of_a_layer_bring_those_of_the_next(tmp_path: Path, staging: int) -> None:
+    replays = Replays(tmp_path, (20, 20, 20), slots=16, staging=staging, threads=2)
+    with replays.store:
+        replays.store.trace(True)
+        replays.replay(range(14), range(20), range(14))  # 15 of 20 are most of them
+        reads = replays.store.trace(True)
+        assert {layer for layer, _, ahead, *_ in reads if ahead} == {2}
+        replays.replay(range(20), range(14), range(20))
+        reads = replays.store.trace()
+        assert {layer for layer, _, ahead, *_ in reads if ahead} == {1}
+        # A chosen expert is read once; one that was expected and not chosen, at most once too.
+        assert len({(layer, expert) for layer, expert, *_ in reads}) == len(reads)
+
+
 def test_the_last_pass_is_announced(tmp_path: Path) -> None:
     replays = Replays(tmp_path, (9,), slots=3)
     with replays.store:
@@ -576,7 +591,7 @@ def test_mapped_files(tmp_path: Path, split: int) -> None:
     replays = Replays(tmp_path, mapped=True, threads=3, split=split)
     with replays.store as store:
         used: list[set[int]] = [set(), set()]
-        for tokens in [1, 3, 20, 2]:
+        for tokens in [1, 3, 4, 2, 4, 3]:  # few enough that no layer brings the next one
             choices = [set(rng.integers(0, experts, tokens).tolist()) for experts in (7, 5)]
             for passes, chosen, before in zip(replays.replay(*choices), choices, used):
                 assert passes[0] == chosen & before  # the others are made present first

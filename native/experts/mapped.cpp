@@ -70,7 +70,10 @@ class FilePlaces final : public Places {
   void used(int32_t) override {}
   void hold(int32_t) override {}
   int32_t take(uint32_t, uint32_t expert) override { return int32_t(expert); }
-  int32_t take_ahead(uint32_t, uint32_t) override { return kNone; }
+  int32_t take_ahead(uint32_t, uint32_t expert, Hope hope) override {
+    return hope == Hope::surely ? int32_t(expert) : kNone;
+  }
+  uint32_t most_ahead() const override { return UINT32_MAX; }
   uint8_t* memory(uint32_t layer, int32_t slot) const override {
     return const_cast<uint8_t*>(layers_[layer].records) + uint64_t(slot) * stride_;  // only read
   }

@@ -20,8 +20,12 @@ class Places {
   virtual void hold(int32_t slot) = 0;
   // Returns a slot for an expert, which is held until drop() or release(); kNone: all are held for now.
   virtual int32_t take(uint32_t layer, uint32_t expert) = 0;
-  // Returns a slot for an expert that will probably be used soon; kNone: none can be spared.
-  virtual int32_t take_ahead(uint32_t layer, uint32_t expert) = 0;
+  // Returns a slot for an expert that will be used soon: perhaps, or almost certainly; kNone: none can be
+  // spared for that.
+  enum class Hope { perhaps, surely };
+  virtual int32_t take_ahead(uint32_t layer, uint32_t expert, Hope hope) = 0;
+  // Returns how many slots may be held for experts that will almost certainly be used soon.
+  virtual uint32_t most_ahead() const = 0;
   virtual uint8_t* memory(uint32_t layer, int32_t slot) const = 0;
   // Called when the record is complete. Returns whether it stays after its pass.
   virtual bool keep(int32_t slot) = 0;

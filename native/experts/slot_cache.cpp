@@ -97,18 +97,20 @@ void SlotCache::replace(int32_t slot, uint32_t layer, uint32_t expert) {
   set_filled(slot);
 }
 
-int32_t SlotCache::take_ahead(uint32_t layer, uint32_t expert) {
+int32_t SlotCache::take_ahead(uint32_t layer, uint32_t expert, Hope hope) {
   const Victim lowest = victim();
-  if (lowest.slot != kNone && scores_[layer].value_if_used(expert) >= lowest.value) {
-    replace(lowest.slot, layer, expert);
-    return lowest.slot;
+  const bool better = lowest.slot != kNone && scores_[layer].value_if_used(expert) >= lowest.value;
+  const size_t spared = hope == Hope::surely ? 0 : (slots_ - cached_) / 2;
+  if (!better && staging_.size() > spared) {
+    const int32_t slot = staging_.back();
+    staging_.pop_back();
+    contents_[size_t(slot)] = {int32_t(layer), expert};
+    set_filled(slot);
+    return slot;
   }
-  if (staging_.size() <= (slots_ - cached_) / 2) return kNone;
-  const int32_t slot = staging_.back();
-  staging_.pop_back();
-  contents_[size_t(slot)] = {int32_t(layer), expert};
-  set_filled(slot);
-  return slot;
+  if (!better && hope == Hope::perhaps) return kNone;
+  if (lowest.slot != kNone) replace(lowest.slot, layer, expert);
+  return lowest.slot;
 }
 
 int32_t SlotCache::take(uint32_t layer, uint32_t expert) {

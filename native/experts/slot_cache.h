@@ -15,7 +15,8 @@ namespace pyturbo::experts {
 // The first slots in use are a cache: an expert that is taken in replaces the one of the lowest value
 // (Scores) that is not held; equal values go by slot. The last `staging` of them take experts whose value is
 // below all of these, and forget them when their pass is done; an expert waits for a staging slot rather than
-// replace a better one. Half of them may be used ahead.
+// replace a better one. Half of them may be used for what will perhaps be needed; what surely will be may
+// replace better ones too, in an eighth of all slots.
 class SlotCache : public Places {
  public:
   SlotCache(const ExpertSlab& slab, uint64_t stride, uint32_t staging, std::vector<LayerRows>& rows,
@@ -24,7 +25,8 @@ class SlotCache : public Places {
   void used(int32_t slot) override;
   void hold(int32_t slot) override { withdraw(slot); }
   int32_t take(uint32_t layer, uint32_t expert) override;
-  int32_t take_ahead(uint32_t layer, uint32_t expert) override;
+  int32_t take_ahead(uint32_t layer, uint32_t expert, Hope hope) override;
+  uint32_t most_ahead() const override { return slots_ / 8; }
   uint8_t* memory(uint32_t, int32_t slot) const override { return slab_.data + uint64_t(slot) * stride_; }
   bool keep(int32_t slot) override { return uint32_t(slot) < cached_; }
   void drop(int32_t slot) override;

@@ -1,5 +1,6 @@
 #include "experts/store.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <utility>
@@ -157,7 +158,7 @@ void Store::close() {
       ++loops_;
       waiting_.clear();
       arrived_.clear();
-      staged_.clear();
+      early_.clear();
       pass_.clear();
       places = std::move(places_);
     }
@@ -184,7 +185,7 @@ uint64_t Store::begin(uint32_t layer, int32_t ahead) {
   settle(ignored);
   const std::vector<uint32_t>& uses = rows.take_uses();
   scores_[layer].add(uses);
-  release_staged(layer, &uses);
+  release_early(layer, &uses);
   uint32_t coming = 0;
   for (uint32_t e = 0; e < rows.experts(); ++e) {
     if (uses[e] == 0) continue;
@@ -204,11 +205,13 @@ uint64_t Store::begin(uint32_t layer, int32_t ahead) {
     }
     count_guess(layer, e);
   }
+  const size_t counted = arrived_.size() + coming + waiting_.size(), needed = pass_.size() + counted;
   under_way_ = coming;
   layer_ = layer;
+  // A chunk of tokens that needs most experts of a layer will need most of the next one's.
+  next_layer_ = ahead >= 0 && 4 * needed >= 3 * size_t(rows.experts()) ? ahead : kNoLayer;
   ++loops_;
   const uint32_t missing = *rows.missing();
-  const size_t counted = arrived_.size() + coming + waiting_.size();
   if (counted < missing) {
     abandon();
     throw Error(ErrorKind::state, "expert store: layer " + std::to_string(layer) + ": expected choices of " +
@@ -216,13 +219,14 @@ uint64_t Store::begin(uint32_t layer, int32_t ahead) {
                                       std::to_string(counted));
   }
   ExpertCounters& counters = counters_[layer];
-  counters.requests += pass_.size() + counted;
+  counters.requests += needed;
   counters.hits += pass_.size();
   counters.misses += counted;
   try {
     reader_.promote(layer, wanted);
     start_reads();
-    if (ahead >= 0) start_ahead(uint32_t(ahead));
+    if (ahead >= 0) start_guesses(uint32_t(ahead));
+    start_next_layer();
   } catch (...) {
     abandon();
     throw;
@@ -246,20 +250,35 @@ void Store::start_reads() {
   });
 }
 
-void Store::start_ahead(uint32_t layer) {
-  for (const uint32_t expert : rows_[layer].take_guesses()) {
-    if (rows_[layer].slot(expert) >= 0 || slots_ahead_[layer][expert] != Places::kNone) continue;
-    const int32_t slot = places_->take_ahead(layer, expert);
-    if (slot == Places::kNone) continue;
-    try {
-      reader_.start_ahead({layer, expert, slot, places_->memory(layer, slot)});
-    } catch (...) {
-      places_->drop(slot);
-      throw;
-    }
-    slots_ahead_[layer][expert] = slot;
-    guessed_[layer][expert] = true;
+void Store::start_guesses(uint32_t layer) {
+  for (const uint32_t expert : rows_[layer].take_guesses()) start_ahead(layer, expert, Places::Hope::perhaps);
+}
+
+void Store::start_next_layer() {
+  if (next_layer_ == kNoLayer || !waiting_.empty()) return;
+  const uint32_t layer = uint32_t(next_layer_);
+  const std::vector<int32_t>& coming = slots_ahead_[layer];
+  size_t held = early_.size() + coming.size() - size_t(std::ranges::count(coming, Places::kNone));
+  for (uint32_t e = 0; e < coming.size() && held < places_->most_ahead(); ++e) {
+    if (rows_[layer].slot(e) >= 0 || coming[e] != Places::kNone) continue;
+    if (!start_ahead(layer, e, Places::Hope::surely)) return;
+    ++held;
   }
+}
+
+bool Store::start_ahead(uint32_t layer, uint32_t expert, Places::Hope hope) {
+  if (rows_[layer].slot(expert) >= 0 || slots_ahead_[layer][expert] != Places::kNone) return true;
+  const int32_t slot = places_->take_ahead(layer, expert, hope);
+  if (slot == Places::kNone) return false;
+  try {
+    reader_.start_ahead({layer, expert, slot, places_->memory(layer, slot)});
+  } catch (...) {
+    places_->drop(slot);
+    throw;
+  }
+  slots_ahead_[layer][expert] = slot;
+  guessed_[layer][expert] = true;
+  return true;
 }
 
 void Store::count_guess(uint32_t layer, uint32_t expert) {
@@ -277,6 +296,7 @@ bool Store::next(uint32_t layer, uint64_t number) {
   try {
     release_pass();
     start_reads();
+    start_next_layer();
   } catch (...) {
     error = std::current_exception();
   }
@@ -313,7 +333,7 @@ bool Store::next(uint32_t layer, uint64_t number) {
 // complete give theirs up. Returns whether there is something to wait for.
 bool Store::make_room(std::exception_ptr& error) {
   try {
-    release_staged(kNoLayer, nullptr);
+    release_early(kNoLayer, nullptr);
     start_reads();
     if (under_way_ == 0 && reader_.idle())
       throw Error(ErrorKind::state, "expert store: expected a free slot, got none");
@@ -344,16 +364,14 @@ void Store::settle(const Ended& ended, std::exception_ptr& error) {
   note(ended);
   const bool stays = places_->keep(record.slot);
   if (stays || early) rows_[record.layer].set_slot(record.expert, record.slot);
-  if (!early)
-    add_to_pass(record.expert, record.slot);
-  else if (stays)
-    places_->release(record.slot);
+  if (early)
+    early_.push_back(record);
   else
-    staged_.push_back(record);
+    add_to_pass(record.expert, record.slot);
 }
 
-void Store::release_staged(int64_t layer, const std::vector<uint32_t>* uses) {
-  std::erase_if(staged_, [&](const Record& record) {
+void Store::release_early(int64_t layer, const std::vector<uint32_t>* uses) {
+  std::erase_if(early_, [&](const Record& record) {
     if (layer != kNoLayer && record.layer != layer) return false;
     if (!uses || (*uses)[record.expert] == 0) {
       places_->release(record.slot);
@@ -378,7 +396,7 @@ void Store::abandon() {
   std::exception_ptr ignored;
   settle(ignored);
   for (const ExpertSlot& found : std::exchange(arrived_, {})) places_->release(found.slot);
-  release_staged(kNoLayer, nullptr);
+  release_early(kNoLayer, nullptr);
   release_pass();
   waiting_.clear();
   layer_ = kNoLayer;
@@ -400,7 +418,7 @@ void Store::finish(uint32_t layer) {
     count_guess(layer, e);
     if (rows_[layer].slot(e) >= 0) places_->used(rows_[layer].slot(e));
   }
-  release_staged(layer, nullptr);
+  release_early(layer, nullptr);
   rows_[layer].take_guesses();  // of a replay that is over
   counters_[layer].requests += chosen;
   counters_[layer].hits += chosen;

@@ -60,14 +60,18 @@ class Store final : public ExpertStore, public std::enable_shared_from_this<Stor
   void require_open() const;
   void start_reads();
   bool make_room(std::exception_ptr& error);
-  void start_ahead(uint32_t layer);
+  void start_guesses(uint32_t layer);
+  // Reads experts of the next layer into free slots, once all of this one are under way.
+  void start_next_layer();
+  // Returns false if there is no slot for the expert.
+  bool start_ahead(uint32_t layer, uint32_t expert, Places::Hope hope);
   void count_guess(uint32_t layer, uint32_t expert);
   // Takes what the reader has done. The first failure of the loop goes to `error`, if that is empty.
   void settle(std::exception_ptr& error);
   void settle(const Ended& ended, std::exception_ptr& error);
   void add_to_pass(uint32_t expert, int32_t slot);
-  // Forgets staged records of a layer, or of all; those with `uses` belong to the pass from then on.
-  void release_staged(int64_t layer, const std::vector<uint32_t>* uses);
+  // Releases records of a layer, or of all, that were read ahead; those with `uses` belong to the pass now.
+  void release_early(int64_t layer, const std::vector<uint32_t>* uses);
   void note(const Ended& ended);
   void release_pass();
   void abandon();
@@ -92,11 +96,12 @@ class Store final : public ExpertStore, public std::enable_shared_from_this<Stor
   std::vector<uint32_t> waiting_;    // experts that have no place yet, in the order of the file
   std::vector<ExpertSlot> arrived_;  // of experts that came after the launches had looked for them
   uint32_t under_way_ = 0;           // records of the loop that the reader has not returned
+  int64_t next_layer_ = kNoLayer;    // whose experts will nearly all be needed, as those of the loop are
   // By layer: slots of experts that are read ahead of their loop, else kNone.
   std::vector<std::vector<int32_t>> slots_ahead_;
   std::vector<std::vector<bool>> guessed_;  // read ahead and not used since
   std::vector<int32_t> pass_;               // slots that are held for the pass
-  std::vector<Record> staged_;  // read ahead, into slots that forget them after the next loop of their layer
+  std::vector<Record> early_;               // came ahead of their loop, until which their slots are held
 };
 
 // All throw Error{argument}: for options or tables that cannot be, for a slab without slots or not on a page,

@@ -45,7 +45,9 @@ class MappedExperts(ExpertMemory):
             )
             self._stores.append(store)
             self._layers.append(layers)
-            self._served |= {layer: tables.layer(store, number) for number, layer in enumerate(layers)}
+            following = [*range(1, len(layers)), None]
+            for number, layer in enumerate(layers):
+                self._served[layer] = tables.layer(store, number, following[number])
 
     def records(self, layer: int) -> Array:
         return self._records[layer]

@@ -89,8 +89,8 @@ class StreamedExperts(ExpertMemory):
 
     def served(self, layer: int) -> ServedLayer:
         group, number = self._places[layer]
-        ahead = self.policy.ahead and self._is_of(group, layer + 1)
-        return group.tables.layer(group.store, number, number + 1 if ahead else None)
+        following = number + 1 if self._is_of(group, layer + 1) else None
+        return group.tables.layer(group.store, number, following, self.policy.ahead)
 
     def _is_of(self, group: _Group, layer: int) -> bool:
         """Return whether there is such a layer, and whether its experts use the slots of a group."""

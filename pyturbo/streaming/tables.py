@@ -29,8 +29,13 @@ class ExpertTables:
         self.buffer = device.empty((len(experts), len(_ROWS), width), np.int32)
         self._unused = device.empty((2, width), np.int32)
 
-    def layer(self, store: ExpertStore, number: int, following: int | None = None) -> ServedLayer:
-        """Return a layer; the experts of the layer `following` are read ahead while it works."""
+    def layer(
+        self, store: ExpertStore, number: int, following: int | None = None, guesses_ahead: bool = False
+    ) -> ServedLayer:
+        """Return a layer, whose host may read experts of the layer `following` while it works.
+
+        It does if a chunk of tokens needs most experts, and with `guesses_ahead` what is expected of it.
+        """
         experts = self._experts[number]
         table, slots = (self._row(number, name, experts, np.int32) for name in ("table", "slots"))
         counts, guesses = (self._row(number, name, experts, np.uint32) for name in ("counts", "guesses"))
@@ -41,7 +46,7 @@ class ExpertTables:
             Lookup(counts, slots, missing),
             Lookup(guesses, *nowhere),
             store.loop(number, following),
-            looks_ahead=following is not None,
+            looks_ahead=guesses_ahead and following is not None,
         )
 
     def counts(self, number: int) -> NDArray[np.uint32]:
