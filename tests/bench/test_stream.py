@@ -84,7 +84,8 @@ def test_more_memory_has_more_hits(model: Path) -> None:
     assert few.hit_rate < many.hit_rate < every.hit_rate
     assert few.token_bytes > many.token_bytes > every.token_bytes
     assert every.slot_bytes == 4 * synthetic.expert_bytes(SHAPE)
-    assert few.prefill_reads == 1.0  # 128 tokens are one chunk: each expert is read once
+    # 128 tokens are one chunk: each expert is read once, and few that were expected in vain.
+    assert 1.0 <= few.prefill_reads < 1.05
     for point in (few, many, every):
         assert point.decode > 0
         assert 0 <= point.busy <= 1

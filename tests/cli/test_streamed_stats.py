@@ -91,7 +91,8 @@ def test_counts_of_replies_add_up(packed: Path) -> None:
         assert all(uses)
         total = sum(uses, ExpertUse())
         assert (total.hits, total.misses) == (experts.use.hits, experts.use.misses)
-        assert total.read_bytes == total.misses * (64 << 10)
+        assert total.read_bytes == experts.use.read_bytes
+        assert total.read_bytes >= total.misses * (64 << 10)  # more is read early, perhaps in vain
         assert total.wait_seconds == pytest.approx(experts.use.wait_seconds)
 
 

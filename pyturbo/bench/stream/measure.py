@@ -36,7 +36,7 @@ class Point:
     prompt: int  # tokens
     prefill: float  # tokens per second
     prefill_bytes: int
-    prefill_reads: float  # how often an expert that the prompt needed was read, on average
+    prefill_reads: float  # records read for each expert that the prompt needed
     prefill_busy: float  # share of the time in which a read was under way
     decode: float  # tokens per second
     hit_rate: float
@@ -107,8 +107,9 @@ def _measured(
 ) -> Point:
     session = Session(runner, runner.context_for(needed_tokens(prompt, tokens, details.traced)))
     tell(f"{share:.0%} of the experts: reading {prompt} tokens")
-    before = experts.counts()
+    before, records = experts.counts(), _records_read(experts)
     read, seconds = _timed(experts, lambda: session.prefill(ids[:prompt]))
+    records = _records_read(experts) - records
     needed = sum(int((now != then).sum()) for now, then in zip(experts.counts(), before))
     first = needed_tokens(prompt, tokens) - tokens
     tell(f"{share:.0%} of the experts: writing {tokens} tokens")
@@ -128,7 +129,7 @@ def _measured(
         prompt=prompt,
         prefill=prompt / seconds,
         prefill_bytes=read["bytes"],
-        prefill_reads=read["misses"] / max(1, needed),
+        prefill_reads=records / max(1, needed),
         prefill_busy=read["read_seconds"] / seconds,
         decode=tokens / step_seconds,
         hit_rate=wrote["hits"] / max(1, wrote["requests"]),
@@ -138,6 +139,10 @@ def _measured(
         read_rate=wrote["bytes"] / wrote["read_seconds"] if wrote["read_seconds"] else 0.0,
         memory=memory,
     )
+
+
+def _records_read(experts: StreamedExperts) -> int:
+    return sum(int(layer["bytes"]) // file.stride for layer, file in zip(experts.stats(), experts.files))
 
 
 def _steps(session: Session, ids: Sequence[int] | NDArray[np.int64]) -> None:
