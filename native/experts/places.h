@@ -20,8 +20,7 @@ class Places {
   virtual void hold(int32_t slot) = 0;
   // Returns a slot for an expert, which is held until drop() or release(); kNone: all are held for now.
   virtual int32_t take(uint32_t layer, uint32_t expert) = 0;
-  // Returns a slot for an expert that will be used soon: perhaps, or almost certainly; kNone: none can be
-  // spared for that.
+  // Returns a slot for an expert that will be used soon: perhaps, or almost certainly; kNone: there is none.
   enum class Hope { perhaps, surely };
   virtual int32_t take_ahead(uint32_t layer, uint32_t expert, Hope hope) = 0;
   // Returns how many slots may be held for experts that will almost certainly be used soon.

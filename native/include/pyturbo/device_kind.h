@@ -43,7 +43,7 @@ struct Traits {
   Required<uint32_t> single;            // prompts of at most this many tokens are read one token per replay
   Required<uint32_t> attention_blocks;  // parts that the keys of a query are split into
   Required<uint32_t> chunkwise_tokens;  // fewest tokens for which the chunkwise delta net is faster
-  Required<uint32_t> pass_experts;      // experts of a pass, if so many are still to come from disk
+  Required<uint32_t> pass_experts;      // a pass waits for this many experts, or for all being read
   Required<HostMemory> host_memory;
 };
 
