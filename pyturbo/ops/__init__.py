@@ -32,6 +32,15 @@ from pyturbo.ops.fp import (
     fp_matmul,
     fp_quantize,
 )
+from pyturbo.ops.gguf import (
+    GGUF_TYPES,
+    gguf_embed,
+    gguf_experts_matmul,
+    gguf_experts_swiglu,
+    gguf_grouped_matmul,
+    gguf_matmul,
+    gguf_swiglu,
+)
 from pyturbo.ops.linear import dense_experts_matmul, matmul
 from pyturbo.ops.mla import (
     MAX_RANK,
@@ -80,6 +89,7 @@ from pyturbo.ops.turbo_attention import (
 
 __all__ = [
     "FP_FORMATS",
+    "GGUF_TYPES",
     "MAX_CHOICES",
     "MAX_EXPERTS",
     "MAX_GROUPS",
@@ -119,6 +129,12 @@ __all__ = [
     "gated_rms_norm",
     "gather_rows",
     "geglu",
+    "gguf_embed",
+    "gguf_experts_matmul",
+    "gguf_experts_swiglu",
+    "gguf_grouped_matmul",
+    "gguf_matmul",
+    "gguf_swiglu",
     "hadamard",
     "head_rms_norm",
     "kv_append",

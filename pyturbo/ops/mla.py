@@ -5,10 +5,10 @@ j lies in row j. The projections of keys and values are absorbed: a query is pro
 latents (`mla_project_q`), attends to the latents themselves (`mla_attention`), and the mix of latents is
 projected to values (`mla_project_out`).
 
-The weights of both projections are dense, or quantised as (packed, scales, biases, bits, group_size) or
-(packed, scales, mode, None). They have one of two layouts: kv_b [heads * (nope + v), rank], in which each
-head has `nope` rows for keys and then `v` rows for values; or one matrix per head, embed_q [heads, rank,
-nope] and unembed_out [heads, v, rank].
+The weights of both projections are dense, or quantised as (packed, scales, biases, bits, group_size),
+(packed, scales, mode, None) or (blocks, kind). They have one of two layouts: kv_b [heads * (nope + v), rank],
+in which each head has `nope` rows for keys and then `v` rows for values; or one matrix per head, embed_q
+[heads, rank, nope] and unembed_out [heads, v, rank].
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from numpy.typing import ArrayLike
 
 from pyturbo._dtypes import SUFFIXES
 from pyturbo.errors import ArgumentError
-from pyturbo.ops import fp
+from pyturbo.ops import fp, gguf
 from pyturbo.ops._checks import flag, integer, pair, stored_weight, values
 from pyturbo.ops._run import (
     Array,
     DeviceLike,
+    aligned,
     as_array,
     changeable,
     empty,
@@ -108,7 +109,7 @@ def mla_append(
 
 
 def mla_project_q(
-    q_nope: ArrayLike, weight: ArrayLike | Weight | fp.Weight, *, device: DeviceLike = None
+    q_nope: ArrayLike, weight: ArrayLike | Weight | fp.Weight | gguf.Weight, *, device: DeviceLike = None
 ) -> Array:
     """Project q_nope [tokens, heads, nope] into the space of latents, by kv_b or embed_q -> [..., rank]."""
     op = "mla_project_q"
@@ -128,7 +129,11 @@ def mla_project_q(
 
 
 def mla_project_out(
-    mix: ArrayLike, weight: ArrayLike | Weight | fp.Weight, v_dim: int, *, device: DeviceLike = None
+    mix: ArrayLike,
+    weight: ArrayLike | Weight | fp.Weight | gguf.Weight,
+    v_dim: int,
+    *,
+    device: DeviceLike = None,
 ) -> Array:
     """Project a mix of latents [tokens, heads, rank] to values, by kv_b or unembed_out -> [..., v_dim]."""
     op = "mla_project_out"
@@ -170,7 +175,8 @@ def mla_attention(
     if weights is None:
         return _folded(q, q_rope, latents, rope_keys, scale, causal, context, device)
     op = "mla_attention"
-    keys, outs = weights if isinstance(weights, (tuple, list)) and len(weights) == 2 else (weights, weights)
+    two = isinstance(weights, (tuple, list)) and len(weights) == 2 and not isinstance(weights[1], str)
+    keys, outs = weights if two else (weights, weights)
     queries = values(op, "q", q, axes=3)
     _, rows = (_weight(op, each, "weights").shape for each in (keys, outs))
     v_dim = rows[1] if len(rows) == 3 else rows[0] // queries.shape[1] - queries.shape[2]
@@ -227,11 +233,13 @@ def _cache(op: str, latents: ArrayLike, rope_keys: ArrayLike) -> tuple[Array, Ar
 
 
 def _weight(op: str, weight: Any, name: str = "weight") -> _Matrix:
-    """Check a weight. An array is dense; a tuple with a mode is one of small floats, any other is affine."""
+    """Check a weight. An array is dense; a tuple with a mode or kind has that, any other is affine."""
     if not isinstance(weight, tuple):
         form = _dense(op, weight, name)
     elif len(weight) == 4 and isinstance(weight[2], str):
         form = _small_floats(op, weight, name)
+    elif len(weight) == 2 and isinstance(weight[1], str):
+        form = _blocks(op, weight, name)
     else:
         form = _affine(op, weight, name)
     if len(form.shape) not in (2, 3):
@@ -259,6 +267,12 @@ def _small_floats(op: str, weight: fp.Weight, name: str) -> _Matrix:
         raise ArgumentError(f"{op}: {name}: expected no global scale, got one")
     shape = (*w.packed.shape[:-1], w.in_dim)
     return _Matrix((w.packed, w.scales), shape, "mla_fp_project", f"_{mode}", ())
+
+
+def _blocks(op: str, weight: gguf.Weight, name: str) -> _Matrix:
+    blocks, kind = weight
+    w = gguf.matrix(op, name, blocks, kind, axes=as_array(op, name, blocks).ndim)
+    return _Matrix((aligned(w.blocks),), (*w.blocks.shape[:-1], w.in_dim), "mla_gguf_project", w.suffix, ())
 
 
 def _check(op: str, w: _Matrix, shape: tuple[int, ...]) -> None:

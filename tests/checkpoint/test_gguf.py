@@ -328,9 +328,11 @@ class TestWeights:
         with caplog.at_level(logging.INFO):
             layer = view.linear(name, (64, values))
         assert isinstance(layer, Affine)
-        want = reference.dequantize(kind, data)
+        want = reference.dequantize(reference.Weight(data, kind))
         w = affine.Weight(layer.packed, layer.scales, layer.biases, layer.bits, layer.group_size)
-        error = np.abs(reference.permuted(affine.dequantize(w), 4) - want).max()
+        error = np.abs(
+            reference.permuted(affine.dequantize(w).astype(want.dtype if kind != "Q6_K" else float), 4) - want
+        ).max()
         if kind == "Q6_K":
             assert f"Q6_K as 8 bits in groups of 32, largest error {error:.3g}" in caplog.text
         else:

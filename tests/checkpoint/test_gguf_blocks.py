@@ -37,9 +37,9 @@ def test_nothing_is_lost(monkeypatch, kind, at_once):
     monkeypatch.setattr(gguf_blocks, "_BLOCK_VALUES", at_once)
     rows = random_rows(kind)
     layer, error = to_affine(kind, rows)
-    want = reference.dequantize(kind, rows)
+    want = reference.dequantize(reference.Weight(rows, kind))
     assert (layer.bits, layer.group_size, layer.shape, error) == (BITS[kind], 32, want.shape, 0)
-    np.testing.assert_array_equal(affine.dequantize(reference_weight(layer)), want)
+    np.testing.assert_array_equal(affine.dequantize(reference_weight(layer)).astype(np.float32), want)
     assert layer.scales.dtype == layer.biases.dtype == (np.float32 if kind.endswith("K") else np.float16)
     for array in layer.weight[:3]:
         assert array.ctypes.data % 16 == 0
@@ -53,7 +53,7 @@ def test_float32_of_the_operations_is_that_of_ggml(kind):
     values = ops.affine_dequantize(
         layer.packed, layer.scales.astype(np.float32), layer.biases.astype(np.float32), layer.bits, 32
     )
-    np.testing.assert_array_equal(values, reference.dequantize(kind, rows).astype(np.float32))
+    np.testing.assert_array_equal(values, reference.dequantize(reference.Weight(rows, kind)))
 
 
 @pytest.mark.parametrize("kind", BITS)
@@ -84,13 +84,14 @@ def test_a_bias_beyond_float16_makes_both_float32(monkeypatch, kind):
     layer, _ = to_affine(kind, rows)
     assert layer.scales.dtype == layer.biases.dtype == np.float32
     np.testing.assert_array_equal(
-        affine.dequantize(reference_weight(layer)), reference.dequantize(kind, rows)
+        affine.dequantize(reference_weight(layer)).astype(np.float32),
+        reference.dequantize(reference.Weight(rows, kind)),
     )
 
 
 def test_q6_k_is_requantised_and_says_by_how_much():
     rows = random_rows("Q6_K")
-    want = reference.dequantize("Q6_K", rows)
+    want = reference.dequantize(reference.Weight(rows, "Q6_K"))
     np.testing.assert_array_equal(gguf_blocks.q6_k_values(rows.reshape(-1, 210)).reshape(want.shape), want)
     layer, error = to_affine("Q6_K", rows)
     assert (layer.bits, layer.group_size, layer.shape) == (8, 32, want.shape)

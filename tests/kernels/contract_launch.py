@@ -44,6 +44,7 @@ SIZES: dict[str, float | Callable[[Values], float]] = {
     "packed_stride": lambda v: v["out"] * v["in"] // 32 * v["bits"] + 8,
     "scales_stride": lambda v: v["out"] * v["in"] // v.get("group", 32) + 4,
     "biases_stride": lambda v: v["out"] * v["in"] // 32 + 12,
+    "blocks_stride": lambda v: (v["out"] * v["in"] // v["block"] + 4) * v["block_bytes"],
     "qk_stride": lambda v: v["k_heads"] * v.get("columns", v.get("tiles")) * 32 + 7,
     "v_stride": lambda v: v["v_heads"] * v["v_dim"] + 5,
 }  # fmt: skip
@@ -54,6 +55,7 @@ OTHER_SIZES: dict[str, Values] = {
     "mla_dense_project_transposed": {"in": 37, "out": 96},
     "mla_affine_project_transposed": {"in": 37, "out": 96},
     "mla_fp_project_transposed": {"in": 37, "out": 96},
+    "mla_gguf_project_transposed": {"in": 37, "out": 512},
 }
 
 # Function constants that are not booleans.
@@ -91,7 +93,9 @@ def _launch(kernel: Values, on: bool) -> Launch:
     rng = np.random.default_rng(7)
     constants = {c["name"]: on if c["type"] == "bool" else WIDTHS[c["name"]] for c in kernel["constants"]}
     parameters = {name: int(text) for name, text in kernel["template"].items() if text.isdigit()}
-    values = {**CONSTANTS, **constants, **parameters, **OTHER_SIZES.get(kernel["function"], {})}
+    width = {"in": 512, "hidden": 512} if "block" in parameters else {}  # whole blocks of GGUF
+    others = {**width, **OTHER_SIZES.get(kernel["function"], {})}
+    values = {**CONSTANTS, **constants, **parameters, **others}
     wanted = [a["name"] for a in kernel["arguments"] if a["kind"] == "value"]
     for name in (name for name in SIZES if name in wanted and name not in values):
         size = SIZES[name]
@@ -143,6 +147,11 @@ def _integers(
     if name == "scales":  # of small floats: powers of two near 1, as E4M3 or as E8M0
         e4m3, e8m0 = rng.integers(5, 9, count) * 8, rng.integers(125, 129, count)
         return (e4m3 if values["group"] == 16 else e8m0).astype(dtype)
+    if "block_bytes" in values and dtype == np.uint8:
+        data = rng.integers(0, 256, count, np.uint8) & 0xBF  # no 16-bit factor reaches 2
+        if values["block_bytes"] == 17:  # MXFP4, whose blocks start with an exponent
+            data[::17] = rng.integers(125, 129, data[::17].size)
+        return data
     if dtype == np.int32:
         end = values.get("vocab") or values.get("experts") or values.get("x_rows", 0) * 2 or values["tokens"]
         return rng.integers(-1, end + 1, count).astype(dtype)

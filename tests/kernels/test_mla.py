@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from kernels.harness import Out, assert_close, run_kernel
+from kernels.random_blocks import random_weight
 from pyturbo import errors, ops
 from pyturbo.ops.attention import SPLIT_TOKENS
-from reference import affine, fp
+from reference import affine, fp, gguf
 from reference import mla as reference
 from reference.attention import kv_append
 
@@ -94,6 +95,14 @@ def test_projections_with_weights_of_small_floats(device, rng, mode):
     check_projections(device, rng, tokens, heads, nope, v_dim, rank, *weights)
 
 
+@pytest.mark.parametrize("kind", gguf.SIZES)
+def test_projections_with_blocks_of_gguf(device, rng, kind):
+    tokens, heads, nope, v_dim, rank = 2, 3, 256, 42, 512
+    shapes = (heads * (nope + v_dim), rank), (heads, rank, nope), (heads, v_dim, rank)
+    weights = (random_weight(rng, (*shape[:-1], shape[-1] // gguf.SIZES[kind][1]), kind) for shape in shapes)
+    check_projections(device, rng, tokens, heads, nope, v_dim, rank, *weights)
+
+
 def test_projections_of_a_published_size(device, rng):
     heads, nope, v_dim, rank = 2, 128, 128, 512
     form = ("bf16", (4, 64))
@@ -114,6 +123,9 @@ def test_projections_guard_their_tails(device, rng):
     small = ops.fp_quantize(rng.standard_normal((3 * 60, 96), np.float32), "nvfp4")
     run_kernel(device, "mla_fp_project_transposed_nvfp4", x, *small, Out((2, 3, 96)), 2, 3, 40, 96, 60, 20)
     run_kernel(device, "mla_fp_project_nvfp4", wide, *small, Out((2, 3, 21)), 2, 3, 96, 21, 60, 39)
+    blocks, _ = random_weight(rng, (3 * 60, 3), "Q5_0")
+    run_kernel(device, "mla_gguf_project_transposed_q5_0", x, blocks, Out((2, 3, 96)), 2, 3, 40, 96, 60, 20)
+    run_kernel(device, "mla_gguf_project_q5_0", wide, blocks, Out((2, 3, 21)), 2, 3, 96, 21, 60, 39)
     run_kernel(device, "mla_affine_project_b4_f32", wide, *packed, Out((2, 3, 21)), 2, 3, 96, 21, 60, 39, 32)
 
 

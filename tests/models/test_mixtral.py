@@ -107,7 +107,7 @@ def test_experts_in_blocks_are_their_values(tmp_path: Path, kind: str) -> None:
             data.reshape(-1, size)[:, : 4 if kind == "Q4_1" else 2].view(np.float16)[...] = 1e-3
             which = np.arange(array.size // array.shape[-1]) % len(data)  # another row first in each expert
             blocks[name] = (kind, array.shape, data[which].tobytes())
-            rows = reference.dequantize(kind, data).astype(np.float32)
+            rows = reference.dequantize(reference.Weight(data, kind))
             exact[name] = in_floats(rows[which].reshape(array.shape))
     got, want = (
         load(write_gguf(tmp_path / f"{i}.gguf", tensors), kv="f32").logits(MODEL.tokens()[:24])

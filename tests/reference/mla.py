@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from reference import affine, attention, fp
+from reference import affine, attention, fp, gguf
 
 
 def weight_and_magnitude(weight):
@@ -11,6 +11,8 @@ def weight_and_magnitude(weight):
         return affine.dequantize(weight), affine.magnitudes(weight)
     if isinstance(weight, fp.Weight):
         return fp.dequantize(weight), np.abs(fp.dequantize(weight))
+    if isinstance(weight, gguf.Weight):
+        return gguf.dequantize(weight).astype(np.float64), gguf.magnitudes(weight)
     return weight.astype(np.float64), np.abs(weight.astype(np.float64))
 
 
