@@ -51,7 +51,7 @@ struct RopeScores {
       load_columns(keys + uint64_t(tile.begin) * rope, rope, uint32_t(count), w.chunk);
     else
       load_columns(own + uint64_t(tile.begin - context) * rope, rope, uint32_t(count), w.chunk);
-    multiply_rows(w.chunk, rope, queries[0], kMaxRope, rows, w.scores);
+    multiply_rows_of(w.chunk, rope, queries[0], kMaxRope, rows, w.scores);
   }
 };
 

@@ -38,32 +38,47 @@ static void multiply_chunk(const TileChunk& chunk, uint32_t columns, const float
     for (uint32_t v = 0; v < kTileVectors; ++v) store_floats(sums + t * kTileRows + v * kLanes, acc[t][v]);
 }
 
+// How many of `rows` rows to multiply together. Fewer than four leave the multipliers waiting for sums.
+PYTURBO_INLINE uint32_t rows_at_once(uint32_t rows) {
+  if (rows == 7 || (rows == 8 && kTileTokens < 8)) return 4;
+  if (rows >= kTileTokens) return kTileTokens;
+  return rows <= 6 || rows == 8 ? rows : (rows + 1) / 2;
+}
+
 // The same for any number of rows: the additions of one do not depend on the others.
 static void multiply_rows_of(const TileChunk& chunk, uint32_t columns, const float* x, uint64_t stride,
                              uint32_t rows, float* sums) {
-  for (; rows >= kTileTokens; rows -= kTileTokens) {
-    multiply_chunk<kTileTokens>(chunk, columns, x, stride, sums);
-    x += kTileTokens * stride;
-    sums += kTileTokens * kTileRows;
+  while (rows > 0) {
+    const uint32_t count = rows_at_once(rows);
+    switch (count) {
+      case 1:
+        multiply_chunk<1>(chunk, columns, x, stride, sums);
+        break;
+      case 2:
+        multiply_chunk<2>(chunk, columns, x, stride, sums);
+        break;
+      case 3:
+        multiply_chunk<3>(chunk, columns, x, stride, sums);
+        break;
+      case 4:
+        multiply_chunk<4>(chunk, columns, x, stride, sums);
+        break;
+      case 5:
+        multiply_chunk<5>(chunk, columns, x, stride, sums);
+        break;
+      case 6:
+        multiply_chunk<6>(chunk, columns, x, stride, sums);
+        break;
+      case 8:
+        if constexpr (kTileTokens >= 8) multiply_chunk<8>(chunk, columns, x, stride, sums);
+        break;
+      default:
+        multiply_chunk<kTileTokens>(chunk, columns, x, stride, sums);
+    }
+    x += count * stride;
+    sums += count * kTileRows;
+    rows -= count;
   }
-  switch (rows) {
-    case 0:
-      return;
-    case 1:
-      return multiply_chunk<1>(chunk, columns, x, stride, sums);
-    case 2:
-      return multiply_chunk<2>(chunk, columns, x, stride, sums);
-    case 3:
-      return multiply_chunk<3>(chunk, columns, x, stride, sums);
-    case 4:
-      return multiply_chunk<4>(chunk, columns, x, stride, sums);
-    case 5:
-      return multiply_chunk<5>(chunk, columns, x, stride, sums);
-    default:
-      break;
-  }
-  multiply_chunk<6>(chunk, columns, x, stride, sums);
-  if (rows > 6) multiply_rows_of(chunk, columns, x + 6 * stride, stride, rows - 6, sums + 6 * kTileRows);
 }
 
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL

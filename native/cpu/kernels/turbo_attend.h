@@ -28,19 +28,6 @@ struct TurboAttending {
   }
 };
 
-// sums[row, lane] += sum over i < columns of chunk[i, lane] * x[row, i]; sizes of groups in common models
-// first.
-static inline void multiply_rows(const TileChunk& chunk, uint32_t columns, const float* x, uint64_t stride,
-                                 uint32_t rows, float* sums) {
-  if constexpr (kTileTokens > 8)
-    if (rows % 8 == 0) {
-      for (uint32_t r = 0; r < rows; r += 8)
-        multiply_chunk<8>(chunk, columns, x + r * stride, stride, sums + r * kTileRows);
-      return;
-    }
-  multiply_rows_of(chunk, columns, x, stride, rows, sums);
-}
-
 // Turns products of a row with the keys of a tile into weights of their values; those of keys that it does
 // not see are 0. Returns the factor of the row's sums so far.
 static inline float weigh_row(const TurboCache& c, const float* factors, const float* means, uint32_t row,
@@ -108,11 +95,14 @@ PYTURBO_INLINE KeyRange in_tile(KeyRange all, uint32_t first, uint32_t last) {
 
 template <uint32_t bits>
 static void multiply_keys(const TurboCache& c, const TurboTile& tile, uint32_t rows, TurboAttending& w) {
-  load_words(tile, c.keys.words, w.words);
+  if constexpr (kInRegisters<bits>) load_words(tile, c.keys.words, w.words);
   for (uint32_t begin = 0; begin < c.dim; begin += kChunk) {
     const uint32_t columns = least(kChunk, c.dim - begin);
-    expand_keys<bits>(w.words, begin, columns, w.chunk);
-    multiply_rows(w.chunk, columns, w.queries[0] + begin, kMaxDim, rows, w.scores);
+    if constexpr (kInRegisters<bits>)
+      expand_keys<bits>(w.words, begin, columns, w.chunk);
+    else
+      look_up_keys(tile, begin, columns, w.chunk);
+    multiply_rows_of(w.chunk, columns, w.queries[0] + begin, kMaxDim, rows, w.scores);
   }
 }
 
@@ -120,7 +110,7 @@ template <uint32_t bits>
 static void add_values(const TurboCache& c, const TurboTile& tile, uint32_t rows, TurboAttending& w) {
   for (uint32_t begin = 0; begin < c.dim; begin += kTileRows) {
     expand_values<bits>(tile, begin, c.dim, w.chunk);
-    multiply_rows(w.chunk, tile.count, w.scores, kKeys, rows, w.sums[begin / kTileRows]);
+    multiply_rows_of(w.chunk, tile.count, w.scores, kKeys, rows, w.sums[begin / kTileRows]);
   }
 }
 
@@ -152,7 +142,8 @@ template <typename Seen, typename MoreScores>
 static void attend_rows(const TurboCache& c, uint32_t rows, KeyRange keys, const Seen& seen,
                         const MoreScores& more_scores, TurboAttending& w) {
   std::memset(w.scores, 0, sizeof(float) * rows * kKeys);
-  const TurboTile tile(c, c.keys, keys);
+  const TurboTile tile(c, c.keys, keys), values(c, c.values, keys);
+  values.prefetch(c.values.words);
   multiply_keys_of(c, tile, rows, w);
   if (MoreScores::kAny) {
     for (uint32_t i = 0; i < rows * kKeys; i += kLanes)
@@ -160,7 +151,6 @@ static void attend_rows(const TurboCache& c, uint32_t rows, KeyRange keys, const
     more_scores(keys, w);
   }
   const float* factors = MoreScores::kAny ? kTileOnes.values : tile.factors;
-  const TurboTile values(c, c.values, keys);
   for (uint32_t r = 0; r < rows; ++r) {
     w.seen[r] = in_tile(seen(r), keys.begin, keys.end);
     const float* means = c.keys.means ? tile.means : nullptr;
@@ -179,7 +169,7 @@ static void attend_own(const TurboCache& c, uint32_t rows, KeyRange keys, const 
   for (uint32_t begin = 0; begin < c.dim; begin += kChunk) {
     const uint32_t columns = least(kChunk, c.dim - begin);
     load_own_keys(c, first, count, begin, columns, w.chunk);
-    multiply_rows(w.chunk, columns, w.queries[0] + begin, kMaxDim, rows, w.scores);
+    multiply_rows_of(w.chunk, columns, w.queries[0] + begin, kMaxDim, rows, w.scores);
   }
   more_scores(keys, w);
   for (uint32_t r = 0; r < rows; ++r) {
@@ -189,7 +179,7 @@ static void attend_own(const TurboCache& c, uint32_t rows, KeyRange keys, const 
   for (uint32_t begin = 0; begin < c.dim; begin += kTileRows) {
     float* sums = w.sums[begin / kTileRows];
     if (load_own_values(c, first, count, begin, w.chunk)) {
-      multiply_rows(w.chunk, count, w.scores, kKeys, rows, sums);
+      multiply_rows_of(w.chunk, count, w.scores, kKeys, rows, sums);
       continue;
     }
     for (uint32_t r = 0; r < rows; ++r)  // 0 * inf is not 0: rows add only the keys that they see

@@ -36,6 +36,13 @@ struct CodecTable {
     for (uint32_t i = 0; i < kPadded; ++i) values[i] = centroids<bits>()[i % kCount];
     for (uint32_t i = 0; i + 1 < kCount; ++i) boundaries[i] = 0.5f * (values[i] + values[i + 1]);
   }
+
+  // Whether the lower half is the negative of the upper one, from the middle on.
+  constexpr bool mirrored() const {
+    for (uint32_t i = 0; i < kCount; ++i)
+      if (values[i] != -values[kCount - 1 - i]) return false;
+    return true;
+  }
 };
 
 template <uint32_t bits>

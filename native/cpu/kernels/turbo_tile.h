@@ -48,6 +48,13 @@ struct TurboTile {
       if (exists && ++row == c.capacity) row = 0;
     }
   }
+
+  // Prefetches rows of `words` words.
+  void prefetch(uint32_t words) const {
+    constexpr uint32_t kLineWords = 16;
+    for (uint32_t j = 0; j < count; ++j)
+      for (uint32_t i = 0; i < words; i += kLineWords) __builtin_prefetch(rows[j] + i);
+  }
 };
 
 // Words of the rows of a tile: [word][vector], lanes are keys.
@@ -87,6 +94,19 @@ static void expand_keys(const TileWords& words, uint32_t begin, uint32_t columns
         chunk.values[unit + i][v] = lookup<bits>(codes);
       }
     }
+  }
+}
+
+// The same for 8-bit codes, which are read from their rows.
+static inline void look_up_keys(const TurboTile& tile, uint32_t begin, uint32_t columns, TileChunk& chunk) {
+  for (uint32_t v = 0; v < kTileVectors; ++v) {
+    const uint8_t* rows[kLanes];
+    for (uint32_t l = 0; l < kLanes; ++l) {
+      const uint32_t key = v * kLanes + l;  // past the last key any row: its score does not count
+      rows[l] = reinterpret_cast<const uint8_t*>(tile.rows[key < tile.count ? key : 0]) + begin;
+    }
+    for (uint32_t i = 0; i < columns; ++i)
+      chunk.values[i][v] = look_up_each([&](uint32_t l) { return rows[l][i]; });
   }
 }
 
