@@ -90,6 +90,7 @@ def operation_calls() -> dict[str, Arguments]:
             "beta": _floats(2, 3),
             "state": _floats(3, 8, 32),
             "method": "recurrent",
+            "tiled": True,
         },
         "dense_experts_matmul": {"x": _floats(1, 5), "ids": ids, "w": _floats(2, 3, 5), "slots": slots},
         "find_slots": {

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pyturbo.errors import ArgumentError
-from pyturbo.ops._checks import matching, stored_weight, values
+from pyturbo.ops._checks import flag, matching, stored_weight, values
 from pyturbo.ops._run import (
     Array,
     DeviceLike,
@@ -76,13 +76,15 @@ def delta_net(
     beta: ArrayLike,
     state: ArrayLike,
     method: str = "auto",
+    tiled: bool = False,
     *,
     device: DeviceLike = None,
 ) -> tuple[Array, Array]:
     """Apply the gated delta rule: per token ``S = g S; S = S + beta (v - S k) k^T; y = S q`` -> y, state.
 
     q, k [tokens, k_heads, k_dim], v [tokens, v_heads, v_dim], g, beta [tokens, v_heads]. state S [v_heads,
-    v_dim, k_dim] is changed in place. Value head h has the query and key of head h // (v_heads / k_heads).
+    v_dim, k_dim] is changed in place. Value head h has the query and key of head h // (v_heads / k_heads), or
+    of head h % k_heads if the heads are `tiled`.
 
     "recurrent" goes token by token. "chunkwise" uses matrix products over 32 tokens; its results differ
     only by rounding, and it needs key dims of 64, 128 or 256 and value dims that are a multiple of 8.
@@ -114,7 +116,8 @@ def delta_net(
     y = empty(device, v.shape)
     sizes = tokens, k_heads, v_heads, v_dim, row_stride(q), row_stride(v)
     form = op if method == "recurrent" else f"{op}_chunkwise"
-    launch(device, f"{form}_k{k_dim}", q, k, v, g, beta, memory, y, *sizes)
+    constants = {"tiled": flag(op, "tiled", tiled)}
+    launch(device, f"{form}_k{k_dim}", q, k, v, g, beta, memory, y, *sizes, constants=constants)
     return y.numpy(), write_back(given, memory)
 
 

@@ -2,11 +2,13 @@
 #include <metal_stdlib>
 using namespace metal;
 
+constant bool tiled [[function_constant(0)]];  // value heads of one key head lie k_heads apart, not together
+
 constexpr constant uint kRows = 4;        // state rows of one simdgroup
 constexpr constant uint kSimdgroups = 4;  // of one threadgroup
 constexpr constant uint kRowsPerGroup = kRows * kSimdgroups;
 
-// Per value head: S = g S; d = beta (v - S k); S = S + d k^T; y = S q, with the key head h / (v_heads / k_heads).
+// Per value head: S = g S; d = beta (v - S k); S = S + d k^T; y = S q, with one of k_heads for v_heads / k_heads.
 // Layout: token t of q, k starts at t * qk_stride, of v at t * v_stride; state in place; y overlaps no input.
 // Dispatch: groups (ceil_div(v_dim, kRowsPerGroup), v_heads), threads (32 * kSimdgroups)
 // Requires: tokens > 0; k_heads > 0; v_heads > 0; v_heads % k_heads == 0; v_dim > 0; v_dim % kRows == 0;
@@ -35,7 +37,7 @@ kernel void delta_net(
   if (first >= v_dim) return;
 
   const uint k_dim = columns * 32;
-  const uint key_head = head / (v_heads / k_heads);
+  const uint key_head = tiled ? head % k_heads : head / (v_heads / k_heads);
   q += ulong(key_head) * k_dim + lane;
   k += ulong(key_head) * k_dim + lane;
   v += ulong(head) * v_dim + first;

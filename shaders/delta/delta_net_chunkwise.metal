@@ -8,6 +8,8 @@
 #include <metal_stdlib>
 using namespace metal;
 
+constant bool tiled [[function_constant(0)]];  // value heads of one key head lie k_heads apart, not together
+
 constexpr constant uint kTokens = 32;  // of a chunk, one per lane
 constexpr constant uint kBlock = 8;    // rows and columns of a simdgroup matrix
 constexpr constant uint kBlocks = kTokens / kBlock;
@@ -185,7 +187,7 @@ kernel void delta_net_chunkwise(
   const uint head = tg.y;
   const uint row = tg.x * kRows + simd * kBlock;
   const bool active = row < v_dim;
-  const uint key_head = head / (v_heads / k_heads);
+  const uint key_head = tiled ? head % k_heads : head / (v_heads / k_heads);
   q += ulong(key_head) * kDim;
   k += ulong(key_head) * kDim;
   v += ulong(head) * v_dim + row;

@@ -187,8 +187,23 @@ def test_delta_net(device, rng, form, shape):
     *inputs, state = delta_inputs(rng, *shape)
     sizes = tokens, k_heads, v_heads, v_dim, k_heads * k_dim, v_heads * v_dim
     args = (*inputs, Out(state.shape, initial=state), Out((tokens, v_heads, v_dim)), *sizes)
-    updated, y = run_kernel(device, f"{form}_k{k_dim}", *args)
+    updated, y = run_kernel(device, f"{form}_k{k_dim}", *args, constants={"tiled": False})
     check_delta((y, updated), [*inputs, state])
+
+
+@pytest.mark.parametrize("method", ["recurrent", "chunkwise"])
+def test_delta_net_with_tiled_heads(device, rng, method):
+    """The same numbers as with heads in order, to the bit."""
+    k_heads, v_heads = 2, 6
+    q, k, v, g, beta, state = delta_inputs(rng, 35, k_heads, v_heads, 64, 24)
+    y, updated = ops.delta_net(q, k, v, g, beta, state.copy(), method, device=device)
+    order = np.arange(v_heads).reshape(k_heads, -1).T.ravel()
+    inputs = [q, k, v[:, order], g[:, order], beta[:, order]]
+    got = ops.delta_net(*inputs, state[order], method, tiled=True, device=device)
+    np.testing.assert_array_equal(got[0], y[:, order])
+    np.testing.assert_array_equal(got[1], updated[order])
+    want, _ = reference.delta_net(*inputs, state[order], tiled=True)
+    np.testing.assert_allclose(got[0], want, atol=1e-3)
 
 
 @pytest.mark.parametrize("tokens", [2, 3, 7, 33])
@@ -216,7 +231,7 @@ def test_delta_net_inside_the_conv_output(device, rng):
     ends = [(tokens - 1) * stride + size for size in (width, width, values)]
     views = [memory.view((end,), offset=4 * at) for end, at in zip(ends, (0, width, 2 * width))]
     sizes = tokens, k_heads, v_heads, v_dim, stride, stride
-    device.kernel(f"delta_net_k{k_dim}")(*views, g, beta, updated, y, *sizes)
+    device.kernel(f"delta_net_k{k_dim}", {"tiled": False})(*views, g, beta, updated, y, *sizes)
     want = ops.delta_net(q, k, v, g, beta, state, device=device)
     np.testing.assert_array_equal(y.numpy(), want[0])
     np.testing.assert_array_equal(updated.numpy(), want[1])
@@ -334,7 +349,7 @@ def test_chunkwise_inside_the_conv_output(device, rng):
     ends = [(tokens - 1) * stride + size for size in (width, width, v_heads * v_dim)]
     views = [memory.view((end,), offset=4 * at) for end, at in zip(ends, (0, width, 2 * width))]
     sizes = tokens, k_heads, v_heads, v_dim, stride, stride
-    device.kernel(f"delta_net_chunkwise_k{k_dim}")(*views, g, beta, updated, y, *sizes)
+    device.kernel(f"delta_net_chunkwise_k{k_dim}", {"tiled": False})(*views, g, beta, updated, y, *sizes)
     want = ops.delta_net(q, k, v, g, beta, state, "chunkwise", device=device)
     np.testing.assert_array_equal(y.numpy(), want[0])
     np.testing.assert_array_equal(updated.numpy(), want[1])

@@ -37,12 +37,12 @@ def conv1d_magnitude(x, history, weight):
     return sum(w[:, i] * u[i : i + len(x)] for i in range(4))
 
 
-def delta_net(q, k, v, g, beta, state):
+def delta_net(q, k, v, g, beta, state, tiled=False):
     q, k, v, g, beta, s = f64(q, k, v, g, beta, state)
     y = np.empty(v.shape)
     for t in range(v.shape[0]):
         for h in range(v.shape[1]):
-            key_head = h // (v.shape[1] // k.shape[1])
+            key_head = h % k.shape[1] if tiled else h // (v.shape[1] // k.shape[1])
             key, query = k[t, key_head], q[t, key_head]
             s[h] *= g[t, h]
             delta = beta[t, h] * (v[t, h] - s[h] @ key)

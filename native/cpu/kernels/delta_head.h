@@ -16,7 +16,7 @@ struct DeltaHead {
 // A is arguments::delta_net or arguments::delta_net_chunkwise.
 template <typename A>
 PYTURBO_INLINE DeltaHead delta_head(const A& a, uint32_t k_dim, uint64_t head) {
-  const uint64_t key_head = head / (a.v_heads / a.k_heads);
+  const uint64_t key_head = a.tiled ? head % a.k_heads : head / (a.v_heads / a.k_heads);
   return {a.q + key_head * k_dim,
           a.k + key_head * k_dim,
           a.v + head * a.v_dim,
