@@ -14,38 +14,18 @@ from pyturbo._arrays import Array
 from pyturbo._dtypes import bfloat16
 from pyturbo._messages import shown
 from pyturbo.checkpoint.file import TensorFile
+from pyturbo.checkpoint.gguf_types import ARRAY, BOOL, MAGIC, NUMBERS, OTHER_TYPES, STRING, TYPES
 from pyturbo.checkpoint.tensors import TensorInfo, check_ranges
 from pyturbo.errors import FormatError
 
-MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _MOST_AXES = 4
 _MOST_STRINGS = 1 << 22  # of one array; the largest vocabularies have 2^18
 _LONGEST = 1 << 28  # bytes of metadata and descriptions of tensors; a file with holes could claim any number
 
-_STRING, _ARRAY, _BOOL = 8, 9, 7
-
-#: Numbers by the code of their kind.
-_NUMBERS = {
-    code: np.dtype(kind)
-    for code, kind in (
-        (0, "<u1"), (1, "<i1"), (2, "<u2"), (3, "<i2"), (4, "<u4"), (5, "<i4"),
-        (6, "<f4"), (_BOOL, "<u1"), (10, "<u8"), (11, "<i8"), (12, "<f8"),
-    )
-}  # fmt: skip
-
-#: Values and bytes of a block of each type that is read, by code.
-_TYPES = {
-    0: ("F32", 1, 4), 1: ("F16", 1, 2), 30: ("BF16", 1, 2),
-    2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22), 7: ("Q5_1", 32, 24), 8: ("Q8_0", 32, 34),
-    12: ("Q4_K", 256, 144), 13: ("Q5_K", 256, 176), 14: ("Q6_K", 256, 210),
-}  # fmt: skip
-
-_REFUSED_TYPES = {
-    9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
-    20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64",
-    28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4",
-}  # fmt: skip
+#: Types that are not read.
+_UNREAD = ("Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4")
+_NAMES = {kind.code: name for name, kind in TYPES.items()}
 
 _FLOATS: dict[str, np.dtype[Any]] = {
     "F32": np.dtype(np.float32),
@@ -125,11 +105,11 @@ class _Described:
 
     def located(self, file: TensorFile, start: int, alignment: int) -> TensorInfo:
         where = f"{file.path}: {shown(self.name)}"
-        if self.type not in _TYPES:
-            kind = _REFUSED_TYPES.get(self.type, f"number {self.type}")
-            expected = ", ".join(name for name, _, _ in _TYPES.values())
+        kind = _NAMES.get(self.type) or OTHER_TYPES.get(self.type, f"number {self.type}")
+        if kind not in TYPES or kind in _UNREAD:
+            expected = ", ".join(name for name in TYPES if name not in _UNREAD)
             raise FormatError(f"{where}: type {kind} is not supported: expected one of {expected}")
-        kind, block, size = _TYPES[self.type]
+        _, block, size = TYPES[kind]
         if 0 in self.shape:
             raise FormatError(f"{where}: shape: expected no empty axis, got {shown(self.shape)}")
         if self.shape[-1] % block:
@@ -193,34 +173,34 @@ class _Reader:
 
 def _value(reader: _Reader, key: str) -> Any:
     kind = reader.integer("<I", key)
-    if kind == _STRING:
+    if kind == STRING:
         return reader.string(key)
-    if kind == _ARRAY:
+    if kind == ARRAY:
         return _array(reader, key)
-    if kind not in _NUMBERS:
+    if kind not in NUMBERS:
         raise FormatError(f"{reader.path}: {shown(key)}: expected a kind of value up to 12, got {kind}")
-    value = reader.numbers(_NUMBERS[kind], 1, key)[0].item()
-    if kind == _BOOL:
+    value = reader.numbers(NUMBERS[kind], 1, key)[0].item()
+    if kind == BOOL:
         return _booleans(reader, key, value, value)
     return value
 
 
 def _array(reader: _Reader, key: str) -> Any:
     kind = reader.integer("<I", key)
-    if kind == _STRING:
+    if kind == STRING:
         count = reader.count(key, smallest=8)
         if count > _MOST_STRINGS:
             raise FormatError(
                 f"{reader.path}: {shown(key)}: expected at most {_MOST_STRINGS} texts, got {count}"
             )
         return [reader.string(key) for _ in range(count)]
-    if kind not in _NUMBERS:
+    if kind not in NUMBERS:
         raise FormatError(
             f"{reader.path}: {shown(key)}: expected an array of numbers or text, got kind {kind}"
         )
-    dtype = _NUMBERS[kind]
+    dtype = NUMBERS[kind]
     values = reader.numbers(dtype, reader.count(key, dtype.itemsize), key)
-    if kind == _BOOL:
+    if kind == BOOL:
         return _booleans(reader, key, values, values.max(initial=0))
     return values
 

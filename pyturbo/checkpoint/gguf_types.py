@@ -1,0 +1,53 @@
+"""The types of tensors in GGUF files, and the kinds of values in their metadata."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class TensorType(NamedTuple):
+    """A row consists of blocks of `values` values in `nbytes` bytes."""
+
+    code: int
+    values: int
+    nbytes: int
+
+
+TYPES = {
+    "F32": TensorType(0, 1, 4),
+    "F16": TensorType(1, 1, 2),
+    "BF16": TensorType(30, 1, 2),
+    "Q4_0": TensorType(2, 32, 18),
+    "Q4_1": TensorType(3, 32, 20),
+    "Q5_0": TensorType(6, 32, 22),
+    "Q5_1": TensorType(7, 32, 24),
+    "Q8_0": TensorType(8, 32, 34),
+    "Q2_K": TensorType(10, 256, 84),
+    "Q3_K": TensorType(11, 256, 110),
+    "Q4_K": TensorType(12, 256, 144),
+    "Q5_K": TensorType(13, 256, 176),
+    "Q6_K": TensorType(14, 256, 210),
+    "IQ4_NL": TensorType(20, 32, 18),
+    "IQ4_XS": TensorType(23, 256, 136),
+    "MXFP4": TensorType(39, 32, 17),
+}
+
+#: Types that are refused by name.
+OTHER_TYPES = {
+    9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S",
+    24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 40: "NVFP4",
+}  # fmt: skip
+
+MAGIC = b"GGUF"
+STRING, ARRAY, BOOL = 8, 9, 7
+
+#: Numbers of metadata by the code of their kind.
+NUMBERS = {
+    code: np.dtype(kind)
+    for code, kind in (
+        (0, "<u1"), (1, "<i1"), (2, "<u2"), (3, "<i2"), (4, "<u4"), (5, "<i4"),
+        (6, "<f4"), (BOOL, "<u1"), (10, "<u8"), (11, "<i8"), (12, "<f8"),
+    )
+}  # fmt: skip
