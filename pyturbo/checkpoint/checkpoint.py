@@ -29,6 +29,10 @@ class Checkpoint(ABC, Tensors):
         """Return whether files of this kind are supported for an architecture with that layout."""
         return True
 
+    def type_names(self, model_types: list[str]) -> list[str]:
+        """Return the names that files of this kind have for architectures, as `type_entry` states them."""
+        return model_types
+
     @abstractmethod
     def weights(self, layout: FileLayout | None = None, values: bool = True) -> Weights:
         """Return the tensors under the names and in the layouts that models use.

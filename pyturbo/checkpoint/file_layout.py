@@ -49,7 +49,8 @@ EXPERTS = {
 class Gguf:
     """How GGUF files of an architecture differ from those of others."""
 
-    #: Names of modules of a layer, by their names in the file, in addition to the common ones.
+    #: Names in a layer by those in the file, in addition to the common ones: of modules, or of tensors with
+    #: their suffix.
     names: Mapping[str, str] = field(default_factory=dict)
     #: Whether rows of queries and keys are ordered for rotary embeddings of adjacent pairs.
     adjacent_pairs: bool = False

@@ -53,6 +53,9 @@ class GgufWeights(Weights):
     def _find_matrix(self, path: str, shape: Shape | None, axes: int) -> Source:
         name = f"{path}.weight"
         info = self.info(name)
+        if shape == (1, *info.shape) and axes == 2 and info.dtype in FLOATS:
+            # llama.cpp stores a matrix of one row as a vector.
+            return Source(path, shape, Plane((info,), shape), matrix=True)
         if len(info.shape) != axes:
             what = "a matrix" if axes == 2 else "a stack of matrices"
             raise FormatError(f"{info}: shape: expected {what}, got {list(info.shape)}")

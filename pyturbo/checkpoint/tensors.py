@@ -79,24 +79,31 @@ class Tensors(Mapping[str, TensorInfo]):
     def __len__(self) -> int:
         return len(self._tensors)
 
+    def info(self, name: str) -> TensorInfo:
+        """Return where a tensor is, which must exist."""
+        try:
+            return self._tensors[name]
+        except KeyError:
+            raise FormatError(f"{self.path}: expected a tensor {shown(name)}, found none") from None
+
     def read(self, name: str) -> Array:
         """Return a tensor, 16-byte aligned: the mapped file (read-only) if aligned, otherwise a copy.
 
         A tensor of blocks is uint8, and a row is as long as its bytes.
         """
-        info = self._info(name)
+        info = self.info(name)
         return info.file.read(info.array_dtype, info.array_shape, info.offset)
 
     def view(self, name: str) -> Array:
         """Return a tensor in the mapped file, of any alignment; for reading parts of it."""
-        info = self._info(name)
+        info = self.info(name)
         return info.file.view(info.array_dtype, info.array_shape, info.offset)
 
     def read_all(
         self, names: Iterable[str] | None = None, progress: Progress | None = None
     ) -> dict[str, Array]:
         """Read several tensors, or all, in the order in which they lie in the files."""
-        infos = [self._info(name) for name in (self if names is None else names)]
+        infos = [self.info(name) for name in (self if names is None else names)]
         infos.sort(key=lambda info: (str(info.file.path), info.offset))
         total, done = sum(info.nbytes for info in infos), 0
         arrays = {}
@@ -126,12 +133,6 @@ class Tensors(Mapping[str, TensorInfo]):
 
     def _files(self) -> list[TensorFile]:
         return list({id(info.file): info.file for info in self.all_tensors()}.values())
-
-    def _info(self, name: str) -> TensorInfo:
-        try:
-            return self._tensors[name]
-        except KeyError:
-            raise FormatError(f"{self.path}: expected a tensor {shown(name)}, found none") from None
 
 
 def check_ranges(tensors: Iterable[TensorInfo]) -> None:

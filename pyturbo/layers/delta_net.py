@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyturbo import ops
+from pyturbo._arrays import Array
 from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.formats import Linear
@@ -79,7 +80,9 @@ class DeltaNet:
         heads, hidden = self.heads, entries.count("hidden_size")
         self.channels = 2 * heads.key_size + heads.value_size
         self.taps = weights.tensor(f"{path}.conv1d.weight", (self.channels, _TAPS))
-        self.a_log = weights.tensor(f"{path}.A_log", (heads.values,))
+        self.a_log = _decays(weights, path, heads.values)
+        #: Whether the first value heads of all key heads come first, then the second ones, and so on.
+        self.tiled = entries.flag("linear_value_heads_tiled", False)
         self.dt_bias = weights.tensor(f"{path}.dt_bias", (heads.values,))
         self.norm = weights.tensor(f"{path}.norm.weight", (heads.value_dim,))
         self.out = weights.linear(f"{path}.out_proj", (hidden, heads.value_size))
@@ -103,7 +106,16 @@ class DeltaNet:
         v = v.reshape(step.tokens, heads.values, heads.value_dim)
         q, k = ops.qk_norm(q, k)
         y: Any
-        y, _ = ops.delta_net(q, k, v, g, beta, step.state[f"{self.name}.memory"])
+        y, _ = ops.delta_net(q, k, v, g, beta, step.state[f"{self.name}.memory"], tiled=self.tiled)
         z = z.reshape(step.tokens, heads.values, heads.value_dim)
         y = ops.gated_rms_norm(y, z, self.norm, self.eps)
         return self.out.apply(y.reshape(step.tokens, heads.value_size))
+
+
+def _decays(weights: Weights, path: str, heads: int) -> Array:
+    """Return the logarithms of the rates of decay; GGUF files hold the rates, with a minus sign."""
+    if f"{path}.A" not in weights:
+        return weights.tensor(f"{path}.A_log", (heads,))
+    with np.errstate(divide="ignore", invalid="ignore"):  # damaged values become NaN
+        rates: Array = np.log(-weights.tensor(f"{path}.A", (heads,)).astype(np.float32))
+    return rates

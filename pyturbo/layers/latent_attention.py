@@ -55,6 +55,8 @@ class LatentAttention:
     def _folded(self, weights: Weights) -> tuple[Linear, Linear]:
         """Read the projections of keys and values: a matrix per head for each, or one matrix for both."""
         if f"{self.name}.embed_q.weight" in weights:
+            if f"{self.name}.kv_b_proj.weight" in weights:
+                weights.info(f"{self.name}.kv_b_proj.weight")  # some GGUF files have both forms
             return (
                 weights.experts(f"{self.name}.embed_q", (self.heads, self.rank, self.nope)),
                 weights.experts(f"{self.name}.unembed_out", (self.heads, self.v_dim, self.rank)),

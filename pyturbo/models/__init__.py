@@ -76,7 +76,7 @@ def _layout(checkpoint: Checkpoint) -> FileLayout:
     name = checkpoint.model_type
     if name in known() and checkpoint.reads(layout(name)):
         return layout(name)
-    names = [name for name in known() if checkpoint.reads(layout(name))]
+    names = checkpoint.type_names([name for name in known() if checkpoint.reads(layout(name))])
     raise FormatError(
         f"{checkpoint.path}: {checkpoint.type_entry}: expected one of {', '.join(names)}, got {shown(name)}"
     )

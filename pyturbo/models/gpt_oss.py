@@ -9,7 +9,7 @@ from pyturbo import ops
 from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.config import Format
 from pyturbo.checkpoint.entries import Entries
-from pyturbo.checkpoint.file_layout import FileLayout, Stored
+from pyturbo.checkpoint.file_layout import FileLayout, Gguf, Stored
 from pyturbo.layers.attention import Attention
 from pyturbo.layers.config import FULL, SLIDING
 from pyturbo.layers.decoder import Decoder
@@ -24,6 +24,15 @@ LAYOUT = FileLayout(
         "down_proj": (Stored("down_proj", transposed=True),),
     },
     formats={".mlp.router": Format(bits=8, group_size=64, mode="affine")},
+    gguf=Gguf(
+        names={
+            "attn_sinks.weight": "self_attn.sinks",
+            "ffn_gate_inp": "mlp.router",
+            "ffn_gate_exps": "mlp.experts.gate_proj",
+            "ffn_up_exps": "mlp.experts.up_proj",
+            "ffn_down_exps": "mlp.experts.down_proj",
+        }
+    ),
 )
 
 

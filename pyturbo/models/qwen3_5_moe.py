@@ -6,12 +6,17 @@ from dataclasses import replace
 
 from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
+from pyturbo.checkpoint.file_layout import Gguf
 from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.hybrid import mixers
 from pyturbo.layers.moe import Moe
 from pyturbo.models import qwen3_5, qwen3_moe
 
-LAYOUT = replace(qwen3_5.LAYOUT, formats=qwen3_moe.LAYOUT.formats)
+LAYOUT = replace(
+    qwen3_5.LAYOUT,
+    formats=qwen3_moe.FORMATS,
+    gguf=Gguf(names=qwen3_5.GGUF_NAMES | qwen3_moe.GGUF_NAMES),
+)
 
 
 def build(entries: Entries, weights: Weights) -> Decoder:

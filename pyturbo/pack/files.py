@@ -12,6 +12,7 @@ from pyturbo.checkpoint import Checkpoint
 from pyturbo.checkpoint.directory import GGUF_TOKENIZER, DirectoryCheckpoint
 from pyturbo.checkpoint.file import TensorFile
 from pyturbo.checkpoint.gguf import without_tensors
+from pyturbo.checkpoint.gguf_parts import first_part
 from pyturbo.checkpoint.manifest import PackedFile
 from pyturbo.convert.folder import copied_files, copy_file, write_json
 from pyturbo.pack.checksums import range_checksum
@@ -43,7 +44,7 @@ class SmallFiles:
             copy_file(file, folder / file.path.name)
         if not self._copied:
             write_json(folder / "config.json", self._checkpoint.config | _quantization(self._plan))
-            (folder / GGUF_TOKENIZER).write_bytes(without_tensors(self._checkpoint.path))
+            (folder / GGUF_TOKENIZER).write_bytes(without_tensors(first_part(self._checkpoint.path)))
         return {name: packed_file(folder / name) for name in self.names}
 
 

@@ -284,14 +284,15 @@ class TestWeights:
             "blk.0.ffn_down": "model.layers.0.mlp.down_proj",
         }
         arrays = {f"{raw}.weight": draw(3, 4) for raw in tensors}
-        view = model(tmp_path, arrays | {"blk.0.odd.weight": draw(2)}, "qwen3").weights(
+        others = {"blk.0.odd.weight": draw(2), "blk.0.attn_q.scale": draw(1), "odd": draw(1)}
+        view = model(tmp_path, arrays | others | {"rope_freqs.weight": draw(8) ** 2}, "qwen3").weights(
             models.layout("qwen3")
         )
         for raw, path in tensors.items():
             layer = view.linear(path, (3, 4))
             assert isinstance(layer, Dense)
             np.testing.assert_array_equal(layer.weight, arrays[f"{raw}.weight"])
-        assert view.unused() == []
+        assert view.unused() == [*others]
 
     @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
     @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])

@@ -84,7 +84,8 @@ def test_refusals(tmp_path: Path) -> None:
     config = json.loads((path / "config.json").read_text())
     for message, changes in (
         ("scoring_func: expected sigmoid, got 'softmax'", {"scoring_func": "softmax"}),
-        ("topk_method: expected noaux_tc, got 'greedy'", {"topk_method": "greedy"}),
+        ("topk_method: expected noaux_tc or greedy, got 'odd'", {"topk_method": "odd"}),
+        ("n_group: expected 1 beside choices by scores alone, got 4", {"topk_method": "greedy"}),
         ("n_group: expected a divisor of 12 up to 32, got 5", {"n_group": 5}),
         ("topk_group: expected groups that hold 3 experts, at most 4, got 5", {"topk_group": 5}),
         ("topk_group: expected groups that hold 7 experts", {"num_experts_per_tok": 7}),

@@ -1,0 +1,64 @@
+"""Names of tensors in GGUF files, and of architectures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+#: Model types of transformers, by the names that llama.cpp has for architectures.
+MODEL_TYPES = {
+    "llama": "llama",
+    "mistral": "llama",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "qwen3moe": "qwen3_moe",
+    "qwen3next": "qwen3_next",
+    "qwen35": "qwen3_5",
+    "qwen35moe": "qwen3_5_moe",
+    "deepseek2": "deepseek_v3",
+    "gpt-oss": "gpt_oss",
+}
+
+#: The divisors of rotary frequencies, which are part of the configuration.
+ROPE_FACTORS = "rope_freqs.weight"
+
+_TOP_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+_LAYER_NAMES = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm",
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_LAYER = re.compile(r"blk\.(\d{1,6})\.(.+)")
+_SUFFIXES = ("weight", "bias")
+
+
+def model_name(raw: str, more: Mapping[str, str], layers: int) -> str | None:
+    """Return the MLX name of a tensor; None for those of layers after the first `layers`, and of RoPE.
+
+    The former predict further tokens. `more` has names in a layer in addition to the common ones: of modules,
+    or of tensors with their suffix. A name that is not known stays as it is.
+    """
+    if raw == ROPE_FACTORS:
+        return None
+    match = _LAYER.fullmatch(raw)
+    if match is None:
+        module, _, suffix = raw.rpartition(".")
+        known = module in _TOP_NAMES and suffix in _SUFFIXES
+        return f"{_TOP_NAMES[module]}.{suffix}" if known else raw
+    layer, name = int(match[1]), match[2]
+    if layer >= layers:
+        return None
+    if name in more:
+        return f"model.layers.{layer}.{more[name]}"
+    module, _, suffix = name.rpartition(".")
+    place = more.get(module, _LAYER_NAMES.get(module))
+    return raw if place is None or suffix not in _SUFFIXES else f"model.layers.{layer}.{place}.{suffix}"

@@ -1,0 +1,78 @@
+"""GGUF files that are split into several: model-00001-of-00003.gguf and so on."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pyturbo._messages import shown
+from pyturbo.checkpoint.gguf import Header, read_header
+from pyturbo.checkpoint.gguf_fields import Fields
+from pyturbo.checkpoint.gguf_writer import part_path
+from pyturbo.checkpoint.tensors import TensorInfo
+from pyturbo.errors import FileError, FormatError
+
+_PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
+_MOST = 9999
+
+
+def part_of(path: Path) -> tuple[Path, int, int] | None:
+    """Return the path without the number of a part, that number, from 0 on, and how many parts there are.
+
+    None if the name is not that of a part.
+    """
+    match = _PART.fullmatch(path.name)
+    if match is None:
+        return None
+    return path.with_name(f"{match['stem']}.gguf"), int(match["number"]) - 1, int(match["count"])
+
+
+def first_part(path: Path) -> Path:
+    """Return the file with the metadata of a model: the first part, or the file itself if it is not split."""
+    part = part_of(path)
+    return path if part is None else part_path(part[0], 0, part[2])
+
+
+def read_parts(path: Path) -> Header:
+    """Read the header of a file, or if it is one of several, of all: the metadata is that of the first.
+
+    Parts that are missing, or belong to another file, are refused by name.
+    """
+    header = read_header(path)
+    fields = Fields(path, header.metadata)
+    count = fields.integer("split.count", 0, smallest=0)
+    if count <= 1:
+        return header
+    part = part_of(path)
+    if part is None or part[2] != count or count > _MOST:
+        raise FormatError(
+            f"{path}: split.count: expected a name like model-00001-of-{count:05}.gguf for a part of {count}"
+        )
+    headers = []
+    for number in range(count):
+        place = part_path(part[0], number, count)
+        if not place.is_file():
+            raise FileError(f"{place}: no such file: part {number + 1} of {count} of the model is missing")
+        headers.append(header if place == path else read_header(place))
+        own = Fields(place, headers[-1].metadata)
+        for key, expected in (("split.no", number), ("split.count", count)):
+            if own.integer(key, smallest=0) != expected:
+                own.refuse(key, str(expected), own.integer(key, smallest=0))
+    return _joined(path, headers)
+
+
+def _joined(path: Path, headers: list[Header]) -> Header:
+    first = headers[0]
+    tensors: dict[str, TensorInfo] = {}
+    for header in headers:
+        for name, info in header.tensors.items():
+            if name in tensors:
+                raise FormatError(f"{info}: occurs twice, also in {tensors[name].file.path}")
+            tensors[name] = info
+    stated = Fields(path, first.metadata).integer("split.tensors.count", len(tensors), smallest=0)
+    if stated != len(tensors):
+        raise FormatError(
+            f"{path}: split.tensors.count: expected {len(tensors)}, the tensors of all {len(headers)} parts, "
+            f"got {shown(stated)}"
+        )
+    return Header(first.metadata, tensors, first.metadata_end)
