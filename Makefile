@@ -109,9 +109,10 @@ oracle: $(ORACLE)/installed
 	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/make_model_goldens.py $(CHECK)
 	$(ORACLE)/bin/python tests/oracle/make_rope_goldens.py $(CHECK)
 	$(ORACLE)/bin/python tests/oracle/make_hadamard_goldens.py $(CHECK)
+	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/make_gguf_goldens.py $(CHECK)
 	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/make_smollm2_goldens.py $(CHECK)
 	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/make_chat_goldens.py $(CHECK)
-	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/make_gguf_goldens.py $(CHECK)
+	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/make_gguf_block_goldens.py $(CHECK)
 	PYTHONPATH=tests $(ORACLE)/bin/python tests/oracle/check_convert.py
 
 # llama.cpp is built for plain AVX2: its build with -march=native does not run in every virtual machine.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pyturbo.formats.affine import Affine
 from pyturbo.formats.dense import Dense
 from pyturbo.formats.fp import Fp
+from pyturbo.formats.gguf import Gguf
 from pyturbo.formats.linear import Buckets, Linear
 
-__all__ = ["Affine", "Buckets", "Dense", "Fp", "Linear"]
+__all__ = ["Affine", "Buckets", "Dense", "Fp", "Gguf", "Linear"]

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 import pyturbo
+from kernels.random_blocks import random_weight
 from pyturbo import ops
 from pyturbo.errors import ArgumentError
-from pyturbo.formats import Affine, Buckets, Dense, Fp
+from pyturbo.formats import Affine, Buckets, Dense, Fp, Gguf
 from pyturbo.recording import Recorder, Tensor
 
 EXPERTS, OUT, IN, TOKENS = 5, 24, 64, 3
@@ -44,16 +45,22 @@ def scaled_fp(*shape: int, bias: Any = None) -> Fp:
     return Fp(*ops.fp_quantize(normal(*shape), "nvfp4"), "nvfp4", scale, bias=bias)
 
 
+def gguf(*shape: int, bias: Any = None) -> Gguf:
+    blocks = random_weight(np.random.default_rng(sum(shape)), (*shape[:-1], shape[-1] // 32), "Q5_0")
+    return Gguf(*blocks, bias=bias)
+
+
 Make = Callable[..., Any]
-FORMATS = {"dense": dense, "affine": affine, "mxfp4": fp, "nvfp4": scaled_fp}
+FORMATS = {"dense": dense, "affine": affine, "mxfp4": fp, "nvfp4": scaled_fp, "gguf": gguf}
 each_format = pytest.mark.parametrize("make", FORMATS.values(), ids=FORMATS.keys())
-quantized = pytest.mark.parametrize("make", [affine, fp, scaled_fp])
+quantized = pytest.mark.parametrize("make", [affine, fp, scaled_fp, gguf])
 
 #: The operations of each class: a product, one with experts, one with rows sorted by expert, rows of a table.
 OPERATIONS: dict[type, tuple[Any, ...]] = {
     Dense: (ops.matmul, ops.dense_experts_matmul, None, None),
     Affine: (ops.affine_matmul, ops.affine_experts_matmul, ops.affine_grouped_matmul, ops.affine_embed),
     Fp: (ops.fp_matmul, ops.fp_experts_matmul, ops.fp_grouped_matmul, ops.fp_embed),
+    Gguf: (ops.gguf_matmul, ops.gguf_experts_matmul, ops.gguf_grouped_matmul, ops.gguf_embed),
 }
 
 
@@ -185,20 +192,27 @@ def launches(method: Callable[..., Any], *arrays: np.ndarray) -> list[str]:
     return [launch.kernel for launch in recorder.program.listing()]
 
 
+#: Kernels for a gate and an up at once, by format.
+FUSED = {
+    affine: ("affine_swiglu_b4_f32", "affine_experts_swiglu_b4_f32"),
+    gguf: ("gguf_swiglu_q5_0", "gguf_experts_swiglu_q5_0"),
+}
+
+
 @each_format
 def test_swiglu_is_one_launch_where_a_format_has_a_kernel_for_it(make: Make) -> None:
     x, gate = normal(1, IN), make(OUT, IN)
-    alone = ["affine_swiglu_b4_f32"]
-    assert (launches(gate.apply_swiglu, make(OUT, IN), x) == alone) == (make is affine)
+    one, experts = FUSED.get(make, (None, None))
+    assert (launches(gate.apply_swiglu, make(OUT, IN), x) == [one]) == (make in FUSED)
     assert launches(gate.apply_swiglu, affine(OUT, IN, bits=8), x)[-1] == "swiglu"
     assert launches(make(OUT, IN, bias=normal(OUT)).apply_swiglu, make(OUT, IN), x)[-1] == "swiglu"
     gate, up = make(EXPERTS, OUT, IN), make(EXPERTS, OUT, IN)
-    alone = ["affine_experts_swiglu_b4_f32"]
-    assert (launches(gate.apply_experts_swiglu, up, x, IDS[:1]) == alone) == (make is affine)
+    assert (launches(gate.apply_experts_swiglu, up, x, IDS[:1]) == [experts]) == (make in FUSED)
     assert launches(gate.apply_experts_swiglu, affine(EXPERTS, OUT, IN, bits=8), x, IDS[:1])[-1] == "swiglu"
     apart = in_records(up)
     assert launches(apart.apply_experts_swiglu, up, x, IDS[:1])[-1] == "swiglu"  # no stack is copied
-    assert (launches(apart.apply_experts_swiglu, in_records(gate), x, IDS[:1]) == alone) == (make is affine)
+    both = launches(apart.apply_experts_swiglu, in_records(gate), x, IDS[:1])
+    assert (both == [experts]) == (make in FUSED)
 
 
 @each_format
@@ -206,6 +220,8 @@ def test_swiglu(device: pyturbo.Device, make: Make) -> None:
     x, gate, up = normal(TOKENS, IN), make(OUT, IN), make(OUT, IN)
     if isinstance(gate, Affine):
         want = ops.affine_swiglu(x, gate.weight, up.weight, device=device)
+    elif isinstance(gate, Gguf):
+        want = ops.gguf_swiglu(x, gate.blocks, up.blocks, gate.kind, device=device)
     else:
         want = ops.swiglu(
             *(OPERATIONS[type(gate)][0](x, *operands(layer), device=device) for layer in (gate, up)),
@@ -214,7 +230,7 @@ def test_swiglu(device: pyturbo.Device, make: Make) -> None:
     np.testing.assert_array_equal(record(device, lambda x: gate.apply_swiglu(up, x), x), want)
 
 
-@pytest.mark.parametrize("make", [dense, affine, fp])
+@pytest.mark.parametrize("make", [dense, affine, fp, gguf])
 def test_projections_of_latents(device: pyturbo.Device, make: Make) -> None:
     heads, nope, v_dim = 2, 5, 7
     layer = make(heads * (nope + v_dim), IN)
@@ -245,4 +261,5 @@ def test_rows(make: Make) -> None:
 def test_names() -> None:
     assert repr(dense(OUT, IN)) == "Dense([24, 64], bfloat16)"
     assert repr(affine(EXPERTS, OUT, IN)) == "Affine([5, 24, 64], 4 bits in groups of 32)"
+    assert repr(gguf(OUT, IN)) == "Gguf([24, 64], Q5_0)"
     assert repr(fp(OUT, IN, bias=normal(OUT))) == "Fp([24, 64], mxfp4, bias)"

@@ -5,6 +5,7 @@ the activations as the device reads them. What these tests cannot catch: speed.
 """
 
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -102,9 +103,25 @@ def assert_same_floats(got, want):
     assert_close(np.where(normal, 0, got), np.where(normal, 0, want).astype(np.float64), "elementwise")
 
 
+@pytest.fixture(scope="module")
+def golden():
+    with np.load(Path(__file__).parents[1] / "goldens" / "gguf_blocks.npz") as arrays:
+        return dict(arrays)
+
+
 @kinds
-def test_values_are_those_of_ggml(device, rng, kind):
-    """Random bytes: also scales that are NaN, infinite, negative, subnormal and huge."""
+def test_values_are_those_of_the_gguf_package(device, golden, kind):
+    """Bit for bit, with the most extreme factors."""
+    table = Weight(golden[f"{kind}_blocks"], kind)
+    want = golden[f"{kind}_values"].view(np.float32)
+    np.testing.assert_array_equal(np.isnan(reference.dequantize(table)), np.isnan(want))
+    known = ~np.isnan(want)
+    assert reference.dequantize(table)[known].tobytes() == want[known].tobytes()
+    assert_same_floats(run_embed(device, np.arange(len(want), dtype=np.int32), table), want)
+
+
+@kinds
+def test_values_of_any_bytes(device, rng, kind):
     table = Weight(rng.integers(0, 256, (40, 2 * SIZES[kind][0]), np.uint8), kind)
     ids = np.arange(40, dtype=np.int32)
     assert_same_floats(run_embed(device, ids, table), reference.dequantize(table))
