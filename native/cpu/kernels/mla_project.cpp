@@ -2,6 +2,7 @@
 #include "arguments/mla/mla_affine_project.h"
 #include "arguments/mla/mla_dense_project.h"
 #include "arguments/mla/mla_fp_project.h"
+#include "arguments/mla/mla_gguf_project.h"
 #include "cpu/kernels/bodies.h"
 #include "cpu/kernels/quantized.h"
 #include "cpu/kernels/row.h"
@@ -9,7 +10,7 @@
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
 
-constexpr uint32_t kColumns = 128;       // of an item
+constexpr uint32_t kColumns = 256;       // of an item: a multiple of what is made floats at a time
 constexpr double kDequantizeTime = 0.3;  // nanoseconds of a value
 constexpr double kProductTime = 0.06;    // nanoseconds of one product
 
@@ -30,7 +31,7 @@ struct Heads {
         heads(a.heads),
         in(a.in),
         out(a.out) {
-    const uint64_t row_bytes = uint64_t(columns / kUnit) * a.bits * sizeof(uint32_t);
+    const uint64_t row_bytes = w.at().row_bytes;
     const uint64_t group_bytes = uint64_t(columns / w.group_size) * w.scale_bytes;
     w.packed_stride = a.stride * row_bytes;
     w.scales_stride = w.biases_stride = a.stride * group_bytes;
@@ -50,35 +51,32 @@ void run_project(Batch& batch, const Heads& h) {
 }
 
 // Columns [begin, end) of W^T x for one head of every token.
-template <typename Q>
-void add_rows(const Heads& h, uint64_t head, uint32_t begin, uint32_t end) {
+void add_rows(const Heads& h, const Dequantize& dequantize, uint64_t head, uint32_t begin, uint32_t end) {
   const Matrix w = h.w.at(head);
   const float* x = h.x + head * h.in;
   float* y = h.y + head * h.out;
   for (uint32_t t = 0; t < h.tokens; ++t) clear_row(y + uint64_t(t) * h.heads * h.out + begin, end - begin);
   for (uint32_t r = 0; r < h.in; ++r)
-    for (uint32_t at = begin; at < end; at += kUnit) {
-      float values[kUnit];
-      dequantize_unit<Q>(w, r, at, values);
+    for (uint32_t at = begin; at < end; at += dequantize.values) {
+      float values[kColumns];
+      dequantize.unit(w, r, at, values);
       for (uint32_t t = 0; t < h.tokens; ++t) {
         const F32 factor = splat(x[uint64_t(t) * h.heads * h.in + r]);
         float* sums = y + uint64_t(t) * h.heads * h.out + at;
-        for (uint32_t i = 0; i < kUnit; i += kLanes)
+        for (uint32_t i = 0; i < dequantize.values; i += kLanes)
           store_floats(sums + i, fused(load_floats(values + i), factor, load_floats(sums + i)));
       }
     }
 }
 
-using AddRows = void (*)(const Heads&, uint64_t, uint32_t, uint32_t);
-
 void run_project_transposed(Batch& batch, const Heads& h) {
   const uint32_t parts = (h.out + kColumns - 1) / kColumns;
-  const AddRows add = by_codes(h.w.format, [](auto codes) -> AddRows { return add_rows<decltype(codes)>; });
+  const Dequantize dequantize = dequantize_of(h.w.format);
   const double each = h.in * double(kColumns) * (kDequantizeTime + h.tokens * kProductTime);
   batch.add(uint64_t(h.heads) * parts, each, [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item) {
       const uint32_t first = uint32_t(item % parts) * kColumns;
-      add(h, item / parts, first, least(first + kColumns, h.out));
+      add_rows(h, dequantize, item / parts, first, least(first + kColumns, h.out));
     }
   });
 }
@@ -133,6 +131,8 @@ PYTURBO_BODIES(mla_project, PYTURBO_BODY(mla_affine_project, project<Affine>),
                PYTURBO_BODY(mla_fp_project, project<SmallFloats>),
                PYTURBO_BODY(mla_affine_project_transposed, project_transposed<Affine>),
                PYTURBO_BODY(mla_fp_project_transposed, project_transposed<SmallFloats>),
+               PYTURBO_BODY(mla_gguf_project, project<Blocks>),
+               PYTURBO_BODY(mla_gguf_project_transposed, project_transposed<Blocks>),
                PYTURBO_BODY(mla_dense_project), PYTURBO_BODY(mla_dense_project_transposed))
 
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL

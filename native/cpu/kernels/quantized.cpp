@@ -1,5 +1,5 @@
-// Products with quantised weights: shaders/affine and shaders/fp specify the kernels. Those of small floats
-// have an optional global scale instead of biases, and their group size is a template parameter.
+// Products with quantised weights: shaders/affine, shaders/fp and shaders/gguf specify the kernels. Those of
+// small floats have an optional global scale instead of biases, and their group size is a template parameter.
 #include "cpu/kernels/quantized.h"
 
 #include "arguments/affine/affine_embed.h"
@@ -15,6 +15,14 @@
 #include "arguments/fp/fp_grouped_matmul.h"
 #include "arguments/fp/fp_matmul.h"
 #include "arguments/fp/fp_matvec.h"
+#include "arguments/gguf/gguf_embed.h"
+#include "arguments/gguf/gguf_experts_matvec.h"
+#include "arguments/gguf/gguf_experts_swiglu.h"
+#include "arguments/gguf/gguf_grouped_matmul.h"
+#include "arguments/gguf/gguf_matmul.h"
+#include "arguments/gguf/gguf_matvec.h"
+#include "arguments/gguf/gguf_swiglu.h"
+#include "arguments/gguf/gguf_swiglu_matmul.h"
 #include "cpu/kernels/bodies.h"
 #include "cpu/kernels/slots.h"
 
@@ -42,20 +50,25 @@ namespace {
 template <typename F, typename A>
 Stack scaled_stack_of(const A& a, uint32_t out, uint32_t in) {
   Stack stack = stack_of<F>(a, out, in);
-  if constexpr (F::kSmallFloats) stack.global_scale = a.global_scale;
+  if constexpr (requires { a.global_scale; }) stack.global_scale = a.global_scale;
   return stack;
 }
 
 // The stack with the distances between its matrices.
 template <typename F, typename A>
 Stack with_strides(Stack stack, const A& a) {
-  stack.packed_stride = a.packed_stride * sizeof(uint32_t);
-  stack.scales_stride = a.scales_stride * stack.scale_bytes;
-  if constexpr (F::kSmallFloats)
-    stack.global_stride = a.global_stride;
-  else
-    stack.biases_stride = a.biases_stride * stack.scale_bytes;
-  return stack;
+  if constexpr (kIsBlocks<F>) {
+    stack.packed_stride = a.blocks_stride;
+    return stack;
+  } else {
+    stack.packed_stride = a.packed_stride * sizeof(uint32_t);
+    stack.scales_stride = a.scales_stride * stack.scale_bytes;
+    if constexpr (F::kSmallFloats)
+      stack.global_stride = a.global_stride;
+    else
+      stack.biases_stride = a.biases_stride * stack.scale_bytes;
+    return stack;
+  }
 }
 
 // The matrices of a product, or of the two products of a gated one.
@@ -69,6 +82,10 @@ struct Weights {
       gated = true;
       w = stack_at<F>(a, a.gate_packed, a.gate_scales, a.gate_biases, a.out, a.in);
       up = stack_at<F>(a, a.up_packed, a.up_scales, a.up_biases, a.out, a.in);
+    } else if constexpr (requires { a.up; }) {
+      gated = true;
+      w = blocks_at(a, a.gate, a.out, a.in);
+      up = blocks_at(a, a.up, a.out, a.in);
     } else {
       gated = false;
       w = up = scaled_stack_of<F>(a, a.out, a.in);
@@ -190,25 +207,17 @@ void run_buckets(Batch& batch, const Buckets& b) {
   run_tiles(batch, products, x, last - first);
 }
 
-// Row `row` of a table, as floats.
-template <typename Q>
-void dequantize_row(const Matrix& table, uint32_t row, float* y) {
-  for (uint32_t begin = 0; begin < table.in; begin += kUnit) dequantize_unit<Q>(table, row, begin, y + begin);
-}
-
-using DequantizeRow = void (*)(const Matrix&, uint32_t, float*);
-
 constexpr double kDequantizeTime = 0.5;  // nanoseconds of a value
 
 void run_embed(Batch& batch, const Stack& stack, const int32_t* ids, uint32_t tokens, float* y) {
   const Matrix table = stack.at();
-  const DequantizeRow dequantize =
-      by_codes(stack.format, [](auto codes) -> DequantizeRow { return dequantize_row<decltype(codes)>; });
+  const Dequantize dequantize = dequantize_of(stack.format);
   batch.add(tokens, table.in * kDequantizeTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t t = begin; t < end; ++t) {
       const uint32_t id = uint32_t(ids[t]);  // a negative id is a large one
       if (id < table.out)
-        dequantize(table, id, y + t * table.in);
+        for (uint32_t i = 0; i < table.in; i += dequantize.values)
+          dequantize.unit(table, id, i, y + t * table.in + i);
       else
         for (uint32_t i = 0; i < table.in; ++i) y[t * table.in + i] = __builtin_nanf("");
     }
@@ -240,16 +249,18 @@ void embed(Batch& batch, const A& a) {
 
 }  // namespace
 
-PYTURBO_BODIES(quantized, PYTURBO_BODY(affine_matvec, matvec<Affine>),
-               PYTURBO_BODY(affine_matmul, matmul<Affine>), PYTURBO_BODY(affine_swiglu, matvec<Affine>),
-               PYTURBO_BODY(affine_swiglu_matmul, matmul<Affine>),
-               PYTURBO_BODY(affine_experts_matvec, experts<Affine>),
-               PYTURBO_BODY(affine_experts_swiglu, experts<Affine>),
-               PYTURBO_BODY(affine_grouped_matmul, grouped_matmul<Affine>),
-               PYTURBO_BODY(affine_embed, embed<Affine>), PYTURBO_BODY(fp_matvec, matvec<SmallFloats>),
-               PYTURBO_BODY(fp_matmul, matmul<SmallFloats>),
-               PYTURBO_BODY(fp_experts_matvec, experts<SmallFloats>),
-               PYTURBO_BODY(fp_grouped_matmul, grouped_matmul<SmallFloats>),
-               PYTURBO_BODY(fp_embed, embed<SmallFloats>))
+PYTURBO_BODIES(
+    quantized, PYTURBO_BODY(affine_matvec, matvec<Affine>), PYTURBO_BODY(affine_matmul, matmul<Affine>),
+    PYTURBO_BODY(affine_swiglu, matvec<Affine>), PYTURBO_BODY(affine_swiglu_matmul, matmul<Affine>),
+    PYTURBO_BODY(affine_experts_matvec, experts<Affine>),
+    PYTURBO_BODY(affine_experts_swiglu, experts<Affine>),
+    PYTURBO_BODY(affine_grouped_matmul, grouped_matmul<Affine>), PYTURBO_BODY(affine_embed, embed<Affine>),
+    PYTURBO_BODY(fp_matvec, matvec<SmallFloats>), PYTURBO_BODY(fp_matmul, matmul<SmallFloats>),
+    PYTURBO_BODY(fp_experts_matvec, experts<SmallFloats>),
+    PYTURBO_BODY(fp_grouped_matmul, grouped_matmul<SmallFloats>), PYTURBO_BODY(fp_embed, embed<SmallFloats>),
+    PYTURBO_BODY(gguf_matvec, matvec<Blocks>), PYTURBO_BODY(gguf_matmul, matmul<Blocks>),
+    PYTURBO_BODY(gguf_swiglu, matvec<Blocks>), PYTURBO_BODY(gguf_swiglu_matmul, matmul<Blocks>),
+    PYTURBO_BODY(gguf_experts_matvec, experts<Blocks>), PYTURBO_BODY(gguf_experts_swiglu, experts<Blocks>),
+    PYTURBO_BODY(gguf_grouped_matmul, grouped_matmul<Blocks>), PYTURBO_BODY(gguf_embed, embed<Blocks>))
 
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL

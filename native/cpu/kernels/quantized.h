@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cpu/batch.h"
+#include "cpu/kernels/gguf_types.h"
 #include "cpu/kernels/quantized_matrix.h"
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
@@ -27,16 +28,40 @@ struct SmallFloats {
   static constexpr bool kSmallFloats = true;
   static uint32_t group_size(const auto& a) { return a.group; }
 };
+struct Blocks {};
+
+template <typename F>
+constexpr bool kIsBlocks = false;
+template <>
+constexpr bool kIsBlocks<Blocks> = true;
 
 // Whether there are codes and scales for every instance of the kernel with the arguments A.
 template <typename F, typename A>
 constexpr bool all_known() {
-  for (const uint32_t bits : A::pt_bits)
-    if (!AllCodes::have(bits, F::kSmallFloats)) return false;
-  if constexpr (F::kSmallFloats)
-    for (const uint32_t group : A::pt_group)
-      if (group != 16 && group != 32) return false;  // E4M3 and E8M0 scales
+  if constexpr (kIsBlocks<F>) {
+    for (const uint32_t type : A::pt_type)
+      if (!GgufTypes::have(type)) return false;
+  } else {
+    for (const uint32_t bits : A::pt_bits)
+      if (!AllCodes::have(bits, F::kSmallFloats)) return false;
+    if constexpr (F::kSmallFloats)
+      for (const uint32_t group : A::pt_group)
+        if (group != 16 && group != 32) return false;  // E4M3 and E8M0 scales
+  }
   return true;
+}
+
+// A matrix [out, in] of GGUF blocks at the given place, of the type of the arguments.
+template <typename A>
+PYTURBO_INLINE Stack blocks_at(const A& a, const uint8_t* blocks, uint32_t out, uint32_t in) {
+  static_assert(all_known<Blocks, A>(), "a kernel has an instance of a type that no body knows");
+  Stack stack = {};
+  stack.packed = blocks;
+  stack.format = {8, DType::f32, 0, gguf_reader(a.type)};
+  stack.out = out;
+  stack.in = in;
+  stack.group_size = stack.format.reader->group;
+  return stack;
 }
 
 // A matrix [out, in] at the given places, in the format of the arguments of a kernel of family F.
@@ -59,7 +84,9 @@ PYTURBO_INLINE Stack stack_at(const A& a, const uint32_t* packed, const S* scale
 // The matrix [out, in] of a kernel that has one, without a global scale.
 template <typename F, typename A>
 PYTURBO_INLINE Stack stack_of(const A& a, uint32_t out, uint32_t in) {
-  if constexpr (F::kSmallFloats)
+  if constexpr (kIsBlocks<F>)
+    return blocks_at(a, a.blocks, out, in);
+  else if constexpr (F::kSmallFloats)
     return stack_at<F>(a, a.packed, a.scales, static_cast<const uint8_t*>(nullptr), out, in);
   else
     return stack_at<F>(a, a.packed, a.scales, a.biases, out, in);

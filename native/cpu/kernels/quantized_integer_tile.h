@@ -101,11 +101,16 @@ template <uint32_t bits, uint32_t tokens>
 template <typename Q>
 static void multiply_integer_tile(const Matrix& w, uint32_t first, const Activations& x, uint64_t row,
                                   uint32_t tokens, float* sums) {
-  constexpr uint32_t kBits = like_bits(Q::kBits);
+  constexpr uint32_t kBits = like_bits(kDotBits<Q>);
   IntegerChunk chunk;
   std::memset(sums, 0, sizeof(float) * tokens * kTileRows);
   for (uint32_t begin = 0; begin < w.in; begin += kIntegerChunk) {
-    load_integer_chunk<Q>(w, first, begin, chunk);
+    if constexpr (kPanels<Q>) {
+      Panel<kTileRows, kIntegerChunk> panel;
+      load_integer_chunk<Q>(panel.load(w, first, least(kTileRows, w.out - first), begin), 0, 0, chunk);
+    } else {
+      load_integer_chunk<Q>(w, first, begin, chunk);
+    }
     const auto multiply = [&](auto multiply_few, uint32_t t) {
       multiply_few(chunk, w, begin, x.from(row + t), sums + uint64_t(t) * kTileRows);
     };

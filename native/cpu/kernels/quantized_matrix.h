@@ -1,18 +1,21 @@
-// A quantised matrix in the MLX layout (shaders/affine/affine.h, shaders/fp/fp.h).
+// A quantised matrix: in the MLX layout (shaders/affine/affine.h, shaders/fp/fp.h), or rows of GGUF blocks.
 #pragma once
 
+#include "cpu/kernels/gguf_reader.h"
 #include "cpu/kernels/unpack.h"
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 // How codes and scales are stored.
 struct Format {
-  uint32_t bits;   // of a code
-  DType type;      // of scales and biases; u8 for small floats
-  uint32_t group;  // values of a group of small floats; 0: codes are integers
+  uint32_t bits;                   // of a code
+  DType type;                      // of scales and biases; u8 for small floats
+  uint32_t group;                  // values of a group of small floats; 0: codes are integers
+  const Reader* reader = nullptr;  // of blocks, which hold codes, scales and biases
 };
 
 struct Matrix {
+  const Reader* reader;   // null: packed, scales and biases are arrays
   const uint8_t* packed;  // [out, row_bytes]
   const void* scales;     // [out, groups]
   const void* biases;     // like scales; small floats have none
@@ -26,7 +29,8 @@ struct Matrix {
 
   Matrix(const void* packed, const void* scales, const void* biases, Format format, float factor,
          uint32_t out, uint32_t in, uint32_t group_size)
-      : packed(static_cast<const uint8_t*>(packed)),
+      : reader(format.reader),
+        packed(static_cast<const uint8_t*>(packed)),
         scales(scales),
         biases(biases),
         type(format.type),
@@ -35,7 +39,8 @@ struct Matrix {
         in(in),
         group_shift(uint32_t(__builtin_ctz(group_size))),
         groups(in / group_size),
-        row_bytes(uint64_t(in) / 32 * format.bits * 4) {}
+        row_bytes(reader ? uint64_t(in) / reader->block * reader->block_bytes
+                         : uint64_t(in) / 32 * format.bits * 4) {}
 
   const uint8_t* row(uint32_t r) const { return packed + r * row_bytes; }
 };
@@ -103,7 +108,7 @@ constexpr uint32_t kUnit = 32;  // values that are whole bytes in every format
 
 // The kUnit values of a row from column `begin` on.
 template <typename Q>
-PYTURBO_INLINE void dequantize_unit(const Matrix& w, uint32_t row, uint32_t begin, float* values) {
+static void dequantize_unit(const Matrix& w, uint32_t row, uint32_t begin, float* values) {
   constexpr uint32_t kOctet = 8;  // values that are kBits bytes, in one group
   const uint8_t* from = w.row(row) + uint64_t(begin) / 8 * Q::kBits;
   const uint32_t first = begin >> w.group_shift;
@@ -147,6 +152,34 @@ using AllCodes = CodeKinds<Integers<2>, Integers<3>, Integers<4>, Integers<5>, I
 template <typename Fn>
 PYTURBO_INLINE auto by_codes(const Format& format, const Fn& fn) {
   return AllCodes::call(format.bits, format.group > 0, fn);
+}
+
+// The values of a block of GGUF, from column `begin` on.
+static inline void dequantize_block(const Matrix& w, uint32_t row, uint32_t begin, float* values) {
+  constexpr uint32_t kMost = 256;
+  const Reader& reader = *w.reader;
+  uint8_t codes[kMost + kBytes];
+  float scales[kMost / 16 + kLanes], biases[kMost / 16 + kLanes];
+  reader.read(w.row(row) + uint64_t(begin / reader.block) * reader.block_bytes, 1, codes, scales, biases);
+  for (uint32_t i = 0; i < reader.block; ++i) {
+    const uint32_t group = i >> w.group_shift;
+    values[i] = reader.zero < 0 ? __builtin_fmaf(codes[i], scales[group], biases[group])
+                                : float(int32_t(codes[i]) - reader.zero) * scales[group];
+  }
+}
+
+// How values of a format are made floats, so many at a time.
+struct Dequantize {
+  void (*unit)(const Matrix& w, uint32_t row, uint32_t begin, float* values);
+  uint32_t values;
+};
+
+template <typename Q>
+constexpr Dequantize kDequantize = {dequantize_unit<Q>, kUnit};
+
+PYTURBO_INLINE Dequantize dequantize_of(const Format& format) {
+  if (format.reader) return {dequantize_block, format.reader->block};
+  return *by_codes(format, [](auto codes) { return &kDequantize<decltype(codes)>; });
 }
 
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -2,6 +2,7 @@
 // the other rows and tokens: per block an exact integer dot product, scaled and added to kLanes partial sums.
 #pragma once
 
+#include "cpu/kernels/gguf_panel.h"
 #include "cpu/kernels/quantized_matrix.h"
 #include "cpu/kernels/row.h"
 
@@ -29,16 +30,17 @@ template <typename Q, uint32_t planes>
 PYTURBO_INLINE F32 dot_block(const U8* codes, const S8* x) {
   constexpr uint32_t kClasses = Order<Q::kBits>::kClasses;
   // 8-bit weights need more than 32 bits for 24-bit activations: the high plane is added as a float.
-  constexpr uint32_t kFirst = Q::kBits == 8 && planes == 3 ? 1 : 0;
+  constexpr uint32_t kFirst = kDotBits<Q> == 8 && planes == 3 ? 1 : 0;
   I32 total = {};
 #pragma GCC unroll 3
   for (uint32_t plane = kFirst; plane < planes; ++plane) {
     if (plane > kFirst) total <<= 8;
 #pragma GCC unroll 4
-    for (uint32_t c = 0; c < kClasses; ++c) total = dot<Q::kBits>(total, codes[c], x[plane * kClasses + c]);
+    for (uint32_t c = 0; c < kClasses; ++c)
+      total = dot<kDotBits<Q>>(total, codes[c], x[plane * kClasses + c]);
   }
   if constexpr (kFirst == 0) return to_float(total);
-  return fused(to_float(dot<Q::kBits>(I32{}, codes[0], x[0])), splat(65536), to_float(total));
+  return fused(to_float(dot<kDotBits<Q>>(I32{}, codes[0], x[0])), splat(65536), to_float(total));
 }
 
 // A block of rows at work on a few tokens.
@@ -191,12 +193,18 @@ struct RowLoops {
   AddGroups<1> one;
   AddGroups<2> two;
   AddGroups<4> four;
-  float offset;  // a byte of codes plus this is the number
+  float offset;     // a byte of codes plus this is the number
+  uint32_t planes;  // of activations
+  bool panels;      // the matrix is read in panels
 };
 
 template <typename Q, uint32_t planes>
-constexpr RowLoops kRowLoops = {add_groups<Q, planes, 1>, add_groups<Q, planes, 2>, add_groups<Q, planes, 4>,
-                                float(Q::kOffset)};
+constexpr RowLoops kRowLoops = {add_groups<Q, planes, 1>,
+                                add_groups<Q, planes, 2>,
+                                add_groups<Q, planes, 4>,
+                                float(Q::kOffset),
+                                planes,
+                                kPanels<Q>};
 
 // y[r] = the sum of the lanes of sums[r], for the first `rows` of kRowBlock.
 static inline void store_sums(const F32* sums, uint32_t rows, float* y) {
@@ -213,21 +221,39 @@ static inline void store_sums(const F32* sums, uint32_t rows, float* y) {
   }
 }
 
+// Adds the groups [begin, end) of up to kRowBlock rows of w from `first` on.
+template <uint32_t tokens>
+static void add_rows(AddGroups<tokens> add, float offset, const Matrix& w, uint32_t first, uint32_t rows,
+                     const Activations& x, uint32_t begin, uint32_t end, RowBlock<tokens>& block) {
+  constexpr uint32_t kRows = kRowsAtOnce<tokens>;
+  prepare(w, first, rows, x, offset, begin, end, block);
+  uint32_t r = 0;
+  for (; r + kRows <= rows; r += kRows) add(w, first, r, /*step=*/1, x, begin, end, block);
+  for (; r < rows; ++r) add(w, first, r, /*step=*/0, x, begin, end, block);
+}
+
+constexpr uint32_t kPanelColumns = 2048;  // panel, scales and activations stay in the first-level cache
+
 // y[t * y_stride + r] = row first + r of w times x[t], for up to kRowBlock rows and a few tokens.
 template <uint32_t tokens>
-static void multiply_few(AddGroups<tokens> add, float offset, const Matrix& w, uint32_t first, uint32_t rows,
-                         const Activations& x, float* y, uint64_t y_stride) {
-  constexpr uint32_t kRows = kRowsAtOnce<tokens>;
+static void multiply_few(AddGroups<tokens> add, const RowLoops& loops, const Matrix& w, uint32_t first,
+                         uint32_t rows, const Activations& x, float* y, uint64_t y_stride) {
   RowBlock<tokens> block;
-  block.ahead = prefetch_distance(w, kRows);
   for (uint32_t t = 0; t < tokens; ++t)
     for (uint32_t r = 0; r < kRowBlock; ++r) block.sums[t][r] = F32{};
-  for (uint32_t begin = 0; begin < w.groups; begin += block.kGroups) {
-    const uint32_t end = least(begin + block.kGroups, w.groups);
-    prepare(w, first, rows, x, offset, begin, end, block);
-    uint32_t r = 0;
-    for (; r + kRows <= rows; r += kRows) add(w, first, r, /*step=*/1, x, begin, end, block);
-    for (; r < rows; ++r) add(w, first, r, /*step=*/0, x, begin, end, block);
+  if (loops.panels) {
+    Panel<kRowBlock, kPanelColumns> panel;
+    block.ahead = kRowBlock * w.row_bytes;
+
+    for (uint32_t begin = 0; begin < w.in; begin += panel.kColumns) {
+      const Matrix part = panel.load(w, first, rows, begin, /*all=*/tokens > 1);
+      const Activations own = x.from_column(begin, w.group_shift, loops.planes);
+      add_rows(add, loops.offset, part, 0, rows, own, 0, part.groups, block);
+    }
+  } else {
+    block.ahead = prefetch_distance(w, kRowsAtOnce<tokens>);
+    for (uint32_t begin = 0; begin < w.groups; begin += block.kGroups)
+      add_rows(add, loops.offset, w, first, rows, x, begin, least(begin + block.kGroups, w.groups), block);
   }
   for (uint32_t t = 0; t < tokens; ++t) store_sums(block.sums[t], rows, y + t * y_stride);
 }
@@ -237,11 +263,11 @@ static void multiply_rows(const RowLoops& loops, const Matrix& w, uint32_t first
                           const Activations& x, uint32_t tokens, float* y, uint64_t y_stride) {
   uint32_t t = 0;
   for (; t + 4 <= tokens; t += 4)
-    multiply_few<4>(loops.four, loops.offset, w, first, rows, x.from(t), y + t * y_stride, y_stride);
+    multiply_few<4>(loops.four, loops, w, first, rows, x.from(t), y + t * y_stride, y_stride);
   for (; t + 2 <= tokens; t += 2)
-    multiply_few<2>(loops.two, loops.offset, w, first, rows, x.from(t), y + t * y_stride, y_stride);
+    multiply_few<2>(loops.two, loops, w, first, rows, x.from(t), y + t * y_stride, y_stride);
   for (; t < tokens; ++t)
-    multiply_few<1>(loops.one, loops.offset, w, first, rows, x.from(t), y + t * y_stride, y_stride);
+    multiply_few<1>(loops.one, loops, w, first, rows, x.from(t), y + t * y_stride, y_stride);
 }
 
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -1,6 +1,7 @@
 // How products are cut into items, and which instance of the inner loops serves a format.
 #include "cpu/kernels/e4m3_rows.h"
 #include "cpu/kernels/exponential.h"
+#include "cpu/kernels/gguf_rows.h"
 #include "cpu/kernels/quantized.h"
 #include "cpu/kernels/quantized_integer_tile.h"
 #include "cpu/kernels/quantized_rows.h"
@@ -86,7 +87,24 @@ constexpr Instance kInstance = {kClasses<Q>,
 template <>
 constexpr Instance kInstance<E4m3Codes> = {1, {}, {}, {multiply_tile<E4m3Codes>, multiply_tile<E4m3Codes>}};
 
+// Blocks: rows of one token have loops of their own.
+template <typename T, uint32_t planes>
+constexpr RowLoops kGgufLoops = [] {
+  RowLoops loops = kRowLoops<ReadCodes<T::kBits>, planes>;
+  loops.one = add_blocks<T, planes>;
+  return loops;
+}();
+template <typename T>
+constexpr Instance kGgufInstance = [] {
+  Instance instance = kInstance<ReadCodes<T::kBits>>;
+  instance.rows[0] = kGgufLoops<T, 1>;
+  instance.rows[1] = kGgufLoops<T, 3>;
+  return instance;
+}();
+
 const Instance& instance_of(const Format& format) {
+  if (format.reader)
+    return *GgufTypes::call(format.reader->type, [](auto type) { return &kGgufInstance<decltype(type)>; });
   return *by_codes(format, [](auto codes) { return &kInstance<decltype(codes)>; });
 }
 
@@ -142,7 +160,8 @@ Activations quantize(Batch& batch, const Format& format, const float* x, uint64_
 Activations row_activations(Batch& batch, const Format& format, const float* x, uint64_t rows, uint32_t in,
                             uint32_t group_size) {
   if (!instance_of(format).quantize[0]) return {x, nullptr, nullptr, nullptr, 0, 0, false};
-  return quantize(batch, format, x, rows, in, group_size, in / group_size <= kShortRow ? kRowBlock : 1);
+  const bool repeated = !format.reader && in / group_size <= kShortRow;
+  return quantize(batch, format, x, rows, in, group_size, repeated ? kRowBlock : 1);
 }
 
 Activations tile_activations(Batch& batch, const Format& format, const float* x, uint64_t rows, uint32_t in,

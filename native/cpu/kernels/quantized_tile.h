@@ -4,7 +4,7 @@
 // other rows and tokens.
 #pragma once
 
-#include "cpu/kernels/quantized_matrix.h"
+#include "cpu/kernels/gguf_panel.h"
 #include "cpu/kernels/tile.h"
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
@@ -80,7 +80,12 @@ static void multiply_tile(const Matrix& w, uint32_t first, const Activations& x,
   TileChunk chunk;
   std::memset(sums, 0, sizeof(float) * tokens * kTileRows);
   for (uint32_t begin = 0; begin < w.in; begin += kChunk) {
-    load_chunk<Q>(w, first, begin, chunk);
+    if constexpr (kPanels<Q>) {
+      Panel<kTileRows, kChunk> panel;
+      load_chunk<Q>(panel.load(w, first, least(kTileRows, w.out - first), begin), 0, 0, chunk);
+    } else {
+      load_chunk<Q>(w, first, begin, chunk);
+    }
     const uint32_t columns = least(kChunk, w.in - begin);
     multiply_rows_of(chunk, columns, values + begin, w.in, tokens, sums);
   }

@@ -23,10 +23,30 @@ struct E2m1Codes {
   static constexpr int32_t kOffset = kSigned ? 0 : -12;
 };
 
+// Codes that a reader of blocks makes: bytes below 2^bits.
+template <uint32_t bits>
+struct ReadCodes : Integers<8> {
+  static constexpr bool kSigned = bits == 8 && kSignedWeights;
+  static constexpr int32_t kOffset = kSigned ? 128 : 0;
+};
+
+// The bits of what bytes of codes hold, for `dot`.
+template <typename Q>
+constexpr uint32_t kDotBits = Q::kBits;
+template <uint32_t bits>
+constexpr uint32_t kDotBits<ReadCodes<bits>> = bits;
+
+// Whether the matrix has to be read in panels.
+template <typename Q>
+constexpr bool kPanels = false;
+template <uint32_t bits>
+constexpr bool kPanels<ReadCodes<bits>> = true;
+
 // E4M3, whose bytes stand for themselves.
 struct E4m3Codes {
   static constexpr uint32_t kBits = 8;
   static constexpr bool kFloats = true;
+  static constexpr bool kSigned = false;
 };
 
 // The kBlockBytes bytes at `from` as kClasses vectors of bytes.
@@ -34,7 +54,7 @@ template <typename Q>
 PYTURBO_INLINE void unpack(const uint8_t* from, U8* codes) {
   if constexpr (Q::kBits == 8) {
     codes[0] = load_vector<U8>(from);
-    if constexpr (!Q::kFloats && kSignedWeights) codes[0] ^= 0x80;
+    if constexpr (Q::kSigned) codes[0] ^= 0x80;
   } else if constexpr (Q::kBits == 4) {
     const U8 bytes = held(load_vector<U8>(from));
     codes[0] = bytes & 0x0f;

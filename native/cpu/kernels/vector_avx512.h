@@ -68,6 +68,23 @@ PYTURBO_INLINE U16 widen_two(const void* from) {
 PYTURBO_INLINE U16Half low_half(U16 v) { return (U16Half)_mm512_castsi512_si256((__m512i)v); }
 PYTURBO_INLINE U16Half high_half(U16 v) { return (U16Half)_mm512_extracti64x4_epi64((__m512i)v, 1); }
 
+// Two vectors, one after the other.
+template <typename V>
+PYTURBO_INLINE V join(U8x16 a, U8x16 b) {
+  return (V)_mm256_set_m128i((__m128i)b, (__m128i)a);
+}
+PYTURBO_INLINE U8 join(U8x32 a, U8x32 b) {
+  return (U8)_mm512_inserti64x4(_mm512_castsi256_si512((__m256i)a), (__m256i)b, 1);
+}
+
+// `value` where a bit is set, else 0: bit i for byte i.
+PYTURBO_INLINE U8x32 where_set(uint32_t bits, uint8_t value) {
+  return (U8x32)_mm256_maskz_set1_epi8(bits, char(value));
+}
+
+// 16 bytes, each as 32 bits, in 16 / kLanes vectors.
+PYTURBO_INLINE void widen_all(U8x16 v, I32* words) { words[0] = (I32)_mm512_cvtepu8_epi32((__m128i)v); }
+
 // table[index] of 16 bytes.
 PYTURBO_INLINE U8 lookup(const uint8_t* table, U8 index) {
   const __m512i repeated = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)table));

@@ -58,6 +58,22 @@ PYTURBO_INLINE U16 widen_two(const void* from) { return (U16)vmovl_u8(vld1_u8((c
 PYTURBO_INLINE U16Half low_half(U16 v) { return (U16Half)vget_low_u16((uint16x8_t)v); }
 PYTURBO_INLINE U16Half high_half(U16 v) { return (U16Half)vget_high_u16((uint16x8_t)v); }
 
+// `value` where a bit is set, else 0: bit i for byte i.
+PYTURBO_INLINE U8x16 where_set(uint16_t bits, uint8_t value) {
+  const uint8x16_t bytes = vcombine_u8(vdup_n_u8(uint8_t(bits)), vdup_n_u8(uint8_t(bits >> 8)));
+  const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
+  return (U8x16)vandq_u8(vtstq_u8(bytes, bit), vdupq_n_u8(value));
+}
+
+// 16 bytes, each as 32 bits, in 16 / kLanes vectors.
+PYTURBO_INLINE void widen_all(U8x16 v, I32* words) {
+  const uint16x8_t low = vmovl_u8(vget_low_u8((uint8x16_t)v)), high = vmovl_u8(vget_high_u8((uint8x16_t)v));
+  words[0] = (I32)vmovl_u16(vget_low_u16(low));
+  words[1] = (I32)vmovl_u16(vget_high_u16(low));
+  words[2] = (I32)vmovl_u16(vget_low_u16(high));
+  words[3] = (I32)vmovl_u16(vget_high_u16(high));
+}
+
 // table[index] of 16 bytes.
 PYTURBO_INLINE U8 lookup(const uint8_t* table, U8 index) {
   return (U8)vqtbl1q_u8(vld1q_u8(table), (uint8x16_t)index);

@@ -1,0 +1,268 @@
+// The types of GGUF blocks: a struct for each says where codes and scales lie. Codes come in pieces, vectors
+// V of 16 or 32 values from value `at` of a block on; a group has the value code * scale + bias.
+#pragma once
+
+#include "cpu/kernels/vector.h"
+
+namespace pyturbo::cpu::PYTURBO_LEVEL {
+
+typedef uint32_t U32x4 __attribute__((vector_size(16)));
+typedef uint64_t U64x2 __attribute__((vector_size(16)));
+
+// A half in every lane.
+PYTURBO_INLINE F32 half_at(const uint8_t* from) { return from_half(U16Half{} + load_vector<uint16_t>(from)); }
+
+// Some bits of each byte, moved to the right, or to the left where `right` is negative. Bytes are moved in
+// pairs: `mask` leaves out what came from the other one.
+PYTURBO_INLINE U8x16 moved(U8x16 bytes, int32_t right, uint8_t mask) {
+  typedef uint16_t Pairs __attribute__((vector_size(16)));
+  return (U8x16)(right < 0 ? (Pairs)bytes << -right : (Pairs)bytes >> right) & mask;
+}
+PYTURBO_INLINE U8x32 moved(U8x32 bytes, int32_t right, uint8_t mask) {
+  typedef uint16_t Pairs __attribute__((vector_size(32)));
+  return (U8x32)(right < 0 ? (Pairs)bytes << -right : (Pairs)bytes >> right) & mask;
+}
+
+// Values of 16 bytes: their low nibbles, then their high nibbles.
+template <typename V>
+PYTURBO_INLINE V split_nibbles(const uint8_t* from, uint32_t at) {
+  const U8x16 bytes = load_vector<U8x16>(from);
+  if constexpr (sizeof(V) == 32)
+    return join<V>(bytes & 15, moved(bytes, 4, 15));
+  else
+    return at == 0 ? bytes & 15 : moved(bytes, 4, 15);
+}
+
+// The fifth bits of a block of 32, bit i of four bytes for value i.
+template <typename V>
+PYTURBO_INLINE V fifth_bits(const uint8_t* from, uint32_t at) {
+  return (V)where_set(load_vector<decltype(mask_of<V>())>(from + at / 8), 16);
+}
+
+struct Q4_0 {
+  static constexpr uint32_t kType = 2, kBlock = 32, kBlockBytes = 18, kGroup = 32, kBits = 6, kZero = 8;
+  static constexpr uint32_t kScale = 0;
+  template <typename V>
+  PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
+    return split_nibbles<V>(from + 2, at);
+  }
+};
+
+struct Q4_1 {
+  static constexpr uint32_t kType = 3, kBlock = 32, kBlockBytes = 20, kGroup = 32, kBits = 6;
+  static constexpr uint32_t kScale = 0, kBias = 2;
+  template <typename V>
+  PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
+    return split_nibbles<V>(from + 4, at);
+  }
+};
+
+struct Q5_0 {
+  static constexpr uint32_t kType = 6, kBlock = 32, kBlockBytes = 22, kGroup = 32, kBits = 6, kZero = 16;
+  static constexpr uint32_t kScale = 0;
+  template <typename V>
+  PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
+    return split_nibbles<V>(from + 6, at) | fifth_bits<V>(from + 2, at);
+  }
+};
+
+struct Q5_1 {
+  static constexpr uint32_t kType = 7, kBlock = 32, kBlockBytes = 24, kGroup = 32, kBits = 6;
+  static constexpr uint32_t kScale = 0, kBias = 2;
+  template <typename V>
+  PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
+    return split_nibbles<V>(from + 8, at) | fifth_bits<V>(from + 4, at);
+  }
+};
+
+struct Q8_0 {
+  static constexpr uint32_t kType = 8, kBlock = 32, kBlockBytes = 34, kGroup = 32, kBits = 8, kZero = 128;
+  static constexpr uint32_t kScale = 0;
+  template <typename V>
+  PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
+    return load_vector<V>(from + 2 + at) ^ 128;
+  }
+};
+
+struct Mxfp4 {
+  static constexpr uint32_t kType = 39, kBlock = 32, kBlockBytes = 17, kGroup = 32, kBits = 6, kZero = 12;
+  static constexpr uint8_t kTable[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+  template <typename V>
+  PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
+    return split_nibbles<V>(from + 1, at);
+  }
+  PYTURBO_INLINE float scale(const uint8_t* from) {
+    const uint32_t bits = from[0] < 2 ? 0x00200000u << from[0] : (from[0] - 1u) << 23;  // 2^(code - 128)
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+  }
+};
+
+// The values of IQ4_NL and IQ4_XS are not evenly spaced. These are they plus 128.
+constexpr uint8_t kUnevenCodes[16] = {1,   24,  45,  63,  79,  93,  106, 118,
+                                      129, 141, 153, 166, 181, 197, 217, 241};
+
+struct Iq4Nl {
+  static constexpr uint32_t kType = 20, kBlock = 32, kBlockBytes = 18, kGroup = 32, kBits = 8, kZero = 128;
+  static constexpr uint32_t kScale = 0;
+  static constexpr const uint8_t* kTable = kUnevenCodes;
+  template <typename V>
+  PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
+    return split_nibbles<V>(from + 2, at);
+  }
+};
+
+// 16 bytes plus an offset, times a factor.
+PYTURBO_INLINE void store_scaled(U8x16 bytes, int32_t offset, F32 factor, float* to) {
+  constexpr uint32_t kVectors = 16 / kLanes;
+  I32 words[kVectors];
+  widen_all(bytes, words);
+#pragma GCC unroll 4
+  for (uint32_t i = 0; i < kVectors; ++i) store_floats(to + i * kLanes, to_float(words[i] + offset) * factor);
+}
+
+// Eight bytes times a factor to `scales`, eight times another to `biases`.
+PYTURBO_INLINE void store_scaled_halves(U8x16 bytes, int32_t offset, F32 first, F32 second, float* scales,
+                                        float* biases) {
+  constexpr uint32_t kVectors = 16 / kLanes;
+  I32 words[kVectors];
+  widen_all(bytes, words);
+  if constexpr (kLanes == 16) {
+    const F32 both = to_float(words[0] + offset) * (first_lanes(8) ? first : second);
+    std::memcpy(scales, &both, 8 * sizeof(float));
+    std::memcpy(biases, reinterpret_cast<const char*>(&both) + 8 * sizeof(float), 8 * sizeof(float));
+  } else {
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < kVectors; ++i)
+      store_floats(i * kLanes < 8 ? scales + i * kLanes : biases + i * kLanes - 8,
+                   to_float(words[i] + offset) * (i * kLanes < 8 ? first : second));
+  }
+}
+
+struct Iq4Xs {
+  static constexpr uint32_t kType = 23, kBlock = 256, kBlockBytes = 136, kGroup = 32, kBits = 8, kZero = 128;
+  static constexpr const uint8_t* kTable = kUnevenCodes;
+  template <typename V>
+  PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
+    return split_nibbles<V>(from + 8 + at / 32 * 16, at % 32);
+  }
+  // Six bits for each of 8 scales, the low four in the nibbles of four bytes, the high two in the two before.
+  PYTURBO_INLINE void groups(const uint8_t* from, float* scales, float* biases) {
+    const uint64_t low = load_vector<uint32_t>(from + 4), high = load_vector<uint16_t>(from + 2);
+    uint64_t all = 0;
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < 8; ++i)
+      all |= (((low >> (4 * i)) & 15) | ((high >> (2 * i)) & 3) << 4) << (8 * i);
+    const F32 d = half_at(from);
+    store_scaled_halves((U8x16)U64x2{all, all}, -32, d, d * -float(kZero), scales, biases);
+  }
+};
+
+// Values of half a block: the lowest two bits of 32 bytes, then the next, and so on.
+template <typename V>
+PYTURBO_INLINE V two_bits(const uint8_t* from, uint32_t at) {
+  return moved(load_vector<V>(from + at / 128 * 32 + at % 32), at % 128 / 32 * 2, 3);
+}
+
+struct Q2_K {
+  static constexpr uint32_t kType = 10, kBlock = 256, kBlockBytes = 84, kGroup = 16, kBits = 6;
+  template <typename V>
+  PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
+    return two_bits<V>(from + 16, at);
+  }
+  PYTURBO_INLINE void groups(const uint8_t* from, float* scales, float* biases) {
+    const U8x16 both = load_vector<U8x16>(from);
+    store_scaled(both & 15, 0, half_at(from + 80), scales);
+    store_scaled(both >> 4, 0, -half_at(from + 82), biases);
+  }
+};
+
+struct Q3_K {
+  static constexpr uint32_t kType = 11, kBlock = 256, kBlockBytes = 110, kGroup = 16, kBits = 6, kZero = 4;
+  template <typename V>
+  PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
+    return two_bits<V>(from + 32, at) | moved(load_vector<V>(from + at % 32), int32_t(at / 32) - 2, 1 << 2);
+  }
+  // Six bits for each of 16 scales: the low four in the nibbles of 8 bytes, the high two in 4 more.
+  PYTURBO_INLINE void groups(const uint8_t* from, float* scales, float* biases) {
+    const uint64_t low = load_vector<uint64_t>(from + 96);
+    const uint32_t high = load_vector<uint32_t>(from + 104);
+    const auto pairs = [&](uint32_t i) { return uint64_t((high >> (2 * i)) & 0x03030303) << 4; };
+    constexpr uint64_t kNibbles = 0x0f0f0f0f0f0f0f0f;
+    const U64x2 all = {(low & kNibbles) | pairs(0) | pairs(1) << 32,
+                       ((low >> 4) & kNibbles) | pairs(2) | pairs(3) << 32};
+    const F32 d = half_at(from + 108);
+    store_scaled((U8x16)all, -32, d, scales);
+    store_scaled((U8x16)all, -32, d * -float(kZero), biases);
+  }
+};
+
+// Six bits for each of 8 scales and 8 minima, after d and dmin. The first four of both are in the low bits of
+// words 1 and 2, whose high bits are the high two of the last four; word 3 has their low four.
+PYTURBO_INLINE void store_scales_and_minima(const uint8_t* from, float* scales, float* biases) {
+  const U32x4 words = load_vector<U32x4>(from);
+  const U32x4 low = U32x4{words[1], words[3], words[2], words[3]} >> U32x4{0, 0, 0, 4};
+  const U32x4 high = U32x4{words[0], words[1], words[0], words[2]} >> 2;
+  const U32x4 all = (low & U32x4{0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f}) |
+                    (high & U32x4{0, 0x30303030, 0, 0x30303030});
+  store_scaled_halves((U8x16)all, 0, half_at(from), -half_at(from + 2), scales, biases);
+}
+
+struct Q4_K {
+  static constexpr uint32_t kType = 12, kBlock = 256, kBlockBytes = 144, kGroup = 32, kBits = 6;
+  template <typename V>
+  PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
+    return moved(load_vector<V>(from + 16 + at / 64 * 32 + at % 32), at % 64 / 32 * 4, 15);
+  }
+  PYTURBO_INLINE void groups(const uint8_t* from, float* scales, float* biases) {
+    store_scales_and_minima(from, scales, biases);
+  }
+};
+
+struct Q5_K {
+  static constexpr uint32_t kType = 13, kBlock = 256, kBlockBytes = 176, kGroup = 32, kBits = 6;
+  template <typename V>
+  PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
+    return moved(load_vector<V>(from + 48 + at / 64 * 32 + at % 32), at % 64 / 32 * 4, 15) |
+           moved(load_vector<V>(from + 16 + at % 32), int32_t(at / 32) - 4, 1 << 4);
+  }
+  PYTURBO_INLINE void groups(const uint8_t* from, float* scales, float* biases) {
+    store_scales_and_minima(from, scales, biases);
+  }
+};
+
+struct Q6_K {
+  static constexpr uint32_t kType = 14, kBlock = 256, kBlockBytes = 210, kGroup = 16, kBits = 6, kZero = 32;
+  // A half of the block has 64 bytes with its low four bits, and 32 with its high two.
+  template <typename V>
+  PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
+    const uint32_t half = at / 128, part = at % 128 / 32;
+    return moved(load_vector<V>(from + 64 * half + part % 2 * 32 + at % 32), part / 2 * 4, 15) |
+           moved(load_vector<V>(from + 128 + 32 * half + at % 32), 2 * int32_t(part) - 4, 3 << 4);
+  }
+  PYTURBO_INLINE void groups(const uint8_t* from, float* scales, float* biases) {
+    const U8x16 all = load_vector<U8x16>(from + 192) ^ 128;  // signed bytes
+    const F32 d = half_at(from + 208);
+    store_scaled(all, -128, d, scales);
+    store_scaled(all, -128, d * -float(kZero), biases);
+  }
+};
+
+// Types of blocks by GGML's numbers.
+template <typename... T>
+struct TypeList {
+  static constexpr bool have(uint32_t type) { return ((T::kType == type) || ...); }
+
+  // fn(T{}) for a type in the list; fn returns a pointer.
+  template <typename Fn>
+  static auto call(uint32_t type, const Fn& fn) {
+    decltype(fn(Q4_K{})) found = {};
+    ((T::kType == type ? void(found = fn(T{})) : void()), ...);
+    return found;
+  }
+};
+
+using GgufTypes = TypeList<Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Iq4Nl, Iq4Xs, Mxfp4>;
+
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL
