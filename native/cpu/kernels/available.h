@@ -1,8 +1,10 @@
-// Which levels this machine has. Also compiled by itself when the build looks for the best one
-// (best_level.cpp).
+// Which levels this machine has. Also compiled by itself when the build looks for them
+// (available_levels.cpp).
 #pragma once
 
-#if defined(__aarch64__) && defined(__linux__)
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #elif defined(__aarch64__) && defined(__APPLE__)
 #include <sys/sysctl.h>
@@ -12,7 +14,7 @@ namespace pyturbo::cpu {
 
 // X(level) for all levels of this architecture, best first.
 #if defined(__x86_64__)
-#define PYTURBO_KNOWN_LEVELS(X) X(vnni) X(avx512) X(avx2)
+#define PYTURBO_KNOWN_LEVELS(X) X(vnni) X(avx512) X(avxvnni) X(avx2)
 #elif defined(__aarch64__)
 #define PYTURBO_KNOWN_LEVELS(X) X(dotprod) X(neon)
 #else
@@ -26,8 +28,12 @@ inline bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
-inline bool has_vnni() {
-  return has_avx512() && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi");
+inline bool has_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
+// Not every compiler can ask for it by name.
+inline bool has_avxvnni() {
+  constexpr unsigned kAvxVnni = 1u << 4;
+  unsigned a, b, c, d;
+  return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & kAvxVnni);
 }
 #elif defined(__aarch64__)
 inline bool has_dotprod() {

@@ -1,4 +1,4 @@
-// AVX2 with FMA and F16C: vectors of 32 bytes.
+// AVX2 with FMA and F16C: vectors of 32 bytes. With AVX-VNNI where the level has it, else without.
 #pragma once
 
 #include <immintrin.h>
@@ -104,6 +104,9 @@ PYTURBO_INLINE U8 lookup(const uint8_t* table, U8 index) {
 // acc + the sums of four products, byte by byte: w in 0 .. 2^bits - 1, x in -128 .. 127.
 template <uint32_t bits>
 PYTURBO_INLINE I32 dot(I32 acc, U8 w, S8 x) {
+#if defined(__AVXVNNI__)
+  return (I32)_mm256_dpbusd_avx_epi32((__m256i)acc, (__m256i)w, (__m256i)x);
+#else
   const __m256i ones = _mm256_set1_epi16(1);
   if constexpr (bits < 8) {  // no sum of two products leaves 16 bits
     const __m256i pairs = _mm256_maddubs_epi16((__m256i)w, (__m256i)x);
@@ -114,6 +117,7 @@ PYTURBO_INLINE I32 dot(I32 acc, U8 w, S8 x) {
     const __m256i odd = _mm256_maddubs_epi16(_mm256_andnot_si256(low, (__m256i)w), (__m256i)x);
     return acc + (I32)_mm256_madd_epi16(even, ones) + (I32)_mm256_madd_epi16(odd, ones);
   }
+#endif
 }
 
 // rows[i][j] and rows[j][i] change places, as 32-bit words.

@@ -1,4 +1,4 @@
-// AVX-512: vectors of 64 bytes. With VNNI and VBMI where the level has them, else without.
+// AVX-512: vectors of 64 bytes. With VNNI where the level has it, else without.
 #pragma once
 
 #include <immintrin.h>
@@ -141,50 +141,31 @@ PYTURBO_INLINE void transpose(U8* rows) {
 // 64 values of 3, 5 or 6 bits, one after another from bit 0 of `from`, which has 8 * bits bytes.
 template <uint32_t bits>
 PYTURBO_INLINE U8 spread(const uint8_t* from) {
-#if defined(__AVX512VBMI__)
+  // Each 128-bit lane gets the words with its 16 values; then each 16-bit part the two bytes with its two.
   alignas(64) static constexpr struct Tables {
-    uint8_t bytes[64], shifts[64];
-    constexpr Tables() : bytes(), shifts() {
-      for (int i = 0; i < 64; ++i) {
-        bytes[i] = uint8_t(i / 8 * int(bits) + i % 8);  // an octet of values in 8 bytes
-        shifts[i] = uint8_t(i % 8 * int(bits));
-      }
-    }
-  } tables;
-  const __m512i stream = _mm512_maskz_loadu_epi8((uint64_t(1) << (8 * bits)) - 1, from);
-  const __m512i octets = _mm512_permutexvar_epi8(_mm512_load_si512(tables.bytes), stream);
-  const __m512i values = _mm512_multishift_epi64_epi8(_mm512_load_si512(tables.shifts), octets);
-  return (U8)_mm512_and_si512(values, _mm512_set1_epi8((1 << bits) - 1));
-#else
-  // Each 128-bit lane makes 16 values of its own 2 * bits bytes.
-  alignas(64) static constexpr struct Tables {
-    uint8_t even[64], odd[64];
-    uint16_t even_factor[32], odd_factor[32];
-    constexpr Tables() : even(), odd(), even_factor(), odd_factor() {
-      for (int i = 0; i < 32; ++i) {
-        for (int part = 0; part < 2; ++part) {
-          const int bit = (i % 8 * 2 + part) * int(bits);
-          uint8_t* bytes = part ? odd : even;
-          bytes[2 * i] = uint8_t(bit / 8);
-          bytes[2 * i + 1] = uint8_t(bit / 8 + 1 < 2 * int(bits) ? bit / 8 + 1 : bit / 8);
-          (part ? odd_factor : even_factor)[i] = uint16_t(1 << (8 - bit % 8));  // the value starts at bit 8
+    uint32_t words[16];
+    uint8_t bytes[64];
+    uint16_t shifts[32];
+    constexpr Tables() : words(), bytes(), shifts() {
+      for (uint32_t lane = 0; lane < 4; ++lane) {
+        const uint32_t start = lane * 2 * bits;
+        for (uint32_t i = 0; i < 4; ++i) words[lane * 4 + i] = start / 4 + i;
+        for (uint32_t i = 0; i < 8; ++i) {
+          const uint32_t bit = start % 4 * 8 + i * 2 * bits, part = lane * 8 + i;
+          bytes[2 * part] = uint8_t(bit / 8);
+          bytes[2 * part + 1] = uint8_t(bit / 8 + 1);
+          shifts[part] = uint16_t(bit % 8);
         }
       }
     }
   } tables;
-  __m512i stream = _mm512_setzero_si512();
-  constexpr __mmask16 kLaneBytes = (1 << (2 * bits)) - 1;
-  stream = _mm512_inserti32x4(stream, _mm_maskz_loadu_epi8(kLaneBytes, from), 0);
-  stream = _mm512_inserti32x4(stream, _mm_maskz_loadu_epi8(kLaneBytes, from + 2 * bits), 1);
-  stream = _mm512_inserti32x4(stream, _mm_maskz_loadu_epi8(kLaneBytes, from + 4 * bits), 2);
-  stream = _mm512_inserti32x4(stream, _mm_maskz_loadu_epi8(kLaneBytes, from + 6 * bits), 3);
-  const __m512i even = _mm512_mullo_epi16(_mm512_shuffle_epi8(stream, _mm512_load_si512(tables.even)),
-                                          _mm512_load_si512(tables.even_factor));
-  const __m512i odd = _mm512_mullo_epi16(_mm512_shuffle_epi8(stream, _mm512_load_si512(tables.odd)),
-                                         _mm512_load_si512(tables.odd_factor));
-  const __m512i mask = _mm512_set1_epi16(((1 << bits) - 1) << 8);
-  return (U8)_mm512_or_si512(_mm512_srli_epi16(_mm512_and_si512(even, mask), 8), _mm512_and_si512(odd, mask));
-#endif
+  const __m512i stream = _mm512_maskz_loadu_epi32((1 << (2 * bits)) - 1, from);
+  const __m512i lanes = _mm512_permutexvar_epi32(_mm512_load_si512(tables.words), stream);
+  const __m512i pairs = _mm512_srlv_epi16(_mm512_shuffle_epi8(lanes, _mm512_load_si512(tables.bytes)),
+                                          _mm512_load_si512(tables.shifts));
+  const U16 low = (U16)pairs, high = low << (8 - bits);
+  constexpr uint16_t kFirst = (1 << bits) - 1, kSecond = kFirst << 8;
+  return (U8)((low & kFirst) | (high & kSecond));
 }
 
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL
