@@ -15,7 +15,7 @@ FIND = find $(1) -type f -not -path '*/__pycache__/*'
 SOURCES := native pyturbo shaders CMakeLists.txt pyproject.toml
 TEST_SOURCES := tests/native tests/shaders tests/soft_metal
 
-.PHONY: run test check build lint style docs site sanitize oracle clean
+.PHONY: run test check build lint style docs site sanitize heap oracle clean
 # All targets share one environment and one build folder; CMake runs the compilers in parallel.
 .NOTPARALLEL:
 
@@ -92,6 +92,10 @@ SANITIZE_TESTS ?= tests
 sanitize:
 	$(MAKE) build VENV=build/sanitize/venv BUILD=build/sanitize BUILD_TYPE=RelWithDebInfo SANITIZE=address,undefined
 	build/sanitize/venv/bin/python tests/run_sanitized.py --compiler $(COMPILER) $(SANITIZE_TESTS)
+
+# Runs all tests while glibc looks for damage to the heap at every call; it ends the process when it finds some.
+heap: build
+	MALLOC_CHECK_=3 LD_PRELOAD=libc_malloc_debug.so.0 $(PYTEST)
 
 # mypy needs the packages that pyturbo imports; the other linters run before the build.
 lint: style build

@@ -16,7 +16,9 @@ HEAP_LIBRARY = "libc_malloc_debug.so.0"
 
 def environment(heap_checks: bool) -> dict[str, str]:
     """Return the environment of a process whose devices have a worker thread to end."""
-    variables = os.environ | {"PYTURBO_THREADS": "2"}
+    variables = {**os.environ, "PYTURBO_THREADS": "2"}
+    if not heap_checks and variables.get("LD_PRELOAD") == HEAP_LIBRARY:
+        del variables["LD_PRELOAD"]
     if heap_checks and "LD_PRELOAD" not in variables and find_library("c_malloc_debug") is not None:
         variables |= HEAP_CHECKS | {"LD_PRELOAD": HEAP_LIBRARY}
     return variables
