@@ -155,16 +155,37 @@ class _Reader:
         except UnicodeDecodeError as error:
             raise FormatError(f"{self.path}: {shown(what)}: expected UTF-8: {error.reason}") from None
 
+    def strings(self, what: str, count: int) -> list[str]:
+        """Read several strings; a vocabulary has hundreds of thousands."""
+        data, position, end = self._data, self.position, len(self._data)
+        length = struct.Struct("<Q").unpack_from
+        texts: list[str] = []
+        try:
+            while len(texts) < count and position + 8 <= end:
+                begin = position + 8
+                position = begin + length(data, position)[0]
+                if position <= end:
+                    texts.append(str(data[begin:position], "utf-8"))
+        except UnicodeDecodeError as error:
+            raise FormatError(f"{self.path}: {shown(what)}: expected UTF-8: {error.reason}") from None
+        if len(texts) < count:
+            raise FormatError(f"{self.path}: {shown(what)}: expected {count} texts, {self._end}")
+        self.position = position
+        return texts
+
     def numbers(self, dtype: np.dtype[Any], count: int, what: str) -> Array:
         return np.frombuffer(self.bytes(count * dtype.itemsize, what), dtype)
+
+    @property
+    def _end(self) -> str:
+        """Say where the items end, for messages."""
+        return f"{'the file ends at' if self._whole else 'a header ends before'} {len(self._data)}"
 
     def _take(self, count: int, what: str) -> memoryview:
         end = self.position + count
         if end > len(self._data):
-            limit = "the file ends at" if self._whole else "a header ends before"
             raise FormatError(
-                f"{self.path}: {shown(what)}: expected {count} bytes at {self.position}, "
-                f"{limit} {len(self._data)}"
+                f"{self.path}: {shown(what)}: expected {count} bytes at {self.position}, {self._end}"
             )
         part = self._data[self.position : end]
         self.position = end
@@ -193,7 +214,7 @@ def _array(reader: _Reader, key: str) -> Any:
             raise FormatError(
                 f"{reader.path}: {shown(key)}: expected at most {_MOST_STRINGS} texts, got {count}"
             )
-        return [reader.string(key) for _ in range(count)]
+        return reader.strings(key, count)
     if kind not in NUMBERS:
         raise FormatError(
             f"{reader.path}: {shown(key)}: expected an array of numbers or text, got kind {kind}"
