@@ -29,7 +29,9 @@ from pyturbo.bench.peers.rows import Report
 from pyturbo.bench.peers.run_llama import LlamaRunner
 from pyturbo.bench.peers.run_pyturbo import PyturboRunner
 from pyturbo.bench.stream import synthetic
+from pyturbo.checkpoint import open_checkpoint
 from pyturbo.errors import StateError
+from pyturbo.model import load
 
 SHAPE = random_moe.Shape(128, 4, 4096, 4, 2, 64, 2, 4, 64, 16, 2, 64, 64)
 
@@ -47,56 +49,34 @@ for line in sys.stdin:
 """
 
 
-class Writer:
-    """Takes what GGUFWriter takes, and keeps the tensors."""
-
-    def __init__(self, path: Path, architecture: str) -> None:
-        assert architecture == "qwen35moe"
-        self.announced: list[tuple[str, tuple[int, ...], Any, int, Any]] = []
-        self.tensors: dict[str, np.ndarray[Any, Any]] = {}
-        path.write_bytes(b"GGUF")
-        Writer.last = self
-
-    last: Writer
-
-    def __getattr__(self, name: str) -> Any:
-        assert name.startswith(("add_", "write_", "close"))
-        return lambda *values: None
-
-    def add_tensor_info(self, *info: Any) -> None:
-        self.announced.append(info)
-
-    def write_tensor_data(self, array: np.ndarray[Any, Any]) -> None:
-        name, extents, dtype, nbytes, raw = self.announced[len(self.tensors)]
-        assert (array.shape, array.dtype, array.nbytes) == (extents, dtype, nbytes)
-        assert (raw is None) == (array.dtype == np.float32)
-        self.tensors[name] = array
-
-
-@pytest.fixture
-def gguf(monkeypatch: pytest.MonkeyPatch) -> None:
-    types = SimpleNamespace(Q4_1="Q4_1")
-    monkeypatch.setitem(sys.modules, "gguf", SimpleNamespace(GGUFWriter=Writer, GGMLQuantizationType=types))
-
-
-def test_the_file_for_llama_has_every_tensor(gguf: None, tmp_path: Path) -> None:
+def test_the_file_for_llama_has_every_tensor(tmp_path: Path) -> None:
     synthetic.write(tmp_path / "packed", SHAPE)
     with synthetic.stored(tmp_path / "packed") as arrays:
         assert arrays.keys() == random_moe.tensors(SHAPE).keys()
         random_gguf.write(tmp_path / "model.gguf", SHAPE, arrays)
-        made = Writer.last
         name = "language_model.model.layers.3.mlp.switch_mlp.up_proj"
         parts = [np.ascontiguousarray(arrays[f"{name}.{kind}"]) for kind in ("weight", "scales", "biases")]
-    assert len(made.tensors) == len(made.announced)
-    np.testing.assert_array_equal(made.tensors["blk.3.ffn_up_exps.weight"], random_gguf._blocks(*parts))
-    assert made.tensors["blk.0.ffn_gate_inp.weight"].shape == (SHAPE.experts, SHAPE.hidden)
-    assert made.tensors["blk.0.ffn_gate_inp_shexp.weight"].shape == (SHAPE.hidden,)
+    with open_checkpoint(tmp_path / "model.gguf") as made:
+        experts = made["blk.3.ffn_up_exps.weight"]
+        assert experts.dtype == "Q4_1"
+        np.testing.assert_array_equal(experts[:], random_gguf._blocks(*parts))
+        assert made["blk.0.ffn_gate_inp.weight"].shape == (SHAPE.experts, SHAPE.hidden)
+        assert made["blk.0.ffn_gate_inp_shexp.weight"].shape == (SHAPE.hidden,)
+
+
+def test_both_files_give_the_same_logits(tmp_path: Path) -> None:
+    """The GGUF file is read by pyturbo too."""
+    arrays = random_moe.tensors(SHAPE)
+    random_moe.write(tmp_path / "mlx", SHAPE, arrays)
+    random_gguf.write(tmp_path / "model.gguf", SHAPE, arrays)
+    want, got = (load(tmp_path / name, kv="f32").logits(range(40)) for name in ("mlx", "model.gguf"))
+    assert np.abs(got - want).max() <= 1e-3 * want.std()
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="this system has no /proc")
-def test_no_file_stays_mapped(gguf: None, tmp_path: Path) -> None:
+def test_no_file_stays_mapped(tmp_path: Path) -> None:
     """Pages of mapped files stay in memory, and would count as nobody's in a group."""
-    assert limited._write(tmp_path, SHAPE) == []
+    limited._write(tmp_path, SHAPE)
     assert str(tmp_path) not in Path("/proc/self/maps").read_text()
 
 
@@ -144,7 +124,7 @@ def test_no_tokens_are_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limited, "Contender", Noting)
     monkeypatch.setattr(limited, "MemoryGroup", lambda nbytes: nullcontext())
     monkeypatch.setattr(limited, "_require_disk", lambda folder, nbytes: None)
-    monkeypatch.setattr(limited, "_write", lambda folder, shape: [])
+    monkeypatch.setattr(limited, "_write", lambda folder, shape: None)
     Noting.made = []
     limited.limited(replace(PLAN, rounds=3), Report(), lambda what: None, SHAPE)
     one, *others = Noting.made
@@ -173,7 +153,7 @@ def test_runners_begin_where_they_are_told() -> None:
 
 
 @pytest.mark.slow
-def test_contenders_run_in_groups(gguf: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contenders_run_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     limits, processes = [], []
 
     @contextmanager

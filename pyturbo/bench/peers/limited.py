@@ -59,12 +59,10 @@ def limited(plan: Plan, report: Report, tell: Tell, shape: random_moe.Shape = SH
             failed = [Speeds(name, failure=str(error)) for name in NAMES]
         else:
             tell("writing random weights")
-            failed = _write(folder, shape)
+            _write(folder, shape)
             ids = synthetic.text(starts.stop).tolist()
             common = {"threads": threads, "room": plan.room, "ids": ids}
             for name, (kind, options) in _contenders(folder, memory).items():
-                if name in [speeds.name for speeds in failed]:
-                    continue
                 tell(f"loading {name}")
                 contender = stack.enter_context(Contender(name, kind, threads, group=groups[name]))
                 contender.load(**common, **options)
@@ -94,22 +92,12 @@ def _file_system(folder: Path) -> str:
     return ""
 
 
-def _write(folder: Path, shape: random_moe.Shape) -> list[Speeds]:
-    """Write the model for all contenders, and let no page of it stay in memory; return those without it."""
+def _write(folder: Path, shape: random_moe.Shape) -> None:
+    """Write the model for all contenders, and let no page of it stay in memory: mapped ones could not go."""
     synthetic.write(folder / "packed", shape)
-    failed = []
-    try:
-        _write_gguf(folder, shape)
-    except ModuleNotFoundError as error:
-        failed = [Speeds(LLAMA, failure=f"not installed: pip install {error.name}")]
-    drop_cached(file for file in folder.rglob("*") if file.is_file())
-    return failed
-
-
-def _write_gguf(folder: Path, shape: random_moe.Shape) -> None:
-    """Write the packed model as GGUF. No mapping of it is left: mapped pages cannot be dropped."""
     with synthetic.stored(folder / "packed") as arrays:
         random_gguf.write(folder / "model.gguf", shape, arrays)
+    drop_cached(file for file in folder.rglob("*") if file.is_file())
 
 
 def _contenders(folder: Path, memory: int) -> dict[str, tuple[str, dict[str, Any]]]:

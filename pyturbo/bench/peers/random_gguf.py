@@ -1,14 +1,14 @@
 """Write the weights of random_moe.py for llama.cpp: a GGUF file of its architecture qwen35moe.
 
 Groups of 64 four-bit values become two blocks of Q4_1 with the same scale and offset, so that both files hold
-the same numbers. Needs the package gguf.
+the same numbers.
 """
 
 from __future__ import annotations
 
-import importlib
-import math
 import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,11 @@ from pyturbo.bench.peers.random_moe import (
     Array,
     Shape,
 )
+from pyturbo.checkpoint.gguf_writer import GgufTensor, write_gguf
 
 BLOCK, BLOCK_BYTES = 32, 20  # values of a block of Q4_1, and its bytes
 _PREFIX = "language_model."
+_ARCHITECTURE = "qwen35moe"
 
 _NAMES = {
     "model.embed_tokens": "token_embd",
@@ -54,45 +56,56 @@ for _part in ("gate", "up", "down"):
     _NAMES[f"mlp.shared_expert.{_part}_proj"] = f"ffn_{_part}_shexp"
 
 
-def write(path: Path, shape: Shape, arrays: dict[str, Array]) -> None:
-    gguf = importlib.import_module("gguf")
-    writer = gguf.GGUFWriter(path, "qwen35moe")
-    writer.add_vocab_size(shape.vocab)
-    writer.add_tokenizer_model("no_vocab")
-    writer.add_context_length(shape.context)
-    writer.add_embedding_length(shape.hidden)
-    writer.add_block_count(shape.layers)
-    writer.add_head_count(shape.heads)
-    writer.add_head_count_kv(shape.kv_heads)
-    writer.add_key_length(shape.head_dim)
-    writer.add_value_length(shape.head_dim)
-    writer.add_layer_norm_rms_eps(1e-6)
-    writer.add_rope_freq_base(1e7)
-    writer.add_rope_dimension_count(int(shape.head_dim * ROPE_PART))
-    writer.add_rope_dimension_sections([*ROPE_SECTIONS, 0])
-    writer.add_full_attention_interval(INTERVAL)
-    writer.add_ssm_conv_kernel(KERNEL)
-    writer.add_ssm_state_size(shape.delta_dim)
-    writer.add_ssm_group_count(shape.key_heads)
-    writer.add_ssm_time_step_rank(shape.value_heads)
-    writer.add_ssm_inner_size(shape.values)
-    writer.add_expert_count(shape.experts)
-    writer.add_expert_used_count(shape.chosen)
-    writer.add_expert_feed_forward_length(shape.expert_inner)
-    writer.add_expert_shared_feed_forward_length(shape.shared_inner)
-    names = [name for name in arrays if not name.endswith((".scales", ".biases"))]
-    for name in names:
-        path_of, _, kind = name.removeprefix(_PREFIX).rpartition(".")
-        extents, dtype = _outline(shape, arrays[name], name)
-        raw = gguf.GGMLQuantizationType.Q4_1 if dtype == np.uint8 else None
-        nbytes = math.prod(extents) * dtype.itemsize
-        writer.add_tensor_info(_name(path_of, kind), extents, dtype, nbytes, raw)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    for name in names:
-        writer.write_tensor_data(_converted(shape, arrays, name))
-    writer.close()
+def write(path: Path, shape: Shape, arrays: Mapping[str, Array]) -> None:
+    tensors = []
+    for name in arrays:
+        if not name.endswith((".scales", ".biases")):
+            place, _, kind = name.removeprefix(_PREFIX).rpartition(".")
+            blocks, extents = _outline(shape, arrays[name], name)
+            data = _Converted(shape, arrays, name)
+            tensors.append(GgufTensor(_name(place, kind), "Q4_1" if blocks else "F32", extents, data))
+    write_gguf(path, _metadata(shape), tensors)
+
+
+def _metadata(shape: Shape) -> dict[str, Any]:
+    entries = {
+        "vocab_size": shape.vocab,
+        "context_length": shape.context,
+        "embedding_length": shape.hidden,
+        "block_count": shape.layers,
+        "attention.head_count": shape.heads,
+        "attention.head_count_kv": shape.kv_heads,
+        "attention.key_length": shape.head_dim,
+        "attention.value_length": shape.head_dim,
+        "attention.layer_norm_rms_epsilon": 1e-6,
+        "rope.freq_base": 1e7,
+        "rope.dimension_count": int(shape.head_dim * ROPE_PART),
+        "rope.dimension_sections": [*ROPE_SECTIONS, 0],
+        "full_attention_interval": INTERVAL,
+        "ssm.conv_kernel": KERNEL,
+        "ssm.state_size": shape.delta_dim,
+        "ssm.group_count": shape.key_heads,
+        "ssm.time_step_rank": shape.value_heads,
+        "ssm.inner_size": shape.values,
+        "expert_count": shape.experts,
+        "expert_used_count": shape.chosen,
+        "expert_feed_forward_length": shape.expert_inner,
+        "expert_shared_feed_forward_length": shape.shared_inner,
+    }
+    own = {f"{_ARCHITECTURE}.{key}": value for key, value in entries.items()}
+    return {"general.architecture": _ARCHITECTURE, "tokenizer.ggml.model": "no_vocab", **own}
+
+
+@dataclass(frozen=True)
+class _Converted:
+    """The bytes of a tensor, made when they are written."""
+
+    shape: Shape
+    arrays: Mapping[str, Array]
+    name: str
+
+    def __iter__(self) -> Iterator[Array]:
+        yield _converted(self.shape, self.arrays, self.name)
 
 
 def _name(path: str, kind: str) -> str:
@@ -106,16 +119,14 @@ def _name(path: str, kind: str) -> str:
     return f"{block}{_NAMES[path]}.weight"
 
 
-def _outline(shape: Shape, array: Array, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and dtype of what `_converted` returns."""
+def _outline(shape: Shape, array: Array, name: str) -> tuple[bool, tuple[int, ...]]:
+    """Return whether `_converted` returns blocks, and the shape of their values."""
     *rows, width = array.shape
-    if _is_gate(name):
-        extents: tuple[int, ...] = (*rows, shape.hidden)
-    elif array.dtype == np.uint32:
-        return (*rows, width * 8 // BLOCK * BLOCK_BYTES), np.dtype(np.uint8)
-    else:
-        extents = array.shape
-    return tuple(extent for extent in extents if extent > 1), np.dtype(np.float32)
+    blocks = array.dtype == np.uint32 and not _is_gate(name)
+    if blocks:
+        return True, (*rows, width * 8)
+    extents = (*rows, shape.hidden) if _is_gate(name) else array.shape
+    return False, tuple(extent for extent in extents if extent > 1)
 
 
 def _is_gate(name: str) -> bool:
@@ -123,7 +134,7 @@ def _is_gate(name: str) -> bool:
     return ".mlp." in name and name.endswith("gate.weight")
 
 
-def _converted(shape: Shape, arrays: dict[str, Array], name: str) -> Array:
+def _converted(shape: Shape, arrays: Mapping[str, Array], name: str) -> Array:
     """Return an array as float32, or as bytes of Q4_1 blocks."""
     array, path = arrays[name], name.removesuffix(".weight")
     if _is_gate(name):
