@@ -1,8 +1,8 @@
 """The process of one contender: it answers requests, lines of JSON on standard input, on standard output.
 
-``load`` comes first. ``prefill`` reads `tokens` tokens into an empty context, ``decode`` reads them one by
-one after `context` others; both begin at token `first` of the text, and reply with seconds. Output of
-libraries goes to standard error.
+``load`` comes first, and replies with the time and memory that it took. ``prefill`` reads `tokens` tokens
+into an empty context, ``decode`` reads them one by one after `context` others; both begin at token `first` of
+the text, and reply with seconds. Output of libraries goes to standard error.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +20,15 @@ from numpy.typing import NDArray
 
 
 class Runner(Protocol):
-    """A loaded model. The seconds that it returns do not include preparations."""
+    """A loaded model. The seconds that it returns do not include preparations.
+
+    Attributes:
+        load_seconds: The time until it could read text, without importing the engine and warming up.
+        beside_weights: Bytes of state and scratch, if the engine says so.
+    """
+
+    load_seconds: float
+    beside_weights: int
 
     @property
     def facts(self) -> dict[str, str]:
@@ -46,11 +55,29 @@ def answer(kind: str, runner: Runner | None, request: dict[str, Any]) -> tuple[R
             runner = importlib.import_module(f"pyturbo.bench.peers.run_{kind}").load(**options)
         except ModuleNotFoundError as error:
             return None, {"missing": error.name}
-        return runner, {"facts": runner.facts if runner else {}}
+        return runner, {"facts": runner.facts, "load": loaded(runner)} if runner else {}
     if runner is None:
         raise ValueError(f"{do}: expected a model to be loaded first")
     seconds = runner.prefill(**options) if do == "prefill" else runner.decode(**options)
     return runner, {"seconds": seconds}
+
+
+def loaded(runner: Runner) -> dict[str, float]:
+    """Return what loading took: seconds, and megabytes with pages of mapped files, now and at the most."""
+    return {
+        "seconds": runner.load_seconds,
+        "beside weights": runner.beside_weights / 1e6,
+        **resident_megabytes(),
+    }
+
+
+def resident_megabytes() -> dict[str, float]:
+    """Return the memory of this process, with the pages of files that it has mapped; {} if unknown."""
+    names = {"VmRSS": "resident", "VmHWM": "peak"}
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    fields = dict(line.split(":", 1) for line in lines)
+    return {name: int(fields[key].split()[0]) * 1024 / 1e6 for key, name in names.items() if key in fields}
 
 
 def main() -> None:

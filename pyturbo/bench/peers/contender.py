@@ -43,6 +43,7 @@ class Contender:
     ) -> None:
         self.name, self.kind, self.failure = name, kind, ""
         self.facts: dict[str, str] = {}
+        self.loaded: dict[str, float] = {}  # see `child.loaded`
         self._patience, self._rest = patience, b""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115, closed with the process
         limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
@@ -73,7 +74,7 @@ class Contender:
         reply = self._ask({"do": "load", **options})
         if "missing" in reply:
             self._fail(f"not installed: pip install {PACKAGES.get(self.kind, reply['missing'])}")
-        self.facts = reply.get("facts", {})
+        self.facts, self.loaded = reply.get("facts", {}), reply.get("load", {})
         if self.kind in SLOWNESS:
             self.facts["tokens of a turn"] = f"1/{SLOWNESS[self.kind]}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pyturbo.bench.peers.rounds import Speeds, ratio
@@ -18,20 +18,24 @@ class Row:
     work: str
     threads: int
     precision: str
-    figure: float | None  # the best of all rounds, the median for shares
-    unit: str  # "tok/s" or "share"
+    figure: float | None  # the best of all rounds: the least of costs; the median for shares
+    unit: str  # "tok/s", "share", or of costs "s" and "MB"
     goal: float
     judged: Judged
     peer: str = ""
     peer_figure: float | None = None
     ratio: float | None = None  # the median over the rounds
     note: str = ""
+    at_most: bool = False  # whether the goal is the largest figure that meets it, not the smallest
+    judgeable: bool = True  # whether nothing has disturbed the measurement
 
     @property
     def met(self) -> bool | None:
         """Whether the goal is met; None if it could not be measured."""
         judged = self.ratio if self.judged == "ratio" else self.figure
-        return None if judged is None else judged >= self.goal
+        if judged is None or not self.judgeable:
+            return None
+        return judged <= self.goal if self.at_most else judged >= self.goal
 
 
 @dataclass
@@ -99,6 +103,37 @@ def shares(work: str, threads: int, speeds: Sequence[Speeds], peer: str, goal: f
         for precision in PRECISIONS
         for ours in [by_name[name_of(precision)]]
     ]
+
+
+def costs(
+    work: str, threads: int, unit: str, spent: Sequence[Speeds], peer: str, goals: Mapping[str, float]
+) -> list[Row]:
+    """Return a row for each precision, of seconds or megabytes; `goals` are the most that may be spent."""
+    by_name = {one.name: one for one in spent}
+    theirs = by_name[peer]
+    return [
+        Row(
+            work,
+            threads,
+            precision,
+            min(ours.rounds, default=None),
+            unit,
+            goals[precision],
+            "figure",
+            peer,
+            min(theirs.rounds, default=None),
+            ratio(theirs, ours),
+            failures(ours, theirs),
+            at_most=True,
+        )
+        for precision in PRECISIONS
+        for ours in [by_name[name_of(precision)]]
+    ]
+
+
+def without_ratio(row: Row, why: str) -> Row:
+    """Return a row whose figures stand, but that is not compared with a peer or a goal."""
+    return replace(row, ratio=None, judgeable=False, note="; ".join(filter(None, (row.note, why))))
 
 
 def name_of(precision: str) -> str:

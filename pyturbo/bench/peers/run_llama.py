@@ -18,8 +18,11 @@ BATCH = 512  # maximum number of tokens in a batch
 
 
 class LlamaRunner:
-    def __init__(self, library: Any, context: Any, ids: NDArray[np.int32]) -> None:
+    beside_weights = 0  # unknown
+
+    def __init__(self, library: Any, context: Any, ids: NDArray[np.int32], load_seconds: float = 0.0) -> None:
         self._library, self._context, self._ids = library, context, ids
+        self.load_seconds = load_seconds
 
     @property
     def facts(self) -> dict[str, str]:
@@ -65,6 +68,7 @@ class LlamaRunner:
 def load(path: str, threads: int, room: int, ids: Sequence[int] | None = None) -> LlamaRunner:
     library = importlib.import_module("llama_cpp.llama_cpp")
     library.llama_backend_init()
+    begin = time.perf_counter()
     model_options = library.llama_model_default_params()
     model_options.n_gpu_layers = 0
     model = library.llama_model_load_from_file(path.encode(), model_options)
@@ -77,8 +81,9 @@ def load(path: str, threads: int, room: int, ids: Sequence[int] | None = None) -
     context = library.llama_init_from_model(model, options)
     if not context:
         raise StateError(f"{path}: llama.cpp has no context of {room} tokens for it")
+    seconds = time.perf_counter() - begin
     vocab = library.llama_vocab_n_tokens(library.llama_model_get_vocab(model))
-    runner = LlamaRunner(library, context, token_ids(vocab, room, ids))
+    runner = LlamaRunner(library, context, token_ids(vocab, room, ids), seconds)
     runner.prefill(0, room - 1)
     runner.decode(0, 1, 1)
     return runner

@@ -11,8 +11,10 @@ from pyturbo.bench.peers.child import token_ids
 
 
 class MlxRunner:
-    def __init__(self, model: Any, vocab: int, room: int) -> None:
-        self._model, self._ids = model, token_ids(vocab, room)
+    beside_weights = 0  # unknown
+
+    def __init__(self, model: Any, vocab: int, room: int, load_seconds: float = 0.0) -> None:
+        self._model, self._ids, self.load_seconds = model, token_ids(vocab, room), load_seconds
         self._mx = importlib.import_module("mlx.core")
         self._caches = importlib.import_module("mlx_lm.models.cache")
 
@@ -47,7 +49,9 @@ def load(path: str, threads: int, room: int) -> MlxRunner:
     """Load a model; `threads` is set by the parent through the environment."""
     mx = importlib.import_module("mlx.core")
     mx.set_default_device(mx.cpu)
+    begin = time.perf_counter()
     model, config = importlib.import_module("mlx_lm.utils").load_model(Path(path))
-    runner = MlxRunner(model, config["text_config"]["vocab_size"], room)
+    seconds = time.perf_counter() - begin
+    runner = MlxRunner(model, config["text_config"]["vocab_size"], room, seconds)
     runner.decode(0, 2, 1)
     return runner

@@ -12,13 +12,18 @@ from pyturbo.streaming import Policy
 
 
 class PyturboRunner:
-    def __init__(self, model: Model, room: int, ids: Sequence[int] | None) -> None:
-        self._model, self._room = model, room
+    def __init__(self, model: Model, room: int, ids: Sequence[int] | None, load_seconds: float = 0.0) -> None:
+        self._model, self._room, self.load_seconds = model, room, load_seconds
         self._ids = token_ids(model.network.vocab, room, ids)
 
     @property
     def facts(self) -> dict[str, str]:
         return {"kernels": str(self._model.device.properties["kernels"])}
+
+    @property
+    def beside_weights(self) -> int:
+        memory = self._model.session(self._room).memory()
+        return memory.state + memory.scratch
 
     def prefill(self, first: int, tokens: int) -> float:
         session = self._model.session(self._room)
@@ -46,8 +51,11 @@ def load(
     mode: str | None = None,
 ) -> PyturboRunner:
     policy = None if mode is None else Policy(mode=mode)
+    begin = time.perf_counter()
     model = load_model(path, "cpu", threads=threads, precision=precision, memory=memory, policy=policy)
-    runner = PyturboRunner(model, room, ids)
+    if model.has_tokenizer:
+        _ = model.tokenizer  # made when it is first asked for
+    runner = PyturboRunner(model, room, ids, time.perf_counter() - begin)
     runner.prefill(0, room - 1)
     runner.decode(0, 1, 1)
     return runner

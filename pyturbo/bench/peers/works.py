@@ -11,8 +11,10 @@ from pyturbo.bench import memory
 from pyturbo.bench.peers import busy, random_gguf, random_moe
 from pyturbo.bench.peers.limited import limited
 from pyturbo.bench.peers.plan import LLAMA, MLX, Plan, contenders
-from pyturbo.bench.peers.rounds import Speeds, Tell, decoding, in_turns, prefilling
-from pyturbo.bench.peers.rows import Report, Row, alone, beside_peers, shares
+from pyturbo.bench.peers.q4_k_m import q4_k_m
+from pyturbo.bench.peers.quiet import Watch, require_quiet
+from pyturbo.bench.peers.rounds import Tell, decoding, in_turns, prefilling
+from pyturbo.bench.peers.rows import Report, Row, alone, beside_peers, shares, without_ratio
 
 #: Ratios, by peer and precision.
 DECODE_GOALS = {LLAMA: {"default": 1.5, "fast": 2.0}}
@@ -73,19 +75,13 @@ def large(plan: Plan, report: Report, tell: Tell, shape: random_moe.Shape = rand
         model, gguf = Path(folder) / "large", Path(folder) / "large.gguf"
         arrays = random_moe.tensors(shape)
         random_moe.write(model, shape, arrays)
-        peers, missing = {MLX: model, LLAMA: gguf}, []
-        try:
-            random_gguf.write(gguf, shape, arrays)
-        except ModuleNotFoundError as error:
-            del peers[LLAMA]
-            missing = [Speeds(LLAMA, failure=f"not installed: pip install {error.name}")]
+        random_gguf.write(gguf, shape, arrays)
         del arrays
-        with contenders(plan, report, threads, model, peers, tell) as ready:
+        with contenders(plan, report, threads, model, {MLX: model, LLAMA: gguf}, tell) as ready:
             speeds = in_turns(ready, plan.rounds, decoding(plan.context, plan.tokens), tell)
-            report.rows += beside_peers(f"decode {LARGE_NAME}", threads, speeds + missing, LARGE_GOALS)
+            report.rows += beside_peers(f"decode {LARGE_NAME}", threads, speeds, LARGE_GOALS)
             speeds = in_turns(ready, plan.rounds, prefilling(plan.prompt), tell)
-            what = f"prefill {plan.prompt} {LARGE_NAME}"
-            report.rows += beside_peers(what, threads, speeds + missing, LARGE_GOALS)
+            report.rows += beside_peers(f"prefill {plan.prompt} {LARGE_NAME}", threads, speeds, LARGE_GOALS)
 
 
 def one_core_busy(plan: Plan, report: Report, tell: Tell) -> None:
@@ -107,14 +103,25 @@ WORKS: dict[str, Callable[[Plan, Report, Tell], None]] = {
     "large": large,
     "busy": one_core_busy,
     "limited": limited,
+    "q4_k_m": q4_k_m,
 }
 
 
-def measure(plan: Plan, only: Sequence[str], tell: Tell) -> Report:
-    """Measure the works named in `only`, keys of `WORKS`; all of them if it is empty."""
+def measure(plan: Plan, only: Sequence[str], tell: Tell, *, quiet_check: bool = False) -> Report:
+    """Measure the works named in `only`, keys of `WORKS`; all of them if it is empty.
+
+    `quiet_check` refuses to begin while other processes use the processors. If they do later, the rows of the
+    work have no ratios.
+    """
     report = Report()
     for name in only or WORKS:
+        if quiet_check:
+            tell(f"{name}: watching other processes")
+            require_quiet()
+            watch, first = Watch(), len(report.rows)
         WORKS[name](plan, report, partial(_tell_of, tell, name))
+        if quiet_check and not (others := watch.others()).quiet:
+            report.rows[first:] = [without_ratio(row, str(others)) for row in report.rows[first:]]
     return report
 
 

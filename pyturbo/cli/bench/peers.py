@@ -25,6 +25,7 @@ HELP = (
 )
 
 _COLUMNS = ("work", "threads", "precision", "pyturbo", "peer", "peer's", "ratio", "goal", "met")
+_DIGITS = {"s": 2, "MB": 0}  # after the point
 _RIGHT = ("threads", "pyturbo", "peer's", "ratio", "goal")
 
 
@@ -46,6 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=(),
         metavar="WORK,...",
         help=f"measure only some of {', '.join(WORKS)} (default: all)",
+    )
+    parser.add_argument(
+        "--quiet-check",
+        action="store_true",
+        help="refuse to compare while other processes use the cores, and say which",
     )
 
 
@@ -69,7 +75,7 @@ def run(arguments: argparse.Namespace) -> None:
         tokens=arguments.tokens or Plan.tokens,
     )
     with _telling() as tell:
-        report = measure(plan, arguments.only, tell)
+        report = measure(plan, arguments.only, tell, quiet_check=arguments.quiet_check)
     rows = [asdict(row) | {"met": row.met} for row in report.rows]
     _output.show(arguments, {"rows": rows, "facts": report.facts}, lambda: table(report))
 
@@ -92,13 +98,16 @@ def table(report: Report) -> Table:
 
 
 def _goal(row: Row) -> str:
-    return f">= {row.goal:g}x" if row.judged == "ratio" else f">= {_figure(row.goal, row.unit)}"
+    goal = f"{row.goal:g}x" if row.judged == "ratio" else _figure(row.goal, row.unit)
+    return f"{'<=' if row.at_most else '>='} {goal}"
 
 
 def _figure(value: float | None, unit: str) -> str:
     if value is None:
         return ""
-    return f"{value:.0%}" if unit == "share" else f"{value:.1f} {unit}"
+    if unit == "share":
+        return f"{value:.0%}"
+    return f"{value:.{_DIGITS.get(unit, 1)}f} {unit}"
 
 
 @contextmanager
