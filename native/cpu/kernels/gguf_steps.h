@@ -28,7 +28,9 @@ PYTURBO_INLINE U8 looked_up(U8 codes) {
 template <typename T>
 PYTURBO_INLINE U8 step_codes(const uint8_t* from, uint32_t i) {
   const uint32_t at = i * kBytes;
-  if constexpr (kBytes == 64) {
+  if constexpr (requires { T::kRuns; }) {
+    return T::template codes<U8>(from, at);
+  } else if constexpr (kBytes == 64) {
     const auto piece = [&](uint32_t value) {
       return T::template codes<U8x32>(from + value / T::kBlock * T::kBlockBytes, value % T::kBlock);
     };

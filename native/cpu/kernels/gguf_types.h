@@ -12,15 +12,30 @@ typedef uint64_t U64x2 __attribute__((vector_size(16)));
 // A half in every lane.
 PYTURBO_INLINE F32 half_at(const uint8_t* from) { return from_half(U16Half{} + load_vector<uint16_t>(from)); }
 
-// Some bits of each byte, moved to the right, or to the left where `right` is negative. Bytes are moved in
-// pairs: `mask` leaves out what came from the other one.
-PYTURBO_INLINE U8x16 moved(U8x16 bytes, int32_t right, uint8_t mask) {
-  typedef uint16_t Pairs __attribute__((vector_size(16)));
-  return (U8x16)(right < 0 ? (Pairs)bytes << -right : (Pairs)bytes >> right) & mask;
+// A run of 32 bytes, or a part of it; twice in a vector of 64.
+template <typename V>
+PYTURBO_INLINE V load_run(const uint8_t* from) {
+  if constexpr (sizeof(V) == 64)
+    return load_twice<V>(from);
+  else
+    return load_vector<V>(from);
 }
-PYTURBO_INLINE U8x32 moved(U8x32 bytes, int32_t right, uint8_t mask) {
-  typedef uint16_t Pairs __attribute__((vector_size(32)));
-  return (U8x32)(right < 0 ? (Pairs)bytes << -right : (Pairs)bytes >> right) & mask;
+
+// Some bits of each byte, moved to the right, or to the left where `right` is negative; in a vector of 64
+// bytes, those of the second half by `more`. Bytes are moved in pairs: `mask` leaves out what came from the
+// other one.
+template <typename V>
+PYTURBO_INLINE V moved(V bytes, int32_t right, int32_t more, uint8_t mask) {
+  if constexpr (sizeof(V) == 64) {
+    return move_halves(bytes, right, right + more) & mask;
+  } else {
+    typedef uint16_t Pairs __attribute__((vector_size(sizeof(U8x16))));
+    typedef uint16_t MorePairs __attribute__((vector_size(sizeof(U8x32))));
+    if constexpr (sizeof(V) == 16)
+      return (V)(right < 0 ? (Pairs)bytes << -right : (Pairs)bytes >> right) & mask;
+    else
+      return (V)(right < 0 ? (MorePairs)bytes << -right : (MorePairs)bytes >> right) & mask;
+  }
 }
 
 // Values of 16 bytes: their low nibbles, then their high nibbles.
@@ -28,9 +43,9 @@ template <typename V>
 PYTURBO_INLINE V split_nibbles(const uint8_t* from, uint32_t at) {
   const U8x16 bytes = load_vector<U8x16>(from);
   if constexpr (sizeof(V) == 32)
-    return join<V>(bytes & 15, moved(bytes, 4, 15));
+    return join<V>(bytes & 15, moved(bytes, 4, 0, 15));
   else
-    return at == 0 ? bytes & 15 : moved(bytes, 4, 15);
+    return at == 0 ? bytes & 15 : moved(bytes, 4, 0, 15);
 }
 
 // The fifth bits of a block of 32, bit i of four bytes for value i.
@@ -162,10 +177,11 @@ struct Iq4Xs {
 // Values of half a block: the lowest two bits of 32 bytes, then the next, and so on.
 template <typename V>
 PYTURBO_INLINE V two_bits(const uint8_t* from, uint32_t at) {
-  return moved(load_vector<V>(from + at / 128 * 32 + at % 32), at % 128 / 32 * 2, 3);
+  return moved(load_run<V>(from + at / 128 * 32 + at % 32), at % 128 / 32 * 2, 2, 3);
 }
 
 struct Q2_K {
+  static constexpr bool kRuns = true;
   static constexpr uint32_t kType = 10, kBlock = 256, kBlockBytes = 84, kGroup = 16, kBits = 6;
   template <typename V>
   PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
@@ -179,10 +195,11 @@ struct Q2_K {
 };
 
 struct Q3_K {
+  static constexpr bool kRuns = true;
   static constexpr uint32_t kType = 11, kBlock = 256, kBlockBytes = 110, kGroup = 16, kBits = 6, kZero = 4;
   template <typename V>
   PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
-    return two_bits<V>(from + 32, at) | moved(load_vector<V>(from + at % 32), int32_t(at / 32) - 2, 1 << 2);
+    return two_bits<V>(from + 32, at) | moved(load_run<V>(from + at % 32), int32_t(at / 32) - 2, 1, 1 << 2);
   }
   // Six bits for each of 16 scales: the low four in the nibbles of 8 bytes, the high two in 4 more.
   PYTURBO_INLINE void groups(const uint8_t* from, float* scales, float* biases) {
@@ -210,10 +227,11 @@ PYTURBO_INLINE void store_scales_and_minima(const uint8_t* from, float* scales, 
 }
 
 struct Q4_K {
+  static constexpr bool kRuns = true;
   static constexpr uint32_t kType = 12, kBlock = 256, kBlockBytes = 144, kGroup = 32, kBits = 6;
   template <typename V>
   PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
-    return moved(load_vector<V>(from + 16 + at / 64 * 32 + at % 32), at % 64 / 32 * 4, 15);
+    return moved(load_run<V>(from + 16 + at / 64 * 32 + at % 32), at % 64 / 32 * 4, 4, 15);
   }
   PYTURBO_INLINE void groups(const uint8_t* from, float* scales, float* biases) {
     store_scales_and_minima(from, scales, biases);
@@ -221,11 +239,12 @@ struct Q4_K {
 };
 
 struct Q5_K {
+  static constexpr bool kRuns = true;
   static constexpr uint32_t kType = 13, kBlock = 256, kBlockBytes = 176, kGroup = 32, kBits = 6;
   template <typename V>
   PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
-    return moved(load_vector<V>(from + 48 + at / 64 * 32 + at % 32), at % 64 / 32 * 4, 15) |
-           moved(load_vector<V>(from + 16 + at % 32), int32_t(at / 32) - 4, 1 << 4);
+    return moved(load_run<V>(from + 48 + at / 64 * 32 + at % 32), at % 64 / 32 * 4, 4, 15) |
+           moved(load_run<V>(from + 16 + at % 32), int32_t(at / 32) - 4, 1, 1 << 4);
   }
   PYTURBO_INLINE void groups(const uint8_t* from, float* scales, float* biases) {
     store_scales_and_minima(from, scales, biases);
@@ -233,13 +252,14 @@ struct Q5_K {
 };
 
 struct Q6_K {
+  static constexpr bool kRuns = true;
   static constexpr uint32_t kType = 14, kBlock = 256, kBlockBytes = 210, kGroup = 16, kBits = 6, kZero = 32;
   // A half of the block has 64 bytes with its low four bits, and 32 with its high two.
   template <typename V>
   PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
     const uint32_t half = at / 128, part = at % 128 / 32;
-    return moved(load_vector<V>(from + 64 * half + part % 2 * 32 + at % 32), part / 2 * 4, 15) |
-           moved(load_vector<V>(from + 128 + 32 * half + at % 32), 2 * int32_t(part) - 4, 3 << 4);
+    return moved(load_vector<V>(from + 64 * half + part % 2 * 32 + at % 32), part / 2 * 4, 0, 15) |
+           moved(load_run<V>(from + 128 + 32 * half + at % 32), 2 * int32_t(part) - 4, 2, 3 << 4);
   }
   PYTURBO_INLINE void groups(const uint8_t* from, float* scales, float* biases) {
     const U8x16 all = load_vector<U8x16>(from + 192) ^ 128;  // signed bytes

@@ -77,6 +77,21 @@ PYTURBO_INLINE U8 join(U8x32 a, U8x32 b) {
   return (U8)_mm512_inserti64x4(_mm512_castsi256_si512((__m256i)a), (__m256i)b, 1);
 }
 
+// The same 32 bytes in both halves.
+template <typename V>
+PYTURBO_INLINE V load_twice(const uint8_t* from) {
+  return (V)_mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i*)from));
+}
+
+// The halves, in pairs of bytes, moved to the right or, both of them, to the left.
+PYTURBO_INLINE U8 move_halves(U8 v, int32_t first, int32_t second) {
+  const auto counts = [](int32_t a, int32_t b) {
+    return _mm512_inserti64x4(_mm512_set1_epi16(int16_t(a)), _mm256_set1_epi16(int16_t(b)), 1);
+  };
+  return first < 0 ? (U8)_mm512_sllv_epi16((__m512i)v, counts(-first, -second))
+                   : (U8)_mm512_srlv_epi16((__m512i)v, counts(first, second));
+}
+
 // `value` where a bit is set, else 0: bit i for byte i.
 PYTURBO_INLINE U8x32 where_set(uint32_t bits, uint8_t value) {
   return (U8x32)_mm256_maskz_set1_epi8(bits, char(value));
