@@ -1,9 +1,10 @@
-"""Names of tensors in GGUF files, and of architectures."""
+"""Names of GGUF files in several parts, of their tensors, and of architectures."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 #: Model types of transformers, by the names that llama.cpp has for architectures.
 MODEL_TYPES = {
@@ -39,6 +40,7 @@ _LAYER_NAMES = {
 }
 _LAYER = re.compile(r"blk\.(\d{1,6})\.(.+)")
 _SUFFIXES = ("weight", "bias")
+_PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 
 def model_name(raw: str, more: Mapping[str, str], layers: int) -> str | None:
@@ -62,3 +64,31 @@ def model_name(raw: str, more: Mapping[str, str], layers: int) -> str | None:
     module, _, suffix = name.rpartition(".")
     place = more.get(module, _LAYER_NAMES.get(module))
     return raw if place is None or suffix not in _SUFFIXES else f"model.layers.{layer}.{place}.{suffix}"
+
+
+def part_path(path: Path, number: int, count: int) -> Path:
+    """Return the path of a part, which counts from 0, of a file in several: model-00001-of-00003.gguf."""
+    return path.with_name(f"{path.name.removesuffix('.gguf')}-{number + 1:05}-of-{count:05}.gguf")
+
+
+def part_of(path: Path) -> tuple[Path, int, int] | None:
+    """Return the path without the number of a part, that number, from 0 on, and how many parts there are.
+
+    None if the name is not that of a part.
+    """
+    match = _PART.fullmatch(path.name)
+    if match is None:
+        return None
+    return path.with_name(f"{match['stem']}.gguf"), int(match["number"]) - 1, int(match["count"])
+
+
+def first_part(path: Path) -> Path:
+    """Return the file with the metadata of a model: the first part, or the file itself if it is not split."""
+    part = part_of(path)
+    return path if part is None else part_path(part[0], 0, part[2])
+
+
+def all_parts(name: str) -> str:
+    """Return a pattern for the names of all parts of a file; `name` itself if it is not that of a part."""
+    part = part_of(Path(name))
+    return name if part is None else str(part_path(part[0], 0, part[2])).replace("-00001-of-", "-*-of-")

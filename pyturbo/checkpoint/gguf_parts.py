@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from pyturbo._messages import shown
 from pyturbo.checkpoint.gguf import Header, read_header
 from pyturbo.checkpoint.gguf_fields import Fields
-from pyturbo.checkpoint.gguf_writer import part_path
+from pyturbo.checkpoint.gguf_names import part_of, part_path
 from pyturbo.checkpoint.tensors import TensorInfo
 from pyturbo.errors import FileError, FormatError
 
-_PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 _MOST = 9999
-
-
-def part_of(path: Path) -> tuple[Path, int, int] | None:
-    """Return the path without the number of a part, that number, from 0 on, and how many parts there are.
-
-    None if the name is not that of a part.
-    """
-    match = _PART.fullmatch(path.name)
-    if match is None:
-        return None
-    return path.with_name(f"{match['stem']}.gguf"), int(match["number"]) - 1, int(match["count"])
-
-
-def first_part(path: Path) -> Path:
-    """Return the file with the metadata of a model: the first part, or the file itself if it is not split."""
-    part = part_of(path)
-    return path if part is None else part_path(part[0], 0, part[2])
 
 
 def read_parts(path: Path) -> Header:

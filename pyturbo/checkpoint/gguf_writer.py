@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pyturbo._arrays import Array
+from pyturbo.checkpoint.gguf_names import part_path
 from pyturbo.checkpoint.gguf_types import ARRAY, BOOL, MAGIC, NUMBERS, STRING, TYPES
 from pyturbo.errors import ArgumentError
 
@@ -37,11 +38,6 @@ class GgufTensor:
     def of(name: str, array: Any, kind: str = "F32", shape: tuple[int, ...] | None = None) -> GgufTensor:
         """Return a tensor with the bytes of an array; `shape` is that of its values if they are in blocks."""
         return GgufTensor(name, kind, array.shape if shape is None else shape, [np.ascontiguousarray(array)])
-
-
-def part_path(path: Path, number: int, count: int) -> Path:
-    """Return the path of a part, which counts from 0, of a file in several: model-00001-of-00003.gguf."""
-    return path.with_name(f"{path.name.removesuffix('.gguf')}-{number + 1:05}-of-{count:05}.gguf")
 
 
 def write_gguf(

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyturbo.checkpoint.gguf_names import all_parts
 from pyturbo.errors import FileError
 
 _PART = r"[A-Za-z0-9][\w.-]*"
@@ -37,7 +38,7 @@ class ModelId:
         """Return the command that downloads the model."""
         words = ["pyturbo", "pull", self.repository]
         words += [] if self.revision is None else ["--revision", self.revision]
-        return " ".join(words if self.file is None else [*words, "--include", f"'{self.file}'"])
+        return " ".join(words if self.file is None else [*words, "--include", f"'{all_parts(self.file)}'"])
 
 
 def model_id(text: str) -> ModelId | None:
@@ -85,8 +86,12 @@ def models() -> dict[str, Path]:
 
 
 def gguf_files(folder: Path) -> list[str]:
-    """List the GGUF files of a folder, relative to it."""
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.gguf") if path.is_file())
+    """List the GGUF files of a folder, relative to it; of one in several parts, the first that is there."""
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.gguf") if path.is_file())
+    firsts: dict[str, str] = {}
+    for name in names:
+        firsts.setdefault(all_parts(name), name)
+    return list(firsts.values())
 
 
 def is_checkpoint(folder: Path) -> bool:
@@ -99,8 +104,10 @@ def _within(copy: Path, wanted: ModelId) -> Path:
     files = gguf_files(copy)
     if wanted.file is None and is_checkpoint(copy):
         return copy
-    if wanted.file in files or (wanted.file is None and len(files) == 1):
-        return copy / (wanted.file or files[0])
+    if wanted.file is not None and (copy / wanted.file).is_file():
+        return copy / wanted.file
+    if wanted.file is None and len(files) == 1:
+        return copy / files[0]
     if wanted.file is None and len(files) > 1:
         options = ", ".join(f"{wanted}:{name}" for name in files)
         raise FileError(f"{wanted}: expected one GGUF file, found {len(files)}: say which: {options}")

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pyturbo.checkpoint.directory import weight_files
+from pyturbo.checkpoint.gguf_names import all_parts
 from pyturbo.checkpoint.hub_cache import ModelId, gguf_files, is_checkpoint, model_id
 from pyturbo.cli._output import note, print_json
 from pyturbo.cli._pull_folder import claimed
@@ -52,7 +53,7 @@ def run(arguments: argparse.Namespace) -> None:
     except ImportError:
         raise StateError('pull: needs huggingface_hub: pip install "pyturbo-llm[pull]"') from None
     wanted = _wanted(arguments)
-    weights = [wanted.file] if wanted.file else arguments.include or _WEIGHTS
+    weights = [all_parts(wanted.file)] if wanted.file else arguments.include or _WEIGHTS
     if not sys.stderr.isatty():
         disable_progress_bars()
     try:

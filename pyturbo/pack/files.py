@@ -12,7 +12,7 @@ from pyturbo.checkpoint import Checkpoint
 from pyturbo.checkpoint.directory import GGUF_TOKENIZER, DirectoryCheckpoint
 from pyturbo.checkpoint.file import TensorFile
 from pyturbo.checkpoint.gguf import without_tensors
-from pyturbo.checkpoint.gguf_parts import first_part
+from pyturbo.checkpoint.gguf_names import first_part
 from pyturbo.checkpoint.manifest import PackedFile
 from pyturbo.convert.folder import copied_files, copy_file, write_json
 from pyturbo.pack.checksums import range_checksum

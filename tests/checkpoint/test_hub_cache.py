@@ -124,6 +124,23 @@ def test_gguf_files(cache: Path) -> None:
     assert path_of("a/b") == copy
 
 
+def test_files_in_several_parts(cache: Path) -> None:
+    """All parts are one file, which the first that is there stands for."""
+    copy = snapshot(cache, "a/b", main=NEW)
+    parts = [copy / f"m-Q4-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
+    for part in parts[1:]:
+        part.touch()
+    assert path_of("a/b") == parts[1]
+    parts[0].touch()
+    assert path_of("a/b") == parts[0]
+    assert path_of("a/b:m-Q4-00003-of-00003.gguf") == parts[2]
+    (copy / "m-Q8.gguf").touch()
+    with pytest.raises(FileError, match="found 2: say which: a/b:m-Q4-00001-of-00003.gguf, a/b:m-Q8.gguf$"):
+        path_of("a/b")
+    with pytest.raises(FileError, match=r"pyturbo pull a/b --include 'm-Q5-\*-of-00002.gguf'$"):
+        path_of("a/b:m-Q5-00001-of-00002.gguf")
+
+
 def test_what_the_cache_holds(cache: Path) -> None:
     assert hub_cache.models() == {}
     assert path_of("a/b") is None

@@ -104,6 +104,11 @@ def test_an_id_may_name_a_revision_and_a_file(hub: Hub, capsys: pytest.CaptureFi
     assert "x-Q4.gguf" in hub.asked["allow_patterns"]
     assert "*.gguf" not in hub.asked["allow_patterns"]
     assert capsys.readouterr().err == "next:\n  pyturbo chat someone/model@v2:x-Q4.gguf\n"
+    hub.files = [f"y-0000{i}-of-00002.gguf" for i in (1, 2)]
+    Path(hub.path, "x-Q4.gguf").unlink()
+    assert main(["pull", "someone/model:y-00002-of-00002.gguf"]) == 0
+    assert "y-*-of-00002.gguf" in hub.asked["allow_patterns"]
+    assert capsys.readouterr().err == "next:\n  pyturbo chat someone/model:y-00002-of-00002.gguf\n"
     assert main(["pull", "someone/model@v2", "--revision", "v3"]) == 2
     assert "--revision: expected it only once, the id already names 'v2'; see" in capsys.readouterr().err
 

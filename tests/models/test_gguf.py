@@ -5,12 +5,15 @@ The architectures have their own tests of what they compute; these are about nam
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from gguf_models import GGUF_MODELS, GOLDEN, gguf_tensors, write
+from pyturbo.errors import FormatError
 from pyturbo.model import Model, load
 from tiny_models import checksum, write_hf
 
@@ -58,3 +61,72 @@ def test_tokenizer_and_chat_template_are_those_of_the_file(folder: Path) -> None
     assert ids[6:10] == [257, ord(" "), *"é".encode()]
     assert ids[10] == 259
     assert model.tokenizer.decode(ids) == "user\nthe é\nassistant\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "message"),
+    [
+        (
+            "qwen35_drafts",
+            {"nextn_predict_layers": 5},
+            "nextn_predict_layers: expected fewer than the 5 layers",
+        ),
+        ("qwen35", {"ssm.inner_size": 100}, "ssm.inner_size: expected 4 heads of 64, got 100"),
+        ("qwen35", {"ssm.state_size": None}, "ssm.state_size: expected a number from 1 on, got nothing"),
+        (
+            "qwen35",
+            {"attention.recurrent_layers": [1, 0]},
+            "recurrent_layers: expected a value for each layer",
+        ),
+        ("qwen35", {"attention.recurrent_layers": "all"}, "recurrent_layers: expected a list of numbers"),
+        ("qwen3moe", {"expert_weights_norm": 1}, "expert_weights_norm: expected true or false"),
+        ("qwen3moe", {"expert_used_count": None}, "expert_used_count: expected a number"),
+        ("deepseek2", {"expert_gating_func": 1}, "expert_gating_func: expected 2, scores of sigmoid, got 1"),
+        (
+            "deepseek2",
+            {"expert_gating_func": None},
+            "expert_gating_func: expected 2, scores of sigmoid, got 1",
+        ),
+        ("deepseek2", {"rope.dimension_count": 80}, "dimension_count: expected less than the 80 values"),
+        ("deepseek2", {"attention.kv_lora_rank": None}, "kv_lora_rank: expected a number"),
+        ("gpt-oss", {"attention.sliding_window": None}, "sliding_window: expected a number from 1 on"),
+    ],
+)
+def test_wrong_metadata(tmp_path: Path, name: str, more: dict[str, Any], message: str) -> None:
+    one = GGUF_MODELS[name]
+    changes = {f"{{}}.{key}": value for key, value in more.items()}
+    (path,) = write(replace(one, more=(one.more or {}) | changes), tmp_path / "model.gguf")
+    with pytest.raises(FormatError, match=f"{one.architecture}.*{message}"):
+        load(path)
+
+
+def test_metadata_that_may_be_missing(tmp_path: Path) -> None:
+    """Defaults are those of llama.cpp."""
+    one = GGUF_MODELS["qwen3moe"]
+    (path,) = write(replace(one, more={"{}.expert_feed_forward_length": None}), tmp_path / "a.gguf")
+    with pytest.raises(FormatError, match=r"expected \[6, 106, 192\], got \[6, 64, 192\]"):  # 320 // 3
+        load(path)
+    oss = GGUF_MODELS["gpt-oss"]
+    (path,) = write(replace(oss, more={"{}.attention.sliding_window_pattern": 3}), tmp_path / "b.gguf")
+    assert [layer.mixer.kv_heads.window for layer in load(path).network.layers] == [27, 27, 0]
+
+
+def test_an_unknown_tensor_is_refused(tmp_path: Path) -> None:
+    """A scale that llama.cpp multiplies by, for example."""
+    one = GGUF_MODELS["qwen3"]
+    extra = {"blk.1.attn_q.scale": np.ones(1, np.float32)}
+    (path,) = write(replace(one, change=lambda tensors, config: tensors | extra), tmp_path / "a.gguf")
+    with pytest.raises(
+        FormatError, match="expected the tensors of qwen3, found 1 others: 'blk.1.attn_q.scale'"
+    ):
+        load(path)
+
+
+def test_both_forms_of_keys_and_values(folder: Path, tmp_path: Path) -> None:
+    """Some files have the projections of keys and values split and in one: the split ones are used."""
+    one, fused = GGUF_MODELS["deepseek2"], GGUF_MODELS["deepseek2_fused"]
+    both = replace(one, change=lambda tensors, config: tensors | fused.change(tensors, config))
+    (path,) = write(both, tmp_path / "a.gguf")
+    tokens = one.model.tokens()[:20]
+    want = model_of(folder, "deepseek2").logits(tokens)
+    np.testing.assert_array_equal(load(path, kv="f32").logits(tokens), want)
