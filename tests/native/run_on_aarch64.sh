@@ -6,4 +6,4 @@ out=${1:-build/aarch64}
 cmake -S tests/native/aarch64 -B "$out" -DCMAKE_BUILD_TYPE=Release -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
   -DCMAKE_CXX_COMPILER="${CXX:-aarch64-linux-gnu-g++}"
 cmake --build "$out" --parallel
-qemu-aarch64 "$out/pyturbo"
+qemu-aarch64 -cpu max "$out/pyturbo"

@@ -16,7 +16,7 @@ namespace pyturbo::cpu {
 #if defined(__x86_64__)
 #define PYTURBO_KNOWN_LEVELS(X) X(vnni) X(avx512) X(avxvnni) X(avx2)
 #elif defined(__aarch64__)
-#define PYTURBO_KNOWN_LEVELS(X) X(dotprod) X(neon)
+#define PYTURBO_KNOWN_LEVELS(X) X(i8mm) X(dotprod) X(neon)
 #else
 #define PYTURBO_KNOWN_LEVELS(X)
 #endif
@@ -36,18 +36,22 @@ inline bool has_avxvnni() {
   return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & kAvxVnni);
 }
 #elif defined(__aarch64__)
-inline bool has_dotprod() {
 #if defined(__APPLE__)
+inline bool has_feature(const char* name) {
   int has = 0;
   size_t size = sizeof has;
-  return sysctlbyname("hw.optional.arm.FEAT_DotProd", &has, &size, nullptr, 0) == 0 && has;
-#elif defined(__linux__)
-  constexpr unsigned long kDotProd = 1ul << 20;  // HWCAP_ASIMDDP
-  return getauxval(AT_HWCAP) & kDotProd;
-#else
-  return false;
-#endif
+  return sysctlbyname(name, &has, &size, nullptr, 0) == 0 && has;
 }
+inline bool has_dotprod() { return has_feature("hw.optional.arm.FEAT_DotProd"); }
+inline bool has_i8mm() { return has_dotprod() && has_feature("hw.optional.arm.FEAT_I8MM"); }
+#elif defined(__linux__)
+// HWCAP_ASIMDDP and HWCAP2_I8MM, which not every header has.
+inline bool has_dotprod() { return getauxval(AT_HWCAP) >> 20 & 1; }
+inline bool has_i8mm() { return has_dotprod() && (getauxval(AT_HWCAP2) >> 13 & 1); }
+#else
+inline bool has_dotprod() { return false; }
+inline bool has_i8mm() { return false; }
+#endif
 inline bool has_neon() { return true; }
 #endif
 

@@ -4,6 +4,7 @@
 // integer dot product, scaled and added.
 #pragma once
 
+#include "cpu/kernels/integer_sums.h"
 #include "cpu/kernels/quantized_tile.h"
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
@@ -39,6 +40,7 @@ static void load_integer_chunk(const Matrix& w, uint32_t first, uint32_t begin, 
       U8* target = chunk.codes[v] + at / 4;
       for (uint32_t c = 0; c < O::kClasses; ++c) {
         transpose(codes[c]);
+        order_words(codes[c]);
         for (uint32_t l = 0; l < kLanes; ++l) target[c * kLanes + l] = codes[c][l];
       }
     }
@@ -63,25 +65,13 @@ template <uint32_t bits, uint32_t tokens>
   for (uint32_t g = 0; g < values >> w.group_shift; ++g) {
     const uint32_t value = g << w.group_shift;
     const uint32_t lane = value % O::kBlock / O::kLaneValues;
-    I32 total[kTileVectors][tokens] = {};
+    IntegerSums<bits, tokens> total;
     for (uint32_t b = 0; b < blocks; ++b) {
       const uint32_t block = value / O::kBlock + b;
-      for (uint32_t c = 0; c < O::kClasses; ++c) {
-        const U8* words = &chunk.codes[0][(block * O::kClasses + c) * kLanes + lane];
-        const int8_t* source =
-            x.planes + uint64_t(begin / O::kBlock + block) * O::kBlock + c * kBytes + lane * 4;
-        for (uint32_t l = 0; l < lanes; ++l) {
-          U8 word[kTileVectors];
-#pragma GCC unroll 2
-          for (uint32_t v = 0; v < kTileVectors; ++v) word[v] = words[v * (kIntegerChunk / 4) + l];
-#pragma GCC unroll 8
-          for (uint32_t t = 0; t < tokens; ++t) {
-            const S8 four = splat_word(source + t * x.row_bytes + l * 4);
-#pragma GCC unroll 2
-            for (uint32_t v = 0; v < kTileVectors; ++v) total[v][t] = dot<bits>(total[v][t], word[v], four);
-          }
-        }
-      }
+      for (uint32_t c = 0; c < O::kClasses; ++c)
+        total.add(&chunk.codes[0][(block * O::kClasses + c) * kLanes + lane], kIntegerChunk / 4, lanes,
+                  x.planes + uint64_t(begin / O::kBlock + block) * O::kBlock + c * kBytes + lane * 4,
+                  x.row_bytes);
     }
 #pragma GCC unroll 8
     for (uint32_t t = 0; t < tokens; ++t) {
@@ -91,7 +81,7 @@ template <uint32_t bits, uint32_t tokens>
       for (uint32_t v = 0; v < kTileVectors; ++v) {
         float* place = sums + t * kTileRows + v * kLanes;
         F32 acc = fused(chunk.biases[v][g], sum_of_x, load_floats(place));
-        store_floats(place, fused(to_float(total[v][t]), chunk.scales[v][g] * scale, acc));
+        store_floats(place, fused(to_float(total.of(v, t)), chunk.scales[v][g] * scale, acc));
       }
     }
   }

@@ -1,4 +1,5 @@
-// NEON: vectors of 16 bytes. With the dot product instructions where the level has them, else without.
+// NEON: vectors of 16 bytes. With the dot product instructions where the level has them, else without;
+// products of matrices of bytes are in integer_sums.h.
 #pragma once
 
 #include <arm_neon.h>
