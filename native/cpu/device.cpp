@@ -5,6 +5,7 @@
 
 #include "checker/checker.h"
 #include "core/kernels.h"
+#include "cpu/features.h"
 #include "cpu/kernels/levels.h"
 #include "cpu/pool.h"
 #include "pyturbo/error.h"
@@ -25,11 +26,13 @@ class CpuDevice final : public Device {
         pool_(options.threads ? options.threads : std::max(1u, std::thread::hardware_concurrency())) {}
 
   std::vector<std::pair<std::string, std::string>> properties() const override {
-    return {{"threads", std::to_string(pool_.threads())},
-            {"kernels", checked_ ? "checked"
-                        : level_ ? level_->name
-                                 : "reference"},
-            {"precision", level_ && precision_ == Precision::fast ? "fast" : "default"}};
+    const char* kernels = checked_ ? "checked" : level_ ? level_->name : "reference";
+    const char* precision = level_ && precision_ == Precision::fast ? "fast" : "default";
+    std::vector<std::pair<std::string, std::string>> known = {
+        {"threads", std::to_string(pool_.threads())}, {"kernels", kernels}, {"precision", precision}};
+    const std::string unused = level_ ? unused_features(level_->name) : "";
+    if (!unused.empty()) known.emplace_back("unused", unused);
+    return known;
   }
 
   std::shared_ptr<Storage> allocate(uint64_t bytes) override { return allocate_storage(bytes); }

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import re
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -465,10 +467,31 @@ def test_levels_are_chosen_and_shown(level):
     assert device_at(level, "fast").properties["precision"] == "fast"
 
 
+#: What levels use of the features that a device tells apart.
+USED = {
+    "vnni": {"avx512f", "avx512_vnni", "avx_vnni"},
+    "avx512": {"avx512f"},
+    "avxvnni": {"avx_vnni"},
+    "i8mm": {"asimddp", "i8mm"},
+    "dotprod": {"asimddp"},
+}
+
+
+@pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="needs Linux")
+def test_features_that_a_level_does_not_use_are_shown(level):
+    flags = re.search(r"^(?:flags|Features)\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    known = {*USED["vnni"], "avx512_vbmi", "avx512_bf16", "avx512_fp16", "amx_int8", "amx_bf16"}
+    known |= {*USED["i8mm"], "asimdhp", "bf16", "sve", "sve2", "sme"}
+    used, unused = USED.get(level, set()), set(device_at(level).properties.get("unused", "").split())
+    assert not unused & used
+    assert known & set(flags[1].split()) - used <= unused
+
+
 def test_reference_and_checked_devices_have_no_level():
     for device, check, kernels in (("cpu:reference", False, "reference"), ("cpu", True, "checked")):
         properties = pyturbo.Device(device, check=check, precision="fast").properties
         assert (properties["kernels"], properties["precision"]) == (kernels, "default")
+        assert "unused" not in properties
 
 
 def test_without_a_level_every_kernel_runs_as_its_shader(rng):
