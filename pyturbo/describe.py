@@ -52,8 +52,7 @@ class Part:
 class Survey:
     """Sizes of a checkpoint once it is loaded: bytes are those in memory, whatever the files take.
 
-    Scales and biases of groups count as bytes of their part, not as parameters. Block types of GGUF are
-    counted with the scales of undamaged files; see `pyturbo.checkpoint.gguf_blocks.to_affine`.
+    Scales and biases of groups count as bytes of their part, not as parameters.
     """
 
     network: Decoder

@@ -11,11 +11,15 @@ from pyturbo.checkpoint import json_file
 from pyturbo.checkpoint.names import text_name
 from pyturbo.errors import FormatError
 from pyturbo.ops.fp_format import FP_FORMATS
+from pyturbo.ops.gguf_format import GGUF_TYPES, BlockType
 
 _NESTED = ("text_config", "vision_config", "audio_config")
 
 #: Bits and group size of each mode, used if the config does not state them.
 MODES = {"affine": (4, 64), **FP_FORMATS}
+
+#: Those, and the block types of GGUF.
+_ALL_MODES = {**MODES, **{name: (block.bits, block.values) for name, block in GGUF_TYPES.items()}}
 
 #: Methods of transformers for which the tensors show what is quantised, and how.
 _BY_TENSORS = ("mxfp4",)
@@ -43,8 +47,24 @@ class Format:
     """The format that one matrix is quantised in."""
 
     bits: int
-    group_size: int
+    group_size: int  # for a block type of GGUF, the values of a block
     mode: str
+
+    @staticmethod
+    def blocks(kind: str) -> Format:
+        """Return the format of a block type of GGUF."""
+        return Format(GGUF_TYPES[kind].bits, GGUF_TYPES[kind].values, kind)
+
+    @property
+    def block(self) -> BlockType | None:
+        """Return the block type of GGUF that this is; None for codes in words."""
+        return GGUF_TYPES.get(self.mode)
+
+    def width(self, columns: int) -> int:
+        """Return the values of a row of so many words, or of so many bytes of blocks."""
+        if self.block is None:
+            return columns * 32 // self.bits
+        return columns // self.block.bytes * self.block.values
 
     def __str__(self) -> str:
         return f"{self.bits} bits in groups of {self.group_size}" if self.mode == "affine" else self.mode
@@ -85,10 +105,10 @@ class Quantization:
 def read_format(where: str, entry: dict[str, Any]) -> Format:
     """Read a format. Without a mode it is affine, whatever the top level says; null is the mode's default."""
     mode = entry.get("mode", "affine")
-    if not isinstance(mode, str) or mode not in MODES:
-        raise FormatError(f"{where}: mode: expected one of {', '.join(MODES)}, got {shown(mode)}")
+    if not isinstance(mode, str) or mode not in _ALL_MODES:
+        raise FormatError(f"{where}: mode: expected one of {', '.join(_ALL_MODES)}, got {shown(mode)}")
     numbers = []
-    for name, default in zip(("bits", "group_size"), MODES[mode]):
+    for name, default in zip(("bits", "group_size"), _ALL_MODES[mode]):
         value = entry.get(name)
         value = default if value is None else value
         if type(value) is not int or not 0 < value <= 1024:

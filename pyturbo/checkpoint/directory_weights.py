@@ -11,12 +11,12 @@ from pyturbo.checkpoint.config import Quantization
 from pyturbo.checkpoint.experts import find_bias, find_experts, is_copied
 from pyturbo.checkpoint.file_layout import FileLayout
 from pyturbo.checkpoint.names import is_convolution, is_draft, is_ignored, text_name
-from pyturbo.checkpoint.quantized import find_quantized
+from pyturbo.checkpoint.quantized import find_blocks, find_quantized
 from pyturbo.checkpoint.source import Plane, Shape, Source
 from pyturbo.checkpoint.tensors import Tensors
 from pyturbo.checkpoint.weights import FLOATS, Weights
 from pyturbo.errors import FormatError
-from pyturbo.formats import Affine, Dense, Fp, Linear
+from pyturbo.formats import Affine, Dense, Fp, Gguf, Linear
 
 
 class DirectoryWeights(Weights):
@@ -75,6 +75,9 @@ class DirectoryWeights(Weights):
         name = f"{path}.weight"
         if f"{path}.scales" in self:
             return find_quantized(self, path, shape, axes, self._quantization.format(path))
+        said = self._quantization.format(path)
+        if said is not None and said.block is not None and name in self and self.info(name).dtype == "U8":
+            return find_blocks(self, path, shape, axes, said)
         source = find_experts(self, path, shape) if axes == 3 and name not in self else None
         if source is None:
             info = self.typed(name, *FLOATS)
@@ -91,6 +94,8 @@ class DirectoryWeights(Weights):
 
     def _load(self, source: Source) -> Linear:
         values = self._array(source.values)
+        if source.format is not None and source.format.block is not None:
+            return Gguf(values, source.format.mode)
         if source.format is None or source.scales is None:
             return Dense(values)
         if values.dtype == np.uint8:

@@ -52,8 +52,6 @@ class Gguf:
     #: Names in a layer by those in the file, in addition to the common ones: of modules, or of tensors with
     #: their suffix.
     names: Mapping[str, str] = field(default_factory=dict)
-    #: Whether rows of queries and keys are ordered for rotary embeddings of adjacent pairs.
-    adjacent_pairs: bool = False
 
 
 @dataclass(frozen=True)

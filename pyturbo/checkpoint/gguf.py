@@ -23,8 +23,6 @@ _MOST_AXES = 4
 _MOST_STRINGS = 1 << 22  # of one array; the largest vocabularies have 2^18
 _LONGEST = 1 << 28  # bytes of metadata and descriptions of tensors; a file with holes could claim any number
 
-#: Types that are not read.
-_UNREAD = ("Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4")
 _NAMES = {kind.code: name for name, kind in TYPES.items()}
 
 _FLOATS: dict[str, np.dtype[Any]] = {
@@ -106,9 +104,8 @@ class _Described:
     def located(self, file: TensorFile, start: int, alignment: int) -> TensorInfo:
         where = f"{file.path}: {shown(self.name)}"
         kind = _NAMES.get(self.type) or OTHER_TYPES.get(self.type, f"number {self.type}")
-        if kind not in TYPES or kind in _UNREAD:
-            expected = ", ".join(name for name in TYPES if name not in _UNREAD)
-            raise FormatError(f"{where}: type {kind} is not supported: expected one of {expected}")
+        if kind not in TYPES:
+            raise FormatError(f"{where}: type {kind} is not supported: expected one of {', '.join(TYPES)}")
         _, block, size = TYPES[kind]
         if 0 in self.shape:
             raise FormatError(f"{where}: shape: expected no empty axis, got {shown(self.shape)}")

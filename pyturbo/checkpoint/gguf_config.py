@@ -73,6 +73,11 @@ def _experts(fields: Fields, config: dict[str, Any]) -> dict[str, Any]:
     return entries
 
 
+def _llama(fields: Fields, tensors: Tensors, config: dict[str, Any]) -> dict[str, Any]:
+    """Return the order of rows of queries and keys, in which the two of a rotary pair are neighbours."""
+    return {"rope_interleave": True}
+
+
 def _normalized(fields: Fields, tensors: Tensors, config: dict[str, Any]) -> dict[str, Any]:
     """Return what files do not state because it is always so."""
     return {"norm_topk_prob": fields.flag("{}.expert_weights_norm") is not False}
@@ -158,6 +163,7 @@ def _gpt_oss(fields: Fields, tensors: Tensors, config: dict[str, Any]) -> dict[s
 
 
 _MORE: dict[str, Callable[[Fields, Tensors, dict[str, Any]], dict[str, Any]]] = {
+    "llama": _llama,
     "qwen3_moe": _normalized,
     "qwen3_next": _qwen3_next,
     "qwen3_5": _qwen3_5,

@@ -51,10 +51,7 @@ class GgufCheckpoint(Checkpoint):
             name = model_name(raw, gguf.names, self.config["num_hidden_layers"])
             if name is not None:
                 names[name] = raw
-        permuted_heads = None
-        if gguf.adjacent_pairs:
-            permuted_heads = self.config["num_attention_heads"], self.config["num_key_value_heads"]
-        return GgufWeights(self, names, layout, permuted_heads, values)
+        return GgufWeights(self, names, layout, values)
 
     @cached_property
     def config(self) -> dict[str, Any]:  # type: ignore[override]

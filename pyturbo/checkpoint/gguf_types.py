@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pyturbo.ops.gguf_format import GGUF_TYPES
+
 
 class TensorType(NamedTuple):
     """A row consists of blocks of `values` values in `nbytes` bytes."""
@@ -15,23 +17,16 @@ class TensorType(NamedTuple):
     nbytes: int
 
 
+_CODES = {
+    "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q2_K": 10, "Q3_K": 11, "Q4_K": 12, "Q5_K": 13,
+    "Q6_K": 14, "IQ4_NL": 20, "IQ4_XS": 23, "MXFP4": 39,
+}  # fmt: skip
+
 TYPES = {
     "F32": TensorType(0, 1, 4),
     "F16": TensorType(1, 1, 2),
     "BF16": TensorType(30, 1, 2),
-    "Q4_0": TensorType(2, 32, 18),
-    "Q4_1": TensorType(3, 32, 20),
-    "Q5_0": TensorType(6, 32, 22),
-    "Q5_1": TensorType(7, 32, 24),
-    "Q8_0": TensorType(8, 32, 34),
-    "Q2_K": TensorType(10, 256, 84),
-    "Q3_K": TensorType(11, 256, 110),
-    "Q4_K": TensorType(12, 256, 144),
-    "Q5_K": TensorType(13, 256, 176),
-    "Q6_K": TensorType(14, 256, 210),
-    "IQ4_NL": TensorType(20, 32, 18),
-    "IQ4_XS": TensorType(23, 256, 136),
-    "MXFP4": TensorType(39, 32, 17),
+    **{name: TensorType(_CODES[name], block.values, block.bytes) for name, block in GGUF_TYPES.items()},
 }
 
 #: Types that are refused by name.

@@ -119,7 +119,7 @@ def _check_projection(
     out_dim, in_dim = weight.shape
     if form is not None:
         _check_format(fields, name, form)
-        in_dim = in_dim * 32 // form.bits
+        in_dim = form.width(in_dim)
     expected = _expected(found, name, form, (out_dim, in_dim))
     for kind in PARTS:
         part = found.get(f"{name}.{kind}")
@@ -132,7 +132,8 @@ def _check_projection(
 def _check_format(fields: Fields, name: str, form: Format) -> None:
     """Refuse formats that no kernel reads."""
     known = form.mode == "affine" and form.bits in BITS and form.group_size in GROUP_SIZES
-    if not known and FP_FORMATS.get(form.mode) != (form.bits, form.group_size):
+    known |= FP_FORMATS.get(form.mode) == (form.bits, form.group_size)
+    if not known and (form.block is None or form != Format.blocks(form.mode)):
         raise FormatError(f"{fields.where}: formats: {name}: expected a known format, got {form}")
 
 
@@ -148,6 +149,10 @@ def _expected(
     expected["bias"] += [(dtype, (out_dim,)) for dtype in FLOATS]
     if form is None:
         expected["weight"] = [(dtype, size) for dtype in FLOATS]
+        return expected
+    if form.block is not None:
+        row = max(1, in_dim // form.block.values) * form.block.bytes
+        expected["weight"] = [("U8", (out_dim, row))]
         return expected
     groups = (out_dim, max(1, in_dim // form.group_size))
     # Rows of whole groups fill whole words.

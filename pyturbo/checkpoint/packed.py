@@ -127,7 +127,7 @@ class PackedWeights(DirectoryWeights):
             None if layer.part(name) is None else self._plane(number, name)
             for name in (f"{projection}.{part}" for part in ("scales", "biases", "global_scale"))
         )
-        size = values.shape if form is None else (*values.shape[:-1], values.shape[-1] * 32 // form.bits)
+        size = values.shape if form is None else (*values.shape[:-1], form.width(values.shape[-1]))
         self.check(layer.path, f"shape of {projection}", shape, size)
         return Source(path, size, values, scales, biases, factor, form, matrix=True)
 

@@ -1,4 +1,4 @@
-"""Quantised weights as MLX stores them: codes in words, with the scales of their groups beside them."""
+"""Quantised weights: codes in words with scales beside them, as MLX stores them, or blocks of GGUF."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pyturbo.checkpoint.weights import FLOATS, Weights
 from pyturbo.errors import FormatError
 from pyturbo.ops.affine_format import BITS, GROUP_SIZES
 from pyturbo.ops.fp_format import FP_FORMATS
+from pyturbo.ops.gguf_format import GGUF_TYPES
 
 
 def find_quantized(
@@ -49,6 +50,19 @@ def find_quantized(
         form,
         matrix=True,
     )
+
+
+def find_blocks(weights: Weights, path: str, shape: Shape | None, axes: int, form: Format) -> Source:
+    """Find the weight at `path`, whose rows are blocks of GGUF, of the type that the configuration states."""
+    weight, block = weights.typed(f"{path}.weight", "U8"), GGUF_TYPES[form.mode]
+    if len(weight.shape) != axes or 0 in weight.shape or weight.shape[-1] % block.bytes:
+        raise FormatError(
+            f"{weight}: shape: expected {axes} axes, and rows of {form.mode} blocks of {block.bytes} bytes, "
+            f"got {list(weight.shape)}"
+        )
+    size = (*weight.shape[:-1], form.width(weight.shape[-1]))
+    weights.check(f"{path}.weight", "shape", shape, size)
+    return Source(path, size, _plane(weight), format=form, matrix=True)
 
 
 def _plane(info: TensorInfo) -> Plane:

@@ -12,10 +12,8 @@ import numpy as np
 
 from pyturbo._arrays import Array
 from pyturbo.checkpoint.config import Format
-from pyturbo.checkpoint.gguf_blocks import BLOCK_TYPES, GROUP, affine_arrays, to_affine
 from pyturbo.checkpoint.source import HeldRows, Plane, Rows, Shape, Source
-from pyturbo.errors import FormatError
-from pyturbo.ops import affine_dequantize, fp_dequantize
+from pyturbo.ops import affine_dequantize, fp_dequantize, gguf_embed
 
 #: Values in a block, unless one row is longer.
 BLOCK = 1 << 20
@@ -72,6 +70,8 @@ class Stream(ABC):
         if form.mode == "affine":
             scales, biases = (block[name].astype(np.float32) for name in ("scales", "biases"))
             return affine_dequantize(weight, scales, biases, form.bits, form.group_size)
+        if form.block is not None:
+            return gguf_embed(np.arange(len(weight)), weight, form.mode, device="cpu")
         factor = None
         if self.global_scale is not None:
             (one,) = self.global_scale.blocks(matrix)
@@ -92,7 +92,8 @@ class CopiedStream(Stream):
         for name, plane in self._planes.items():
             if plane is not None:
                 arrays[name] = Spec(plane.dtype, plane.shape)
-        if source.format is not None:
+        self._in_words = source.format is not None and source.format.block is None
+        if source.format is not None and self._in_words:
             words = (*source.shape[:-1], source.shape[-1] * source.format.bits // 32)
             arrays["weight"] = Spec(np.dtype(np.uint32), words)
         elif source.offset:
@@ -106,7 +107,7 @@ class CopiedStream(Stream):
             block = {name: one.read(first, count) for name, one in rows.items()}
             if self.source.offset:
                 block["weight"] = block["weight"].astype(np.float32) + np.float32(1)
-            if self.source.format is not None:
+            if self._in_words:
                 block["weight"] = np.ascontiguousarray(block["weight"]).view(np.uint32)
             return block
 
@@ -117,49 +118,3 @@ class CopiedStream(Stream):
             return plane.matrix(matrix)
         (info,) = plane.tensors
         return Rows(info, math.prod(plane.shape) // self.rows, 0, self.rows)
-
-
-class BlockStream(Stream):
-    """Blocks of a GGUF file as affine groups. Row i of the stream is row `order[i]` of the file."""
-
-    def __init__(self, source: Source, order: Array | None, *, stacked: bool) -> None:
-        (self._info,) = source.values.tensors
-        self._order = order
-        self._kind = BLOCK_TYPES.get(self._info.dtype)
-        if self._kind is None:
-            arrays = {"weight": Spec(self._info.array_dtype, source.shape)}
-            super().__init__(source, arrays, None, stacked=stacked)
-            if order is not None and len(source.shape) == 1:
-                self.rows, self.width = source.shape[0], 1
-            return
-        *lead, out_dim, in_dim = source.shape
-        specs = affine_arrays(self._info.dtype, (out_dim, in_dim))
-        arrays = {
-            name: Spec(np.dtype(dtype), (*lead, *shape))
-            for name, (shape, dtype) in zip(("weight", "scales", "biases"), specs)
-        }
-        form = Format(self._kind.bits, GROUP, "affine")
-        super().__init__(source, arrays, form, stacked=stacked)
-
-    def _reader(self, matrix: int) -> Callable[[int, int], Block]:
-        width = self.width if self._kind is None else self._info.array_shape[-1]
-        rows = Rows(self._info, width, matrix * self.rows, self.rows)
-
-        def read(first: int, count: int) -> Block:
-            found = rows.read(first, count) if self._order is None else self._ordered(rows, first, count)
-            if self._kind is None:
-                return {"weight": found}
-            layer, _ = to_affine(self._info.dtype, (count, self.width), found)
-            if layer.scales.dtype != self.arrays["scales"].dtype:
-                raise FormatError(f"{self._info}: expected scales within float16, got larger ones: damaged")
-            return {"weight": layer.packed, "scales": layer.scales, "biases": layer.biases}
-
-        return read
-
-    def _ordered(self, rows: Rows, first: int, count: int) -> Array:
-        """Read rows of the stream; those of one head are together in the file, in another order."""
-        assert self._order is not None
-        index = self._order[first : first + count]
-        low, high = int(index.min()), int(index.max()) + 1
-        found: Array = rows.read(low, high - low)[index - low]
-        return found

@@ -33,7 +33,7 @@ class LatentAttention:
         self.name, dim = path, self.nope + self.rope_dim
         self.latents = KvLatents(path, self.rank, self.rope_dim)
         self.scale = dim**-0.5 * score_growth(entries)
-        self.rope = Rope.read(entries, self.rope_dim, interleaved=entries.flag("rope_interleave", True))
+        self.rope = Rope.read(entries, self.rope_dim, interleaved=True)
         self.q_norm = None
         if "q_lora_rank" in entries:
             rank = entries.count("q_lora_rank")

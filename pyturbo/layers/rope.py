@@ -27,7 +27,10 @@ class Rope:
 
     @staticmethod
     def read(entries: Entries, head_dim: int, *, interleaved: bool = False) -> Rope:
-        """Read the rotary part, its base, and how it is scaled to a longer context."""
+        """Read the rotary part, its base, and how it is scaled to a longer context.
+
+        Pairs are neighbours as `interleaved` says, unless the configuration has an entry for it.
+        """
         given = entries.group("rope_parameters", "rope_scaling")
         part = given.number("partial_rotary_factor", entries.number("partial_rotary_factor", 1.0))
         dim = int(head_dim * part) if 0 < part <= 1 else 0
@@ -42,7 +45,7 @@ class Rope:
             raise given.wrong(name, f"one of {', '.join(_KINDS)}")
         plain = theta ** (-np.arange(0, dim, 2) / dim)
         inv_freq, scale = _KINDS[kind](plain, theta, given, entries)
-        return Rope(inv_freq.astype(np.float32), scale, interleaved)
+        return Rope(inv_freq.astype(np.float32), scale, entries.flag("rope_interleave", interleaved))
 
 
 def _default(plain: Array, theta: float, given: Entries, entries: Entries) -> tuple[Array, float]:

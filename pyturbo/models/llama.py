@@ -10,7 +10,7 @@ from pyturbo.layers.decoder import Decoder, Mlp
 from pyturbo.layers.windows import upper_windows
 from pyturbo.models import mixtral
 
-LAYOUT = FileLayout(gguf=Gguf(names=mixtral.GGUF_NAMES, adjacent_pairs=True))
+LAYOUT = FileLayout(gguf=Gguf(names=mixtral.GGUF_NAMES))
 
 
 def build(entries: Entries, weights: Weights, *, head_norms: bool = False) -> Decoder:

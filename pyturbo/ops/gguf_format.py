@@ -9,6 +9,7 @@ from pyturbo.errors import ArgumentError
 
 
 class BlockType(NamedTuple):
+    bits: int  # of a code
     values: int  # of a block
     bytes: int
 
@@ -20,11 +21,11 @@ class BlockType(NamedTuple):
 
 #: By the name that GGML gives the type.
 GGUF_TYPES = {
-    "Q4_0": BlockType(32, 18), "Q4_1": BlockType(32, 20), "Q5_0": BlockType(32, 22),
-    "Q5_1": BlockType(32, 24), "Q8_0": BlockType(32, 34), "Q2_K": BlockType(256, 84),
-    "Q3_K": BlockType(256, 110), "Q4_K": BlockType(256, 144), "Q5_K": BlockType(256, 176),
-    "Q6_K": BlockType(256, 210), "IQ4_NL": BlockType(32, 18), "IQ4_XS": BlockType(256, 136),
-    "MXFP4": BlockType(32, 17),
+    "Q4_0": BlockType(4, 32, 18), "Q4_1": BlockType(4, 32, 20), "Q5_0": BlockType(5, 32, 22),
+    "Q5_1": BlockType(5, 32, 24), "Q8_0": BlockType(8, 32, 34), "Q2_K": BlockType(2, 256, 84),
+    "Q3_K": BlockType(3, 256, 110), "Q4_K": BlockType(4, 256, 144), "Q5_K": BlockType(5, 256, 176),
+    "Q6_K": BlockType(6, 256, 210), "IQ4_NL": BlockType(4, 32, 18), "IQ4_XS": BlockType(4, 256, 136),
+    "MXFP4": BlockType(4, 32, 17),
 }  # fmt: skip
 
 

@@ -70,5 +70,5 @@ def _quantization(plan: Plan) -> dict[str, Any]:
     entry: dict[str, Any] = asdict(common) if common is not None else {}
     for path, form in formats.items():
         if form is not None and form != common:
-            entry[path] = {"group_size": form.group_size, "bits": form.bits}
+            entry[path] = asdict(form)
     return {"quantization": entry, "quantization_config": entry}

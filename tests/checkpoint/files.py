@@ -5,9 +5,11 @@ import struct
 
 import numpy as np
 
+from kernels.random_blocks import FACTORS
+
 TYPES = {
-    "F32": 0, "F16": 1, "BF16": 30, "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q4_K": 12,
-    "Q5_K": 13, "Q6_K": 14,
+    "F32": 0, "F16": 1, "BF16": 30, "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q2_K": 10,
+    "Q3_K": 11, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14, "IQ4_NL": 20, "IQ4_XS": 23, "MXFP4": 39,
 }  # fmt: skip
 _KINDS = {
     "u8": (0, "<B"), "i8": (1, "<b"), "u16": (2, "<H"), "i16": (3, "<h"), "u32": (4, "<I"), "i32": (5, "<i"),
@@ -92,9 +94,10 @@ def llama_metadata(architecture="llama", **more):
 def blocks(rng, kind, size, shape):
     """Random bytes of blocks whose scales are finite."""
     data = rng.integers(0, 256, shape, np.uint8)
-    at = {"Q6_K": [208], "Q4_0": [0], "Q5_0": [0], "Q8_0": [0]}.get(kind, [0, 2])
     view = data.reshape(-1, size)
-    for offset in at:
+    if kind == "MXFP4":
+        view[:, 0] = rng.integers(120, 126, len(view))
+    for offset in FACTORS[kind]:
         halves = rng.normal(0, 0.1, len(view)).astype(np.float16)
         view[:, offset : offset + 2] = halves.view(np.uint8).reshape(-1, 2)
     return data

@@ -137,8 +137,7 @@ def good_gguf():
         "output_norm.weight": ("F32", (64,), bytes(256)),
         "rope_freqs.weight": ("F32", (8,), b"\0\0\x80?" * 8),
     }
-    for i, kind in enumerate(("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")):
-        size, values = reference.SIZES[kind]
+    for i, (kind, (size, values)) in enumerate(reference.SIZES.items()):
         name = ("token_embd", "blk.0.attn_q", "blk.0.attn_k", "output", "blk.0.ffn_up", "blk.1.attn_q")[i % 6]
         data = files.blocks(rng, kind, size, (8, size)).tobytes()
         tensors[f"{name}.weight" if i < 6 else f"blk.{i}.ffn_up.weight"] = (kind, (8, values), data)
@@ -155,7 +154,7 @@ HEADERS = {  # where most of what can go wrong is
 
 def test_the_good_files_are_good(tmp_path):
     (tmp_path / "x.gguf").write_bytes(GGUF)
-    assert len(open_checkpoint(tmp_path / "x.gguf")) == 10
+    assert len(open_checkpoint(tmp_path / "x.gguf")) == 15
     for name, data in DIRECTORY.items():
         (tmp_path / name).write_bytes(data)
     assert len(open_checkpoint(tmp_path)) == 7

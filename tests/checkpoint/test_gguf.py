@@ -1,6 +1,5 @@
 """GGUF files: header, config, tokenizer, names, order of rows, and every way in which they can be wrong."""
 
-import logging
 import os
 import struct
 
@@ -12,8 +11,7 @@ from checkpoint import files
 from pyturbo import models
 from pyturbo.checkpoint import gguf, open_checkpoint
 from pyturbo.errors import FormatError
-from pyturbo.formats import Affine, Dense
-from reference import affine
+from pyturbo.formats import Dense, Gguf
 from reference import gguf as reference
 
 RNG = np.random.default_rng(11)
@@ -121,7 +119,7 @@ class TestHeader:
             "empty axis": (with_infos(info("t", (0, 4), 0, 0)), "'t': shape"),
             "size": (with_infos(info("t", (2**63, 2**63, 2**63), 0, 0)), "'t': expected .* bytes"),
             "type": (with_infos(info("t", (4,), 77, 0)), "'t': type number 77 is not supported"),
-            "type by name": (with_infos(info("t", (256,), 10, 0)), "'t': type Q2_K is not supported"),
+            "type by name": (with_infos(info("t", (256,), 17, 0)), "'t': type IQ2_XS is not supported"),
             "block": (with_infos(info("t", (2, 48), 2, 0)), "'t': expected rows in Q4_0 blocks of 32"),
             "offset": (with_infos(info("t", (4,), 0, 4)), "'t': offset: expected a multiple of 32"),
             "offset beyond": (with_infos(info("t", (4,), 0, 64)), "'t': expected 16 bytes at"),
@@ -168,7 +166,7 @@ class TestConfig:
             "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1, "intermediate_size": 96,
             "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "rms_norm_eps": 2**-17,
             "rope_theta": 50000.0, "max_position_embeddings": 512, "vocab_size": 4,
-            "tie_word_embeddings": True,
+            "tie_word_embeddings": True, "rope_interleave": True,
         }  # fmt: skip
 
     def test_what_a_file_may_say_more(self, tmp_path):
@@ -297,60 +295,48 @@ class TestWeights:
     @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
     @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
     def test_rows_of_queries_and_keys(self, tmp_path, architecture, dtype):
-        """Only files of the llama architecture have them in the order of pairs."""
-        q, k, v = draw(64, 64, dtype=dtype), draw(32, 64, dtype=dtype), draw(32, 64, dtype=dtype)
+        """They stay as they are; only files of the llama architecture have them in the order of pairs."""
+        arrays = {"q": draw(64, 64, dtype=dtype), "k": draw(32, 64, dtype=dtype)}
         bias = draw(64)
-        stored = {"q": q, "k": k, "b": bias}
-        if architecture == "llama":
-            stored = {name: reference.permuted(w, 2 if name == "k" else 4) for name, w in stored.items()}
-        view = model(
-            tmp_path,
-            {
-                "blk.0.attn_q.weight": stored["q"],
-                "blk.0.attn_q.bias": stored["b"],
-                "blk.0.attn_k.weight": stored["k"],
-                "blk.0.attn_v.weight": v,
-            },
-            architecture,
-        ).weights(models.layout(architecture))
-        path = "model.layers.0.self_attn."
-        np.testing.assert_array_equal(view.linear(path + "q_proj", (64, 64)).weight, q)
-        np.testing.assert_array_equal(view.linear(path + "q_proj").bias, bias)
-        np.testing.assert_array_equal(view.linear(path + "k_proj", (32, 64)).weight, k)
-        np.testing.assert_array_equal(view.linear(path + "v_proj", (32, 64)).weight, v)
+        stored = {f"blk.0.attn_{name}.weight": array for name, array in arrays.items()}
+        checkpoint = model(tmp_path, stored | {"blk.0.attn_q.bias": bias}, architecture)
+        view = checkpoint.weights(models.layout(architecture))
+        for name, array in arrays.items():
+            layer = view.linear(f"model.layers.0.self_attn.{name}_proj", array.shape)
+            assert isinstance(layer, Dense)
+            np.testing.assert_array_equal(layer.weight, array)
+        np.testing.assert_array_equal(view.linear("model.layers.0.self_attn.q_proj").bias, bias)
+        assert checkpoint.config.get("rope_interleave", False) == (architecture == "llama")
 
-    @pytest.mark.parametrize("kind", ["Q4_1", "Q5_K", "Q6_K"])
-    def test_blocks(self, tmp_path, kind, caplog):
+    @pytest.mark.parametrize("kind", reference.SIZES)
+    def test_blocks(self, tmp_path, kind):
+        """They are the mapped file."""
         size, values = reference.SIZES[kind]
-        data = files.blocks(RNG, kind, size, (64, size))
-        stored = {"blk.0.attn_q.weight": (kind, (64, values), data.tobytes())}
-        view = model(tmp_path, stored).weights(models.layout("llama"))
-        name = "model.layers.0.self_attn.q_proj"
-        with caplog.at_level(logging.INFO):
-            layer = view.linear(name, (64, values))
-        assert isinstance(layer, Affine)
-        want = reference.dequantize(reference.Weight(data, kind))
-        w = affine.Weight(layer.packed, layer.scales, layer.biases, layer.bits, layer.group_size)
-        error = np.abs(
-            reference.permuted(affine.dequantize(w).astype(want.dtype if kind != "Q6_K" else float), 4) - want
-        ).max()
-        if kind == "Q6_K":
-            assert f"Q6_K as 8 bits in groups of 32, largest error {error:.3g}" in caplog.text
-        else:
-            assert error == 0
-            assert "Q6_K" not in caplog.text
+        one, stack = (files.blocks(RNG, kind, size, shape) for shape in ((64, size), (3, 5, size)))
+        stored = {
+            "blk.0.attn_q.weight": (kind, (64, values), one.tobytes()),
+            "blk.0.ffn_up_exps.weight": (kind, (3, 5, values), stack.tobytes()),
+        }
+        checkpoint = model(tmp_path, stored)
+        view = checkpoint.weights(models.layout("llama"))
+        layers = (
+            view.linear("model.layers.0.self_attn.q_proj", (64, values)),
+            view.experts("model.layers.0.block_sparse_moe.switch_mlp.up_proj", (3, 5, values)),
+        )
+        for layer, raw, data in zip(layers, stored, (one, stack)):
+            assert isinstance(layer, Gguf)
+            assert layer.kind == kind
+            np.testing.assert_array_equal(layer.blocks, data)
+            assert np.shares_memory(layer.blocks, checkpoint.view(raw))
 
     def test_refusals(self, tmp_path):
         tensors = {
             "token_embd.weight": draw(4, 64),
-            "blk.0.attn_q.weight": draw(9, 64),
             "output_norm.weight": draw(64),
         }
         view = model(tmp_path, tensors).weights(models.layout("llama"))
         with pytest.raises(FormatError, match="'token_embd.weight': shape: expected \\[5, 64\\], got"):
             view.linear("model.embed_tokens", (5, 64))
-        with pytest.raises(FormatError, match="'blk.0.attn_q.weight': expected rows of 4 heads, got 9"):
-            view.linear("model.layers.0.self_attn.q_proj")
         with pytest.raises(FormatError, match="'output_norm.weight': shape: expected a matrix"):
             view.linear("model.norm")
         with pytest.raises(FormatError, match="'model.layers.1.mlp.up_proj.weight': expected a tensor"):

@@ -28,11 +28,14 @@ HIDDEN, INNER, EXPERTS = 96, 64, 3
 ITEM = {"U32": 4, "U8": 1, "F32": 4, "F16": 2, "BF16": 2}
 AFFINE = Format(bits=3, group_size=32, mode="affine")
 NVFP4 = Format(bits=4, group_size=16, mode="nvfp4")
+Q5_0 = Format(bits=5, group_size=32, mode="Q5_0")
 
 
 def arrays(form: Format | None, out_dim: int, in_dim: int) -> dict[str, tuple[str, tuple[int, ...]]]:
     if form is None:
         return {"weight": ("BF16", (out_dim, in_dim)), "bias": ("F32", (out_dim,))}
+    if form.mode == "Q5_0":
+        return {"weight": ("U8", (out_dim, in_dim // 32 * 22))}
     words = ("U32", (out_dim, in_dim * form.bits // 32))
     groups = (out_dim, in_dim // form.group_size)
     if form.mode == "affine":
@@ -65,7 +68,7 @@ MANIFEST = Manifest(
     {"fingerprint": "0f" * 32, "expert_bits": 3},
     Resident("model.safetensors", 4096, "1" * 16, {"model.norm.weight": "2" * 16}),
     {"config.json": PackedFile(2, checksum(b"{}"))},
-    (layer(1, (AFFINE, AFFINE, None)), layer(4, (NVFP4, NVFP4, AFFINE))),
+    (layer(1, (AFFINE, AFFINE, None)), layer(4, (NVFP4, NVFP4, AFFINE)), layer(5, (Q5_0, Q5_0, Q5_0))),
 )
 
 
@@ -177,6 +180,11 @@ HOSTILE: list[tuple[str, Any, str]] = [
     ("layers/0/formats/gate_proj/mode", "q4", "gate_proj: mode: expected one of affine"),
     ("layers/0/formats/gate_proj/mode", "mxfp4", "formats: gate_proj: expected a known format, got mxfp4"),
     ("layers/0/formats/down_proj", {"mode": "affine", "bits": 4, "group_size": 64}, "down_proj.weight: expe"),
+    ("layers/0/formats/gate_proj/mode", "Q4_K", "formats: gate_proj: expected a known format, got Q4_K"),
+    ("layers/2/formats/up_proj/mode", "Q4_0", "formats: up_proj: expected a known format, got Q4_0"),
+    ("layers/2/parts/0/dtype", "F16", r"gate_proj.weight: bytes: expected 8448, got 4224"),
+    ("layers/2/parts/0/shape", [32, 132], "expected gate_proj and up_proj"),
+    ("layers/2/parts/0/shape", [96, 44], "expected gate_proj and up_proj"),
     ("layers/1/formats/up_proj/mode", "affine", "formats: up_proj: expected a known format, got 4 bits"),
 ]  # fmt: skip
 

@@ -21,11 +21,11 @@ import random_gguf
 from pyturbo.checkpoint import open_checkpoint
 from pyturbo.convert import convert
 from pyturbo.describe import describe, network_arrays
+from reference import gguf as reference
 from tiny_configs import FP_MODELS, MODELS
 from tiny_models import hf_tensors, write_hf, write_mlx
 from write_safetensors import write_safetensors
 
-BLOCKS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
 FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
@@ -50,7 +50,7 @@ def check(path: Path) -> dict:
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen3"])
-@pytest.mark.parametrize("kind", [*BLOCKS, *FLOATS])
+@pytest.mark.parametrize("kind", [*reference.SIZES, *FLOATS])
 def test_gguf_of_one_type(kind: str, architecture: str, tmp_path: Path) -> None:
     told = check(random_gguf.write(tmp_path / "x.gguf", random_gguf.only(kind), architecture=architecture))
     assert told["formats"].keys() == {kind, "F32"}
@@ -62,7 +62,9 @@ def test_gguf_of_mixed_types(tied: bool, alignment: int, tmp_path: Path) -> None
     path = random_gguf.write(tmp_path / "x.gguf", random_gguf.q4_k_m, alignment=alignment, tied=tied)
     told = check(path)
     assert {"Q4_K", "F32"} <= told["formats"].keys()
-    assert told["copied_bytes"] > told["file_bytes"] - 100_000  # K blocks take more than in the file
+    assert told["bytes"] - told["file_bytes"] < 1000  # the tables of rotary frequencies
+    if alignment == 32:
+        assert told["copied_bytes"] < 1000  # all weights are the mapped file
 
 
 @pytest.mark.parametrize("write", [write_hf, write_mlx], ids=["hf", "mlx"])
@@ -144,7 +146,7 @@ def test_the_peak_of_gguf_files(kind: str, tmp_path: Path) -> None:
     mixture = random_gguf.q4_k_m if kind == "Q4_K_M" else random_gguf.only(kind)
     small = random_gguf.write(tmp_path / "small.gguf", mixture)
     told = check_peak(small, random_gguf.write(tmp_path / "x.gguf", mixture, SIZES))
-    assert told["peak_bytes"] < told["copied_bytes"] + 8e6
+    assert told["peak_bytes"] < 1e5
 
 
 @pytest.mark.slow

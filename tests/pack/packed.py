@@ -21,7 +21,7 @@ def same(got: np.ndarray, want: np.ndarray, name: str) -> None:
 
 def linear_arrays(layer: Linear) -> dict[str, np.ndarray]:
     """The arrays of a layer by the names of their parts."""
-    names = {"packed": "weight"}
+    names = {"packed": "weight", "blocks": "weight"}
     found = {name: value for name, value in vars(layer).items() if isinstance(value, np.ndarray)}
     return {names.get(name, name): array for name, array in found.items()}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from checkpoint import files
+from kernels.random_blocks import random_weight
 from models.test_gpt_oss import MXFP4, published
 from models.test_gpt_oss import write as write_gpt_oss
 from models.test_mixtral import gguf_tensors, in_floats, write_gguf
@@ -19,6 +19,7 @@ from pyturbo.checkpoint.directory import DirectoryCheckpoint
 from pyturbo.checkpoint.manifest import PAGE, Manifest
 from pyturbo.checkpoint.names import is_padding
 from pyturbo.errors import ArgumentError, FormatError
+from pyturbo.model import load
 from pyturbo.pack import pack, verify, write
 from reference import gguf as reference
 from tiny_configs import FP_MODELS, MODELS
@@ -76,17 +77,17 @@ def test_a_global_scale_is_a_part_of_its_record(tmp_path: Path) -> None:
     assert 0.05 < done.errors["all"] < 0.3  # far above 1 if the factor were left out
 
 
-@pytest.mark.parametrize("kind", ["F32", "Q8_0", "Q4_1", "Q5_0"])
-def test_a_gguf_file(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kinds", ["F32", "Q8_0", "Q4_1 Q5_0", "MXFP4 F32"])
+def test_a_gguf_file(kinds: str, tmp_path: Path) -> None:
+    """Experts of the first type, everything else of the last one."""
     rng = np.random.default_rng(5)
     tensors = {}
     for name, array in gguf_tensors().items():
+        kind = kinds.split()[0 if "_exps" in name else -1]
         tensors[name] = in_floats(array)
         if kind != "F32" and array.ndim > 1 and "gate_inp" not in name:
-            size, values = reference.SIZES[kind]
-            rows = array.size // array.shape[-1]
-            data = files.blocks(rng, kind, size, (rows, array.shape[-1] // values * size))
-            data.reshape(-1, size)[:, :2].view(np.float16)[...] = 1e-3
+            lead, blocks = array.shape[:-1], array.shape[-1] // reference.SIZES[kind][1]
+            data = random_weight(rng, (*lead, blocks), kind).blocks
             tensors[name] = (kind, array.shape, data.tobytes())
     source, target = write_gguf(tmp_path / "a.gguf", tensors), tmp_path / "packed"
     pack(source, target, check=True)
@@ -97,6 +98,11 @@ def test_a_gguf_file(kind: str, tmp_path: Path) -> None:
         assert packed.tokenizer == checkpoint.tokenizer
         assert len(packed.tokenizer.tokens) == 4
         assert packed.sampling == checkpoint.sampling
+    tokens = MODELS["mixtral"].tokens()[:9]
+    got, want = (load(path).logits(tokens) for path in (target, source))
+    np.testing.assert_array_equal(got, want)
+    if kinds == "Q8_0":
+        assert 0.05 < pack(source, tmp_path / "small", expert_bits=3, check=True).errors["all"] < 0.3
 
 
 def test_the_layout_of_the_files(tmp_path: Path) -> None:
