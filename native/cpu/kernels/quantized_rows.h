@@ -35,9 +35,7 @@ PYTURBO_INLINE F32 dot_block(const U8* codes, const S8* x) {
 #pragma GCC unroll 3
   for (uint32_t plane = kFirst; plane < planes; ++plane) {
     if (plane > kFirst) total <<= 8;
-#pragma GCC unroll 4
-    for (uint32_t c = 0; c < kClasses; ++c)
-      total = dot<kDotBits<Q>>(total, codes[c], x[plane * kClasses + c]);
+    total = dot_all<kDotBits<Q>, kClasses>(total, codes, x + plane * kClasses);
   }
   if constexpr (kFirst == 0) return to_float(total);
   return fused(to_float(dot<kDotBits<Q>>(I32{}, codes[0], x[0])), splat(65536), to_float(total));

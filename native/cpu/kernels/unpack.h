@@ -103,7 +103,7 @@ PYTURBO_INLINE void unpack_part(const uint8_t* from, uint32_t bytes, U8* codes) 
 template <typename Q>
 PYTURBO_INLINE F32 numbers(I32 bytes) {
   if constexpr (Q::kBits == 8 && Q::kFloats) {
-    return from_e4m3(__builtin_convertvector(bytes, U16Half));
+    return from_e4m3(__builtin_convertvector((bytes ^ 0x80) - 0x80, U16Half));
   } else {
     if constexpr (Q::kSigned) bytes = (bytes ^ 0x80) - 0x80;
     return to_float(bytes + Q::kOffset);

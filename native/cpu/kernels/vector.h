@@ -78,22 +78,21 @@ PYTURBO_INLINE F32 load_floats(const float* from) { return load_vector<F32>(from
 PYTURBO_INLINE F32 load_floats(const Half* from) { return from_half(load_vector<U16Half>(from)); }
 PYTURBO_INLINE F32 load_floats(const BFloat* from) { return from_bfloat(load_vector<U16Half>(from)); }
 
-// E4M3 bytes over kE4m3Unit, as halves of the same bits: subnormal ones are too. 0x7f and 0xff are NaN.
+// E4M3 codes, as signed bytes, over kE4m3Unit: halves of the same bits, subnormal ones too. 0x7f and 0xff are
+// NaN.
 constexpr float kE4m3Unit = 256;
 template <typename V>
-PYTURBO_INLINE V e4m3_halves(V bytes) {
-  const V shifted = bytes << 7;
-  const V half = shifted + (shifted & 0x4000);  // the sign moves up
-  return (bytes & 0x7f) == 0x7f ? half | 0x7fff : half;
+PYTURBO_INLINE V e4m3_halves(V codes) {
+  return ((codes << 7) & 0xbf80) | (V)((codes & 0x7f) == 0x7f);
 }
 
-PYTURBO_INLINE F32 from_e4m3(U16Half bytes) { return from_half(e4m3_halves(bytes)) * kE4m3Unit; }
+PYTURBO_INLINE F32 from_e4m3(U16Half codes) { return from_half(e4m3_halves(codes)) * kE4m3Unit; }
 PYTURBO_INLINE F32 load_floats(const E4M3* from) { return from_e4m3(widen(from)); }
 
 PYTURBO_INLINE F32 load_floats(const E8M0* from) {  // the exponent of a bfloat; 0 is 2^-127, 255 NaN
-  const U16Half code = widen(from);
-  const U16Half bits = code == 0 ? U16Half{} + 0x0040 : code << 7;
-  return from_bfloat(code == 255 ? U16Half{} + 0x7fc0 : bits);
+  const U16Half codes = widen(from);
+  const U16Half outermost = (U16Half)(((codes + 1) & 0xfe) == 0);
+  return from_bfloat(((codes << 7) & 0x7f80) | (outermost & 0x0040));
 }
 
 // All ones in the first `count` lanes, zeros in the others.

@@ -63,14 +63,14 @@ PYTURBO_INLINE F32 pick(const float* table, I32 index) {
   return (F32)_mm256_permutevar8x32_ps(_mm256_loadu_ps(table), (__m256i)index);
 }
 
-// kLanes bytes, each as 16 bits.
+// kLanes signed bytes, each as 16 bits.
 PYTURBO_INLINE U16Half widen(const void* from) {
-  return (U16Half)_mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i*)from));
+  return (U16Half)_mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i*)from));
 }
 
 // The same of twice as many bytes, and the halves of such a vector.
 PYTURBO_INLINE U16 widen_two(const void* from) {
-  return (U16)_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i*)from));
+  return (U16)_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)from));
 }
 PYTURBO_INLINE U16Half low_half(U16 v) { return (U16Half)_mm256_castsi256_si128((__m256i)v); }
 PYTURBO_INLINE U16Half high_half(U16 v) { return (U16Half)_mm256_extracti128_si256((__m256i)v, 1); }
@@ -118,6 +118,24 @@ PYTURBO_INLINE I32 dot(I32 acc, U8 w, S8 x) {
     return acc + (I32)_mm256_madd_epi16(even, ones) + (I32)_mm256_madd_epi16(odd, ones);
   }
 #endif
+}
+
+// The same for several vectors, whose sums of two products together stay in 16 bits.
+template <uint32_t bits, uint32_t count>
+PYTURBO_INLINE I32 dot_all(I32 acc, const U8* w, const S8* x) {
+#if !defined(__AVXVNNI__)
+  if constexpr (bits < 8) {
+    static_assert(count << bits <= 128);
+    __m256i pairs = _mm256_maddubs_epi16((__m256i)w[0], (__m256i)x[0]);
+#pragma GCC unroll 4
+    for (uint32_t i = 1; i < count; ++i)
+      pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16((__m256i)w[i], (__m256i)x[i]));
+    return acc + (I32)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+  }
+#endif
+#pragma GCC unroll 4
+  for (uint32_t i = 0; i < count; ++i) acc = dot<bits>(acc, w[i], x[i]);
+  return acc;
 }
 
 // rows[i][j] and rows[j][i] change places, as 32-bit words.

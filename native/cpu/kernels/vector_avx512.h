@@ -56,14 +56,14 @@ PYTURBO_INLINE F32 pick(const float* table, I32 index) {
   return (F32)_mm512_permutexvar_ps((__m512i)index, _mm512_loadu_ps(table));
 }
 
-// kLanes bytes, each as 16 bits.
+// kLanes signed bytes, each as 16 bits.
 PYTURBO_INLINE U16Half widen(const void* from) {
-  return (U16Half)_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i*)from));
+  return (U16Half)_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)from));
 }
 
 // The same of twice as many bytes, and the halves of such a vector.
 PYTURBO_INLINE U16 widen_two(const void* from) {
-  return (U16)_mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i*)from));
+  return (U16)_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i*)from));
 }
 PYTURBO_INLINE U16Half low_half(U16 v) { return (U16Half)_mm512_castsi512_si256((__m512i)v); }
 PYTURBO_INLINE U16Half high_half(U16 v) { return (U16Half)_mm512_extracti64x4_epi64((__m512i)v, 1); }
@@ -123,6 +123,24 @@ PYTURBO_INLINE I32 dot(I32 acc, U8 w, S8 x) {
     return acc + (I32)_mm512_madd_epi16(even, ones) + (I32)_mm512_madd_epi16(odd, ones);
   }
 #endif
+}
+
+// The same for several vectors, whose sums of two products together stay in 16 bits.
+template <uint32_t bits, uint32_t count>
+PYTURBO_INLINE I32 dot_all(I32 acc, const U8* w, const S8* x) {
+#if !defined(__AVX512VNNI__)
+  if constexpr (bits < 8) {
+    static_assert(count << bits <= 128);
+    __m512i pairs = _mm512_maddubs_epi16((__m512i)w[0], (__m512i)x[0]);
+#pragma GCC unroll 4
+    for (uint32_t i = 1; i < count; ++i)
+      pairs = _mm512_add_epi16(pairs, _mm512_maddubs_epi16((__m512i)w[i], (__m512i)x[i]));
+    return acc + (I32)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+  }
+#endif
+#pragma GCC unroll 4
+  for (uint32_t i = 0; i < count; ++i) acc = dot<bits>(acc, w[i], x[i]);
+  return acc;
 }
 
 // rows[i][j] and rows[j][i] change places, as 32-bit words.

@@ -47,15 +47,15 @@ PYTURBO_INLINE F32 pick(const float* table, I32 index) {
   return (F32)vqtbl1q_u8(vreinterpretq_u8_f32(vld1q_f32(table)), (uint8x16_t)bytes);
 }
 
-// kLanes bytes, each as 16 bits.
+// kLanes signed bytes, each as 16 bits.
 PYTURBO_INLINE U16Half widen(const void* from) {
   uint32_t four;
   std::memcpy(&four, from, sizeof four);
-  return (U16Half)vget_low_u16(vmovl_u8(vcreate_u8(four)));
+  return (U16Half)vget_low_s16(vmovl_s8(vcreate_s8(four)));
 }
 
 // The same of twice as many bytes, and the halves of such a vector.
-PYTURBO_INLINE U16 widen_two(const void* from) { return (U16)vmovl_u8(vld1_u8((const uint8_t*)from)); }
+PYTURBO_INLINE U16 widen_two(const void* from) { return (U16)vmovl_s8(vld1_s8((const int8_t*)from)); }
 PYTURBO_INLINE U16Half low_half(U16 v) { return (U16Half)vget_low_u16((uint16x8_t)v); }
 PYTURBO_INLINE U16Half high_half(U16 v) { return (U16Half)vget_high_u16((uint16x8_t)v); }
 
@@ -92,6 +92,14 @@ PYTURBO_INLINE I32 dot(I32 acc, U8 w, S8 x) {
   const int16x8_t high = vmull_high_s8((int8x16_t)w, (int8x16_t)x);
   return acc + (I32)vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high));
 #endif
+}
+
+// The same for several vectors.
+template <uint32_t bits, uint32_t count>
+PYTURBO_INLINE I32 dot_all(I32 acc, const U8* w, const S8* x) {
+#pragma GCC unroll 4
+  for (uint32_t i = 0; i < count; ++i) acc = dot<bits>(acc, w[i], x[i]);
+  return acc;
 }
 
 // rows[i][j] and rows[j][i] change places, as 32-bit words.
