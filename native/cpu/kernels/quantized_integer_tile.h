@@ -62,6 +62,11 @@ template <uint32_t bits, uint32_t tokens>
   const uint32_t blocks = group_size > O::kBlock ? group_size / O::kBlock : 1;
   const uint32_t lanes = least(kLanes, group_size / O::kLaneValues);
   const uint64_t first_group = begin >> w.group_shift;
+  F32 acc[tokens][kTileVectors];
+#pragma GCC unroll 8
+  for (uint32_t t = 0; t < tokens; ++t)
+#pragma GCC unroll 2
+    for (uint32_t v = 0; v < kTileVectors; ++v) acc[t][v] = load_floats(sums + t * kTileRows + v * kLanes);
   for (uint32_t g = 0; g < values >> w.group_shift; ++g) {
     const uint32_t value = g << w.group_shift;
     const uint32_t lane = value % O::kBlock / O::kLaneValues;
@@ -79,12 +84,15 @@ template <uint32_t bits, uint32_t tokens>
       const F32 sum_of_x = splat(x.sums[t * x.stride + first_group + g]);
 #pragma GCC unroll 2
       for (uint32_t v = 0; v < kTileVectors; ++v) {
-        float* place = sums + t * kTileRows + v * kLanes;
-        F32 acc = fused(chunk.biases[v][g], sum_of_x, load_floats(place));
-        store_floats(place, fused(to_float(total.of(v, t)), chunk.scales[v][g] * scale, acc));
+        acc[t][v] = fused(chunk.biases[v][g], sum_of_x, acc[t][v]);
+        acc[t][v] = fused(to_float(total.of(v, t)), chunk.scales[v][g] * scale, acc[t][v]);
       }
     }
   }
+#pragma GCC unroll 8
+  for (uint32_t t = 0; t < tokens; ++t)
+#pragma GCC unroll 2
+    for (uint32_t v = 0; v < kTileVectors; ++v) store_floats(sums + t * kTileRows + v * kLanes, acc[t][v]);
 }
 
 // As MultiplyTile says.

@@ -8,7 +8,7 @@ namespace pyturbo::cpu::PYTURBO_LEVEL {
 constexpr uint32_t kBytes = 64;
 constexpr uint32_t kLanes = 16;         // 32-bit values of a vector
 constexpr uint32_t kTileTokens = 12;    // tokens whose sums in f32 stay in registers
-constexpr uint32_t kIntegerTokens = 8;  // tokens whose integer sums do
+constexpr uint32_t kIntegerTokens = 6;  // tokens whose integer sums do
 constexpr bool kSignedWeights = false;
 
 typedef float F32 __attribute__((vector_size(64)));
