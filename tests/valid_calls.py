@@ -34,6 +34,8 @@ def operation_calls() -> dict[str, Arguments]:
         "mode": "nvfp4",
         "global_scale": np.ones(2, np.float32),
     }
+    blocks = np.zeros((3, 36), np.uint8)
+    gguf, gguf_experts = ({"blocks": each, "kind": "Q4_0"} for each in (blocks, np.stack([blocks] * 2)))
     ids, offsets, slots = _ints([[0, 1]]), _ints([0, 1, 2]), _ints([1, 0])
     rows = ops.turbo_encode(_floats(5, 2, 64), 4)
     latents = ops.turbo_encode(_floats(5, 1, 64), 4)
@@ -109,6 +111,19 @@ def operation_calls() -> dict[str, Arguments]:
         "gated_rms_norm": {"x": _floats(2, 3, 5), "z": _floats(2, 3, 5), "weight": _floats(5), "eps": 1e-6},
         "gather_rows": {"x": _floats(2, 3), "index": _ints([0, 1, 3]), "repeat": 2},
         "geglu": {"gate": _floats(3), "up": _floats(3)},
+        "gguf_embed": {"ids": [0, 2], **gguf},
+        "gguf_experts_matmul": {"x": _floats(1, 64), "ids": ids, **gguf_experts, "slots": slots},
+        "gguf_experts_swiglu": {
+            "x": _floats(1, 64),
+            "ids": ids,
+            "gate": gguf_experts["blocks"],
+            "up": gguf_experts["blocks"],
+            "kind": "Q4_0",
+            "slots": slots,
+        },
+        "gguf_grouped_matmul": {"x": _floats(2, 64), "offsets": offsets, **gguf_experts, "slots": slots},
+        "gguf_matmul": {"x": _floats(2, 64), **gguf},
+        "gguf_swiglu": {"x": _floats(2, 64), "gate": blocks, "up": blocks, "kind": "Q4_0"},
         "hadamard": {"x": _floats(2, 16), "signs": np.ones(16, np.float32), "inverse": True},
         "head_rms_norm": {"x": _floats(2, 3, 5), "weight": _floats(5), "eps": 1e-6},
         "kv_append": {"cache": _floats(5, 2, 3), "rows": _floats(2, 2, 3), "position": 4},

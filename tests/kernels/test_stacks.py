@@ -16,19 +16,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from kernels import test_affine, test_fp
+from kernels import test_affine, test_fp, test_gguf
 from kernels.harness import UNWRITTEN, assert_close
+from kernels.random_blocks import random_weight
 from pyturbo import ops
 from pyturbo.errors import ArgumentError
 from pyturbo.ops import _stacks
 from pyturbo.recording import Recorder, Tensor
-from reference import affine, fp
+from reference import affine, fp, gguf
 from reference.activations import as_read
 
-EXPERTS, MATRICES, OUT, IN, TOKENS, K = 5, 8, 11, 128, 7, 3
+EXPERTS, MATRICES, OUT, IN, TOKENS, K = 5, 8, 11, 256, 7, 3
 SLOTS = np.array([6, 2, 1, 7, 3], np.int32)
 OFFSETS = np.array([0, 4, 4, 13, 14, 21], np.int32)
-FILES = "affine", "fp", "linear", "moe"
+FILES = "affine", "fp", "gguf", "linear", "moe"
 
 
 class Stack(NamedTuple):
@@ -67,6 +68,23 @@ def fp_stack(mode: str, scaled: bool) -> Callable[..., Stack]:
             lambda arrays, x, ids, **options: ops.fp_experts_matmul(x, ids, *weight(arrays), **options),
             lambda arrays, x, rows, **options: ops.fp_grouped_matmul(x, rows, *weight(arrays), **options),
             lambda device, x, ids: fp.per_expert(test_fp.read_by(device, x, mode), ids, w),
+        )
+
+    return make
+
+
+def gguf_stack(kind: str) -> Callable[..., Stack]:
+    def make(rng):
+        w = random_weight(rng, (EXPERTS, OUT, IN // gguf.SIZES[kind][1]), kind)
+
+        def want(device, x, ids):
+            return gguf.per_expert(gguf.matmul, test_gguf.read_by(device, x), ids, w)
+
+        return Stack(
+            [w.blocks],
+            lambda arrays, x, ids, **options: ops.gguf_experts_matmul(x, ids, *arrays, kind, **options),
+            lambda arrays, x, rows, **options: ops.gguf_grouped_matmul(x, rows, *arrays, kind, **options),
+            want,
         )
 
     return make
@@ -114,6 +132,7 @@ MAKERS = {
         (8, 64, "bf16"),
     )},
     **{f"{mode}{' global' * scaled}": fp_stack(mode, scaled) for mode, scaled in test_fp.FORMS},
+    **{kind: gguf_stack(kind) for kind in gguf.SIZES},
     **{f"dense {kind}": dense_stack(kind) for kind in test_affine.TYPES},
     **{f"bias {kind}": bias_stack(kind) for kind in test_affine.TYPES},
 }  # fmt: skip
@@ -263,6 +282,19 @@ def test_gate_and_up_of_one_record(device, rng, launched, form):
     np.testing.assert_array_equal(
         y, ops.affine_experts_swiglu(x, ids, gate_views, whole, slots=SLOTS, device=device)
     )
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "MXFP4"])
+def test_gate_and_up_in_blocks_of_one_record(device, rng, launched, kind):
+    gate, up = (random_weight(rng, (EXPERTS, OUT, IN // gguf.SIZES[kind][1]), kind) for _ in range(2))
+    arrays, (x, ids) = [gate.blocks, up.blocks], inputs(rng)
+    slab = Slab(device, arrays)
+    slab.fill(arrays)
+    y = ops.gguf_experts_swiglu(x, ids, *slab.views, kind, slots=SLOTS, device=device)
+    assert sum(np.shares_memory(array, slab.memory) for array in launched) == 2
+    want, terms = gguf.per_expert(gguf.swiglu, test_gguf.read_by(device, x), ids, gate, up)
+    assert_close(y, want, "long dot", terms)
+    np.testing.assert_array_equal(y, ops.gguf_experts_swiglu(x, ids, *arrays, kind, device=device))
 
 
 def test_stacks_that_kernels_cannot_use_are_copied(device, rng):
