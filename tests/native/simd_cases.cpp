@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cpu/kernels/levels.h"
+#include "gguf_values.h"
 #include "native_test.h"
 
 namespace {
@@ -181,6 +182,54 @@ void check_fp_product(const Level& level, const char* function, const FpWeights&
     }
 }
 
+// The same in blocks of GGUF, with scales near 2^-7.
+struct GgufWeights {
+  GgufType type;
+  uint32_t out, in;
+  std::vector<uint8_t> blocks;
+  std::vector<std::vector<float>> rows;  // their values
+
+  GgufWeights(const GgufType& type, uint32_t out, uint32_t in) : type(type), out(out), in(in) {
+    const size_t row_bytes = in / type.block * type.block_bytes;
+    blocks.resize(out * row_bytes);
+    for (uint8_t& byte : blocks) byte = uint8_t(random_bits());
+    for (size_t block = 0; block < blocks.size(); block += type.block_bytes) {
+      if (type.halves.empty()) blocks[block] = uint8_t(118 + random_bits() % 4);
+      for (uint32_t at : type.halves) blocks[block + at + 1] = 0x20;
+    }
+    for (uint32_t r = 0; r < out; ++r) rows.push_back(gguf_values(type, &blocks[r * row_bytes], in));
+  }
+};
+
+void check_gguf_product(const Level& level, const char* function, const GgufWeights& w, uint32_t tokens,
+                        Precision precision) {
+  GgufWeights own = w;
+  std::vector<float> x = random_floats(size_t(tokens) * w.in), y(size_t(tokens) * w.out, NAN);
+  Call call;
+  call.bind(0, x);
+  call.bind(1, own.blocks);
+  call.bind(2, y);
+  for (uint32_t i = 0; i < 3; ++i) call.set(3 + i, std::vector<uint32_t>{tokens, w.in, w.out}[i]);
+  call.run(level, function,
+           {value_parameter(w.type.type), value_parameter(w.type.block), value_parameter(w.type.block_bytes)},
+           precision);
+  const double step = precision == Precision::fast ? 0.5 / 127 : 0;
+  for (uint32_t t = 0; t < tokens; ++t)
+    for (uint32_t r = 0; r < w.out; ++r) {
+      double want = 0, bound = 0, most_weight = 0;
+      for (float weight : w.rows[r]) most_weight = std::fmax(most_weight, std::fabs(weight));
+      for (uint32_t i = 0; i < w.in; ++i) {
+        double most = 0;
+        for (uint32_t j = i / 32 * 32; j < i / 32 * 32 + 32; ++j)
+          most = std::fmax(most, std::fabs(x[size_t(t) * w.in + j]));
+        const double weight = w.rows[r][i], value = x[size_t(t) * w.in + i];
+        want += weight * value;
+        bound += std::fabs(weight) * step * most + 4e-6 * most_weight * std::fabs(value);
+      }
+      CHECK(std::fabs(y[size_t(t) * w.out + r] - want) <= bound);
+    }
+}
+
 void check_product(const Level& level, const char* function, const Weights& w, uint32_t tokens,
                    Precision precision) {
   Weights own = w;
@@ -289,6 +338,17 @@ NATIVE_TEST(simd_fp_embed) {
         CHECK(double(y[192 + i]) == w.at(0, i));
       }
     }
+}
+
+NATIVE_TEST(simd_gguf_products) {
+  for (const Level* level : levels())
+    for (const GgufType& type : gguf_types())
+      for (Precision precision : {Precision::standard, Precision::fast}) {
+        const GgufWeights w(type, 21, type.block == 32 ? 160 : 512);
+        check_gguf_product(*level, "gguf_matvec", w, 1, precision);
+        check_gguf_product(*level, "gguf_matvec", w, 7, precision);
+        check_gguf_product(*level, "gguf_matmul", w, 13, precision);
+      }
 }
 
 NATIVE_TEST(simd_norm) {
