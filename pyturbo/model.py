@@ -60,7 +60,7 @@ def load(
 
     Weights are mapped where the file allows it; `progress` is called with the bytes read of the others.
     `threads` and `precision` are those of `Device`. `kv` is how keys and values are kept: "f16",
-    "f32", or compressed as "turbo8", "turbo4", "turbo4v2": `turbo<k>v<v>` has k bits for each coordinate of a
+    "f32", or compressed as "turbo8", "turbo6v4", "turbo4": `turbo<k>v<v>` has k bits for each coordinate of a
     key and v for a value's, of 2, 3, 4, 6 and 8.
 
     `memory`, such as "12GB", is all that this process may take: weights, programs and conversations. Experts

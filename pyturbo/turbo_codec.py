@@ -1,8 +1,9 @@
 """The codec of compressed keys and values: the meaning of a row in memory or in a file.
 
 A vector is rotated by ``H diag(signs) / sqrt(dim)``, and each coordinate becomes the index of the nearest
-centroid of a standard normal variable, times a norm that keeps the vector's length. The centroids are in
-``shaders/turboquant/tables.h``. The version changes with any of these.
+centroid of a standard normal variable, times a float16 scale that keeps the vector's length. The centroids
+are in ``shaders/turboquant/tables.h``. The last `RECENT` vectors are also kept as they are, rotated, in
+float16. The version changes with any of these.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 #: The version of rows in saved sessions. A file of another version cannot be read.
-CODEC_VERSION = 1
+CODEC_VERSION = 2
 
 #: Bits of one coordinate.
 WIDTHS = (2, 3, 4, 6, 8)
+
+#: Vectors that are kept exact beside their codes.
+RECENT = 16
 
 #: Values of one head.
 DIMS = (64, 80, 96, 128, 256, 512)
@@ -30,8 +34,8 @@ def row_words(dim: int, bits: int) -> int:
 
 
 def row_bytes(dim: int, bits: int, means: bool = False) -> int:
-    """Return the bytes of one vector: its codes, its norm and, if it is stored separately, its mean."""
-    return 4 * (row_words(dim, bits) + 1 + bool(means))
+    """Return the bytes of one vector: its codes, its scale and, if it is stored separately, its mean."""
+    return 4 * row_words(dim, bits) + 2 * (1 + bool(means))
 
 
 @cache

@@ -241,7 +241,7 @@ def turbo_scores(device: str) -> None:
 
 def turbo_encode(device: str) -> None:
     encoded = ops.turbo_encode(normal(3, 2, 64), 4, device=device)
-    finite((encoded.packed, encoded.norms), (2, 3, 8), (2, 3))
+    finite((encoded.packed, encoded.scales), (2, 3, 8), (2, 3))
 
 
 def turbo_decode(device: str) -> None:

@@ -36,9 +36,10 @@ def delta_net(method: str) -> Callable[..., Arrays]:
     return lambda state, **device: ops.delta_net(q, k, v, g, beta, state, method, **device)[1:]
 
 
-def turbo_append(packed: Any, norms: Any, means: Any, **device: Any) -> Arrays:
-    rows = ops.turbo_append(ops.TurboRows(packed, norms, 4, 64, means), normal(3, 2, 64), 4, **device)
-    return rows.packed, rows.norms, rows.means
+def turbo_append(packed: Any, scales: Any, *others: Any, **device: Any) -> Arrays:
+    rows = ops.TurboRows(packed, scales, 4, 64, *others)
+    rows = ops.turbo_append(rows, normal(3, 2, 64), 4, **device)
+    return rows.packed, rows.scales, rows.means, rows.recent, rows.recent_keys
 
 
 CASES = {
@@ -53,8 +54,10 @@ CASES = {
     "turbo_append": Case(
         {
             "rows.packed": ((2, 9, 8), np.uint32),
-            "rows.norms": ((2, 9), np.float32),
-            "rows.means": ((2, 9), np.float32),
+            "rows.scales": ((2, 9), np.float16),
+            "rows.means": ((2, 9), np.float16),
+            "rows.recent": ((2, 5, 64), np.float16),
+            "rows.recent_keys": ((5,), np.uint32),
         },
         turbo_append,
     ),

@@ -149,22 +149,24 @@ def compressed_layer(q: Any, k: Any, v: Any, caches: Any, position: Any, method:
     return ops.turbo_unrotate(y, device=device), caches
 
 
+def arrays_of(rows: ops.TurboRows) -> tuple[Any, ...]:
+    return rows.packed, rows.scales, rows.means, rows.recent, rows.recent_keys
+
+
 @pytest.mark.parametrize("tokens", [1, TOKENS], ids=["decode", "prefill"])
 def test_a_recorded_compressed_cache(device: pyturbo.Device, tokens: Any) -> None:
     heads, kv_heads, dim, context, limit = 6, 2, 64, 60, 1 if tokens == 1 else 30
     rng = np.random.default_rng(5)
     inputs = [device.empty((limit, n, dim)) for n in (heads, kv_heads, kv_heads)]
-    eager = [ops.turbo_rows(context, kv_heads, dim, bits, means=True) for bits in (4, 3)]
-    shapes = [
-        [(array.shape, array.dtype) for array in (rows.packed, rows.norms, rows.means)] for rows in eager
-    ]
+    eager = [ops.turbo_rows(context, kv_heads, dim, bits, means=True, recent=7) for bits in (4, 3)]
+    shapes = [[(array.shape, array.dtype) for array in arrays_of(rows)] for rows in eager]
     buffers = [[device.empty(*each) for each in of_rows] for of_rows in shapes]
     names = {"position": context} | ({} if tokens == 1 else {"tokens": limit})
     with Recorder(device, names) as recorder:
         caches = []
         for rows, memory in zip(eager, buffers):
-            packed, norms, means = (Tensor(part, part.shape, part.dtype) for part in memory)
-            caches.append(ops.TurboRows(packed, norms, rows.bits, dim, means))
+            packed, scales, *others = (Tensor(part, part.shape, part.dtype) for part in memory)
+            caches.append(ops.TurboRows(packed, scales, rows.bits, dim, *others))
         operands = [Tensor(part, (tokens, *part.shape[1:]), np.float32) for part in inputs]
         y, _ = compressed_layer(*operands, caches, symbol("position"), "auto", None)
     position = 0
@@ -180,5 +182,8 @@ def test_a_recorded_compressed_cache(device: pyturbo.Device, tokens: Any) -> Non
         assert y.memory.numpy()[: want.size].tobytes() == want.tobytes()
         position += count
         for memory, rows in zip(buffers, eager):
-            for part, array in zip(memory, (rows.packed, rows.norms, rows.means)):
+            for part, array in zip(memory[:3], arrays_of(rows)):
                 np.testing.assert_array_equal(part.numpy()[:, :position], array[:, :position])
+            recent, keys = (part.numpy() for part in memory[3:])
+            np.testing.assert_array_equal(recent[:, :position], rows.recent[:, :position])
+            np.testing.assert_array_equal(keys[:position], rows.recent_keys[:position])

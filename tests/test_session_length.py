@@ -77,6 +77,36 @@ def test_a_window_that_has_gone_round_is_read_again(folder: Path) -> None:
     assert same(session, want)
 
 
+@pytest.mark.parametrize("name", ["qwen3", "deepseek_v3"])
+def test_exact_rows_that_later_tokens_took_are_read_as_codes(folder: Path, name: str) -> None:
+    """Of 40 tokens 24 to 39 are exact. A rewind to 30 reads token 29 again and leaves 24 to 28."""
+    model = model_of(folder, name, kv="turbo2")
+    session = model.session(64)
+    for i in range(40):
+        session.step(5 + i % 20)
+    assert session.can_be_cut
+    want = session.fork()
+    assert session.rewind(30) == 1
+    for layer in (mixer.name for mixer in (layer.mixer for layer in model.network.layers)):
+        keys = want.state[f"{layer}.recent_keys"]
+        assert sorted(keys.tolist()) == list(range(24, 40))
+        keys[np.isin(keys, np.arange(24, 29))] += 1000  # as if codes were all that is left of these too
+    assert want.rewind(30) == 1
+    assert session.logits.tobytes() != want.logits.tobytes()
+    again = session.fork()
+    assert again.rewind(10) == 1
+    for piece, array in again.state.items():
+        if piece.endswith("recent_keys"):
+            assert not np.isin(array, np.arange(9)).any()
+    fresh = model.session(64)
+    for i in range(9):
+        fresh.step(5 + i % 20)
+    for piece, array in fresh.state.items():
+        if piece.endswith("recent_keys"):
+            array += 1000
+    assert fresh.step(5 + 9).tobytes() == again.logits.tobytes()
+
+
 def test_rewinding_to_the_ends(folder: Path) -> None:
     model = model_of(folder, "qwen3_5_moe")
     session = model.session(24)

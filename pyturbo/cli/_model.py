@@ -38,7 +38,7 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, positional: bool) ->
     parser.add_argument(
         "--kv",
         default="f16",
-        help="format of keys and values: f16, f32, or compressed: turbo8, turbo4, turbo4v2, any turbo<k>v<v> "
+        help="format of keys and values: f16, f32, or compressed: turbo8, turbo6v4, turbo4, any turbo<k>v<v> "
         f"with {', '.join(map(str, widths))} or {last} bits for k and v (default: %(default)s)",
     )
 

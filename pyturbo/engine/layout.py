@@ -34,7 +34,8 @@ class Layout:
         self.pieces: dict[str, tuple[int, tuple[int, ...], np.dtype[Any]]] = {}
         self.nbytes = 0
         self._axes = {name: piece.axis for name, piece in pieces.items()}
-        for name, (shape, dtype, _) in pieces.items():
+        self._recent = {name for name, piece in pieces.items() if piece.recent}
+        for name, (shape, dtype, *_) in pieces.items():
             self.pieces[name] = (self.nbytes, shape, np.dtype(dtype))
             nbytes = math.prod(shape) * np.dtype(dtype).itemsize
             self.nbytes += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
@@ -55,10 +56,10 @@ class Layout:
         return Layout(context, pieces | network.state(context, chunk, kv))
 
     @property
-    def token_bytes(self) -> int:
-        """The bytes of one token in the cache of all layers: its rows of keys and values, or of latents."""
+    def cache_bytes(self) -> int:
+        """The bytes of the cache of all layers: rows of keys and values, or of latents."""
         names = (name for name, axis in self._axes.items() if axis is not None and name != "tokens")
-        return sum(outer * row for outer, _, row in map(self._grid, names))
+        return sum(math.prod(self._grid(name)) for name in names)
 
     def allocate(self, device: Device) -> Buffer:
         """Return a block of zeros, unless it is more than this machine has memory for."""
@@ -129,9 +130,9 @@ class Layout:
         """Return whether a state after `position` tokens holds every earlier one too.
 
         Rows of later tokens are then only in the way. What is not kept by token has no earlier state, nor has
-        a ring that has gone round.
+        a ring that has gone round, unless its rows may be missing.
         """
-        kept = (name for name in self.pieces if name != "logits")
+        kept = (name for name in self.pieces if name != "logits" and name not in self._recent)
         return all(self._axes[name] is not None and position <= self._grid(name)[1] for name in kept)
 
     def clear(self, block: NDArray[np.uint8]) -> None:

@@ -35,7 +35,7 @@ class Memory:
         weights: Weights that a step reads, and tables of positions; `pyturbo info` shows the same.
         scratch: Results between launches.
         state: The state of this conversation.
-        pieces: The state by kind, such as `k`, `v`, `k_norms` and `memory`, added up over the layers.
+        pieces: The state by kind, such as `k`, `v`, `k_scales` and `memory`, added up over the layers.
         experts: Slots for experts that are read when they are needed; weights are then all others.
     """
 
@@ -228,7 +228,8 @@ class Session:
 
         Keys and values are cut, and only the last token is read again, for its logits. The memory of a delta
         net and a window that has gone round have no earlier state: there everything up to `position` is
-        read again, which a `fork` taken in time avoids.
+        read again, which a `fork` taken in time avoids. Of compressed keys and values up to 16 before
+        `position` that were exact may be so no longer.
 
         Examples:
             >>> model = pyturbo.load()

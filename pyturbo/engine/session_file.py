@@ -253,9 +253,13 @@ class Reader(File):
                 f"{self.path}: expected a session of this model, {expected['model'][:8]}, "
                 f"got one of another {kind}, {shown(other)}"
             )
-        for name in ("kv", "codec"):
-            if self.header.get(name) != expected[name]:
-                raise self._wrong(name, repr(expected[name]))
+        if self.header.get("kv") != expected["kv"]:
+            raise self._wrong("kv", repr(expected["kv"]))
+        saved, codec = self.header.get("codec"), expected["codec"]
+        if saved != codec:
+            earlier = type(saved) is int and codec is not None and saved < codec
+            reason = ": its keys and values were compressed by an earlier pyturbo" if earlier else ""
+            raise FormatError(f"{self._wrong('codec', repr(codec))}{reason}")
 
 
 def _is_token(value: list[Any], vocab: int) -> bool:

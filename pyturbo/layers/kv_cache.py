@@ -67,11 +67,12 @@ class Plain:
 
 @dataclass(frozen=True)
 class Compressed:
-    """Packed rows with a norm each, and with a mean each where projections have a bias.
+    """Packed rows with a scale each, and with a mean each where projections have a bias.
 
-    Token j is in row j % rows. Tokens that are read together see each other's exact keys and values, and the
-    compressed ones of earlier tokens, so a sliding window needs as many rows as it has tokens. A latent,
-    which is key and value in one, has the bits of keys. The rotary keys stored with latents are float16.
+    Token j is in row j % rows. The last tokens have float16 rows too, which are read instead. Tokens that are
+    read together see each other's exact keys and values, and the compressed ones of earlier tokens, so a
+    sliding window needs as many rows as it has tokens. A latent, which is key and value in one, has the bits
+    of keys. The rotary keys stored with latents are float16.
     """
 
     key_bits: int
@@ -95,17 +96,18 @@ class Compressed:
         for part, bits in (("k", self.key_bits), ("v", self.value_bits)):
             path = f"{heads.path}.{part}"
             pieces[path] = Piece((*shape, turbo_codec.row_words(heads.dim, bits)), np.uint32, axis=1)
-            pieces[f"{path}_norms"] = Piece(shape, np.float32, axis=1)
+            pieces[f"{path}_scales"] = Piece(shape, np.float16, axis=1)
             if heads.biased:
-                pieces[f"{path}_means"] = Piece(shape, np.float32, axis=1)
-        return pieces
+                pieces[f"{path}_means"] = Piece(shape, np.float16, axis=1)
+            pieces |= self._recent(path, heads.count, heads.dim)
+        return pieces | self._recent_keys(heads.path)
 
     def attend(
         self, heads: KvHeads, step: Step, q: Any, k: Any, v: Any, scale: float, sinks: Any = None
     ) -> Any:
         """Let the queries of the step attend to all they see, then encode its own keys and values."""
-        keys = self._rows(heads, step, "k", self.key_bits)
-        values = self._rows(heads, step, "v", self.value_bits)
+        keys = self._rows(heads.path, step, "k", self.key_bits, heads.dim)
+        values = self._rows(heads.path, step, "v", self.value_bits, heads.dim)
         y = ops.turbo_attention(q, keys, values, scale, heads.window, sinks, live=step.position, own=(k, v))
         ops.turbo_append(keys, k, step.position)
         ops.turbo_append(values, v, step.position)
@@ -116,7 +118,9 @@ class Compressed:
         path, words = f"{latents.path}.latents", turbo_codec.row_words(latents.rank, self.key_bits)
         return {
             path: Piece((1, context, words), np.uint32, axis=1),
-            f"{path}_norms": Piece((1, context), np.float32, axis=1),
+            f"{path}_scales": Piece((1, context), np.float16, axis=1),
+            **self._recent(path, 1, latents.rank),
+            **self._recent_keys(latents.path),
             f"{latents.path}.rope_keys": Piece((context, latents.rope), np.float16, axis=0),
         }
 
@@ -124,8 +128,8 @@ class Compressed:
         self, latents: KvLatents, step: Step, q: Any, q_rope: Any, latent: Any, rope_key: Any, scale: float
     ) -> Any:
         """Return the mix of all latents for the queries of the step, and encode its own latents."""
-        path, rope_keys = f"{latents.path}.latents", step.state[f"{latents.path}.rope_keys"]
-        rows = ops.TurboRows(step.state[path], step.state[f"{path}_norms"], self.key_bits, latents.rank)
+        rope_keys = step.state[f"{latents.path}.rope_keys"]
+        rows = self._rows(latents.path, step, "latents", self.key_bits, latents.rank)
         mix = ops.mla_turbo_attention(
             q, q_rope, rows, rope_keys, scale, own=(latent, rope_key), live=step.position
         )
@@ -142,10 +146,22 @@ class Compressed:
             )
 
     @staticmethod
-    def _rows(heads: KvHeads, step: Step, part: str, bits: int) -> ops.TurboRows:
-        path, state = f"{heads.path}.{part}", step.state
-        means = state[f"{path}_means"] if heads.biased else None
-        return ops.TurboRows(state[path], state[f"{path}_norms"], bits, heads.dim, means)
+    def _recent(path: str, heads: int, dim: int) -> dict[str, Piece]:
+        shape = (heads, turbo_codec.RECENT, dim)
+        return {f"{path}_recent": Piece(shape, np.float16, axis=1, recent=True)}
+
+    @staticmethod
+    def _recent_keys(path: str) -> dict[str, Piece]:
+        """Return the piece that says of which tokens a layer has exact rows."""
+        return {f"{path}.recent_keys": Piece((turbo_codec.RECENT,), np.uint32, axis=0, recent=True)}
+
+    @staticmethod
+    def _rows(layer: str, step: Step, part: str, bits: int, dim: int) -> ops.TurboRows:
+        path, state = f"{layer}.{part}", step.state
+        recent = state[f"{path}_recent"], state[f"{layer}.recent_keys"]
+        return ops.TurboRows(
+            state[path], state[f"{path}_scales"], bits, dim, state.get(f"{path}_means"), *recent
+        )
 
 
 #: Recommended formats, from most memory to least. Other pairs of widths are valid too.
@@ -154,6 +170,7 @@ KV_FORMATS: tuple[KvFormat, ...] = (
     Plain("f16"),
     Compressed(8, 8),
     Compressed(8, 4),
+    Compressed(6, 4),
     Compressed(4, 4),
     Compressed(4, 2),
 )

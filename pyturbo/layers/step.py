@@ -13,6 +13,7 @@ class Piece(NamedTuple):
     shape: tuple[int, ...]
     dtype: Any
     axis: int | None = None  # the axis of rows, where token j is row j % rows; None: no rows for tokens
+    recent: bool = False  # whether rows are copies of the last tokens' that may be missing
 
 
 @dataclass(frozen=True)

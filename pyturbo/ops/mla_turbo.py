@@ -40,11 +40,11 @@ def mla_turbo_attention(
     """
     op = "mla_turbo_attention"
     rows = checked_rows(op, "latents", latents)
-    if rows.norms.ndim != 2 or rows.norms.shape[0] != 1 or rows.means is not None:
+    if rows.scales.ndim != 2 or rows.scales.shape[0] != 1 or rows.means is not None:
         raise ArgumentError(
-            f"{op}: latents: expected rows of one head without means, got {list(rows.norms.shape)}"
+            f"{op}: latents: expected rows of one head without means, got {list(rows.scales.shape)}"
         )
-    capacity = rows.norms.shape[1]
+    capacity = rows.scales.shape[1]
     rank = rows.dim
     keys = operand(op, "rope_keys", rope_keys, np.float16, (capacity, None))
     rope = keys.shape[1]
@@ -60,10 +60,11 @@ def mla_turbo_attention(
         own_latents = operand(op, "own latents", own_latents, np.float32, (tokens, rank))
         own_keys = operand(op, "own rope keys", own_keys, np.float32, (tokens, rope))
         exact = turbo_rotate(own_latents, device=device), own_keys
-    arrays = (turbo_rotate(q, device=device), q_rope, rows.packed, rows.norms, keys, *exact)
+    recent = (rows.recent, rows.recent_keys)
+    arrays = (turbo_rotate(q, device=device), q_rope, rows.packed, rows.scales, keys, *exact, *recent)
     context = capacity if live is None else integer(op, "live", live)
-    sizes = (tokens, context, capacity, heads, rank, rope)
-    constants = {"bits": rows.bits, "has_own": own is not None}
+    sizes = (tokens, context, capacity, rows.recent_rows, heads, rank, rope)
+    constants = {"bits": rows.bits, "has_own": own is not None, "has_recent": rows.recent is not None}
     if isinstance(tokens, Linear) or tokens > SPLIT_TOKENS:
         y = empty(device, q.shape)
         launch(device, "mla_turbo_attention", *arrays, y, *sizes, scale, constants=constants)

@@ -32,34 +32,59 @@ from pyturbo.ops._run import (
     write_back,
 )
 
+_ARRAYS = ("packed", "scales", "means", "recent", "recent_keys")  # of TurboRows
+_MOST_RECENT = 32  # kMaxRecent of the kernels
+
 
 class TurboRows(NamedTuple):
-    """Encoded vectors: a stream of words, a norm, and optionally a mean for each."""
+    """Encoded vectors: a stream of words, a scale, and optionally a mean for each.
+
+    There may be exact rows of the vectors that were appended last: row j % rows is that of position j as
+    long as recent_keys has j there.
+    """
 
     packed: Any  # uint32 [kv_heads, capacity, words], or with a leading batch
-    norms: Any  # float32 [kv_heads, capacity]
+    scales: Any  # float16 [kv_heads, capacity]
     bits: int
     dim: int
-    means: Any = None  # float32 [kv_heads, capacity]
+    means: Any = None  # float16 [kv_heads, capacity]
+    recent: Any = None  # float16 [kv_heads, rows, dim], rotated
+    recent_keys: Any = None  # uint32 [rows]
 
     @property
     def sizes(self) -> tuple[int, int, int]:
         """batch, kv_heads, capacity."""
-        *batch, kv_heads, capacity = self.norms.shape
+        *batch, kv_heads, capacity = self.scales.shape
         return math.prod(batch), kv_heads, capacity
+
+    @property
+    def recent_rows(self) -> int:
+        """How many exact rows there are."""
+        return 0 if self.recent is None else int(self.recent.shape[-2])
 
 
 def turbo_rows(
-    capacity: int, kv_heads: int, dim: int, bits: int, *, batch: int | None = None, means: bool = False
+    capacity: int,
+    kv_heads: int,
+    dim: int,
+    bits: int,
+    *,
+    batch: int | None = None,
+    means: bool = False,
+    recent: int = 0,
 ) -> TurboRows:
-    """Return rows for `capacity` positions, all of them zero vectors."""
+    """Return rows for `capacity` positions, all of them zero vectors, the last `recent` ones exact."""
     _check_codec("turbo_rows", dim, bits)
     sizes = {"kv_heads": kv_heads, "capacity": capacity}
     sizes = sizes if batch is None else {"batch": batch, **sizes}
     shape = tuple(integer("turbo_rows", name, value, most=2**31 - 1) for name, value in sizes.items())
     packed = np.zeros((*shape, turbo_codec.row_words(dim, bits)), np.uint32)
-    kept = np.zeros(shape, np.float32) if flag("turbo_rows", "means", means) else None
-    return TurboRows(packed, np.zeros(shape, np.float32), bits, dim, kept)
+    kept = np.zeros(shape, np.float16) if flag("turbo_rows", "means", means) else None
+    rows = TurboRows(packed, np.zeros(shape, np.float16), bits, dim, kept)
+    if not (count := integer("turbo_rows", "recent", recent, most=_MOST_RECENT)):
+        return rows
+    exact = np.zeros((*shape[:-1], count, dim), np.float16)
+    return rows._replace(recent=exact, recent_keys=np.zeros(count, np.uint32))
 
 
 def hadamard(
@@ -100,11 +125,11 @@ def turbo_encode(x: ArrayLike, bits: int, *, means: bool = False, device: Device
     device = resolve(device)
     shape = (*batch, kv_heads, tokens)
     packed = empty(device, (*shape, turbo_codec.row_words(dim, bits)), np.uint32)
-    kept = empty(device, shape) if means else None
-    rows = TurboRows(packed, empty(device, shape), bits, dim, kept)
+    kept = empty(device, shape, np.float16) if means else None
+    rows = TurboRows(packed, empty(device, shape, np.float16), bits, dim, kept)
     _encode(device, rows, x, 0, rotated=False)
     return TurboRows(
-        rows.packed.numpy(), rows.norms.numpy(), bits, dim, None if kept is None else kept.numpy()
+        rows.packed.numpy(), rows.scales.numpy(), bits, dim, None if kept is None else kept.numpy()
     )
 
 
@@ -113,8 +138,8 @@ def turbo_append(
 ) -> TurboRows:
     """Encode x [tokens, kv_heads, dim] into the rows (position + t) % capacity of `rows`.
 
-    The arrays of `rows` are changed in place and returned. rotated: x is rotated already. If there are
-    more vectors than rows, the last ones stay.
+    The arrays of `rows` are changed in place and returned, those of its exact rows among them. rotated: x is
+    rotated already. If there are more vectors than rows, the last ones stay.
 
     Examples:
         >>> rows = pyturbo.ops.turbo_rows(capacity=8, kv_heads=1, dim=64, bits=4)
@@ -127,12 +152,15 @@ def turbo_append(
     device = resolve(device)
     given = _changeable_rows(device, op, rows)
     target = checked_rows(op, "rows", given)
-    *batch, kv_heads, _ = target.norms.shape
+    *batch, kv_heads, _ = target.scales.shape
     x = operand(op, "x", _vectors(op, "x", x), np.float32, (*batch, None, kv_heads, target.dim))
     _encode(device, target, x, position, flag(op, "rotated", rotated))
-    means = None if target.means is None else write_back(given.means, target.means)
-    packed, norms = write_back(given.packed, target.packed), write_back(given.norms, target.norms)
-    return given._replace(packed=packed, norms=norms, means=means)
+    changed: dict[str, Any] = {
+        name: write_back(getattr(given, name), getattr(target, name))
+        for name in _ARRAYS
+        if getattr(target, name) is not None
+    }
+    return given._replace(**changed)
 
 
 def turbo_decode(
@@ -145,7 +173,7 @@ def turbo_decode(
 ) -> Array:
     """Decode rows to float32 [live, kv_heads, dim]; rotated leaves the vectors rotated.
 
-    Vector j is in row (ring_start + j) % capacity; live defaults to the capacity.
+    Vector j is in row (ring_start + j) % capacity; live defaults to the capacity. Exact rows are not read.
     """
     op = "turbo_decode"
     rows = checked_rows(op, "rows", rows)
@@ -153,9 +181,9 @@ def turbo_decode(
     context = capacity if live is None else integer(op, "live", live)
     rotated = flag(op, "rotated", rotated)
     device = resolve(device)
-    y = empty(device, (*rows.norms.shape[:-2], context, kv_heads, rows.dim))
+    y = empty(device, (*rows.scales.shape[:-2], context, kv_heads, rows.dim))
     constants = {"bits": rows.bits, "has_means": rows.means is not None}
-    arrays = (rows.packed, rows.norms, rows.means, _ones(rows), y)
+    arrays = (rows.packed, rows.scales, rows.means, _ones(rows), y)
     sizes = (batch, context, capacity, ring_start, kv_heads, rows.dim)
     launch(device, "turbo_decode", *arrays, *sizes, constants=constants)
     return y.numpy() if rotated else turbo_unrotate(y.numpy(), device=device)
@@ -191,9 +219,10 @@ def _encode(device: Target, rows: TurboRows, x: Array, position: int, rotated: b
     batch, kv_heads, capacity = rows.sizes
     tokens = x.shape[-3]
     constants = {"bits": rows.bits, "rotates": not rotated, "has_means": rows.means is not None}
+    constants |= {"has_recent": rows.recent is not None}
     signs = None if rotated else turbo_codec.signs(rows.dim)
-    arrays = (x, signs, _ones(rows), rows.packed, rows.norms, rows.means)
-    sizes = (batch, tokens, capacity, kv_heads, rows.dim, position)
+    arrays = (x, signs, _ones(rows), rows.packed, rows.scales, rows.means, rows.recent, rows.recent_keys)
+    sizes = (batch, tokens, capacity, kv_heads, rows.dim, position, rows.recent_rows)
     launch(device, "turbo_encode", *arrays, *sizes, constants=constants)
 
 
@@ -216,11 +245,12 @@ def _vectors(op: str, name: str, value: ArrayLike) -> Array:
 
 def _changeable_rows(device: Target, op: str, rows: TurboRows) -> TurboRows:
     _check_type(op, "rows", rows)
-    packed, norms = (
-        changeable(device, op, f"rows.{name}", getattr(rows, name)) for name in ("packed", "norms")
-    )
-    means = None if rows.means is None else changeable(device, op, "rows.means", rows.means)
-    return rows._replace(packed=packed, norms=norms, means=means)
+    given: dict[str, Any] = {
+        name: changeable(device, op, f"rows.{name}", getattr(rows, name))
+        for name in _ARRAYS
+        if name in ("packed", "scales") or getattr(rows, name) is not None
+    }
+    return rows._replace(**given)
 
 
 def _check_type(op: str, name: str, rows: TurboRows) -> None:
@@ -232,18 +262,29 @@ def checked_rows(op: str, name: str, rows: TurboRows) -> TurboRows:
     """Return `rows` with arrays that kernels can read, after a check of their shapes."""
     _check_type(op, name, rows)
     _check_codec(op, rows.dim, rows.bits)
-    norms = values(op, f"{name}.norms", rows.norms)
-    if norms.ndim not in (2, 3):
+    scales = as_array(op, f"{name}.scales", rows.scales, np.float16)
+    if scales.ndim not in (2, 3):
         raise ArgumentError(
-            f"{op}: {name}.norms: expected shape [kv_heads, capacity] or [batch, kv_heads, capacity], "
-            f"got {list(norms.shape)}"
+            f"{op}: {name}.scales: expected shape [kv_heads, capacity] or [batch, kv_heads, capacity], "
+            f"got {list(scales.shape)}"
         )
+    scales = operand(op, f"{name}.scales", scales, np.float16, scales.shape)
     words = turbo_codec.row_words(rows.dim, rows.bits)
-    packed = operand(op, f"{name}.packed", rows.packed, np.uint32, (*norms.shape, words))
+    packed = operand(op, f"{name}.packed", rows.packed, np.uint32, (*scales.shape, words))
     means = None
     if rows.means is not None:
-        means = operand(op, f"{name}.means", rows.means, np.float32, norms.shape)
-    return TurboRows(packed, norms, rows.bits, rows.dim, means)
+        means = operand(op, f"{name}.means", rows.means, np.float16, scales.shape)
+    recent, keys = rows.recent, rows.recent_keys
+    if (recent is None) != (keys is None):
+        raise ArgumentError(f"{op}: {name}: expected recent and recent_keys, or neither")
+    if recent is not None:
+        recent = operand(op, f"{name}.recent", recent, np.float16, (*scales.shape[:-1], None, rows.dim))
+        keys = operand(op, f"{name}.recent_keys", keys, np.uint32, (recent.shape[-2],))
+        if not 0 < recent.shape[-2] <= _MOST_RECENT:
+            raise ArgumentError(
+                f"{op}: {name}.recent: expected 1 to {_MOST_RECENT} rows, got {recent.shape[-2]}"
+            )
+    return TurboRows(packed, scales, rows.bits, rows.dim, means, recent, keys)
 
 
 def _check_codec(op: str, dim: int, bits: int) -> None:

@@ -6,6 +6,7 @@ head a // (heads / kv_heads), and the last query has the position of the last ke
 
 Key j of `live`, by default all, lies in row (ring_start + j) % capacity. For a ring that has wrapped around,
 `live` may also be the number of all keys so far, with ring_start 0, if a window hides the overwritten keys.
+Of rows with exact ones, which need a ring_start of 0, attention reads these for the last keys.
 
 The kernels work on rotated vectors. All functions here take and return plain vectors, unless `rotated` says
 that inputs and results are rotated.
@@ -53,23 +54,26 @@ class _Operands(NamedTuple):
         k, v = self.k, self.v
         ones = None if k.means is None else rotated_ones(k.dim)
         own = (None, None) if self.own is None else self.own
-        return self.q, k.packed, k.norms, v.packed, v.norms, k.means, v.means, ones, *own
+        rows = (k.packed, k.scales, v.packed, v.scales, k.means, v.means, ones, *own)
+        return self.q, *rows, k.recent, v.recent, k.recent_keys
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """batch, tokens, context, capacity, ring_start, heads, kv_heads, dim."""
+        """batch, tokens, context, capacity, ring_start, recent, heads, kv_heads, dim."""
         batch, kv_heads, capacity = self.k.sizes
         heads, dim = self.q.shape[-2:]
-        return batch, self.tokens, self.context, capacity, self.ring_start, heads, kv_heads, dim
+        ring = (capacity, self.ring_start, self.k.recent_rows)
+        return batch, self.tokens, self.context, *ring, heads, kv_heads, dim
 
     @property
     def tokens(self) -> int:
-        return self.q.shape[-3] if self.q.ndim == self.k.norms.ndim + 1 else 1
+        return self.q.shape[-3] if self.q.ndim == self.k.scales.ndim + 1 else 1
 
     @property
     def constants(self) -> dict[str, Any]:
-        own, means = self.own is not None, self.k.means is not None
-        return {"key_bits": self.k.bits, "value_bits": self.v.bits, "has_means": means, "has_own": own}
+        optional = {"has_means": self.k.means, "has_own": self.own, "has_recent": self.k.recent}
+        present = {name: part is not None for name, part in optional.items()}
+        return {"key_bits": self.k.bits, "value_bits": self.v.bits, **present}
 
     @property
     def kernel_dim(self) -> int:
@@ -188,15 +192,17 @@ def turbo_scores(
 ) -> Array:
     """Return ``scale * q . k`` of every query with every key -> float32 [..., heads, live].
 
-    A query sees keys up to its own, the last `window` of them if that is not 0; other scores are -inf.
+    A query sees keys up to its own, the last `window` of them if that is not 0; other scores are -inf. Exact
+    rows are not read.
     """
     op = "turbo_scores"
     device = resolve(device)
     operands = _operands(op, q, k_rows, k_rows, None, ring_start, live, rotated, device)
-    k, sizes = operands.k, operands.sizes
+    k, (batch, tokens, context, capacity, _, _, *heads) = operands.k, operands.sizes
+    sizes = (batch, tokens, context, capacity, ring_start, *heads)
     scores = empty(device, (*operands.q.shape[:-1], operands.context))
     ones = None if k.means is None else rotated_ones(k.dim)
-    arrays = (operands.q, k.packed, k.norms, k.means, ones, scores)
+    arrays = (operands.q, k.packed, k.scales, k.means, ones, scores)
     constants = {"key_bits": k.bits, "has_means": k.means is not None}
     name = f"turbo_scores_{SUFFIXES[operands.q.dtype]}"
     launch(device, name, *arrays, *sizes, scale, window, softcap, constants=constants)
@@ -214,7 +220,8 @@ def turbo_values(
 ) -> Array:
     """Sum values with weights [..., heads, live] -> [..., heads, dim], in the type of the weights.
 
-    Weights below the threshold are skipped, which saves work where most weights are close to 0.
+    Weights below the threshold are skipped, which saves work where most weights are close to 0. Exact rows
+    are not read.
     """
     op = "turbo_values"
     rows = checked_rows(op, "v_rows", v_rows)
@@ -225,9 +232,9 @@ def turbo_values(
     _check_heads(op, "weights", heads, kv_heads)
     device = resolve(device)
     y = empty(device, (*p.shape[:-1], rows.dim), p.dtype)
-    tokens = p.shape[-3] if p.ndim == rows.norms.ndim + 1 else 1
+    tokens = p.shape[-3] if p.ndim == rows.scales.ndim + 1 else 1
     ones = None if rows.means is None else rotated_ones(rows.dim)
-    arrays = (p, rows.packed, rows.norms, rows.means, ones, y)
+    arrays = (p, rows.packed, rows.scales, rows.means, ones, y)
     sizes = (batch, tokens, context, capacity, ring_start, heads, kv_heads, rows.dim)
     constants = {"bits": rows.bits, "has_means": rows.means is not None}
     launch(device, f"turbo_values_{SUFFIXES[p.dtype]}", *arrays, *sizes, threshold, constants=constants)
@@ -298,21 +305,27 @@ def _operands(
 ) -> _Operands:
     k, v = checked_rows(op, "k_rows", k_rows), checked_rows(op, "v_rows", v_rows)
     rotated = flag(op, "rotated", rotated)
-    if v.norms.shape != k.norms.shape or v.dim != k.dim:
+    if v.scales.shape != k.scales.shape or v.dim != k.dim:
         raise ArgumentError(
-            f"{op}: v_rows: expected rows {list(k.norms.shape)} of {k.dim} values, "
-            f"got {list(v.norms.shape)} of {v.dim}"
+            f"{op}: v_rows: expected rows {list(k.scales.shape)} of {k.dim} values, "
+            f"got {list(v.scales.shape)} of {v.dim}"
         )
     if (k.means is None) != (v.means is None):
         raise ArgumentError(f"{op}: v_rows: expected means of both keys and values, or of none")
+    if k.recent_rows != v.recent_rows:
+        raise ArgumentError(
+            f"{op}: v_rows: expected {k.recent_rows} exact rows, as many as keys have, got {v.recent_rows}"
+        )
+    if k.recent is not None and ring_start != 0:
+        raise ArgumentError(f"{op}: ring_start: expected 0 with exact rows, got {ring_start}")
     q = _queries(op, "q", q, k, k.dim)
-    _check_heads(op, "q", q.shape[-2], k.norms.shape[-2])
+    _check_heads(op, "q", q.shape[-2], k.scales.shape[-2])
     rows = None
     if own is not None:
         shape = (
-            *k.norms.shape[:-2],
-            q.shape[-3] if q.ndim == k.norms.ndim + 1 else 1,
-            k.norms.shape[-2],
+            *k.scales.shape[:-2],
+            q.shape[-3] if q.ndim == k.scales.ndim + 1 else 1,
+            k.scales.shape[-2],
             k.dim,
         )
         keys, own_values = pair(op, "own", own, "keys and values")
@@ -321,14 +334,14 @@ def _operands(
         if not rotated:
             rows = turbo_rotate(rows[0], device=device), turbo_rotate(rows[1], device=device)
     q = q if rotated else turbo_rotate(q, device=device)
-    context = k.norms.shape[-1] if live is None else integer(op, "live", live)
+    context = k.scales.shape[-1] if live is None else integer(op, "live", live)
     return _Operands(q, k, v, rows, context, ring_start)
 
 
 def _queries(op: str, name: str, value: ArrayLike, rows: TurboRows, last: int | None) -> Array:
     """Check [tokens, heads, last] or [heads, last], with the batch axis of the rows in front."""
     array = as_array(op, name, value, np.float32)
-    batch = rows.norms.shape[:-2]
+    batch = rows.scales.shape[:-2]
     tokens = (None,) if array.ndim == len(batch) + 3 else ()
     return stored_weight(op, array, (*batch, *tokens, None, last), name)[0]
 

@@ -1,4 +1,4 @@
-// The compressed cache of latent attention. A latent is rotated and kept as codes and a norm, the rotary key
+// The compressed cache of latent attention. A latent is rotated and kept as codes and a scale, the rotary key
 // beside it as it is. The kernels work on rotated latents, from the queries to the mix.
 #pragma once
 
@@ -9,19 +9,23 @@ using namespace metal;
 
 constant uint bits [[function_constant(0)]];
 constant bool has_own [[function_constant(1)]];
+constant bool has_recent [[function_constant(2)]];
 
 constexpr constant uint kMaxRank = 512;
 constexpr constant uint kMaxRope = 64;
 
-// Rows latent | rope key. Key j < context is row j of the cache; with has_own the keys from `context` on are
-// rows of a chunk that is not encoded yet.
+// Rows latent | rope key. Key j < context is row j of the cache, its latent row j % recent_rows of the exact ones
+// from `exact` on; with has_own the keys from `context` on are rows of a chunk that is not encoded yet.
 struct CompressedLatents {
   device const uint* packed;      // [capacity, words]
-  device const float* norms;      // [capacity]
+  device const half* scales;      // [capacity]
   device const half* rope_keys;   // [capacity, rope]
   device const float* own;        // [tokens, rank], with has_own
   device const float* own_ropes;  // [tokens, rope], with has_own
+  device const half* recent;      // [recent_rows, rank], with has_recent
   uint context;
+  uint exact;  // at most context
+  uint recent_rows;
   uint rank;
   uint rope;
 
@@ -34,8 +38,10 @@ struct CompressedLatents {
       return *(device const float4*)source;
     }
     if (turns) return float4(*(device const half4*)(rope_keys + ulong(key) * rope + column - rank));
+    if (has_recent && key >= exact)
+      return float4(*(device const half4*)(recent + ulong(key % recent_rows) * rank + column));
     const uint run = code_run(packed + ulong(key) * row_words(rank, bits), column, 4, bits);
-    const float factor = norms[key] * (1.0f / sqrt(float(rank)));
+    const float factor = float(scales[key]);
     constant float* table = centroids(bits);
     float4 x;
     for (uint c = 0; c < 4; ++c) x[c] = table[code_at(run, c, bits)] * factor;

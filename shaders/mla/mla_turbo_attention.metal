@@ -30,6 +30,7 @@ struct CompressedSource {
 // Layout: keys and own rows as mla_turbo_partials has them.
 // Dispatch: groups (ceil_div(tokens * heads, kRows)), threads (kThreads)
 // Requires: bits == 2 || bits == 3 || bits == 4 || bits == 6 || bits == 8; tokens > 0; context <= capacity;
+//   !has_recent || (0 < recent && recent <= kMaxRecent);
 //   heads > 0; rank > 0; rank % 16 == 0; rank <= kMaxRank; rope > 0; rope % 8 == 0; rope <= kMaxRope;
 //   context + tokens <= 2147483647; tokens * heads <= 2147483647
 // Numerics: f32, online softmax; no visible key gives 0. NaN and inf reach only queries that see them.
@@ -37,18 +38,21 @@ kernel void mla_turbo_attention(
     device const float* q [[buffer(0)]],         // [tokens, heads, rank]
     device const float* q_rope [[buffer(1)]],    // [tokens, heads, rope]
     device const uint* packed [[buffer(2)]],     // [capacity, ceil_div(rank * bits, 32)]
-    device const float* norms [[buffer(3)]],     // [capacity]
+    device const half* scales [[buffer(3)]],     // [capacity]
     device const half* rope_keys [[buffer(4)]],  // [capacity, rope]
-    device const float* own [[buffer(5), function_constant(has_own)]],        // [tokens, rank]
-    device const float* own_ropes [[buffer(6), function_constant(has_own)]],  // [tokens, rope]
-    device float* y [[buffer(7)]],                                            // [tokens, heads, rank]
-    constant uint& tokens [[buffer(8)]],
-    constant uint& context [[buffer(9)]],
-    constant uint& capacity [[buffer(10)]],
-    constant uint& heads [[buffer(11)]],
-    constant uint& rank [[buffer(12)]],
-    constant uint& rope [[buffer(13)]],
-    constant float& scale [[buffer(14)]],
+    device const float* own [[buffer(5), function_constant(has_own)]],               // [tokens, rank]
+    device const float* own_ropes [[buffer(6), function_constant(has_own)]],         // [tokens, rope]
+    device const half* recent_latents [[buffer(7), function_constant(has_recent)]],  // [recent, rank]
+    device const uint* recent_keys [[buffer(8), function_constant(has_recent)]],     // [recent]
+    device float* y [[buffer(9)]],                                                   // [tokens, heads, rank]
+    constant uint& tokens [[buffer(10)]],
+    constant uint& context [[buffer(11)]],
+    constant uint& capacity [[buffer(12)]],
+    constant uint& recent [[buffer(13)]],
+    constant uint& heads [[buffer(14)]],
+    constant uint& rank [[buffer(15)]],
+    constant uint& rope [[buffer(16)]],
+    constant float& scale [[buffer(17)]],
     uint tg [[threadgroup_position_in_grid]],
     uint tid [[thread_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]],
@@ -62,7 +66,13 @@ kernel void mla_turbo_attention(
 
   const uint first = tg * kRows;
   const TileRows at_work = {first, min(kRows, tokens * heads - first), heads, heads, 0};
-  CompressedLatents rows = {packed, norms, rope_keys, nullptr, nullptr, context, rank, rope};
+  CompressedLatents rows = {packed,  scales,  rope_keys, nullptr, nullptr, nullptr,
+                            context, context, 0,         rank,    rope};
+  if (has_recent) {
+    rows.recent = recent_latents;
+    rows.exact = first_recent(recent_keys, recent, context, lane);
+    rows.recent_rows = recent;
+  }
   if (has_own) {
     rows.own = own;
     rows.own_ropes = own_ropes;

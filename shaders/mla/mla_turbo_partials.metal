@@ -14,10 +14,12 @@ constexpr constant uint kFewestKeys = 16;  // of a block, except the last one th
 // The keys that a query sees, causally, are cut in order into blocks. Of each, m is the largest score
 // scale * (q . latent + q_rope . rope_key), l = sum e^(score - m), o = sum e^(score - m) * latent; no keys:
 // m = -inf, l = o = 0. Latents are rotated, from q to o.
-// Layout: key j < context in row j; with has_own key context + i is own row i, and query t stands at key
+// Layout: key j < context in row j, or its latent in the exact row j % recent where it and all keys after it are
+//   in recent_keys; with has_own key context + i is own row i, and query t stands at key
 //   context + t, else the last query at the last key. All heads read the same rows.
 // Dispatch: groups (ceil_div(heads, kHeads), blocks, tokens), threads (kThreads)
 // Requires: bits == 2 || bits == 3 || bits == 4 || bits == 6 || bits == 8; tokens > 0; context <= capacity;
+//   !has_recent || (0 < recent && recent <= kMaxRecent);
 //   heads > 0; rank > 0; rank % 16 == 0; rank <= kMaxRank; rope > 0; rope % 8 == 0; rope <= kMaxRope;
 //   context + tokens <= 2147483647; 0 < blocks; blocks <= 65535
 // Numerics: f32, online softmax with one key at a time. NaN and inf reach only queries that see them.
@@ -25,21 +27,24 @@ kernel void mla_turbo_partials(
     device const float* q [[buffer(0)]],         // [tokens, heads, rank]
     device const float* q_rope [[buffer(1)]],    // [tokens, heads, rope]
     device const uint* packed [[buffer(2)]],     // [capacity, ceil_div(rank * bits, 32)]
-    device const float* norms [[buffer(3)]],     // [capacity]
+    device const half* scales [[buffer(3)]],     // [capacity]
     device const half* rope_keys [[buffer(4)]],  // [capacity, rope]
-    device const float* own [[buffer(5), function_constant(has_own)]],        // [tokens, rank]
-    device const float* own_ropes [[buffer(6), function_constant(has_own)]],  // [tokens, rope]
-    device float* o [[buffer(7)]],                                            // [tokens, heads, blocks, rank]
-    device float* m [[buffer(8)]],                                            // [tokens, heads, blocks]
-    device float* l [[buffer(9)]],                                            // [tokens, heads, blocks]
-    constant uint& tokens [[buffer(10)]],
-    constant uint& context [[buffer(11)]],
-    constant uint& capacity [[buffer(12)]],
-    constant uint& heads [[buffer(13)]],
-    constant uint& rank [[buffer(14)]],
-    constant uint& rope [[buffer(15)]],
-    constant uint& blocks [[buffer(16)]],
-    constant float& scale [[buffer(17)]],
+    device const float* own [[buffer(5), function_constant(has_own)]],               // [tokens, rank]
+    device const float* own_ropes [[buffer(6), function_constant(has_own)]],         // [tokens, rope]
+    device const half* recent_latents [[buffer(7), function_constant(has_recent)]],  // [recent, rank]
+    device const uint* recent_keys [[buffer(8), function_constant(has_recent)]],     // [recent]
+    device float* o [[buffer(9)]],   // [tokens, heads, blocks, rank]
+    device float* m [[buffer(10)]],  // [tokens, heads, blocks]
+    device float* l [[buffer(11)]],  // [tokens, heads, blocks]
+    constant uint& tokens [[buffer(12)]],
+    constant uint& context [[buffer(13)]],
+    constant uint& capacity [[buffer(14)]],
+    constant uint& recent [[buffer(15)]],
+    constant uint& heads [[buffer(16)]],
+    constant uint& rank [[buffer(17)]],
+    constant uint& rope [[buffer(18)]],
+    constant uint& blocks [[buffer(19)]],
+    constant float& scale [[buffer(20)]],
     uint3 tg [[threadgroup_position_in_grid]],
     uint tid [[thread_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]],
@@ -54,7 +59,13 @@ kernel void mla_turbo_partials(
   const uint length = max(kFewestKeys, (end + blocks - 1) / blocks);
   const uint from = uint(min(ulong(block) * length, ulong(end)));
   const uint to = min(from + length, end);
-  CompressedLatents rows = {packed, norms, rope_keys, nullptr, nullptr, context, rank, rope};
+  CompressedLatents rows = {packed,  scales,  rope_keys, nullptr, nullptr, nullptr,
+                            context, context, 0,         rank,    rope};
+  if (has_recent) {
+    rows.recent = recent_latents;
+    rows.exact = first_recent(recent_keys, recent, context, lane);
+    rows.recent_rows = recent;
+  }
   if (has_own) {
     rows.own = own;
     rows.own_ropes = own_ropes;

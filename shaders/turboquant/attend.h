@@ -10,8 +10,9 @@ constant uint key_bits [[function_constant(0)]];
 constant uint value_bits [[function_constant(1)]];
 constant bool has_means [[function_constant(2)]];
 constant bool has_own [[function_constant(3)]];
+constant bool has_recent [[function_constant(5)]];
 
-// The lane's share of a row, in units of its norm / sqrt(dim).
+// The lane's share of a row, in units of its scale.
 template <uint max_dim>
 inline Share<max_dim> load_centroids(device const uint* row, uint bits, uint dim, uint lane) {
   constexpr uint kRun = Share<max_dim>::kRun;
@@ -28,33 +29,39 @@ inline Share<max_dim> load_centroids(device const uint* row, uint bits, uint dim
 // The rows of one key head, of its keys or of its values.
 struct TurboHead {
   device const uint* packed;  // [capacity, words]
-  device const float* norms;  // [capacity]
-  device const float* means;  // [capacity], with has_means
+  device const half* scales;  // [capacity]
+  device const half* means;   // [capacity], with has_means
   device const float* own;    // row i at i * own_stride, with has_own
+  device const half* recent;  // [recent, dim], with has_recent
 };
 
-// The rows from `first_row` of all on, and own rows from element `own_row` on.
+// The rows from `first_row` of all on, own rows from element `own_row` on, recent ones from `recent_row` on.
 inline TurboHead turbo_head(
     device const uint* packed,
-    device const float* norms,
-    device const float* means,
+    device const half* scales,
+    device const half* means,
     device const float* own,
+    device const half* recent,
     ulong first_row,
     uint words,
-    ulong own_row) {
+    ulong own_row,
+    ulong recent_row) {
   return TurboHead{
-      packed + first_row * words, norms + first_row, has_means ? means + first_row : nullptr,
-      has_own ? own + own_row : nullptr};
+      packed + first_row * words, scales + first_row, has_means ? means + first_row : nullptr,
+      has_own ? own + own_row : nullptr, has_recent ? recent + recent_row : nullptr};
 }
 
-// The cache of a key head of a sequence. Key j < context is in row (ring_start + j) % capacity of keys and of
-// values; with has_own the keys from `context` on are rows of a chunk that is not encoded yet.
+// The cache of a key head of a sequence. Key j < exact is in row (ring_start + j) % capacity of keys and of
+// values, later ones before `context` are in row j % recent of the exact rows; with has_own the keys from
+// `context` on are rows of a chunk that is not encoded yet.
 struct TurboCache {
   TurboHead keys;
   TurboHead values;
   device const float* ones;  // the rotated vector of ones, with has_means
   ulong own_stride;
   uint context;
+  uint exact;  // at most context
+  uint recent;
   uint capacity;
   uint ring_start;
   uint dim;
@@ -79,16 +86,20 @@ inline TurboVector<max_dim> load_vector(
     uint lane) {
   TurboVector<max_dim> vector;
   vector.mean = 0.0f;
+  vector.factor = 1.0f;
   if (has_own && key >= cache.context) {
     vector.values.load(head.own + (key - cache.context) * cache.own_stride, cache.dim, lane);
-    vector.factor = 1.0f;
+    return vector;
+  }
+  if (has_recent && key >= cache.exact) {
+    vector.values.load(head.recent + ulong(key % cache.recent) * cache.dim, cache.dim, lane);
     return vector;
   }
   const uint row = ring_row(cache.ring_start, key, cache.capacity);
   vector.values =
       load_centroids<max_dim>(head.packed + ulong(row) * row_words(cache.dim, bits), bits, cache.dim, lane);
-  vector.factor = head.norms[row] * (1.0f / sqrt(float(cache.dim)));
-  if (has_means) vector.mean = head.means[row];
+  vector.factor = float(head.scales[row]);
+  if (has_means) vector.mean = float(head.means[row]);
   return vector;
 }
 

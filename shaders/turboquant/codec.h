@@ -1,6 +1,6 @@
-// The codec of compressed rows: a rotated vector is a norm and, for each coordinate, the index of the nearest
-// centroid of a standard normal variable. Coordinate d is centroid * norm / sqrt(dim), plus mean * ones[d] in
-// rows with means, where ones is the rotated vector of ones.
+// The codec of compressed rows: a rotated vector is a scale and, for each coordinate, the index of the nearest
+// centroid of a standard normal variable. Coordinate d is centroid * scale, plus mean * ones[d] in rows with
+// means, where ones is the rotated vector of ones.
 #pragma once
 
 #include <metal_stdlib>
@@ -9,6 +9,7 @@ using namespace metal;
 #include "tables.h"
 
 constexpr constant uint kMaxDim = 512;
+constexpr constant uint kMaxRecent = 32;  // exact rows of a cache, at most
 
 inline constant float* centroids(uint bits) {
   return bits == 2   ? kCentroids2
@@ -41,6 +42,14 @@ inline uint code_run(device const uint* row, uint d, uint count, uint bits) {
 }
 
 inline uint code_at(uint run, uint i, uint bits) { return (run >> (i * bits)) & ((1u << bits) - 1); }
+
+// A cache may also have exact rows of its last keys: row j % recent is that of key j if recent_keys says so
+// there. The first key from which on all keys before `context` have theirs; recent <= kMaxRecent.
+inline uint first_recent(device const uint* recent_keys, uint recent, uint context, uint lane) {
+  const uint key = context - 1 - lane;
+  const bool exists = lane < min(recent, context) && recent_keys[key % recent] == key;
+  return context - simd_min(exists ? min(recent, context) : lane);
+}
 
 // Key j is in row (ring_start + j) % capacity.
 inline uint ring_row(uint ring_start, uint key, uint capacity) {

@@ -14,33 +14,40 @@ constexpr constant uint kThreads = 32 * kSimdgroups;
 //   value_bits == 2 || value_bits == 3 || value_bits == 4 || value_bits == 6 || value_bits == 8;
 //   batch > 0; tokens > 0; kv_heads > 0; heads > 0; heads % kv_heads == 0; dim > 0; dim % 16 == 0;
 //   dim <= max_dim; softcap >= 0; context + tokens + window <= 2147483647; ring_start < capacity;
+//   !has_recent || (0 < recent && recent <= kMaxRecent);
 //   context <= capacity || (window > 0 && window + (has_own ? 0 : tokens) <= capacity + 1)
 // Numerics: f32, rounded once to the type of y. NaN and inf reach only queries that see them.
 template <typename T, uint max_dim, uint shared>
 kernel void turbo_attention(
     device const T* q [[buffer(0)]],            // [batch, tokens, heads, dim]
     device const uint* k_packed [[buffer(1)]],  // [batch, kv_heads, capacity, ceil_div(dim * key_bits, 32)]
-    device const float* k_norms [[buffer(2)]],  // [batch, kv_heads, capacity]
+    device const half* k_scales [[buffer(2)]],  // [batch, kv_heads, capacity]
     device const uint* v_packed [[buffer(3)]],  // [batch, kv_heads, capacity, ceil_div(dim * value_bits, 32)]
-    device const float* v_norms [[buffer(4)]],  // [batch, kv_heads, capacity]
-    device const float* k_means [[buffer(5), function_constant(has_means)]],  // [batch, kv_heads, capacity]
-    device const float* v_means [[buffer(6), function_constant(has_means)]],  // [batch, kv_heads, capacity]
-    device const float* ones [[buffer(7), function_constant(has_means)]],     // [dim]
+    device const half* v_scales [[buffer(4)]],  // [batch, kv_heads, capacity]
+    device const half* k_means [[buffer(5), function_constant(has_means)]],  // [batch, kv_heads, capacity]
+    device const half* v_means [[buffer(6), function_constant(has_means)]],  // [batch, kv_heads, capacity]
+    device const float* ones [[buffer(7), function_constant(has_means)]],    // [dim]
     device const float* own_k [[buffer(8), function_constant(has_own)]],     // [batch, tokens, kv_heads, dim]
     device const float* own_v [[buffer(9), function_constant(has_own)]],     // [batch, tokens, kv_heads, dim]
-    device const float* sinks [[buffer(10), function_constant(has_sinks)]],  // [heads]
-    device T* y [[buffer(11)]],                                              // [batch, tokens, heads, dim]
-    constant uint& batch [[buffer(12)]],
-    constant uint& tokens [[buffer(13)]],
-    constant uint& context [[buffer(14)]],
-    constant uint& capacity [[buffer(15)]],
-    constant uint& ring_start [[buffer(16)]],
-    constant uint& heads [[buffer(17)]],
-    constant uint& kv_heads [[buffer(18)]],
-    constant uint& dim [[buffer(19)]],
-    constant float& scale [[buffer(20)]],
-    constant uint& window [[buffer(21)]],
-    constant float& softcap [[buffer(22)]],
+    device const half* k_recent
+    [[buffer(10), function_constant(has_recent)]],  // [batch, kv_heads, recent, dim]
+    device const half* v_recent
+    [[buffer(11), function_constant(has_recent)]],  // [batch, kv_heads, recent, dim]
+    device const uint* recent_keys [[buffer(12), function_constant(has_recent)]],  // [recent]
+    device const float* sinks [[buffer(13), function_constant(has_sinks)]],        // [heads]
+    device T* y [[buffer(14)]],  // [batch, tokens, heads, dim]
+    constant uint& batch [[buffer(15)]],
+    constant uint& tokens [[buffer(16)]],
+    constant uint& context [[buffer(17)]],
+    constant uint& capacity [[buffer(18)]],
+    constant uint& ring_start [[buffer(19)]],
+    constant uint& recent [[buffer(20)]],
+    constant uint& heads [[buffer(21)]],
+    constant uint& kv_heads [[buffer(22)]],
+    constant uint& dim [[buffer(23)]],
+    constant float& scale [[buffer(24)]],
+    constant uint& window [[buffer(25)]],
+    constant float& softcap [[buffer(26)]],
     uint2 tg [[threadgroup_position_in_grid]],
     uint tid [[thread_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]],
@@ -59,12 +66,17 @@ kernel void turbo_attention(
 
   const ulong row_0 = ulong(head) * capacity;
   const ulong own_0 = (ulong(sequence) * tokens * kv_heads + head % kv_heads) * dim;
+  const ulong recent_0 = has_recent ? ulong(head) * recent * dim : 0;
   const TurboCache cache = {
-      turbo_head(k_packed, k_norms, k_means, own_k, row_0, row_words(dim, key_bits), own_0),
-      turbo_head(v_packed, v_norms, v_means, own_v, row_0, row_words(dim, value_bits), own_0),
+      turbo_head(
+          k_packed, k_scales, k_means, own_k, k_recent, row_0, row_words(dim, key_bits), own_0, recent_0),
+      turbo_head(
+          v_packed, v_scales, v_means, own_v, v_recent, row_0, row_words(dim, value_bits), own_0, recent_0),
       ones,
       ulong(kv_heads) * dim,
       context,
+      has_recent ? first_recent(recent_keys, recent, context, lane) : context,
+      recent,
       capacity,
       ring_start,
       dim,

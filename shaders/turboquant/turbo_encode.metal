@@ -4,32 +4,39 @@
 constant uint bits [[function_constant(0)]];
 constant bool rotates [[function_constant(1)]];
 constant bool has_means [[function_constant(2)]];
+constant bool has_recent [[function_constant(3)]];
 
 constexpr constant uint kRows = 4;            // rows of one threadgroup, one per simdgroup
 constexpr constant float kLeastNorm = 1e-8f;  // of a vector whose direction is kept
 
 // Row (position + t) % capacity of a head gets the codes of y sqrt(dim) / r, y = P x[t] and r = |y|, and the
-// norm r sqrt(dim) / |centroids|: decoded rows have the length of x. With means, x - mean(x) is encoded.
+// scale r / |centroids|: decoded rows have the length of x. With means, x - mean(x) is encoded. With has_recent
+// the last tokens are also kept as they are: y in row (position + t) % recent, whose key is position + t.
 // Layout: codes from the lowest bit of a row's words on, then zeros; x is P x already unless it rotates. Of
 //   more tokens than the capacity the last ones are encoded.
 // Dispatch: groups (ceil_div(tokens * kv_heads, kRows), batch), threads (32 * kRows)
 // Requires: bits == 2 || bits == 3 || bits == 4 || bits == 6 || bits == 8; batch > 0; kv_heads > 0;
-//   0 < tokens; 0 < capacity; position + tokens <= 4294967296; tokens * kv_heads <= 2147483647;
+//   0 < tokens; 0 < capacity;
+//   !has_recent || 0 < recent; position + tokens <= 4294967296; tokens * kv_heads <= 2147483647;
 //   dim == 64 || dim == 80 || dim == 96 || dim == 128 || dim == 256 || dim == 512
-// Numerics: f32; the norm of a vector with NaN or inf, or longer than 1.8e19, is NaN or inf.
+// Numerics: f32; scales, means and recent rows are rounded once, and are inf above 65504. The scale of a vector
+//   with NaN or inf, or longer than 1.8e19, is NaN or inf.
 kernel void turbo_encode(
     device const float* x [[buffer(0)]],                                   // [batch, tokens, kv_heads, dim]
     device const float* signs [[buffer(1), function_constant(rotates)]],   // [dim]
     device const float* ones [[buffer(2), function_constant(has_means)]],  // [dim]
     device uint* packed [[buffer(3)]],  // [batch, kv_heads, capacity, ceil_div(dim * bits, 32)]
-    device float* norms [[buffer(4)]],  // [batch, kv_heads, capacity]
-    device float* means [[buffer(5), function_constant(has_means)]],  // [batch, kv_heads, capacity]
-    constant uint& batch [[buffer(6)]],
-    constant uint& tokens [[buffer(7)]],
-    constant uint& capacity [[buffer(8)]],
-    constant uint& kv_heads [[buffer(9)]],
-    constant uint& dim [[buffer(10)]],
-    constant uint& position [[buffer(11)]],
+    device half* scales [[buffer(4)]],  // [batch, kv_heads, capacity]
+    device half* means [[buffer(5), function_constant(has_means)]],         // [batch, kv_heads, capacity]
+    device half* recent_rows [[buffer(6), function_constant(has_recent)]],  // [batch, kv_heads, recent, dim]
+    device uint* recent_keys [[buffer(7), function_constant(has_recent)]],  // [recent]
+    constant uint& batch [[buffer(8)]],
+    constant uint& tokens [[buffer(9)]],
+    constant uint& capacity [[buffer(10)]],
+    constant uint& kv_heads [[buffer(11)]],
+    constant uint& dim [[buffer(12)]],
+    constant uint& position [[buffer(13)]],
+    constant uint& recent [[buffer(14)]],
     uint2 tg [[threadgroup_position_in_grid]],
     uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]]) {
@@ -45,6 +52,14 @@ kernel void turbo_encode(
   simdgroup_barrier(mem_flags::mem_threadgroup);
   if (rotates) hadamard_row(row, dim, false, lane);
   const float factor = rotates ? 1.0f / sqrt(float(dim)) : 1.0f;
+
+  const uint token = index / kv_heads;
+  if (has_recent && tokens - token <= recent) {
+    const uint slot = (position + token) % recent;
+    recent_rows += ((ulong(tg.y) * kv_heads + index % kv_heads) * recent + slot) * dim;
+    for (uint i = lane; i < dim; i += 32) recent_rows[i] = half(row[i] * factor);
+    if (lane == 0 && tg.y == 0 && index % kv_heads == 0) recent_keys[slot] = position + token;
+  }
 
   float mean = 0.0f;
   if (has_means) {
@@ -70,7 +85,7 @@ kernel void turbo_encode(
   decoded = sqrt(simd_sum(decoded));
   simdgroup_barrier(mem_flags::mem_threadgroup);
 
-  const uint slot = (position + index / kv_heads) % capacity;
+  const uint slot = (position + token) % capacity;
   const ulong target = (ulong(tg.y) * kv_heads + index % kv_heads) * capacity + slot;
   const uint words = row_words(dim, bits);
   packed += target * words;
@@ -83,7 +98,7 @@ kernel void turbo_encode(
     packed[w] = word;
   }
   if (lane == 0) {
-    norms[target] = norm * sqrt(float(dim)) / decoded;
-    if (has_means) means[target] = mean;
+    scales[target] = half(norm / decoded);
+    if (has_means) means[target] = half(mean);
   }
 }

@@ -6,8 +6,9 @@ constexpr constant uint kFewestKeys = 16;  // of a block, except the last one th
 
 // Of each of `blocks` parts of the keys a query sees: m the largest score soft_cap(scale * q . k), l = sum
 // e^(score - m), o = sum e^(score - m) * v; no keys: m = -inf, l = o = 0. Rotated, from q to o.
-// Layout: key j < context in row (ring_start + j) % capacity; with has_own key context + i is own row i, and
-//   query t stands at key context + t, else the last query at the last key. window counts the query's own key.
+// Layout: key j < context in row (ring_start + j) % capacity, or the exact row j % recent where it and all keys
+//   after it are in recent_keys; with has_own key context + i is own row i, and query t stands at key
+//   context + t, else the last query at the last key. window counts the query's own key.
 // Dispatch: groups (batch * kv_heads * ceil_div(heads / kv_heads, shared), ceil_div(blocks, kSimdgroups),
 //   tokens), threads (32 * kSimdgroups)
 // Requires: key_bits == 2 || key_bits == 3 || key_bits == 4 || key_bits == 6 || key_bits == 8;
@@ -15,35 +16,42 @@ constexpr constant uint kFewestKeys = 16;  // of a block, except the last one th
 //   batch > 0; tokens > 0; kv_heads > 0; heads > 0; heads % kv_heads == 0; dim > 0; dim % 16 == 0;
 //   dim <= max_dim; softcap >= 0; context + tokens + window <= 2147483647; 0 < blocks;
 //   blocks <= 65536; ring_start < capacity;
+//   !has_recent || (0 < recent && recent <= kMaxRecent);
 //   context <= capacity || (window > 0 && window + (has_own ? 0 : tokens) <= capacity + 1)
 // Numerics: f32, online softmax with one key at a time. NaN and inf reach only queries that see them.
 template <typename T, uint max_dim, uint shared>
 kernel void turbo_partials(
     device const T* q [[buffer(0)]],            // [batch, tokens, heads, dim]
     device const uint* k_packed [[buffer(1)]],  // [batch, kv_heads, capacity, ceil_div(dim * key_bits, 32)]
-    device const float* k_norms [[buffer(2)]],  // [batch, kv_heads, capacity]
+    device const half* k_scales [[buffer(2)]],  // [batch, kv_heads, capacity]
     device const uint* v_packed [[buffer(3)]],  // [batch, kv_heads, capacity, ceil_div(dim * value_bits, 32)]
-    device const float* v_norms [[buffer(4)]],  // [batch, kv_heads, capacity]
-    device const float* k_means [[buffer(5), function_constant(has_means)]],  // [batch, kv_heads, capacity]
-    device const float* v_means [[buffer(6), function_constant(has_means)]],  // [batch, kv_heads, capacity]
-    device const float* ones [[buffer(7), function_constant(has_means)]],     // [dim]
-    device const float* own_k [[buffer(8), function_constant(has_own)]],  // [batch, tokens, kv_heads, dim]
-    device const float* own_v [[buffer(9), function_constant(has_own)]],  // [batch, tokens, kv_heads, dim]
-    device float* o [[buffer(10)]],  // [batch, tokens, heads, blocks, dim]
-    device float* m [[buffer(11)]],  // [batch, tokens, heads, blocks]
-    device float* l [[buffer(12)]],  // [batch, tokens, heads, blocks]
-    constant uint& batch [[buffer(13)]],
-    constant uint& tokens [[buffer(14)]],
-    constant uint& context [[buffer(15)]],
-    constant uint& capacity [[buffer(16)]],
-    constant uint& ring_start [[buffer(17)]],
-    constant uint& heads [[buffer(18)]],
-    constant uint& kv_heads [[buffer(19)]],
-    constant uint& dim [[buffer(20)]],
-    constant uint& blocks [[buffer(21)]],
-    constant float& scale [[buffer(22)]],
-    constant uint& window [[buffer(23)]],
-    constant float& softcap [[buffer(24)]],
+    device const half* v_scales [[buffer(4)]],  // [batch, kv_heads, capacity]
+    device const half* k_means [[buffer(5), function_constant(has_means)]],  // [batch, kv_heads, capacity]
+    device const half* v_means [[buffer(6), function_constant(has_means)]],  // [batch, kv_heads, capacity]
+    device const float* ones [[buffer(7), function_constant(has_means)]],    // [dim]
+    device const float* own_k [[buffer(8), function_constant(has_own)]],     // [batch, tokens, kv_heads, dim]
+    device const float* own_v [[buffer(9), function_constant(has_own)]],     // [batch, tokens, kv_heads, dim]
+    device const half* k_recent
+    [[buffer(10), function_constant(has_recent)]],  // [batch, kv_heads, recent, dim]
+    device const half* v_recent
+    [[buffer(11), function_constant(has_recent)]],  // [batch, kv_heads, recent, dim]
+    device const uint* recent_keys [[buffer(12), function_constant(has_recent)]],  // [recent]
+    device float* o [[buffer(13)]],  // [batch, tokens, heads, blocks, dim]
+    device float* m [[buffer(14)]],  // [batch, tokens, heads, blocks]
+    device float* l [[buffer(15)]],  // [batch, tokens, heads, blocks]
+    constant uint& batch [[buffer(16)]],
+    constant uint& tokens [[buffer(17)]],
+    constant uint& context [[buffer(18)]],
+    constant uint& capacity [[buffer(19)]],
+    constant uint& ring_start [[buffer(20)]],
+    constant uint& recent [[buffer(21)]],
+    constant uint& heads [[buffer(22)]],
+    constant uint& kv_heads [[buffer(23)]],
+    constant uint& dim [[buffer(24)]],
+    constant uint& blocks [[buffer(25)]],
+    constant float& scale [[buffer(26)]],
+    constant uint& window [[buffer(27)]],
+    constant float& softcap [[buffer(28)]],
     uint3 tg [[threadgroup_position_in_grid]],
     uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]]) {
@@ -60,12 +68,17 @@ kernel void turbo_partials(
 
   const ulong row_0 = ulong(head) * capacity;
   const ulong own_0 = (ulong(sequence) * tokens * kv_heads + head % kv_heads) * dim;
+  const ulong recent_0 = has_recent ? ulong(head) * recent * dim : 0;
   const TurboCache cache = {
-      turbo_head(k_packed, k_norms, k_means, own_k, row_0, row_words(dim, key_bits), own_0),
-      turbo_head(v_packed, v_norms, v_means, own_v, row_0, row_words(dim, value_bits), own_0),
+      turbo_head(
+          k_packed, k_scales, k_means, own_k, k_recent, row_0, row_words(dim, key_bits), own_0, recent_0),
+      turbo_head(
+          v_packed, v_scales, v_means, own_v, v_recent, row_0, row_words(dim, value_bits), own_0, recent_0),
       ones,
       ulong(kv_heads) * dim,
       context,
+      has_recent ? first_recent(recent_keys, recent, context, lane) : context,
+      recent,
       capacity,
       ring_start,
       dim,

@@ -8,17 +8,21 @@ constant uint value_bits [[function_constant(1)]];
 constant bool has_means [[function_constant(2)]];
 constant bool has_own [[function_constant(3)]];
 constant bool has_sinks [[function_constant(4)]];
+constant bool has_recent [[function_constant(5)]];
 
 // The keys or the values of one key head of a sequence.
 struct TurboSource {
   device const uint* packed;  // [capacity, words]
-  device const float* norms;  // [capacity]
-  device const float* means;  // [capacity], with has_means
+  device const half* scales;  // [capacity]
+  device const half* means;   // [capacity], with has_means
   device const float* ones;   // [dim], with has_means
   device const float* own;    // row i at i * own_stride, with has_own
+  device const half* recent;  // [recent_rows, dim], with has_recent
   ulong own_stride;
   uint bits;
   uint context;
+  uint exact;  // keys from here on, at most context, have exact rows
+  uint recent_rows;
   uint capacity;
   uint ring_start;
   uint dim;
@@ -40,13 +44,15 @@ struct TurboSource {
   float4 four(constant float* table, uint key, uint column) const {
     if (has_own && key >= context)
       return *(device const float4*)(own + (key - context) * own_stride + column);
+    if (has_recent && key >= exact)
+      return float4(*(device const half4*)(recent + ulong(key % recent_rows) * dim + column));
     const uint row = ring_row(ring_start, key, capacity);
     const uint run = code_run(packed + ulong(row) * row_words(dim, bits), column, 4, bits);
-    const float factor = norms[row] * (1.0f / sqrt(float(dim)));
+    const float factor = float(scales[row]);
     float4 x;
     for (uint c = 0; c < 4; ++c) x[c] = table[code_at(run, c, bits)] * factor;
     if (has_means) {
-      for (uint c = 0; c < 4; ++c) x[c] = fma(means[row], ones[column + c], x[c]);
+      for (uint c = 0; c < 4; ++c) x[c] = fma(float(means[row]), ones[column + c], x[c]);
     }
     return x;
   }
@@ -61,33 +67,40 @@ struct TurboSource {
 //   batch > 0; tokens > 0; kv_heads > 0; heads > 0; heads % kv_heads == 0; dim > 0; dim % 16 == 0;
 //   dim <= max_dim; softcap >= 0; context + tokens + window <= 2147483647; tokens * heads <= 2147483647;
 //   ring_start < capacity;
+//   !has_recent || (0 < recent && recent <= kMaxRecent);
 //   context <= capacity || (window > 0 && window + (has_own ? 0 : tokens) <= capacity + 1)
 // Numerics: f32, online softmax; no visible key gives 0. NaN and inf reach only queries that see them.
 template <uint max_dim, uint rows>
 kernel void turbo_prefill(
     device const float* q [[buffer(0)]],        // [batch, tokens, heads, dim]
     device const uint* k_packed [[buffer(1)]],  // [batch, kv_heads, capacity, ceil_div(dim * key_bits, 32)]
-    device const float* k_norms [[buffer(2)]],  // [batch, kv_heads, capacity]
+    device const half* k_scales [[buffer(2)]],  // [batch, kv_heads, capacity]
     device const uint* v_packed [[buffer(3)]],  // [batch, kv_heads, capacity, ceil_div(dim * value_bits, 32)]
-    device const float* v_norms [[buffer(4)]],  // [batch, kv_heads, capacity]
-    device const float* k_means [[buffer(5), function_constant(has_means)]],  // [batch, kv_heads, capacity]
-    device const float* v_means [[buffer(6), function_constant(has_means)]],  // [batch, kv_heads, capacity]
-    device const float* ones [[buffer(7), function_constant(has_means)]],     // [dim]
+    device const half* v_scales [[buffer(4)]],  // [batch, kv_heads, capacity]
+    device const half* k_means [[buffer(5), function_constant(has_means)]],  // [batch, kv_heads, capacity]
+    device const half* v_means [[buffer(6), function_constant(has_means)]],  // [batch, kv_heads, capacity]
+    device const float* ones [[buffer(7), function_constant(has_means)]],    // [dim]
     device const float* own_k [[buffer(8), function_constant(has_own)]],     // [batch, tokens, kv_heads, dim]
     device const float* own_v [[buffer(9), function_constant(has_own)]],     // [batch, tokens, kv_heads, dim]
-    device const float* sinks [[buffer(10), function_constant(has_sinks)]],  // [heads]
-    device float* y [[buffer(11)]],                                          // [batch, tokens, heads, dim]
-    constant uint& batch [[buffer(12)]],
-    constant uint& tokens [[buffer(13)]],
-    constant uint& context [[buffer(14)]],
-    constant uint& capacity [[buffer(15)]],
-    constant uint& ring_start [[buffer(16)]],
-    constant uint& heads [[buffer(17)]],
-    constant uint& kv_heads [[buffer(18)]],
-    constant uint& dim [[buffer(19)]],
-    constant float& scale [[buffer(20)]],
-    constant uint& window [[buffer(21)]],
-    constant float& softcap [[buffer(22)]],
+    device const half* k_recent
+    [[buffer(10), function_constant(has_recent)]],  // [batch, kv_heads, recent, dim]
+    device const half* v_recent
+    [[buffer(11), function_constant(has_recent)]],  // [batch, kv_heads, recent, dim]
+    device const uint* recent_keys [[buffer(12), function_constant(has_recent)]],  // [recent]
+    device const float* sinks [[buffer(13), function_constant(has_sinks)]],        // [heads]
+    device float* y [[buffer(14)]],  // [batch, tokens, heads, dim]
+    constant uint& batch [[buffer(15)]],
+    constant uint& tokens [[buffer(16)]],
+    constant uint& context [[buffer(17)]],
+    constant uint& capacity [[buffer(18)]],
+    constant uint& ring_start [[buffer(19)]],
+    constant uint& recent [[buffer(20)]],
+    constant uint& heads [[buffer(21)]],
+    constant uint& kv_heads [[buffer(22)]],
+    constant uint& dim [[buffer(23)]],
+    constant float& scale [[buffer(24)]],
+    constant uint& window [[buffer(25)]],
+    constant float& softcap [[buffer(26)]],
     uint2 tg [[threadgroup_position_in_grid]],
     uint tid [[thread_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]],
@@ -111,19 +124,22 @@ kernel void turbo_prefill(
   const ulong own_0 = ulong(sequence) * tokens * stride + ulong(kv_head) * dim;
   TurboSource keys = {
       k_packed + row_0 * row_words(dim, key_bits),
-      k_norms + row_0,
+      k_scales + row_0,
+      nullptr,
       nullptr,
       nullptr,
       nullptr,
       stride,
       key_bits,
       context,
+      has_recent ? first_recent(recent_keys, recent, context, lane) : context,
+      recent,
       capacity,
       ring_start,
       dim};
   TurboSource values = keys;
   values.packed = v_packed + row_0 * row_words(dim, value_bits);
-  values.norms = v_norms + row_0;
+  values.scales = v_scales + row_0;
   values.bits = value_bits;
   if (has_means) {
     keys.means = k_means + row_0;
@@ -133,6 +149,10 @@ kernel void turbo_prefill(
   if (has_own) {
     keys.own = own_k + own_0;
     values.own = own_v + own_0;
+  }
+  if (has_recent) {
+    keys.recent = k_recent + ulong(tg.y) * recent * dim;
+    values.recent = v_recent + ulong(tg.y) * recent * dim;
   }
   const ulong chunk = ulong(sequence) * tokens * heads * dim;
   load_queries<rows>(q + chunk, dim, own, queries, max_dim + kPad, 0, tid);

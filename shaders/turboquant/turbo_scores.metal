@@ -18,9 +18,9 @@ template <typename T>
 kernel void turbo_scores(
     device const T* q [[buffer(0)]],            // [batch, tokens, heads, dim]
     device const uint* k_packed [[buffer(1)]],  // [batch, kv_heads, capacity, ceil_div(dim * key_bits, 32)]
-    device const float* k_norms [[buffer(2)]],  // [batch, kv_heads, capacity]
-    device const float* k_means [[buffer(3), function_constant(has_means)]],  // [batch, kv_heads, capacity]
-    device const float* ones [[buffer(4), function_constant(has_means)]],     // [dim]
+    device const half* k_scales [[buffer(2)]],  // [batch, kv_heads, capacity]
+    device const half* k_means [[buffer(3), function_constant(has_means)]],  // [batch, kv_heads, capacity]
+    device const float* ones [[buffer(4), function_constant(has_means)]],    // [dim]
     device float* scores [[buffer(5)]],  // [batch, tokens, heads, context]
     constant uint& batch [[buffer(6)]],
     constant uint& tokens [[buffer(7)]],
@@ -44,12 +44,12 @@ kernel void turbo_scores(
   for (uint key = first; key < min(first + kKeys, context); ++key) {
     const ulong slot = ulong(tg.y) * capacity + ring_row(ring_start, key, capacity);
     Share<kMaxDim> k = load_centroids<kMaxDim>(k_packed + slot * words, key_bits, dim, lane);
-    const float factor = k_norms[slot] * (1.0f / sqrt(float(dim)));
+    const float factor = float(k_scales[slot]);
     Share<kMaxDim> offsets;
     if (has_means) offsets.load(ones, dim, lane);
     for (uint i = 0; i < Share<kMaxDim>::kValues; ++i) {
       k.values[i] *= factor;
-      if (has_means) k.values[i] = fma(k_means[slot], offsets.values[i], k.values[i]);
+      if (has_means) k.values[i] = fma(float(k_means[slot]), offsets.values[i], k.values[i]);
     }
     for (uint h = 0; h < group; ++h) {
       Share<kMaxDim> query;

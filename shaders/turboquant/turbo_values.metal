@@ -15,15 +15,15 @@ constexpr constant uint kShared = 8;  // query heads of a key head that unpack a
 // Requires: bits == 2 || bits == 3 || bits == 4 || bits == 6 || bits == 8; batch > 0; tokens > 0; kv_heads > 0;
 //   heads > 0; heads % kv_heads == 0; dim > 0; dim % 16 == 0; dim <= kMaxDim;
 //   context <= capacity; ring_start < capacity
-// Numerics: f32 fma, keys ascending, rounded once; a norm that is not finite shows even where p is 0.
+// Numerics: f32 fma, keys ascending, rounded once; a scale that is not finite shows even where p is 0.
 template <typename T>
 kernel void turbo_values(
     device const T* p [[buffer(0)]],            // [batch, tokens, heads, context]
     device const uint* v_packed [[buffer(1)]],  // [batch, kv_heads, capacity, ceil_div(dim * bits, 32)]
-    device const float* v_norms [[buffer(2)]],  // [batch, kv_heads, capacity]
-    device const float* v_means [[buffer(3), function_constant(has_means)]],  // [batch, kv_heads, capacity]
-    device const float* ones [[buffer(4), function_constant(has_means)]],     // [dim]
-    device T* y [[buffer(5)]],                                                // [batch, tokens, heads, dim]
+    device const half* v_scales [[buffer(2)]],  // [batch, kv_heads, capacity]
+    device const half* v_means [[buffer(3), function_constant(has_means)]],  // [batch, kv_heads, capacity]
+    device const float* ones [[buffer(4), function_constant(has_means)]],    // [dim]
+    device T* y [[buffer(5)]],                                               // [batch, tokens, heads, dim]
     constant uint& batch [[buffer(6)]],
     constant uint& tokens [[buffer(7)]],
     constant uint& context [[buffer(8)]],
@@ -45,14 +45,13 @@ kernel void turbo_values(
   const ulong row = (ulong(head / kv_heads) * tokens + tg.z) * heads + head % kv_heads * group + first;
 
   constant float* table = centroids(bits);
-  const float unit = 1.0f / sqrt(float(dim));
   float sum[kShared];
   for (uint h = 0; h < kShared; ++h) sum[h] = 0.0f;
   for (uint key = 0; key < context; ++key) {
     const ulong slot = ulong(head) * capacity + ring_row(ring_start, key, capacity);
     const uint code = code_at(code_run(v_packed + slot * row_words(dim, bits), i, 1, bits), 0, bits);
-    float value = table[code] * (v_norms[slot] * unit);
-    if (has_means) value = fma(v_means[slot], ones[i], value);
+    float value = table[code] * float(v_scales[slot]);
+    if (has_means) value = fma(float(v_means[slot]), ones[i], value);
     for (uint h = 0; h < count; ++h) {
       const float weight = float(p[(row + h) * context + key]);
       if (threshold > 0.0f && weight < threshold) continue;

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 import os
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, BinaryIO
 from unittest.mock import Mock
 
@@ -15,18 +16,18 @@ import numpy as np
 import pytest
 
 import pyturbo
-from pyturbo.bench.kv import plot, quality, timing
+from pyturbo.bench.kv import llama, plot, quality, timing
 from pyturbo.bench.kv.quality import Quality, Tally, bytes_per_token
 from pyturbo.cli import main
 from pyturbo.cli._output import print_table
 from pyturbo.cli.bench.kv import timing_table
-from pyturbo.errors import StateError
+from pyturbo.errors import FormatError, StateError
 from pyturbo.layers.kv_cache import KV_FORMATS
 from text.tiny_chat import write_model
 from tiny_configs import MODELS
 from tiny_models import write_hf
 
-SETTINGS = ["f32", "f16", "turbo8", "turbo8v4", "turbo4", "turbo4v2"]
+SETTINGS = ["f32", "f16", "turbo8", "turbo8v4", "turbo6v4", "turbo4", "turbo4v2"]
 
 
 @pytest.mark.slow
@@ -39,17 +40,15 @@ def test_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     rows = json.loads(capsys.readouterr().out)
     assert [row["kv"] for row in rows] == SETTINGS
     assert {row["tokens"] for row in rows} == {2 * 23}
-    # 2 layers of 2 heads of 64 values
-    assert [row["bytes_per_token"] for row in rows] == [
-        2048,
-        1024,
-        8 * (64 + 4),
-        4 * (64 + 4) + 4 * (32 + 4),
-        8 * (32 + 4),
-        4 * (32 + 4) + 4 * (16 + 4),
-    ]
+    # 2 layers of 2 heads of 64 values, with a scale each; 16 rows of 64 float16 for every head, and the
+    # numbers of their tokens for every layer, divided by 24 tokens.
+    recent = (8 * 16 * 64 * 2 + 2 * 16 * 4) / 24
+    compressed = [8 * (64 + 2), 4 * (64 + 32 + 4), 4 * (48 + 32 + 4), 8 * (32 + 2), 4 * (32 + 16 + 4)]
+    sizes = [2048, 1024, *(round(size + recent) for size in compressed)]
+    assert [row["bytes_per_token"] for row in rows] == sizes
+    assert [row["bits"] for row in rows] == pytest.approx([size / 64 for size in sizes], abs=0.01)
     losses = [row["divergence"] for row in rows]
-    assert losses[0] == 0 < losses[2] < losses[4] < losses[5]
+    assert losses[0] == 0 < losses[2] < losses[5] < losses[6]
     assert main([*command[:-1], "1"]) == 0
     shown = capsys.readouterr().out
     assert "turbo4v2" in shown
@@ -59,6 +58,7 @@ def test_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
         (["--text", str(text), "--windows", "0"], 2, "--windows: expected an integer from 1 on, got 0"),
         (["--plot", "a.png"], 2, "--plot: expected --text"),
         (["--windows", "3"], 2, "--windows: expected --text"),
+        (["--peers"], 2, "--peers: expected --text"),
         ([], 2, "MODEL: expected --text"),
         (["--model", folder], 2, f"expected one model, got {folder} and --model {folder}"),
     ):
@@ -69,12 +69,100 @@ def test_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     assert "windows: expected at least one of 2 tokens" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("kv", "row"), [("f16", 2 * (128 + 16)), ("turbo4", 64 + 4 + 2 * 16)])
+@pytest.mark.parametrize(("kv", "row"), [("f16", 2 * (128 + 16)), ("turbo4", 64 + 2 + 2 * 16 + 4 * (64 + 1))])
 def test_bytes_of_latents(tmp_path: Path, kv: str, row: int) -> None:
     model = pyturbo.load(write_hf(MODELS["deepseek_v3"], tmp_path / "model"), "cpu", kv=kv)
     config = MODELS["deepseek_v3"].config
     assert (config["kv_lora_rank"], config["qk_rope_head_dim"]) == (128, 16)
-    assert bytes_per_token(model) == config["num_hidden_layers"] * row
+    assert bytes_per_token(model, 16) == config["num_hidden_layers"] * row  # 16 exact rows, for 16 tokens
+
+
+class StandInLlama(ModuleType):
+    """The C functions of llama.cpp that are used, for a vocabulary of five: logits tell the context apart."""
+
+    GGML_TYPE_F32, GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0 = 0, 2, 3, 6
+    GGML_TYPE_Q5_1, GGML_TYPE_Q8_0, GGML_TYPE_IQ4_NL = 7, 8, 20
+    LLAMA_FLASH_ATTN_TYPE_ENABLED = 1
+
+    def __init__(self) -> None:
+        super().__init__("llama_cpp.llama_cpp")
+        self.contexts: list[SimpleNamespace] = []
+        self.freed: list[Any] = []
+        self.llama_model_default_params = self.llama_context_default_params = SimpleNamespace
+        self.llama_backend_init = lambda: None
+        self.llama_model_load_from_file = lambda path, options: path
+        self.llama_model_get_vocab = self.llama_get_memory = lambda given: given
+        self.llama_vocab_n_tokens = lambda vocab: 5
+        self.llama_model_free = self.llama_free = self.freed.append
+        self.llama_log_callback = lambda function: function
+        self.loggers: list[Any] = []
+        self.llama_log_set = lambda logger, data: self.loggers.append(logger)
+        self.llama_batch_get_one = lambda tokens, count: list(tokens[:count])
+
+    def llama_init_from_model(self, model: object, settings: SimpleNamespace) -> SimpleNamespace:
+        self.contexts.append(settings)
+        return settings
+
+    def llama_memory_clear(self, context: SimpleNamespace, data: bool) -> None:
+        context.read = []
+
+    def llama_decode(self, context: SimpleNamespace, batch: list[int]) -> int:
+        context.read += batch
+        return int(len(context.read) > context.n_ctx)
+
+    def llama_get_logits_ith(self, context: SimpleNamespace, i: int) -> Any:
+        logits = (ctypes.c_float * 5)(*(0.01 * context.type_k * len(context.read) * j for j in range(5)))
+        return ctypes.cast(logits, ctypes.POINTER(ctypes.c_float))
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandInLlama:
+    found = StandInLlama()
+    monkeypatch.setitem(sys.modules, "llama_cpp", ModuleType("llama_cpp"))
+    monkeypatch.setitem(sys.modules, "llama_cpp.llama_cpp", found)
+    return found
+
+
+def test_the_types_of_llama(stand_in: StandInLlama) -> None:
+    """Each is compared with llama.cpp's own float32, and has its bits."""
+    windows = np.array([[1, 2, 3, 4], [4, 3, 2, 1]], np.int32)
+    with pyturbo.load(None, "cpu", kv="f32") as model, llama.Caches(Path("model.gguf"), 4) as peers:
+        own, plain, eight, mixed, *_, four = quality.measure([model], windows, peers=peers.caches)
+        assert len(stand_in.contexts) == len(llama.PAIRS)
+        assert all((c.n_ctx, c.flash_attn_type) == (4, 1) for c in stand_in.contexts)
+        assert stand_in.contexts[2].type_v == stand_in.GGML_TYPE_Q4_0
+        assert not stand_in.freed
+    assert stand_in.freed == [*reversed(stand_in.contexts), b"model.gguf"]
+    assert stand_in.loggers[0] is not None
+    assert stand_in.loggers[1:] == [None]
+    assert (own.kv, plain.kv, mixed.kv) == ("f32", "llama.cpp f32", "llama.cpp q8_0, q4_0")
+    assert [row.bits for row in (own, plain, eight, mixed, four)] == [32, 32, 8.5, 6.5, 4.5]
+    assert eight.bytes_per_token == own.bytes_per_token * 8.5 / 32
+    assert (own.divergence, plain.divergence, plain.tokens) == (0, 0, 6)
+    # With logits c n j of token n, c is 0 for float32 and 0.02 for q4_0; every context begins empty.
+    losses = []
+    for n in (1, 2, 3):
+        logs = 0.02 * n * np.arange(5)
+        losses.append(-np.log(5) - (logs - np.log(np.exp(logs).sum())).mean())
+    assert four.divergence == pytest.approx(np.mean(losses), rel=1e-5)
+
+
+def test_what_llama_cannot_do(stand_in: StandInLlama, monkeypatch: pytest.MonkeyPatch) -> None:
+    with llama.Caches(Path("model.gguf"), 1) as peers:
+        step = peers.caches[0].start(1)
+        step(3)
+        with pytest.raises(StateError, match="llama_decode: expected status 0, got 1"):
+            step(3)
+    stand_in.llama_init_from_model = lambda model, settings: None
+    with pytest.raises(StateError, match="model.gguf: llama.cpp has no cache of f32 and f32 for it"):
+        llama.Caches(Path("model.gguf"), 4)
+    assert stand_in.freed[-1] == b"model.gguf"
+    stand_in.llama_model_load_from_file = lambda path, options: None
+    with pytest.raises(FormatError, match="model.gguf: llama.cpp cannot load it"):
+        llama.Caches(Path("model.gguf"), 4)
+    monkeypatch.setitem(sys.modules, "llama_cpp.llama_cpp", None)
+    with pytest.raises(StateError, match="--peers needs llama.cpp: pip install llama-cpp-python"):
+        llama.Caches(Path("model.gguf"), 4)
 
 
 def test_a_tally_by_hand() -> None:
@@ -95,7 +183,10 @@ def test_timing(capsys: pytest.CaptureFixture[str]) -> None:
     assert "16 heads, 2 for keys, dim 256" in capsys.readouterr().out
 
 
-ROWS = [Quality("f32", 100, 9, 7.0, 0.0, 0.0, 1.0), Quality("turbo4", 20, 9, 7.1, 0.01, 0.02, 0.9)]
+ROWS = [
+    Quality("f32", 32.0, 100, 9, 7.0, 0.0, 0.0, 1.0),
+    Quality("turbo4", 4.5, 20, 9, 7.1, 0.01, 0.02, 0.9),
+]
 
 
 def test_a_wrong_place_for_a_plot_is_refused_before_the_work(

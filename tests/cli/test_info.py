@@ -45,7 +45,7 @@ def test_sizes(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert quantised["mapped_bytes"] + quantised["copied_bytes"] == quantised["bytes"]
     settings = ["f32", "f16"]
     if model.text.get("kv_lora_rank", 128) in turbo_codec.DIMS:
-        settings += ["turbo8", "turbo8v4", "turbo4", "turbo4v2"]
+        settings += ["turbo8", "turbo8v4", "turbo6v4", "turbo4", "turbo4v2"]
     assert list(quantised["state_bytes"]) == settings
     for kv, states in quantised["state_bytes"].items():
         session = pyturbo.load(tmp_path / "mlx", kv=kv).session(512)

@@ -34,7 +34,7 @@ SIZES: dict[str, float | Callable[[Values], float]] = {
     "dim": 64, "scale": 0.2, "blocks": 3, "width": 40, "position": 4, "channels": 70, "k_heads": 2,
     "v_heads": 4, "v_dim": 24, "rank": 80, "rope": 24, "nope": 40, "stride": 45, "first": 3, "repeat": 2,
     "sets": 3, "kept": 2, "eps": 1e-5, "pairs": 24, "batch": 2, "ring_start": 3, "threshold": 0.01,
-    "alpha": 1.702, "limit": 7.0,
+    "alpha": 1.702, "limit": 7.0, "recent": 16,
     "matrices": lambda v: 4 if v["by_slot"] else v["experts"],
     "weight_stride": lambda v: v["out"] * v["in"] + 5,
     "bias_stride": lambda v: v["dim"] + 3,
@@ -119,7 +119,8 @@ def _buffer(rng: np.random.Generator, kernel: Values, argument: Values, values: 
     if dtype.kind in "iu":
         return _integers(rng, name, dtype, count, values)
     data = rng.standard_normal(count)
-    if name in ("l", "p", "g", "beta") or name.endswith("norms"):
+    compressed = "turbo" in kernel["function"]
+    if name in ("l", "p", "g", "beta") or (compressed and name.endswith("scales")):
         data = rng.uniform(0.1, 1, count)
     if kernel["function"].startswith("delta_net") and name in ("q", "k"):
         data /= np.sqrt(32 * values.get("columns", values.get("tiles")))
@@ -144,6 +145,11 @@ def _integers(
         return rng.integers(-1, values.get("matrices", 4) + 1, count).astype(dtype)
     if name == "order":
         return rng.integers(-1, rows + 1, count).astype(dtype)
+    if name == "recent_keys":  # exact rows of the last 11 keys
+        keys = np.arange(values.get("context", count) - 11, values.get("context", count))
+        numbers = np.zeros(count, dtype)
+        numbers[keys % values["recent"]] = keys
+        return numbers
     if name == "scales":  # of small floats: powers of two near 1, as E4M3 or as E8M0
         e4m3, e8m0 = rng.integers(5, 9, count) * 8, rng.integers(125, 129, count)
         return (e4m3 if values["group"] == 16 else e8m0).astype(dtype)

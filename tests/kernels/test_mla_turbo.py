@@ -32,9 +32,11 @@ def own_rows(rng, tokens, rank, rope):
 def run(form, device, q, q_rope, rows, rope_keys, scale, *, own=None, live=None, blocks=5):
     """Rotated attention of one form of kernel."""
     (tokens, heads, rank), (capacity, rope) = q.shape, rope_keys.shape
-    inputs = q, q_rope, rows.packed[0], rows.norms[0], rope_keys, *(own or (None, None))
-    sizes = tokens, capacity if live is None else live, capacity, heads, rank, rope
-    constants = {"bits": rows.bits, "has_own": own is not None}
+    recent = None if rows.recent is None else rows.recent[0]
+    inputs = q, q_rope, rows.packed[0], rows.scales[0], rope_keys, *(own or (None, None))
+    inputs = (*inputs, recent, rows.recent_keys)
+    sizes = tokens, capacity if live is None else live, capacity, rows.recent_rows, heads, rank, rope
+    constants = {"bits": rows.bits, "has_own": own is not None, "has_recent": recent is not None}
     if form == "tiled":
         args = (*inputs, Out(q.shape), *sizes, scale)
         return run_kernel(device, "mla_turbo_attention", *args, constants=constants)[0]
@@ -45,8 +47,10 @@ def run(form, device, q, q_rope, rows, rope_keys, scale, *, own=None, live=None,
     return run_kernel(device, "turbo_merge_f32", *args, constants={"has_sinks": False, "unrotates": False})[0]
 
 
-def check(y, q, q_rope, rows, rope_keys, scale, *, own=None, live=None):
+def check(y, q, q_rope, rows, rope_keys, scale, *, own=None, live=None, exact=range(0)):
     latents, keys = reference.decode(rows)[:live, 0], rope_keys[:live].astype(np.float64)
+    for key in exact:
+        latents[key] = rows.recent[0, key % rows.recent_rows]
     if own is not None:
         latents, keys = np.concatenate([latents, own[0]]), np.concatenate([keys, own[1]])
     args = q, q_rope, latents, keys, scale
@@ -85,19 +89,35 @@ def test_own_rows_follow_those_of_the_cache(device, rng, form, live, tokens, bit
 
 
 @forms
+@pytest.mark.parametrize("bits", [2, 8])
+@pytest.mark.parametrize(("first", "live", "tokens"), [(25, 41, 1), (36, 41, 9), (41, 41, 2), (0, 5, 35)])
+def test_the_last_latents_are_exact(device, rng, form, first, live, tokens, bits):
+    """Of fewer keys than there are rows too; their rotary keys are those of the cache."""
+    q, q_rope, rows, rope_keys = operands(rng, tokens, 64, 5, 96, 16, bits)
+    keys = np.arange(first, live)
+    rows = rows._replace(recent=np.full((1, 16, 96), np.nan, np.float16), recent_keys=np.arange(16) + 3200)
+    rows = rows._replace(recent_keys=rows.recent_keys.astype(np.uint32))
+    rows.recent[0, keys % 16] = rng.standard_normal((len(keys), 96))
+    rows.recent_keys[keys % 16] = keys
+    own = own_rows(rng, tokens, 96, 16)
+    y = run(form, device, q, q_rope, rows, rope_keys, 0.1, own=own, live=live)
+    check(y, q, q_rope, rows, rope_keys, 0.1, own=own, live=live, exact=keys)
+
+
+@forms
 def test_what_a_query_does_not_see_does_not_reach_it(device, rng, form):
     """Rows past the live ones, of the cache and of the chunk, and what is no number in them."""
     args = operands(rng, 3, 50, 2, 64, 8)
     own = own_rows(rng, 3, 64, 8)
     _, _, rows, rope_keys = args
     want = run(form, device, *args, 0.2, own=own, live=41)
-    rows.norms[0, 41:], rope_keys[41:] = np.nan, np.inf
+    rows.scales[0, 41:], rope_keys[41:] = np.nan, np.inf
     np.testing.assert_array_equal(run(form, device, *args, 0.2, own=own, live=41), want)
     own[0][2, 3] = np.nan  # the key of the last query alone
     y = run(form, device, *args, 0.2, own=own, live=41)
     np.testing.assert_allclose(y[:2], want[:2], rtol=0, atol=1e-6)  # other order of additions
     assert np.isnan(y[2]).all()
-    own[0][2, 3], rows.norms[0, 7] = 0, np.nan  # a key of all
+    own[0][2, 3], rows.scales[0, 7] = 0, np.nan  # a key of all
     assert np.isnan(run(form, device, *args, 0.2, own=own, live=41)).all()
 
 

@@ -62,15 +62,17 @@ def run(
     ring_start=0,
 ):
     """The attention of one form of kernel for one sequence, without leading axes."""
-    (tokens, heads, dim), (kv_heads, capacity) = q.shape, k.norms.shape
+    (tokens, heads, dim), (kv_heads, capacity) = q.shape, k.scales.shape
     kind = next(name for name, dtype in TYPES.items() if dtype == q.dtype)
     kernel_dim = next(d for d in (64, 128, 256, 512) if dim <= d)
     ones = None if k.means is None else rotated_ones(dim)
-    inputs = (q, k.packed, k.norms, v.packed, v.norms, k.means, v.means, ones, *(own or (None, None)))
+    inputs = (q, k.packed, k.scales, v.packed, v.scales, k.means, v.means, ones, *(own or (None, None)))
+    inputs = (*inputs, k.recent, v.recent, k.recent_keys)
     context = capacity if live is None else live
-    sizes = (1, tokens, context, capacity, ring_start, heads, kv_heads, dim)
+    sizes = (1, tokens, context, capacity, ring_start, k.recent_rows, heads, kv_heads, dim)
     constants = {"key_bits": k.bits, "value_bits": v.bits}
     constants |= {"has_means": k.means is not None, "has_own": own is not None}
+    constants |= {"has_recent": k.recent is not None}
     has_sinks = {"has_sinks": sinks is not None}
     if form == "split":
         rows = (tokens, heads, blocks)
@@ -171,11 +173,73 @@ def test_a_chunk_sees_what_came_before_and_itself(device, rng, form, context, wi
     """Rows behind the live ones are garbage; the chunk's own keys and values are not rounded."""
     q, k, v = operands(rng, 9, 57, 6, 2, 64)
     for rows in (k, v):
-        rows.norms[:, context:] = np.nan
+        rows.scales[:, context:] = np.nan
         rows.packed[:, context:] = 0xFFFFFFFF
     own = tuple(rng.standard_normal((2, 9, 2, 64), np.float32))
     options = {"window": window, "own": own, "live": context}
     check(run(form, device, q, k, v, 0.3, **options), q, k, v, 0.3, **options)
+
+
+def with_recent(rng, k, v, recent, first, end):
+    """Rows whose keys [first, end) are exact too; the exact rows are not what the codes stand for."""
+    kv_heads, dim = k.scales.shape[0], k.dim
+    keys = np.arange(first, end)
+    numbers = np.full(recent, 7, np.uint32) + recent * 1000  # of no key
+    numbers[keys % recent] = keys
+    found = []
+    for rows in (k, v):
+        vectors = rng.standard_normal((kv_heads, recent, dim)).astype(np.float16)
+        vectors[:, np.setdiff1d(np.arange(recent), keys % recent)] = np.nan
+        found.append(rows._replace(recent=vectors, recent_keys=numbers))
+    return found
+
+
+def check_recent(y, q, k, v, scale, first, end, own, **options):
+    """Against rows cut at `first`, followed by the exact ones."""
+    keys = np.arange(first, end)
+    exact_rows = []
+    for i, rows in enumerate((k, v)):
+        recent = rows.recent[:, keys % rows.recent_rows].astype(np.float32).swapaxes(0, 1)
+        exact_rows.append(recent if own is None else np.concatenate([recent, own[i]]))
+    check(y, q, k, v, scale, own=tuple(exact_rows), live=first, **options)
+
+
+@forms
+@pytest.mark.parametrize(
+    ("recent", "first", "end"),
+    [(16, 41, 57), (16, 50, 57), (5, 53, 57), (16, 57, 57), (16, 0, 9), (32, 25, 57), (1, 20, 21), (8, 0, 0)],
+)
+@pytest.mark.parametrize(("chunk", "window"), [(False, 0), (True, 0), (True, 12)])
+def test_the_last_rows_are_exact(device, rng, form, recent, first, end, chunk, window):
+    """Of fewer keys than there are rows too: after a rewind, or at the beginning."""
+    tokens = 9 if chunk else max(1, min(9, end))
+    q, k, v = operands(rng, tokens, 57, 6, 2, 64, 3, 2)
+    own = tuple(rng.standard_normal((2, tokens, 2, 64), np.float32)) if chunk else None
+    k, v = with_recent(rng, k, v, recent, first, end)
+    y = run(form, device, q, k, v, 0.3, own=own, live=end, window=window)
+    check_recent(y, q, k, v, 0.3, first, end, own, window=window)
+
+
+@forms
+@pytest.mark.parametrize("dim", turbo_codec.DIMS)
+def test_exact_rows_of_every_dim_and_with_means(device, rng, form, dim):
+    q, k, v = operands(rng, 2, 40, 6, 2, dim, means=True)
+    k, v = with_recent(rng, k, v, 16, 24, 40)
+    own = tuple(rng.standard_normal((2, 2, 2, dim), np.float32))
+    sinks = rng.standard_normal(6).astype(np.float32)
+    y = run(form, device, q, k, v, 0.2, own=own, sinks=sinks, softcap=5.0)
+    check_recent(y, q, k, v, 0.2, 24, 40, own, sinks=sinks, softcap=5.0)
+
+
+@forms
+def test_a_gap_ends_the_exact_rows(device, rng, form):
+    """Rows before one that is missing are not read: the exact ones are the last ones without a gap."""
+    q, k, v = operands(rng, 1, 57, 6, 2, 64)
+    own = tuple(rng.standard_normal((2, 1, 2, 64), np.float32))
+    k, v = with_recent(rng, k, v, 16, 41, 57)
+    for rows in (k, v):
+        rows.recent_keys[50 % 16] = 50 - 16
+    check_recent(run(form, device, q, k, v, 0.3, own=own), q, k, v, 0.3, 51, 57, own)
 
 
 @forms
@@ -183,7 +247,7 @@ def test_a_chunk_sees_what_came_before_and_itself(device, rng, form, context, wi
 def test_only_live_rows_are_read(device, rng, form, live):
     q, k, v = operands(rng, 1, 103, 6, 2, 64)
     for rows in (k, v):
-        rows.norms[:, live:] = np.nan
+        rows.scales[:, live:] = np.nan
         rows.packed[:, live:] = 0xFFFFFFFF
     y = run(form, device, q, k, v, 0.3, live=live)
     check(y, q, k, v, 0.3, live=live)
@@ -254,7 +318,7 @@ def test_a_ring_that_went_round(device, rng, form, window):
         caches = list(appended)
     k, v = map(encoded, vectors)
     q = rng.standard_normal((1, 6, 64), np.float32)
-    newest = [rows._replace(packed=rows.packed[:, 54:], norms=rows.norms[:, 54:]) for rows in (k, v)]
+    newest = [rows._replace(packed=rows.packed[:, 54:], scales=rows.scales[:, 54:]) for rows in (k, v)]
     y = run(form, device, q, *caches, 0.3, window=window, ring_start=150 % 96)
     check(y, q, *newest, 0.3, window=window)
     if window:
@@ -276,9 +340,9 @@ def test_a_chunk_over_a_ring_that_went_round(device, rng, form):
     rings = []
     for rows in (k, v):
         ring = ops.turbo_rows(capacity, 2, 64, 4)
-        ring.packed[:, slots % capacity], ring.norms[:, slots % capacity] = (
+        ring.packed[:, slots % capacity], ring.scales[:, slots % capacity] = (
             rows.packed[:, slots],
-            rows.norms[:, slots],
+            rows.scales[:, slots],
         )
         rings.append(ring)
     q = rng.standard_normal((9, 6, 64), np.float32)
@@ -291,9 +355,9 @@ def test_a_chunk_over_a_ring_that_went_round(device, rng, form):
 def test_scores_of_any_size(device, rng, form):
     q, k, v = operands(rng, 2, 83, 3, 1, 64)
     q[0] *= 80
-    k.norms[0, 0] *= 40  # the first key takes all or nothing
+    k.scales[0, 0] *= 40  # the first key takes all or nothing
     check(run(form, device, q, k, v, 1.0), q, k, v, 1.0)
-    k.norms[:] = 0  # all scores are equal
+    k.scales[:] = 0  # all scores are equal
     check(run(form, device, q, k, v, 1.0), q, k, v, 1.0)
 
 
@@ -308,7 +372,7 @@ def test_nan_and_inf_show_where_they_are_seen(device, rng, form, bad, where):
     elif where == "own":
         own[1][4, 1, 5] = bad  # seen by queries 4 and 5 alone
     else:
-        (k if where == "k" else v).norms[1, 35] = bad  # seen by query 0 alone
+        (k if where == "k" else v).scales[1, 35] = bad  # seen by query 0 alone
     y = run(form, device, q, k, v, 0.3, own=own, window=2)
     seen = np.zeros((9, 6), bool)
     seen[{"q": np.s_[4, 1], "own": np.s_[4:6, 3:]}.get(where, np.s_[0, 3:])] = True
@@ -339,7 +403,7 @@ def test_values(device, rng, bits, kind):
     rows = random_rows(rng, 30, 2, 80, bits, means=True)
     p = rng.random((3, 18, 23), np.float32).astype(TYPES[kind])
     ones, sizes = rotated_ones(80), (1, 3, 23, 30, 29, 18, 2, 80)
-    arrays = (p, rows.packed, rows.norms, rows.means, ones, Out((3, 18, 80), TYPES[kind]))
+    arrays = (p, rows.packed, rows.scales, rows.means, ones, Out((3, 18, 80), TYPES[kind]))
     constants = {"bits": bits, "has_means": True}
     (y,) = run_kernel(device, f"turbo_values_{kind}", *arrays, *sizes, 0.0, constants=constants)
     values = reference.in_order(reference.decode(rows, turbo_codec.signs(80)), 29, 23)
@@ -411,7 +475,7 @@ def test_a_batch_is_its_sequences(device, rng, method):
     k, v = (ops.turbo_encode(part, 4, device=device) for part in x)
     y = ops.turbo_attention(q, k, v, 0.2, sinks=sinks, method=method, own=tuple(own), device=device)
     for b in range(3):
-        rows = [r._replace(packed=r.packed[b], norms=r.norms[b]) for r in (k, v)]
+        rows = [r._replace(packed=r.packed[b], scales=r.scales[b]) for r in (k, v)]
         one = ops.turbo_attention(
             q[b], *rows, 0.2, sinks=sinks, method=method, own=tuple(own[:, b]), device=device
         )
@@ -484,9 +548,9 @@ def test_quality_against_exact_attention(deviation, bits, least):
 def test_many_keys(device, rng):
     """32k keys with equal weights: the sums do not drift."""
     tile = ops.turbo_encode(rng.standard_normal((64, 1, 64), np.float32), 4, device=device)
-    rows = tile._replace(packed=np.tile(tile.packed, (1, 512, 1)), norms=np.tile(tile.norms, (1, 512)))
+    rows = tile._replace(packed=np.tile(tile.packed, (1, 512, 1)), scales=np.tile(tile.scales, (1, 512)))
     if device.name == "cpu:reference":
-        rows = rows._replace(packed=rows.packed[:, :2048].copy(), norms=rows.norms[:, :2048].copy())
+        rows = rows._replace(packed=rows.packed[:, :2048].copy(), scales=rows.scales[:, :2048].copy())
     q = np.zeros((1, 2, 64), np.float32)
     y = ops.turbo_attention(q, rows, rows, 1.0, rotated=True, device=device)
     want = reference.decode(tile).mean(axis=0)

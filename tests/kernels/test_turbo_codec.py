@@ -30,7 +30,7 @@ dims = pytest.mark.parametrize("dim", DIMS)
 
 def codes_of(rows):
     """int [tokens, kv_heads, dim]."""
-    kv_heads, tokens = rows.norms.shape
+    kv_heads, tokens = rows.scales.shape
     return np.array(
         [
             [reference.unpack(rows.packed[h, t], rows.dim, rows.bits) for h in range(kv_heads)]
@@ -39,12 +39,12 @@ def codes_of(rows):
     )
 
 
-def rows_of(codes, bits, norm=None):
-    """TurboRows of one head with the given codes [tokens, dim] and norms that decode to centroids."""
+def rows_of(codes, bits, scale=1.0):
+    """TurboRows of one head with the given codes [tokens, dim], which decode to centroids times a scale."""
     tokens, dim = codes.shape
     packed = np.stack([reference.pack(row, bits) for row in codes])[None]
-    norms = np.full((1, tokens), math.sqrt(dim) if norm is None else norm, np.float32)
-    return ops.TurboRows(packed, norms, bits, dim)
+    scales = np.full((1, tokens), scale, np.float16)
+    return ops.TurboRows(packed, scales, bits, dim)
 
 
 def spread_vectors(rng, *shape):
@@ -102,8 +102,8 @@ def test_signs():
 def test_bytes_of_a_row():
     assert [turbo_codec.row_words(128, bits) for bits in WIDTHS] == [8, 12, 16, 24, 32]
     assert [turbo_codec.row_words(80, bits) for bits in WIDTHS] == [5, 8, 10, 15, 20]
-    assert turbo_codec.row_bytes(128, 4) == 68
-    assert turbo_codec.row_bytes(128, 4, means=True) == 72
+    assert turbo_codec.row_bytes(128, 4) == 66
+    assert turbo_codec.row_bytes(128, 4, means=True) == 68
     assert isinstance(turbo_codec.CODEC_VERSION, int)
 
 
@@ -189,7 +189,6 @@ def test_every_code_is_unpacked(device, rng, bits, dim):
         ]
     )
     rows = rows_of(codes, bits)
-    np.testing.assert_array_equal(rows.norms, np.float32(math.sqrt(dim)))
     y = ops.turbo_decode(rows, rotated=True, device=device)
     assert_close(y[:, 0], reference.codebook(bits)[codes], "elementwise")
 
@@ -202,32 +201,36 @@ def test_encode_matches_float64(device, rng, bits, dim):
     x[0, 1, 0] = 0
     signs = turbo_codec.signs(dim)
     words = turbo_codec.row_words(dim, bits)
-    packed, norms = Out((1, kv_heads, capacity, words), np.uint32), Out((1, kv_heads, capacity))
-    sizes = (1, tokens, capacity, kv_heads, dim, position)
-    constants = {"bits": bits, "rotates": True, "has_means": False}
-    got = run_kernel(device, "turbo_encode", x, signs, None, packed, norms, None, *sizes, constants=constants)
+    packed, scales = Out((1, kv_heads, capacity, words), np.uint32), Out((1, kv_heads, capacity), np.float16)
+    sizes = (1, tokens, capacity, kv_heads, dim, position, 0)
+    constants = {"bits": bits, "rotates": True, "has_means": False, "has_recent": False}
+    arrays = (x, signs, None, packed, scales, None, None, None)
+    got = run_kernel(device, "turbo_encode", *arrays, *sizes, constants=constants)
     slots = (position + np.arange(tokens)) % capacity
     others = np.setdiff1d(np.arange(capacity), slots)
     assert (got[0][0][:, others] == 0xFFFFFFFF).all()
     assert np.isnan(got[1][0][:, others]).all()
     rows = ops.TurboRows(got[0][0][:, slots], got[1][0][:, slots], bits, dim)
     check_codes(rows, *reference.encode(reference.rotate(x[0], signs), bits))
-    assert rows.norms[0, 1] == 0
+    assert rows.scales[0, 1] == 0
     assert (codes_of(rows)[1, 0] == (1 << bits) // 2 - 1).all()
 
 
-def check_codes(rows, codes, norms, scaled):
-    """Equal but for values next to a boundary, and there by one; norms are those that the codes ask for."""
+def check_codes(rows, codes, scales, scaled):
+    """Equal but for values next to a boundary, and there by one; scales are those that the codes ask for.
+
+    A scale is rounded to float16, by half of a unit in its last place: 2^-11 of it, or 2^-25 near zero.
+    """
     got, centroids = codes_of(rows), reference.codebook(rows.bits)
     boundaries = np.convolve(centroids, [0.5, 0.5], "valid")
     distance = np.abs(scaled[..., None] - boundaries).min(axis=-1)
     assert (np.abs(got - codes) <= (distance < 1e-6 * (1 + np.abs(scaled)))).all()
     assert (got != codes).mean() <= 1e-3
-    for h in range(rows.norms.shape[0]):
-        for t in range(rows.norms.shape[1]):
+    for h in range(rows.scales.shape[0]):
+        for t in range(rows.scales.shape[1]):
             assert rows.packed[h, t].tobytes() == reference.pack(got[t, h], rows.bits).tobytes()
     lengths = np.linalg.norm(centroids[codes], axis=-1) / np.linalg.norm(centroids[got], axis=-1)
-    np.testing.assert_allclose(rows.norms.T, norms * lengths, rtol=1e-6)
+    np.testing.assert_allclose(rows.scales.T, scales * lengths, rtol=1e-6 + 2**-11, atol=2**-25)
 
 
 @widths
@@ -257,23 +260,26 @@ def test_values_around_known_boundaries(device):
 
 
 def test_a_known_value_is_decoded(device):
-    rows = rows_of(np.full((1, 256), 15), 4, norm=16.0)
-    np.testing.assert_allclose(ops.turbo_decode(rows, rotated=True, device=device), 2.7325896, rtol=1e-6)
+    rows = rows_of(np.full((1, 256), 15), 4, scale=2.0)
+    np.testing.assert_allclose(ops.turbo_decode(rows, rotated=True, device=device), 2 * 2.7325896, rtol=1e-6)
 
 
 @widths
 @dims
 def test_lengths_are_kept(device, rng, bits, dim):
+    """Up to the rounding of a scale to float16, which is 2^-11 of it at most."""
     x = spread_vectors(rng, 4, 3, dim)
     x[0, 0], x[1, 1] = 0, 1e4
     x[2, 2] = 1e-4 * rng.standard_normal(dim)
     x[3, 0] = 1e-40  # shorter than any vector that is told apart from zero
     x[3, 1] = 0
-    x[3, 1, 7] = 5  # all coordinates of a rotated spike have one magnitude, which the norm corrects
+    x[3, 1, 7] = 5  # all coordinates of a rotated spike have one magnitude, which the scale corrects
     y = ops.turbo_decode(ops.turbo_encode(x, bits, device=device), device=device)
     lengths = np.linalg.norm(x.astype(np.float64), axis=-1)
-    np.testing.assert_allclose(np.linalg.norm(y.astype(np.float64), axis=-1), lengths, rtol=1e-5, atol=1e-30)
-    np.testing.assert_allclose(y[3, 1], x[3, 1], atol=2e-5)
+    np.testing.assert_allclose(
+        np.linalg.norm(y.astype(np.float64), axis=-1), lengths, rtol=1e-5 + 2**-11, atol=1e-30
+    )
+    np.testing.assert_allclose(y[3, 1], x[3, 1], rtol=2**-11, atol=2e-5)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -291,7 +297,7 @@ def test_means_are_kept_apart(device, rng, bits):
     x = spread_vectors(rng, 6, 2, 96) + np.float32(7) * rng.standard_normal((6, 2, 1)).astype(np.float32)
     rows = ops.turbo_encode(x, bits, means=True, device=device)
     means = x.mean(axis=-1, dtype=np.float64)
-    np.testing.assert_allclose(rows.means.T, means, rtol=0, atol=2e-6 * np.abs(x).max())
+    np.testing.assert_allclose(rows.means.T, means, rtol=2**-11, atol=2e-6 * np.abs(x).max())
     np.testing.assert_allclose(
         rotated_ones(96), reference.rotate(np.ones(96), turbo_codec.signs(96)), atol=1e-6
     )
@@ -312,15 +318,15 @@ def test_appending_goes_round_and_leaves_the_rest(device, rng):
         position += tokens
     whole = ops.turbo_encode(x, 3, means=True, device=device)
     for got, want in zip(
-        (current.packed, current.norms, current.means), (whole.packed, whole.norms, whole.means)
+        (current.packed, current.scales, current.means), (whole.packed, whole.scales, whole.means)
     ):
         for t in range(10, 17):
             np.testing.assert_array_equal(got[:, t % 7], want[:, t])
     y = ops.turbo_decode(current, ring_start=17 % 7, live=5, device=device)
     assert y.tobytes() == ops.turbo_decode(whole, device=device)[10:15].tobytes()
-    before = [array.copy() for array in (current.packed, current.norms, current.means)]
+    before = [array.copy() for array in (current.packed, current.scales, current.means)]
     ops.turbo_append(current, x[:2], 5, device=device)
-    for array, kept in zip((current.packed, current.norms, current.means), before):
+    for array, kept in zip((current.packed, current.scales, current.means), before):
         np.testing.assert_array_equal(array[:, :5], kept[:, :5])
         assert (array[:, 5:] != kept[:, 5:]).any()
 
@@ -329,15 +335,36 @@ def test_of_more_vectors_than_rows_the_last_ones_stay(device, rng):
     tokens, kv_heads, capacity, dim, position = 19, 3, 5, 80, 4
     x = spread_vectors(rng, 2, tokens, kv_heads, dim)
     words = turbo_codec.row_words(dim, 3)
-    outputs = Out((2, kv_heads, capacity, words), np.uint32), Out((2, kv_heads, capacity))
-    sizes = (2, tokens, capacity, kv_heads, dim, position)
-    constants = {"bits": 3, "rotates": True, "has_means": False}
-    arrays = (x, turbo_codec.signs(dim), None, *outputs, None)
-    packed, norms = run_kernel(device, "turbo_encode", *arrays, *sizes, constants=constants)
+    outputs = Out((2, kv_heads, capacity, words), np.uint32), Out((2, kv_heads, capacity), np.float16)
+    sizes = (2, tokens, capacity, kv_heads, dim, position, 0)
+    constants = {"bits": 3, "rotates": True, "has_means": False, "has_recent": False}
+    arrays = (x, turbo_codec.signs(dim), None, *outputs, None, None, None)
+    packed, scales = run_kernel(device, "turbo_encode", *arrays, *sizes, constants=constants)
     whole = ops.turbo_encode(x, 3, device=device)
     for t in range(tokens - capacity, tokens):
         np.testing.assert_array_equal(packed[:, :, (position + t) % capacity], whole.packed[:, :, t])
-        np.testing.assert_array_equal(norms[:, :, (position + t) % capacity], whole.norms[:, :, t])
+        np.testing.assert_array_equal(scales[:, :, (position + t) % capacity], whole.scales[:, :, t])
+
+
+def test_the_last_vectors_are_kept_as_they_are(device, rng):
+    """In float16, of every sequence and head, whatever is appended at once; and the keys they are of."""
+    x = spread_vectors(rng, 2, 23, 3, 96)
+    rotated = reference.rotate(x, turbo_codec.signs(96))
+    rows = ops.turbo_rows(40, 3, 96, 4, batch=2, recent=7)
+    position = 0
+    for tokens in (3, 1, 4, 15):
+        part = x[:, position : position + tokens]
+        rows = ops.turbo_append(rows, part, position, device=device)
+        position += tokens
+        for key in range(max(0, position - 7), position):
+            assert rows.recent_keys[key % 7] == key
+            want = rotated[:, key]
+            got = rows.recent[:, :, key % 7].astype(np.float64)
+            bound = 2**-11 * np.abs(want) + 1e-6 * np.abs(want).max() + 2**-25
+            assert (np.abs(got - want) <= bound).all()
+    plain = ops.turbo_encode(x, 4, device=device)
+    np.testing.assert_array_equal(rows.packed[:, :, :23], plain.packed)
+    np.testing.assert_array_equal(rows.scales[:, :, :23], plain.scales)
 
 
 def test_a_batch_is_its_sequences(device, rng):
@@ -347,7 +374,7 @@ def test_a_batch_is_its_sequences(device, rng):
     for b in range(3):
         one = ops.turbo_encode(x[b], 6, device=device)
         assert rows.packed[b].tobytes() == one.packed.tobytes()
-        assert rows.norms[b].tobytes() == one.norms.tobytes()
+        assert rows.scales[b].tobytes() == one.scales.tobytes()
         assert y[b].tobytes() == ops.turbo_decode(one, device=device).tobytes()
 
 
@@ -367,7 +394,7 @@ def test_any_shape(tokens, kv_heads, dim, bits, spare, position, seed):
     rows = ops.turbo_rows(capacity, kv_heads, dim, bits)
     rows = ops.turbo_append(rows, x, position, device="cpu:reference")
     slots = (position + np.arange(tokens)) % capacity
-    kept = rows._replace(packed=rows.packed[:, slots], norms=rows.norms[:, slots])
+    kept = rows._replace(packed=rows.packed[:, slots], scales=rows.scales[:, slots])
     check_codes(kept, *reference.encode(reference.rotate(x, turbo_codec.signs(dim)), bits))
 
 
@@ -451,6 +478,28 @@ def test_vectors_that_plain_transforms_fail_on(rng, dim):
         (
             lambda: ops.turbo_decode(ops.turbo_rows(3, 2, 64, 4)._replace(bits=3)),
             r"turbo_decode: rows.packed: expected shape \[2, 3, 6\], got \[2, 3, 8\]",
+        ),
+        (
+            lambda: ops.turbo_rows(3, 2, 64, 4, recent=33),
+            "turbo_rows: recent: expected 0 to 32, got 33",
+        ),
+        (
+            lambda: ops.turbo_decode(ops.turbo_rows(3, 2, 64, 4, recent=4)._replace(recent_keys=None)),
+            "turbo_decode: rows: expected recent and recent_keys, or neither",
+        ),
+        (
+            lambda: ops.turbo_decode(
+                ops.turbo_rows(3, 2, 64, 4)._replace(
+                    recent=np.zeros((2, 33, 64), np.float16), recent_keys=np.zeros(33, np.uint32)
+                )
+            ),
+            "turbo_decode: rows.recent: expected 1 to 32 rows, got 33",
+        ),
+        (
+            lambda: ops.turbo_decode(
+                ops.turbo_rows(3, 2, 64, 4)._replace(scales=np.zeros((2, 3), np.float32))
+            ),
+            "turbo_decode: rows.scales: expected float16, got float32",
         ),
         (lambda: ops.turbo_decode(np.ones(3)), "turbo_decode: rows: expected TurboRows, got ndarray"),
         (lambda: ops.turbo_decode(ops.turbo_rows(3, 2, 64, 4), live=4), "requires context <= capacity"),

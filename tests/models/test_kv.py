@@ -1,8 +1,8 @@
 """Sessions with a compressed cache, of tiny models of every architecture.
 
 What is exact: tokens that are read together see each other's keys and values as they are, so one chunk from a
-fresh state has the logits of an uncompressed cache. Everything before a chunk is seen as its rows decode,
-by the float64 codec of tests/reference.
+fresh state has the logits of an uncompressed cache. The last 16 tokens before a chunk are seen rounded to
+float16, everything before them as its rows decode, by the float64 codec of tests/reference.
 
 Does not catch: what compression does to a trained model.
 """
@@ -60,18 +60,27 @@ def caches(session: Session) -> dict[str, ops.TurboRows]:
             piece = f"{mixer.name}.{part}"
             if piece in state:
                 dim = mixer.rank if part == "latents" else mixer.dim
-                norms, means = state[f"{piece}_norms"], state.get(f"{piece}_means")
-                found[piece] = ops.TurboRows(state[piece], norms, bits, dim, means)
+                scales, means = state[f"{piece}_scales"], state.get(f"{piece}_means")
+                recent = state[f"{piece}_recent"], state[f"{mixer.name}.recent_keys"]
+                found[piece] = ops.TurboRows(state[piece], scales, bits, dim, means, *recent)
     return found
 
 
 def decoded(rows: ops.TurboRows, tokens: np.ndarray) -> np.ndarray:
     """Vectors [tokens, kv_heads, dim] of these tokens."""
-    at = tokens % rows.norms.shape[1]
+    at = tokens % rows.scales.shape[1]
     means = None if rows.means is None else rows.means[:, at]
-    part = ops.TurboRows(rows.packed[:, at], rows.norms[:, at], rows.bits, rows.dim, means)
+    part = ops.TurboRows(rows.packed[:, at], rows.scales[:, at], rows.bits, rows.dim, means)
     signs = turbo_codec.signs(rows.dim)
     return reference.unrotate(reference.decode(part, signs), signs)
+
+
+def recent(rows: ops.TurboRows, tokens: np.ndarray) -> np.ndarray:
+    """The exact vectors [tokens, kv_heads, dim] of these tokens."""
+    at = tokens % rows.recent_rows
+    assert rows.recent_keys[at].tolist() == tokens.tolist()
+    vectors = rows.recent[:, at].swapaxes(0, 1).astype(np.float64)
+    return reference.unrotate(vectors, turbo_codec.signs(rows.dim))
 
 
 def kl(want: np.ndarray, got: np.ndarray) -> float:
@@ -128,12 +137,22 @@ def test_chunks_see_what_the_rows_before_them_decode_to(
             want, got = exact.prefill(chunk), compressed.prefill(chunk)
             assert np.abs(got - want).max() <= 1e-3 * want.std()
             for piece, rows in caches(compressed).items():
-                new = np.arange(position, position + count)[-rows.norms.shape[1] :]
+                new = np.arange(position, position + count)[-rows.scales.shape[1] :]
                 vectors = exact.state[piece][new]
                 kept = decoded(rows, new).reshape(vectors.shape)
                 error = ((kept - vectors) ** 2).sum() / (vectors**2).sum()
                 assert error <= DISTORTIONS[rows.bits]
-                exact.state[piece][new] = kept
+                end_of_chunk = position + count
+                last = np.arange(max(0, end_of_chunk - 16), end_of_chunk)[-rows.scales.shape[1] :]
+                np.testing.assert_allclose(
+                    recent(rows, last[last >= position]).reshape(-1, *vectors.shape[1:]),
+                    exact.state[piece][last[last >= position]],
+                    rtol=0,
+                    atol=2**-10 * np.abs(vectors).max(),
+                )
+                seen = np.arange(max(0, end_of_chunk - rows.scales.shape[1]), end_of_chunk)
+                exact.state[piece][seen] = decoded(rows, seen).reshape(-1, *vectors.shape[1:])
+                exact.state[piece][last] = recent(rows, last).reshape(-1, *vectors.shape[1:])
             for piece, keys in compressed.state.items():
                 if piece.endswith("rope_keys"):  # rounded to float16 beside compressed latents
                     vectors = exact.state[piece][position : position + count]
@@ -166,9 +185,10 @@ def test_files_of_another_setting_or_codec_are_refused(folder: Path, tmp_path: P
         with pytest.raises(FormatError, match=f"chat.session: kv: expected '{kv}', got 'turbo4'"):
             model_of(folder, "qwen3", kv).load_session(path)
     assert parts(path)[0]["codec"] == turbo_codec.CODEC_VERSION
-    change(path, codec=77)
-    with pytest.raises(FormatError, match=f"codec: expected {turbo_codec.CODEC_VERSION}, got 77"):
-        model.load_session(path)
+    for codec, reason in ((77, ""), (1, ": its keys and values were compressed by an earlier pyturbo")):
+        change(path, codec=codec)
+        with pytest.raises(FormatError, match=f"codec: expected 2, got {codec}{reason}$"):
+            model.load_session(path)
     model_of(folder, "qwen3", "f16").session(8).save(path)
     assert parts(path)[0]["codec"] is None
 
@@ -176,7 +196,10 @@ def test_files_of_another_setting_or_codec_are_refused(folder: Path, tmp_path: P
 @pytest.mark.parametrize("name", WITH_HEADS)
 @pytest.mark.parametrize("kv", ["turbo8", "turbo6v3", "turbo4v2"])
 def test_memory_is_that_of_the_formula(folder: Path, name: str, kv: str) -> None:
-    """4 ceil(dim bits / 32) bytes for codes and 4 for a norm; 4 more for a mean where there are biases."""
+    """4 ceil(dim bits / 32) bytes for codes and 2 for a scale; 2 more for a mean where there are biases.
+
+    The last 16 vectors of a layer's heads are kept in float16 too.
+    """
     text, context = MODELS[name].text, 90
     heads, dim = text["num_key_value_heads"], text.get("head_dim") or text["hidden_size"] // 6
     layers = text["num_hidden_layers"] // text.get("full_attention_interval", 1)
@@ -186,8 +209,10 @@ def test_memory_is_that_of_the_formula(folder: Path, name: str, kv: str) -> None
     pieces = model_of(folder, name, kv).session(context).memory().pieces
     for part, bits in zip("kv", widths(kv)):
         assert pieces[part] == vectors * 4 * -(-dim * bits // 32)
-        assert pieces[f"{part}_norms"] == vectors * 4
-        assert pieces.get(f"{part}_means", 0) == (vectors * 4 if biased else 0)
+        assert pieces[f"{part}_scales"] == vectors * 2
+        assert pieces.get(f"{part}_means", 0) == (vectors * 2 if biased else 0)
+        assert pieces[f"{part}_recent"] == layers * heads * 16 * dim * 2
+    assert pieces["recent_keys"] == layers * 16 * 4
 
 
 @pytest.mark.parametrize("kv", ["turbo8", "turbo6v3", "turbo4v2"])
@@ -197,7 +222,9 @@ def test_memory_of_latents_is_that_of_the_formula(folder: Path, kv: str) -> None
     rows, bits = context * text["num_hidden_layers"], widths(kv)[0]
     pieces = model_of(folder, "deepseek_v3", kv).session(context).memory().pieces
     assert pieces["latents"] == rows * 4 * -(-text["kv_lora_rank"] * bits // 32)
-    assert pieces["latents_norms"] == rows * 4
+    assert pieces["latents_scales"] == rows * 2
+    assert pieces["latents_recent"] == text["num_hidden_layers"] * 16 * text["kv_lora_rank"] * 2
+    assert pieces["recent_keys"] == text["num_hidden_layers"] * 16 * 4
     assert pieces["rope_keys"] == rows * text["qk_rope_head_dim"] * 2
     assert "k" not in pieces
 

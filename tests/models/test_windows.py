@@ -80,7 +80,7 @@ def test_compressed_rows_of_a_window_do_not_depend_on_chunks(path: Path) -> None
     for chunk in (8, 64):
         pieces = model_of(path, chunk, "turbo4").session(CONTEXT).memory().pieces
         assert pieces["k"] == pieces["v"] == vectors * DIM // 2
-        assert pieces["k_norms"] == pieces["k_means"] == vectors * 4
+        assert pieces["k_scales"] == pieces["k_means"] == vectors * 2
 
 
 @pytest.mark.parametrize("kv", ["f32", "f16", "turbo8", "turbo4v2"])

@@ -28,11 +28,11 @@ std::vector<float> random_floats(size_t count) {
 struct Call {
   Arguments arguments;
   std::vector<std::vector<uint8_t>> values;
-  uint32_t settings[4] = {};  // the function constants, by slot; their first byte is a boolean
+  uint32_t settings[6] = {};  // the function constants, by slot; their first byte is a boolean
 
   Call() {
     values.reserve(kMaxArguments);
-    for (uint32_t i = 0; i < 4; ++i) arguments.constants[i] = &settings[i];
+    for (uint32_t i = 0; i < 6; ++i) arguments.constants[i] = &settings[i];
   }
   template <typename T>
   void bind(uint32_t index, std::vector<T>& data) {
@@ -67,22 +67,24 @@ ParameterInfo value_parameter(uint32_t value) { return {"value", DType::raw, val
 // Rows of one head, encoded and decoded by the kernels.
 struct CompressedRows {
   std::vector<uint32_t> packed;
-  std::vector<float> norms, decoded;
+  std::vector<uint16_t> scales;
+  std::vector<float> decoded;
 
   CompressedRows(const Level& level, std::vector<float> x, uint32_t tokens, uint32_t dim, uint32_t bits)
-      : packed(tokens * ((dim * bits + 31) / 32)), norms(tokens), decoded(x.size()) {
+      : packed(tokens * ((dim * bits + 31) / 32)), scales(tokens), decoded(x.size()) {
     Call encode;
     encode.settings[0] = bits;  // neither rotated nor with means
     encode.bind(0, x);
     encode.bind(3, packed);
-    encode.bind(4, norms);
+    encode.bind(4, scales);
     const uint32_t sizes[] = {1, tokens, tokens, 1, dim, 0};  // batch, tokens, capacity, heads, dim, position
-    for (uint32_t i = 0; i < 6; ++i) encode.set(6 + i, sizes[i]);
+    for (uint32_t i = 0; i < 6; ++i) encode.set(8 + i, sizes[i]);
+    encode.set(14, uint32_t(0));  // no exact rows
     encode.run(level, "turbo_encode", {});
     Call decode;
     decode.settings[0] = bits;
     decode.bind(0, packed);
-    decode.bind(1, norms);
+    decode.bind(1, scales);
     decode.bind(4, decoded);
     const uint32_t places[] = {1, tokens, tokens, 0, 1, dim};
     for (uint32_t i = 0; i < 6; ++i) decode.set(5 + i, places[i]);
@@ -491,18 +493,18 @@ NATIVE_TEST(simd_turbo_attention) {
       call.settings[0] = call.settings[1] = bits;
       call.bind(0, q);
       call.bind(1, k.packed);
-      call.bind(2, k.norms);
+      call.bind(2, k.scales);
       call.bind(3, v.packed);
-      call.bind(4, v.norms);
-      call.bind(10, o);
-      call.bind(11, m);
-      call.bind(12, l);
-      // batch, tokens, context, capacity, ring start, heads, key heads, dim, blocks
-      const uint32_t sizes[] = {1, 1, kContext, kContext, 0, kHeads, 1, kDim, 1};
-      for (uint32_t i = 0; i < 9; ++i) call.set(13 + i, sizes[i]);
-      call.set(22, 0.1f);
-      call.set(23, uint32_t(0));
-      call.set(24, 0.0f);
+      call.bind(4, v.scales);
+      call.bind(13, o);
+      call.bind(14, m);
+      call.bind(15, l);
+      // batch, tokens, context, capacity, ring start, exact rows, heads, key heads, dim, blocks
+      const uint32_t sizes[] = {1, 1, kContext, kContext, 0, 0, kHeads, 1, kDim, 1};
+      for (uint32_t i = 0; i < 10; ++i) call.set(16 + i, sizes[i]);
+      call.set(26, 0.1f);
+      call.set(27, uint32_t(0));
+      call.set(28, 0.0f);
       call.run(*level, "turbo_partials",
                {type_parameter(DType::f32), value_parameter(128), value_parameter(8)});
       for (uint32_t h = 0; h < kHeads; ++h)
@@ -572,14 +574,14 @@ NATIVE_TEST(simd_mla_turbo) {
       call.bind(0, q);
       call.bind(1, q_rope);
       call.bind(2, rows.packed);
-      call.bind(3, rows.norms);
+      call.bind(3, rows.scales);
       call.bind(4, halves);
       call.bind(5, own);
       call.bind(6, own_ropes);
-      call.bind(7, y);
-      const uint32_t sizes[] = {kOwn, kContext, kContext, kHeads, kRank, kRope};
-      for (uint32_t i = 0; i < 6; ++i) call.set(8 + i, sizes[i]);
-      call.set(14, 0.1f);
+      call.bind(9, y);
+      const uint32_t sizes[] = {kOwn, kContext, kContext, 0, kHeads, kRank, kRope};
+      for (uint32_t i = 0; i < 7; ++i) call.set(10 + i, sizes[i]);
+      call.set(17, 0.1f);
       call.run(*level, "mla_turbo_attention", {});
       for (uint32_t pair = 0; pair < kOwn * kHeads; ++pair) {
         const uint32_t seen = kKeys - kOwn + pair / kHeads + 1;

@@ -82,7 +82,7 @@ def unpack(words, dim, bits):
 
 
 def encode(y, bits):
-    """Codes and corrected norms of rotated vectors y [..., dim], and what was compared with the centroids."""
+    """Codes of rotated vectors y [..., dim], scales that keep lengths, and what became codes."""
     dim, centroids = y.shape[-1], codebook(bits)
     norms = np.linalg.norm(y, axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -90,21 +90,22 @@ def encode(y, bits):
     scaled = y * inverse[..., None]
     boundaries = (centroids[1:] + centroids[:-1]) / 2
     codes = np.searchsorted(boundaries, scaled, side="left")
-    return codes, norms * math.sqrt(dim) / np.linalg.norm(centroids[codes], axis=-1), scaled
+    return codes, norms / np.linalg.norm(centroids[codes], axis=-1), scaled
 
 
 def decode(rows, signs=1.0, add=lambda vector, mean: vector + mean):
     """The rotated vectors [capacity, kv_heads, dim] of TurboRows without a batch.
 
-    A vector is the sum of two parts, its codes' and its mean's; `add` may look at them instead.
+    A vector is the sum of two parts, its codes' and its mean's; `add` may look at them instead. Exact rows
+    are left out.
     """
-    kv_heads, capacity = rows.norms.shape
+    kv_heads, capacity = rows.scales.shape
     centroids, ones = codebook(rows.bits), rotate(np.ones(rows.dim), signs)
     y = np.zeros((capacity, kv_heads, rows.dim))
     for h in range(kv_heads):
         for t in range(capacity):
             codes = unpack(rows.packed[h, t], rows.dim, rows.bits)
-            y[t, h] = centroids[codes] * (np.float64(rows.norms[h, t]) / math.sqrt(rows.dim))
+            y[t, h] = centroids[codes] * np.float64(rows.scales[h, t])
             if rows.means is not None:
                 y[t, h] = add(y[t, h], np.float64(rows.means[h, t]) * ones)
     return y

@@ -21,16 +21,17 @@ struct LatentAttending {
   alignas(64) float q_rope[kQueryRows][kMaxRope];
 };
 
-// chunk[i, key] = value i of `count` rows of `width` values; zero past the last row.
-template <typename T>
-void load_columns(const T* rows, uint32_t width, uint32_t count, TileChunk& chunk) {
+// chunk[i, key] = value i of `count` rows of `width` values; zero past the last row. load(key, i, part) gives
+// `part` values of a row from value i on.
+template <typename Load>
+void load_columns(const Load& load, uint32_t width, uint32_t count, TileChunk& chunk) {
   for (uint32_t first = 0; first < kKeys; first += kLanes)
     for (uint32_t i = 0; i < width; i += kLanes) {
       const uint32_t part = least(kLanes, width - i);
       U8 block[kLanes];
       for (uint32_t l = 0; l < kLanes; ++l) {
-        const uint64_t key = first + l;
-        block[l] = key < count ? (U8)load_some(rows + key * width + i, part) : U8{};
+        const uint32_t key = first + l;
+        block[l] = key < count ? (U8)load(key, i, part) : U8{};
       }
       transpose(block);
       for (uint32_t l = 0; l < part; ++l) chunk.values[i + l][first / kLanes] = (F32)block[l];
@@ -46,11 +47,12 @@ struct RopeScores {
   uint32_t context, rope, rows;
 
   void operator()(KeyRange tile, TurboAttending& w) const {
-    const uint64_t count = tile.end - tile.begin;
-    if (tile.begin < context)
-      load_columns(keys + uint64_t(tile.begin) * rope, rope, uint32_t(count), w.chunk);
-    else
-      load_columns(own + uint64_t(tile.begin - context) * rope, rope, uint32_t(count), w.chunk);
+    const auto load = [&](uint32_t key, uint32_t i, uint32_t part) {
+      const uint64_t row = tile.begin + key;
+      if (row < context) return load_some(keys + row * rope + i, part);
+      return load_some(own + (row - context) * rope + i, part);
+    };
+    load_columns(load, rope, tile.end - tile.begin, w.chunk);
     multiply_rows_of(w.chunk, rope, queries[0], kMaxRope, rows, w.scores);
   }
 };
@@ -61,6 +63,7 @@ struct LatentLaunch {
   Mask mask;
   const float *q, *q_rope, *own_ropes;
   const Half* rope_keys;
+  const uint32_t* recent_keys;
   uint32_t tokens, heads, rank, rope;
 
   template <typename A>
@@ -69,12 +72,14 @@ struct LatentLaunch {
         q_rope(a.q_rope),
         own_ropes(a.own_ropes),
         rope_keys(a.rope_keys),
+        recent_keys(a.recent_keys),
         tokens(a.tokens),
         heads(a.heads),
         rank(a.rank),
         rope(a.rope) {
-    const TurboHead rows = {a.packed, a.norms, nullptr, a.own, a.bits, row_words(rank, a.bits)};
-    cache = {rows, rows, nullptr, rank, a.context, a.capacity, 0, rank, a.scale, 0};
+    const TurboHead rows = {
+        a.packed, a.scales, nullptr, a.own, a.recent_latents, a.bits, row_words(rank, a.bits)};
+    cache = {rows, rows, nullptr, rank, a.context, a.context, a.recent, a.capacity, 0, rank, a.scale, 0};
     const uint32_t all = a.has_own ? a.context + tokens : a.context;
     mask = {int64_t(all) - tokens, all, 0, /*causal=*/true};
   }
@@ -87,7 +92,9 @@ struct LatentLaunch {
       copy_row(w.rows.queries[r], q + (first + r) * rank, rank);
       copy_row(w.q_rope[r], q_rope + (first + r) * rope, rope);
     }
-    attend(cache, count, keys, seen, w.rows,
+    TurboCache now = cache;
+    now.exact = first_recent(recent_keys, cache.recent, cache.context);
+    attend(now, count, keys, seen, w.rows,
            RopeScores{rope_keys, own_ropes, w.q_rope, cache.context, rope, count});
     return w.rows;
   }

@@ -160,15 +160,15 @@ static void attend_rows(const TurboCache& c, uint32_t rows, KeyRange keys, const
   add_values_of(c, values, rows, w);
 }
 
-// The same for exact rows of the chunk: key `context + i` is own row i.
+// The same for keys with exact rows: the last ones of the cache and those of the chunk.
 template <typename Seen, typename MoreScores>
-static void attend_own(const TurboCache& c, uint32_t rows, KeyRange keys, const Seen& seen,
-                       const MoreScores& more_scores, TurboAttending& w) {
-  const uint32_t first = keys.begin - c.context, count = keys.end - keys.begin;
+static void attend_exact(const TurboCache& c, uint32_t rows, KeyRange keys, const Seen& seen,
+                         const MoreScores& more_scores, TurboAttending& w) {
+  const uint32_t count = keys.end - keys.begin;
   std::memset(w.scores, 0, sizeof(float) * rows * kKeys);
   for (uint32_t begin = 0; begin < c.dim; begin += kChunk) {
     const uint32_t columns = least(kChunk, c.dim - begin);
-    load_own_keys(c, first, count, begin, columns, w.chunk);
+    load_exact_keys(c, keys.begin, count, begin, columns, w.chunk);
     multiply_rows_of(w.chunk, columns, w.queries[0] + begin, kMaxDim, rows, w.scores);
   }
   more_scores(keys, w);
@@ -178,7 +178,7 @@ static void attend_own(const TurboCache& c, uint32_t rows, KeyRange keys, const 
   }
   for (uint32_t begin = 0; begin < c.dim; begin += kTileRows) {
     float* sums = w.sums[begin / kTileRows];
-    if (load_own_values(c, first, count, begin, w.chunk)) {
+    if (load_exact_values(c, keys.begin, count, begin, w.chunk)) {
       multiply_rows_of(w.chunk, count, w.scores, kKeys, rows, sums);
       continue;
     }
@@ -210,10 +210,10 @@ static void attend(const TurboCache& c, uint32_t rows, KeyRange keys, const Seen
   for (uint32_t begin = 0; begin < c.dim; begin += kTileRows)
     std::memset(w.sums[begin / kTileRows], 0, sizeof(float) * rows * kTileRows);
   uint32_t first = keys.begin;
-  for (const uint32_t end = least(keys.end, c.context); first < end; first += least(kKeys, end - first))
+  for (const uint32_t end = least(keys.end, c.exact); first < end; first += least(kKeys, end - first))
     attend_rows(c, rows, {first, first + least(kKeys, end - first)}, seen, more_scores, w);
   for (; first < keys.end; first += least(kKeys, keys.end - first))
-    attend_own(c, rows, {first, first + least(kKeys, keys.end - first)}, seen, more_scores, w);
+    attend_exact(c, rows, {first, first + least(kKeys, keys.end - first)}, seen, more_scores, w);
   if (!c.ones) return;
   for (uint32_t r = 0; r < rows; ++r)
     for (uint32_t i = 0; i < c.dim; i += kLanes) {

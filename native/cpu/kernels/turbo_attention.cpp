@@ -23,18 +23,33 @@ static_assert(arguments::turbo_merge<float>::kMaxDim <= kMaxDim);
 struct TurboLaunch {
   TurboHead keys, values;  // of the first key head
   const float* ones;
-  uint32_t batch, tokens, context, capacity, ring_start, heads, kv_heads, dim;
+  const uint32_t* recent_keys;
+  uint32_t batch, tokens, context, recent, capacity, ring_start, heads, kv_heads, dim;
   float scale, cap;
   Mask mask;
 
   template <typename A>
   explicit TurboLaunch(const A& a)
-      : keys{a.k_packed, a.k_norms, a.k_means, a.own_k, a.key_bits, row_words(a.dim, a.key_bits)},
-        values{a.v_packed, a.v_norms, a.v_means, a.own_v, a.value_bits, row_words(a.dim, a.value_bits)},
+      : keys{a.k_packed,
+             a.k_scales,
+             a.k_means,
+             a.own_k,
+             a.k_recent,
+             a.key_bits,
+             row_words(a.dim, a.key_bits)},
+        values{a.v_packed,
+               a.v_scales,
+               a.v_means,
+               a.own_v,
+               a.v_recent,
+               a.value_bits,
+               row_words(a.dim, a.value_bits)},
         ones(a.ones),
+        recent_keys(a.recent_keys),
         batch(a.batch),
         tokens(a.tokens),
         context(a.context),
+        recent(a.recent),
         capacity(a.capacity),
         ring_start(a.ring_start),
         heads(a.heads),
@@ -52,12 +67,17 @@ struct TurboLaunch {
   TurboCache cache(uint64_t head) const {
     const uint64_t row = head * capacity, stride = uint64_t(kv_heads) * dim;
     const uint64_t own = head / kv_heads * tokens * stride + head % kv_heads * dim;
-    const auto at = [&](const TurboHead& first) {
-      return TurboHead{
-          first.packed + row * first.words,      first.norms + row, first.means ? first.means + row : nullptr,
-          first.own ? first.own + own : nullptr, first.bits,        first.words};
+    const auto at = [&](TurboHead rows) {
+      rows.packed += row * rows.words;
+      rows.scales += row;
+      if (rows.means) rows.means += row;
+      if (rows.own) rows.own += own;
+      if (rows.recent) rows.recent += head * recent * dim;
+      return rows;
     };
-    return {at(keys), at(values), ones, stride, context, capacity, ring_start, dim, scale, cap};
+    const uint32_t exact = first_recent(recent_keys, recent, context);
+    return {at(keys), at(values), ones,       stride, context, exact,
+            recent,   capacity,   ring_start, dim,    scale,   cap};
   }
 
   // Nanoseconds that `rows` rows take with `keys` keys.

@@ -50,6 +50,13 @@ void encode_row(const arguments::turbo_encode& a, uint64_t index) {
   }
   if (a.signs) hadamard_row(row, dim, false);
   const float root = __builtin_sqrtf(float(dim)), factor = a.signs ? 1.0f / root : 1.0f;
+  const uint32_t token = in_sequence / a.kv_heads, head = in_sequence % a.kv_heads;
+  if (a.recent_rows && a.tokens - token <= a.recent) {
+    const uint32_t slot = uint32_t(a.position + token) % a.recent;
+    Half* exact = a.recent_rows + ((sequence * a.kv_heads + head) * a.recent + slot) * dim;
+    for (uint32_t i = 0; i < dim; i += kLanes) store_floats(exact + i, load_floats(row + i) * factor);
+    if (sequence == 0 && head == 0) a.recent_keys[slot] = uint32_t(a.position + token);
+  }
   float mean = 0;
   if (a.ones) {
     F32 sums = {};
@@ -76,8 +83,8 @@ void encode_row(const arguments::turbo_encode& a, uint64_t index) {
     decoded = fused(value, value, decoded);
   }
 
-  const uint32_t slot = uint32_t(a.position + in_sequence / a.kv_heads) % a.capacity;
-  const uint64_t target = (sequence * a.kv_heads + in_sequence % a.kv_heads) * a.capacity + slot;
+  const uint32_t slot = uint32_t(a.position + token) % a.capacity;
+  const uint64_t target = (sequence * a.kv_heads + head) * a.capacity + slot;
   uint32_t* packed = a.packed + target * row_words(dim, bits);
   uint64_t stream = 0;
   uint32_t held = 0;
@@ -90,8 +97,8 @@ void encode_row(const arguments::turbo_encode& a, uint64_t index) {
     held -= 32;
   }
   if (held > 0) *packed = uint32_t(stream);
-  a.norms[target] = norm * root / __builtin_sqrtf(sum(decoded));
-  if (a.means) a.means[target] = mean;
+  store_some(a.scales + target, splat(norm / __builtin_sqrtf(sum(decoded))), 1);
+  if (a.means) store_some(a.means + target, splat(mean), 1);
 }
 
 template <uint32_t bits>
@@ -111,10 +118,10 @@ void decode_rows(Batch& batch, const arguments::turbo_decode& a) {
       const uint64_t head = index % a.kv_heads, token = index / a.kv_heads % a.context;
       const uint64_t sequence = index / a.kv_heads / a.context;
       const uint64_t row = (sequence * a.kv_heads + head) * a.capacity + (a.ring_start + token) % a.capacity;
-      const F32 factor = splat(a.norms[row] / __builtin_sqrtf(float(a.dim)));
+      const F32 factor = splat(load_float(a.scales + row));
       for (uint32_t i = 0; i < a.dim; i += kLanes) {
         F32 v = centroids_at<bits>(a.packed + row * words, i) * factor;
-        if (a.means) v = fused(splat(a.means[row]), load_floats(a.ones + i), v);
+        if (a.means) v = fused(splat(load_float(a.means + row)), load_floats(a.ones + i), v);
         store_floats(a.y + index * a.dim + i, v);
       }
     }

@@ -158,7 +158,7 @@ PYTURBO_INLINE U32 codes_at(const uint32_t* words, uint32_t d) {
 #endif
 }
 
-// Coordinates [d, d + kLanes) of a row in units of its norm / sqrt(dim).
+// Coordinates [d, d + kLanes) of a row in units of its scale.
 template <uint32_t bits>
 PYTURBO_INLINE F32 centroids_at(const uint32_t* words, uint32_t d) {
   if constexpr (kInRegisters<bits>) {

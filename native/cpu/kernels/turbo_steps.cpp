@@ -16,13 +16,14 @@ static_assert(arguments::turbo_values<float>::kMaxDim <= kMaxDim);
 // Shared by turbo_scores and turbo_values: the compressed rows, and the sizes.
 struct Rows {
   const uint32_t* packed;
-  const float *norms, *means, *ones;
+  const Half *scales, *means;
+  const float* ones;
   uint32_t tokens, context, capacity, ring_start, heads, kv_heads, dim, group, words;
 
   template <typename A>
-  Rows(const A& a, const uint32_t* packed, const float* norms, const float* means, uint32_t bits)
+  Rows(const A& a, const uint32_t* packed, const Half* scales, const Half* means, uint32_t bits)
       : packed(packed),
-        norms(norms),
+        scales(scales),
         means(means),
         ones(a.ones),
         tokens(a.tokens),
@@ -49,10 +50,10 @@ struct Rows {
 template <uint32_t bits>
 void expand(const Rows& c, uint64_t slot, float* vector) {
   const uint32_t* packed = c.packed + slot * c.words;
-  const F32 factor = splat(c.norms[slot] * (1.0f / __builtin_sqrtf(float(c.dim))));
+  const F32 factor = splat(load_float(c.scales + slot));
   for (uint32_t i = 0; i < c.dim; i += kLanes) {
     F32 v = centroids_at<bits>(packed, i) * factor;
-    if (c.means) v = fused(splat(c.means[slot]), load_floats(c.ones + i), v);
+    if (c.means) v = fused(splat(load_float(c.means + slot)), load_floats(c.ones + i), v);
     store_floats(vector + i, v);
   }
 }
@@ -78,7 +79,7 @@ void score_key(const arguments::turbo_scores<T>& a, const Rows& rows, const Mask
 
 template <uint32_t bits, typename T>
 void score_keys(Batch& batch, const arguments::turbo_scores<T>& a) {
-  const Rows rows(a, a.k_packed, a.k_norms, a.k_means, bits);
+  const Rows rows(a, a.k_packed, a.k_scales, a.k_means, bits);
   const Mask mask = {int64_t(a.context) - a.tokens, a.context, a.window, /*causal=*/true};
   const uint64_t keys = uint64_t(a.batch) * a.kv_heads * a.context;
   batch.add(keys, rows.time(a.tokens), [=](uint64_t begin, uint64_t end) {
@@ -118,7 +119,7 @@ void sum_values(const arguments::turbo_values<T>& a, const Rows& rows, uint64_t 
 
 template <uint32_t bits, typename T>
 void sum_keys(Batch& batch, const arguments::turbo_values<T>& a) {
-  const Rows rows(a, a.v_packed, a.v_norms, a.v_means, bits);
+  const Rows rows(a, a.v_packed, a.v_scales, a.v_means, bits);
   const uint32_t parts = (rows.group + kShared - 1) / kShared;
   const uint64_t items = uint64_t(a.batch) * a.kv_heads * a.tokens * parts;
   batch.add(items, rows.time(a.context) / parts, [=](uint64_t begin, uint64_t end) {

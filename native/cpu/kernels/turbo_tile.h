@@ -15,9 +15,10 @@ constexpr uint32_t kKeys = kTileRows;  // of a tile
 // The keys or the values of one key head of a sequence.
 struct TurboHead {
   const uint32_t* packed;  // [capacity, words]
-  const float* norms;      // [capacity]
-  const float* means;      // [capacity], or null
+  const Half* scales;      // [capacity]
+  const Half* means;       // [capacity], or null
   const float* own;        // row i at i * own_stride
+  const Half* recent;      // [recent, dim], or null
   uint32_t bits, words;
 };
 
@@ -26,27 +27,48 @@ struct TurboCache {
   TurboHead keys, values;
   const float* ones;
   uint64_t own_stride;
-  uint32_t context, capacity, ring_start, dim;
+  uint32_t context, exact, recent, capacity, ring_start, dim;
   float scale, cap;
 };
+
+// The first key from which on all keys before `context` have exact rows.
+static inline uint32_t first_recent(const uint32_t* recent_keys, uint32_t recent, uint32_t context) {
+  uint32_t first = context;
+  while (recent_keys && first > 0 && context - first < recent &&
+         recent_keys[(first - 1) % recent] == first - 1)
+    --first;
+  return first;
+}
+
+// values[j] = the number in row (first + j) % capacity, for j < count; zero for other keys of the tile.
+static inline void load_ring(const Half* ring, uint32_t capacity, uint32_t first, uint32_t count,
+                             float* values) {
+  if (count <= capacity - first) {
+    for (uint32_t j = 0; j < kKeys; j += kLanes)
+      store_floats(values + j, j < count ? load_some(ring + first + j, least(kLanes, count - j)) : F32{});
+    return;
+  }
+  for (uint32_t j = 0; j < kKeys; ++j) {
+    values[j] = j < count ? load_float(ring + (uint64_t(first) + j) % capacity) : 0.0f;
+  }
+}
 
 // The rows of a tile of keys of a head, with the factors and means of their vectors.
 struct TurboTile {
   const uint32_t* rows[kKeys];
-  alignas(64) float factors[kKeys];  // norm / sqrt(dim), zero past the last key
+  alignas(64) float factors[kKeys];  // zero past the last key
   alignas(64) float means[kKeys];
   uint32_t count;
 
   TurboTile(const TurboCache& c, const TurboHead& head, KeyRange keys) : count(keys.end - keys.begin) {
-    const float unit = 1.0f / __builtin_sqrtf(float(c.dim));
-    uint32_t row = uint32_t((uint64_t(c.ring_start) + keys.begin) % c.capacity);
+    const uint32_t first = uint32_t((uint64_t(c.ring_start) + keys.begin) % c.capacity);
+    uint32_t row = first;
     for (uint32_t j = 0; j < kKeys; ++j) {
-      const bool exists = j < count;
       rows[j] = head.packed + uint64_t(row) * head.words;
-      factors[j] = exists ? head.norms[row] * unit : 0.0f;
-      means[j] = exists && head.means ? head.means[row] : 0.0f;
-      if (exists && ++row == c.capacity) row = 0;
+      if (j < count && ++row == c.capacity) row = 0;
     }
+    load_ring(head.scales, c.capacity, first, count, factors);
+    load_ring(head.means, c.capacity, first, head.means ? count : 0, means);
   }
 
   // Prefetches rows of `words` words.
@@ -120,16 +142,21 @@ static void expand_values(const TurboTile& tile, uint32_t begin, uint32_t dim, T
   }
 }
 
-// The same two for exact rows of a chunk, from row `first` on.
-static inline void load_own_keys(const TurboCache& c, uint32_t first, uint32_t keys, uint32_t begin,
-                                 uint32_t columns, TileChunk& chunk) {
+// Columns [column, column + kLanes) of the exact row of a key.
+PYTURBO_INLINE F32 load_exact(const TurboCache& c, const TurboHead& head, uint32_t key, uint32_t column) {
+  if (key < c.context) return load_floats(head.recent + uint64_t(key % c.recent) * c.dim + column);
+  return load_floats(head.own + (key - c.context) * c.own_stride + column);
+}
+
+// The same two for exact rows, from key `first` on.
+static inline void load_exact_keys(const TurboCache& c, uint32_t first, uint32_t keys, uint32_t begin,
+                                   uint32_t columns, TileChunk& chunk) {
   for (uint32_t v = 0; v < kTileVectors; ++v)
     for (uint32_t i = 0; i < columns; i += kLanes) {
       U8 block[kLanes];
       for (uint32_t l = 0; l < kLanes; ++l) {
         const uint32_t key = v * kLanes + l;
-        const float* row = c.keys.own + (first + key) * c.own_stride + begin + i;
-        block[l] = key < keys ? (U8)load_floats(row) : U8{};
+        block[l] = key < keys ? (U8)load_exact(c, c.keys, first + key, begin + i) : U8{};
       }
       transpose(block);
       for (uint32_t l = 0; l < kLanes; ++l) chunk.values[i + l][v] = (F32)block[l];
@@ -137,13 +164,13 @@ static inline void load_own_keys(const TurboCache& c, uint32_t first, uint32_t k
 }
 
 // False: some value is not finite.
-static inline bool load_own_values(const TurboCache& c, uint32_t first, uint32_t keys, uint32_t begin,
-                                   TileChunk& chunk) {
+static inline bool load_exact_values(const TurboCache& c, uint32_t first, uint32_t keys, uint32_t begin,
+                                     TileChunk& chunk) {
   I32 most = {};
   for (uint32_t v = 0; v < kTileVectors; ++v) {
     const uint32_t d = begin + v * kLanes;
     for (uint32_t j = 0; j < keys; ++j) {
-      const F32 part = d < c.dim ? load_floats(c.values.own + (first + j) * c.own_stride + d) : F32{};
+      const F32 part = d < c.dim ? load_exact(c, c.values, first + j, d) : F32{};
       chunk.values[j][v] = part;
       most = larger(most, magnitude(part));
     }

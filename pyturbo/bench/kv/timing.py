@@ -72,6 +72,9 @@ def _decode(device: Device, shape: Shape, context: int, kv: KvFormat) -> tuple[P
     for name, (_, size, dtype) in layout.pieces.items():
         codes = dtype == np.uint32
         values = rng.integers(0, 2**32, size, np.uint32) if codes else rng.standard_normal(size, np.float32)
+        if name.endswith("recent_keys"):  # the tokens before the last one have their exact rows
+            tokens = np.arange(max(0, context - 1 - size[0]), context - 1)
+            values[tokens % size[0]] = tokens
         layout.view(block, name)[...] = values
     with Recorder(device, {"position": context}, blocks=("state",)) as recorder:
         step = Step(1, symbol("position"), layout.tensors(), kv)

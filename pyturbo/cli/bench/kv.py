@@ -44,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"(default: {quality.WINDOWS})",
     )
     parser.add_argument(
+        "--peers",
+        action="store_true",
+        help="with --text: measure llama.cpp's types of keys and values too, with the same tokens",
+    )
+    parser.add_argument(
         "--plot", type=path, metavar="FILE", help="with --text: draw the quality as .png or .svg"
     )
 
@@ -66,6 +71,7 @@ def run(arguments: argparse.Namespace) -> None:
         arguments.windows or quality.WINDOWS,
         quality.WINDOW,
         _output.note,
+        arguments.peers,
     )
     _output.show(arguments, [asdict(row) for row in rows], lambda: quality_table(rows))
     if picture is not None:
@@ -79,6 +85,7 @@ def _check(arguments: argparse.Namespace) -> None:
     for name, value in (
         ("--plot", arguments.plot),
         ("--windows", arguments.windows),
+        ("--peers", arguments.peers or None),
         ("MODEL", one_model(arguments.named, arguments.model)),
     ):
         if value is not None:
@@ -93,11 +100,11 @@ def _texts(names: Sequence[str]) -> list[str]:
 
 
 def quality_table(rows: list[Quality]) -> Table:
-    columns = ("bytes per token", "perplexity", "change", "mean KL", "same token")
+    columns = ("bits per value", "bytes per token", "perplexity", "change", "mean KL", "same token")
     out = _output.table("kv", *columns, right=columns)
     for row in rows:
         figures = (f"{row.perplexity:.3f}", f"{row.change:+.2%}", f"{row.divergence:.5f}")
-        out.add_row(row.kv, f"{row.bytes_per_token:,}", *figures, f"{row.agreement:.1%}")
+        out.add_row(row.kv, f"{row.bits:.2f}", f"{row.bytes_per_token:,}", *figures, f"{row.agreement:.1%}")
     out.caption, out.caption_justify = f"{rows[0].tokens:,} tokens predicted", "left"
     return out
 
