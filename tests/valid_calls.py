@@ -209,7 +209,15 @@ def operation_calls() -> dict[str, Arguments]:
         },
         "turbo_partials": {**turbo, "blocks": 2, **masks, **ring, "own": own_rows, "rotated": True},
         "turbo_rotate": {"x": _floats(2, 64)},
-        "turbo_rows": {"capacity": 5, "kv_heads": 2, "dim": 64, "bits": 4, "batch": 3, "means": True},
+        "turbo_rows": {
+            "capacity": 5,
+            "kv_heads": 2,
+            "dim": 64,
+            "bits": 4,
+            "batch": 3,
+            "means": True,
+            "recent": 4,
+        },
         "turbo_scores": {"q": turbo["q"], "k_rows": rows, "scale": 0.1, **masks, **ring, "rotated": True},
         "turbo_unrotate": {"x": _floats(2, 64)},
         "turbo_values": {

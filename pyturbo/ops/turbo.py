@@ -145,7 +145,7 @@ def turbo_append(
         >>> rows = pyturbo.ops.turbo_rows(capacity=8, kv_heads=1, dim=64, bits=4)
         >>> x = np.ones((2, 1, 64), np.float32)
         >>> rows = pyturbo.ops.turbo_append(rows, x, 3, device="cpu")
-        >>> np.linalg.norm(pyturbo.ops.turbo_decode(rows, device="cpu"), axis=-1)[:, 0].round(3)
+        >>> np.linalg.norm(pyturbo.ops.turbo_decode(rows, device="cpu"), axis=-1)[:, 0].round(2)
         array([0., 0., 0., 8., 8., 0., 0., 0.], dtype=float32)
     """
     op = "turbo_append"
