@@ -93,15 +93,10 @@ PYTURBO_INLINE auto by_scale_type(const Matrix& w, const Fn& fn) {
   return w.type == DType::f16 ? fn(Half{}) : fn(BFloat{});
 }
 
-// The same where the kind of codes is known.
-template <typename Q, typename Fn>
-PYTURBO_INLINE auto by_scale_type_of(const Matrix& w, const Fn& fn) {
-  if constexpr (Q::kFloats) {
-    return w.group_shift == 4 ? fn(E4M3{}) : fn(E8M0{});
-  } else {
-    if (w.type == DType::f32) return fn(float{});
-    return w.type == DType::f16 ? fn(Half{}) : fn(BFloat{});
-  }
+// The groups of a row from `group` on. One function for all kinds of codes: it is long.
+[[gnu::noinline]] static inline GroupVector load_groups(const Matrix& w, uint32_t row, uint32_t group) {
+  return by_scale_type(
+      w, [&](auto type) { return load_groups_as<decltype(type)>(w, row, group, w.groups - group, 0); });
 }
 
 constexpr uint32_t kUnit = 32;  // values that are whole bytes in every format
@@ -112,8 +107,7 @@ static void dequantize_unit(const Matrix& w, uint32_t row, uint32_t begin, float
   constexpr uint32_t kOctet = 8;  // values that are kBits bytes, in one group
   const uint8_t* from = w.row(row) + uint64_t(begin) / 8 * Q::kBits;
   const uint32_t first = begin >> w.group_shift;
-  const GroupVector groups = by_scale_type_of<Q>(
-      w, [&](auto type) { return load_groups_as<decltype(type)>(w, row, first, w.groups - first, 0); });
+  const GroupVector groups = load_groups(w, row, first);
   for (uint32_t octet = 0; octet < kUnit / kOctet; ++octet) {
     const uint32_t group = (octet * kOctet) >> w.group_shift;
     const float scale = groups.scales[group], bias = groups.biases[group];

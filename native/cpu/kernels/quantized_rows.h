@@ -142,48 +142,55 @@ static void add_groups(const Matrix& w, uint32_t row, uint32_t r, uint32_t step,
 #pragma GCC unroll 4
     for (uint32_t i = 0; i < kRows; ++i) acc[t][i] = at.sums[t][r + i * step];
 
-  U8 codes[kRows][O::kClasses];
   const uint64_t scale_step = step * at.stride;
-  const auto add_block = [&](uint32_t block, I32 index) {
-    const uint32_t group = (block * O::kBlock >> w.group_shift) - first;
-    const int8_t* from = x.planes + uint64_t(block) * planes * O::kBlock;
-#pragma GCC unroll 4
-    for (uint32_t t = 0; t < tokens; ++t) {
-      S8 bytes[planes * O::kClasses];
+  const auto group_of = [&](uint32_t block) { return (block * O::kBlock >> w.group_shift) - first; };
+  const auto load_bytes = [&](uint32_t block, uint32_t t, S8* bytes) {
+    const int8_t* from = x.planes + uint64_t(block) * planes * O::kBlock + t * x.row_bytes;
 #pragma GCC unroll 12
-      for (uint32_t i = 0; i < planes * O::kClasses; ++i)
-        bytes[i] = load_vector<S8>(from + t * x.row_bytes + i * kBytes);
-      const float* scales = at.scales_of(t, r) + group;
-#pragma GCC unroll 4
-      for (uint32_t i = 0; i < kRows; ++i)
-        acc[t][i] =
-            fused(dot_block<Q, planes>(codes[i], bytes), pick(scales + i * scale_step, index), acc[t][i]);
-    }
+    for (uint32_t i = 0; i < planes * O::kClasses; ++i) bytes[i] = load_vector<S8>(from + i * kBytes);
   };
   const uint32_t values = last << w.group_shift;
   uint32_t block = (first << w.group_shift) / O::kBlock;
   const uint8_t* packed = w.row(row + r);
   const uint64_t row_step = step * w.row_bytes;
   for (; block < values / O::kBlock; ++block) {
+    U8 codes[kRows][O::kClasses];
 #pragma GCC unroll 4
     for (uint32_t i = 0; i < kRows; ++i) {
       const uint8_t* from = packed + i * row_step + uint64_t(block) * O::kBlockBytes;
       __builtin_prefetch(from + at.ahead);
       unpack<Q>(from, codes[i]);
     }
-    add_block(block, groups);
-  }
-  if (values % O::kBlock != 0) {
-    for (uint32_t i = 0; i < kRows; ++i)
-      unpack_block<Q>(w, row + r + i * step, uint64_t(block) * O::kBlockBytes, codes[i]);
-    // Lanes past the row hold zeros, and take the scale of its last group: another row's may be infinite.
-    const int32_t most = int32_t(last - 1 - (block * O::kBlock >> w.group_shift));
-    add_block(block, groups < most ? groups : I32{} + most);
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < tokens; ++t) {
+      S8 bytes[planes * O::kClasses];
+      load_bytes(block, t, bytes);
+      const float* scales = at.scales_of(t, r) + group_of(block);
+#pragma GCC unroll 4
+      for (uint32_t i = 0; i < kRows; ++i)
+        acc[t][i] =
+            fused(dot_block<Q, planes>(codes[i], bytes), pick(scales + i * scale_step, groups), acc[t][i]);
+    }
   }
 #pragma GCC unroll 4
   for (uint32_t t = 0; t < tokens; ++t)
 #pragma GCC unroll 4
     for (uint32_t i = 0; i < kRows; ++i) at.sums[t][r + i * step] = acc[t][i];
+  if (values % O::kBlock == 0) return;
+  // Lanes past the row hold zeros, and take the scale of its last group: another row's may be infinite.
+  const int32_t most = int32_t(last - 1 - first - group_of(block));
+  const I32 index = groups < most ? groups : I32{} + most;
+  for (uint32_t i = 0; i < (step == 0 ? 1 : kRows); ++i) {
+    U8 codes[O::kClasses];
+    unpack_block<Q>(w, row + r + i, uint64_t(block) * O::kBlockBytes, codes);
+    for (uint32_t t = 0; t < tokens; ++t) {
+      S8 bytes[planes * O::kClasses];
+      load_bytes(block, t, bytes);
+      F32& sums = at.sums[t][r + i];
+      sums = fused(dot_block<Q, planes>(codes, bytes),
+                   pick(at.scales_of(t, r) + group_of(block) + i * scale_step, index), sums);
+    }
+  }
 }
 
 // The inner loops of a kind of codes; all around them is shared by the kinds.
