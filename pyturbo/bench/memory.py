@@ -10,10 +10,10 @@ import numpy as np
 
 from pyturbo._native import Buffer, Device
 from pyturbo._program import Program
+from pyturbo.bench.matrix_formats import AFFINE, FORMATS, GROUP_SIZE, MatrixFormat
 
 BYTES = 1 << 30  # read for each figure: more than any cache holds
 BLOCK = 1 << 16  # of read_words
-GROUP_SIZE = 64
 SHAPES = ((4096, 4096), (12288, 4096), (1024, 4096))  # [out, in]
 EXPERTS, CHOSEN, EXPERT_SHAPE = 64, 8, (1024, 4096)
 
@@ -44,10 +44,13 @@ def read_bandwidth(threads: int | None = None, repeats: int = 7, nbytes: int = B
         return nbytes / _best(_reading(device, _memory(device, nbytes)), repeats)
 
 
-def matvec(repeats: int = 7, nbytes: int = BYTES, thread_counts: Iterable[int] = ()) -> list[Speed]:
+def matvec(
+    repeats: int = 7, nbytes: int = BYTES, thread_counts: Iterable[int] = (), formats: bool = False
+) -> list[Speed]:
     """Multiply one token with 4-bit matrices, each in enough copies to exceed all caches.
 
-    Reading and multiplying take turns, so that other load on the machine slows both.
+    With `formats`, all matrices have the first shape, and there is one for each format. Reading and
+    multiplying take turns, so that other load on the machine slows both.
     """
     speeds = []
     for threads in thread_counts or _thread_counts():
@@ -55,10 +58,7 @@ def matvec(repeats: int = 7, nbytes: int = BYTES, thread_counts: Iterable[int] =
             with Device("cpu", threads=threads, precision=precision, check=False) as device:
                 memory = _memory(device, nbytes)
                 reading = _reading(device, memory)
-                programs = {
-                    f"{out} x {width}": _products(device, memory, out, width) for out, width in SHAPES
-                }
-                programs["{} experts of {} x {}".format(CHOSEN, *EXPERT_SHAPE)] = _experts(device, memory)
+                programs = _of_formats(device, memory) if formats else _of_shapes(device, memory)
                 for what, (program, used) in programs.items():
                     times = [(_best(reading, 1), _best(program, 1)) for _ in range(repeats)]
                     read, multiply = (min(column) for column in zip(*times))
@@ -75,7 +75,7 @@ def _thread_counts() -> list[int]:
 
 def _memory(device: Device, nbytes: int) -> Buffer:
     memory = device.empty((nbytes,), np.uint8)
-    memory.numpy()[:] = 0x11  # touches every page; as f16 these are small numbers
+    memory.numpy()[:] = 0x3C  # touches every page; as scales of any type these are normal numbers
     return memory
 
 
@@ -97,18 +97,30 @@ def _reading(device: Device, memory: Buffer) -> Program:
     return program
 
 
-def _products(device: Device, memory: Buffer, out: int, width: int) -> tuple[Program, int]:
+def _of_shapes(device: Device, memory: Buffer) -> dict[str, tuple[Program, int]]:
+    programs = {f"{out} x {width}": _products(device, memory, AFFINE, out, width) for out, width in SHAPES}
+    programs["{} experts of {} x {}".format(CHOSEN, *EXPERT_SHAPE)] = _experts(device, memory)
+    return programs
+
+
+def _of_formats(device: Device, memory: Buffer) -> dict[str, tuple[Program, int]]:
+    return {form.name: _products(device, memory, form, *SHAPES[0]) for form in FORMATS}
+
+
+def _products(
+    device: Device, memory: Buffer, form: MatrixFormat, out: int, width: int
+) -> tuple[Program, int]:
     """Record products with as many copies of a matrix as fit into memory, and count the bytes they read."""
-    sizes = (out * width // 2, out * width // GROUP_SIZE * 2, out * width // GROUP_SIZE * 2)
     x, y = device.buffer(np.ones((1, width), np.float32)), device.empty((1, out))
-    kernel = device.kernel("affine_matvec_b4_f16")
+    kernel = device.kernel(form.kernel, form.constants)
+    planes = form.planes(out, width)
     program, offset = Program(device), 0
-    while offset + sum(sizes) <= memory.nbytes:
-        packed = memory.view((out, width // 8), np.uint32, offset)
-        scales = memory.view((out, width // GROUP_SIZE), np.float16, offset + sizes[0])
-        biases = memory.view((out, width // GROUP_SIZE), np.float16, offset + sizes[0] + sizes[1])
-        program.add(kernel, x, packed, scales, biases, y, 1, width, out, GROUP_SIZE)
-        offset += sum(sizes)
+    while offset + sum(plane.nbytes for plane in planes) <= memory.nbytes:
+        arrays = []
+        for plane in planes:
+            arrays.append(memory.view(plane.shape, plane.dtype, offset))
+            offset += plane.nbytes
+        program.add(kernel, x, *arrays, *form.absent, y, 1, width, out, *form.sizes)
     return program, offset
 
 

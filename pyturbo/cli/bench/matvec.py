@@ -11,8 +11,10 @@ HELP = "speed of 4-bit products of one token, as a share of the memory bandwidth
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    pass
+    parser.add_argument(
+        "--formats", action="store_true", help="one shape in every format, instead of several in one"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
-    show_speeds(arguments, matvec())
+    show_speeds(arguments, matvec(formats=arguments.formats))
