@@ -23,7 +23,7 @@ class Plane(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        return prod(self.shape) * np.dtype(self.dtype).itemsize
+        return prod(self.shape) * int(np.dtype(self.dtype).itemsize)
 
 
 @dataclass(frozen=True)

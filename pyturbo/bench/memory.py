@@ -112,7 +112,7 @@ def _products(
 ) -> tuple[Program, int]:
     """Record products with as many copies of a matrix as fit into memory, and count the bytes they read."""
     x, y = device.buffer(np.ones((1, width), np.float32)), device.empty((1, out))
-    kernel = device.kernel(form.kernel, form.constants)
+    kernel = device.kernel(form.kernel, dict(form.constants))
     planes = form.planes(out, width)
     program, offset = Program(device), 0
     while offset + sum(plane.nbytes for plane in planes) <= memory.nbytes:
