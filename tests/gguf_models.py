@@ -160,6 +160,53 @@ GGUF_MODELS = {
     )
 }  # fmt: skip
 
+#: Sizes that are multiples of 256, so that every matrix can be in blocks of any type.
+_BLOCKS = {"hidden_size": 256, "num_attention_heads": 4, "num_hidden_layers": 2}
+_BLOCK_EXPERTS = _BLOCKS | {"moe_intermediate_size": 256, "shared_expert_intermediate_size": 256}
+_BLOCK_NEXT = _tiny(
+    "qwen3_next",
+    3,
+    **_BLOCK_EXPERTS,
+    **_HEADS,
+    head_dim=64,
+    linear_num_key_heads=2,
+    linear_num_value_heads=4,
+)
+_BLOCK_DEEPSEEK = _tiny(
+    "deepseek_v3",
+    1,
+    **_BLOCKS,
+    moe_intermediate_size=256,
+    intermediate_size=256,
+    q_lora_rank=256,
+    kv_lora_rank=256,
+    qk_nope_head_dim=256,
+    v_head_dim=64,
+    rope_scaling=_YARN,
+)
+
+#: Models whose matrices are all rows of whole blocks.
+BLOCK_MODELS = {
+    one.name: one
+    for one in (
+        GgufModel("qwen2", _tiny("qwen2", 1, **_BLOCKS, intermediate_size=512), "qwen2"),
+        GgufModel("llama", _tiny("llama", 1, **_BLOCKS, intermediate_size=512, head_dim=64), "llama"),
+        GgufModel("qwen3moe", _tiny("qwen3_moe", 2, **_BLOCKS, moe_intermediate_size=256), "qwen3moe"),
+        GgufModel("qwen3next", _BLOCK_NEXT, "qwen3next"),
+        GgufModel("qwen3next_fused", _BLOCK_NEXT, "qwen3next", change=_fused_inputs),
+        GgufModel(
+            "qwen35moe",
+            _tiny("qwen3_5_moe", 11, **_BLOCK_EXPERTS, **_HEADS, linear_num_value_heads=4),
+            "qwen35moe",
+        ),
+        GgufModel("deepseek2", _BLOCK_DEEPSEEK, "deepseek2"),
+        GgufModel("deepseek2_fused", _BLOCK_DEEPSEEK, "deepseek2", change=_fused_kv),
+        GgufModel(
+            "gpt-oss", _tiny("gpt_oss", 8, **_BLOCKS, intermediate_size=256, layer_types=None), "gpt-oss"
+        ),
+    )
+}
+
 _TOP = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 _NAMES = {
     "input_layernorm": "attn_norm",
