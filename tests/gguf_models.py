@@ -89,6 +89,18 @@ def _fused_inputs(tensors: Tensors, config: dict[str, Any]) -> Tensors:
     return out
 
 
+def _fused_gates(tensors: Tensors, config: dict[str, Any]) -> Tensors:
+    """Gate and up of experts in one tensor, as the option --fuse-gate-up-exps of the converter has them."""
+    out = {}
+    for name, array in tensors.items():
+        if "ffn_gate_exps" in name:
+            up = tensors[name.replace("gate", "up")]
+            out[name.replace("gate", "gate_up")] = np.concatenate([array, up], axis=1)
+        elif "ffn_up_exps" not in name:
+            out[name] = array
+    return out
+
+
 def _drafts(tensors: Tensors, config: dict[str, Any]) -> Tensors:
     """One more layer of full attention, which predicts further tokens."""
     like = f"blk.{config['full_attention_interval'] - 1}."
@@ -150,7 +162,9 @@ GGUF_MODELS = {
             "{}.full_attention_interval": None,
             "{}.attention.recurrent_layers": np.array([True, False, True, False]),
         }),
+        GgufModel("qwen35moe_gates", _MOE, "qwen35moe", change=_fused_gates),
         GgufModel("deepseek2", _DEEPSEEK, "deepseek2"),
+        GgufModel("deepseek2_gates", _DEEPSEEK, "deepseek2", change=_fused_gates),
         GgufModel("deepseek2_fused", _DEEPSEEK, "deepseek2", change=_fused_kv),
         GgufModel("deepseek2_plain", _DEEPSEEK_PLAIN, "deepseek2"),
         GgufModel("deepseek2_unbiased", _DEEPSEEK_PLAIN, "deepseek2",
@@ -201,6 +215,7 @@ BLOCK_MODELS = {
         ),
         GgufModel("deepseek2", _BLOCK_DEEPSEEK, "deepseek2"),
         GgufModel("deepseek2_fused", _BLOCK_DEEPSEEK, "deepseek2", change=_fused_kv),
+        GgufModel("deepseek2_gates", _BLOCK_DEEPSEEK, "deepseek2", change=_fused_gates),
         GgufModel(
             "gpt-oss", _tiny("gpt_oss", 8, **_BLOCKS, intermediate_size=256, layer_types=None), "gpt-oss"
         ),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pyturbo._arrays import Array
 from pyturbo.checkpoint.config import Format
 from pyturbo.checkpoint.source import Plane, Shape, Source
 from pyturbo.checkpoint.weights import FLOATS, Weights
 from pyturbo.errors import FormatError
 from pyturbo.formats import Dense, Gguf, Linear
+
+_HALVES = ("gate_proj", "up_proj")
 
 
 class GgufWeights(Weights):
@@ -16,6 +19,8 @@ class GgufWeights(Weights):
 
     def _find_matrix(self, path: str, shape: Shape | None, axes: int) -> Source:
         name = f"{path}.weight"
+        if axes == 3 and name not in self and (source := self._find_half(path, shape)):
+            return source
         info = self.info(name)
         if shape == (1, *info.shape) and axes == 2 and info.dtype in FLOATS:
             # llama.cpp stores a matrix of one row as a vector.
@@ -26,6 +31,30 @@ class GgufWeights(Weights):
         self.check(name, "shape", shape, info.shape)
         form = None if info.dtype in FLOATS else Format.blocks(info.dtype)
         return Source(path, info.shape, Plane((info,), info.array_shape), format=form, matrix=True)
+
+    def _find_half(self, path: str, shape: Shape | None) -> Source | None:
+        """Find the gate or up of experts that have both in one tensor [experts, 2 * out, in]."""
+        base, _, projection = path.rpartition(".")
+        name = f"{base}.gate_up_proj.weight"
+        if name not in self or projection not in _HALVES:
+            return None
+        info = self.info(name)
+        if shape is not None:
+            self.check(name, "shape", (shape[0], 2 * shape[1], shape[2]), info.shape)
+        if len(info.shape) != 3 or info.shape[1] % 2:
+            raise FormatError(f"{info}: shape: expected [experts, 2 * out, in], got {list(info.shape)}")
+        count, rows, width = info.array_shape
+        half = _HALVES.index(projection) * rows // 2
+        plane = Plane((info,), (count, rows // 2, width), slice(half, half + rows // 2))
+        form = None if info.dtype in FLOATS else Format.blocks(info.dtype)
+        return Source(path, (count, rows // 2, info.shape[2]), plane, format=form, matrix=True)
+
+    def _array(self, plane: Plane) -> Array:
+        """Return the mapped file, also where an array is rows of each matrix of a stack."""
+        if plane.rows is None:
+            return super()._array(plane)
+        whole: Array = self._read(plane.tensors[0])
+        return whole[:, plane.rows]
 
     def _load(self, source: Source) -> Linear:
         values = self._array(source.values)

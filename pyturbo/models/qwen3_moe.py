@@ -21,6 +21,7 @@ GGUF_NAMES = {
     "ffn_gate_inp": "mlp.gate",
     "ffn_gate_exps": "mlp.switch_mlp.gate_proj",
     "ffn_up_exps": "mlp.switch_mlp.up_proj",
+    "ffn_gate_up_exps": "mlp.switch_mlp.gate_up_proj",
     "ffn_down_exps": "mlp.switch_mlp.down_proj",
     "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
     "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
