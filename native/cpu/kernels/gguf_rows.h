@@ -10,7 +10,7 @@ namespace pyturbo::cpu::PYTURBO_LEVEL {
 template <typename T, uint32_t planes>
 static void add_blocks(const Matrix& w, uint32_t row, uint32_t r, uint32_t step, const Activations& x,
                        uint32_t /*first*/, uint32_t /*last*/, RowBlock<1>& at) {
-  using Q = ReadCodes<T::kBits>;
+  using Q = BlockCodes<T>;
   constexpr uint32_t kRows = kRowsAtOnce<1>;
   constexpr uint32_t kShift = T::kGroup == 16 ? 4 : 5;
   const I32 groups = lane_groups<Q>(kShift);

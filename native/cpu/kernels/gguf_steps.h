@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cpu/kernels/gguf_types.h"
+#include "cpu/kernels/unpack.h"
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 
@@ -14,6 +15,18 @@ template <typename T>
 constexpr uint32_t kStepVectors = kStep<T> / kBytes;
 
 constexpr uint32_t kLine = 64;  // bytes of a cache line
+
+// The kind of codes that blocks of a type become.
+template <uint32_t bits>
+struct CodesOf {
+  using Kind = SmallIntegers;
+};
+template <>
+struct CodesOf<8> {
+  using Kind = Integers<8>;
+};
+template <typename T>
+using BlockCodes = typename CodesOf<T::kBits>::Kind;
 
 // Codes for what T::codes gives.
 template <typename T>

@@ -96,14 +96,14 @@ template <uint32_t bits, uint32_t tokens>
 }
 
 // As MultiplyTile says.
-template <typename Q>
+template <typename Q, bool panels = false>
 static void multiply_integer_tile(const Matrix& w, uint32_t first, const Activations& x, uint64_t row,
                                   uint32_t tokens, float* sums) {
   constexpr uint32_t kBits = like_bits(kDotBits<Q>);
   IntegerChunk chunk;
   std::memset(sums, 0, sizeof(float) * tokens * kTileRows);
   for (uint32_t begin = 0; begin < w.in; begin += kIntegerChunk) {
-    if constexpr (kPanels<Q>) {
+    if constexpr (panels) {
       Panel<kTileRows, kIntegerChunk> panel;
       load_integer_chunk<Q>(panel.load(w, first, least(kTileRows, w.out - first), begin), 0, 0, chunk);
     } else {

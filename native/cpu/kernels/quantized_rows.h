@@ -204,12 +204,9 @@ struct RowLoops {
 };
 
 template <typename Q, uint32_t planes>
-constexpr RowLoops kRowLoops = {add_groups<Q, planes, 1>,
-                                add_groups<Q, planes, 2>,
-                                add_groups<Q, planes, 4>,
-                                float(Q::kOffset),
-                                planes,
-                                kPanels<Q>};
+constexpr RowLoops kRowLoops = {
+    add_groups<Q, planes, 1>, add_groups<Q, planes, 2>, add_groups<Q, planes, 4>, float(Q::kOffset), planes,
+    /*panels=*/false};
 
 // y[r] = the sum of the lanes of sums[r], for the first `rows` of kRowBlock.
 static inline void store_sums(const F32* sums, uint32_t rows, float* y) {

@@ -89,18 +89,18 @@ constexpr Instance kInstance<E4m3Codes> = {1, {}, {}, {multiply_tile<E4m3Codes>,
 
 // Blocks: rows of one token have loops of their own.
 template <typename T, uint32_t planes>
-constexpr RowLoops kGgufLoops = [] {
-  RowLoops loops = kRowLoops<ReadCodes<T::kBits>, planes>;
-  loops.one = add_blocks<T, planes>;
-  return loops;
-}();
+constexpr RowLoops kGgufLoops = {add_blocks<T, planes>,
+                                 add_groups<BlockCodes<T>, planes, 2>,
+                                 add_groups<BlockCodes<T>, planes, 4>,
+                                 float(BlockCodes<T>::kOffset),
+                                 planes,
+                                 /*panels=*/true};
 template <typename T>
-constexpr Instance kGgufInstance = [] {
-  Instance instance = kInstance<ReadCodes<T::kBits>>;
-  instance.rows[0] = kGgufLoops<T, 1>;
-  instance.rows[1] = kGgufLoops<T, 3>;
-  return instance;
-}();
+constexpr Instance kGgufInstance = {
+    1,
+    {quantize_row<1, 1>, quantize_row<1, 3>},
+    {kGgufLoops<T, 1>, kGgufLoops<T, 3>},
+    {multiply_integer_tile<BlockCodes<T>, true>, multiply_tile<BlockCodes<T>, true>}};
 
 const Instance& instance_of(const Format& format) {
   if (format.reader)

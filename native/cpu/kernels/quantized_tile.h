@@ -73,14 +73,14 @@ static void load_chunk(const Matrix& w, uint32_t first, uint32_t begin, TileChun
 using MultiplyTile = void (*)(const Matrix& w, uint32_t first, const Activations& x, uint64_t row,
                               uint32_t tokens, float* sums);
 
-template <typename Q>
+template <typename Q, bool panels = false>
 static void multiply_tile(const Matrix& w, uint32_t first, const Activations& x, uint64_t row,
                           uint32_t tokens, float* sums) {
   const float* values = x.values + row * w.in;
   TileChunk chunk;
   std::memset(sums, 0, sizeof(float) * tokens * kTileRows);
   for (uint32_t begin = 0; begin < w.in; begin += kChunk) {
-    if constexpr (kPanels<Q>) {
+    if constexpr (panels) {
       Panel<kTileRows, kChunk> panel;
       load_chunk<Q>(panel.load(w, first, least(kTileRows, w.out - first), begin), 0, 0, chunk);
     } else {

@@ -23,24 +23,17 @@ struct E2m1Codes {
   static constexpr int32_t kOffset = kSigned ? 0 : -12;
 };
 
-// Codes that a reader of blocks makes: bytes below 2^bits.
-template <uint32_t bits>
-struct ReadCodes : Integers<8> {
-  static constexpr bool kSigned = bits == 8 && kSignedWeights;
-  static constexpr int32_t kOffset = kSigned ? 128 : 0;
+// Bytes below 64.
+struct SmallIntegers : Integers<8> {
+  static constexpr bool kSigned = false;
+  static constexpr int32_t kOffset = 0;
 };
 
 // The bits of what bytes of codes hold, for `dot`.
 template <typename Q>
 constexpr uint32_t kDotBits = Q::kBits;
-template <uint32_t bits>
-constexpr uint32_t kDotBits<ReadCodes<bits>> = bits;
-
-// Whether the matrix has to be read in panels.
-template <typename Q>
-constexpr bool kPanels = false;
-template <uint32_t bits>
-constexpr bool kPanels<ReadCodes<bits>> = true;
+template <>
+constexpr uint32_t kDotBits<SmallIntegers> = 6;
 
 // E4M3, whose bytes stand for themselves.
 struct E4m3Codes {
