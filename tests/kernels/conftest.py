@@ -1,5 +1,8 @@
 """Fixtures of the kernel tests."""
 
+import ctypes
+import mmap
+
 import numpy as np
 import pytest
 
@@ -24,3 +27,36 @@ def device(request):
     if level:
         return device_at(level)
     return pyturbo.Device(name, threads=2, check=False if name == "metal" else None)
+
+
+@pytest.fixture(params=LEVELS, scope="module")
+def level(request):
+    """Return each level of this machine in turn."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def reference_device():
+    return pyturbo.Device("cpu:reference", check=False)
+
+
+@pytest.fixture
+def at_the_edge():
+    """Makes copies of arrays that end where the readable memory ends."""
+    page = mmap.PAGESIZE
+    libc = ctypes.CDLL(None, use_errno=True)
+    held = []
+
+    def copy(array):
+        size = (array.nbytes + page - 1) // page * page
+        memory = mmap.mmap(-1, size + page)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        assert libc.mprotect(ctypes.c_void_p(base + size), page, 0) == 0
+        out = np.frombuffer(memory, array.dtype, array.size, size - array.nbytes).reshape(array.shape)
+        out[...] = array
+        held.append((memory, base, size))
+        return out
+
+    yield copy
+    for _, base, size in held:
+        libc.mprotect(ctypes.c_void_p(base + size), page, mmap.PROT_READ | mmap.PROT_WRITE)

@@ -36,9 +36,9 @@ def random_rows(rng, *shape):
     return rng.standard_normal(shape).astype(np.float32)
 
 
-def read_by(device, x):
+def read_by(device, x, kind):
     """x as the device reads it."""
-    return as_read(device, x, 32)
+    return as_read(device, x, 16 if kind in ("Q2_K", "Q3_K", "Q6_K") else 32)
 
 
 def width(w):
@@ -142,7 +142,7 @@ def test_every_scale_of_mxfp4(device):
 def test_matvec(device, rng, kind):
     w = random_weight(rng, (13, 3), kind)
     x = random_rows(rng, 2, width(w))
-    want, terms = reference.matmul(read_by(device, x), w)
+    want, terms = reference.matmul(read_by(device, x, kind), w)
     assert_close(run_product(device, "gguf_matvec", x, w), want, "dot", terms)
 
 
@@ -150,7 +150,7 @@ def test_matvec(device, rng, kind):
 def test_matmul(device, rng, kind):
     w = random_weight(rng, (45, 3), kind)
     x = random_rows(rng, 37, width(w))
-    want, terms = reference.matmul(read_by(device, x), w)
+    want, terms = reference.matmul(read_by(device, x, kind), w)
     assert_close(run_product(device, "gguf_matmul", x, w), want, "long dot", terms)
 
 
@@ -159,7 +159,7 @@ def test_matmul(device, rng, kind):
 def test_swiglu(device, rng, kind, op, tokens):
     gate, up = (random_weight(rng, (34, 2), kind) for _ in range(2))
     x = random_rows(rng, tokens, width(gate))
-    want, terms = reference.swiglu(read_by(device, x), gate, up)
+    want, terms = reference.swiglu(read_by(device, x, kind), gate, up)
     assert_close(run_product(device, op, x, gate, up), want, "long dot", terms)
 
 
@@ -169,7 +169,7 @@ def test_swiglu(device, rng, kind, op, tokens):
 def test_width_of_a_model(device, rng, kind, op, tokens, out_dim, in_dim):
     w = random_weight(rng, (out_dim, in_dim // unit(kind)), kind)
     x = np.abs(random_rows(rng, tokens, in_dim))  # sums that grow
-    want, terms = reference.matmul(read_by(device, x), w)
+    want, terms = reference.matmul(read_by(device, x, kind), w)
     assert_close(run_product(device, op, x, w), want, "dot" if tokens == 1 else "long dot", terms)
 
 
@@ -188,7 +188,7 @@ def test_extreme_rows_stay_apart(device, rng, op, kind):
     assert np.isnan(y[5]).all()
     assert not y[2].any()
     finite = np.isfinite(x).all(axis=1)
-    want, terms = reference.matmul(read_by(device, x[finite]), w)
+    want, terms = reference.matmul(read_by(device, x[finite], kind), w)
     assert_close(y[finite], want, "long dot", terms)
 
 
@@ -222,7 +222,7 @@ def test_any_shape(device, tokens, out_dim, blocks, kind, seed):
     rng = np.random.default_rng(seed)
     w = random_weight(rng, (out_dim, -(-blocks * 32 // unit(kind))), kind)
     x = random_rows(rng, tokens, width(w))
-    want, terms = reference.matmul(read_by(device, x), w)
+    want, terms = reference.matmul(read_by(device, x, kind), w)
     assert_close(ops.gguf_matmul(x, *w, device=device), want, "long dot", terms)
 
 
@@ -235,7 +235,7 @@ def test_experts_matvec(device, rng, shared, kind):
     w = random_weight(rng, (5, 11, 1), kind)
     ids = np.array([[4, 0, 2], [3, 3, 1]], np.int32)
     x = random_rows(rng, 2, width(w)) if shared else random_rows(rng, 2, 3, width(w))
-    want, terms = reference.per_expert(reference.matmul, read_by(device, x), ids, w)
+    want, terms = reference.per_expert(reference.matmul, read_by(device, x, kind), ids, w)
     assert_close(run_experts(device, x, ids, w), want, "dot", terms)
 
 
@@ -244,7 +244,7 @@ def test_experts_swiglu(device, rng, kind):
     gate, up = (random_weight(rng, (5, 11, 1), kind) for _ in range(2))
     ids = np.array([[4, 0, 2], [3, 3, 1]], np.int32)
     x = random_rows(rng, 2, width(gate))
-    want, terms = reference.per_expert(reference.swiglu, read_by(device, x), ids, gate, up)
+    want, terms = reference.per_expert(reference.swiglu, read_by(device, x, kind), ids, gate, up)
     assert_close(run_experts(device, x, ids, gate, up), want, "long dot", terms)
 
 
@@ -282,7 +282,7 @@ def test_grouped_matmul_by_slot(device, rng, kind, slots):
     offsets, slots = np.array([0, 3, 36, 69, 70, 75], np.int32), np.array(slots, np.int32)
     x = random_rows(rng, 75, width(w))
     y = run_grouped(device, x, offsets, w, slots=slots, initial=7)
-    want, terms = reference.grouped_matmul(read_by(device, x), offsets, w)
+    want, terms = reference.grouped_matmul(read_by(device, x, kind), offsets, w)
     slot = np.repeat(slots, np.diff(offsets))
     found = (slot >= 0) & (slot < 7)
     assert_close(y[found], want[found], "long dot", terms[found])

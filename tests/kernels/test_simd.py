@@ -6,8 +6,6 @@ tests cannot catch: levels that this machine has not, and speed.
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import re
 from functools import cache
 from pathlib import Path
@@ -56,16 +54,6 @@ some_formats = pytest.mark.parametrize(
 
 
 small_floats = pytest.mark.parametrize(("mode", "scaled"), test_fp.FORMS)
-
-
-@pytest.fixture(params=LEVELS, scope="module")
-def level(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def reference_device() -> pyturbo.Device:
-    return pyturbo.Device("cpu:reference", check=False)
 
 
 def assert_agree(got, want, terms):
@@ -334,28 +322,6 @@ def test_what_is_not_finite_stays_visible(level, rng, precision, bits):
         bad = np.zeros(y.shape, bool)
         bad[[3, 5]] = bad[:, [2, 33]] = True
         np.testing.assert_array_equal(~np.isfinite(y), bad)
-
-
-@pytest.fixture
-def at_the_edge():
-    """Makes copies of arrays that end where the readable memory ends."""
-    page = mmap.PAGESIZE
-    libc = ctypes.CDLL(None, use_errno=True)
-    held = []
-
-    def copy(array):
-        size = (array.nbytes + page - 1) // page * page
-        memory = mmap.mmap(-1, size + page)
-        base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        assert libc.mprotect(ctypes.c_void_p(base + size), page, 0) == 0
-        out = np.frombuffer(memory, array.dtype, array.size, size - array.nbytes).reshape(array.shape)
-        out[...] = array
-        held.append((memory, base, size))
-        return out
-
-    yield copy
-    for _, base, size in held:
-        libc.mprotect(ctypes.c_void_p(base + size), page, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 @pytest.mark.parametrize("bits", turbo_codec.WIDTHS)

@@ -78,7 +78,7 @@ def gguf_stack(kind: str) -> Callable[..., Stack]:
         w = random_weight(rng, (EXPERTS, OUT, IN // gguf.SIZES[kind][1]), kind)
 
         def want(device, x, ids):
-            return gguf.per_expert(gguf.matmul, test_gguf.read_by(device, x), ids, w)
+            return gguf.per_expert(gguf.matmul, test_gguf.read_by(device, x, kind), ids, w)
 
         return Stack(
             [w.blocks],
@@ -292,7 +292,7 @@ def test_gate_and_up_in_blocks_of_one_record(device, rng, launched, kind):
     slab.fill(arrays)
     y = ops.gguf_experts_swiglu(x, ids, *slab.views, kind, slots=SLOTS, device=device)
     assert sum(np.shares_memory(array, slab.memory) for array in launched) == 2
-    want, terms = gguf.per_expert(gguf.swiglu, test_gguf.read_by(device, x), ids, gate, up)
+    want, terms = gguf.per_expert(gguf.swiglu, test_gguf.read_by(device, x, kind), ids, gate, up)
     assert_close(y, want, "long dot", terms)
     np.testing.assert_array_equal(y, ops.gguf_experts_swiglu(x, ids, *arrays, kind, device=device))
 
