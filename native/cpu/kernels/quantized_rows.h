@@ -234,7 +234,9 @@ static void add_rows(AddGroups<tokens> add, float offset, const Matrix& w, uint3
   for (; r < rows; ++r) add(w, first, r, /*step=*/0, x, begin, end, block);
 }
 
-constexpr uint32_t kPanelColumns = 2048;  // panel, scales and activations stay in the first-level cache
+// Columns of a panel: as many as have room for their scales, and stay in the first-level cache.
+template <uint32_t tokens>
+constexpr uint32_t kPanelColumns = least(2048u, RowBlock<tokens>::kGroups * 16);
 
 // y[t * y_stride + r] = row first + r of w times x[t], for up to kRowBlock rows and a few tokens.
 template <uint32_t tokens>
@@ -244,9 +246,9 @@ static void multiply_few(AddGroups<tokens> add, const RowLoops& loops, const Mat
   for (uint32_t t = 0; t < tokens; ++t)
     for (uint32_t r = 0; r < kRowBlock; ++r) block.sums[t][r] = F32{};
   if (loops.panels) {
-    Panel<kRowBlock, kPanelColumns> panel;
+    Panel<kRowBlock, kPanelColumns<tokens>> panel;
     block.ahead = kRowBlock * w.row_bytes;
-
+    static_assert(decltype(panel)::kGroups <= RowBlock<tokens>::kGroups);
     for (uint32_t begin = 0; begin < w.in; begin += panel.kColumns) {
       const Matrix part = panel.load(w, first, rows, begin, /*all=*/tokens > 1);
       const Activations own = x.from_column(begin, w.group_shift, loops.planes);

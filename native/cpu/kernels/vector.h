@@ -135,7 +135,7 @@ PYTURBO_INLINE float largest(F32 v) {
   return value;
 }
 
-PYTURBO_INLINE uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
-PYTURBO_INLINE uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+PYTURBO_INLINE constexpr uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+PYTURBO_INLINE constexpr uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL
