@@ -21,7 +21,9 @@ struct Panel {
     const uint32_t width = least(columns, w.in - begin);
     const uint64_t offset = uint64_t(begin / reader.block) * reader.block_bytes;
     const uint32_t groups = width / reader.group;
-    for (uint32_t r = 0; r < count; ++r)
+    if (width == w.in)  // the rows are one sequence of blocks
+      reader.read(w.row(first), count * (width / reader.block), all ? codes : nullptr, scales, biases);
+    for (uint32_t r = 0; r < count && width < w.in; ++r)
       reader.read(w.row(first + r) + offset, width / reader.block, all ? codes + r * width : nullptr,
                   scales + r * groups, biases + r * groups);
     Matrix part = {codes, scales, biases, {8, DType::f32, 0}, 1.0f, count, width, reader.group};

@@ -5,25 +5,8 @@
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
 
-// The halves at byte `at` of kLanes blocks of 32 values, or of the `count` there are.
-template <typename T>
-F32 halves(const uint8_t* blocks, uint32_t count, uint32_t at) {
-  uint16_t bits[kLanes] = {};
-  for (uint32_t i = 0; i < least(count, kLanes); ++i)
-    std::memcpy(bits + i, blocks + i * T::kBlockBytes + at, sizeof *bits);
-  return from_half(load_vector<U16Half>(bits));
-}
-
-template <typename T>
-F32 block_scales(const uint8_t* blocks, uint32_t count) {
-  if constexpr (requires { T::kScale; }) {
-    return halves<T>(blocks, count, T::kScale);
-  } else {
-    F32 scales = {};
-    for (uint32_t i = 0; i < least(count, kLanes); ++i) scales[i] = T::scale(blocks + i * T::kBlockBytes);
-    return scales;
-  }
-}
+// The halves in the low bits of words.
+F32 low_halves(U32 words) { return from_half(__builtin_convertvector(words & 0xffff, U16Half)); }
 
 template <typename T>
 void read_groups(const uint8_t* blocks, uint32_t count, float* scales, float* biases) {
@@ -33,13 +16,17 @@ void read_groups(const uint8_t* blocks, uint32_t count, float* scales, float* bi
       T::groups(blocks + uint64_t(b) * T::kBlockBytes, scales + b * kGroups, biases + b * kGroups);
   } else {
     for (uint32_t b = 0; b < count; b += kLanes) {
-      const uint8_t* from = blocks + uint64_t(b) * T::kBlockBytes;
-      const F32 own = block_scales<T>(from, count - b);
-      store_floats(scales + b, own);
-      if constexpr (requires { T::kZero; })
-        store_floats(biases + b, own * -float(T::kZero));
+      const U32 words = gather_words<T::kBlockBytes>(blocks + uint64_t(b) * T::kBlockBytes, count - b);
+      F32 own;
+      if constexpr (requires { T::scales(words); })
+        own = T::scales(words);
       else
-        store_floats(biases + b, halves<T>(from, count - b, T::kBias));
+        own = low_halves(words);
+      store_floats(scales + b, own);
+      if constexpr (requires { T::kBiased; })
+        store_floats(biases + b, low_halves(words >> 16));
+      else
+        store_floats(biases + b, own * -float(T::kZero));
     }
   }
 }

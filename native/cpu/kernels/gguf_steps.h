@@ -28,38 +28,52 @@ struct CodesOf<8> {
 template <typename T>
 using BlockCodes = typename CodesOf<T::kBits>::Kind;
 
-// Codes for what T::codes gives.
+// The codes of 32 values from value `at` of a step on, in types with nibbles.
 template <typename T>
-PYTURBO_INLINE U8 looked_up(U8 codes) {
-  if constexpr (requires { T::kTable; })
-    return lookup(T::kTable, codes);
+PYTURBO_INLINE const uint8_t* nibbles_of(const uint8_t* from, uint32_t at) {
+  return from + at / T::kBlock * T::kBlockBytes + T::kNibbles + at % T::kBlock / 32 * 16;
+}
+
+// The bits of kBytes values from value `at` of a step on, in types with a fifth bit.
+template <typename T>
+PYTURBO_INLINE auto fifth_bits(const uint8_t* from, uint32_t at) {
+  if constexpr (kBytes == 64)
+    return load_vector<uint32_t>(from + T::kFifth) |
+           uint64_t(load_vector<uint32_t>(from + T::kBlockBytes + T::kFifth)) << 32;
+  else if constexpr (kBytes == 32)
+    return load_vector<uint32_t>(from + T::kFifth);
   else
-    return codes;
+    return load_vector<uint16_t>(from + T::kFifth + at / 8);
 }
 
 // Vector i of a step.
 template <typename T>
 PYTURBO_INLINE U8 step_codes(const uint8_t* from, uint32_t i) {
   const uint32_t at = i * kBytes;
-  if constexpr (requires { T::kRuns; }) {
-    return T::template codes<U8>(from, at);
-  } else if constexpr (kBytes == 64) {
-    const auto piece = [&](uint32_t value) {
-      return T::template codes<U8x32>(from + value / T::kBlock * T::kBlockBytes, value % T::kBlock);
-    };
-    return looked_up<T>(join(piece(at), piece(at + 32)));
+  U8 codes;
+  if constexpr (requires { T::kNibbles; }) {
+    if constexpr (kBytes == 64)
+      codes = split_nibbles(nibbles_of<T>(from, at), nibbles_of<T>(from, at + 32));
+    else if constexpr (kBytes == 32)
+      codes = split_nibbles(nibbles_of<T>(from, at));
+    else
+      codes = split_nibbles(nibbles_of<T>(from, at), at % 32 == 16);
+    if constexpr (requires { T::kFifth; }) codes |= where_set(fifth_bits<T>(from, at), 16);
+  } else if constexpr (kStepBlocks<T> > 1) {
+    codes = join(T::template codes<U8x32>(from, 0), T::template codes<U8x32>(from + T::kBlockBytes, 0));
   } else {
-    return looked_up<T>(T::template codes<U8>(from, at));
+    codes = T::template codes<U8>(from, at);
   }
+  if constexpr (requires { T::kTable; }) codes = lookup(T::kTable, codes);
+  return codes;
 }
 
-// The vector of a last block that does not fill one; zeros follow.
+// The vector of a last block that does not fill one: of what follows, only that it is a code.
 template <typename T>
 PYTURBO_INLINE U8 last_codes(const uint8_t* from) {
-  if constexpr (kStepBlocks<T> > 1)
-    return looked_up<T>(join(T::template codes<U8x32>(from, 0), U8x32{}));
-  else
-    return U8{};
+  uint8_t blocks[kStepBlocks<T> * T::kBlockBytes] = {};
+  std::memcpy(blocks, from, T::kBlockBytes);
+  return step_codes<T>(blocks, 0);
 }
 
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL

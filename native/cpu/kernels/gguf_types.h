@@ -1,5 +1,12 @@
-// The types of GGUF blocks: a struct for each says where codes and scales lie. Codes come in pieces, vectors
-// V of 16 or 32 values from value `at` of a block on; a group has the value code * scale + bias.
+// The types of GGUF blocks: a struct for each says where codes and scales lie. A value is code * scale +
+// bias, or (code - kZero) * scale in types that have a kZero.
+//
+// Codes: types with kNibbles have 16 bytes there for each 32 values, the low nibbles first, and a fifth bit
+// in four bytes at kFifth, if they have that; codes() of the others gives a vector V of values from value
+// `at` of a block on. Where there is a kTable, codes are looked up in it.
+//
+// Scales: blocks of 32 values have one, the half at byte 0, or what scales() makes of the first words of
+// blocks, and kBiased ones a bias, the half after it; groups() of larger ones stores all of a block.
 #pragma once
 
 #include "cpu/kernels/vector.h"
@@ -38,61 +45,30 @@ PYTURBO_INLINE V moved(V bytes, int32_t right, int32_t more, uint8_t mask) {
   }
 }
 
-// Values of 16 bytes: their low nibbles, then their high nibbles.
-template <typename V>
-PYTURBO_INLINE V split_nibbles(const uint8_t* from, uint32_t at) {
-  const U8x16 bytes = load_vector<U8x16>(from);
-  if constexpr (sizeof(V) == 32)
-    return join<V>(bytes & 15, moved(bytes, 4, 0, 15));
-  else
-    return at == 0 ? bytes & 15 : moved(bytes, 4, 0, 15);
-}
-
-// The fifth bits of a block of 32, bit i of four bytes for value i.
-template <typename V>
-PYTURBO_INLINE V fifth_bits(const uint8_t* from, uint32_t at) {
-  return (V)where_set(load_vector<decltype(mask_of<V>())>(from + at / 8), 16);
-}
-
 struct Q4_0 {
   static constexpr uint32_t kType = 2, kBlock = 32, kBlockBytes = 18, kGroup = 32, kBits = 6, kZero = 8;
-  static constexpr uint32_t kScale = 0;
-  template <typename V>
-  PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
-    return split_nibbles<V>(from + 2, at);
-  }
+  static constexpr uint32_t kNibbles = 2;
 };
 
 struct Q4_1 {
   static constexpr uint32_t kType = 3, kBlock = 32, kBlockBytes = 20, kGroup = 32, kBits = 6;
-  static constexpr uint32_t kScale = 0, kBias = 2;
-  template <typename V>
-  PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
-    return split_nibbles<V>(from + 4, at);
-  }
+  static constexpr uint32_t kNibbles = 4;
+  static constexpr bool kBiased = true;
 };
 
 struct Q5_0 {
   static constexpr uint32_t kType = 6, kBlock = 32, kBlockBytes = 22, kGroup = 32, kBits = 6, kZero = 16;
-  static constexpr uint32_t kScale = 0;
-  template <typename V>
-  PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
-    return split_nibbles<V>(from + 6, at) | fifth_bits<V>(from + 2, at);
-  }
+  static constexpr uint32_t kNibbles = 6, kFifth = 2;
 };
 
 struct Q5_1 {
   static constexpr uint32_t kType = 7, kBlock = 32, kBlockBytes = 24, kGroup = 32, kBits = 6;
-  static constexpr uint32_t kScale = 0, kBias = 2;
-  template <typename V>
-  PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
-    return split_nibbles<V>(from + 8, at) | fifth_bits<V>(from + 4, at);
-  }
+  static constexpr uint32_t kNibbles = 8, kFifth = 4;
+  static constexpr bool kBiased = true;
 };
 
 struct Q8_0 {
   static constexpr uint32_t kType = 8, kBlock = 32, kBlockBytes = 34, kGroup = 32, kBits = 8, kZero = 128;
-  static constexpr uint32_t kScale = 0;
   template <typename V>
   PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
     return load_vector<V>(from + 2 + at) ^ 128;
@@ -102,15 +78,10 @@ struct Q8_0 {
 struct Mxfp4 {
   static constexpr uint32_t kType = 39, kBlock = 32, kBlockBytes = 17, kGroup = 32, kBits = 6, kZero = 12;
   static constexpr uint8_t kTable[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
-  template <typename V>
-  PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
-    return split_nibbles<V>(from + 1, at);
-  }
-  PYTURBO_INLINE float scale(const uint8_t* from) {
-    const uint32_t bits = from[0] < 2 ? 0x00200000u << from[0] : (from[0] - 1u) << 23;  // 2^(code - 128)
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
+  static constexpr uint32_t kNibbles = 1;
+  PYTURBO_INLINE F32 scales(U32 words) {  // 2^(byte - 128)
+    const U32 code = words & 0xff;
+    return (F32)(code < 2 ? (U32{} + 0x00200000) << code : (code - 1) << 23);
   }
 };
 
@@ -120,12 +91,8 @@ constexpr uint8_t kUnevenCodes[16] = {1,   24,  45,  63,  79,  93,  106, 118,
 
 struct Iq4Nl {
   static constexpr uint32_t kType = 20, kBlock = 32, kBlockBytes = 18, kGroup = 32, kBits = 8, kZero = 128;
-  static constexpr uint32_t kScale = 0;
   static constexpr const uint8_t* kTable = kUnevenCodes;
-  template <typename V>
-  PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
-    return split_nibbles<V>(from + 2, at);
-  }
+  static constexpr uint32_t kNibbles = 2;
 };
 
 // 16 bytes plus an offset, times a factor.
@@ -158,10 +125,7 @@ PYTURBO_INLINE void store_scaled_halves(U8x16 bytes, int32_t offset, F32 first, 
 struct Iq4Xs {
   static constexpr uint32_t kType = 23, kBlock = 256, kBlockBytes = 136, kGroup = 32, kBits = 8, kZero = 128;
   static constexpr const uint8_t* kTable = kUnevenCodes;
-  template <typename V>
-  PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
-    return split_nibbles<V>(from + 8 + at / 32 * 16, at % 32);
-  }
+  static constexpr uint32_t kNibbles = 8;
   // Six bits for each of 8 scales, the low four in the nibbles of four bytes, the high two in the two before.
   PYTURBO_INLINE void groups(const uint8_t* from, float* scales, float* biases) {
     const uint64_t low = load_vector<uint32_t>(from + 4), high = load_vector<uint16_t>(from + 2);
@@ -181,7 +145,6 @@ PYTURBO_INLINE V two_bits(const uint8_t* from, uint32_t at) {
 }
 
 struct Q2_K {
-  static constexpr bool kRuns = true;
   static constexpr uint32_t kType = 10, kBlock = 256, kBlockBytes = 84, kGroup = 16, kBits = 6;
   template <typename V>
   PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
@@ -195,7 +158,6 @@ struct Q2_K {
 };
 
 struct Q3_K {
-  static constexpr bool kRuns = true;
   static constexpr uint32_t kType = 11, kBlock = 256, kBlockBytes = 110, kGroup = 16, kBits = 6, kZero = 4;
   template <typename V>
   PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
@@ -227,7 +189,6 @@ PYTURBO_INLINE void store_scales_and_minima(const uint8_t* from, float* scales, 
 }
 
 struct Q4_K {
-  static constexpr bool kRuns = true;
   static constexpr uint32_t kType = 12, kBlock = 256, kBlockBytes = 144, kGroup = 32, kBits = 6;
   template <typename V>
   PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
@@ -239,7 +200,6 @@ struct Q4_K {
 };
 
 struct Q5_K {
-  static constexpr bool kRuns = true;
   static constexpr uint32_t kType = 13, kBlock = 256, kBlockBytes = 176, kGroup = 32, kBits = 6;
   template <typename V>
   PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
@@ -252,7 +212,6 @@ struct Q5_K {
 };
 
 struct Q6_K {
-  static constexpr bool kRuns = true;
   static constexpr uint32_t kType = 14, kBlock = 256, kBlockBytes = 210, kGroup = 16, kBits = 6, kZero = 32;
   // A half of the block has 64 bytes with its low four bits, and 32 with its high two.
   template <typename V>

@@ -1,5 +1,5 @@
-// Sums of products of bytes: the kTileRows rows of a tile, one in each lane, with a few tokens. Exact, so every
-// level has the same ones.
+// Sums of products of bytes: the kTileRows rows of a tile, one in each lane, with a few tokens. Exact, so
+// every level has the same ones.
 #pragma once
 
 #include "cpu/kernels/tile.h"
@@ -39,8 +39,7 @@ struct IntegerSums {
 #pragma GCC unroll 2
         for (uint32_t v = 0; v < kTileVectors; ++v)
 #pragma GCC unroll 2
-          for (uint32_t i = 0; i < 2; ++i)
-            squares[v][p][i] = vmmlaq_s32(squares[v][p][i], both, rows[v][i]);
+          for (uint32_t i = 0; i < 2; ++i) squares[v][p][i] = vmmlaq_s32(squares[v][p][i], both, rows[v][i]);
       }
     }
   }

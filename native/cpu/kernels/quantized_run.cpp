@@ -160,7 +160,7 @@ Activations quantize(Batch& batch, const Format& format, const float* x, uint64_
 Activations row_activations(Batch& batch, const Format& format, const float* x, uint64_t rows, uint32_t in,
                             uint32_t group_size) {
   if (!instance_of(format).quantize[0]) return {x, nullptr, nullptr, nullptr, 0, 0, false};
-  const bool repeated = !format.reader && in / group_size <= kShortRow;
+  const bool repeated = in / group_size <= kShortRow;  // a panel has whole rows then
   return quantize(batch, format, x, rows, in, group_size, repeated ? kRowBlock : 1);
 }
 

@@ -19,15 +19,6 @@ namespace pyturbo::cpu::PYTURBO_LEVEL {
 // Vectors of one size at every level.
 typedef uint8_t U8x16 __attribute__((vector_size(16)));
 typedef uint8_t U8x32 __attribute__((vector_size(32)));
-
-// A bit for each byte of a vector V.
-template <typename V>
-constexpr auto mask_of() {
-  if constexpr (sizeof(V) == 16)
-    return uint16_t{};
-  else
-    return uint32_t{};
-}
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL
 
 #if defined(__AVX512BW__)

@@ -75,18 +75,28 @@ PYTURBO_INLINE U16 widen_two(const void* from) {
 PYTURBO_INLINE U16Half low_half(U16 v) { return (U16Half)_mm256_castsi256_si128((__m256i)v); }
 PYTURBO_INLINE U16Half high_half(U16 v) { return (U16Half)_mm256_extracti128_si256((__m256i)v, 1); }
 
-// Two vectors, one after the other.
-template <typename V>
-PYTURBO_INLINE V join(U8x16 a, U8x16 b) {
-  return (V)_mm256_set_m128i((__m128i)b, (__m128i)a);
+// The low nibbles of 16 bytes, then their high nibbles.
+PYTURBO_INLINE U8 split_nibbles(const uint8_t* from) {
+  const __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)from));
+  const __m256i counts = _mm256_setr_epi64x(0, 0, 4, 4);
+  return (U8)_mm256_and_si256(_mm256_srlv_epi64(both, counts), _mm256_set1_epi8(15));
+}
+
+// kLanes words at distances of `stride` bytes, or the `count` there are and zeros.
+template <int stride>
+PYTURBO_INLINE U32 gather_words(const uint8_t* from, uint32_t count) {
+  const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const __m256i some = _mm256_cmpgt_epi32(_mm256_set1_epi32(int(count < kLanes ? count : kLanes)), lanes);
+  return (U32)_mm256_mask_i32gather_epi32(_mm256_setzero_si256(), (const int*)from,
+                                          _mm256_mullo_epi32(lanes, _mm256_set1_epi32(stride)), some, 1);
 }
 
 // `value` where a bit is set, else 0: bit i for byte i.
-PYTURBO_INLINE U8x32 where_set(uint32_t bits, uint8_t value) {
+PYTURBO_INLINE U8 where_set(uint32_t bits, uint8_t value) {
   const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
   const __m256i bit = _mm256_set1_epi64x(int64_t(0x8040201008040201));
   const __m256i own = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(int32_t(bits)), byte), bit);
-  return (U8x32)_mm256_and_si256(_mm256_cmpeq_epi8(own, bit), _mm256_set1_epi8(char(value)));
+  return (U8)_mm256_and_si256(_mm256_cmpeq_epi8(own, bit), _mm256_set1_epi8(char(value)));
 }
 
 // 16 bytes, each as 32 bits, in 16 / kLanes vectors.

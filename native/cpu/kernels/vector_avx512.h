@@ -69,12 +69,27 @@ PYTURBO_INLINE U16Half low_half(U16 v) { return (U16Half)_mm512_castsi512_si256(
 PYTURBO_INLINE U16Half high_half(U16 v) { return (U16Half)_mm512_extracti64x4_epi64((__m512i)v, 1); }
 
 // Two vectors, one after the other.
-template <typename V>
-PYTURBO_INLINE V join(U8x16 a, U8x16 b) {
-  return (V)_mm256_set_m128i((__m128i)b, (__m128i)a);
-}
 PYTURBO_INLINE U8 join(U8x32 a, U8x32 b) {
   return (U8)_mm512_inserti64x4(_mm512_castsi256_si512((__m256i)a), (__m256i)b, 1);
+}
+
+// The low nibbles of 16 bytes, then their high nibbles, then those of 16 others.
+PYTURBO_INLINE U8 split_nibbles(const uint8_t* first, const uint8_t* second) {
+  const __m512i both =
+      _mm512_mask_broadcast_i32x4(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)first)), 0xff00,
+                                  _mm_loadu_si128((const __m128i*)second));
+  const __m512i counts = _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4);
+  return (U8)_mm512_and_si512(_mm512_srlv_epi64(both, counts), _mm512_set1_epi8(15));
+}
+
+// kLanes words at distances of `stride` bytes, or the `count` there are and zeros.
+template <int stride>
+PYTURBO_INLINE U32 gather_words(const uint8_t* from, uint32_t count) {
+  const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __mmask16 some =
+      _mm512_cmplt_epi32_mask(lanes, _mm512_set1_epi32(int(count < kLanes ? count : kLanes)));
+  return (U32)_mm512_mask_i32gather_epi32(_mm512_setzero_si512(), some,
+                                          _mm512_mullo_epi32(lanes, _mm512_set1_epi32(stride)), from, 1);
 }
 
 // The same 32 bytes in both halves.
@@ -93,8 +108,8 @@ PYTURBO_INLINE U8 move_halves(U8 v, int32_t first, int32_t second) {
 }
 
 // `value` where a bit is set, else 0: bit i for byte i.
-PYTURBO_INLINE U8x32 where_set(uint32_t bits, uint8_t value) {
-  return (U8x32)_mm256_maskz_set1_epi8(bits, char(value));
+PYTURBO_INLINE U8 where_set(uint64_t bits, uint8_t value) {
+  return (U8)_mm512_maskz_set1_epi8(bits, char(value));
 }
 
 // 16 bytes, each as 32 bits, in 16 / kLanes vectors.

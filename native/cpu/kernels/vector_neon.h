@@ -59,11 +59,27 @@ PYTURBO_INLINE U16 widen_two(const void* from) { return (U16)vmovl_s8(vld1_s8((c
 PYTURBO_INLINE U16Half low_half(U16 v) { return (U16Half)vget_low_u16((uint16x8_t)v); }
 PYTURBO_INLINE U16Half high_half(U16 v) { return (U16Half)vget_high_u16((uint16x8_t)v); }
 
+// The low or the high nibbles of 16 bytes.
+PYTURBO_INLINE U8 split_nibbles(const uint8_t* from, bool high) {
+  const uint8x16_t bytes = vld1q_u8(from);
+  return (U8)(high ? vshrq_n_u8(bytes, 4) : vandq_u8(bytes, vdupq_n_u8(15)));
+}
+
+// kLanes words at distances of `stride` bytes, or the `count` there are and zeros.
+template <int stride>
+PYTURBO_INLINE U32 gather_words(const uint8_t* from, uint32_t count) {
+  uint32_t words[kLanes] = {};
+  for (uint32_t i = 0; i < kLanes && i < count; ++i) std::memcpy(words + i, from + i * stride, sizeof *words);
+  U32 all;
+  std::memcpy(&all, words, sizeof all);
+  return all;
+}
+
 // `value` where a bit is set, else 0: bit i for byte i.
-PYTURBO_INLINE U8x16 where_set(uint16_t bits, uint8_t value) {
+PYTURBO_INLINE U8 where_set(uint16_t bits, uint8_t value) {
   const uint8x16_t bytes = vcombine_u8(vdup_n_u8(uint8_t(bits)), vdup_n_u8(uint8_t(bits >> 8)));
   const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
-  return (U8x16)vandq_u8(vtstq_u8(bytes, bit), vdupq_n_u8(value));
+  return (U8)vandq_u8(vtstq_u8(bytes, bit), vdupq_n_u8(value));
 }
 
 // 16 bytes, each as 32 bits, in 16 / kLanes vectors.
