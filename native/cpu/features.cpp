@@ -78,6 +78,12 @@ bool has(const Feature& feature) {
   return sysctlbyname(name.c_str(), &found, &size, nullptr, 0) == 0 && found;
 }
 
+#else
+
+constexpr Feature kFeatures[] = {{"", 0, 0, {}}};
+
+bool has(const Feature&) { return false; }
+
 #endif
 
 bool uses(const char* level, const Feature& feature) {

@@ -64,9 +64,8 @@ def _experts(fields: Fields, config: dict[str, Any]) -> dict[str, Any]:
     # Configurations of transformers use any of these names.
     entries: dict[str, Any] = dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), count)
     entries["num_experts_per_tok"] = used
-    inner = config["intermediate_size"] // used if "intermediate_size" in config else None
-    if inner != 0:
-        entries["moe_intermediate_size"] = fields.integer("{}.expert_feed_forward_length", inner)
+    inner = config.get("intermediate_size", 0) // used or None
+    entries["moe_intermediate_size"] = fields.integer("{}.expert_feed_forward_length", inner)
     if "{}.expert_shared_feed_forward_length" in fields:
         shared = fields.integer("{}.expert_shared_feed_forward_length")
         entries["shared_expert_intermediate_size"] = shared
@@ -151,12 +150,14 @@ def _deepseek_v3(fields: Fields, tensors: Tensors, config: dict[str, Any]) -> di
 
 def _gpt_oss(fields: Fields, tensors: Tensors, config: dict[str, Any]) -> dict[str, Any]:
     """Return the entries of windows; without a pattern, layers 0, 2, 4, ... have one."""
+    fields.integer("{}.expert_count")
     entries = {
         "intermediate_size": config["moe_intermediate_size"],
         "sliding_window": fields.integer("{}.attention.sliding_window"),
     }
     if "{}.attention.sliding_window_pattern" in fields:
-        period, layers = fields.integer("{}.attention.sliding_window_pattern"), config["num_hidden_layers"]
+        period = fields.integer("{}.attention.sliding_window_pattern")
+        layers = min(config["num_hidden_layers"], len(tensors))  # more are refused later
         kinds = ("full_attention", "sliding_attention")
         entries["layer_types"] = [kinds[i % period < period - 1] for i in range(layers)]
     return entries

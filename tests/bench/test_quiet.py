@@ -53,6 +53,15 @@ def test_own_children_do_not_count() -> None:
         child.wait()
 
 
+def test_a_name_may_be_any_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux cuts names to 15 bytes, also within a letter."""
+    monkeypatch.setattr(quiet, "_PROC", tmp_path)
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "stat").write_bytes(b"7 (" + "aaaaaaaaaaaaaa\u00e9".encode()[:15] + b") S 1 7")
+    ((pid, (name, *rest)),) = quiet._stats()
+    assert (pid, name[:14], rest) == (7, "a" * 14, ["S", "1", "7"])
+
+
 def test_times_are_those_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In ten seconds: 5 of a stranger, 2 of this process, 3 of its child, and 1 that another machine took."""
     tick = os.sysconf("SC_CLK_TCK")

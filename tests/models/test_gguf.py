@@ -90,6 +90,17 @@ def test_tokenizer_and_chat_template_are_those_of_the_file(folder: Path) -> None
         ("deepseek2", {"rope.dimension_count": 80}, "dimension_count: expected less than the 80 values"),
         ("deepseek2", {"attention.kv_lora_rank": None}, "kv_lora_rank: expected a number"),
         ("gpt-oss", {"attention.sliding_window": None}, "sliding_window: expected a number from 1 on"),
+        ("gpt-oss", {"expert_count": None}, "expert_count: expected a number from 1 on, got nothing"),
+        (
+            "gpt-oss",
+            {"feed_forward_length": 1, "expert_feed_forward_length": None},
+            "expert_feed_forward_length: expected a number from 1 on, got nothing",
+        ),
+        (
+            "gpt-oss",
+            {"block_count": 2**31 - 1, "attention.sliding_window_pattern": 2},
+            "block_count: expected at most 3, the layers with tensors, got 2147483647",
+        ),
     ],
 )
 def test_wrong_metadata(tmp_path: Path, name: str, more: dict[str, Any], message: str) -> None:

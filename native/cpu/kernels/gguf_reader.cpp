@@ -54,7 +54,7 @@ constexpr int32_t zero_of() {
 }
 
 template <typename T>
-constexpr Reader kReader = {T::kType, T::kBlock, T::kBlockBytes, T::kGroup, T::kBits, zero_of<T>(), read<T>};
+constexpr Reader kReader = {T::kType, T::kBlock, T::kBlockBytes, T::kGroup, zero_of<T>(), read<T>};
 
 }  // namespace
 

@@ -11,7 +11,6 @@ struct Reader {
   uint32_t block;        // values of a block
   uint32_t block_bytes;  // its size
   uint32_t group;        // values that share a scale and a bias
-  uint32_t bits;         // codes are below 2^bits: 6 or 8
   int32_t zero;          // the code of zero where values are (code - zero) * scale, else -1
 
   // Reads `count` blocks: a byte for each value, if `codes` is given, and a scale and a bias for each group.

@@ -1,5 +1,6 @@
-// Rows of a quantised matrix times few rows of activations. The arithmetic of one result does not depend on
-// the other rows and tokens: per block an exact integer dot product, scaled and added to kLanes partial sums.
+// Rows of a quantised matrix times few rows of activations: per block an exact integer dot product, scaled
+// and added to kLanes partial sums. The arithmetic of one result does not depend on the other rows; in rows
+// of many groups it depends on how many tokens there are, whose scales share the room.
 #pragma once
 
 #include "cpu/kernels/gguf_panel.h"

@@ -112,7 +112,7 @@ def _stats() -> list[tuple[int, list[str]]]:
     for path in _PROC.iterdir():
         if path.name.isdigit():
             try:
-                text = (path / "stat").read_text()
+                text = (path / "stat").read_text(errors="replace")  # a name may be any bytes
             except OSError:  # it has ended
                 continue
             name, _, rest = text.partition("(")[2].rpartition(")")
