@@ -14,7 +14,7 @@ import hypothesis
 import pytest
 
 import pyturbo
-from pyturbo import _native_tests  # noqa: F401  makes the kernels of tests/shaders known to every device
+from pyturbo import _native_tests  # makes the kernels of tests/shaders known to every device
 
 pytest_plugins = ["plugins.coverage", "plugins.quick", "plugins.share"]
 
@@ -49,6 +49,13 @@ def no_violation() -> Iterator[None]:
     yield
     assert soft_metal.violations() + soft_metal.warnings() == []
     soft_metal.reset()
+
+
+@pytest.fixture
+def plain_reads() -> Iterator[None]:
+    """Let reads of experts be plain ones again after the test."""
+    yield
+    _native_tests.plain_reads()
 
 
 @pytest.fixture(params=pyturbo.devices(), scope="session")

@@ -61,7 +61,7 @@ class Format:
         return GGUF_TYPES.get(self.mode)
 
     def width(self, columns: int) -> int:
-        """Return the values of a row of so many words, or of so many bytes of blocks."""
+        """Return the number of values in a row, given its number of words, or of bytes for blocks."""
         if self.block is None:
             return columns * 32 // self.bits
         return columns // self.block.bytes * self.block.values

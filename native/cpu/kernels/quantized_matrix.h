@@ -162,7 +162,7 @@ static inline void dequantize_block(const Matrix& w, uint32_t row, uint32_t begi
   }
 }
 
-// How values of a format are made floats, so many at a time.
+// Converts `values` values of a format to floats.
 struct Dequantize {
   void (*unit)(const Matrix& w, uint32_t row, uint32_t begin, float* values);
   uint32_t values;

@@ -26,7 +26,7 @@ WINDOW = 1024  # tokens
 WINDOWS = 8
 
 
-#: Begins to read a text of so many tokens: returns what reads a token and gives the logits of the next.
+#: Takes the number of tokens of a text; returns what reads a token and gives the logits of the next.
 Start = Callable[[int], Callable[[int], NDArray[np.float32]]]
 
 
