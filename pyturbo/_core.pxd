@@ -64,6 +64,7 @@ cdef extern from "pyturbo/storage.h" namespace "pyturbo" nogil:
         uint8_t* data()
         uint64_t bytes()
         cbool writable()
+        cbool on_host()
 
     shared_ptr[Storage] allocate_storage(uint64_t) except +raise_python
     shared_ptr[Storage] map_file(int, const string&, uint64_t, int64_t) except +raise_python
@@ -72,7 +73,7 @@ cdef extern from "pyturbo/storage.h" namespace "pyturbo" nogil:
 
 cdef extern from "pyturbo/device.h" namespace "pyturbo" nogil:
     enum class HostMemory(uint8_t):
-        any, pages
+        any, pages, none
 
     cdef cppclass NativeTraits "pyturbo::Traits":
         uint32_t chunk, single, attention_blocks, chunkwise_tokens, pass_experts

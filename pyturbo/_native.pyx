@@ -35,6 +35,7 @@ cdef enum:
 
 assert MAX_AXES == AXES
 
+cdef tuple HOST_MEMORY = ("any", "pages", "none")  # as the native enum numbers them
 cdef object FROM_DEVICE = object()  # the key to making a Buffer or a Kernel
 
 
@@ -429,9 +430,10 @@ cdef class FileWatch:
 
 
 cdef object _traits(const NativeTraits& traits):
+    cdef HostMemory host_memory = traits.host_memory
     return Traits(
         traits.chunk, traits.single, traits.attention_blocks, traits.chunkwise_tokens, traits.pass_experts,
-        "any" if traits.host_memory == HostMemory.any else "pages",
+        HOST_MEMORY[<int>host_memory],
     )
 
 

@@ -18,7 +18,8 @@ class Traits(NamedTuple):
         chunkwise_tokens: Fewest tokens for which the chunkwise delta net is faster than the recurrent one.
         pass_experts: Experts that are read from disk are computed as they arrive, at least so many at once if
             as many are still to come.
-        host_memory: Memory that kernels use in place: "any", or whole "pages", while other memory is copied.
+        host_memory: Host memory that kernels use in place: "any"; whole "pages", while other memory is
+            copied; "none" on a device with memory of its own.
     """
 
     chunk: int
@@ -26,4 +27,4 @@ class Traits(NamedTuple):
     attention_blocks: int
     chunkwise_tokens: int
     pass_experts: int
-    host_memory: Literal["any", "pages"]
+    host_memory: Literal["any", "pages", "none"]

@@ -1,6 +1,7 @@
 #include "pyturbo/device.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/kernels.h"
 #include "core/launch.h"
@@ -108,9 +109,42 @@ void Device::close() {
 }
 
 bool Device::use(Storage& storage) {
-  if (traits_.host_memory == HostMemory::pages && !storage.pages()) return false;
+  if (owns(storage)) return true;
+  if (!storage.on_host())
+    throw Error(ErrorKind::argument, name_ + ": expected memory of this device or of the host, got that of " +
+                                         "another device; Buffer.read copies it to the host");
+  switch (traits_.host_memory) {
+    case HostMemory::any:
+      break;
+    case HostMemory::pages:
+      if (!storage.pages()) return false;
+      break;
+    case HostMemory::none:
+      if (storage.writable() || !storage.pages()) return false;
+      break;
+  }
   attach(storage);
   return true;
+}
+
+void Device::read(void* to, const void* from, uint64_t bytes) {
+  synchronize();
+  std::memcpy(to, from, bytes);
+}
+
+void Device::write(void* to, const void* from, uint64_t bytes) {
+  synchronize();
+  std::memcpy(to, from, bytes);
+}
+
+void Device::copy(void* to, const void* from, uint64_t bytes) {
+  synchronize();
+  std::memmove(to, from, bytes);
+}
+
+void Device::clear(void* to, uint64_t bytes) {
+  synchronize();
+  std::memset(to, 0, bytes);
 }
 
 const KernelInfo& Device::kernel(std::string_view name) const {

@@ -97,7 +97,7 @@ std::shared_ptr<Storage> allocate_storage(uint64_t bytes) {
   // Weights are read from end to end for every token: huge pages need far fewer address translations.
   if (huge) ::madvise(mapping->data(), length, MADV_HUGEPAGE);
 #endif
-  return std::make_shared<Storage>(mapping->data(), bytes, /*writable=*/true, mapping, /*pages=*/true);
+  return std::make_shared<Storage>(mapping->data(), bytes, /*writable=*/true, mapping, Reach::pages);
 }
 
 std::shared_ptr<Storage> map_file(const std::string& path, uint64_t offset, int64_t bytes) {
@@ -128,8 +128,7 @@ std::shared_ptr<Storage> map_file(int file, const std::string& path, uint64_t of
     throw Error(ErrorKind::file, path + ": cannot be mapped: " + std::strerror(errno));
   const auto mapped =
       std::make_shared<MappedFile>(path, status, offset + length, mapping->data(), lead + length, mapping);
-  return std::make_shared<Storage>(mapping->data() + lead, length, /*writable=*/false, mapped,
-                                   /*pages=*/true);
+  return std::make_shared<Storage>(mapping->data() + lead, length, /*writable=*/false, mapped, Reach::pages);
 }
 
 }  // namespace pyturbo

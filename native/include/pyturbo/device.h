@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -60,7 +61,20 @@ class Device : public ClosedAtEnd {
   // Returns the kernel in the variant this device runs. Throws Error{argument} with similar names.
   const KernelInfo& kernel(std::string_view name) const;
 
+  // Allocates zeroed memory for kernels. A device with memory of its own attaches itself to it.
   virtual std::shared_ptr<Storage> allocate(uint64_t bytes) = 0;
+  // Allocates zeroed memory that kernels and the host can both touch.
+  virtual std::shared_ptr<Storage> allocate_shared(uint64_t bytes) { return allocate(bytes); }
+
+  // Copy bytes between host memory and memory of this device, or within that, after all work begun so far and
+  // before all work begun later. read() waits for its copy; write() may return before, but has read `from`.
+  virtual void read(void* to, const void* from, uint64_t bytes);
+  virtual void write(void* to, const void* from, uint64_t bytes);
+  virtual void copy(void* to, const void* from, uint64_t bytes);
+  virtual void clear(void* to, uint64_t bytes);
+
+  // The device of memory that the host cannot touch, as DLPack names it: a type and a number.
+  virtual std::pair<int32_t, int32_t> dlpack_device() const { return {1, 0}; }
 
   // Returns the most bytes that an argument of a launch can have. Throws Error{state} when it is closed.
   virtual uint64_t longest_argument() {
@@ -69,7 +83,8 @@ class Device : public ClosedAtEnd {
   }
 
   // Prepares memory that launches will touch. Returns false where the device cannot use it in place
-  // (Traits::host_memory) and would copy it for every launch.
+  // (Traits::host_memory) and would copy it for every launch. Throws Error{argument} for memory that only
+  // another device can touch.
   bool use(Storage& storage);
 
   // Checks a launch (core/launch.h), completes it where `dispatch` is null, runs it and waits for it.
@@ -97,8 +112,11 @@ class Device : public ClosedAtEnd {
     if (process_ends()) throw Error(ErrorKind::state, name_ + ": the process is ending");
   }
   virtual void release() {}
-  // Prepares memory that kernels can use in place.
+  // Prepares memory that kernels can use in place, or of which they can use a copy that is made once: a
+  // device with memory of its own is given read-only pages.
   virtual void attach(Storage&) {}
+  // Whether it is memory of this device: a device with memory of its own keeps track of what it allocates.
+  virtual bool owns(const Storage&) const { return false; }
 
  private:
   enum class State : uint8_t { open, closing, closed };

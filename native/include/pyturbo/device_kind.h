@@ -35,6 +35,7 @@ struct Required {
 enum class HostMemory : uint8_t {
   any,    // wherever it lies
   pages,  // whole pages (Storage::pages); other memory is copied
+  none,   // only what Device::allocate_shared gives: the device has memory of its own
 };
 
 // The strengths of a kind of device. They decide how a model is run, not what it computes.

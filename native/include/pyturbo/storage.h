@@ -17,17 +17,23 @@ inline constexpr uint64_t kBufferAlignment =
 // Pages of allocations and mapped files, at least as large as those of any host.
 inline constexpr uint64_t kPageBytes = 16384;
 
+// Who can touch some memory.
+enum class Reach : uint8_t {
+  host,    // the host; a device may have to copy it
+  pages,   // the host; whole pages, the last of which is shared with no other memory
+  device,  // only kernels and the copies of its device: data() is an address of the device
+};
+
 // Contiguous memory and the owner that keeps it alive. Address and size never change. Owner: the buffers that
 // share it. Any thread; attachments are added without a lock.
 class Storage {
  public:
-  // `owner` is released with the last buffer that uses the memory. `pages`: the memory starts on a page and
-  // shares its last page with no other memory, so that a device can use it in place.
-  Storage(void* data, uint64_t bytes, bool writable, std::shared_ptr<void> owner, bool pages = false)
+  // `owner` is released with the last buffer that uses the memory.
+  Storage(void* data, uint64_t bytes, bool writable, std::shared_ptr<void> owner, Reach reach = Reach::host)
       : data_(static_cast<uint8_t*>(data)),
         bytes_(bytes),
         writable_(writable),
-        pages_(pages),
+        reach_(reach),
         owner_(std::move(owner)) {}
   ~Storage();
   Storage(const Storage&) = delete;
@@ -36,7 +42,10 @@ class Storage {
   uint8_t* data() const { return data_; }
   uint64_t bytes() const { return bytes_; }
   bool writable() const { return writable_; }
-  bool pages() const { return pages_; }
+  // Whether the host may touch the memory. Where it may not, addresses still differ from those of the host.
+  bool on_host() const { return reach_ != Reach::device; }
+  // Whether a device that shares memory with the host can use it in place.
+  bool pages() const { return reach_ == Reach::pages; }
 
   // A device's own data about the memory, such as its handle for it. Destroyed before the memory is released,
   // but never in a child of fork(), where it belongs to the parent.
@@ -50,10 +59,10 @@ class Storage {
     const Attachment* next;
   };
 
-  uint8_t* data_;
-  uint64_t bytes_;
-  bool writable_;
-  bool pages_;
+  uint8_t* const data_;
+  const uint64_t bytes_;
+  const bool writable_;
+  const Reach reach_;
   std::shared_ptr<void> owner_;
   const uint32_t born_ = fork_count();
   std::atomic<const Attachment*> attachments_{nullptr};  // only ever grows
