@@ -25,6 +25,8 @@ void read_groups(const uint8_t* blocks, uint32_t count, float* scales, float* bi
       store_floats(scales + b, own);
       if constexpr (requires { T::kBiased; })
         store_floats(biases + b, low_halves(words >> 16));
+      else if constexpr (BlockCodes<T>::kOffset < 0)
+        store_floats(biases + b, F32{});
       else
         store_floats(biases + b, own * -float(T::kZero));
     }

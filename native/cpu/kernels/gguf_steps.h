@@ -17,16 +17,20 @@ constexpr uint32_t kStepVectors = kStep<T> / kBytes;
 constexpr uint32_t kLine = 64;  // bytes of a cache line
 
 // The kind of codes that blocks of a type become.
-template <uint32_t bits>
+template <typename T, uint32_t bits = T::kBits>
 struct CodesOf {
   using Kind = SmallIntegers;
 };
-template <>
-struct CodesOf<8> {
+template <typename T>
+struct CodesOf<T, 8> {
   using Kind = Integers<8>;
 };
+template <>
+struct CodesOf<Mxfp4> {  // whose scales go up to 2^127: a bias of -12 * scale may overflow
+  using Kind = CenteredE2m1;
+};
 template <typename T>
-using BlockCodes = typename CodesOf<T::kBits>::Kind;
+using BlockCodes = typename CodesOf<T>::Kind;
 
 // The codes of 32 values from value `at` of a step on, in types with nibbles.
 template <typename T>

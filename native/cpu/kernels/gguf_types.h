@@ -6,7 +6,8 @@
 // `at` of a block on. Where there is a kTable, codes are looked up in it.
 //
 // Scales: blocks of 32 values have one, the half at byte 0, or what scales() makes of the first words of
-// blocks, and kBiased ones a bias, the half after it; groups() of larger ones stores all of a block.
+// blocks, and kBiased ones a bias, the half after it; groups() of larger ones stores all of a block. What
+// kZero says is a part of the biases, as far as the kind of codes has no offset.
 #pragma once
 
 #include "cpu/kernels/vector.h"

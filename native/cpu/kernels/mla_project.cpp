@@ -51,19 +51,19 @@ void run_project(Batch& batch, const Heads& h) {
 }
 
 // Columns [begin, end) of W^T x for one head of every token.
-void add_rows(const Heads& h, const Dequantize& dequantize, uint64_t head, uint32_t begin, uint32_t end) {
+void add_rows(const Heads& h, const ReadValues& format, uint64_t head, uint32_t begin, uint32_t end) {
   const Matrix w = h.w.at(head);
   const float* x = h.x + head * h.in;
   float* y = h.y + head * h.out;
   for (uint32_t t = 0; t < h.tokens; ++t) clear_row(y + uint64_t(t) * h.heads * h.out + begin, end - begin);
   for (uint32_t r = 0; r < h.in; ++r)
-    for (uint32_t at = begin; at < end; at += dequantize.values) {
+    for (uint32_t at = begin; at < end; at += format.count) {
       float values[kColumns];
-      dequantize.unit(w, r, at, values);
+      format.dequantize(w, r, at, values);
       for (uint32_t t = 0; t < h.tokens; ++t) {
         const F32 factor = splat(x[uint64_t(t) * h.heads * h.in + r]);
         float* sums = y + uint64_t(t) * h.heads * h.out + at;
-        for (uint32_t i = 0; i < dequantize.values; i += kLanes)
+        for (uint32_t i = 0; i < format.count; i += kLanes)
           store_floats(sums + i, fused(load_floats(values + i), factor, load_floats(sums + i)));
       }
     }
@@ -71,12 +71,12 @@ void add_rows(const Heads& h, const Dequantize& dequantize, uint64_t head, uint3
 
 void run_project_transposed(Batch& batch, const Heads& h) {
   const uint32_t parts = (h.out + kColumns - 1) / kColumns;
-  const Dequantize dequantize = dequantize_of(h.w.format);
+  const ReadValues format = values_of(h.w.format);
   const double each = h.in * double(kColumns) * (kDequantizeTime + h.tokens * kProductTime);
   batch.add(uint64_t(h.heads) * parts, each, [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item) {
       const uint32_t first = uint32_t(item % parts) * kColumns;
-      add_rows(h, dequantize, item / parts, first, least(first + kColumns, h.out));
+      add_rows(h, format, item / parts, first, least(first + kColumns, h.out));
     }
   });
 }

@@ -211,13 +211,13 @@ constexpr double kDequantizeTime = 0.5;  // nanoseconds of a value
 
 void run_embed(Batch& batch, const Stack& stack, const int32_t* ids, uint32_t tokens, float* y) {
   const Matrix table = stack.at();
-  const Dequantize dequantize = dequantize_of(stack.format);
+  const ReadValues values = values_of(stack.format);
   batch.add(tokens, table.in * kDequantizeTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t t = begin; t < end; ++t) {
       const uint32_t id = uint32_t(ids[t]);  // a negative id is a large one
       if (id < table.out)
-        for (uint32_t i = 0; i < table.in; i += dequantize.values)
-          dequantize.unit(table, id, i, y + t * table.in + i);
+        for (uint32_t i = 0; i < table.in; i += values.count)
+          values.dequantize(table, id, i, y + t * table.in + i);
       else
         for (uint32_t i = 0; i < table.in; ++i) y[t * table.in + i] = __builtin_nanf("");
     }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cpu/kernels/integer_sums.h"
+#include "cpu/kernels/quantized_again.h"
 #include "cpu/kernels/quantized_tile.h"
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
@@ -117,6 +118,15 @@ static void multiply_integer_tile(const Matrix& w, uint32_t first, const Activat
       multiply(multiply_integer_chunk<kBits, kIntegerTokens>, t);
     for (; t + 2 <= tokens; t += 2) multiply(multiply_integer_chunk<kBits, 2>, t);
     for (; t < tokens; ++t) multiply(multiply_integer_chunk<kBits, 1>, t);
+  }
+  const uint32_t rows = least(kTileRows, w.out - first);
+  const ReadValues values = panels ? ReadValues{read_block, w.reader->block} : kReadValues<Q>;
+  for (uint32_t t = 0; t < tokens; ++t) {
+    float* own = sums + uint64_t(t) * kTileRows;
+    I32 found = {};
+    for (uint32_t i = 0; i < kTileRows; i += kLanes) found |= doubtful(load_floats(own + i));
+    if (any(found))
+      compute_again(w, first, rows, values, {x.from(row + t), 1, Order<Q::kBits>::kClasses}, own);
   }
 }
 

@@ -101,22 +101,28 @@ PYTURBO_INLINE auto by_scale_type(const Matrix& w, const Fn& fn) {
 
 constexpr uint32_t kUnit = 32;  // values that are whole bytes in every format
 
-// The kUnit values of a row from column `begin` on.
+// Consecutive values of a row, as many as a format has in a unit: number * scale + bias of the group.
+struct Values {
+  static constexpr uint32_t kMost = 256;
+  static constexpr uint32_t kGroups = kMost / 16;
+  float numbers[kMost];
+  float scales[kGroups + kLanes], biases[kGroups + kLanes];
+};
+
+// The kUnit values of a row from column `begin` on; their scales and biases only, without `all`.
 template <typename Q>
-static void dequantize_unit(const Matrix& w, uint32_t row, uint32_t begin, float* values) {
-  constexpr uint32_t kOctet = 8;  // values that are kBits bytes, in one group
+static void read_unit(const Matrix& w, uint32_t row, uint32_t begin, bool all, Values& values) {
+  constexpr uint32_t kOctet = 8;  // values that are kBits bytes
   const uint8_t* from = w.row(row) + uint64_t(begin) / 8 * Q::kBits;
-  const uint32_t first = begin >> w.group_shift;
-  const GroupVector groups = load_groups(w, row, first);
-  for (uint32_t octet = 0; octet < kUnit / kOctet; ++octet) {
-    const uint32_t group = (octet * kOctet) >> w.group_shift;
-    const float scale = groups.scales[group], bias = groups.biases[group];
+  const GroupVector groups = load_groups(w, row, begin >> w.group_shift);
+  store_floats(values.scales, groups.scales);
+  store_floats(values.biases, groups.biases);
+  for (uint32_t octet = 0; octet < kUnit / kOctet && all; ++octet) {
     uint64_t word = 0;
     std::memcpy(&word, from + octet * Q::kBits, Q::kBits);
-    for (uint32_t i = 0; i < kOctet; ++i) {
-      const uint32_t code = uint32_t(word >> (i * Q::kBits)) & ((1u << Q::kBits) - 1);
-      values[octet * kOctet + i] = __builtin_fmaf(number<Q>(code), scale, bias);
-    }
+    for (uint32_t i = 0; i < kOctet; ++i)
+      values.numbers[octet * kOctet + i] =
+          number<Q>(uint32_t(word >> (i * Q::kBits)) & ((1u << Q::kBits) - 1));
   }
 }
 
@@ -148,32 +154,45 @@ PYTURBO_INLINE auto by_codes(const Format& format, const Fn& fn) {
   return AllCodes::call(format.bits, format.group > 0, fn);
 }
 
-// The values of a block of GGUF, from column `begin` on.
-static inline void dequantize_block(const Matrix& w, uint32_t row, uint32_t begin, float* values) {
-  constexpr uint32_t kMost = 256;
+// The values of a block of GGUF, in the same way.
+static inline void read_block(const Matrix& w, uint32_t row, uint32_t begin, bool all, Values& values) {
   const Reader& reader = *w.reader;
-  uint8_t codes[kMost + kBytes];
-  float scales[kMost / 16 + kLanes], biases[kMost / 16 + kLanes];
-  reader.read(w.row(row) + uint64_t(begin / reader.block) * reader.block_bytes, 1, codes, scales, biases);
-  for (uint32_t i = 0; i < reader.block; ++i) {
-    const uint32_t group = i >> w.group_shift;
-    values[i] = reader.zero < 0 ? __builtin_fmaf(codes[i], scales[group], biases[group])
-                                : float(int32_t(codes[i]) - reader.zero) * scales[group];
+  uint8_t codes[Values::kMost + kBytes];
+  reader.read(w.row(row) + uint64_t(begin / reader.block) * reader.block_bytes, 1, all ? codes : nullptr,
+              values.scales, values.biases);
+  const int32_t zero = reader.zero < 0 ? 0 : reader.zero;
+  for (uint32_t i = 0; i < reader.block && all; i += 16) {
+    I32 words[16 / kLanes];
+    widen_all(load_vector<U8x16>(codes + i), words);
+    for (uint32_t v = 0; v < 16 / kLanes; ++v)
+      store_floats(values.numbers + i + v * kLanes, to_float(words[v] - zero));
   }
+  for (uint32_t g = 0; g < reader.block / reader.group && reader.zero >= 0; ++g)
+    values.biases[g] = -0.0f;  // which changes no value, not even a negative zero
 }
 
-// Converts `values` values of a format to floats.
-struct Dequantize {
-  void (*unit)(const Matrix& w, uint32_t row, uint32_t begin, float* values);
-  uint32_t values;
+// How the values of a format are read, `count` at a time.
+struct ReadValues {
+  void (*read)(const Matrix& w, uint32_t row, uint32_t begin, bool all, Values& values);
+  uint32_t count;
+
+  // Converts `count` values of a row from column `begin` on to floats.
+  void dequantize(const Matrix& w, uint32_t row, uint32_t begin, float* to) const {
+    Values v;
+    read(w, row, begin, /*all=*/true, v);
+    for (uint32_t i = 0; i < count; i += kLanes) {
+      const uint32_t g = i >> w.group_shift;
+      store_floats(to + i, fused(load_floats(v.numbers + i), splat(v.scales[g]), splat(v.biases[g])));
+    }
+  }
 };
 
 template <typename Q>
-constexpr Dequantize kDequantize = {dequantize_unit<Q>, kUnit};
+constexpr ReadValues kReadValues = {read_unit<Q>, kUnit};
 
-PYTURBO_INLINE Dequantize dequantize_of(const Format& format) {
-  if (format.reader) return {dequantize_block, format.reader->block};
-  return *by_codes(format, [](auto codes) { return &kDequantize<decltype(codes)>; });
+PYTURBO_INLINE ReadValues values_of(const Format& format) {
+  if (format.reader) return {read_block, format.reader->block};
+  return *by_codes(format, [](auto codes) { return &kReadValues<decltype(codes)>; });
 }
 
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL

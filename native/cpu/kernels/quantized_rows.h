@@ -4,7 +4,7 @@
 #pragma once
 
 #include "cpu/kernels/gguf_panel.h"
-#include "cpu/kernels/quantized_matrix.h"
+#include "cpu/kernels/quantized_again.h"
 #include "cpu/kernels/row.h"
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
@@ -201,17 +201,21 @@ struct RowLoops {
   AddGroups<4> four;
   float offset;     // a byte of codes plus this is the number
   uint32_t planes;  // of activations
-  bool panels;      // the matrix is read in panels
+  uint32_t classes;
+  ReadValues values;
+  bool panels;  // the matrix is read in panels
 };
 
 template <typename Q, uint32_t planes>
 constexpr RowLoops kRowLoops = {
-    add_groups<Q, planes, 1>, add_groups<Q, planes, 2>, add_groups<Q, planes, 4>, float(Q::kOffset), planes,
+    add_groups<Q, planes, 1>,  add_groups<Q, planes, 2>, add_groups<Q, planes, 4>, float(Q::kOffset), planes,
+    Order<Q::kBits>::kClasses, kReadValues<Q>,
     /*panels=*/false};
 
-// y[r] = the sum of the lanes of sums[r], for the first `rows` of kRowBlock.
-static inline void store_sums(const F32* sums, uint32_t rows, float* y) {
+// y[r] = the sum of the lanes of sums[r], for the first `rows` of kRowBlock. Returns whether one is doubtful.
+static inline bool store_sums(const F32* sums, uint32_t rows, float* y) {
   static_assert(kRowBlock % kLanes == 0);
+  I32 found = {};
   for (uint32_t r = 0; r < rows; r += kLanes) {
     U8 lanes[kLanes];
     for (uint32_t l = 0; l < kLanes; ++l) lanes[l] = (U8)sums[r + l];
@@ -220,8 +224,11 @@ static inline void store_sums(const F32* sums, uint32_t rows, float* y) {
     for (uint32_t half = kLanes / 2; half > 0; half /= 2)
 #pragma GCC unroll 8
       for (uint32_t l = 0; l < half; ++l) lanes[l] = (U8)((F32)lanes[l] + (F32)lanes[l + half]);
-    store_some(y + r, (F32)lanes[0], least(kLanes, rows - r));
+    const uint32_t count = least(kLanes, rows - r);
+    store_some(y + r, (F32)lanes[0], count);
+    found |= doubtful((F32)lanes[0]) & first_lanes(count);
   }
+  return any(found);
 }
 
 // Adds the groups [begin, end) of up to kRowBlock rows of w from `first` on.
@@ -260,7 +267,9 @@ static void multiply_few(AddGroups<tokens> add, const RowLoops& loops, const Mat
     for (uint32_t begin = 0; begin < w.groups; begin += block.kGroups)
       add_rows(add, loops.offset, w, first, rows, x, begin, least(begin + block.kGroups, w.groups), block);
   }
-  for (uint32_t t = 0; t < tokens; ++t) store_sums(block.sums[t], rows, y + t * y_stride);
+  for (uint32_t t = 0; t < tokens; ++t)
+    if (store_sums(block.sums[t], rows, y + t * y_stride))
+      compute_again(w, first, rows, loops.values, {x.from(t), loops.planes, loops.classes}, y + t * y_stride);
 }
 
 // The same for any number of tokens.

@@ -94,6 +94,8 @@ constexpr RowLoops kGgufLoops = {add_blocks<T, planes>,
                                  add_groups<BlockCodes<T>, planes, 4>,
                                  float(BlockCodes<T>::kOffset),
                                  planes,
+                                 1,
+                                 {read_block, T::kBlock},
                                  /*panels=*/true};
 template <typename T>
 constexpr Instance kGgufInstance = {

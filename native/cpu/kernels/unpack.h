@@ -29,11 +29,18 @@ struct SmallIntegers : Integers<8> {
   static constexpr int32_t kOffset = 0;
 };
 
+// E2M1 codes of GGUF blocks, doubled, plus 12.
+struct CenteredE2m1 : SmallIntegers {
+  static constexpr int32_t kOffset = -12;
+};
+
 // The bits of what bytes of codes hold, for `dot`.
 template <typename Q>
 constexpr uint32_t kDotBits = Q::kBits;
 template <>
 constexpr uint32_t kDotBits<SmallIntegers> = 6;
+template <>
+constexpr uint32_t kDotBits<CenteredE2m1> = 6;
 
 // E4M3, whose bytes stand for themselves.
 struct E4m3Codes {
