@@ -1,8 +1,12 @@
-"""Every operation with arguments of wrong types: it says which argument was wrong and what was expected."""
+"""Every operation with arguments of wrong types: it says which argument was wrong and what was expected.
+
+Arrays with other axes are refused by an exception of pyturbo, or fit.
+"""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +14,8 @@ import pytest
 
 from careless import Thing, complaints, unknown_keyword
 from pyturbo import ops
-from valid_calls import operation_calls
+from pyturbo.errors import TurboError
+from valid_calls import operation_calls, other_calls
 
 OPERATIONS = [name for name in ops.__all__ if inspect.isfunction(getattr(ops, name))]
 
@@ -72,3 +77,43 @@ def test_scalars_of_numpy_are_numbers(name: str) -> None:
     got = function(**{key: scalar(value) for key, value in operation_calls()[name].items()})
     for one, other in zip(want, got) if isinstance(want, tuple) else [(want, got)]:
         np.testing.assert_array_equal(one, other)
+
+
+def of_other_axes(value: Any) -> Iterator[Any]:
+    """Return what an argument becomes when one of its arrays has fewer, more, longer or empty axes."""
+    if isinstance(value, tuple):
+        for i, part in enumerate(value):
+            for other in of_other_axes(part):
+                parts = (*value[:i], other, *value[i + 1 :])
+                yield type(value)(*parts) if hasattr(value, "_fields") else parts
+    elif isinstance(value, (np.ndarray, list)):
+        array = np.asarray(value)
+        yield from (array.ravel()[:1].reshape(()), array.ravel(), array[None], array[..., None], array[0])
+        yield np.zeros((0,) * array.ndim, array.dtype)
+        for axis in range(array.ndim):
+            yield from (array.take(index, axis) for index in ([], [0], [0] * (array.shape[axis] + 1)))
+
+
+def findings_of_axes(name: str, arguments: dict[str, Any]) -> list[str]:
+    function, found = getattr(ops, name), []
+    function(**arguments)
+    for key in arguments:
+        for other in of_other_axes(arguments[key]):
+            try:
+                function(**{**arguments, key: other})
+            except TurboError:
+                continue
+            except Exception as error:  # whatever it is, it is a finding
+                found.append(f"{name}: {key}={other!r:.60}: {type(error).__name__}: {error}")
+    return found
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_other_axes_are_refused_or_fit(name: str) -> None:
+    found = findings_of_axes(name, operation_calls()[name])
+    assert not found, "\n".join(found)
+
+
+def test_other_axes_of_other_forms_are_refused_or_fit() -> None:
+    found = [finding for name, arguments in other_calls() for finding in findings_of_axes(name, arguments)]
+    assert not found, "\n".join(found)

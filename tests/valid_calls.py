@@ -229,3 +229,50 @@ def operation_calls() -> dict[str, Arguments]:
         },
         "weighted_sum": {"rows": _floats(2, 3, 5), "weights": _floats(2, 3)},
     }
+
+
+def _weights(rows: int, columns: int) -> list[tuple[Any, ...]]:
+    """Return a matrix in each form that projections of latents take."""
+    values = _floats(rows, columns)
+    return [
+        (*ops.affine_quantize(values, 4, 32), 4, 32),
+        (*ops.fp_quantize(values, "mxfp4"), "mxfp4", None),
+        (np.zeros((rows, columns // 32 * 18), np.uint8), "Q4_0"),
+    ]
+
+
+def _stack(weight: tuple[Any, ...], count: int) -> tuple[Any, ...]:
+    return tuple(np.stack([part] * count) if isinstance(part, np.ndarray) else part for part in weight)
+
+
+def other_calls() -> list[tuple[str, Arguments]]:
+    """Return valid calls with other forms of arguments: quantised projections, rows with every part."""
+    calls: list[tuple[str, Arguments]] = []
+    folded = {"q_rope": _floats(2, 3, 8), "latents": _floats(5, 64), "rope_keys": _floats(5, 8), "scale": 0.1}
+    for both, embed, unembed in zip(_weights(120, 64), _weights(64, 32), _weights(8, 64)):
+        pair = _stack(embed, 3), _stack(unembed, 3)
+        for to_keys, to_values in ((both, both), pair):
+            calls += [
+                ("mla_project_q", {"q_nope": _floats(2, 3, 32), "weight": to_keys}),
+                ("mla_project_out", {"mix": _floats(2, 3, 64), "weight": to_values, "v_dim": 8}),
+            ]
+        calls += [
+            ("mla_attention", {"q": _floats(2, 3, 32), **folded, "weights": weights})
+            for weights in (both, pair)
+        ]
+    calls.append(("mla_attention", {"q": _floats(2, 3, 64), **folded, "weights": None}))
+    for batch in ((), (3,)):
+        rows = ops.turbo_rows(5, 2, 64, 4, batch=batch[0] if batch else None, means=True, recent=4)
+        q, own = _floats(*batch, 2, 4, 64), (_floats(*batch, 2, 2, 64), _floats(*batch, 2, 2, 64))
+        keys = {"q": q, "k_rows": rows}
+        calls += [
+            ("turbo_attention", {**keys, "v_rows": rows, "scale": 0.1, "method": method, "own": own})
+            for method in ("split", "tiled", "fused")
+        ]
+        calls += [
+            ("turbo_append", {"rows": rows, "x": own[0], "position": 1}),
+            ("turbo_decode", {"rows": rows}),
+            ("turbo_scores", keys),
+            ("turbo_values", {"weights": _floats(*batch, 2, 4, 5), "v_rows": rows}),
+        ]
+    return calls

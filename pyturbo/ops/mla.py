@@ -235,26 +235,30 @@ def _cache(op: str, latents: ArrayLike, rope_keys: ArrayLike) -> tuple[Array, Ar
 def _weight(op: str, weight: Any, name: str = "weight") -> _Matrix:
     """Check a weight. An array is dense; a tuple with a mode or kind has that, any other is affine."""
     if not isinstance(weight, tuple):
-        form = _dense(op, weight, name)
-    elif len(weight) == 4 and isinstance(weight[2], str):
-        form = _small_floats(op, weight, name)
-    elif len(weight) == 2 and isinstance(weight[1], str):
-        form = _blocks(op, weight, name)
-    else:
-        form = _affine(op, weight, name)
-    if len(form.shape) not in (2, 3):
-        raise ArgumentError(f"{op}: {name}: expected 2 or 3 axes, got shape {list(form.shape)}")
-    return form
+        return _dense(op, weight, name)
+    if len(weight) == 4 and isinstance(weight[2], str):
+        return _small_floats(op, weight, name)
+    if len(weight) == 2 and isinstance(weight[1], str):
+        return _blocks(op, weight, name)
+    return _affine(op, weight, name)
+
+
+def _axes(op: str, name: str, array: Any) -> int:
+    """Return the number of axes of a weight's array."""
+    shape = as_array(op, name, array).shape
+    if len(shape) not in (2, 3):
+        raise ArgumentError(f"{op}: {name}: expected 2 or 3 axes, got shape {list(shape)}")
+    return len(shape)
 
 
 def _dense(op: str, weight: Any, name: str) -> _Matrix:
     array = as_array(op, name, weight, np.float32)
-    array, kind = stored_weight(op, array, (None,) * array.ndim, name)
+    array, kind = stored_weight(op, array, (None,) * _axes(op, name, array), name)
     return _Matrix((array,), array.shape, "mla_dense_project", f"_{kind}", ())
 
 
 def _affine(op: str, weight: Any, name: str) -> _Matrix:
-    axes = as_array(op, "packed", weight[0]).ndim if len(weight) == 5 else 2
+    axes = _axes(op, f"{name} packed", weight[0]) if len(weight) == 5 else 2
     w = matrix(op, name, weight, axes=axes)
     shape = (*w.packed.shape[:-1], w.in_dim)
     return _Matrix(w.arrays, shape, "mla_affine_project", w.suffix, (w.group_size,))
@@ -262,7 +266,7 @@ def _affine(op: str, weight: Any, name: str) -> _Matrix:
 
 def _small_floats(op: str, weight: fp.Weight, name: str) -> _Matrix:
     packed, scales, mode, global_scale = weight
-    w = fp.matrix(op, packed, scales, mode, global_scale, axes=as_array(op, "packed", packed).ndim)
+    w = fp.matrix(op, packed, scales, mode, global_scale, axes=_axes(op, f"{name} packed", packed))
     if w.global_scale is not None:
         raise ArgumentError(f"{op}: {name}: expected no global scale, got one")
     shape = (*w.packed.shape[:-1], w.in_dim)
@@ -271,7 +275,7 @@ def _small_floats(op: str, weight: fp.Weight, name: str) -> _Matrix:
 
 def _blocks(op: str, weight: gguf.Weight, name: str) -> _Matrix:
     blocks, kind = weight
-    w = gguf.matrix(op, name, blocks, kind, axes=as_array(op, name, blocks).ndim)
+    w = gguf.matrix(op, name, blocks, kind, axes=_axes(op, f"{name} blocks", blocks))
     return _Matrix((aligned(w.blocks),), (*w.blocks.shape[:-1], w.in_dim), "mla_gguf_project", w.suffix, ())
 
 
