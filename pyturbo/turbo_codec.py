@@ -33,11 +33,6 @@ def row_words(dim: int, bits: int) -> int:
     return -(-dim * bits // 32)
 
 
-def row_bytes(dim: int, bits: int, means: bool = False) -> int:
-    """Return the bytes of one vector: its codes, its scale and, if it is stored separately, its mean."""
-    return 4 * row_words(dim, bits) + 2 * (1 + bool(means))
-
-
 @cache
 def signs(dim: int) -> NDArray[np.float32]:
     """Return the signs before the Hadamard matrix, 1 or -1: bits of xorshift64, seeded by SplitMix64."""

@@ -6,7 +6,8 @@ head a // (heads / kv_heads), and the last query has the position of the last ke
 
 Key j of `live`, by default all, lies in row (ring_start + j) % capacity. For a ring that has wrapped around,
 `live` may also be the number of all keys so far, with ring_start 0, if a window hides the overwritten keys.
-Of rows with exact ones, which need a ring_start of 0, attention reads these for the last keys.
+Of rows with exact ones, which need a ring_start of 0, attention reads these for the last keys. Which keys
+these are, recent_keys of k_rows says for keys and values; that of v_rows is not read.
 
 The kernels work on rotated vectors. All functions here take and return plain vectors, unless `rotated` says
 that inputs and results are rotated.
@@ -100,6 +101,7 @@ def turbo_attention(
 
     window, sinks and softcap are those of `attention`. own are the float32 keys and values [tokens, kv_heads,
     dim] of the queries themselves. They are not in the rows yet, follow the keys of the rows, and are exact.
+    Where both rows have exact ones, k_rows.recent_keys says which keys they are of, for the values too.
     """
     op = "turbo_attention"
     device = resolve(device)
