@@ -34,6 +34,7 @@ _FLOATS: dict[str, np.dtype[Any]] = {
 
 @dataclass(frozen=True)
 class Header:
+    path: Path  # of the file with the metadata
     #: Numbers, booleans and text; arrays as lists of text or as arrays of numbers.
     metadata: dict[str, Any]
     tensors: dict[str, TensorInfo]
@@ -69,12 +70,12 @@ def read_header(path: Path) -> Header:
             raise FormatError(f"{path}: {shown(one.name)}: occurs twice")
         tensors[one.name] = one.located(file, start, alignment)
     check_ranges(tensors.values())
-    return Header(metadata, tensors, metadata_end)
+    return Header(path, metadata, tensors, metadata_end)
 
 
-def without_tensors(path: Path) -> bytes:
-    """Return the content of a GGUF file with the metadata of the one at `path`, and no tensors."""
-    header, file = read_header(path), TensorFile(path)
+def without_tensors(header: Header) -> bytes:
+    """Return the content of a GGUF file with the metadata of a header, and no tensors."""
+    file = TensorFile(header.path)
     try:
         data = file.bytes(0, header.metadata_end)
     finally:

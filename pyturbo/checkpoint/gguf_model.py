@@ -8,7 +8,7 @@ from typing import Any
 
 from pyturbo.checkpoint.checkpoint import Checkpoint
 from pyturbo.checkpoint.file_layout import FileLayout, Gguf
-from pyturbo.checkpoint.gguf import read_header
+from pyturbo.checkpoint.gguf import read_header, without_tensors
 from pyturbo.checkpoint.gguf_config import read_config
 from pyturbo.checkpoint.gguf_fields import Fields
 from pyturbo.checkpoint.gguf_names import MODEL_TYPES, model_name
@@ -25,7 +25,7 @@ class GgufCheckpoint(Checkpoint):
     type_entry = "general.architecture"
 
     def __init__(self, path: Path) -> None:
-        header = read_parts(path)
+        header = self._header = read_parts(path)
         super().__init__(path, header.tensors)
         self._fields = Fields(path, header.metadata)
         self._fields.architecture = self._fields.name("general.architecture")
@@ -52,6 +52,10 @@ class GgufCheckpoint(Checkpoint):
             if name is not None:
                 names[name] = raw
         return GgufWeights(self, names, layout, values)
+
+    def without_tensors(self) -> bytes:
+        """Return the content of a GGUF file that has the metadata only, tokenizer and all."""
+        return without_tensors(self._header)
 
     @cached_property
     def config(self) -> dict[str, Any]:  # type: ignore[override]

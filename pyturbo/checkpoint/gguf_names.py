@@ -82,12 +82,6 @@ def part_of(path: Path) -> tuple[Path, int, int] | None:
     return path.with_name(f"{match['stem']}.gguf"), int(match["number"]) - 1, int(match["count"])
 
 
-def first_part(path: Path) -> Path:
-    """Return the file with the metadata of a model: the first part, or the file itself if it is not split."""
-    part = part_of(path)
-    return path if part is None else part_path(part[0], 0, part[2])
-
-
 def all_parts(name: str) -> str:
     """Return a pattern for the names of all parts of a file; `name` itself if it is not that of a part."""
     part = part_of(Path(name))

@@ -25,7 +25,7 @@ def read_parts(path: Path) -> Header:
     if count <= 1:
         return header
     part = part_of(path)
-    if part is None or part[2] != count or count > _MOST:
+    if part is None or part[2] != count or count > _MOST or part[1] not in range(count):
         raise FormatError(
             f"{path}: split.count: expected a name like model-00001-of-{count:05}.gguf for a part of {count}"
         )
@@ -56,4 +56,4 @@ def _joined(path: Path, headers: list[Header]) -> Header:
             f"{path}: split.tensors.count: expected {len(tensors)}, the tensors of all {len(headers)} parts, "
             f"got {shown(stated)}"
         )
-    return Header(first.metadata, tensors, first.metadata_end)
+    return Header(first.path, first.metadata, tensors, first.metadata_end)

@@ -11,8 +11,7 @@ from typing import Any
 from pyturbo.checkpoint import Checkpoint
 from pyturbo.checkpoint.directory import GGUF_TOKENIZER, DirectoryCheckpoint
 from pyturbo.checkpoint.file import TensorFile
-from pyturbo.checkpoint.gguf import without_tensors
-from pyturbo.checkpoint.gguf_names import first_part
+from pyturbo.checkpoint.gguf_model import GgufCheckpoint
 from pyturbo.checkpoint.manifest import PackedFile
 from pyturbo.convert.folder import copied_files, copy_file, write_json
 from pyturbo.pack.checksums import range_checksum
@@ -42,9 +41,9 @@ class SmallFiles:
         """Write all files, and return their sizes and checksums by name."""
         for file in self._copied:
             copy_file(file, folder / file.path.name)
-        if not self._copied:
+        if isinstance(self._checkpoint, GgufCheckpoint):
             write_json(folder / "config.json", self._checkpoint.config | _quantization(self._plan))
-            (folder / GGUF_TOKENIZER).write_bytes(without_tensors(first_part(self._checkpoint.path)))
+            (folder / GGUF_TOKENIZER).write_bytes(self._checkpoint.without_tensors())
         return {name: packed_file(folder / name) for name in self.names}
 
 
