@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pyturbo._arrays import Array
 from pyturbo.checkpoint.config import Format
+from pyturbo.checkpoint.file_layout import FileLayout
 from pyturbo.checkpoint.source import Plane, Shape, Source
+from pyturbo.checkpoint.tensors import Tensors
 from pyturbo.checkpoint.weights import FLOATS, Weights
 from pyturbo.errors import FormatError
 from pyturbo.formats import Dense, Gguf, Linear
@@ -13,6 +15,14 @@ _HALVES = ("gate_proj", "up_proj")
 
 
 class GgufWeights(Weights):
+    """Weights of a GGUF file, or of one in several parts."""
+
+    def __init__(
+        self, checkpoint: Tensors, names: dict[str, str], layout: FileLayout, values: bool = True
+    ) -> None:
+        super().__init__(checkpoint, names, layout, values)
+        self._other_half: dict[str, Array] = {}  # tensors of which one half has been asked for
+
     def _find_tensor(self, name: str) -> Source:
         info = self.typed(name, *FLOATS)
         return Source(name, info.shape, Plane((info,), info.shape))
@@ -50,10 +60,18 @@ class GgufWeights(Weights):
         return Source(path, (count, rows // 2, info.shape[2]), plane, format=form, matrix=True)
 
     def _array(self, plane: Plane) -> Array:
-        """Return the mapped file, also where an array is rows of each matrix of a stack."""
+        """Return the mapped file, also where an array is rows of each matrix of a stack.
+
+        A tensor that cannot be mapped is read with its first half, and kept for the other one.
+        """
         if plane.rows is None:
             return super()._array(plane)
-        whole: Array = self._read(plane.tensors[0])
+        (info,) = plane.tensors
+        whole = self._other_half.pop(info.name, None)
+        if whole is None:
+            whole = self._read(info)
+            if not info.mapped:
+                self._other_half[info.name] = whole
         return whole[:, plane.rows]
 
     def _load(self, source: Source) -> Linear:

@@ -12,9 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gguf_models import GGUF_MODELS, GOLDEN, gguf_tensors, write
+from gguf_models import GGUF_MODELS, GOLDEN, gguf_tensors, metadata, write
+from pyturbo.checkpoint import open_checkpoint
+from pyturbo.checkpoint.gguf import read_header
+from pyturbo.checkpoint.gguf_writer import GgufTensor, write_gguf
 from pyturbo.errors import FormatError
 from pyturbo.model import Model, load
+from pyturbo.models import layout
 from tiny_models import checksum, write_hf
 
 BOUND = 1e-4  # of the logits' standard deviation: everything is in float32, added in another order
@@ -141,3 +145,38 @@ def test_both_forms_of_keys_and_values(folder: Path, tmp_path: Path) -> None:
     tokens = one.model.tokens()[:20]
     want = model_of(folder, "deepseek2").logits(tokens)
     np.testing.assert_array_equal(load(path, kv="f32").logits(tokens), want)
+
+
+def unmapped(name: str, path: Path) -> Path:
+    """Write a model whose fused gates lie at addresses that kernels cannot use in the mapped file."""
+    one = GGUF_MODELS[name]
+    tensors = [GgufTensor.of(raw, array) for raw, array in gguf_tensors(one).items()]
+    for pad in ("", "1234567", "12345678"):
+        write_gguf(path, {**metadata(one), "general.description": pad}, tensors, alignment=8)
+        header = read_header(path)
+        if not any(info.mapped for raw, info in header.tensors.items() if "gate_up" in raw):
+            return path
+    raise AssertionError("every place is a multiple of 16")
+
+
+@pytest.mark.parametrize("preloaded", [False, True])
+def test_a_fused_tensor_that_cannot_be_mapped_is_held_once(tmp_path: Path, preloaded: bool) -> None:
+    path = unmapped("qwen35moe_gates", tmp_path / "model.gguf")
+    module = "model.layers.1.mlp.switch_mlp"
+    with open_checkpoint(path) as checkpoint:
+        fused = next(info for raw, info in checkpoint.items() if raw.startswith("blk.1.ffn_gate_up"))
+        for values in (True, False):
+            weights = checkpoint.weights(layout("qwen3_5_moe"), values)
+            if preloaded:
+                weights.preload()
+            held = weights.ledger.held if weights.ledger else 0
+            layers = [weights.experts(f"{module}.{half}_proj") for half in ("gate", "up")]
+            gate, up = (layer.arrays[0] for layer in layers)
+            if weights.ledger is None:
+                assert up.ctypes.data - gate.ctypes.data == gate[0].nbytes
+                np.testing.assert_array_equal(np.concatenate([gate, up], axis=1), fused[:])
+            else:
+                assert weights.ledger.held - held == (0 if preloaded else fused.nbytes)
+    tokens = GGUF_MODELS["qwen35moe_gates"].model.tokens()[:9]
+    (mapped,) = write(GGUF_MODELS["qwen35moe_gates"], tmp_path / "mapped.gguf")
+    np.testing.assert_array_equal(load(path).logits(tokens), load(mapped).logits(tokens))
