@@ -194,7 +194,8 @@ def _rope_scaling(
         if f"{{}}.rope.scaling.yarn_{name}" in fields:
             scaling[name] = fields.number(f"{{}}.rope.scaling.yarn_{name}")
     if config["model_type"] == "gpt_oss":
-        scaling["truncate"] = False  # as the model was trained; files do not state it
+        # As config.json of the model says; files do not state it, and llama.cpp rounds the ends of the ramp.
+        scaling["truncate"] = False
     if config["model_type"] == "deepseek_v3" and "{}.rope.scaling.yarn_log_multiplier" in fields:
         scale = fields.number("{}.rope.scaling.yarn_log_multiplier") / 0.1
         scaling |= {"mscale": scale, "mscale_all_dim": scale}

@@ -14,9 +14,11 @@ import pytest
 
 from gguf_models import GGUF_MODELS, GOLDEN, gguf_tensors, metadata, write
 from pyturbo.checkpoint import open_checkpoint
+from pyturbo.checkpoint.entries import Entries
 from pyturbo.checkpoint.gguf import read_header
 from pyturbo.checkpoint.gguf_writer import GgufTensor, write_gguf
 from pyturbo.errors import FormatError
+from pyturbo.layers.rope import Rope
 from pyturbo.model import Model, load
 from pyturbo.models import layout
 from tiny_models import checksum, write_hf
@@ -124,6 +126,24 @@ def test_metadata_that_may_be_missing(tmp_path: Path) -> None:
     oss = GGUF_MODELS["gpt-oss"]
     (path,) = write(replace(oss, more={"{}.attention.sliding_window_pattern": 3}), tmp_path / "b.gguf")
     assert [layer.mixer.kv_heads.window for layer in load(path).network.layers] == [27, 27, 0]
+
+
+def test_yarn_of_gpt_oss_is_that_of_its_configuration(tmp_path: Path) -> None:
+    """Files do not state "truncate": the ramp ends between pairs, as the model was trained.
+
+    Its ends are those of the published sizes in the reference implementation.
+    """
+    (path,) = write(GGUF_MODELS["gpt-oss_rope"], tmp_path / "a.gguf")
+    with open_checkpoint(path) as checkpoint:
+        config = checkpoint.config
+    rope = Rope.read(Entries("config.json", config), config["head_dim"])
+    pairs = np.arange(32)
+    plain = 150000.0 ** (-pairs / 32)
+    ramp = np.clip((pairs - 8.092779115512402) / (17.39802450158856 - 8.092779115512402), 0, 1)
+    np.testing.assert_allclose(rope.inv_freq, plain * (1 - ramp) + plain / 32 * ramp, rtol=1e-6)
+    (path,) = write(GGUF_MODELS["deepseek2"], tmp_path / "b.gguf")
+    with open_checkpoint(path) as checkpoint:
+        assert "truncate" not in checkpoint.config["rope_scaling"]
 
 
 def test_an_unknown_tensor_is_refused(tmp_path: Path) -> None:
