@@ -72,6 +72,17 @@ def test_what_is_not_finite_stays_visible(level, rng, precision, kind):
 
 
 @precisions
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if unit(kind) == 256])
+def test_bits_do_not_depend_on_the_number_of_tokens(level, rng, precision, kind):
+    device = device_at(level, precision)
+    w = gguf.expert(random_weight(rng, (1, 21, 3), kind), 0)
+    x = random_rows(rng, 7, width(w))
+    together = test_gguf.run_product(device, "gguf_matvec", x, w)
+    alone = [test_gguf.run_product(device, "gguf_matvec", row[None], w) for row in x]
+    np.testing.assert_array_equal(together, np.concatenate(alone))
+
+
+@precisions
 @kinds
 def test_bits_do_not_depend_on_the_number_of_threads(level, rng, precision, kind):
     stack, other = (random_weight(rng, (3, 70, 2), kind) for _ in range(2))

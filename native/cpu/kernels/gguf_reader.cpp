@@ -9,11 +9,26 @@ namespace {
 F32 low_halves(U32 words) { return from_half(__builtin_convertvector(words & 0xffff, U16Half)); }
 
 template <typename T>
+constexpr int32_t zero_of() {
+  if constexpr (requires { T::kZero; })
+    return T::kZero;
+  else
+    return -1;
+}
+
+template <typename T>
 void read_groups(const uint8_t* blocks, uint32_t count, float* scales, float* biases) {
   if constexpr (T::kBlock > 32) {
-    constexpr uint32_t kGroups = T::kBlock / T::kGroup;
-    for (uint32_t b = 0; b < count; ++b)
-      T::groups(blocks + uint64_t(b) * T::kBlockBytes, scales + b * kGroups, biases + b * kGroups);
+    constexpr float kFactor = zero_of<T>() < 0 ? 1 : zero_of<T>();
+    for (uint32_t b = 0; b < count; ++b) {
+      alignas(F32) float entries[T::kScales + T::kMinima];
+      T::entries(blocks + uint64_t(b) * T::kBlockBytes, reinterpret_cast<F32*>(entries));
+      const float* minima = T::kMinima > 0 ? entries + T::kScales : entries;
+      for (uint32_t g = 0; g < T::kScales; ++g) {
+        scales[b * T::kScales + g] = entries[g];
+        biases[b * T::kScales + g] = minima[g] * -kFactor;
+      }
+    }
   } else {
     for (uint32_t b = 0; b < count; b += kLanes) {
       const U32 words = gather_words<T::kBlockBytes>(blocks + uint64_t(b) * T::kBlockBytes, count - b);
@@ -45,14 +60,6 @@ void read(const uint8_t* blocks, uint32_t count, uint8_t* codes, float* scales, 
   if (count % kStepBlocks<T> != 0)
     store_vector(codes + (count - 1) * T::kBlock,
                  last_codes<T>(blocks + uint64_t(count - 1) * T::kBlockBytes));
-}
-
-template <typename T>
-constexpr int32_t zero_of() {
-  if constexpr (requires { T::kZero; })
-    return T::kZero;
-  else
-    return -1;
 }
 
 template <typename T>

@@ -1,4 +1,4 @@
-// Rows of GGUF blocks times one row of activations, with codes in registers.
+// Rows of blocks of 32 values times one row of activations, with codes in registers.
 #pragma once
 
 #include "cpu/kernels/gguf_steps.h"
@@ -12,7 +12,8 @@ static void add_blocks(const Matrix& w, uint32_t row, uint32_t r, uint32_t step,
                        uint32_t /*first*/, uint32_t /*last*/, RowBlock<1>& at) {
   using Q = BlockCodes<T>;
   constexpr uint32_t kRows = kRowsAtOnce<1>;
-  constexpr uint32_t kShift = T::kGroup == 16 ? 4 : 5;
+  constexpr uint32_t kShift = 5;
+  static_assert(T::kGroup == 1 << kShift);
   const I32 groups = lane_groups<Q>(kShift);
   F32 acc[kRows];
 #pragma GCC unroll 4

@@ -6,8 +6,10 @@
 // `at` of a block on. Where there is a kTable, codes are looked up in it.
 //
 // Scales: blocks of 32 values have one, the half at byte 0, or what scales() makes of the first words of
-// blocks, and kBiased ones a bias, the half after it; groups() of larger ones stores all of a block. What
-// kZero says is a part of the biases, as far as the kind of codes has no offset.
+// blocks, and kBiased ones a bias, the half after it. entries() of larger ones gives kScales scales and
+// kMinima minima of a block, 16 or 32 floats, and a value is code * scale - minimum; in types with a kZero
+// minima are multiplied by it, and where there are none they are the scales. What kZero says is a part of the
+// biases, as far as the kind of codes has no offset.
 #pragma once
 
 #include "cpu/kernels/vector.h"
@@ -96,31 +98,19 @@ struct Iq4Nl {
   static constexpr uint32_t kNibbles = 2;
 };
 
-// 16 bytes plus an offset, times a factor.
-PYTURBO_INLINE void store_scaled(U8x16 bytes, int32_t offset, F32 factor, float* to) {
-  constexpr uint32_t kVectors = 16 / kLanes;
-  I32 words[kVectors];
+// 16 bytes plus an offset, times a factor for each vector of results.
+PYTURBO_INLINE void scale_bytes(U8x16 bytes, int32_t offset, const F32* factors, F32* to) {
+  I32 words[16 / kLanes];
   widen_all(bytes, words);
 #pragma GCC unroll 4
-  for (uint32_t i = 0; i < kVectors; ++i) store_floats(to + i * kLanes, to_float(words[i] + offset) * factor);
+  for (uint32_t i = 0; i < 16 / kLanes; ++i) to[i] = to_float(words[i] + offset) * factors[i];
 }
 
-// Eight bytes times a factor to `scales`, eight times another to `biases`.
-PYTURBO_INLINE void store_scaled_halves(U8x16 bytes, int32_t offset, F32 first, F32 second, float* scales,
-                                        float* biases) {
-  constexpr uint32_t kVectors = 16 / kLanes;
-  I32 words[kVectors];
-  widen_all(bytes, words);
-  if constexpr (kLanes == 16) {
-    const F32 both = to_float(words[0] + offset) * (first_lanes(8) ? first : second);
-    std::memcpy(scales, &both, 8 * sizeof(float));
-    std::memcpy(biases, reinterpret_cast<const char*>(&both) + 8 * sizeof(float), 8 * sizeof(float));
-  } else {
-#pragma GCC unroll 4
-    for (uint32_t i = 0; i < kVectors; ++i)
-      store_floats(i * kLanes < 8 ? scales + i * kLanes : biases + i * kLanes - 8,
-                   to_float(words[i] + offset) * (i * kLanes < 8 ? first : second));
-  }
+// The same with one factor.
+PYTURBO_INLINE void scale_bytes(U8x16 bytes, int32_t offset, F32 factor, F32* to) {
+  F32 factors[16 / kLanes];
+  for (F32& f : factors) f = factor;
+  scale_bytes(bytes, offset, factors, to);
 }
 
 struct Iq4Xs {
@@ -128,14 +118,15 @@ struct Iq4Xs {
   static constexpr const uint8_t* kTable = kUnevenCodes;
   static constexpr uint32_t kNibbles = 8;
   // Six bits for each of 8 scales, the low four in the nibbles of four bytes, the high two in the two before.
-  PYTURBO_INLINE void groups(const uint8_t* from, float* scales, float* biases) {
-    const uint64_t low = load_vector<uint32_t>(from + 4), high = load_vector<uint16_t>(from + 2);
-    uint64_t all = 0;
-#pragma GCC unroll 8
-    for (uint32_t i = 0; i < 8; ++i)
-      all |= (((low >> (4 * i)) & 15) | ((high >> (2 * i)) & 3) << 4) << (8 * i);
-    const F32 d = half_at(from);
-    store_scaled_halves((U8x16)U64x2{all, all}, -32, d, d * -float(kZero), scales, biases);
+  // Zero is the code 128: the minima are the scales times that.
+  static constexpr uint32_t kScales = 8, kMinima = 8;
+  PYTURBO_INLINE void entries(const uint8_t* from, F32* to) {
+    uint64_t low = load_vector<uint32_t>(from + 4), high = load_vector<uint16_t>(from + 2);
+    low = (low | low << 16) & 0x0000ffff0000ffff, high = (high | high << 24) & 0x000000ff000000ff;
+    low = (low | low << 8) & 0x00ff00ff00ff00ff, high = (high | high << 12) & 0x000f000f000f000f;
+    low = (low | low << 4) & 0x0f0f0f0f0f0f0f0f, high = (high | high << 6) & 0x0303030303030303;
+    const uint64_t all = low | high << 4;
+    scale_bytes((U8x16)U64x2{all, all}, -32, half_at(from), to);
   }
 };
 
@@ -151,10 +142,11 @@ struct Q2_K {
   PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
     return two_bits<V>(from + 16, at);
   }
-  PYTURBO_INLINE void groups(const uint8_t* from, float* scales, float* biases) {
+  static constexpr uint32_t kScales = 16, kMinima = 16;
+  PYTURBO_INLINE void entries(const uint8_t* from, F32* to) {
     const U8x16 both = load_vector<U8x16>(from);
-    store_scaled(both & 15, 0, half_at(from + 80), scales);
-    store_scaled(both >> 4, 0, -half_at(from + 82), biases);
+    scale_bytes(both & 15, 0, half_at(from + 80), to);
+    scale_bytes(both >> 4, 0, half_at(from + 82), to + 16 / kLanes);
   }
 };
 
@@ -165,28 +157,34 @@ struct Q3_K {
     return two_bits<V>(from + 32, at) | moved(load_run<V>(from + at % 32), int32_t(at / 32) - 2, 1, 1 << 2);
   }
   // Six bits for each of 16 scales: the low four in the nibbles of 8 bytes, the high two in 4 more.
-  PYTURBO_INLINE void groups(const uint8_t* from, float* scales, float* biases) {
+  static constexpr uint32_t kScales = 16, kMinima = 0;
+  PYTURBO_INLINE void entries(const uint8_t* from, F32* to) {
     const uint64_t low = load_vector<uint64_t>(from + 96);
     const uint32_t high = load_vector<uint32_t>(from + 104);
     const auto pairs = [&](uint32_t i) { return uint64_t((high >> (2 * i)) & 0x03030303) << 4; };
     constexpr uint64_t kNibbles = 0x0f0f0f0f0f0f0f0f;
     const U64x2 all = {(low & kNibbles) | pairs(0) | pairs(1) << 32,
                        ((low >> 4) & kNibbles) | pairs(2) | pairs(3) << 32};
-    const F32 d = half_at(from + 108);
-    store_scaled((U8x16)all, -32, d, scales);
-    store_scaled((U8x16)all, -32, d * -float(kZero), biases);
+    scale_bytes((U8x16)all, -32, half_at(from + 108), to);
   }
 };
 
-// Six bits for each of 8 scales and 8 minima, after d and dmin. The first four of both are in the low bits of
-// words 1 and 2, whose high bits are the high two of the last four; word 3 has their low four.
-PYTURBO_INLINE void store_scales_and_minima(const uint8_t* from, float* scales, float* biases) {
-  const U32x4 words = load_vector<U32x4>(from);
-  const U32x4 low = U32x4{words[1], words[3], words[2], words[3]} >> U32x4{0, 0, 0, 4};
-  const U32x4 high = U32x4{words[0], words[1], words[0], words[2]} >> 2;
-  const U32x4 all = (low & U32x4{0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f}) |
-                    (high & U32x4{0, 0x30303030, 0, 0x30303030});
-  store_scaled_halves((U8x16)all, 0, half_at(from), -half_at(from + 2), scales, biases);
+// Six bits for each of 8 scales and 8 minima, after the halves that they are multiplied by. The first four of
+// both are in the low bits of two words, whose high bits are the high two of the last four; a third word has
+// their low four.
+PYTURBO_INLINE void scales_and_minima(const uint8_t* from, F32* to) {
+  const uint32_t scales = load_vector<uint32_t>(from + 4), minima = load_vector<uint32_t>(from + 8);
+  const uint32_t last = load_vector<uint32_t>(from + 12);
+  const auto eight = [](uint32_t first, uint32_t low) {
+    return (first & 0x3f3f3f3f) | uint64_t((low & 0x0f0f0f0f) | ((first >> 2) & 0x30303030)) << 32;
+  };
+  F32 factors[16 / kLanes];
+  if constexpr (kLanes == 16)
+    factors[0] = first_lanes(8) ? half_at(from) : half_at(from + 2);
+  else
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < 16 / kLanes; ++i) factors[i] = half_at(from + (i < 8 / kLanes ? 0 : 2));
+  scale_bytes((U8x16)U64x2{eight(scales, last), eight(minima, last >> 4)}, 0, factors, to);
 }
 
 struct Q4_K {
@@ -195,9 +193,9 @@ struct Q4_K {
   PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
     return moved(load_run<V>(from + 16 + at / 64 * 32 + at % 32), at % 64 / 32 * 4, 4, 15);
   }
-  PYTURBO_INLINE void groups(const uint8_t* from, float* scales, float* biases) {
-    store_scales_and_minima(from, scales, biases);
-  }
+  static constexpr uint32_t kScales = 8, kMinima = 8;
+  static constexpr bool kSixBits = true;
+  PYTURBO_INLINE void entries(const uint8_t* from, F32* to) { scales_and_minima(from, to); }
 };
 
 struct Q5_K {
@@ -207,9 +205,9 @@ struct Q5_K {
     return moved(load_run<V>(from + 48 + at / 64 * 32 + at % 32), at % 64 / 32 * 4, 4, 15) |
            moved(load_run<V>(from + 16 + at % 32), int32_t(at / 32) - 4, 1, 1 << 4);
   }
-  PYTURBO_INLINE void groups(const uint8_t* from, float* scales, float* biases) {
-    store_scales_and_minima(from, scales, biases);
-  }
+  static constexpr uint32_t kScales = 8, kMinima = 8;
+  static constexpr bool kSixBits = true;
+  PYTURBO_INLINE void entries(const uint8_t* from, F32* to) { scales_and_minima(from, to); }
 };
 
 struct Q6_K {
@@ -221,11 +219,10 @@ struct Q6_K {
     return moved(load_vector<V>(from + 64 * half + part % 2 * 32 + at % 32), part / 2 * 4, 0, 15) |
            moved(load_run<V>(from + 128 + 32 * half + at % 32), 2 * int32_t(part) - 4, 2, 3 << 4);
   }
-  PYTURBO_INLINE void groups(const uint8_t* from, float* scales, float* biases) {
+  static constexpr uint32_t kScales = 16, kMinima = 0;
+  PYTURBO_INLINE void entries(const uint8_t* from, F32* to) {
     const U8x16 all = load_vector<U8x16>(from + 192) ^ 128;  // signed bytes
-    const F32 d = half_at(from + 208);
-    store_scaled(all, -128, d, scales);
-    store_scaled(all, -128, d * -float(kZero), biases);
+    scale_bytes(all, -128, half_at(from + 208), to);
   }
 };
 

@@ -203,14 +203,17 @@ struct RowLoops {
   uint32_t planes;  // of activations
   uint32_t classes;
   ReadValues values;
-  bool panels;  // the matrix is read in panels
+  enum Reads : uint8_t {
+    arrays,  // codes, and scales that are prepared
+    panels,  // the same, after a part of the matrix was made into arrays
+    blocks,  // with their scales
+  } reads;
 };
 
 template <typename Q, uint32_t planes>
 constexpr RowLoops kRowLoops = {
     add_groups<Q, planes, 1>,  add_groups<Q, planes, 2>, add_groups<Q, planes, 4>, float(Q::kOffset), planes,
-    Order<Q::kBits>::kClasses, kReadValues<Q>,
-    /*panels=*/false};
+    Order<Q::kBits>::kClasses, kReadValues<Q>,           RowLoops::arrays};
 
 // y[r] = the sum of the lanes of sums[r], for the first `rows` of kRowBlock. Returns whether one is doubtful.
 static inline bool store_sums(const F32* sums, uint32_t rows, float* y) {
@@ -233,10 +236,9 @@ static inline bool store_sums(const F32* sums, uint32_t rows, float* y) {
 
 // Adds the groups [begin, end) of up to kRowBlock rows of w from `first` on.
 template <uint32_t tokens>
-static void add_rows(AddGroups<tokens> add, float offset, const Matrix& w, uint32_t first, uint32_t rows,
+static void add_rows(AddGroups<tokens> add, const Matrix& w, uint32_t first, uint32_t rows,
                      const Activations& x, uint32_t begin, uint32_t end, RowBlock<tokens>& block) {
   constexpr uint32_t kRows = kRowsAtOnce<tokens>;
-  prepare(w, first, rows, x, offset, begin, end, block);
   uint32_t r = 0;
   for (; r + kRows <= rows; r += kRows) add(w, first, r, /*step=*/1, x, begin, end, block);
   for (; r < rows; ++r) add(w, first, r, /*step=*/0, x, begin, end, block);
@@ -253,19 +255,26 @@ static void multiply_few(AddGroups<tokens> add, const RowLoops& loops, const Mat
   RowBlock<tokens> block;
   for (uint32_t t = 0; t < tokens; ++t)
     for (uint32_t r = 0; r < kRowBlock; ++r) block.sums[t][r] = F32{};
-  if (loops.panels) {
+  if (loops.reads == RowLoops::blocks) {
+    block.ahead = prefetch_distance(w, kRowsAtOnce<tokens>);
+    add_rows(add, w, first, rows, x, 0, w.groups, block);
+  } else if (loops.reads == RowLoops::panels) {
     Panel<kRowBlock, kPanelColumns<tokens>> panel;
     block.ahead = kRowBlock * w.row_bytes;
     static_assert(decltype(panel)::kGroups <= RowBlock<tokens>::kGroups);
     for (uint32_t begin = 0; begin < w.in; begin += panel.kColumns) {
       const Matrix part = panel.load(w, first, rows, begin, /*all=*/tokens > 1);
       const Activations own = x.from_column(begin, w.group_shift, loops.planes);
-      add_rows(add, loops.offset, part, 0, rows, own, 0, part.groups, block);
+      prepare(part, 0, rows, own, loops.offset, 0, part.groups, block);
+      add_rows(add, part, 0, rows, own, 0, part.groups, block);
     }
   } else {
     block.ahead = prefetch_distance(w, kRowsAtOnce<tokens>);
-    for (uint32_t begin = 0; begin < w.groups; begin += block.kGroups)
-      add_rows(add, loops.offset, w, first, rows, x, begin, least(begin + block.kGroups, w.groups), block);
+    for (uint32_t begin = 0; begin < w.groups; begin += block.kGroups) {
+      const uint32_t end = least(begin + block.kGroups, w.groups);
+      prepare(w, first, rows, x, loops.offset, begin, end, block);
+      add_rows(add, w, first, rows, x, begin, end, block);
+    }
   }
   for (uint32_t t = 0; t < tokens; ++t)
     if (store_sums(block.sums[t], rows, y + t * y_stride))

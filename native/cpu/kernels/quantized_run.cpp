@@ -1,6 +1,7 @@
 // How products are cut into items, and which instance of the inner loops serves a format.
 #include "cpu/kernels/e4m3_rows.h"
 #include "cpu/kernels/exponential.h"
+#include "cpu/kernels/gguf_large_rows.h"
 #include "cpu/kernels/gguf_rows.h"
 #include "cpu/kernels/quantized.h"
 #include "cpu/kernels/quantized_integer_tile.h"
@@ -87,21 +88,35 @@ constexpr Instance kInstance = {kClasses<Q>,
 template <>
 constexpr Instance kInstance<E4m3Codes> = {1, {}, {}, {multiply_tile<E4m3Codes>, multiply_tile<E4m3Codes>}};
 
-// Blocks: rows of one token have loops of their own.
+// Blocks of 32 values are read in panels; rows of one token have a loop of their own.
 template <typename T, uint32_t planes>
-constexpr RowLoops kGgufLoops = {add_blocks<T, planes>,
-                                 add_groups<BlockCodes<T>, planes, 2>,
-                                 add_groups<BlockCodes<T>, planes, 4>,
-                                 float(BlockCodes<T>::kOffset),
-                                 planes,
-                                 1,
-                                 {read_block, T::kBlock},
-                                 /*panels=*/true};
+struct GgufLoops {
+  static constexpr RowLoops value = {add_blocks<T, planes>,
+                                     add_groups<BlockCodes<T>, planes, 2>,
+                                     add_groups<BlockCodes<T>, planes, 4>,
+                                     float(BlockCodes<T>::kOffset),
+                                     planes,
+                                     1,
+                                     {read_block, T::kBlock},
+                                     RowLoops::panels};
+};
+template <typename T, uint32_t planes>
+  requires(T::kBlock == 256)
+struct GgufLoops<T, planes> {
+  static constexpr RowLoops value = {add_large_blocks<T, planes, 1>,
+                                     add_large_blocks<T, planes, 2>,
+                                     add_large_blocks<T, planes, 4>,
+                                     0.0f,
+                                     planes,
+                                     1,
+                                     {read_block, T::kBlock},
+                                     RowLoops::blocks};
+};
 template <typename T>
 constexpr Instance kGgufInstance = {
     1,
     {quantize_row<1, 1>, quantize_row<1, 3>},
-    {kGgufLoops<T, 1>, kGgufLoops<T, 3>},
+    {GgufLoops<T, 1>::value, GgufLoops<T, 3>::value},
     {multiply_integer_tile<BlockCodes<T>, true>, multiply_tile<BlockCodes<T>, true>}};
 
 const Instance& instance_of(const Format& format) {

@@ -63,6 +63,9 @@ PYTURBO_INLINE F32 pick(const float* table, I32 index) {
   return (F32)_mm256_permutevar8x32_ps(_mm256_loadu_ps(table), (__m256i)index);
 }
 
+// The lanes of v that `index` names.
+PYTURBO_INLINE F32 pick(F32 v, I32 index) { return (F32)_mm256_permutevar8x32_ps((__m256)v, (__m256i)index); }
+
 // kLanes signed bytes, each as 16 bits.
 PYTURBO_INLINE U16Half widen(const void* from) {
   return (U16Half)_mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i*)from));

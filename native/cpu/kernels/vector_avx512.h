@@ -56,6 +56,37 @@ PYTURBO_INLINE F32 pick(const float* table, I32 index) {
   return (F32)_mm512_permutexvar_ps((__m512i)index, _mm512_loadu_ps(table));
 }
 
+// The lanes of v that `index` names.
+PYTURBO_INLINE F32 pick(F32 v, I32 index) { return (F32)_mm512_permutexvar_ps((__m512i)index, (__m512)v); }
+
+// Four times 16 bytes, at distances of `step` bytes.
+PYTURBO_INLINE U32 load_quarters(const uint8_t* from, uint64_t step) {
+  const auto quarter = [=](uint32_t i) { return _mm_loadu_si128((const __m128i*)(from + i * step)); };
+  const __m512i two = _mm512_inserti32x4(_mm512_castsi128_si512(quarter(0)), quarter(1), 1);
+  return (U32)_mm512_inserti32x4(_mm512_inserti32x4(two, quarter(2), 2), quarter(3), 3);
+}
+
+// In each of the quarters: the words that are named, from the first on; four words; and of all quarters the
+// first words, twice.
+template <int a, int b, int c, int d>
+PYTURBO_INLINE U32 shuffle_words(U32 v) {
+  return (U32)_mm512_shuffle_epi32((__m512i)v, (_MM_PERM_ENUM)(a | b << 2 | c << 4 | d << 6));
+}
+PYTURBO_INLINE U32 repeat_words(int a, int b, int c, int d) { return (U32)_mm512_setr4_epi32(a, b, c, d); }
+PYTURBO_INLINE __m256i first_words(U32 v) {
+  return _mm512_castsi512_si256(_mm512_permutexvar_epi32(_mm512_setr4_epi32(0, 4, 8, 12), (__m512i)v));
+}
+
+// Eight floats, then eight others.
+PYTURBO_INLINE F32 join(const float* first, const float* second) {
+  return (F32)_mm512_insertf32x8(_mm512_castps256_ps512(_mm256_loadu_ps(first)), _mm256_loadu_ps(second), 1);
+}
+
+// The first eight lanes of a, and those of a - b after them.
+PYTURBO_INLINE F32 subtract_upper(F32 a, F32 b) {
+  return (F32)_mm512_mask_sub_ps((__m512)a, 0xff00, (__m512)a, (__m512)b);
+}
+
 // kLanes signed bytes, each as 16 bits.
 PYTURBO_INLINE U16Half widen(const void* from) {
   return (U16Half)_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)from));

@@ -1,0 +1,131 @@
+// The scales of blocks of 256 values times those of activations.
+#pragma once
+
+#include "cpu/kernels/gguf_steps.h"
+
+namespace pyturbo::cpu::PYTURBO_LEVEL {
+
+// A minimum is an entry of the block times this: bytes of codes may stand for larger numbers.
+template <typename T>
+constexpr int32_t kMinimumFactor = 1;
+template <typename T>
+  requires requires { T::kZero; }
+constexpr int32_t kMinimumFactor<T> = int32_t(T::kZero) - BlockCodes<T>::kOffset;
+
+template <typename T>
+struct BlockScales {
+  static constexpr uint32_t kVectors = T::kScales / kLanes;
+  F32 vectors[kVectors];
+
+  // Scales and sums of the activations of a block.
+  struct Factors {
+    F32 scales[kVectors], sums[kVectors];
+  };
+  PYTURBO_INLINE Factors factors(const float* scales, const float* sums) {
+    Factors by;
+#pragma GCC unroll 4
+    for (uint32_t v = 0; v < kVectors; ++v) {
+      by.scales[v] = load_floats(scales + v * kLanes);
+      by.sums[v] = load_floats(sums + v * kLanes) * -float(kMinimumFactor<T>);
+    }
+    return by;
+  }
+
+  // What a block holds, for `rows` blocks at distances of `step` bytes.
+  struct Entries {
+    F32 vectors[(T::kScales + T::kMinima) / kLanes];
+  };
+  template <uint32_t rows>
+  PYTURBO_INLINE void read(const uint8_t* from, uint64_t step, Entries* to) {
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < rows; ++i) T::entries(from + i * step, to[i].vectors);
+  }
+
+  // Sets the scales, and adds the minima times the sums of activations to a result.
+  F32 start(F32 result, const Entries& entries, const Factors& by) {
+    const F32* minima = T::kMinima > 0 ? entries.vectors + kVectors : entries.vectors;
+#pragma GCC unroll 4
+    for (uint32_t v = 0; v < kVectors; ++v) {
+      vectors[v] = entries.vectors[v] * by.scales[v];
+      if constexpr (kMinimumFactor<T> != 0) result = fused(minima[v], by.sums[v], result);
+    }
+    return result;
+  }
+
+  // The scale of each lane of vector i of the block.
+  F32 of_lanes(uint32_t i) const {
+    const uint32_t first = i * kBytes / T::kGroup;
+    if constexpr (T::kGroup >= kBytes) {
+      return splat(reinterpret_cast<const float*>(vectors)[first]);
+    } else {
+      I32 index;
+      for (uint32_t l = 0; l < kLanes; ++l) index[l] = int32_t(first % kLanes + l * 4 / T::kGroup);
+      return pick(vectors[first / kLanes], index);
+    }
+  }
+};
+
+#if defined(__AVX512BW__)
+
+// Lanes of a vector: one in the first eight, another in the others.
+PYTURBO_INLINE F32 pick_two(F32 v, int32_t first, int32_t second) {
+  return pick(v, first_lanes(8) ? I32{} + first : I32{} + second);
+}
+
+// Eight scales and eight minima fill one vector.
+template <typename T>
+  requires(T::kScales == 8)
+struct BlockScales<T> {
+  F32 both;
+
+  struct Factors {
+    F32 both;
+  };
+  PYTURBO_INLINE Factors factors(const float* scales, const float* sums) {
+    const F32 both = join(scales, sums);
+    if constexpr (kMinimumFactor<T> == 1) return {both};
+    return {first_lanes(8) ? both : both * float(kMinimumFactor<T>)};
+  }
+
+  struct Entries {
+    F32 both;
+  };
+  template <uint32_t rows>
+  PYTURBO_INLINE void read(const uint8_t* from, uint64_t step, Entries* to) {
+    if constexpr (rows == 4 && requires { T::kSixBits; }) {
+      read_four(from, step, to);
+    } else {
+#pragma GCC unroll 4
+      for (uint32_t i = 0; i < rows; ++i) T::entries(from + i * step, &to[i].both);
+    }
+  }
+
+  // As scales_and_minima() does, four blocks at a time.
+  PYTURBO_INLINE void read_four(const uint8_t* from, uint64_t step, Entries* to) {
+    const U32 words = load_quarters(from, step);
+    const U32 low = shuffle_words<1, 3, 2, 3>(words) >> repeat_words(0, 0, 0, 4);
+    const U32 high = shuffle_words<0, 1, 0, 2>(words) >> 2;
+    const U32 all = (low & repeat_words(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f)) |
+                    (high & repeat_words(0, 0x30303030, 0, 0x30303030));
+    alignas(64) uint8_t bytes[64];
+    store_vector(bytes, all);
+    const F32 halves = from_half((U16Half)first_words(words));
+#pragma GCC unroll 4
+    for (int32_t i = 0; i < 4; ++i) {
+      I32 numbers;
+      widen_all(load_vector<U8x16>(bytes + 16 * i), &numbers);
+      to[i].both = to_float(numbers) * pick_two(halves, 2 * i, 2 * i + 1);
+    }
+  }
+
+  F32 start(F32 result, const Entries& entries, const Factors& by) {
+    both = entries.both * by.both;
+    return subtract_upper(result, both);
+  }
+
+  F32 of_lanes(uint32_t i) const { return pick_two(both, int32_t(2 * i), int32_t(2 * i + 1)); }
+};
+
+#endif
+
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL
