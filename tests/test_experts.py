@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import sys
 import time
 from pathlib import Path
@@ -261,6 +262,9 @@ def test_resize_gives_memory_back(tmp_path: Path) -> None:
             assert not replays.memory[0][4:].any()  # new pages, which are zero
 
 
+@pytest.mark.skipif(
+    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="a sanitizer has an mlock that does nothing"
+)
 def test_memory_that_the_system_keeps_stays_counted(tmp_path: Path) -> None:
     replays = Replays(tmp_path, (30,), slots=24, staging=0)
     memory, library = replays.memory[0], ctypes.CDLL(None)
