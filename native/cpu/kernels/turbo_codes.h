@@ -112,6 +112,16 @@ PYTURBO_INLINE F32 lookup(U32 codes) {
   return (F32)(magnitude ^ (~signs & 0x80000000));
 }
 
+// The first `count` <= 8 bytes of a number, the others zero. Loads of powers of two are joined in a register:
+// a copy of 3 or 6 bytes goes through memory, and a load waits for its stores.
+template <uint32_t count>
+PYTURBO_INLINE uint64_t load_bytes(const uint8_t* from) {
+  if constexpr (count == 8) return load_vector<uint64_t>(from);
+  if constexpr (count >= 4) return load_vector<uint32_t>(from) | load_bytes<count - 4>(from + 4) << 32;
+  if constexpr (count >= 2) return load_vector<uint16_t>(from) | load_bytes<count - 2>(from + 2) << 16;
+  return count == 1 ? *from : 0;
+}
+
 // The codes of coordinates [d, d + kLanes) of a row, in the low bits of each lane; d is a multiple of kLanes.
 template <uint32_t bits>
 PYTURBO_INLINE U32 codes_at(const uint32_t* words, uint32_t d) {
@@ -140,23 +150,89 @@ PYTURBO_INLINE U32 codes_at(const uint32_t* words, uint32_t d) {
 #if defined(__AVX512BW__)
   __m512i stream;
   if constexpr (bits <= 4) {
-    uint64_t bytes = 0;
-    std::memcpy(&bytes, from, 2 * bits);
-    stream = _mm512_set1_epi64(int64_t(bytes));
+    stream = _mm512_set1_epi64(int64_t(load_bytes<2 * bits>(from)));
   } else {
     stream = _mm512_broadcast_i32x4(_mm_maskz_loadu_epi8(__mmask16((1u << (2 * bits)) - 1), from));
   }
   const __m512i pairs = _mm512_shuffle_epi8(stream, _mm512_load_si512(places.bytes));
   return (U32)_mm512_srlv_epi32(pairs, _mm512_load_si512(places.shifts));
 #else
-  uint64_t bytes = 0;
-  std::memcpy(&bytes, from, bits);
   const __m256i pairs =
-      _mm256_shuffle_epi8(_mm256_set1_epi64x(int64_t(bytes)), *(const __m256i*)places.bytes);
+      _mm256_shuffle_epi8(_mm256_set1_epi64x(int64_t(load_bytes<bits>(from))), *(const __m256i*)places.bytes);
   return (U32)_mm256_srlv_epi32(pairs, *(const __m256i*)places.shifts);
 #endif
 #endif
 }
+
+// Whether the codes of four vectors are looked up together, as bytes.
+template <uint32_t bits>
+constexpr bool kAsBytes = bits == 6 && kLanes == 8;
+
+#if defined(__AVX2__) && !defined(__AVX512BW__)
+// The bytes of the upper centroids of 6-bit codes: byte p of number 16 * part + i, in both halves.
+alignas(32) inline constexpr struct CentroidBytes {
+  uint8_t values[4][2][32];
+  constexpr CentroidBytes() : values() {
+    for (uint32_t i = 0; i < 32; ++i)
+      for (uint32_t p = 0; p < 4; ++p)
+        values[p][i / 16][i % 16] = values[p][i / 16][i % 16 + 16] =
+            uint8_t(__builtin_bit_cast(uint32_t, kTable<6>.values[32 + i]) >> (8 * p));
+  }
+} kCentroidBytes;
+
+// The centroids of 6-bit codes in bytes. Vector i gets those of bytes 4 i to 4 i + 3 of each half. Four
+// lookups of bytes and their interleaving take fewer instructions than four of floats in a table this long.
+PYTURBO_INLINE void look_up_bytes(__m256i codes, F32* vectors) {
+  static_assert(kTable<6>.mirrored());
+  const auto all = [](int value) { return _mm256_set1_epi8(char(value)); };
+  const __m256i lower = _mm256_cmpgt_epi8(all(32), codes);
+  const __m256i index = codes ^ all(32) ^ (lower & all(63));  // of the number in the upper half
+  // Bit 7 makes a byte zero, so that one of two lookups does.
+  const __m256i first = _mm256_add_epi8(index, all(0x70)), second = _mm256_sub_epi8(index, all(16));
+  __m256i bytes[4];
+#pragma GCC unroll 4
+  for (uint32_t p = 0; p < 4; ++p) {
+    const auto part = [&](uint32_t i, __m256i at) {
+      return _mm256_shuffle_epi8(_mm256_load_si256((const __m256i*)kCentroidBytes.values[p][i]), at);
+    };
+    bytes[p] = part(0, first) | part(1, second);
+  }
+  bytes[3] |= lower & all(0x80);
+  const __m256i low[2] = {_mm256_unpacklo_epi8(bytes[0], bytes[1]), _mm256_unpackhi_epi8(bytes[0], bytes[1])};
+  const __m256i high[2] = {_mm256_unpacklo_epi8(bytes[2], bytes[3]),
+                           _mm256_unpackhi_epi8(bytes[2], bytes[3])};
+#pragma GCC unroll 2
+  for (uint32_t i = 0; i < 2; ++i) {
+    vectors[2 * i] = (F32)_mm256_unpacklo_epi16(low[i], high[i]);
+    vectors[2 * i + 1] = (F32)_mm256_unpackhi_epi16(low[i], high[i]);
+  }
+}
+
+// The centroids of codes in the low bits of each lane of four vectors.
+PYTURBO_INLINE void look_up_words(U32 a, U32 b, U32 c, U32 d, F32* vectors) {
+  const auto packed = [](U32 x, U32 y) { return _mm256_packus_epi32((__m256i)(x & 63), (__m256i)(y & 63)); };
+  look_up_bytes(_mm256_packus_epi16(packed(a, b), packed(c, d)), vectors);
+}
+
+// The 16 centroids of 12 bytes of a row, then those of another row.
+PYTURBO_INLINE void look_up_rows(const uint8_t* a, const uint8_t* b, F32* vectors) {
+  const auto load = [](const uint8_t* from) {
+    return _mm_insert_epi32(_mm_loadl_epi64((const __m128i*)from), load_vector<int32_t>(from + 8), 2);
+  };
+  const __m128i three = _mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1);
+  const U32 four =
+      (U32)_mm256_shuffle_epi8(_mm256_set_m128i(load(b), load(a)), _mm256_broadcastsi128_si256(three));
+  const U32 codes = (four & 0x3f) | (four << 2 & 0x3f00) | (four << 4 & 0x3f0000) | (four << 6 & 0x3f000000);
+  F32 parts[4];
+  look_up_bytes((__m256i)codes, parts);
+#pragma GCC unroll 2
+  for (uint32_t i = 0; i < 2; ++i) {
+    const __m256 first = (__m256)parts[2 * i], second = (__m256)parts[2 * i + 1];
+    vectors[i] = (F32)_mm256_permute2f128_ps(first, second, 0x20);
+    vectors[2 + i] = (F32)_mm256_permute2f128_ps(first, second, 0x31);
+  }
+}
+#endif
 
 // Coordinates [d, d + kLanes) of a row in units of its scale.
 template <uint32_t bits>

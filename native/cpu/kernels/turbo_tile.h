@@ -104,16 +104,27 @@ template <uint32_t bits>
 static void expand_keys(const TileWords& words, uint32_t begin, uint32_t columns, TileChunk& chunk) {
   constexpr uint32_t kUnit = 32;  // codes in `bits` words
   const U32(*from)[kTileVectors] = words.values + begin / kUnit * bits;
+  const auto codes_of = [&](uint32_t i, uint32_t v) __attribute__((always_inline)) {
+    const uint32_t word = i * bits / 32, shift = i * bits % 32;
+    U32 codes = from[word][v] >> shift;
+    if (shift + bits > 32) codes |= from[word + 1][v] << (32 - shift);
+    return codes;
+  };
   for (uint32_t unit = 0; unit < columns; unit += kUnit, from += bits) {
     const uint32_t count = least(kUnit, columns - unit);
+    if constexpr (kAsBytes<bits>) {
+#pragma GCC unroll 16
+      for (uint32_t i = 0; i < kUnit; i += 2) {
+        if (i >= count) break;
+        F32 vectors[4];
+        look_up_words(codes_of(i, 0), codes_of(i, 1), codes_of(i + 1, 0), codes_of(i + 1, 1), vectors);
+        for (uint32_t j = 0; j < 4; ++j) chunk.values[unit + i + j / 2][j % 2] = vectors[j];
+      }
+    } else {
 #pragma GCC unroll 32
-    for (uint32_t i = 0; i < kUnit; ++i) {
-      if (i >= count) break;
-      const uint32_t word = i * bits / 32, shift = i * bits % 32;
-      for (uint32_t v = 0; v < kTileVectors; ++v) {
-        U32 codes = from[word][v] >> shift;
-        if (shift + bits > 32) codes |= from[word + 1][v] << (32 - shift);
-        chunk.values[unit + i][v] = lookup<bits>(codes);
+      for (uint32_t i = 0; i < kUnit; ++i) {
+        if (i >= count) break;
+        for (uint32_t v = 0; v < kTileVectors; ++v) chunk.values[unit + i][v] = lookup<bits>(codes_of(i, v));
       }
     }
   }
@@ -135,10 +146,21 @@ static inline void look_up_keys(const TurboTile& tile, uint32_t begin, uint32_t 
 // chunk[key, i] = centroids of coordinates [begin, begin + kTileRows), zeros past the row.
 template <uint32_t bits>
 static void expand_values(const TurboTile& tile, uint32_t begin, uint32_t dim, TileChunk& chunk) {
-  for (uint32_t v = 0; v < kTileVectors; ++v) {
-    const uint32_t d = begin + v * kLanes;
-    for (uint32_t j = 0; j < tile.count; ++j)
-      chunk.values[j][v] = d < dim ? centroids_at<bits>(tile.rows[j], d) : F32{};
+  if constexpr (kAsBytes<bits>) {
+    for (uint32_t j = 0; j < tile.count; j += 2) {  // the row after the last one may be any
+      const auto at = [&](uint32_t row) {
+        return reinterpret_cast<const uint8_t*>(tile.rows[row]) + begin * 6 / 8;
+      };
+      F32 vectors[4];
+      look_up_rows(at(j), at(j + 1), vectors);
+      for (uint32_t i = 0; i < 4; ++i) chunk.values[j + i / 2][i % 2] = vectors[i];
+    }
+  } else {
+    for (uint32_t v = 0; v < kTileVectors; ++v) {
+      const uint32_t d = begin + v * kLanes;
+      for (uint32_t j = 0; j < tile.count; ++j)
+        chunk.values[j][v] = d < dim ? centroids_at<bits>(tile.rows[j], d) : F32{};
+    }
   }
 }
 
