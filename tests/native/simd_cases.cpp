@@ -123,6 +123,16 @@ struct Format {
   std::vector<ParameterInfo> parameters() const { return {value_parameter(bits), value_parameter(group)}; }
 };
 
+// Exponents that a case adds to those of scales and of activations; results are compared without them.
+struct Moved {
+  int scales = 0, x = 0;
+
+  void scale(std::vector<float>& values) const {
+    for (float& value : values) value = std::ldexp(value, x);
+  }
+  double result(float y) const { return std::ldexp(double(y), -scales - x); }
+};
+
 // The same in a format of small floats. Scales are powers of two near 1 in either form.
 struct FpWeights {
   Format format;
@@ -157,11 +167,13 @@ struct FpWeights {
 };
 
 void check_fp_product(const Level& level, const char* function, const FpWeights& w, uint32_t tokens,
-                      Precision precision) {
+                      Precision precision, Moved moved = {}) {
   FpWeights own = w;
-  std::vector<float> x = random_floats(size_t(tokens) * w.in), y(size_t(tokens) * w.out, NAN);
+  for (uint8_t& scale : own.scales) scale = uint8_t(scale + moved.scales);
+  std::vector<float> x = random_floats(size_t(tokens) * w.in), y(size_t(tokens) * w.out, NAN), moved_x = x;
+  moved.scale(moved_x);
   Call call;
-  call.bind(0, x);
+  call.bind(0, moved_x);
   call.bind(1, own.codes);
   call.bind(2, own.scales);
   call.bind(4, y);
@@ -180,7 +192,7 @@ void check_fp_product(const Level& level, const char* function, const FpWeights&
         want += weight * value;
         bound += std::fabs(weight) * (step * most + 4e-6 * std::fabs(value));
       }
-      CHECK(std::fabs(y[size_t(t) * w.out + r] - want) <= bound);
+      CHECK(std::fabs(moved.result(y[size_t(t) * w.out + r]) - want) <= bound);
     }
 }
 
@@ -203,12 +215,17 @@ struct GgufWeights {
   }
 };
 
+// Only types without halves may have other scales.
 void check_gguf_product(const Level& level, const char* function, const GgufWeights& w, uint32_t tokens,
-                        Precision precision) {
+                        Precision precision, Moved moved = {}) {
   GgufWeights own = w;
-  std::vector<float> x = random_floats(size_t(tokens) * w.in), y(size_t(tokens) * w.out, NAN);
+  if (moved.scales)
+    for (size_t at = 0; at < own.blocks.size(); at += w.type.block_bytes)
+      own.blocks[at] = uint8_t(own.blocks[at] + moved.scales);
+  std::vector<float> x = random_floats(size_t(tokens) * w.in), y(size_t(tokens) * w.out, NAN), moved_x = x;
+  moved.scale(moved_x);
   Call call;
-  call.bind(0, x);
+  call.bind(0, moved_x);
   call.bind(1, own.blocks);
   call.bind(2, y);
   for (uint32_t i = 0; i < 3; ++i) call.set(3 + i, std::vector<uint32_t>{tokens, w.in, w.out}[i]);
@@ -228,7 +245,7 @@ void check_gguf_product(const Level& level, const char* function, const GgufWeig
         want += weight * value;
         bound += std::fabs(weight) * step * most + 4e-6 * most_weight * std::fabs(value);
       }
-      CHECK(std::fabs(y[size_t(t) * w.out + r] - want) <= bound);
+      CHECK(std::fabs(moved.result(y[size_t(t) * w.out + r]) - want) <= bound);
     }
 }
 
@@ -350,6 +367,30 @@ NATIVE_TEST(simd_gguf_products) {
         check_gguf_product(*level, "gguf_matvec", w, 1, precision);
         check_gguf_product(*level, "gguf_matvec", w, 7, precision);
         check_gguf_product(*level, "gguf_matmul", w, 13, precision);
+      }
+}
+
+// The largest and the smallest scales of E8M0. A matmul makes floats of weights, which may be too large,
+// unless it is fast.
+NATIVE_TEST(simd_extreme_scales) {
+  for (const Level* level : levels())
+    for (Precision precision : {Precision::standard, Precision::fast})
+      for (int last : {0, 254}) {
+        const int x = last == 0 ? 20 : -90;
+        const FpWeights w({4, 32}, 21, 160);  // scales from 125 to 128
+        const Moved moved = {last == 0 ? -125 : last - 128, x};
+        check_fp_product(*level, "fp_matvec", w, 1, precision, moved);
+        check_fp_product(*level, "fp_matvec", w, 7, precision, moved);
+        if (precision == Precision::fast) check_fp_product(*level, "fp_matmul", w, 13, precision, moved);
+        for (const GgufType& type : gguf_types()) {
+          if (!type.halves.empty()) continue;
+          const GgufWeights blocks(type, 21, 160);  // from 118 to 121
+          const Moved other = {last == 0 ? -118 : last + 1 - 121, x};
+          check_gguf_product(*level, "gguf_matvec", blocks, 1, precision, other);
+          check_gguf_product(*level, "gguf_matvec", blocks, 7, precision, other);
+          if (precision == Precision::fast)
+            check_gguf_product(*level, "gguf_matmul", blocks, 13, precision, other);
+        }
       }
 }
 
