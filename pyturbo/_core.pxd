@@ -4,6 +4,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport shared_ptr, weak_ptr
+from libcpp.optional cimport optional
 from libcpp.string cimport string
 from libcpp.utility cimport pair
 from libcpp.string_view cimport string_view
@@ -82,6 +83,9 @@ cdef extern from "pyturbo/device.h" namespace "pyturbo" nogil:
     cdef cppclass DeviceKind "const pyturbo::DeviceKind":
         NativeTraits traits
 
+    cdef cppclass NativeDeviceMemory "pyturbo::DeviceMemory":
+        uint64_t total, free
+
     cdef cppclass NativeDevice "pyturbo::Device":
         const string& name()
         const NativeTraits& traits()
@@ -91,9 +95,17 @@ cdef extern from "pyturbo/device.h" namespace "pyturbo" nogil:
         uint64_t longest_argument() except +raise_python
         vector[pair[string, string]] properties() except +raise_python
         cbool use(Storage&) except +raise_python
+        shared_ptr[Storage] constant(const shared_ptr[Storage]&, uint64_t, uint64_t) except +raise_python
         void synchronize() except +raise_python
         const KernelInfo& kernel(string_view) except +raise_python
         shared_ptr[Storage] allocate(uint64_t) except +raise_python
+        shared_ptr[Storage] allocate_shared(uint64_t) except +raise_python
+        void read(void*, const void*, uint64_t) except +raise_python
+        void write(void*, const void*, uint64_t) except +raise_python
+        void copy(void*, const void*, uint64_t) except +raise_python
+        void clear(void*, uint64_t) except +raise_python
+        pair[int32_t, int32_t] dlpack_device()
+        optional[NativeDeviceMemory] own_memory() except +raise_python
         void launch(const KernelInfo&, const Arguments&, const Dispatch*) except +raise_python
 
     enum class Precision(uint8_t):
@@ -127,4 +139,5 @@ cdef extern from "python/owner.h" namespace "pyturbo::python":
 
 cdef extern from "python/dlpack.h" namespace "pyturbo::python":
     const int kDlpackCpu
-    object dlpack_capsule(object, void*, DType, const vector[int64_t]&, cbool readonly, cbool versioned)
+    object dlpack_capsule(object, void*, DType, const vector[int64_t]&, pair[int32_t, int32_t], cbool readonly,
+                          cbool versioned)

@@ -20,6 +20,7 @@ cdef class Device:
 
 cdef class Buffer:
     cdef shared_ptr[Storage] storage
+    cdef shared_ptr[NativeDevice] home  # whose memory it is, if the host cannot touch it; else NULL
     cdef unsigned char* address      # of the first byte shown
     cdef readonly uint64_t nbytes
     cdef DType code

@@ -4,16 +4,18 @@ from cpython.buffer cimport PyBUF_F_CONTIGUOUS, PyBUF_FORMAT, PyBUF_WRITABLE
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 from libcpp.memory cimport make_shared, shared_ptr
+from libcpp.optional cimport optional
 from libcpp.string cimport string
 from libcpp.string_view cimport string_view
+from libcpp.utility cimport pair
 from libcpp.vector cimport vector
 
 from pyturbo._core cimport (
     ArgumentInfo, ArgumentKind, allocate_storage, ConstantInfo, DeviceOptions, device_names, dlpack_capsule, end_process,
-    find_device, hold, HostMemory, kBufferAlignment, kDlpackCpu, map_file, mapped_file_at, MappedFile, NativeTraits,
-    open_device, Precision, require_readable,
+    find_device, hold, HostMemory, kBufferAlignment, kDlpackCpu, map_file, mapped_file_at, MappedFile,
+    NativeDeviceMemory, NativeTraits, open_device, Precision, require_readable,
 )
 
 import atexit
@@ -27,7 +29,7 @@ from pyturbo import errors
 from pyturbo._arguments import FORMATS, MAX_AXES, code_of_format, counts_of, flag, index, shape_of, value_bytes
 from pyturbo._messages import shown
 from pyturbo._dtypes import DTYPES, NAMES, bfloat16, code_of
-from pyturbo._traits import Traits
+from pyturbo._traits import DeviceMemory, Traits
 from pyturbo.errors import ArgumentError
 
 cdef enum:
@@ -126,6 +128,16 @@ cdef class Device:
         return longest
 
     @property
+    def memory(self):
+        """The ``DeviceMemory`` of a device with memory of its own; None for one that uses that of the host."""
+        _require_open(self)
+        cdef NativeDevice* device = self.native()
+        cdef optional[NativeDeviceMemory] memory
+        with nogil:
+            memory = device.own_memory()
+        return DeviceMemory(memory.value().total, memory.value().free) if memory.has_value() else None
+
+    @property
     def properties(self):
         """Facts about the device, by name."""
         return {name.decode(): value.decode() for name, value in self.native().properties()}
@@ -176,26 +188,39 @@ cdef class Device:
         cdef shared_ptr[Storage] storage
         with nogil:
             storage = self.handle.get().allocate(nbytes)
+        return _at_home(_show(storage, 0, extents, code), self.handle)
+
+    def shared(self, shape, dtype="float32"):
+        """Return a new buffer of zeros that kernels of this device and the host can both touch. On a device with memory
+        of its own this is host memory, which kernels reach more slowly."""
+        _require_open(self)
+        cdef int code = code_of(dtype)
+        cdef tuple extents = shape_of(shape, DTYPES[code].itemsize)
+        cdef uint64_t nbytes = math.prod(extents) * DTYPES[code].itemsize
+        cdef shared_ptr[Storage] storage
+        with nogil:
+            storage = self.handle.get().allocate_shared(nbytes)
         return _show(storage, 0, extents, code)
 
     def buffer(self, source):
         """Return a buffer over existing memory, without copying: a NumPy array, anything with the buffer
-        protocol or ``__dlpack__``, or a ``Buffer`` itself. The memory stays alive with the buffer."""
+        protocol or ``__dlpack__``, or a ``Buffer`` itself. The memory stays alive with the buffer. A launch copies host
+        memory that the device cannot use in place (``Traits.host_memory``) to the device and back."""
         _require_open(self)
         return _wrap(source)
 
     def constant(self, source):
         """Return a buffer with the values of an array that does not change: the array's own memory if the device can
-        use it, else a copy."""
+        use it, else a read-only copy, which is made once."""
         cdef Buffer buffer = self.buffer(source)
-        cdef cbool in_place
+        cdef shared_ptr[Storage] storage
+        cdef uint64_t begin = buffer.address - buffer.storage.get().data()
         with nogil:
-            in_place = self.handle.get().use(buffer.storage.get()[0])
-        if in_place:
+            storage = self.handle.get().constant(buffer.storage, begin, buffer.nbytes)
+        if storage.get() == buffer.storage.get():
             return buffer
-        cdef Buffer copy = self.empty(buffer.shape, buffer.dtype)
-        copy.numpy()[...] = buffer.numpy()
-        require_readable(buffer.address, buffer.nbytes)
+        cdef Buffer copy = _at_home(_show(storage, 0, buffer.shape, <int>buffer.code), self.handle)
+        copy.writable = False
         return copy
 
     def map(self, path, *, dtype="uint8", shape=None, offset=0):
@@ -224,7 +249,11 @@ cdef class Device:
 
 
 cdef class Buffer:
-    """Memory with a shape and an element type. ``numpy()``, ``memoryview(buffer)`` and DLPack are views.
+    """Memory with a shape and an element type.
+
+    Of memory that the host can touch ``numpy()``, ``memoryview(buffer)`` and DLPack are views. A device may have memory
+    of its own: of that ``numpy()`` is a copy that cannot be written to, ``memoryview`` is refused, and DLPack is for
+    libraries that use the same device. ``read``, ``write`` and ``clear`` work for both.
 
     Attributes:
         shape: As a tuple.
@@ -257,12 +286,79 @@ cdef class Buffer:
         access = "" if self.writable else ", readonly"
         return f"Buffer({list(self.shape)}, {NAMES[<int>self.code]}{access})"
 
+    @property
+    def on_host(self):
+        """Whether the host can touch the memory."""
+        return self.storage.get().on_host()
+
     def numpy(self):
-        """Return a NumPy view of the same memory, which keeps the buffer alive. FileError if it is a mapped file that
-        lost a part."""
+        """Return a NumPy view of the same memory, which keeps the buffer alive, or a read-only copy if the host cannot
+        touch it. FileError if it is a mapped file that lost a part."""
+        if not self.storage.get().on_host():
+            copy = self.read()
+            copy.flags.writeable = False
+            return copy
         require_readable(self.address, self.nbytes)
-        array = np.asarray(self)
+        array = np.asarray(memoryview(self))
         return array.view(bfloat16) if self.code == DType.bf16 else array
+
+    def __array__(self, dtype=None, copy=None):
+        if copy is False and not self.on_host:
+            raise ValueError("the buffer is in memory of a device: it has to be copied")
+        array = self.numpy()
+        return array.copy() if copy and self.on_host else array
+
+    def read(self, out=None):
+        """Copy the values to ``out``, a contiguous array of the same shape and type, or to a new array, and return
+        it. Waits for the work of the device."""
+        if out is None:
+            out = np.empty(self.shape, self.dtype)
+        elif not isinstance(out, np.ndarray) or out.shape != self.shape or out.dtype != self.dtype \
+                or not out.flags.c_contiguous or not out.flags.writeable:
+            raise ArgumentError(f"read: out: expected a contiguous, writable array like {self!r}, got {shown(out)}")
+        if self.home.get() == NULL:
+            out[...] = self.numpy()
+            return out
+        cdef uintptr_t target = out.ctypes.data
+        with nogil:
+            self.home.get().read(<void*>target, self.address, self.nbytes)
+        return out
+
+    def write(self, values):
+        """Copy values into the buffer, as an assignment to all of an array does: they may be an array that can be
+        broadcast and converted, or another ``Buffer``."""
+        cdef Buffer other = values if isinstance(values, Buffer) else None
+        cdef uintptr_t source
+        if not self.writable:
+            raise ArgumentError(f"write: expected a buffer that can be written to, got {self!r}")
+        if self.home.get() == NULL:
+            self.numpy()[...] = values if other is None else other.numpy()
+            return
+        if other is not None and other.home.get() == self.home.get() and _is_alike(self, other):
+            with nogil:
+                self.home.get().copy(self.address, other.address, self.nbytes)
+            return
+        if other is not None:
+            values = other.numpy()
+        if not (isinstance(values, np.ndarray) and values.shape == self.shape and values.dtype == self.dtype
+                and values.flags.c_contiguous):
+            given, values = values, np.empty(self.shape, self.dtype)
+            values[...] = given
+        source = values.ctypes.data
+        with nogil:
+            self.home.get().write(self.address, <const void*>source, self.nbytes)
+        if other is not None:
+            require_readable(other.address, other.nbytes)
+
+    def clear(self):
+        """Set all bytes to zero."""
+        if not self.writable:
+            raise ArgumentError(f"clear: expected a buffer that can be written to, got {self!r}")
+        if self.home.get() == NULL:
+            memset(self.address, 0, self.nbytes)
+            return
+        with nogil:
+            self.home.get().clear(self.address, self.nbytes)
 
     def view(self, shape, dtype=None, offset=0):
         """Return another buffer over a part of this one, ``offset`` bytes from its start."""
@@ -277,10 +373,12 @@ cdef class Buffer:
         cdef Buffer part = _show(
             self.storage, (self.address - self.storage.get().data()) + <uint64_t>begin, extents, code
         )
-        part.writable = self.writable
+        part.writable, part.home = self.writable, self.home
         return part
 
     def __getbuffer__(self, Py_buffer* view, int flags):
+        if not self.storage.get().on_host():
+            raise BufferError("the buffer is in memory of a device; Buffer.read copies it")
         if flags & PyBUF_WRITABLE and not self.writable:
             raise BufferError("the buffer is read-only")
         if flags & PyBUF_F_CONTIGUOUS == PyBUF_F_CONTIGUOUS and len(self.shape) > 1:
@@ -298,16 +396,20 @@ cdef class Buffer:
         view.internal = NULL
 
     def __dlpack_device__(self):
-        return (kDlpackCpu, 0)
+        return _dlpack_device(self)
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        if dl_device is not None and dl_device[0] != kDlpackCpu or copy:
-            raise BufferError("a Buffer exports host memory, without copying")
+        cdef pair[int32_t, int32_t] device = _dlpack_device(self)
+        if dl_device is not None and tuple(dl_device) != (device.first, device.second) or copy:
+            raise BufferError("a Buffer exports its memory where it is, without copying")
         versioned = max_version is not None and max_version[0] >= 1
         if not self.writable and not versioned:
             raise BufferError("a read-only Buffer needs a consumer of DLPack 1.0")
+        if self.home.get() != NULL:
+            with nogil:
+                self.home.get().synchronize()  # streams of others do not wait for the work of this device
         cdef vector[int64_t] shape = self.shape
-        return dlpack_capsule(self, self.address, self.code, shape, not self.writable, versioned)
+        return dlpack_capsule(self, self.address, self.code, shape, device, not self.writable, versioned)
 
 
 cdef class Kernel:
@@ -467,6 +569,23 @@ cdef Buffer _show(const shared_ptr[Storage]& storage, uint64_t offset, tuple sha
         stride *= <Py_ssize_t>shape[axis]
     buffer.nbytes = stride
     return buffer
+
+
+cdef Buffer _at_home(Buffer buffer, const shared_ptr[NativeDevice]& device):
+    """Return a buffer over memory that the device has allocated, which copies to the host if that cannot touch it."""
+    if not buffer.storage.get().on_host():
+        buffer.home = device
+    return buffer
+
+
+cdef cbool _is_alike(Buffer one, Buffer other):
+    return one.shape == other.shape and one.code == other.code
+
+
+cdef pair[int32_t, int32_t] _dlpack_device(Buffer buffer):
+    if buffer.home.get() != NULL:
+        return buffer.home.get().dlpack_device()
+    return pair[int32_t, int32_t](kDlpackCpu, 0)
 
 
 cdef Buffer _wrap(source):

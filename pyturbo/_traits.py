@@ -1,4 +1,4 @@
-"""The strengths of a device."""
+"""The strengths of a device, and its memory."""
 
 from __future__ import annotations
 
@@ -28,3 +28,10 @@ class Traits(NamedTuple):
     chunkwise_tokens: int
     pass_experts: int
     host_memory: Literal["any", "pages", "none"]
+
+
+class DeviceMemory(NamedTuple):
+    """Memory of a device, in bytes."""
+
+    total: int
+    free: int

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <mutex>
 
+#include "core/bus_error.h"
 #include "core/kernels.h"
 #include "core/launch.h"
 #include "pyturbo/error.h"
@@ -125,6 +128,32 @@ bool Device::use(Storage& storage) {
   }
   attach(storage);
   return true;
+}
+
+// Attached to a storage under the address of `device`, which stays taken as long as this lives.
+struct Device::Copies {
+  std::mutex mutex;
+  std::map<std::pair<uint64_t, uint64_t>, std::shared_ptr<Storage>> by_range;
+  std::shared_ptr<void> device;
+};
+
+std::shared_ptr<Storage> Device::constant(const std::shared_ptr<Storage>& storage, uint64_t begin,
+                                          uint64_t bytes) {
+  if (use(*storage)) return storage;
+  auto copies = std::static_pointer_cast<Copies>(storage->attached(copies_.get()));
+  if (!copies) {
+    copies = std::make_shared<Copies>();
+    copies->device = copies_;
+    storage->attach(copies_.get(), copies);
+  }
+  const std::lock_guard lock(copies->mutex);
+  std::shared_ptr<Storage>& known = copies->by_range[{begin, bytes}];
+  if (known) return known;
+  const std::shared_ptr<Storage> copy = allocate(bytes);
+  if (files_are_mapped()) watch_bus_errors();
+  write(copy->data(), storage->data() + begin, bytes);
+  require_readable(storage->data() + begin, bytes);
+  return known = copy;
 }
 
 void Device::read(void* to, const void* from, uint64_t bytes) {

@@ -1,4 +1,4 @@
-// DLPack capsules over host memory, in the published C layouts of DLPack 0.x and 1.x.
+// DLPack capsules over memory of the host or of a device, in the published C layouts of DLPack 0.x and 1.x.
 #pragma once
 
 #include <Python.h>
@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "python/owner.h"
@@ -14,6 +15,8 @@
 namespace pyturbo::python {
 
 inline constexpr int kDlpackCpu = 1;
+
+using DlpackDevice = std::pair<int32_t, int32_t>;  // type and number
 
 struct DlpackTensor {
   void* data;
@@ -93,12 +96,19 @@ struct DlpackHolder {
 
 template <typename Managed>
 PyObject* make_dlpack(PyObject* owner, void* data, DType dtype, const std::vector<int64_t>& shape,
-                      bool readonly) {
+                      DlpackDevice device, bool readonly) {
   auto* holder = new DlpackHolder<Managed>{Managed{}, shape, hold(owner)};
   const DlpackElement element = dlpack_element(dtype);
-  holder->managed.tensor = {
-      data,    kDlpackCpu, 0, int32_t(shape.size()), element.code, element.bits, 1, holder->shape.data(),
-      nullptr, 0};
+  holder->managed.tensor = {.data = data,
+                            .device_type = device.first,
+                            .device_id = device.second,
+                            .ndim = int32_t(shape.size()),
+                            .code = element.code,
+                            .bits = element.bits,
+                            .lanes = 1,
+                            .shape = holder->shape.data(),
+                            .strides = nullptr,
+                            .byte_offset = 0};
   holder->managed.context = holder;
   holder->managed.deleter = DlpackHolder<Managed>::release;
   const char* name = "dltensor";
@@ -115,9 +125,9 @@ PyObject* make_dlpack(PyObject* owner, void* data, DType dtype, const std::vecto
 
 // Returns a new capsule that keeps `owner` alive, or null with a Python error set. The layout is row-major.
 inline PyObject* dlpack_capsule(PyObject* owner, void* data, DType dtype, const std::vector<int64_t>& shape,
-                                bool readonly, bool versioned) {
-  return versioned ? make_dlpack<DlpackVersioned>(owner, data, dtype, shape, readonly)
-                   : make_dlpack<DlpackManaged>(owner, data, dtype, shape, readonly);
+                                DlpackDevice device, bool readonly, bool versioned) {
+  return versioned ? make_dlpack<DlpackVersioned>(owner, data, dtype, shape, device, readonly)
+                   : make_dlpack<DlpackManaged>(owner, data, dtype, shape, device, readonly);
 }
 
 }  // namespace pyturbo::python

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,6 +37,11 @@ struct ReadyLoop {
   HostLoop* host;
 };
 
+// Bytes of a device's own memory.
+struct DeviceMemory {
+  uint64_t total, free;
+};
+
 // Owner: shared by the Python Device and every Kernel made from it. All methods may be called from any
 // thread and need no Python. A device belongs to the process that opened it: a child of fork() is refused
 // before any lock is taken, and drops the device without destroying it.
@@ -60,6 +66,9 @@ class Device : public ClosedAtEnd {
 
   // Returns the kernel in the variant this device runs. Throws Error{argument} with similar names.
   const KernelInfo& kernel(std::string_view name) const;
+
+  // Returns its own memory; nothing for a device that uses that of the host.
+  virtual std::optional<DeviceMemory> own_memory() { return std::nullopt; }
 
   // Allocates zeroed memory for kernels. A device with memory of its own attaches itself to it.
   virtual std::shared_ptr<Storage> allocate(uint64_t bytes) = 0;
@@ -86,6 +95,10 @@ class Device : public ClosedAtEnd {
   // (Traits::host_memory) and would copy it for every launch. Throws Error{argument} for memory that only
   // another device can touch.
   bool use(Storage& storage);
+
+  // Returns memory of these values, which do not change: the storage itself where use() allows that, else a
+  // copy of the bytes from `begin` on. The copy lives as long as the storage, and further calls return it.
+  std::shared_ptr<Storage> constant(const std::shared_ptr<Storage>& storage, uint64_t begin, uint64_t bytes);
 
   // Checks a launch (core/launch.h), completes it where `dispatch` is null, runs it and waits for it.
   void launch(const KernelInfo& kernel, const Arguments& arguments, const Dispatch* dispatch);
@@ -120,11 +133,13 @@ class Device : public ClosedAtEnd {
 
  private:
   enum class State : uint8_t { open, closing, closed };
-  class Replay;  // counts itself in replays_
+  class Replay;   // counts itself in replays_
+  struct Copies;  // of the constants in one storage
 
   const std::string name_;
   const Traits traits_;
   const uint32_t born_ = fork_count();
+  const std::shared_ptr<char> copies_ = std::make_shared<char>();  // its address stands for this device
   std::atomic<State> state_{State::open};
   std::atomic<uint32_t> replays_{0};  // now running
 };
