@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar, Token
 from typing import Any
@@ -16,7 +16,7 @@ from pyturbo._arguments import index
 from pyturbo._dtypes import DTYPES, code_of
 from pyturbo._host_loop import HostLoop
 from pyturbo._messages import shown
-from pyturbo._native import Buffer, Device
+from pyturbo._native import Buffer, Device, host_empty
 from pyturbo._program import Program
 from pyturbo.errors import ArgumentError, StateError
 from pyturbo.symbols import Linear, Place
@@ -143,8 +143,9 @@ class _Scratch:
     others of them read, or leave for the launches after the passes.
     """
 
-    def __init__(self, device: Device) -> None:
-        self._device = device
+    def __init__(self, empty: Callable[[int, Any], Buffer]) -> None:
+        """Take what makes a buffer of a shape and a type."""
+        self._empty = empty
         self._free: dict[int, list[Buffer]] = {}
         self._held: list[Buffer] | None = None  # pieces that have come back during passes
         self.nbytes = 0  # of all pieces
@@ -158,7 +159,7 @@ class _Scratch:
         """Return a tensor over a piece of `capacity` bytes."""
         free = self._free.setdefault(capacity, [])
         if len(free) <= _SPARE:
-            free.append(self._device.empty(capacity, np.uint8))
+            free.append(self._empty(capacity, np.uint8))
             self.nbytes += capacity
         piece = free.pop(0)
         tensor = Tensor(piece.view(capacity // dtype.itemsize, dtype), shape, dtype)
@@ -213,7 +214,7 @@ class Recorder:
         self.program = Program(device, tuple(symbols), blocks)
         #: Weights by address, with the array that keeps them alive; several launches may read them.
         self._constants: dict[int, tuple[NDArray[Any], Buffer]] = {}
-        self._scratch = _Scratch(device)
+        self._scratch = _Scratch(device.empty)
         self._target: Tensor | None = None
         self._labels: list[str] = []
         self._tokens: list[Token[Recorder | None]] = []
@@ -325,7 +326,14 @@ class Recorder:
 
 
 class SizeRecorder(Recorder):
-    """Finds out the scratch memory of a program. Launches are left out, so weights need no memory."""
+    """Finds out the scratch memory of a program. Launches are left out, so weights need no memory.
+
+    Pieces are memory of the host, which takes none before it is written to.
+    """
+
+    def __init__(self, device: Device, symbols: Mapping[str, int], blocks: Sequence[str] = ()) -> None:
+        super().__init__(device, symbols, blocks)
+        self._scratch = _Scratch(host_empty)
 
     def launch(self, name: str, args: Sequence[Any], constants: dict[str, Any] | None) -> None:
         """Leave out a launch."""

@@ -75,7 +75,7 @@ def _thread_counts() -> list[int]:
 
 def _memory(device: Device, nbytes: int) -> Buffer:
     memory = device.empty((nbytes,), np.uint8)
-    memory.numpy()[:] = 0x3C  # touches every page; as scales of any type these are normal numbers
+    memory.write(0x3C)  # touches every page; as scales of any type these are normal numbers
     return memory
 
 

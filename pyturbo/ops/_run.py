@@ -70,6 +70,19 @@ def empty(target: Target, shape: tuple[int, ...], dtype: Any = np.float32) -> Bu
     return cast(Buffer, target.empty(shape, dtype))
 
 
+def result(memory: Any) -> Array:
+    """Return a result as an array, or where the operation is recorded the Tensor itself."""
+    if isinstance(memory, Tensor):
+        return cast(Array, memory)
+    return cast(Array, memory.numpy() if memory.on_host else memory.read())
+
+
+class _Fetched(NDArray[Any]):
+    """A copy of an operand in memory of a device, for an operation that changes it."""
+
+    source: Buffer
+
+
 def changeable(target: Target, op: str, name: str, value: Any) -> Array:
     """Return the operand that an operation changes in place: an array, or under a recorder a Tensor.
 
@@ -82,6 +95,10 @@ def changeable(target: Target, op: str, name: str, value: Any) -> Array:
             return cast(Array, value)
         wanted = "a Tensor or a Buffer, which replays change in place"
     else:
+        if isinstance(value, Buffer) and not value.on_host and not value.readonly:
+            fetched = value.read().view(_Fetched)
+            fetched.source = value
+            return fetched
         array = value.numpy() if isinstance(value, Buffer) else value
         if isinstance(array, np.ndarray) and array.flags.writeable:
             return array
@@ -94,6 +111,9 @@ def changeable(target: Target, op: str, name: str, value: Any) -> Array:
 
 def write_back(given: Array, used: Array) -> Array:
     """Copy `used`, which a kernel changed, to the operand it is a copy of, if it is one; return that."""
+    if isinstance(given, _Fetched):
+        given.source.write(used)
+        return used
     if used is not given:
         given[...] = used
     return given

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numpy.typing import ArrayLike
 
 from pyturbo.ops._checks import matching, values
-from pyturbo.ops._run import Array, DeviceLike, empty, launch, resolve
+from pyturbo.ops._run import Array, DeviceLike, empty, launch, resolve, result
 
 
 def swiglu(gate: ArrayLike, up: ArrayLike, *, device: DeviceLike = None) -> Array:
@@ -15,7 +15,7 @@ def swiglu(gate: ArrayLike, up: ArrayLike, *, device: DeviceLike = None) -> Arra
     device = resolve(device)
     y = empty(device, gate.shape)
     launch(device, "swiglu", gate, up, y, gate.size)
-    return y.numpy()
+    return result(y)
 
 
 def swiglu_clamped(
@@ -30,7 +30,7 @@ def swiglu_clamped(
     device = resolve(device)
     y = empty(device, gate.shape)
     launch(device, "swiglu_clamped", gate, up, y, gate.size, alpha, limit)
-    return y.numpy()
+    return result(y)
 
 
 def geglu(gate: ArrayLike, up: ArrayLike, *, device: DeviceLike = None) -> Array:
@@ -40,7 +40,7 @@ def geglu(gate: ArrayLike, up: ArrayLike, *, device: DeviceLike = None) -> Array
     device = resolve(device)
     y = empty(device, gate.shape)
     launch(device, "geglu", gate, up, y, gate.size)
-    return y.numpy()
+    return result(y)
 
 
 def sigmoid_gate(x: ArrayLike, gate: ArrayLike, *, device: DeviceLike = None) -> Array:
@@ -50,4 +50,4 @@ def sigmoid_gate(x: ArrayLike, gate: ArrayLike, *, device: DeviceLike = None) ->
     device = resolve(device)
     y = empty(device, x.shape)
     launch(device, "sigmoid_gate", x, gate, y, x.size)
-    return y.numpy()
+    return result(y)

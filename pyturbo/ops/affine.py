@@ -17,7 +17,7 @@ from pyturbo._dtypes import SUFFIXES
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._ids import expert_operands, known_ids
 from pyturbo.ops._products import activations, bucket_bounds, many
-from pyturbo.ops._run import Array, DeviceLike, aligned, as_array, empty, launch, operand, resolve
+from pyturbo.ops._run import Array, DeviceLike, aligned, as_array, empty, launch, operand, resolve, result
 from pyturbo.ops._stacks import Experts, experts_of, stack_memory, stack_stride
 from pyturbo.ops.affine_format import affine_dequantize, affine_quantize, check_format
 
@@ -83,7 +83,7 @@ def affine_matmul(
     y = empty(device, (tokens, w.out_dim))
     kernel = "affine_matmul" if many(tokens) else "affine_matvec"
     launch(device, kernel + w.suffix, x, *w.arrays, y, tokens, w.in_dim, w.out_dim, w.group_size)
-    return y.numpy()
+    return result(y)
 
 
 def affine_swiglu(x: ArrayLike, gate: Weight, up: Weight, *, device: DeviceLike = None) -> Array:
@@ -96,7 +96,7 @@ def affine_swiglu(x: ArrayLike, gate: Weight, up: Weight, *, device: DeviceLike 
     y = empty(device, (tokens, g.out_dim))
     kernel = "affine_swiglu_matmul" if many(tokens) else "affine_swiglu"
     launch(device, kernel + g.suffix, x, *g.arrays, *u.arrays, y, tokens, g.in_dim, g.out_dim, g.group_size)
-    return y.numpy()
+    return result(y)
 
 
 def affine_embed(
@@ -117,7 +117,7 @@ def affine_embed(
     y = empty(device, (chosen.shape[0], table.in_dim))
     sizes = chosen.shape[0], table.out_dim, table.in_dim, table.group_size
     launch(device, op + table.suffix, chosen, *table.arrays, y, *sizes)
-    return y.numpy()
+    return result(y)
 
 
 def affine_experts_matmul(
@@ -147,7 +147,7 @@ def affine_experts_matmul(
     y = empty(device, (*chosen.shape, w.out_dim))
     args = x, chosen, *w.arrays, experts.slots, y, *sizes
     launch(device, "affine_experts_matvec" + w.suffix, *args, constants=experts.constants)
-    return y.numpy()
+    return result(y)
 
 
 def affine_experts_swiglu(
@@ -173,7 +173,7 @@ def affine_experts_swiglu(
     y = empty(device, (*chosen.shape, g.out_dim))
     args = x, chosen, *g.arrays, *u.arrays, experts.slots, y, *sizes
     launch(device, op + g.suffix, *args, constants=experts.constants)
-    return y.numpy()
+    return result(y)
 
 
 def affine_grouped_matmul(
@@ -203,7 +203,7 @@ def affine_grouped_matmul(
     y = empty(device, (rows, w.out_dim))
     sizes = rows, w.in_dim, w.out_dim, w.group_size, *experts.sizes, *w.strides
     launch(device, op + w.suffix, x, bounds, *w.arrays, experts.slots, y, *sizes, constants=experts.constants)
-    return y.numpy()
+    return result(y)
 
 
 def matrix(op: str, name: str, weight: Any, axes: int, stack: bool = False) -> _Matrix:

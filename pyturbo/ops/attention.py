@@ -27,6 +27,7 @@ from pyturbo.ops._run import (
     launch,
     operand,
     resolve,
+    result,
     traits_of,
     write_back,
 )
@@ -86,13 +87,13 @@ def attention(
     if not isinstance(tokens, Linear) and tokens <= SPLIT_TOKENS:
         blocks = traits_of(device).attention_blocks
         parts = _partials(device, operands, blocks, scale, causal, window, softcap)
-        return _merge(device, *parts, logits).numpy()
+        return result(_merge(device, *parts, logits))
     y = empty(device, operands.q.shape)
     constants = {"causal": causal, "has_sinks": logits is not None}
     arrays = (operands.q, operands.k, operands.v, logits, y)
     name = f"attention_{operands.suffix}"
     launch(device, name, *arrays, *operands.sizes, scale, window, softcap, constants=constants)
-    return y.numpy()
+    return result(y)
 
 
 def attention_partials(
@@ -117,7 +118,7 @@ def attention_partials(
     blocks = integer("attention_partials", "blocks", blocks, least=1)
     causal = flag("attention_partials", "causal", causal)
     sums, tops, totals = _partials(resolve(device), operands, blocks, scale, causal, window, softcap)
-    return sums.numpy(), tops.numpy(), totals.numpy()
+    return result(sums), result(tops), result(totals)
 
 
 def attention_merge(
@@ -134,7 +135,7 @@ def attention_merge(
     tops = operand(op, "m", m, np.float32, sums.shape[:3])
     totals = operand(op, "l", l, np.float32, sums.shape[:3])
     logits = None if sinks is None else operand(op, "sinks", sinks, np.float32, (sums.shape[1],))
-    return _merge(resolve(device), sums, tops, totals, logits).numpy()
+    return result(_merge(resolve(device), sums, tops, totals, logits))
 
 
 def attention_scores(q: ArrayLike, k: ArrayLike, scale: float, *, device: DeviceLike = None) -> Array:
@@ -148,7 +149,7 @@ def attention_scores(q: ArrayLike, k: ArrayLike, scale: float, *, device: Device
     scores = empty(device, (tokens, heads, context))
     name = f"attention_scores_{SUFFIXES[k.dtype]}"
     launch(device, name, q, k, scores, tokens, context, heads, kv_heads, dim, scale)
-    return scores.numpy()
+    return result(scores)
 
 
 def softmax(x: ArrayLike, *, device: DeviceLike = None) -> Array:
@@ -158,7 +159,7 @@ def softmax(x: ArrayLike, *, device: DeviceLike = None) -> Array:
     device = resolve(device)
     y = empty(device, x.shape)
     launch(device, "softmax", x, y, x.size // dim, dim)
-    return y.numpy()
+    return result(y)
 
 
 def attention_values(p: ArrayLike, v: ArrayLike, *, device: DeviceLike = None) -> Array:
@@ -171,7 +172,7 @@ def attention_values(p: ArrayLike, v: ArrayLike, *, device: DeviceLike = None) -
     (tokens, heads, context), (_, kv_heads, dim) = p.shape, v.shape
     y = empty(device, (tokens, heads, dim))
     launch(device, f"attention_values_{SUFFIXES[v.dtype]}", p, v, y, tokens, context, heads, kv_heads, dim)
-    return y.numpy()
+    return result(y)
 
 
 def kv_append(cache: ArrayLike, rows: ArrayLike, position: int, *, device: DeviceLike = None) -> Array:

@@ -16,6 +16,7 @@ from pyturbo.ops._run import (
     launch,
     operand,
     resolve,
+    result,
     row_stride,
     traits_of,
     write_back,
@@ -45,7 +46,7 @@ def decay_beta(
     device = resolve(device)
     g, beta = empty(device, a.shape), empty(device, a.shape)
     launch(device, f"{op}_{scale_kind}_{bias_kind}", a, b, scale, bias, g, beta, tokens, heads)
-    return g.numpy(), beta.numpy()
+    return result(g), result(beta)
 
 
 def conv1d(
@@ -65,7 +66,7 @@ def conv1d(
     taps, kind = stored_weight(op, weight, (channels, 4))
     y = empty(device, x.shape)
     launch(device, f"{op}_{kind}", x, rows, taps, y, tokens, channels)
-    return y.numpy(), write_back(given, rows)
+    return result(y), write_back(given, rows)
 
 
 def delta_net(
@@ -118,7 +119,7 @@ def delta_net(
     form = op if method == "recurrent" else f"{op}_chunkwise"
     constants = {"tiled": flag(op, "tiled", tiled)}
     launch(device, f"{form}_k{k_dim}", q, k, v, g, beta, memory, y, *sizes, constants=constants)
-    return y.numpy(), write_back(given, memory)
+    return result(y), write_back(given, memory)
 
 
 def _method(device: Target, tokens: int | Linear, k_dim: int, v_dim: int) -> str:

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._checks import integer, matching, stored_weight, values
-from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve
+from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve, result
 
 
 def add(a: ArrayLike, b: ArrayLike, *, device: DeviceLike = None) -> Array:
@@ -17,7 +17,7 @@ def add(a: ArrayLike, b: ArrayLike, *, device: DeviceLike = None) -> Array:
     device = resolve(device)
     y = empty(device, a.shape)
     launch(device, "add", a, b, y, a.size)
-    return y.numpy()
+    return result(y)
 
 
 def add_bias(x: ArrayLike, bias: ArrayLike, *, device: DeviceLike = None) -> Array:
@@ -28,7 +28,7 @@ def add_bias(x: ArrayLike, bias: ArrayLike, *, device: DeviceLike = None) -> Arr
     device = resolve(device)
     y = empty(device, x.shape)
     launch(device, f"add_bias_{kind}", x, added, y, rows, dim)
-    return y.numpy()
+    return result(y)
 
 
 def weighted_sum(rows: ArrayLike, weights: ArrayLike, *, device: DeviceLike = None) -> Array:
@@ -41,7 +41,7 @@ def weighted_sum(rows: ArrayLike, weights: ArrayLike, *, device: DeviceLike = No
     device = resolve(device)
     y = empty(device, (*leading, dim))
     launch(device, "weighted_sum", rows, weights, y, weights.size // count, count, dim)
-    return y.numpy()
+    return result(y)
 
 
 def split_q_gate(x: ArrayLike, heads: int, *, device: DeviceLike = None) -> tuple[Array, Array]:
@@ -60,4 +60,4 @@ def split_q_gate(x: ArrayLike, heads: int, *, device: DeviceLike = None) -> tupl
     device = resolve(device)
     q, gate = empty(device, shape), empty(device, shape)
     launch(device, "split_q_gate", x, q, gate, *shape)
-    return q.numpy(), gate.numpy()
+    return result(q), result(gate)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._ids import expert_operands, known_ids
 from pyturbo.ops._products import activations, bucket_bounds, many
-from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve
+from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve, result
 from pyturbo.ops._stacks import experts_of, stack_memory, stack_stride
 from pyturbo.ops.fp_format import FP_FORMATS, check_global_scale, check_mode, fp_dequantize, fp_quantize
 
@@ -82,7 +82,7 @@ def fp_matmul(
     kernel = "fp_matmul" if many(tokens) else "fp_matvec"
     args = x, *w.arrays, y, tokens, w.in_dim, w.out_dim
     launch(device, f"{kernel}_{mode}", *args, constants=w.constants)
-    return y.numpy()
+    return result(y)
 
 
 def fp_embed(
@@ -102,7 +102,7 @@ def fp_embed(
     y = empty(device, (chosen.shape[0], table.in_dim))
     args = chosen, *table.arrays, y, chosen.shape[0], table.out_dim, table.in_dim
     launch(device, f"{op}_{mode}", *args, constants=table.constants)
-    return y.numpy()
+    return result(y)
 
 
 def fp_experts_matmul(
@@ -129,7 +129,7 @@ def fp_experts_matmul(
     y = empty(device, (*chosen.shape, w.out_dim))
     args = x, chosen, *w.arrays, experts.slots, y, *sizes, w.out_dim, *experts.sizes, *w.strides
     launch(device, f"fp_experts_matvec_{mode}", *args, constants={**experts.constants, **w.constants})
-    return y.numpy()
+    return result(y)
 
 
 def fp_grouped_matmul(
@@ -158,7 +158,7 @@ def fp_grouped_matmul(
     y = empty(device, (rows, w.out_dim))
     args = x, bounds, *w.arrays, experts.slots, y, rows, w.in_dim, w.out_dim, *experts.sizes, *w.strides
     launch(device, f"{op}_{mode}", *args, constants={**experts.constants, **w.constants})
-    return y.numpy()
+    return result(y)
 
 
 def matrix(

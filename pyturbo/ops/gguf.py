@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._ids import expert_operands, known_ids
 from pyturbo.ops._products import activations, bucket_bounds, many
-from pyturbo.ops._run import Array, DeviceLike, aligned, empty, launch, operand, resolve
+from pyturbo.ops._run import Array, DeviceLike, aligned, empty, launch, operand, resolve, result
 from pyturbo.ops._stacks import experts_of, stack_memory, stack_stride
 from pyturbo.ops.gguf_format import GGUF_TYPES, check_type
 
@@ -62,7 +62,7 @@ def gguf_matmul(x: ArrayLike, blocks: ArrayLike, kind: str, *, device: DeviceLik
     y = empty(device, (tokens, w.out_dim))
     kernel = "gguf_matmul" if many(tokens) else "gguf_matvec"
     launch(device, kernel + w.suffix, x, w.memory, y, tokens, w.in_dim, w.out_dim)
-    return y.numpy()
+    return result(y)
 
 
 def gguf_swiglu(
@@ -77,7 +77,7 @@ def gguf_swiglu(
     y = empty(device, (tokens, g.out_dim))
     kernel = "gguf_swiglu_matmul" if many(tokens) else "gguf_swiglu"
     launch(device, kernel + g.suffix, x, g.memory, u.memory, y, tokens, g.in_dim, g.out_dim)
-    return y.numpy()
+    return result(y)
 
 
 def gguf_embed(ids: ArrayLike, blocks: ArrayLike, kind: str, *, device: DeviceLike = None) -> Array:
@@ -89,7 +89,7 @@ def gguf_embed(ids: ArrayLike, blocks: ArrayLike, kind: str, *, device: DeviceLi
     y = empty(device, (chosen.shape[0], table.in_dim))
     sizes = chosen.shape[0], table.out_dim, table.in_dim
     launch(device, op + table.suffix, chosen, table.memory, y, *sizes)
-    return y.numpy()
+    return result(y)
 
 
 def gguf_experts_matmul(
@@ -114,7 +114,7 @@ def gguf_experts_matmul(
     y = empty(device, (*chosen.shape, w.out_dim))
     args = x, chosen, w.memory, experts.slots, y, *sizes, w.out_dim, *experts.sizes, w.stride
     launch(device, "gguf_experts_matvec" + w.suffix, *args, constants=experts.constants)
-    return y.numpy()
+    return result(y)
 
 
 def gguf_experts_swiglu(
@@ -142,7 +142,7 @@ def gguf_experts_swiglu(
     y = empty(device, (*chosen.shape, g.out_dim))
     args = x, chosen, g.memory, u.memory, experts.slots, y, *sizes, g.out_dim, *experts.sizes, g.stride
     launch(device, op + g.suffix, *args, constants=experts.constants)
-    return y.numpy()
+    return result(y)
 
 
 def gguf_grouped_matmul(
@@ -169,7 +169,7 @@ def gguf_grouped_matmul(
     y = empty(device, (rows, w.out_dim))
     args = x, bounds, w.memory, experts.slots, y, rows, w.in_dim, w.out_dim, *experts.sizes, w.stride
     launch(device, op + w.suffix, *args, constants=experts.constants)
-    return y.numpy()
+    return result(y)
 
 
 def matrix(op: str, name: str, blocks: ArrayLike, kind: str, axes: int) -> Matrix:

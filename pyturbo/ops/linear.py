@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike
 
 from pyturbo.ops._checks import stored_weight, values
 from pyturbo.ops._ids import expert_operands
-from pyturbo.ops._run import Array, DeviceLike, empty, launch, resolve
+from pyturbo.ops._run import Array, DeviceLike, empty, launch, resolve, result
 from pyturbo.ops._stacks import experts_of, stack_memory, stack_stride
 
 
@@ -22,7 +22,7 @@ def matmul(x: ArrayLike, w: ArrayLike, *, device: DeviceLike = None) -> Array:
     device = resolve(device)
     y = empty(device, (tokens, outputs))
     launch(device, f"matmul_{kind}", x, w, y, tokens, outputs, inputs)
-    return y.numpy()
+    return result(y)
 
 
 def dense_experts_matmul(
@@ -47,4 +47,4 @@ def dense_experts_matmul(
     y = empty(device, (*chosen.shape, outputs))
     args = x, chosen, stack_memory(w), experts.slots, y, *sizes, outputs, *experts.sizes, stack_stride(w)
     launch(device, f"dense_experts_matvec_{kind}", *args, constants=experts.constants)
-    return y.numpy()
+    return result(y)

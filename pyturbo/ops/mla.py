@@ -32,6 +32,7 @@ from pyturbo.ops._run import (
     launch,
     operand,
     resolve,
+    result,
     traits_of,
     write_back,
 )
@@ -77,7 +78,7 @@ def mla_split(
         for shape in ((tokens, heads, nope), (tokens, heads, rope), (tokens, rank), (tokens, rope))
     ]
     launch(device, op, q, kv, *parts, tokens, heads, nope, rope, rank)
-    q_nope, q_rope, latent, rope_key = (part.numpy() for part in parts)
+    q_nope, q_rope, latent, rope_key = (result(part) for part in parts)
     return q_nope, q_rope, latent, rope_key
 
 
@@ -221,10 +222,10 @@ def _folded(
         rows = (tokens, heads, blocks)
         parts = empty(device, (*rows, rank)), empty(device, rows), empty(device, rows)
         launch(device, f"mla_partials_{kind}", *arrays, *parts, *sizes, blocks, scale)
-        return attention_merge(*(part.numpy() for part in parts), device=device)
+        return attention_merge(*(result(part) for part in parts), device=device)
     y = empty(device, q.shape)
     launch(device, f"mla_attention_{kind}", *arrays, y, *sizes, scale)
-    return y.numpy()
+    return result(y)
 
 
 def _cache(op: str, latents: ArrayLike, rope_keys: ArrayLike) -> tuple[Array, Array]:
@@ -293,4 +294,4 @@ def _project(
     y = empty(device, (tokens, heads, out))
     name = w.kernel + ("_transposed" if transposed else "") + w.suffix
     launch(device, name, x, *w.arrays, y, tokens, heads, inner, out, stride, first, *w.sizes)
-    return y.numpy()
+    return result(y)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from pyturbo import turbo_codec
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._checks import integer, pair, values
-from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve, traits_of
+from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve, result, traits_of
 from pyturbo.ops.attention import SPLIT_TOKENS
 from pyturbo.ops.mla import MAX_ROPE
 from pyturbo.ops.turbo import TurboRows, checked_rows, turbo_rotate, turbo_unrotate
@@ -68,7 +68,7 @@ def mla_turbo_attention(
     if isinstance(tokens, Linear) or tokens > SPLIT_TOKENS:
         y = empty(device, q.shape)
         launch(device, "mla_turbo_attention", *arrays, y, *sizes, scale, constants=constants)
-        return turbo_unrotate(y.numpy(), device=device)
+        return turbo_unrotate(result(y), device=device)
     blocks = traits_of(device).attention_blocks
     shape = (tokens, heads, blocks)
     parts = empty(device, (*shape, rank)), empty(device, shape), empty(device, shape)
@@ -77,4 +77,4 @@ def mla_turbo_attention(
     merging = {"has_sinks": False, "unrotates": True}
     args = (*parts, None, turbo_codec.signs(rank), y, *shape, rank)
     launch(device, "turbo_merge_f32", *args, constants=merging)
-    return y.numpy()
+    return result(y)

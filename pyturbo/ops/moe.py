@@ -16,6 +16,7 @@ from pyturbo.ops._run import (
     launch,
     operand,
     resolve,
+    result,
     write_back,
 )
 from pyturbo.ops._stacks import experts_of, stack_memory, stack_stride
@@ -46,7 +47,7 @@ def route(
     device = resolve(device)
     ids, weights = empty(device, (tokens, k), np.int32), empty(device, (tokens, k))
     launch(device, "route", logits, ids, weights, tokens, experts, k, constants=constants)
-    return ids.numpy(), weights.numpy()
+    return result(ids), result(weights)
 
 
 def route_topk_softmax(logits: ArrayLike, k: int, *, device: DeviceLike = None) -> tuple[Array, Array]:
@@ -86,7 +87,7 @@ def route_grouped(
     ids, weights = empty(device, (tokens, k), np.int32), empty(device, (tokens, k))
     sizes = tokens, experts, k, groups, top_groups, scale
     launch(device, op, logits, bias, ids, weights, *sizes, constants=constants)
-    return ids.numpy(), weights.numpy()
+    return result(ids), result(weights)
 
 
 def moe_buckets(ids: ArrayLike, experts: int, *, device: DeviceLike = None) -> tuple[Array, Array, Array]:
@@ -105,7 +106,7 @@ def moe_buckets(ids: ArrayLike, experts: int, *, device: DeviceLike = None) -> t
     offsets = empty(device, (experts + 1,), np.int32)
     order, inverse = empty(device, (chosen.size,), np.int32), empty(device, chosen.shape, np.int32)
     launch(device, op, chosen, offsets, order, inverse, chosen.size, experts)
-    return offsets.numpy(), order.numpy(), inverse.numpy()
+    return result(offsets), result(order), result(inverse)
 
 
 def find_slots(
@@ -162,7 +163,7 @@ def gather_rows(x: ArrayLike, index: ArrayLike, repeat: int = 1, *, device: Devi
     device = resolve(device)
     y = empty(device, (*rows.shape, x.shape[1]))
     launch(device, f"{op}_{kind}", x, rows, y, rows.size, *x.shape, repeat)
-    return y.numpy()
+    return result(y)
 
 
 def add_expert_bias(
@@ -200,7 +201,7 @@ def add_expert_bias(
     arrays = x, stack_memory(added), chosen, places, experts.slots, y
     sizes = chosen.size, *experts.sizes, dim, stack_stride(added)
     launch(device, f"{op}_{kind}", *arrays, *sizes, constants=constants)
-    return y.numpy()
+    return result(y)
 
 
 def moe_combine(
@@ -235,7 +236,7 @@ def moe_combine(
     constants = {"has_shared": common is not None, "has_shared_gate": gate is not None}
     args = residual, rows, weights, common, gate, y, tokens, k, dim
     launch(device, op, *args, constants=constants)
-    return y.numpy()
+    return result(y)
 
 
 def bucket_accumulate(

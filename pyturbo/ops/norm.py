@@ -7,7 +7,7 @@ from typing import overload
 from numpy.typing import ArrayLike
 
 from pyturbo.ops._checks import matching, stored_weight, values
-from pyturbo.ops._run import Array, DeviceLike, empty, launch, resolve, row_stride
+from pyturbo.ops._run import Array, DeviceLike, empty, launch, resolve, result, row_stride
 
 
 @overload
@@ -41,7 +41,7 @@ def rms_norm(
     launch(
         device, f"rms_norm_{kind}", x, scale, y, added, total, x.size // dim, dim, eps, constants=constants
     )
-    return y.numpy() if total is None else (y.numpy(), total.numpy())
+    return result(y) if total is None else (result(y), result(total))
 
 
 def head_rms_norm(x: ArrayLike, weight: ArrayLike, eps: float, *, device: DeviceLike = None) -> Array:
@@ -52,7 +52,7 @@ def head_rms_norm(x: ArrayLike, weight: ArrayLike, eps: float, *, device: Device
     device = resolve(device)
     y = empty(device, x.shape)
     launch(device, f"head_rms_norm_{kind}", x, scale, y, tokens, heads, dim, eps)
-    return y.numpy()
+    return result(y)
 
 
 def gated_rms_norm(
@@ -66,7 +66,7 @@ def gated_rms_norm(
     device = resolve(device)
     y = empty(device, x.shape)
     launch(device, f"gated_rms_norm_{kind}", x, z, scale, y, tokens, heads, dim, eps)
-    return y.numpy()
+    return result(y)
 
 
 def qk_norm(
@@ -82,4 +82,4 @@ def qk_norm(
     device = resolve(device)
     query, key = empty(device, q.shape), empty(device, q.shape)
     launch(device, "qk_norm", q, k, query, key, tokens, heads, dim, row_stride(q), eps)
-    return query.numpy(), key.numpy()
+    return result(query), result(key)

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._checks import flag, integer, values
-from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve
+from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve, result
 
 
 def rope(
@@ -36,4 +36,4 @@ def rope(
     device = resolve(device)
     y = empty(device, x.shape)
     launch(device, "rope", x, inv_freq, y, tokens, heads, dim, pairs, position, scale, constants=constants)
-    return y.numpy()
+    return result(y)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pyturbo.ops._checks import values
-from pyturbo.ops._run import Array, DeviceLike, empty, launch, resolve
+from pyturbo.ops._run import Array, DeviceLike, empty, launch, resolve, result
 
 
 def argmax(x: ArrayLike, *, device: DeviceLike = None) -> Array:
@@ -19,4 +19,4 @@ def argmax(x: ArrayLike, *, device: DeviceLike = None) -> Array:
     device = resolve(device)
     y = empty(device, (rows,), np.int32)
     launch(device, "argmax", x, y, rows, n)
-    return y.numpy()
+    return result(y)

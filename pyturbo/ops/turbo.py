@@ -29,6 +29,7 @@ from pyturbo.ops._run import (
     launch,
     operand,
     resolve,
+    result,
     write_back,
 )
 
@@ -108,7 +109,7 @@ def hadamard(
     y = empty(device, x.shape, x.dtype)
     name = f"hadamard_{SUFFIXES[x.dtype]}"
     launch(device, name, x, factors, y, x.size // dim, dim, constants=constants)
-    return y.numpy()
+    return result(y)
 
 
 def turbo_encode(x: ArrayLike, bits: int, *, means: bool = False, device: DeviceLike = None) -> TurboRows:
@@ -129,7 +130,7 @@ def turbo_encode(x: ArrayLike, bits: int, *, means: bool = False, device: Device
     rows = TurboRows(packed, empty(device, shape, np.float16), bits, dim, kept)
     _encode(device, rows, x, 0, rotated=False)
     return TurboRows(
-        rows.packed.numpy(), rows.scales.numpy(), bits, dim, None if kept is None else kept.numpy()
+        result(rows.packed), result(rows.scales), bits, dim, None if kept is None else result(kept)
     )
 
 
@@ -186,7 +187,7 @@ def turbo_decode(
     arrays = (rows.packed, rows.scales, rows.means, _ones(rows), y)
     sizes = (batch, context, capacity, ring_start, kv_heads, rows.dim)
     launch(device, "turbo_decode", *arrays, *sizes, constants=constants)
-    return y.numpy() if rotated else turbo_unrotate(y.numpy(), device=device)
+    return result(y) if rotated else turbo_unrotate(result(y), device=device)
 
 
 def turbo_rotate(x: ArrayLike, *, device: DeviceLike = None) -> Array:
@@ -208,7 +209,7 @@ def rotated_ones(dim: int) -> Array:
     y = device.empty((dim,))
     kernel = device.kernel("hadamard_f32", {"has_signs": True, "inverse": False})
     kernel(np.ones(dim, np.float32), turbo_codec.signs(dim), y, 1, dim)  # runs now, even under a Recorder
-    return y.numpy()
+    return result(y)
 
 
 def _ones(rows: TurboRows) -> Array | None:

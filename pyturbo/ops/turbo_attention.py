@@ -28,7 +28,18 @@ from pyturbo._messages import shown
 from pyturbo._native import Buffer
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._checks import flag, integer, pair, stored_weight, values
-from pyturbo.ops._run import Array, DeviceLike, Target, as_array, empty, launch, operand, resolve, traits_of
+from pyturbo.ops._run import (
+    Array,
+    DeviceLike,
+    Target,
+    as_array,
+    empty,
+    launch,
+    operand,
+    resolve,
+    result,
+    traits_of,
+)
 from pyturbo.ops.attention import SPLIT_TOKENS
 from pyturbo.ops.turbo import TurboRows, checked_rows, rotated_ones, turbo_rotate, turbo_unrotate
 from pyturbo.symbols import Linear
@@ -112,7 +123,7 @@ def turbo_attention(
     if chosen == "split":
         parts = _partials(device, operands, traits_of(device).attention_blocks, scale, window, softcap)
         y = _merge(device, *parts, operands.q.shape, logits, operands.q.dtype, unrotate=not rotated)
-        return y.numpy()
+        return result(y)
     y = empty(device, operands.q.shape, operands.q.dtype)
     constants = {**operands.constants, "has_sinks": logits is not None}
     name = f"turbo_prefill_d{operands.kernel_dim}"
@@ -120,7 +131,7 @@ def turbo_attention(
         name = f"turbo_attention_d{operands.kernel_dim}_{SUFFIXES[operands.q.dtype]}"
     arrays = (*operands.inputs, logits, y)
     launch(device, name, *arrays, *operands.sizes, scale, window, softcap, constants=constants)
-    return y.numpy() if rotated else turbo_unrotate(y.numpy(), device=device)
+    return result(y) if rotated else turbo_unrotate(result(y), device=device)
 
 
 def turbo_partials(
@@ -148,7 +159,7 @@ def turbo_partials(
     device = resolve(device)
     operands = _operands(op, q, k_rows, v_rows, own, ring_start, live, rotated, device)
     sums, tops, totals = (
-        part.numpy() for part in _partials(device, operands, blocks, scale, window, softcap)
+        result(part) for part in _partials(device, operands, blocks, scale, window, softcap)
     )
     return sums if rotated else turbo_unrotate(sums, device=device), tops, totals
 
@@ -177,7 +188,7 @@ def turbo_merge(
     kind = _dtype(op, dtype)
     unrotate = flag(op, "unrotate", unrotate)
     shape = (*sums.shape[:-2], sums.shape[-1])
-    return _merge(resolve(device), sums, tops, totals, shape, logits, kind, unrotate).numpy()
+    return result(_merge(resolve(device), sums, tops, totals, shape, logits, kind, unrotate))
 
 
 def turbo_scores(
@@ -208,7 +219,7 @@ def turbo_scores(
     constants = {"key_bits": k.bits, "has_means": k.means is not None}
     name = f"turbo_scores_{SUFFIXES[operands.q.dtype]}"
     launch(device, name, *arrays, *sizes, scale, window, softcap, constants=constants)
-    return scores.numpy()
+    return result(scores)
 
 
 def turbo_values(
@@ -240,7 +251,7 @@ def turbo_values(
     sizes = (batch, tokens, context, capacity, ring_start, heads, kv_heads, rows.dim)
     constants = {"bits": rows.bits, "has_means": rows.means is not None}
     launch(device, f"turbo_values_{SUFFIXES[p.dtype]}", *arrays, *sizes, threshold, constants=constants)
-    return y.numpy() if rotated else turbo_unrotate(y.numpy(), device=device)
+    return result(y) if rotated else turbo_unrotate(result(y), device=device)
 
 
 def _partials(

@@ -75,7 +75,7 @@ def _decode(device: Device, shape: Shape, context: int, kv: KvFormat) -> tuple[P
         if name.endswith("recent_keys"):  # the tokens before the last one have their exact rows
             tokens = np.arange(max(0, context - 1 - size[0]), context - 1)
             values[tokens % size[0]] = tokens
-        layout.view(block, name)[...] = values
+        layout.piece(block, name).write(values)
     with Recorder(device, {"position": context}, blocks=("state",)) as recorder:
         step = Step(1, symbol("position"), layout.tensors(), kv)
         q, k, v = (_vectors(device, count, shape.dim) for count in (shape.heads, *2 * (shape.kv_heads,)))
@@ -85,7 +85,7 @@ def _decode(device: Device, shape: Shape, context: int, kv: KvFormat) -> tuple[P
 
 def _vectors(device: Device, heads: int, dim: int) -> Tensor:
     memory = device.empty((1, heads, dim))
-    memory.numpy()[...] = np.random.default_rng(heads).standard_normal(memory.shape)
+    memory.write(np.random.default_rng(heads).standard_normal(memory.shape))
     return Tensor(memory, memory.shape, np.float32)
 
 
