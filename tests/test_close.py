@@ -38,7 +38,7 @@ def test_a_closed_session_refuses_every_use(tmp_path: Path, device: str) -> None
     model = model_of(tmp_path, device)
     with model.session(32) as session:
         session.prefill([1, 2, 3])
-        block = session._block
+        block = session._state.block
         logits = session.logits.copy()
         shown = session.logits
     assert session.closed

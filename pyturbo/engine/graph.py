@@ -85,9 +85,6 @@ class Graph:
         self.program: Program = recorder.program
         self.scratch_bytes = recorder.scratch_bytes
         self.weight_bytes = recorder.constant_bytes - sum(recorder.constant_bytes_in(slab) for slab in slabs)
-        self._outputs: list[NDArray[np.float32]] = [
-            tensor.memory.view((limit, tensor.shape[1])).numpy() for tensor in self._kept
-        ]
 
     def __repr__(self) -> str:
         return (
@@ -99,7 +96,7 @@ class Graph:
 
         Returns copies of the outputs kept here. Without `wait` a device may still be at work on return.
         """
-        wait = wait or bool(self._outputs)
+        wait = wait or bool(self._kept)
         self.program.run([state], wait=wait, cursor=cursor, advance=count, **self._symbols(count, cursor))
         return self._copies(count)
 
@@ -127,4 +124,4 @@ class Graph:
         return {name: symbols[name] for name in self.program.symbols}
 
     def _copies(self, count: int) -> list[NDArray[np.float32]]:
-        return [output[:count].copy() for output in self._outputs]
+        return [tensor.memory.view((count, tensor.shape[1])).read() for tensor in self._kept]

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pyturbo._machine import machine_memory
-from pyturbo._native import Buffer, Device
+from pyturbo._native import Buffer, Device, host_empty
 from pyturbo.errors import AllocationError
 from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.step import KvFormat, Piece
@@ -62,10 +61,12 @@ class Layout:
         return sum(math.prod(self._grid(name)) for name in names)
 
     def allocate(self, device: Device) -> Buffer:
-        """Return a block of zeros, unless it is more than this machine has memory for."""
-        if self.nbytes > (most := machine_memory()):
+        """Return a block of zeros, unless it is more than there is memory for."""
+        own = device.memory
+        most, where = (machine_memory(), "this machine") if own is None else (own.free, "the device now")
+        if self.nbytes > most:
             raise AllocationError(
-                f"context: expected a conversation of at most {most} bytes, the memory of this machine, got "
+                f"context: expected a conversation of at most {most} bytes, the memory of {where}, got "
                 f"{self.nbytes} for {self.context} tokens"
             )
         return device.empty(self.nbytes, np.uint8)
@@ -77,10 +78,10 @@ class Layout:
             for name, (offset, shape, dtype) in self.pieces.items()
         }
 
-    def view(self, block: Buffer, name: str) -> NDArray[Any]:
+    def piece(self, block: Buffer, name: str) -> Buffer:
         """Return one piece of a block."""
         offset, shape, dtype = self.pieces[name]
-        return block.view(shape, dtype, offset=offset).numpy()
+        return block.view(shape, dtype, offset=offset)
 
     def used_bytes(self, position: int) -> int:
         """Count the bytes that `used` gives."""
@@ -90,41 +91,38 @@ class Layout:
             total += outer * rows * row
         return total
 
-    def used(self, block: NDArray[np.uint8], position: int) -> Iterator[NDArray[np.uint8]]:
+    def used(self, block: Buffer, position: int) -> Iterator[Buffer]:
         """Yield the bytes in use after `position` tokens, without rows that no token has reached."""
         for name in self.pieces:
             rows = self._used_rows(name, position)
             for part in self._rows(block, name):
-                yield part[:rows].reshape(-1)
+                yield part.view(rows * part.shape[1])
 
-    def fill(
-        self,
-        block: NDArray[np.uint8],
-        other: Layout,
-        position: int,
-        read: Callable[[NDArray[np.uint8]], None],
-    ) -> None:
+    def fill(self, block: Buffer, other: Layout, position: int, read: Callable[[Buffer], None]) -> None:
         """Write a state of another layout, after `position` tokens, into a block of this one.
 
-        `read` fills arrays with the bytes that `other.used` gives, in that order. Contexts may differ, and
+        `read` fills buffers with the bytes that `other.used` gives, in that order. Contexts may differ, and
         rows of windows; the context of this one is at least `position`.
         """
         for name in self.pieces:
             (_, ring, row), rows = other._grid(name), other._used_rows(name, position)
             for part in self._rows(block, name):
                 # A token is in the same row here and there, unless just one of two rings has gone round.
-                if rows <= len(part) and (rows < ring or ring in (position, len(part))):
-                    read(part[:rows].reshape(-1))
+                room = part.shape[0]
+                if rows <= room and (rows < ring or ring in (position, room)):
+                    read(part.view(rows * row))
                     continue
-                source = np.empty((rows, row), np.uint8)
-                read(source.reshape(-1))
-                tokens = np.arange(max(0, position - min(ring, len(part))), position)
-                part[tokens % len(part)] = source[tokens % ring]
+                source = host_empty((rows, row), np.uint8)
+                read(source.view(rows * row))
+                tokens = np.arange(max(0, position - min(ring, room)), position)
+                values = part.read()
+                values[tokens % room] = source.numpy()[tokens % ring]
+                part.write(values)
 
-    def take(self, block: NDArray[np.uint8], other: Layout, state: NDArray[np.uint8], position: int) -> None:
+    def take(self, block: Buffer, other: Layout, state: Buffer, position: int) -> None:
         """Copy a state of another layout, after `position` tokens, into a block of this one; see `fill`."""
         stretches = other.used(state, position)
-        self.fill(block, other, position, lambda target: np.copyto(target, next(stretches)))
+        self.fill(block, other, position, lambda target: target.write(next(stretches)))
 
     def can_be_cut(self, position: int) -> bool:
         """Return whether a state after `position` tokens holds every earlier one too.
@@ -135,11 +133,11 @@ class Layout:
         kept = (name for name in self.pieces if name != "logits" and name not in self._recent)
         return all(self._axes[name] is not None and position <= self._grid(name)[1] for name in kept)
 
-    def clear(self, block: NDArray[np.uint8]) -> None:
+    def clear(self, block: Buffer) -> None:
         """Make a block that of a conversation without tokens."""
         for name in self.pieces:
             if self._axes[name] is None:
-                self._rows(block, name)[...] = 0
+                self.piece(block, name).clear()
 
     def _grid(self, name: str) -> tuple[int, int, int]:
         """See a piece as [outer, rows, bytes of a row]; one that does not grow with tokens is one row."""
@@ -152,6 +150,7 @@ class Layout:
     def _used_rows(self, name: str, position: int) -> int:
         return 1 if self._axes[name] is None else min(position, self._grid(name)[1])
 
-    def _rows(self, block: NDArray[np.uint8], name: str) -> NDArray[np.uint8]:
-        grid, offset = self._grid(name), self.pieces[name][0]
-        return block[offset : offset + math.prod(grid)].reshape(grid)
+    def _rows(self, block: Buffer, name: str) -> list[Buffer]:
+        """Return the parts of a piece along its outer axis, each uint8 [rows, bytes of a row]."""
+        (outer, rows, row), offset = self._grid(name), self.pieces[name][0]
+        return [block.view((rows, row), np.uint8, offset=offset + part * rows * row) for part in range(outer)]

@@ -15,16 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from pyturbo._arguments import index
 from pyturbo._guard import Guard
-from pyturbo._native import Buffer
 from pyturbo._program import Cursor
 from pyturbo.engine import session_file
 from pyturbo.engine.graph import Output
-from pyturbo.engine.layout import Layout
 from pyturbo.engine.profile import Profile
 from pyturbo.engine.runner import Runner
+from pyturbo.engine.state import State
 from pyturbo.errors import ArgumentError, StateError, TurboError
 
-_STATE = ("_cursor", "_layout", "_block", "_tokens", "_logits")  # what a closed session does not have
+_STATE = ("_cursor", "_state")  # what a closed session does not have
 
 
 @dataclass(frozen=True)
@@ -73,23 +72,17 @@ class Session:
     def __init__(self, runner: Runner, context: int) -> None:
         self._runner, self._guard = runner, Guard()
         self._cursor = Cursor()
-        self.context: int
-        self._layout: Layout
-        self._block: Buffer
-        self._tokens: NDArray[np.int32]
-        self._logits: NDArray[np.float32]
-        vars(self).update(self._allocated(context))
+        self._state = self._allocated(context)
+        self.context = context
         self._pending = (0, -1)  # a position, and the token that was sampled there
         self._failure: str | None = None
         self.notes: dict[str, Any] = {}
         self.timings: Profile | None = None
 
-    def _allocated(self, context: int) -> dict[str, Any]:
-        """Return the attributes of an empty session with room for `context` tokens."""
+    def _allocated(self, context: int) -> State:
+        """Return an empty state with room for `context` tokens."""
         layout = self._runner.layout(context)
-        block = self._runner.allocate(layout)
-        tokens, logits = layout.view(block, "tokens"), layout.view(block, "logits")[0]
-        return {"context": context, "_layout": layout, "_block": block, "_tokens": tokens, "_logits": logits}
+        return State(layout, self._runner.allocate(layout))
 
     def __enter__(self) -> Session:
         self._require_open()
@@ -121,12 +114,12 @@ class Session:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _require_open(self) -> None:
-        self._block  # noqa: B018
+        self._state  # noqa: B018
 
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
-        return "_block" not in vars(self)
+        return "_state" not in vars(self)
 
     def __repr__(self) -> str:
         if self.closed:
@@ -156,7 +149,7 @@ class Session:
     @property
     def tokens(self) -> NDArray[np.int32]:
         """The tokens that have been read."""
-        return self._tokens[: self.position]
+        return self._state.tokens[: self.position]
 
     @property
     def pending(self) -> list[int]:
@@ -172,6 +165,8 @@ class Session:
     def state(self) -> dict[str, NDArray[Any]]:
         """Views of every piece of the state, by name. The next step reads what is written there.
 
+        On a device with memory of its own they are copies, which cannot be written to.
+
         Examples:
             >>> session = pyturbo.load().session(context=64)
             >>> session.state["model.layers.3.self_attn.k"].shape  # [context, heads, dim]
@@ -179,12 +174,12 @@ class Session:
             >>> session.state["model.layers.0.linear_attn.memory"].shape  # [heads, value dim, key dim]
             (4, 128, 128)
         """
-        return {name: self._layout.view(self._block, name) for name in self._layout.pieces}
+        return self._state.views()
 
     @property
     def nbytes(self) -> int:
         """Bytes of the state."""
-        return self._layout.nbytes
+        return self._state.layout.nbytes
 
     def prefill(self, token_ids: ArrayLike) -> NDArray[np.float32]:
         """Read tokens; return the logits of the last one, float32 [vocab], a view that the next call changes.
@@ -204,7 +199,7 @@ class Session:
         """The logits of the token read last, float32 [vocab]: a view that the next call changes."""
         if self.position == 0:
             raise StateError("logits: expected a session that has read a token")
-        return self._logits
+        return self._state.logits()
 
     def read(self, token_ids: ArrayLike) -> Iterator[int]:
         """Read tokens in chunks and yield the position after each, for showing progress.
@@ -254,7 +249,7 @@ class Session:
     @property
     def can_be_cut(self) -> bool:
         """Whether `rewind` reads only one token again: there is neither a delta net nor a full window."""
-        return self._layout.can_be_cut(self.position)
+        return self._state.layout.can_be_cut(self.position)
 
     def _keep(self, ids: Sequence[int] | NDArray[np.int32]) -> int:
         """Forget what is not the beginning of `ids`, for a caller that holds the session and reads the rest.
@@ -271,7 +266,7 @@ class Session:
             return count
         if count < 2 or not self.can_be_cut:
             self._failure = "an interrupt while it forgot what it had read"
-            self._layout.clear(self._block.numpy())
+            self._state.clear()
             self._cursor.position = 0
             self._failure = None
             return 0
@@ -291,9 +286,8 @@ class Session:
                     f"grow: context: expected {self.context} to {self.max_context}, got {room}"
                 )
             larger = self._allocated(room)
-            layout, block = larger["_layout"], larger["_block"]
-            layout.take(block.numpy(), self._layout, self._block.numpy(), self.position)
-            vars(self).update(larger)  # all at once, whatever interrupts
+            larger.copy(self._state, self.position)
+            vars(self).update(_state=larger, context=room)  # all at once, whatever interrupts
 
     def _advance_to_logits(self, token_ids: ArrayLike, what: str = "token_ids") -> NDArray[np.float32]:
         """Read tokens, which messages call `what`, as `prefill` does, for a caller that holds the session."""
@@ -313,8 +307,8 @@ class Session:
             raise ArgumentError(
                 f"context: expected at most {self.context} tokens, got {self.position} and {len(ids)} more"
             )
-        self._tokens[self.position : self.position + len(ids)] = ids
         end = self.position + len(ids)
+        self._state.put(self.position, ids)
         try:
             while self.position < end:
                 self._guard.check()
@@ -325,10 +319,12 @@ class Session:
 
     def _replay(self, tokens: int, output: Output) -> list[NDArray[np.float32]]:
         """Read the next of `tokens` tokens with one program. No reference to it is left behind."""
+        state = self._state
+        state.changed()
         with self._runner.program(self.context, tokens, output) as (count, graph), self._failing():
             if self.timings is None:
-                return graph.run(count, self._block, self._cursor, count == tokens)
-            return graph.profile(count, self._block, self._cursor, self.timings, self._runner.expert_memory)
+                return graph.run(count, state.block, self._cursor, count == tokens)
+            return graph.profile(count, state.block, self._cursor, self.timings, self._runner.expert_memory)
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -346,7 +342,7 @@ class Session:
     def memory(self) -> Memory:
         """Return the bytes of weights, scratch, state and slots for experts."""
         pieces: dict[str, int] = {}
-        for name, (_, shape, dtype) in self._layout.pieces.items():
+        for name, (_, shape, dtype) in self._state.layout.pieces.items():
             kind = name.rpartition(".")[2]
             pieces[kind] = pieces.get(kind, 0) + int(np.prod(shape)) * dtype.itemsize
         with self._runner.program(self.context, 1, "last") as (_, graph):
@@ -375,7 +371,7 @@ class Session:
             saved = session_file.Saved(
                 self.context, self._runner.traits.chunk, self.position, self.pending, self.notes
             )
-            session_file.write(path, self._runner, saved, self._layout, self._block.numpy())
+            session_file.write(path, self._runner, saved, self._state.layout, self._state.block)
 
     def fork(self) -> Session:
         """Return an independent copy at this position. `copy.copy` and `copy.deepcopy` do the same."""
@@ -388,7 +384,7 @@ class Session:
         other._cursor.position = self.position
         other._pending, other._failure = self._pending, self._failure
         other.notes = self._copied_notes()
-        other._block.numpy()[...] = self._block.numpy()
+        other._state.copy(self._state, self.position)
         return other
 
     def _copied_notes(self) -> dict[str, Any]:
@@ -422,7 +418,8 @@ def load(runner: Runner, path: str | PathLike[str], context: int | None) -> Sess
                 f"{runner.network.context}, got {room}"
             )
         session = Session(runner, room)
-        file.fill(session._layout, session._block.numpy())
+        file.fill(session._state.layout, session._state.block)
+        session._state.refresh()
         session._cursor.position = saved.position
         session._pending = (saved.position, saved.pending[0]) if saved.pending else (0, -1)
     session.notes = saved.notes

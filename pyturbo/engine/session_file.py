@@ -24,10 +24,10 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pyturbo._arguments import path_of
 from pyturbo._messages import shown
+from pyturbo._native import Buffer
 from pyturbo.checkpoint import json_file
 from pyturbo.checkpoint.file import TensorFile
 from pyturbo.engine.layout import Layout
@@ -56,9 +56,7 @@ class Saved:
     notes: dict[str, Any]
 
 
-def write(
-    path: str | PathLike[str], runner: Runner, saved: Saved, layout: Layout, block: NDArray[np.uint8]
-) -> None:
+def write(path: str | PathLike[str], runner: Runner, saved: Saved, layout: Layout, block: Buffer) -> None:
     """Write the state that lies in `block`. There is always a complete file under that name, or none.
 
     Only a session or an empty file is replaced. A symbolic link stays, and the file it leads to is written.
@@ -78,8 +76,9 @@ def write(
         digest.update(first)
         file.write(first)
         for stretch in layout.used(block, saved.position):
-            digest.update(stretch.data)
-            file.write(stretch.data)
+            data = stretch.numpy().data
+            digest.update(data)
+            file.write(data)
         file.write(digest.digest())
 
 
@@ -197,25 +196,24 @@ class Reader(File):
             self.saved = self._read_saved()
             self._written = self._read_layout()
 
-    def fill(self, layout: Layout, block: NDArray[np.uint8]) -> None:
+    def fill(self, layout: Layout, block: Buffer) -> None:
         """Read the state into a block of this layout; FormatError if it is not what was written."""
         position, vocab = self.saved.position, self._runner.network.vocab
         layout.fill(block, self._written, position, self._read)
         if self._file.bytes(self._offset, _DIGEST) != self._digest.digest():
             raise self._damaged()
-        start = layout.pieces["tokens"][0]
-        tokens = block[start : start + 4 * position].view(np.int32)
+        tokens = layout.piece(block, "tokens").view(position).numpy()
         if (wrong := tokens[(tokens < 0) | (tokens >= vocab)]).size:
             raise FormatError(f"{self.path}: tokens: expected 0 to {vocab - 1}, got {wrong[0]}")
 
-    def _read(self, target: NDArray[np.uint8]) -> None:
-        """Fill an array with the next bytes of the state."""
-        for start in range(0, len(target), _CHUNK):
-            part = target[start : start + _CHUNK]
-            data = self._file.bytes(self._offset, len(part))
+    def _read(self, target: Buffer) -> None:
+        """Fill a buffer with the next bytes of the state."""
+        for start in range(0, target.nbytes, _CHUNK):
+            part = target.view(min(_CHUNK, target.nbytes - start), offset=start)
+            data = self._file.bytes(self._offset, part.nbytes)
             self._digest.update(data)
-            part[...] = np.frombuffer(data, np.uint8)
-            self._offset += len(part)
+            part.write(np.frombuffer(data, np.uint8))
+            self._offset += part.nbytes
 
     def _read_saved(self) -> Saved:
         """Check the entries of the header against the model."""
