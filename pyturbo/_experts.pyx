@@ -232,16 +232,25 @@ cdef object _read_tables(Buffer tables, ExpertTables* rows):
     shape = tables.shape
     if tables.dtype != np.int32 or len(shape) != 3 or shape[1] != kExpertRows or tables.readonly:
         raise ArgumentError(f"ExpertStore: tables: expected writable int32 [layers, {kExpertRows}, padded], got {tables!r}")
+    _require_host("tables", tables)
     rows.storage = tables.storage
     rows.rows = <int32_t*>tables.address
     rows.padded = index("ExpertStore: tables: padded", shape[2], 1, bits=31)
     return shape[0]
 
 
+cdef int _require_host(str what, Buffer buffer) except -1:
+    if not buffer.on_host:
+        raise ArgumentError(f"ExpertStore: {what}: expected memory of Device.shared, got {buffer!r}, which only the device "
+                            "can touch")
+    return 0
+
+
 cdef int _read_slab(Buffer slab, uint64_t stride, ExpertSlab* slots) except -1:
     if slab is None or slab.dtype != np.uint8 or slab.readonly or slab.nbytes < stride or slab.nbytes % stride:
         raise ArgumentError(
             f"ExpertStore: slab: expected a writable uint8 buffer of one or more records of {stride} bytes, got {slab!r}")
+    _require_host("slab", slab)
     slots.storage = slab.storage
     slots.data = slab.address
     slots.slots = index("ExpertStore: slots", slab.nbytes // stride, bits=31)

@@ -8,6 +8,7 @@ from pyturbo import models
 from pyturbo._machine import available_memory, used_memory
 from pyturbo._messages import least_size, shown, size
 from pyturbo._native import Device
+from pyturbo._traits import DeviceMemory
 from pyturbo.checkpoint import Checkpoint
 from pyturbo.checkpoint.origin import Origin
 from pyturbo.checkpoint.packed import PackedCheckpoint
@@ -64,10 +65,12 @@ def place_experts(
 ) -> Placement:
     """Decide where the experts of a checkpoint are used from, and open that memory for its weights.
 
-    `memory` is all that the process may take, None most of what is free.
+    `memory` is all that the process may take, None most of what is free. A device with memory of its own has
+    copies of all weights, or of all but the experts, which then have slots in memory of the host.
     """
     policy = _probed(checkpoint, device) if policy is None else _checked(policy, checkpoint)
-    if memory is None and not isinstance(checkpoint, PackedCheckpoint):
+    own_memory = device.memory
+    if memory is None and own_memory is None and not isinstance(checkpoint, PackedCheckpoint):
         return Placement()
     found = survey(checkpoint)
 
@@ -79,11 +82,16 @@ def place_experts(
     if not isinstance(checkpoint, PackedCheckpoint):
         mode = "mapped"
     elif policy.mode == "auto":
-        fits = own + found.weights.nbytes + conversation(_CONTEXT) + HEADROOM <= total
-        mode = "mapped" if fits else "stream"
+        need, room = found.weights.nbytes + conversation(_CONTEXT), total - own - HEADROOM
+        if own_memory is not None:
+            room = own_memory.free if memory is None else min(room, own_memory.free)
+        mode = "mapped" if need <= room else "stream"
     else:
         mode = policy.mode
-    if mode == "mapped" and isinstance(checkpoint, PackedCheckpoint):
+    if own_memory is not None:
+        streamed_bytes = found.parts["experts"].nbytes if mode == "stream" else 0
+        _require_on_device(own_memory, found.weights.nbytes - streamed_bytes, conversation(SHORT))
+    elif mode == "mapped" and isinstance(checkpoint, PackedCheckpoint):
         checkpoint.experts = MappedExperts(device, checkpoint.record_files(), checkpoint.mappings(), policy)
         found = replace(found, network=models.outline(checkpoint)[0])
     if mode == "mapped" and memory is None:
@@ -175,6 +183,15 @@ def _tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
         return Tokenizer(checkpoint.tokenizer)
     except TurboError:
         return None
+
+
+def _require_on_device(memory: DeviceMemory, weights: int, conversation: int) -> None:
+    """Require memory of the device for weights, which are copied to it, and for a conversation."""
+    if weights + conversation > memory.free:
+        raise AllocationError(
+            f"device: expected at least {least_size(weights + conversation)} of free memory for weights and "
+            f"a conversation, got {size(memory.free)} of {size(memory.total)}"
+        )
 
 
 def _require(total: int, need: int, weights: str, given: str) -> None:

@@ -23,7 +23,7 @@ from pyturbo.engine.runner import conversation_bytes
 from pyturbo.errors import AllocationError, ArgumentError
 from pyturbo.forecast import forecast
 from pyturbo.model import Model, default_model
-from pyturbo.streaming import MappedExperts, Policy, RecordFile, StreamedExperts
+from pyturbo.streaming import Policy, RecordFile, StreamedExperts
 from tiny_configs import MODELS
 from tiny_gguf import write_gguf
 from tiny_models import write_hf
@@ -208,9 +208,7 @@ def require_expected_size(path: Path, model: Model) -> None:
         runner, context = model.runner, min(placement.SHORT, model.max_context)
         streamed = runner.experts is not None
         if isinstance(checkpoint, PackedCheckpoint):
-            checkpoint.experts = runner.experts or MappedExperts(
-                model.device, checkpoint.record_files(), checkpoint.mappings(), Policy()
-            )
+            checkpoint.experts = runner.expert_memory
         network, _ = models.outline(checkpoint)
         found = conversation_bytes(network, model.device, runner.kv, context, streamed=streamed)
         assert found == runner.layout(context).nbytes + runner.scratch_bytes

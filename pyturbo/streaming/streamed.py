@@ -160,7 +160,7 @@ class _Group:
         self, device: Device, files: Sequence[RecordFile], slots: int, policy: Policy, top_k: int
     ) -> None:
         self.files, self.stride = files, files[0].stride
-        slab = device.empty((slots, self.stride), np.uint8)
+        slab = device.shared((slots, self.stride), np.uint8)
         self._records: Array | None = slab.numpy()
         self.tables, self._policy = ExpertTables(device, [file.experts for file in files]), policy
         self.store = ExpertStore(

@@ -26,7 +26,7 @@ class ExpertTables:
     def __init__(self, device: Device, experts: Sequence[int]) -> None:
         self._experts = tuple(experts)
         width = -(-max(experts) // _LINE) * _LINE
-        self.buffer = device.empty((len(experts), len(_ROWS), width), np.int32)
+        self.buffer = device.shared((len(experts), len(_ROWS), width), np.int32)
         self._unused = device.empty((2, width), np.int32)
 
     def layer(
