@@ -14,7 +14,7 @@ import hypothesis
 import pytest
 
 import pyturbo
-from pyturbo import _native_tests  # makes the kernels of tests/shaders known to every device
+from pyturbo import _native_tests  # makes the kernels of tests/shaders and the device "discrete" known
 
 pytest_plugins = ["plugins.coverage", "plugins.quick", "plugins.share"]
 

@@ -25,7 +25,7 @@ class Log:
         return self.values.numpy()[:length].tolist()
 
     def clear(self) -> None:
-        self.length.numpy()[:] = 0
+        self.length.clear()
 
 
 class Work:
@@ -35,8 +35,8 @@ class Work:
         self.log, self.name = log, name
         self.calls: list[str] = [] if calls is None else calls
         self.logs: list[list[int]] = []
-        self.wanted = log.device.empty(1, "uint32")  # what the launch before the ask stores
-        self.missing = log.device.empty(1, "uint32")
+        self.wanted = log.device.shared(1, "uint32")  # what the launch before the ask stores
+        self.missing = log.device.shared(1, "uint32")
         self.passes, self.left, self.knows_last, self.fails = 0, 0, False, ""
         self.loop = _native_tests.CallbackLoop(self, self.missing)
 

@@ -46,7 +46,7 @@ def test_element_types(device: pyturbo.Device, dtype: object) -> None:
 
 
 def test_buffer_protocol(device: pyturbo.Device) -> None:
-    buffer = device.empty((2, 3), "int32")
+    buffer = device.shared((2, 3), "int32")
     view = memoryview(buffer)
     assert (view.format, view.shape, view.strides, view.readonly) == ("i", (2, 3), (12, 4), False)
     view[1, 2] = 9
@@ -59,7 +59,7 @@ def test_buffer_protocol(device: pyturbo.Device) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint16", "int64", "bool"])
 def test_dlpack(device: pyturbo.Device, dtype: str) -> None:
-    buffer = device.empty((3, 2), dtype)
+    buffer = device.shared((3, 2), dtype)
     array = np.from_dlpack(buffer)
     array[2, 1] = 1
     assert buffer.numpy()[2, 1] == 1
@@ -272,8 +272,8 @@ def test_allocations_are_aligned(device: pyturbo.Device) -> None:
 
 def test_the_span_of_a_strided_array_is_its_own_memory(device: pyturbo.Device) -> None:
     """From the first value to the last, and nothing of the memory around them."""
-    memory = device.empty((5, 64), np.uint8)
-    memory.numpy()[...] = np.arange(320).reshape(5, 64) % 251
+    memory = device.shared((5, 64), np.uint8)
+    memory.write(np.arange(320).reshape(5, 64) % 251)
     part = np.ndarray((5, 3), np.uint16, memory.numpy(), 16, (64, 2))
     span = host_span(part)
     assert span.shape == ((4 * 64 + 6) // 2,)

@@ -33,7 +33,7 @@ def write(folder: Path) -> tuple[np.ndarray, list[tuple[Path, int]]]:
 def test_passes_over_slots(device: pyturbo.Device, tmp_path: Path, slots: int) -> None:
     """Results have the bits of experts that are all in memory, however few slots there are."""
     weights, files = write(tmp_path)
-    slab, tables = device.empty(slots * STRIDE, "uint8"), device.empty((LAYERS, 5, 8), "int32")
+    slab, tables = device.shared(slots * STRIDE, "uint8"), device.shared((LAYERS, 5, 8), "int32")
     stack = np.ndarray((slots, OUT, IN), np.float32, slab.numpy(), 0, (STRIDE, IN * 4, 4))
     source, chosen = device.empty((TOKENS, IN)), device.empty((LAYERS, TOKENS, TOP), "int32")
     results = [device.empty((TOKENS, TOP, OUT)) for _ in range(LAYERS)]
@@ -59,10 +59,10 @@ def test_passes_over_slots(device: pyturbo.Device, tmp_path: Path, slots: int) -
         for count in (1, TOKENS, 1, 1, 4):
             inputs = rng.standard_normal((count, IN), np.float32)
             choices = rng.integers(0, EXPERTS, (LAYERS, count, TOP), np.int32)
-            source.numpy()[:count] = inputs
+            source.view(inputs.shape).write(inputs)
             for layer in range(LAYERS):
-                chosen.numpy()[layer].reshape(-1)[: count * TOP] = choices[layer].reshape(-1)
-                results[layer].numpy()[...] = np.nan
+                chosen.view((count, TOP), offset=4 * layer * TOKENS * TOP).write(choices[layer])
+                results[layer].write(np.nan)
             recorder.program.run(tokens=count)
             for layer in range(LAYERS):
                 y = ops.dense_experts_matmul(inputs, choices[layer], weights[layer], device=device)

@@ -289,7 +289,7 @@ def test_times_of_all_passes_are_counted() -> None:
 def test_tensors_keep_their_memory_during_passes(device: pyturbo.Device, log: Log) -> None:
     """Each pass writes one row. Rows of earlier passes stay, whatever a pass writes before its last row."""
     rows, width = 5, 8
-    row, result = device.empty(1, "uint32"), device.empty((rows, 2))
+    row, result = device.shared(1, "uint32"), device.empty((rows, 2))
     source = np.arange(1, 1 + rows * width, dtype=np.float32).reshape(rows, width)
 
     class Rows(Work):

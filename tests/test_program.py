@@ -30,7 +30,7 @@ def chain(
 ) -> tuple[pyturbo.Program, pyturbo.Buffer]:
     """state += x, then y = state * sigmoid(state): two launches, the second after the first."""
     x, y = device.empty(capacity), device.empty(capacity)
-    x.numpy()[:] = np.arange(capacity)
+    x.write(np.arange(capacity))
     state = Place("state", 64 + 4 * symbol("row") * capacity, 4 * capacity)
     program = pyturbo.Program(device, symbols=("count", "row"), blocks=("state",))
     program.add(device.kernel("add"), state, x, state, count, label="first")
@@ -164,7 +164,7 @@ def test_places_outside_of_their_buffer(device: pyturbo.Device, place: dict[str,
 
 def test_places_inside_of_their_buffer(device: pyturbo.Device) -> None:
     whole = device.empty(24)
-    whole.numpy()[:] = np.arange(24)
+    whole.write(np.arange(24))
     part = whole.view(8, offset=32)
     program = pyturbo.Program(device)
     program.add(device.kernel("add"), Place(part, 0, 8), Place(part, 24, 0, end=32), Place(part, 8, 8), 2)

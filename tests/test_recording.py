@@ -65,7 +65,7 @@ def test_a_recorded_layer_has_the_bits_of_an_eager_one(
     assert recorder.program.listing()[0][0] == "layer"
     for tokens in (33, 8, 40):
         inputs = np.random.default_rng(tokens).standard_normal((tokens, HIDDEN), np.float32)
-        source.numpy()[:tokens] = inputs
+        source.view(inputs.shape).write(inputs)
         recorder.program.run(tokens=tokens)
         want = block(inputs, weights, device) + np.float32(0)
         assert target.numpy()[:tokens].tobytes() == want.tobytes()
@@ -97,7 +97,7 @@ def test_state_in_a_block_changes_in_place(device: pyturbo.Device) -> None:
         y, after = ops.delta_net(q, k, v, g, beta, state)  # type: ignore[arg-type]
         assert after is state
     block_ = device.empty(4 + start.size)
-    block_.numpy()[4:] = start.reshape(-1)
+    block_.view(start.shape, offset=16).write(start)
     recorder.program.run([block_])
     want_y, want_state = ops.delta_net(q, k, v, g, beta, start, device=device)
     assert block_.numpy()[4:].tobytes() == want_state.tobytes()
@@ -106,7 +106,7 @@ def test_state_in_a_block_changes_in_place(device: pyturbo.Device) -> None:
 
 def test_rows_of_a_tensor_follow_symbols(device: pyturbo.Device) -> None:
     source = device.empty((9, 8))
-    source.numpy()[...] = np.arange(72).reshape(9, 8)
+    source.write(np.arange(72).reshape(9, 8))
     target = device.empty((1, 8))
     with Recorder(device, {"tokens": 9}) as recorder:
         last = Tensor(source, (TOKENS, 8), np.float32).rows(TOKENS - 1)
@@ -173,7 +173,7 @@ def test_a_recorded_compressed_cache(device: pyturbo.Device, tokens: Any) -> Non
     for count in (1,) * 4 if tokens == 1 else (9, 30, 10, 11):
         chunk = [rng.standard_normal((count, *part.shape[1:]), np.float32) for part in inputs]
         for part, array in zip(inputs, chunk):
-            part.numpy()[:count] = array
+            part.view(array.shape).write(array)
         recorder.program.run(
             **{"position": position, "tokens": count} if tokens != 1 else {"position": position}
         )

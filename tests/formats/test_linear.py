@@ -72,7 +72,7 @@ def record(device: pyturbo.Device, method: Callable[..., Any], *arrays: np.ndarr
     """Return what `method` computes of the arrays when it is recorded and replayed."""
     buffers = [device.empty(array.shape, array.dtype) for array in arrays]
     for buffer, array in zip(buffers, arrays):
-        buffer.numpy()[...] = array
+        buffer.write(array)
     with Recorder(device, {}) as recorder:
         y = method(*(Tensor(buffer, buffer.shape, buffer.dtype) for buffer in buffers))
     recorder.program.run()

@@ -75,7 +75,7 @@ class Launch:
         for name, value in self.arguments:
             if isinstance(value, np.ndarray):
                 buffers[name] = device.empty(value.shape, value.dtype)
-                buffers[name].numpy()[...] = value
+                buffers[name].write(value)
         kernel = device.kernel(self.name, self.constants)
         kernel(*(buffers.get(name, value) for name, value in self.arguments))
         return {name: buffers[name].numpy().copy() for name in self.outputs if name in buffers}

@@ -45,11 +45,11 @@ class Guarded:
     def __init__(self, device, out: Out):
         self.nbytes = int(np.prod(out.shape)) * np.dtype(out.dtype).itemsize
         self.memory = device.empty((GUARD_BYTES + self.nbytes + GUARD_BYTES,), np.uint8)
-        self.memory.numpy()[:] = GUARD
-        self.memory.numpy()[GUARD_BYTES : GUARD_BYTES + self.nbytes] = UNWRITTEN
+        self.memory.write(GUARD)
+        self.memory.view((self.nbytes,), offset=GUARD_BYTES).write(UNWRITTEN)
         self.buffer = self.memory.view(out.shape, out.dtype, offset=GUARD_BYTES)
         if out.initial is not None:
-            self.buffer.numpy()[...] = out.initial
+            self.buffer.write(out.initial)
 
     def array(self):
         """A copy of the contents, after a look at the guard bytes."""

@@ -226,8 +226,8 @@ def test_delta_net_inside_the_conv_output(device, rng):
     conv = np.concatenate([*parts, np.full((tokens, rest), np.nan, np.float32)], 1)
     stride, width, values = conv.shape[1], k_heads * k_dim, v_heads * v_dim
     memory, updated, y = device.empty(conv.shape), device.empty(state.shape), device.empty(v.shape)
-    memory.numpy()[...] = conv
-    updated.numpy()[...] = state
+    memory.write(conv)
+    updated.write(state)
     ends = [(tokens - 1) * stride + size for size in (width, width, values)]
     views = [memory.view((end,), offset=4 * at) for end, at in zip(ends, (0, width, 2 * width))]
     sizes = tokens, k_heads, v_heads, v_dim, stride, stride
@@ -344,8 +344,8 @@ def test_chunkwise_inside_the_conv_output(device, rng):
     conv = np.concatenate([*parts, np.full((tokens, rest), np.nan, np.float32)], 1)
     stride, width = conv.shape[1], k_heads * k_dim
     memory, updated, y = device.empty(conv.shape), device.empty(state.shape), device.empty(v.shape)
-    memory.numpy()[...] = conv
-    updated.numpy()[...] = state
+    memory.write(conv)
+    updated.write(state)
     ends = [(tokens - 1) * stride + size for size in (width, width, v_heads * v_dim)]
     views = [memory.view((end,), offset=4 * at) for end, at in zip(ends, (0, width, 2 * width))]
     sizes = tokens, k_heads, v_heads, v_dim, stride, stride

@@ -25,7 +25,7 @@ def test_add(device, rng, count):
 def test_add_in_place(device, rng):
     a, b = rng.standard_normal((2, 300), np.float32)
     stream = device.empty(a.shape)
-    stream.numpy()[...] = a
+    stream.write(a)
     device.kernel("add")(stream, b, stream, 300)
     np.testing.assert_array_equal(stream.numpy(), a + b)
 

@@ -296,7 +296,7 @@ def test_counts_of_replays_add_up(device, rng):
         )
     }  # fmt: skip
     counts = np.full(7, 2**32 - 3, np.uint32)
-    buffers["counts"].numpy()[:] = counts
+    buffers["counts"].write(counts)
     tokens = symbol("tokens")
     operands = {name: Tensor(buffer, buffer.shape, buffer.dtype) for name, buffer in buffers.items()}
     operands["ids"] = Tensor(buffers["ids"], (tokens, 4), np.int32)
@@ -304,7 +304,8 @@ def test_counts_of_replays_add_up(device, rng):
         ops.find_slots(**operands)
     for count in (1, 9, 5):
         ids, table = rng.integers(0, 7, (9, 4), np.int32), rng.integers(-2, 2, 7, np.int32)
-        buffers["ids"].numpy()[...], buffers["table"].numpy()[...] = ids, table
+        buffers["ids"].write(ids)
+        buffers["table"].write(table)
         recorder.program.run(tokens=count)
         want, missing = reference.find_slots(ids[:count], table, counts.astype(np.int64))
         counts = want.astype(np.uint32)
@@ -424,7 +425,7 @@ def test_moe_combine_in_place(device, rng):
     residual, experts, weights, shared = combine_inputs(rng, 3, 2, 300)
     want = ops.moe_combine(residual, experts, weights, shared, device=device)
     stream = device.empty(residual.shape)
-    stream.numpy()[...] = residual
+    stream.write(residual)
     kernel = device.kernel("moe_combine", {"has_shared": True, "has_shared_gate": False})
     kernel(stream, experts, weights, shared, None, stream, 3, 2, 300)
     np.testing.assert_array_equal(stream.numpy(), want)

@@ -55,8 +55,8 @@ def test_rms_norm_in_place(device, rng):
     x, residual, weight = rows(rng, 5, 300), rows(rng, 5, 300), weight_of(rng, 300, "f32")
     want_y, want_sum = ops.rms_norm(x, weight, EPS, residual, device=device)
     stream, added = device.empty(x.shape), device.empty(x.shape)
-    stream.numpy()[...] = residual
-    added.numpy()[...] = x
+    stream.write(residual)
+    added.write(x)
     kernel = device.kernel("rms_norm_f32", {"has_residual": True})
     kernel(added, weight, added, stream, stream, 5, 300, EPS)
     assert added.numpy().tobytes() == want_y.tobytes()
@@ -128,7 +128,7 @@ def test_qk_norm_inside_the_conv_output(device, rng):
     stride = 2 * width + values
     conv = rng.standard_normal((tokens, stride), np.float32)
     memory = device.empty(conv.shape)
-    memory.numpy()[...] = conv
+    memory.write(conv)
     reach = ((tokens - 1) * stride + width,)
     q, k = memory.view(reach), memory.view(reach, offset=4 * width)
     outputs = [device.empty((tokens, heads, dim)) for _ in range(2)]

@@ -57,7 +57,7 @@ def test_in_place_and_token_by_token_give_the_same_bits(device, rng, interleaved
     x, inv_freq = rng.standard_normal((6, 5, 34), np.float32), frequencies(26)
     y = ops.rope(x, 100000, inv_freq, 26, interleaved=interleaved, device=device)
     memory = device.empty(x.shape)
-    memory.numpy()[...] = x
+    memory.write(x)
     kernel = device.kernel("rope", {"interleaved": interleaved})
     kernel(memory, inv_freq, memory, 6, 5, 34, 13, 100000, 1.0)
     assert memory.numpy().tobytes() == y.tobytes()

@@ -16,6 +16,7 @@ import pytest
 
 import pyturbo
 from packed_models import streamed
+from pyturbo._native import device_traits
 from pyturbo.model import Model
 from pyturbo.streaming import MappedExperts, Policy
 from tiny_configs import MODELS
@@ -28,8 +29,11 @@ WITH_EXPERTS = [
 ]
 
 #: Tokens of a prompt, more than a device reads one by one, and slots: all on the CPU, few where it is slow.
-PROMPT = {"cpu": 40, "cpu:reference": 17, "metal": 5}
-SLOTS = {"cpu": (1, 4, 1000), "cpu:reference": (2,), "metal": (2,)}
+PROMPT = {"cpu": 40, "cpu:reference": 17, "discrete": 5, "metal": 5}
+SLOTS = {"cpu": (1, 4, 1000), "cpu:reference": (2,), "discrete": (2,), "metal": (2,)}
+
+#: Devices that use mapped files in place; others copy them once.
+IN_PLACE = [name for name in pyturbo.devices() if device_traits(name).host_memory != "none"]
 
 
 def logits_of(model: Model, ids: np.ndarray, prompt: int) -> list[bytes]:
@@ -64,6 +68,7 @@ def test_a_streamed_model_has_the_bits_of_a_resident_one(
             assert all(layer["misses"] > 0 and layer["bytes"] > 0 for layer in stats)
 
 
+@pytest.mark.parametrize("device", IN_PLACE)
 def test_a_mapped_expert_is_brought_once(tmp_path: Path, device: str) -> None:
     tiny = MODELS["qwen3_5_moe"]
     pyturbo.pack(write_mlx(tiny, tmp_path / "source"), tmp_path / "packed")

@@ -1,4 +1,5 @@
-"""The C++ cases of this folder, one by one, and the kernels of tests/shaders, known to every device once imported.
+"""The C++ cases of this folder, one by one; once imported, the kernels of tests/shaders are known to every device, and the
+device "discrete" is known.
 
 A process that imports this and aborts shows its native stack.
 """
@@ -27,6 +28,10 @@ cdef extern from "body_names.h":
     vector[string] level_names() except +
     vector[string] body_names(const string& level) except +
     vector[string] body_instances(const string& level) except +
+
+
+cdef extern from "discrete_device.h":
+    void add_discrete_device() except +raise_python
 
 
 cdef extern from "callback_loop.h":
@@ -110,4 +115,5 @@ def cancel(HostLoop loop not None):
 
 
 register_test_kernels()
+add_discrete_device()
 show_stack_on_abort()

@@ -1,0 +1,245 @@
+"""Memory that the host cannot touch: buffers, constants, conversations and models on such a device.
+
+Any access of the host to memory of the device "discrete" ends the process, so every test that runs on it is
+also a test that the host keeps away. What a real driver adds, such as copies that are still under way, is not
+tested here.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pyturbo
+from pyturbo import Recorder, Tensor, ops
+from pyturbo._native import host_empty
+from pyturbo.errors import AllocationError, ArgumentError, StateError
+from pyturbo.streaming import MappedExperts, Policy
+from tiny_configs import MODELS
+from tiny_models import write_hf, write_mlx
+
+
+@pytest.fixture(scope="module")
+def discrete() -> Iterator[pyturbo.Device]:
+    with pyturbo.Device("discrete", threads=2) as device:
+        yield device
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8", ml_dtypes.bfloat16])
+def test_values_are_copied(discrete: pyturbo.Device, dtype: object) -> None:
+    values = np.arange(12).reshape(3, 4).astype(dtype)
+    buffer = discrete.empty((3, 4), dtype)
+    assert not buffer.on_host
+    assert not buffer.readonly
+    assert not buffer.numpy().any()
+    buffer.write(values)
+    np.testing.assert_array_equal(buffer.numpy(), values)
+    np.testing.assert_array_equal(np.asarray(buffer).astype(np.float32), values.astype(np.float32))
+    out = np.empty((3, 4), dtype)
+    assert buffer.read(out) is out
+    np.testing.assert_array_equal(out, values)
+    part = buffer.view((2, 2), offset=4 * values.itemsize)
+    part.write(7)
+    np.testing.assert_array_equal(part.read(), np.full((2, 2), 7, dtype))
+    np.testing.assert_array_equal(buffer.read()[[0, 2]], values[[0, 2]])
+    buffer.clear()
+    assert not buffer.read().any()
+
+
+def test_a_write_that_would_be_lost_is_an_error(discrete: pyturbo.Device) -> None:
+    buffer = discrete.empty(4)
+    with pytest.raises(ValueError, match="read-only"):
+        buffer.numpy()[0] = 1
+    with pytest.raises(BufferError, match=r"Buffer\.read copies it"):
+        memoryview(buffer)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="has to be copied"):
+        np.array(buffer, copy=False) if np.__version__ >= "2" else buffer.__array__(copy=False)
+
+
+def test_read_and_write_work_on_every_device(device: pyturbo.Device, tmp_path: Path) -> None:
+    buffer = device.empty((2, 3), "int16")
+    buffer.write([[1, 2, 3], [4, 5, 6]])
+    buffer.view(2, offset=4).write(np.array([9.0, 8.0]))
+    assert buffer.read().tolist() == [[1, 2, 9], [8, 5, 6]]
+    other = device.empty((2, 3), "int16")
+    other.write(buffer)
+    buffer.clear()
+    assert other.read().tolist() == [[1, 2, 9], [8, 5, 6]]
+    assert not buffer.read().any()
+    device.empty(0).write(np.zeros(0))
+    assert device.empty((0, 3)).read().shape == (0, 3)
+    for wrong in (np.empty((2, 3)), np.empty((3, 2), np.int16), np.empty((2, 6), np.int16)[:, ::2], [0] * 6):
+        with pytest.raises(ArgumentError, match="read: out: expected a contiguous, writable array"):
+            buffer.read(wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="broadcast"):
+        buffer.write(np.zeros(4))
+    (tmp_path / "data").write_bytes(bytes(64))
+    mapped = device.map(tmp_path / "data")
+    for change in (mapped.clear, lambda: mapped.write(1)):
+        with pytest.raises(ArgumentError, match="expected a buffer that can be written to"):
+            change()
+    assert not mapped.read().any()
+
+
+def test_buffers_of_two_devices_are_copied_through_the_host(device: pyturbo.Device) -> None:
+    with pyturbo.Device("discrete", threads=1) as other:
+        here, there = device.empty(5), other.empty(5)
+        here.write(np.arange(5))
+        there.write(here)
+        here.clear()
+        here.write(there)
+        assert here.read().tolist() == [0, 1, 2, 3, 4]
+
+
+def test_memory_of_another_device_is_refused(device: pyturbo.Device) -> None:
+    with pyturbo.Device("discrete", threads=1) as other:
+        x, y = other.empty(4), device.empty(4)
+        with pytest.raises(ArgumentError, match="expected memory of this device or of the host"):
+            device.kernel("add")(x, x, y, 4)
+        with pytest.raises(ArgumentError, match="expected memory of this device or of the host"):
+            pyturbo.Program(device).add(device.kernel("add"), x, x, y, 4)
+        with pytest.raises(ArgumentError, match="expected memory of this device or of the host"):
+            device.constant(x)
+
+
+def test_memory_of_a_closed_device_cannot_be_read() -> None:
+    with pyturbo.Device("discrete", threads=1) as device:
+        buffer = device.empty(4)
+    for use in (buffer.numpy, buffer.read, buffer.clear, lambda: buffer.write(1)):
+        with pytest.raises(StateError, match="discrete: the device is closed"):
+            use()
+
+
+def test_dlpack_names_the_device(discrete: pyturbo.Device) -> None:
+    buffer = discrete.empty(4)
+    assert buffer.__dlpack_device__() == (12, 0)
+    assert buffer.__dlpack__(dl_device=(12, 0)) is not None
+    with pytest.raises(BufferError, match="where it is, without copying"):
+        buffer.__dlpack__(dl_device=(1, 0))
+
+
+def test_shared_memory_is_seen_by_both(device: pyturbo.Device) -> None:
+    buffer = device.shared(4)
+    assert buffer.on_host
+    view = buffer.numpy()
+    view[:] = np.arange(4)
+    device.kernel("add")(buffer, buffer, buffer, 4)
+    assert view.tolist() == [0, 2, 4, 6]
+    assert device.constant(buffer) is buffer
+
+
+def test_a_constant_is_copied_once(discrete: pyturbo.Device) -> None:
+    before = discrete.memory
+    assert before is not None
+    array = host_empty((1000,), np.float32).numpy()
+    array[:] = np.arange(1000)
+    whole, part = discrete.constant(array), discrete.constant(array[400:])
+    assert not whole.on_host
+    assert whole.readonly
+    assert whole.read().tolist() == array.tolist()
+    assert part.read().tolist() == array[400:].tolist()
+    used = discrete.memory
+    assert used is not None
+    assert before.free - used.free == array.nbytes + array[400:].nbytes
+    again = discrete.constant(array)
+    assert discrete.memory == used
+    with pytest.raises(ArgumentError, match="expected a writable buffer"):
+        discrete.kernel("add")(array, array, again, 4)
+    del array, whole, part, again
+    gc.collect()
+    assert discrete.memory == before  # given back with the array
+
+
+def test_a_closed_device_leaves_no_constants_to_the_next() -> None:
+    array = host_empty((16,), np.float32).numpy()
+    for value in range(20):
+        with pyturbo.Device("discrete", threads=1) as device:
+            array[:] = value
+            assert device.constant(array).read()[0] == value
+
+
+def test_results_of_operations_can_be_changed(discrete: pyturbo.Device) -> None:
+    x = discrete.empty((2, 8))
+    x.write(np.arange(16).reshape(2, 8))
+    y = ops.add(x, np.ones((2, 8), np.float32), device=discrete)
+    y += 1
+    assert y.tolist() == (np.arange(16).reshape(2, 8) + 2).tolist()
+
+
+def test_a_program_reads_weights_on_the_host(discrete: pyturbo.Device) -> None:
+    weights, y = np.arange(8, dtype=np.float32), discrete.empty(8)
+    with Recorder(discrete, {}) as recorder:
+        x = Tensor(discrete.empty(8), (8,), np.float32)
+        with recorder.into(Tensor(y, (8,), np.float32)):
+            ops.add(x, weights)  # type: ignore[arg-type]
+    recorder.program.run()
+    assert y.read().tolist() == weights.tolist()
+
+
+def test_memory_that_the_device_does_not_have(discrete: pyturbo.Device) -> None:
+    memory = discrete.memory
+    assert memory is not None
+    assert memory.free <= memory.total == 1 << 30
+    with pytest.raises(AllocationError, match="cannot allocate a buffer"):
+        discrete.empty(memory.free + 1, "uint8")
+    assert pyturbo.Device("cpu", threads=1).memory is None
+
+
+def test_a_model_or_a_conversation_that_does_not_fit(tmp_path: Path) -> None:
+    path = write_mlx(MODELS["qwen3_5_moe"], tmp_path / "model")
+    with pyturbo.Device("discrete", threads=1) as device:
+        assert device.memory is not None
+        filler = device.empty(device.memory.free - (1 << 16), "uint8")
+        with pytest.raises(AllocationError, match=r"device: expected at least .* of free memory for weights"):
+            pyturbo.load(path, device)
+        del filler
+        with pyturbo.load(path, device) as model:
+            session = model.session(40)
+            logits = session.prefill([1, 2, 3]).copy()
+            filler = device.empty(device.memory.free - session.nbytes // 2, "uint8")
+            with pytest.raises(AllocationError, match="context: expected a conversation .* device"):
+                model.session(40)
+            del filler
+            assert model.session(40).prefill([1, 2, 3]).tobytes() == logits.tobytes()
+
+
+def test_windows_of_another_size(tmp_path: Path) -> None:
+    """Rows of a ring are moved one by one where a window has gone round, to grow or to load a session."""
+    path = write_hf(MODELS["gpt_oss"], tmp_path / "model")
+    ids = MODELS["gpt_oss"].tokens()[:60]
+    with pyturbo.load(path, "discrete") as model:
+        whole = model.session(90)
+        whole.prefill(ids)
+        want = whole.step(5).copy()
+        small = model.session(60)
+        small.prefill(ids)
+        small.save(tmp_path / "chat.session")
+        for session in (small, model.load_session(tmp_path / "chat.session", 90)):
+            if session is small:
+                session.grow(90)
+            assert session.tokens.tolist() == ids.tolist()
+            assert session.step(5).tobytes() == want.tobytes()
+
+
+def test_the_state_is_shown_as_copies(tmp_path: Path) -> None:
+    with pyturbo.load(write_hf(MODELS["qwen2"], tmp_path / "model"), "discrete") as model:
+        session = model.session(16)
+        logits = session.prefill([1, 2, 3])
+        assert session.state["tokens"][:3].tolist() == [1, 2, 3]
+        assert session.state["logits"][0].tobytes() == logits.tobytes()
+        assert not any(array.flags.writeable for array in session.state.values())
+
+
+def test_experts_of_a_packed_model_are_copied(tmp_path: Path) -> None:
+    """The host is not asked for experts: they are on the device, as all other weights are."""
+    pyturbo.pack(write_mlx(MODELS["qwen3_5_moe"], tmp_path / "source"), tmp_path / "packed")
+    with pyturbo.load(tmp_path / "packed", "discrete", policy=Policy(mode="mapped")) as model:
+        assert not any(isinstance(watch, MappedExperts) for watch in model.runner.origin._watches)
+        with model.runner.program(16, 1, "last") as (_, graph):
+            assert graph.program.loops() == []
+        assert model.session(16).prefill([1, 2, 3]).shape == (model.network.vocab,)
