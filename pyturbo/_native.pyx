@@ -211,7 +211,7 @@ cdef class Device:
 
     def constant(self, source):
         """Return a buffer with the values of an array that does not change: the array's own memory if the device can
-        use it, else a read-only copy, which is made once."""
+        use it, else a read-only copy, which further calls return for as long as it is in use."""
         cdef Buffer buffer = self.buffer(source)
         cdef shared_ptr[Storage] storage
         cdef uint64_t begin = buffer.address - buffer.storage.get().data()

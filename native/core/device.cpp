@@ -133,7 +133,7 @@ bool Device::use(Storage& storage) {
 // Attached to a storage under the address of `device`, which stays taken as long as this lives.
 struct Device::Copies {
   std::mutex mutex;
-  std::map<std::pair<uint64_t, uint64_t>, std::shared_ptr<Storage>> by_range;
+  std::map<std::pair<uint64_t, uint64_t>, std::weak_ptr<Storage>> by_range;
   std::shared_ptr<void> device;
 };
 
@@ -147,13 +147,14 @@ std::shared_ptr<Storage> Device::constant(const std::shared_ptr<Storage>& storag
     storage->attach(copies_.get(), copies);
   }
   const std::lock_guard lock(copies->mutex);
-  std::shared_ptr<Storage>& known = copies->by_range[{begin, bytes}];
-  if (known) return known;
-  const std::shared_ptr<Storage> copy = allocate(bytes);
+  std::weak_ptr<Storage>& known = copies->by_range[{begin, bytes}];
+  if (std::shared_ptr<Storage> copy = known.lock()) return copy;
+  std::shared_ptr<Storage> copy = allocate(bytes);
   if (files_are_mapped()) watch_bus_errors();
   write(copy->data(), storage->data() + begin, bytes);
   require_readable(storage->data() + begin, bytes);
-  return known = copy;
+  known = copy;
+  return copy;
 }
 
 void Device::read(void* to, const void* from, uint64_t bytes) {

@@ -97,7 +97,7 @@ class Device : public ClosedAtEnd {
   bool use(Storage& storage);
 
   // Returns memory of these values, which do not change: the storage itself where use() allows that, else a
-  // copy of the bytes from `begin` on. The copy lives as long as the storage, and further calls return it.
+  // copy of the bytes from `begin` on, which further calls return for as long as somebody holds it.
   std::shared_ptr<Storage> constant(const std::shared_ptr<Storage>& storage, uint64_t begin, uint64_t bytes);
 
   // Checks a launch (core/launch.h), completes it where `dispatch` is null, runs it and waits for it.
