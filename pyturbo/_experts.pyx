@@ -279,6 +279,7 @@ cdef int _read_mapped(records, uint64_t stride, vector[MappedExperts]* layers) e
         if buffer.dtype != np.uint8 or buffer.nbytes < stride or buffer.nbytes % stride:
             raise ArgumentError(
                 f"ExpertStore: records: expected uint8 buffers of one or more records of {stride} bytes, got {buffer!r}")
+        _require_host("records", buffer)
         mapped.storage = buffer.storage
         mapped.records = buffer.address
         mapped.experts = index("ExpertStore: experts", buffer.nbytes // stride, bits=31)

@@ -81,6 +81,7 @@ cdef class Cursor:
 
 cdef class Program:
     cdef unique_ptr[NativeProgram] handle
+    cdef shared_ptr[NativeDevice] device
     cdef readonly tuple symbols
     cdef readonly tuple blocks
     cdef list kernels                # of all launches: they own the function constants

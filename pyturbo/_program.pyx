@@ -44,6 +44,7 @@ cdef class Program:
         self.symbols, self.blocks = _names("symbols", symbols), _names("blocks", blocks)
         self.kernels = []
         device.native()
+        self.device = device.handle
         self.handle = make_unique[NativeProgram](device.handle, <uint32_t>len(self.symbols), <uint32_t>len(self.blocks))
 
     cdef NativeProgram* native(self) except NULL:
@@ -192,6 +193,7 @@ cdef class Program:
             if not isinstance(given, Buffer) or given.readonly:
                 raise ArgumentError(f"{method}: {name}: expected a writable Buffer, got {given!r}")
             buffer = given
+            self.device.get().use(buffer.storage.get()[0])
             block.data, block.bytes = buffer.address, buffer.nbytes
             memory.push_back(block)
         cdef NativeProgram* program = self.native()

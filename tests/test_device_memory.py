@@ -17,6 +17,7 @@ import pytest
 
 import pyturbo
 from pyturbo import Recorder, Tensor, ops
+from pyturbo._experts import ExpertStore
 from pyturbo._native import host_empty
 from pyturbo.errors import AllocationError, ArgumentError, StateError
 from pyturbo.streaming import MappedExperts, Policy
@@ -105,6 +106,8 @@ def test_memory_of_another_device_is_refused(device: pyturbo.Device) -> None:
             pyturbo.Program(device).add(device.kernel("add"), x, x, y, 4)
         with pytest.raises(ArgumentError, match="expected memory of this device or of the host"):
             device.constant(x)
+        with pytest.raises(ArgumentError, match="expected memory of this device or of the host"):
+            pyturbo.Program(device, blocks=("state",)).run([x])
 
 
 def test_memory_of_a_closed_device_cannot_be_read() -> None:
@@ -152,7 +155,7 @@ def test_a_constant_is_copied_once(discrete: pyturbo.Device) -> None:
         discrete.kernel("add")(array, array, again, 4)
     del array, whole, part, again
     gc.collect()
-    assert discrete.memory == before  # given back with the array
+    assert discrete.memory == before
 
 
 def test_a_closed_device_leaves_no_constants_to_the_next() -> None:
@@ -226,6 +229,28 @@ def test_windows_of_another_size(tmp_path: Path) -> None:
             assert session.step(5).tobytes() == want.tobytes()
 
 
+def test_a_closed_model_gives_back_its_memory(tmp_path: Path) -> None:
+    with pyturbo.Device("discrete", threads=1) as device:
+        before = device.memory
+        with pyturbo.load(write_hf(MODELS["qwen3_5_moe"], tmp_path / "model"), device) as model:
+            model.session(16).prefill([1, 2, 3])
+            assert device.memory != before
+        del model
+        gc.collect()
+        assert device.memory == before
+
+
+def test_the_host_keeps_what_a_store_touches(discrete: pyturbo.Device, tmp_path: Path) -> None:
+    (tmp_path / "0.bin").write_bytes(bytes(4096))
+    files, memory = [(tmp_path / "0.bin", 1)], discrete.empty(4096, "uint8")
+    slab, tables = discrete.shared(4096, "uint8"), discrete.shared((1, 5, 4), "int32")
+    for given in ((memory, tables), (slab, discrete.empty((1, 5, 4), "int32"))):
+        with pytest.raises(ArgumentError, match=r"expected memory of Device\.shared"):
+            ExpertStore(files, 4096, *given)
+    with pytest.raises(ArgumentError, match=r"records: expected memory of Device\.shared"):
+        ExpertStore.mapped([memory], 4096, tables)
+
+
 def test_the_state_is_shown_as_copies(tmp_path: Path) -> None:
     with pyturbo.load(write_hf(MODELS["qwen2"], tmp_path / "model"), "discrete") as model:
         session = model.session(16)
@@ -233,6 +258,20 @@ def test_the_state_is_shown_as_copies(tmp_path: Path) -> None:
         assert session.state["tokens"][:3].tolist() == [1, 2, 3]
         assert session.state["logits"][0].tobytes() == logits.tobytes()
         assert not any(array.flags.writeable for array in session.state.values())
+
+
+def test_a_limit_of_memory_is_one_of_the_host(tmp_path: Path) -> None:
+    """Slots for experts are in memory of the host; conversations and programs are not."""
+    pyturbo.pack(write_mlx(MODELS["qwen3_5_moe"], tmp_path / "source"), tmp_path / "packed")
+    with pyturbo.load(tmp_path / "packed", "discrete", policy=Policy(mode="stream")) as model:
+        budget = model.runner.budget
+        assert budget is not None
+        before = budget._announced()
+        session = model.session(500)
+        session.prefill([1, 2, 3])
+        assert budget._announced() == before
+        assert model.runner.experts is not None
+        assert model.runner.experts.nbytes > 0
 
 
 def test_experts_of_a_packed_model_are_copied(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def _products(
     device: Device, memory: Buffer, form: MatrixFormat, out: int, width: int
 ) -> tuple[Program, int]:
     """Record products with as many copies of a matrix as fit into memory, and count the bytes they read."""
-    x, y = device.buffer(np.ones((1, width), np.float32)), device.empty((1, out))
+    x, y = device.constant(np.ones((1, width), np.float32)), device.empty((1, out))
     kernel = device.kernel(form.kernel, dict(form.constants))
     planes = form.planes(out, width)
     program, offset = Program(device), 0
@@ -129,7 +129,7 @@ def _experts(device: Device, memory: Buffer) -> tuple[Program, int]:
     out, width = EXPERT_SHAPE
     strides = (out * width // 8, out * width // GROUP_SIZE, out * width // GROUP_SIZE)
     sizes = (EXPERTS * strides[0] * 4, EXPERTS * strides[1] * 2, EXPERTS * strides[2] * 2)
-    x, y = device.buffer(np.ones((1, width), np.float32)), device.empty((1, CHOSEN, out))
+    x, y = device.constant(np.ones((1, width), np.float32)), device.empty((1, CHOSEN, out))
     kernel = device.kernel("affine_experts_matvec_b4_f16", {"by_slot": False})
     program, offset, read = Program(device), 0, 0
     while offset + sum(sizes) <= memory.nbytes:
@@ -137,7 +137,7 @@ def _experts(device: Device, memory: Buffer) -> tuple[Program, int]:
         scales = memory.view((EXPERTS * strides[1],), np.float16, offset + sizes[0])
         biases = memory.view((EXPERTS * strides[2],), np.float16, offset + sizes[0] + sizes[1])
         for first in range(0, EXPERTS, CHOSEN):
-            ids = device.buffer(np.arange(first, first + CHOSEN, dtype=np.int32)[None])
+            ids = device.constant(np.arange(first, first + CHOSEN, dtype=np.int32)[None])
             sizes_of_launch = (1, CHOSEN, 1, width, out, GROUP_SIZE, EXPERTS, EXPERTS, *strides)
             program.add(kernel, x, ids, packed, scales, biases, None, y, *sizes_of_launch)
             read += sum(sizes) * CHOSEN // EXPERTS
