@@ -84,6 +84,8 @@ class Runner:
     ) -> None:
         Layout.of(network, 1, 1, kv)  # refuses what these layers cannot keep that way
         self.device, self.kv, self.origin, self.budget = device, kv, origin, budget
+        #: Counts states and programs; None if they are in memory of the device, which is limited by itself.
+        self._counts = budget if device.memory is None else None
         self.expert_memory = expert_memory or self.experts
         self.traits = reading_traits(device, kv, streamed=budget is not None and budget.experts is not None)
         #: Reentrant: a signal handler may close the model while its thread records or replays.
@@ -140,10 +142,10 @@ class Runner:
     def allocate(self, layout: Layout) -> Buffer:
         """Return memory for a conversation."""
         block = layout.allocate(self.device)  # takes no memory before it is written to
-        if self.budget is not None:
+        if self._counts is not None:
             with self._lock:
                 self.require_open()
-                self._take(self.budget, "context", layout.nbytes, block)
+                self._take(self._counts, "context", layout.nbytes, block)
         return block
 
     @contextmanager
@@ -202,8 +204,8 @@ class Runner:
             output,
             () if self.experts is None else self.experts.slabs,
         )
-        if self.budget is not None:
-            self._take(self.budget, "results between launches", graph.scratch_bytes, graph)
+        if self._counts is not None:
+            self._take(self._counts, "results between launches", graph.scratch_bytes, graph)
         return graph
 
     def _take(self, budget: Budget, what: str, nbytes: int, owner: Any) -> None:
