@@ -9,6 +9,7 @@ find_package(Python 3.10 REQUIRED COMPONENTS Interpreter)
 
 set(PYTURBO_FRONTEND ${CMAKE_CURRENT_LIST_DIR}/../shaders/frontend)
 set(PYTURBO_NATIVE ${CMAKE_CURRENT_LIST_DIR})
+set(PYTURBO_MSL ${PYTURBO_NATIVE}/msl ${PYTURBO_NATIVE}/msl/host)  # include folders of <metal_stdlib> for hosts
 
 # Exact semantics on every machine: no contraction, no reassociation; MSL code reinterprets memory by pointer casts.
 set(PYTURBO_KERNEL_OPTIONS -O2 -ffp-contract=off -fno-math-errno -fno-strict-aliasing -fwrapv
@@ -53,7 +54,7 @@ function(pyturbo_add_kernels target)
   foreach(variant ${variants})
     add_library(${target}_${variant} OBJECT ${units})
     add_dependencies(${target}_${variant} ${target}_shaders)
-    target_include_directories(${target}_${variant} SYSTEM PRIVATE ${PYTURBO_NATIVE}/msl)
+    target_include_directories(${target}_${variant} SYSTEM PRIVATE ${PYTURBO_MSL})
     target_include_directories(${target}_${variant} PRIVATE ${PYTURBO_NATIVE}/include)
     target_compile_definitions(${target}_${variant} PRIVATE PYTURBO_VARIANT=${variant})
     target_compile_options(${target}_${variant} PRIVATE ${PYTURBO_KERNEL_OPTIONS})

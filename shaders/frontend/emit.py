@@ -12,7 +12,7 @@ from . import evaluate, threadgroup
 from .arguments import MAX_BUFFERS, Argument
 from .contract import Contract, Expression
 from .host_types import is_integer
-from .markers import files
+from .markers import files, markers
 from .parse import Constant, Instance, Kernel
 from .program import MAX_CONSTANTS, Program, max_threads, substitute
 from .rewrite import line_marker, rewrite, spelled
@@ -54,9 +54,9 @@ def translation_unit(program: Program, entries: Sequence[Entry], stem: str, root
         '#include "invoke.h"',
         "",
         '#pragma GCC diagnostic ignored "-Wunused-function"',
-        "namespace PYTURBO_VARIANT {",
+        "namespace msl::PYTURBO_VARIANT {",
         "namespace {",
-        *rewrite(program),
+        *rewrite(program, markers(program)),
         _HERE,
     ]
     for entry in entries:
@@ -76,7 +76,7 @@ def translation_unit(program: Program, entries: Sequence[Entry], stem: str, root
     lines += [
         f"extern {table};",
         f"{table} = {{::pyturbo::Variant::PYTURBO_VARIANT, {len(rows)}, {pointer}}};",
-        "}  // namespace PYTURBO_VARIANT",
+        "}  // namespace msl::PYTURBO_VARIANT",
     ]
     own = f"{stem}.cpp"
     numbered = (line_marker(n + 2, own) if line == _HERE else line for n, line in enumerate(lines))
@@ -89,9 +89,9 @@ def tables(library: str, stems: Sequence[str]) -> str:
     lines += [f"static_assert(pyturbo::{name} == {value});" for name, value in _LIMITS.items()] + [""]
     variants = {"reference": [], "checked": ["#ifdef PYTURBO_CHECKED"]}
     for variant, condition in variants.items():
-        lines += [*condition, f"namespace {variant} {{"]
+        lines += [*condition, f"namespace msl::{variant} {{"]
         lines += [f"extern const ::pyturbo::KernelTable {stem}_table;" for stem in stems]
-        lines += [f"}}  // namespace {variant}", *(["#endif"] if condition else []), ""]
+        lines += [f"}}  // namespace msl::{variant}", *(["#endif"] if condition else []), ""]
     lines += [
         "namespace pyturbo::generated {",
         f"std::vector<const KernelTable*> {library}_tables();",
@@ -99,7 +99,7 @@ def tables(library: str, stems: Sequence[str]) -> str:
         "  return {",
     ]
     for variant, condition in variants.items():
-        lines += [*condition, *(f"      &::{variant}::{stem}_table," for stem in stems)]
+        lines += [*condition, *(f"      &::msl::{variant}::{stem}_table," for stem in stems)]
         lines += ["#endif"] if condition else []
     lines += ["  };", "}", "}  // namespace pyturbo::generated"]
     return "\n".join(lines) + "\n"

@@ -1,12 +1,14 @@
-"""Writes the shader as C++: replaces constructs that only Metal has, and leaves the rest on its line."""
+"""Writes the shader as C++: replaces constructs that only Metal has, and leaves the rest on its line.
+
+What differs between host and GPU is a macro, which msl/host/invoke.h and msl/cuda/invoke.h define.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from . import threadgroup
-from .markers import markers
 from .parse import Item, flatten, statements
 from .program import Program
 from .unit import Declarator, Range, Unit
@@ -15,13 +17,16 @@ _KEPT_ATTRIBUTES = frozenset(("maybe_unused", "nodiscard", "fallthrough", "likel
 _LONGEST_GAP = 8  # lines left blank rather than stepped over by a #line
 
 # A floating literal without suffix is a float in Metal; half and bfloat have suffixes of their own.
-_LITERAL = re.compile(r"(?P<value>(?=[\d.]*[.eE])\d*\.?\d*(?:[eE][+-]?\d+)?)(?P<suffix>|h|H|bf|BF)")
-_LITERAL_TYPES = {"": "{}f", "h": "::metal::half({}f)", "bf": "::metal::bfloat({}f)"}
+_LITERAL = re.compile(
+    r"(?P<value>(?=[\d.]*[.eE])\d*\.?\d*(?:[eE][+-]?\d+)?|0[xX][\da-fA-F.]+[pP][+-]?\d+)(?P<suffix>|h|H|bf|BF)"
+)
+_LITERAL_TYPES = {"": "{}f", "h": "metal::half({}f)", "bf": "metal::bfloat({}f)"}
 
 Edits = dict[int, tuple[int, str]]  # first token -> end of the tokens replaced, text
 
 
-def rewrite(program: Program) -> list[str]:
+def rewrite(program: Program, marks: Mapping[int, str], name: Callable[[str], str] = str) -> list[str]:
+    """Return the lines of the shader, with `marks` before tokens; `name` gives files their names in #line."""
     edits: Edits = {}
     _edit_words(program.unit, (0, len(program.unit.tokens)), edits)
     for item in flatten(program.items):
@@ -39,7 +44,7 @@ def rewrite(program: Program) -> list[str]:
             text = " ".join(_variable(v, slot + n) for n, v in enumerate(declared.variables))
             edits[declared.span[0]] = (declared.span[1], text)
             slot += len(declared.variables)
-    return list(_lines(program.unit, edits, markers(program)))
+    return list(_lines(program.unit, edits, marks, name))
 
 
 def line_marker(line: int, file: str) -> str:
@@ -102,7 +107,7 @@ def _edit_variable(program: Program, item: Item, edits: Edits) -> None:
     if any(constant.index >= 0 or constant.derived for constant in constants):
         text = []
         for c in constants:
-            kind = f"::pyturbo::invoke::function_constant<{c.type}, {c.slot}>"
+            kind = f"PYTURBO_CONSTANT({c.type}, {c.slot})"
             if c.index < 0:
                 kind = f"pt_{c.name}"
                 text.append(f"struct {kind} {{ operator {c.type}() const {{ return {c.value}; }} }};")
@@ -115,17 +120,16 @@ def _edit_variable(program: Program, item: Item, edits: Edits) -> None:
 
 def _variable(variable: threadgroup.Variable, slot: int) -> str:
     name, type_ = variable.name, f"pt_{variable.name}"
-    storage = f'::pyturbo::simt::threadgroup_variable({slot}, sizeof({type_}), alignof({type_}), "{name}")'
-    return f"typedef {variable.type} {type_}{variable.dims}; {type_}& {name} = *({type_}*){storage};"
+    return f"typedef {variable.type} {type_}{variable.dims}; PYTURBO_THREADGROUP({slot}, {type_}, {name});"
 
 
-def _lines(unit: Unit, edits: Edits, marks: dict[int, str]) -> Iterator[str]:
+def _lines(unit: Unit, edits: Edits, marks: Mapping[int, str], name: Callable[[str], str]) -> Iterator[str]:
     text, file, line, i = "", "", 0, 0
     while i < len(unit.tokens):
         token = unit.tokens[i]
         if token.file != file or not line <= token.line <= line + _LONGEST_GAP:
             yield text.rstrip()
-            yield line_marker(token.line, token.file)
+            yield line_marker(token.line, name(token.file))
             text, file, line = "", token.file, token.line
         while line < token.line:
             yield text.rstrip()

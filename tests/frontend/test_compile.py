@@ -77,7 +77,7 @@ SHADER = """
 
 def compile_(source: Path, *options: str) -> str:
     flags = [*options, "-fsyntax-only", "-std=c++20", "-fsigned-char", "-Wall", "-Wno-literal-suffix"]
-    paths = ["-I", str(NATIVE / "include"), "-I", str(NATIVE / "msl")]
+    paths = [f"-I{NATIVE / name}" for name in ("include", "msl", "msl/host")]
     return subprocess.run(
         ["c++", *flags, *paths, str(source)], capture_output=True, text=True, check=False
     ).stderr

@@ -2,6 +2,7 @@
 
 #include <metal_stdlib>
 
+using namespace msl;
 #pragma GCC diagnostic ignored "-Wunknown-pragmas"  // of the shaders: unroll
 #include "../../shaders/gguf/gguf.h"
 

@@ -10,7 +10,18 @@
 
 namespace {
 
+using namespace msl;  // as a shader is
 using metal::fract;
+
+// The front end gives such literals of shaders their type.
+#pragma GCC diagnostic push
+#ifdef __clang__
+#pragma GCC diagnostic ignored "-Wuser-defined-literals"
+#else
+#pragma GCC diagnostic ignored "-Wliteral-suffix"
+#endif
+constexpr half operator""h(long double value) { return half(double(value)); }
+#pragma GCC diagnostic pop
 
 // Value of a binary format with `exponent_bits`, from the definition. Finite values only.
 double exact_value(uint16_t bits, int exponent_bits) {

@@ -9,7 +9,7 @@ cython_transpile(${tests}/native/_native_tests.pyx LANGUAGE CXX OUTPUT_VARIABLE 
 python_add_library(_native_tests MODULE ${test_module} ${cases} WITH_SOABI)
 target_include_directories(_native_tests PRIVATE ${tests}/native)
 # The cases see our <metal_stdlib> as kernels do.
-target_include_directories(_native_tests SYSTEM PRIVATE native/msl)
+target_include_directories(_native_tests SYSTEM PRIVATE ${PYTURBO_MSL})
 target_compile_options(_native_tests PRIVATE ${PYTURBO_WARNINGS} -fsigned-char -ffp-contract=off)
 target_link_libraries(_native_tests PRIVATE pyturbo Threads::Threads)
 set(PYTURBO_MANIFEST_OF_PACKAGE ${PYTURBO_MANIFEST})

@@ -14,6 +14,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 NATIVE = REPOSITORY / "native"
 SUFFIXES = (".h", ".cpp", ".mm")
+TARGETS = ("host", "cuda")  # folders of msl, one of which is an include folder
 
 Graph = dict[Path, list[Path]]
 
@@ -41,19 +42,22 @@ def includes(native: Path) -> Graph:
     for file in sorted(native.rglob("*")):
         if file.suffix in SUFFIXES or file.name == "metal_stdlib":
             names = re.findall(r'^\s*#\s*(?:include|import)\s*"([^"]+)"', file.read_text(), re.MULTILINE)
-            graph[file] = [resolve(name, file, native) for name in names]
+            graph[file] = [found for name in names for found in resolve(name, file, native)]
     return graph
 
 
-def resolve(name: str, file: Path, native: Path) -> Path:
-    """Find an included file as the compiler does, with the include folders of CMakeLists.txt."""
+def resolve(name: str, file: Path, native: Path) -> list[Path]:
+    """Find an included file as the compilers do, with the include folders of CMakeLists.txt."""
     first = native / "msl" if room_of(file, native) == "msl" else native
     for folder in (file.parent, first, native, native / "include"):
         if (folder / name).is_file():
-            return (folder / name).resolve()
-    if (source := generated_from(name, native)).is_file():
-        return source
-    raise AssertionError(f"{file}: {name} is in no include folder")
+            return [(folder / name).resolve()]
+    if room_of(file, native) == "msl":
+        found = [native / "msl" / target / name for target in TARGETS]
+    else:
+        found = [generated_from(name, native)]
+    assert all(path.is_file() for path in found), f"{file}: {name} is in no include folder"
+    return found
 
 
 def generated_from(name: str, native: Path) -> Path:
@@ -108,6 +112,32 @@ def test_rooms_include_only_rooms_above_them_in_the_table(rooms: dict[str, set[s
 
 def test_no_upward_include(rooms: dict[str, set[str]]) -> None:
     assert list(upward(includes(NATIVE), NATIVE, rooms)) == []
+
+
+def code(file: Path) -> str:
+    """Return the text of a header without comments and directives."""
+    return re.sub(r"//.*|^#(?:.*\\\n)*.*", "", file.read_text(), flags=re.MULTILINE)
+
+
+def outermost(text: str) -> list[str]:
+    """Return what stands outside of all braces."""
+    while (inner := re.sub(r"\{[^{}]*\}", ";", text)) != text:
+        text = inner
+    return [part.strip() for part in text.split(";") if part.strip()]
+
+
+def test_what_host_and_gpu_share_has_neither_builtins_nor_global_names() -> None:
+    shared = [NATIVE / "msl" / "metal_stdlib", *(NATIVE / "msl" / "metal").iterdir()]
+    for file in shared:
+        found = re.findall(r"\b(?:__\w+|asm\b|(?:std|pyturbo)::\w+)", re.sub(r"//.*", "", file.read_text()))
+        assert found == [], file
+        assert set(outermost(code(file))) <= {"namespace msl", "namespace msl::metal"}, file
+
+
+def test_builtins_and_global_names_are_found(tmp_path: Path) -> None:
+    header = tmp_path / "a.h"
+    header.write_text("#define A \\\n  b\nusing metal::half;  // so\nnamespace msl {\nstruct B {};\n}\n")
+    assert outermost(code(header)) == ["using metal::half", "namespace msl"]
 
 
 def test_no_circular_include() -> None:

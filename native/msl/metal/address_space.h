@@ -1,4 +1,4 @@
-// Address spaces and function kinds do not exist on the host. `[[kernel]]` becomes the empty attribute.
+// Address spaces and function kinds do not exist in C++. `[[kernel]]` becomes the empty attribute.
 #pragma once
 
 #define kernel

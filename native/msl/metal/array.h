@@ -3,7 +3,7 @@
 
 #include "metal/type_traits.h"
 
-namespace metal {
+namespace msl::metal {
 inline namespace PYTURBO_VARIANT {
 
 template <typename T, size_t N>
@@ -18,4 +18,4 @@ struct array {
 };
 
 }  // namespace PYTURBO_VARIANT
-}  // namespace metal
+}  // namespace msl::metal

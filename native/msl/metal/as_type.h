@@ -3,7 +3,7 @@
 
 #include "metal/vec.h"
 
-namespace metal {
+namespace msl::metal {
 inline namespace PYTURBO_VARIANT {
 
 template <typename T, typename U>
@@ -11,9 +11,9 @@ inline T as_type(const U& value) {
   const detail::plain_t<U> source = value;
   static_assert(sizeof(T) == sizeof(source), "as_type: expected types of one size");
   T result;
-  __builtin_memcpy(static_cast<void*>(&result), &source, sizeof(T));
+  PYTURBO_BUILTIN(memcpy)(static_cast<void*>(&result), &source, sizeof(T));
   return result;
 }
 
 }  // namespace PYTURBO_VARIANT
-}  // namespace metal
+}  // namespace msl::metal

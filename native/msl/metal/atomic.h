@@ -1,9 +1,9 @@
-// Relaxed atomics on device and threadgroup memory. All accesses are __atomic builtins.
+// Relaxed atomics on device and threadgroup memory.
 #pragma once
 
-#include "metal/type_traits.h"
+#include "atomics.h"
 
-namespace metal {
+namespace msl::metal {
 inline namespace PYTURBO_VARIANT {
 
 enum memory_order { memory_order_relaxed };
@@ -22,44 +22,38 @@ using atomic_float = atomic<float>;
 
 template <typename T>
 inline T atomic_load_explicit(const volatile atomic<T>* object, memory_order) {
-  T value;
-  __atomic_load(&object->value, &value, __ATOMIC_RELAXED);
-  return value;
+  return detail::atomic_load(&object->value);
 }
 
 template <typename T>
 inline void atomic_store_explicit(volatile atomic<T>* object, detail::NoDeduce<T> desired, memory_order) {
-  __atomic_store(&object->value, &desired, __ATOMIC_RELAXED);
+  detail::atomic_store(&object->value, desired);
 }
 
 template <typename T>
 inline T atomic_exchange_explicit(volatile atomic<T>* object, detail::NoDeduce<T> desired, memory_order) {
-  T previous;
-  __atomic_exchange(&object->value, &desired, &previous, __ATOMIC_RELAXED);
-  return previous;
+  return detail::atomic_exchange(&object->value, desired);
 }
 
-// Compares the bits. Never fails spuriously here; on the GPU it may.
+// Compares the bits. Never fails spuriously here; with Metal it may.
 template <typename T>
 inline bool atomic_compare_exchange_weak_explicit(volatile atomic<T>* object, T* expected,
                                                   detail::NoDeduce<T> desired, memory_order, memory_order) {
-  return __atomic_compare_exchange(&object->value, expected, &desired, false, __ATOMIC_RELAXED,
-                                   __ATOMIC_RELAXED);
+  return detail::atomic_compare_exchange(&object->value, expected, desired);
 }
 
 // Each returns the previous value.
 #define PYTURBO_FETCH_INTEGER(name)                                                                          \
   template <detail::Integer T>                                                                               \
   inline T atomic_##name##_explicit(volatile atomic<T>* object, detail::NoDeduce<T> operand, memory_order) { \
-    return __atomic_##name(&object->value, operand, __ATOMIC_RELAXED);                                       \
+    return detail::atomic_##name(&object->value, operand);                                                   \
   }
 #define PYTURBO_FETCH_LOOP(name, concept_, expression)                                                       \
   template <concept_ T>                                                                                      \
   inline T atomic_##name##_explicit(volatile atomic<T>* object, detail::NoDeduce<T> operand, memory_order) { \
-    T old = atomic_load_explicit(object, memory_order_relaxed), desired;                                     \
+    T old = detail::atomic_load(&object->value), desired;                                                    \
     do desired = expression;                                                                                 \
-    while (!__atomic_compare_exchange(&object->value, &old, &desired, false, __ATOMIC_RELAXED,               \
-                                      __ATOMIC_RELAXED));                                                    \
+    while (!detail::atomic_compare_exchange(&object->value, &old, desired));                                 \
     return old;                                                                                              \
   }
 PYTURBO_FETCH_INTEGER(fetch_add)
@@ -75,4 +69,4 @@ PYTURBO_FETCH_LOOP(fetch_sub, detail::Real, old - operand)
 #undef PYTURBO_FETCH_LOOP
 
 }  // namespace PYTURBO_VARIANT
-}  // namespace metal
+}  // namespace msl::metal

@@ -1,16 +1,15 @@
-// Barriers. `site` identifies the barrier at which divergent threads wait; the source line by default.
+// Barriers.
 #pragma once
 
-#include "metal/type_traits.h"
-#include "pyturbo/simt.h"
+#include "barriers.h"
 
-namespace metal {
+namespace msl::metal {
 inline namespace PYTURBO_VARIANT {
 
 enum class mem_flags : uint {
-  mem_none = pyturbo::simt::kMemNone,
-  mem_device = pyturbo::simt::kMemDevice,
-  mem_threadgroup = pyturbo::simt::kMemThreadgroup,
+  mem_none = detail::kMemNone,
+  mem_device = detail::kMemDevice,
+  mem_threadgroup = detail::kMemThreadgroup,
   mem_texture = 4,
 };
 
@@ -21,12 +20,12 @@ namespace detail {
 constexpr uint ordered_memory(mem_flags flags) { return uint(flags) & ~uint(mem_flags::mem_texture); }
 }  // namespace detail
 
-inline void threadgroup_barrier(mem_flags flags, uint site = __builtin_LINE()) {
-  pyturbo::simt::threadgroup_barrier(detail::ordered_memory(flags), site);
+inline void threadgroup_barrier(mem_flags flags, uint site = PYTURBO_SITE) {
+  detail::threadgroup_barrier(detail::ordered_memory(flags), site);
 }
-inline void simdgroup_barrier(mem_flags flags, uint site = __builtin_LINE()) {
-  pyturbo::simt::simdgroup_barrier(detail::ordered_memory(flags), site);
+inline void simdgroup_barrier(mem_flags flags, uint site = PYTURBO_SITE) {
+  detail::simdgroup_barrier(detail::ordered_memory(flags), site);
 }
 
 }  // namespace PYTURBO_VARIANT
-}  // namespace metal
+}  // namespace msl::metal

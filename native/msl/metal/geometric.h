@@ -3,7 +3,7 @@
 
 #include "metal/vector_math.h"
 
-namespace metal {
+namespace msl::metal {
 inline namespace PYTURBO_VARIANT {
 namespace detail {
 template <typename V>
@@ -60,4 +60,4 @@ inline V cross(const A& a, const B& b) {
 }
 
 }  // namespace PYTURBO_VARIANT
-}  // namespace metal
+}  // namespace msl::metal

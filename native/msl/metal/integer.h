@@ -3,7 +3,7 @@
 
 #include "metal/type_traits.h"
 
-namespace metal {
+namespace msl::metal {
 inline namespace PYTURBO_VARIANT {
 namespace detail {
 
@@ -42,18 +42,18 @@ constexpr unsigned_t<T> absdiff(T a, T b) {
 
 template <typename T>
 constexpr T popcount(T value) {
-  return T(__builtin_popcountll(unsigned_t<T>(value)));
+  return T(count_ones(unsigned_t<T>(value)));
 }
 
 // Zero gives the number of bits.
 template <typename T>
 constexpr T clz(T value) {
-  return T(value ? __builtin_clzll(unsigned_t<T>(value)) - int(64 - bit_count<T>) : int(bit_count<T>));
+  return T(value ? leading_zeros(unsigned_t<T>(value)) - int(64 - bit_count<T>) : int(bit_count<T>));
 }
 
 template <typename T>
 constexpr T ctz(T value) {
-  return T(value ? __builtin_ctzll(unsigned_t<T>(value)) : int(bit_count<T>));
+  return T(value ? trailing_zeros(unsigned_t<T>(value)) : int(bit_count<T>));
 }
 
 template <typename T>
@@ -72,8 +72,11 @@ constexpr T rotate(T value, T count) {
 
 template <typename T>
 constexpr T mulhi(T a, T b) {
-  if constexpr (T(-1) < T(0)) return T(__int128(a) * b >> bit_count<T>);
-  return T((unsigned __int128)(a)*b >> bit_count<T>);
+  using Wide = conditional_t<(T(-1) < T(0)), int64_t, uint64_t>;
+  if constexpr (sizeof(T) == sizeof(Wide))
+    return T(high_product(Wide(a), Wide(b)));
+  else
+    return T(Wide(a) * Wide(b) >> bit_count<T>);
 }
 
 template <typename T>
@@ -145,4 +148,4 @@ constexpr bool any(bool value) { return value; }
 constexpr bool all(bool value) { return value; }
 
 }  // namespace PYTURBO_VARIANT
-}  // namespace metal
+}  // namespace msl::metal

@@ -1,12 +1,9 @@
 // numeric_limits, and the macros of <metal_numeric_limits> and <metal_math>.
 #pragma once
 
-#include <float.h>
-#include <limits.h>
-
 #include "metal/half.h"
 
-namespace metal {
+namespace msl::metal {
 inline namespace PYTURBO_VARIANT {
 
 template <typename T>
@@ -40,7 +37,8 @@ struct numeric_limits<T> {
     static constexpr T quiet_NaN() { return nan_; }                                                      \
     static constexpr T denorm_min() { return denorm_; }                                                  \
   };
-PYTURBO_LIMITS(float, 24, FLT_MAX, FLT_MIN, FLT_EPSILON, __builtin_inff(), __builtin_nanf(""), 0x1p-149f)
+PYTURBO_LIMITS(float, 24, 0x1.fffffep127f, 0x1p-126f, 0x1p-23f, detail::bit_cast<float>(0x7f800000u),
+               detail::bit_cast<float>(0x7fc00000u), 0x1p-149f)
 PYTURBO_LIMITS(half, 11, half::from_bits(0x7bff), half::from_bits(0x0400), half::from_bits(0x1400),
                half::from_bits(0x7c00), half::from_bits(0x7e00), half::from_bits(0x0001))
 PYTURBO_LIMITS(bfloat, 8, bfloat::from_bits(0x7f7f), bfloat::from_bits(0x0080), bfloat::from_bits(0x3c00),
@@ -48,16 +46,16 @@ PYTURBO_LIMITS(bfloat, 8, bfloat::from_bits(0x7f7f), bfloat::from_bits(0x0080), 
 #undef PYTURBO_LIMITS
 
 }  // namespace PYTURBO_VARIANT
-}  // namespace metal
+}  // namespace msl::metal
 
 #ifndef INFINITY
-#define INFINITY (__builtin_inff())
+#define INFINITY (::msl::metal::numeric_limits<float>::infinity())
 #endif
 #ifndef NAN
-#define NAN (__builtin_nanf(""))
+#define NAN (::msl::metal::numeric_limits<float>::quiet_NaN())
 #endif
 #ifndef HUGE_VALF
-#define HUGE_VALF (__builtin_huge_valf())
+#define HUGE_VALF INFINITY
 #endif
 #ifndef MAXFLOAT
 #define MAXFLOAT FLT_MAX
@@ -77,16 +75,16 @@ PYTURBO_LIMITS(bfloat, 8, bfloat::from_bits(0x7f7f), bfloat::from_bits(0x0080), 
 #define M_SQRT2_F 1.41421356237309504880168872420969808f
 #define M_SQRT1_2_F 0.707106781186547524400844362104849039f
 
-#define HALF_MAX (::metal::numeric_limits<::metal::half>::max())
-#define HALF_MIN (::metal::numeric_limits<::metal::half>::min())
-#define HALF_EPSILON (::metal::numeric_limits<::metal::half>::epsilon())
+#define HALF_MAX (::msl::metal::numeric_limits<::msl::metal::half>::max())
+#define HALF_MIN (::msl::metal::numeric_limits<::msl::metal::half>::min())
+#define HALF_EPSILON (::msl::metal::numeric_limits<::msl::metal::half>::epsilon())
 #define MAXHALF HALF_MAX
-#define HUGE_VALH (::metal::numeric_limits<::metal::half>::infinity())
-#define M_E_H (::metal::half(2.71828182845904523536028747135266250L))
-#define M_LN2_H (::metal::half(0.693147180559945309417232121458176568L))
-#define M_PI_H (::metal::half(3.14159265358979323846264338327950288L))
-#define M_SQRT2_H (::metal::half(1.41421356237309504880168872420969808L))
+#define HUGE_VALH (::msl::metal::numeric_limits<::msl::metal::half>::infinity())
+#define M_E_H (::msl::metal::half(2.71828182845904523536028747135266250))
+#define M_LN2_H (::msl::metal::half(0.693147180559945309417232121458176568))
+#define M_PI_H (::msl::metal::half(3.14159265358979323846264338327950288))
+#define M_SQRT2_H (::msl::metal::half(1.41421356237309504880168872420969808))
 
-#define BFLOAT_MAX (::metal::numeric_limits<::metal::bfloat>::max())
-#define BFLOAT_MIN (::metal::numeric_limits<::metal::bfloat>::min())
-#define BFLOAT_EPSILON (::metal::numeric_limits<::metal::bfloat>::epsilon())
+#define BFLOAT_MAX (::msl::metal::numeric_limits<::msl::metal::bfloat>::max())
+#define BFLOAT_MIN (::msl::metal::numeric_limits<::msl::metal::bfloat>::min())
+#define BFLOAT_EPSILON (::msl::metal::numeric_limits<::msl::metal::bfloat>::epsilon())

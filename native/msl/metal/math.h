@@ -15,11 +15,11 @@
 #define PYTURBO_MATH_TERNARY(X) X(fma) X(mix) X(smoothstep)
 #define PYTURBO_MATH_CLASSIFY(X) X(isfinite) X(isinf) X(isnan) X(isnormal) X(signbit)
 
-namespace metal {
+namespace msl::metal {
 inline namespace PYTURBO_VARIANT {
 
 #define PYTURBO_LIBM(name) \
-  inline float name(float x) { return __builtin_##name##f(x); }
+  inline float name(float x) { return PYTURBO_BUILTIN(name##f)(x); }
 PYTURBO_LIBM(acos)
 PYTURBO_LIBM(acosh)
 PYTURBO_LIBM(asin)
@@ -46,16 +46,18 @@ PYTURBO_LIBM(tanh)
 PYTURBO_LIBM(trunc)
 #undef PYTURBO_LIBM
 
-inline float exp10(float x) { return float(__builtin_pow(10.0, double(x))); }
-inline float rsqrt(float x) { return float(1.0 / __builtin_sqrt(double(x))); }
-inline float atan2(float y, float x) { return __builtin_atan2f(y, x); }
-inline float copysign(float x, float y) { return __builtin_copysignf(x, y); }
-inline float fdim(float x, float y) { return __builtin_fdimf(x, y); }
-inline float fmod(float x, float y) { return __builtin_fmodf(x, y); }
-inline float pow(float x, float y) { return __builtin_powf(x, y); }
+inline float exp10(float x) { return detail::exp10(x); }
+inline float rsqrt(float x) { return detail::rsqrt(x); }
+inline float atan2(float y, float x) { return PYTURBO_BUILTIN(atan2f)(y, x); }
+inline float copysign(float x, float y) { return PYTURBO_BUILTIN(copysignf)(x, y); }
+inline float fdim(float x, float y) { return PYTURBO_BUILTIN(fdimf)(x, y); }
+inline float fmod(float x, float y) { return PYTURBO_BUILTIN(fmodf)(x, y); }
+inline float pow(float x, float y) { return PYTURBO_BUILTIN(powf)(x, y); }
 // Defined for x >= 0 only.
-inline float powr(float x, float y) { return x < 0 ? __builtin_nanf("") : __builtin_powf(x, y); }
-inline float fma(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
+inline float powr(float x, float y) {
+  return x < 0 ? numeric_limits<float>::quiet_NaN() : PYTURBO_BUILTIN(powf)(x, y);
+}
+inline float fma(float x, float y, float z) { return PYTURBO_BUILTIN(fmaf)(x, y, z); }
 
 // When one argument is NaN, the result is the other.
 inline float fmin(float x, float y) { return y < x || x != x ? y : x; }
@@ -71,19 +73,19 @@ inline float smoothstep(float low, float high, float x) {
   return t * t * (3.0f - 2.0f * t);
 }
 
-inline float ldexp(float x, int k) { return __builtin_ldexpf(x, k); }
-inline float frexp(float x, int& exponent) { return __builtin_frexpf(x, &exponent); }
-inline float modf(float x, float& whole) { return __builtin_modff(x, &whole); }
+inline float ldexp(float x, int k) { return PYTURBO_BUILTIN(ldexpf)(x, k); }
+inline float frexp(float x, int& exponent) { return PYTURBO_BUILTIN(frexpf)(x, &exponent); }
+inline float modf(float x, float& whole) { return PYTURBO_BUILTIN(modff)(x, &whole); }
 inline float sincos(float x, float& cosine) {
   cosine = cos(x);
   return sin(x);
 }
 
-inline bool isnan(float x) { return __builtin_isnan(x); }
-inline bool isinf(float x) { return __builtin_isinf(x); }
-inline bool isfinite(float x) { return __builtin_isfinite(x); }
-inline bool isnormal(float x) { return __builtin_isnormal(x); }
-inline bool signbit(float x) { return __builtin_signbit(x); }
+inline bool isnan(float x) { return x != x; }
+inline bool isinf(float x) { return fabs(x) == numeric_limits<float>::infinity(); }
+inline bool isfinite(float x) { return fabs(x) < numeric_limits<float>::infinity(); }
+inline bool isnormal(float x) { return isfinite(x) && fabs(x) >= numeric_limits<float>::min(); }
+inline bool signbit(float x) { return detail::bit_cast<uint>(x) >> 31; }
 
 #define PYTURBO_SMALL_UNARY(name) \
   inline PYTURBO_T name(PYTURBO_T x) { return PYTURBO_T(name(float(x))); }
@@ -147,4 +149,4 @@ PYTURBO_FLOATING_FUNCTIONS(bfloat, bfloat::from_bits(0x3f7f))
 #undef PYTURBO_FLOATING_FUNCTIONS
 
 }  // namespace PYTURBO_VARIANT
-}  // namespace metal
+}  // namespace msl::metal

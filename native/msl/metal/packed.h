@@ -3,7 +3,7 @@
 
 #include "metal/vec.h"
 
-namespace metal {
+namespace msl::metal {
 inline namespace PYTURBO_VARIANT {
 namespace detail {
 
@@ -89,4 +89,4 @@ PYTURBO_ELEMENT_TYPES(PYTURBO_NAMES)
 #undef PYTURBO_NAMES
 
 }  // namespace PYTURBO_VARIANT
-}  // namespace metal
+}  // namespace msl::metal

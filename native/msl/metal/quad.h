@@ -3,19 +3,13 @@
 
 #include "metal/simd_shuffle.h"
 
-namespace metal {
+namespace msl::metal {
 inline namespace PYTURBO_VARIANT {
-namespace detail {
-template <typename Combiner, typename T>
-PYTURBO_LANES T quad_reduce(const T& value, uint site) {
-  return combine_lanes<Combiner, T>(publish(value, site), pyturbo::simt::lane() & ~3u, 4);
-}
-}  // namespace detail
 
-#define PYTURBO_REDUCTION(name, Combiner)                              \
-  template <typename A, typename T = detail::plain_t<A>>               \
-  inline T quad_##name(const A& value, uint site = __builtin_LINE()) { \
-    return detail::quad_reduce<detail::Combiner, T>(value, site);      \
+#define PYTURBO_REDUCTION(name, Combiner)                          \
+  template <typename A, typename T = detail::plain_t<A>>           \
+  inline T quad_##name(const A& value, uint site = PYTURBO_SITE) { \
+    return detail::quad_reduce<detail::Combiner, T>(value, site);  \
   }
 PYTURBO_REDUCTION(sum, Sum)
 PYTURBO_REDUCTION(product, Product)
@@ -26,11 +20,11 @@ PYTURBO_REDUCTION(or, Or)
 PYTURBO_REDUCTION(xor, Xor)
 #undef PYTURBO_REDUCTION
 
-#define PYTURBO_SHUFFLE(name, parameter, source)                                         \
-  template <typename A, typename T = detail::plain_t<A>>                                 \
-  inline T quad_##name(const A& value, ushort parameter, uint site = __builtin_LINE()) { \
-    const uint lane = pyturbo::simt::lane(), quad = lane & ~3u;                          \
-    return detail::shuffle<T>(value, source, site);                                      \
+#define PYTURBO_SHUFFLE(name, parameter, source)                                     \
+  template <typename A, typename T = detail::plain_t<A>>                             \
+  inline T quad_##name(const A& value, ushort parameter, uint site = PYTURBO_SITE) { \
+    const uint lane = detail::lane(), quad = lane & ~3u;                             \
+    return detail::shuffle<T>(value, source, site);                                  \
   }
 PYTURBO_SHUFFLE(broadcast, from, quad | from)
 PYTURBO_SHUFFLE(shuffle, from, quad | from)
@@ -40,4 +34,4 @@ PYTURBO_SHUFFLE(shuffle_down, delta, lane + delta < quad + 4 ? lane + delta : la
 #undef PYTURBO_SHUFFLE
 
 }  // namespace PYTURBO_VARIANT
-}  // namespace metal
+}  // namespace msl::metal

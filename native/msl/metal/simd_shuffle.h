@@ -3,20 +3,14 @@
 
 #include "metal/simd.h"
 
-namespace metal {
+namespace msl::metal {
 inline namespace PYTURBO_VARIANT {
-namespace detail {
-template <typename T>
-PYTURBO_LANES T shuffle(const T& value, uint lane, uint site) {
-  return peer<T>(publish(value, site), lane);
-}
-}  // namespace detail
 
-#define PYTURBO_SHUFFLE(name, parameter, source)                                         \
-  template <typename A, typename T = detail::plain_t<A>>                                 \
-  inline T simd_##name(const A& value, ushort parameter, uint site = __builtin_LINE()) { \
-    [[maybe_unused]] const uint lane = pyturbo::simt::lane();                            \
-    return detail::shuffle<T>(value, source, site);                                      \
+#define PYTURBO_SHUFFLE(name, parameter, source)                                     \
+  template <typename A, typename T = detail::plain_t<A>>                             \
+  inline T simd_##name(const A& value, ushort parameter, uint site = PYTURBO_SITE) { \
+    [[maybe_unused]] const uint lane = detail::lane();                               \
+    return detail::shuffle<T>(value, source, site);                                  \
   }
 PYTURBO_SHUFFLE(broadcast, from, from)
 PYTURBO_SHUFFLE(shuffle, from, from)
@@ -29,17 +23,16 @@ PYTURBO_SHUFFLE(shuffle_rotate_down, delta, (lane + delta) % detail::kLanes)
 #undef PYTURBO_SHUFFLE
 
 template <typename A, typename T = detail::plain_t<A>>
-PYTURBO_LANES T simd_broadcast_first(const A& value, uint site = __builtin_LINE()) {
-  const detail::Exchange& exchange = detail::publish<T>(value, site);
-  return detail::peer<T>(exchange, uint(__builtin_ctz(exchange.active)));
+inline T simd_broadcast_first(const A& value, uint site = PYTURBO_SITE) {
+  return detail::first_value<T>(value, site);
 }
 
 // Lanes without a source take from `filling`, as if it preceded (up) or followed (down) the values.
 // Groups of `modulo` lanes are shuffled separately.
 template <typename A, typename T = detail::plain_t<A>>
 inline T simd_shuffle_and_fill_up(const A& value, const detail::NoDeduce<T>& filling, ushort delta,
-                                  ushort modulo = detail::kLanes, uint site = __builtin_LINE()) {
-  const uint lane = pyturbo::simt::lane(), position = lane % modulo;
+                                  ushort modulo = detail::kLanes, uint site = PYTURBO_SITE) {
+  const uint lane = detail::lane(), position = lane % modulo;
   const uint source = lane - position + (position + modulo - delta) % modulo;
   const T moved = detail::shuffle<T>(value, source, site);
   const T fill = detail::shuffle<T>(filling, source, site);
@@ -48,8 +41,8 @@ inline T simd_shuffle_and_fill_up(const A& value, const detail::NoDeduce<T>& fil
 
 template <typename A, typename T = detail::plain_t<A>>
 inline T simd_shuffle_and_fill_down(const A& value, const detail::NoDeduce<T>& filling, ushort delta,
-                                    ushort modulo = detail::kLanes, uint site = __builtin_LINE()) {
-  const uint lane = pyturbo::simt::lane(), position = lane % modulo;
+                                    ushort modulo = detail::kLanes, uint site = PYTURBO_SITE) {
+  const uint lane = detail::lane(), position = lane % modulo;
   const uint source = lane - position + (position + delta) % modulo;
   const T moved = detail::shuffle<T>(value, source, site);
   const T fill = detail::shuffle<T>(filling, source, site);
@@ -57,4 +50,4 @@ inline T simd_shuffle_and_fill_down(const A& value, const detail::NoDeduce<T>& f
 }
 
 }  // namespace PYTURBO_VARIANT
-}  // namespace metal
+}  // namespace msl::metal

@@ -1,54 +1,10 @@
-// simdgroup_matrix<T, 8, 8>: 64 elements spread over 32 lanes, two neighbours of one row in each.
-// Lane l holds row (l/4 & 4) + l/2 % 4, columns c and c + 1 with c = (l/4 & 2) * 2 + l % 2 * 2.
+// simdgroup_matrix<T, 8, 8>: 64 elements, two in each of 32 lanes.
 #pragma once
 
-#include "metal/simd.h"
+#include "matrix_product.h"
 
-namespace metal {
+namespace msl::metal {
 inline namespace PYTURBO_VARIANT {
-namespace detail {
-
-struct MatrixPlace {
-  uint row, column;  // of the first of the two elements
-};
-constexpr MatrixPlace matrix_place(uint lane) {
-  const uint quad = lane / 4;
-  return {(quad & 4) + lane / 2 % 4, (quad & 2) * 2 + lane % 2 * 2};
-}
-inline MatrixPlace own_place() { return matrix_place(pyturbo::simt::lane()); }
-
-// One lane's share of both factors.
-template <typename A, typename B>
-struct Factors {
-  A a[2];
-  B b[2];
-};
-
-// Both factors in float, by row and column.
-struct FloatFactors {
-  float a[8][8];
-  float b[8][8];
-};
-
-// Returns the factors that all lanes have published, collected by the first lane that needs them.
-template <typename Share>
-PYTURBO_LANES const FloatFactors& collect_factors(Exchange& exchange) {
-  static_assert(sizeof(FloatFactors) <= pyturbo::simt::kResultBytes);
-  FloatFactors& factors = *reinterpret_cast<FloatFactors*>(exchange.result);
-  if (exchange.reduced) return factors;
-  for (uint lane = 0; lane < kLanes; ++lane) {
-    const Share share = peer<Share>(exchange, lane);
-    const auto [row, column] = matrix_place(lane);
-    for (uint i = 0; i < 2; ++i) {
-      factors.a[row][column + i] = float(share.a[i]);
-      factors.b[row][column + i] = float(share.b[i]);
-    }
-  }
-  exchange.reduced = true;
-  return factors;
-}
-
-}  // namespace detail
 
 template <typename T, int Columns, int Rows>
 struct simdgroup_matrix {
@@ -112,30 +68,19 @@ inline void simdgroup_store(const simdgroup_matrix<T, 8, 8>& matrix, detail::NoD
 
 // d = a * b + c: each element is c plus the products in float, k ascending, rounded once to D.
 template <typename D, typename A, typename B, typename C>
-PYTURBO_LANES void simdgroup_multiply_accumulate(simdgroup_matrix<D, 8, 8>& d,
-                                                 const simdgroup_matrix<A, 8, 8>& a,
-                                                 const simdgroup_matrix<B, 8, 8>& b,
-                                                 const simdgroup_matrix<C, 8, 8>& c,
-                                                 uint site = __builtin_LINE()) {
-  using Share = detail::Factors<A, B>;
-  const vec<A, 2> own_a = a.thread_elements();
-  const vec<B, 2> own_b = b.thread_elements();
-  detail::Exchange& exchange = detail::publish(Share{{own_a[0], own_a[1]}, {own_b[0], own_b[1]}}, site);
-  const detail::FloatFactors& factors = detail::collect_factors<Share>(exchange);
-  const auto [row, column] = detail::own_place();
-  float sums[2] = {float(c.thread_elements()[0]), float(c.thread_elements()[1])};
-  for (uint k = 0; k < 8; ++k) {
-    sums[0] += factors.a[row][k] * factors.b[k][column];
-    sums[1] += factors.a[row][k] * factors.b[k][column + 1];
-  }
+inline void simdgroup_multiply_accumulate(simdgroup_matrix<D, 8, 8>& d, const simdgroup_matrix<A, 8, 8>& a,
+                                          const simdgroup_matrix<B, 8, 8>& b,
+                                          const simdgroup_matrix<C, 8, 8>& c, uint site = PYTURBO_SITE) {
+  const float2 sums =
+      detail::matrix_product(a.thread_elements(), b.thread_elements(), float2(c.thread_elements()), site);
   d.thread_elements() = vec<D, 2>(D(sums[0]), D(sums[1]));
 }
 
 template <typename D, typename A, typename B>
 inline void simdgroup_multiply(simdgroup_matrix<D, 8, 8>& d, const simdgroup_matrix<A, 8, 8>& a,
-                               const simdgroup_matrix<B, 8, 8>& b, uint site = __builtin_LINE()) {
+                               const simdgroup_matrix<B, 8, 8>& b, uint site = PYTURBO_SITE) {
   simdgroup_multiply_accumulate(d, a, b, make_filled_simdgroup_matrix<float, 8, 8>(0.0f), site);
 }
 
 }  // namespace PYTURBO_VARIANT
-}  // namespace metal
+}  // namespace msl::metal

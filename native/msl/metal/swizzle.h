@@ -3,7 +3,7 @@
 
 #include "metal/type_traits.h"
 
-namespace metal {
+namespace msl::metal {
 inline namespace PYTURBO_VARIANT {
 
 template <typename T, int N>
@@ -58,7 +58,7 @@ PYTURBO_ASSIGN(>>)
 
 }  // namespace detail
 }  // namespace PYTURBO_VARIANT
-}  // namespace metal
+}  // namespace msl::metal
 
 // One declaration each: name n, component numbers i j k l, element type T.
 #define PYTURBO_SW2(n, i, j) detail::Swizzle<vec<T, 2>, T, i, j> n;

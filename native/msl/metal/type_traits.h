@@ -1,29 +1,17 @@
 // Scalar type names, and the type traits of <metal_type_traits>.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
+#include "builtins.h"
 
-namespace metal {
+namespace msl::metal {
 inline namespace PYTURBO_VARIANT {
-
-using ::int16_t;
-using ::int32_t;
-using ::int64_t;
-using ::int8_t;
-using ::ptrdiff_t;
-using ::size_t;
-using ::uint16_t;
-using ::uint32_t;
-using ::uint64_t;
-using ::uint8_t;
 
 using uchar = unsigned char;
 using ushort = unsigned short;
 using uint = unsigned int;
 using ulong = unsigned long;
 
-static_assert(sizeof(long) == 8, "kernels need a host with 64-bit long");
+static_assert(sizeof(long) == 8, "kernels need a 64-bit long");
 static_assert(char(-1) < 0, "kernels need -fsigned-char");
 
 template <typename T, T v>
@@ -150,7 +138,7 @@ template <typename T>
 concept Integer = is_integral<T>;
 // float, and double because an unsuffixed literal is a double in C++ and a float in MSL.
 template <typename T>
-concept Real = is_same_v<T, float> || is_same_v<T, double> || is_same_v<T, long double>;
+concept Real = is_same_v<T, float> || is_same_v<T, double>;
 template <typename T>
 concept Scalar = is_integral<T> || is_floating<T> || Real<T>;
 
@@ -191,4 +179,4 @@ template <typename T>
 struct is_unsigned : bool_constant<is_unsigned_v<T>> {};
 
 }  // namespace PYTURBO_VARIANT
-}  // namespace metal
+}  // namespace msl::metal

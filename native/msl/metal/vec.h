@@ -4,7 +4,7 @@
 #include "metal/half.h"
 #include "metal/swizzle.h"
 
-namespace metal {
+namespace msl::metal {
 inline namespace PYTURBO_VARIANT {
 namespace detail {
 
@@ -220,4 +220,4 @@ PYTURBO_ELEMENT_TYPES(PYTURBO_NAMES)
 #undef PYTURBO_NAMES
 
 }  // namespace PYTURBO_VARIANT
-}  // namespace metal
+}  // namespace msl::metal

@@ -5,7 +5,7 @@
 #include "metal/math.h"
 #include "metal/vec.h"
 
-namespace metal {
+namespace msl::metal {
 inline namespace PYTURBO_VARIANT {
 
 #define PYTURBO_VECTOR_UNARY(name)                   \
@@ -163,4 +163,4 @@ PYTURBO_USING_ALL
 #undef PYTURBO_USING_ALL
 
 }  // namespace PYTURBO_VARIANT
-}  // namespace metal
+}  // namespace msl::metal

@@ -20,6 +20,11 @@
 #define PYTURBO_FRAME
 #endif
 
+// A function constant, and a threadgroup variable, of a shader.
+#define PYTURBO_CONSTANT(type, slot) ::pyturbo::invoke::function_constant<type, slot>
+#define PYTURBO_THREADGROUP(slot, type, name) \
+  type& name = *(type*)::pyturbo::simt::threadgroup_variable(slot, sizeof(type), alignof(type), #name)
+
 // Names of Position and ArgumentKind that are address spaces in a shader.
 #pragma push_macro("thread")
 #pragma push_macro("threadgroup")
@@ -40,8 +45,8 @@ inline constexpr DType dtype = DType::raw;
   template <>                  \
   inline constexpr DType dtype<T> = DType::name;
 PYTURBO_DTYPE(float, f32)
-PYTURBO_DTYPE(metal::half, f16)
-PYTURBO_DTYPE(metal::bfloat, bf16)
+PYTURBO_DTYPE(msl::metal::half, f16)
+PYTURBO_DTYPE(msl::metal::bfloat, bf16)
 PYTURBO_DTYPE(char, i8)
 PYTURBO_DTYPE(signed char, i8)
 PYTURBO_DTYPE(unsigned char, u8)
@@ -62,19 +67,19 @@ inline constexpr DType dtype<volatile T> = dtype<T>;
 template <typename T>
 inline constexpr DType dtype<const volatile T> = dtype<T>;
 template <typename T, int N>
-inline constexpr DType dtype<metal::vec<T, N>> = dtype<T>;
+inline constexpr DType dtype<msl::metal::vec<T, N>> = dtype<T>;
 template <typename V, typename T, int N>
-inline constexpr DType dtype<metal::detail::Packed<V, T, N>> = dtype<T>;
+inline constexpr DType dtype<msl::metal::detail::Packed<V, T, N>> = dtype<T>;
 template <typename T>
-inline constexpr DType dtype<metal::atomic<T>> = dtype<T>;
+inline constexpr DType dtype<msl::metal::atomic<T>> = dtype<T>;
 
 // The number of components of a value of the type.
 template <typename T>
 inline constexpr uint32_t components = 1;
 template <typename T, int N>
-inline constexpr uint32_t components<metal::vec<T, N>> = N;
+inline constexpr uint32_t components<msl::metal::vec<T, N>> = N;
 template <typename V, typename T, int N>
-inline constexpr uint32_t components<metal::detail::Packed<V, T, N>> = N;
+inline constexpr uint32_t components<msl::metal::detail::Packed<V, T, N>> = N;
 template <typename T>
 inline constexpr uint32_t components<const T> = components<T>;
 
@@ -121,7 +126,7 @@ template <typename F, uint32_t i>
 constexpr ArgumentInfo argument(const char* name, const char* type, ArgumentKind kind, uint32_t index,
                                 int32_t condition) {
   using T = pointee_t<F, i>;
-  const bool writable = kind != ArgumentKind::value && !metal::is_const_v<T>;
+  const bool writable = kind != ArgumentKind::value && !msl::metal::is_const_v<T>;
   return {name, type, kind, writable, dtype<T>, index, sizeof(T), alignof(T), components<T>, condition};
 }
 
@@ -130,9 +135,10 @@ constexpr ArgumentInfo argument(const char* name, const char* type, ArgumentKind
 struct Count {
   int64_t n;
   template <typename T>
-    requires(metal::is_integral_v<T>)
+    requires(msl::metal::is_integral_v<T>)
   constexpr Count(T value)
-      : n(!metal::is_signed_v<T> && uint64_t(value) > uint64_t(INT64_MAX) ? INT64_MAX : int64_t(value)) {}
+      : n(!msl::metal::is_signed_v<T> && uint64_t(value) > uint64_t(INT64_MAX) ? INT64_MAX : int64_t(value)) {
+  }
   constexpr explicit operator bool() const { return n != 0; }
   friend constexpr auto operator<=>(Count, Count) = default;
   friend constexpr Count operator+(Count a, Count b) {
@@ -159,7 +165,7 @@ struct Count {
 // Integers become Counts so that a contract's arithmetic neither wraps nor mixes signs; other types stay.
 template <typename T>
 constexpr decltype(auto) widen(const T& value) {
-  if constexpr (metal::is_integral_v<T> && !metal::is_same_v<T, bool>)
+  if constexpr (msl::metal::is_integral_v<T> && !msl::metal::is_same_v<T, bool>)
     return Count(value);
   else
     return (value);
@@ -175,7 +181,7 @@ inline decltype(auto) host_value(const void* address) {
 // Returns the value bound at [[buffer(index)]] for parameter i of F, for contracts.
 template <typename F, uint32_t i>
 inline decltype(auto) value(const Arguments& arguments, uint32_t index) {
-  return host_value<metal::remove_cv_t<pointee_t<F, i>>>(arguments.buffers[index]);
+  return host_value<msl::metal::remove_cv_t<pointee_t<F, i>>>(arguments.buffers[index]);
 }
 
 // Returns the value of a function constant, for contracts.
@@ -223,7 +229,7 @@ template <uint32_t i>
 struct role_value {
   template <typename P>
   static P get(const Arguments& arguments, const Position&) {
-    return *static_cast<typename metal::remove_reference_t<P>*>(arguments.buffers[i]);
+    return *static_cast<typename msl::metal::remove_reference_t<P>*>(arguments.buffers[i]);
   }
 };
 template <uint32_t i>
@@ -240,12 +246,12 @@ struct Coordinates {
   static P from(Extent e) { return P(e.x); }
 };
 template <typename T>
-struct Coordinates<metal::vec<T, 2>> {
-  static metal::vec<T, 2> from(Extent e) { return {T(e.x), T(e.y)}; }
+struct Coordinates<msl::metal::vec<T, 2>> {
+  static msl::metal::vec<T, 2> from(Extent e) { return {T(e.x), T(e.y)}; }
 };
 template <typename T>
-struct Coordinates<metal::vec<T, 3>> {
-  static metal::vec<T, 3> from(Extent e) { return {T(e.x), T(e.y), T(e.z)}; }
+struct Coordinates<msl::metal::vec<T, 3>> {
+  static msl::metal::vec<T, 3> from(Extent e) { return {T(e.x), T(e.y), T(e.z)}; }
 };
 
 constexpr Extent product(Extent a, Extent b) { return {a.x * b.x, a.y * b.y, a.z * b.z}; }
@@ -286,7 +292,7 @@ PYTURBO_ROLE(dispatch_quadgroups_per_threadgroup, {parts(p.threads_per_group, 4)
 // Runs one thread of the kernel: KernelInfo::body. One role per parameter, in order.
 template <auto kernel_function, typename... Roles>
 void body(const Arguments& arguments, const Position& position) {
-  using F = metal::remove_pointer_t<metal::remove_cv_t<decltype(kernel_function)>>;
+  using F = msl::metal::remove_pointer_t<msl::metal::remove_cv_t<decltype(kernel_function)>>;
   Signature<F>::template call<kernel_function, Roles...>(arguments, position);
 }
 
