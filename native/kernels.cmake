@@ -2,7 +2,7 @@
 #
 # Runs the kernel front end over the shaders and adds to <target> the host translation units: once as they are
 # and, with PYTURBO_CHECKED, once instrumented for the checker. Sets, in the caller's scope, PYTURBO_MANIFEST to the
-# manifest's path, PYTURBO_SOURCES to the folder of the shaders with their headers inside, and PYTURBO_ARGUMENTS to the
+# manifest's path, PYTURBO_SOURCES to the folder of the texts that GPUs compile, and PYTURBO_ARGUMENTS to the
 # include folder of the headers for host code, "arguments/<shader>.h"; the target <target>_shaders makes them.
 
 find_package(Python 3.10 REQUIRED COMPONENTS Interpreter)
@@ -30,13 +30,14 @@ function(pyturbo_add_kernels target)
   set(out ${CMAKE_CURRENT_BINARY_DIR}/kernels/${ARG_LIBRARY})
   set(manifest ${out}/manifest.json)
   set(command ${Python_EXECUTABLE} ${PYTURBO_FRONTEND} --compiler ${CMAKE_CXX_COMPILER} --library ${ARG_LIBRARY}
-              --root ${ARG_ROOT} -I ${ARG_ROOT} --out ${out} --sources ${out}/shaders --manifest ${manifest}
-              ${ARG_SHADERS})
+              --root ${ARG_ROOT} -I ${ARG_ROOT} --out ${out} --sources ${out}/shaders --msl ${PYTURBO_NATIVE}/msl
+              --manifest ${manifest} ${ARG_SHADERS})
   execute_process(COMMAND ${command} --list-outputs OUTPUT_VARIABLE outputs COMMAND_ERROR_IS_FATAL ANY)
   string(REGEX REPLACE "\n$" "" outputs "${outputs}")
   string(REPLACE "\n" ";" outputs "${outputs}")
 
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${ARG_ROOT}/*.h ${PYTURBO_FRONTEND}/*.py)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${ARG_ROOT}/*.h ${PYTURBO_FRONTEND}/*.py ${PYTURBO_NATIVE}/msl/metal/*.h
+       ${PYTURBO_NATIVE}/msl/cuda/*.h ${PYTURBO_NATIVE}/msl/metal_stdlib)
   add_custom_command(OUTPUT ${outputs} COMMAND ${command} DEPENDS ${ARG_SHADERS} ${sources}
                      COMMENT "Reading the shaders of ${ARG_LIBRARY}" VERBATIM)
 

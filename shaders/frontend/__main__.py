@@ -10,7 +10,7 @@ from pathlib import Path
 if not __package__:  # run as `python shaders/frontend`
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from frontend import check, contract, emit, host
+from frontend import check, contract, cuda, emit, host
 from frontend.arguments import Reader
 from frontend.inline import inline
 from frontend.manifest import manifest
@@ -29,7 +29,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--out", type=Path, required=True, help="folder of the C++ files; headers for host code in arguments/"
     )
     parser.add_argument("--manifest", type=Path, required=True)
-    parser.add_argument("--sources", type=Path, help="folder of the shaders with their headers inside")
+    parser.add_argument(
+        "--sources", type=Path, help="folder of the texts that GPUs compile: .metal with headers inside, .cu"
+    )
+    parser.add_argument("--msl", type=Path, help="folder of <metal_stdlib>: --sources gets it for CUDA")
     parser.add_argument("-I", dest="includes", type=Path, action="append", default=[], help="header folder")
     parser.add_argument("--list-outputs", action="store_true", help="print the files that would be written")
     parser.add_argument("shaders", type=Path, nargs="*")
@@ -66,9 +69,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.out / "arguments" / Path(emit.relative(str(shader), options.root)).with_suffix(".h")
         for shader in options.shaders
     ]
-    sources = [options.sources / f"{name}.metal" for name in stems] if options.sources else []
+    metal = [options.sources / f"{name}.metal" for name in stems] if options.sources else []
+    texts = [path.with_suffix(".cu") for path in metal]
+    library = [options.sources / "metal_stdlib.cuh"] if options.sources and options.msl else []
     if options.list_outputs:
-        print(*outputs, *headers, *sources, options.manifest, sep="\n")
+        print(*outputs, *headers, *metal, *texts, *library, options.manifest, sep="\n")
         return 0
     errors, shaders = Errors(), []
     for shader in options.shaders:
@@ -90,8 +95,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _write(path, emit.translation_unit(program, entries, name, options.root))
     for path, (program, entries) in zip(headers, shaders):
         _write(path, host.header(program, entries, options.library, options.root))
-    for path, shader in zip(sources, options.shaders):
+    for path, shader in zip(metal, options.shaders):
         _write(path, inline(shader, options.root, options.includes))
+    for path, (program, entries) in zip(texts, shaders):
+        _write(path, cuda.text(program, entries, options.root))
+    for path in library:
+        _write(path, inline(options.msl / "cuda" / "invoke.h", options.msl, [options.msl / "cuda"]))
     _write(outputs[-1], emit.tables(options.library, stems))
     _write(options.manifest, manifest(shaders, options.root))
     return 0

@@ -14,6 +14,7 @@ class Token(NamedTuple):
     file: str
     line: int
     space: int  # characters of white space before it on its line
+    pragma: str = ""  # what the directive on the line before it says
 
 
 class Line(NamedTuple):
@@ -52,10 +53,12 @@ _TOKEN = re.compile(
 
 
 def tokenise(lines: Iterable[Line]) -> list[Token]:
-    """Split lines into tokens. Drops directives (#pragma) and joins adjacent string literals."""
+    """Split lines into tokens. Keeps the last #pragma before each and joins adjacent string literals."""
     tokens: list[Token] = []
+    pragma = ""
     for line in lines:
         if line.text.lstrip().startswith("#"):
+            pragma = line.text.partition("pragma")[2].strip()
             continue
         space = 0
         for match in _TOKEN.finditer(line.text):
@@ -67,8 +70,8 @@ def tokenise(lines: Iterable[Line]) -> list[Token]:
             if kind == "string" and tokens and tokens[-1].kind == "string":
                 tokens[-1] = tokens[-1]._replace(text=tokens[-1].text[:-1] + text[text.index('"') + 1 :])
             else:
-                tokens.append(Token(kind, text, line.file, line.number, space))
-            space = 0
+                tokens.append(Token(kind, text, line.file, line.number, space, pragma))
+            space, pragma = 0, ""
     return tokens
 
 

@@ -20,6 +20,7 @@ class Result:
     errors: list[str]  # "name.metal:line: error: ..." with the folder removed
     kernels: dict[str, Any]
     cpp: str
+    cu: str
     out: Path
 
 
@@ -37,13 +38,13 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
         for name, body in files.items():
             (root / name).write_text(textwrap.dedent(body).lstrip("\n"))
         shaders = [str(root / name) for name in files if name.endswith(".metal")]
-        options = ["--library", "test", "--root", str(root), "--out", str(out)]
+        options = ["--library", "test", "--root", str(root), "--out", str(out), "--sources", str(out)]
         status = main([*options, "--manifest", str(out / "m.json"), *shaders])
         errors = [line.replace(f"{root}/", "") for line in capsys.readouterr().err.splitlines()]
-        kernels, cpp = {}, ""
+        kernels, cpp, cu = {}, "", ""
         if status == 0:
             kernels = {k["name"]: k for k in json.loads((out / "m.json").read_text())["kernels"]}
-            cpp = (out / "a.cpp").read_text()
-        return Result(status, errors, kernels, cpp, out)
+            cpp, cu = (out / "a.cpp").read_text(), (out / "a.cu").read_text()
+        return Result(status, errors, kernels, cpp, cu, out)
 
     return run_

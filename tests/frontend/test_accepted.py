@@ -138,7 +138,7 @@ def test_function_constants(run: Run) -> None:
         ("width", 1, False),
     ]
     assert [a["condition"] for a in kernel["arguments"]] == [None, "flag"]
-    assert "::pyturbo::invoke::function_constant<bool, 0> flag{}" in result.cpp
+    assert "static const PYTURBO_CONSTANT(bool, 0) flag{};" in result.cpp
     assert "operator bool() const { return flag && width > 4; }" in result.cpp
     assert "return bool(wide) ? x : float(int(chosen));" in result.cpp
 
@@ -166,8 +166,8 @@ def test_threadgroup_memory_is_measured_for_each_instance(run: Run) -> None:
     assert result.errors == []
     measured = {n: (k["threadgroup_bytes"], k["max_threads"]) for n, k in result.kernels.items()}
     assert measured == {"f": (6 * 5 * 4 + 8 + 4 + 32, 96), "h": (4 * 5 * 2 + 4 + 4 + 16, 64)}
-    assert "typedef T pt_a[size][kRows + kPad]; pt_a& a = *(pt_a*)" in result.cpp
-    assert 'threadgroup_variable(3, sizeof(pt_wide), alignof(pt_wide), "wide")' in result.cpp
+    assert "typedef T pt_a[size][kRows + kPad]; PYTURBO_THREADGROUP(0, pt_a, a);" in result.cpp
+    assert "typedef Wide pt_wide[2]; PYTURBO_THREADGROUP(3, pt_wide, wide);" in result.cpp
 
 
 def test_harmless_attributes_and_pragmas(run: Run) -> None:
@@ -288,6 +288,6 @@ def test_statements_say_where_they_are(run: Run) -> None:
 def test_unchanged_outputs_are_left_alone(run: Run) -> None:
     out = run(PLAIN).out
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.*")}
-    assert {path.name for path in before} == {"a.cpp", "a.h", "test_tables.cpp", "m.json"}
+    assert {path.name for path in before} == {"a.cpp", "a.cu", "a.h", "a.metal", "m.json", "test_tables.cpp"}
     run(PLAIN)
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.*")} == before

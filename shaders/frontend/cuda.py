@@ -1,0 +1,93 @@
+"""Writes the CUDA text of a shader: its C++, then one function for each instance of its kernels.
+
+A compilation chooses instances (-DPT_INSTANCE_<host name>) and sets function constants (-DPT_C<slot>=<bits>).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from . import evaluate
+from .arguments import Argument
+from .emit import Entry, relative
+from .parse import Instance
+from .program import Program, ProgramScope, max_threads
+from .rewrite import rewrite
+
+_MAX_THREADS = 1024  # pyturbo::kMaxThreads
+_INVOKE = "::pyturbo::invoke::"
+
+
+def text(program: Program, entries: Sequence[Entry], root: Path) -> str:
+    unit = program.unit
+    pragmas = {i: f'_Pragma("{t.pragma}") ' for i, t in enumerate(unit.tokens) if t.pragma}
+    lines = [
+        f"// Generated from {relative(unit.path, root)} by shaders/frontend.",
+        "#include <metal_stdlib>",
+        *_constants(program),
+        "namespace msl::shader {",
+        "namespace {",
+        *rewrite(program, pragmas, lambda file: relative(file, root)),
+        "}",
+        "}",
+        "namespace msl {",
+        "using namespace shader;",
+    ]
+    for entry in entries:
+        lines += _kernel(program, entry)
+    return "\n".join([*lines, "}", ""])
+
+
+def _constants(program: Program) -> Iterator[str]:
+    for slot in sorted(c.slot for c in program.constants.values() if c.slot >= 0):
+        yield f"#ifdef PT_C{slot}\n#define PT_D{slot} true\n#else"
+        yield f"#define PT_C{slot} 0\n#define PT_D{slot} false\n#endif"
+
+
+def _kernel(program: Program, entry: Entry) -> Iterator[str]:
+    """Write a macro that defines an instance from its name, threads and template arguments, and its uses."""
+    kernel = entry.kernel
+    arguments = [a for a in entry.arguments if not a.is_position]
+    shared = [a for a in arguments if a.kind == "threadgroup"]
+    parameters = [_parameter(a) for a in arguments if a not in shared]
+    parameters += [f"unsigned {a.name}" for a in shared]
+    names = [p.name for p in kernel.template]
+    function = "::".join(["shader", *kernel.item.namespace, kernel.name])
+    function += f"<{', '.join(names)}>" if names else ""
+    yield (
+        f"#define PT_KERNEL({', '.join(['pt_name', 'pt_threads', *names])}) "
+        'extern "C" __global__ void __launch_bounds__(pt_threads) '
+        f"pt_name({', '.join(parameters)}) {{ {function}({', '.join(map(_value, entry.arguments))}); }}"
+    )
+    for instance in kernel.instances:
+        given = [instance.host_name, str(_threads(program, entry, instance)), *instance.arguments]
+        yield f"#ifdef PT_INSTANCE_{instance.host_name}\nPT_KERNEL({', '.join(given)})\n#endif"
+    yield "#undef PT_KERNEL"
+
+
+def _parameter(argument: Argument) -> str:
+    if argument.kind == "value":
+        return f"const __grid_constant__ {argument.element} {argument.name}"
+    return f"{'' if argument.writable else 'const '}{argument.element}* {argument.name}"
+
+
+def _value(argument: Argument) -> str:
+    if argument.is_position:
+        return f"{_INVOKE}{argument.kind}<{argument.element}>()"
+    if argument.kind == "threadgroup":
+        return f"({argument.element}*)({_INVOKE}shared_memory + {argument.name})"
+    return f"*{argument.name}" if argument.kind == "buffer" and argument.type.endswith("&") else argument.name
+
+
+def _threads(program: Program, entry: Entry, instance: Instance) -> int:
+    """Return the threads of a threadgroup where the contract fixes them, else the most that are allowed."""
+    bound, threads = entry.kernel.bindings(instance), 1
+    scope = ProgramScope(program, bound)
+    try:
+        for axis in entry.contract.threads:
+            threads *= evaluate.evaluate(axis.node, scope)
+    except evaluate.UnknownError:
+        threads = 0
+    fixed = threads if entry.contract.threads else 0
+    return fixed or max_threads(program, entry.kernel, bound) or _MAX_THREADS
