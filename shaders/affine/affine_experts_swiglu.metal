@@ -49,6 +49,7 @@ kernel void affine_experts_swiglu(
   const uint first = tg.x * kRowsPerGroup + simd * kRows;
   float sums[2 * kRows];
   multiply_rows<2>(w, x + row * in, known ? w[0].units : 0, first, out, lane, sums);
+#pragma unroll
   for (uint r = 0; r < kRows; ++r) {
     if (lane == r && first + r < out)
       y[choice * out + first + r] = known ? silu(sums[r]) * sums[kRows + r] : NAN;

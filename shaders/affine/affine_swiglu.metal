@@ -30,6 +30,7 @@ kernel void affine_swiglu(
   const uint first = tg.x * kRowsPerGroup + simd * kRows;
   float sums[2 * kRows];
   multiply_rows<2>(w, x + ulong(tg.y) * in, w[0].units, first, out, lane, sums);
+#pragma unroll
   for (uint r = 0; r < kRows; ++r) {
     if (lane == r && first + r < out) y[ulong(tg.y) * out + first + r] = silu(sums[r]) * sums[kRows + r];
   }

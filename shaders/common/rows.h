@@ -36,6 +36,7 @@ inline void multiply_rows(
     uint out,
     uint lane,
     thread float* sums) {
+#pragma unroll
   for (uint i = 0; i < count * kRows; ++i) sums[i] = 0;
   for (uint unit = lane; unit < units; unit += 32) {
     float values[kUnit];

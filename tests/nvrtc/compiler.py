@@ -1,0 +1,64 @@
+"""NVRTC of the wheel `nvidia-cuda-nvrtc`, through ctypes. It needs no GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import files
+from pathlib import Path
+
+from pyturbo._paths import PACKAGE
+
+TEXTS = PACKAGE / "shaders"
+OPTIONS = ("-std=c++20", "-default-device", "-fmad=false")
+
+
+@dataclass
+class Compiled:
+    accepted: bool
+    log: str
+    cubin: bytes
+
+
+@cache
+def library() -> ctypes.CDLL:
+    names = [path for path in files("nvidia-cuda-nvrtc") or () if path.name.startswith("libnvrtc.so")]
+    return ctypes.CDLL(str(names[0].locate()))
+
+
+def compile_text(text: str, name: str, options: Sequence[str]) -> Compiled:
+    """Compile one CUDA text of the package, whose only header is that of the package."""
+    nvrtc, program, size = library(), ctypes.c_void_p(), ctypes.c_size_t()
+    headers = (ctypes.c_char_p * 1)(Path(TEXTS, "metal_stdlib.cuh").read_bytes())
+    names = (ctypes.c_char_p * 1)(b"metal_stdlib")
+    created = nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), name.encode(), 1, headers, names)
+    assert created == 0
+    try:
+        flags = [option.encode() for option in (*OPTIONS, *options)]
+        status = nvrtc.nvrtcCompileProgram(program, len(flags), (ctypes.c_char_p * len(flags))(*flags))
+        nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+        log = ctypes.create_string_buffer(size.value)
+        nvrtc.nvrtcGetProgramLog(program, log)
+        nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size))
+        cubin = ctypes.create_string_buffer(size.value)
+        nvrtc.nvrtcGetCUBIN(program, cubin)
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+    return Compiled(status == 0, log.value.decode(), cubin.raw if status == 0 else b"")
+
+
+def compile_apart(text: str, name: str, options: Sequence[str]) -> Compiled:
+    """Do the same in a process of its own: NVRTC keeps some options, such as -G, for later compilations."""
+    job = pickle.dumps((text, name, options))
+    done = subprocess.run([sys.executable, __file__], input=job, stdout=subprocess.PIPE, check=True)
+    return Compiled(*pickle.loads(done.stdout))
+
+
+if __name__ == "__main__":
+    result = compile_text(*pickle.load(sys.stdin.buffer))
+    sys.stdout.buffer.write(pickle.dumps((result.accepted, result.log, result.cubin)))

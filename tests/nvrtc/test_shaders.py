@@ -1,0 +1,160 @@
+"""Every instance of every shader as CUDA: NVRTC compiles the texts of the installed package, without a GPU.
+
+Kernels of a decode step are optimised, and must keep thread arrays and values in registers. The others, which
+take minutes to optimise, are compiled without. What kernels compute is not seen here.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import pyturbo
+from frontend.tokens import words
+from gguf_blocks import both_forms
+from gguf_models import BLOCK_MODELS, metadata
+from nvrtc.compiler import TEXTS, Compiled, compile_apart, compile_text
+from pyturbo.checkpoint.gguf_writer import write_gguf
+from pyturbo.errors import ArgumentError
+from pyturbo.model import load
+from tiny_configs import FP_MODELS, MODELS
+from tiny_models import write_hf, write_mlx
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="NVRTC is for Linux"),
+]
+
+SHADERS = sorted(path.stem for path in TEXTS.glob("*.cu"))
+
+#: Shaders of the kernels that a program for one token launches, in any model and format.
+DECODE = words(
+    """
+    activation_sigmoid_gate activation_swiglu activation_swiglu_clamped affine_affine_embed
+    affine_affine_experts_matvec affine_affine_experts_swiglu affine_affine_matvec
+    affine_affine_swiglu attention_attention_merge attention_attention_partials attention_kv_append
+    delta_conv1d delta_decay_beta delta_delta_net elementwise_add elementwise_add_bias
+    elementwise_split_q_gate fp_fp_embed fp_fp_experts_matvec fp_fp_matvec gguf_gguf_embed
+    gguf_gguf_experts_matvec gguf_gguf_experts_swiglu gguf_gguf_matvec gguf_gguf_swiglu
+    linear_dense_experts_matvec linear_matmul mla_mla_affine_project mla_mla_append
+    mla_mla_dense_project mla_mla_fp_project mla_mla_gguf_project mla_mla_partials mla_mla_split
+    mla_mla_turbo_partials moe_add_expert_bias moe_gather_rows moe_moe_combine moe_route
+    moe_route_grouped norm_gated_rms_norm norm_head_rms_norm norm_qk_norm norm_rms_norm rope_rope
+    turboquant_hadamard turboquant_turbo_encode turboquant_turbo_merge turboquant_turbo_partials
+    """
+)
+
+#: Kernels of a decode step that have a stack frame or spill registers. This list may only become shorter.
+IN_MEMORY = words(
+    "gguf_experts_swiglu_mxfp4 gguf_swiglu_q2_k turbo_encode turbo_merge_f32 turbo_merge_f16 turbo_merge_bf16"
+)
+
+#: One shader each with conversions, simdgroup functions and simdgroup matrices, for other architectures.
+SAMPLE = ("norm_rms_norm", "moe_route", "linear_matmul")
+
+#: What function constants are while a shader is compiled, by type.
+VALUES = {"bool": 1, "uint": 4}
+
+PROPERTIES = re.compile(
+    r"Function properties for (\w+)\n"
+    r"\D*(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
+)
+
+
+def stem(file: str) -> str:
+    return file.removesuffix(".metal").replace("/", "_")
+
+
+def instances(shader: str) -> list[str]:
+    return [kernel["name"] for kernel in pyturbo.kernels().values() if stem(kernel["file"]) == shader]
+
+
+def compiled(shader: str, names: list[str], *options: str, optimised: bool = True) -> Compiled:
+    text = (TEXTS / f"{shader}.cu").read_text()
+    chosen = [f"-DPT_INSTANCE_{name}" for name in names]
+    constants = re.findall(r"PYTURBO_CONSTANT\((\w+), (\d+)\)", text)
+    values = [f"-DPT_C{slot}={VALUES[type_]}" for type_, slot in constants]
+    how = compile_text if optimised else compile_apart
+    return how(text, f"{shader}.cu", [*options, *chosen, *values, *([] if optimised else ["-G"])])
+
+
+def in_memory(log: str) -> set[str]:
+    """Return the kernels that have a stack frame or spill registers, by what ptxas says of each."""
+    return {name for name, *sizes in PROPERTIES.findall(log) if any(map(int, sizes))}
+
+
+@pytest.mark.parametrize("shader", SHADERS)
+def test_every_instance_compiles(shader: str) -> None:
+    names, optimised = instances(shader), shader in DECODE
+    assert names
+    result = compiled(shader, names, "-arch=sm_90", "--ptxas-options=-v", optimised=optimised)
+    assert result.accepted, result.log
+    assert all(name.encode() in result.cubin for name in names)
+    if optimised:
+        assert {name for name, *_ in PROPERTIES.findall(result.log)} >= set(names)  # and subroutines
+        assert in_memory(result.log) & set(names) == IN_MEMORY & set(names)
+
+
+@pytest.mark.parametrize("architecture", [75, 80, 86, 89, 100, 120])
+@pytest.mark.parametrize("shader", SAMPLE)
+def test_other_architectures(shader: str, architecture: int) -> None:
+    result = compiled(shader, instances(shader)[-1:], f"-arch=sm_{architecture}")
+    assert result.accepted, result.log
+
+
+def test_only_the_chosen_instance_is_compiled() -> None:
+    result = compiled("norm_rms_norm", ["rms_norm_f16"], "-arch=sm_90")
+    assert b"rms_norm_f16" in result.cubin
+    assert b"rms_norm_f32" not in result.cubin
+
+
+def test_function_constants_are_part_of_the_code() -> None:
+    text = (TEXTS / "norm_rms_norm.cu").read_text()
+    options = ("-arch=sm_90", "-DPT_INSTANCE_rms_norm_f32")
+    without = compile_text(text, "a.cu", options)
+    off, on = (compile_text(text, "a.cu", [*options, f"-DPT_C0={value}"]) for value in (0, 1))
+    assert without.cubin == off.cubin
+    assert off.cubin != on.cubin
+
+
+def test_an_array_in_memory_is_found() -> None:
+    text = """
+        extern "C" __global__ void picks(int* out, int chosen) {
+          int values[64];
+          for (int i = 0; i < 64; ++i) values[i] = out[i];
+          for (int i = 0; i < 64; ++i) out[i] = values[(i * chosen) & 63];
+        }"""
+    result = compile_text(text, "a.cu", ["-arch=sm_90", "--ptxas-options=-v"])
+    assert in_memory(result.log) == {"picks"}
+
+
+def test_messages_name_the_line_of_the_shader() -> None:
+    text = (TEXTS / "norm_rms_norm.cu").read_text().replace("v[i] * inverse", "v[i] * reverse")
+    result = compile_text(text, "a.cu", ["-arch=sm_90", "-DPT_INSTANCE_rms_norm_f32"])
+    assert not result.accepted
+    assert re.search(r"^norm/rms_norm.metal\(\d+\): error: identifier \"reverse\"", result.log, re.MULTILINE)
+
+
+def recorded(path: Path, kv: str) -> set[str]:
+    """Return the shaders of the kernels that read one token."""
+    files = {name: stem(kernel["file"]) for name, kernel in pyturbo.kernels().items()}
+    with load(path, "cpu", kv=kv) as model, model.runner.program(512, 1, "last") as (_, graph):
+        return {files[launch.kernel] for launch in graph.program.listing()}
+
+
+def test_the_shaders_of_a_decode_step(tmp_path: Path) -> None:
+    found: set[str] = set()
+    for name, model in (MODELS | FP_MODELS).items():
+        for write in (write_hf, write_mlx) if name in MODELS else (write_mlx,):
+            write(model, path := tmp_path / name / write.__name__)
+            found |= recorded(path, "f16")
+        with suppress(ArgumentError):  # not every shape can be compressed
+            found |= recorded(path, "turbo4")
+    for name, one in BLOCK_MODELS.items():
+        (path,) = write_gguf(tmp_path / f"{name}.gguf", metadata(one), both_forms(one, ("Q4_K",))[0])
+        found |= recorded(path, "f16")
+    assert sorted(found) == sorted(DECODE)
