@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyturbo
+from pyturbo._native import device_traits
 from pyturbo.checkpoint import open_checkpoint
 from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.errors import AllocationError
@@ -16,6 +17,9 @@ from pyturbo.placement import streamed_runner
 from pyturbo.streaming import Policy
 from tiny_configs import MODELS, TinyModel
 from tiny_models import write_hf, write_mlx
+
+#: Devices that use mapped files in place; others copy them once.
+IN_PLACE = [name for name in pyturbo.devices() if device_traits(name).host_memory != "none"]
 
 
 def write_packed(folder: Path, name: str = "qwen3_5_moe") -> tuple[Path, Path]:

@@ -15,7 +15,7 @@ import pytest
 
 import pyturbo
 from host_loops import Log, Work, record
-from packed_models import streamed, write_packed
+from packed_models import IN_PLACE, streamed, write_packed
 from pyturbo import _native_tests
 from pyturbo.checkpoint import open_checkpoint
 from pyturbo.checkpoint.packed import PackedCheckpoint
@@ -170,6 +170,7 @@ def test_resident_models_have_launches_only(
     assert {entry["pid"] for entry in read_trace(tmp_path / "trace.json")} == {1}
 
 
+@pytest.mark.parametrize("device_name", IN_PLACE)
 def test_mapped_experts_are_read_once(packed: tuple[Path, Path], device_name: str) -> None:
     with pyturbo.load(packed[1], device_name) as model:
         session = model.session(64)

@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 import pyturbo
-from packed_models import streamed
-from pyturbo._native import device_traits
+from packed_models import IN_PLACE, streamed
 from pyturbo.model import Model
 from pyturbo.streaming import MappedExperts, Policy
 from tiny_configs import MODELS
@@ -31,9 +30,6 @@ WITH_EXPERTS = [
 #: Tokens of a prompt, more than a device reads one by one, and slots: all on the CPU, few where it is slow.
 PROMPT = {"cpu": 40, "cpu:reference": 17, "discrete": 5, "metal": 5}
 SLOTS = {"cpu": (1, 4, 1000), "cpu:reference": (2,), "discrete": (2,), "metal": (2,)}
-
-#: Devices that use mapped files in place; others copy them once.
-IN_PLACE = [name for name in pyturbo.devices() if device_traits(name).host_memory != "none"]
 
 
 def logits_of(model: Model, ids: np.ndarray, prompt: int) -> list[bytes]:
