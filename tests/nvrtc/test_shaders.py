@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import pyturbo
+from frontend.__main__ import main
 from frontend.tokens import words
 from gguf_blocks import both_forms
 from gguf_models import BLOCK_MODELS, metadata
@@ -104,6 +105,61 @@ def test_every_instance_compiles(shader: str) -> None:
 def test_other_architectures(shader: str, architecture: int) -> None:
     result = compiled(shader, instances(shader)[-1:], f"-arch=sm_{architecture}")
     assert result.accepted, result.log
+
+
+#: Functions that no shader uses, with variables of the types that their names are the first letters of.
+UNUSED = (
+    *("acosh(f)", "exp10(f)", "tanh(h)", "fmod(f, 2.0f)", "powr(f, 3.0f)", "ldexp(f, i)", "frexp(f, i)"),
+    *("modf(f, f)", "sincos(v, v).x", "signbit(f)", "isnormal(h)", "fract(v).x", "smoothstep(0.0f, 1.0f, f)"),
+    *("mulhi(i, i)", "mulhi(l, l)", "mulhi(long(l), 3l)", "popcount(l)", "clz(u)", "ctz(i)", "rotate(u, 3u)"),
+    *("reverse_bits(u)", "extract_bits(i, 2, 5)", "insert_bits(u, 1u, 2, 5)", "mad24(i, i, i)"),
+    *("absdiff(i, 3)", "dot(v, v)", "length(v)", "normalize(v).x", "cross(v, v).x", "as_type<uint>(f)"),
+    *("simd_product(f)", "simd_min(v).x", "simd_xor(u)", "simd_any(u)", "simd_broadcast_first(h)"),
+    *("simd_prefix_exclusive_sum(f)", "simd_prefix_inclusive_product(u)", "simd_is_first()"),
+    *("simd_shuffle_and_fill_up(f, 0.0f, 2)", "simd_shuffle_rotate_down(v, 1).x", "quad_sum(f)"),
+    *(
+        "quad_shuffle_xor(u, 1)",
+        "ulong(simd_active_threads_mask())",
+        "NAN",
+        "FLT_MAX",
+        "UINT_MAX",
+        "HALF_MAX",
+    ),
+    "atomic_fetch_add_explicit((device atomic_uint*)out, 1u, memory_order_relaxed)",
+    "atomic_fetch_max_explicit((device atomic_int*)out, 1, memory_order_relaxed)",
+    "atomic_fetch_sub_explicit((device atomic_float*)out, 1.0f, memory_order_relaxed)",
+    "atomic_exchange_explicit((device atomic_ulong*)out, l, memory_order_relaxed)",
+)
+
+
+@pytest.mark.parametrize("architecture", [75, 90])
+def test_the_rest_of_the_library(architecture: int) -> None:
+    sums = "\n".join(f"out[{n}] = float({expression});" for n, expression in enumerate(UNUSED))
+    text = f"""
+        #include <metal_stdlib>
+        namespace msl {{
+        using namespace metal;
+        extern "C" __global__ void rest(float* out, float f, int i, uint u, ulong l) {{
+          half h = f;
+          float3 v = f;
+          {sums}
+        }}
+        }}"""
+    result = compile_text(text, "rest.cu", [f"-arch=sm_{architecture}"])
+    assert result.accepted, result.log
+
+
+def test_shaders_for_tests(tmp_path: Path) -> None:
+    root = Path(__file__).parent.parent / "shaders"
+    shaders = [str(path) for path in root.glob("*.metal")]
+    folders = ["--root", str(root), "--out", str(tmp_path), "--sources", str(tmp_path)]
+    assert main(["--library", "test", *folders, "--manifest", str(tmp_path / "manifest.json"), *shaders]) == 0
+    for shader in shaders:
+        text = (tmp_path / Path(shader).name).with_suffix(".cu").read_text()
+        names = re.findall(r"#ifdef (PT_INSTANCE_\w+)", text)
+        result = compile_text(text, shader, ["-arch=sm_90", *(f"-D{name}" for name in names)])
+        assert names
+        assert result.accepted, result.log
 
 
 def test_only_the_chosen_instance_is_compiled() -> None:
