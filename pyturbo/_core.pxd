@@ -117,6 +117,10 @@ cdef extern from "pyturbo/device.h" namespace "pyturbo" nogil:
         Precision precision
 
     vector[string] device_names()
+
+    cdef cppclass MissingDevice:
+        string name, reason
+    vector[MissingDevice] missing_devices()
     shared_ptr[DeviceKind] find_device(string_view) except +raise_python
     shared_ptr[NativeDevice] open_device(string_view, const DeviceOptions&) except +raise_python
 

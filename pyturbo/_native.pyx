@@ -14,7 +14,7 @@ from libcpp.vector cimport vector
 
 from pyturbo._core cimport (
     ArgumentInfo, ArgumentKind, allocate_storage, ConstantInfo, DeviceOptions, device_names, dlpack_capsule, end_process,
-    find_device, hold, HostMemory, kBufferAlignment, kDlpackCpu, map_file, mapped_file_at, MappedFile,
+    find_device, hold, HostMemory, kBufferAlignment, kDlpackCpu, map_file, mapped_file_at, MappedFile, missing_devices,
     NativeDeviceMemory, NativeTraits, open_device, Precision, require_readable,
 )
 
@@ -49,6 +49,11 @@ def device_list():
         True
     """
     return [name.decode() for name in device_names()]
+
+
+def missing_device_list():
+    """Return devices that this machine could have, by name, with what is missing for them."""
+    return {device.name.decode(): device.reason.decode() for device in missing_devices()}
 
 
 def device_traits(str name not None):

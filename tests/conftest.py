@@ -13,12 +13,13 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
+import cuda_in_tests  # before pyturbo, which reads what this sets
 import pyturbo
 from pyturbo import _native_tests  # makes the kernels of tests/shaders and the device "discrete" known
 
 pytest_plugins = ["plugins.coverage", "plugins.quick", "plugins.share"]
 
-# Metal devices cache compiled kernels in a folder that is deleted after the run.
+# GPUs cache compiled kernels in a folder that is deleted after the run.
 os.environ["PYTURBO_CACHE"] = tempfile.mkdtemp(prefix="pyturbo-tests-")
 atexit.register(shutil.rmtree, os.environ["PYTURBO_CACHE"], ignore_errors=True)
 
@@ -33,6 +34,11 @@ if HAS_SOFT_METAL:
     from pyturbo import _soft_metal_tests as soft_metal  # makes the device "metal" known
 
 
+HAS_SOFT_CUDA = cuda_in_tests.IN_USE
+if HAS_SOFT_CUDA:
+    from pyturbo import _soft_cuda_tests as soft_cuda
+
+
 def pytest_collection_finish() -> None:
     """Keep the thousands of collected tests out of every garbage collection."""
     gc.collect()
@@ -41,14 +47,14 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def no_violation() -> Iterator[None]:
-    """Require that soft Metal has reported nothing by the end of the test."""
-    if not HAS_SOFT_METAL:
-        yield
-        return
-    soft_metal.reset()
+    """Require that soft Metal and soft CUDA have reported nothing by the end of the test."""
+    watched = [soft_metal] * HAS_SOFT_METAL + [soft_cuda] * HAS_SOFT_CUDA
+    for soft in watched:
+        soft.reset()
     yield
-    assert soft_metal.violations() + soft_metal.warnings() == []
-    soft_metal.reset()
+    for soft in watched:
+        assert soft.violations() + soft.warnings() == []
+        soft.reset()
 
 
 @pytest.fixture
@@ -61,7 +67,7 @@ def plain_reads() -> Iterator[None]:
 @pytest.fixture(params=pyturbo.devices(), scope="session")
 def device(request: pytest.FixtureRequest) -> Iterator[pyturbo.Device]:
     """Each device of this machine in turn, with two threads, so that work is split on any machine."""
-    check = False if request.param == "metal" else None  # it has no checker for PYTURBO_CHECK=1
+    check = None if request.param.startswith("cpu") else False  # GPUs have no checker for PYTURBO_CHECK=1
     with pyturbo.Device(request.param, threads=2, check=check) as device:
         yield device
 

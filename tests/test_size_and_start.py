@@ -22,7 +22,7 @@ LARGEST = 26_000_000  # bytes
 LONGEST_WAIT = 3.0
 
 #: What only a build for tests has. Soft Metal compiles the texts that wheels have on macOS.
-FOR_TESTS = ["_native_tests*", "_soft_metal_tests*", "libsoft_metal*"]
+FOR_TESTS = ["_native_tests*", "_soft_*_tests*", "libsoft_*"]
 FOR_TESTS += [] if sys.platform == "darwin" else ["*.metal"]
 
 

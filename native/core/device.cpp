@@ -69,6 +69,11 @@ class LoopEnds {
 
 }  // namespace
 
+// In a child of fork() what was kept belongs to the parent.
+Recorded::~Recorded() {
+  if (kept && born_ != fork_count()) new std::shared_ptr<void>(std::move(kept));
+}
+
 // Counts a replay before it checks that the device is open. close() does the two in the opposite order, so no
 // replay starts after close() has seen a count of zero.
 class Device::Replay {
@@ -193,28 +198,39 @@ void Device::launch(const KernelInfo& kernel, const Arguments& arguments, const 
 }
 
 void Device::replay(std::span<const ReadyLaunch> launches, std::span<const ReadyLoop> loops, bool wait,
-                    Timeline* timeline) {
+                    Timeline* timeline, Recorded* program) {
   const Replay counted(*this);
   require_open();
   require_readable(launches.data(), launches.size());
   LoopEnds ends(loops);
   if (timeline) timeline->begin = steady_seconds();
-  if (loops.empty())
-    run(launches.data(), launches.size(), wait, timeline ? &timeline->runs : nullptr);
+  std::vector<LaunchRun>* const runs = timeline ? &timeline->runs : nullptr;
+  if (!loops.empty())
+    run_loops(launches, loops, timeline, program);
+  else if (program)
+    run_recorded(*program, 0, launches, wait, runs);
   else
-    run_loops(launches, loops, timeline);
+    run(launches.data(), launches.size(), wait, runs);
   if (timeline) timeline->end = steady_seconds();
   require_readable(launches.data(), launches.size());
   ends.finish();
 }
 
+void Device::run_recorded(Recorded&, size_t, std::span<const ReadyLaunch> launches, bool wait,
+                          std::vector<LaunchRun>* runs) {
+  run(launches.data(), launches.size(), wait, runs);
+}
+
 void Device::run_loops(std::span<const ReadyLaunch> launches, std::span<const ReadyLoop> loops,
-                       Timeline* timeline) {
+                       Timeline* timeline, Recorded* program) {
   const auto run_range = [&](size_t begin, size_t end) {
     if (begin == end) return;
     std::vector<LaunchRun>* runs = timeline ? &timeline->runs : nullptr;
     const size_t first = runs ? runs->size() : 0;
-    run(&launches[begin], end - begin, /*wait=*/true, runs);
+    if (program)
+      run_recorded(*program, begin, launches.subspan(begin, end - begin), /*wait=*/true, runs);
+    else
+      run(&launches[begin], end - begin, /*wait=*/true, runs);
     for (size_t i = first; runs && i < runs->size(); ++i) (*runs)[i].launch += begin;
   };
   const auto timed = [&](const ReadyLoop& loop, uint64_t pass, const auto& call) {

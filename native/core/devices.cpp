@@ -49,16 +49,33 @@ std::shared_ptr<const DeviceKind> DeviceRegistry::find(std::string_view name) {
     if (entry.kind->name == name) return entry.kind;
     names += (names.empty() ? "" : ", ") + entry.kind->name;
   }
-  throw Error(ErrorKind::argument, "device: expected one of " + names + ", got '" + std::string(name) + "'");
+  std::string reason;
+  for (const MissingDevice& missing : missing_)
+    if (missing.name == name) reason = ": " + missing.reason;
+  throw Error(ErrorKind::argument,
+              "device: expected one of " + names + ", got '" + std::string(name) + "'" + reason);
+}
+
+std::vector<MissingDevice> DeviceRegistry::missing() {
+  const std::lock_guard lock(mutex_);
+  available();
+  return missing_;
 }
 
 const std::vector<DeviceRegistry::Entry>& DeviceRegistry::available() {
-  std::erase_if(entries_, [](const Entry& entry) { return !entry.asked && !entry.kind->available(); });
+  std::erase_if(entries_, [&](const Entry& entry) {
+    if (entry.asked || entry.kind->available()) return false;
+    std::string reason = entry.kind->missing ? entry.kind->missing() : "";
+    if (!reason.empty()) missing_.push_back({entry.kind->name, std::move(reason)});
+    return true;
+  });
   for (Entry& entry : entries_) entry.asked = true;
   return entries_;
 }
 
 void add_device(const DeviceKind& kind) { device_registry().add(kind); }
+
+std::vector<MissingDevice> missing_devices() { return device_registry().missing(); }
 
 std::vector<std::string> device_names() { return device_registry().names(); }
 

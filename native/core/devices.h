@@ -19,6 +19,8 @@ class DeviceRegistry {
   void add(const DeviceKind& kind);
   // Returns the names of available kinds, by rank, then in alphabetical order.
   std::vector<std::string> names();
+  // Returns the kinds that are not available, with what is missing for them.
+  std::vector<MissingDevice> missing();
   // Throws Error{argument} for a name that names() does not have.
   std::shared_ptr<const DeviceKind> find(std::string_view name);
   std::mutex& mutex() { return mutex_; }  // for hold_across_forks
@@ -33,6 +35,7 @@ class DeviceRegistry {
 
   std::mutex mutex_;
   std::vector<Entry> entries_;  // by rank and name
+  std::vector<MissingDevice> missing_;
 };
 
 }  // namespace pyturbo

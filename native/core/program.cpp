@@ -74,13 +74,12 @@ void Program::add(const KernelInfo& kernel, const void* const* constants,
   device_->require_open();
   const std::lock_guard run_lock(running_);
   const std::lock_guard list_lock(growing_);
-  Launch launch{&kernel, {}, nullptr, {}, {}, {}, {}, std::move(label), std::move(text)};
+  Launch launch{&kernel, {}, nullptr, {}, {}, {}, {}, std::move(label), std::move(text), {}};
   std::memcpy(launch.arguments.constants, constants, sizeof launch.arguments.constants);
   uint64_t bytes = 0;
   for (const RecordedArgument& b : bound) bytes += room(kernel.arguments[b.argument].size);
   launch.values = std::make_unique<uint8_t[]>(bytes + kValueBytes);
 
-  std::vector<Range> ranges;
   uint8_t* next = launch.values.get();
   for (const RecordedArgument& b : bound) {
     const ArgumentInfo& info = kernel.arguments[b.argument];
@@ -88,12 +87,13 @@ void Program::add(const KernelInfo& kernel, const void* const* constants,
     if (info.kind == ArgumentKind::value)
       next += room(info.size);
     else
-      ranges.push_back(range_of(b.memory, info.writable));
+      launch.ranges.push_back(range_of(b.memory, info.writable));
   }
   if (launch.value_patches.empty() && launch.address_patches.empty())
     launch.dispatch = check_launch(kernel, launch.arguments, nullptr);
   launches_.push_back(std::move(launch));
-  order(launches_.back(), ranges);
+  kept.reset();
+  order(launches_.back());
 }
 
 Program::Stage Program::stage() const {
@@ -186,13 +186,16 @@ Program::Range Program::range_of(const MemoryRef& memory, bool writes) const {
   return {space, base + begin, base + end, writes};
 }
 
-void Program::order(Launch& launch, const std::vector<Range>& ranges) {
+bool Program::conflict(const Range& a, const Range& b) {
+  return a.space == b.space && a.begin < b.end && b.begin < a.end && (a.writes || b.writes);
+}
+
+void Program::order(Launch& launch) {
+  const std::vector<Range>& ranges = launch.ranges;
   launch.barrier = fenced_;
   fenced_ = false;
   for (const Range& now : ranges)
-    for (const Range& before : unordered_)
-      launch.barrier |= now.space == before.space && now.begin < before.end && before.begin < now.end &&
-                        (now.writes || before.writes);
+    for (const Range& before : unordered_) launch.barrier |= conflict(now, before);
   if (launch.barrier) unordered_.clear();
   unordered_.insert(unordered_.end(), ranges.begin(), ranges.end());
   for (const Range& range : ranges) {
@@ -201,6 +204,39 @@ void Program::order(Launch& launch, const std::vector<Range>& ranges) {
     };
     if (range.space == 0 && std::none_of(bound_.begin(), bound_.end(), same)) bound_.push_back(range);
   }
+}
+
+// A range that a later launch overwrites as a whole needs no further comparison: what conflicts with it
+// conflicts with that launch, too.
+std::vector<std::vector<uint32_t>> Program::dependencies() const {
+  struct Touched {
+    Range range;
+    uint32_t launch;
+  };
+  std::vector<Touched> touched;
+  std::vector<std::vector<uint32_t>> all(launches_.size());
+  std::vector<std::vector<bool>> before(launches_.size());  // by launch: all that it follows
+  for (uint32_t i = 0; i < launches_.size(); ++i) {
+    std::vector<bool> direct(i);
+    for (const Range& now : launches_[i].ranges)
+      for (const Touched& earlier : touched)
+        if (conflict(now, earlier.range)) direct[earlier.launch] = true;
+    before[i].resize(launches_.size());
+    for (uint32_t j = i; j-- > 0;) {
+      if (!direct[j] || before[i][j]) continue;
+      all[i].push_back(j);
+      before[i][j] = true;
+      for (uint32_t k = 0; k < j; ++k)
+        if (before[j][k]) before[i][k] = true;
+    }
+    for (const Range& now : launches_[i].ranges)
+      if (now.writes)
+        std::erase_if(touched, [&](const Touched& old) {
+          return old.range.space == now.space && now.begin <= old.range.begin && old.range.end <= now.end;
+        });
+    for (const Range& now : launches_[i].ranges) touched.push_back({now, i});
+  }
+  return all;
 }
 
 // Dependencies were computed without the addresses of blocks, so blocks must not overlap other memory.
@@ -247,14 +283,15 @@ void Program::run(const int64_t* symbols, const Block* blocks, bool wait, Timeli
   if (timeline) *timeline = {};
   ready_.clear();
   for (Launch& launch : launches_) {
-    if (!launch.value_patches.empty() || !launch.address_patches.empty()) patch(launch, symbols, blocks);
+    const bool changes = !launch.value_patches.empty() || !launch.address_patches.empty();
+    if (changes) patch(launch, symbols, blocks);
     ready_.push_back(
-        {launch.kernel, &launch.arguments, launch.dispatch, launch.barrier, launch.label.c_str()});
+        {launch.kernel, &launch.arguments, launch.dispatch, launch.barrier, launch.label.c_str(), changes});
   }
   ready_loops_.clear();
   for (const Loop& loop : loops_)
     ready_loops_.push_back({loop.at.ask, loop.at.begin, loop.at.end, loop.host.get()});
-  device_->replay(ready_, ready_loops_, wait, timeline);
+  device_->replay(ready_, ready_loops_, wait, timeline, this);
 }
 
 std::vector<LaunchText> Program::listing() const {

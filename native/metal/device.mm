@@ -114,13 +114,13 @@ class MetalDevice final : public Device {
 
   // Commits launches ahead of the GPU, which stops at a miss by itself (Gates). Waits at every ask instead
   // where launches are timed, where memory is copied, or where Metal cannot order command buffers.
-  void run_loops(std::span<const ReadyLaunch> launches, std::span<const ReadyLoop> loops,
-                 Timeline* timeline) override {
+  void run_loops(std::span<const ReadyLaunch> launches, std::span<const ReadyLoop> loops, Timeline* timeline,
+                 Recorded* program) override {
     const Pool pool;
     const std::shared_ptr<Memory> memory = this->memory();
     const Staging staging(launches.data(), launches.size(), *memory);
     if (timeline || !staging.empty() || memory->aliased() || !counts_known(loops, *memory)) {
-      Device::run_loops(launches, loops, timeline);
+      Device::run_loops(launches, loops, timeline, program);
       return;
     }
     const GateMemory gate_memory(*this, Gates::bytes(launches.size()));

@@ -1,14 +1,9 @@
 #include "metal/pipelines.h"
 
-#include <signal.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 
+#include "core/cache_folder.h"
 #include "pyturbo/error.h"
 
 namespace pyturbo::metal {
@@ -18,25 +13,10 @@ namespace fs = std::filesystem;
 
 constexpr char kSuffix[] = ".metalarchive";
 
-// Returns PYTURBO_CACHE if it is set (empty: no cache), else the user's folder for caches.
-fs::path cache_folder() {
-  if (const char* named = std::getenv("PYTURBO_CACHE")) {
-    string(named, "PYTURBO_CACHE");
-    return named;
-  }
-  const char* home = std::getenv("HOME");
-  if (!home || !*home) return {};
-#if defined(__APPLE__)
-  return fs::path(home) / "Library" / "Caches" / "pyturbo";
-#else
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  return (cache && *cache ? fs::path(cache) : fs::path(home) / ".cache") / "pyturbo";
-#endif
-}
-
 std::string archive_path(id<MTLDevice> device, const std::string& library_hash) {
   const char* validation = std::getenv("MTL_SHADER_VALIDATION");  // it does not work with archives
   const fs::path folder = cache_folder();
+  if (const char* named = std::getenv("PYTURBO_CACHE")) string(named, "PYTURBO_CACHE");  // refuses other text
   if (folder.empty() || !is_utf8(folder.string()) || (validation && *validation && *validation != '0'))
     return {};
   std::string name =
@@ -44,30 +24,6 @@ std::string archive_path(id<MTLDevice> device, const std::string& library_hash) 
   for (char& c : name)
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '-';
   return folder / (library_hash + "-" + name + kSuffix);
-}
-
-// Returns the temporary path of an archive: its name, the process and a number.
-std::string temporary_path(const std::string& archive) {
-  static std::atomic<unsigned> count{0};
-  return archive + "." + std::to_string(::getpid()) + "." + std::to_string(count.fetch_add(1));
-}
-
-// Removes temporary files of processes that have ended. A process of another machine that shares the folder
-// may lose the file it is writing, and compiles again.
-void remove_leftovers(const fs::path& folder) {
-  std::error_code failed;
-  for (fs::directory_iterator entry(folder, failed), end; !failed && entry != end; entry.increment(failed)) {
-    const std::string name = entry->path().filename().string();
-    const auto suffix = name.rfind(kSuffix);
-    int process = 0;
-    unsigned number = 0;
-    char more = 0;
-    if (suffix == std::string::npos ||
-        std::sscanf(name.c_str() + suffix + sizeof kSuffix - 1, ".%d.%u%c", &process, &number, &more) != 2)
-      continue;
-    std::error_code ignored;
-    if (process > 0 && ::kill(process, 0) != 0 && errno == ESRCH) fs::remove(entry->path(), ignored);
-  }
 }
 
 }  // namespace
@@ -144,7 +100,7 @@ void Pipelines::save() {
   std::error_code failed;
   const fs::path folder = fs::path(archive_path_).parent_path();
   fs::create_directories(folder, failed);
-  remove_leftovers(folder);
+  remove_leftovers(folder, kSuffix);
   const std::string temporary = temporary_path(archive_path_);
   NSError* error = nil;
   if ([archive_.get() serializeToURL:[NSURL fileURLWithPath:string(temporary)] error:&error])

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 import pyturbo
+from pyturbo._native import missing_device_list
 from pyturbo.cli import _output
 from pyturbo.errors import TurboError
 
@@ -29,6 +30,8 @@ def run(arguments: argparse.Namespace) -> None:
         return out
 
     _output.show(arguments, devices, table)
+    for name, reason in missing_device_list().items():
+        _output.note(f"{name} is not available: {reason}")
 
 
 def _properties(name: str) -> dict[str, str]:

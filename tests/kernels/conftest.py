@@ -21,12 +21,12 @@ def device(request):
     """Return each device of this machine in turn, then the CPU device at its lower levels.
 
     All have two threads, so that work is split on any machine.
-    PYTURBO_CHECK=1 checks the CPU devices; Metal has no checker.
+    PYTURBO_CHECK=1 checks the CPU devices; GPUs have no checker.
     """
     name, _, level = request.param.partition(" at ")
     if level:
         return device_at(level)
-    return pyturbo.Device(name, threads=2, check=False if name == "metal" else None)
+    return pyturbo.Device(name, threads=2, check=None if name.startswith("cpu") else False)
 
 
 @pytest.fixture(params=LEVELS, scope="module")

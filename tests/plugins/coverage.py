@@ -15,8 +15,8 @@ import pytest
 import pyturbo
 from kernels.levels import LEVELS
 
-#: On Linux, Metal is the soft Metal of tests/soft_metal.
-DEVICES = sorted({*pyturbo.devices(), "metal"})
+#: On Linux, Metal is the soft Metal of tests/soft_metal and CUDA the soft CUDA of tests/soft_cuda.
+DEVICES = sorted({*pyturbo.devices(), "metal"} | ({"cuda"} if sys.platform == "linux" else set()))
 WITHOUT_METAL = (
     "metal is not here: it needs a GPU of the family Apple7 or newer"
     if sys.platform == "darwin"

@@ -26,8 +26,9 @@ struct ReadyLaunch {
   const KernelInfo* kernel;
   const Arguments* arguments;
   Dispatch dispatch;
-  bool waits;         // must wait for the launches before it
-  const char* label;  // its place in a model, for messages
+  bool waits;            // must wait for the launches before it
+  const char* label;     // its place in a model, for messages
+  bool changes = false;  // may differ from the same launch in another replay of its program
 };
 
 // A host loop among the launches of a replay: those from `ask` on run once while the host works, those from
@@ -40,6 +41,23 @@ struct ReadyLoop {
 // Bytes of a device's own memory.
 struct DeviceMemory {
   uint64_t total, free;
+};
+
+// A program as its device sees it. Owner: the program itself. Its replays take turns.
+class Recorded {
+ public:
+  virtual ~Recorded();
+
+  // Returns for each launch the indices of earlier ones that it must follow, because one of the two writes
+  // memory of the other. Those that a listed launch follows anyway are left out. Barriers are not listed.
+  virtual std::vector<std::vector<uint32_t>> dependencies() const = 0;
+
+  // What the device has made of the launches. Dropped when one is added; never destroyed in a child of
+  // fork().
+  std::shared_ptr<void> kept;
+
+ private:
+  const uint32_t born_ = fork_count();
 };
 
 // Owner: shared by the Python Device and every Kernel made from it. All methods may be called from any
@@ -107,8 +125,9 @@ class Device : public ClosedAtEnd {
   // loops, it may return before they have finished, and their memory must stay valid until synchronize().
   // `timeline`, if given, is empty and receives when each of them ran; it then waits. Loops are in order and
   // do not overlap. Throws Error{state} before the first launch when a loop is part of another replay.
+  // `program`, if given, is what the launches belong to, all of them.
   void replay(std::span<const ReadyLaunch> launches, std::span<const ReadyLoop> loops, bool wait,
-              Timeline* timeline);
+              Timeline* timeline, Recorded* program = nullptr);
 
   // Waits for all work begun in this process and throws its first failure.
   virtual void synchronize() {}
@@ -117,9 +136,13 @@ class Device : public ClosedAtEnd {
   virtual bool checked() const { return false; }
   // Adds to `runs`, if given, one execution of each launch, with its index among these, and waits for them.
   virtual void run(const ReadyLaunch* launches, size_t count, bool wait, std::vector<LaunchRun>* runs) = 0;
+  // Runs launches of a program, from number `first` on, as run() does. A device that keeps what it made of
+  // them overrides this one.
+  virtual void run_recorded(Recorded& program, size_t first, std::span<const ReadyLaunch> launches, bool wait,
+                            std::vector<LaunchRun>* runs);
   // Runs launches with host loops among them and waits for them. This one waits at every ask.
   virtual void run_loops(std::span<const ReadyLaunch> launches, std::span<const ReadyLoop> loops,
-                         Timeline* timeline);
+                         Timeline* timeline, Recorded* program);
   // Throws Error{state} when the process is ending.
   void require_process() const {
     if (process_ends()) throw Error(ErrorKind::state, name_ + ": the process is ending");

@@ -57,6 +57,8 @@ struct DeviceKind {
   Traits traits;
   std::unique_ptr<Device> (*open)(const DeviceKind& kind, const DeviceOptions& options);
   bool (*available)() = nullptr;  // whether this machine has one, asked once; null: always
+  // Says what is missing where the machine has such hardware, but cannot use it; otherwise empty, or null.
+  std::string (*missing)() = nullptr;
 };
 
 // Adds a kind. Throws Error{argument} where one has the same name.
@@ -69,6 +71,13 @@ struct RegisteredDevice {
 };
 
 std::vector<std::string> device_names();  // of available kinds, best first
+
+// A kind that is not available, although the machine has the hardware.
+struct MissingDevice {
+  std::string name;
+  std::string reason;
+};
+std::vector<MissingDevice> missing_devices();
 
 // Both throw Error{argument} for a name that device_names() does not have.
 std::shared_ptr<const DeviceKind> find_device(std::string_view name);

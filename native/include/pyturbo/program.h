@@ -77,7 +77,7 @@ struct LoopText {
 };
 
 // Owner: the Python Program. Any thread; one lock serialises runs and additions, another guards the list.
-class Program {
+class Program : private Recorded {
  public:
   Program(std::shared_ptr<Device> device, uint32_t symbols, uint32_t blocks)
       : device_(std::move(device)), symbols_(symbols), blocks_(blocks) {}
@@ -136,6 +136,7 @@ class Program {
     Dispatch dispatch;
     std::string label;
     std::string text;
+    std::vector<Range> ranges;  // that it touches
     bool barrier = false;
   };
 
@@ -150,7 +151,9 @@ class Program {
   void mark(const char* call, Stage expected, std::shared_ptr<HostLoop> loop);
   void bind(Launch& launch, const RecordedArgument& argument, uint8_t* value);
   Range range_of(const MemoryRef& memory, bool writes) const;
-  void order(Launch& launch, const std::vector<Range>& ranges);
+  static bool conflict(const Range& a, const Range& b);
+  void order(Launch& launch);
+  std::vector<std::vector<uint32_t>> dependencies() const override;
   void require_apart(const Block* blocks) const;
   void patch(Launch& launch, const int64_t* symbols, const Block* blocks) const;
 

@@ -1,0 +1,56 @@
+// Kernels as images that the driver loads: compiled by NVRTC, and kept on disk.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cuda/nvrtc.h"
+#include "pyturbo/kernel.h"
+
+namespace pyturbo::cuda {
+
+// Returns the values of all function constants of a kernel as text, which identifies an image of the kernel.
+std::string constants_key(const KernelInfo& kernel, const void* const* constants);
+
+// Compiles instances of the texts in shaders/ beside this library. An image on disk is named by a hash of the
+// text, the library of headers, the options and the version of NVRTC. Owner: the modules of a device. Any
+// thread, several at once; the lock is for texts.
+class Compiler {
+ public:
+  // `capability` is that of the GPU: 90 for 9.0. Throws Error{device} where NVRTC or the texts are missing.
+  explicit Compiler(int capability);
+
+  // Returns the image of an instance, from disk where it is there. Throws Error{device} with NVRTC's
+  // messages.
+  std::vector<char> image(const KernelInfo& kernel, const void* const* constants);
+
+  // Returns where texts come from.
+  const std::string& path() const { return folder_; }
+  const std::string& architecture() const { return architecture_; }
+  std::string version() const;
+
+ private:
+  struct Text {
+    std::string name;
+    std::string text;
+  };
+
+  const Text& text_of(const KernelInfo& kernel);
+  std::vector<std::string> options(const KernelInfo& kernel, const void* const* constants) const;
+  std::string cached_path(const Text& text, const std::vector<std::string>& options) const;
+  std::vector<char> compile(const KernelInfo& kernel, const Text& text,
+                            const std::vector<std::string>& options) const;
+
+  const Nvrtc& nvrtc_;
+  std::string folder_;        // of texts
+  std::string cache_;         // folder of images; empty: none are kept
+  std::string architecture_;  // "sm_90", or "compute_90" where the GPU is newer than NVRTC
+  std::string stdlib_;        // the text of <metal_stdlib>
+  std::mutex mutex_;
+  std::map<std::string, Text> texts_;  // by file
+};
+
+}  // namespace pyturbo::cuda

@@ -1,0 +1,351 @@
+#include "cuda/device.h"
+
+#include <filesystem>
+#include <mutex>
+#include <optional>
+
+#include "cuda/context.h"
+#include "cuda/driver.h"
+#include "cuda/graph.h"
+#include "cuda/memory.h"
+#include "cuda/modules.h"
+#include "cuda/nvrtc.h"
+#include "cuda/parameters.h"
+#include "cuda/staging.h"
+#include "cuda/stream.h"
+#include "cuda/timing.h"
+#include "cuda/transfer.h"
+#include "pyturbo/error.h"
+
+namespace pyturbo::cuda {
+namespace {
+
+constexpr int kOldest = 75;  // compute capability
+
+constexpr int32_t kDlpackCuda = 2;
+
+std::string mebibytes(uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+
+std::string capability_text(int capability) {
+  return std::to_string(capability / 10) + "." + std::to_string(capability % 10);
+}
+
+std::string too_old(int capability) {
+  return "expected a GPU of compute capability " + capability_text(kOldest) + " or newer, got one of " +
+         capability_text(capability);
+}
+
+// Returns the label of some work, for messages about its failure.
+std::string label_of(std::span<const ReadyLaunch> launches) {
+  if (launches.size() == 1) return launches[0].kernel->name;
+  return "program of " + std::to_string(launches.size()) + " launches";
+}
+
+// What a device has while it is open. Owner: the device, and calls that are under way when it is closed.
+struct Opened {
+  explicit Opened(std::shared_ptr<Context> context)
+      : context(std::move(context)),
+        stream([&] {
+          const Current current(*this->context);
+          return std::make_shared<Stream>(this->context);
+        }()),
+        modules(std::make_shared<Modules>(this->context)),
+        memory(std::make_shared<Memory>(stream)) {
+    const Current current(*this->context);
+    transfer = std::make_unique<Transfer>(*memory, *stream);
+  }
+
+  const std::shared_ptr<Context> context;
+  const std::shared_ptr<Stream> stream;
+  const std::shared_ptr<Modules> modules;
+  const std::shared_ptr<Memory> memory;
+  std::unique_ptr<Transfer> transfer;
+};
+
+std::shared_ptr<Context> open_context(const std::string& name) {
+  const OpenedDriver& opened = opened_driver();
+  if (!opened.driver) throw Error(ErrorKind::device, name + ": " + opened.missing);
+  if (opened.process != fork_count())
+    throw Error(ErrorKind::state,
+                name +
+                    ": CUDA cannot be used in a child of fork(): start the process with the "
+                    "'spawn' method, or use the device cpu");
+  const Driver& driver = *opened.driver;
+  int count = 0;
+  require(driver, driver.device_count(&count), name);
+  if (count == 0) throw Error(ErrorKind::device, name + ": this machine has no GPU that the driver can use");
+  DeviceId device = 0;
+  require(driver, driver.device_get(&device, 0), name);
+  auto context = std::make_shared<Context>(driver, device);
+  if (context->capability() < kOldest)
+    throw Error(ErrorKind::device, name + ": " + too_old(context->capability()));
+  return context;
+}
+
+// Owner: whoever opened it. Any thread; one lock, held while launches are added to the stream, not while they
+// run.
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(const DeviceKind& kind)
+      : Device(kind), opened_(std::make_shared<Opened>(open_context(kind.name))) {}
+
+  ~CudaDevice() override { close(); }
+
+  std::vector<std::pair<std::string, std::string>> properties() const override {
+    if (closed()) return {};
+    const std::lock_guard lock(mutex_);
+    if (!opened_) return {};
+    const Context& context = *opened_->context;
+    int version = 0;
+    context.driver().driver_version(&version);
+    Compiler& compiler = opened_->modules->compiler();
+    return {{"name", context.device_name()},
+            {"compute capability", capability_text(context.capability())},
+            {"memory", mebibytes(context.device_memory())},
+            {"multiprocessors", std::to_string(context.attribute(Attribute::multiprocessor_count))},
+            {"driver", "CUDA " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10)},
+            {"NVRTC", compiler.version() + " for " + compiler.architecture()},
+            {"kernels", compiler.path()}};
+  }
+
+  std::optional<DeviceMemory> own_memory() override {
+    const auto opened = this->opened();
+    const Current current(*opened->context);
+    size_t free = 0, total = 0;
+    require(opened->context->driver(), opened->context->driver().memory_info(&free, &total), name());
+    return DeviceMemory{total, free};
+  }
+
+  std::shared_ptr<Storage> allocate(uint64_t bytes) override {
+    const auto opened = this->opened();
+    const Current current(*opened->context);
+    return opened->memory->allocate(bytes);
+  }
+
+  std::shared_ptr<Storage> allocate_shared(uint64_t bytes) override {
+    const auto opened = this->opened();
+    const Current current(*opened->context);
+    return opened->memory->allocate_shared(bytes);
+  }
+
+  void read(void* to, const void* from, uint64_t bytes) override {
+    const auto opened = this->opened();
+    if (!opened->memory->on_gpu(from, bytes)) return Device::read(to, from, bytes);
+    const Current current(*opened->context);
+    opened->transfer->read(to, address(from), bytes);
+  }
+
+  void write(void* to, const void* from, uint64_t bytes) override {
+    const auto opened = this->opened();
+    if (!opened->memory->on_gpu(to, bytes)) return Device::write(to, from, bytes);
+    const Current current(*opened->context);
+    opened->transfer->write(address(to), from, bytes);
+  }
+
+  void copy(void* to, const void* from, uint64_t bytes) override {
+    const auto opened = this->opened();
+    const bool to_gpu = opened->memory->on_gpu(to, bytes), from_gpu = opened->memory->on_gpu(from, bytes);
+    if (!to_gpu) return read(to, from, bytes);
+    if (!from_gpu) return write(to, from, bytes);
+    const Current current(*opened->context);
+    Stream& stream = *opened->stream;
+    if (bytes > 0)
+      stream.copied("copy", stream.driver().copy_within(address(to), address(from), bytes, stream.handle()));
+  }
+
+  void clear(void* to, uint64_t bytes) override {
+    const auto opened = this->opened();
+    if (!opened->memory->on_gpu(to, bytes)) return Device::clear(to, bytes);
+    const Current current(*opened->context);
+    Stream& stream = *opened->stream;
+    if (bytes > 0) stream.copied("clear", stream.driver().fill(address(to), 0, bytes, stream.handle()));
+  }
+
+  std::pair<int32_t, int32_t> dlpack_device() const override { return {kDlpackCuda, 0}; }
+
+  void synchronize() override {
+    if (!opened_here()) return;
+    const std::shared_ptr<Opened> opened = held();
+    if (!opened) return;
+    const Current current(*opened->context);
+    opened->stream->synchronize();
+  }
+
+ protected:
+  void run(const ReadyLaunch* launches, size_t count, bool wait, std::vector<LaunchRun>* runs) override {
+    const auto opened = this->opened();
+    const Current current(*opened->context);
+    opened->stream->throw_failure();
+    run_each(*opened, {launches, count}, wait, runs);
+  }
+
+  void run_recorded(Recorded& program, size_t first, std::span<const ReadyLaunch> launches, bool wait,
+                    std::vector<LaunchRun>* runs) override {
+    const auto opened = this->opened();
+    const Current current(*opened->context);
+    opened->stream->throw_failure();
+    if (runs || !launch_graph(*opened, program, first, launches)) {
+      run_each(*opened, launches, wait, runs);
+      return;
+    }
+    if (wait) opened->stream->synchronize();
+  }
+
+  void attach(Storage& storage) override {
+    const auto opened = this->opened();
+    const Current current(*opened->context);
+    opened->memory->use(storage);
+  }
+
+  bool owns(const Storage& storage) const override {
+    const std::shared_ptr<Opened> opened = held();
+    return opened && opened->memory->owns(storage);
+  }
+
+  void release() override {
+    std::shared_ptr<Opened> opened;
+    {
+      const std::lock_guard lock(mutex_);
+      opened = std::move(opened_);
+    }
+    if (!opened) return;
+    try {
+      const Current current(*opened->context);
+      opened->stream->wait();
+    } catch (const Error&) {  // the context is broken: nothing runs in it
+    }
+  }
+
+ private:
+  static Address address(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
+
+  std::shared_ptr<Opened> held() const {
+    const std::lock_guard lock(mutex_);
+    return opened_;
+  }
+
+  std::shared_ptr<Opened> opened() const {
+    require_open();
+    std::shared_ptr<Opened> opened = held();
+    if (!opened) throw Error(ErrorKind::state, name() + ": the device is closed");
+    return opened;
+  }
+
+  // Runs launches one after the other, without a graph.
+  void run_each(Opened& opened, std::span<const ReadyLaunch> launches, bool wait,
+                std::vector<LaunchRun>* runs) {
+    const Staging staging(launches, *opened.memory, *opened.stream);
+    opened.modules->prepare(launches);
+    if (runs) {
+      const std::lock_guard lock(running_);
+      LaunchTimer timer(*opened.stream, launches.size());
+      for (const ReadyLaunch& launch : launches) {
+        timer.mark();
+        launch_one(opened, launch, staging);
+        timer.mark();
+      }
+      opened.stream->synchronize();
+      for (const LaunchRun& run : timer.times()) runs->push_back(run);
+    } else {
+      const std::lock_guard lock(running_);
+      for (const ReadyLaunch& launch : launches) launch_one(opened, launch, staging);
+    }
+    if (!staging.empty())
+      staging.copy_out();
+    else if (wait)
+      opened.stream->synchronize();
+  }
+
+  void launch_one(Opened& opened, const ReadyLaunch& launch, const Staging& staging) {
+    const Extent &groups = launch.dispatch.groups, &threads = launch.dispatch.threads;
+    if (groups.count() == 0) return;
+    const Function function = opened.modules->get(*launch.kernel, launch.arguments->constants);
+    require_geometry(launch, function.max_threads);
+    Memory::Lookup lookup(*opened.memory);
+    parameters_.take(launch, lookup, &staging);
+    opened.stream->launched(
+        label_of({&launch, 1}),
+        opened.context->driver().launch(function.handle, groups.x, groups.y, groups.z, threads.x, threads.y,
+                                        threads.z, parameters_.shared_bytes(), opened.stream->handle(),
+                                        parameters_.pointers(), nullptr));
+  }
+
+  // Launches the graph of these launches, which is made where there is none yet. Returns false where they
+  // need copies of memory of the host.
+  bool launch_graph(Opened& opened, Recorded& program, size_t first, std::span<const ReadyLaunch> launches) {
+    const std::lock_guard lock(running_);
+    if (!program.kept) {
+      auto graphs = std::make_shared<ProgramGraphs>();
+      graphs->dependencies = program.dependencies();
+      program.kept = std::move(graphs);
+    }
+    auto& kept = *static_cast<ProgramGraphs*>(program.kept.get());
+    std::unique_ptr<Graph>& graph = kept.graphs[{first, launches.size()}];
+    if (!graph)
+      graph = std::make_unique<Graph>(opened.stream, opened.modules, *opened.memory, first, launches,
+                                      kept.dependencies);
+    if (!graph->update(launches, *opened.memory)) return false;
+    graph->launch(label_of(launches));
+    return true;
+  }
+
+  mutable std::mutex mutex_;  // guards opened_
+  std::shared_ptr<Opened> opened_;
+  std::mutex running_;     // one thread adds launches at a time
+  Parameters parameters_;  // of the launch that is added
+};
+
+std::unique_ptr<Device> open(const DeviceKind& kind, const DeviceOptions& options) {
+  if (options.checked)
+    throw Error(ErrorKind::argument, kind.name + ": expected no checker, which is part of cpu:reference");
+  return std::make_unique<CudaDevice>(kind);
+}
+
+// Returns what this machine lacks to run the kernels, or an empty string. A child of fork() must not ask the
+// driver of its parent: there the device stays in the list, and opening it says why it cannot be used.
+std::string lacking() {
+  const OpenedDriver& opened = opened_driver();
+  if (!opened.driver) return opened.missing;
+  if (opened.process != fork_count()) return "";
+  int count = 0, major = 0, minor = 0;
+  DeviceId device = 0;
+  const Driver& driver = *opened.driver;
+  if (driver.device_count(&count) != Result::success || count == 0 ||
+      driver.device_get(&device, 0) != Result::success)
+    return "the driver finds no GPU";
+  driver.device_attribute(&major, Attribute::compute_capability_major, device);
+  driver.device_attribute(&minor, Attribute::compute_capability_minor, device);
+  if (10 * major + minor < kOldest) return too_old(10 * major + minor);
+  return opened_nvrtc().nvrtc ? "" : opened_nvrtc().missing;
+}
+
+bool available() { return lacking().empty(); }
+
+// A machine without a driver most likely has no such GPU.
+std::string missing() {
+  std::error_code failed;
+  const bool expected =
+      opened_driver().driver || driver_is_named() || std::filesystem::exists("/proc/driver/nvidia", failed);
+  return expected ? lacking() : "";
+}
+
+}  // namespace
+
+// Attention: measured on an H200, where 32 blocks leave most multiprocessors without work. The recurrent
+// delta net is faster there than the chunkwise one for 512 tokens. Passes of host loops: reasoned, as for
+// Metal.
+DeviceKind kind() {
+  return {.name = "cuda",
+          .rank = driver_is_named() ? Rank::emulator : Rank::gpu,
+          .traits = {.chunk = 512,
+                     .single = 1,
+                     .attention_blocks = 128,
+                     .chunkwise_tokens = 1u << 20,
+                     .pass_experts = 16,
+                     .host_memory = HostMemory::none},
+          .open = open,
+          .available = available,
+          .missing = missing};
+}
+
+}  // namespace pyturbo::cuda

@@ -1,0 +1,122 @@
+#include "cuda/graph.h"
+
+#include "pyturbo/error.h"
+
+namespace pyturbo::cuda {
+namespace {
+
+bool same(const Extent& a, const Extent& b) { return a.x == b.x && a.y == b.y && a.z == b.z; }
+
+bool same(const Dispatch& a, const Dispatch& b) {
+  return same(a.groups, b.groups) && same(a.threads, b.threads);
+}
+
+// Returns a geometry for a node that must have one although its launch has no threadgroups.
+Dispatch runnable(Dispatch dispatch) {
+  if (dispatch.groups.count() == 0) dispatch.groups = {};
+  return dispatch;
+}
+
+}  // namespace
+
+Graph::Graph(std::shared_ptr<Stream> stream, std::shared_ptr<Modules> modules, const Memory& memory,
+             size_t first, std::span<const ReadyLaunch> launches,
+             const std::vector<std::vector<uint32_t>>& dependencies)
+    : stream_(std::move(stream)), modules_(std::move(modules)) {
+  modules_->prepare(launches);
+  Memory::Lookup lookup(memory);
+  nodes_.reserve(launches.size());
+  for (uint32_t i = 0; i < launches.size(); ++i) {
+    const ReadyLaunch& launch = launches[i];
+    Node node{nullptr,
+              modules_->get(*launch.kernel, launch.arguments->constants),
+              runnable(launch.dispatch),
+              {},
+              launch.dispatch.groups.count() > 0};
+    require_geometry(launch, node.function.max_threads);
+    if (launch.changes) changing_.push_back(i);
+    if (!node.parameters.take(launch, lookup, nullptr)) {
+      reachable_ = false;  // the graph is never launched
+      return;
+    }
+    nodes_.push_back(std::move(node));
+  }
+  build(launches, first, dependencies);
+}
+
+Graph::~Graph() {
+  if (!stream_->context()->opened_here()) return;
+  try {
+    const Current current(*stream_->context());
+    if (exec_) stream_->driver().exec_destroy(exec_);
+    if (graph_) stream_->driver().graph_destroy(graph_);
+  } catch (const Error&) {  // the context is broken, and its graphs gone with it
+  }
+}
+
+KernelNode Graph::description(Node& node) const {
+  const Extent &groups = node.dispatch.groups, &threads = node.dispatch.threads;
+  return {node.function.handle,
+          groups.x,
+          groups.y,
+          groups.z,
+          threads.x,
+          threads.y,
+          threads.z,
+          node.parameters.shared_bytes(),
+          node.parameters.pointers(),
+          nullptr,
+          nullptr,
+          nullptr};
+}
+
+void Graph::build(std::span<const ReadyLaunch> launches, size_t first,
+                  const std::vector<std::vector<uint32_t>>& dependencies) {
+  const Driver& driver = stream_->driver();
+  const std::string what = "cuda: a graph of " + std::to_string(nodes_.size()) + " launches";
+  require(driver, driver.graph_create(&graph_, 0), what);
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    std::vector<NodeHandle> after;
+    for (const uint32_t earlier : dependencies[first + i])
+      if (earlier >= first) after.push_back(nodes_[earlier - first].handle);
+    const KernelNode kernel = description(nodes_[i]);
+    require(driver, driver.graph_add(&nodes_[i].handle, graph_, after.data(), after.size(), &kernel),
+            what + ": " + launches[i].kernel->name);
+  }
+  require(driver, driver.graph_instantiate(&exec_, graph_, 0), what);
+  for (Node& node : nodes_)
+    if (!node.enabled) require(driver, driver.exec_enable(exec_, node.handle, 0), what);
+}
+
+bool Graph::update(std::span<const ReadyLaunch> launches, const Memory& memory) {
+  if (!reachable_) return false;
+  Memory::Lookup lookup(memory);
+  for (const uint32_t i : changing_) {
+    if (!next_.take(launches[i], lookup, nullptr)) return false;
+    update(nodes_[i], launches[i]);
+  }
+  return true;
+}
+
+void Graph::update(Node& node, const ReadyLaunch& launch) {
+  enable(node, launch.dispatch.groups.count() > 0);
+  if (!node.enabled || (same(node.dispatch, launch.dispatch) && node.parameters == next_)) return;
+  require_geometry(launch, node.function.max_threads);
+  std::swap(node.parameters, next_);
+  node.dispatch = launch.dispatch;
+  const KernelNode kernel = description(node);
+  require(stream_->driver(), stream_->driver().exec_set(exec_, node.handle, &kernel),
+          std::string("cuda: ") + launch.kernel->name);
+}
+
+void Graph::enable(Node& node, bool enabled) {
+  if (node.enabled == enabled) return;
+  require(stream_->driver(), stream_->driver().exec_enable(exec_, node.handle, enabled), "cuda: a graph");
+  node.enabled = enabled;
+}
+
+void Graph::launch(const std::string& label) {
+  if (!nodes_.empty()) stream_->launched(label, stream_->driver().exec_launch(exec_, stream_->handle()));
+}
+
+}  // namespace pyturbo::cuda

@@ -1,0 +1,72 @@
+// Memory that kernels can touch: that of the GPU, copies of mapped files in it, and pinned memory of the
+// host.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cuda/stream.h"
+#include "pyturbo/storage.h"
+
+namespace pyturbo::cuda {
+
+// Addresses of the GPU never equal those of the host, so one table has both. Owner: the device, and every
+// storage made or used by it. Any thread; one lock, not held while the driver works. The context must be
+// current, except for storages that are dropped.
+class Memory : public std::enable_shared_from_this<Memory> {
+ public:
+  explicit Memory(std::shared_ptr<Stream> stream) : stream_(std::move(stream)) {}
+
+  // Allocate zeroed memory: of the GPU, or of the host where both can touch it. Throw an Error{memory} that
+  // says how much is free.
+  std::shared_ptr<Storage> allocate(uint64_t bytes);
+  std::shared_ptr<Storage> allocate_shared(uint64_t bytes);
+
+  // Copies read-only memory of the host to the GPU, once; kernels are given the copy.
+  void use(Storage& storage);
+
+  // Whether kernels can touch this memory of a storage as it is.
+  bool owns(const Storage& storage) const;
+
+  // Whether only the GPU can touch these bytes.
+  bool on_gpu(const void* address, uint64_t bytes) const;
+
+  class Lookup;
+
+ private:
+  struct Region {
+    uintptr_t begin, end;  // as arguments name it
+    Address place;         // of its first byte, for kernels
+    enum { gpu, host, copy } kind;
+  };
+  struct Owned;   // frees memory together with its last owner
+  struct Copied;  // attached to a storage that was copied
+
+  const Region* region_of(uintptr_t address, uint64_t bytes) const;
+  void add(const Region& region);
+  void remove(uintptr_t begin);
+  std::shared_ptr<Owned> take(uint64_t bytes);
+  void copy_in(Address to, const Storage& from);
+
+  const std::shared_ptr<Stream> stream_;
+  mutable std::mutex mutex_;     // guards the table
+  std::vector<Region> regions_;  // by address
+};
+
+// The addresses of some arguments. It holds the lock of the table. Owner: one thread.
+class Memory::Lookup {
+ public:
+  explicit Lookup(const Memory& memory) : memory_(memory), lock_(memory.mutex_) {}
+
+  // Finds the address at which kernels see these bytes. Returns false when no known memory holds them all.
+  bool find(const void* address, uint64_t bytes, Address& place);
+
+ private:
+  const Memory& memory_;
+  const std::lock_guard<std::mutex> lock_;
+  const Region* last_ = nullptr;  // that was found
+};
+
+}  // namespace pyturbo::cuda

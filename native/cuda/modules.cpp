@@ -1,0 +1,92 @@
+#include "cuda/modules.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <thread>
+#include <vector>
+
+#include "pyturbo/error.h"
+
+namespace pyturbo::cuda {
+namespace {
+
+// Calls work(i) for each i < count, on several threads, and rethrows the first exception.
+template <typename Work>
+void at_once(size_t count, const Work& work) {
+  std::atomic<size_t> next{0};
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto run = [&] {
+    for (size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
+      try {
+        work(i);
+      } catch (...) {
+        next.store(count);
+        const std::lock_guard lock(mutex);
+        if (!failure) failure = std::current_exception();
+      }
+    }
+  };
+  const size_t threads = std::min<size_t>(count, std::max(1u, std::thread::hardware_concurrency()));
+  {
+    std::vector<std::jthread> helpers;
+    for (size_t i = 1; i < threads; ++i) helpers.emplace_back(run);
+    run();
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace
+
+Modules::Modules(std::shared_ptr<Context> context)
+    : context_(std::move(context)), compiler_(context_->capability()) {}
+
+Modules::~Modules() {
+  if (!context_->opened_here()) return;
+  try {
+    const Current current(*context_);
+    for (const auto& [key, module] : modules_) context_->driver().module_unload(module.handle);
+  } catch (const Error&) {  // the context is broken, and its modules gone with it
+  }
+}
+
+void Modules::prepare(std::span<const ReadyLaunch> launches) {
+  const std::lock_guard lock(mutex_);
+  std::map<Key, const void* const*> wanted;
+  for (const ReadyLaunch& launch : launches) {
+    Key key{launch.kernel, constants_key(*launch.kernel, launch.arguments->constants)};
+    if (!modules_.contains(key)) wanted.emplace(std::move(key), launch.arguments->constants);
+  }
+  if (wanted.empty()) return;
+  std::vector<std::pair<Key, const void* const*>> list(wanted.begin(), wanted.end());
+  std::vector<std::vector<char>> images(list.size());
+  at_once(list.size(), [&](size_t i) { images[i] = compiler_.image(*list[i].first.first, list[i].second); });
+  for (size_t i = 0; i < list.size(); ++i) load(list[i].first, images[i]);
+}
+
+Function Modules::get(const KernelInfo& kernel, const void* const* constants) {
+  const std::lock_guard lock(mutex_);
+  const Key key{&kernel, constants_key(kernel, constants)};
+  const auto known = modules_.find(key);
+  if (known != modules_.end()) return known->second.function;
+  return load(key, compiler_.image(kernel, constants));
+}
+
+const Function& Modules::load(const Key& key, const std::vector<char>& image) {
+  const Driver& driver = context_->driver();
+  const std::string what = std::string(key.first->name) + ": the GPU cannot load it";
+  Module module{};
+  require(driver, driver.module_load(&module.handle, image.data()), what);
+  int threads = 0;
+  Result result = driver.module_function(&module.function.handle, module.handle, key.first->name);
+  if (result == Result::success)
+    result =
+        driver.function_attribute(&threads, FunctionAttribute::max_threads_per_block, module.function.handle);
+  if (result != Result::success) driver.module_unload(module.handle);
+  require(driver, result, what);
+  module.function.max_threads = uint32_t(threads);
+  return modules_.emplace(key, module).first->second.function;
+}
+
+}  // namespace pyturbo::cuda

@@ -1,0 +1,55 @@
+// Kernels that are loaded on the GPU, by kernel and function constants.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "cuda/compiler.h"
+#include "cuda/context.h"
+#include "pyturbo/device.h"
+
+namespace pyturbo::cuda {
+
+struct Function {
+  FunctionHandle handle = nullptr;
+  uint32_t max_threads = 0;  // of a threadgroup
+};
+
+// Owner: the device, and graphs with its functions. Any thread; one lock, held while kernels are compiled and
+// loaded. The context must be current.
+class Modules {
+ public:
+  explicit Modules(std::shared_ptr<Context> context);
+  ~Modules();
+  Modules(const Modules&) = delete;
+  Modules& operator=(const Modules&) = delete;
+
+  Compiler& compiler() { return compiler_; }
+
+  // Compiles the kernels of launches that are not loaded yet, several at once, and loads them.
+  void prepare(std::span<const ReadyLaunch> launches);
+
+  // Returns the function of a kernel, which is compiled and loaded where that has not been done. Throws
+  // Error{device}.
+  Function get(const KernelInfo& kernel, const void* const* constants);
+
+ private:
+  using Key = std::pair<const KernelInfo*, std::string>;
+  struct Module {
+    ModuleHandle handle;
+    Function function;
+  };
+
+  const Function& load(const Key& key, const std::vector<char>& image);
+
+  const std::shared_ptr<Context> context_;
+  Compiler compiler_;
+  std::mutex mutex_;
+  std::map<Key, Module> modules_;
+};
+
+}  // namespace pyturbo::cuda

@@ -1,0 +1,76 @@
+#include "cuda/staging.h"
+
+#include <algorithm>
+
+namespace pyturbo::cuda {
+namespace {
+
+constexpr uint64_t kAlignment = 256;  // of each copy, as of memory that the driver allocates
+
+}  // namespace
+
+void Staging::find(std::span<const ReadyLaunch> launches, const Memory& memory) {
+  Memory::Lookup lookup(memory);
+  for (const ReadyLaunch& launch : launches) {
+    const KernelInfo& kernel = *launch.kernel;
+    for (uint32_t i = 0; i < kernel.argument_count; ++i) {
+      const ArgumentInfo& info = kernel.arguments[i];
+      uint8_t* data = static_cast<uint8_t*>(launch.arguments->buffers[info.index]);
+      const uint64_t bytes = launch.arguments->bytes[info.index];
+      Address place;
+      if (info.kind != ArgumentKind::buffer || !data || bytes == 0 || lookup.find(data, bytes, place))
+        continue;
+      copies_.push_back({data, data + bytes, info.writable, 0});
+    }
+  }
+}
+
+Staging::Staging(std::span<const ReadyLaunch> launches, Memory& memory, Stream& stream) : stream_(stream) {
+  find(launches, memory);
+  if (copies_.empty()) return;
+
+  std::sort(copies_.begin(), copies_.end(), [](const Copy& a, const Copy& b) { return a.begin < b.begin; });
+  std::vector<Copy> apart;
+  for (const Copy& copy : copies_) {
+    if (apart.empty() || copy.begin >= apart.back().end) {
+      apart.push_back(copy);
+    } else {
+      apart.back().end = std::max(apart.back().end, copy.end);
+      apart.back().written |= copy.written;
+    }
+  }
+  copies_ = std::move(apart);
+
+  // A copy begins as far from an aligned address as the memory it stands for.
+  uint64_t bytes = 0;
+  for (Copy& copy : copies_) {
+    copy.place = bytes + reinterpret_cast<uintptr_t>(copy.begin) % kAlignment;
+    bytes = (copy.place + uint64_t(copy.end - copy.begin) + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  storage_ = memory.allocate(bytes);
+  for (Copy& copy : copies_) {
+    copy.place += reinterpret_cast<uintptr_t>(storage_->data());
+    stream.copied(
+        "copy of an argument",
+        stream.driver().copy_in(copy.place, copy.begin, uint64_t(copy.end - copy.begin), stream.handle()));
+  }
+}
+
+Address Staging::copy_of(const void* address) const {
+  const uint8_t* data = static_cast<const uint8_t*>(address);
+  const auto next = std::upper_bound(copies_.begin(), copies_.end(), data,
+                                     [](const uint8_t* a, const Copy& copy) { return a < copy.begin; });
+  const Copy& copy = *std::prev(next);
+  return copy.place + uint64_t(data - copy.begin);
+}
+
+void Staging::copy_out() const {
+  for (const Copy& copy : copies_)
+    if (copy.written)
+      stream_.copied("copy of a result",
+                     stream_.driver().copy_out(copy.begin, copy.place, uint64_t(copy.end - copy.begin),
+                                               stream_.handle()));
+  stream_.synchronize();
+}
+
+}  // namespace pyturbo::cuda

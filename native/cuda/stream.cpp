@@ -1,0 +1,96 @@
+#include "cuda/stream.h"
+
+#include <algorithm>
+
+#include "pyturbo/error.h"
+
+namespace pyturbo::cuda {
+namespace {
+
+constexpr size_t kMostLabels = 3;  // in a message
+
+// Returns whether the context cannot be used after this result: something went wrong while work ran. A launch
+// that is merely refused leaves it as it was.
+bool lasting(Result result) {
+  switch (result) {
+    case Result::invalid_value:
+    case Result::out_of_memory:
+    case Result::invalid_handle:
+    case Result::not_found:
+    case Result::launch_out_of_resources:
+    case Result::not_permitted:
+    case Result::not_supported:
+      return false;
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+
+Stream::Stream(std::shared_ptr<Context> context) : context_(std::move(context)) {
+  require(driver(), driver().stream_create(&handle_, kStreamNonBlocking), "cuda: a stream cannot be made");
+}
+
+Stream::~Stream() {
+  if (!context_->opened_here()) return;
+  try {
+    const Current current(*context_);
+    driver().stream_destroy(handle_);
+  } catch (const Error&) {  // the context is broken, and its stream with it
+  }
+}
+
+void Stream::launched(const std::string& label, Result result) {
+  require_added(label, result);
+  const std::lock_guard lock(mutex_);
+  ++number_;
+  if (std::find(under_way_.begin(), under_way_.end(), label) == under_way_.end()) under_way_.push_back(label);
+}
+
+void Stream::copied(const char* what, Result result) {
+  require_added(what, result);
+  const std::lock_guard lock(mutex_);
+  ++number_;
+}
+
+void Stream::require_added(const std::string& what, Result result) {
+  if (result == Result::success) return;
+  if (!lasting(result)) require(driver(), result, "cuda: " + what);
+  fail(what, result);
+  throw_failure();
+}
+
+void Stream::wait() {
+  uint64_t number;
+  {
+    const std::lock_guard lock(mutex_);
+    number = number_;
+    if (done_ == number) return;
+  }
+  const Result result = driver().stream_wait(handle_);
+  if (result != Result::success) fail("a copy", result);  // whatever it was, work did not end as it should
+  const std::lock_guard lock(mutex_);
+  done_ = std::max(done_, number);
+  if (done_ == number_) under_way_.clear();
+}
+
+// The launches under way failed; without any, `otherwise` did.
+void Stream::fail(const std::string& otherwise, Result result) {
+  const std::string reason = text(driver(), result);
+  const std::lock_guard lock(mutex_);
+  if (!failure_.empty()) return;
+  for (size_t i = 0; i < std::min(kMostLabels, under_way_.size()); ++i)
+    failure_ += (i ? " or " : "") + under_way_[i];
+  if (under_way_.size() > kMostLabels) failure_ += " or others";
+  if (failure_.empty()) failure_ = otherwise;
+  failure_ += ": " + reason;
+}
+
+void Stream::throw_failure() {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.empty())
+    throw Error(ErrorKind::device, "cuda: " + failure_ + "; the device must be opened again");
+}
+
+}  // namespace pyturbo::cuda

@@ -1,0 +1,58 @@
+// The queue of work of a device, and its first failure.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cuda/context.h"
+
+namespace pyturbo::cuda {
+
+// Work begins in the order in which it was added. A failure is sticky: memory is then in an unknown state, so
+// nothing runs after it. Owner: the device and its memory. Any thread; one lock, which is not held while
+// waiting. The context must be current.
+class Stream {
+ public:
+  explicit Stream(std::shared_ptr<Context> context);
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  StreamHandle handle() const { return handle_; }
+  const std::shared_ptr<Context>& context() const { return context_; }
+  const Driver& driver() const { return context_->driver(); }
+
+  // Note that launches or a copy were added, with the driver's answer. Throw Error{device} if it refused.
+  // Labels of launches are for messages: a failure shows itself at a later call.
+  void launched(const std::string& label, Result result);
+  void copied(const char* what, Result result);
+
+  // Waits for all work that was added. Throws nothing.
+  void wait();
+
+  // Throws the Error{device} of the first failure.
+  void throw_failure();
+
+  // Waits, and throws the first failure.
+  void synchronize() {
+    wait();
+    throw_failure();
+  }
+
+ private:
+  void require_added(const std::string& what, Result result);
+  void fail(const std::string& otherwise, Result result);
+
+  const std::shared_ptr<Context> context_;
+  StreamHandle handle_ = nullptr;
+  std::mutex mutex_;                    // guards the members below
+  std::vector<std::string> under_way_;  // labels of launches since the last wait, each once
+  uint64_t number_ = 0;                 // of the work added last
+  uint64_t done_ = 0;                   // work up to this number has ended
+  std::string failure_;
+};
+
+}  // namespace pyturbo::cuda

@@ -1,0 +1,529 @@
+"""The CUDA device through soft CUDA: memory, graphs, compiled kernels, failures, time.
+
+Speed, NVIDIA's driver and compiler, and the memory model of a real GPU cannot be seen here.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cuda_in_tests
+import pyturbo
+from pyturbo import ops
+from pyturbo.errors import AllocationError, ArgumentError, DeviceError, StateError
+from pyturbo.symbols import Place, symbol
+
+if not cuda_in_tests.IN_USE:
+    pytest.skip("soft CUDA is not in use", allow_module_level=True)
+
+from pyturbo import _soft_cuda_tests as soft_cuda
+
+
+@pytest.fixture
+def cuda() -> Iterator[pyturbo.Device]:
+    with pyturbo.Device("cuda") as device:
+        yield device
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PYTURBO_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "cuda"
+
+
+@pytest.fixture(autouse=True)
+def before() -> Counter[str]:
+    """What other tests keep alive."""
+    gc.collect()
+    return Counter(soft_cuda.live_objects())
+
+
+def made_since(before: Counter[str]) -> Counter[str]:
+    """Objects by class that were made since then and are alive."""
+    return Counter(soft_cuda.live_objects()) - before
+
+
+def add(device: pyturbo.Device, n: int = 64) -> np.ndarray:
+    y = np.zeros(n, np.float32)
+    device.kernel("add")(np.arange(n, dtype=np.float32), np.ones(n, np.float32), y, n)
+    return y
+
+
+def full(device: pyturbo.Device, value: float, n: int = 64) -> pyturbo.Buffer:
+    buffer = device.empty(n)
+    buffer.write(np.full(n, value, np.float32))
+    return buffer
+
+
+def test_properties_say_what_it_is(cuda: pyturbo.Device) -> None:
+    assert cuda.properties["compute capability"] == "9.0"
+    assert cuda.properties["memory"] == "16384 MiB"
+    assert cuda.properties["NVRTC"] == "13.0 for sm_90"
+    assert cuda.properties["kernels"].endswith("shaders")
+
+
+# Memory --------------------------------------------------------------------------------------------
+
+
+def test_new_memory_is_zero_and_is_not_the_hosts(cuda: pyturbo.Device) -> None:
+    buffer = cuda.empty((3, 5))
+    assert not buffer.on_host
+    assert buffer.read().tolist() == [[0] * 5] * 3
+
+
+@pytest.mark.parametrize("n", [1, 1000, 17_000, 300_000])
+def test_copies_of_every_length(cuda: pyturbo.Device, n: int) -> None:
+    values = np.arange(n, dtype=np.float32)
+    buffer = cuda.empty(n)
+    for shift in range(4):  # more than the pinned memory of writes holds
+        buffer.write(values + shift)
+        np.testing.assert_array_equal(buffer.read(), values + shift)
+    buffer.clear()
+    assert not buffer.read().any()
+
+
+def test_writes_do_not_wait_and_have_read_their_values(cuda: pyturbo.Device) -> None:
+    a, y = full(cuda, 1), cuda.empty(64)
+    program = pyturbo.Program(cuda)
+    program.add(cuda.kernel("add"), a, a, y, 64)
+    soft_cuda.inject("slow", milliseconds=100)
+    program.run(wait=False)
+    values = np.full(64, 5, np.float32)
+    begin = time.perf_counter()
+    a.write(values)
+    assert time.perf_counter() - begin < 0.09
+    values[:] = 7
+    assert y.read()[0] == 2
+    assert a.read()[0] == 5
+
+
+def test_a_mapped_file_is_copied_once(before: Counter[str], cuda: pyturbo.Device, tmp_path: Path) -> None:
+    values = np.arange(600_000, dtype=np.float32)
+    values.tofile(tmp_path / "numbers")
+    mapped, y = cuda.map(tmp_path / "numbers", dtype="float32", offset=64), cuda.empty(100)
+    for first in (0, 5000, 500_000):
+        part = mapped.view(100, offset=4 * first)
+        cuda.kernel("add")(part, part, y, 100)
+        np.testing.assert_array_equal(y.read(), 2 * values[16 + first :][:100])
+    assert soft_cuda.counters()["registered"] == 1
+    assert made_since(before)["registered memory"] == 0
+    copies = made_since(before)["memory"]
+    del mapped, part
+    assert made_since(before)["memory"] == copies - 1
+
+
+def test_files_are_copied_where_they_cannot_be_registered(cuda: pyturbo.Device, tmp_path: Path) -> None:
+    soft_cuda.set_options(read_only_register=False)
+    values = np.arange(600_000, dtype=np.float32)
+    values.tofile(tmp_path / "numbers")
+    mapped, y = cuda.map(tmp_path / "numbers", dtype="float32"), cuda.empty(100)
+    cuda.kernel("add")(mapped.view(100), mapped.view(100, offset=2_000_000), y, 100)
+    np.testing.assert_array_equal(y.read(), values[:100] + values[500_000:500_100])
+    assert soft_cuda.counters()["registered"] == 0
+
+
+def test_other_memory_is_copied_in_and_out(before: Counter[str], cuda: pyturbo.Device) -> None:
+    memory = np.zeros(1000, np.float32)  # two arguments that overlap share one copy
+    memory[:200] = np.arange(200)
+    cuda.kernel("add")(memory[:60], memory[20:80], memory[100:160], 60)
+    want = np.arange(200, dtype=np.float32)
+    np.testing.assert_array_equal(memory[100:160], want[:60] + want[20:80])
+    np.testing.assert_array_equal(memory[:100], want[:100])
+    assert soft_cuda.counters()["copies_out"] == 1
+
+
+def test_programs_may_use_memory_of_the_host(cuda: pyturbo.Device) -> None:
+    x, y = np.ones(64, np.float32), np.zeros(64, np.float32)
+    between = cuda.empty(64)
+    program = pyturbo.Program(cuda)
+    program.add(cuda.kernel("add"), cuda.buffer(x), cuda.buffer(x), between, 64)
+    program.add(cuda.kernel("add"), between, cuda.buffer(x), cuda.buffer(y), 64)
+    program.run()
+    x[:] = 2
+    program.run()
+    assert y.tolist() == [6] * 64
+
+
+def test_shared_memory_is_used_in_place(cuda: pyturbo.Device) -> None:
+    x, y = cuda.shared(64), cuda.shared(64)
+    x.numpy()[:] = 3
+    soft_cuda.reset()
+    cuda.kernel("add")(x, x, y, 64)
+    assert y.numpy()[63] == 6
+    assert soft_cuda.counters()["copies_in"] == soft_cuda.counters()["copies_out"] == 0
+
+
+def test_too_little_memory(cuda: pyturbo.Device) -> None:
+    soft_cuda.set_options(memory=(64 << 20) + sum(soft_cuda.live_objects().values()) * (1 << 20))
+    message = r"cannot allocate a buffer of 4000000000 bytes in the memory of the GPU: \d+ of \d+ are free"
+    with pytest.raises(AllocationError, match=message):
+        cuda.empty(1_000_000_000)
+    assert cuda.empty(100).read().sum() == 0
+    soft_cuda.inject("allocation")
+    with pytest.raises(
+        AllocationError, match="cannot allocate a buffer of 400 bytes in the memory of the GPU"
+    ):
+        cuda.empty(100)
+    assert add(cuda)[3] == 4
+
+
+def test_nothing_is_left_after_close(before: Counter[str]) -> None:
+    device = pyturbo.Device("cuda")
+    buffer = device.empty(100)
+    add(device)
+    device.close()
+    assert made_since(before)["module"] == 0
+    with pytest.raises(StateError, match="the device is closed"):
+        buffer.read()
+    for work, *arguments in ((add, device), (device.empty, 3), (device.kernel, "add")):
+        with pytest.raises(StateError, match="the device is closed"):
+            work(*arguments)
+    assert device.properties == {}
+    del buffer, device, work, arguments
+    gc.collect()
+    assert made_since(before) == Counter()
+
+
+def test_memory_goes_only_when_the_gpu_is_done(cuda: pyturbo.Device) -> None:
+    soft_cuda.inject("slow", milliseconds=100)
+    a, y = full(cuda, 2), cuda.empty(64)
+    program = pyturbo.Program(cuda)
+    program.add(cuda.kernel("add"), a, a, y, 64)
+    program.run(wait=False)
+    del program, a, y  # soft CUDA reports memory that is freed in use
+
+
+# Graphs --------------------------------------------------------------------------------------------
+
+
+def test_a_program_is_one_graph_with_the_edges_it_needs(cuda: pyturbo.Device) -> None:
+    a, b, c, d = (full(cuda, i) for i in range(1, 5))
+    program = pyturbo.Program(cuda)
+    kernel = cuda.kernel("add")
+    for x, y in ((a, b), (a, c), (b, d), (c, a)):
+        program.add(kernel, x, x, y, 64)
+    soft_cuda.reset()
+    for _ in range(2):
+        program.run()
+    counters = soft_cuda.counters()
+    assert (counters["graphs"], counters["graph_launches"], counters["nodes"]) == (1, 2, 8)
+    # d follows b; a is written after both b and c have been computed from it
+    assert (counters["edges"], counters["needless_edges"]) == (2 * 3, 0)
+    assert counters["node_updates"] == 0
+    assert [x.read()[0] for x in (a, b, c, d)] == [16, 8, 8, 16]
+
+
+def test_every_order_that_the_edges_allow_gives_the_same(cuda: pyturbo.Device) -> None:
+    rng = np.random.default_rng(5)
+    places = rng.integers(0, 6, (40, 3))
+
+    def run(device: pyturbo.Device) -> list[float]:
+        buffers = [full(device, i / 8) for i in range(6)]
+        program = pyturbo.Program(device)
+        for i, j, k in places:
+            program.add(device.kernel("add"), buffers[i], buffers[j], buffers[k], 64)
+        program.run()
+        return [float(buffer.read()[9]) for buffer in buffers]
+
+    want = run(pyturbo.Device("cpu", threads=1))
+    for seed in range(5):
+        soft_cuda.set_options(seed=seed)
+        assert run(cuda) == want
+
+
+def test_only_what_changed_is_updated(cuda: pyturbo.Device) -> None:
+    a, b, c = full(cuda, 1), cuda.empty(64), cuda.empty(256)
+    program = pyturbo.Program(cuda, symbols=("count",), blocks=("block",))
+    kernel = cuda.kernel("add")
+    program.add(kernel, a, a, b, 64)
+    program.add(kernel, a, b, c.view(64, offset=0), symbol("count"))
+    blocks = [full(cuda, 3), full(cuda, 5)]
+    program.add(kernel, Place("block", 0, 256), a, c.view(64, offset=512), 64)
+    updates = []
+    for count, block in ((64, 0), (64, 0), (10, 0), (10, 1), (20, 1)):
+        soft_cuda.reset()
+        program.run([blocks[block]], count=count)
+        updates.append(soft_cuda.counters()["node_updates"])
+    assert updates == [0, 0, 1, 1, 1]
+    assert c.read()[128] == 6
+
+
+def test_a_launch_without_threadgroups_is_left_out(cuda: pyturbo.Device) -> None:
+    a, b, c, d = full(cuda, 1), cuda.empty(64), cuda.empty(64), cuda.empty(64)
+    program = pyturbo.Program(cuda, symbols=("count",))
+    kernel = cuda.kernel("add")
+    program.add(kernel, a, a, b, 64)
+    program.add(cuda.kernel("threadgroup_argument"), b, c, symbol("count"))
+    program.add(kernel, b, b, d, 64)
+    for count, nodes in ((0, 2), (1, 3), (0, 2)):
+        soft_cuda.reset()
+        program.run(count=count)
+        assert soft_cuda.counters()["nodes"] == nodes
+    assert (c.read()[0], d.read()[63]) == (128, 4)
+
+
+def test_a_longer_program_is_a_new_graph(before: Counter[str], cuda: pyturbo.Device) -> None:
+    a, b = full(cuda, 1), cuda.empty(64)
+    program = pyturbo.Program(cuda)
+    for length in (1, 2, 3):
+        program.add(cuda.kernel("add"), a, b, b, 64)
+        program.run()
+        assert b.read()[0] == length * (length + 1) / 2
+    assert made_since(before)["graph"] == made_since(before)["graph exec"] == 1
+    del program
+    assert made_since(before)["graph"] == made_since(before)["graph exec"] == 0
+
+
+def test_times_of_launches(cuda: pyturbo.Device) -> None:
+    a, b = full(cuda, 1), cuda.empty(64)
+    program = pyturbo.Program(cuda)
+    for _ in range(5):
+        program.add(cuda.kernel("add"), a, b, b, 64)
+    begin = time.perf_counter()
+    replay = program.timeline()
+    wall = time.perf_counter() - begin
+    moments = [moment for run in replay.runs for moment in (run.begin, run.end)]
+    assert len(moments) == 10
+    assert moments == sorted(moments)
+    assert replay.begin <= moments[0]
+    assert moments[-1] <= replay.end <= replay.begin + wall
+    assert b.read()[0] == 5
+    assert soft_cuda.counters()["launches"] == 5
+
+
+# Kernels -------------------------------------------------------------------------------------------
+
+
+def test_kernels_are_compiled_once_and_kept_on_disk(cache: Path) -> None:
+    def compiled() -> tuple[int, int]:
+        soft_cuda.reset()
+        with pyturbo.Device("cuda") as device:
+            for _ in range(3):
+                add(device)
+            ops.rms_norm(np.ones((1, 8), np.float32), np.ones(8, np.float32), 1e-6, device=device)
+        return soft_cuda.counters()["compiled"], soft_cuda.counters()["loaded"]
+
+    assert compiled() == (2, 2)
+    images = sorted(cache.iterdir())
+    assert len(images) == 2
+    assert compiled() == (0, 2)
+    whole = images[0].read_bytes()
+    for damaged in (b"", b"damaged", whole[:-1], whole[:-1] + b"?"):
+        images[0].write_bytes(damaged)
+        assert compiled() == (1, 2)
+        assert images[0].read_bytes() == whole
+    images[0].unlink()
+    images[0].mkdir()  # nothing can be written there
+    assert compiled() == (1, 2)
+
+
+def test_each_architecture_has_its_own_kernels(cache: Path) -> None:
+    for capability, files in ((90, 1), (89, 2), (90, 2), (121, 3)):
+        soft_cuda.set_options(capability=capability)
+        with pyturbo.Device("cuda") as device:
+            assert add(device)[3] == 4
+            expected = "compute_120" if capability == 121 else f"sm_{capability}"
+            assert device.properties["NVRTC"] == f"13.0 for {expected}"
+        assert len(list(cache.iterdir())) == files
+
+
+def test_function_constants_make_kernels_of_their_own(cuda: pyturbo.Device) -> None:
+    x, y, extra = np.ones(7, np.float32), np.zeros(7, np.float32), np.full(7, 4, np.float32)
+    for doubled in (True, False, True):
+        kernel = cuda.kernel("specialised", {"doubled": doubled})
+        kernel(x, y, 7, extra if doubled else None, groups=1, threads=7)
+    assert soft_cuda.counters()["loaded"] == 2
+
+
+def test_a_program_compiles_all_of_its_kernels_at_once(cache: Path) -> None:
+    with pyturbo.Device("cuda") as device:
+        a, y = device.empty((1, 64)), device.empty((1, 64))
+        program = pyturbo.Program(device)
+        for name in ("add", "geglu", "swiglu"):
+            program.add(device.kernel(name), a, a, y, 64)
+        assert soft_cuda.counters()["compiled"] == 0
+        program.run()
+        assert soft_cuda.counters()["compiled"] == 3
+
+
+def test_what_a_killed_process_left_in_the_cache_is_removed(cache: Path) -> None:
+    killed = subprocess.Popen([sys.executable, "-c", ""])
+    killed.wait()
+    kept = [f"a.cubin.{os.getpid()}.0", f"a.cubin.{killed.pid}", f"a.{killed.pid}.0", "a.cubin"]
+    cache.mkdir(parents=True)
+    for name in (*kept, f"a.cubin.{killed.pid}.0"):
+        (cache / name).touch()
+    with pyturbo.Device("cuda"):
+        assert sorted(path.name for path in cache.iterdir()) == sorted(kept)
+
+
+def test_the_cache_can_be_off_or_unwritable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in ("", str(tmp_path / "file" / "inside")):
+        monkeypatch.setenv("PYTURBO_CACHE", folder)
+        with pyturbo.Device("cuda") as device:
+            assert add(device)[0] == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+# Failures ------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_that_cannot_be_compiled(cache: Path, cuda: pyturbo.Device) -> None:
+    soft_cuda.inject("compile", text="elementwise_add.cu(3): error: expected a ;")
+    with pytest.raises(DeviceError, match=r"add: NVRTC cannot compile it: elementwise_add.cu\(3\): error"):
+        add(cuda)
+    assert add(cuda)[0] == 1
+    with pyturbo.Device("cuda") as device:
+        soft_cuda.inject("load")
+        with pytest.raises(DeviceError, match="add: the GPU cannot load it: CUDA_ERROR_INVALID_IMAGE"):
+            add(device)
+        assert add(device)[0] == 1
+
+
+def test_a_failed_launch_stays_failed(cuda: pyturbo.Device) -> None:
+    soft_cuda.inject("launch")
+    message = "cuda: add: CUDA_ERROR_ILLEGAL_ADDRESS: an illegal .*; the device must be opened again"
+    with pytest.raises(DeviceError, match=message):
+        add(cuda)
+    for work in (lambda: add(cuda), cuda.synchronize):
+        with pytest.raises(DeviceError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
+            work()
+    cuda.close()
+    soft_cuda.reset()  # other tests keep the context alive, which a process that gives it up opens anew
+    with pyturbo.Device("cuda") as other:
+        assert add(other)[0] == 1
+
+
+def test_a_failure_behind_the_back_reaches_the_next_call(cuda: pyturbo.Device) -> None:
+    a, b = cuda.empty(64), cuda.empty(64)
+    program = pyturbo.Program(cuda)
+    for _ in range(2):
+        program.add(cuda.kernel("add"), a, b, b, 64)
+    cuda.synchronize()
+    soft_cuda.inject("launch")
+    program.run(wait=False)
+    with pytest.raises(DeviceError, match="cuda: program of 2 launches: CUDA_ERROR_ILLEGAL_ADDRESS"):
+        cuda.synchronize()
+    with pytest.raises(DeviceError, match="program of 2 launches"):
+        program.run()
+
+
+def test_a_refused_launch_leaves_the_device_usable(cuda: pyturbo.Device) -> None:
+    add(cuda)
+    soft_cuda.inject("refused")
+    with pytest.raises(DeviceError, match="cuda: add: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"):
+        add(cuda)
+    assert add(cuda)[0] == 1
+
+
+def test_a_graph_that_cannot_be_made(cuda: pyturbo.Device) -> None:
+    a, b = full(cuda, 1), cuda.empty(64)
+    program = pyturbo.Program(cuda)
+    program.add(cuda.kernel("add"), a, a, b, 64)
+    soft_cuda.inject("instantiate")
+    with pytest.raises(DeviceError, match="cuda: a graph of 1 launches: CUDA_ERROR_OUT_OF_MEMORY"):
+        program.run()
+    program.run()
+    assert b.read()[0] == 2
+
+
+def test_a_lost_device_leaves_the_process_alive(cuda: pyturbo.Device) -> None:
+    soft_cuda.inject("device_lost")
+    with pytest.raises(DeviceError, match="CUDA_ERROR_DEVICE_UNAVAILABLE"):
+        add(cuda)
+    assert add(pyturbo.Device("cpu"))[0] == 1
+
+
+def test_geometry_that_the_gpu_cannot_run(cuda: pyturbo.Device) -> None:
+    soft_cuda.set_options(max_threads=512)
+    with pyturbo.Device("cuda") as device:
+        with pytest.raises(DeviceError, match="argmax: expected at most 512 threads in a threadgroup"):
+            ops.argmax(np.ones((1, 4), np.float32), device=device)
+        assert add(device)[0] == 1
+    x, y = np.ones(7, np.float32), np.zeros(7, np.float32)
+    kernel = cuda.kernel("specialised", {"doubled": False})
+    with pytest.raises(DeviceError, match="specialised: expected at most 65535 threadgroups along y and z"):
+        kernel(x, y, 7, None, groups=(1, 65536), threads=7)
+
+
+def test_the_checker_is_for_the_cpu() -> None:
+    with pytest.raises(ArgumentError, match="cuda: expected no checker, which is part of cpu:reference"):
+        pyturbo.Device("cuda", check=True)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of forks, in Python 3.12 and newer
+@pytest.mark.parametrize("opens", [False, True])
+def test_a_child_process_is_told(cuda: pyturbo.Device, opens: bool) -> None:
+    a, b = full(cuda, 1), cuda.empty(64)
+    program = pyturbo.Program(cuda)
+    program.add(cuda.kernel("add"), a, a, b, 64)
+    program.run()
+    expected = "cuda: CUDA cannot be used in a child of fork()" if opens else "made before fork()"
+    child = os.fork()
+    if child == 0:
+        try:
+            pyturbo.Device("cuda") if opens else add(cuda)
+        except StateError as error:
+            del program, a, b  # no call of the driver: soft CUDA would report it
+            gc.collect()
+            os._exit(7 if expected in str(error) and not soft_cuda.violations() else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    program.run()
+    assert b.read()[0] == 2
+
+
+# Machines ------------------------------------------------------------------------------------------
+
+DEVICES = (
+    "import pyturbo\nfrom pyturbo._native import missing_device_list as m\nprint(pyturbo.devices(), m())\n"
+)
+
+
+def run_with(script: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", script]
+    variables = os.environ | environment
+    return subprocess.run(command, env=variables, cwd=folder, capture_output=True, text=True, timeout=100)
+
+
+@pytest.mark.slow
+def test_a_machine_without_a_driver_sees_no_difference(tmp_path: Path) -> None:
+    if Path("/proc/driver/nvidia").exists():
+        pytest.skip("this machine has a driver")
+    done = run_with(DEVICES, tmp_path, PYTURBO_CUDA_DRIVER="", PYTURBO_NVRTC="")
+    assert (done.stdout, done.stderr) == ("['cpu', 'cpu:reference'] {}\n", "")
+
+
+@pytest.mark.slow
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    empty = tmp_path / "libempty.so"
+    for driver, nvrtc, expected in (
+        ("/none/libcuda.so", "", "the driver of NVIDIA cannot be opened: /none/libcuda.so"),
+        (str(empty), "", "the driver of NVIDIA cannot be opened: "),
+        (str(cuda_in_tests.LIBRARY), "/none", "NVRTC, which compiles the kernels, cannot be opened (pip "),
+    ):
+        empty.touch()
+        done = run_with(DEVICES, tmp_path, PYTURBO_CUDA_DRIVER=driver, PYTURBO_NVRTC=nvrtc)
+        assert done.stdout.startswith("['cpu', 'cpu:reference'] {'cuda': '" + expected), done.stdout
+        done = run_with("import pyturbo\npyturbo.Device('cuda')", tmp_path, PYTURBO_CUDA_DRIVER=driver)
+        assert "device: expected one of cpu, cpu:reference, got 'cuda'" in done.stderr or nvrtc
+
+
+def test_no_gpu_or_an_old_one() -> None:
+    soft_cuda.set_options(devices=0)
+    with pytest.raises(DeviceError, match="cuda: this machine has no GPU that the driver can use"):
+        pyturbo.Device("cuda")
+    soft_cuda.set_options(devices=1, capability=70)
+    with pytest.raises(DeviceError, match="cuda: expected a GPU of compute capability 7.5 or newer, got"):
+        pyturbo.Device("cuda")

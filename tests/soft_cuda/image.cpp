@@ -1,0 +1,67 @@
+#include "image.h"
+
+#include <cstring>
+#include <sstream>
+
+#include "core/kernels.h"
+
+namespace soft_cuda {
+namespace {
+
+constexpr char kMagic[] = "soft cubin 1";
+
+const pyturbo::KernelInfo* info_of(const std::string& kernel) {
+  return pyturbo::kernel_registry().find(kernel, pyturbo::Variant::reference);
+}
+
+}  // namespace
+
+std::string image_text(const Image& image) {
+  std::ostringstream out;
+  out << kMagic << '\n' << image.kernel << '\n' << image.architecture << '\n';
+  for (const auto& [slot, bits] : image.constants) out << slot << ' ' << bits << '\n';
+  return out.str();
+}
+
+bool parse_image(const char* text, Image& image) {
+  if (std::strncmp(text, kMagic, sizeof kMagic - 1) != 0) return false;
+  std::istringstream in(text);
+  std::string magic;
+  std::getline(in, magic);
+  std::getline(in, image.kernel);
+  std::getline(in, image.architecture);
+  uint32_t slot;
+  uint64_t bits;
+  while (in >> slot >> bits) image.constants[slot] = bits;
+  return in.eof();
+}
+
+std::shared_ptr<Kernel> kernel_of(const Image& image) {
+  const pyturbo::KernelInfo* info = info_of(image.kernel);
+  if (!info || !wrong_constants(image).empty()) return nullptr;
+  auto kernel = std::make_shared<Kernel>();
+  kernel->info = info;
+  kernel->values.reserve(image.constants.size());
+  for (const auto& [slot, bits] : image.constants) {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(&bits);
+    kernel->values.emplace_back(bytes, bytes + sizeof bits);
+    kernel->constants[slot] = kernel->values.back().data();
+  }
+  return kernel;
+}
+
+std::string wrong_constants(const Image& image) {
+  const pyturbo::KernelInfo* info = info_of(image.kernel);
+  if (!info) return "expected the name of a kernel, got " + image.kernel;
+  size_t known = 0;
+  for (uint32_t i = 0; i < info->constant_count; ++i) {
+    const bool defined = image.constants.contains(info->constants[i].slot);
+    known += defined;
+    if (!defined && info->constants[i].required)
+      return image.kernel + ": expected a value for function constant " + info->constants[i].name;
+  }
+  if (known != image.constants.size()) return image.kernel + ": expected its own constants, got others";
+  return "";
+}
+
+}  // namespace soft_cuda

@@ -1,0 +1,25 @@
+# Soft CUDA: the driver API and NVRTC over the reference kernels, and its tests. The device opens the library by its
+# path, as it opens NVIDIA's.
+
+set(soft_cuda ${CMAKE_CURRENT_SOURCE_DIR}/tests/soft_cuda)
+file(GLOB soft_cuda_cpp CONFIGURE_DEPENDS ${soft_cuda}/*.cpp)
+add_library(soft_cuda SHARED ${soft_cuda_cpp})
+target_include_directories(soft_cuda PRIVATE ${soft_cuda})
+target_include_directories(soft_cuda PUBLIC ${soft_cuda}/..)
+target_compile_options(soft_cuda PRIVATE ${PYTURBO_WARNINGS})
+target_link_libraries(soft_cuda PRIVATE pyturbo Threads::Threads)
+
+cython_transpile(${soft_cuda}/_soft_cuda_tests.pyx LANGUAGE CXX OUTPUT_VARIABLE soft_cuda_module
+                 CYTHON_ARGS --directive language_level=3)
+file(GLOB soft_cuda_cases CONFIGURE_DEPENDS ${soft_cuda}/cases/*.cpp)
+python_add_library(_soft_cuda_tests MODULE ${soft_cuda_module} ${soft_cuda_cases} WITH_SOABI)
+# Hidden, so that the list of cases is not one with that of _native_tests.
+set_target_properties(_soft_cuda_tests PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+target_include_directories(_soft_cuda_tests PRIVATE ${soft_cuda}/cases ${CMAKE_CURRENT_SOURCE_DIR}/tests/native)
+target_compile_options(_soft_cuda_tests PRIVATE ${PYTURBO_WARNINGS})
+target_link_libraries(_soft_cuda_tests PRIVATE soft_cuda pyturbo)
+
+install(TARGETS soft_cuda _soft_cuda_tests DESTINATION pyturbo)
+# The texts of the kernels of tests/shaders, beside those of the package.
+install(DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/kernels/test/shaders/ DESTINATION pyturbo/shaders
+        FILES_MATCHING PATTERN "*.cu")
