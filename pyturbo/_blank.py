@@ -41,7 +41,7 @@ class _Holder:
         weakref.finalize(self, ledger.add, -nbytes).atexit = False
 
 
-class Blank(NDArray[Any]):
+class Blank(np.ndarray[Any, np.dtype[Any]]):
     """An array of zeros without memory of its own; a copy of it is an array like any other.
 
     Attributes:

@@ -77,7 +77,7 @@ def result(memory: Any) -> Array:
     return cast(Array, memory.numpy() if memory.on_host else memory.read())
 
 
-class _Fetched(NDArray[Any]):
+class _Fetched(np.ndarray[Any, np.dtype[Any]]):
     """A copy of an operand in memory of a device, for an operation that changes it."""
 
     source: Buffer
