@@ -15,7 +15,7 @@ import pytest
 
 import cuda_in_tests  # before pyturbo, which reads what this sets
 import pyturbo
-from pyturbo import _native_tests  # makes the kernels of tests/shaders and the device "discrete" known
+from pyturbo import _native_tests  # makes the kernels of tests/shaders known
 
 pytest_plugins = ["plugins.coverage", "plugins.quick", "plugins.share"]
 
@@ -29,14 +29,18 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("busy")
 
+WATCHED = []  # what stands in for a GPU and reports misuse of its API
 HAS_SOFT_METAL = importlib.util.find_spec("pyturbo._soft_metal_tests") is not None
 if HAS_SOFT_METAL:
-    from pyturbo import _soft_metal_tests as soft_metal  # makes the device "metal" known
+    from pyturbo import _soft_metal_tests  # makes the device "metal" known
 
+    WATCHED.append(_soft_metal_tests)
 
 HAS_SOFT_CUDA = cuda_in_tests.IN_USE
 if HAS_SOFT_CUDA:
-    from pyturbo import _soft_cuda_tests as soft_cuda
+    from pyturbo import _soft_cuda_tests
+
+    WATCHED.append(_soft_cuda_tests)
 
 
 def pytest_collection_finish() -> None:
@@ -48,11 +52,10 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def no_violation() -> Iterator[None]:
     """Require that soft Metal and soft CUDA have reported nothing by the end of the test."""
-    watched = [soft_metal] * HAS_SOFT_METAL + [soft_cuda] * HAS_SOFT_CUDA
-    for soft in watched:
+    for soft in WATCHED:
         soft.reset()
     yield
-    for soft in watched:
+    for soft in WATCHED:
         assert soft.violations() + soft.warnings() == []
         soft.reset()
 

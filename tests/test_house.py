@@ -125,3 +125,13 @@ def test_private_attributes_are_used_where_they_are_defined(module: str) -> None
         if isinstance(node, ast.Attribute) and is_private(node.attr):
             defined = rf"(def|class) {node.attr}\b|\b{node.attr}\b[^\n=(]*=[^=]|[.( ]{node.attr}: "
             assert re.search(defined, folder_source(path.parent)), f"{path}: .{node.attr}"
+
+
+@pytest.mark.parametrize("module", modules())
+def test_no_class_derives_from_an_alias_of_numpy(module: str) -> None:
+    """`NDArray` is an alias of types, and in NumPy 2.5 it cannot be a base."""
+    path = modules()[module]
+    if path.suffix == ".py":
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        assert not [node.name for node in classes for base in node.bases if "NDArray" in ast.unparse(base)]

@@ -14,12 +14,11 @@ from pyturbo._traits import Traits
 from pyturbo.errors import ArgumentError
 
 PACKAGE = Path(__file__).resolve().parents[1] / "pyturbo"
-DEVICES = {"cpu", "cpu:reference", "cuda", "discrete", "metal"}
+DEVICES = {"cpu", "cpu:reference", "cuda", "metal"}
 
 TRAITS = {
     "cpu": Traits(256, 3, 8, 8, 1, "any"),
     "cpu:reference": Traits(32, 16, 8, 32, 1, "any"),
-    "discrete": Traits(48, 1, 8, 32, 2, "none"),
     "cuda": Traits(512, 1, 128, 1 << 20, 16, "none"),
     "metal": Traits(512, 1, 32, 32, 16, "pages"),
 }

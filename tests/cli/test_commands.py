@@ -30,7 +30,7 @@ def test_devices(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
     done = run("devices")
     assert done.returncode == 0
     listed = [line.split()[0] for line in done.stdout.splitlines() if not line.startswith(" ")]
-    of_tests = {"discrete", "metal"} if HAS_SOFT_METAL else {"discrete"}
+    of_tests = {"metal"} if HAS_SOFT_METAL else set()
     expected = [name for name in pyturbo.devices() if name not in of_tests]
     assert listed == ["device", *expected]
     assert main(["devices", "--json"]) == 0

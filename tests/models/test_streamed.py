@@ -28,8 +28,8 @@ WITH_EXPERTS = [
 ]
 
 #: Tokens of a prompt, more than a device reads one by one, and slots: all on the CPU, few where it is slow.
-PROMPT = {"cpu": 40, "cpu:reference": 17, "cuda": 5, "discrete": 5, "metal": 5}
-SLOTS = {"cpu": (1, 4, 1000), "cpu:reference": (2,), "cuda": (2,), "discrete": (2,), "metal": (2,)}
+PROMPT = {"cpu": 40, "cpu:reference": 17, "cuda": 5, "metal": 5}
+SLOTS = {"cpu": (1, 4, 1000), "cpu:reference": (2,), "cuda": (2,), "metal": (2,)}
 
 
 def logits_of(model: Model, ids: np.ndarray, prompt: int) -> list[bytes]:

@@ -1,5 +1,4 @@
-"""The C++ cases of this folder, one by one; once imported, the kernels of tests/shaders are known to every device, and the
-device "discrete" is known.
+"""The C++ cases of this folder, one by one; once imported, the kernels of tests/shaders are known to every device.
 
 A process that imports this and aborts shows its native stack.
 """
@@ -28,10 +27,6 @@ cdef extern from "body_names.h":
     vector[string] level_names() except +
     vector[string] body_names(const string& level) except +
     vector[string] body_instances(const string& level) except +
-
-
-cdef extern from "discrete_device.h":
-    void add_discrete_device() except +raise_python
 
 
 cdef extern from "callback_loop.h":
@@ -115,5 +110,4 @@ def cancel(HostLoop loop not None):
 
 
 register_test_kernels()
-add_discrete_device()
 show_stack_on_abort()
