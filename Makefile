@@ -15,7 +15,7 @@ FIND = find $(1) -type f -not -path '*/__pycache__/*'
 SOURCES := native pyturbo shaders CMakeLists.txt pyproject.toml
 TEST_SOURCES := tests/native tests/shaders tests/soft_cuda tests/soft_metal
 
-.PHONY: run test check build lint style docs site sanitize heap oracle clean
+.PHONY: run test check test-gpu build lint style docs site sanitize heap oracle clean
 # All targets share one environment and one build folder; CMake runs the compilers in parallel.
 .NOTPARALLEL:
 
@@ -96,6 +96,10 @@ sanitize:
 # Runs all tests while glibc looks for damage to the heap at every call; it ends the process when it finds some.
 heap: build
 	MALLOC_CHECK_=3 LD_PRELOAD=libc_malloc_debug.so.0 $(PYTEST)
+
+# Runs the tests of kernels, models and programs on the NVIDIA GPU of this machine. See tests/run_on_gpu.py.
+test-gpu: build
+	$(BIN)/python tests/run_on_gpu.py
 
 # mypy needs the packages that pyturbo imports; the other linters run before the build.
 lint: style build

@@ -18,7 +18,15 @@ import pyturbo.model
 import pyturbo.ops._run
 
 #: What in the folder of the package is a library, or there for tests only.
-LEFT_OUT = ("libpyturbo", "libsoft_metal", "_native_tests", "_soft_metal_tests", "__main__")
+LEFT_OUT = (
+    "libpyturbo",
+    "libsoft_cuda",
+    "libsoft_metal",
+    "_native_tests",
+    "_soft_cuda_tests",
+    "_soft_metal_tests",
+    "__main__",
+)
 
 
 def modules() -> Iterator[ModuleType]:

@@ -101,8 +101,9 @@ def test_simd_functions(gpu: pyturbo.Device) -> None:
     np.testing.assert_array_equal(out[:, 9], np.concatenate([[0], np.cumsum(x)[:-1]]))
     assert (out[:, 10] == x.sum()).all()
     assert (out[:, 11] == 32).all()
-    np.testing.assert_array_equal(out[:, 12], np.where(lanes < 20, 20, 0))
-    np.testing.assert_array_equal(out[:, 13], np.where(lanes < 20, 0, 12))
+    if gpu.name != "cuda":  # where all lanes must reach a simdgroup function
+        np.testing.assert_array_equal(out[:, 12], np.where(lanes < 20, 20, 0))
+        np.testing.assert_array_equal(out[:, 13], np.where(lanes < 20, 0, 12))
     np.testing.assert_array_equal(out[:, 14], [sum(31 - i for i in range(lane)) for lane in lanes])
     np.testing.assert_array_equal(out[2:, 15], x[:-2])
 

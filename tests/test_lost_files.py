@@ -1,6 +1,6 @@
 """A mapped file that becomes shorter, or is written to, while it is in use: an error names it, no SIGBUS.
 
-What a GPU reads of such a file is not covered: soft Metal reads on the host.
+What a GPU reads of such a file in place is not covered: soft Metal reads on the host.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import pyturbo
+from packed_models import IN_PLACE
 from processes import environment, require_clean, run_script
 from pyturbo.errors import FileError
 from pyturbo.model import default_model
@@ -36,7 +37,9 @@ def cut(folder: Path, size: int = 8192) -> None:
 
 
 @pytest.mark.slow
-def test_a_replay_says_which_file(device: pyturbo.Device, folder: Path) -> None:
+@pytest.mark.parametrize("device_name", IN_PLACE)
+def test_a_replay_says_which_file(device_name: str, folder: Path) -> None:
+    device = pyturbo.Device(device_name, threads=2)
     model = pyturbo.load(folder, device=device)
     session = model.session(context=64)
     session.prefill([5, 7])
@@ -59,7 +62,22 @@ def test_a_program_recorded_after_the_loss(device: pyturbo.Device, folder: Path)
         session.prefill([5, 7, 9, 11, 13])
 
 
-def test_a_kernel_says_which_file(device: pyturbo.Device, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_what_a_device_has_copied_is_not_lost(folder: Path) -> None:
+    with pyturbo.load(folder, "cuda") as model:
+        session = model.session(context=64)
+        session.prefill([5, 7])
+        twin = session.fork()
+        before = session.step(9).copy()
+        cut(folder)
+        np.testing.assert_array_equal(twin.step(9), before)
+        with pytest.raises(FileError, match=LOST):
+            model.session()
+
+
+@pytest.mark.parametrize("device_name", IN_PLACE)
+def test_a_kernel_says_which_file(device_name: str, tmp_path: Path) -> None:
+    device = pyturbo.Device(device_name, threads=2)
     path = tmp_path / "weights"
     path.write_bytes(np.ones(1 << 16, np.float32).tobytes())
     x, y = device.map(path, dtype="float32"), device.empty(1 << 16)
