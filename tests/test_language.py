@@ -104,7 +104,7 @@ def test_simd_functions(gpu: pyturbo.Device) -> None:
     if gpu.name != "cuda":  # where all lanes must reach a simdgroup function
         np.testing.assert_array_equal(out[:, 12], np.where(lanes < 20, 20, 0))
         np.testing.assert_array_equal(out[:, 13], np.where(lanes < 20, 0, 12))
-    np.testing.assert_array_equal(out[:, 14], [sum(31 - i for i in range(lane)) for lane in lanes])
+        np.testing.assert_array_equal(out[:, 14], [sum(31 - i for i in range(lane)) for lane in lanes])
     np.testing.assert_array_equal(out[2:, 15], x[:-2])
 
 
