@@ -359,11 +359,11 @@ cdef class Buffer:
         """Set all bytes to zero."""
         if not self.writable:
             raise ArgumentError(f"clear: expected a buffer that can be written to, got {self!r}")
-        if self.home.get() == NULL:
-            memset(self.address, 0, self.nbytes)
-            return
         with nogil:
-            self.home.get().clear(self.address, self.nbytes)
+            if self.home.get() == NULL:
+                memset(self.address, 0, self.nbytes)
+            else:
+                self.home.get().clear(self.address, self.nbytes)
 
     def view(self, shape, dtype=None, offset=0):
         """Return another buffer over a part of this one, ``offset`` bytes from its start."""

@@ -30,7 +30,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="NVRTC is for Linux"),
 ]
 
-SHADERS = sorted(path.stem for path in TEXTS.glob("*.cu"))
 
 #: Shaders of the kernels that a program for one token launches, in any model and format.
 DECODE = words(
@@ -68,6 +67,9 @@ PROPERTIES = re.compile(
 
 def stem(file: str) -> str:
     return file.removesuffix(".metal").replace("/", "_")
+
+
+SHADERS = sorted({stem(kernel["file"]) for kernel in pyturbo.kernels().values()})
 
 
 def instances(shader: str) -> list[str]:

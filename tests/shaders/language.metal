@@ -161,6 +161,7 @@ kernel void simd_functions(
   const float2 pair = simd_sum(float2(x, 1.0f));
   o[10] = pair.x;
   o[11] = pair.y;
+  o[15] = simd_shuffle_up(x, 2);
   o[12] = o[13] = 0.0f;
   if (lane < 20) {
     o[12] = simd_sum(1.0f);
@@ -170,7 +171,6 @@ kernel void simd_functions(
   float count = 0.0f;
   for (uint i = 0; i < lane; ++i) count += simd_sum(1.0f);
   o[14] = count;
-  o[15] = simd_shuffle_up(x, 2);
 }
 
 // d = a b + c for 8x8 tiles, b given transposed, element types mixed as MSL allows.
