@@ -148,8 +148,8 @@ cdef class Device:
         return {name.decode(): value.decode() for name, value in self.native().properties()}
 
     def close(self):
-        """Wait for running work and refuse all further work. Buffers and views stay readable until they are dropped.
-        All devices are closed when Python ends."""
+        """Wait for running work and refuse all further work. Memory that the host can touch stays readable until it is
+        dropped. All devices are closed when Python ends."""
         cdef NativeDevice* device = self.native()
         with nogil:
             device.close()

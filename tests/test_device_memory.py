@@ -283,3 +283,11 @@ def test_experts_of_a_packed_model_are_copied(tmp_path: Path) -> None:
         with model.runner.program(16, 1, "last") as (_, graph):
             assert graph.program.loops() == []
         assert model.session(16).prefill([1, 2, 3]).shape == (model.network.vocab,)
+
+
+def test_logits_are_seen_after_each_chunk(tmp_path: Path) -> None:
+    with pyturbo.load(write_hf(MODELS["qwen2"], tmp_path / "model"), "cuda") as model:
+        session = model.session(16)
+        seen = [session.logits.copy() for _ in session.read([1, 2, 3])]
+        assert seen[-1].any()
+        assert seen[-1].tobytes() == session.logits.tobytes()

@@ -103,10 +103,14 @@ void Graph::update(Node& node, const ReadyLaunch& launch) {
   if (!node.enabled || (same(node.dispatch, launch.dispatch) && node.parameters == next_)) return;
   require_geometry(launch, node.function.max_threads);
   std::swap(node.parameters, next_);
-  node.dispatch = launch.dispatch;
+  const Dispatch before = std::exchange(node.dispatch, launch.dispatch);
   const KernelNode kernel = description(node);
-  require(stream_->driver(), stream_->driver().exec_set(exec_, node.handle, &kernel),
-          std::string("cuda: ") + launch.kernel->name);
+  const Result result = stream_->driver().exec_set(exec_, node.handle, &kernel);
+  if (result != Result::success) {  // the node is as it was
+    std::swap(node.parameters, next_);
+    node.dispatch = before;
+  }
+  require(stream_->driver(), result, std::string("cuda: ") + launch.kernel->name);
 }
 
 void Graph::enable(Node& node, bool enabled) {

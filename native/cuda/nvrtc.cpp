@@ -57,8 +57,10 @@ OpenedNvrtc open() {
     if (why.empty()) return {&nvrtc, "", name};
     if (missing.empty()) missing = why;
   }
-  return {nullptr,
-          "NVRTC, which compiles the kernels, cannot be opened (pip install pyturbo[cuda]): " + missing, ""};
+  return {
+      nullptr,
+      "NVRTC, which compiles the kernels, cannot be opened (pip install \"pyturbo-llm[cuda]\"): " + missing,
+      ""};
 }
 
 }  // namespace

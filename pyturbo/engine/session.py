@@ -316,12 +316,12 @@ class Session:
         finally:
             with self._failing():  # chunks before the last may still be at work where this is left early
                 self._runner.device.synchronize()
-            self._state.changed()
 
     def _replay(self, tokens: int, output: Output) -> list[NDArray[np.float32]]:
         """Read the next of `tokens` tokens with one program. No reference to it is left behind."""
         state = self._state
         with self._runner.program(self.context, tokens, output) as (count, graph), self._failing():
+            state.changed()
             if self.timings is None:
                 return graph.run(count, state.block, self._cursor, count == tokens)
             return graph.profile(count, state.block, self._cursor, self.timings, self._runner.expert_memory)
