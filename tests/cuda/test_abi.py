@@ -1,21 +1,23 @@
-"""Our declarations of the driver API against NVIDIA's header, where a CUDA toolkit is installed."""
+"""Our declarations of the driver API against NVIDIA's header, which the package nvidia-cuda-runtime has."""
 
 from __future__ import annotations
 
-import os
 import subprocess
+import sys
+from importlib.metadata import files
 from pathlib import Path
 
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-TOOLKIT = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "include")
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (TOOLKIT / "cuda.h").exists(), reason="there is no CUDA toolkit")
+@pytest.mark.skipif(sys.platform != "linux", reason="the device is for Linux")
 def test_declarations_are_those_of_the_toolkit() -> None:
-    command = ["c++", "-std=c++20", "-fsyntax-only", f"-I{TOOLKIT}", f"-I{REPOSITORY / 'native'}"]
+    [header] = [file for file in files("nvidia-cuda-runtime") or () if file.match("include/cuda.h")]
+    folders = [Path(str(header.locate())).parent, REPOSITORY / "native"]
+    command = ["c++", "-std=c++20", "-fsyntax-only", *(f"-I{folder}" for folder in folders)]
     source = REPOSITORY / "tests" / "cuda" / "abi.cpp"
     done = subprocess.run([*command, str(source)], capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-// Handles of the driver, and the objects behind them.
+// Handles of the driver and the objects that they name.
 #pragma once
 
 #include <memory>

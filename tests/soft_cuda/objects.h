@@ -1,4 +1,4 @@
-// The objects behind the driver's handles.
+// The objects that handles of the driver name.
 #pragma once
 
 #include <condition_variable>

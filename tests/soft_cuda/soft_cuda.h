@@ -13,7 +13,7 @@ namespace soft_cuda {
 enum class Rule {
   no_context,       // a call that needs a context on a thread that has none
   forked,           // a call in a child of fork()
-  handle,           // an object that does not exist, or no longer
+  handle,           // an object that does not exist
   geometry,         // no threads, more than the kernel or the GPU allows, or an empty grid
   parameter,        // a value or address that the contract of the kernel excludes
   memory_range,     // memory that was never allocated, was freed, or is too short
