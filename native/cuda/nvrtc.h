@@ -33,8 +33,9 @@ struct Nvrtc {
 #undef PYTURBO_NVRTC_MEMBER
 };
 
-// What came of opening the library, which is done once: by PYTURBO_NVRTC if that is set, else from the
-// package nvidia-cuda-nvrtc beside this one, else by its name.
+// What came of opening the library, which is done once: the one that PYTURBO_NVRTC names if that is set, else
+// the newest whose major version the driver supports, from a package beside this one or from the system. The
+// driver must be open.
 struct OpenedNvrtc {
   const Nvrtc* nvrtc;   // null: there is none
   std::string missing;  // says why

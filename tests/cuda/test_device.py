@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -511,13 +512,57 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     for driver, nvrtc, expected in (
         ("/none/libcuda.so", "", "the driver of NVIDIA cannot be opened: /none/libcuda.so"),
         (str(empty), "", "the driver of NVIDIA cannot be opened: "),
-        (str(cuda_in_tests.LIBRARY), "/none", "NVRTC, which compiles the kernels, cannot be opened (pip "),
+        (str(cuda_in_tests.LIBRARY), "/none", "there is no NVRTC, which compiles the kernels, for this "),
     ):
         empty.touch()
         done = run_with(DEVICES, tmp_path, PYTURBO_CUDA_DRIVER=driver, PYTURBO_NVRTC=nvrtc)
         assert done.stdout.startswith("['cpu', 'cpu:reference'] {'cuda': '" + expected), done.stdout
         done = run_with("import pyturbo\npyturbo.Device('cuda')", tmp_path, PYTURBO_CUDA_DRIVER=driver)
         assert "device: expected one of cpu, cpu:reference, got 'cuda'" in done.stderr or nvrtc
+
+
+NVRTC = """
+from pyturbo import _soft_cuda_tests as soft_cuda
+soft_cuda.set_options(driver={driver})
+import numpy as np
+import pyturbo
+from pyturbo._native import missing_device_list as missing
+print(missing().get("cuda"))
+if "cuda" in pyturbo.devices():
+    device = pyturbo.Device("cuda")
+    y = np.zeros(8, np.float32)
+    device.kernel("add")(y + 1, y + 2, y, 8)
+    print(y[0], device.properties["NVRTC"], soft_cuda.violations())
+"""
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Path:
+    """A folder of packages with NVRTC 12 and 13 beside pyturbo, as PyPI's wheels install them."""
+    (tmp_path / "pyturbo").symlink_to(cuda_in_tests.LIBRARY.parent, target_is_directory=True)
+    for package, major in (("cuda_nvrtc", 12), ("cu13", 13)):
+        folder = tmp_path / "nvidia" / package / "lib"
+        folder.mkdir(parents=True)
+        shutil.copy(cuda_in_tests.LIBRARY, folder / f"libnvrtc.so.{major}")
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("driver", "version"), [(12080, "12.0"), (13000, "13.0"), (14020, "13.0")])
+def test_nvrtc_is_the_newest_that_the_driver_supports(packages: Path, driver: int, version: str) -> None:
+    script = NVRTC.format(driver=driver)
+    done = run_with(script, packages, PYTHONPATH=str(packages), PYTURBO_NVRTC="", PYTURBO_CACHE="")
+    assert (done.stdout, done.stderr) == (f"None\n3.0 {version} for sm_90 []\n", "")
+
+
+@pytest.mark.slow
+def test_an_nvrtc_that_is_too_new_for_the_driver(packages: Path) -> None:
+    nvrtc = packages / "nvidia" / "cu13" / "lib" / "libnvrtc.so.13"
+    done = run_with(NVRTC.format(driver=12080), packages, PYTURBO_NVRTC=str(nvrtc))
+    assert done.stdout == (
+        "there is no NVRTC, which compiles the kernels, for this driver of CUDA 12.8 "
+        f"(pip install nvidia-cuda-nvrtc-cu12): {nvrtc} is of CUDA 13.0\n"
+    )
 
 
 def test_no_gpu_or_an_old_one() -> None:

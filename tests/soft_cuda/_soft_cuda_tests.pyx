@@ -36,6 +36,7 @@ cdef extern from "soft_cuda/soft_cuda.h" namespace "soft_cuda":
     cdef cppclass Options:
         int capability
         int devices
+        int driver
         uint64_t memory
         uint32_t max_threads
         uint32_t max_shared_bytes
@@ -123,6 +124,8 @@ def set_options(**changes):
             options.capability = value
         elif name == "devices":
             options.devices = value
+        elif name == "driver":
+            options.driver = value
         elif name == "memory":
             options.memory = value
         elif name == "max_threads":

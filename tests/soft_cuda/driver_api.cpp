@@ -28,6 +28,7 @@ namespace {
 constexpr Result kNotInitialized = Result(3);
 constexpr Result kDeviceUnavailable = Result(46);
 constexpr Result kInvalidDevice = Result(101);
+constexpr Result kUnsupportedPtxVersion = Result(222);
 
 int initialised_by = 0;  // the process
 
@@ -151,7 +152,7 @@ Result cuInit(unsigned flags) {
 }
 
 Result cuDriverGetVersion(int* version) {
-  *version = 13000;
+  *version = soft::options().driver;
   return Result::success;
 }
 
@@ -167,6 +168,7 @@ Result cuGetErrorName(Result result, const char** text) {
       {Result::invalid_image, "CUDA_ERROR_INVALID_IMAGE"},
       {Result::invalid_context, "CUDA_ERROR_INVALID_CONTEXT"},
       {Result::no_binary_for_gpu, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
+      {kUnsupportedPtxVersion, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"},
       {Result::invalid_handle, "CUDA_ERROR_INVALID_HANDLE"},
       {Result::not_found, "CUDA_ERROR_NOT_FOUND"},
       {Result::not_ready, "CUDA_ERROR_NOT_READY"},
@@ -482,6 +484,7 @@ Result cuModuleLoadData(ModuleHandle* module, const void* image) {
   if (take_fault(Fault::load)) return Result::invalid_image;
   soft::Image parsed;
   if (!soft::parse_image(static_cast<const char*>(image), parsed)) return Result::invalid_image;
+  if (parsed.major > soft::options().driver / 1000) return kUnsupportedPtxVersion;
   const std::string arch = std::to_string(soft::options().capability);
   if (parsed.architecture != "sm_" + arch && !parsed.architecture.starts_with("compute_"))
     return Result::no_binary_for_gpu;

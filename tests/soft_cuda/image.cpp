@@ -18,7 +18,7 @@ const pyturbo::KernelInfo* info_of(const std::string& kernel) {
 
 std::string image_text(const Image& image) {
   std::ostringstream out;
-  out << kMagic << '\n' << image.kernel << '\n' << image.architecture << '\n';
+  out << kMagic << '\n' << image.kernel << '\n' << image.architecture << '\n' << image.major << '\n';
   for (const auto& [slot, bits] : image.constants) out << slot << ' ' << bits << '\n';
   return out.str();
 }
@@ -30,6 +30,7 @@ bool parse_image(const char* text, Image& image) {
   std::getline(in, magic);
   std::getline(in, image.kernel);
   std::getline(in, image.architecture);
+  in >> image.major;
   uint32_t slot;
   uint64_t bits;
   while (in >> slot >> bits) image.constants[slot] = bits;

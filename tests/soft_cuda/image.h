@@ -13,6 +13,7 @@ namespace soft_cuda {
 struct Image {
   std::string kernel;
   std::string architecture;                // "sm_90"
+  int major = 13;                          // version of the compiler
   std::map<uint32_t, uint64_t> constants;  // bits by slot
 };
 

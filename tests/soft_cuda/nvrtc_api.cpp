@@ -1,8 +1,11 @@
 // NVRTC, as native/cuda/nvrtc.h declares it.
 #include "cuda/nvrtc.h"
 
+#include <dlfcn.h>
+
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <regex>
 
 #include "control.h"
@@ -70,8 +73,13 @@ const char* nvrtcGetErrorString(int result) {
   }
 }
 
+// A copy of this library under the name libnvrtc.so.<major> is of that version.
 int nvrtcVersion(int* major, int* minor) {
-  *major = 13;
+  Dl_info info{};
+  ::dladdr(reinterpret_cast<const void*>(&nvrtcVersion), &info);
+  std::string suffix;
+  const std::string name = info.dli_fname ? std::filesystem::path(info.dli_fname).filename().string() : "";
+  *major = starts_with(name, "libnvrtc.so.", suffix) ? std::stoi(suffix) : 13;
   *minor = 0;
   return kSuccess;
 }
@@ -106,6 +114,8 @@ int nvrtcCompileProgram(ProgramHandle handle, int count, const char* const* opti
   const auto program = programs().get(handle);
   if (!program) return kInvalidProgram;
   soft::Image image;
+  int minor;
+  nvrtcVersion(&image.major, &minor);
   for (int i = 0; i < count; ++i)
     if (!take(options[i], image)) {
       soft::violate(soft::Rule::compile_options, std::string("expected a known option, got ") + options[i]);
