@@ -460,6 +460,8 @@ cdef class Kernel:
         cdef Dispatch dispatch
         cdef const Dispatch* geometry = NULL
         cdef list wrapped = None  # buffers made here; they live until the launch is over
+        cdef vector[Storage*] storages
+        cdef Storage* used_storage
 
         for i in range(self.info.argument_count):
             info = &self.info.arguments[i]
@@ -475,7 +477,7 @@ cdef class Kernel:
                         wrapped.append(arg)
                     _bind_buffer(self, info, arg, arguments)
                     if arg is not None:
-                        self.device.get().use((<Buffer>arg).storage.get()[0])
+                        storages.push_back((<Buffer>arg).storage.get())
                 elif arg is not None or info.condition < 0:
                     if used + info.size > VALUE_BYTES:
                         raise ArgumentError(f"{self.name}: expected at most {VALUE_BYTES} bytes of values")
@@ -493,6 +495,8 @@ cdef class Kernel:
             dispatch.threads.x, dispatch.threads.y, dispatch.threads.z = extent
             geometry = &dispatch
         with nogil:
+            for used_storage in storages:
+                self.device.get().use(used_storage[0])
             self.launch(arguments, geometry)
 
 

@@ -193,7 +193,8 @@ cdef class Program:
             if not isinstance(given, Buffer) or given.readonly:
                 raise ArgumentError(f"{method}: {name}: expected a writable Buffer, got {given!r}")
             buffer = given
-            self.device.get().use(buffer.storage.get()[0])
+            with nogil:
+                self.device.get().use(buffer.storage.get()[0])
             block.data, block.bytes = buffer.address, buffer.nbytes
             memory.push_back(block)
         cdef NativeProgram* program = self.native()
