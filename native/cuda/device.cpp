@@ -49,7 +49,7 @@ struct Opened {
           const Current current(*this->context);
           return std::make_shared<Stream>(this->context);
         }()),
-        modules(std::make_shared<Modules>(this->context)),
+        modules(std::make_shared<Modules>(stream)),
         memory(std::make_shared<Memory>(stream)) {
     const Current current(*this->context);
     transfer = std::make_unique<Transfer>(*memory, *stream);
@@ -82,8 +82,8 @@ std::shared_ptr<Context> open_context(const std::string& name) {
   return context;
 }
 
-// Owner: whoever opened it. Any thread; one lock, held while launches are added to the stream, not while they
-// run.
+// Owner: whoever opened it. Any thread; one lock, held while work is added to the stream, not while it is
+// prepared or runs.
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(const DeviceKind& kind)
@@ -112,7 +112,7 @@ class CudaDevice final : public Device {
     const auto opened = this->opened();
     const Current current(*opened->context);
     size_t free = 0, total = 0;
-    require(opened->context->driver(), opened->context->driver().memory_info(&free, &total), name());
+    opened->stream->require("memory", opened->context->driver().memory_info(&free, &total));
     return DeviceMemory{total, free};
   }
 
@@ -273,7 +273,6 @@ class CudaDevice final : public Device {
   // Launches the graph of these launches, which is made where there is none yet. Returns false where they
   // need copies of memory of the host.
   bool launch_graph(Opened& opened, Recorded& program, size_t first, std::span<const ReadyLaunch> launches) {
-    const std::lock_guard lock(running_);
     if (!program.kept) {
       auto graphs = std::make_shared<ProgramGraphs>();
       graphs->dependencies = program.dependencies();
@@ -281,10 +280,12 @@ class CudaDevice final : public Device {
     }
     auto& kept = *static_cast<ProgramGraphs*>(program.kept.get());
     std::unique_ptr<Graph>& graph = kept.graphs[{first, launches.size()}];
-    if (!graph)
-      graph = std::make_unique<Graph>(opened.stream, opened.modules, *opened.memory, first, launches,
-                                      kept.dependencies);
-    if (!graph->update(launches, *opened.memory)) return false;
+    if (!graph) {
+      opened.modules->prepare(launches);
+      graph = Graph::make(opened.stream, opened.modules, *opened.memory, first, launches, kept.dependencies);
+    }
+    if (!graph || !graph->update(launches, *opened.memory)) return false;
+    const std::lock_guard lock(running_);
     graph->launch(label_of(launches));
     return true;
   }

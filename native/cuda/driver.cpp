@@ -53,7 +53,9 @@ std::string text(const Driver& driver, Result result) {
 }
 
 void require(const Driver& driver, Result result, const std::string& what) {
-  if (result != Result::success) throw Error(ErrorKind::device, what + ": " + text(driver, result));
+  if (result == Result::success) return;
+  const bool memory = result == Result::out_of_memory;
+  throw Error(memory ? ErrorKind::memory : ErrorKind::device, what + ": " + text(driver, result));
 }
 
 }  // namespace pyturbo::cuda

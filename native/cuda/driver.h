@@ -31,6 +31,8 @@ enum class Result : int {
   invalid_image = 200,
   invalid_context = 201,
   no_binary_for_gpu = 209,
+  invalid_ptx = 218,
+  unsupported_ptx = 222,
   invalid_handle = 400,
   not_found = 500,
   not_ready = 600,
@@ -156,7 +158,8 @@ const OpenedDriver& opened_driver();
 // Returns a result as "CUDA_ERROR_OUT_OF_MEMORY: out of memory".
 std::string text(const Driver& driver, Result result);
 
-// Throws Error{device} unless it is success. `what` begins the message.
+// Throws Error{device} unless it is success, or Error{memory} if there was too little. `what` begins the
+// message.
 void require(const Driver& driver, Result result, const std::string& what);
 
 }  // namespace pyturbo::cuda

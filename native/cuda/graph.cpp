@@ -19,11 +19,16 @@ Dispatch runnable(Dispatch dispatch) {
 
 }  // namespace
 
-Graph::Graph(std::shared_ptr<Stream> stream, std::shared_ptr<Modules> modules, const Memory& memory,
-             size_t first, std::span<const ReadyLaunch> launches,
-             const std::vector<std::vector<uint32_t>>& dependencies)
-    : stream_(std::move(stream)), modules_(std::move(modules)) {
-  modules_->prepare(launches);
+std::unique_ptr<Graph> Graph::make(std::shared_ptr<Stream> stream, std::shared_ptr<Modules> modules,
+                                   const Memory& memory, size_t first, std::span<const ReadyLaunch> launches,
+                                   const std::vector<std::vector<uint32_t>>& dependencies) {
+  std::unique_ptr<Graph> graph(new Graph(std::move(stream), std::move(modules)));
+  if (!graph->take(launches, memory)) return nullptr;
+  graph->build(launches, first, dependencies);
+  return graph;
+}
+
+bool Graph::take(std::span<const ReadyLaunch> launches, const Memory& memory) {
   Memory::Lookup lookup(memory);
   nodes_.reserve(launches.size());
   for (uint32_t i = 0; i < launches.size(); ++i) {
@@ -35,13 +40,10 @@ Graph::Graph(std::shared_ptr<Stream> stream, std::shared_ptr<Modules> modules, c
               launch.dispatch.groups.count() > 0};
     require_geometry(launch, node.function.max_threads);
     if (launch.changes) changing_.push_back(i);
-    if (!node.parameters.take(launch, lookup, nullptr)) {
-      reachable_ = false;  // the graph is never launched
-      return;
-    }
+    if (!node.parameters.take(launch, lookup, nullptr)) return false;
     nodes_.push_back(std::move(node));
   }
-  build(launches, first, dependencies);
+  return true;
 }
 
 Graph::~Graph() {
@@ -73,23 +75,22 @@ KernelNode Graph::description(Node& node) const {
 void Graph::build(std::span<const ReadyLaunch> launches, size_t first,
                   const std::vector<std::vector<uint32_t>>& dependencies) {
   const Driver& driver = stream_->driver();
-  const std::string what = "cuda: a graph of " + std::to_string(nodes_.size()) + " launches";
-  require(driver, driver.graph_create(&graph_, 0), what);
+  const std::string what = "a graph of " + std::to_string(nodes_.size()) + " launches";
+  stream_->require(what, driver.graph_create(&graph_, 0));
   for (size_t i = 0; i < nodes_.size(); ++i) {
     std::vector<NodeHandle> after;
     for (const uint32_t earlier : dependencies[first + i])
       if (earlier >= first) after.push_back(nodes_[earlier - first].handle);
     const KernelNode kernel = description(nodes_[i]);
-    require(driver, driver.graph_add(&nodes_[i].handle, graph_, after.data(), after.size(), &kernel),
-            what + ": " + launches[i].kernel->name);
+    stream_->require(what + ": " + launches[i].kernel->name,
+                     driver.graph_add(&nodes_[i].handle, graph_, after.data(), after.size(), &kernel));
   }
-  require(driver, driver.graph_instantiate(&exec_, graph_, 0), what);
+  stream_->require(what, driver.graph_instantiate(&exec_, graph_, 0));
   for (Node& node : nodes_)
-    if (!node.enabled) require(driver, driver.exec_enable(exec_, node.handle, 0), what);
+    if (!node.enabled) stream_->require(what, driver.exec_enable(exec_, node.handle, 0));
 }
 
 bool Graph::update(std::span<const ReadyLaunch> launches, const Memory& memory) {
-  if (!reachable_) return false;
   Memory::Lookup lookup(memory);
   for (const uint32_t i : changing_) {
     if (!next_.take(launches[i], lookup, nullptr)) return false;
@@ -110,12 +111,12 @@ void Graph::update(Node& node, const ReadyLaunch& launch) {
     std::swap(node.parameters, next_);
     node.dispatch = before;
   }
-  require(stream_->driver(), result, std::string("cuda: ") + launch.kernel->name);
+  stream_->require(launch.kernel->name, result);
 }
 
 void Graph::enable(Node& node, bool enabled) {
   if (node.enabled == enabled) return;
-  require(stream_->driver(), stream_->driver().exec_enable(exec_, node.handle, enabled), "cuda: a graph");
+  stream_->require("a graph", stream_->driver().exec_enable(exec_, node.handle, enabled));
   node.enabled = enabled;
 }
 

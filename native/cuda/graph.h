@@ -16,20 +16,24 @@
 
 namespace pyturbo::cuda {
 
-// Some launches of a program in a row. Owner: the program (Recorded::kept). One thread at a time, under the
-// lock of the device. The context must be current, except for the destructor.
+// Some launches of a program in a row. Owner: the program (Recorded::kept), whose replays take turns. The
+// context must be current, except for the destructor.
 class Graph {
  public:
-  // Throws Error{device} when a kernel cannot be compiled or run. `first` is the index of the first launch in
-  // `dependencies`, which are those of the whole program.
-  Graph(std::shared_ptr<Stream> stream, std::shared_ptr<Modules> modules, const Memory& memory, size_t first,
-        std::span<const ReadyLaunch> launches, const std::vector<std::vector<uint32_t>>& dependencies);
+  // Makes the graph of launches whose kernels are loaded. `first` is the index of the first launch in
+  // `dependencies`, which are those of the whole program. Returns null where a launch touches memory that
+  // kernels cannot touch: such a replay must run without a graph. Throws Error{device} when a kernel cannot
+  // be run, and Error{memory}.
+  static std::unique_ptr<Graph> make(std::shared_ptr<Stream> stream, std::shared_ptr<Modules> modules,
+                                     const Memory& memory, size_t first,
+                                     std::span<const ReadyLaunch> launches,
+                                     const std::vector<std::vector<uint32_t>>& dependencies);
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
   // Sets what has changed since the last call. Returns false where a launch touches memory that kernels
-  // cannot touch: such a replay must run without the graph.
+  // cannot touch.
   bool update(std::span<const ReadyLaunch> launches, const Memory& memory);
 
   void launch(const std::string& label);
@@ -43,6 +47,10 @@ class Graph {
     bool enabled;
   };
 
+  Graph(std::shared_ptr<Stream> stream, std::shared_ptr<Modules> modules)
+      : stream_(std::move(stream)), modules_(std::move(modules)) {}
+
+  bool take(std::span<const ReadyLaunch> launches, const Memory& memory);
   KernelNode description(Node& node) const;
   void build(std::span<const ReadyLaunch> launches, size_t first,
              const std::vector<std::vector<uint32_t>>& dependencies);
@@ -54,7 +62,6 @@ class Graph {
   std::vector<Node> nodes_;
   std::vector<uint32_t> changing_;  // indices of launches that may differ in each replay
   Parameters next_;
-  bool reachable_ = true;  // all memory of launches that do not change can be touched
   GraphHandle graph_ = nullptr;
   ExecHandle exec_ = nullptr;
 };

@@ -18,14 +18,8 @@ constexpr uint64_t kPieceBytes = uint64_t(1) << 28;
 
 uintptr_t number(const void* address) { return reinterpret_cast<uintptr_t>(address); }
 
-[[noreturn]] void refuse(const Driver& driver, Result result, const char* where, uint64_t bytes) {
-  const std::string what =
-      "cuda: cannot allocate a buffer of " + std::to_string(bytes) + " bytes in " + where;
-  if (result != Result::out_of_memory) require(driver, result, what);
-  size_t free = 0, total = 0;
-  driver.memory_info(&free, &total);
-  throw Error(ErrorKind::memory,
-              what + ": " + std::to_string(free) + " of " + std::to_string(total) + " are free on the GPU");
+std::string allocation(uint64_t bytes, const char* where) {
+  return "cannot allocate a buffer of " + std::to_string(bytes) + " bytes in " + where;
 }
 
 // Read-only memory of the host that is registered, so that the GPU reads it by itself. Nothing happens where
@@ -87,8 +81,8 @@ struct Memory::Copied {
 
 std::shared_ptr<Memory::Owned> Memory::take(uint64_t bytes) {
   Address address = 0;
-  const Result result = stream_->driver().memory_allocate(&address, bytes);
-  if (result != Result::success) refuse(stream_->driver(), result, "the memory of the GPU", bytes);
+  stream_->require(allocation(bytes, "the memory of the GPU"),
+                   stream_->driver().memory_allocate(&address, bytes));
   add({uintptr_t(address), uintptr_t(address) + bytes, address, Region::gpu});
   return std::make_shared<Owned>(shared_from_this(), uintptr_t(address), /*host=*/false);
 }
@@ -104,9 +98,8 @@ std::shared_ptr<Storage> Memory::allocate(uint64_t bytes) {
 std::shared_ptr<Storage> Memory::allocate_shared(uint64_t bytes) {
   const uint64_t whole = (std::max<uint64_t>(bytes, 1) + kPageBytes - 1) / kPageBytes * kPageBytes;
   void* memory = nullptr;
-  const Result result =
-      stream_->driver().host_allocate(&memory, whole, kHostAllocPortable | kHostAllocDeviceMap);
-  if (result != Result::success) refuse(stream_->driver(), result, "pinned memory", whole);
+  stream_->require(allocation(whole, "pinned memory"),
+                   stream_->driver().host_allocate(&memory, whole, kHostAllocPortable | kHostAllocDeviceMap));
   add({number(memory), number(memory) + bytes, Address(number(memory)), Region::host});
   const auto owner = std::make_shared<Owned>(shared_from_this(), number(memory), /*host=*/true);
   std::memset(memory, 0, whole);
@@ -118,10 +111,7 @@ void Memory::use(Storage& storage) {
   auto copy = take(storage.bytes());
   copy_in(copy->begin, storage);
   const uintptr_t begin = number(storage.data());
-  {
-    const std::lock_guard lock(mutex_);
-    if (region_of(begin, storage.bytes())) return;  // another thread was faster
-  }
+  if (region_of(*table(), begin, storage.bytes())) return;  // another thread was faster
   add({begin, begin + storage.bytes(), copy->begin, Region::copy});
   storage.attach(this, std::make_shared<Copied>(std::move(copy), begin));
 }
@@ -148,42 +138,51 @@ void Memory::copy_in(Address to, const Storage& from) {
 }
 
 bool Memory::owns(const Storage& storage) const {
-  const std::lock_guard lock(mutex_);
-  const Region* region = region_of(number(storage.data()), storage.bytes());
+  const auto table = this->table();
+  const Region* region = region_of(*table, number(storage.data()), storage.bytes());
   return region && region->kind != Region::copy;
 }
 
 bool Memory::on_gpu(const void* address, uint64_t bytes) const {
-  const std::lock_guard lock(mutex_);
-  const Region* region = region_of(number(address), bytes);
+  const auto table = this->table();
+  const Region* region = region_of(*table, number(address), bytes);
   return region && region->kind == Region::gpu;
 }
 
 bool Memory::Lookup::find(const void* address, uint64_t bytes, Address& place) {
   const uintptr_t begin = number(address);
-  if (!last_ || begin < last_->begin || begin + bytes > last_->end) last_ = memory_.region_of(begin, bytes);
+  if (!last_ || begin < last_->begin || begin + bytes > last_->end) last_ = region_of(*table_, begin, bytes);
   if (!last_) return false;
   place = last_->place + (begin - last_->begin);
   return true;
 }
 
-const Memory::Region* Memory::region_of(uintptr_t address, uint64_t bytes) const {
-  const auto next = std::upper_bound(regions_.begin(), regions_.end(), address,
+std::shared_ptr<const Memory::Table> Memory::table() const {
+  const std::lock_guard lock(mutex_);
+  return regions_;
+}
+
+const Memory::Region* Memory::region_of(const Table& table, uintptr_t address, uint64_t bytes) {
+  const auto next = std::upper_bound(table.begin(), table.end(), address,
                                      [](uintptr_t a, const Region& known) { return a < known.begin; });
-  if (next == regions_.begin() || address + bytes > std::prev(next)->end) return nullptr;
+  if (next == table.begin() || address + bytes > std::prev(next)->end) return nullptr;
   return &*std::prev(next);
 }
 
 void Memory::add(const Region& region) {
   const std::lock_guard lock(mutex_);
-  regions_.insert(std::upper_bound(regions_.begin(), regions_.end(), region.begin,
-                                   [](uintptr_t begin, const Region& known) { return begin < known.begin; }),
-                  region);
+  auto table = std::make_shared<Table>(*regions_);
+  table->insert(std::upper_bound(table->begin(), table->end(), region.begin,
+                                 [](uintptr_t begin, const Region& known) { return begin < known.begin; }),
+                region);
+  regions_ = std::move(table);
 }
 
 void Memory::remove(uintptr_t begin) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(regions_, [&](const Region& known) { return known.begin == begin; });
+  auto table = std::make_shared<Table>(*regions_);
+  std::erase_if(*table, [&](const Region& known) { return known.begin == begin; });
+  regions_ = std::move(table);
 }
 
 }  // namespace pyturbo::cuda

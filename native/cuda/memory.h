@@ -13,8 +13,9 @@
 namespace pyturbo::cuda {
 
 // Addresses of the GPU never equal those of the host, so one table has both. Owner: the device, and every
-// storage made or used by it. Any thread; one lock, not held while the driver works. The context must be
-// current, except for storages that are dropped.
+// storage made or used by it. Any thread; one lock for the table, which is replaced and never changed, so
+// that nobody waits for a look-up, nor a look-up for the driver. The context must be current, except for
+// storages that are dropped.
 class Memory : public std::enable_shared_from_this<Memory> {
  public:
   explicit Memory(std::shared_ptr<Stream> stream) : stream_(std::move(stream)) {}
@@ -44,28 +45,30 @@ class Memory : public std::enable_shared_from_this<Memory> {
   struct Owned;   // frees memory together with its last owner
   struct Copied;  // attached to a storage that was copied
 
-  const Region* region_of(uintptr_t address, uint64_t bytes) const;
+  using Table = std::vector<Region>;  // by address
+
+  std::shared_ptr<const Table> table() const;
+  static const Region* region_of(const Table& table, uintptr_t address, uint64_t bytes);
   void add(const Region& region);
   void remove(uintptr_t begin);
   std::shared_ptr<Owned> take(uint64_t bytes);
   void copy_in(Address to, const Storage& from);
 
   const std::shared_ptr<Stream> stream_;
-  mutable std::mutex mutex_;     // guards the table
-  std::vector<Region> regions_;  // by address
+  mutable std::mutex mutex_;  // guards the pointer to the table
+  std::shared_ptr<const Table> regions_ = std::make_shared<Table>();
 };
 
-// The addresses of some arguments. It holds the lock of the table. Owner: one thread.
+// The addresses of some arguments, by the table as it was when this was made. Owner: one thread.
 class Memory::Lookup {
  public:
-  explicit Lookup(const Memory& memory) : memory_(memory), lock_(memory.mutex_) {}
+  explicit Lookup(const Memory& memory) : table_(memory.table()) {}
 
   // Finds the address at which kernels see these bytes. Returns false when no known memory holds them all.
   bool find(const void* address, uint64_t bytes, Address& place);
 
  private:
-  const Memory& memory_;
-  const std::lock_guard<std::mutex> lock_;
+  const std::shared_ptr<const Table> table_;
   const Region* last_ = nullptr;  // that was found
 };
 

@@ -39,54 +39,62 @@ void at_once(size_t count, const Work& work) {
 
 }  // namespace
 
-Modules::Modules(std::shared_ptr<Context> context)
-    : context_(std::move(context)), compiler_(context_->capability()) {}
+Modules::Modules(std::shared_ptr<Stream> stream)
+    : stream_(std::move(stream)), compiler_(stream_->context()->capability()) {}
 
 Modules::~Modules() {
-  if (!context_->opened_here()) return;
+  if (!stream_->context()->opened_here()) return;
   try {
-    const Current current(*context_);
-    for (const auto& [key, module] : modules_) context_->driver().module_unload(module.handle);
+    const Current current(*stream_->context());
+    for (const auto& [key, module] : modules_) stream_->driver().module_unload(module.handle);
   } catch (const Error&) {  // the context is broken, and its modules gone with it
   }
 }
 
 void Modules::prepare(std::span<const ReadyLaunch> launches) {
-  const std::lock_guard lock(mutex_);
   std::map<Key, const void* const*> wanted;
+  Function function;
   for (const ReadyLaunch& launch : launches) {
     Key key{launch.kernel, constants_key(*launch.kernel, launch.arguments->constants)};
-    if (!modules_.contains(key)) wanted.emplace(std::move(key), launch.arguments->constants);
+    if (!find(key, function)) wanted.emplace(std::move(key), launch.arguments->constants);
   }
   if (wanted.empty()) return;
-  std::vector<std::pair<Key, const void* const*>> list(wanted.begin(), wanted.end());
+  const std::lock_guard lock(compiling_);
+  std::erase_if(wanted, [&](const auto& entry) { return find(entry.first, function); });
+  const std::vector<std::pair<Key, const void* const*>> list(wanted.begin(), wanted.end());
   std::vector<std::vector<char>> images(list.size());
   at_once(list.size(), [&](size_t i) { images[i] = compiler_.image(*list[i].first.first, list[i].second); });
   for (size_t i = 0; i < list.size(); ++i) load(list[i].first, images[i]);
 }
 
 Function Modules::get(const KernelInfo& kernel, const void* const* constants) {
-  const std::lock_guard lock(mutex_);
-  const Key key{&kernel, constants_key(kernel, constants)};
-  const auto known = modules_.find(key);
-  if (known != modules_.end()) return known->second.function;
-  return load(key, compiler_.image(kernel, constants));
+  Function function;
+  find({&kernel, constants_key(kernel, constants)}, function);
+  return function;
 }
 
-const Function& Modules::load(const Key& key, const std::vector<char>& image) {
-  const Driver& driver = context_->driver();
+bool Modules::find(const Key& key, Function& function) {
+  const std::lock_guard lock(mutex_);
+  const auto known = modules_.find(key);
+  if (known != modules_.end()) function = known->second.function;
+  return known != modules_.end();
+}
+
+void Modules::load(const Key& key, const std::vector<char>& image) {
+  const Driver& driver = stream_->driver();
   const std::string what = std::string(key.first->name) + ": the GPU cannot load it";
   Module module{};
-  require(driver, driver.module_load(&module.handle, image.data()), what);
+  stream_->require(what, driver.module_load(&module.handle, image.data()));
   int threads = 0;
   Result result = driver.module_function(&module.function.handle, module.handle, key.first->name);
   if (result == Result::success)
     result =
         driver.function_attribute(&threads, FunctionAttribute::max_threads_per_block, module.function.handle);
   if (result != Result::success) driver.module_unload(module.handle);
-  require(driver, result, what);
+  stream_->require(what, result);
   module.function.max_threads = uint32_t(threads);
-  return modules_.emplace(key, module).first->second.function;
+  const std::lock_guard lock(mutex_);
+  modules_.emplace(key, module);
 }
 
 }  // namespace pyturbo::cuda

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "cuda/compiler.h"
-#include "cuda/context.h"
+#include "cuda/stream.h"
 #include "pyturbo/device.h"
 
 namespace pyturbo::cuda {
@@ -19,22 +19,22 @@ struct Function {
   uint32_t max_threads = 0;  // of a threadgroup
 };
 
-// Owner: the device, and graphs with its functions. Any thread; one lock, held while kernels are compiled and
-// loaded. The context must be current.
+// Owner: the device, and graphs with its functions. Any thread; one lock for the table, and one that a thread
+// holds while it compiles and loads kernels, so that launches of others go on. The context must be current.
 class Modules {
  public:
-  explicit Modules(std::shared_ptr<Context> context);
+  explicit Modules(std::shared_ptr<Stream> stream);
   ~Modules();
   Modules(const Modules&) = delete;
   Modules& operator=(const Modules&) = delete;
 
   Compiler& compiler() { return compiler_; }
 
-  // Compiles the kernels of launches that are not loaded yet, several at once, and loads them.
+  // Compiles the kernels of launches that are not loaded yet, several at once, and loads them. Throws
+  // Error{device} where that fails.
   void prepare(std::span<const ReadyLaunch> launches);
 
-  // Returns the function of a kernel, which is compiled and loaded where that has not been done. Throws
-  // Error{device}.
+  // Returns the function of a kernel, which was prepared.
   Function get(const KernelInfo& kernel, const void* const* constants);
 
  private:
@@ -44,10 +44,12 @@ class Modules {
     Function function;
   };
 
-  const Function& load(const Key& key, const std::vector<char>& image);
+  bool find(const Key& key, Function& function);
+  void load(const Key& key, const std::vector<char>& image);
 
-  const std::shared_ptr<Context> context_;
+  const std::shared_ptr<Stream> stream_;
   Compiler compiler_;
+  std::mutex compiling_;  // locked before mutex_
   std::mutex mutex_;
   std::map<Key, Module> modules_;
 };

@@ -9,15 +9,21 @@ namespace {
 
 constexpr size_t kMostLabels = 3;  // in a message
 
-// Returns whether the context cannot be used after this result: something went wrong while work ran. A launch
+// Returns whether the context cannot be used after this result: something went wrong while work ran. A call
 // that is merely refused leaves it as it was.
 bool lasting(Result result) {
   switch (result) {
     case Result::invalid_value:
     case Result::out_of_memory:
+    case Result::invalid_image:
+    case Result::no_binary_for_gpu:
+    case Result::invalid_ptx:
+    case Result::unsupported_ptx:
     case Result::invalid_handle:
     case Result::not_found:
+    case Result::not_ready:
     case Result::launch_out_of_resources:
+    case Result::memory_already_registered:
     case Result::not_permitted:
     case Result::not_supported:
       return false;
@@ -29,7 +35,8 @@ bool lasting(Result result) {
 }  // namespace
 
 Stream::Stream(std::shared_ptr<Context> context) : context_(std::move(context)) {
-  require(driver(), driver().stream_create(&handle_, kStreamNonBlocking), "cuda: a stream cannot be made");
+  cuda::require(driver(), driver().stream_create(&handle_, kStreamNonBlocking),
+                "cuda: a stream cannot be made");
 }
 
 Stream::~Stream() {
@@ -42,23 +49,29 @@ Stream::~Stream() {
 }
 
 void Stream::launched(const std::string& label, Result result) {
-  require_added(label, result);
+  require(label, result);
   const std::lock_guard lock(mutex_);
   ++number_;
   if (std::find(under_way_.begin(), under_way_.end(), label) == under_way_.end()) under_way_.push_back(label);
 }
 
-void Stream::copied(const char* what, Result result) {
-  require_added(what, result);
+void Stream::copied(std::string_view what, Result result) {
+  require(what, result);
   const std::lock_guard lock(mutex_);
   ++number_;
 }
 
-void Stream::require_added(const std::string& what, Result result) {
-  if (result == Result::success) return;
-  if (!lasting(result)) require(driver(), result, "cuda: " + what);
-  fail(what, result);
-  throw_failure();
+void Stream::refuse(std::string_view what, Result result) {
+  if (lasting(result)) {
+    fail(what, result);
+    throw_failure();
+  }
+  const std::string message = "cuda: " + std::string(what) + ": ";
+  if (result != Result::out_of_memory) throw Error(ErrorKind::device, message + text(driver(), result));
+  size_t free = 0, total = 0;
+  driver().memory_info(&free, &total);
+  throw Error(ErrorKind::memory, message + "too little memory: " + std::to_string(free) + " of " +
+                                     std::to_string(total) + " bytes are free on the GPU");
 }
 
 void Stream::wait() {
@@ -76,7 +89,7 @@ void Stream::wait() {
 }
 
 // The launches under way failed; without any, `otherwise` did.
-void Stream::fail(const std::string& otherwise, Result result) {
+void Stream::fail(std::string_view otherwise, Result result) {
   const std::string reason = text(driver(), result);
   const std::lock_guard lock(mutex_);
   if (!failure_.empty()) return;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cuda/context.h"
@@ -25,10 +26,16 @@ class Stream {
   const std::shared_ptr<Context>& context() const { return context_; }
   const Driver& driver() const { return context_->driver(); }
 
-  // Note that launches or a copy were added, with the driver's answer. Throw Error{device} if it refused.
-  // Labels of launches are for messages: a failure shows itself at a later call.
+  // Throws unless the driver has done `what`: Error{memory} with the bytes that are free if there were too
+  // few, otherwise Error{device}. Records a failure that the context does not survive.
+  void require(std::string_view what, Result result) {
+    if (result != Result::success) refuse(what, result);
+  }
+
+  // Note that launches or a copy were added, after require(). Labels of launches are for messages: a failure
+  // shows itself at a later call.
   void launched(const std::string& label, Result result);
-  void copied(const char* what, Result result);
+  void copied(std::string_view what, Result result);
 
   // Waits for all work that was added. Throws nothing.
   void wait();
@@ -43,8 +50,8 @@ class Stream {
   }
 
  private:
-  void require_added(const std::string& what, Result result);
-  void fail(const std::string& otherwise, Result result);
+  [[noreturn]] void refuse(std::string_view what, Result result);
+  void fail(std::string_view otherwise, Result result);
 
   const std::shared_ptr<Context> context_;
   StreamHandle handle_ = nullptr;

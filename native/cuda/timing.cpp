@@ -18,7 +18,7 @@ LaunchTimer::~LaunchTimer() {
 
 void LaunchTimer::mark() {
   EventHandle event = nullptr;
-  require(stream_.driver(), stream_.driver().event_create(&event, kEventDefault), "cuda: an event");
+  stream_.require("an event", stream_.driver().event_create(&event, kEventDefault));
   events_.push_back(event);
   stream_.copied("event", stream_.driver().event_record(event, stream_.handle()));
 }
@@ -30,8 +30,8 @@ std::vector<LaunchRun> LaunchTimer::times() {
   std::vector<double> moments;  // after the first event
   for (size_t i = 1; i < events_.size(); ++i) {
     float milliseconds = 0;
-    require(stream_.driver(), stream_.driver().event_elapsed(&milliseconds, events_[0], events_[i]),
-            "cuda: the time of an event");
+    stream_.require("the time of an event",
+                    stream_.driver().event_elapsed(&milliseconds, events_[0], events_[i]));
     moments.push_back(double(milliseconds) * 1e-3);
   }
   const double first = moments.empty() ? begin_ : std::min(begin_, now - moments.back());

@@ -10,9 +10,10 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -166,7 +167,7 @@ def test_shared_memory_is_used_in_place(cuda: pyturbo.Device) -> None:
 
 def test_too_little_memory(cuda: pyturbo.Device) -> None:
     soft_cuda.set_options(memory=(64 << 20) + sum(soft_cuda.live_objects().values()) * (1 << 20))
-    message = r"cannot allocate a buffer of 4000000000 bytes in the memory of the GPU: \d+ of \d+ are free"
+    message = r"cannot allocate a buffer of 4000000000 bytes in the memory of the GPU: too little memory: \d+ of \d+ bytes"
     with pytest.raises(AllocationError, match=message):
         cuda.empty(1_000_000_000)
     assert cuda.empty(100).read().sum() == 0
@@ -273,6 +274,23 @@ def test_a_launch_without_threadgroups_is_left_out(cuda: pyturbo.Device) -> None
     assert (c.read()[0], d.read()[63]) == (128, 4)
 
 
+def test_memory_of_the_host_as_a_block_keeps_no_graph_away(cuda: pyturbo.Device) -> None:
+    a, b = full(cuda, 1), cuda.empty(64)
+    program = pyturbo.Program(cuda, blocks=("block",))
+    program.add(cuda.kernel("add"), Place("block", 0, 256), a, b, 64)
+    on_host = cuda.buffer(np.full(64, 3, np.float32))
+    for block, graphs, value in (
+        (on_host, 0, 4),
+        (full(cuda, 5), 1, 6),
+        (on_host, 0, 4),
+        (full(cuda, 7), 1, 8),
+    ):
+        soft_cuda.reset()
+        program.run([block])
+        assert soft_cuda.counters()["graph_launches"] == graphs
+        assert b.read()[0] == value
+
+
 def test_a_longer_program_is_a_new_graph(before: Counter[str], cuda: pyturbo.Device) -> None:
     a, b = full(cuda, 1), cuda.empty(64)
     program = pyturbo.Program(cuda)
@@ -300,6 +318,37 @@ def test_times_of_launches(cuda: pyturbo.Device) -> None:
     assert moments[-1] <= replay.end <= replay.begin + wall
     assert b.read()[0] == 5
     assert soft_cuda.counters()["launches"] == 5
+
+
+# Threads -------------------------------------------------------------------------------------------
+
+
+def running(work: Callable[[], object]) -> threading.Thread:
+    """Start a thread and give it time to come to what is slow in it."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    time.sleep(0.1)
+    return thread
+
+
+@pytest.mark.parametrize("call", ["compile", "instantiate", "copy"])
+def test_slow_work_of_a_thread_does_not_hold_up_others(
+    cuda: pyturbo.Device, cache: Path, tmp_path: Path, call: str
+) -> None:
+    a, b = full(cuda, 1), cuda.empty(64)
+    ready, other = pyturbo.Program(cuda), pyturbo.Program(cuda)
+    ready.add(cuda.kernel("add"), a, a, b, 64)
+    ready.run()
+    other.add(cuda.kernel("geglu" if call == "compile" else "add"), a, a, cuda.empty(64), 64)
+    np.ones(64, np.float32).tofile(tmp_path / "numbers")
+    mapped = cuda.map(tmp_path / "numbers", dtype="float32")
+    soft_cuda.inject("slow_" + call, milliseconds=1000)
+    work = (lambda: cuda.kernel("add")(mapped, a, a, 64)) if call == "copy" else other.run
+    thread = running(work)
+    begin = time.perf_counter()
+    ready.run(wait=False)
+    assert time.perf_counter() - begin < 0.5
+    thread.join()
 
 
 # Kernels -------------------------------------------------------------------------------------------
@@ -428,15 +477,48 @@ def test_a_refused_launch_leaves_the_device_usable(cuda: pyturbo.Device) -> None
     assert add(cuda)[0] == 1
 
 
-def test_a_graph_that_cannot_be_made(cuda: pyturbo.Device) -> None:
+@pytest.mark.parametrize("fault", ["instantiate", "load_memory", "allocation"])
+def test_too_little_memory_is_an_allocation_error_everywhere(before: Counter[str], fault: str) -> None:
+    """It leaves nothing behind, and a device that works."""
+    with pyturbo.Device("cuda") as cuda:
+        a, b = full(cuda, 1), cuda.empty(64)
+        program = pyturbo.Program(cuda)
+        program.add(cuda.kernel("add"), a, a, b, 64)
+        what = {
+            "instantiate": "a graph of 1 launches",
+            "load_memory": "add: the GPU cannot load it",
+            "allocation": "cannot allocate a buffer of 16384 bytes in pinned memory",
+        }[fault]
+        soft_cuda.inject(fault)
+        with pytest.raises(AllocationError, match=rf"cuda: {what}: too little memory: \d+ of \d+ bytes are"):
+            cuda.shared(8) if fault == "allocation" else program.run()
+        assert made_since(before)["graph"] == made_since(before)["module"] - (fault == "instantiate") == 0
+        program.run()
+        assert b.read()[0] == 2
+    soft_cuda.inject("allocation")
+    with pytest.raises(AllocationError, match="in pinned memory"):
+        pyturbo.Device("cuda")
+    del cuda, a, b, program
+    gc.collect()
+    assert made_since(before) == Counter()
+
+
+@pytest.mark.parametrize("call", ["allocation", "module", "graph"])
+def test_a_failure_that_another_call_meets_stays(cuda: pyturbo.Device, call: str) -> None:
     a, b = full(cuda, 1), cuda.empty(64)
     program = pyturbo.Program(cuda)
     program.add(cuda.kernel("add"), a, a, b, 64)
-    soft_cuda.inject("instantiate")
-    with pytest.raises(DeviceError, match="cuda: a graph of 1 launches: CUDA_ERROR_OUT_OF_MEMORY"):
+    if call == "graph":
+        add(cuda)
+    work = (lambda: cuda.empty(8)) if call == "allocation" else program.run
+    soft_cuda.inject("device_lost")
+    with pytest.raises(DeviceError, match="DEVICE_UNAVAILABLE.*; the device must be opened again"):
+        work()
+    soft_cuda.reset()  # the driver answers again, but memory is in an unknown state
+    with pytest.raises(DeviceError, match="DEVICE_UNAVAILABLE"):
+        cuda.synchronize()
+    with pytest.raises(DeviceError, match="DEVICE_UNAVAILABLE"):
         program.run()
-    program.run()
-    assert b.read()[0] == 2
 
 
 def test_a_lost_device_leaves_the_process_alive(cuda: pyturbo.Device) -> None:

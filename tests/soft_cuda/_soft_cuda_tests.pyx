@@ -47,10 +47,14 @@ cdef extern from "soft_cuda/soft_cuda.h" namespace "soft_cuda":
         allocation
         compile
         load
+        load_memory
         refused
         instantiate
         launch
         slow
+        slow_compile
+        slow_instantiate
+        slow_copy
         device_lost
     cdef cppclass Injection:
         Fault fault
@@ -147,10 +151,14 @@ _FAULTS = {
     "allocation": <int>Fault.allocation,
     "compile": <int>Fault.compile,
     "load": <int>Fault.load,
+    "load_memory": <int>Fault.load_memory,
     "refused": <int>Fault.refused,
     "instantiate": <int>Fault.instantiate,
     "launch": <int>Fault.launch,
     "slow": <int>Fault.slow,
+    "slow_compile": <int>Fault.slow_compile,
+    "slow_instantiate": <int>Fault.slow_instantiate,
+    "slow_copy": <int>Fault.slow_copy,
     "device_lost": <int>Fault.device_lost,
 }
 

@@ -1,6 +1,8 @@
 #include "control.h"
 
+#include <chrono>
 #include <mutex>
+#include <thread>
 
 #include "objects.h"
 
@@ -112,6 +114,11 @@ std::optional<Injection> take_fault(Fault fault) {
     return injection;
   }
   return std::nullopt;
+}
+
+void slow_down(Fault fault) {
+  if (const auto slow = take_fault(fault))
+    std::this_thread::sleep_for(std::chrono::milliseconds(slow->milliseconds));
 }
 
 void count(uint64_t Counters::* counter, uint64_t by) {

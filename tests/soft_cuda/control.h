@@ -14,6 +14,9 @@ void violate(Rule rule, const std::string& what);
 // Counts a call that `fault` could make fail; the injection when this one must.
 std::optional<Injection> take_fault(Fault fault);
 
+// Waits where a slow call of this kind was injected.
+void slow_down(Fault fault);
+
 void count(uint64_t Counters::* counter, uint64_t by = 1);
 
 void object_created(const std::string& name);

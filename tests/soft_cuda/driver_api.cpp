@@ -28,7 +28,6 @@ namespace {
 constexpr Result kNotInitialized = Result(3);
 constexpr Result kDeviceUnavailable = Result(46);
 constexpr Result kInvalidDevice = Result(101);
-constexpr Result kUnsupportedPtxVersion = Result(222);
 
 int initialised_by = 0;  // the process
 
@@ -104,8 +103,7 @@ uint8_t* data(const Block& block, Address address) { return block.data + (addres
 
 // Delays and failures that tests inject into work.
 Result injected() {
-  if (const auto slow = take_fault(Fault::slow))
-    std::this_thread::sleep_for(std::chrono::milliseconds(slow->milliseconds));
+  soft::slow_down(Fault::slow);
   return take_fault(Fault::launch) ? Result::illegal_address : Result::success;
 }
 
@@ -168,7 +166,7 @@ Result cuGetErrorName(Result result, const char** text) {
       {Result::invalid_image, "CUDA_ERROR_INVALID_IMAGE"},
       {Result::invalid_context, "CUDA_ERROR_INVALID_CONTEXT"},
       {Result::no_binary_for_gpu, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
-      {kUnsupportedPtxVersion, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"},
+      {Result::unsupported_ptx, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"},
       {Result::invalid_handle, "CUDA_ERROR_INVALID_HANDLE"},
       {Result::not_found, "CUDA_ERROR_NOT_FOUND"},
       {Result::not_ready, "CUDA_ERROR_NOT_READY"},
@@ -357,6 +355,7 @@ Result cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, StreamHa
   std::shared_ptr<Block> pinned;
   if (!stream || !block || !host_memory(from, "cuMemcpyHtoDAsync", pinned)) return Result::invalid_value;
   soft::count(&Counters::copies_in);
+  soft::slow_down(Fault::slow_copy);
   uint8_t* const target = data(*block, to);
   if (pinned) {
     stream->add({[=] { return std::memcpy(target, from, bytes), Result::success; }, {block, pinned}});
@@ -482,9 +481,10 @@ Result cuModuleLoadData(ModuleHandle* module, const void* image) {
   const Result result = in_context();
   if (result != Result::success) return result;
   if (take_fault(Fault::load)) return Result::invalid_image;
+  if (take_fault(Fault::load_memory)) return Result::out_of_memory;
   soft::Image parsed;
   if (!soft::parse_image(static_cast<const char*>(image), parsed)) return Result::invalid_image;
-  if (parsed.major > soft::options().driver / 1000) return kUnsupportedPtxVersion;
+  if (parsed.major > soft::options().driver / 1000) return Result::unsupported_ptx;
   const std::string arch = std::to_string(soft::options().capability);
   if (parsed.architecture != "sm_" + arch && !parsed.architecture.starts_with("compute_"))
     return Result::no_binary_for_gpu;
@@ -614,6 +614,7 @@ Result cuGraphInstantiateWithFlags(ExecHandle* exec, GraphHandle handle, unsigne
   if (result != Result::success) return result;
   if (flags != 0) return Result::invalid_value;
   if (take_fault(Fault::instantiate)) return Result::out_of_memory;
+  soft::slow_down(Fault::slow_instantiate);
   const auto graph = graphs().get(handle);
   if (!graph) return Result::invalid_handle;
   auto made = std::make_shared<soft::Exec>();

@@ -121,6 +121,7 @@ int nvrtcCompileProgram(ProgramHandle handle, int count, const char* const* opti
       soft::violate(soft::Rule::compile_options, std::string("expected a known option, got ") + options[i]);
       return kInvalidOption;
     }
+  soft::slow_down(soft::Fault::slow_compile);
   if (const auto fault = soft::take_fault(soft::Fault::compile)) {
     program->log = fault->text;
     return kCompilation;

@@ -47,14 +47,18 @@ struct Options {
 };
 
 enum class Fault {
-  allocation,   // cuMemAlloc and cuMemHostAlloc find no memory
-  compile,      // NVRTC fails with the text
-  load,         // cuModuleLoadData fails
-  refused,      // a launch is refused
-  instantiate,  // cuGraphInstantiate finds no memory
-  launch,       // a launch or graph fails while it runs
-  slow,         // a launch or graph ends `milliseconds` later
-  device_lost,  // this and every later call fails
+  allocation,        // cuMemAlloc and cuMemHostAlloc find no memory
+  compile,           // NVRTC fails with the text
+  load,              // cuModuleLoadData fails
+  load_memory,       // cuModuleLoadData finds no memory
+  refused,           // a launch is refused
+  instantiate,       // cuGraphInstantiate finds no memory
+  launch,            // a launch or graph fails while it runs
+  slow,              // a launch or graph ends `milliseconds` later
+  slow_compile,      // NVRTC takes `milliseconds` longer
+  slow_instantiate,  // so does cuGraphInstantiate
+  slow_copy,         // so does the call of cuMemcpyHtoDAsync
+  device_lost,       // this and every later call fails
 };
 
 struct Injection {
@@ -62,7 +66,7 @@ struct Injection {
   uint32_t after = 0;         // this many calls succeed before
   uint32_t times = 1;         // then this many fail
   std::string text = "";      // of the compiler
-  uint32_t milliseconds = 0;  // Fault::slow
+  uint32_t milliseconds = 0;  // Fault::slow...
 };
 
 // What happened since the last reset().
