@@ -189,6 +189,7 @@ def operation_calls() -> dict[str, Arguments]:
         "split_q_gate": {"x": _floats(2, 12), "heads": 3},
         "swiglu": {"gate": _floats(3), "up": _floats(3)},
         "swiglu_clamped": {"gate": _floats(3), "up": _floats(3), "alpha": 1.7, "limit": 7.0},
+        "top_logits": {"x": _floats(2, 5), "k": 3},
         "turbo_append": {"rows": rows, "x": _floats(2, 2, 64), "position": 4, "rotated": True},
         "turbo_attention": {
             **turbo,

@@ -68,7 +68,7 @@ from pyturbo.ops.moe import (
 )
 from pyturbo.ops.norm import gated_rms_norm, head_rms_norm, qk_norm, rms_norm
 from pyturbo.ops.rope import rope
-from pyturbo.ops.sampling import argmax
+from pyturbo.ops.sampling import MAX_LOGITS, MAX_TOP_LOGITS, argmax, top_logits
 from pyturbo.ops.turbo import (
     TurboRows,
     hadamard,
@@ -94,8 +94,10 @@ __all__ = [
     "MAX_EXPERTS",
     "MAX_GROUPS",
     "MAX_HEAD_DIM",
+    "MAX_LOGITS",
     "MAX_RANK",
     "MAX_ROPE",
+    "MAX_TOP_LOGITS",
     "TurboRows",
     "add",
     "add_bias",
@@ -158,6 +160,7 @@ __all__ = [
     "split_q_gate",
     "swiglu",
     "swiglu_clamped",
+    "top_logits",
     "turbo_append",
     "turbo_attention",
     "turbo_decode",

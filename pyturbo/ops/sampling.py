@@ -5,8 +5,18 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pyturbo.ops._checks import values
+from pyturbo.errors import ArgumentError
+from pyturbo.ops._checks import integer, values
 from pyturbo.ops._run import Array, DeviceLike, empty, launch, resolve, result
+
+#: Values that `top_logits` returns at most.
+MAX_TOP_LOGITS = 64
+
+#: The longest row that `top_logits` takes.
+MAX_LOGITS = 1 << 20
+
+_PART = 2048  # values of a row that one threadgroup looks at, if there are enough threadgroups
+_MOST_PARTS = 256
 
 
 def argmax(x: ArrayLike, *, device: DeviceLike = None) -> Array:
@@ -20,3 +30,30 @@ def argmax(x: ArrayLike, *, device: DeviceLike = None) -> Array:
     y = empty(device, (rows,), np.int32)
     launch(device, "argmax", x, y, rows, n)
     return result(y)
+
+
+def top_logits(x: ArrayLike, k: int, *, device: DeviceLike = None) -> tuple[Array, Array, Array]:
+    """Return the k largest values of each row of x [rows, n], and the sum of the row's exponentials.
+
+    Returns values [rows, k], the larger first and equal ones by index; their indices, int32 [rows, k]; and
+    totals [rows], the sum of ``exp(x - values[:, :1])`` over all of the row. NaN ranks before all other
+    values; the total of a row with NaN or +inf is NaN, of one with -inf only 0.
+    """
+    x = values("top_logits", "x", x, axes=2)
+    rows, n = x.shape
+    if n > MAX_LOGITS:
+        raise ArgumentError(f"top_logits: x: expected rows of at most {MAX_LOGITS} values, got {n}")
+    k = integer("top_logits", "k", k, least=1, most=min(n, MAX_TOP_LOGITS))
+    device = resolve(device)
+    best, tokens = empty(device, (rows, k)), empty(device, (rows, k), np.int32)
+    totals = empty(device, (rows,))
+    parts = min(-(-n // _PART), _MOST_PARTS)
+    found = (
+        empty(device, (rows, parts, k)),
+        empty(device, (rows, parts, k), np.int32),
+        empty(device, (rows, parts)),
+        empty(device, (rows, parts)),
+    )
+    launch(device, "top_logits_partials", x, *found, rows, parts, n, k)
+    launch(device, "top_logits_merge", *found, best, tokens, totals, rows, parts, k)
+    return result(best), result(tokens), result(totals)

@@ -1,11 +1,11 @@
-"""argmax against NumPy's, which has the same rules, on every device."""
+"""argmax against NumPy's, which has the same rules, and top_logits against a sort, on every device."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.harness import Out, run_kernel
+from kernels.harness import Out, assert_close, run_kernel
 from pyturbo import errors, ops
 from reference import sampling as reference
 
@@ -53,8 +53,116 @@ def test_argmax_of_what_is_special(device):
     np.testing.assert_array_equal(ops.argmax(x, device=device), [0, 1, 2, 1, 1, 2])
 
 
+def check_top_logits(x, k, best, tokens, totals):
+    values, order, sums = reference.top_logits(x, k)
+    np.testing.assert_array_equal(tokens, order)
+    np.testing.assert_array_equal(best, values)
+    assert_close(totals, sums, "elementwise")
+
+
+@pytest.mark.parametrize(
+    ("rows", "n", "groups", "k"),
+    [
+        (1, 1, 1, 1),
+        (3, 31, 1, 5),
+        (2, 64, 2, 64),
+        (1, 4096, 1, 40),
+        (2, 4099, 3, 63),
+        (1, 151937, 75, 64),
+        (1, 1 << 20, 256, 64),
+    ],
+)
+def test_top_logits(device, rng, rows, n, groups, k):
+    x = rng.standard_normal((rows, n), np.float32) * 4
+    parts = (rows, groups, k)
+    part_values, part_tokens, m, l = run_kernel(  # noqa: E741
+        device,
+        "top_logits_partials",
+        x,
+        Out(parts),
+        Out(parts, np.int32),
+        Out((rows, groups)),
+        Out((rows, groups)),
+        rows,
+        groups,
+        n,
+        k,
+    )
+    span = -(-n // groups)
+    for part in range(groups):
+        own = x[:, part * span : (part + 1) * span]
+        count = min(k, own.shape[1])
+        values, order, sums = reference.top_logits(own, count)
+        places = np.argsort(part_tokens[:, part], axis=1)[:, k - count :]  # -1 stands for no value
+        np.testing.assert_array_equal(
+            np.take_along_axis(part_tokens[:, part], places, 1), np.sort(order, 1) + part * span
+        )
+        np.testing.assert_array_equal(m[:, part], values[:, 0])
+        assert_close(l[:, part], sums, "elementwise")
+    outputs = run_kernel(
+        device,
+        "top_logits_merge",
+        part_values,
+        part_tokens,
+        m,
+        l,
+        Out((rows, k)),
+        Out((rows, k), np.int32),
+        Out((rows,)),
+        rows,
+        groups,
+        k,
+    )
+    check_top_logits(x, k, *outputs)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    rows=st.integers(1, 3),
+    n=st.integers(1, 5000),
+    k=st.integers(1, 64),
+    levels=st.sampled_from([1, 2, 50, 3000]),
+    seed=st.integers(0, 99),
+)
+def test_top_logits_of_any_shape_with_ties(device, rows, n, k, levels, seed):
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-levels, levels, (rows, n)).astype(np.float32)
+    x[rng.random((rows, n)) < 0.1] = -np.inf
+    x[:, rng.integers(n)] = -0.0
+    k = min(k, n)
+    check_top_logits(x, k, *ops.top_logits(x, k, device=device))
+
+
+@pytest.mark.parametrize("at", [0, 1, 31, 32, 255, 256, 2047, 2048, 2999])
+def test_top_logits_finds_single_values_anywhere(device, at):
+    x = np.full((4, 3000), -np.inf, np.float32)
+    x[0, at] = -3e38
+    x[1] = np.inf
+    x[1, at] = np.nan
+    x[2] = 1e-45
+    x[2, at] = np.inf
+    best, tokens, totals = ops.top_logits(x, 2, device=device)
+    other = int(at == 0)
+    np.testing.assert_array_equal(tokens, [[at, other]] * 3 + [[0, 1]])
+    np.testing.assert_array_equal(best[:3, 0], [np.float32(-3e38), np.nan, np.inf])
+    np.testing.assert_array_equal(best[3], [-np.inf, -np.inf])
+    np.testing.assert_array_equal(totals, [1, np.nan, np.nan, 0])
+
+
+def test_top_logits_of_far_apart_values(device):
+    x = np.full((1, 5001), -1e30, np.float32)
+    x[0, [7, 2500, 4999]] = [3e38, -3e38, 88]
+    check_top_logits(x, 3, *ops.top_logits(x, 3, device=device))
+
+
 def test_refuses(device):
     with pytest.raises(errors.ArgumentError, match=r"argmax: x: expected shape \[any, any\], got \[3\]"):
         ops.argmax(np.zeros(3, np.float32), device=device)
     with pytest.raises(errors.ArgumentError, match="argmax: x: expected an array with at least one value"):
         ops.argmax(np.zeros((2, 0), np.float32), device=device)
+    with pytest.raises(errors.ArgumentError, match=r"top_logits: k: expected 1 to 3, got 4"):
+        ops.top_logits(np.zeros((1, 3), np.float32), 4, device=device)
+    with pytest.raises(errors.ArgumentError, match=r"top_logits: k: expected 1 to 64, got 65"):
+        ops.top_logits(np.zeros((1, 99), np.float32), 65, device=device)
+    with pytest.raises(errors.ArgumentError, match="top_logits: x: expected rows of at most 1048576 values"):
+        ops.top_logits(np.zeros((1, (1 << 20) + 1), np.float32), 1, device=device)
