@@ -122,6 +122,13 @@ def test_the_example_of_a_model_is_that_model() -> None:
     assert [line for line in example.splitlines() if line not in source.splitlines()] == []
 
 
+def test_the_example_of_a_device_is_compiled() -> None:
+    page = (ROOT / "docs" / "adding-a-device.md").read_text()
+    example = page.split("```cpp\n")[1].split("```")[0]
+    assert "class SerialDevice" in example
+    assert example in (ROOT / "tests" / "native" / "example_device.h").read_text()
+
+
 def test_every_kernel_says_what_it_does_and_how_it_is_dispatched() -> None:
     for title, kernel in pyturbo.kernels().items():
         assert kernel["comment"], title

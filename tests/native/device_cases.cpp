@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "core/devices.h"
+#include "core/kernels.h"
+#include "example_device.h"
 #include "native_test.h"
 
 namespace {
@@ -114,4 +116,27 @@ NATIVE_TEST(traits_come_from_the_kind) {
     CHECK(traits.single < traits.chunk);
     CHECK_EQ(uint32_t(open_device(name, {})->traits().chunk), uint32_t(traits.chunk));
   }
+}
+
+NATIVE_TEST(device_of_a_few_lines_runs_kernels) {
+  const std::unique_ptr<Device> device = example::kSerial.open(example::kSerial, {});
+  const KernelInfo& kernel = device->kernel("threadgroup_argument");
+  constexpr uint32_t kGroups = 3, kThreads = 64;
+  const std::shared_ptr<Storage> in = device->allocate(kGroups * kThreads * sizeof(float));
+  const std::shared_ptr<Storage> out = device->allocate(kGroups * sizeof(float));
+  std::vector<float> values(kGroups * kThreads);
+  for (uint32_t i = 0; i < values.size(); ++i) values[i] = float(i);
+  device->write(in->data(), values.data(), values.size() * sizeof(float));
+  uint32_t groups = kGroups;
+  Arguments arguments;
+  arguments.buffers[0] = in->data(), arguments.bytes[0] = in->bytes();
+  arguments.buffers[1] = out->data(), arguments.bytes[1] = out->bytes();
+  arguments.buffers[2] = &groups, arguments.bytes[2] = sizeof groups;
+  device->launch(kernel, arguments, nullptr);
+  float sums[kGroups];
+  device->read(sums, out->data(), sizeof sums);
+  for (uint32_t g = 0; g < kGroups; ++g)
+    CHECK_EQ(sums[g], float(kThreads) * (float(g * kThreads) + float(kThreads - 1) / 2));
+  device->close();
+  CHECK_THROWS(device->launch(kernel, arguments, nullptr), "serial: the device is closed");
 }

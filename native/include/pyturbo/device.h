@@ -1,4 +1,4 @@
-// A device runs launches. Implementations: native/cpu/device.cpp, native/metal/device.mm.
+// A device runs launches. See docs/adding-a-device.md for its implementations.
 #pragma once
 
 #include <atomic>
