@@ -21,6 +21,7 @@ cdef class Device:
 cdef class Buffer:
     cdef shared_ptr[Storage] storage
     cdef shared_ptr[NativeDevice] home  # whose memory it is, if the host cannot touch it; else NULL
+    cdef weak_ptr[NativeDevice] user    # the device that has allocated it, if the host can touch it
     cdef unsigned char* address      # of the first byte shown
     cdef readonly uint64_t nbytes
     cdef DType code

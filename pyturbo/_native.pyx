@@ -5,7 +5,7 @@ from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy, memset
-from libcpp.memory cimport make_shared, shared_ptr
+from libcpp.memory cimport make_shared, shared_ptr, weak_ptr
 from libcpp.optional cimport optional
 from libcpp.string cimport string
 from libcpp.string_view cimport string_view
@@ -197,7 +197,8 @@ cdef class Device:
 
     def shared(self, shape, dtype="float32"):
         """Return a new buffer of zeros that kernels of this device and the host can both touch. On a device with memory
-        of its own this is host memory, which kernels reach more slowly."""
+        of its own this is host memory, which kernels reach more slowly. ``read``, ``write`` and ``clear`` wait for
+        running work; views such as ``numpy()`` do not, so call ``synchronize`` before touching them."""
         _require_open(self)
         cdef int code = code_of(dtype)
         cdef tuple extents = shape_of(shape, DTYPES[code].itemsize)
@@ -205,7 +206,7 @@ cdef class Device:
         cdef shared_ptr[Storage] storage
         with nogil:
             storage = self.handle.get().allocate_shared(nbytes)
-        return _show(storage, 0, extents, code)
+        return _at_home(_show(storage, 0, extents, code), self.handle)
 
     def buffer(self, source):
         """Return a buffer over existing memory, without copying: a NumPy array, anything with the buffer
@@ -322,6 +323,7 @@ cdef class Buffer:
                 or not out.flags.c_contiguous or not out.flags.writeable:
             raise ArgumentError(f"read: out: expected a contiguous, writable array like {self!r}, got {shown(out)}")
         if self.home.get() == NULL:
+            _wait(self)
             out[...] = self.numpy()
             return out
         cdef uintptr_t target = out.ctypes.data
@@ -331,12 +333,15 @@ cdef class Buffer:
 
     def write(self, values):
         """Copy values into the buffer, as an assignment to all of an array does: they may be an array that can be
-        broadcast and converted, or another ``Buffer``."""
+        broadcast and converted, or another ``Buffer``, which may overlap. Work that was begun sees the old values."""
         cdef Buffer other = values if isinstance(values, Buffer) else None
         cdef uintptr_t source
         if not self.writable:
             raise ArgumentError(f"write: expected a buffer that can be written to, got {self!r}")
+        if other is not None:
+            _wait(other)
         if self.home.get() == NULL:
+            _wait(self)
             self.numpy()[...] = values if other is None else other.numpy()
             return
         if other is not None and other.home.get() == self.home.get() and _is_alike(self, other):
@@ -356,9 +361,10 @@ cdef class Buffer:
             require_readable(other.address, other.nbytes)
 
     def clear(self):
-        """Set all bytes to zero."""
+        """Set all bytes to zero, after the work that was begun."""
         if not self.writable:
             raise ArgumentError(f"clear: expected a buffer that can be written to, got {self!r}")
+        _wait(self)
         with nogil:
             if self.home.get() == NULL:
                 memset(self.address, 0, self.nbytes)
@@ -378,7 +384,7 @@ cdef class Buffer:
         cdef Buffer part = _show(
             self.storage, (self.address - self.storage.get().data()) + <uint64_t>begin, extents, code
         )
-        part.writable, part.home = self.writable, self.home
+        part.writable, part.home, part.user = self.writable, self.home, self.user
         return part
 
     def __getbuffer__(self, Py_buffer* view, int flags):
@@ -582,9 +588,20 @@ cdef Buffer _show(const shared_ptr[Storage]& storage, uint64_t offset, tuple sha
 
 cdef Buffer _at_home(Buffer buffer, const shared_ptr[NativeDevice]& device):
     """Return a buffer over memory that the device has allocated, which copies to the host if that cannot touch it."""
-    if not buffer.storage.get().on_host():
+    if buffer.storage.get().on_host():
+        buffer.user = weak_ptr[NativeDevice](device)
+    else:
         buffer.home = device
     return buffer
+
+
+cdef int _wait(Buffer buffer) except -1:
+    """Wait for work with memory that the host can touch. The device orders copies of other memory by itself."""
+    cdef shared_ptr[NativeDevice] device = buffer.user.lock()
+    if device.get() != NULL:
+        with nogil:
+            device.get().synchronize()
+    return 0
 
 
 cdef cbool _is_alike(Buffer one, Buffer other):
@@ -644,7 +661,7 @@ cdef Buffer _over(source, view, tuple shape, int code):
     cdef Buffer buffer
     if owner is not None and _holds(owner.storage.get()[0], address, nbytes):
         buffer = _show(owner.storage, address - <uintptr_t>owner.storage.get().data(), shape, code)
-        buffer.writable = not view.readonly
+        buffer.writable, buffer.user = not view.readonly, owner.user
         return buffer
     if nbytes and address % kBufferAlignment:
         raise ArgumentError(

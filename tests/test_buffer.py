@@ -291,3 +291,15 @@ def test_a_span_needs_increasing_addresses_and_alignment() -> None:
         with pytest.raises(ArgumentError, match="buffer: expected"):
             host_span(wrong)
     assert host_span(rows[::2, ::2]).shape == (4 * 32 + 31,)
+
+
+def test_copies_follow_the_work_of_the_device(device: pyturbo.Device) -> None:
+    a, y = device.shared(5000), device.shared(5000)
+    program = pyturbo.Program(device)
+    program.add(device.kernel("add"), a, a, y, 5000)
+    for value in (1, 2, 3):
+        a.write(np.full(5000, value, np.float32))
+        program.run(wait=False)
+        a.clear()
+        assert y.read().tolist() == [2 * value] * 5000
+        y.clear()

@@ -139,6 +139,7 @@ class CudaDevice final : public Device {
     const auto opened = this->opened();
     if (!opened->memory->on_gpu(to, bytes)) return Device::write(to, from, bytes);
     const Current current(*opened->context);
+    if (opened->memory->shared(from, bytes)) opened->stream->synchronize();  // kernels may still write it
     opened->transfer->write(address(to), from, bytes);
   }
 
@@ -148,9 +149,7 @@ class CudaDevice final : public Device {
     if (!to_gpu) return read(to, from, bytes);
     if (!from_gpu) return write(to, from, bytes);
     const Current current(*opened->context);
-    Stream& stream = *opened->stream;
-    if (bytes > 0)
-      stream.copied("copy", stream.driver().copy_within(address(to), address(from), bytes, stream.handle()));
+    opened->transfer->copy(address(to), address(from), bytes);
   }
 
   void clear(void* to, uint64_t bytes) override {

@@ -143,10 +143,10 @@ bool Memory::owns(const Storage& storage) const {
   return region && region->kind != Region::copy;
 }
 
-bool Memory::on_gpu(const void* address, uint64_t bytes) const {
+bool Memory::is(const void* address, uint64_t bytes, Region::Kind kind) const {
   const auto table = this->table();
   const Region* region = region_of(*table, number(address), bytes);
-  return region && region->kind == Region::gpu;
+  return region && region->kind == kind;
 }
 
 bool Memory::Lookup::find(const void* address, uint64_t bytes, Address& place) {

@@ -31,8 +31,9 @@ class Memory : public std::enable_shared_from_this<Memory> {
   // Whether kernels can touch this memory of a storage as it is.
   bool owns(const Storage& storage) const;
 
-  // Whether only the GPU can touch these bytes.
-  bool on_gpu(const void* address, uint64_t bytes) const;
+  // Whether only the GPU can touch these bytes, or both can.
+  bool on_gpu(const void* address, uint64_t bytes) const { return is(address, bytes, Region::gpu); }
+  bool shared(const void* address, uint64_t bytes) const { return is(address, bytes, Region::host); }
 
   class Lookup;
 
@@ -40,13 +41,14 @@ class Memory : public std::enable_shared_from_this<Memory> {
   struct Region {
     uintptr_t begin, end;  // as arguments name it
     Address place;         // of its first byte, for kernels
-    enum { gpu, host, copy } kind;
+    enum Kind { gpu, host, copy } kind;
   };
   struct Owned;   // frees memory together with its last owner
   struct Copied;  // attached to a storage that was copied
 
   using Table = std::vector<Region>;  // by address
 
+  bool is(const void* address, uint64_t bytes, Region::Kind kind) const;
   std::shared_ptr<const Table> table() const;
   static const Region* region_of(const Table& table, uintptr_t address, uint64_t bytes);
   void add(const Region& region);

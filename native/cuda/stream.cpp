@@ -74,6 +74,11 @@ void Stream::refuse(std::string_view what, Result result) {
                                      std::to_string(total) + " bytes are free on the GPU");
 }
 
+bool Stream::idle() {
+  const std::lock_guard lock(mutex_);
+  return done_ == number_;
+}
+
 void Stream::wait() {
   uint64_t number;
   {

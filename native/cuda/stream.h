@@ -37,6 +37,9 @@ class Stream {
   void launched(const std::string& label, Result result);
   void copied(std::string_view what, Result result);
 
+  // Whether all work that was added is known to have ended.
+  bool idle();
+
   // Waits for all work that was added. Throws nothing.
   void wait();
 

@@ -12,7 +12,8 @@ constexpr uint64_t kAlignment = 64;
 }  // namespace
 
 Transfer::Transfer(Memory& memory, Stream& stream)
-    : stream_(stream),
+    : memory_(memory),
+      stream_(stream),
       from_gpu_(memory.allocate_shared(kPinnedBytes)),
       to_gpu_(memory.allocate_shared(kPinnedBytes)) {}
 
@@ -34,14 +35,26 @@ void Transfer::write(Address to, const void* from, uint64_t bytes) {
     stream_.synchronize();  // the driver may still read it if it is pinned
     return;
   }
-  if (used_ + bytes > to_gpu_->bytes()) {
-    stream_.synchronize();
-    used_ = 0;
-  }
+  const bool full = used_ + bytes > to_gpu_->bytes();
+  if (full) stream_.synchronize();
+  if (full || stream_.idle()) used_ = 0;
   uint8_t* const place = to_gpu_->data() + used_;
   std::memcpy(place, from, bytes);
   used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
   stream_.copied("write", stream_.driver().copy_in(to, place, bytes, stream_.handle()));
+}
+
+// The driver's copy is undefined where the two overlap.
+void Transfer::copy(Address to, Address from, uint64_t bytes) {
+  if (bytes == 0 || to == from) return;
+  const auto copied = [&](Address to, Address from) {
+    stream_.copied("copy", stream_.driver().copy_within(to, from, bytes, stream_.handle()));
+  };
+  if (to + bytes <= from || from + bytes <= to) return copied(to, from);
+  const std::shared_ptr<Storage> between = memory_.allocate(bytes);
+  const Address place = reinterpret_cast<uintptr_t>(between->data());
+  copied(place, from);
+  copied(to, place);
 }
 
 }  // namespace pyturbo::cuda

@@ -1,5 +1,5 @@
-// Copies between host memory and that of the GPU. Small ones go through pinned memory, so that writes do not
-// wait.
+// Copies between host memory and that of the GPU, and within that. Small ones go through pinned memory, so
+// that writes do not wait.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,11 @@ class Transfer {
 
   void read(void* to, Address from, uint64_t bytes);
   void write(Address to, const void* from, uint64_t bytes);
+  // Copies within the GPU. The two may overlap.
+  void copy(Address to, Address from, uint64_t bytes);
 
  private:
+  Memory& memory_;
   Stream& stream_;
   std::mutex reading_, writing_;
   const std::shared_ptr<Storage> from_gpu_, to_gpu_;

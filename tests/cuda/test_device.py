@@ -165,6 +165,62 @@ def test_shared_memory_is_used_in_place(cuda: pyturbo.Device) -> None:
     assert soft_cuda.counters()["copies_in"] == soft_cuda.counters()["copies_out"] == 0
 
 
+def test_shared_memory_is_read_and_written_in_order(cuda: pyturbo.Device) -> None:
+    """Kernels see what was there when they were launched, and `read` what they have written."""
+    a, x, y = full(cuda, 1), cuda.shared(64), cuda.shared(64)
+    program = pyturbo.Program(cuda)
+    program.add(cuda.kernel("add"), a, x, y, 64)
+
+    def run() -> None:
+        soft_cuda.inject("slow", milliseconds=50)
+        program.run(wait=False)
+
+    x.write(np.full(64, 3, np.float32))
+    run()
+    assert y.read()[5] == 4
+    run()
+    x.write(np.full(64, 5, np.float32))
+    assert y.numpy()[5] == 4
+    run()
+    x.view(32).clear()
+    assert y.numpy()[5] == 6
+    program.run(wait=False)
+    run()
+    b = cuda.empty(64)
+    b.write(y)
+    assert b.read()[[5, 40]].tolist() == [1, 6]
+    x.write(np.full(64, 7, np.float32))
+    run()
+    b.write(y.numpy())
+    assert b.read()[5] == 8
+    x.write(np.full(64, 9, np.float32))
+    run()
+    half = cuda.empty(64, "float16")
+    half.write(y)
+    assert half.read()[5] == 10
+
+
+def test_memory_that_overlaps_is_copied_as_a_whole(cuda: pyturbo.Device) -> None:
+    values = np.arange(1000, dtype=np.float32)
+    for to, begin in ((0, 3), (3, 0), (0, 999), (999, 0), (5, 5)):
+        buffer, count = cuda.empty(1000), 1000 - max(to, begin)
+        buffer.write(values)
+        buffer.view(count, offset=4 * to).write(buffer.view(count, offset=4 * begin))
+        want = values.copy()
+        want[to : to + count] = values[begin : begin + count]
+        np.testing.assert_array_equal(buffer.read(), want)
+
+
+def test_pinned_memory_is_used_again_once_the_gpu_has_read_it(cuda: pyturbo.Device) -> None:
+    buffer, values = cuda.empty(15_000), np.ones(15_000, np.float32)
+    cuda.synchronize()
+    soft_cuda.reset()
+    for _ in range(40):
+        buffer.write(values)
+        cuda.synchronize()
+    assert soft_cuda.counters()["waits"] == 40
+
+
 def test_too_little_memory(cuda: pyturbo.Device) -> None:
     soft_cuda.set_options(memory=(64 << 20) + sum(soft_cuda.live_objects().values()) * (1 << 20))
     message = r"buffer of 4000000000 bytes in the memory of the GPU: too little memory: \d+ of \d+ bytes"

@@ -38,6 +38,8 @@ const char* rule_name(Rule rule) {
       return "geometry";
     case Rule::parameter:
       return "parameter";
+    case Rule::overlap:
+      return "overlap";
     case Rule::memory_range:
       return "memory range";
     case Rule::alignment:

@@ -388,6 +388,9 @@ Result cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, StreamHandle
   const auto target = gpu_memory(to, bytes, "cuMemcpyDtoDAsync");
   const auto source = gpu_memory(from, bytes, "cuMemcpyDtoDAsync");
   if (!stream || !target || !source) return Result::invalid_value;
+  if (to < from + bytes && from < to + bytes)
+    violate(Rule::overlap, "cuMemcpyDtoDAsync: expected memory apart, got " + std::to_string(bytes) +
+                               " bytes " + std::to_string(int64_t(to - from)) + " further");
   stream->add({[=] { return std::memmove(data(*target, to), data(*source, from), bytes), Result::success; },
                {target, source}});
   return Result::success;

@@ -16,6 +16,7 @@ enum class Rule {
   handle,           // an object that does not exist
   geometry,         // no threads, more than the kernel or the GPU allows, or an empty grid
   parameter,        // a value or address that the contract of the kernel excludes
+  overlap,          // a copy within the GPU whose source and target overlap
   memory_range,     // memory that was never allocated, was freed, or is too short
   alignment,        // an address that is no multiple of the element's alignment
   shared_memory,    // too small for the kernel, or too large for the GPU

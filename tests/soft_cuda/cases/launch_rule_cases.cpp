@@ -45,6 +45,19 @@ NATIVE_TEST(soft_cuda_geometry) {
     });
 }
 
+NATIVE_TEST(soft_cuda_overlap) {
+  breaks(Rule::overlap, [](Soft& soft) {
+    const Address memory = soft.floats(20);
+    cuMemcpyDtoDAsync_v2(memory, memory + 36, 40, soft.stream());
+    soft.wait();
+  });
+  keeps([](Soft& soft) {
+    const Address memory = soft.floats(20);
+    CHECK(cuMemcpyDtoDAsync_v2(memory, memory + 40, 40, soft.stream()) == Result::success);
+    soft.wait();
+  });
+}
+
 NATIVE_TEST(soft_cuda_memory_range) {
   breaks(Rule::memory_range, [](Soft& soft) {  // one float too short
     Add add(soft.floats(10), soft.floats(9), soft.floats(10), 10);
