@@ -197,7 +197,7 @@ def affine_grouped_matmul(
     w = matrix(op, "", (packed, scales, biases, bits, group_size), axes=3, stack=True)
     x = activations(op, x, w.in_dim)
     rows = x.shape[0]
-    experts = experts_of(op, slots, len(w.packed))
+    experts = experts_of(op, slots, w.packed.shape[0])
     bounds = bucket_bounds(op, offsets, experts.count, rows)
     device = resolve(device)
     y = empty(device, (rows, w.out_dim))
@@ -247,6 +247,6 @@ def _expert_operands(
     op: str, x: ArrayLike, ids: ArrayLike, w: _Matrix, slots: ArrayLike | None
 ) -> tuple[Array, Array, Experts, tuple[int, ...]]:
     """Return x, ids, the experts and the sizes that end the arguments of the expert kernels."""
-    experts = experts_of(op, slots, len(w.packed))
+    experts = experts_of(op, slots, w.packed.shape[0])
     rows, chosen, sizes = expert_operands(op, x, ids, experts.count, w.in_dim)
     return rows, chosen, experts, (*sizes, w.out_dim, w.group_size, *experts.sizes, *w.strides)

@@ -123,7 +123,7 @@ def fp_experts_matmul(
     """
     op = "fp_experts_matmul"
     w = matrix(op, packed, scales, mode, global_scale, axes=3, stack=True)
-    experts = experts_of(op, slots, len(w.packed))
+    experts = experts_of(op, slots, w.packed.shape[0])
     x, chosen, sizes = expert_operands(op, x, ids, experts.count, w.in_dim)
     device = resolve(device)
     y = empty(device, (*chosen.shape, w.out_dim))
@@ -152,7 +152,7 @@ def fp_grouped_matmul(
     w = matrix(op, packed, scales, mode, global_scale, axes=3, stack=True)
     x = activations(op, x, w.in_dim)
     rows = x.shape[0]
-    experts = experts_of(op, slots, len(w.packed))
+    experts = experts_of(op, slots, w.packed.shape[0])
     bounds = bucket_bounds(op, offsets, experts.count, rows)
     device = resolve(device)
     y = empty(device, (rows, w.out_dim))

@@ -108,7 +108,7 @@ def gguf_experts_matmul(
     """
     op = "gguf_experts_matmul"
     w = matrix(op, "blocks", blocks, kind, axes=3)
-    experts = experts_of(op, slots, len(w.blocks))
+    experts = experts_of(op, slots, w.blocks.shape[0])
     x, chosen, sizes = expert_operands(op, x, ids, experts.count, w.in_dim)
     device = resolve(device)
     y = empty(device, (*chosen.shape, w.out_dim))
@@ -136,7 +136,7 @@ def gguf_experts_swiglu(
     g, u = _pair(op, gate, up, kind, axes=3)
     if g.stride != u.stride:
         g, u = (w._replace(blocks=aligned(w.blocks)) for w in (g, u))
-    experts = experts_of(op, slots, len(g.blocks))
+    experts = experts_of(op, slots, g.blocks.shape[0])
     x, chosen, sizes = expert_operands(op, x, ids, experts.count, g.in_dim)
     device = resolve(device)
     y = empty(device, (*chosen.shape, g.out_dim))
@@ -163,7 +163,7 @@ def gguf_grouped_matmul(
     w = matrix(op, "blocks", blocks, kind, axes=3)
     x = activations(op, x, w.in_dim)
     rows = x.shape[0]
-    experts = experts_of(op, slots, len(w.blocks))
+    experts = experts_of(op, slots, w.blocks.shape[0])
     bounds = bucket_bounds(op, offsets, experts.count, rows)
     device = resolve(device)
     y = empty(device, (rows, w.out_dim))
