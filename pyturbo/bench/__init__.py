@@ -1,1 +1,1 @@
-"""Measurements: models, launches, memory, compressed caches, and other engines in the same run."""
+"""Measurements: models, GPUs, launches, memory, compressed caches, and other engines in the same run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 import threading
@@ -58,6 +59,16 @@ def print_table(rows: Table) -> None:
     console.print(rows) if console.is_terminal else PipedConsole(width=1000).print(rows)
 
 
+def table_text(rows: Table) -> str:
+    """Return a table as text, without wrapped lines."""
+    from rich.console import Console
+
+    console = Console(width=1000, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(rows)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
+
+
 def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -65,6 +76,19 @@ def note(text: str) -> None:
 def dim_note(text: str) -> None:
     """Print a note, dimmed on a terminal."""
     note(f"\x1b[2m{text}\x1b[0m" if sys.stderr.isatty() else text)
+
+
+@contextmanager
+def telling() -> Iterator[Callable[[str], None]]:
+    """Show progress: one line that changes on a terminal, elsewhere a line for each step."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield note
+        return
+    with console.status("") as status:
+        yield status.update
 
 
 @contextmanager

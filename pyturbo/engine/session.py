@@ -426,6 +426,16 @@ def load(runner: Runner, path: str | PathLike[str], context: int | None) -> Sess
     return session
 
 
+def at_position(runner: Runner, context: int, position: int) -> Session:
+    """Return a session as if it had read `position` tokens: they are 0, and so are their keys and values.
+
+    Steps take as long as after real tokens, so that long contexts can be measured without reading them.
+    """
+    session = Session(runner, context)
+    session._cursor.position = position
+    return session
+
+
 def outputs(runner: Runner, token_ids: ArrayLike, output: Output) -> Iterator[list[NDArray[np.float32]]]:
     """Read tokens from a fresh state; yield the outputs of each chunk."""
     ids = runner.check_ids(token_ids)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyturbo.bench.peers.plan import Plan
-from pyturbo.bench.peers.rounds import Tell
 from pyturbo.bench.peers.rows import Report, Row
 from pyturbo.bench.peers.works import WORKS, measure
 from pyturbo.cli import _output
@@ -74,7 +71,7 @@ def run(arguments: argparse.Namespace) -> None:
         rounds=arguments.rounds or Plan.rounds,
         tokens=arguments.tokens or Plan.tokens,
     )
-    with _telling() as tell:
+    with _output.telling() as tell:
         report = measure(plan, arguments.only, tell, quiet_check=arguments.quiet_check)
     rows = [asdict(row) | {"met": row.met} for row in report.rows]
     _output.show(arguments, {"rows": rows, "facts": report.facts}, lambda: table(report))
@@ -108,16 +105,3 @@ def _figure(value: float | None, unit: str) -> str:
     if unit == "share":
         return f"{value:.0%}"
     return f"{value:.{_DIGITS.get(unit, 1)}f} {unit}"
-
-
-@contextmanager
-def _telling() -> Iterator[Tell]:
-    """Show progress: one line that changes on a terminal, elsewhere a line for each step."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _output.note
-        return
-    with console.status("") as status:
-        yield status.update

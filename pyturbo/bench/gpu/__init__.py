@@ -1,0 +1,1 @@
+"""Measure a GPU: kernels, replays, and a model with random weights."""

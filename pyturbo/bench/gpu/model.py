@@ -1,0 +1,236 @@
+"""Steps of a model with random weights: launches, waits, times of host and device, and tokens per second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from statistics import median
+
+import numpy as np
+
+from pyturbo._native import Device
+from pyturbo._program import Cursor
+from pyturbo.bench.gpu.random_model import random_runner
+from pyturbo.bench.peers.random_moe import Shape
+from pyturbo.bench.stream.synthetic import SHAPE
+from pyturbo.engine.generation import Options, Stats
+from pyturbo.engine.profile import Profile
+from pyturbo.engine.reply import Reply, chunks_of
+from pyturbo.engine.runner import Runner
+from pyturbo.engine.session import Session, at_position
+from pyturbo.errors import DeviceError, TurboError
+
+Tell = Callable[[str], None]
+
+_SHAPE = replace(SHAPE, context=65_536)
+_SHOWN = 12  # kernels of a step
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure.
+
+    Attributes:
+        shape: Of the model.
+        contexts: Positions at which tokens are decoded, with the tokens per second to reach on an H200.
+        tokens: Tokens to decode at each.
+        prompt: Tokens of the prompt.
+        prompt_goal: Tokens per second to reach.
+        kv: The format of keys and values.
+    """
+
+    shape: Shape = _SHAPE
+    contexts: tuple[tuple[int, float], ...] = ((1024, 400.0), (32_768, 300.0))
+    tokens: int = 32
+    prompt: int = 4096
+    prompt_goal: float = 8000.0
+    kv: str = "f16"
+
+
+#: Small enough for a processor and for tests.
+QUICK = Plan(
+    Shape(128, 4, 512, 4, 2, 64, 2, 4, 64, 8, 2, 64, 64, context=1024),
+    ((64, 400.0), (300, 300.0)),
+    tokens=3,
+    prompt=20,
+)
+
+
+@dataclass(frozen=True)
+class KernelShare:
+    """All launches of one kernel in a step."""
+
+    kernel: str
+    launches: int
+    us: float
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """One kind of step.
+
+    Attributes:
+        work: What was measured.
+        speed: Tokens per second as a caller sees them, with the choice of each token.
+        launches: Of one replay.
+        waits: Launches that wait for others: the barriers of a device that runs them in order.
+        step_us: Microseconds of a replay, from the call until its end.
+        host_us: Microseconds until the host has handed over a replay.
+        device_us: Microseconds of a replay when others follow at once.
+        kernels: Those that take longest if launches are timed one by one.
+        goal: Tokens per second to reach on an H200.
+        error: Why there are no figures.
+    """
+
+    work: str
+    speed: float | None = None
+    launches: int = 0
+    waits: int = 0
+    step_us: float | None = None
+    host_us: float | None = None
+    device_us: float | None = None
+    kernels: list[KernelShare] = field(default_factory=list)
+    goal: float | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """The figures of a model, and the time until it was ready."""
+
+    model: str
+    load_seconds: float
+    state_bytes: int
+    rows: list[StepRow]
+
+
+def measure(device: Device, plan: Plan, tell: Tell) -> ModelReport:
+    """Measure a model of that shape. What fails has a row with the reason."""
+    shape = plan.shape
+    name = f"qwen3_5_moe, {shape.layers} layers, {shape.experts} experts, 4 bits, random; {plan.kv}"
+    begin = time.perf_counter()
+    try:
+        runner = random_runner(device, shape, plan.kv, tell)
+        tell("copying weights, recording and compiling a step")
+        nbytes = _warm_up(runner, plan)
+    except (TurboError, MemoryError) as error:
+        return ModelReport(name, time.perf_counter() - begin, 0, [StepRow("loading", error=str(error))])
+    ready = time.perf_counter() - begin
+    is_goal = "H200" in device.properties.get("name", "") and shape == Plan.shape
+    rows = []
+    for position, goal in plan.contexts:
+        tell(f"decoding at {position} tokens")
+        work = f"decode at {position} tokens"
+        decode = partial(_decode, runner, position, plan.tokens)
+        rows.append(_guarded(work, goal if is_goal else None, decode))
+    tell(f"reading a prompt of {plan.prompt} tokens")
+    work = f"prompt of {plan.prompt} tokens"
+    rows.append(_guarded(work, plan.prompt_goal if is_goal else None, partial(_prefill, runner, plan.prompt)))
+    runner.close()
+    return ModelReport(name, ready, nbytes, rows)
+
+
+def _guarded(work: str, goal: float | None, measured: Callable[[], StepRow]) -> StepRow:
+    try:
+        return replace(measured(), work=work, goal=goal)
+    except (TurboError, MemoryError) as error:
+        return StepRow(work, goal=goal, error=str(error))
+
+
+def _warm_up(runner: Runner, plan: Plan) -> int:
+    """Bring weights to the device, record the first programs and compile; return the bytes of a state."""
+    with Session(runner, _context(runner, plan.prompt)) as session:
+        session.prefill(np.zeros(runner.traits.single + 1, np.int32))
+        _require_finite(session.step(0))
+        return session.nbytes
+
+
+def _context(runner: Runner, tokens: int) -> int:
+    return runner.context_for(tokens + 1)
+
+
+def _require_finite(logits: np.ndarray) -> None:
+    if not np.isfinite(logits).all():
+        raise DeviceError("logits: expected finite values")
+
+
+def _decode(runner: Runner, position: int, tokens: int) -> StepRow:
+    session = at_position(runner, _context(runner, position + 5 * tokens), position)
+    _require_finite(session.step(1))
+    _reply(session, 4)
+    speed = max(_reply(session, tokens + 1).decode_speed for _ in range(2))
+    profile = session.profile()
+    with runner.program(session.context, 1, "last") as (_, graph):
+        listing = graph.program.listing()
+    step_us, host_us, device_us = _replays(runner, session.context, position, tokens)
+    return StepRow(
+        "",
+        speed,
+        len(listing),
+        sum(launch.waits for launch in listing),
+        step_us,
+        host_us,
+        device_us,
+        _kernels(profile),
+    )
+
+
+def _reply(session: Session, tokens: int) -> Stats:
+    """Continue with the likeliest tokens, as a caller does."""
+    stats = Stats()
+    chunks = chunks_of(session, [1], Options(tokens), stats, tokenizer=None, eos_ids=(), whole=False)
+    for _ in Reply(session, chunks, stats):
+        pass
+    return stats
+
+
+def _replays(runner: Runner, context: int, position: int, count: int) -> tuple[float, float, float]:
+    """Time replays of a step without the choice of a token: `step_us`, `host_us` and `device_us`."""
+    device, layout = runner.device, runner.layout(context)
+    block = runner.allocate(layout)
+    cursor = Cursor()
+    cursor.position = position
+    with runner.program(context, 1, "last") as (_, graph):
+        graph.run(1, block, cursor, True)
+        whole, host = [], []
+        for _ in range(count):
+            begin = time.perf_counter()
+            graph.run(1, block, cursor, False)
+            host.append(time.perf_counter() - begin)
+            device.synchronize()
+            whole.append(time.perf_counter() - begin)
+        begin = time.perf_counter()
+        for _ in range(count):
+            graph.run(1, block, cursor, False)
+        device.synchronize()
+        in_row = (time.perf_counter() - begin) / count
+    return median(whole) * 1e6, median(host) * 1e6, in_row * 1e6
+
+
+def _prefill(runner: Runner, tokens: int) -> StepRow:
+    ids = np.random.default_rng(0).integers(0, runner.network.vocab, tokens)
+    seconds = []
+    for _ in range(2):
+        with Session(runner, _context(runner, tokens)) as session:
+            begin = time.perf_counter()
+            _require_finite(session.prefill(ids))
+            seconds.append(time.perf_counter() - begin)
+    with Session(runner, _context(runner, tokens)) as session:
+        session.timings = profile = Profile()
+        session.prefill(ids[: runner.traits.chunk])
+    with runner.program(_context(runner, tokens), tokens, "last") as (_, graph):
+        listing = graph.program.listing()
+    return StepRow(
+        "",
+        tokens / min(seconds),
+        len(listing),
+        sum(launch.waits for launch in listing),
+        kernels=_kernels(profile),
+    )
+
+
+def _kernels(profile: Profile) -> list[KernelShare]:
+    rows = profile.rows()[:_SHOWN]
+    return [KernelShare(row.kernel, row.launches, row.seconds * 1e6) for row in rows]

@@ -1,0 +1,90 @@
+"""All figures of a device, with what they depend on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from importlib.metadata import version
+from typing import Any
+
+from pyturbo._distribution import NAME
+from pyturbo._native import Device
+from pyturbo.bench.gpu import kernels, model
+from pyturbo.bench.gpu.kernels import KernelRow
+from pyturbo.bench.gpu.model import ModelReport, Plan
+from pyturbo.bench.gpu.torch_peer import TorchPeer, torch_peer
+from pyturbo.bench.launches import Replay, replays
+from pyturbo.errors import TurboError
+
+PARTS = ("kernels", "replay", "model")
+
+_LAUNCHES = 300
+
+Tell = Callable[[str], None]
+
+
+@dataclass
+class Report:
+    """The parts that have been measured so far.
+
+    Attributes:
+        facts: Device, driver and versions.
+        kernels: Operations at the sizes of models.
+        replays: Programs of small launches.
+        model: Steps of a model with random weights.
+        errors: Parts that failed, with the reason.
+        seconds: The time that each part took.
+    """
+
+    facts: dict[str, str]
+    kernels: list[KernelRow] = field(default_factory=list)
+    replays: list[Replay] = field(default_factory=list)
+    model: ModelReport | None = None
+    errors: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        rows = [asdict(row) | {"met": row.met} for row in self.kernels]
+        return asdict(self) | {"kernels": rows}
+
+
+def measure(
+    device: Device, parts: tuple[str, ...], plan: Plan, *, quick: bool, torch: bool, tell: Tell
+) -> Iterator[tuple[str, Report]]:
+    """Measure parts of PARTS; yield the name of each and all that is known after it.
+
+    A part that fails leaves a reason, and the others go on. `torch`: compare with it where it is installed.
+    """
+    peer = torch_peer() if torch and "kernels" in parts and device.name == "cuda" else None
+    report = Report(_facts(device, peer))
+    for part in parts:
+        begin = time.perf_counter()
+        try:
+            if part == "kernels":
+                report.kernels = kernels.measure(device, quick, peer, tell)
+            elif part == "replay":
+                tell(f"replays of {_LAUNCHES} launches")
+                report.replays = replays(device, _LAUNCHES)
+            else:
+                report.model = model.measure(device, plan, tell)
+        except (TurboError, MemoryError) as error:
+            report.errors[part] = str(error)
+        report.seconds[part] = time.perf_counter() - begin
+        yield part, report
+
+
+def _facts(device: Device, torch: TorchPeer | None) -> dict[str, str]:
+    facts = {
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "pyturbo": version(NAME),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "processors": str(os.cpu_count()),
+        "device": device.name,
+    }
+    facts |= {f"device {key}": value for key, value in device.properties.items()}
+    return facts | {"traits": str(device.traits)} | ({"torch": torch.version} if torch else {})

@@ -1,0 +1,105 @@
+"""The same work by torch on the same GPU, where torch with CUDA is installed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+_ROTATED = 256 << 20  # bytes that calls read in turn: more than caches hold
+_CALLS = 40  # of a CUDA graph
+_REPLAYS = 5
+
+
+class TorchPeer:
+    """Times operations of torch in a CUDA graph, one call after the other, each with other operands."""
+
+    def __init__(self) -> None:
+        self._torch: Any = importlib.import_module("torch")
+        self.version = str(self._torch.__version__)
+        self._torch.zeros(1, device="cuda")
+
+    def int4_matvec(self, out: int, width: int) -> float:
+        """Return the seconds of a product of one token with a matrix of 4 bits in groups of 64."""
+        torch = self._torch
+        pack = getattr(torch.ops.aten, "_convert_weight_to_int4pack")  # noqa: B009  private in torch
+        multiply = getattr(torch.ops.aten, "_weight_int4pack_mm")  # noqa: B009
+        calls = []
+        for _ in range(_copies(out * width // 2)):
+            codes = torch.randint(0, 256, (out, width // 2), dtype=torch.uint8, device="cuda")
+            packed = pack(codes, 8)
+            scales = torch.full((width // 64, out, 2), 0.01, dtype=torch.bfloat16, device="cuda")
+            x = torch.ones(1, width, dtype=torch.bfloat16, device="cuda")
+            calls.append(partial(multiply, x, packed, 64, scales))
+        return self._seconds(calls)
+
+    def matmul(self, tokens: int, out: int, width: int) -> float:
+        """Return the seconds of a product in bf16."""
+        torch = self._torch
+        x = self._random(tokens, width)
+        weights = [self._random(out, width) for _ in range(_copies(out * width * 2))]
+        return self._seconds([partial(torch.nn.functional.linear, x, w) for w in weights])
+
+    def attention(self, tokens: int, heads: int, kv_heads: int, dim: int, context: int) -> float:
+        """Return the seconds of attention in bf16 without a mask.
+
+        The heads that share keys may be heads, or more queries of one head: the faster way counts.
+        """
+        attend = self._torch.nn.functional.scaled_dot_product_attention
+        copies = range(_copies(4 * context * kv_heads * dim))
+        pairs = [tuple(self._random(1, kv_heads, context, dim) for _ in "kv") for _ in copies]
+        q = self._random(1, heads, tokens, dim)
+        grouped = q.reshape(1, kv_heads, heads // kv_heads * tokens, dim)
+        ways = (
+            [partial(attend, q, k, v, enable_gqa=True) for k, v in pairs],
+            [partial(attend, grouped, k, v) for k, v in pairs],
+        )
+        return min(self._seconds(calls) for calls in ways)
+
+    def free(self) -> None:
+        """Give memory back that torch keeps."""
+        self._torch.cuda.empty_cache()
+
+    def _random(self, *shape: int) -> Any:
+        return self._torch.randn(*shape, dtype=self._torch.bfloat16, device="cuda")
+
+    def _seconds(self, calls: Sequence[Callable[[], object]]) -> float:
+        """Return the time of a call: the median of replays of one graph, by events."""
+        torch = self._torch
+        for call in calls[:2]:
+            call()
+        torch.cuda.synchronize()
+        loops = math.ceil(_CALLS / len(calls))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(loops):
+                for call in calls:
+                    call()
+        graph.replay()
+        torch.cuda.synchronize()
+        times = []
+        for _ in range(_REPLAYS):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            graph.replay()
+            end.record()
+            torch.cuda.synchronize()
+            times.append(float(begin.elapsed_time(end)) / 1e3 / (loops * len(calls)))
+        return sorted(times)[len(times) // 2]
+
+
+def torch_peer() -> TorchPeer | None:
+    """Return torch, or None if it is not installed or has no GPU."""
+    if importlib.util.find_spec("torch") is None:
+        return None
+    try:
+        return TorchPeer()
+    except Exception:  # whatever a torch without CUDA raises
+        return None
+
+
+def _copies(nbytes: int) -> int:
+    return max(1, min(64, math.ceil(_ROTATED / nbytes)))
