@@ -134,11 +134,15 @@ def test_torch_is_left_out_where_it_cannot_be_used(monkeypatch: pytest.MonkeyPat
     broken = types.ModuleType("torch")  # has no functions
     broken.__spec__ = types.SimpleNamespace()  # type: ignore[assignment]
     monkeypatch.setitem(sys.modules, "torch", broken)
-    assert torch_peer() is None
+    peer, reason = torch_peer()
+    assert peer is None
+    assert reason.startswith("not used: AttributeError: ")
     freed = []
-    peer = types.SimpleNamespace(free=lambda: freed.append(True))
+    torch = types.SimpleNamespace(free=lambda: freed.append(True))
     case = Case("one", lambda operands: None, peer=lambda torch: torch.int4_matvec(1, 2))
-    assert kernels._peer_us(case, peer) is None  # type: ignore[arg-type]
+    us, reason = kernels._peer_us(case, torch)  # type: ignore[arg-type]
+    assert us is None
+    assert reason.startswith("AttributeError: ")
     assert freed == [True]
 
 

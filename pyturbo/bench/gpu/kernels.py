@@ -15,7 +15,7 @@ from pyturbo.bench.gpu.mixers import mixers
 from pyturbo.bench.gpu.products import products
 from pyturbo.bench.gpu.small import small
 from pyturbo.bench.gpu.timing import Call, Chain, Effort, Timed, timed
-from pyturbo.bench.gpu.torch_peer import TorchPeer
+from pyturbo.bench.gpu.torch_peer import TorchPeer, first_line
 from pyturbo.errors import TurboError
 from pyturbo.recording import active
 
@@ -40,6 +40,7 @@ class KernelRow:
         read_share: Bytes per second as a share of those of a plain read.
         launches: Of one call.
         torch_us: Microseconds of torch; None where there is nothing to compare.
+        torch_error: Why torch could not do the same.
         goal_us: What the case should reach.
         error: Why there are no figures.
     """
@@ -51,6 +52,7 @@ class KernelRow:
     read_share: float | None = None
     launches: int = 0
     torch_us: float | None = None
+    torch_error: str = ""
     goal_us: float | None = None
     error: str = ""
 
@@ -132,7 +134,7 @@ def _row(
         return KernelRow(case.name, error=str(error))
     gigabytes = found.nbytes / found.seconds / 1e9 if found.nbytes else None
     read = rows[READ].gigabytes if READ in rows else gigabytes
-    peer = _peer_us(case, torch)
+    peer, peer_error = _peer_us(case, torch)
     return KernelRow(
         case.name,
         found.seconds * 1e6,
@@ -141,17 +143,19 @@ def _row(
         gigabytes / read if gigabytes and read else None,
         found.launches,
         peer,
+        peer_error,
         _goal_us(case.goal, found, device, rows, peer),
     )
 
 
-def _peer_us(case: Case, torch: TorchPeer | None) -> float | None:
+def _peer_us(case: Case, torch: TorchPeer | None) -> tuple[float | None, str]:
+    """Return the microseconds of torch, or why there are none."""
     if torch is None or case.peer is None:
-        return None
+        return None, ""
     try:
-        return case.peer(torch) * 1e6
-    except Exception:  # a function that this torch lacks, or too little memory
-        return None
+        return case.peer(torch) * 1e6, ""
+    except Exception as error:  # a function that this torch lacks, or too little memory
+        return None, first_line(error)
     finally:
         torch.free()
 

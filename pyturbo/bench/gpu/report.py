@@ -16,7 +16,7 @@ from pyturbo._native import Device
 from pyturbo.bench.gpu import kernels, model
 from pyturbo.bench.gpu.kernels import KernelRow
 from pyturbo.bench.gpu.model import ModelReport, Plan
-from pyturbo.bench.gpu.torch_peer import TorchPeer, torch_peer
+from pyturbo.bench.gpu.torch_peer import torch_peer
 from pyturbo.bench.launches import Replay, replays
 from pyturbo.errors import TurboError
 
@@ -59,8 +59,9 @@ def measure(
 
     A part that fails leaves a reason, and the others go on. `torch`: compare with it where it is installed.
     """
-    peer = torch_peer() if torch and "kernels" in parts and device.name == "cuda" else None
-    report = Report(_facts(device, peer))
+    wanted = torch and "kernels" in parts and device.name == "cuda"
+    peer, version_or_reason = torch_peer() if wanted else (None, "not asked for")
+    report = Report(_facts(device) | {"torch": version_or_reason})
     for part in parts:
         begin = time.perf_counter()
         try:
@@ -77,7 +78,7 @@ def measure(
         yield part, report
 
 
-def _facts(device: Device, torch: TorchPeer | None) -> dict[str, str]:
+def _facts(device: Device) -> dict[str, str]:
     facts = {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "pyturbo": version(NAME),
@@ -87,4 +88,4 @@ def _facts(device: Device, torch: TorchPeer | None) -> dict[str, str]:
         "device": device.name,
     }
     facts |= {f"device {key}": value for key, value in device.properties.items()}
-    return facts | {"traits": str(device.traits)} | ({"torch": torch.version} if torch else {})
+    return facts | {"traits": str(device.traits)}

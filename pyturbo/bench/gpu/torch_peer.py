@@ -91,14 +91,20 @@ class TorchPeer:
         return sorted(times)[len(times) // 2]
 
 
-def torch_peer() -> TorchPeer | None:
-    """Return torch, or None if it is not installed or has no GPU."""
+def torch_peer() -> tuple[TorchPeer | None, str]:
+    """Return torch and its version, or None and why it cannot be used."""
     if importlib.util.find_spec("torch") is None:
-        return None
+        return None, "not installed"
     try:
-        return TorchPeer()
-    except Exception:  # whatever a torch without CUDA raises
-        return None
+        peer = TorchPeer()
+    except Exception as error:  # whatever a torch without CUDA raises
+        return None, f"not used: {first_line(error)}"
+    return peer, peer.version
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error of torch says, without the advice that follows."""
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def _copies(nbytes: int) -> int:

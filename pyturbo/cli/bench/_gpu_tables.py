@@ -58,6 +58,8 @@ def _kernels(rows: list[KernelRow]) -> Table:
             _number(row.goal_us, 1),
             _MET[row.met],
         )
+        if row.torch_error:
+            out.add_row(f"  torch: {row.torch_error}")
     return out
 
 
