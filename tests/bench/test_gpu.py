@@ -218,7 +218,7 @@ def test_a_model_that_does_not_fit_has_the_reason_in_its_row(monkeypatch: pytest
     monkeypatch.setattr(model, "random_runner", fails)
     with open_device("cpu") as device:
         report = model.measure(device, model.QUICK, quiet)
-    assert [(row.work, row.error) for row in report.rows] == [("loading", "too large")]
+    assert [(row.work, row.error) for row in report.rows] == [("loading", "MemoryError: too large")]
 
 
 def test_logits_that_are_not_finite_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,6 +286,15 @@ def test_only_a_report_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture
     assert file.read_text() == "mine"
     for _ in range(2):
         assert main([*words, str(tmp_path / "report.txt")]) == 0
+
+
+def test_replays_of_any_device(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "replay", "--device", "cpu", "--json"]) == 0
+    timings = json.loads(capsys.readouterr().out)
+    assert [timing["goal"] for timing in timings] == [None, None, None]
+    assert all(timing["nanoseconds"] > 0 for timing in timings)
+    assert main(["bench", "replay", "--device", "gpu"]) == 2
+    assert "--device: expected" in capsys.readouterr().err
 
 
 def test_wrong_parts(capsys: pytest.CaptureFixture[str]) -> None:

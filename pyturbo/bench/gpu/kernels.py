@@ -13,10 +13,10 @@ from pyturbo.bench.gpu.cases import QUICK, Case, Goal, Sizes
 from pyturbo.bench.gpu.memory import Operands, Pool
 from pyturbo.bench.gpu.mixers import mixers
 from pyturbo.bench.gpu.products import products
+from pyturbo.bench.gpu.reason import reason
 from pyturbo.bench.gpu.small import small
 from pyturbo.bench.gpu.timing import Call, Chain, Effort, Timed, timed
-from pyturbo.bench.gpu.torch_peer import TorchPeer, first_line
-from pyturbo.errors import TurboError
+from pyturbo.bench.gpu.torch_peer import TorchPeer
 from pyturbo.recording import active
 
 Tell = Callable[[str], None]
@@ -101,9 +101,9 @@ def _compile(device: Device, pool: Pool, cases: Iterable[Case]) -> None:
         for case in cases:
             operands = Operands(device, pool)
             operands.begin()
-            with suppress(TurboError):
+            with suppress(Exception):
                 case.call(operands)
-    with suppress(TurboError):
+    with suppress(Exception):
         chain.program.run()
 
 
@@ -130,8 +130,8 @@ def _row(
 ) -> KernelRow:
     try:
         found = timed(device, case.call, Operands(device, pool), effort)
-    except (TurboError, MemoryError) as error:
-        return KernelRow(case.name, error=str(error))
+    except Exception as error:  # whatever it is, other cases go on
+        return KernelRow(case.name, error=reason(error))
     gigabytes = found.nbytes / found.seconds / 1e9 if found.nbytes else None
     read = rows[READ].gigabytes if READ in rows else gigabytes
     peer, peer_error = _peer_us(case, torch)
@@ -155,7 +155,7 @@ def _peer_us(case: Case, torch: TorchPeer | None) -> tuple[float | None, str]:
     try:
         return case.peer(torch) * 1e6, ""
     except Exception as error:  # a function that this torch lacks, or too little memory
-        return None, first_line(error)
+        return None, reason(error)
     finally:
         torch.free()
 

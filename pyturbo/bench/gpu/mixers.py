@@ -42,14 +42,13 @@ def _decode(sizes: Sizes) -> Iterator[Case]:
             return float(torch.attention(1, sizes.heads, sizes.kv_heads, sizes.dim, context))
 
         yield Case(f"attention f16, {heads}, context {context}", plain, peer=peer, goal=Goal(torch=True))
-    for i, context in enumerate(sizes.contexts):
+    for context, goal in zip(sizes.contexts, _TURBO_GOALS):
 
         def turbo(operands: Operands, context: int = context) -> Any:
             k, v = (_rows(operands, sizes.kv_heads, context, sizes.dim) for _ in range(2))
             return ops.turbo_attention(q, k, v, scale, rotated=True)
 
-        goal = Goal(us=_TURBO_GOALS[i])
-        yield Case(f"attention turbo4, {heads}, context {context}", turbo, goal=goal)
+        yield Case(f"attention turbo4, {heads}, context {context}", turbo, goal=Goal(us=goal))
 
 
 def _rows(operands: Operands, heads: int, context: int, dim: int) -> TurboRows:

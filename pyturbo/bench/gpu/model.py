@@ -13,6 +13,7 @@ import numpy as np
 from pyturbo._native import Device
 from pyturbo._program import Cursor
 from pyturbo.bench.gpu.random_model import random_runner
+from pyturbo.bench.gpu.reason import reason
 from pyturbo.bench.peers.random_moe import Shape
 from pyturbo.bench.stream.synthetic import SHAPE
 from pyturbo.engine.generation import Options, Stats
@@ -20,7 +21,7 @@ from pyturbo.engine.profile import Profile
 from pyturbo.engine.reply import Reply, chunks_of
 from pyturbo.engine.runner import Runner
 from pyturbo.engine.session import Session, at_position
-from pyturbo.errors import DeviceError, TurboError
+from pyturbo.errors import DeviceError
 
 Tell = Callable[[str], None]
 
@@ -115,8 +116,9 @@ def measure(device: Device, plan: Plan, tell: Tell) -> ModelReport:
         runner = random_runner(device, shape, plan.kv, tell)
         tell("copying weights, recording and compiling a step")
         nbytes = _warm_up(runner, plan)
-    except (TurboError, MemoryError) as error:
-        return ModelReport(name, time.perf_counter() - begin, 0, [StepRow("loading", error=str(error))])
+    except Exception as error:  # there may be too little memory, for example
+        failed = StepRow("loading", error=reason(error))
+        return ModelReport(name, time.perf_counter() - begin, 0, [failed])
     ready = time.perf_counter() - begin
     is_goal = "H200" in device.properties.get("name", "") and shape == Plan.shape
     rows = []
@@ -135,8 +137,8 @@ def measure(device: Device, plan: Plan, tell: Tell) -> ModelReport:
 def _guarded(work: str, goal: float | None, measured: Callable[[], StepRow]) -> StepRow:
     try:
         return replace(measured(), work=work, goal=goal)
-    except (TurboError, MemoryError) as error:
-        return StepRow(work, goal=goal, error=str(error))
+    except Exception as error:  # whatever it is, other steps go on
+        return StepRow(work, goal=goal, error=reason(error))
 
 
 def _warm_up(runner: Runner, plan: Plan) -> int:

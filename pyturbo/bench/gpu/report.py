@@ -16,9 +16,9 @@ from pyturbo._native import Device
 from pyturbo.bench.gpu import kernels, model
 from pyturbo.bench.gpu.kernels import KernelRow
 from pyturbo.bench.gpu.model import ModelReport, Plan
+from pyturbo.bench.gpu.reason import reason
 from pyturbo.bench.gpu.torch_peer import torch_peer
 from pyturbo.bench.launches import Replay, replays
-from pyturbo.errors import TurboError
 
 PARTS = ("kernels", "replay", "model")
 
@@ -72,8 +72,8 @@ def measure(
                 report.replays = replays(device, _LAUNCHES)
             else:
                 report.model = model.measure(device, plan, tell)
-        except (TurboError, MemoryError) as error:
-            report.errors[part] = str(error)
+        except Exception as error:  # whatever it is, other parts go on
+            report.errors[part] = reason(error)
         report.seconds[part] = time.perf_counter() - begin
         yield part, report
 

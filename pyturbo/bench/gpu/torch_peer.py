@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from pyturbo.bench.gpu.reason import reason
+
 _ROTATED = 256 << 20  # bytes that calls read in turn: more than caches hold
 _CALLS = 40  # of a CUDA graph
 _REPLAYS = 5
@@ -98,13 +100,8 @@ def torch_peer() -> tuple[TorchPeer | None, str]:
     try:
         peer = TorchPeer()
     except Exception as error:  # whatever a torch without CUDA raises
-        return None, f"not used: {first_line(error)}"
+        return None, f"not used: {reason(error)}"
     return peer, peer.version
-
-
-def first_line(error: Exception) -> str:
-    """Return what an error of torch says, without the advice that follows."""
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def _copies(nbytes: int) -> int:
