@@ -8,7 +8,7 @@ from typing import Any
 from pyturbo._arguments import byte_count
 from pyturbo._machine import peak_memory
 from pyturbo._native import Device, device_list
-from pyturbo.cli._output import byte_bar, size
+from pyturbo.cli._output import byte_bar, count_bar, size
 from pyturbo.cli._usage import add_model_name, at_least_one, option, usage
 from pyturbo.engine.generation import Completion, Options, Stats
 from pyturbo.engine.session import Session
@@ -98,13 +98,27 @@ def open_device(arguments: argparse.Namespace) -> Device:
 
 
 def load_model(arguments: argparse.Namespace, name: str | None) -> Model:
-    """Load a model, with a progress bar for weights that have to be read."""
+    """Load a model, with progress bars for weights that have to be read or copied and kernels to compile."""
     with usage("kv", "memory"):
         kv = kv_format(arguments.kv).name
         memory = None if arguments.memory is None else byte_count("memory", arguments.memory)
     device = open_device(arguments)
     with byte_bar("reading weights") as progress:
-        return load(name, device, kv, progress=progress, memory=memory)
+        model = load(name, device, kv, progress=progress, memory=memory)
+    if device.memory is not None:
+        _prepare(model)
+    return model
+
+
+def _prepare(model: Model) -> None:
+    """Compile kernels and copy weights to the device, which the first prompt would wait for."""
+    with count_bar("compiling kernels") as kernels, byte_bar("copying weights to the device") as weights:
+        bars = {"kernels": kernels, "weights": weights}
+        model.device.progress = lambda what, done, total: bars[what](done, total)
+        try:
+            model.runner.prepare(model.runner.context_for(1))
+        finally:
+            model.device.progress = None
 
 
 def cut_note(completion: Completion, session: Session) -> str:

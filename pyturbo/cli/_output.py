@@ -9,10 +9,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
     from rich.table import Table
 
 from pyturbo._messages import size as size
@@ -91,22 +92,37 @@ def telling() -> Iterator[Callable[[str], None]]:
         yield status.update
 
 
-@contextmanager
-def byte_bar(what: str) -> Iterator[Progress]:
+def byte_bar(what: str) -> AbstractContextManager[Progress]:
     """Show a progress bar of bytes on a terminal if the work takes longer than a moment."""
+    from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    return _bar(what, DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+
+
+def count_bar(what: str) -> AbstractContextManager[Progress]:
+    """Show a progress bar of things that are counted."""
+    from rich.progress import MofNCompleteColumn
+
+    return _bar(what, MofNCompleteColumn())
+
+
+@contextmanager
+def _bar(what: str, *columns: ProgressColumn) -> Iterator[Progress]:
+    """Show a bar on a terminal if the work takes longer than a moment, until it is done."""
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bars
 
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    bars = Bars(*columns, TimeRemainingColumn(), console=console, transient=True)
+    bars = Bars(TextColumn("{task.description}"), BarColumn(), *columns, console=console, transient=True)
     task, begin = bars.add_task(what, total=None), time.monotonic()
 
     def progress(done: int, total: int) -> None:
         bars.update(task, completed=done, total=total)
-        if console.is_terminal and time.monotonic() - begin > _PATIENCE / 4:
+        if done < total and console.is_terminal and time.monotonic() - begin > _PATIENCE / 4:
             bars.start()  # once; later calls do nothing
+        elif done == total and bars.live.is_started:
+            bars.stop()
 
     try:
         yield progress

@@ -174,6 +174,15 @@ class Runner:
             if self.budget is not None:
                 self.budget.share()
 
+    def prepare(self, context: int) -> None:
+        """Record the programs for a conversation of that many tokens, and have the device prepare them.
+
+        The first reply would do the same.
+        """
+        for tokens in (1, self.traits.chunk):
+            with self.program(context, tokens, "last") as (_, graph):
+                graph.program.prepare()
+
     @contextmanager
     def program(self, context: int, tokens: int, output: Output) -> Iterator[tuple[int, Graph]]:
         """Hold the program for the next of `tokens` tokens, with how many it reads. It is recorded once."""
