@@ -86,6 +86,9 @@ cdef extern from "pyturbo/device.h" namespace "pyturbo" nogil:
     cdef cppclass NativeDeviceMemory "pyturbo::DeviceMemory":
         uint64_t total, free
 
+    cdef cppclass Progress:
+        pass
+
     cdef cppclass NativeDevice "pyturbo::Device":
         const string& name()
         const NativeTraits& traits()
@@ -94,9 +97,10 @@ cdef extern from "pyturbo/device.h" namespace "pyturbo" nogil:
         void close() except +raise_python
         uint64_t longest_argument() except +raise_python
         vector[pair[string, string]] properties() except +raise_python
-        cbool use(Storage&) except +raise_python
+        cbool use(Storage&, uint64_t, uint64_t) except +raise_python
         shared_ptr[Storage] constant(const shared_ptr[Storage]&, uint64_t, uint64_t) except +raise_python
         void synchronize() except +raise_python
+        void set_progress(Progress)
         const KernelInfo& kernel(string_view) except +raise_python
         shared_ptr[Storage] allocate(uint64_t) except +raise_python
         shared_ptr[Storage] allocate_shared(uint64_t) except +raise_python
@@ -135,6 +139,10 @@ cdef extern from "pyturbo/mapped_file.h" namespace "pyturbo" nogil:
 
 cdef extern from "pyturbo/process.h" namespace "pyturbo" nogil:
     void end_process() except +raise_python
+
+
+cdef extern from "python/progress.h" namespace "pyturbo::python":
+    Progress progress_to(object)
 
 
 cdef extern from "python/owner.h" namespace "pyturbo::python":

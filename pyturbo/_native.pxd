@@ -14,6 +14,7 @@ cdef enum:
 cdef class Device:
     cdef shared_ptr[NativeDevice] handle
     cdef dict kernels                # made so far, by name and constants
+    cdef object told                 # of progress
 
     cdef NativeDevice* native(self) except NULL
 
@@ -30,6 +31,9 @@ cdef class Buffer:
     cdef Py_ssize_t[AXES] extents    # shape and strides for the buffer protocol
     cdef Py_ssize_t[AXES] strides
     cdef object __weakref__
+
+    # Notes that launches of the device will touch it.
+    cdef int use_on(self, NativeDevice* device) except -1
 
 
 cdef class FileWatch:

@@ -15,7 +15,7 @@ from libcpp.vector cimport vector
 from pyturbo._core cimport (
     ArgumentInfo, ArgumentKind, allocate_storage, ConstantInfo, DeviceOptions, device_names, dlpack_capsule, end_process,
     find_device, hold, HostMemory, kBufferAlignment, kDlpackCpu, map_file, mapped_file_at, MappedFile, missing_devices,
-    NativeDeviceMemory, NativeTraits, open_device, Precision, require_readable,
+    NativeDeviceMemory, NativeTraits, open_device, Precision, Progress, progress_to, require_readable,
 )
 
 import atexit
@@ -26,7 +26,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from pyturbo import errors
-from pyturbo._arguments import FORMATS, MAX_AXES, code_of_format, counts_of, flag, index, shape_of, value_bytes
+from pyturbo._arguments import FORMATS, MAX_AXES, callback, code_of_format, counts_of, flag, index, shape_of, value_bytes
 from pyturbo._messages import shown
 from pyturbo._dtypes import DTYPES, NAMES, bfloat16, code_of
 from pyturbo._traits import DeviceMemory, Traits
@@ -146,6 +146,23 @@ cdef class Device:
     def properties(self):
         """Facts about the device, by name."""
         return {name.decode(): value.decode() for name, value in self.native().properties()}
+
+    @property
+    def progress(self):
+        """A function that is called while launches wait for preparations, with what is prepared, how much of it is done
+        and the total: ``"kernels"`` that are compiled, or bytes of ``"weights"`` that are copied to memory of the device.
+        It is called from any thread, must not use the device, and cannot end the work by raising an exception. None: nobody
+        is told."""
+        return self.told
+
+    @progress.setter
+    def progress(self, function):
+        callback("progress", function)
+        cdef NativeDevice* device = self.native()
+        cdef Progress progress = progress_to(function)
+        with nogil:  # which the function may need to return
+            device.set_progress(progress)
+        self.told = function
 
     def close(self):
         """Wait for running work and refuse all further work. Memory that the host can touch stays readable until it is
@@ -296,6 +313,10 @@ cdef class Buffer:
     def on_host(self):
         """Whether the host can touch the memory."""
         return self.storage.get().on_host()
+
+    cdef int use_on(self, NativeDevice* device) except -1:
+        device.use(self.storage.get()[0], self.address - self.storage.get().data(), self.nbytes)
+        return 0
 
     def numpy(self):
         """Return a NumPy view of the same memory, which keeps the buffer alive, or a read-only copy if the host cannot
@@ -466,8 +487,6 @@ cdef class Kernel:
         cdef Dispatch dispatch
         cdef const Dispatch* geometry = NULL
         cdef list wrapped = None  # buffers made here; they live until the launch is over
-        cdef vector[Storage*] storages
-        cdef Storage* used_storage
 
         for i in range(self.info.argument_count):
             info = &self.info.arguments[i]
@@ -483,7 +502,7 @@ cdef class Kernel:
                         wrapped.append(arg)
                     _bind_buffer(self, info, arg, arguments)
                     if arg is not None:
-                        storages.push_back((<Buffer>arg).storage.get())
+                        (<Buffer>arg).use_on(self.device.get())
                 elif arg is not None or info.condition < 0:
                     if used + info.size > VALUE_BYTES:
                         raise ArgumentError(f"{self.name}: expected at most {VALUE_BYTES} bytes of values")
@@ -501,8 +520,6 @@ cdef class Kernel:
             dispatch.threads.x, dispatch.threads.y, dispatch.threads.z = extent
             geometry = &dispatch
         with nogil:
-            for used_storage in storages:
-                self.device.get().use(used_storage[0])
             self.launch(arguments, geometry)
 
 

@@ -67,6 +67,7 @@ cdef extern from "pyturbo/program.h" namespace "pyturbo" nogil:
         void add(const KernelInfo&, const void* const*, const vector[RecordedArgument]&, string label,
                  string text) except +raise_python
         void run(const int64_t*, const Block*, cbool, NativeTimeline*) except +raise_python
+        void prepare() except +raise_python
         void ask(shared_ptr[NativeHostLoop]) except +raise_python
         void begin_passes() except +raise_python
         void end_passes() except +raise_python

@@ -116,6 +116,13 @@ cdef class Program:
         with nogil:
             program.end_passes()
 
+    def prepare(self):
+        """Have the device do what the first replay would do before it: compile kernels, and copy weights to its memory;
+        ``Device.progress`` shows it."""
+        cdef NativeProgram* program = self.native()
+        with nogil:
+            program.prepare()
+
     def run(self, blocks=(), *, wait=True, Cursor cursor=None, advance=0, **symbols):
         """Replay every launch with these blocks, in the order of ``self.blocks``, and these symbols; then advance the
         cursor. Without ``wait`` the device may still be at work on return; see ``Device.synchronize``."""
@@ -193,8 +200,7 @@ cdef class Program:
             if not isinstance(given, Buffer) or given.readonly:
                 raise ArgumentError(f"{method}: {name}: expected a writable Buffer, got {given!r}")
             buffer = given
-            with nogil:
-                self.device.get().use(buffer.storage.get()[0])
+            buffer.use_on(self.device.get())
             block.data, block.bytes = buffer.address, buffer.nbytes
             memory.push_back(block)
         cdef NativeProgram* program = self.native()

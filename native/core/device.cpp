@@ -116,7 +116,7 @@ void Device::close() {
   release();
 }
 
-bool Device::use(Storage& storage) {
+bool Device::use(Storage& storage, uint64_t begin, uint64_t bytes) {
   if (owns(storage)) return true;
   if (!storage.on_host())
     throw Error(ErrorKind::argument, name_ + ": expected memory of this device or of the host, got that of " +
@@ -131,7 +131,7 @@ bool Device::use(Storage& storage) {
       if (storage.writable() || !storage.pages()) return false;
       break;
   }
-  attach(storage);
+  attach(storage, begin, bytes);
   return true;
 }
 
@@ -144,7 +144,7 @@ struct Device::Copies {
 
 std::shared_ptr<Storage> Device::constant(const std::shared_ptr<Storage>& storage, uint64_t begin,
                                           uint64_t bytes) {
-  if (use(*storage)) return storage;
+  if (use(*storage, begin, bytes)) return storage;
   auto copies = std::static_pointer_cast<Copies>(storage->attached(copies_.get()));
   if (!copies) {
     copies = std::make_shared<Copies>();
@@ -160,6 +160,16 @@ std::shared_ptr<Storage> Device::constant(const std::shared_ptr<Storage>& storag
   require_readable(storage->data() + begin, bytes);
   known = copy;
   return copy;
+}
+
+void Device::set_progress(Progress progress) {
+  const std::lock_guard lock(reporting_);
+  progress_.swap(progress);
+}
+
+void Device::report(Preparation what, uint64_t done, uint64_t total) const {
+  const std::lock_guard lock(reporting_);
+  if (progress_) progress_(what, done, total);
 }
 
 void Device::read(void* to, const void* from, uint64_t bytes) {

@@ -160,7 +160,7 @@ void Program::bind(Launch& launch, const RecordedArgument& b, uint8_t* value) {
   }
   const MemoryRef& memory = b.memory;
   if (memory.storage) {
-    device_->use(*memory.storage);
+    device_->use(*memory.storage, memory.start, memory.size);
     launch.owners.push_back(memory.storage);
   }
   if (memory.storage && memory.offset.terms.empty())
@@ -272,6 +272,15 @@ void Program::patch(Launch& launch, const int64_t* symbols, const Block* blocks)
                  (fits ? std::to_string(value) : "more than 64 bits hold"));
   }
   launch.dispatch = check_launch(kernel, launch.arguments, nullptr);
+}
+
+void Program::prepare() {
+  const std::lock_guard lock(running_);
+  ready_.clear();
+  for (const Launch& launch : launches_)
+    ready_.push_back(
+        {launch.kernel, &launch.arguments, launch.dispatch, launch.barrier, launch.label.c_str()});
+  device_->prepare(ready_);
 }
 
 void Program::run(const int64_t* symbols, const Block* blocks, bool wait, Timeline* timeline) {

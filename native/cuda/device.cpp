@@ -1,5 +1,6 @@
 #include "cuda/device.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <mutex>
 #include <optional>
@@ -113,7 +114,7 @@ class CudaDevice final : public Device {
     const Current current(*opened->context);
     size_t free = 0, total = 0;
     opened->stream->require("memory", opened->context->driver().memory_info(&free, &total));
-    return DeviceMemory{total, free};
+    return DeviceMemory{total, free - std::min<uint64_t>(free, opened->memory->wanted_bytes())};
   }
 
   std::shared_ptr<Storage> allocate(uint64_t bytes) override {
@@ -162,6 +163,13 @@ class CudaDevice final : public Device {
 
   std::pair<int32_t, int32_t> dlpack_device() const override { return {kDlpackCuda, 0}; }
 
+  void prepare(std::span<const ReadyLaunch> launches) override {
+    const auto opened = this->opened();
+    const Current current(*opened->context);
+    compile(*opened, launches);
+    bring(*opened);
+  }
+
   void synchronize() override {
     if (!opened_here()) return;
     const std::shared_ptr<Opened> opened = held();
@@ -190,10 +198,8 @@ class CudaDevice final : public Device {
     if (wait) opened->stream->synchronize();
   }
 
-  void attach(Storage& storage) override {
-    const auto opened = this->opened();
-    const Current current(*opened->context);
-    opened->memory->use(storage);
+  void attach(Storage& storage, uint64_t begin, uint64_t bytes) override {
+    opened()->memory->want(storage, begin, bytes);
   }
 
   bool owns(const Storage& storage) const override {
@@ -230,11 +236,21 @@ class CudaDevice final : public Device {
     return opened;
   }
 
+  void compile(Opened& opened, std::span<const ReadyLaunch> launches) {
+    opened.modules->prepare(
+        launches, [&](uint64_t done, uint64_t total) { report(Preparation::kernels, done, total); });
+  }
+
+  void bring(Opened& opened) {
+    opened.memory->bring([&](uint64_t done, uint64_t total) { report(Preparation::weights, done, total); });
+  }
+
   // Runs launches one after the other, without a graph.
   void run_each(Opened& opened, std::span<const ReadyLaunch> launches, bool wait,
                 std::vector<LaunchRun>* runs) {
+    compile(opened, launches);
+    if (Staging::needed(launches, *opened.memory)) bring(opened);
     const Staging staging(launches, *opened.memory, *opened.stream);
-    opened.modules->prepare(launches);
     if (runs) {
       const std::lock_guard lock(running_);
       LaunchTimer timer(*opened.stream, launches.size());
@@ -280,7 +296,8 @@ class CudaDevice final : public Device {
     auto& kept = *static_cast<ProgramGraphs*>(program.kept.get());
     std::unique_ptr<Graph>& graph = kept.graphs[{first, launches.size()}];
     if (!graph) {
-      opened.modules->prepare(launches);
+      compile(opened, launches);
+      if (Staging::needed(launches, *opened.memory)) bring(opened);
       graph = Graph::make(opened.stream, opened.modules, *opened.memory, first, launches, kept.dependencies);
     }
     if (!graph || !graph->update(launches, *opened.memory)) return false;

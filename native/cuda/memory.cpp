@@ -5,42 +5,25 @@
 #include <string>
 
 #include "core/bus_error.h"
+#include "cuda/upload.h"
 #include "pyturbo/error.h"
 #include "pyturbo/mapped_file.h"
 
 namespace pyturbo::cuda {
 namespace {
 
-// Shorter memory of the host is not worth registering.
-constexpr uint64_t kRegisteredBytes = uint64_t(1) << 20;
+// Parts of a file that are closer together become one copy: many tensors are smaller than what an allocation
+// costs, and no two copies share a page.
+constexpr uint64_t kGap = uint64_t(1) << 17;
 
-constexpr uint64_t kPieceBytes = uint64_t(1) << 28;
+// Copies lie as far from a multiple of this as what they are copies of.
+constexpr uint64_t kAlignment = 256;
 
 uintptr_t number(const void* address) { return reinterpret_cast<uintptr_t>(address); }
 
 std::string allocation(uint64_t bytes, const char* where) {
   return "cannot allocate a buffer of " + std::to_string(bytes) + " bytes in " + where;
 }
-
-// Read-only memory of the host that is registered, so that the GPU reads it by itself. Nothing happens where
-// that is refused.
-class Registered {
- public:
-  Registered(const Driver& driver, const uint8_t* data, uint64_t bytes) : driver_(driver) {
-    void* const memory = const_cast<uint8_t*>(data);
-    if (driver.host_register(memory, bytes, kHostRegisterPortable | kHostRegisterReadOnly) == Result::success)
-      memory_ = memory;
-  }
-  ~Registered() {
-    if (memory_) driver_.host_unregister(memory_);
-  }
-  Registered(const Registered&) = delete;
-  Registered& operator=(const Registered&) = delete;
-
- private:
-  const Driver& driver_;
-  void* memory_ = nullptr;
-};
 
 }  // namespace
 
@@ -106,35 +89,82 @@ std::shared_ptr<Storage> Memory::allocate_shared(uint64_t bytes) {
   return std::make_shared<Storage>(memory, bytes, /*writable=*/true, owner, Reach::host);
 }
 
-void Memory::use(Storage& storage) {
-  if (storage.bytes() == 0 || storage.attached(this)) return;
-  auto copy = take(storage.bytes());
-  copy_in(copy->begin, storage);
-  const uintptr_t begin = number(storage.data());
-  if (region_of(*table(), begin, storage.bytes())) return;  // another thread was faster
-  add({begin, begin + storage.bytes(), copy->begin, Region::copy});
-  storage.attach(this, std::make_shared<Copied>(std::move(copy), begin));
+void Memory::want(Storage& storage, uint64_t begin, uint64_t bytes) {
+  const uintptr_t place = number(storage.data()) + begin;
+  const std::lock_guard lock(mutex_);
+  if (bytes == 0 || region_of(*regions_, place, bytes)) return;
+  wanted_.push_back({storage.weak_from_this(), place, place + bytes});
 }
 
-// A piece is registered while the one before it is copied. Pieces begin on whole pages, except for the first.
-void Memory::copy_in(Address to, const Storage& from) {
-  const Driver& driver = stream_->driver();
-  const bool registers = from.bytes() >= kRegisteredBytes &&
-                         stream_->context()->attribute(Attribute::read_only_host_register_supported);
-  const uintptr_t begin = number(from.data()), end = begin + from.bytes();
-  if (files_are_mapped()) watch_bus_errors();
-  std::unique_ptr<Registered> last;
-  for (uintptr_t place = begin; place < end;) {
-    const uint64_t bytes = std::min(end, (place / kPieceBytes + 1) * kPieceBytes) - place;
-    const uint8_t* const data = reinterpret_cast<const uint8_t*>(place);
-    auto next = registers ? std::make_unique<Registered>(driver, data, bytes) : nullptr;
-    stream_->synchronize();
-    last = std::move(next);
-    stream_->copied("copy of a file", driver.copy_in(to + (place - begin), data, bytes, stream_->handle()));
-    place += bytes;
+uint64_t Memory::wanted_bytes() const {
+  std::vector<Wanted> wanted;
+  {
+    const std::lock_guard lock(mutex_);
+    wanted = wanted_;
   }
-  stream_->synchronize();
-  require_readable(from.data(), from.bytes());
+  uint64_t bytes = 0;
+  for (const Part& part : parts_of(wanted)) bytes += part.end - part.begin;
+  return bytes;
+}
+
+// A copy that a wanted part overlaps is made again, together with the part: an argument lies in one copy.
+std::vector<Memory::Part> Memory::parts_of(const std::vector<Wanted>& wanted) const {
+  const auto table = this->table();
+  std::vector<Part> parts;
+  for (const Wanted& want : wanted) {
+    std::shared_ptr<Storage> storage = want.storage.lock();
+    if (!storage || region_of(*table, want.begin, want.end - want.begin)) continue;
+    for (const Region& known : *table)
+      if (known.kind == Region::copy && known.begin < want.end && want.begin < known.end)
+        parts.push_back({storage, known.begin, known.end});
+    parts.push_back({std::move(storage), want.begin, want.end});
+  }
+  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.begin < b.begin; });
+  std::vector<Part> merged;
+  for (Part& part : parts) {
+    if (!merged.empty() && merged.back().storage == part.storage && part.begin < merged.back().end + kGap)
+      merged.back().end = std::max(merged.back().end, part.end);
+    else
+      merged.push_back(std::move(part));
+  }
+  return merged;
+}
+
+void Memory::bring(const Progress& progress) {
+  const std::lock_guard bringing(bringing_);
+  std::vector<Wanted> wanted;
+  {
+    const std::lock_guard lock(mutex_);
+    wanted.swap(wanted_);
+  }
+  try {
+    copy(parts_of(wanted), progress);
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    wanted_.insert(wanted_.end(), wanted.begin(), wanted.end());
+    throw;
+  }
+}
+
+void Memory::copy(const std::vector<Part>& parts, const Progress& progress) {
+  std::vector<std::shared_ptr<Owned>> copies;
+  std::vector<Upload> uploads;
+  uint64_t total = 0;
+  for (const Part& part : parts) {
+    const uint64_t bytes = part.end - part.begin;
+    copies.push_back(take(bytes + part.begin % kAlignment));
+    uploads.push_back({Address(copies.back()->begin) + part.begin % kAlignment,
+                       reinterpret_cast<const uint8_t*>(part.begin), bytes});
+    total += bytes;
+  }
+  if (files_are_mapped()) watch_bus_errors();
+  upload(*stream_, uploads, [&](uint64_t done) { progress(done, total); });
+  for (const Part& part : parts)
+    require_readable(reinterpret_cast<const void*>(part.begin), part.end - part.begin);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    add({parts[i].begin, parts[i].end, uploads[i].to, Region::copy});
+    parts[i].storage->attach(this, std::make_shared<Copied>(std::move(copies[i]), parts[i].begin));
+  }
 }
 
 bool Memory::owns(const Storage& storage) const {
@@ -169,9 +199,12 @@ const Memory::Region* Memory::region_of(const Table& table, uintptr_t address, u
   return &*std::prev(next);
 }
 
+// A copy takes the place of those that it holds.
 void Memory::add(const Region& region) {
   const std::lock_guard lock(mutex_);
   auto table = std::make_shared<Table>(*regions_);
+  std::erase_if(*table,
+                [&](const Region& known) { return region.begin <= known.begin && known.end <= region.end; });
   table->insert(std::upper_bound(table->begin(), table->end(), region.begin,
                                  [](uintptr_t begin, const Region& known) { return begin < known.begin; }),
                 region);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -18,6 +19,8 @@ namespace pyturbo::cuda {
 // storages that are dropped.
 class Memory : public std::enable_shared_from_this<Memory> {
  public:
+  using Progress = std::function<void(uint64_t done, uint64_t total)>;
+
   explicit Memory(std::shared_ptr<Stream> stream) : stream_(std::move(stream)) {}
 
   // Allocate zeroed memory: of the GPU, or of the host where both can touch it. Throw an Error{memory} that
@@ -25,8 +28,16 @@ class Memory : public std::enable_shared_from_this<Memory> {
   std::shared_ptr<Storage> allocate(uint64_t bytes);
   std::shared_ptr<Storage> allocate_shared(uint64_t bytes);
 
-  // Copies read-only memory of the host to the GPU, once; kernels are given the copy.
-  void use(Storage& storage);
+  // Notes that kernels will read these bytes of a mapped file. They are given a copy, which bring() makes.
+  void want(Storage& storage, uint64_t begin, uint64_t bytes);
+
+  // Copies all that is wanted to the GPU, after another thread that is at it; what lies close together in a
+  // file becomes one copy, freed with the file. `progress` is called with the bytes done and their total.
+  // Throws Error{memory}, and Error{file} for a file that has changed; all is then still wanted.
+  void bring(const Progress& progress);
+
+  // Returns the bytes that are wanted.
+  uint64_t wanted_bytes() const;
 
   // Whether kernels can touch this memory of a storage as it is.
   bool owns(const Storage& storage) const;
@@ -44,7 +55,15 @@ class Memory : public std::enable_shared_from_this<Memory> {
     enum Kind { gpu, host, copy } kind;
   };
   struct Owned;   // frees memory together with its last owner
-  struct Copied;  // attached to a storage that was copied
+  struct Copied;  // attached to a storage of which a part was copied
+  struct Part {
+    std::shared_ptr<Storage> storage;
+    uintptr_t begin, end;
+  };
+  struct Wanted {
+    std::weak_ptr<Storage> storage;
+    uintptr_t begin, end;
+  };
 
   using Table = std::vector<Region>;  // by address
 
@@ -54,11 +73,14 @@ class Memory : public std::enable_shared_from_this<Memory> {
   void add(const Region& region);
   void remove(uintptr_t begin);
   std::shared_ptr<Owned> take(uint64_t bytes);
-  void copy_in(Address to, const Storage& from);
+  std::vector<Part> parts_of(const std::vector<Wanted>& wanted) const;
+  void copy(const std::vector<Part>& parts, const Progress& progress);
 
   const std::shared_ptr<Stream> stream_;
-  mutable std::mutex mutex_;  // guards the pointer to the table
+  std::mutex bringing_;       // held while copies are made; locked before mutex_
+  mutable std::mutex mutex_;  // guards the members below
   std::shared_ptr<const Table> regions_ = std::make_shared<Table>();
+  std::vector<Wanted> wanted_;
 };
 
 // The addresses of some arguments, by the table as it was when this was made. Owner: one thread.

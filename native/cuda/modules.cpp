@@ -1,44 +1,12 @@
 #include "cuda/modules.h"
 
-#include <algorithm>
-#include <atomic>
-#include <exception>
 #include <thread>
 #include <vector>
 
+#include "core/at_once.h"
 #include "pyturbo/error.h"
 
 namespace pyturbo::cuda {
-namespace {
-
-// Calls work(i) for each i < count, on several threads, and rethrows the first exception.
-template <typename Work>
-void at_once(size_t count, const Work& work) {
-  std::atomic<size_t> next{0};
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto run = [&] {
-    for (size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
-      try {
-        work(i);
-      } catch (...) {
-        next.store(count);
-        const std::lock_guard lock(mutex);
-        if (!failure) failure = std::current_exception();
-      }
-    }
-  };
-  const size_t threads = std::min<size_t>(count, std::max(1u, std::thread::hardware_concurrency()));
-  {
-    std::vector<std::jthread> helpers;
-    for (size_t i = 1; i < threads; ++i) helpers.emplace_back(run);
-    run();
-  }
-  if (failure) std::rethrow_exception(failure);
-}
-
-}  // namespace
-
 Modules::Modules(std::shared_ptr<Stream> stream)
     : stream_(std::move(stream)), compiler_(stream_->context()->capability()) {}
 
@@ -51,7 +19,8 @@ Modules::~Modules() {
   }
 }
 
-void Modules::prepare(std::span<const ReadyLaunch> launches) {
+void Modules::prepare(std::span<const ReadyLaunch> launches,
+                      const std::function<void(uint64_t done, uint64_t total)>& progress) {
   std::map<Key, const void* const*> wanted;
   Function function;
   for (const ReadyLaunch& launch : launches) {
@@ -63,7 +32,13 @@ void Modules::prepare(std::span<const ReadyLaunch> launches) {
   std::erase_if(wanted, [&](const auto& entry) { return find(entry.first, function); });
   const std::vector<std::pair<Key, const void* const*>> list(wanted.begin(), wanted.end());
   std::vector<std::vector<char>> images(list.size());
-  at_once(list.size(), [&](size_t i) { images[i] = compiler_.image(*list[i].first.first, list[i].second); });
+  std::mutex counting;  // guards `done`
+  uint64_t done = 0;
+  at_once(std::thread::hardware_concurrency(), list.size(), [&](size_t i) {
+    images[i] = compiler_.image(*list[i].first.first, list[i].second);
+    const std::lock_guard lock(counting);
+    progress(++done, list.size());
+  });
   for (size_t i = 0; i < list.size(); ++i) load(list[i].first, images[i]);
 }
 

@@ -1,6 +1,7 @@
 // Kernels that are loaded on the GPU, by kernel and function constants.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -30,9 +31,10 @@ class Modules {
 
   Compiler& compiler() { return compiler_; }
 
-  // Compiles the kernels of launches that are not loaded yet, several at once, and loads them. Throws
-  // Error{device} where that fails.
-  void prepare(std::span<const ReadyLaunch> launches);
+  // Compiles the kernels of launches that are not loaded yet, several at once, and loads them. `progress` is
+  // called with those compiled or found on disk, and their number. Throws Error{device} where that fails.
+  void prepare(std::span<const ReadyLaunch> launches,
+               const std::function<void(uint64_t done, uint64_t total)>& progress);
 
   // Returns the function of a kernel, which was prepared.
   Function get(const KernelInfo& kernel, const void* const* constants);

@@ -7,9 +7,10 @@ namespace {
 
 constexpr uint64_t kAlignment = 256;  // of each copy, as of memory that the driver allocates
 
-}  // namespace
-
-void Staging::find(std::span<const ReadyLaunch> launches, const Memory& memory) {
+// Calls `visit` with the address, the bytes and whether it is written, of each argument that Memory does not
+// know.
+template <typename Visit>
+void each_unknown(std::span<const ReadyLaunch> launches, const Memory& memory, const Visit& visit) {
   Memory::Lookup lookup(memory);
   for (const ReadyLaunch& launch : launches) {
     const KernelInfo& kernel = *launch.kernel;
@@ -18,15 +19,24 @@ void Staging::find(std::span<const ReadyLaunch> launches, const Memory& memory) 
       uint8_t* data = static_cast<uint8_t*>(launch.arguments->buffers[info.index]);
       const uint64_t bytes = launch.arguments->bytes[info.index];
       Address place;
-      if (info.kind != ArgumentKind::buffer || !data || bytes == 0 || lookup.find(data, bytes, place))
-        continue;
-      copies_.push_back({data, data + bytes, info.writable, 0});
+      if (info.kind == ArgumentKind::buffer && data && bytes > 0 && !lookup.find(data, bytes, place))
+        visit(data, bytes, info.writable);
     }
   }
 }
 
+}  // namespace
+
+bool Staging::needed(std::span<const ReadyLaunch> launches, const Memory& memory) {
+  bool found = false;
+  each_unknown(launches, memory, [&](uint8_t*, uint64_t, bool) { found = true; });
+  return found;
+}
+
 Staging::Staging(std::span<const ReadyLaunch> launches, Memory& memory, Stream& stream) : stream_(stream) {
-  find(launches, memory);
+  each_unknown(launches, memory, [&](uint8_t* data, uint64_t bytes, bool writable) {
+    copies_.push_back({data, data + bytes, writable, 0});
+  });
   if (copies_.empty()) return;
 
   std::sort(copies_.begin(), copies_.end(), [](const Copy& a, const Copy& b) { return a.begin < b.begin; });

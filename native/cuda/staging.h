@@ -17,6 +17,9 @@ class Staging {
   // Copies in the arguments of all launches that Memory does not know.
   Staging(std::span<const ReadyLaunch> launches, Memory& memory, Stream& stream);
 
+  // Whether there are such arguments.
+  static bool needed(std::span<const ReadyLaunch> launches, const Memory& memory);
+
   bool empty() const { return copies_.empty(); }
 
   // Returns the copy of the memory at this address.
@@ -32,7 +35,6 @@ class Staging {
     bool written;
     Address place;
   };
-  void find(std::span<const ReadyLaunch> launches, const Memory& memory);
 
   Stream& stream_;
   std::vector<Copy> copies_;  // by address, without overlaps

@@ -134,7 +134,7 @@ class MetalDevice final : public Device {
     }
   }
 
-  void attach(Storage& storage) override {
+  void attach(Storage& storage, uint64_t, uint64_t) override {
     const Pool pool;
     memory()->use(storage);
   }

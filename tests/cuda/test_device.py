@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import cuda_in_tests
 import pyturbo
@@ -109,19 +110,106 @@ def test_writes_do_not_wait_and_have_read_their_values(cuda: pyturbo.Device) -> 
     assert a.read()[0] == 5
 
 
+def numbers(folder: Path, n: int = 600_000) -> NDArray[np.float32]:
+    values = np.arange(n, dtype=np.float32)
+    values.tofile(folder / "numbers")
+    return values
+
+
 def test_a_mapped_file_is_copied_once(before: Counter[str], cuda: pyturbo.Device, tmp_path: Path) -> None:
-    values = np.arange(600_000, dtype=np.float32)
-    values.tofile(tmp_path / "numbers")
+    values = numbers(tmp_path)
     mapped, y = cuda.map(tmp_path / "numbers", dtype="float32", offset=64), cuda.empty(100)
+    cuda.kernel("add")(mapped, mapped, cuda.empty(mapped.shape), len(values) - 16)
+    soft_cuda.reset()
     for first in (0, 5000, 500_000):
         part = mapped.view(100, offset=4 * first)
         cuda.kernel("add")(part, part, y, 100)
         np.testing.assert_array_equal(y.read(), 2 * values[16 + first :][:100])
-    assert soft_cuda.counters()["registered"] == 1
+    assert soft_cuda.counters()["registered"] == soft_cuda.counters()["copies_in"] == 0
     assert made_since(before)["registered memory"] == 0
     copies = made_since(before)["memory"]
     del mapped, part
     assert made_since(before)["memory"] == copies - 1
+
+
+def test_only_what_is_used_of_a_file_is_copied(cuda: pyturbo.Device, tmp_path: Path) -> None:
+    values = numbers(tmp_path)
+    mapped, y = cuda.map(tmp_path / "numbers", dtype="float32"), cuda.empty(100)
+    program, kernel = pyturbo.Program(cuda), cuda.kernel("add")
+    near, far = mapped.view(100, offset=1296), mapped.view(100, offset=2_000_000)
+    program.add(kernel, mapped.view(100), near, y, 100)
+    program.add(kernel, y, far, y, 100)
+    memory = cuda.memory
+    assert memory is not None
+    soft_cuda.reset()
+    program.run()
+    np.testing.assert_array_equal(y.read(), values[:100] + values[324:424] + values[500_000:500_100])
+    assert soft_cuda.counters()["copies_in"] == 2  # neighbours share one
+    after = cuda.memory
+    assert after is not None
+    assert memory.free - 512 <= after.free <= memory.free  # what is wanted counted as taken
+    kernel(mapped.view(1000), mapped.view(1000, offset=400), cuda.empty(1000), 1000)  # both overlap a copy
+    part = mapped.view(100, offset=4 * 900)
+    kernel(part, part, y, 100)
+    np.testing.assert_array_equal(y.read(), 2 * values[900:1000])
+    program.run()  # with the addresses that its graph has
+    np.testing.assert_array_equal(y.read(), values[:100] + values[324:424] + values[500_000:500_100])
+
+
+def test_files_without_room_are_still_wanted(cuda: pyturbo.Device, tmp_path: Path) -> None:
+    values = numbers(tmp_path)
+    mapped, y = cuda.map(tmp_path / "numbers", dtype="float32"), cuda.empty(100)
+    program = pyturbo.Program(cuda)
+    program.add(cuda.kernel("add"), mapped.view(100), mapped.view(100), y, 100)
+    soft_cuda.inject("allocation")
+    with pytest.raises(
+        AllocationError, match="cannot allocate a buffer of 400 bytes in the memory of the GPU"
+    ):
+        program.run()
+    program.run()
+    np.testing.assert_array_equal(y.read(), 2 * values[:100])
+    assert soft_cuda.counters()["graph_launches"] == 1
+
+
+def test_files_are_copied_side_by_side(cuda: pyturbo.Device, tmp_path: Path) -> None:
+    program, kernel, y = pyturbo.Program(cuda), cuda.kernel("add"), cuda.empty(300_000)
+    for name in "abcd":
+        np.full(300_000, ord(name), np.float32).tofile(tmp_path / name)
+        mapped = cuda.map(tmp_path / name, dtype="float32")
+        program.add(kernel, y, mapped, y, 300_000)
+    soft_cuda.inject("slow_copy", times=4, milliseconds=500)
+    begin = time.perf_counter()
+    program.run()
+    assert time.perf_counter() - begin < 1.5
+    assert y.read()[299_999] == sum(map(ord, "abcd"))
+    assert soft_cuda.counters()["registered"] == 4
+
+
+def test_progress_of_preparations(cuda: pyturbo.Device, tmp_path: Path) -> None:
+    values = numbers(tmp_path)
+    mapped, y = cuda.map(tmp_path / "numbers", dtype="float32"), cuda.empty(len(values))
+    program, calls = pyturbo.Program(cuda, symbols=("count",)), []
+    for name in ("add", "geglu"):
+        program.add(cuda.kernel(name), mapped, mapped, y, symbol("count"))
+    assert cuda.progress is None
+    cuda.progress = lambda *call: calls.append(call)
+    program.prepare()
+    assert calls == [("kernels", 1, 2), ("kernels", 2, 2), ("weights", 2_400_000, 2_400_000)]
+    program.run(count=100)
+    assert len(calls) == 3
+    cuda.progress = None
+    ops.rms_norm(np.ones((1, 8), np.float32), np.ones(8, np.float32), 1e-6, device=cuda)
+    assert len(calls) == 3
+
+
+def test_progress_cannot_end_the_work(cuda: pyturbo.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    raised = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda problem: raised.append(problem.exc_type))
+    cuda.progress = lambda what, done, total: 1 // 0
+    assert add(cuda)[3] == 4
+    assert raised == [ZeroDivisionError]
+    with pytest.raises(ArgumentError, match="progress: expected"):
+        cuda.progress = 3  # type: ignore[assignment]
 
 
 def test_files_are_copied_where_they_cannot_be_registered(cuda: pyturbo.Device, tmp_path: Path) -> None:

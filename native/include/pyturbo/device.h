@@ -3,7 +3,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -37,6 +39,13 @@ struct ReadyLoop {
   size_t ask, begin, end;  // indices of launches, in this order
   HostLoop* host;
 };
+
+// What launches may have to wait for: kernels being compiled, and weights being copied, which are counted in
+// bytes.
+enum class Preparation : uint8_t { kernels, weights };
+
+// Called with how much is done, and the total. From any thread, but one at a time.
+using Progress = std::function<void(Preparation what, uint64_t done, uint64_t total)>;
 
 // Bytes of a device's own memory.
 struct DeviceMemory {
@@ -109,14 +118,20 @@ class Device : public ClosedAtEnd {
     return UINT64_MAX;
   }
 
-  // Prepares memory that launches will touch. Returns false where the device cannot use it in place
-  // (Traits::host_memory) and would copy it for every launch. Throws Error{argument} for memory that only
-  // another device can touch.
-  bool use(Storage& storage);
+  // Notes that launches will touch `bytes` of a storage from `begin` on. Returns false where the device
+  // cannot use them in place (Traits::host_memory) and would copy them for every launch. Throws
+  // Error{argument} for memory that only another device can touch.
+  bool use(Storage& storage, uint64_t begin, uint64_t bytes);
 
   // Returns memory of these values, which do not change: the storage itself where use() allows that, else a
   // copy of the bytes from `begin` on, which further calls return for as long as somebody holds it.
   std::shared_ptr<Storage> constant(const std::shared_ptr<Storage>& storage, uint64_t begin, uint64_t bytes);
+
+  // Calls `progress` during preparations from now on; null: nobody is told. It must not use the device.
+  void set_progress(Progress progress);
+
+  // Prepares launches, which their first run would do. Only kernels and constants of them need be complete.
+  virtual void prepare(std::span<const ReadyLaunch>) { require_open(); }
 
   // Checks a launch (core/launch.h), completes it where `dispatch` is null, runs it and waits for it.
   void launch(const KernelInfo& kernel, const Arguments& arguments, const Dispatch* dispatch);
@@ -148,9 +163,13 @@ class Device : public ClosedAtEnd {
     if (process_ends()) throw Error(ErrorKind::state, name_ + ": the process is ending");
   }
   virtual void release() {}
+  // Tells whoever asked about a preparation.
+  void report(Preparation what, uint64_t done, uint64_t total) const;
   // Prepares memory that kernels can use in place, or of which they can use a copy that is made once: a
-  // device with memory of its own is given read-only pages.
-  virtual void attach(Storage&) {}
+  // device with memory of its own is given read-only pages, of which launches will touch these bytes.
+  virtual void attach(Storage& storage, uint64_t begin, uint64_t bytes) {
+    (void)storage, (void)begin, (void)bytes;
+  }
   // Whether it is memory of this device: a device with memory of its own keeps track of what it allocates.
   virtual bool owns(const Storage&) const { return false; }
 
@@ -165,6 +184,8 @@ class Device : public ClosedAtEnd {
   const std::shared_ptr<char> copies_ = std::make_shared<char>();  // its address stands for this device
   std::atomic<State> state_{State::open};
   std::atomic<uint32_t> replays_{0};  // now running
+  mutable std::mutex reporting_;      // guards progress_, also while that is called
+  Progress progress_;
 };
 
 }  // namespace pyturbo

@@ -97,6 +97,9 @@ class Program : private Recorded {
   void begin_passes();
   void end_passes();
 
+  // Has the device prepare all launches, which the first run would do; see Device::prepare.
+  void prepare();
+
   // Runs all launches; see Device::replay. A program with host loops always waits. Takes a value for each
   // symbol and memory for each block. Blocks may overlap neither each other nor bound memory. `timeline`
   // receives when each launch ran.

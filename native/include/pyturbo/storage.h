@@ -26,7 +26,7 @@ enum class Reach : uint8_t {
 
 // Contiguous memory and the owner that keeps it alive. Address and size never change. Owner: the buffers that
 // share it. Any thread; attachments are added without a lock.
-class Storage {
+class Storage : public std::enable_shared_from_this<Storage> {
  public:
   // `owner` is released with the last buffer that uses the memory.
   Storage(void* data, uint64_t bytes, bool writable, std::shared_ptr<void> owner, Reach reach = Reach::host)
