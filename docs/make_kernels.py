@@ -24,6 +24,8 @@ def argument_row(instances: list[dict[str, Any]], number: int) -> str:
     where = f"{'threadgroup' if argument['kind'] == 'threadgroup' else 'buffer'} {argument['index']}"
     access = {"read": "read", "write": "read, write"}[argument["access"]]
     shape = f"`[{', '.join(argument['shape'])}]`" if argument["shape"] else ""
+    if argument["alignment"]:
+        shape += f" aligned to {argument['alignment']} bytes"
     if argument["condition"]:
         shape += f" only with `{argument['condition']}`"
     return f"| {where} | `{argument['name']}` | {types} | {access} | {shape} |"

@@ -7,6 +7,13 @@
 // A quantised matrix of `units` units in a row. Every row starts on a unit and on a group.
 template <uint bits, typename S>
 struct Affine {
+  enum : uint { kSpan = bits % 2 > 0 ? 32 : 16 };
+  struct Span {
+    uint words[kSpan * bits / 32];
+    S scale;
+    S bias;
+  };
+
   device const uint* packed;  // [rows, units * bits]
   device const S* scales;     // [rows, units >> group_shift]
   device const S* biases;     // [rows, units >> group_shift]
@@ -49,25 +56,60 @@ inline void dequantize_octet(
   for (uint i = 0; i < kOctet; ++i) values[i] = fma(float(code_of<bits>(packed, i)), scale.x, scale.y);
 }
 
-// One unit of a row times x [32] of sum `total`: scale * dot(q, x) + bias * total.
+// Codes of 2, 4 and 8 bits are not shifted down: the activations are multiplied by 2^-shift instead.
+template <uint bits>
+inline bool in_place() {
+  return bits == 2 || bits == 4 || bits == 8;
+}
+
 template <uint bits, typename S>
-inline float dot_unit(
+inline void fetch_span(
     thread const Affine<bits, S>& w,
     uint row,
-    uint unit,
+    uint span,
+    thread typename Affine<bits, S>::Span& to) {
+  constexpr uint kWords = Affine<bits, S>::kSpan * bits / 32;
+  load_words<kWords>(w.packed + ulong(row) * w.units * bits + span * kWords, to.words);
+  const ulong group = ulong(row) * (w.units >> w.group_shift);
+  const uint unit = span * Affine<bits, S>::kSpan / kUnit;
+  to.scale = w.scales[group + (unit >> w.group_shift)];
+  to.bias = w.biases[group + (unit >> w.group_shift)];
+}
+
+template <uint bits, typename S>
+inline uint column_of(thread const Affine<bits, S>&, uint span, uint i) {
+  return span * Affine<bits, S>::kSpan + i;
+}
+
+template <uint bits, typename S>
+inline float place_of(thread const Affine<bits, S>&, uint i) {
+  return in_place<bits>() ? 1.0f / float(1u << (i * bits % 16)) : 1.0f;
+}
+
+// scale * dot(q, x) + bias * sum(x).
+template <uint bits, typename S>
+inline float dot_span(
+    thread const Affine<bits, S>&,
+    thread const typename Affine<bits, S>::Span& span,
     thread const float* x,
-    float total) {
-  uint words[bits];
-  load_words<bits>(unit_words(w, row, unit), words);
+    thread const float* totals) {
   float dot = 0;
+  if (in_place<bits>()) {
 #pragma unroll
-  for (uint index = 0; index < kOctets; ++index) {
-    const ulong packed = octet<bits>((thread const uint*)words, index);
+    for (uint i = 0; i < Affine<bits, S>::kSpan; ++i) {
+      const uint half_word = span.words[i * bits / 32] >> (i * bits % 32 / 16 * 16);
+      dot = fma(float(half_word & (((1u << bits) - 1) << (i * bits % 16))), x[i], dot);
+    }
+  } else {
 #pragma unroll
-    for (uint i = 0; i < kOctet; ++i) dot = fma(float(code_of<bits>(packed, i)), x[index * kOctet + i], dot);
+    for (uint index = 0; index < Affine<bits, S>::kSpan / kOctet; ++index) {
+      const ulong packed = octet<bits>(span.words, index);
+#pragma unroll
+      for (uint i = 0; i < kOctet; ++i)
+        dot = fma(float(code_of<bits>(packed, i)), x[index * kOctet + i], dot);
+    }
   }
-  const float2 scale = unit_scale(w, row, unit);
-  return fma(scale.x, dot, scale.y * total);
+  return fma(float(span.scale), dot, float(span.bias) * (totals[0] + totals[1]));
 }
 
 // One instance of a kernel per width and scale type: <op>_b<bits>_<f32|f16|bf16>.

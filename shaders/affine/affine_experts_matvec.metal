@@ -6,15 +6,17 @@
 // Dispatch: groups (ceil_div(out, kRowsPerGroup), k, tokens), threads (kRowThreads)
 // Requires: group_size == 32 || group_size == 64 || group_size == 128; in > 0; in % group_size == 0;
 //   x_rows == 1 || x_rows == k; experts > 0; matrices > 0; matrices <= kNoMatrix;
-//   by_slot || matrices == experts
+//   by_slot || matrices == experts;
+//   bits % 4 > 0 || packed_stride % 4 == 0
 // Numerics: as affine_matvec. Rows of a negative slot stay as they are; an unknown id or slot gives NaN.
 template <uint bits, typename S>
 kernel void affine_experts_matvec(
-    device const float* x [[buffer(0)]],      // [tokens, x_rows, in]
-    device const int* ids [[buffer(1)]],      // [tokens, k]
-    device const uint* packed [[buffer(2)]],  // [(matrices - 1) * packed_stride + out * in / 32 * bits]
-    device const S* scales [[buffer(3)]],     // [(matrices - 1) * scales_stride + out * in / group_size]
-    device const S* biases [[buffer(4)]],     // [(matrices - 1) * biases_stride + out * in / group_size]
+    device const float* x [[buffer(0)]],  // [tokens, x_rows, in] aligned 16
+    device const int* ids [[buffer(1)]],  // [tokens, k]
+    device const uint* packed
+    [[buffer(2)]],  // [(matrices - 1) * packed_stride + out * in / 32 * bits] aligned 16
+    device const S* scales [[buffer(3)]],  // [(matrices - 1) * scales_stride + out * in / group_size]
+    device const S* biases [[buffer(4)]],  // [(matrices - 1) * biases_stride + out * in / group_size]
     device const int* slots [[buffer(5), function_constant(by_slot)]],  // [experts]
     device float* y [[buffer(6)]],                                      // [tokens, k, out]
     constant uint& tokens [[buffer(7)]],
@@ -29,8 +31,8 @@ kernel void affine_experts_matvec(
     constant ulong& scales_stride [[buffer(16)]],
     constant ulong& biases_stride [[buffer(17)]],
     uint3 tg [[threadgroup_position_in_grid]],
-    uint simd [[simdgroup_index_in_threadgroup]],
-    uint lane [[thread_index_in_simdgroup]]) {
+    uint tid [[thread_index_in_threadgroup]]) {
+  threadgroup float partial[kRowPartials];
   const ulong choice = ulong(tg.z) * k + tg.y;
   const int number = matrix_of(slots, uint(ids[choice]), experts);  // a negative id is a large one
   if (number < 0) return;
@@ -40,12 +42,10 @@ kernel void affine_experts_matvec(
       matrix_at<bits, S>(packed, scales, biases, known ? uint(number) : 0, strides, in, group_size);
 
   const ulong row = ulong(tg.z) * x_rows + tg.y % x_rows;
-  const uint first = tg.x * kRowsPerGroup + simd * kRows;
-  float sums[kRows];
-  multiply_rows<1>(&w, x + row * in, known ? w.units : 0, first, out, lane, sums);
-  for (uint r = 0; r < kRows; ++r) {
-    if (lane == r && first + r < out) y[choice * out + first + r] = known ? sums[r] : NAN;
-  }
+  const uint first = tg.x * kRowsPerGroup;
+  float sums[1];
+  multiply_rows<1>(&w, x + row * in, known ? spans_of(w) : 0, first, out, tid, partial, sums);
+  if (tid < kRowsPerGroup && first + tid < out) y[choice * out + first + tid] = known ? sums[0] : NAN;
 }
 
 INSTANTIATE_AFFINE(affine_experts_matvec)

@@ -8,8 +8,8 @@
 // Numerics: f32; scale * dot(q, x) + bias * sum(x) per 32 values.
 template <uint bits, typename S>
 kernel void affine_matvec(
-    device const float* x [[buffer(0)]],      // [tokens, in]
-    device const uint* packed [[buffer(1)]],  // [out, in / 32 * bits]
+    device const float* x [[buffer(0)]],      // [tokens, in] aligned 16
+    device const uint* packed [[buffer(1)]],  // [out, in / 32 * bits] aligned 16
     device const S* scales [[buffer(2)]],     // [out, in / group_size]
     device const S* biases [[buffer(3)]],     // [out, in / group_size]
     device float* y [[buffer(4)]],            // [tokens, out]
@@ -18,15 +18,13 @@ kernel void affine_matvec(
     constant uint& out [[buffer(7)]],
     constant uint& group_size [[buffer(8)]],
     uint2 tg [[threadgroup_position_in_grid]],
-    uint simd [[simdgroup_index_in_threadgroup]],
-    uint lane [[thread_index_in_simdgroup]]) {
+    uint tid [[thread_index_in_threadgroup]]) {
+  threadgroup float partial[kRowPartials];
   const Affine<bits, S> w = affine_matrix<bits, S>(packed, scales, biases, in, group_size);
-  const uint first = tg.x * kRowsPerGroup + simd * kRows;
-  float sums[kRows];
-  multiply_rows<1>(&w, x + ulong(tg.y) * in, w.units, first, out, lane, sums);
-  for (uint r = 0; r < kRows; ++r) {
-    if (lane == r && first + r < out) y[ulong(tg.y) * out + first + r] = sums[r];
-  }
+  const uint first = tg.x * kRowsPerGroup;
+  float sums[1];
+  multiply_rows<1>(&w, x + ulong(tg.y) * in, spans_of(w), first, out, tid, partial, sums);
+  if (tid < kRowsPerGroup && first + tid < out) y[ulong(tg.y) * out + first + tid] = sums[0];
 }
 
 INSTANTIATE_AFFINE(affine_matvec)

@@ -9,11 +9,11 @@
 // Numerics: f32; the products as affine_matvec.
 template <uint bits, typename S>
 kernel void affine_swiglu(
-    device const float* x [[buffer(0)]],           // [tokens, in]
-    device const uint* gate_packed [[buffer(1)]],  // [out, in / 32 * bits]
+    device const float* x [[buffer(0)]],           // [tokens, in] aligned 16
+    device const uint* gate_packed [[buffer(1)]],  // [out, in / 32 * bits] aligned 16
     device const S* gate_scales [[buffer(2)]],     // [out, in / group_size]
     device const S* gate_biases [[buffer(3)]],     // [out, in / group_size]
-    device const uint* up_packed [[buffer(4)]],    // [out, in / 32 * bits]
+    device const uint* up_packed [[buffer(4)]],    // [out, in / 32 * bits] aligned 16
     device const S* up_scales [[buffer(5)]],       // [out, in / group_size]
     device const S* up_biases [[buffer(6)]],       // [out, in / group_size]
     device float* y [[buffer(7)]],                 // [tokens, out]
@@ -22,18 +22,15 @@ kernel void affine_swiglu(
     constant uint& out [[buffer(10)]],
     constant uint& group_size [[buffer(11)]],
     uint2 tg [[threadgroup_position_in_grid]],
-    uint simd [[simdgroup_index_in_threadgroup]],
-    uint lane [[thread_index_in_simdgroup]]) {
+    uint tid [[thread_index_in_threadgroup]]) {
+  threadgroup float partial[2 * kRowPartials];
   const Affine<bits, S> w[2] = {
       affine_matrix<bits, S>(gate_packed, gate_scales, gate_biases, in, group_size),
       affine_matrix<bits, S>(up_packed, up_scales, up_biases, in, group_size)};
-  const uint first = tg.x * kRowsPerGroup + simd * kRows;
-  float sums[2 * kRows];
-  multiply_rows<2>(w, x + ulong(tg.y) * in, w[0].units, first, out, lane, sums);
-#pragma unroll
-  for (uint r = 0; r < kRows; ++r) {
-    if (lane == r && first + r < out) y[ulong(tg.y) * out + first + r] = silu(sums[r]) * sums[kRows + r];
-  }
+  const uint first = tg.x * kRowsPerGroup;
+  float sums[2];
+  multiply_rows<2>(w, x + ulong(tg.y) * in, spans_of(w[0]), first, out, tid, partial, sums);
+  if (tid < kRowsPerGroup && first + tid < out) y[ulong(tg.y) * out + first + tid] = silu(sums[0]) * sums[1];
 }
 
 INSTANTIATE_AFFINE(affine_swiglu)

@@ -1,53 +1,106 @@
-// Rows of quantised matrices times one vector, for every matvec kernel.
-// Loops over thread arrays are unrolled, so that the arrays are registers.
+// Rows of quantised matrices times one vector, for every matvec kernel. The simdgroups of a threadgroup form pairs: a
+// pair has kRows rows, and each of the two half of the spans of a row. A lane asks for the codes of its next span
+// before it uses those of this one. Loops over thread arrays are unrolled, so that the arrays are registers.
 #pragma once
 
 #include "units.h"
 
-constexpr constant uint kRows = 4;                               // rows of a simdgroup
-constexpr constant uint kRowSimdgroups = 2;                      // simdgroups of a threadgroup
-constexpr constant uint kRowsPerGroup = kRows * kRowSimdgroups;  // rows of a threadgroup
-constexpr constant uint kRowThreads = 32 * kRowSimdgroups;       // threads of a threadgroup
+constexpr constant uint kRows = 4;                                        // rows of a pair of simdgroups
+constexpr constant uint kSplit = 2;                                       // simdgroups that share rows
+constexpr constant uint kRowSimdgroups = 4;                               // simdgroups of a threadgroup
+constexpr constant uint kRowsPerGroup = kRows * kRowSimdgroups / kSplit;  // rows of a threadgroup
+constexpr constant uint kRowThreads = 32 * kRowSimdgroups;                // threads of a threadgroup
+constexpr constant uint kRowPartials =
+    kRows * kRowSimdgroups;  // floats that a threadgroup shares for each matrix
 
-// Reads the 32 values of a unit of x; returns their sum.
-inline float load_unit(device const float* x, thread float* values) {
-  device const packed_float4* source = (device const packed_float4*)x;
-  float total = 0;
-#pragma unroll
-  for (uint i = 0; i < kUnit / 4; ++i) {
-    const float4 v = float4(source[i]);
-    values[4 * i] = v.x;
-    values[4 * i + 1] = v.y;
-    values[4 * i + 2] = v.z;
-    values[4 * i + 3] = v.w;
-    total += (v.x + v.y) + (v.z + v.w);
-  }
-  return total;
+// The number of spans in a row of w.
+template <typename W>
+inline uint spans_of(thread const W& w) {
+  return w.units * (kUnit / W::kSpan);
 }
 
-// sums[m * kRows + r] = row first + r of w[m] times x, in every lane of the simdgroup. The `units` units of x
-// are read once for all rows; a row past out repeats the last one.
+// The first row of each matrix that a simdgroup multiplies, and the last row there is.
+struct RowRange {
+  uint first;
+  uint last;
+};
+
+template <uint count, typename W>
+inline void fetch_rows(thread const W* w, RowRange rows, uint span, thread typename W::Span* spans) {
+#pragma unroll
+  for (uint m = 0; m < count; ++m) {
+#pragma unroll
+    for (uint r = 0; r < kRows; ++r)
+      fetch_span(w[m], min(rows.first + r, rows.last), span, spans[m * kRows + r]);
+  }
+}
+
+// sums[m * kRows + r] += the span of row r of w[m] times x.
+template <uint count, typename W>
+inline void add_rows(
+    thread const W* w,
+    thread const typename W::Span* spans,
+    device const float* x,
+    uint span,
+    thread float* sums) {
+  float values[W::kSpan];
+  float totals[2] = {0, 0};  // of the values in each half of the span
+#pragma unroll
+  for (uint i = 0; i < W::kSpan; i += 4) {
+    const float4 v = *(device const float4*)(x + column_of(w[0], span, i));
+    totals[2 * i / W::kSpan] += (v.x + v.y) + (v.z + v.w);
+    values[i] = v.x * place_of(w[0], i);
+    values[i + 1] = v.y * place_of(w[0], i + 1);
+    values[i + 2] = v.z * place_of(w[0], i + 2);
+    values[i + 3] = v.w * place_of(w[0], i + 3);
+  }
+#pragma unroll
+  for (uint m = 0; m < count; ++m) {
+#pragma unroll
+    for (uint r = 0; r < kRows; ++r)
+      sums[m * kRows + r] += dot_span(w[m], spans[m * kRows + r], values, totals);
+  }
+}
+
+// sums[m] = row first + tid of w[m] times x, for the threads tid < kRowsPerGroup of the threadgroup, all of which
+// call this. A row past out repeats the last one. `partial` has room for count * kRowPartials floats.
 template <uint count, typename W>
 inline void multiply_rows(
     thread const W* w,
     device const float* x,
-    uint units,
+    uint spans,
     uint first,
     uint out,
-    uint lane,
+    uint tid,
+    threadgroup float* partial,
     thread float* sums) {
+  const uint simd = tid / 32;
+  const uint lane = tid % 32;
+  const RowRange rows = {first + simd / kSplit * kRows, out - 1};
+  float own[count * kRows];
 #pragma unroll
-  for (uint i = 0; i < count * kRows; ++i) sums[i] = 0;
-  for (uint unit = lane; unit < units; unit += 32) {
-    float values[kUnit];
-    const float total = load_unit(x + unit * kUnit, values);
-#pragma unroll
-    for (uint m = 0; m < count; ++m) {
-#pragma unroll
-      for (uint r = 0; r < kRows; ++r)
-        sums[m * kRows + r] += dot_unit(w[m], min(first + r, out - 1), unit, values, total);
-    }
+  for (uint i = 0; i < count * kRows; ++i) own[i] = 0;
+
+  constexpr uint kStep = 32 * kSplit;
+  typename W::Span even[count * kRows], odd[count * kRows];
+  uint span = simd % kSplit * 32 + lane;
+  if (span < spans) fetch_rows<count>(w, rows, span, even);
+  for (; span < spans; span += 2 * kStep) {
+    if (span + kStep < spans) fetch_rows<count>(w, rows, span + kStep, odd);
+    add_rows<count>(w, even, x, span, own);
+    if (span + 2 * kStep < spans) fetch_rows<count>(w, rows, span + 2 * kStep, even);
+    if (span + kStep < spans) add_rows<count>(w, odd, x, span + kStep, own);
   }
+
 #pragma unroll
-  for (uint i = 0; i < count * kRows; ++i) sums[i] = simd_sum(sums[i]);
+  for (uint i = 0; i < count * kRows; ++i) {
+    const float sum = simd_sum(own[i]);
+    if (lane == i) partial[i / kRows * kRowPartials + simd * kRows + i % kRows] = sum;
+  }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (tid >= kRowsPerGroup) return;
+  const uint part = tid / kRows * kSplit * kRows + tid % kRows;
+#pragma unroll
+  for (uint m = 0; m < count; ++m)
+    sums[m] = partial[m * kRowPartials + part] + partial[m * kRowPartials + part + kRows];
 }

@@ -1,7 +1,12 @@
 // Quantised matrices are read in units of 32 consecutive values of a row, `bits` words for every width.
-// A format is a struct with `units`, how many a row has, and the functions that rows.h and tile.h call:
-//   float dot_unit(w, row, unit, x, total)                 the unit times x [32], whose sum is `total`
-//   void dequantize_octet(w, row, unit, index, values)     eight values of the unit
+// A format is a struct with `units`, how many a row has, and a function for tile.h:
+//   void dequantize_octet(w, row, unit, index, values)    eight values of a unit
+// For rows.h it has spans of kSpan values of a row, 16 or 32, which a lane multiplies at once:
+//   Span                                    the codes and scales of a span, in registers
+//   void fetch_span(w, row, span, to)       asks for them
+//   uint column_of(w, span, i)              the column of value i of a span; four from a multiple of 4 on are neighbours
+//   float place_of(w, i)                    what value i of x is multiplied with before dot_span
+//   float dot_span(w, span, x, totals)      the span times x; totals are the sums of the halves of x, before place_of
 #pragma once
 
 #include <metal_stdlib>
@@ -27,20 +32,27 @@ inline uint code_of(ulong packed, uint i) {
   return uint(packed >> (i * bits)) & ((1u << bits) - 1);
 }
 
-// Reads the words of a unit, 128 bits at a time where its size allows.
-template <uint bits>
+// Reads `count` words. The source is aligned to 16 bytes if count is a multiple of 4, to 8 if it is one of 2.
+template <uint count>
 inline void load_words(device const uint* source, thread uint* words) {
-  if (bits % 4 == 0) {
+  if (count % 4 == 0) {
 #pragma unroll
-    for (uint i = 0; i < bits; i += 4) {
-      const uint4 v = uint4(((device const packed_uint4*)source)[i / 4]);
+    for (uint i = 0; i < count; i += 4) {
+      const uint4 v = *(device const uint4*)(source + i);
       words[i] = v.x;
       words[i + 1] = v.y;
       words[i + 2] = v.z;
       words[i + 3] = v.w;
     }
+  } else if (count % 2 == 0) {
+#pragma unroll
+    for (uint i = 0; i < count; i += 2) {
+      const uint2 v = *(device const uint2*)(source + i);
+      words[i] = v.x;
+      words[i + 1] = v.y;
+    }
   } else {
 #pragma unroll
-    for (uint i = 0; i < bits; ++i) words[i] = source[i];
+    for (uint i = 0; i < count; ++i) words[i] = source[i];
   }
 }

@@ -33,6 +33,12 @@ inline float e8m0(uint code) {
 // A quantised matrix. Every row starts on a unit.
 template <uint bits, uint group>
 struct Fp {
+  enum : uint { kSpan = 16 };
+  struct Span {
+    uint words[kSpan * bits / 32];
+    uint scale;
+  };
+
   device const uint* packed;   // [rows, units * bits]
   device const uchar* scales;  // [rows, units * kUnit / group]
   uint units;
@@ -75,30 +81,60 @@ inline void dequantize_octet(
   for (uint i = 0; i < kOctet; ++i) values[i] = decode<bits>(code_of<bits>(packed, i)) * scale;
 }
 
-// One unit of a row times x [32]: scale * dot(code, x) for each of its groups.
 template <uint bits, uint group>
-inline float dot_unit(
+inline void fetch_span(
     thread const Fp<bits, group>& w,
     uint row,
-    uint unit,
+    uint span,
+    thread typename Fp<bits, group>::Span& to) {
+  constexpr uint kWords = Fp<bits, group>::kSpan * bits / 32;
+  load_words<kWords>(w.packed + ulong(row) * w.units * bits + span * kWords, to.words);
+  to.scale = w.scales[ulong(row) * w.units * (kUnit / group) + span * Fp<bits, group>::kSpan / group];
+}
+
+template <uint bits, uint group>
+inline uint column_of(thread const Fp<bits, group>&, uint span, uint i) {
+  return span * Fp<bits, group>::kSpan + i;
+}
+
+template <uint bits, uint group>
+inline float place_of(thread const Fp<bits, group>&, uint) {
+  return 1.0f;
+}
+
+// E2M1 codes are the sign, the exponent and the first bit of the mantissa of a half: their value times 2^-14.
+inline float2 e2m1_pair(uint word, uint i) {
+  const uint sign = (i < 3 ? word << (12 - 4 * i) : word) & 0x80008000u;
+  const uint magnitude = (i < 3 ? word << (9 - 4 * i) : word >> 3) & 0x0e000e00u;
+  return float2(as_type<half2>(sign | magnitude));
+}
+
+// scale * dot(code, x).
+template <uint bits, uint group>
+inline float dot_span(
+    thread const Fp<bits, group>&,
+    thread const typename Fp<bits, group>::Span& span,
     thread const float* x,
-    float /*total*/) {
-  uint words[bits];
-  load_words<bits>(unit_words(w, row, unit), words);
-  float sum = 0;
+    thread const float*) {
+  constexpr uint kPerWord = 32 / bits;
+  float dot = 0;
 #pragma unroll
-  for (uint first = 0; first < kOctets; first += group / kOctet) {
-    float dot = 0;
+  for (uint word = 0; word < Fp<bits, group>::kSpan / kPerWord; ++word) {
+    if (bits == 4) {
 #pragma unroll
-    for (uint index = first; index < first + group / kOctet; ++index) {
-      const ulong packed = octet<bits>((thread const uint*)words, index);
+      for (uint i = 0; i < kPerWord / 2; ++i) {
+        const float2 pair = e2m1_pair(span.words[word], i);
+        dot = fma(pair.x, x[word * kPerWord + i], dot);
+        dot = fma(pair.y, x[word * kPerWord + kPerWord / 2 + i], dot);
+      }
+    } else {
 #pragma unroll
-      for (uint i = 0; i < kOctet; ++i)
-        dot = fma(decode<bits>(code_of<bits>(packed, i)), x[index * kOctet + i], dot);
+      for (uint i = 0; i < kPerWord; ++i)
+        dot = fma(e4m3((span.words[word] >> (i * 8)) & 255), x[word * kPerWord + i], dot);
     }
-    sum = fma(octet_scale(w, row, unit, first), dot, sum);
   }
-  return sum;
+  const float scale = group == 16 ? e4m3(span.scale) : e8m0(span.scale);
+  return scale * (bits == 4 ? dot * 16384.0f : dot);
 }
 
 // Matrix `number` of a stack.

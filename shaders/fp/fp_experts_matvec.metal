@@ -6,13 +6,15 @@
 // Layout: matrix m is m * stride elements after each base; expert e has matrix e, by slot slots[e].
 // Dispatch: groups (ceil_div(out, kRowsPerGroup), k, tokens), threads (kRowThreads)
 // Requires: in > 0; in % 32 == 0; x_rows == 1 || x_rows == k; experts > 0; matrices > 0;
-//   matrices <= kNoMatrix; by_slot || matrices == experts
+//   matrices <= kNoMatrix; by_slot || matrices == experts;
+//   bits % 4 > 0 || packed_stride % 4 == 0
 // Numerics: as fp_matvec. Rows of a negative slot stay as they are; an unknown id or slot gives NaN.
 template <uint bits, uint group>
 kernel void fp_experts_matvec(
-    device const float* x [[buffer(0)]],       // [tokens, x_rows, in]
-    device const int* ids [[buffer(1)]],       // [tokens, k]
-    device const uint* packed [[buffer(2)]],   // [(matrices - 1) * packed_stride + out * in / 32 * bits]
+    device const float* x [[buffer(0)]],  // [tokens, x_rows, in] aligned 16
+    device const int* ids [[buffer(1)]],  // [tokens, k]
+    device const uint* packed
+    [[buffer(2)]],  // [(matrices - 1) * packed_stride + out * in / 32 * bits] aligned 16
     device const uchar* scales [[buffer(3)]],  // [(matrices - 1) * scales_stride + out * in / group]
     device const float* global_scale
     [[buffer(4), function_constant(has_global_scale)]],  // [(matrices - 1) * global_stride + 1]
@@ -29,8 +31,8 @@ kernel void fp_experts_matvec(
     constant ulong& scales_stride [[buffer(15)]],
     constant ulong& global_stride [[buffer(16)]],
     uint3 tg [[threadgroup_position_in_grid]],
-    uint simd [[simdgroup_index_in_threadgroup]],
-    uint lane [[thread_index_in_simdgroup]]) {
+    uint tid [[thread_index_in_threadgroup]]) {
+  threadgroup float partial[kRowPartials];
   const ulong choice = ulong(tg.z) * k + tg.y;
   const int number = matrix_of(slots, uint(ids[choice]), experts);  // a negative id is a large one
   if (number < 0) return;
@@ -40,12 +42,11 @@ kernel void fp_experts_matvec(
   const float factor = has_global_scale ? global_scale[matrix * global_stride] / kGlobalUnit : 1.0f;
 
   const ulong row = ulong(tg.z) * x_rows + tg.y % x_rows;
-  const uint first = tg.x * kRowsPerGroup + simd * kRows;
-  float sums[kRows];
-  multiply_rows<1>(&w, x + row * in, known ? w.units : 0, first, out, lane, sums);
-  for (uint r = 0; r < kRows; ++r) {
-    if (lane == r && first + r < out) y[choice * out + first + r] = known ? sums[r] * factor : NAN;
-  }
+  const uint first = tg.x * kRowsPerGroup;
+  float sums[1];
+  multiply_rows<1>(&w, x + row * in, known ? spans_of(w) : 0, first, out, tid, partial, sums);
+  if (tid < kRowsPerGroup && first + tid < out)
+    y[choice * out + first + tid] = known ? sums[0] * factor : NAN;
 }
 
 INSTANTIATE_FP(fp_experts_matvec)

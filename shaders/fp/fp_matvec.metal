@@ -8,8 +8,8 @@
 // Numerics: f32; scale * dot(code, x) per group, the sum times global_scale / 2688.
 template <uint bits, uint group>
 kernel void fp_matvec(
-    device const float* x [[buffer(0)]],       // [tokens, in]
-    device const uint* packed [[buffer(1)]],   // [out, in / 32 * bits]
+    device const float* x [[buffer(0)]],       // [tokens, in] aligned 16
+    device const uint* packed [[buffer(1)]],   // [out, in / 32 * bits] aligned 16
     device const uchar* scales [[buffer(2)]],  // [out, in / group]
     device const float* global_scale [[buffer(3), function_constant(has_global_scale)]],  // [1]
     device float* y [[buffer(4)]],                                                        // [tokens, out]
@@ -17,16 +17,14 @@ kernel void fp_matvec(
     constant uint& in [[buffer(6)]],
     constant uint& out [[buffer(7)]],
     uint2 tg [[threadgroup_position_in_grid]],
-    uint simd [[simdgroup_index_in_threadgroup]],
-    uint lane [[thread_index_in_simdgroup]]) {
+    uint tid [[thread_index_in_threadgroup]]) {
+  threadgroup float partial[kRowPartials];
   const Fp<bits, group> w = {packed, scales, in / kUnit};
   const float factor = has_global_scale ? global_scale[0] / kGlobalUnit : 1.0f;
-  const uint first = tg.x * kRowsPerGroup + simd * kRows;
-  float sums[kRows];
-  multiply_rows<1>(&w, x + ulong(tg.y) * in, w.units, first, out, lane, sums);
-  for (uint r = 0; r < kRows; ++r) {
-    if (lane == r && first + r < out) y[ulong(tg.y) * out + first + r] = sums[r] * factor;
-  }
+  const uint first = tg.x * kRowsPerGroup;
+  float sums[1];
+  multiply_rows<1>(&w, x + ulong(tg.y) * in, spans_of(w), first, out, tid, partial, sums);
+  if (tid < kRowsPerGroup && first + tid < out) y[ulong(tg.y) * out + first + tid] = sums[0] * factor;
 }
 
 INSTANTIATE_FP(fp_matvec)

@@ -30,6 +30,7 @@ class Contract:
     threads: list[Expression] = field(default_factory=list)
     requires: list[Expression] = field(default_factory=list)
     shapes: dict[str, list[Expression]] = field(default_factory=dict)  # by argument
+    alignments: dict[str, int] = field(default_factory=dict)  # bytes, by argument; where stated
 
     def expressions(self) -> list[Expression]:
         shapes = [extent for shape in self.shapes.values() for extent in shape]
@@ -108,6 +109,11 @@ def _read_shapes(contract: Contract, arguments: Sequence[Argument], errors: Erro
         if closing < 0:
             errors.add(line, f"{argument.name}: shape without a closing bracket: '{comment[1]}'")
             continue
+        stated = re.match(r"\s*aligned (\d+)\b", comment[1][closing + 1 :])
+        if stated and argument.kind == "buffer":
+            contract.alignments[argument.name] = int(stated[1])
+            if int(stated[1]) not in (2, 4, 8, 16):
+                errors.add(line, f"{argument.name}: expected an alignment of 2, 4, 8 or 16, got {stated[1]}")
         shape = _split(comment[1][1:closing])
         contract.shapes[argument.name] = _expressions(shape, line, f"{argument.name}: shape", errors)
 

@@ -241,7 +241,9 @@ def _instance(program: Program, entry: Entry, instance: Instance, number: int) -
             if not a.is_position:
                 texts = f"{_quoted(a.name)}, {_quoted(substitute(a.type, bound))}"
                 kind = f"{_INVOKE}k{a.kind.capitalize()}, {a.index}, {slots.get(a.condition, -1)}"
-                yield f"    {_INVOKE}argument<contract_{number}::Function, {parameter}>({texts}, {kind}),"
+                least = entry.contract.alignments.get(a.name, 1)
+                function = f"{_INVOKE}argument<contract_{number}::Function, {parameter}>"
+                yield f"    {function}({texts}, {kind}, {least}),"
         yield "};"
     if entry.constants:
         yield f"const ::pyturbo::ConstantInfo constants_{number}[] = {{"

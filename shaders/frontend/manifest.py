@@ -66,6 +66,7 @@ def _argument(program: Program, entry: Entry, argument: Argument, bound: dict[st
         "index": argument.index,
         "access": "write" if argument.writable else "read",
         "shape": None if shape is None else _texts(shape),
+        "alignment": entry.contract.alignments.get(argument.name),
         "condition": argument.condition or None,
     }
     struct = program.structs.get(substitute(argument.element, bound))

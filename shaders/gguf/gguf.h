@@ -9,6 +9,12 @@
 // A matrix of blocks. Its memory starts at a multiple of the largest power of two in block_bytes, at most 4.
 template <uint type, uint block, uint block_bytes>
 struct Blocks {
+  enum : uint { kSpan = kUnit };
+  struct Span {
+    device const uchar* source;
+    uint part;
+  };
+
   device const uchar* data;  // [rows, units * kUnit / block * block_bytes]
   uint units;
 };
@@ -44,34 +50,49 @@ inline void dequantize_octet(
     values[i] = has_bias<type>() ? fma(values[i], scale.x, scale.y) : values[i] * scale.x;
 }
 
-// One unit of a row times x [32] of sum `total`: scale * dot(code, x) + bias * sum(x) for each of its groups.
+// A span is a unit, which dot_span reads where it lies.
 template <uint type, uint block, uint block_bytes>
-inline float dot_unit(
+inline void fetch_span(
     thread const Blocks<type, block, block_bytes>& w,
     uint row,
-    uint unit,
+    uint span,
+    thread typename Blocks<type, block, block_bytes>::Span& to) {
+  to.source = block_of(w, row, span);
+  to.part = span % (block / kUnit);
+}
+
+template <uint type, uint block, uint block_bytes>
+inline uint column_of(thread const Blocks<type, block, block_bytes>&, uint span, uint i) {
+  return span * kUnit + i;
+}
+
+template <uint type, uint block, uint block_bytes>
+inline float place_of(thread const Blocks<type, block, block_bytes>&, uint) {
+  return 1.0f;
+}
+
+// scale * dot(code, x) + bias * sum(x) for each of its groups.
+template <uint type, uint block, uint block_bytes>
+inline float dot_span(
+    thread const Blocks<type, block, block_bytes>&,
+    thread const typename Blocks<type, block, block_bytes>::Span& span,
     thread const float* x,
-    float total) {
-  device const uchar* source = block_of(w, row, unit);
-  const uint part = unit % (block / kUnit);
+    thread const float* totals) {
   float sum = 0;
 #pragma unroll
   for (uint first = 0; first < kUnit; first += group_of<type>()) {
     float dot = 0;
-    float group_total = 0;
 #pragma unroll
     for (uint octet = first; octet < first + group_of<type>(); octet += kOctet) {
       float values[kOctet];
-      decode_octet<type>(codes(Type<type>(), source, part, octet / kOctet), values);
+      decode_octet<type>(codes(Type<type>(), span.source, span.part, octet / kOctet), values);
 #pragma unroll
-      for (uint i = 0; i < kOctet; ++i) {
-        dot = fma(values[i], x[octet + i], dot);
-        group_total += x[octet + i];
-      }
+      for (uint i = 0; i < kOctet; ++i) dot = fma(values[i], x[octet + i], dot);
     }
-    const float2 scale = scales(Type<type>(), source, part, first / kOctet);
+    const float2 scale = scales(Type<type>(), span.source, span.part, first / kOctet);
     sum = fma(scale.x, dot, sum);
-    if (has_bias<type>()) sum = fma(scale.y, group_of<type>() == kUnit ? total : group_total, sum);
+    if (has_bias<type>())
+      sum = fma(scale.y, group_of<type>() == kUnit ? totals[0] + totals[1] : totals[first / 16], sum);
   }
   return sum;
 }

@@ -11,10 +11,10 @@
 // Numerics: as gguf_matvec. Rows of a negative slot stay as they are; an unknown id or slot gives NaN.
 template <uint type, uint block, uint block_bytes>
 kernel void gguf_experts_matvec(
-    device const float* x [[buffer(0)]],  // [tokens, x_rows, in]
+    device const float* x [[buffer(0)]],  // [tokens, x_rows, in] aligned 16
     device const int* ids [[buffer(1)]],  // [tokens, k]
     device const uchar* blocks
-    [[buffer(2)]],  // [(matrices - 1) * blocks_stride + out * in / block * block_bytes]
+    [[buffer(2)]],  // [(matrices - 1) * blocks_stride + out * in / block * block_bytes] aligned 16
     device const int* slots [[buffer(3), function_constant(by_slot)]],  // [experts]
     device float* y [[buffer(4)]],                                      // [tokens, k, out]
     constant uint& tokens [[buffer(5)]],
@@ -26,8 +26,8 @@ kernel void gguf_experts_matvec(
     constant uint& matrices [[buffer(11)]],
     constant ulong& blocks_stride [[buffer(12)]],
     uint3 tg [[threadgroup_position_in_grid]],
-    uint simd [[simdgroup_index_in_threadgroup]],
-    uint lane [[thread_index_in_simdgroup]]) {
+    uint tid [[thread_index_in_threadgroup]]) {
+  threadgroup float partial[kRowPartials];
   const ulong choice = ulong(tg.z) * k + tg.y;
   const int number = matrix_of(slots, uint(ids[choice]), experts);  // a negative id is a large one
   if (number < 0) return;
@@ -36,12 +36,10 @@ kernel void gguf_experts_matvec(
   const Blocks<type, block, block_bytes> w = {blocks + matrix * blocks_stride, in / kUnit};
 
   const ulong row = ulong(tg.z) * x_rows + tg.y % x_rows;
-  const uint first = tg.x * kRowsPerGroup + simd * kRows;
-  float sums[kRows];
-  multiply_rows<1>(&w, x + row * in, known ? w.units : 0, first, out, lane, sums);
-  for (uint r = 0; r < kRows; ++r) {
-    if (lane == r && first + r < out) y[choice * out + first + r] = known ? sums[r] : NAN;
-  }
+  const uint first = tg.x * kRowsPerGroup;
+  float sums[1];
+  multiply_rows<1>(&w, x + row * in, known ? spans_of(w) : 0, first, out, tid, partial, sums);
+  if (tid < kRowsPerGroup && first + tid < out) y[choice * out + first + tid] = known ? sums[0] : NAN;
 }
 
 INSTANTIATE_GGUF(gguf_experts_matvec)

@@ -12,12 +12,12 @@
 // Numerics: as gguf_swiglu. Rows of a negative slot stay as they are; an unknown id or slot gives NaN.
 template <uint type, uint block, uint block_bytes>
 kernel void gguf_experts_swiglu(
-    device const float* x [[buffer(0)]],  // [tokens, x_rows, in]
+    device const float* x [[buffer(0)]],  // [tokens, x_rows, in] aligned 16
     device const int* ids [[buffer(1)]],  // [tokens, k]
     device const uchar* gate
-    [[buffer(2)]],  // [(matrices - 1) * blocks_stride + out * in / block * block_bytes]
+    [[buffer(2)]],  // [(matrices - 1) * blocks_stride + out * in / block * block_bytes] aligned 16
     device const uchar* up
-    [[buffer(3)]],  // [(matrices - 1) * blocks_stride + out * in / block * block_bytes]
+    [[buffer(3)]],  // [(matrices - 1) * blocks_stride + out * in / block * block_bytes] aligned 16
     device const int* slots [[buffer(4), function_constant(by_slot)]],  // [experts]
     device float* y [[buffer(5)]],                                      // [tokens, k, out]
     constant uint& tokens [[buffer(6)]],
@@ -29,8 +29,8 @@ kernel void gguf_experts_swiglu(
     constant uint& matrices [[buffer(12)]],
     constant ulong& blocks_stride [[buffer(13)]],
     uint3 tg [[threadgroup_position_in_grid]],
-    uint simd [[simdgroup_index_in_threadgroup]],
-    uint lane [[thread_index_in_simdgroup]]) {
+    uint tid [[thread_index_in_threadgroup]]) {
+  threadgroup float partial[2 * kRowPartials];
   const ulong choice = ulong(tg.z) * k + tg.y;
   const int number = matrix_of(slots, uint(ids[choice]), experts);  // a negative id is a large one
   if (number < 0) return;
@@ -40,14 +40,11 @@ kernel void gguf_experts_swiglu(
   const Blocks<type, block, block_bytes> w[2] = {{gate + start, in / kUnit}, {up + start, in / kUnit}};
 
   const ulong row = ulong(tg.z) * x_rows + tg.y % x_rows;
-  const uint first = tg.x * kRowsPerGroup + simd * kRows;
-  float sums[2 * kRows];
-  multiply_rows<2>(w, x + row * in, known ? w[0].units : 0, first, out, lane, sums);
-#pragma unroll
-  for (uint r = 0; r < kRows; ++r) {
-    if (lane == r && first + r < out)
-      y[choice * out + first + r] = known ? silu(sums[r]) * sums[kRows + r] : NAN;
-  }
+  const uint first = tg.x * kRowsPerGroup;
+  float sums[2];
+  multiply_rows<2>(w, x + row * in, known ? spans_of(w[0]) : 0, first, out, tid, partial, sums);
+  if (tid < kRowsPerGroup && first + tid < out)
+    y[choice * out + first + tid] = known ? silu(sums[0]) * sums[1] : NAN;
 }
 
 INSTANTIATE_GGUF(gguf_experts_swiglu)

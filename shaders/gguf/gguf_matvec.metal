@@ -8,22 +8,20 @@
 // Numerics: f32; scale * dot(code, x) + bias * sum(x) per group of 16 or 32 values.
 template <uint type, uint block, uint block_bytes>
 kernel void gguf_matvec(
-    device const float* x [[buffer(0)]],       // [tokens, in]
-    device const uchar* blocks [[buffer(1)]],  // [out, in / block * block_bytes]
+    device const float* x [[buffer(0)]],       // [tokens, in] aligned 16
+    device const uchar* blocks [[buffer(1)]],  // [out, in / block * block_bytes] aligned 16
     device float* y [[buffer(2)]],             // [tokens, out]
     constant uint& tokens [[buffer(3)]],
     constant uint& in [[buffer(4)]],
     constant uint& out [[buffer(5)]],
     uint2 tg [[threadgroup_position_in_grid]],
-    uint simd [[simdgroup_index_in_threadgroup]],
-    uint lane [[thread_index_in_simdgroup]]) {
+    uint tid [[thread_index_in_threadgroup]]) {
+  threadgroup float partial[kRowPartials];
   const Blocks<type, block, block_bytes> w = {blocks, in / kUnit};
-  const uint first = tg.x * kRowsPerGroup + simd * kRows;
-  float sums[kRows];
-  multiply_rows<1>(&w, x + ulong(tg.y) * in, w.units, first, out, lane, sums);
-  for (uint r = 0; r < kRows; ++r) {
-    if (lane == r && first + r < out) y[ulong(tg.y) * out + first + r] = sums[r];
-  }
+  const uint first = tg.x * kRowsPerGroup;
+  float sums[1];
+  multiply_rows<1>(&w, x + ulong(tg.y) * in, spans_of(w), first, out, tid, partial, sums);
+  if (tid < kRowsPerGroup && first + tid < out) y[ulong(tg.y) * out + first + tid] = sums[0];
 }
 
 INSTANTIATE_GGUF(gguf_matvec)

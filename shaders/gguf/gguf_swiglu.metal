@@ -9,24 +9,21 @@
 // Numerics: f32; the products as gguf_matvec.
 template <uint type, uint block, uint block_bytes>
 kernel void gguf_swiglu(
-    device const float* x [[buffer(0)]],     // [tokens, in]
-    device const uchar* gate [[buffer(1)]],  // [out, in / block * block_bytes]
-    device const uchar* up [[buffer(2)]],    // [out, in / block * block_bytes]
+    device const float* x [[buffer(0)]],     // [tokens, in] aligned 16
+    device const uchar* gate [[buffer(1)]],  // [out, in / block * block_bytes] aligned 16
+    device const uchar* up [[buffer(2)]],    // [out, in / block * block_bytes] aligned 16
     device float* y [[buffer(3)]],           // [tokens, out]
     constant uint& tokens [[buffer(4)]],
     constant uint& in [[buffer(5)]],
     constant uint& out [[buffer(6)]],
     uint2 tg [[threadgroup_position_in_grid]],
-    uint simd [[simdgroup_index_in_threadgroup]],
-    uint lane [[thread_index_in_simdgroup]]) {
+    uint tid [[thread_index_in_threadgroup]]) {
+  threadgroup float partial[2 * kRowPartials];
   const Blocks<type, block, block_bytes> w[2] = {{gate, in / kUnit}, {up, in / kUnit}};
-  const uint first = tg.x * kRowsPerGroup + simd * kRows;
-  float sums[2 * kRows];
-  multiply_rows<2>(w, x + ulong(tg.y) * in, w[0].units, first, out, lane, sums);
-#pragma unroll
-  for (uint r = 0; r < kRows; ++r) {
-    if (lane == r && first + r < out) y[ulong(tg.y) * out + first + r] = silu(sums[r]) * sums[kRows + r];
-  }
+  const uint first = tg.x * kRowsPerGroup;
+  float sums[2];
+  multiply_rows<2>(w, x + ulong(tg.y) * in, spans_of(w[0]), first, out, tid, partial, sums);
+  if (tid < kRowsPerGroup && first + tid < out) y[ulong(tg.y) * out + first + tid] = silu(sums[0]) * sums[1];
 }
 
 INSTANTIATE_GGUF(gguf_swiglu)

@@ -12,8 +12,8 @@ constexpr constant uint kThreads = 64;
 // Numerics: as affine_matvec.
 template <uint bits, typename S>
 kernel void mla_affine_project(
-    device const float* x [[buffer(0)]],      // [tokens, heads, in]
-    device const uint* packed [[buffer(1)]],  // [heads * stride, in / 32 * bits]
+    device const float* x [[buffer(0)]],      // [tokens, heads, in] aligned 16
+    device const uint* packed [[buffer(1)]],  // [heads * stride, in / 32 * bits] aligned 16
     device const S* scales [[buffer(2)]],     // [heads * stride, in / group_size]
     device const S* biases [[buffer(3)]],     // [heads * stride, in / group_size]
     device float* y [[buffer(4)]],            // [tokens, heads, out]
@@ -25,19 +25,17 @@ kernel void mla_affine_project(
     constant uint& first [[buffer(10)]],
     constant uint& group_size [[buffer(11)]],
     uint3 tg [[threadgroup_position_in_grid]],
-    uint simd [[simdgroup_index_in_threadgroup]],
-    uint lane [[thread_index_in_simdgroup]]) {
+    uint tid [[thread_index_in_threadgroup]]) {
+  threadgroup float partial[kRowPartials];
   const ulong head = ulong(tg.z) * heads + tg.y;
   const ulong start = ulong(tg.y) * stride + first;
   const ulong groups = start * (in / group_size);
   const Affine<bits, S> w = affine_matrix<bits, S>(
       packed + start * (in / kUnit * bits), scales + groups, biases + groups, in, group_size);
-  const uint row = tg.x * kRowsPerGroup + simd * kRows;
-  float sums[kRows];
-  multiply_rows<1>(&w, x + head * in, w.units, row, out, lane, sums);
-  for (uint r = 0; r < kRows; ++r) {
-    if (lane == r && row + r < out) y[head * out + row + r] = sums[r];
-  }
+  const uint row = tg.x * kRowsPerGroup;
+  float sums[1];
+  multiply_rows<1>(&w, x + head * in, spans_of(w), row, out, tid, partial, sums);
+  if (tid < kRowsPerGroup && row + tid < out) y[head * out + row + tid] = sums[0];
 }
 
 // y[t, h] = W_h^T x[t, h].

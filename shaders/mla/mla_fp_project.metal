@@ -11,8 +11,8 @@ constexpr constant uint kThreads = 64;
 // Numerics: as fp_matvec.
 template <uint bits, uint group>
 kernel void mla_fp_project(
-    device const float* x [[buffer(0)]],       // [tokens, heads, in]
-    device const uint* packed [[buffer(1)]],   // [heads * stride, in / 32 * bits]
+    device const float* x [[buffer(0)]],       // [tokens, heads, in] aligned 16
+    device const uint* packed [[buffer(1)]],   // [heads * stride, in / 32 * bits] aligned 16
     device const uchar* scales [[buffer(2)]],  // [heads * stride, in / group]
     device float* y [[buffer(3)]],             // [tokens, heads, out]
     constant uint& tokens [[buffer(4)]],
@@ -22,17 +22,15 @@ kernel void mla_fp_project(
     constant uint& stride [[buffer(8)]],
     constant uint& first [[buffer(9)]],
     uint3 tg [[threadgroup_position_in_grid]],
-    uint simd [[simdgroup_index_in_threadgroup]],
-    uint lane [[thread_index_in_simdgroup]]) {
+    uint tid [[thread_index_in_threadgroup]]) {
+  threadgroup float partial[kRowPartials];
   const ulong head = ulong(tg.z) * heads + tg.y;
   const ulong start = ulong(tg.y) * stride + first;
   const Fp<bits, group> w = {packed + start * (in / kUnit * bits), scales + start * (in / group), in / kUnit};
-  const uint row = tg.x * kRowsPerGroup + simd * kRows;
-  float sums[kRows];
-  multiply_rows<1>(&w, x + head * in, w.units, row, out, lane, sums);
-  for (uint r = 0; r < kRows; ++r) {
-    if (lane == r && row + r < out) y[head * out + row + r] = sums[r];
-  }
+  const uint row = tg.x * kRowsPerGroup;
+  float sums[1];
+  multiply_rows<1>(&w, x + head * in, spans_of(w), row, out, tid, partial, sums);
+  if (tid < kRowsPerGroup && row + tid < out) y[head * out + row + tid] = sums[0];
 }
 
 // y[t, h] = W_h^T x[t, h].

@@ -11,8 +11,8 @@ constexpr constant uint kThreads = 64;
 // Numerics: as gguf_matvec.
 template <uint type, uint block, uint block_bytes>
 kernel void mla_gguf_project(
-    device const float* x [[buffer(0)]],       // [tokens, heads, in]
-    device const uchar* blocks [[buffer(1)]],  // [heads * stride, in / block * block_bytes]
+    device const float* x [[buffer(0)]],       // [tokens, heads, in] aligned 16
+    device const uchar* blocks [[buffer(1)]],  // [heads * stride, in / block * block_bytes] aligned 16
     device float* y [[buffer(2)]],             // [tokens, heads, out]
     constant uint& tokens [[buffer(3)]],
     constant uint& heads [[buffer(4)]],
@@ -21,17 +21,15 @@ kernel void mla_gguf_project(
     constant uint& stride [[buffer(7)]],
     constant uint& first [[buffer(8)]],
     uint3 tg [[threadgroup_position_in_grid]],
-    uint simd [[simdgroup_index_in_threadgroup]],
-    uint lane [[thread_index_in_simdgroup]]) {
+    uint tid [[thread_index_in_threadgroup]]) {
+  threadgroup float partial[kRowPartials];
   const ulong head = ulong(tg.z) * heads + tg.y;
   const ulong start = ulong(tg.y) * stride + first;
   const Blocks<type, block, block_bytes> w = {blocks + start * (in / block * block_bytes), in / kUnit};
-  const uint row = tg.x * kRowsPerGroup + simd * kRows;
-  float sums[kRows];
-  multiply_rows<1>(&w, x + head * in, w.units, row, out, lane, sums);
-  for (uint r = 0; r < kRows; ++r) {
-    if (lane == r && row + r < out) y[head * out + row + r] = sums[r];
-  }
+  const uint row = tg.x * kRowsPerGroup;
+  float sums[1];
+  multiply_rows<1>(&w, x + head * in, spans_of(w), row, out, tid, partial, sums);
+  if (tid < kRowsPerGroup && row + tid < out) y[head * out + row + tid] = sums[0];
 }
 
 // y[t, h] = W_h^T x[t, h].

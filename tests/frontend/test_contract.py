@@ -24,7 +24,7 @@ KERNEL = """
     template <typename T, int N>
     kernel void copy(
         device const T* x [[buffer(0)]],  // [params.rows, dim]
-        device T* y [[buffer(1)]],        // [(params.rows - 1) * dim + dim] and prose
+        device T* y [[buffer(1)]],        // [(params.rows - 1) * dim + dim] aligned 16 and prose
         constant uint& dim [[buffer(2)]],  // [not, a, shape]
         constant Params& params [[buffer(3)]],
         threadgroup T* row [[threadgroup(0)]],  // [N * sizeof(T)]
@@ -49,6 +49,7 @@ def test_manifest(run: Run) -> None:
         None,
         ["N * sizeof(T)"],
     ]
+    assert [a["alignment"] for a in kernel["arguments"]] == [None, 16, None, None, None]
 
 
 def test_generated_checks(run: Run) -> None:
@@ -97,6 +98,7 @@ def test_a_kernel_without_contract(run: Run) -> None:
             "// []",
             "14: error: x: shape: '' is not an expression: expected 'a value', got",
         ),
+        ("aligned 16", "aligned 12", "15: error: y: expected an alignment of 2, 4, 8 or 16, got 12"),
         ("threads (kThreads)", "threads (1, 1, 1, 1)", "8: error: Dispatch: expected at most 3 axes"),
         ("// Numerics:", "// Requires: N > 0 //", "11: error: copy: expected one Requires line, got another"),
     ],

@@ -39,7 +39,7 @@ struct ArgumentInfo {
   DType dtype;    // element type (of a vector: its component); raw for structs
   uint32_t index;
   uint32_t size;        // bytes of one element, or of the value
-  uint32_t alignment;   // of one element, or of the value
+  uint32_t alignment;   // of the memory, or of the value
   uint32_t components;  // of one element, or of the value: more than one for vectors
   int32_t condition;    // slot of the boolean function constant that makes the argument exist, or -1
 };

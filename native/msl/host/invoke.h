@@ -124,10 +124,11 @@ using pointee_t = typename Pointee<typename Signature<F>::template parameter<i>>
 
 template <typename F, uint32_t i>
 constexpr ArgumentInfo argument(const char* name, const char* type, ArgumentKind kind, uint32_t index,
-                                int32_t condition) {
+                                int32_t condition, uint32_t least_alignment) {
   using T = pointee_t<F, i>;
+  const uint32_t alignment = alignof(T) > least_alignment ? uint32_t(alignof(T)) : least_alignment;
   const bool writable = kind != ArgumentKind::value && !msl::metal::is_const_v<T>;
-  return {name, type, kind, writable, dtype<T>, index, sizeof(T), alignof(T), components<T>, condition};
+  return {name, type, kind, writable, dtype<T>, index, sizeof(T), alignment, components<T>, condition};
 }
 
 // An integer of a contract. Overflow and division by zero give the end of the range, which is larger than any
