@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from pyturbo._blank import Blank
 from pyturbo._native import host_span
 from pyturbo.errors import ArgumentError
-from pyturbo.ops._run import Array, operand
+from pyturbo.ops._run import Array, aligned, operand
 from pyturbo.recording import Tensor
 
 
@@ -30,6 +30,11 @@ def stack_stride(stack: Array) -> int:
     if isinstance(stack, Tensor) or len(stack) == 1:
         return math.prod(stack.shape[1:])
     return int(stack.strides[0] // stack.itemsize)
+
+
+def spaced_by(stack: Array, elements: int) -> Array:
+    """Return a stack whose matrices are a multiple of `elements` apart: the given one or a copy."""
+    return aligned(stack) if stack_stride(stack) % elements else stack
 
 
 @dataclass(frozen=True)

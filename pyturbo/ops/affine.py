@@ -18,7 +18,7 @@ from pyturbo.errors import ArgumentError
 from pyturbo.ops._ids import expert_operands, known_ids
 from pyturbo.ops._products import activations, bucket_bounds, many
 from pyturbo.ops._run import Array, DeviceLike, aligned, as_array, empty, launch, operand, resolve, result
-from pyturbo.ops._stacks import Experts, experts_of, stack_memory, stack_stride
+from pyturbo.ops._stacks import Experts, experts_of, spaced_by, stack_memory, stack_stride
 from pyturbo.ops.affine_format import affine_dequantize, affine_quantize, check_format
 
 __all__ = [
@@ -222,6 +222,8 @@ def matrix(op: str, name: str, weight: Any, axes: int, stack: bool = False) -> _
             f"{op}: {prefix}packed: expected rows of {bits}-bit values in whole groups of {group_size}, "
             f"got shape {list(packed.shape)}"
         )
+    if stack and bits % 4 == 0:
+        packed = spaced_by(packed, 4)
     scales = as_array(op, f"{prefix}scales", scales)
     dtype = scales.dtype
     if dtype not in SUFFIXES:

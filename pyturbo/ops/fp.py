@@ -18,7 +18,7 @@ from pyturbo.errors import ArgumentError
 from pyturbo.ops._ids import expert_operands, known_ids
 from pyturbo.ops._products import activations, bucket_bounds, many
 from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve, result
-from pyturbo.ops._stacks import experts_of, stack_memory, stack_stride
+from pyturbo.ops._stacks import experts_of, spaced_by, stack_memory, stack_stride
 from pyturbo.ops.fp_format import FP_FORMATS, check_global_scale, check_mode, fp_dequantize, fp_quantize
 
 __all__ = [
@@ -177,6 +177,8 @@ def matrix(
         raise ArgumentError(
             f"{op}: packed: expected rows of {bits}-bit codes in units of 32, got shape {list(words.shape)}"
         )
+    if stack:
+        words = spaced_by(words, 4)
     in_dim = words.shape[-1] * 32 // bits
     groups = operand(op, "scales", scales, np.uint8, (*words.shape[:-1], in_dim // group), stack=stack)
     count = words.shape[0] if axes == 3 else 1

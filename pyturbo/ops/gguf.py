@@ -15,7 +15,7 @@ from pyturbo.errors import ArgumentError
 from pyturbo.ops._ids import expert_operands, known_ids
 from pyturbo.ops._products import activations, bucket_bounds, many
 from pyturbo.ops._run import Array, DeviceLike, aligned, empty, launch, operand, resolve, result
-from pyturbo.ops._stacks import experts_of, stack_memory, stack_stride
+from pyturbo.ops._stacks import experts_of, spaced_by, stack_memory, stack_stride
 from pyturbo.ops.gguf_format import GGUF_TYPES, check_type
 
 __all__ = [
@@ -181,8 +181,8 @@ def matrix(op: str, name: str, blocks: ArrayLike, kind: str, axes: int) -> Matri
             f"{op}: {name}: expected rows of {kind} blocks of {block.bytes} bytes, "
             f"got shape {list(data.shape)}"
         )
-    if axes == 3 and stack_stride(data) % block.alignment:
-        data = aligned(data)
+    if axes == 3:
+        data = spaced_by(data, block.alignment)
     return Matrix(data, data.shape[-1] // block.bytes * block.values, f"_{kind.lower()}")
 
 

@@ -16,7 +16,7 @@ class BlockType(NamedTuple):
     @property
     def alignment(self) -> int:
         """The bytes that the start of a matrix is a multiple of."""
-        return 4 if self.bytes % 4 == 0 else 2 - self.bytes % 2
+        return next(size for size in (16, 4, 2, 1) if self.bytes % size == 0)
 
 
 #: By the name that GGML gives the type.

@@ -7,7 +7,7 @@
 // A quantised matrix of `units` units in a row. Every row starts on a unit and on a group.
 template <uint bits, typename S>
 struct Affine {
-  enum : uint { kSpan = bits % 2 > 0 ? 32 : 16 };
+  enum : uint { kSpan = bits % 2 > 0 ? 32 : 16, kTotals = 1, kAhead = bits % 2 == 0 };
   struct Span {
     uint words[kSpan * bits / 32];
     S scale;
@@ -109,7 +109,7 @@ inline float dot_span(
         dot = fma(float(code_of<bits>(packed, i)), x[index * kOctet + i], dot);
     }
   }
-  return fma(float(span.scale), dot, float(span.bias) * (totals[0] + totals[1]));
+  return fma(float(span.scale), dot, float(span.bias) * totals[0]);
 }
 
 // One instance of a kernel per width and scale type: <op>_b<bits>_<f32|f16|bf16>.

@@ -1,26 +1,27 @@
-// Attention for decode, first half: the keys of each query split over simdgroups, merged by attention_merge.
+// Attention for decode, first half: the keys of each query are split over threadgroups, and merged by
+// attention_merge.
 #include "attention.h"
 #include "share.h"
 
 constant bool causal [[function_constant(0)]];
 
-constexpr constant uint kSimdgroups = 4;   // of a threadgroup; each takes one block
-constexpr constant uint kFewestKeys = 16;  // of a block, except the last one that has any
+constexpr constant uint kSimdgroups = 8;   // of a threadgroup, which has one block
+constexpr constant uint kFewestKeys = 64;  // of a block, except the last one that has any
 
 // The keys that a query sees are cut in order into blocks. Of each, m is the largest score
 // soft_cap(scale * q . k), l = sum e^(score - m), o = sum e^(score - m) * v; no keys: m = -inf, l = o = 0.
 // Layout: key j in cache row j % capacity, the queries' own rows included; window counts the query's own key.
-// Dispatch: groups (kv_heads * ceil_div(heads / kv_heads, shared), ceil_div(blocks, kSimdgroups), tokens),
+// Dispatch: groups (kv_heads * ceil_div(heads / kv_heads, shared), blocks, tokens),
 //   threads (32 * kSimdgroups)
 // Requires: tokens > 0; context > 0; kv_heads > 0; heads > 0; heads % kv_heads == 0; dim > 0; dim % 8 == 0;
 //   dim <= max_dim; softcap >= 0; causal || window == 0; context + tokens + window <= 2147483647;
 //   0 < blocks; blocks <= 65536; context <= capacity || (window > 0 && window + tokens - 1 <= capacity)
-// Numerics: f32, online softmax with one key at a time. NaN and inf reach only queries that see them.
+// Numerics: f32, online softmax with some keys at a time. NaN and inf reach only queries that see them.
 template <typename T, uint max_dim, uint shared>
 kernel void attention_partials(
-    device const float* q [[buffer(0)]],  // [tokens, heads, dim]
-    device const T* k [[buffer(1)]],      // [capacity, kv_heads, dim]
-    device const T* v [[buffer(2)]],      // [capacity, kv_heads, dim]
+    device const float* q [[buffer(0)]],  // [tokens, heads, dim] aligned 16
+    device const T* k [[buffer(1)]],      // [capacity, kv_heads, dim] aligned 16
+    device const T* v [[buffer(2)]],      // [capacity, kv_heads, dim] aligned 16
     device float* o [[buffer(3)]],        // [tokens, heads, blocks, dim]
     device float* m [[buffer(4)]],        // [tokens, heads, blocks]
     device float* l [[buffer(5)]],        // [tokens, heads, blocks]
@@ -37,8 +38,9 @@ kernel void attention_partials(
     uint3 tg [[threadgroup_position_in_grid]],
     uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]]) {
-  const uint block = tg.y * kSimdgroups + simd;
-  if (block >= blocks) return;
+  constexpr uint kBatch = max_dim == 512 ? 4 : 32 / shared;  // keys at a time
+  constexpr uint kValues = Share<max_dim>::kValues;
+  threadgroup float sums[kSimdgroups * max_dim], tops[kSimdgroups * shared], totals[kSimdgroups * shared];
 
   const uint group = heads / kv_heads;  // query heads of a key head, `shared` of them here
   const uint parts = (group + shared - 1) / shared;
@@ -51,54 +53,111 @@ kernel void attention_partials(
   const uint begin = mask.begin(tg.z);
   const uint end = max(begin, mask.end(tg.z));
   const uint length = max(kFewestKeys, (end - begin + blocks - 1) / blocks);
-  const uint from = min(begin + block * length, end);
+  const uint from = min(begin + tg.y * length, end);
   const uint to = min(from + length, end);
   const Ring ring = make_ring(begin, capacity);
 
   Share<max_dim> query[shared], sum[shared];
-  float top[shared], total[shared], weight[shared], kept[shared];
+#pragma unroll
   for (uint h = 0; h < shared; ++h) {
-    if (h < count) query[h].load(q + (row + h) * dim, dim, lane);
-    for (uint i = 0; i < Share<max_dim>::kValues; ++i) sum[h].values[i] = 0.0f;
-    top[h] = -INFINITY;
-    total[h] = 0.0f;
+    query[h].load(q + (row + min(h, count - 1)) * dim, dim, lane);
+#pragma unroll
+    for (uint i = 0; i < kValues; ++i) sum[h].values[i] = 0.0f;
   }
 
-  for (uint j = from; j < to; ++j) {
-    const ulong at = (ulong(ring.row(j)) * kv_heads + kv_head) * dim;
-    Share<max_dim> own;
-    own.load(k + at, dim, lane);
-    for (uint h = 0; h < shared; ++h) {
-      if (h >= count) continue;
-      float dot = 0.0f;
-      for (uint i = 0; i < Share<max_dim>::kValues; ++i) dot = fma(query[h].values[i], own.values[i], dot);
-      const float score = soft_cap(scale * simd_sum(dot), softcap);
-      const float higher = max(top[h], score);
-      kept[h] = softmax_weight(top[h], higher);
-      weight[h] = softmax_weight(score, higher);
-      total[h] = fma(total[h], kept[h], weight[h]);
-      top[h] = higher;
+  // A lane has the score of one key of the batch for one head.
+  const uint own_key = lane % kBatch;
+  float top = -INFINITY, total = 0.0f;
+  for (uint at = from + simd * kBatch; at < to; at += kSimdgroups * kBatch) {
+    Raw<T, max_dim> keys[kBatch], values[kBatch];
+#pragma unroll
+    for (uint b = 0; b < kBatch; ++b) {
+      const ulong head = (ulong(ring.row(min(at + b, to - 1))) * kv_heads + kv_head) * dim;
+      keys[b].load(k + head, dim, lane);
+      values[b].load(v + head, dim, lane);
     }
-    own.load(v + at, dim, lane);
+    float dots[shared * kBatch];
+#pragma unroll
+    for (uint b = 0; b < kBatch; ++b) {
+#pragma unroll
+      for (uint h = 0; h < shared; ++h) {
+        float dot = 0.0f;
+        if (h < count) {
+#pragma unroll
+          for (uint i = 0; i < kValues; ++i) dot = fma(query[h].values[i], keys[b].value(i), dot);
+        }
+        dots[h * kBatch + b] = dot;
+      }
+    }
+    const float score = soft_cap(scale * sums_by_lane<shared * kBatch>(dots, lane), softcap);
+    const bool seen = at + own_key < to;
+    float higher = seen ? score : -INFINITY;
+#pragma unroll
+    for (uint stride = 1; stride < kBatch; stride *= 2)
+      higher = max(higher, simd_shuffle_xor(higher, ushort(stride)));
+    higher = max(top, higher);
+    const float kept = softmax_weight(top, higher);
+    const float weight = seen ? softmax_weight(score, higher) : 0.0f;
+    total = fma(total, kept, weight);
+    top = higher;
+#pragma unroll
     for (uint h = 0; h < shared; ++h) {
-      if (h >= count) continue;
-      for (uint i = 0; i < Share<max_dim>::kValues; ++i)
-        sum[h].values[i] = fma(sum[h].values[i], kept[h], weight[h] * own.values[i]);
+      const float factor = simd_shuffle(kept, ushort(h * kBatch));
+#pragma unroll
+      for (uint i = 0; i < kValues; ++i) sum[h].values[i] *= factor;
+    }
+#pragma unroll
+    for (uint b = 0; b < kBatch; ++b) {
+      if (at + b >= to) continue;
+#pragma unroll
+      for (uint h = 0; h < shared; ++h) {
+        if (h >= count) continue;
+        const float factor = simd_shuffle(weight, ushort(h * kBatch + b));
+#pragma unroll
+        for (uint i = 0; i < kValues; ++i)
+          sum[h].values[i] = fma(factor, values[b].value(i), sum[h].values[i]);
+      }
     }
   }
 
+#pragma unroll
+  for (uint stride = 1; stride < kBatch; stride *= 2) total += simd_shuffle_xor(total, ushort(stride));
+  if (own_key == 0 && lane < shared * kBatch) {
+    tops[simd * shared + lane / kBatch] = top;
+    totals[simd * shared + lane / kBatch] = total;
+  }
+#pragma unroll
   for (uint h = 0; h < shared; ++h) {
     if (h >= count) continue;
-    const ulong target = (row + h) * blocks + block;
-    sum[h].store(o + target * dim, dim, lane);
-    if (lane == 0) {
-      m[target] = top[h];
-      l[target] = total[h];
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    sum[h].store(sums + simd * max_dim, dim, lane);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    float highest = -INFINITY;
+    for (uint s = 0; s < kSimdgroups; ++s) {
+      if (totals[s * shared + h] != 0.0f) highest = max(highest, tops[s * shared + h]);
+    }
+    const ulong target = (row + h) * blocks + tg.y;
+    for (uint i = simd * 32 + lane; i < dim; i += 32 * kSimdgroups) {
+      float joined = 0.0f;
+      for (uint s = 0; s < kSimdgroups; ++s) {
+        if (totals[s * shared + h] != 0.0f)
+          joined = fma(softmax_weight(tops[s * shared + h], highest), sums[s * max_dim + i], joined);
+      }
+      o[target * dim + i] = joined;
+    }
+    if (simd == 0 && lane == 0) {
+      float joined = 0.0f;
+      for (uint s = 0; s < kSimdgroups; ++s) {
+        if (totals[s * shared + h] != 0.0f)
+          joined = fma(softmax_weight(tops[s * shared + h], highest), totals[s * shared + h], joined);
+      }
+      m[target] = highest;
+      l[target] = joined;
     }
   }
 }
 
 INSTANTIATE_ATTENTION(attention_partials, 64, 8)
-INSTANTIATE_ATTENTION(attention_partials, 128, 8)
+INSTANTIATE_ATTENTION(attention_partials, 128, 4)
 INSTANTIATE_ATTENTION(attention_partials, 256, 4)
 INSTANTIATE_ATTENTION(attention_partials, 512, 2)

@@ -4,7 +4,8 @@
 #include <metal_stdlib>
 using namespace metal;
 
-// The values of one head that a lane holds: runs of four neighbours, or one run of two.
+// The values of one head that a lane holds: runs of four neighbours, or one run of two. Loops over them are
+// unrolled, so that they are registers.
 template <uint max_dim>
 struct Share {
   static constexpr constant uint kValues = max_dim / 32;
@@ -15,28 +16,91 @@ struct Share {
   // Lane's share of a head of `dim` values, zero past its end.
   template <typename T>
   void load(device const T* head, uint dim, uint lane) {
+#pragma unroll
     for (uint i = 0; i < kValues; i += kRun) {
       const uint column = (i / kRun * 32 + lane) * kRun;
-      vec<float, kRun> run = 0;
-      if (column < dim) run = vec<float, kRun>(*(device const vec<T, kRun>*)(head + column));
-      for (uint c = 0; c < kRun; ++c) values[i + c] = run[c];
+      if (column < dim) {
+        const vec<T, kRun> run = *(device const vec<T, kRun>*)(head + column);
+#pragma unroll
+        for (uint c = 0; c < kRun; ++c) values[i + c] = float(run[c]);
+      } else {
+#pragma unroll
+        for (uint c = 0; c < kRun; ++c) values[i + c] = 0.0f;
+      }
     }
   }
 
   // The same of floats at any address. Floats is a pointer into device or threadgroup memory.
   template <typename Floats>
   void load_floats(Floats head, uint dim, uint lane) {
+#pragma unroll
     for (uint i = 0; i < kValues; i += kRun) {
       const uint column = (i / kRun * 32 + lane) * kRun;
+#pragma unroll
       for (uint c = 0; c < kRun; ++c) values[i + c] = column < dim ? head[column + c] : 0.0f;
     }
   }
 
   template <typename Floats>
   void store(Floats head, uint dim, uint lane) const {
+#pragma unroll
     for (uint i = 0; i < kValues; i += kRun) {
       const uint column = (i / kRun * 32 + lane) * kRun;
-      for (uint c = 0; c < kRun && column < dim; ++c) head[column + c] = values[i + c];
+      if (column >= dim) continue;
+#pragma unroll
+      for (uint c = 0; c < kRun; ++c) head[column + c] = values[i + c];
     }
   }
 };
+
+// A share of stored values that is still on its way from memory.
+template <typename T, uint max_dim>
+struct Raw {
+  static constexpr constant uint kRun = Share<max_dim>::kRun;
+
+  vec<T, kRun> runs[Share<max_dim>::kValues / kRun];
+
+  void load(device const T* head, uint dim, uint lane) {
+#pragma unroll
+    for (uint i = 0; i < Share<max_dim>::kValues / kRun; ++i) {
+      const uint column = (i * 32 + lane) * kRun;
+      if (column < dim) {
+        const vec<T, kRun> run = *(device const vec<T, kRun>*)(head + column);
+        runs[i] = run;
+      } else {
+        runs[i] = vec<T, kRun>(T(0));
+      }
+    }
+  }
+
+  // Value i of the share, zero past the end of the head.
+  float value(uint i) const { return float(runs[i / kRun][i % kRun]); }
+};
+
+// One step of sums_by_lane: of two lanes `stride` apart, each keeps half of the sums; with few sums both keep all.
+template <uint count, uint stride>
+inline void fold(thread float* p, uint lane) {
+  if (stride >= count) {
+#pragma unroll
+    for (uint i = 0; i < count; ++i) p[i] += simd_shuffle_xor(p[i], ushort(stride));
+  } else {
+    const bool upper = (lane & stride) != 0;
+#pragma unroll
+    for (uint i = 0; i < stride; ++i) {
+      const float kept = upper ? p[i + stride] : p[i];
+      const float sent = upper ? p[i] : p[i + stride];
+      p[i] = kept + simd_shuffle_xor(sent, ushort(stride));
+    }
+  }
+}
+
+// Lane i gets the sum over all lanes of p[i % count]; count is a power of two up to 32. Changes p.
+template <uint count>
+inline float sums_by_lane(thread float* p, uint lane) {
+  fold<count, 16>(p, lane);
+  fold<count, 8>(p, lane);
+  fold<count, 4>(p, lane);
+  fold<count, 2>(p, lane);
+  fold<count, 1>(p, lane);
+  return p[0];
+}

@@ -1,6 +1,6 @@
-// Rows of quantised matrices times one vector, for every matvec kernel. The simdgroups of a threadgroup form pairs: a
-// pair has kRows rows, and each of the two half of the spans of a row. A lane asks for the codes of its next span
-// before it uses those of this one. Loops over thread arrays are unrolled, so that the arrays are registers.
+// Rows of quantised matrices times one vector, for every matvec kernel. The simdgroups of a threadgroup form
+// pairs: a pair has kRows rows, and each of the two half of the spans of a row. Loops over thread arrays are
+// unrolled, so that the arrays are registers.
 #pragma once
 
 #include "units.h"
@@ -44,11 +44,11 @@ inline void add_rows(
     uint span,
     thread float* sums) {
   float values[W::kSpan];
-  float totals[2] = {0, 0};  // of the values in each half of the span
+  float totals[W::kTotals] = {};
 #pragma unroll
   for (uint i = 0; i < W::kSpan; i += 4) {
     const float4 v = *(device const float4*)(x + column_of(w[0], span, i));
-    totals[2 * i / W::kSpan] += (v.x + v.y) + (v.z + v.w);
+    totals[i * W::kTotals / W::kSpan] += (v.x + v.y) + (v.z + v.w);
     values[i] = v.x * place_of(w[0], i);
     values[i + 1] = v.y * place_of(w[0], i + 1);
     values[i + 2] = v.z * place_of(w[0], i + 2);
@@ -84,12 +84,19 @@ inline void multiply_rows(
   constexpr uint kStep = 32 * kSplit;
   typename W::Span even[count * kRows], odd[count * kRows];
   uint span = simd % kSplit * 32 + lane;
-  if (span < spans) fetch_rows<count>(w, rows, span, even);
-  for (; span < spans; span += 2 * kStep) {
-    if (span + kStep < spans) fetch_rows<count>(w, rows, span + kStep, odd);
-    add_rows<count>(w, even, x, span, own);
-    if (span + 2 * kStep < spans) fetch_rows<count>(w, rows, span + 2 * kStep, even);
-    if (span + kStep < spans) add_rows<count>(w, odd, x, span + kStep, own);
+  if (W::kAhead) {
+    if (span < spans) fetch_rows<count>(w, rows, span, even);
+    for (; span < spans; span += 2 * kStep) {
+      if (span + kStep < spans) fetch_rows<count>(w, rows, span + kStep, odd);
+      add_rows<count>(w, even, x, span, own);
+      if (span + 2 * kStep < spans) fetch_rows<count>(w, rows, span + 2 * kStep, even);
+      if (span + kStep < spans) add_rows<count>(w, odd, x, span + kStep, own);
+    }
+  } else {
+    for (; span < spans; span += kStep) {
+      fetch_rows<count>(w, rows, span, even);
+      add_rows<count>(w, even, x, span, own);
+    }
   }
 
 #pragma unroll

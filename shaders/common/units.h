@@ -3,10 +3,12 @@
 //   void dequantize_octet(w, row, unit, index, values)    eight values of a unit
 // For rows.h it has spans of kSpan values of a row, 16 or 32, which a lane multiplies at once:
 //   Span                                    the codes and scales of a span, in registers
+//   kTotals                                 the parts of a span, 1, 2 or 4, of which dot_span needs the sums of x
 //   void fetch_span(w, row, span, to)       asks for them
+//   kAhead                                  whether a lane asks for its next span before it uses this one
 //   uint column_of(w, span, i)              the column of value i of a span; four from a multiple of 4 on are neighbours
 //   float place_of(w, i)                    what value i of x is multiplied with before dot_span
-//   float dot_span(w, span, x, totals)      the span times x; totals are the sums of the halves of x, before place_of
+//   float dot_span(w, span, x, totals)      the span times x; totals are the sums of x in each part, before place_of
 #pragma once
 
 #include <metal_stdlib>

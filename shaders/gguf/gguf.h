@@ -3,17 +3,14 @@
 #pragma once
 
 #include "../common/units.h"
-#include "units256.h"
-#include "units32.h"
+#include "spans.h"
+#include "spans256.h"
 
-// A matrix of blocks. Its memory starts at a multiple of the largest power of two in block_bytes, at most 4.
+// A matrix of blocks. Its memory starts at a multiple of the largest power of two in block_bytes, at most 16.
 template <uint type, uint block, uint block_bytes>
 struct Blocks {
-  enum : uint { kSpan = kUnit };
-  struct Span {
-    device const uchar* source;
-    uint part;
-  };
+  enum : uint { kSpan = kUnit, kTotals = type == kQ6_K ? 4 : 2, kAhead = type == kQ4_K || type == kQ6_K };
+  typedef BlockSpan<type> Span;
 
   device const uchar* data;  // [rows, units * kUnit / block * block_bytes]
   uint units;
@@ -22,16 +19,6 @@ struct Blocks {
 template <uint type, uint block, uint block_bytes>
 inline device const uchar* block_of(thread const Blocks<type, block, block_bytes>& w, uint row, uint unit) {
   return w.data + (ulong(row) * w.units + unit) / (block / kUnit) * block_bytes;
-}
-
-// The values of eight codes.
-template <uint type>
-inline void decode_octet(uint2 bytes, thread float* values) {
-#pragma unroll
-  for (uint i = 0; i < kOctet / 2; ++i) {
-    values[i] = decode<type>((bytes.x >> (i * 8)) & 255);
-    values[kOctet / 2 + i] = decode<type>((bytes.y >> (i * 8)) & 255);
-  }
 }
 
 // The eight values of an octet of a unit.
@@ -50,51 +37,33 @@ inline void dequantize_octet(
     values[i] = has_bias<type>() ? fma(values[i], scale.x, scale.y) : values[i] * scale.x;
 }
 
-// A span is a unit, which dot_span reads where it lies.
 template <uint type, uint block, uint block_bytes>
 inline void fetch_span(
     thread const Blocks<type, block, block_bytes>& w,
     uint row,
     uint span,
-    thread typename Blocks<type, block, block_bytes>::Span& to) {
-  to.source = block_of(w, row, span);
-  to.part = span % (block / kUnit);
+    thread BlockSpan<type>& to) {
+  fetch(block_of(w, row, span), span % (block / kUnit), to);
 }
 
 template <uint type, uint block, uint block_bytes>
 inline uint column_of(thread const Blocks<type, block, block_bytes>&, uint span, uint i) {
-  return span * kUnit + i;
+  const uint part = span % (block / kUnit);
+  return (span - part) * kUnit + column_in_block(Type<type>(), part, i);
 }
 
 template <uint type, uint block, uint block_bytes>
-inline float place_of(thread const Blocks<type, block, block_bytes>&, uint) {
-  return 1.0f;
+inline float place_of(thread const Blocks<type, block, block_bytes>&, uint i) {
+  return place(Type<type>(), i);
 }
 
-// scale * dot(code, x) + bias * sum(x) for each of its groups.
 template <uint type, uint block, uint block_bytes>
 inline float dot_span(
     thread const Blocks<type, block, block_bytes>&,
-    thread const typename Blocks<type, block, block_bytes>::Span& span,
+    thread const BlockSpan<type>& span,
     thread const float* x,
     thread const float* totals) {
-  float sum = 0;
-#pragma unroll
-  for (uint first = 0; first < kUnit; first += group_of<type>()) {
-    float dot = 0;
-#pragma unroll
-    for (uint octet = first; octet < first + group_of<type>(); octet += kOctet) {
-      float values[kOctet];
-      decode_octet<type>(codes(Type<type>(), span.source, span.part, octet / kOctet), values);
-#pragma unroll
-      for (uint i = 0; i < kOctet; ++i) dot = fma(values[i], x[octet + i], dot);
-    }
-    const float2 scale = scales(Type<type>(), span.source, span.part, first / kOctet);
-    sum = fma(scale.x, dot, sum);
-    if (has_bias<type>())
-      sum = fma(scale.y, group_of<type>() == kUnit ? totals[0] + totals[1] : totals[first / 16], sum);
-  }
-  return sum;
+  return product_of(span, x, totals);
 }
 
 // One instance of a kernel per type.

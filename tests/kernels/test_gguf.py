@@ -59,7 +59,7 @@ def stacks_in_slots(weights, slots):
     if slots is None:
         return [w.blocks for w in weights], len(weights[0].blocks), weights[0].blocks[0].size
     size = weights[0].blocks[0].size
-    placed = [in_slots(w.blocks, slots, 7, 12 + -size % 4) for w in weights]
+    placed = [in_slots(w.blocks, slots, 7, 16 + -size % 4) for w in weights]
     return [memory for memory, _ in placed], 7, placed[0][1]
 
 
@@ -370,7 +370,7 @@ def test_stacks_with_any_stride(device, rng, kind):
     x, ids = random_rows(rng, 2, width(gate)), np.array([[2, 0], [1, 1]])
     want = ops.gguf_experts_matmul(x, ids, *gate, device=device)
     both = ops.gguf_experts_swiglu(x, ids, gate.blocks, up.blocks, kind, device=device)
-    for gap in (64, 1, 2):
+    for gap in (64, 4, 1, 2):
         records = np.zeros((3, gate.blocks[0].size + gap), np.uint8)
         records[:, :-gap] = gate.blocks.reshape(3, -1)
         stack = np.lib.stride_tricks.as_strided(

@@ -310,6 +310,20 @@ def test_stacks_that_kernels_cannot_use_are_copied(device, rng):
         np.testing.assert_array_equal(ops.dense_experts_matmul(x, some, stack, device=device), want)
 
 
+@pytest.mark.parametrize("bits", [4, 3])
+def test_stacks_between_odd_gaps(device, rng, bits):
+    """Codes of 4 bits are read by wide loads: matrices at other distances are copied."""
+    w = test_affine.random_weight(rng, (3, 8, 64), bits, 32, "bf16")
+    ids, x = np.array([[2, 0], [1, 1]], np.int32), test_affine.random_rows(rng, 2, 64)
+    want = ops.affine_experts_matmul(x, ids, *w, device=device)
+    records = np.zeros((3, w.packed[0].size + 3), np.uint32)
+    records[:, :-3] = w.packed.reshape(3, -1)
+    spaced = np.lib.stride_tricks.as_strided(
+        records, w.packed.shape, (records.strides[0], *w.packed.strides[1:])
+    )
+    np.testing.assert_array_equal(ops.affine_experts_matmul(x, ids, spaced, *w[1:], device=device), want)
+
+
 def test_one_matrix_for_all_experts(device, rng):
     w, x = rng.standard_normal((12, 40)).astype(np.float32), test_affine.random_rows(rng, 2, 40)
     stack = np.broadcast_to(w, (9, 12, 40))

@@ -49,9 +49,7 @@ DECODE = words(
 )
 
 #: Kernels of a decode step that have a stack frame or spill registers. This list may only become shorter.
-IN_MEMORY = words(
-    "gguf_experts_swiglu_mxfp4 gguf_swiglu_q2_k turbo_encode turbo_merge_f32 turbo_merge_f16 turbo_merge_bf16"
-)
+IN_MEMORY = words("turbo_encode turbo_merge_f32 turbo_merge_f16 turbo_merge_bf16")
 
 #: One shader each with conversions, simdgroup functions and simdgroup matrices, for other architectures.
 SAMPLE = ("norm_rms_norm", "moe_route", "linear_matmul")

@@ -1,0 +1,147 @@
+// Spans of Q4_K, Q5_K and Q6_K in registers. They are not units: a span has all bits of the bytes that it reads, so that
+// each byte is read once. Codes are not shifted down: x is multiplied by 2^-shift instead.
+#pragma once
+
+#include "spans.h"
+
+// Byte k of each word, where it is.
+inline float byte_in_place(uint word, uint k) { return float(word & (255u << (8 * k))); }
+
+// Q4_K and Q5_K: 16 values each of units 2 * pair and 2 * pair + 1, the low and high nibbles of 16 bytes.
+template <>
+struct BlockSpan<kQ4_K> {
+  uint4 header;  // d, dmin, scales and minima
+  uint4 codes;
+  uint pair;
+};
+
+template <>
+struct BlockSpan<kQ5_K> {
+  uint4 header;
+  uint4 codes;
+  uint4 high;
+  uint pair;
+};
+
+inline uint column_in_pair(uint part, uint i) { return part / 2 * 64 + i / 16 * 32 + part % 2 * 16 + i % 16; }
+
+inline uint column_in_block(Type<kQ4_K>, uint part, uint i) { return column_in_pair(part, i); }
+
+inline uint column_in_block(Type<kQ5_K>, uint part, uint i) { return column_in_pair(part, i); }
+
+inline float place(Type<kQ4_K>, uint i) { return 1.0f / float(1u << (i % 4 * 8 + i / 16 * 4)); }
+
+inline float place(Type<kQ5_K>, uint i) { return 1.0f / float(1u << (i % 4 * 8)); }
+
+inline void fetch(device const uchar* block, uint part, thread BlockSpan<kQ4_K>& span) {
+  const uint4 header = *(device const uint4*)block;
+  const uint4 codes = *(device const uint4*)(block + 16 + part * 16);
+  span.header = header;
+  span.codes = codes;
+  span.pair = part / 2;
+}
+
+inline void fetch(device const uchar* block, uint part, thread BlockSpan<kQ5_K>& span) {
+  const uint4 header = *(device const uint4*)block;
+  const uint4 high = *(device const uint4*)(block + 16 + part % 2 * 16);
+  const uint4 codes = *(device const uint4*)(block + 48 + part * 16);
+  span.header = header;
+  span.high = high;
+  span.codes = codes;
+  span.pair = part / 2;
+}
+
+// Scale and minimum of a part, as small integers; units256.h describes their bits.
+inline float2 scale_and_minimum(uint4 header, uint part) {
+  const uint shift = part % 4 * 8;
+  const uint scale = header.y >> shift;
+  const uint minimum = header.z >> shift;
+  const uint both = header.w >> shift;
+  return part < 4
+             ? float2(float(scale & 63), float(minimum & 63))
+             : float2(float((both & 15) | (scale >> 2 & 48)), float((both >> 4 & 15) | (minimum >> 2 & 48)));
+}
+
+inline float weigh_pair(uint4 header, uint pair, float low, float high, thread const float* totals) {
+  const float2 factors = float2(as_type<half2>(header.x));
+  const float2 first = scale_and_minimum(header, pair * 2);
+  const float2 second = scale_and_minimum(header, pair * 2 + 1);
+  return factors.x * fma(first.x, low, second.x * high) -
+         factors.y * fma(first.y, totals[0], second.y * totals[1]);
+}
+
+inline float product_of(
+    thread const BlockSpan<kQ4_K>& span,
+    thread const float* x,
+    thread const float* totals) {
+  float low = 0;
+  float high = 0;
+#pragma unroll
+  for (uint i = 0; i < 16; ++i) {
+    const uint word = span.codes[i / 4];
+    low = fma(byte_in_place(word & 0x0f0f0f0fu, i % 4), x[i], low);
+    high = fma(byte_in_place(word & 0xf0f0f0f0u, i % 4), x[16 + i], high);
+  }
+  return weigh_pair(span.header, span.pair, low, high, totals);
+}
+
+inline float product_of(
+    thread const BlockSpan<kQ5_K>& span,
+    thread const float* x,
+    thread const float* totals) {
+  float low = 0;
+  float high = 0;
+#pragma unroll
+  for (uint i = 0; i < 16; ++i) {
+    const uint word = span.codes[i / 4];
+    const uint bits = span.high[i / 4] >> (span.pair * 2);
+    low = fma(byte_in_place((word & 0x0f0f0f0fu) | (bits & 0x01010101u) << 4, i % 4), x[i], low);
+    high = fma(byte_in_place((word >> 4 & 0x0f0f0f0fu) | (bits & 0x02020202u) << 3, i % 4), x[16 + i], high);
+  }
+  return weigh_pair(span.header, span.pair, low, high, totals);
+}
+
+// Q6_K: eight values each of four units of a half of the block, from eight bytes of low bits of two units each and
+// eight of high bits.
+template <>
+struct BlockSpan<kQ6_K> {
+  uint2 low[2];
+  uint2 high;
+  uint scales;  // of the four units
+  float scale;
+};
+
+inline uint column_in_block(Type<kQ6_K>, uint part, uint i) {
+  return part / 4 * 128 + i / 8 * 32 + part % 4 * 8 + i % 8;
+}
+
+inline float place(Type<kQ6_K>, uint i) { return 1.0f / float(1u << (i % 4 * 8)); }
+
+inline void fetch(device const uchar* block, uint part, thread BlockSpan<kQ6_K>& span) {
+  device const uchar* source = block + part / 4 * 64 + part % 4 * 8;
+  device const uchar* scales = block + 192 + part / 4 * 8 + part % 4 / 2;
+  span.low[0] = load_octet<2>(source);
+  span.low[1] = load_octet<2>(source + 32);
+  span.high = load_octet<2>(block + 128 + part / 4 * 32 + part % 4 * 8);
+  span.scales = uint(scales[0]) | uint(scales[2]) << 8 | uint(scales[4]) << 16 | uint(scales[6]) << 24;
+  span.scale = load_half(block + 208);
+}
+
+inline float product_of(
+    thread const BlockSpan<kQ6_K>& span,
+    thread const float* x,
+    thread const float* totals) {
+  float sum = 0;
+#pragma unroll
+  for (uint unit = 0; unit < 4; ++unit) {
+    const uint2 low = span.low[unit % 2] >> (unit / 2 * 4) & 0x0f0f0f0fu;
+    const uint2 codes = low | (span.high >> (unit * 2) & 0x03030303u) << 4;
+    float product = -32.0f * totals[unit];
+#pragma unroll
+    for (uint i = 0; i < 8; ++i)
+      product = fma(byte_in_place(i < 4 ? codes.x : codes.y, i % 4), x[unit * 8 + i], product);
+    const int scale = int(span.scales << (24 - unit * 8)) >> 24;
+    sum = fma(float(scale), product, sum);
+  }
+  return span.scale * sum;
+}
