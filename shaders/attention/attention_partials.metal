@@ -126,31 +126,31 @@ kernel void attention_partials(
     tops[simd * shared + lane / kBatch] = top;
     totals[simd * shared + lane / kBatch] = total;
   }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+
+  // The sums of all simdgroups, relative to the largest score of any.
 #pragma unroll
   for (uint h = 0; h < shared; ++h) {
     if (h >= count) continue;
-    threadgroup_barrier(mem_flags::mem_threadgroup);
+    const uint other = lane % kSimdgroups * shared + h;
+    const bool used = totals[other] != 0.0f;
+    const float highest = simd_max(used ? tops[other] : -INFINITY);
+    const float factor = used ? softmax_weight(tops[other], highest) : 0.0f;
+    const float joined = simd_sum(lane < kSimdgroups && used ? factor * totals[other] : 0.0f);
+    const float own = simd_shuffle(factor, ushort(simd));
+#pragma unroll
+    for (uint i = 0; i < kValues; ++i) sum[h].values[i] *= own;
+    if (h > 0) threadgroup_barrier(mem_flags::mem_threadgroup);
     sum[h].store(sums + simd * max_dim, dim, lane);
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    float highest = -INFINITY;
-    for (uint s = 0; s < kSimdgroups; ++s) {
-      if (totals[s * shared + h] != 0.0f) highest = max(highest, tops[s * shared + h]);
-    }
     const ulong target = (row + h) * blocks + tg.y;
     for (uint i = simd * 32 + lane; i < dim; i += 32 * kSimdgroups) {
-      float joined = 0.0f;
-      for (uint s = 0; s < kSimdgroups; ++s) {
-        if (totals[s * shared + h] != 0.0f)
-          joined = fma(softmax_weight(tops[s * shared + h], highest), sums[s * max_dim + i], joined);
-      }
-      o[target * dim + i] = joined;
+      float value = 0.0f;
+#pragma unroll
+      for (uint s = 0; s < kSimdgroups; ++s) value += sums[s * max_dim + i];
+      o[target * dim + i] = value;
     }
     if (simd == 0 && lane == 0) {
-      float joined = 0.0f;
-      for (uint s = 0; s < kSimdgroups; ++s) {
-        if (totals[s * shared + h] != 0.0f)
-          joined = fma(softmax_weight(tops[s * shared + h], highest), totals[s * shared + h], joined);
-      }
       m[target] = highest;
       l[target] = joined;
     }
