@@ -2,6 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 from libcpp.memory cimport unique_ptr
+from libcpp.optional cimport optional
 from libcpp.vector cimport vector
 
 from pyturbo._core cimport raise_python
@@ -17,14 +18,30 @@ cdef extern from "pyturbo/sampler.h" namespace "pyturbo" nogil:
         uint32_t token
         double logprob
 
+    cdef cppclass TokenLogit:
+        uint32_t token
+        float logit
+
+    cdef cppclass NativeTopLogits "pyturbo::TopLogits":
+        vector[TokenLogit] first
+        uint32_t vocab
+        float total
+
     cdef cppclass NativeSampler "pyturbo::Sampler":
         NativeSampler(const SamplerOptions&) except +raise_python
         TokenLogprob sample(const float*, uint32_t) except +raise_python
+        optional[TokenLogprob] sample(const NativeTopLogits&) except +raise_python
         void accept(const uint32_t*, uint64_t) except +raise_python
         const SamplerOptions options
 
     vector[TokenLogprob] native_top_logprobs "pyturbo::top_logprobs"(const float*, uint32_t, uint32_t) \
         except +raise_python
+    optional[vector[TokenLogprob]] native_top_logprobs "pyturbo::top_logprobs"(const NativeTopLogits&, uint32_t) \
+        except +raise_python
+
+
+cdef class TopLogits:
+    cdef NativeTopLogits native
 
 
 cdef class Sampler:

@@ -1,6 +1,7 @@
 """Sampler: tokens from logits, drawn natively."""
 
-from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int32_t, uint32_t, uint64_t, uintptr_t
+from libcpp.optional cimport optional
 from libcpp.vector cimport vector
 
 import numbers
@@ -9,6 +10,43 @@ import secrets
 from pyturbo._arguments import index, token_ids
 from pyturbo._messages import shown
 from pyturbo.errors import ArgumentError, StateError
+
+
+cdef class TopLogits:
+    """The largest logits of a vocabulary, as ``ops.top_logits`` finds them in a row: the values, their tokens, and the
+    total of the row. They are copied."""
+
+    def __cinit__(self, values, tokens, total, vocab):
+        cdef const float[::1] logits = _logits("TopLogits", values)
+        cdef const int32_t[::1] ids = None
+        cdef TokenLogit each
+        cdef Py_ssize_t i
+        try:
+            ids = tokens
+        except (BufferError, TypeError, ValueError):
+            pass
+        if ids is None or ids.shape[0] != logits.shape[0]:
+            raise ArgumentError(f"TopLogits: tokens: expected int32 [{logits.shape[0]}], got {shown(tokens)}")
+        self.native.vocab = index("TopLogits: vocab", vocab, least=1, bits=31)
+        self.native.total = total
+        self.native.first.reserve(logits.shape[0])
+        for i in range(logits.shape[0]):
+            each.token, each.logit = <uint32_t>ids[i], logits[i]  # no vocabulary has a negative token
+            self.native.first.push_back(each)
+
+    def __len__(self):
+        return self.native.first.size()
+
+    def __repr__(self):
+        return f"TopLogits({len(self)} of {self.native.vocab})"
+
+    def logprobs(self, n):
+        """Return the ``n`` most likely tokens as ``top_logprobs`` does, or None if that needs more logits than these."""
+        cdef uint32_t count = min(index("logprobs: n", n), self.native.vocab)
+        cdef optional[vector[TokenLogprob]] top
+        with nogil:
+            top = native_top_logprobs(self.native, count)
+        return _pairs(top.value()) if top.has_value() else None
 
 
 cdef class Sampler:
@@ -78,6 +116,17 @@ cdef class Sampler:
             drawn = sampler.sample(&values[0], <uint32_t>values.shape[0])
         return drawn.token, drawn.logprob
 
+    def sample_top(self, TopLogits top not None):
+        """Return what ``sample`` would return for all logits, or None if that may depend on more of them than these.
+        The token is the same; the log-probability may differ in its last digits. The largest logits suffice at
+        temperature 0, and if ``top_k`` keeps no more tokens than there are here. A repetition penalty above 1 may
+        need more of them, one below 1 always does."""
+        cdef optional[TokenLogprob] drawn
+        cdef NativeSampler* sampler = self.native()
+        with nogil:
+            drawn = sampler.sample(top.native)
+        return (drawn.value().token, drawn.value().logprob) if drawn.has_value() else None
+
     def accept(self, tokens):
         """Add a token, or a sequence of tokens, to those that the repetition penalty counts."""
         cdef const uint32_t[::1] ids = token_ids("accept: tokens", tokens)
@@ -95,6 +144,10 @@ def top_logprobs(logits, n):
     cdef vector[TokenLogprob] top
     with nogil:
         top = native_top_logprobs(&values[0], <uint32_t>values.shape[0], count)
+    return _pairs(top)
+
+
+cdef list _pairs(const vector[TokenLogprob]& top):
     return [(top[i].token, top[i].logprob) for i in range(top.size())]
 
 

@@ -16,7 +16,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pyturbo import Device
-from pyturbo._sampling import Sampler, top_logprobs
+from pyturbo._sampling import Sampler, TopLogits, top_logprobs
 from pyturbo.errors import ArgumentError
 from reference import sampler as reference
 
@@ -343,3 +343,129 @@ def test_logits_and_samplers_may_be_shared_by_threads():
         thread.join()
     assert wrong == []
     assert drawn[0] > 0
+
+
+def top_of(logits: np.ndarray, count: int) -> TopLogits:
+    """The first `count` logits by rank, forbidden ones among them, with the total in float32."""
+    tokens = np.lexsort((np.arange(len(logits)), -logits))[:count].astype(np.int32)
+    total = np.exp(logits.astype(np.float64) - logits.max()).sum()
+    return TopLogits(logits[tokens], tokens, np.float32(total), len(logits))
+
+
+@pytest.mark.slow
+@settings(max_examples=1500, deadline=None)
+@given(
+    values=st.lists(st.one_of(few_values, any_values), min_size=1, max_size=60),
+    count=st.integers(1, 64),
+    temperature=st.sampled_from([0.0, 0.05, 0.8, 1.7]),
+    top_k=st.sampled_from([0, 1, 2, 7, 20, 59, 60]),
+    top_p=st.sampled_from([1e-9, 0.3, 0.95, 1.0]),
+    min_p=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
+    penalty=st.sampled_from([1.0, 1.0, 1.1, 3.0, 0.7]),
+    tokens=st.lists(st.integers(0, 59), max_size=9),
+    window=st.sampled_from([0, 1, 4, 64]),
+    seed=st.integers(0, 2**64 - 1),
+)
+def test_the_largest_logits_give_the_token_that_all_logits_give(
+    values, count, temperature, top_k, top_p, min_p, penalty, tokens, window, seed
+):
+    logits = np.array(values, np.float32)
+    assume(np.isfinite(logits).any())
+    top = top_of(logits, min(count, len(logits)))
+    whole, part = (Sampler(temperature, top_p, top_k, min_p, penalty, seed, window) for _ in range(2))
+    for sampler in (whole, part):
+        sampler.accept([token % len(logits) for token in tokens])
+    for _ in range(4):
+        drawn = part.sample_top(top)
+        if drawn is None:
+            drawn = part.sample(logits)  # the random number is still the same
+        elif temperature > 0:
+            assert 0 < top_k <= len(top)
+        token, logprob = whole.sample(logits)
+        assert drawn == (token, pytest.approx(logprob, abs=1e-6))
+        for sampler in (whole, part):
+            sampler.accept(token)
+
+
+@pytest.mark.parametrize(
+    ("options", "enough"),
+    [
+        ({}, True),
+        ({"temperature": 0.8, "top_k": 20, "top_p": 0.9, "min_p": 0.05}, True),
+        ({"temperature": 0.8, "top_k": 64}, True),
+        ({"temperature": 0.8, "top_k": 65}, False),
+        ({"temperature": 0.8, "top_p": 0.9}, False),
+        ({"repetition_penalty": 1.1}, True),
+        ({"repetition_penalty": 1.1, "temperature": 1, "top_k": 40}, True),
+        ({"repetition_penalty": 0.9}, False),
+    ],
+)
+def test_when_the_largest_logits_are_enough(options, enough):
+    logits = np.random.default_rng(8).standard_normal(5003).astype(np.float32)
+    top = top_of(logits, 64)
+    whole, part = (Sampler(**options, seed=9) for _ in range(2))
+    for sampler in (whole, part):
+        sampler.accept(np.argsort(-logits)[3:9])
+    for _ in range(20):
+        drawn, expected = part.sample_top(top), whole.sample(logits)
+        assert (drawn is not None) == enough
+        assert drawn is None or drawn == (expected[0], pytest.approx(expected[1], abs=1e-6))
+
+
+def test_a_penalty_that_reaches_below_the_largest_logits_needs_all():
+    logits = np.linspace(9, 1, 100, dtype=np.float32)
+    for count, enough in ((64, False), (63, True)):
+        sampler = Sampler(repetition_penalty=3)
+        sampler.accept(range(count))
+        drawn = sampler.sample_top(top_of(logits, 64))
+        assert (drawn is not None) == enough
+        assert drawn is None or drawn[0] == sampler.sample(logits)[0] == 63
+
+
+def test_top_logprobs_of_the_largest_logits():
+    logits = np.round(np.random.default_rng(4).standard_normal(300) * 3).astype(np.float32)
+    logits[7] = -np.inf
+    top = top_of(logits, 64)
+    for n in (0, 1, 20, 64):
+        found, expected = top.logprobs(n), top_logprobs(logits, n)
+        assert [token for token, _ in found] == [token for token, _ in expected]
+        np.testing.assert_allclose([p for _, p in found], [p for _, p in expected], atol=1e-6)
+    assert top.logprobs(65) is None
+    assert top_of(as_logits(-np.inf, 0), 2).logprobs(5) == [(1, 0.0)]
+    assert (len(top), repr(top)) == (64, "TopLogits(64 of 300)")
+
+
+@pytest.mark.parametrize(
+    ("values", "tokens", "total"),
+    [
+        ([np.nan, 1], [0, 1], 2),
+        ([np.inf, 1], [0, 1], 2),
+        ([-np.inf, -np.inf], [0, 1], 2),
+        ([1, 2], [0, 1], 2),
+        ([2, 2], [1, 0], 2),
+        ([2, 1], [1, 1 << 20], 2),
+        ([2, 1], [1, -1], 2),
+        ([2, 1], [0, 1], np.nan),
+        ([2, 1], [0, 1], 0),
+    ],
+)
+def test_what_is_no_ranking_of_logits_needs_all(values, tokens, total):
+    top = TopLogits(np.array(values, np.float32), np.array(tokens, np.int32), total, 1 << 20)
+    assert Sampler().sample_top(top) is None
+    assert top.logprobs(1) is None
+
+
+def test_refuses_what_top_logits_do_not_have():
+    values, tokens = np.zeros(2, np.float32), np.zeros(2, np.int32)
+    with pytest.raises(ArgumentError, match="TopLogits: logits: expected contiguous, aligned float32"):
+        TopLogits(tokens, tokens, 1, 2)
+    with pytest.raises(ArgumentError, match=r"TopLogits: tokens: expected int32 \[2\], got"):
+        TopLogits(values, values, 1, 2)
+    with pytest.raises(ArgumentError, match=r"TopLogits: tokens: expected int32 \[2\], got"):
+        TopLogits(values, tokens[:1], 1, 2)
+    with pytest.raises(ArgumentError, match="TopLogits: vocab: expected an integer from 1 on, got 0"):
+        TopLogits(values, tokens, 1, 0)
+    sampler = Sampler()
+    sampler.accept(3)
+    with pytest.raises(ArgumentError, match="sample: accepted tokens: expected ids below 2, got 3"):
+        sampler.sample_top(top_of(values, 2))

@@ -35,11 +35,27 @@ void Candidates::start(const float* logits, uint32_t vocab, float top) {
   top_ = top;
   count_ = vocab;
   listed_ = false;
-  if (positions_.size() >= vocab) return;  // it grows last
-  values_.resize(vocab);
-  tokens_.resize(vocab);
-  weights_.resize(vocab);
-  positions_.resize(vocab);
+  reserve(vocab);
+}
+
+void Candidates::start(std::span<const TokenLogit> kept) {
+  reserve(uint32_t(kept.size()));
+  top_ = kept[0].logit;
+  count_ = 0;
+  listed_ = true;
+  for (const TokenLogit& each : kept) {
+    top_ = std::max(top_, each.logit);
+    values_[count_] = each.logit;
+    tokens_[count_++] = each.token;
+  }
+}
+
+void Candidates::reserve(uint32_t count) {
+  if (positions_.size() >= count) return;  // it grows last
+  values_.resize(count);
+  tokens_.resize(count);
+  weights_.resize(count);
+  positions_.resize(count);
 }
 
 // Keeps candidates for which kept(i) is true, in order, and leaves their former indices in positions_.

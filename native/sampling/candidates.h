@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
+
+#include "pyturbo/sampler.h"
 
 namespace pyturbo {
 
@@ -14,6 +17,9 @@ class Candidates {
   // Starts with all tokens of a vocabulary. The logits must stay valid until the next start; `top` is the
   // largest, and finite.
   void start(const float* logits, uint32_t vocab, float top);
+
+  // Starts with one token or more, ascending and none of them forbidden, as if a filter had kept them.
+  void start(std::span<const TokenLogit> kept);
 
   // Keeps the first `count` >= 1 by rank, or all allowed ones if there are fewer.
   void keep_count(uint32_t count);
@@ -39,6 +45,7 @@ class Candidates {
     double before;  // weight of all buckets of higher rank
   };
 
+  void reserve(uint32_t count);
   const float* current() const { return listed_ ? values_.data() : logits_; }
   template <typename Kept>
   void keep_if(Kept kept);

@@ -45,7 +45,18 @@ float penalised_logit(float logit, double penalty) {
   return float(std::clamp(value, double(-FLT_MAX), double(FLT_MAX)));
 }
 
+bool ranks_before(const TokenLogit& a, const TokenLogit& b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+}
+
 }  // namespace
+
+bool TopLogits::valid() const {
+  if (first.empty() || first.size() > vocab || !std::isfinite(first[0].logit)) return false;
+  for (size_t i = 0; i < first.size(); ++i)
+    if (first[i].token >= vocab || (i > 0 && !ranks_before(first[i - 1], first[i]))) return false;
+  return total > 0 && std::isfinite(total);
+}
 
 Sampler::Sampler(const SamplerOptions& given)
     : options(checked(given)),
@@ -72,37 +83,87 @@ TokenLogprob Sampler::sample(const float* shared, uint32_t vocab) {
   uint32_t token = peak.position;
   double total = 0;  // weight of the logits as given, if a step below has computed it
   if (options.temperature > 0) {
-    bool as_given = penalised == logits;
+    const bool limited = options.top_k && options.top_k < vocab;
     candidates_->start(penalised, vocab, peak.value);
-    if (options.top_k && options.top_k < vocab) {
-      candidates_->keep_count(uint32_t(options.top_k));
-      as_given = false;
-    }
-    if (options.top_p < 1) {
-      const double sum = candidates_->keep_share(options.top_p);
-      if (as_given) total = sum;
-    }
-    if (options.min_p > 0) candidates_->keep_weight(options.min_p);
-    token = candidates_->draw(scale_, next_uniform());
+    if (limited) candidates_->keep_count(uint32_t(options.top_k));
+    token = draw(limited || penalised != logits ? nullptr : &total);
   }
   if (total == 0) total = weigh(logits, vocab, given.value, 1);
   return {token, logprob_of(logits[token], given.value, total)};
 }
 
-// Returns the logits after the repetition penalty for accepted tokens, rounded to float once.
-const float* Sampler::penalise(const float* logits, uint32_t vocab) {
+std::optional<TokenLogprob> Sampler::sample(const TopLogits& top) {
+  std::lock_guard lock(running_);
+  // Where top_k keeps all tokens, sums are those of all logits.
+  const uint64_t count = options.temperature > 0 ? options.top_k : 1;
+  if (!top.valid() || count == 0 || count > top.first.size()) return {};
+  if (options.temperature > 0 && count == top.vocab) return {};
+  std::optional<std::vector<TokenLogit>> kept = penalise(top, size_t(count));
+  if (!kept) return {};
+
+  uint32_t token = kept->front().token;
+  if (options.temperature > 0) {
+    std::erase_if(*kept, [](const TokenLogit& each) { return each.logit == -INFINITY; });
+    std::sort(kept->begin(), kept->end(),
+              [](const TokenLogit& a, const TokenLogit& b) { return a.token < b.token; });
+    candidates_->start(*kept);
+    token = draw(nullptr);
+  }
+  const auto drawn = std::find_if(top.first.begin(), top.first.end(),
+                                  [&](const TokenLogit& each) { return each.token == token; });
+  return TokenLogprob{token, logprob_of(drawn->logit, top.first[0].logit, top.total)};
+}
+
+// Draws one of the candidates after top_p and min_p. `total`, unless null, gets the weight that top_p
+// computes.
+uint32_t Sampler::draw(double* total) {
+  if (options.top_p < 1) {
+    const double sum = candidates_->keep_share(options.top_p);
+    if (total) *total = sum;
+  }
+  if (options.min_p > 0) candidates_->keep_weight(options.min_p);
+  return candidates_->draw(scale_, next_uniform());
+}
+
+// Returns the accepted tokens that the repetition penalty counts; none if it is off.
+std::span<const uint32_t> Sampler::penalised_tokens(uint32_t vocab) const {
   const uint64_t window = options.repetition_window;
   const size_t count = window ? std::min<size_t>(window, accepted_.size()) : accepted_.size();
-  const auto first = accepted_.end() - ptrdiff_t(count);
-  const auto outside = std::find_if(first, accepted_.end(), [&](uint32_t token) { return token >= vocab; });
-  if (outside != accepted_.end())
+  const std::span<const uint32_t> tokens = std::span(accepted_).last(count);
+  const auto outside =
+      std::find_if(tokens.begin(), tokens.end(), [&](uint32_t token) { return token >= vocab; });
+  if (outside != tokens.end())
     throw Error(ErrorKind::argument, "sample: accepted tokens: expected ids below " + std::to_string(vocab) +
                                          ", got " + std::to_string(*outside));
-  if (count == 0 || options.repetition_penalty == 1) return logits;
+  return options.repetition_penalty == 1 ? std::span<const uint32_t>() : tokens;
+}
+
+// Returns the logits after the repetition penalty for accepted tokens, rounded to float once.
+const float* Sampler::penalise(const float* logits, uint32_t vocab) {
+  const std::span<const uint32_t> tokens = penalised_tokens(vocab);
+  if (tokens.empty()) return logits;
   penalised_.assign(logits, logits + vocab);
-  for (auto token = first; token != accepted_.end(); ++token)
-    penalised_[*token] = penalised_logit(logits[*token], options.repetition_penalty);
+  for (const uint32_t token : tokens)
+    penalised_[token] = penalised_logit(logits[token], options.repetition_penalty);
   return penalised_.data();
+}
+
+// Returns the first `count` tokens by rank after the repetition penalty, or nothing if others may be among
+// them.
+std::optional<std::vector<TokenLogit>> Sampler::penalise(const TopLogits& top, size_t count) const {
+  const std::span<const uint32_t> tokens = penalised_tokens(top.vocab);
+  std::vector<TokenLogit> ranked = top.first;
+  if (!tokens.empty()) {
+    if (options.repetition_penalty < 1) return {};  // any token may rise
+    for (TokenLogit& each : ranked)
+      if (std::find(tokens.begin(), tokens.end(), each.token) != tokens.end())
+        each.logit = penalised_logit(each.logit, options.repetition_penalty);
+    std::sort(ranked.begin(), ranked.end(), ranks_before);
+    // Tokens that are not listed rank after the last one that is, and a penalty only lowers them.
+    if (top.first.size() < top.vocab && ranks_before(top.first.back(), ranked[count - 1])) return {};
+  }
+  ranked.resize(count);
+  return ranked;
 }
 
 // Hashes the number of the draw: uniform over (0, 1], in steps of 2^-53.
@@ -128,6 +189,15 @@ std::vector<TokenLogprob> top_logprobs(const float* shared, uint32_t vocab, uint
     return logits[a.token] > logits[b.token];
   });
   return top;
+}
+
+std::optional<std::vector<TokenLogprob>> top_logprobs(const TopLogits& top, uint32_t count) {
+  if (!top.valid() || (count > top.first.size() && top.first.size() < top.vocab)) return {};
+  std::vector<TokenLogprob> likeliest;
+  for (const TokenLogit& each : std::span(top.first).first(std::min<size_t>(count, top.first.size())))
+    if (each.logit > -INFINITY)
+      likeliest.push_back({each.token, logprob_of(each.logit, top.first[0].logit, top.total)});
+  return likeliest;
 }
 
 }  // namespace pyturbo

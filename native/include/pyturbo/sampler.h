@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <vector>
 
 namespace pyturbo {
@@ -25,6 +27,22 @@ struct TokenLogprob {
   double logprob;  // of the logits as given
 };
 
+struct TokenLogit {
+  uint32_t token;
+  float logit;
+};
+
+// The first tokens of a ranking of logits, the larger logit first and equal ones by token, and what else a
+// device has found out about the others.
+struct TopLogits {
+  std::vector<TokenLogit> first;
+  uint32_t vocab;  // number of logits
+  float total;     // sum of exp(logit - first logit) over all of them
+
+  // Whether they are such a ranking of logits that a Sampler takes. Devices rank NaN and +inf first.
+  bool valid() const;
+};
+
 // Applies, in this order: repetition penalty, top_k, top_p, min_p, temperature, one draw. The filters see
 // probabilities without temperature; equal logits are ordered by token. The same options, logits and accepted
 // tokens give the same tokens on every machine; log-probabilities may differ by the rounding of std::log.
@@ -37,12 +55,19 @@ class Sampler {
   // Logits are finite or -inf, which forbids a token; at least one is finite. They are copied first, so that
   // others may write them during the call.
   TokenLogprob sample(const float* logits, uint32_t vocab);
+
+  // Returns the token that sample() would draw from all logits, or nothing if that may depend on the others,
+  // or they are not valid. Log-probabilities may differ by the rounding of `total`.
+  std::optional<TokenLogprob> sample(const TopLogits& top);
   void accept(const uint32_t* tokens, uint64_t count);
 
   const SamplerOptions options;
 
  private:
+  std::span<const uint32_t> penalised_tokens(uint32_t vocab) const;
   const float* penalise(const float* logits, uint32_t vocab);
+  std::optional<std::vector<TokenLogit>> penalise(const TopLogits& top, size_t count) const;
+  uint32_t draw(double* total);
   double next_uniform();
 
   float scale_;  // 1 / temperature
@@ -56,5 +81,8 @@ class Sampler {
 
 // Returns the `count` most likely tokens, most likely first; fewer when fewer are allowed.
 std::vector<TokenLogprob> top_logprobs(const float* logits, uint32_t vocab, uint32_t count);
+
+// The same from the first logits alone; nothing if they do not suffice.
+std::optional<std::vector<TokenLogprob>> top_logprobs(const TopLogits& top, uint32_t count);
 
 }  // namespace pyturbo
