@@ -77,7 +77,7 @@ cdef extern from "pyturbo/device.h" namespace "pyturbo" nogil:
         any, pages, none
 
     cdef cppclass NativeTraits "pyturbo::Traits":
-        uint32_t chunk, single, attention_blocks, chunkwise_tokens, pass_experts
+        uint32_t chunk, single, attention_blocks, chunkwise_tokens, pass_experts, top_logits
         HostMemory host_memory
 
     cdef cppclass DeviceKind "const pyturbo::DeviceKind":

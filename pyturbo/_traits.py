@@ -18,6 +18,8 @@ class Traits(NamedTuple):
         chunkwise_tokens: Fewest tokens for which the chunkwise delta net is faster than the recurrent one.
         pass_experts: Experts that are read from disk are computed as they arrive, at least so many at once if
             as many are still to come.
+        top_logits: How many of the largest logits a program finds for the host, which then seldom needs all
+            of them; 0 where the host itself looks at all logits.
         host_memory: Host memory that kernels use in place: "any"; whole "pages", while other memory is
             copied; "none" on a device with memory of its own.
     """
@@ -27,6 +29,7 @@ class Traits(NamedTuple):
     attention_blocks: int
     chunkwise_tokens: int
     pass_experts: int
+    top_logits: int
     host_memory: Literal["any", "pages", "none"]
 
 

@@ -215,7 +215,7 @@ class Recorder:
         #: Weights by address, with the array that keeps them alive; several launches may read them.
         self._constants: dict[int, tuple[NDArray[Any], Buffer]] = {}
         self._scratch = _Scratch(device.empty)
-        self._target: Tensor | None = None
+        self._targets: list[Tensor] = []
         self._labels: list[str] = []
         self._tokens: list[Token[Recorder | None]] = []
 
@@ -257,13 +257,14 @@ class Recorder:
         self.program.end_passes()
 
     @contextmanager
-    def into(self, target: Tensor) -> Iterator[None]:
-        """Write the first result recorded inside to `target`, which must have its shape."""
-        if not isinstance(target, Tensor):
-            raise ArgumentError(f"into: target: expected a Tensor, got {type(target).__name__}")
-        self._target = target
+    def into(self, *targets: Tensor) -> Iterator[None]:
+        """Write the first results recorded inside to `targets`, which must have their shapes."""
+        for target in targets:
+            if not isinstance(target, Tensor):
+                raise ArgumentError(f"into: target: expected a Tensor, got {type(target).__name__}")
+        self._targets = list(targets)
         yield
-        if self._target is not None:
+        if self._targets:
             raise ArgumentError("into: expected an operation with a result")
 
     @property
@@ -291,8 +292,8 @@ class Recorder:
     def empty(self, shape: Sequence[Extent], dtype: Any = np.float32) -> Tensor:
         """Return scratch memory for the largest size the shape can have."""
         dtype, shape = DTYPES[code_of(dtype)], _extents("empty: shape", shape)
-        if self._target is not None:
-            target, self._target = self._target, None
+        if self._targets:
+            target = self._targets.pop(0)
             if (target.shape, target.dtype) != (shape, dtype):
                 raise ArgumentError(f"into: expected {target!r}, got {list(shape)} of {dtype}")
             return target

@@ -207,7 +207,7 @@ def test_a_cut_that_is_cancelled_leaves_no_logits_of_what_is_gone(
         raise CancelledError("now")
 
     with monkeypatch.context() as patch:
-        patch.setattr(session, "_advance_to_logits", cancelled)
+        patch.setattr(session, "_advance_over", cancelled)
         with pytest.raises(CancelledError):
             session.rewind(5)
     reply = model.generate([], max_tokens=3, session=session).tokens

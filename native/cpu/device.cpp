@@ -94,6 +94,7 @@ const RegisteredDevice cpu{{.name = "cpu",
                                        .attention_blocks = 8,
                                        .chunkwise_tokens = 8,
                                        .pass_experts = 1,
+                                       .top_logits = 0,
                                        .host_memory = HostMemory::any},
                             .open = open</*reference=*/false>}};
 
@@ -106,6 +107,7 @@ const RegisteredDevice reference{{.name = "cpu:reference",
                                              .attention_blocks = 8,
                                              .chunkwise_tokens = 32,
                                              .pass_experts = 1,
+                                             .top_logits = 0,
                                              .host_memory = HostMemory::any},
                                   .open = open</*reference=*/true>}};
 

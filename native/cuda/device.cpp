@@ -359,6 +359,7 @@ DeviceKind kind() {
                      .attention_blocks = 128,
                      .chunkwise_tokens = 1u << 20,
                      .pass_experts = 16,
+                     .top_logits = 64,
                      .host_memory = HostMemory::none},
           .open = open,
           .available = available,

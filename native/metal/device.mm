@@ -364,6 +364,7 @@ DeviceKind kind() {
                      .attention_blocks = 32,
                      .chunkwise_tokens = 32,
                      .pass_experts = 16,
+                     .top_logits = 64,
                      .host_memory = HostMemory::pages},
           .open = open,
           .available = available};

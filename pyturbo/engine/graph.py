@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from pyturbo._arrays import Array
 from pyturbo._native import Buffer, Device
 from pyturbo._program import Cursor, Program
+from pyturbo._sampling import TopLogits
 from pyturbo.engine.layout import Layout
 from pyturbo.engine.profile import Profile
+from pyturbo.engine.top_memory import TopMemory, top_memory
 from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.step import KvFormat, Step
 from pyturbo.recording import Extent, Recorder, SizeRecorder
@@ -39,10 +41,10 @@ def _limits(layout: Layout, limit: int) -> dict[str, int]:
 
 def _record(
     recorder: Recorder, network: Decoder, kv: KvFormat, layout: Layout, limit: int, output: Output
-) -> list[Any]:
-    """Record a program; return the outputs that are not in the state."""
+) -> tuple[list[Any], TopMemory | None]:
+    """Record a program; return the outputs that are not in the state, and where the largest logits are."""
     tokens: Extent = symbol("tokens") if limit > 1 else 1
-    layers = []
+    layers, top = [], None
     with recorder:
         step = Step(tokens, symbol("position"), layout.tensors(), kv)
         with recorder.label("embed"):
@@ -55,18 +57,21 @@ def _record(
         with recorder.label("head"):
             h = network.final_norm(x.rows(tokens - 1) if output == "last" else x)
             if output == "all":
-                return [network.head.apply(h)]
+                return [network.head.apply(h)], top
             if output == "last":
                 with recorder.into(step.state["logits"]):
                     network.head.apply(h)
-    return layers
+                top = top_memory(recorder.device, network)
+                if top is not None:
+                    top.record(recorder, step.state["logits"])
+    return layers, top
 
 
 class Graph:
     """One recorded program of a network, for one token or for up to `limit`.
 
-    The logits of a last token go to the state; other outputs stay in memory of the program, where the next
-    replay overwrites them.
+    The logits of a last token go to the state; other outputs, and the largest logits, stay in memory of the
+    program, where the next replay overwrites them.
     """
 
     def __init__(
@@ -81,7 +86,8 @@ class Graph:
     ) -> None:
         """Record the program. What lies in `slabs`, memory for experts, does not count as weights."""
         recorder = Recorder(device, _limits(layout, limit), blocks=("state",))
-        self._kept = _record(recorder, network, kv, layout, limit, output)  # keeps the memory of the outputs
+        #: Outputs, which keep their memory.
+        self._kept, self._top = _record(recorder, network, kv, layout, limit, output)
         self.program: Program = recorder.program
         self.scratch_bytes = recorder.scratch_bytes
         self.weight_bytes = recorder.constant_bytes - sum(recorder.constant_bytes_in(slab) for slab in slabs)
@@ -99,6 +105,13 @@ class Graph:
         wait = wait or bool(self._kept)
         self.program.run([state], wait=wait, cursor=cursor, advance=count, **self._symbols(count, cursor))
         return self._copies(count)
+
+    def top(self) -> TopLogits | None:
+        """Return the largest logits of the token that was read last, after a replay with `wait`.
+
+        None if the host looks at all logits.
+        """
+        return None if self._top is None else self._top.read()
 
     def profile(
         self,

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Seque
 from typing import Any, NoReturn
 
 from pyturbo._guard import Claim
-from pyturbo._sampling import Sampler, top_logprobs
+from pyturbo._sampling import Sampler
 from pyturbo.engine.generation import Chunk, FinishReason, Options, Stats
 from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError, CancelledError, StateError
@@ -127,7 +127,7 @@ def read_before(session: Session, ids: Sequence[int], *, anew: bool, drop_pendin
         return None
     if anew:
         session._keep([])
-    session._advance_to_logits([*session.pending, *ids])
+    session._advance_over([*session.pending, *ids])
     return session._forked()
 
 
@@ -185,7 +185,8 @@ def _chunks(
         ids = ids[session._keep(ids) :]
         stats.cached_tokens, stats.prompt_tokens = session.position, len(session.pending)
     unread = [*session.pending, *ids]
-    logits = session._advance_to_logits(unread) if unread else session.logits
+    if unread:
+        session._advance_over(unread)
     sampler.accept(session.tokens)
     stats.prompt_tokens += len(ids)
     stats.prefill_seconds = time.perf_counter() - begin
@@ -194,7 +195,7 @@ def _chunks(
     while True:
         session._guard.check()
         try:
-            token, logprob = sampler.sample(logits)
+            token, logprob = session._sample(sampler)
         except ArgumentError:  # NaN: weights that were changed meanwhile explain it
             runner.origin.check_files()
             raise
@@ -211,14 +212,14 @@ def _chunks(
             runner.origin.check_files()  # weights that changed meanwhile make it an error
             piece += text.finish()
             finish = "stop" if text.stopped else finish
-        top = tuple(top_logprobs(logits, options.logprobs)) if options.logprobs else ()
+        top = tuple(session._likeliest(options.logprobs)) if options.logprobs else ()
         yield Chunk(piece, token, logprob, finish, top)
         if finish is not None:
             return
         if session.pending != [token]:
             raise StateError("the session went on without this reply")
         begin = time.perf_counter()
-        logits = session._advance_to_logits([token])
+        session._advance_over([token])
         stats.decode_seconds += time.perf_counter() - begin
         stats.decode_experts = runner.expert_use(used)
 

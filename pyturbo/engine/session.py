@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from pyturbo._arguments import index
 from pyturbo._guard import Guard
 from pyturbo._program import Cursor
+from pyturbo._sampling import Sampler, top_logprobs
 from pyturbo.engine import session_file
 from pyturbo.engine.graph import Output
 from pyturbo.engine.profile import Profile
@@ -243,7 +244,7 @@ class Session:
             tokens = self.tokens[:count].copy()
             unread = tokens[self._keep(tokens) - len(self.pending) :]
             if unread.size:
-                self._advance_to_logits(unread)
+                self._advance_over(unread)
             return len(unread)
 
     @property
@@ -291,9 +292,25 @@ class Session:
 
     def _advance_to_logits(self, token_ids: ArrayLike, what: str = "token_ids") -> NDArray[np.float32]:
         """Read tokens, which messages call `what`, as `prefill` does, for a caller that holds the session."""
+        self._advance_over(token_ids, what)
+        return self.logits
+
+    def _advance_over(self, token_ids: ArrayLike, what: str = "token_ids") -> None:
+        """Do the same without a look at the logits."""
         for _ in self._advance(self._runner.check_ids(token_ids, what)):
             pass
-        return self.logits
+
+    def _sample(self, sampler: Sampler) -> tuple[int, float]:
+        """Draw a token and its logprob, from the largest logits where they suffice."""
+        top = self._state.top
+        drawn = None if top is None else sampler.sample_top(top)
+        return sampler.sample(self.logits) if drawn is None else drawn
+
+    def _likeliest(self, n: int) -> list[tuple[int, float]]:
+        """Return the n most likely tokens with their logprobs."""
+        top = self._state.top
+        likeliest = None if top is None else top.logprobs(n)
+        return top_logprobs(self.logits, n) if likeliest is None else likeliest
 
     def _advance(
         self, ids: NDArray[np.int32], output: Output = "last"
@@ -323,8 +340,13 @@ class Session:
         with self._runner.program(self.context, tokens, output) as (count, graph), self._failing():
             state.changed()
             if self.timings is None:
-                return graph.run(count, state.block, self._cursor, count == tokens)
-            return graph.profile(count, state.block, self._cursor, self.timings, self._runner.expert_memory)
+                outputs = graph.run(count, state.block, self._cursor, count == tokens)
+            else:
+                experts = self._runner.expert_memory
+                outputs = graph.profile(count, state.block, self._cursor, self.timings, experts)
+            if count == tokens:
+                state.top = graph.top()
+            return outputs
 
     @contextmanager
     def _failing(self) -> Iterator[None]:

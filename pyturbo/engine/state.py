@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyturbo._native import Buffer
+from pyturbo._sampling import TopLogits
 from pyturbo.engine.layout import Layout
 
 
@@ -41,6 +42,7 @@ class State:
         layout: Where the pieces lie.
         block: The memory.
         tokens: int32 [context]: the tokens that have been read, and those that the next replay reads.
+        top: The largest logits, if a replay has found them and nobody was given all logits, to change them.
     """
 
     def __init__(self, layout: Layout, block: Buffer) -> None:
@@ -49,6 +51,7 @@ class State:
         self._logits = Mirror(layout.piece(block, "logits"))
         self._fresh = True  # the logits on the host are those of the block
         self.tokens: NDArray[np.int32] = self._tokens.array
+        self.top: TopLogits | None = None
 
     def put(self, first: int, ids: NDArray[np.int32]) -> None:
         """Set the tokens from position `first` on."""
@@ -57,10 +60,11 @@ class State:
 
     def changed(self) -> None:
         """Note that a replay has changed the logits."""
-        self._fresh = False
+        self._fresh, self.top = False, None
 
     def logits(self) -> NDArray[np.float32]:
         """Return the logits of the last token, float32 [vocab]: an array that later calls change."""
+        self.top = None
         if not self._fresh:
             self._logits.pull()
             self._fresh = True
@@ -69,6 +73,7 @@ class State:
 
     def views(self) -> dict[str, NDArray[Any]]:
         """Return every piece by name; those that the host cannot touch as copies."""
+        self.top = None
         return {name: self.layout.piece(self.block, name).numpy() for name in self.layout.pieces}
 
     def copy(self, other: State, position: int) -> None:
@@ -78,6 +83,7 @@ class State:
         else:
             self.layout.take(self.block, other.layout, other.block, position)
         self.refresh()
+        self.top = other.top
 
     def clear(self) -> None:
         """Make it that of a conversation without tokens."""

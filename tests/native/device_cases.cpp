@@ -24,6 +24,7 @@ concept WithoutChunk = requires {
     .attention_blocks = 1,
     .chunkwise_tokens = 1,
     .pass_experts = 1,
+    .top_logits = 1,
     .host_memory = HostMemory::any};
 };
 template <typename T>
@@ -32,25 +33,38 @@ concept WithoutSingle = requires {
     .attention_blocks = 1,
     .chunkwise_tokens = 1,
     .pass_experts = 1,
+    .top_logits = 1,
     .host_memory = HostMemory::any};
 };
 template <typename T>
 concept WithoutBlocks = requires {
-  T{.chunk = 1, .single = 1, .chunkwise_tokens = 1, .pass_experts = 1, .host_memory = HostMemory::any};
+  T{.chunk = 1,
+    .single = 1,
+    .chunkwise_tokens = 1,
+    .pass_experts = 1,
+    .top_logits = 1,
+    .host_memory = HostMemory::any};
 };
 template <typename T>
 concept WithoutChunkwise = requires {
-  T{.chunk = 1, .single = 1, .attention_blocks = 1, .pass_experts = 1, .host_memory = HostMemory::any};
+  T{.chunk = 1,
+    .single = 1,
+    .attention_blocks = 1,
+    .pass_experts = 1,
+    .top_logits = 1,
+    .host_memory = HostMemory::any};
 };
 template <typename T>
 concept WithoutPass = requires {
-  T{.chunk = 1, .single = 1, .attention_blocks = 1, .chunkwise_tokens = 1, .host_memory = HostMemory::any};
+  T{.chunk = 1,
+    .single = 1,
+    .attention_blocks = 1,
+    .chunkwise_tokens = 1,
+    .top_logits = 1,
+    .host_memory = HostMemory::any};
 };
 template <typename T>
-concept WithoutMemory =
-    requires { T{.chunk = 1, .single = 1, .attention_blocks = 1, .chunkwise_tokens = 1, .pass_experts = 1}; };
-template <typename T>
-concept WithAll = requires {
+concept WithoutTop = requires {
   T{.chunk = 1,
     .single = 1,
     .attention_blocks = 1,
@@ -58,14 +72,35 @@ concept WithAll = requires {
     .pass_experts = 1,
     .host_memory = HostMemory::any};
 };
+template <typename T>
+concept WithoutMemory = requires {
+  T{.chunk = 1,
+    .single = 1,
+    .attention_blocks = 1,
+    .chunkwise_tokens = 1,
+    .pass_experts = 1,
+    .top_logits = 1};
+};
+template <typename T>
+concept WithAll = requires {
+  T{.chunk = 1,
+    .single = 1,
+    .attention_blocks = 1,
+    .chunkwise_tokens = 1,
+    .pass_experts = 1,
+    .top_logits = 1,
+    .host_memory = HostMemory::any};
+};
 static_assert(!WithoutChunk<Traits> && !WithoutSingle<Traits> && !WithoutBlocks<Traits> &&
-              !WithoutChunkwise<Traits> && !WithoutPass<Traits> && !WithoutMemory<Traits> && WithAll<Traits>);
+              !WithoutChunkwise<Traits> && !WithoutPass<Traits> && !WithoutTop<Traits> &&
+              !WithoutMemory<Traits> && WithAll<Traits>);
 
 constexpr Traits kTraits{.chunk = 1,
                          .single = 2,
                          .attention_blocks = 3,
                          .chunkwise_tokens = 4,
                          .pass_experts = 5,
+                         .top_logits = 6,
                          .host_memory = HostMemory::any};
 
 DeviceKind kind(const std::string& name, Rank rank, bool (*available)() = nullptr) {

@@ -47,6 +47,7 @@ inline const DeviceKind kSerial{.name = "serial",
                                            .attention_blocks = 8,
                                            .chunkwise_tokens = 32,
                                            .pass_experts = 1,
+                                           .top_logits = 0,
                                            .host_memory = HostMemory::any},
                                 .open = open};
 

@@ -44,7 +44,8 @@ DECODE = words(
     mla_mla_dense_project mla_mla_fp_project mla_mla_gguf_project mla_mla_partials mla_mla_split
     mla_mla_turbo_partials moe_add_expert_bias moe_gather_rows moe_moe_combine moe_route
     moe_route_grouped norm_gated_rms_norm norm_head_rms_norm norm_qk_norm norm_rms_norm rope_rope
-    turboquant_hadamard turboquant_turbo_encode turboquant_turbo_merge turboquant_turbo_partials
+    sampling_top_logits_merge sampling_top_logits_partials turboquant_hadamard turboquant_turbo_encode
+    turboquant_turbo_merge turboquant_turbo_partials
     """
 )
 
@@ -195,10 +196,10 @@ def test_messages_name_the_line_of_the_shader() -> None:
     assert re.search(r"^norm/rms_norm.metal\(\d+\): error: identifier \"reverse\"", result.log, re.MULTILINE)
 
 
-def recorded(path: Path, kv: str) -> set[str]:
+def recorded(path: Path, kv: str, device: str = "cpu") -> set[str]:
     """Return the shaders of the kernels that read one token."""
     files = {name: stem(kernel["file"]) for name, kernel in pyturbo.kernels().items()}
-    with load(path, "cpu", kv=kv) as model, model.runner.program(512, 1, "last") as (_, graph):
+    with load(path, device, kv=kv) as model, model.runner.program(512, 1, "last") as (_, graph):
         return {files[launch.kernel] for launch in graph.program.listing()}
 
 
@@ -213,4 +214,5 @@ def test_the_shaders_of_a_decode_step(tmp_path: Path) -> None:
     for name, one in BLOCK_MODELS.items():
         (path,) = write_gguf(tmp_path / f"{name}.gguf", metadata(one), both_forms(one, ("Q4_K",))[0])
         found |= recorded(path, "f16")
+    found |= recorded(path, "f16", "cuda")  # which also finds the largest logits
     assert sorted(found) == sorted(DECODE)

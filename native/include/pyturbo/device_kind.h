@@ -45,6 +45,7 @@ struct Traits {
   Required<uint32_t> attention_blocks;  // parts that the keys of a query are split into
   Required<uint32_t> chunkwise_tokens;  // fewest tokens for which the chunkwise delta net is faster
   Required<uint32_t> pass_experts;      // a pass waits for this many experts, or for all being read
+  Required<uint32_t> top_logits;        // largest logits that a program finds for the host; 0: none
   Required<HostMemory> host_memory;
 };
 

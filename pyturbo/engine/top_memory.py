@@ -1,0 +1,43 @@
+"""Where a program leaves the largest logits of its last token for the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pyturbo import ops
+from pyturbo._native import Device
+from pyturbo._sampling import TopLogits
+from pyturbo.layers.decoder import Decoder
+from pyturbo.recording import Recorder, Tensor
+
+
+class TopMemory:
+    """Memory for `count` logits of a vocabulary that kernels and the host can both touch."""
+
+    def __init__(self, device: Device, count: int, vocab: int) -> None:
+        self._count, self._vocab = count, vocab
+        memory = device.shared(2 * count + 1)
+        parts = (
+            memory.view((1, count)),
+            memory.view((1, count), np.int32, offset=4 * count),
+            memory.view(1, offset=8 * count),
+        )
+        self._tensors = [Tensor(part, part.shape, part.dtype) for part in parts]
+        self._values, self._tokens, self._total = (part.numpy().ravel() for part in parts)
+
+    def record(self, recorder: Recorder, logits: Any) -> None:
+        """Record the launches that find them."""
+        with recorder.into(*self._tensors):
+            ops.top_logits(logits, self._count)
+
+    def read(self) -> TopLogits:
+        """Return a copy of what the last replay found, after it is over."""
+        return TopLogits(self._values, self._tokens, self._total[0], self._vocab)
+
+
+def top_memory(device: Device, network: Decoder) -> TopMemory | None:
+    """Return memory for the largest logits if programs of the device find them."""
+    count = min(device.traits.top_logits, network.vocab)
+    return TopMemory(device, count, network.vocab) if count and network.vocab <= ops.MAX_LOGITS else None
