@@ -23,6 +23,7 @@ class Compiled:
     accepted: bool
     log: str
     cubin: bytes
+    ptx: str
 
 
 @cache
@@ -47,9 +48,14 @@ def compile_text(text: str, name: str, options: Sequence[str]) -> Compiled:
         nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size))
         cubin = ctypes.create_string_buffer(size.value)
         nvrtc.nvrtcGetCUBIN(program, cubin)
+        nvrtc.nvrtcGetPTXSize(program, ctypes.byref(size))
+        ptx = ctypes.create_string_buffer(size.value)
+        nvrtc.nvrtcGetPTX(program, ptx)
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-    return Compiled(status == 0, log.value.decode(), cubin.raw if status == 0 else b"")
+    if status != 0:
+        return Compiled(False, log.value.decode(), b"", "")
+    return Compiled(True, log.value.decode(), cubin.raw, ptx.value.decode())
 
 
 def compile_apart(text: str, name: str, options: Sequence[str]) -> Compiled:
@@ -61,4 +67,4 @@ def compile_apart(text: str, name: str, options: Sequence[str]) -> Compiled:
 
 if __name__ == "__main__":
     result = compile_text(*pickle.load(sys.stdin.buffer))
-    sys.stdout.buffer.write(pickle.dumps((result.accepted, result.log, result.cubin)))
+    sys.stdout.buffer.write(pickle.dumps((result.accepted, result.log, result.cubin, result.ptx)))

@@ -62,6 +62,13 @@ constexpr T shift_right(T a, T b) {
   return T(a >> (b & T(sizeof(T) * 8 - 1)));
 }
 
+// All components of a vector. It is assigned in one piece, as aligned as the vector: NVRTC then makes one
+// load and one store of it.
+template <typename T, int N>
+struct Whole {
+  T elements[N];
+};
+
 }  // namespace detail
 
 #define PYTURBO_OPERATOR(op, R, expression)                    \
@@ -88,7 +95,7 @@ constexpr T shift_right(T a, T b) {
   vec() = default;                                                               \
   vec(const vec&) = default;                                                     \
   vec& operator=(const vec& other) {                                             \
-    for (int i = 0; i < N; ++i) elements[i] = other.elements[i];                 \
+    whole = other.whole;                                                         \
     return *this;                                                                \
   }                                                                              \
   template <detail::VectorLike A>                                                \
@@ -128,6 +135,7 @@ template <typename T>
 struct alignas(2 * sizeof(T)) vec<T, 2> {
   union {
     T elements[2];
+    detail::Whole<T, 2> whole;
     struct {
       T x, y;
     };
@@ -148,6 +156,7 @@ template <typename T>
 struct alignas(4 * sizeof(T)) vec<T, 3> {
   union {
     T elements[3];
+    detail::Whole<T, 3> whole;
     struct {
       T x, y, z;
     };
@@ -170,6 +179,7 @@ template <typename T>
 struct alignas(4 * sizeof(T)) vec<T, 4> {
   union {
     T elements[4];
+    detail::Whole<T, 4> whole;
     struct {
       T x, y, z, w;
     };
