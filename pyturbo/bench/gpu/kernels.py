@@ -76,7 +76,6 @@ def measure(device: Device, quick: bool, torch: TorchPeer | None, tell: Tell) ->
     cases = list(all_cases(QUICK if quick else Sizes()))
     effort = Effort(1e-4, 2, 1) if quick else Effort()
     pool = Pool(device, _QUICK_POOL if quick else _pool_bytes(device))
-    tell("compiling kernels")
     _compile(device, pool, cases)
     rows = {READ: _row(Case(READ, _reading(pool.nbytes)), device, pool, effort, {}, None)}
     for i, case in enumerate(cases):
@@ -92,7 +91,7 @@ def _pool_bytes(device: Device) -> int:
 
 
 def _compile(device: Device, pool: Pool, cases: Iterable[Case]) -> None:
-    """Run one call of each case in a single program, for which kernels are compiled side by side.
+    """Prepare a program with one call of each case, for which kernels are compiled side by side.
 
     What fails here fails again, and is reported, when the case is measured.
     """
@@ -104,7 +103,7 @@ def _compile(device: Device, pool: Pool, cases: Iterable[Case]) -> None:
             with suppress(Exception):
                 case.call(operands)
     with suppress(Exception):
-        chain.program.run()
+        chain.program.prepare()
 
 
 def _reading(nbytes: int) -> Call:

@@ -114,7 +114,7 @@ def measure(device: Device, plan: Plan, tell: Tell) -> ModelReport:
     begin = time.perf_counter()
     try:
         runner = random_runner(device, shape, plan.kv, tell)
-        tell("copying weights, recording and compiling a step")
+        tell("recording a step")
         nbytes = _warm_up(runner, plan)
     except Exception as error:  # there may be too little memory, for example
         failed = StepRow("loading", error=reason(error))
@@ -142,7 +142,8 @@ def _guarded(work: str, goal: float | None, measured: Callable[[], StepRow]) -> 
 
 
 def _warm_up(runner: Runner, plan: Plan) -> int:
-    """Bring weights to the device, record the first programs and compile; return the bytes of a state."""
+    """Bring weights to the device, compile, and run the first programs; return the bytes of a state."""
+    runner.prepare(_context(runner, plan.prompt))
     with Session(runner, _context(runner, plan.prompt)) as session:
         session.prefill(np.zeros(runner.traits.single + 1, np.int32))
         _require_finite(session.step(0))

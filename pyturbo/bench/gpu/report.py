@@ -23,6 +23,7 @@ from pyturbo.bench.launches import Replay, replays
 PARTS = ("kernels", "replay", "model")
 
 _LAUNCHES = 300
+_PREPARED = {"kernels": "compiling kernels", "weights": "copying weights"}
 
 Tell = Callable[[str], None]
 
@@ -62,6 +63,7 @@ def measure(
     wanted = torch and "kernels" in parts and device.name == "cuda"
     peer, version_or_reason = torch_peer() if wanted else (None, "not asked for")
     report = Report(_facts(device) | {"torch": version_or_reason})
+    device.progress = _Watch(tell)
     for part in parts:
         begin = time.perf_counter()
         try:
@@ -76,6 +78,19 @@ def measure(
             report.errors[part] = reason(error)
         report.seconds[part] = time.perf_counter() - begin
         yield part, report
+
+
+class _Watch:
+    """Tells how far a device is with kernels that it compiles and weights that it copies, once a second."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._last = time.monotonic()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        if time.monotonic() - self._last > 1.0:
+            self._last = time.monotonic()
+            self._tell(f"{_PREPARED.get(what, what)}: {done / total:.0%}")
 
 
 def _facts(device: Device) -> dict[str, str]:
