@@ -14,9 +14,15 @@ cdef enum:
 cdef class Device:
     cdef shared_ptr[NativeDevice] handle
     cdef dict kernels                # made so far, by name and constants
+    cdef dict copies                 # of arrays that are constants, by address and bytes
     cdef object told                 # of progress
 
     cdef NativeDevice* native(self) except NULL
+
+
+cdef class ArrayCopy:
+    cdef object root                 # a weak reference to the array that owns the memory
+    cdef weak_ptr[Storage] storage   # of the copy
 
 
 cdef class Buffer:

@@ -21,6 +21,7 @@ from pyturbo._core cimport (
 import atexit
 import math
 import os
+import weakref
 from collections.abc import Mapping
 
 import numpy as np
@@ -96,6 +97,7 @@ cdef class Device:
         options.precision = Precision.fast if precision == "fast" else Precision.standard
         options.checked = check
         self.kernels = {}
+        self.copies = {}
         self.handle = open_device(string_view(<const char*>encoded, len(encoded)), options)
 
     cdef NativeDevice* native(self) except NULL:
@@ -236,12 +238,20 @@ cdef class Device:
         """Return a buffer with the values of an array that does not change: the array's own memory if the device can
         use it, else a read-only copy, which further calls return for as long as it is in use."""
         cdef Buffer buffer = self.buffer(source)
-        cdef shared_ptr[Storage] storage
         cdef uint64_t begin = buffer.address - buffer.storage.get().data()
-        with nogil:
-            storage = self.handle.get().constant(buffer.storage, begin, buffer.nbytes)
-        if storage.get() == buffer.storage.get():
-            return buffer
+        cdef tuple key = (<uintptr_t>buffer.address, buffer.nbytes)
+        cdef ArrayCopy known = self.copies.get(key)
+        cdef shared_ptr[Storage] storage
+        root = _root(source)
+        if known is not None and root is not None and known.root() is root:
+            storage = known.storage.lock()
+        if storage.get() == NULL:
+            with nogil:
+                storage = self.handle.get().constant(buffer.storage, begin, buffer.nbytes)
+            if storage.get() == buffer.storage.get():
+                return buffer
+            if root is not None:
+                _remember(self.copies, key, root, storage)
         cdef Buffer copy = _at_home(_show(storage, 0, buffer.shape, <int>buffer.code), self.handle)
         copy.writable = False
         return copy
@@ -269,6 +279,10 @@ cdef class Device:
                 raise errors.FormatError(f"{path}: expected whole elements of {itemsize} bytes, got {rest} bytes more")
             shape = (count,)
         return _show(storage, 0, shape, code)
+
+
+cdef class ArrayCopy:
+    """A copy of an array, or of a part of it, in memory of a device."""
 
 
 cdef class Buffer:
@@ -706,6 +720,27 @@ cdef Buffer _owner(array):
     if isinstance(array, memoryview):
         array = array.obj
     return array if isinstance(array, Buffer) else None
+
+
+cdef object _root(source):
+    """Return the array that owns the memory of an array; None if it is another object that does."""
+    while isinstance(source, np.ndarray) and isinstance(source.base, np.ndarray):
+        source = source.base
+    return source if isinstance(source, np.ndarray) and source.base is None else None
+
+
+cdef int _remember(dict copies, tuple key, root, const shared_ptr[Storage]& storage) except -1:
+    """Keep a copy of a part of an array in mind until the array is gone."""
+    cdef ArrayCopy made = ArrayCopy.__new__(ArrayCopy)
+
+    def forget(reference):
+        if copies.get(key) is made:
+            del copies[key]
+
+    made.root = weakref.ref(root, forget)
+    made.storage = weak_ptr[Storage](storage)
+    copies[key] = made
+    return 0
 
 
 cdef Buffer _wrap_argument(Kernel kernel, const ArgumentInfo* info, arg):

@@ -309,6 +309,26 @@ def test_pinned_memory_is_used_again_once_the_gpu_has_read_it(cuda: pyturbo.Devi
     assert soft_cuda.counters()["waits"] == 40
 
 
+def test_an_array_that_is_a_constant_is_copied_once(before: Counter[str], cuda: pyturbo.Device) -> None:
+    values, y = np.arange(100, dtype=np.float32), cuda.empty(64)
+    programs = [pyturbo.Program(cuda) for _ in range(2)]
+    memory = made_since(before)["memory"]
+    for program in programs:
+        program.add(cuda.kernel("add"), cuda.constant(values[:64]), cuda.constant(values[36:]), y, 64)
+    assert made_since(before)["memory"] == memory + 2
+    programs[1].run()
+    np.testing.assert_array_equal(y.read(), values[:64] + values[36:])
+    programs.clear()
+    del program
+    assert made_since(before)["memory"] == memory
+    assert cuda.constant(values[:64]).read()[5] == 5
+    kept = cuda.constant(values)
+    del values  # another array may get its memory
+    other = np.full(100, 3, np.float32)
+    assert cuda.constant(other).read()[5] == 3
+    assert kept.read()[5] == 5
+
+
 def test_too_little_memory(cuda: pyturbo.Device) -> None:
     soft_cuda.set_options(memory=(64 << 20) + sum(soft_cuda.live_objects().values()) * (1 << 20))
     message = r"buffer of 4000000000 bytes in the memory of the GPU: too little memory: \d+ of \d+ bytes"
