@@ -1,18 +1,16 @@
 // Attention for decode, first half: the keys of each query are split over threadgroups, and merged by
 // attention_merge.
-#include "attention.h"
-#include "share.h"
+#include "online.h"
 
 constant bool causal [[function_constant(0)]];
 
-constexpr constant uint kSimdgroups = 8;   // of a threadgroup, which has one block
 constexpr constant uint kFewestKeys = 64;  // of a block, except the last one that has any
 
 // The keys that a query sees are cut in order into blocks. Of each, m is the largest score
 // soft_cap(scale * q . k), l = sum e^(score - m), o = sum e^(score - m) * v; no keys: m = -inf, l = o = 0.
 // Layout: key j in cache row j % capacity, the queries' own rows included; window counts the query's own key.
 // Dispatch: groups (kv_heads * ceil_div(heads / kv_heads, shared), blocks, tokens),
-//   threads (32 * kSimdgroups)
+//   threads (32 * kOnlineSimdgroups)
 // Requires: tokens > 0; context > 0; kv_heads > 0; heads > 0; heads % kv_heads == 0; dim > 0; dim % 8 == 0;
 //   dim <= max_dim; softcap >= 0; causal || window == 0; context + tokens + window <= 2147483647;
 //   0 < blocks; blocks <= 65536; context <= capacity || (window > 0 && window + tokens - 1 <= capacity)
@@ -38,9 +36,8 @@ kernel void attention_partials(
     uint3 tg [[threadgroup_position_in_grid]],
     uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]]) {
-  constexpr uint kBatch = max_dim == 512 ? 4 : 32 / shared;  // keys at a time
-  constexpr uint kValues = Share<max_dim>::kValues;
-  threadgroup float sums[kSimdgroups * max_dim], tops[kSimdgroups * shared], totals[kSimdgroups * shared];
+  constexpr uint kBatch = Online<max_dim, shared>::kBatch;
+  threadgroup float memory[joined_floats<max_dim, shared>()];
 
   const uint group = heads / kv_heads;  // query heads of a key head, `shared` of them here
   const uint parts = (group + shared - 1) / shared;
@@ -57,18 +54,13 @@ kernel void attention_partials(
   const uint to = min(from + length, end);
   const Ring ring = make_ring(begin, capacity);
 
-  Share<max_dim> query[shared], sum[shared];
+  Share<max_dim> query[shared];
 #pragma unroll
-  for (uint h = 0; h < shared; ++h) {
-    query[h].load(q + (row + min(h, count - 1)) * dim, dim, lane);
-#pragma unroll
-    for (uint i = 0; i < kValues; ++i) sum[h].values[i] = 0.0f;
-  }
+  for (uint h = 0; h < shared; ++h) query[h].load(q + (row + min(h, count - 1)) * dim, dim, lane);
 
-  // A lane has the score of one key of the batch for one head.
-  const uint own_key = lane % kBatch;
-  float top = -INFINITY, total = 0.0f;
-  for (uint at = from + simd * kBatch; at < to; at += kSimdgroups * kBatch) {
+  Online<max_dim, shared> online;
+  online.start();
+  for (uint at = from + simd * kBatch; at < to; at += kOnlineSimdgroups * kBatch) {
     Raw<T, max_dim> keys[kBatch], values[kBatch];
 #pragma unroll
     for (uint b = 0; b < kBatch; ++b) {
@@ -79,80 +71,29 @@ kernel void attention_partials(
     float dots[shared * kBatch];
 #pragma unroll
     for (uint b = 0; b < kBatch; ++b) {
+      const Share<max_dim> key = keys[b].share();
 #pragma unroll
-      for (uint h = 0; h < shared; ++h) {
-        float dot = 0.0f;
-        if (h < count) {
-#pragma unroll
-          for (uint i = 0; i < kValues; ++i) dot = fma(query[h].values[i], keys[b].value(i), dot);
-        }
-        dots[h * kBatch + b] = dot;
-      }
+      for (uint h = 0; h < shared; ++h) dots[h * kBatch + b] = h < count ? query[h].dot(key) : 0.0f;
     }
     const float score = soft_cap(scale * sums_by_lane<shared * kBatch>(dots, lane), softcap);
-    const bool seen = at + own_key < to;
-    float higher = seen ? score : -INFINITY;
-#pragma unroll
-    for (uint stride = 1; stride < kBatch; stride *= 2)
-      higher = max(higher, simd_shuffle_xor(higher, ushort(stride)));
-    higher = max(top, higher);
-    const float kept = softmax_weight(top, higher);
-    const float weight = seen ? softmax_weight(score, higher) : 0.0f;
-    total = fma(total, kept, weight);
-    top = higher;
-#pragma unroll
-    for (uint h = 0; h < shared; ++h) {
-      const float factor = simd_shuffle(kept, ushort(h * kBatch));
-#pragma unroll
-      for (uint i = 0; i < kValues; ++i) sum[h].values[i] *= factor;
-    }
+    const float weight = online.weigh(score, at + online.key_of(lane) < to);
 #pragma unroll
     for (uint b = 0; b < kBatch; ++b) {
-      if (at + b >= to) continue;
-#pragma unroll
-      for (uint h = 0; h < shared; ++h) {
-        if (h >= count) continue;
-        const float factor = simd_shuffle(weight, ushort(h * kBatch + b));
-#pragma unroll
-        for (uint i = 0; i < kValues; ++i)
-          sum[h].values[i] = fma(factor, values[b].value(i), sum[h].values[i]);
-      }
+      if (at + b < to) online.add(b, values[b].share(), weight, count);
     }
   }
 
-#pragma unroll
-  for (uint stride = 1; stride < kBatch; stride *= 2) total += simd_shuffle_xor(total, ushort(stride));
-  if (own_key == 0 && lane < shared * kBatch) {
-    tops[simd * shared + lane / kBatch] = top;
-    totals[simd * shared + lane / kBatch] = total;
-  }
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-
-  // The sums of all simdgroups, relative to the largest score of any.
+  online.publish(memory, simd, lane);
 #pragma unroll
   for (uint h = 0; h < shared; ++h) {
     if (h >= count) continue;
-    const uint other = lane % kSimdgroups * shared + h;
-    const bool used = totals[other] != 0.0f;
-    const float highest = simd_max(used ? tops[other] : -INFINITY);
-    const float factor = used ? softmax_weight(tops[other], highest) : 0.0f;
-    const float joined = simd_sum(lane < kSimdgroups && used ? factor * totals[other] : 0.0f);
-    const float own = simd_shuffle(factor, ushort(simd));
-#pragma unroll
-    for (uint i = 0; i < kValues; ++i) sum[h].values[i] *= own;
-    if (h > 0) threadgroup_barrier(mem_flags::mem_threadgroup);
-    sum[h].store(sums + simd * max_dim, dim, lane);
-    threadgroup_barrier(mem_flags::mem_threadgroup);
+    const float2 joined = online.join(h, memory, dim, simd, lane);
     const ulong target = (row + h) * blocks + tg.y;
-    for (uint i = simd * 32 + lane; i < dim; i += 32 * kSimdgroups) {
-      float value = 0.0f;
-#pragma unroll
-      for (uint s = 0; s < kSimdgroups; ++s) value += sums[s * max_dim + i];
-      o[target * dim + i] = value;
-    }
+    for (uint i = simd * 32 + lane; i < dim; i += 32 * kOnlineSimdgroups)
+      o[target * dim + i] = online.joined(memory, i);
     if (simd == 0 && lane == 0) {
-      m[target] = highest;
-      l[target] = joined;
+      m[target] = joined.x;
+      l[target] = joined.y;
     }
   }
 }

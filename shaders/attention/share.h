@@ -41,6 +41,13 @@ struct Share {
     }
   }
 
+  float dot(thread const Share& other) const {
+    float sum = 0.0f;
+#pragma unroll
+    for (uint i = 0; i < kValues; ++i) sum = fma(values[i], other.values[i], sum);
+    return sum;
+  }
+
   template <typename Floats>
   void store(Floats head, uint dim, uint lane) const {
 #pragma unroll
@@ -73,8 +80,13 @@ struct Raw {
     }
   }
 
-  // Value i of the share, zero past the end of the head.
-  float value(uint i) const { return float(runs[i / kRun][i % kRun]); }
+  // The share, zero past the end of the head.
+  Share<max_dim> share() const {
+    Share<max_dim> floats;
+#pragma unroll
+    for (uint i = 0; i < Share<max_dim>::kValues; ++i) floats.values[i] = float(runs[i / kRun][i % kRun]);
+    return floats;
+  }
 };
 
 // One step of sums_by_lane: of two lanes `stride` apart, each keeps half of the sums; with few sums both keep all.

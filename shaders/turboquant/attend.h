@@ -1,9 +1,8 @@
-// Attention of one simdgroup over keys of a compressed cache: the query heads that share a key head unpack
-// each row once. Everything is rotated: queries, keys, values and results.
+// Decode attention over keys of a compressed cache: the query heads that share a key head unpack each row once.
+// Everything is rotated: queries, keys, values and results.
 #pragma once
 
-#include "../attention/attention.h"
-#include "../attention/share.h"
+#include "../attention/online.h"
 #include "codec.h"
 
 constant uint key_bits [[function_constant(0)]];
@@ -12,18 +11,41 @@ constant bool has_means [[function_constant(2)]];
 constant bool has_own [[function_constant(3)]];
 constant bool has_recent [[function_constant(5)]];
 
+// A lane's share of the codes of a row, still on its way from memory.
+template <uint max_dim>
+struct CodeShare {
+  static constexpr constant uint kRun = Share<max_dim>::kRun;
+  static constexpr constant uint kRuns = Share<max_dim>::kValues / kRun;
+
+  uint runs[kRuns];
+
+  void load(device const uint* row, uint bits, uint dim, uint lane) {
+#pragma unroll
+    for (uint i = 0; i < kRuns; ++i) {
+      const uint column = (i * 32 + lane) * kRun;
+      runs[i] = column < dim ? code_run(row, column, kRun, bits) : 0;
+    }
+  }
+
+  // The centroids. Table is a pointer into constant or threadgroup memory.
+  template <typename Table>
+  Share<max_dim> decode(Table table, uint bits, uint dim, uint lane) const {
+    Share<max_dim> share;
+#pragma unroll
+    for (uint i = 0; i < Share<max_dim>::kValues; ++i) {
+      const bool inside = (i / kRun * 32 + lane) * kRun < dim;
+      share.values[i] = inside ? table[code_at(runs[i / kRun], i % kRun, bits)] : 0.0f;
+    }
+    return share;
+  }
+};
+
 // The lane's share of a row, in units of its scale.
 template <uint max_dim>
 inline Share<max_dim> load_centroids(device const uint* row, uint bits, uint dim, uint lane) {
-  constexpr uint kRun = Share<max_dim>::kRun;
-  constant float* table = centroids(bits);
-  Share<max_dim> share;
-  for (uint i = 0; i < Share<max_dim>::kValues; i += kRun) {
-    const uint column = (i / kRun * 32 + lane) * kRun;
-    const uint run = column < dim ? code_run(row, column, kRun, bits) : 0;
-    for (uint c = 0; c < kRun; ++c) share.values[i + c] = column < dim ? table[code_at(run, c, bits)] : 0.0f;
-  }
-  return share;
+  CodeShare<max_dim> codes;
+  codes.load(row, bits, dim, lane);
+  return codes.decode(centroids(bits), bits, dim, lane);
 }
 
 // The rows of one key head, of its keys or of its values.
@@ -69,106 +91,124 @@ struct TurboCache {
   float softcap;
 };
 
-// One vector of a cache: values * factor + mean * ones.
-template <uint max_dim>
-struct TurboVector {
-  Share<max_dim> values;
-  float factor;
+// What the codes of a row stand for: centroid * scale + mean * ones. Exact rows have the scale 1 and the mean 0.
+struct RowFactors {
+  float scale;
   float mean;
 };
 
+inline RowFactors row_factors(thread const TurboCache& cache, thread const TurboHead& head, uint key) {
+  if (key >= cache.exact) return RowFactors{1.0f, 0.0f};
+  const uint row = ring_row(cache.ring_start, key, cache.capacity);
+  return RowFactors{float(head.scales[row]), has_means ? float(head.means[row]) : 0.0f};
+}
+
+// The values of a row, in units of its scale. Of compressed rows they are `codes`.
 template <uint max_dim>
-inline TurboVector<max_dim> load_vector(
+inline Share<max_dim> row_values(
     thread const TurboCache& cache,
     thread const TurboHead& head,
+    thread const CodeShare<max_dim>& codes,
+    threadgroup const float* table,
     uint bits,
     uint key,
     uint lane) {
-  TurboVector<max_dim> vector;
-  vector.mean = 0.0f;
-  vector.factor = 1.0f;
   if (has_own && key >= cache.context) {
-    vector.values.load(head.own + (key - cache.context) * cache.own_stride, cache.dim, lane);
-    return vector;
+    Share<max_dim> share;
+    share.load(head.own + (key - cache.context) * cache.own_stride, cache.dim, lane);
+    return share;
   }
   if (has_recent && key >= cache.exact) {
-    vector.values.load(head.recent + ulong(key % cache.recent) * cache.dim, cache.dim, lane);
-    return vector;
+    Share<max_dim> share;
+    share.load(head.recent + ulong(key % cache.recent) * cache.dim, cache.dim, lane);
+    return share;
   }
-  const uint row = ring_row(cache.ring_start, key, cache.capacity);
-  vector.values =
-      load_centroids<max_dim>(head.packed + ulong(row) * row_words(cache.dim, bits), bits, cache.dim, lane);
-  vector.factor = float(head.scales[row]);
-  if (has_means) vector.mean = float(head.means[row]);
-  return vector;
+  return codes.decode(table, bits, cache.dim, lane);
 }
 
-// The online softmax of `count` <= shared query heads.
-template <uint max_dim, uint shared>
-struct Attending {
-  Share<max_dim> query[shared];
-  Share<max_dim> sum[shared];
-  float offset[shared];  // query . ones: added to a score by a mean of 1
-  float mean[shared];    // sum of weighted means of values
-  float top[shared];
-  float total[shared];
-  uint count;
+constexpr constant uint kTableFloats = 256;  // of the centroids of one width, at most
 
-  // Queries q [count, dim].
-  template <typename T>
-  void start(thread const TurboCache& cache, device const T* q, uint heads, uint lane) {
-    count = heads;
-    Share<max_dim> ones;
-    if (has_means) ones.load(cache.ones, cache.dim, lane);
-    for (uint h = 0; h < shared; ++h) {
-      for (uint i = 0; i < Share<max_dim>::kValues; ++i) sum[h].values[i] = 0.0f;
-      offset[h] = 0.0f;
-      mean[h] = 0.0f;
-      top[h] = -INFINITY;
-      total[h] = 0.0f;
-      if (h >= count) continue;
-      query[h].load(q + ulong(h) * cache.dim, cache.dim, lane);
-      if (has_means) offset[h] = simd_sum(dot(query[h], ones));
-    }
+// Copies the centroids of keys and of values to threadgroup memory, where lanes can read different ones at once.
+inline void load_tables(threadgroup float* tables, uint tid) {
+  constant float* keys = centroids(key_bits);
+  constant float* values = centroids(value_bits);
+  for (uint i = tid; i < (1u << key_bits); i += 32 * kOnlineSimdgroups) tables[i] = keys[i];
+  for (uint i = tid; i < (1u << value_bits); i += 32 * kOnlineSimdgroups)
+    tables[kTableFloats + i] = values[i];
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+}
+
+// Attention of `count` <= shared query heads q [count, dim] over the keys [from, to), which the simdgroups of a
+// threadgroup share.
+template <uint max_dim, uint shared, typename T>
+inline Online<max_dim, shared> attend(
+    thread const TurboCache& cache,
+    threadgroup const float* tables,
+    device const T* q,
+    uint count,
+    uint from,
+    uint to,
+    uint simd,
+    uint lane) {
+  constexpr uint kBatch = Online<max_dim, shared>::kBatch;
+  Share<max_dim> query[shared], ones;
+  float offset = 0.0f;  // query . ones of the lane's head: added to a score by a mean of 1
+  if (has_means) ones.load(cache.ones, cache.dim, lane);
+#pragma unroll
+  for (uint h = 0; h < shared; ++h) {
+    query[h].load(q + ulong(min(h, count - 1)) * cache.dim, cache.dim, lane);
+    const float own = has_means ? simd_sum(query[h].dot(ones)) : 0.0f;
+    if (h == Online<max_dim, shared>::head_of(lane)) offset = own;
   }
 
-  static float dot(thread const Share<max_dim>& a, thread const Share<max_dim>& b) {
-    float sum = 0.0f;
-    for (uint i = 0; i < Share<max_dim>::kValues; ++i) sum = fma(a.values[i], b.values[i], sum);
-    return sum;
-  }
-
-  // Keys [from, to).
-  void add(thread const TurboCache& cache, uint from, uint to, uint lane) {
-    float kept[shared], weight[shared];
-    for (uint key = from; key < to; ++key) {
-      const TurboVector<max_dim> k = load_vector<max_dim>(cache, cache.keys, key_bits, key, lane);
-      for (uint h = 0; h < shared; ++h) {
-        if (h >= count) continue;
-        const float product = simd_sum(dot(query[h], k.values)) * k.factor;
-        const float score = has_means ? fma(k.mean, offset[h], product) : product;
-        const float capped = soft_cap(cache.scale * score, cache.softcap);
-        const float higher = max(top[h], capped);
-        kept[h] = softmax_weight(top[h], higher);
-        weight[h] = softmax_weight(capped, higher);
-        total[h] = fma(total[h], kept[h], weight[h]);
-        top[h] = higher;
-      }
-      const TurboVector<max_dim> v = load_vector<max_dim>(cache, cache.values, value_bits, key, lane);
-      for (uint h = 0; h < shared; ++h) {
-        if (h >= count) continue;
-        const float factor = weight[h] * v.factor;
-        for (uint i = 0; i < Share<max_dim>::kValues; ++i)
-          sum[h].values[i] = fma(sum[h].values[i], kept[h], factor * v.values.values[i]);
-        if (has_means) mean[h] = fma(mean[h], kept[h], weight[h] * v.mean);
-      }
+  Online<max_dim, shared> online;
+  online.start();
+  float mean = 0.0f;  // sum of weighted means of the lane's values
+  const uint key_words = row_words(cache.dim, key_bits);
+  const uint value_words = row_words(cache.dim, value_bits);
+  for (uint at = from + simd * kBatch; at < to; at += kOnlineSimdgroups * kBatch) {
+    CodeShare<max_dim> keys[kBatch], values[kBatch];
+#pragma unroll
+    for (uint b = 0; b < kBatch; ++b) {
+      const uint key = min(at + b, to - 1);
+      const ulong row = key < cache.exact ? ring_row(cache.ring_start, key, cache.capacity) : 0;
+      keys[b].load(cache.keys.packed + row * key_words, key_bits, cache.dim, lane);
+      values[b].load(cache.values.packed + row * value_words, value_bits, cache.dim, lane);
     }
-    if (!has_means) return;
-    Share<max_dim> ones;
-    ones.load(cache.ones, cache.dim, lane);
+    const uint own = min(at + online.key_of(lane), to - 1);
+    const RowFactors of_key = row_factors(cache, cache.keys, own);
+    const RowFactors of_value = row_factors(cache, cache.values, own);
+
+    float dots[shared * kBatch];
+#pragma unroll
+    for (uint b = 0; b < kBatch; ++b) {
+      const Share<max_dim> key =
+          row_values<max_dim>(cache, cache.keys, keys[b], tables, key_bits, min(at + b, to - 1), lane);
+#pragma unroll
+      for (uint h = 0; h < shared; ++h) dots[h * kBatch + b] = h < count ? query[h].dot(key) : 0.0f;
+    }
+    const float product = sums_by_lane<shared * kBatch>(dots, lane) * of_key.scale;
+    const float score = has_means ? fma(of_key.mean, offset, product) : product;
+    const float weight =
+        online.weigh(soft_cap(cache.scale * score, cache.softcap), at + online.key_of(lane) < to);
+    if (has_means) mean = fma(mean, online.kept, weight * of_value.mean);
+#pragma unroll
+    for (uint b = 0; b < kBatch; ++b) {
+      if (at + b >= to) continue;
+      const Share<max_dim> value = row_values<max_dim>(
+          cache, cache.values, values[b], tables + kTableFloats, value_bits, at + b, lane);
+      online.add(b, value, weight * of_value.scale, count);
+    }
+  }
+  if (has_means) {
+    const float all = online.over_keys(mean);
+#pragma unroll
     for (uint h = 0; h < shared; ++h) {
+      const float own = simd_shuffle(all, ushort(h * kBatch));
+#pragma unroll
       for (uint i = 0; i < Share<max_dim>::kValues; ++i)
-        sum[h].values[i] = fma(mean[h], ones.values[i], sum[h].values[i]);
+        online.sum[h].values[i] = fma(own, ones.values[i], online.sum[h].values[i]);
     }
   }
-};
+  return online;
+}

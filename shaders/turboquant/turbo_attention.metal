@@ -3,8 +3,7 @@
 
 constant bool has_sinks [[function_constant(4)]];
 
-constexpr constant uint kSimdgroups = 8;  // of a threadgroup; each takes a part of the keys
-constexpr constant uint kThreads = 32 * kSimdgroups;
+constexpr constant uint kThreads = 32 * kOnlineSimdgroups;
 
 // y = sum_j p_j v_j over the keys a query sees, p = softmax(soft_cap(scale * q . k)), a sink one more logit of
 // value 0, neither scaled nor capped. Rotated, from q to y. No visible key gives 0.
@@ -52,9 +51,8 @@ kernel void turbo_attention(
     uint tid [[thread_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]]) {
-  threadgroup float sums[kSimdgroups * max_dim];
-  threadgroup float tops[kSimdgroups];
-  threadgroup float totals[kSimdgroups];
+  threadgroup float memory[joined_floats<max_dim, shared>()], tables[2 * kTableFloats];
+  load_tables(tables, tid);
 
   const uint group = heads / kv_heads;  // query heads of a key head, `shared` of them here
   const uint parts = (group + shared - 1) / shared;
@@ -85,43 +83,20 @@ kernel void turbo_attention(
   const Mask mask = make_mask(tokens, has_own ? context + tokens : context, window, true);
   const uint begin = mask.begin(tg.y);
   const uint end = max(begin, mask.end(tg.y));
-  const uint length = (end - begin + kSimdgroups - 1) / kSimdgroups;
-  const uint from = min(begin + simd * length, end);
 
-  Attending<max_dim, shared> heads_here;
-  heads_here.start(cache, q + row * dim, count, lane);
-  heads_here.add(cache, from, min(from + length, end), lane);
-
-  for (uint h = 0; h < count; ++h) {
-    heads_here.sum[h].store(sums + simd * max_dim, dim, lane);
-    if (lane == 0) {
-      tops[simd] = heads_here.top[h];
-      totals[simd] = heads_here.total[h];
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    float top = -INFINITY;
-    for (uint s = 0; s < kSimdgroups; ++s) {
-      if (totals[s] != 0.0f) top = max(top, tops[s]);
-    }
-    float weights[kSimdgroups];
-    float total = 0.0f;
-    for (uint s = 0; s < kSimdgroups; ++s) {
-      weights[s] = totals[s] != 0.0f ? softmax_weight(tops[s], top) : 0.0f;
-      total = fma(weights[s], totals[s], total);
-    }
-    const float inverse = normalizer(top, total, has_sinks ? sinks[first + h] : -INFINITY);
-    for (uint i = tid; i < dim; i += kThreads) {
-      float sum = 0.0f;
-      for (uint s = 0; s < kSimdgroups; ++s) {
-        if (totals[s] != 0.0f) sum = fma(weights[s], sums[s * max_dim + i], sum);
-      }
-      y[(row + h) * dim + i] = T(sum * inverse);
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
+  Online<max_dim, shared> online =
+      attend<max_dim, shared>(cache, tables, q + row * dim, count, begin, end, simd, lane);
+  online.publish(memory, simd, lane);
+#pragma unroll
+  for (uint h = 0; h < shared; ++h) {
+    if (h >= count) continue;
+    const float2 joined = online.join(h, memory, dim, simd, lane);
+    const float inverse = normalizer(joined.x, joined.y, has_sinks ? sinks[first + h] : -INFINITY);
+    for (uint i = tid; i < dim; i += kThreads) y[(row + h) * dim + i] = T(online.joined(memory, i) * inverse);
   }
 }
 
 INSTANTIATE_ATTENTION(turbo_attention, 64, 8)
-INSTANTIATE_ATTENTION(turbo_attention, 128, 8)
+INSTANTIATE_ATTENTION(turbo_attention, 128, 4)
 INSTANTIATE_ATTENTION(turbo_attention, 256, 4)
 INSTANTIATE_ATTENTION(turbo_attention, 512, 2)

@@ -1,16 +1,15 @@
-// Attention over a compressed cache, first half: keys split over simdgroups, merged by turbo_merge.
+// Attention over a compressed cache, first half: keys split over threadgroups, merged by turbo_merge.
 #include "attend.h"
 
-constexpr constant uint kSimdgroups = 4;   // of a threadgroup; each takes one block
-constexpr constant uint kFewestKeys = 16;  // of a block, except the last one that has any
+constexpr constant uint kFewestKeys = 64;  // of a block, except the last one that has any
 
 // Of each of `blocks` parts of the keys a query sees: m the largest score soft_cap(scale * q . k), l = sum
 // e^(score - m), o = sum e^(score - m) * v; no keys: m = -inf, l = o = 0. Rotated, from q to o.
 // Layout: key j < context in row (ring_start + j) % capacity, or the exact row j % recent where it and all keys
 //   after it are in recent_keys; with has_own key context + i is own row i, and query t stands at key
 //   context + t, else the last query at the last key. window counts the query's own key.
-// Dispatch: groups (batch * kv_heads * ceil_div(heads / kv_heads, shared), ceil_div(blocks, kSimdgroups),
-//   tokens), threads (32 * kSimdgroups)
+// Dispatch: groups (batch * kv_heads * ceil_div(heads / kv_heads, shared), blocks, tokens),
+//   threads (32 * kOnlineSimdgroups)
 // Requires: key_bits == 2 || key_bits == 3 || key_bits == 4 || key_bits == 6 || key_bits == 8;
 //   value_bits == 2 || value_bits == 3 || value_bits == 4 || value_bits == 6 || value_bits == 8;
 //   batch > 0; tokens > 0; kv_heads > 0; heads > 0; heads % kv_heads == 0; dim > 0; dim % 16 == 0;
@@ -18,7 +17,7 @@ constexpr constant uint kFewestKeys = 16;  // of a block, except the last one th
 //   blocks <= 65536; ring_start < capacity;
 //   !has_recent || (0 < recent && recent <= kMaxRecent);
 //   context <= capacity || (window > 0 && window + (has_own ? 0 : tokens) <= capacity + 1)
-// Numerics: f32, online softmax with one key at a time. NaN and inf reach only queries that see them.
+// Numerics: f32, online softmax with some keys at a time. NaN and inf reach only queries that see them.
 template <typename T, uint max_dim, uint shared>
 kernel void turbo_partials(
     device const T* q [[buffer(0)]],            // [batch, tokens, heads, dim]
@@ -55,8 +54,8 @@ kernel void turbo_partials(
     uint3 tg [[threadgroup_position_in_grid]],
     uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]]) {
-  const uint block = tg.y * kSimdgroups + simd;
-  if (block >= blocks) return;
+  threadgroup float memory[joined_floats<max_dim, shared>()], tables[2 * kTableFloats];
+  load_tables(tables, simd * 32 + lane);
 
   const uint group = heads / kv_heads;  // query heads of a key head, `shared` of them here
   const uint parts = (group + shared - 1) / shared;
@@ -88,23 +87,26 @@ kernel void turbo_partials(
   const uint begin = mask.begin(tg.z);
   const uint end = max(begin, mask.end(tg.z));
   const uint length = max(kFewestKeys, (end - begin + blocks - 1) / blocks);
-  const uint from = min(begin + block * length, end);
+  const uint from = min(begin + tg.y * length, end);
 
-  Attending<max_dim, shared> heads_here;
-  heads_here.start(cache, q + row * dim, count, lane);
-  heads_here.add(cache, from, min(from + length, end), lane);
+  Online<max_dim, shared> online =
+      attend<max_dim, shared>(cache, tables, q + row * dim, count, from, min(from + length, end), simd, lane);
+  online.publish(memory, simd, lane);
+#pragma unroll
   for (uint h = 0; h < shared; ++h) {
     if (h >= count) continue;
-    const ulong target = (row + h) * blocks + block;
-    heads_here.sum[h].store(o + target * dim, dim, lane);
-    if (lane == 0) {
-      m[target] = heads_here.top[h];
-      l[target] = heads_here.total[h];
+    const float2 joined = online.join(h, memory, dim, simd, lane);
+    const ulong target = (row + h) * blocks + tg.y;
+    for (uint i = simd * 32 + lane; i < dim; i += 32 * kOnlineSimdgroups)
+      o[target * dim + i] = online.joined(memory, i);
+    if (simd == 0 && lane == 0) {
+      m[target] = joined.x;
+      l[target] = joined.y;
     }
   }
 }
 
 INSTANTIATE_ATTENTION(turbo_partials, 64, 8)
-INSTANTIATE_ATTENTION(turbo_partials, 128, 8)
+INSTANTIATE_ATTENTION(turbo_partials, 128, 4)
 INSTANTIATE_ATTENTION(turbo_partials, 256, 4)
 INSTANTIATE_ATTENTION(turbo_partials, 512, 2)
