@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,7 @@ import cuda_in_tests
 import pyturbo
 from pyturbo import ops
 from pyturbo.errors import AllocationError, ArgumentError, DeviceError, StateError
-from pyturbo.symbols import Place, symbol
+from pyturbo.symbols import Launch, Place, symbol
 
 if not cuda_in_tests.IN_USE:
     pytest.skip("soft CUDA is not in use", allow_module_level=True)
@@ -422,6 +422,30 @@ def test_only_what_changed_is_updated(cuda: pyturbo.Device) -> None:
         updates.append(soft_cuda.counters()["node_updates"])
     assert updates == [0, 0, 1, 1, 1]
     assert c.read()[128] == 6
+
+
+def test_a_decode_step_updates_few_nodes(cuda: pyturbo.Device) -> None:
+    """Five for each layer with attention, and the embedding."""
+    with pyturbo.load(device=cuda) as model:
+        session = model.session(512)
+        session.prefill([1, 2, 3])
+        session.step(4)
+        soft_cuda.reset()
+        session.step(5)
+        counters = soft_cuda.counters()
+        attention = (
+            sum("self_attn" in launch.label and launch.kernel == "rope" for launch in launches(model)) // 2
+        )
+    assert attention == 2
+    assert counters["node_updates"] == 5 * attention + 1
+    assert (counters["graph_launches"], counters["launches"]) == (1, 0)
+    assert (counters["copies_in"], counters["copies_out"]) == (1, 1)
+
+
+def launches(model: pyturbo.Model) -> Sequence[Launch]:
+    """The launches of the program of a decode step."""
+    with model.runner.program(512, 1, "last") as (_, graph):
+        return graph.program.listing()
 
 
 def test_a_launch_without_threadgroups_is_left_out(cuda: pyturbo.Device) -> None:
