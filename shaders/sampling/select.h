@@ -37,10 +37,11 @@ struct Reducer {
   uint sum(uint value) { return simd_sum(shared(simd_sum(value), 0)); }
   float sum(float value) { return simd_sum(as_type<float>(shared(as_type<uint>(simd_sum(value)), 0))); }
 
-  // The sum of `value` over the threads before this one.
-  uint sum_before(uint value) {
+  // The sum of `value` over the threads before this one, and over all.
+  uint sum_before(uint value, thread uint& total) {
     const uint inside = simd_prefix_exclusive_sum(value);
     const uint others = shared(simd_sum(value), 0);
+    total = simd_sum(others);
     return simd_sum(lane < simd ? others : 0) + inside;
   }
 };
@@ -85,16 +86,22 @@ inline uint count_kept(thread const uint* keys, Index index, Cut cut) {
   return count;
 }
 
-// Keeps the first k of `present` >= k values by rank: the larger key first, equal ones by index. Keys of a
-// thread are 0 where it has no value; k is at most a quarter of the threads. Both bisections end early, or
-// with a count of exactly k.
+// Returns a cut that keeps the first k values by rank, the larger key first and equal ones by index, and at most
+// `most` >= k values in all. `present` >= k counts those of all threads, `high` is the largest key. Keys of a
+// thread are 0 where it has no value; k is at most a quarter of the threads.
 template <typename Index>
-inline Cut cut_after(thread const uint* keys, Index index, uint k, uint present, thread Reducer& group) {
-  if (present == k) return Cut{0, 0};
+inline Cut cut_after(
+    thread const uint* keys,
+    Index index,
+    uint k,
+    uint most,
+    uint present,
+    uint high,
+    thread Reducer& group) {
+  if (present <= most) return Cut{0, 0};
   uint own = 0;
 #pragma unroll
   for (uint i = 0; i < kPerThread; ++i) own = max(own, keys[i]);
-  uint high = group.largest(own);
   // Each four threads have a value from here on, so at least k values are.
   own = max(own, simd_shuffle_xor(own, 1));
   own = max(own, simd_shuffle_xor(own, 2));
@@ -102,13 +109,14 @@ inline Cut cut_after(thread const uint* keys, Index index, uint k, uint present,
   while (low < high) {  // the k-th key is from low to high
     const uint middle = high - (high - low) / 2;
     const uint count = group.sum(count_from(keys, middle));
-    if (count == k) return Cut{middle - 1, 0};
-    if (count > k) {
+    if (count >= k && count <= most) return Cut{middle - 1, 0};
+    if (count > most) {
       low = middle;
     } else {
       high = middle - 1;
     }
   }
+  // So many values are equal that indices decide, or exactly the first k are from here on.
   const uint above = low == 0xffffffff ? 0 : group.sum(count_from(keys, low + 1));
   uint first = 0;
   uint last = kNoIndex;

@@ -1,7 +1,7 @@
 // The largest logits of each row, second half.
 #include "select.h"
 
-constexpr constant uint kMost = 64;  // values that a row can have
+constexpr constant uint kListed = 128;  // values of which the rank is found
 
 // Threads take turns with the values; each has its token beside it.
 struct Listed {
@@ -14,8 +14,8 @@ struct Listed {
 
 // The first k values of each row by rank (the larger first, NaN before all, equal ones by token) with their
 // tokens, in this order, and totals = sum e^(x - values[0]), from top_logits_partials; token -1 is no value.
-// Dispatch: groups (rows), threads (min(1024, max(256, 32 * ceil_div(groups * k, 32 * kPerThread))))
-// Requires: rows > 0; groups > 0; groups * k <= 1024 * kPerThread; k > 0; k <= kMost
+// Dispatch: groups (rows), threads (min(1024, max(4 * kListed, 32 * ceil_div(groups * k, 256))))
+// Requires: rows > 0; groups > 0; groups * k <= 1024 * kPerThread; k > 0; k <= kListed
 // Numerics: values exact, totals f32; 0 where all values are -inf, NaN where one is NaN or +inf.
 kernel void top_logits_merge(
     device const float* part_values [[buffer(0)]],  // [rows, groups, k]
@@ -34,9 +34,9 @@ kernel void top_logits_merge(
     uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]]) {
   threadgroup uint partials[2 * kMostSimds];
-  threadgroup uint best_keys[kMost];
-  threadgroup uint best_tokens[kMost];
-  threadgroup float best_values[kMost];
+  threadgroup uint best_keys[kListed];
+  threadgroup uint best_tokens[kListed];
+  threadgroup float best_values[kListed];
   Reducer group = {lane, simd, threads / 32, partials, 0};
   const uint count = groups * k;
   part_values += ulong(tg) * count;
@@ -47,17 +47,21 @@ kernel void top_logits_merge(
   uint keys[kPerThread];
   const Listed index = {part_tokens, tid, threads};
   uint present = 0;
+  uint largest = 0;
 #pragma unroll
   for (uint i = 0; i < kPerThread; ++i) {
     const uint at = tid + i * threads;
     const int token = at < count ? part_tokens[at] : -1;
     keys[i] = token >= 0 ? order_key(part_values[at]) : 0;
+    largest = max(largest, keys[i]);
     present += token >= 0;
   }
   present = group.sum(present);
+  largest = group.largest(largest);
   const uint kept = min(k, present);
-  const Cut cut = cut_after(keys, index, kept, present, group);
-  uint place = group.sum_before(count_kept(keys, index, cut));
+  const Cut cut = cut_after(keys, index, kept, kListed, present, largest, group);
+  uint listed;
+  uint place = group.sum_before(count_kept(keys, index, cut), listed);
 #pragma unroll
   for (uint i = 0; i < kPerThread; ++i) {
     if (cut.keeps(keys[i], index, i)) {
@@ -68,28 +72,29 @@ kernel void top_logits_merge(
     }
   }
 
-  uint largest = 0;
-  for (uint part = tid; part < groups; part += threads) {
-    if (l[part] != 0.0f) largest = max(largest, order_key(m[part]));
-  }
-  largest = group.largest(largest);  // its barrier makes the best ones visible, too
   const float top = largest == 0 ? -INFINITY : value_of(largest);
   float total = 0.0f;
   for (uint part = tid; part < groups; part += threads) {
     if (l[part] != 0.0f) total = fma(weight_of(m[part], top), l[part], total);
   }
-  total = group.sum(total);
+  total = group.sum(total);  // its barrier makes the best ones visible, too
   if (tid == 0) totals[tg] = total;
 
   values += ulong(tg) * k;
   tokens += ulong(tg) * k;
-  if (tid < kept) {
-    const Cut own_place = {best_keys[tid], best_tokens[tid]};
-    uint rank = 0;
-    for (uint i = 0; i < kept; ++i) rank += own_place.keeps(best_keys[i], best_tokens[i]);
-    values[rank] = best_values[tid];
-    tokens[rank] = int(best_tokens[tid]);
-  } else if (tid < k) {
+  const uint own = tid / 4;  // four threads find the rank of a value
+  uint rank = 0;
+  if (own < listed) {
+    const Cut place_of_own = {best_keys[own], best_tokens[own]};
+    for (uint i = tid % 4; i < listed; i += 4) rank += place_of_own.keeps(best_keys[i], best_tokens[i]);
+  }
+  rank += simd_shuffle_xor(rank, 1);
+  rank += simd_shuffle_xor(rank, 2);
+  if (tid % 4 == 0 && own < listed && rank < k) {
+    values[rank] = best_values[own];
+    tokens[rank] = int(best_tokens[own]);
+  }
+  if (tid >= kept && tid < k) {
     values[tid] = -INFINITY;
     tokens[tid] = -1;
   }

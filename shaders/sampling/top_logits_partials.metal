@@ -55,11 +55,12 @@ kernel void top_logits_partials(
   total = group.sum(total);
 
   const uint kept = min(k, count);
-  const Cut cut = cut_after(keys, index, kept, count, group);
+  const Cut cut = cut_after(keys, index, kept, kept, count, largest, group);
   const ulong part = ulong(tg.y) * groups + tg.x;
   values += part * k;
   tokens += part * k;
-  uint place = group.sum_before(count_kept(keys, index, cut));
+  uint all;
+  uint place = group.sum_before(count_kept(keys, index, cut), all);
 #pragma unroll
   for (uint i = 0; i < kPerThread; ++i) {
     if (cut.keeps(keys[i], index, i)) {

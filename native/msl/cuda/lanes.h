@@ -36,8 +36,19 @@ inline T combine_lanes(T value) {
   return value;
 }
 
+struct Sum;
+struct Min;
+struct Max;
+
 template <typename Combiner, typename T>
 inline T reduce(const T& value, uint) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (is_same_v<T, uint>) {  // one instruction; the order does not matter
+    if constexpr (is_same_v<Combiner, Sum>) return ::__reduce_add_sync(kAllLanes, value);
+    if constexpr (is_same_v<Combiner, Min>) return ::__reduce_min_sync(kAllLanes, value);
+    if constexpr (is_same_v<Combiner, Max>) return ::__reduce_max_sync(kAllLanes, value);
+  }
+#endif
   return combine_lanes<Combiner, kLanes>(value);
 }
 template <typename Combiner, typename T>
@@ -48,6 +59,15 @@ inline T quad_reduce(const T& value, uint) {
 // Combines the lanes below this one, in ascending order from the identity; inclusive: and this lane.
 template <typename Combiner, typename T>
 inline T prefix(const T& value, T identity, bool inclusive, uint) {
+  if constexpr (is_same_v<T, uint> && is_same_v<Combiner, Sum>) {  // as a tree; the order does not matter
+    uint sum = value;
+#pragma unroll
+    for (uint stride = 1; stride < kLanes; stride *= 2) {
+      const uint other = shuffle(sum, lane() - stride, 0);
+      if (lane() >= stride) sum += other;
+    }
+    return inclusive ? sum : sum - value;
+  }
   const uint end = lane() + inclusive;
   T result = identity;
   for (uint i = 0; i < kLanes; ++i) {
