@@ -129,8 +129,14 @@ cdef class Sampler:
 
     def accept(self, tokens):
         """Add a token, or a sequence of tokens, to those that the repetition penalty counts."""
-        cdef const uint32_t[::1] ids = token_ids("accept: tokens", tokens)
         cdef NativeSampler* sampler = self.native()
+        cdef uint32_t token
+        if type(tokens) is int and 0 <= tokens < 2**31:  # without an array, since each token of a reply comes here
+            token = tokens
+            with nogil:
+                sampler.accept(&token, 1)
+            return
+        cdef const uint32_t[::1] ids = token_ids("accept: tokens", tokens)
         if ids.shape[0]:
             with nogil:
                 sampler.accept(&ids[0], ids.shape[0])

@@ -219,7 +219,7 @@ def _chunks(
         if session.pending != [token]:
             raise StateError("the session went on without this reply")
         begin = time.perf_counter()
-        session._advance_over([token])
+        session._advance_by(token)
         stats.decode_seconds += time.perf_counter() - begin
         stats.decode_experts = runner.expert_use(used)
 

@@ -300,6 +300,11 @@ class Session:
         for _ in self._advance(self._runner.check_ids(token_ids, what)):
             pass
 
+    def _advance_by(self, token: int) -> None:
+        """Read one token that was sampled here, so it is one of the vocabulary."""
+        for _ in self._advance(np.array([token], np.int32)):
+            pass
+
     def _sample(self, sampler: Sampler) -> tuple[int, float]:
         """Draw a token and its logprob, from the largest logits where they suffice."""
         top = self._state.top

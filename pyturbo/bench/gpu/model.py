@@ -190,7 +190,7 @@ def _reply(session: Session, tokens: int) -> Stats:
 
 
 def _replays(runner: Runner, context: int, position: int, count: int) -> tuple[float, float, float]:
-    """Time replays of a step without the choice of a token: `step_us`, `host_us` and `device_us`."""
+    """Time replays of a step without the draw of a token: `step_us`, `host_us` and `device_us`."""
     device, layout = runner.device, runner.layout(context)
     block = runner.allocate(layout)
     cursor = Cursor()
