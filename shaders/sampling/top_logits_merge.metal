@@ -62,12 +62,13 @@ kernel void top_logits_merge(
   const Cut cut = cut_after(keys, index, kept, kListed, present, largest, group);
   uint listed;
   uint place = group.sum_before(count_kept(keys, index, cut), listed);
-#pragma unroll
-  for (uint i = 0; i < kPerThread; ++i) {
-    if (cut.keeps(keys[i], index, i)) {
-      best_keys[place] = keys[i];
-      best_tokens[place] = index.at(i);
-      best_values[place] = part_values[tid + i * threads];
+  for (uint i = tid; i < count; i += threads) {
+    const int token = part_tokens[i];
+    const uint key = token >= 0 ? order_key(part_values[i]) : 0;
+    if (key != 0 && cut.keeps(key, uint(token))) {
+      best_keys[place] = key;
+      best_tokens[place] = uint(token);
+      best_values[place] = part_values[i];
       ++place;
     }
   }

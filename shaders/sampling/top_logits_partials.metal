@@ -48,10 +48,7 @@ kernel void top_logits_partials(
   largest = group.largest(largest);
   const float top = largest == 0 ? -INFINITY : value_of(largest);
   float total = 0.0f;
-#pragma unroll
-  for (uint i = 0; i < kPerThread; ++i) {
-    if (keys[i] != 0) total += weight_of(value_of(keys[i]), top);
-  }
+  for (uint i = tid; i < count; i += kThreads) total += weight_of(x[i], top);
   total = group.sum(total);
 
   const uint kept = min(k, count);
@@ -61,11 +58,10 @@ kernel void top_logits_partials(
   tokens += part * k;
   uint all;
   uint place = group.sum_before(count_kept(keys, index, cut), all);
-#pragma unroll
-  for (uint i = 0; i < kPerThread; ++i) {
-    if (cut.keeps(keys[i], index, i)) {
-      values[place] = x[index.at(i)];
-      tokens[place] = int(begin + index.at(i));
+  for (uint i = tid; i < count; i += kThreads) {
+    if (cut.keeps(order_key(x[i]), i)) {
+      values[place] = x[i];
+      tokens[place] = int(begin + i);
       ++place;
     }
   }
