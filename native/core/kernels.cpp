@@ -1,5 +1,9 @@
 #include "core/kernels.h"
 
+#include <dlfcn.h>
+
+#include <filesystem>
+
 #include "pyturbo/error.h"
 
 namespace pyturbo {
@@ -47,6 +51,23 @@ KernelRegistry& kernel_registry() {
     return kernels;
   }();
   return instance;
+}
+
+std::string kernels_folder() {
+  Dl_info info{};
+  ::dladdr(reinterpret_cast<const void*>(&kernel_registry), &info);
+  return info.dli_fname ? std::filesystem::path(info.dli_fname).parent_path().string() : "";
+}
+
+std::string constants_key(const KernelInfo& kernel, const void* const* constants) {
+  std::string key;
+  for (uint32_t i = 0; i < kernel.constant_count; ++i) {
+    const ConstantInfo& info = kernel.constants[i];
+    const void* value = constants[info.slot];
+    key.push_back(value ? '=' : '-');
+    if (value) key.append(static_cast<const char*>(value), info.size);
+  }
+  return key;
 }
 
 }  // namespace pyturbo

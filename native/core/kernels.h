@@ -35,4 +35,10 @@ class KernelRegistry {
 // Returns the registry, which holds the shaders of this package; other libraries may add theirs.
 KernelRegistry& kernel_registry();
 
+// Returns the folder of the library that holds the registry, beside which the texts of the kernels are.
+std::string kernels_folder();
+
+// Returns the values of all function constants of a kernel as bytes that identify a specialised kernel.
+std::string constants_key(const KernelInfo& kernel, const void* const* constants);
+
 }  // namespace pyturbo

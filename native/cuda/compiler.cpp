@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "core/cache_folder.h"
+#include "core/kernels.h"
 #include "pyturbo/error.h"
 
 namespace pyturbo::cuda {
@@ -103,24 +104,13 @@ struct NvrtcProgram {
 
 }  // namespace
 
-std::string constants_key(const KernelInfo& kernel, const void* const* constants) {
-  std::string key;
-  for (uint32_t i = 0; i < kernel.constant_count; ++i) {
-    const ConstantInfo& info = kernel.constants[i];
-    const void* value = constants[info.slot];
-    key.push_back(value ? '=' : '-');
-    if (value) key.append(static_cast<const char*>(value), info.size);
-  }
-  return key;
-}
-
 Compiler::Compiler(int capability)
     : nvrtc_([]() -> const Nvrtc& {
         const OpenedNvrtc& opened = opened_nvrtc();
         if (!opened.nvrtc) throw Error(ErrorKind::device, "cuda: " + opened.missing);
         return *opened.nvrtc;
       }()),
-      folder_((fs::path(own_folder()) / "shaders").string()) {
+      folder_((fs::path(kernels_folder()) / "shaders").string()) {
   std::error_code failed;
   if (!fs::is_directory(folder_, failed))
     throw Error(ErrorKind::device, "cuda: expected the kernels in " + folder_ + ", found none");

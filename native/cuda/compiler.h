@@ -12,9 +12,6 @@
 
 namespace pyturbo::cuda {
 
-// Returns the values of all function constants of a kernel as text, which identifies an image of the kernel.
-std::string constants_key(const KernelInfo& kernel, const void* const* constants);
-
 // Compiles instances of the texts in shaders/ beside this library. An image on disk is named by a hash of the
 // text, the library of headers, the options and the version of NVRTC. Owner: the modules of a device. Any
 // thread, several at once; the lock is for texts.

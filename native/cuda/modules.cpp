@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/at_once.h"
+#include "core/kernels.h"
 #include "pyturbo/error.h"
 
 namespace pyturbo::cuda {

@@ -51,7 +51,7 @@ void each_folder(const fs::path& folder, const Visit& visit) {
 // nvidia-cuda-nvrtc (in nvidia/cu13) and nvidia-cuda-nvrtc-cu12 (in nvidia/cuda_nvrtc) are beside this one.
 std::vector<Candidate> candidates(int newest) {
   std::vector<Candidate> found;
-  each_folder(fs::path(own_folder()).parent_path() / "nvidia",
+  each_folder(fs::path(kernels_folder()).parent_path() / "nvidia",
               [&](const fs::path& package) { add_from(package / "lib", newest, found); });
   for (int major = newest; major >= kOldestMajor; --major)
     found.push_back({"libnvrtc.so." + std::to_string(major), major});
@@ -104,12 +104,6 @@ OpenedNvrtc open() {
 }
 
 }  // namespace
-
-std::string own_folder() {
-  Dl_info info{};
-  ::dladdr(reinterpret_cast<const void*>(&kernel_registry), &info);
-  return info.dli_fname ? fs::path(info.dli_fname).parent_path().string() : "";
-}
 
 const OpenedNvrtc& opened_nvrtc() {
   static const OpenedNvrtc& opened = *new OpenedNvrtc(open());

@@ -43,7 +43,4 @@ struct OpenedNvrtc {
 };
 const OpenedNvrtc& opened_nvrtc();
 
-// Returns the folder of the library that holds the host tables of the kernels.
-std::string own_folder();
-
 }  // namespace pyturbo::cuda

@@ -1,6 +1,6 @@
 #include "cuda/staging.h"
 
-#include <algorithm>
+#include "core/staging.h"
 
 namespace pyturbo::cuda {
 namespace {
@@ -39,17 +39,7 @@ Staging::Staging(std::span<const ReadyLaunch> launches, Memory& memory, Stream& 
   });
   if (copies_.empty()) return;
 
-  std::sort(copies_.begin(), copies_.end(), [](const Copy& a, const Copy& b) { return a.begin < b.begin; });
-  std::vector<Copy> apart;
-  for (const Copy& copy : copies_) {
-    if (apart.empty() || copy.begin >= apart.back().end) {
-      apart.push_back(copy);
-    } else {
-      apart.back().end = std::max(apart.back().end, copy.end);
-      apart.back().written |= copy.written;
-    }
-  }
-  copies_ = std::move(apart);
+  merge_overlaps(copies_);
 
   // A copy begins as far from an aligned address as the memory it stands for.
   uint64_t bytes = 0;
@@ -67,11 +57,8 @@ Staging::Staging(std::span<const ReadyLaunch> launches, Memory& memory, Stream& 
 }
 
 Address Staging::copy_of(const void* address) const {
-  const uint8_t* data = static_cast<const uint8_t*>(address);
-  const auto next = std::upper_bound(copies_.begin(), copies_.end(), data,
-                                     [](const uint8_t* a, const Copy& copy) { return a < copy.begin; });
-  const Copy& copy = *std::prev(next);
-  return copy.place + uint64_t(data - copy.begin);
+  const Copy& copy = copy_at(copies_, address);
+  return copy.place + uint64_t(static_cast<const uint8_t*>(address) - copy.begin);
 }
 
 void Staging::copy_out() const {

@@ -11,10 +11,6 @@
 
 namespace pyturbo::metal {
 
-// Returns the values of all function constants of a kernel as text, which identifies a pipeline of the
-// kernel.
-std::string constants_key(const KernelInfo& kernel, const void* const* constants);
-
 // Owner: the pipelines of a device. One thread at a time.
 class Library {
  public:

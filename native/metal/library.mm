@@ -1,7 +1,5 @@
 #include "metal/library.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -16,13 +14,6 @@ namespace pyturbo::metal {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Returns the folder of the library that holds the host tables of the kernels.
-fs::path own_folder() {
-  Dl_info info{};
-  ::dladdr(reinterpret_cast<const void*>(&kernel_registry), &info);
-  return info.dli_fname ? fs::path(info.dli_fname).parent_path() : fs::path();
-}
 
 std::string read(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -62,21 +53,10 @@ MTLDataType data_type(DType dtype) {
 
 }  // namespace
 
-std::string constants_key(const KernelInfo& kernel, const void* const* constants) {
-  std::string key;
-  for (uint32_t i = 0; i < kernel.constant_count; ++i) {
-    const ConstantInfo& info = kernel.constants[i];
-    const void* value = constants[info.slot];
-    key.push_back(value ? '=' : '-');
-    if (value) key.append(static_cast<const char*>(value), info.size);
-  }
-  return key;
-}
-
 Library::Library(id<MTLDevice> device) : device_(Ref<DeviceObject>::retain(device)) {
   const char* named = std::getenv("PYTURBO_METALLIB");
-  const fs::path metallib = named ? fs::path(named) : own_folder() / "pyturbo.metallib";
-  const fs::path sources = own_folder() / "shaders";
+  const fs::path metallib = named ? fs::path(named) : fs::path(kernels_folder()) / "pyturbo.metallib";
+  const fs::path sources = fs::path(kernels_folder()) / "shaders";
   std::error_code ignored;
   if (named && !fs::is_regular_file(metallib, ignored))
     throw Error(ErrorKind::device, "PYTURBO_METALLIB: expected a file, found none at " + metallib.string());

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "core/cache_folder.h"
+#include "core/kernels.h"
 #include "pyturbo/error.h"
 
 namespace pyturbo::metal {

@@ -1,7 +1,8 @@
 #include "metal/staging.h"
 
-#include <algorithm>
 #include <cstring>
+
+#include "core/staging.h"
 
 namespace pyturbo::metal {
 
@@ -22,17 +23,7 @@ Staging::Staging(const ReadyLaunch* launches, size_t count, Memory& memory) {
   }
   if (copies_.empty()) return;
 
-  std::sort(copies_.begin(), copies_.end(), [](const Copy& a, const Copy& b) { return a.begin < b.begin; });
-  std::vector<Copy> apart;
-  for (const Copy& copy : copies_) {
-    if (apart.empty() || copy.begin >= apart.back().end) {
-      apart.push_back(copy);
-    } else {
-      apart.back().end = std::max(apart.back().end, copy.end);
-      apart.back().written |= copy.written;
-    }
-  }
-  copies_ = std::move(apart);
+  merge_overlaps(copies_);
   for (Copy& copy : copies_) {
     const uint64_t bytes = uint64_t(copy.end - copy.begin);
     copy.storage = allocate_storage(bytes);
@@ -42,11 +33,8 @@ Staging::Staging(const ReadyLaunch* launches, size_t count, Memory& memory) {
 }
 
 const uint8_t* Staging::copy_of(const void* address) const {
-  const uint8_t* data = static_cast<const uint8_t*>(address);
-  const auto next = std::upper_bound(copies_.begin(), copies_.end(), data,
-                                     [](const uint8_t* a, const Copy& copy) { return a < copy.begin; });
-  const Copy& copy = *std::prev(next);
-  return copy.storage->data() + (data - copy.begin);
+  const Copy& copy = copy_at(copies_, address);
+  return copy.storage->data() + (static_cast<const uint8_t*>(address) - copy.begin);
 }
 
 void Staging::copy_out() const {
