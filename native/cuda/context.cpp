@@ -4,9 +4,9 @@
 
 namespace pyturbo::cuda {
 
-Context::Context(const Driver& driver, DeviceId device)
-    : driver_(driver), device_(device), born_(fork_count()) {
-  require(driver, driver.context_retain(&handle_, device), "cuda: the GPU cannot be opened");
+Context::Context(const Driver& driver, DeviceId device, std::string name)
+    : driver_(driver), device_(device), name_(std::move(name)), born_(fork_count()) {
+  require(driver, driver.context_retain(&handle_, device), name_ + ": the GPU cannot be opened");
 }
 
 Context::~Context() {

@@ -11,13 +11,14 @@ namespace pyturbo::cuda {
 // memory, modules and graphs made in it. Any thread.
 class Context {
  public:
-  // Throws Error{device} when the GPU refuses.
-  Context(const Driver& driver, DeviceId device);
+  // `name` is that of the device, for messages. Throws Error{device} when the GPU refuses.
+  Context(const Driver& driver, DeviceId device, std::string name);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
   const Driver& driver() const { return driver_; }
+  const std::string& name() const { return name_; }
   ContextHandle handle() const { return handle_; }
   // Objects made before a fork belong to the parent: their destructors must not call the driver.
   bool opened_here() const;
@@ -33,6 +34,7 @@ class Context {
  private:
   const Driver& driver_;
   const DeviceId device_;
+  const std::string name_;
   const uint32_t born_;
   ContextHandle handle_ = nullptr;
 };
@@ -41,7 +43,7 @@ class Context {
 class Current {
  public:
   explicit Current(const Context& context) : driver_(context.driver()) {
-    require(driver_, driver_.context_push(context.handle()), "cuda");
+    require(driver_, driver_.context_push(context.handle()), context.name());
   }
   ~Current() {
     ContextHandle popped;

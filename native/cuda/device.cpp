@@ -36,6 +36,10 @@ std::string too_old(int capability) {
          capability_text(capability);
 }
 
+std::string no_gpu(uint32_t ordinal) {
+  return ordinal == 0 ? "the driver finds no GPU" : "the driver finds no GPU " + std::to_string(ordinal);
+}
+
 // Returns the label of some work, for messages about its failure.
 std::string label_of(std::span<const ReadyLaunch> launches) {
   if (launches.size() == 1) return launches[0].kernel->name;
@@ -63,7 +67,7 @@ struct Opened {
   std::unique_ptr<Transfer> transfer;
 };
 
-std::shared_ptr<Context> open_context(const std::string& name) {
+std::shared_ptr<Context> open_context(const std::string& name, uint32_t ordinal) {
   const OpenedDriver& opened = opened_driver();
   if (!opened.driver) throw Error(ErrorKind::device, name + ": " + opened.missing);
   if (opened.process != fork_count())
@@ -74,10 +78,10 @@ std::shared_ptr<Context> open_context(const std::string& name) {
   const Driver& driver = *opened.driver;
   int count = 0;
   require(driver, driver.device_count(&count), name);
-  if (count == 0) throw Error(ErrorKind::device, name + ": this machine has no GPU that the driver can use");
+  if (ordinal >= uint32_t(count)) throw Error(ErrorKind::device, name + ": " + no_gpu(ordinal));
   DeviceId device = 0;
-  require(driver, driver.device_get(&device, 0), name);
-  auto context = std::make_shared<Context>(driver, device);
+  require(driver, driver.device_get(&device, int(ordinal)), name);
+  auto context = std::make_shared<Context>(driver, device, name);
   if (context->capability() < kOldest)
     throw Error(ErrorKind::device, name + ": " + too_old(context->capability()));
   return context;
@@ -88,7 +92,9 @@ std::shared_ptr<Context> open_context(const std::string& name) {
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(const DeviceKind& kind)
-      : Device(kind), opened_(std::make_shared<Opened>(open_context(kind.name))) {}
+      : Device(kind),
+        ordinal_(kind.ordinal),
+        opened_(std::make_shared<Opened>(open_context(kind.name, kind.ordinal))) {}
 
   ~CudaDevice() override { close(); }
 
@@ -161,7 +167,7 @@ class CudaDevice final : public Device {
     if (bytes > 0) stream.copied("clear", stream.driver().fill(address(to), 0, bytes, stream.handle()));
   }
 
-  std::pair<int32_t, int32_t> dlpack_device() const override { return {kDlpackCuda, 0}; }
+  std::pair<int32_t, int32_t> dlpack_device() const override { return {kDlpackCuda, int32_t(ordinal_)}; }
 
   void prepare(std::span<const ReadyLaunch> launches) override {
     const auto opened = this->opened();
@@ -306,6 +312,7 @@ class CudaDevice final : public Device {
     return true;
   }
 
+  const uint32_t ordinal_;
   mutable std::mutex mutex_;  // guards opened_
   std::shared_ptr<Opened> opened_;
   std::mutex running_;     // one thread adds launches at a time
@@ -320,30 +327,29 @@ std::unique_ptr<Device> open(const DeviceKind& kind, const DeviceOptions& option
 
 // Returns what this machine lacks to run the kernels, or an empty string. A child of fork() must not ask the
 // driver of its parent: there the device stays in the list, and opening it says why it cannot be used.
-std::string lacking() {
+std::string lacking(uint32_t ordinal) {
   const OpenedDriver& opened = opened_driver();
   if (!opened.driver) return opened.missing;
-  if (opened.process != fork_count()) return "";
+  if (opened.process != fork_count()) return ordinal == 0 ? "" : no_gpu(ordinal);
   int count = 0, major = 0, minor = 0;
   DeviceId device = 0;
   const Driver& driver = *opened.driver;
-  if (driver.device_count(&count) != Result::success || count == 0 ||
-      driver.device_get(&device, 0) != Result::success)
-    return "the driver finds no GPU";
+  if (driver.device_count(&count) != Result::success || ordinal >= uint32_t(std::max(0, count)) ||
+      driver.device_get(&device, int(ordinal)) != Result::success)
+    return no_gpu(ordinal);
   driver.device_attribute(&major, Attribute::compute_capability_major, device);
   driver.device_attribute(&minor, Attribute::compute_capability_minor, device);
   if (10 * major + minor < kOldest) return too_old(10 * major + minor);
   return opened_nvrtc().nvrtc ? "" : opened_nvrtc().missing;
 }
 
-bool available() { return lacking().empty(); }
-
-// A machine without a driver most likely has no such GPU.
-std::string missing() {
+// A machine without a driver most likely has no such GPU, and one with a driver may have only one.
+std::string missing(uint32_t ordinal) {
+  if (ordinal > 0) return "";
   std::error_code failed;
   const bool expected =
       opened_driver().driver || driver_is_named() || std::filesystem::exists("/proc/driver/nvidia", failed);
-  return expected ? lacking() : "";
+  return expected ? lacking(ordinal) : "";
 }
 
 }  // namespace
@@ -351,8 +357,8 @@ std::string missing() {
 // Attention: measured on an H200, where 32 blocks leave most multiprocessors without work. The recurrent
 // delta net is faster there than the chunkwise one for 512 tokens. Passes of host loops: reasoned, as for
 // Metal.
-DeviceKind kind() {
-  return {.name = "cuda",
+DeviceKind kind(uint32_t ordinal) {
+  return {.name = ordinal == 0 ? "cuda" : "cuda:" + std::to_string(ordinal),
           .rank = driver_is_named() ? Rank::emulator : Rank::gpu,
           .traits = {.chunk = 512,
                      .single = 1,
@@ -362,8 +368,9 @@ DeviceKind kind() {
                      .top_logits = 64,
                      .host_memory = HostMemory::none},
           .open = open,
-          .available = available,
-          .missing = missing};
+          .available = [ordinal] { return lacking(ordinal).empty(); },
+          .missing = [ordinal] { return missing(ordinal); },
+          .ordinal = ordinal};
 }
 
 }  // namespace pyturbo::cuda

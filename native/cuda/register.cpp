@@ -1,10 +1,15 @@
-// Adds the CUDA device to the devices of this process.
+// Adds the CUDA devices to the devices of this process.
 #include "cuda/device.h"
 
 namespace pyturbo::cuda {
 namespace {
 
-const RegisteredDevice registered{kind()};
+constexpr uint32_t kMostGpus = 16;
+
+const bool registered = [] {
+  for (uint32_t i = 0; i < kMostGpus; ++i) add_device(kind(i));
+  return true;
+}();
 
 }  // namespace
 }  // namespace pyturbo::cuda

@@ -36,7 +36,7 @@ bool lasting(Result result) {
 
 Stream::Stream(std::shared_ptr<Context> context) : context_(std::move(context)) {
   cuda::require(driver(), driver().stream_create(&handle_, kStreamNonBlocking),
-                "cuda: a stream cannot be made");
+                context_->name() + ": a stream cannot be made");
 }
 
 Stream::~Stream() {
@@ -66,7 +66,7 @@ void Stream::refuse(std::string_view what, Result result) {
     fail(what, result);
     throw_failure();
   }
-  const std::string message = "cuda: " + std::string(what) + ": ";
+  const std::string message = context_->name() + ": " + std::string(what) + ": ";
   if (result != Result::out_of_memory) throw Error(ErrorKind::device, message + text(driver(), result));
   size_t free = 0, total = 0;
   driver().memory_info(&free, &total);
@@ -108,7 +108,7 @@ void Stream::fail(std::string_view otherwise, Result result) {
 void Stream::throw_failure() {
   const std::lock_guard lock(mutex_);
   if (!failure_.empty())
-    throw Error(ErrorKind::device, "cuda: " + failure_ + "; the device must be opened again");
+    throw Error(ErrorKind::device, context_->name() + ": " + failure_ + "; the device must be opened again");
 }
 
 }  // namespace pyturbo::cuda

@@ -835,9 +835,46 @@ def test_an_nvrtc_that_is_too_new_for_the_driver(packages: Path) -> None:
     )
 
 
+TWO_GPUS = """
+from pyturbo import _soft_cuda_tests as soft_cuda
+soft_cuda.set_options(devices=2)
+import numpy as np
+import pyturbo
+print(pyturbo.devices())
+first, second = pyturbo.Device("cuda"), pyturbo.Device("cuda:1")
+for device in (first, second):
+    a, y = device.empty(8), device.empty(8)
+    a.write(np.full(8, 3, np.float32))
+    program = pyturbo.Program(device)
+    program.add(device.kernel("add"), a, a, y, 8)
+    program.run()
+    print(device.name, y.read()[0], y.__dlpack_device__(), device.memory.total - device.memory.free)
+try:
+    first.kernel("add")(a, a, a, 8)
+except pyturbo.errors.ArgumentError as error:
+    print(error)
+del a, y, program
+second.close()
+print(soft_cuda.violations(), soft_cuda.live_objects()["context"])
+"""
+
+
+@pytest.mark.slow
+def test_several_gpus(tmp_path: Path) -> None:
+    done = run_with(TWO_GPUS, tmp_path, PYTURBO_CACHE="")
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert lines[0] == "['cpu', 'cpu:reference', 'cuda', 'cuda:1']"
+    assert lines[1:3] == ["cuda 6.0 (2, 0) 64", "cuda:1 6.0 (2, 1) 64"]
+    assert lines[3].startswith(
+        "cuda: expected memory of this device or of the host, got that of another device"
+    )
+    assert lines[4] == "[] 1"
+
+
 def test_no_gpu_or_an_old_one() -> None:
     soft_cuda.set_options(devices=0)
-    with pytest.raises(DeviceError, match="cuda: this machine has no GPU that the driver can use"):
+    with pytest.raises(DeviceError, match="cuda: the driver finds no GPU"):
         pyturbo.Device("cuda")
     soft_cuda.set_options(devices=1, capability=70)
     with pytest.raises(DeviceError, match="cuda: expected a GPU of compute capability 7.5 or newer, got"):

@@ -43,10 +43,12 @@ auto& modules() { return handles<soft::Module>("module"); }
 auto& graphs() { return handles<soft::Graph>("graph"); }
 auto& execs() { return handles<soft::Exec>("graph exec"); }
 
-// The primary context.
+constexpr int kMostDevices = 8;
+
+// The primary contexts.
 struct Primary {
   std::mutex mutex;
-  int retained = 0;
+  int retained[kMostDevices] = {};  // whose addresses are the handles of the contexts
   // Handles of functions and nodes live as long as what they belong to; those of nodes by graph.
   std::map<const void*, std::shared_ptr<soft::Kernel>> functions;
   std::map<const void*, std::pair<const soft::Graph*, uint32_t>> nodes;
@@ -55,9 +57,11 @@ Primary& primary() {
   static Primary& instance = *new Primary;
   return instance;
 }
-const auto kContext = reinterpret_cast<ContextHandle>(&initialised_by);
+ContextHandle context_of(DeviceId device) {
+  return reinterpret_cast<ContextHandle>(&primary().retained[device]);
+}
 
-thread_local int current = 0;  // contexts on this thread
+thread_local std::vector<DeviceId> current;  // GPUs of the contexts on this thread
 
 Result ready() {
   if (!initialised_by) return kNotInitialized;
@@ -73,7 +77,7 @@ Result ready() {
 Result in_context() {
   const Result result = ready();
   if (result != Result::success) return result;
-  if (current > 0) return Result::success;
+  if (!current.empty()) return Result::success;
   violate(Rule::no_context, "expected a context on this thread, got none");
   return Result::invalid_context;
 }
@@ -240,24 +244,24 @@ Result cuDeviceGetAttribute(int* value, Attribute attribute, DeviceId) {
   return ready();
 }
 
-Result cuDevicePrimaryCtxRetain(ContextHandle* context, DeviceId) {
+Result cuDevicePrimaryCtxRetain(ContextHandle* context, DeviceId device) {
   const Result result = ready();
   if (result != Result::success) return result;
   const std::lock_guard lock(primary().mutex);
-  if (primary().retained++ == 0) soft::object_created("context");
-  *context = kContext;
+  if (primary().retained[device]++ == 0) soft::object_created("context");
+  *context = context_of(device);
   return Result::success;
 }
 
 // The context ends with its last owner, and its failure with it.
-Result cuDevicePrimaryCtxRelease_v2(DeviceId) {
+Result cuDevicePrimaryCtxRelease_v2(DeviceId device) {
   if (initialised_by != ::getpid()) return ready();
   const std::lock_guard lock(primary().mutex);
-  if (primary().retained == 0) {
+  if (primary().retained[device] == 0) {
     violate(Rule::handle, "expected a retained context, got none");
     return Result::invalid_context;
   }
-  if (--primary().retained == 0) {
+  if (--primary().retained[device] == 0) {
     soft::object_gone("context");
     soft::failure().clear();
   }
@@ -267,21 +271,22 @@ Result cuDevicePrimaryCtxRelease_v2(DeviceId) {
 Result cuCtxPushCurrent_v2(ContextHandle context) {
   if (initialised_by != ::getpid()) return ready();
   const std::lock_guard lock(primary().mutex);
-  if (context != kContext || primary().retained == 0) {
+  const auto device = DeviceId(reinterpret_cast<int*>(context) - primary().retained);
+  if (device < 0 || device >= kMostDevices || primary().retained[device] == 0) {
     violate(Rule::handle, "expected a retained context, got none");
     return Result::invalid_context;
   }
-  ++current;
+  current.push_back(device);
   return Result::success;
 }
 
 Result cuCtxPopCurrent_v2(ContextHandle* context) {
-  if (current == 0) {
+  if (current.empty()) {
     violate(Rule::no_context, "expected a context on this thread, got none");
     return Result::invalid_context;
   }
-  --current;
-  *context = kContext;
+  *context = context_of(current.back());
+  current.pop_back();
   return Result::success;
 }
 
@@ -289,8 +294,9 @@ Result cuCtxPopCurrent_v2(ContextHandle* context) {
 
 Result cuMemGetInfo_v2(size_t* free, size_t* total) {
   *total = soft::options().memory;
-  *free = *total - std::min<uint64_t>(*total, soft::heap().allocated());
-  return in_context();
+  const Result result = in_context();
+  if (!current.empty()) *free = *total - std::min<uint64_t>(*total, soft::heap().allocated(current.back()));
+  return result;
 }
 
 Result cuMemAlloc_v2(Address* address, size_t bytes) {
@@ -298,7 +304,7 @@ Result cuMemAlloc_v2(Address* address, size_t bytes) {
   if (result != Result::success) return result;
   if (bytes == 0) return Result::invalid_value;
   if (take_fault(Fault::allocation)) return Result::out_of_memory;
-  const auto block = soft::heap().allocate(bytes, soft::options().memory);
+  const auto block = soft::heap().allocate(bytes, soft::options().memory, current.back());
   if (!block) return Result::out_of_memory;
   soft::count(&Counters::allocations);
   *address = block->begin;
@@ -412,7 +418,7 @@ Result cuStreamCreate(StreamHandle* stream, unsigned flags) {
   const Result result = in_context();
   if (result != Result::success) return result;
   if (flags > kStreamNonBlocking) return Result::invalid_value;
-  *stream = static_cast<StreamHandle>(streams().add(std::make_shared<soft::Stream>()));
+  *stream = static_cast<StreamHandle>(streams().add(std::make_shared<soft::Stream>(current.back())));
   return Result::success;
 }
 

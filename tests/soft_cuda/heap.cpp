@@ -42,15 +42,16 @@ void Heap::add(const std::shared_ptr<Block>& block) {
   blocks_.emplace(block->begin, block);
 }
 
-std::shared_ptr<Block> Heap::allocate(uint64_t bytes, uint64_t limit) {
+std::shared_ptr<Block> Heap::allocate(uint64_t bytes, uint64_t limit, int device) {
   const std::lock_guard lock(mutex_);
-  if (bytes > limit || allocated_ + bytes > limit) return nullptr;
+  if (bytes > limit || allocated_[device] + bytes > limit) return nullptr;
   auto block = std::make_shared<Block>();
   block->bytes = bytes;
   block->begin = reinterpret_cast<uint64_t>(map(bytes, PROT_NONE));
   block->data = map(bytes, PROT_READ | PROT_WRITE);
   std::memset(block->data, 0xa5, std::min(bytes, kDirty));
-  allocated_ += bytes;
+  block->device = device;
+  allocated_[device] += bytes;
   add(block);
   return block;
 }
@@ -88,7 +89,7 @@ std::shared_ptr<Block> Heap::remove(uint64_t begin, Block::Kind kind) {
   if (found == blocks_.end() || found->second->kind != kind) return nullptr;
   auto block = found->second;
   blocks_.erase(found);
-  if (kind == Block::gpu) allocated_ -= block->bytes;
+  if (kind == Block::gpu) allocated_[block->device] -= block->bytes;
   return block;
 }
 
@@ -100,9 +101,10 @@ std::shared_ptr<Block> Heap::find(uint64_t address) const {
   return address < block->begin + block->bytes ? block : nullptr;
 }
 
-uint64_t Heap::allocated() const {
+uint64_t Heap::allocated(int device) const {
   const std::lock_guard lock(mutex_);
-  return allocated_;
+  const auto found = allocated_.find(device);
+  return found == allocated_.end() ? 0 : found->second;
 }
 
 Heap& heap() {

@@ -17,6 +17,7 @@ struct Block {
   uint8_t* data = nullptr;  // as kernels see it
   enum Kind { gpu, host, registered } kind = gpu;
   bool read_only = false;    // registered so
+  int device = 0;            // whose memory it is
   std::atomic<int> uses{0};  // by work that has not ended
 
   Block() = default;
@@ -29,7 +30,7 @@ struct Block {
 class Heap {
  public:
   // Null when there is not enough memory.
-  std::shared_ptr<Block> allocate(uint64_t bytes, uint64_t limit);
+  std::shared_ptr<Block> allocate(uint64_t bytes, uint64_t limit, int device);
   std::shared_ptr<Block> allocate_host(uint64_t bytes);
   // Null when a part of it is registered already.
   std::shared_ptr<Block> add_host(void* memory, uint64_t bytes, bool read_only);
@@ -40,14 +41,14 @@ class Heap {
   // The block that holds this address; null when there is none.
   std::shared_ptr<Block> find(uint64_t address) const;
 
-  uint64_t allocated() const;  // bytes of the GPU
+  uint64_t allocated(int device) const;  // bytes
 
  private:
   void add(const std::shared_ptr<Block>& block);
 
   mutable std::mutex mutex_;
   std::map<uint64_t, std::shared_ptr<Block>> blocks_;  // by begin
-  uint64_t allocated_ = 0;
+  std::map<int, uint64_t> allocated_;                  // by device
 };
 
 Heap& heap();

@@ -12,7 +12,7 @@ Failure& failure() {
   return instance;
 }
 
-Stream::Stream() : thread_([this] { run(); }) {}
+Stream::Stream(int device) : device_(device), thread_([this] { run(); }) {}
 
 Stream::~Stream() {
   {
@@ -24,7 +24,12 @@ Stream::~Stream() {
 }
 
 void Stream::add(Work work) {
-  for (const auto& block : work.blocks) ++block->uses;
+  for (const auto& block : work.blocks) {
+    ++block->uses;
+    if (block->kind == Block::gpu && block->device != device_)
+      violate(Rule::memory_range, "expected memory of GPU " + std::to_string(device_) + ", got that of GPU " +
+                                      std::to_string(block->device));
+  }
   const std::lock_guard lock(mutex_);
   work_.push_back(std::move(work));
   changed_.notify_all();

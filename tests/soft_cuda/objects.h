@@ -39,14 +39,15 @@ Failure& failure();
 // Runs work in order on a thread of its own.
 class Stream {
  public:
-  Stream();
-  ~Stream();  // runs what was added
-  void add(Work work);
+  explicit Stream(int device);
+  ~Stream();            // runs what was added
+  void add(Work work);  // reports memory of another GPU
   void wait();
 
  private:
   void run();
 
+  const int device_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Work> work_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -57,9 +58,10 @@ struct DeviceKind {
   Rank rank;
   Traits traits;
   std::unique_ptr<Device> (*open)(const DeviceKind& kind, const DeviceOptions& options);
-  bool (*available)() = nullptr;  // whether this machine has one, asked once; null: always
+  std::function<bool()> available;  // whether this machine has one, asked once; null: always
   // Says what is missing where the machine has such hardware, but cannot use it; otherwise empty, or null.
-  std::string (*missing)() = nullptr;
+  std::function<std::string()> missing;
+  uint32_t ordinal = 0;  // of the hardware, where a machine may have several of a kind
 };
 
 // Adds a kind. Throws Error{argument} where one has the same name.
