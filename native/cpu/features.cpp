@@ -17,21 +17,21 @@ namespace {
 struct Feature {
   const char* name;
   uint32_t word, bit;     // where the machine says that it has it
-  const char* levels[2];  // that use it, or something better
+  const char* levels[3];  // that use it, or something better
 };
 
 #if defined(__x86_64__)
 
 // `word` is a register, a to d, of leaf 7 of cpuid: 0 to 3 of subleaf 0, 4 to 7 of subleaf 1.
 constexpr Feature kFeatures[] = {
-    {"avx512f", 1, 16, {"vnni", "avx512"}},
-    {"avx512_vnni", 2, 11, {"vnni"}},
-    {"avx_vnni", 4, 4, {"vnni", "avxvnni"}},
+    {"avx512f", 1, 16, {"amx", "vnni", "avx512"}},
+    {"avx512_vnni", 2, 11, {"amx", "vnni"}},
+    {"avx_vnni", 4, 4, {"amx", "vnni", "avxvnni"}},
     {"avx512_vbmi", 2, 1, {}},
     {"avx512_bf16", 4, 5, {}},
     {"avx512_fp16", 3, 23, {}},
     {"amx_int8", 3, 25, {}},
-    {"amx_bf16", 3, 22, {}},
+    {"amx_bf16", 3, 22, {"amx"}},
     {"amx_fp16", 4, 21, {}},
     {"avx_vnni_int8", 7, 4, {}},
 };

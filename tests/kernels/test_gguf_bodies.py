@@ -15,6 +15,7 @@ from kernels.random_blocks import random_weight
 from kernels.test_gguf import KINDS, random_rows, read_by, unit, width
 from pyturbo import ops
 from reference import gguf
+from reference.activations import MANY
 
 pytestmark = pytest.mark.skipif(not LEVELS, reason="this machine has no level")
 precisions = pytest.mark.parametrize("precision", ["default", "fast"])
@@ -80,6 +81,21 @@ def test_bits_do_not_depend_on_the_number_of_tokens(level, rng, precision, kind)
     together = test_gguf.run_product(device, "gguf_matvec", x, w)
     alone = [test_gguf.run_product(device, "gguf_matvec", row[None], w) for row in x]
     np.testing.assert_array_equal(together, np.concatenate(alone))
+
+
+@precisions
+@pytest.mark.parametrize("kind", test_gguf.FEW)
+def test_bits_of_tiles_do_not_depend_on_other_tokens_and_rows(level, rng, precision, kind):
+    device = device_at(level, precision)
+    w = random_weight(rng, (139, 2), kind)
+    x = random_rows(rng, 150, width(w))
+    x[40], x[41, 3] = 0, np.nan
+    together = test_gguf.run_product(device, "gguf_matmul", x, w)
+    for tokens in (slice(0, MANY), slice(2, 99), slice(35, 150)):
+        for rows in (slice(0, 32), slice(32, 96), slice(128, 139)):
+            part = w._replace(blocks=np.ascontiguousarray(w.blocks[rows]))
+            alone = test_gguf.run_product(device, "gguf_matmul", x[tokens], part)
+            np.testing.assert_array_equal(together[tokens, rows], alone)
 
 
 @precisions

@@ -435,6 +435,7 @@ def test_levels_are_chosen_and_shown(level):
 
 #: What levels use of the features that a device tells apart.
 USED = {
+    "amx": {"avx512f", "avx512_vnni", "avx_vnni", "amx_bf16"},
     "vnni": {"avx512f", "avx512_vnni", "avx_vnni"},
     "avx512": {"avx512f"},
     "avxvnni": {"avx_vnni"},
@@ -446,7 +447,7 @@ USED = {
 @pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="needs Linux")
 def test_features_that_a_level_does_not_use_are_shown(level):
     flags = re.search(r"^(?:flags|Features)\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    known = {*USED["vnni"], "avx512_vbmi", "avx512_bf16", "avx512_fp16", "amx_int8", "amx_bf16"}
+    known = {*USED["amx"], "avx512_vbmi", "avx512_bf16", "avx512_fp16", "amx_int8"}
     known |= {*USED["i8mm"], "asimdhp", "bf16", "sve", "sve2", "sme"}
     used, unused = USED.get(level, set()), set(device_at(level).properties.get("unused", "").split())
     assert not unused & used

@@ -4,6 +4,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #elif defined(__aarch64__) && defined(__APPLE__)
@@ -14,7 +18,7 @@ namespace pyturbo::cpu {
 
 // X(level) for all levels of this architecture, best first.
 #if defined(__x86_64__)
-#define PYTURBO_KNOWN_LEVELS(X) X(vnni) X(avx512) X(avxvnni) X(avx2)
+#define PYTURBO_KNOWN_LEVELS(X) X(amx) X(vnni) X(avx512) X(avxvnni) X(avx2)
 #elif defined(__aarch64__)
 #define PYTURBO_KNOWN_LEVELS(X) X(i8mm) X(dotprod) X(neon)
 #else
@@ -29,6 +33,19 @@ inline bool has_avx512() {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 inline bool has_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
+#if defined(__linux__)
+// Linux lets a process use the tiles once it has asked, for all its threads and those it forks. It refuses
+// where an alternate signal stack has no room for them.
+inline bool has_amx() {
+  constexpr unsigned kTiles = 1u << 24, kBfloats = 1u << 22;
+  constexpr int kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  unsigned a, b, c, d;
+  return has_vnni() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & kTiles) && (d & kBfloats) &&
+         syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+}
+#else
+inline bool has_amx() { return false; }
+#endif
 // Not every compiler can ask for it by name.
 inline bool has_avxvnni() {
   constexpr unsigned kAvxVnni = 1u << 4;

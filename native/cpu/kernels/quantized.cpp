@@ -113,10 +113,7 @@ void run_matvec(Batch& batch, const Single& p) {
   run_rows(batch, p.products(batch), x);
 }
 
-void run_matmul(Batch& batch, const Single& p) {
-  const Activations x = tile_activations(batch, p.w.format, p.x, p.tokens, p.w.in, p.w.group_size);
-  run_tiles(batch, p.products(batch), x, p.tokens);
-}
+void run_matmul(Batch& batch, const Single& p) { run_tiles(batch, p.products(batch), p.x, p.tokens); }
 
 // Products of the choices of all tokens.
 struct Choices : Weights {
@@ -200,11 +197,9 @@ struct Buckets {
 void run_buckets(Batch& batch, const Buckets& b) {
   const auto [first, last] = b.all_written();
   if (first >= last) return;
-  const Activations x = tile_activations(batch, b.w.format, b.x + uint64_t(first) * b.w.in, last - first,
-                                         b.w.in, b.w.group_size);
   const Products products(batch, b.w.format, b.slots.experts, b.w.out,
                           [b, first](uint64_t e) { return b.at(uint32_t(e), first); });
-  run_tiles(batch, products, x, last - first);
+  run_tiles(batch, products, b.x + uint64_t(first) * b.w.in, last - first);
 }
 
 constexpr double kDequantizeTime = 0.5;  // nanoseconds of a value

@@ -127,16 +127,17 @@ class Products {
   Product (*call_)(const void* fn, uint64_t i);
 };
 
-// Activations [rows, in], quantised for weights of a format, in memory of the batch.
+// Activations [rows, in], quantised for weights of a format, in memory of the batch, with `copies` copies of
+// the scales and sums of each row. They stay floats for codes that are multiplied with floats.
+Activations quantize(Batch& batch, const Format& format, const float* x, uint64_t rows, uint32_t in,
+                     uint32_t group_size, uint32_t copies);
+
+// The same as run_rows needs them.
 Activations row_activations(Batch& batch, const Format& format, const float* x, uint64_t rows, uint32_t in,
                             uint32_t group_size);
 
-// The same for tiles: floats by default, integers with fast precision.
-Activations tile_activations(Batch& batch, const Format& format, const float* x, uint64_t rows, uint32_t in,
-                             uint32_t group_size);
-
-// Runs products with few tokens each (rows), or with many (tiles). `rows` is the number of rows of x.
+// Runs products with few tokens each (rows), or with many (tiles). x of the latter is [rows, in].
 void run_rows(Batch& batch, const Products& products, const Activations& x);
-void run_tiles(Batch& batch, const Products& products, const Activations& x, uint64_t rows);
+void run_tiles(Batch& batch, const Products& products, const float* x, uint64_t rows);
 
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL

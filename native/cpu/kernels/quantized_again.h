@@ -18,8 +18,6 @@ PYTURBO_INLINE I32 doubtful(F32 results) {
   return (bits < least_bits) | (bits >= 0x7f800000);
 }
 
-PYTURBO_INLINE bool any(I32 lanes) { return largest(lanes & 1) != 0; }
-
 // Activations of a row as integers: `planes` planes of bytes, in the order of weights of `classes` classes.
 struct IntegerRow {
   const Activations of;

@@ -1,36 +1,20 @@
-// How products are cut into items, and which instance of the inner loops serves a format.
+// Products with few tokens: how they are cut into items, and which instance of the inner loops serves a
+// format.
 #include "cpu/kernels/e4m3_rows.h"
-#include "cpu/kernels/exponential.h"
 #include "cpu/kernels/gguf_large_rows.h"
 #include "cpu/kernels/gguf_rows.h"
-#include "cpu/kernels/quantized.h"
-#include "cpu/kernels/quantized_integer_tile.h"
+#include "cpu/kernels/quantized_product.h"
 #include "cpu/kernels/quantized_rows.h"
-#include "cpu/kernels/quantized_tile.h"
-#include "cpu/kernels/scratch.h"
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
 
-constexpr uint32_t kTokenBlock = 8;    // tokens of one pass over them
-constexpr double kByteTime = 0.1;      // nanoseconds to read a byte of weights
-constexpr double kProductTime = 0.02;  // nanoseconds of one product of a weight and an activation in a tile
-constexpr double kQuantizeTime = 0.3;  // nanoseconds to quantise a value
+constexpr uint32_t kTokenBlock = 8;             // tokens of one pass over them
+constexpr double kByteTime = 0.1;               // nanoseconds to read a byte of weights
+constexpr double kQuantizeTime = 0.3;           // nanoseconds to quantise a value
 constexpr double kWorthQuantizingShared = 1e4;  // nanoseconds: less is quantised by the thread that launches
 
 using QuantizeRow = void (*)(const float*, uint32_t, uint32_t, int8_t*, float*, float*);
-
-void gate(float* y, const float* gate, const float* up, uint32_t count) {
-  uint32_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    store_floats(y + i, silu(load_floats(gate + i)) * load_floats(up + i));
-  if (i == count) return;
-  alignas(64) float rest[2][kLanes] = {};
-  std::memcpy(rest[0], gate + i, sizeof(float) * (count - i));
-  std::memcpy(rest[1], up + i, sizeof(float) * (count - i));
-  store_floats(rest[0], silu(load_floats(rest[0])) * load_floats(rest[1]));
-  std::memcpy(y + i, rest[0], sizeof(float) * (count - i));
-}
 
 void rows_of(const RowLoops& loops, const Product& p, const Activations& x, uint32_t first, uint32_t rows) {
   for (uint32_t t = 0; t < p.tokens; t += kTokenBlock) {
@@ -49,22 +33,6 @@ void rows_of(const RowLoops& loops, const Product& p, const Activations& x, uint
   }
 }
 
-void tile_of(MultiplyTile multiply, const Product& p, const Activations& x, uint32_t first) {
-  const uint64_t floats = uint64_t(p.tokens) * kTileRows;
-  float* sums = static_cast<float*>(item_scratch(sizeof(float) * floats * (p.gated ? 2 : 1)));
-  multiply(p.w, first, x, p.x, p.tokens, sums);
-  if (p.gated) multiply(p.up, first, x, p.x, p.tokens, sums + floats);
-  const uint32_t rows = least(kTileRows, p.w.out - first);
-  for (uint32_t t = 0; t < p.tokens; ++t) {
-    float* y = p.y + uint64_t(t) * p.w.out + first;
-    const float* own = sums + uint64_t(t) * kTileRows;
-    if (p.gated)
-      gate(y, own, own + floats, rows);
-    else
-      std::memcpy(y, own, sizeof(float) * rows);
-  }
-}
-
 // E4M3 codes are multiplied with f32 activations in both precisions.
 void e4m3_rows_of(const Product& p, const Activations& x, uint32_t first, uint32_t rows) {
   multiply_e4m3_rows(p.w, first, rows, x.values + p.x * p.w.in, p.tokens, p.y + first, p.w.out);
@@ -73,9 +41,8 @@ void e4m3_rows_of(const Product& p, const Activations& x, uint32_t first, uint32
 // The functions of a format, for each precision.
 struct Instance {
   uint32_t classes;
-  QuantizeRow quantize[2];  // fast, default; none, nor loops, where activations stay floats
-  RowLoops rows[2];
-  MultiplyTile tile[2];
+  QuantizeRow quantize[kPrecisions];  // none, nor loops, where activations stay floats
+  RowLoops rows[kPrecisions];
 };
 
 template <typename Q>
@@ -83,10 +50,9 @@ constexpr uint32_t kClasses = Order<Q::kBits>::kClasses;
 template <typename Q>
 constexpr Instance kInstance = {kClasses<Q>,
                                 {quantize_row<kClasses<Q>, 1>, quantize_row<kClasses<Q>, 3>},
-                                {kRowLoops<Q, 1>, kRowLoops<Q, 3>},
-                                {multiply_integer_tile<Q>, multiply_tile<Q>}};
+                                {kRowLoops<Q, 1>, kRowLoops<Q, 3>}};
 template <>
-constexpr Instance kInstance<E4m3Codes> = {1, {}, {}, {multiply_tile<E4m3Codes>, multiply_tile<E4m3Codes>}};
+constexpr Instance kInstance<E4m3Codes> = {1, {}, {}};
 
 // Blocks of 32 values are read in panels; rows of one token have a loop of their own.
 template <typename T, uint32_t planes>
@@ -114,23 +80,12 @@ struct GgufLoops<T, planes> {
 };
 template <typename T>
 constexpr Instance kGgufInstance = {
-    1,
-    {quantize_row<1, 1>, quantize_row<1, 3>},
-    {GgufLoops<T, 1>::value, GgufLoops<T, 3>::value},
-    {multiply_integer_tile<BlockCodes<T>, true>, multiply_tile<BlockCodes<T>, true>}};
+    1, {quantize_row<1, 1>, quantize_row<1, 3>}, {GgufLoops<T, 1>::value, GgufLoops<T, 3>::value}};
 
 const Instance& instance_of(const Format& format) {
   if (format.reader)
     return *GgufTypes::call(format.reader->type, [](auto type) { return &kGgufInstance<decltype(type)>; });
   return *by_codes(format, [](auto codes) { return &kInstance<decltype(codes)>; });
-}
-
-// Index of the batch's precision in an instance.
-uint32_t precision_of(const Batch& batch) { return batch.precision() == Precision::fast ? 0 : 1; }
-
-void fill_nan(const Product& p, uint32_t first, uint32_t rows) {
-  for (uint32_t t = 0; t < p.tokens; ++t)
-    for (uint32_t r = first; r < first + rows; ++r) p.y[uint64_t(t) * p.w.out + r] = __builtin_nanf("");
 }
 
 // Repeats the scales or sums of a row `copies` times, then fills up to `stride` with zeros.
@@ -139,11 +94,13 @@ void pad_groups(float* groups, uint32_t count, uint32_t copies, uint64_t stride)
   clear_row(groups + copies * count, uint32_t(stride - copies * count));
 }
 
-// Quantises the rows of x, and stores `copies` copies of the scales and sums of each.
+}  // namespace
+
 Activations quantize(Batch& batch, const Format& format, const float* x, uint64_t rows, uint32_t in,
                      uint32_t group_size, uint32_t copies) {
   const Instance& instance = instance_of(format);
   const uint32_t precision = precision_of(batch);
+  if (!instance.quantize[precision]) return {x, nullptr, nullptr, nullptr, 0, 0, false};
   const uint32_t planes = precision == 0 ? 1 : 3;
   const uint32_t groups = in / group_size;
   const uint64_t block = instance.classes * kBytes;
@@ -172,20 +129,10 @@ Activations quantize(Batch& batch, const Format& format, const float* x, uint64_
   return result;
 }
 
-}  // namespace
-
 Activations row_activations(Batch& batch, const Format& format, const float* x, uint64_t rows, uint32_t in,
                             uint32_t group_size) {
-  if (!instance_of(format).quantize[0]) return {x, nullptr, nullptr, nullptr, 0, 0, false};
   const bool repeated = in / group_size <= kShortRow;  // a panel has whole rows then
   return quantize(batch, format, x, rows, in, group_size, repeated ? kRowBlock : 1);
-}
-
-Activations tile_activations(Batch& batch, const Format& format, const float* x, uint64_t rows, uint32_t in,
-                             uint32_t group_size) {
-  if (batch.precision() == Precision::fast && instance_of(format).quantize[0])
-    return quantize(batch, format, x, rows, in, group_size, 1);
-  return {x, nullptr, nullptr, nullptr, 0, 0, false};
 }
 
 void run_rows(Batch& batch, const Products& products, const Activations& x) {
@@ -209,24 +156,6 @@ void run_rows(Batch& batch, const Products& products, const Activations& x) {
           e4m3_rows_of(p, x, first, rows);
       }
       begin = last;
-    }
-  });
-}
-
-void run_tiles(Batch& batch, const Products& products, const Activations& x, uint64_t rows) {
-  const MultiplyTile multiply = instance_of(products.format).tile[precision_of(batch)];
-  const uint32_t tiles = (products.out + kTileRows - 1) / kTileRows;
-  const Product sample = products.at(0);
-  const double each =
-      double(rows) / double(products.count) * kTileRows * sample.w.in * (sample.gated ? 2 : 1);
-  batch.add(products.count * tiles, each * kProductTime, [=](uint64_t begin, uint64_t end) {
-    for (uint64_t item = begin; item < end; ++item) {
-      const Product p = products.at(item / tiles);
-      const uint32_t first = uint32_t(item % tiles) * kTileRows;
-      if (!p.known)
-        fill_nan(p, first, least(kTileRows, products.out - first));
-      else if (p.tokens > 0)
-        tile_of(multiply, p, x, first);
     }
   });
 }

@@ -126,6 +126,9 @@ PYTURBO_INLINE float largest(F32 v) {
   return value;
 }
 
+// Whether a comparison is true in a lane.
+PYTURBO_INLINE bool any(I32 lanes) { return largest(lanes & 1) != 0; }
+
 PYTURBO_INLINE constexpr uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
 PYTURBO_INLINE constexpr uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 

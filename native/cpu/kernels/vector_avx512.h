@@ -217,6 +217,25 @@ PYTURBO_INLINE void transpose(U8* rows) {
   }
 }
 
+// The bytes of `count` vectors, those of the first vector at every count-th place.
+template <uint32_t count>
+PYTURBO_INLINE void interleave(U8* v) {
+  static_assert(count == 1 || count == 2 || count == 4);
+  const auto two = [](U8& first, U8& second) {
+    const __m512i low = _mm512_unpacklo_epi8((__m512i)first, (__m512i)second);
+    const __m512i high = _mm512_unpackhi_epi8((__m512i)first, (__m512i)second);
+    first = (U8)_mm512_permutex2var_epi64(low, _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), high);
+    second = (U8)_mm512_permutex2var_epi64(low, _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15), high);
+  };
+  if constexpr (count == 2) two(v[0], v[1]);
+  if constexpr (count == 4) {
+    two(v[0], v[2]);  // every second place, first and second half
+    two(v[1], v[3]);
+    two(v[0], v[1]);
+    two(v[2], v[3]);
+  }
+}
+
 // 64 values of 3, 5 or 6 bits, one after another from bit 0 of `from`, which has 8 * bits bytes.
 template <uint32_t bits>
 PYTURBO_INLINE U8 spread(const uint8_t* from) {
