@@ -131,7 +131,7 @@ cdef class Sampler:
         """Add a token, or a sequence of tokens, to those that the repetition penalty counts."""
         cdef NativeSampler* sampler = self.native()
         cdef uint32_t token
-        if type(tokens) is int and 0 <= tokens < 2**31:  # without an array, since each token of a reply comes here
+        if type(tokens) is int and tokens >= 0 and tokens < 2**31:  # without an array, since each token of a reply comes here
             token = tokens
             with nogil:
                 sampler.accept(&token, 1)

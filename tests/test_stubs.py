@@ -45,7 +45,8 @@ def check_class(node: ast.ClassDef, cls: type) -> None:
     assert public(methods) | fields == public(vars(cls)), cls
     for name in public(methods):
         member = vars(cls)[name]
-        is_property = any(getattr(mark, "id", "") == "property" for mark in methods[name].decorator_list)
+        marks = {getattr(mark, "id", getattr(mark, "attr", "")) for mark in methods[name].decorator_list}
+        is_property = bool(marks & {"property", "setter"})
         assert is_property == inspect.isdatadescriptor(member), name
         if not is_property:
             assert parameters(methods[name]) == list(inspect.signature(member).parameters), name

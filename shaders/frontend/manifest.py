@@ -22,7 +22,7 @@ def manifest(shaders: Sequence[tuple[Program, Sequence[Entry]]], root: Path) -> 
         for entry in entries
         for instance in entry.kernel.instances
     ]
-    return json.dumps({"kernels": kernels}, indent=1) + "\n"
+    return json.dumps({"kernels": kernels}, separators=(",", ":")) + "\n"
 
 
 def _kernel(program: Program, entry: Entry, instance: Instance, root: Path) -> dict[str, Any]:

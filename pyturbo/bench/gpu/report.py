@@ -60,7 +60,7 @@ def measure(
 
     A part that fails leaves a reason, and the others go on. `torch`: compare with it where it is installed.
     """
-    wanted = torch and "kernels" in parts and device.name == "cuda"
+    wanted = torch and "kernels" in parts and device.memory is not None
     peer, version_or_reason = torch_peer() if wanted else (None, "not asked for")
     report = Report(_facts(device) | {"torch": version_or_reason})
     device.progress = _Watch(tell)
