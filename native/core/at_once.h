@@ -11,7 +11,7 @@
 
 namespace pyturbo {
 
-// Calls work(i) for each i < count, on so many threads, this one among them, and rethrows the first
+// Calls work(i) for each i < count on up to `threads` threads, of which the caller is one. Rethrows the first
 // exception.
 template <typename Work>
 void at_once(size_t threads, size_t count, const Work& work) {
