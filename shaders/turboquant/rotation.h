@@ -10,6 +10,11 @@ using namespace metal;
 // Order of the matrix that is not a power of two; 1 where dim is one.
 inline uint odd_order(uint dim) { return (dim & (dim - 1)) == 0 ? 1 : dim % 12 == 0 ? 12 : 20; }
 
+constexpr constant uint kMostOdd = 384;  // the largest dim whose odd order is not 1
+
+// The signs in line i of the matrix of order 12 or 20.
+inline uint hadamard_signs(uint order, uint i) { return order == 12 ? kHadamard12[i] : kHadamard20[i]; }
+
 // row = H row, or its transpose times row, without the factor 1 / sqrt(dim). The simdgroup's lanes work
 // together: a barrier must separate this from earlier writes to row, and from later reads of the results.
 inline void hadamard_row(threadgroup float* row, uint dim, bool transposed, uint lane) {
@@ -27,21 +32,27 @@ inline void hadamard_row(threadgroup float* row, uint dim, bool transposed, uint
   }
   if (order == 1) return;
 
-  float sums[kMaxDim / 32];
-  for (uint n = 0; n < kMaxDim / 32; ++n) {
-    const uint i = n * 32 + lane;
+  // span divides 32, so all values of a lane lie in the same column of the row as [order, span].
+  const uint column = lane % span;
+  float sums[kMostOdd / 32];
+  uint lines[kMostOdd / 32];
+#pragma unroll
+  for (uint n = 0; n < kMostOdd / 32; ++n) {
+    const uint line = min((n * 32 + lane) / span, order - 1);
     sums[n] = 0.0f;
-    for (uint j = 0; j < order && i < dim; ++j) {
-      const uint line = transposed ? j : i / span;
-      const uint signs = order == 12 ? kHadamard12[line] : kHadamard20[line];
-      const float x = row[j * span + i % span];
-      sums[n] += (signs >> (transposed ? i / span : j)) & 1 ? -x : x;
-    }
+    lines[n] = transposed ? line : hadamard_signs(order, line);
+  }
+  for (uint j = 0; j < order; ++j) {
+    const float x = row[j * span + column];
+    const uint signs = hadamard_signs(order, j);
+#pragma unroll
+    for (uint n = 0; n < kMostOdd / 32; ++n)
+      sums[n] += (transposed ? signs >> lines[n] : lines[n] >> j) & 1 ? -x : x;
   }
   simdgroup_barrier(mem_flags::mem_threadgroup);
-  for (uint n = 0; n < kMaxDim / 32; ++n) {
-    const uint i = n * 32 + lane;
-    if (i < dim) row[i] = sums[n];
+#pragma unroll
+  for (uint n = 0; n < kMostOdd / 32; ++n) {
+    if (n * 32 + lane < dim) row[n * 32 + lane] = sums[n];
   }
   simdgroup_barrier(mem_flags::mem_threadgroup);
 }

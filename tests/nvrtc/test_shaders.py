@@ -49,9 +49,6 @@ DECODE = words(
     """
 )
 
-#: Kernels of a decode step that have a stack frame or spill registers. This list may only become shorter.
-IN_MEMORY = words("turbo_encode turbo_merge_f32 turbo_merge_f16 turbo_merge_bf16")
-
 #: One shader each with conversions, simdgroup functions and simdgroup matrices, for other architectures.
 SAMPLE = ("norm_rms_norm", "moe_route", "linear_matmul")
 
@@ -98,7 +95,7 @@ def test_every_instance_compiles(shader: str) -> None:
     assert all(name.encode() in result.cubin for name in names)
     if optimised:
         assert {name for name, *_ in PROPERTIES.findall(result.log)} >= set(names)  # and subroutines
-        assert in_memory(result.log) & set(names) == IN_MEMORY & set(names)
+        assert not in_memory(result.log) & set(names)
 
 
 @pytest.mark.parametrize("architecture", [75, 80, 86, 89, 100, 120])
