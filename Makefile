@@ -13,7 +13,7 @@ TO_RUN := -Ccmake.define.PYTURBO_TESTS=OFF -Ccmake.define.PYTURBO_CHECKED=OFF -C
 TO_TEST := -Ccmake.define.PYTURBO_TESTS=ON -Ccmake.define.PYTURBO_CHECKED=ON -Ccmake.define.PYTURBO_LEVELS=all
 FIND = find $(1) -type f -not -path '*/__pycache__/*'
 SOURCES := native pyturbo shaders CMakeLists.txt pyproject.toml
-TEST_SOURCES := tests/native tests/shaders tests/soft_cuda tests/soft_metal
+TEST_SOURCES := tests/native tests/shaders tests/soft tests/soft_cuda tests/soft_metal
 
 .PHONY: run test check test-gpu build lint style docs site sanitize heap oracle clean
 # All targets share one environment and one build folder; CMake runs the compilers in parallel.

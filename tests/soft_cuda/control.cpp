@@ -1,7 +1,6 @@
 #include "control.h"
 
 #include <chrono>
-#include <mutex>
 #include <thread>
 
 #include "objects.h"
@@ -9,18 +8,8 @@
 namespace soft_cuda {
 namespace {
 
-struct State {
-  std::mutex mutex;
-  Options options;
-  std::vector<Violation> violations;
-  std::vector<Injection> injections;
-  Counters counters;
-  std::map<std::string, int> live;
-};
-
-// Never destroyed: streams may run until the process ends.
-State& state() {
-  static State& instance = *new State;
+SoftState<Rule, Fault, Options, Counters>& state() {
+  static auto& instance = *new SoftState<Rule, Fault, Options, Counters>;
   return instance;
 }
 
@@ -60,62 +49,20 @@ const char* rule_name(Rule rule) {
   return "";
 }
 
-void set_options(const Options& options) {
-  const std::lock_guard lock(state().mutex);
-  state().options = options;
-}
-
-Options options() {
-  const std::lock_guard lock(state().mutex);
-  return state().options;
-}
-
-void inject(const Injection& injection) {
-  const std::lock_guard lock(state().mutex);
-  state().injections.push_back(injection);
-}
-
-std::vector<Violation> violations() {
-  const std::lock_guard lock(state().mutex);
-  return state().violations;
-}
-
-Counters counters() {
-  const std::lock_guard lock(state().mutex);
-  return state().counters;
-}
+void set_options(const Options& options) { state().set_options(options); }
+Options options() { return state().options(); }
+void inject(const Injection& injection) { state().inject(injection); }
+std::vector<Violation> violations() { return state().violations(); }
+Counters counters() { return state().counters(); }
+std::map<std::string, int> live_objects() { return state().live_objects(); }
 
 void reset() {
   failure().clear();
-  const std::lock_guard lock(state().mutex);
-  state().options = {};
-  state().violations.clear();
-  state().injections.clear();
-  state().counters = {};
-}
-
-std::map<std::string, int> live_objects() {
-  const std::lock_guard lock(state().mutex);
-  return state().live;
+  state().reset();
 }
 
 void violate(Rule rule, const std::string& what) {
-  const std::lock_guard lock(state().mutex);
-  state().violations.push_back({rule, std::string(rule_name(rule)) + ": " + what});
-}
-
-std::optional<Injection> take_fault(Fault fault) {
-  const std::lock_guard lock(state().mutex);
-  for (Injection& injection : state().injections) {
-    if (injection.fault != fault || injection.times == 0) continue;
-    if (injection.after > 0) {
-      --injection.after;
-      continue;
-    }
-    if (fault != Fault::device_lost) --injection.times;
-    return injection;
-  }
-  return std::nullopt;
+  state().violate({rule, /*warning=*/false, std::string(rule_name(rule)) + ": " + what});
 }
 
 void slow_down(Fault fault) {
@@ -124,19 +71,11 @@ void slow_down(Fault fault) {
 }
 
 void count(uint64_t Counters::* counter, uint64_t by) {
-  const std::lock_guard lock(state().mutex);
-  state().counters.*counter += by;
+  state().count([&](Counters& counters) { counters.*counter += by; });
 }
 
-void object_created(const std::string& name) {
-  const std::lock_guard lock(state().mutex);
-  ++state().live[name];
-}
-
-void object_gone(const std::string& name) {
-  const std::lock_guard lock(state().mutex);
-  auto& live = state().live;
-  if (const auto found = live.find(name); found != live.end() && --found->second == 0) live.erase(found);
-}
+std::optional<Injection> take_fault(Fault fault) { return state().take_fault(fault); }
+void object_created(const std::string& name) { state().object_created(name); }
+void object_gone(const std::string& name) { state().object_gone(name); }
 
 }  // namespace soft_cuda

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "soft/state.h"
+
 namespace soft_cuda {
 
 // What soft CUDA watches over.
@@ -29,10 +31,7 @@ enum class Rule {
 
 const char* rule_name(Rule rule);
 
-struct Violation {
-  Rule rule;
-  std::string text;  // rule, object and values
-};
+using Violation = SoftViolation<Rule>;
 
 struct Options {
   std::string name = "Soft CUDA";
@@ -62,13 +61,7 @@ enum class Fault {
   device_lost,       // this and every later call fails
 };
 
-struct Injection {
-  Fault fault;
-  uint32_t after = 0;         // this many calls succeed before
-  uint32_t times = 1;         // then this many fail
-  std::string text = "";      // of the compiler
-  uint32_t milliseconds = 0;  // Fault::slow...
-};
+using Injection = SoftInjection<Fault>;
 
 // What happened since the last reset().
 struct Counters {

@@ -1,22 +1,10 @@
 #include "control.h"
 
-#include <mutex>
-
 namespace soft_metal {
 namespace {
 
-struct State {
-  std::mutex mutex;
-  Options options;
-  std::vector<Violation> violations;
-  std::vector<Injection> injections;
-  Counters counters;
-  std::map<std::string, int> live;
-};
-
-// Never destroyed: objects may outlive the library's destructors.
-State& state() {
-  static State& instance = *new State;
+SoftState<Rule, Fault, Options, Counters>& state() {
+  static auto& instance = *new SoftState<Rule, Fault, Options, Counters>;
   return instance;
 }
 
@@ -80,79 +68,23 @@ const char* rule_name(Rule rule) {
   return "";
 }
 
-void set_options(const Options& options) {
-  const std::lock_guard lock(state().mutex);
-  state().options = options;
-}
-
-Options options() {
-  const std::lock_guard lock(state().mutex);
-  return state().options;
-}
-
-void inject(const Injection& injection) {
-  const std::lock_guard lock(state().mutex);
-  state().injections.push_back(injection);
-}
-
-std::vector<Violation> violations() {
-  const std::lock_guard lock(state().mutex);
-  return state().violations;
-}
-
-Counters counters() {
-  const std::lock_guard lock(state().mutex);
-  return state().counters;
-}
-
-void reset() {
-  const std::lock_guard lock(state().mutex);
-  state().options = {};
-  state().violations.clear();
-  state().injections.clear();
-  state().counters = {};
-}
-
-std::map<std::string, int> live_objects() {
-  const std::lock_guard lock(state().mutex);
-  return state().live;
-}
+void set_options(const Options& options) { state().set_options(options); }
+Options options() { return state().options(); }
+void inject(const Injection& injection) { state().inject(injection); }
+std::vector<Violation> violations() { return state().violations(); }
+Counters counters() { return state().counters(); }
+std::map<std::string, int> live_objects() { return state().live_objects(); }
+void reset() { state().reset(); }
 
 std::string violate(Rule rule, const std::string& object, const std::string& what, bool warning) {
   const std::string text = std::string(rule_name(rule)) + ": " + object + ": " + what;
-  const std::lock_guard lock(state().mutex);
-  state().violations.push_back({rule, warning, text});
+  state().violate({rule, warning, text});
   return text;
 }
 
-std::optional<Injection> take_fault(Fault fault) {
-  const std::lock_guard lock(state().mutex);
-  for (Injection& injection : state().injections) {
-    if (injection.fault != fault || injection.times == 0) continue;
-    if (injection.after > 0) {
-      --injection.after;
-      continue;
-    }
-    if (fault != Fault::device_lost) --injection.times;
-    return injection;
-  }
-  return std::nullopt;
-}
-
-void count(const std::function<void(Counters&)>& change) {
-  const std::lock_guard lock(state().mutex);
-  change(state().counters);
-}
-
-void object_created(const std::string& name) {
-  const std::lock_guard lock(state().mutex);
-  ++state().live[name];
-}
-
-void object_gone(const std::string& name) {
-  const std::lock_guard lock(state().mutex);
-  auto& live = state().live;
-  if (const auto found = live.find(name); found != live.end() && --found->second == 0) live.erase(found);
-}
+void count(const std::function<void(Counters&)>& change) { state().count(change); }
+std::optional<Injection> take_fault(Fault fault) { return state().take_fault(fault); }
+void object_created(const std::string& name) { state().object_created(name); }
+void object_gone(const std::string& name) { state().object_gone(name); }
 
 }  // namespace soft_metal

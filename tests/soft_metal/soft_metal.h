@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "soft/state.h"
+
 namespace soft_metal {
 
 // What soft Metal watches over. Each is broken and kept by a case in cases/.
@@ -42,11 +44,7 @@ enum class Rule {
 
 const char* rule_name(Rule rule);
 
-struct Violation {
-  Rule rule;
-  bool warning;      // the call went on as if nothing had happened
-  std::string text;  // rule, object and values
-};
+using Violation = SoftViolation<Rule>;
 
 struct Options {
   std::string name = "Soft Metal";
@@ -71,13 +69,7 @@ enum class Fault {
   device_lost,     // this and every later command buffer ends with an error
 };
 
-struct Injection {
-  Fault fault;
-  uint32_t after = 0;         // this many calls succeed before
-  uint32_t times = 1;         // then this many fail
-  std::string text = "";      // of the NSError; empty: one of Apple's
-  uint32_t milliseconds = 0;  // Fault::slow
-};
+using Injection = SoftInjection<Fault>;
 
 // What happened since the last reset().
 struct Counters {
