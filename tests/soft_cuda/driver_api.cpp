@@ -408,7 +408,7 @@ Result cuMemsetD8Async(Address to, unsigned char value, size_t bytes, StreamHand
   const auto stream = streams().get(handle);
   const auto block = gpu_memory(to, bytes, "cuMemsetD8Async");
   if (!stream || !block) return Result::invalid_value;
-  stream->add({[=] { return std::memset(data(*block, to), value, bytes), Result::success; }, {block}});
+  stream->add({[=] { return soft::fill(data(*block, to), value, bytes), Result::success; }, {block}});
   return Result::success;
 }
 

@@ -112,4 +112,15 @@ Heap& heap() {
   return instance;
 }
 
+void fill(uint8_t* memory, uint8_t value, uint64_t bytes) {
+  const uint64_t before = std::min(bytes, -reinterpret_cast<uint64_t>(memory) % kPage);
+  const uint64_t whole = (bytes - before) / kPage * kPage;
+  if (value != 0 || whole < kDirty || ::madvise(memory + before, whole, MADV_DONTNEED) != 0) {
+    std::memset(memory, value, bytes);
+    return;
+  }
+  std::memset(memory, 0, before);
+  std::memset(memory + before + whole, 0, bytes - before - whole);
+}
+
 }  // namespace soft_cuda

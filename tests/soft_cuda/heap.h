@@ -53,4 +53,7 @@ class Heap {
 
 Heap& heap();
 
+// Sets memory of the GPU. Whole pages that become zero are given back to the system.
+void fill(uint8_t* memory, uint8_t value, uint64_t bytes);
+
 }  // namespace soft_cuda
