@@ -52,6 +52,7 @@ kernel void attention_partials(
   const uint length = max(kFewestKeys, (end - begin + blocks - 1) / blocks);
   const uint from = min(begin + tg.y * length, end);
   const uint to = min(from + length, end);
+  if (from == to) return write_no_keys(o, m, l, row * blocks + tg.y, count, blocks, dim, simd * 32 + lane);
   const Ring ring = make_ring(begin, capacity);
 
   Share<max_dim> query[shared];

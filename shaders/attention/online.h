@@ -115,3 +115,22 @@ struct Online {
     return value;
   }
 };
+
+// Writes what a block without keys has for `count` heads; target is that of the first head.
+inline void write_no_keys(
+    device float* o,
+    device float* m,
+    device float* l,
+    ulong target,
+    uint count,
+    uint blocks,
+    uint dim,
+    uint tid) {
+  for (uint h = 0; h < count; ++h, target += blocks) {
+    for (uint i = tid; i < dim; i += 32 * kOnlineSimdgroups) o[target * dim + i] = 0.0f;
+    if (tid == 0) {
+      m[target] = -INFINITY;
+      l[target] = 0.0f;
+    }
+  }
+}

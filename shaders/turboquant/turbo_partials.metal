@@ -55,7 +55,6 @@ kernel void turbo_partials(
     uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]]) {
   threadgroup float memory[joined_floats<max_dim, shared>()], tables[2 * kTableFloats];
-  load_tables(tables, simd * 32 + lane);
 
   const uint group = heads / kv_heads;  // query heads of a key head, `shared` of them here
   const uint parts = (group + shared - 1) / shared;
@@ -65,6 +64,14 @@ kernel void turbo_partials(
   const uint sequence = head / kv_heads;
   const ulong row = (ulong(sequence) * tokens + tg.z) * heads + head % kv_heads * group + first;
 
+  const Mask mask = make_mask(tokens, has_own ? context + tokens : context, window, true);
+  const uint begin = mask.begin(tg.z);
+  const uint end = max(begin, mask.end(tg.z));
+  const uint length = max(kFewestKeys, (end - begin + blocks - 1) / blocks);
+  const uint from = min(begin + tg.y * length, end);
+  if (from == end) return write_no_keys(o, m, l, row * blocks + tg.y, count, blocks, dim, simd * 32 + lane);
+
+  load_tables(tables, simd * 32 + lane);
   const ulong row_0 = ulong(head) * capacity;
   const ulong own_0 = (ulong(sequence) * tokens * kv_heads + head % kv_heads) * dim;
   const ulong recent_0 = has_recent ? ulong(head) * recent * dim : 0;
@@ -83,11 +90,6 @@ kernel void turbo_partials(
       dim,
       scale,
       softcap};
-  const Mask mask = make_mask(tokens, has_own ? context + tokens : context, window, true);
-  const uint begin = mask.begin(tg.z);
-  const uint end = max(begin, mask.end(tg.z));
-  const uint length = max(kFewestKeys, (end - begin + blocks - 1) / blocks);
-  const uint from = min(begin + tg.y * length, end);
 
   Online<max_dim, shared> online =
       attend<max_dim, shared>(cache, tables, q + row * dim, count, from, min(from + length, end), simd, lane);
