@@ -1,5 +1,5 @@
-// What soft Metal and soft CUDA keep for tests: what was done wrong, what shall fail, what happened, and which
-// objects are alive.
+// What soft Metal and soft CUDA keep for tests: what was done wrong, what shall fail, what happened, and
+// which objects are alive.
 #pragma once
 
 #include <cstdint>
