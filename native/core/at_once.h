@@ -30,7 +30,11 @@ void at_once(size_t threads, size_t count, const Work& work) {
     }
   };
   {
-    std::vector<std::jthread> helpers;
+    struct Helpers : std::vector<std::thread> {  // not every library has std::jthread
+      ~Helpers() {
+        for (std::thread& helper : *this) helper.join();
+      }
+    } helpers;
     for (size_t i = 1; i < std::min(threads, count); ++i) helpers.emplace_back(run);
     run();
   }

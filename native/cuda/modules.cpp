@@ -1,13 +1,11 @@
 #include "cuda/modules.h"
 
-#include <thread>
 #include <vector>
 
-#include "core/at_once.h"
-#include "core/kernels.h"
 #include "pyturbo/error.h"
 
 namespace pyturbo::cuda {
+
 Modules::Modules(std::shared_ptr<Stream> stream)
     : stream_(std::move(stream)), compiler_(stream_->context()->capability()) {}
 
@@ -22,41 +20,32 @@ Modules::~Modules() {
 
 void Modules::prepare(std::span<const ReadyLaunch> launches,
                       const std::function<void(uint64_t done, uint64_t total)>& progress) {
-  std::map<Key, const void* const*> wanted;
   Function function;
-  for (const ReadyLaunch& launch : launches) {
-    Key key{launch.kernel, constants_key(*launch.kernel, launch.arguments->constants)};
-    if (!find(key, function)) wanted.emplace(std::move(key), launch.arguments->constants);
-  }
-  if (wanted.empty()) return;
+  const auto known = [&](const InstanceKey& key) { return find(key, function); };
+  if (unknown_instances(launches, known).empty()) return;
   const std::lock_guard lock(compiling_);
-  std::erase_if(wanted, [&](const auto& entry) { return find(entry.first, function); });
-  const std::vector<std::pair<Key, const void* const*>> list(wanted.begin(), wanted.end());
-  std::vector<std::vector<char>> images(list.size());
-  std::mutex counting;  // guards `done`
-  uint64_t done = 0;
-  at_once(std::thread::hardware_concurrency(), list.size(), [&](size_t i) {
-    images[i] = compiler_.image(*list[i].first.first, list[i].second);
-    const std::lock_guard lock(counting);
-    progress(++done, list.size());
+  const std::vector<Instance> wanted = unknown_instances(launches, known);
+  std::vector<std::vector<char>> images(wanted.size());
+  make_instances(wanted, progress, [&](size_t i, const Instance& instance) {
+    images[i] = compiler_.image(*instance.key.first, instance.constants);
   });
-  for (size_t i = 0; i < list.size(); ++i) load(list[i].first, images[i]);
+  for (size_t i = 0; i < wanted.size(); ++i) load(wanted[i].key, images[i]);
 }
 
 Function Modules::get(const KernelInfo& kernel, const void* const* constants) {
   Function function;
-  find({&kernel, constants_key(kernel, constants)}, function);
+  find(instance_key(kernel, constants), function);
   return function;
 }
 
-bool Modules::find(const Key& key, Function& function) {
+bool Modules::find(const InstanceKey& key, Function& function) {
   const std::lock_guard lock(mutex_);
   const auto known = modules_.find(key);
   if (known != modules_.end()) function = known->second.function;
   return known != modules_.end();
 }
 
-void Modules::load(const Key& key, const std::vector<char>& image) {
+void Modules::load(const InstanceKey& key, const std::vector<char>& image) {
   const Driver& driver = stream_->driver();
   const std::string what = std::string(key.first->name) + ": the GPU cannot load it";
   Module module{};

@@ -6,9 +6,8 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <string>
-#include <utility>
 
+#include "core/instances.h"
 #include "cuda/compiler.h"
 #include "cuda/stream.h"
 #include "pyturbo/device.h"
@@ -40,20 +39,19 @@ class Modules {
   Function get(const KernelInfo& kernel, const void* const* constants);
 
  private:
-  using Key = std::pair<const KernelInfo*, std::string>;
   struct Module {
     ModuleHandle handle;
     Function function;
   };
 
-  bool find(const Key& key, Function& function);
-  void load(const Key& key, const std::vector<char>& image);
+  bool find(const InstanceKey& key, Function& function);
+  void load(const InstanceKey& key, const std::vector<char>& image);
 
   const std::shared_ptr<Stream> stream_;
   Compiler compiler_;
   std::mutex compiling_;  // locked before mutex_
   std::mutex mutex_;
-  std::map<Key, Module> modules_;
+  std::map<InstanceKey, Module> modules_;
 };
 
 }  // namespace pyturbo::cuda

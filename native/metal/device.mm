@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <mutex>
-#include <optional>
+#include <span>
 
 #include "metal/encoder.h"
 #include "metal/flight.h"
@@ -46,12 +46,13 @@ class MetalDevice final : public Device {
     const Pool pool;
     device_ = Ref<DeviceObject>::adopt(MTLCreateSystemDefaultDevice());
     if (!device_) throw Error(ErrorKind::device, name() + ": this machine has no Metal device");
+    [device_.get() setShouldMaximizeConcurrentCompilation:YES];
     if (![device_.get() supportsFamily:MTLGPUFamilyApple7])
       throw Error(ErrorKind::device, name() + ": expected a GPU of the family Apple7 or newer, got " +
                                          text([device_.get() name]) + " of " + family(device_.get()));
     queue_ = Ref<QueueObject>::adopt([device_.get() newCommandQueue]);
     if (!queue_) throw Error(ErrorKind::device, name() + ": Metal cannot make a command queue");
-    pipelines_.emplace(device_.get());
+    pipelines_ = std::make_shared<Pipelines>(device_.get());
     residency_ = std::make_shared<Residency>(device_.get(), queue_.get());
     memory_ = std::make_shared<Memory>(device_.get(), residency_, flight_);
   }
@@ -86,6 +87,12 @@ class MetalDevice final : public Device {
 
   uint64_t longest_argument() override { return memory()->longest(); }
 
+  void prepare(std::span<const ReadyLaunch> launches) override {
+    const Pool pool;
+    pipelines()->prepare(launches,
+                         [&](uint64_t done, uint64_t total) { report(Preparation::kernels, done, total); });
+  }
+
   void synchronize() override {
     if (!opened_here()) return;
     flight_->wait_all();
@@ -112,12 +119,19 @@ class MetalDevice final : public Device {
     staging.copy_out();
   }
 
+  void run_recorded(Recorded& program, size_t, std::span<const ReadyLaunch> launches, bool wait,
+                    std::vector<LaunchRun>* runs) override {
+    prepare_once(program, launches);
+    run(launches.data(), launches.size(), wait, runs);
+  }
+
   // Commits launches ahead of the GPU, which stops at a miss by itself (Gates). Waits at every ask instead
   // where launches are timed, where memory is copied, or where Metal cannot order command buffers.
   void run_loops(std::span<const ReadyLaunch> launches, std::span<const ReadyLoop> loops, Timeline* timeline,
                  Recorded* program) override {
     const Pool pool;
     const std::shared_ptr<Memory> memory = this->memory();
+    if (program) prepare_once(*program, launches);
     const Staging staging(launches.data(), launches.size(), *memory);
     if (timeline || !staging.empty() || memory->aliased() || !counts_known(loops, *memory)) {
       Device::run_loops(launches, loops, timeline, program);
@@ -161,6 +175,20 @@ class MetalDevice final : public Device {
     return memory_;
   }
 
+  std::shared_ptr<Pipelines> pipelines() {
+    require_open();
+    const std::lock_guard lock(mutex_);
+    if (!pipelines_) throw Error(ErrorKind::state, name() + ": the device is closed");
+    return pipelines_;
+  }
+
+  // Prepares launches of a program, unless some of them were replayed before.
+  void prepare_once(Recorded& program, std::span<const ReadyLaunch> launches) {
+    if (program.kept) return;
+    prepare(launches);
+    program.kept = std::make_shared<bool>(true);
+  }
+
   Ref<CommandsObject> new_commands(const std::string& label) {
     auto commands = Ref<CommandsObject>::retain([queue_.get() commandBuffer]);
     if (!commands) throw Error(ErrorKind::device, name() + ": Metal cannot make a command buffer");
@@ -173,6 +201,12 @@ class MetalDevice final : public Device {
     return encoder;
   }
 
+  // Commits a command buffer and returns its number.
+  uint64_t submit(id<MTLCommandBuffer> commands) {
+    residency_->used();
+    return flight_->commit(commands);
+  }
+
   // Commits a command buffer with one pass for all launches.
   void commit(const ReadyLaunch* launches, size_t count, const Staging& staging) {
     const auto commands = new_commands(label_of(launches, count));
@@ -181,7 +215,7 @@ class MetalDevice final : public Device {
                       *pipelines_, *memory_, staging);
       for (size_t i = 0; i < count; ++i) encoder.add(launches[i]);
     }
-    flight_->commit(commands.get());
+    submit(commands.get());
   }
 
   // Memory for the gates of one replay. It is used again once all that was committed has finished.
@@ -277,7 +311,7 @@ class MetalDevice final : public Device {
         encoder.add(replay.launches[i], gated ? replay.gates.groups(i) : nullptr);
       if (loop < replay.loops.size()) encoder.add(replay.gates.launch(loop));
     }
-    return flight_->commit(commands.get());
+    return submit(commands.get());
   }
 
   // Runs one pass for each launch, with timestamps around it. Each launch gets its own command buffer if
@@ -299,7 +333,7 @@ class MetalDevice final : public Device {
         Encoder(made(pass), *pipelines_, *memory_, staging).add(launches[i]);
       }
       const double committed = steady_seconds();
-      flight_->commit(commands.get());
+      submit(commands.get());
       flight_->wait_all();
       if (timer) {
         for (size_t i = begin; const PassTime& time : timer.times(end - begin))
@@ -328,7 +362,7 @@ class MetalDevice final : public Device {
 
   Ref<DeviceObject> device_;
   Ref<QueueObject> queue_;
-  std::optional<Pipelines> pipelines_;
+  std::shared_ptr<Pipelines> pipelines_;
   std::shared_ptr<Residency> residency_;
   std::shared_ptr<Memory> memory_;
   const std::shared_ptr<Flight> flight_ = std::make_shared<Flight>();

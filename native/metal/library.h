@@ -4,6 +4,7 @@
 #import <Metal/Metal.h>
 
 #include <map>
+#include <mutex>
 #include <string>
 
 #include "metal/object.h"
@@ -11,7 +12,8 @@
 
 namespace pyturbo::metal {
 
-// Owner: the pipelines of a device. One thread at a time.
+// Owner: the pipelines of a device. Any thread; one lock for the table of sources, and one for each of them,
+// which is held while it is compiled.
 class Library {
  public:
   // Throws an Error{device} that names the paths tried when there is neither.
@@ -26,6 +28,11 @@ class Library {
   const std::string& path() const { return path_; }
 
  private:
+  struct Source {
+    std::mutex mutex;
+    Ref<LibraryObject> library;  // none: not compiled yet
+  };
+
   id<MTLLibrary> library_of(const KernelInfo& kernel);
   Ref<LibraryObject> compile(const std::string& path);
 
@@ -33,7 +40,8 @@ class Library {
   std::string path_;
   std::string hash_;
   Ref<LibraryObject> metallib_;
-  std::map<std::string, Ref<LibraryObject>> compiled_;  // by shader file, where there is no metallib
+  std::mutex mutex_;                       // guards the table, not its entries
+  std::map<std::string, Source> sources_;  // by shader file, where there is no metallib
 };
 
 }  // namespace pyturbo::metal

@@ -99,9 +99,13 @@ id<MTLLibrary> Library::library_of(const KernelInfo& kernel) {
   if (metallib_) return metallib_.get();
   std::string file = kernel.file;  // "norm/rms_norm.metal"
   std::replace(file.begin(), file.end(), '/', '_');
-  auto known = compiled_.find(file);
-  if (known == compiled_.end()) known = compiled_.emplace(file, compile(path_ + "/" + file)).first;
-  return known->second.get();
+  Source& source = [&]() -> Source& {
+    const std::lock_guard lock(mutex_);
+    return sources_[file];
+  }();
+  const std::lock_guard lock(source.mutex);
+  if (!source.library) source.library = compile(path_ + "/" + file);
+  return source.library.get();
 }
 
 Ref<FunctionObject> Library::function(const KernelInfo& kernel, const void* const* constants) {

@@ -4,7 +4,6 @@
 #include <filesystem>
 
 #include "core/cache_folder.h"
-#include "core/kernels.h"
 #include "pyturbo/error.h"
 
 namespace pyturbo::metal {
@@ -52,12 +51,33 @@ Ref<ArchiveObject> Pipelines::open_archive(const std::string& path) {
                                                                            error:&error]);
 }
 
+void Pipelines::prepare(std::span<const ReadyLaunch> launches,
+                        const std::function<void(uint64_t done, uint64_t total)>& progress) {
+  const auto known = [&](const InstanceKey& key) { return find(key) != nil; };
+  make_instances(unknown_instances(launches, known), progress, [&](size_t, const Instance& instance) {
+    const Pool pool;
+    add(instance.key, instance.constants);
+  });
+  save();
+}
+
 id<MTLComputePipelineState> Pipelines::get(const KernelInfo& kernel, const void* const* constants) {
+  const InstanceKey key = instance_key(kernel, constants);
+  id<MTLComputePipelineState> known = find(key);
+  return known ? known : add(key, constants);
+}
+
+id<MTLComputePipelineState> Pipelines::find(const InstanceKey& key) {
   const std::lock_guard lock(mutex_);
-  auto key = std::make_pair(&kernel, constants_key(kernel, constants));
-  auto known = pipelines_.find(key);
-  if (known == pipelines_.end()) known = pipelines_.emplace(std::move(key), make(kernel, constants)).first;
-  return known->second.get();
+  const auto known = pipelines_.find(key);
+  return known == pipelines_.end() ? nil : known->second.get();
+}
+
+// Of a pipeline that two threads make at the same time, the first one stays.
+id<MTLComputePipelineState> Pipelines::add(const InstanceKey& key, const void* const* constants) {
+  Ref<PipelineObject> made = make(*key.first, constants);
+  const std::lock_guard lock(mutex_);
+  return pipelines_.emplace(key, std::move(made)).first->second.get();
 }
 
 Ref<PipelineObject> Pipelines::make(const KernelInfo& kernel, const void* const* constants) {
@@ -66,16 +86,18 @@ Ref<PipelineObject> Pipelines::make(const KernelInfo& kernel, const void* const*
       Ref<MTLComputePipelineDescriptor*>::adopt([[MTLComputePipelineDescriptor alloc] init]);
   [descriptor.get() setComputeFunction:function.get()];
   [descriptor.get() setLabel:string(kernel.name)];
-  if (archive_) [descriptor.get() setBinaryArchives:[NSArray arrayWithObject:archive_.get()]];
 
   NSError* error = nil;
   if (archive_) {
+    const std::shared_lock lock(archiving_);
+    [descriptor.get() setBinaryArchives:[NSArray arrayWithObject:archive_.get()]];
     auto stored = Ref<PipelineObject>::adopt([device_.get()
         newComputePipelineStateWithDescriptor:descriptor.get()
                                       options:MTLPipelineOptionFailOnBinaryArchiveMiss
                                    reflection:nullptr
                                         error:&error]);
     if (stored) return stored;
+    [descriptor.get() setBinaryArchives:nil];
     error = nil;
   }
   auto pipeline =
@@ -87,23 +109,25 @@ Ref<PipelineObject> Pipelines::make(const KernelInfo& kernel, const void* const*
     throw Error(ErrorKind::device,
                 std::string(kernel.name) + ": Metal cannot make a pipeline: " + text(error));
   if (archive_) {
-    NSError* ignored = nil;
-    if ([archive_.get() addComputePipelineFunctionsWithDescriptor:descriptor.get() error:&ignored])
-      changed_ = true;
+    const std::lock_guard lock(archiving_);
+    made_.push_back(descriptor);
   }
   return pipeline;
 }
 
 void Pipelines::save() {
-  const std::lock_guard lock(mutex_);
-  if (!changed_) return;
-  changed_ = false;
+  const std::lock_guard lock(archiving_);
+  bool changed = false;
+  NSError* error = nil;
+  for (const auto& descriptor : made_)
+    changed |= bool([archive_.get() addComputePipelineFunctionsWithDescriptor:descriptor.get() error:&error]);
+  made_.clear();
+  if (!changed) return;
   std::error_code failed;
   const fs::path folder = fs::path(archive_path_).parent_path();
   fs::create_directories(folder, failed);
   remove_leftovers(folder, kSuffix);
   const std::string temporary = temporary_path(archive_path_);
-  NSError* error = nil;
   if ([archive_.get() serializeToURL:[NSURL fileURLWithPath:string(temporary)] error:&error])
     fs::rename(temporary, archive_path_, failed);
   fs::remove(temporary, failed);

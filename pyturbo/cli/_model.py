@@ -105,7 +105,7 @@ def load_model(arguments: argparse.Namespace, name: str | None) -> Model:
     device = open_device(arguments)
     with byte_bar("reading weights") as progress:
         model = load(name, device, kv, progress=progress, memory=memory)
-    if device.memory is not None:
+    if device.traits.host_memory != "any":  # a GPU
         _prepare(model)
     return model
 

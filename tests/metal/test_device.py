@@ -270,6 +270,15 @@ def test_residency_sets_where_the_system_has_them(metal: pyturbo.Device) -> None
         assert add(older)[0] == 1
 
 
+def test_residency_is_kept_alive_after_use(metal: pyturbo.Device) -> None:
+    add(metal)
+    before = soft_metal.counters()["residency_requests"]
+    deadline = time.perf_counter() + 60
+    while soft_metal.counters()["residency_requests"] < before + 2:
+        assert time.perf_counter() < deadline
+        time.sleep(0.05)
+
+
 # Failures ------------------------------------------------------------------------------------------
 
 
@@ -381,6 +390,40 @@ def test_pipelines_are_made_once_and_kept_on_disk(cache: Path) -> None:
     archive.unlink()
     archive.mkdir()  # nothing can be written there
     assert compiled() == (2, 0)
+
+
+def test_pipelines_of_a_program_are_made_at_once_and_saved(cache: Path) -> None:
+    kernels = ("add", "geglu", "swiglu", "sigmoid_gate")
+    calls = []
+    with pyturbo.Device("metal") as device:
+        x = device.empty(64)
+        program = pyturbo.Program(device, symbols=("count",))
+        for name in (*kernels, *kernels):
+            program.add(device.kernel(name), x, x, x, symbol("count"))
+        device.progress = lambda *call: calls.append(call)
+        soft_metal.inject("slow_pipeline", times=100, milliseconds=200)
+        begin = time.perf_counter()
+        program.prepare()
+        assert time.perf_counter() - begin < 8 * 0.2  # two calls each, of which one looks into the archive
+        assert calls == [("kernels", n, 4) for n in (1, 2, 3, 4)]
+        assert len(list(cache.iterdir())) == 1
+        program.run(count=64)
+        assert len(calls) == soft_metal.counters()["pipelines_compiled"] == 4
+
+
+def test_the_first_replay_makes_the_pipelines(cache: Path) -> None:
+    calls = []
+    with pyturbo.Device("metal") as device:
+        x = device.empty(64)
+        program = pyturbo.Program(device)
+        program.add(device.kernel("add"), x, x, x, 64)
+        device.progress = lambda *call: calls.append(call)
+        for _ in range(2):
+            program.run()
+        assert calls == [("kernels", 1, 1)]
+        program.add(device.kernel("geglu"), x, x, x, 64)
+        program.run()
+        assert calls == [("kernels", 1, 1)] * 2
 
 
 def test_what_a_killed_process_left_in_the_cache_is_removed(cache: Path) -> None:

@@ -29,20 +29,24 @@ cdef extern from "soft_metal/soft_metal.h" namespace "soft_metal":
         uint64_t pipelines_compiled
         uint64_t pipelines_from_archive
         uint64_t libraries_from_source
+        uint64_t residency_requests
         uint64_t resident
     cdef struct Options:
         uint64_t max_buffer_length
+        uint64_t recommended_working_set
         uint32_t max_threadgroup_bytes
         uint32_t max_threads
         bool present
         bool counter_sampling
         bool residency_sets
         bool checked
+        bool does_nothing
     cpdef enum class Fault:
         allocation
         library
         pipeline
         command_buffer
+        slow_pipeline
         slow
         device_lost
     cdef cppclass Injection:

@@ -4,9 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
+#include <thread>
 
 #include "msl_source.h"
+#include "null.h"
 #include "objects.h"
 #include "pipeline.h"
 #include "residency.h"
@@ -59,6 +62,8 @@ NSArray* MTLCopyAllDevices(void) {
 }
 
 @implementation SoftDevice
+
+@synthesize shouldMaximizeConcurrentCompilation = shouldMaximizeConcurrentCompilation_;
 
 - (id)init {
   if ((self = [super init])) name_ = soft_new_string(soft_metal::options().name);
@@ -214,6 +219,8 @@ NSArray* MTLCopyAllDevices(void) {
                                   options:(MTLPipelineOption)options
                                reflection:(MTLAutoreleasedComputePipelineReflection*)reflection
                                     error:(NSError**)error {
+  if (const auto fault = soft_metal::take_fault(Fault::slow_pipeline))
+    std::this_thread::sleep_for(std::chrono::milliseconds(fault->milliseconds));
   SoftFunction* function = (SoftFunction*)descriptor.computeFunction;
   std::string wrong = "computeFunction must not be nil";
   std::shared_ptr<soft_metal::Pipeline> pipeline;
@@ -249,6 +256,7 @@ NSArray* MTLCopyAllDevices(void) {
 // Queues, events, counters, residency
 
 - (id<MTLCommandQueue>)newCommandQueue {
+  if (soft_metal::options().does_nothing) return [[SoftNullQueue alloc] init];
   return [[SoftCommandQueue alloc] initWithDevice:self];
 }
 

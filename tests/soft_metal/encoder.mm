@@ -142,6 +142,13 @@ struct SoftEncoderState {
   [self setBufferOffset:offset atIndex:index];
 }
 
+- (void)setBuffers:(const id<MTLBuffer>[])buffers
+           offsets:(const NSUInteger[])offsets
+         withRange:(NSRange)range {
+  for (NSUInteger i = 0; i < range.length; ++i)
+    [self setBuffer:buffers[i] offset:offsets[i] atIndex:range.location + i];
+}
+
 - (void)setBufferOffset:(NSUInteger)offset atIndex:(NSUInteger)index {
   if (![self usable:"setBufferOffset" index:index]) return;
   Binding& binding = state_->bindings[index];

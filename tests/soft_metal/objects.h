@@ -133,5 +133,6 @@ struct SoftConstantValues {
 
 @interface SoftDevice : SoftObject <MTLDevice> {
   NSString* name_;
+  BOOL shouldMaximizeConcurrentCompilation_;
 }
 @end

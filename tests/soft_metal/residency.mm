@@ -62,6 +62,7 @@ void set_resident(uint64_t allocations) {
 - (void)requestResidency {
   requested_ = YES;
   set_resident(committed_);
+  soft_metal::count([](soft_metal::Counters& counters) { ++counters.residency_requests; });
 }
 
 - (void)endResidency {

@@ -57,6 +57,7 @@ struct Options {
   bool counter_sampling = true;       // timestamps at pass boundaries
   bool residency_sets = true;         // answers to macOS 15's selectors
   bool checked = false;               // kernels run under the checker
+  bool does_nothing = false;          // command queues made from now on run nothing
   uint32_t event_timeout_ms = 10000;  // a longer wait fails
 };
 
@@ -65,6 +66,7 @@ enum class Fault {
   library,         // newLibrary... returns nil and an error
   pipeline,        // newComputePipelineState... returns nil and an error
   command_buffer,  // a committed command buffer runs nothing and ends with an error
+  slow_pipeline,   // newComputePipelineState... takes `milliseconds` longer
   slow,            // a committed command buffer completes `milliseconds` later
   device_lost,     // this and every later command buffer ends with an error
 };
@@ -83,6 +85,7 @@ struct Counters {
   uint64_t pipelines_compiled = 0;      // not found in a binary archive
   uint64_t pipelines_from_archive = 0;  // found in one
   uint64_t libraries_from_source = 0;
+  uint64_t residency_requests = 0;
   uint64_t resident = 0;  // allocations of the residency set that was committed or requested last
 };
 

@@ -60,7 +60,7 @@ struct DeviceKind {
   std::unique_ptr<Device> (*open)(const DeviceKind& kind, const DeviceOptions& options);
   std::function<bool()> available;  // whether this machine has one, asked once; null: always
   // Says what is missing where the machine has such hardware, but cannot use it; otherwise empty, or null.
-  std::function<std::string()> missing;
+  std::function<std::string()> missing = nullptr;
   uint32_t ordinal = 0;  // of the hardware, where a machine may have several of a kind
 };
 
