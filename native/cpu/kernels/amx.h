@@ -35,76 +35,64 @@ class AmxTiles {
   AmxTiles& operator=(const AmxTiles&) = delete;
 };
 
-// sums[j, i] (+)= w[i] x[j], for two tiles i of rows of w and one or two tiles j of rows of x, over `steps`
-// steps of columns. Of three terms of each factor, the six products that reach the 24 bits of a float are
-// added, the small ones first. between() is called where other units than those for tiles have time.
-//   w: [steps, kTerms, 2, kTileValues], rows of the tile in order
-//   x: `first` and `second` are each [steps, x_terms, kTileValues], transposed pairs
-//   sums: [2 (j), 2 (i), kTileSums], [row of w, row of x] each
-template <uint32_t x_terms, bool two, typename Between>
-[[gnu::noinline]] static void multiply_terms(const uint16_t* w, const uint16_t* first, const uint16_t* second,
-                                             uint32_t steps, bool fresh, float* sums, Between& between) {
-  static_assert(x_terms == 1 || x_terms == 3);
+// sums[i] (+)= w[i] x, for two tiles i of rows of w and one of x, over `steps` steps of columns. Of three
+// terms of each factor, the six products that reach the 24 bits of a float are added; with one term of x all
+// are. Four tiles and no more: while the other thread of a core is busy, its tiles leave few for renaming,
+// and each further tile in use makes every load wait longer for the products before it.
+//   w: [steps, w_terms, 2, kTileValues], rows of the tile in order
+//   x: [steps, x_terms, kTileValues], transposed pairs
+//   sums: [2, kTileSums], [row of w, row of x] each
+template <uint32_t w_terms, uint32_t x_terms>
+static void multiply_terms(const uint16_t* w, const uint16_t* x, uint32_t steps, bool fresh, float* sums) {
+  static_assert((w_terms == 2 && x_terms == 1) || (w_terms == 3 && x_terms == 3));
   // The compiler does not know what memory the instructions read.
   asm volatile("" : : : "memory");
   if (fresh) {
     _tile_zero(0);
     _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
   } else {
     _tile_loadd(0, sums, kTilePitch);
     _tile_loadd(1, sums + kTileSums, kTilePitch);
-    if constexpr (two) {
-      _tile_loadd(2, sums + 2 * kTileSums, kTilePitch);
-      _tile_loadd(3, sums + 3 * kTileSums, kTilePitch);
-    }
   }
-  // Multiplies with the next term of w, or of x.
-  const auto next_w = [&](uint32_t term) __attribute__((always_inline)) {
-    const uint16_t* from = w + term * 2 * kTileValues;
-    _tile_loadd(4, from, kTilePitch);
-    _tile_dpbf16ps(0, 4, 6);
-    if constexpr (two) _tile_dpbf16ps(2, 4, 7);
-    _tile_loadd(5, from + kTileValues, kTilePitch);
-    _tile_dpbf16ps(1, 5, 6);
-    if constexpr (two) _tile_dpbf16ps(3, 5, 7);
-    between();
+  const auto load_x = [&](uint32_t term) __attribute__((always_inline)) {
+    _tile_loadd(3, x + term * kTileValues, kTilePitch);
   };
-  const auto next_x = [&](uint32_t term) __attribute__((always_inline)) {
-    _tile_loadd(6, first + term * kTileValues, kTilePitch);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 5, 6);
-    if constexpr (two) {
-      _tile_loadd(7, second + term * kTileValues, kTilePitch);
-      _tile_dpbf16ps(2, 4, 7);
-      _tile_dpbf16ps(3, 5, 7);
-    }
-    between();
+  // Adds the product of x with a term of the first tile of w, or the second.
+  const auto first = [&](uint32_t term) __attribute__((always_inline)) {
+    _tile_loadd(2, w + term * 2 * kTileValues, kTilePitch);
+    _tile_dpbf16ps(0, 2, 3);
+  };
+  const auto second = [&](uint32_t term) __attribute__((always_inline)) {
+    _tile_loadd(2, w + (term * 2 + 1) * kTileValues, kTilePitch);
+    _tile_dpbf16ps(1, 2, 3);
   };
   for (uint32_t step = 0; step < steps; ++step) {
-    _tile_loadd(6, first, kTilePitch);
-    if constexpr (two) _tile_loadd(7, second, kTilePitch);
-    next_w(2);
-    next_w(1);
-    if constexpr (x_terms == 1) {
-      next_w(0);
+    if constexpr (x_terms == 3) {
+      load_x(2);
+      first(0);
+      second(0);
+      load_x(1);
+      _tile_dpbf16ps(1, 2, 3);
+      first(0);
+      first(1);
+      second(1);
+      load_x(0);
+      _tile_dpbf16ps(1, 2, 3);
+      first(1);
+      first(2);
+      second(2);
     } else {
-      next_x(1);
-      next_w(0);
-      next_x(2);
-      next_x(0);
+      load_x(0);
+      first(1);
+      second(1);
     }
-    w += kTerms * 2 * kTileValues;
-    first += x_terms * kTileValues;
-    second += x_terms * kTileValues;
+    second(0);
+    first(0);
+    w += w_terms * 2 * kTileValues;
+    x += x_terms * kTileValues;
   }
   _tile_stored(0, sums, kTilePitch);
   _tile_stored(1, sums + kTileSums, kTilePitch);
-  if constexpr (two) {
-    _tile_stored(2, sums + 2 * kTileSums, kTilePitch);
-    _tile_stored(3, sums + 3 * kTileSums, kTilePitch);
-  }
   asm volatile("" : : : "memory");
 }
 

@@ -1,8 +1,8 @@
 // Products with many tokens by tiles of AMX, in place of quantized_tiles.cpp. Weights and activations are
-// split into three terms of bfloats, which is as precise as f32; with fast precision activations are rounded
-// to one. Products with fewer tokens have the tiles of the other levels.
-// A chunk of columns of some rows is converted at a time, then multiplied with every token. The arithmetic of
-// one result does not depend on the other rows and tokens.
+// split into three terms of bfloats, which is as precise as f32; with fast precision weights are rounded to
+// two terms, which hold 17 bits, and activations to one. Products with fewer tokens have the tiles of the
+// other levels. Some columns of a tile of rows are converted at a time, then multiplied with every token. The
+// arithmetic of one result does not depend on the other rows and tokens.
 #include "cpu/kernels/amx_activations.h"
 #include "cpu/kernels/quantized_tiles.h"
 
@@ -11,46 +11,53 @@ namespace {
 
 // Tokens from which on splitting a weight pays, by precision. Measured on an Emerald Rapids Xeon.
 constexpr uint32_t kLeastTokens[kPrecisions] = {64, 32};
-constexpr uint32_t kMostTiles = 4;  // of an item: the rows of a chunk stay in the second-level cache
+constexpr uint32_t kMostTiles = 4;  // of an item: their sums stay in the second-level cache
 constexpr uint32_t kItemsPerThread = 2;
 constexpr uint32_t kAgainTokens = 32;          // that are computed again together
 constexpr double kProductTime = 0.007;         // nanoseconds of one product of a weight and an activation
 constexpr double kSplitTime = 0.3;             // nanoseconds to split a value
 constexpr double kWorthSplittingShared = 1e4;  // nanoseconds: less is split by the thread that launches
 
-using MultiplyTerms = void (*)(const uint16_t* w, const uint16_t* first, const uint16_t* second,
-                               uint32_t steps, bool fresh, float* sums, Conversion& between);
+using MultiplyTerms = void (*)(const uint16_t* w, const uint16_t* x, uint32_t steps, bool fresh, float* sums);
 using SplitBlock = void (*)(const float* x, uint32_t in, const TokenBlock& block, uint16_t* to,
                             RowKind* kinds);
+using ConvertRows = void (*)(const ChunkRow* chunk, uint32_t rows, uint32_t begin, uint32_t values,
+                             uint32_t shift, uint16_t* to);
 
-// The loops of a number of terms of activations.
+// The loops of a number of terms of weights and of activations.
 struct TermLoops {
-  uint32_t terms;
+  uint32_t part;   // columns of a tile whose terms stay in the first-level cache
+  uint32_t terms;  // of activations
   SplitBlock split;
-  MultiplyTerms one, two;  // by tiles of tokens
+  MultiplyTerms multiply;
 };
-template <uint32_t terms>
-constexpr TermLoops kTermLoops = {terms, split_block<terms>, multiply_terms<terms, false, Conversion>,
-                                  multiply_terms<terms, true, Conversion>};
+template <uint32_t w_terms>
+constexpr uint32_t kPart = w_terms == 2 ? 256 : 128;
+template <uint32_t w_terms, uint32_t terms>
+constexpr TermLoops kTermLoops = {kPart<w_terms>, terms, split_block<terms>, multiply_terms<w_terms, terms>};
+constexpr const TermLoops *kFast = &kTermLoops<2, 1>, *kExact = &kTermLoops<kTerms, kTerms>;
 
-// The loops of a format.
+// The loops of a format, by precision.
 struct Loops {
   const TermLoops* terms[kPrecisions];
-  void (*convert)(Conversion& own);
+  LoadRow load;
+  ConvertRows convert[kPrecisions];
   MultiplyTile again;  // in f32
 };
 
 template <typename Q>
 constexpr Loops kLoops = {
-    {&kTermLoops<1>, &kTermLoops<kTerms>}, convert_step<Q, load_array_row<Q>>, multiply_tile<Q>};
+    {kFast, kExact}, load_array_row<Q>, {convert_rows<Q, 2>, convert_rows<Q, kTerms>}, multiply_tile<Q>};
 // Products with E4M3 codes are as precise in both.
 template <>
-constexpr Loops kLoops<E4m3Codes> = {{&kTermLoops<kTerms>, &kTermLoops<kTerms>},
-                                     convert_step<E4m3Codes, load_array_row<E4m3Codes>>,
+constexpr Loops kLoops<E4m3Codes> = {{kExact, kExact},
+                                     load_array_row<E4m3Codes>,
+                                     {convert_rows<E4m3Codes, kTerms>, convert_rows<E4m3Codes, kTerms>},
                                      multiply_tile<E4m3Codes>};
 template <typename T>
-constexpr Loops kBlockLoops = {{&kTermLoops<1>, &kTermLoops<kTerms>},
-                               convert_step<BlockCodes<T>, load_block_row>,
+constexpr Loops kBlockLoops = {{kFast, kExact},
+                               load_block_row,
+                               {convert_rows<BlockCodes<T>, 2>, convert_rows<BlockCodes<T>, kTerms>},
                                multiply_tile<BlockCodes<T>, true>};
 
 const Loops& loops_of(const Format& format) {
@@ -112,44 +119,48 @@ Rows split(Batch& batch, const TermLoops& loops, const Products& products, const
   return result;
 }
 
+struct TileScratch {
+  ChunkRow rows[kTileRows];
+  alignas(64) uint16_t terms[2 * kPart<2> * kTileRows];  // of the weights of a part
+  static_assert(kTerms * kPart<kTerms> <= 2 * kPart<2>);
+};
+
 // One product of an item: some tiles of rows of w, from row `first` on, times all tokens of x.
 struct TileProduct {
   const Loops& loops;
-  const TermLoops& terms;  // one of them
+  uint32_t precision;
+  const TermLoops& terms;  // those of the precision
   const Matrix& w;
   const BlockedRows& x;
   uint32_t first, tiles, tokens;
 
   uint32_t blocks() const { return (tokens + kSide - 1) / kSide; }
   uint64_t tile_sums() const { return uint64_t(blocks()) * 2 * kTileSums; }
-  uint64_t chunk_values() const { return kChunk / kTermStep * kTerms * 2 * kTileValues; }
 
-  // Of columns from `begin` on, if there are any.
-  Conversion conversion(uint32_t begin, uint16_t* to, RowRanges* ranges) const {
-    const uint32_t rows = begin < w.in ? least(tiles * kTileRows, w.out - first) : 0;
-    return {loops.convert, w, first, rows, begin, begin < w.in ? least(kChunk, w.in - begin) : 0, to, ranges};
+  // sums: [tiles, blocks, 2 halves of a tile, row, token]
+  void multiply(TileScratch& scratch, float* sums, RowRanges* ranges) const {
+    for (uint32_t begin = 0; begin < w.in; begin += kChunk)
+      for (uint32_t tile = 0; tile < tiles; ++tile)
+        multiply_chunk_of(tile, begin, scratch, sums + tile * tile_sums(), ranges[tile]);
   }
 
-  // sums: [tiles, blocks, 2 halves of a tile, row, token]; `now` has room for chunk_values() of each tile,
-  // twice.
-  void multiply(uint16_t* now, float* sums, RowRanges* ranges) const {
-    uint16_t* next = now + tiles * chunk_values();
-    conversion(0, now, ranges).finish();
-    for (uint32_t begin = 0; begin < w.in; begin += kChunk) {
-      const uint32_t steps = least(kChunk, w.in - begin) / kTermStep;
-      const uint64_t place = uint64_t(begin) / kTermStep * terms.terms * kTileValues;
-      Conversion ahead = conversion(begin + kChunk, next, ranges);
-      for (uint32_t b = 0; b < blocks(); b += 2) {
-        const uint16_t* from = x.values + b * x.pitch + place;
-        const MultiplyTerms run = b + 1 < blocks() ? terms.two : terms.one;
-        for (uint32_t tile = 0; tile < tiles; ++tile)
-          run(now + tile * chunk_values(), from, from + x.pitch, steps, begin == 0,
-              sums + tile * tile_sums() + uint64_t(b) * 2 * kTileSums, ahead);
-      }
-      ahead.finish();
-      uint16_t* used = now;
-      now = next;
-      next = used;
+  // Adds the products of a chunk of columns of one tile.
+  void multiply_chunk_of(uint32_t tile, uint32_t begin, TileScratch& scratch, float* sums,
+                         RowRanges& ranges) const {
+    const uint32_t from = first + tile * kTileRows, rows = least(kTileRows, w.out - from);
+    const uint32_t values = least(kChunk, w.in - begin);
+    for (uint32_t r = 0; r < rows; ++r) {
+      ChunkRow& row = scratch.rows[r];
+      loops.load(w, from + r, begin, values, row);
+      ranges.add(r, load_floats(row.scales), load_floats(row.biases), values >> w.group_shift);
+    }
+    for (uint32_t at = 0; at < values; at += terms.part) {
+      const uint32_t columns = least(terms.part, values - at);
+      loops.convert[precision](scratch.rows, rows, at, columns, w.group_shift, scratch.terms);
+      const uint16_t* own = x.values + uint64_t(begin + at) * terms.terms * kSide;
+      for (uint32_t b = 0; b < blocks(); ++b)
+        terms.multiply(scratch.terms, own + b * x.pitch, columns / kTermStep, begin + at == 0,
+                       sums + uint64_t(b) * 2 * kTileSums);
     }
   }
 
@@ -204,21 +215,23 @@ struct TileProduct {
 };
 
 // Some tiles of rows of a product. `values`: all activations of the launch as floats.
-void tiles_of(const Loops& loops, const TermLoops& terms, const Product& p, const BlockedRows& x,
+void tiles_of(const Loops& loops, uint32_t precision, const Product& p, const BlockedRows& x,
               const float* values, uint32_t first, uint32_t tiles) {
   RowRanges ranges[kMostTiles];
-  const TileProduct sample = {loops, terms, p.w, x, first, tiles, p.tokens};
-  const uint64_t floats = sample.tile_sums() * tiles, chunk = sample.chunk_values() * tiles * 2;
+  const TermLoops& terms = *loops.terms[precision];
+  const TileProduct sample = {loops, precision, terms, p.w, x, first, tiles, p.tokens};
+  const uint64_t floats = sample.tile_sums() * tiles;
   const uint64_t rounded = (uint64_t(p.w.in) + kLanes - 1) / kLanes * kLanes;
   auto* memory = static_cast<float*>(
-      item_scratch(sizeof(float) * (rounded + floats * (p.gated ? 2 : 1)) + sizeof(uint16_t) * chunk));
+      item_scratch(sizeof(float) * (rounded + floats * (p.gated ? 2 : 1)) + sizeof(TileScratch)));
   float* sums = memory + rounded;
-  auto* weights = reinterpret_cast<uint16_t*>(sums + floats * (p.gated ? 2 : 1));
+  auto* scratch = reinterpret_cast<TileScratch*>(sums + floats * (p.gated ? 2 : 1));
   for (uint32_t matrix = 0; matrix < (p.gated ? 2 : 1); ++matrix) {
-    const TileProduct product = {loops, terms, matrix == 0 ? p.w : p.up, x, first, tiles, p.tokens};
+    const Matrix& w = matrix == 0 ? p.w : p.up;
+    const TileProduct product = {loops, precision, terms, w, x, first, tiles, p.tokens};
     float* own = sums + matrix * floats;
     for (uint32_t tile = 0; tile < tiles; ++tile) ranges[tile] = {};
-    product.multiply(weights, own, ranges);
+    product.multiply(*scratch, own, ranges);
     for (uint32_t tile = 0; tile < tiles; ++tile) {
       product.turn(own + tile * product.tile_sums());
       product.correct(tile, values + p.x * p.w.in, ranges[tile], memory, own + tile * product.tile_sums());
@@ -254,7 +267,7 @@ void run_tiles(Batch& batch, const Products& products, const float* x, uint64_t 
   const Activations plain = own.all ? Activations{x, nullptr, nullptr, nullptr, 0, 0, false}
                                     : tile_activations(batch, products.format, x, rows, sample.w);
   batch.add(products.count * items, values * kProductTime * (sample.gated ? 2 : 1),
-            [=, &loops, &terms](uint64_t begin, uint64_t end) {
+            [=, &loops](uint64_t begin, uint64_t end) {
               const AmxTiles configured;
               for (uint64_t item = begin; item < end; ++item) {
                 const Product p = products.at(item / items);
@@ -263,7 +276,7 @@ void run_tiles(Batch& batch, const Products& products, const float* x, uint64_t 
                 if (!p.known)
                   fill_nan(p, first, last - first);
                 else if (p.tokens >= least_tokens)
-                  tiles_of(loops, terms, p, own.of(item / items), x, first, least(each, tiles - tile));
+                  tiles_of(loops, precision, p, own.of(item / items), x, first, least(each, tiles - tile));
                 else if (p.tokens > 0)
                   for (uint32_t row = first; row < last; row += kTileRows) tile_of(few, p, plain, row);
               }

@@ -70,56 +70,33 @@ static inline void load_block_row(const Matrix& w, uint32_t row, uint32_t begin,
               to.codes, to.scales, to.biases);
 }
 
-// Converts a chunk of columns of some rows to terms, as multiply_terms reads them, a few columns of a row at
-// a time: other units do it while those for tiles are busy.
-struct Conversion {
-  void (*step)(Conversion& own);
-  const Matrix& w;
-  uint32_t first, rows;      // of the matrix
-  uint32_t begin, values;    // columns
-  uint16_t* to;              // [rows / kTileRows, kChunk / kTermStep, kTerms, 2, kTileValues]
-  RowRanges* ranges;         // [rows / kTileRows]
-  uint32_t row = 0, at = 0;  // the next step
-  ChunkRow chunk = {};
-
-  void operator()() {
-    if (row < rows) step(*this);
-  }
-  void finish() {
-    while (row < rows) step(*this);
-  }
-};
-
-template <typename Q, LoadRow load>
-[[gnu::noinline]] static void convert_step(Conversion& own) {
-  constexpr uint32_t kColumns = 64;
-  constexpr uint64_t kPitch = kTerms * 2 * kTileValues;
-  ChunkRow& chunk = own.chunk;
-  const uint32_t shift = own.w.group_shift, row = own.row % kTileRows;
-  if (own.at == 0) {
-    load(own.w, own.first + own.row, own.begin, own.values, chunk);
-    own.ranges[own.row / kTileRows].add(row, load_floats(chunk.scales), load_floats(chunk.biases),
-                                        own.values >> shift);
-  }
-  const uint32_t end = least(own.at + kColumns, own.values);
-  uint16_t* target = own.to + own.row / kTileRows * (kChunk / kTermStep) * kPitch +
-                     own.at / kTermStep * kPitch + row / kSide * kTileValues + row % kSide * kTermStep;
-  for (uint32_t at = own.at; at < end; at += kTermStep, target += kPitch) {
-    F32 halves[2];
+// Converts columns [begin, begin + values) of some rows of a chunk to terms, as multiply_terms reads them.
+//   to: [values / kTermStep, terms, 2, kTileValues]
+template <typename Q, uint32_t terms>
+static void convert_rows(const ChunkRow* chunk, uint32_t rows, uint32_t begin, uint32_t values,
+                         uint32_t shift, uint16_t* to) {
+  for (uint32_t row = 0; row < rows; ++row) {
+    const ChunkRow& from = chunk[row];
+    uint16_t* target = to + row * kTermStep;
+    for (uint32_t at = begin; at < begin + values; at += kTermStep, target += terms * 2 * kTileValues) {
+      F32 halves[2];
 #pragma GCC unroll 2
-    for (uint32_t half = 0; half < 2; ++half) {
-      const uint32_t column = at + half * kLanes, group = column >> shift;
-      I32 bytes;
-      widen_all(load_vector<U8x16>(chunk.codes + column), &bytes);
-      halves[half] = fused(numbers<Q>(bytes), splat(chunk.scales[group]), splat(chunk.biases[group]));
-    }
-    U32 pairs[kTerms];
-    split_terms<kTerms>(halves[0], halves[1], pairs);
+      for (uint32_t half = 0; half < 2; ++half) {
+        const uint32_t column = at + half * kLanes, group = column >> shift;
+        I32 bytes;
+        widen_all(load_vector<U8x16>(from.codes + column), &bytes);
+        halves[half] = fused(numbers<Q>(bytes), splat(from.scales[group]), splat(from.biases[group]));
+      }
+      U32 pairs[terms];
+      if constexpr (terms == kTerms)
+        cut_terms(halves[0], halves[1], pairs);
+      else
+        split_terms<terms>(halves[0], halves[1], pairs);
 #pragma GCC unroll 3
-    for (uint32_t term = 0; term < kTerms; ++term) store_vector(target + term * 2 * kTileValues, pairs[term]);
+      for (uint32_t term = 0; term < terms; ++term)
+        store_vector(target + term * 2 * kTileValues, pairs[term]);
+    }
   }
-  own.at = end < own.values ? end : 0;
-  own.row += own.at == 0;
 }
 
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL
