@@ -177,10 +177,12 @@ def test_a_tally_by_hand() -> None:
 
 def test_timing(capsys: pytest.CaptureFixture[str]) -> None:
     timings = timing.measure(pyturbo.Device("cpu"), KV_FORMATS, contexts=(40,), repeats=1)
-    assert [row.kv for row in timings] == SETTINGS * 2
+    assert [row.kv for row in timings] == SETTINGS * 3
     assert min(row.microseconds for row in timings) > 0
     print_table(timing_table(timings))
-    assert "16 heads, 2 for keys, dim 256" in capsys.readouterr().out
+    table = capsys.readouterr().out
+    assert "16 heads, 2 for keys, dim 256" in table
+    assert "128 heads, latents of 512 and 64" in table
 
 
 ROWS = [

@@ -14,7 +14,7 @@ import numpy as np
 from pyturbo._native import Buffer, Device
 from pyturbo._program import Program
 from pyturbo.engine.layout import Layout
-from pyturbo.layers.step import KvFormat, KvHeads, Step
+from pyturbo.layers.step import KvFormat, KvHeads, KvLatents, Piece, Step
 from pyturbo.recording import Recorder, Tensor
 from pyturbo.symbols import symbol
 
@@ -23,6 +23,8 @@ CONTEXTS = (1024, 8192, 32768)
 
 @dataclass(frozen=True)
 class Shape:
+    """Attention with keys and values of their own for some of the heads."""
+
     heads: int
     kv_heads: int
     dim: int
@@ -30,15 +32,50 @@ class Shape:
     def __str__(self) -> str:
         return f"{self.heads} heads, {self.kv_heads} for keys, dim {self.dim}"
 
+    @property
+    def _cached(self) -> KvHeads:
+        return KvHeads("layer", self.kv_heads, self.dim, biased=False)
 
-SHAPES = (Shape(16, 2, 256), Shape(32, 8, 128))
+    def state(self, kv: KvFormat, context: int) -> dict[str, Piece]:
+        return kv.state(self._cached, context, chunk=1)
+
+    def attend(self, device: Device, kv: KvFormat, step: Step) -> None:
+        q, k, v = (_vectors(device, count, self.dim) for count in (self.heads, *2 * (self.kv_heads,)))
+        kv.attend(self._cached, step, q, k, v, self.dim**-0.5)
+
+
+@dataclass(frozen=True)
+class LatentShape:
+    """Latent attention: all heads share one row."""
+
+    heads: int
+    rank: int
+    rope: int
+
+    def __str__(self) -> str:
+        return f"{self.heads} heads, latents of {self.rank} and {self.rope}"
+
+    @property
+    def _cached(self) -> KvLatents:
+        return KvLatents("layer", self.rank, self.rope)
+
+    def state(self, kv: KvFormat, context: int) -> dict[str, Piece]:
+        return kv.latent_state(self._cached, context)
+
+    def attend(self, device: Device, kv: KvFormat, step: Step) -> None:
+        q, q_rope = (_vectors(device, self.heads, dim) for dim in (self.rank, self.rope))
+        latent, rope_key = (_vectors(device, 1, dim).reshape(1, dim) for dim in (self.rank, self.rope))
+        kv.attend_latents(self._cached, step, q, q_rope, latent, rope_key, self.rank**-0.5)
+
+
+SHAPES = (Shape(16, 2, 256), Shape(32, 8, 128), LatentShape(128, 512, 64))
 
 
 @dataclass(frozen=True)
 class Timing:
     """The best of several runs."""
 
-    shape: Shape
+    shape: Shape | LatentShape
     context: int
     kv: str
     microseconds: float
@@ -63,10 +100,9 @@ def measure(
     return timings
 
 
-def _decode(device: Device, shape: Shape, context: int, kv: KvFormat) -> tuple[Program, Buffer]:
+def _decode(device: Device, shape: Shape | LatentShape, context: int, kv: KvFormat) -> tuple[Program, Buffer]:
     """Record the program of one layer, and fill a cache with random vectors."""
-    heads = KvHeads("layer", shape.kv_heads, shape.dim, biased=False)
-    layout = Layout(context, kv.state(heads, context, chunk=1))
+    layout = Layout(context, shape.state(kv, context))
     rng = np.random.default_rng(0)
     block = device.empty(layout.nbytes, np.uint8)
     for name, (_, size, dtype) in layout.pieces.items():
@@ -78,8 +114,7 @@ def _decode(device: Device, shape: Shape, context: int, kv: KvFormat) -> tuple[P
         layout.piece(block, name).write(values)
     with Recorder(device, {"position": context}, blocks=("state",)) as recorder:
         step = Step(1, symbol("position"), layout.tensors(), kv)
-        q, k, v = (_vectors(device, count, shape.dim) for count in (shape.heads, *2 * (shape.kv_heads,)))
-        kv.attend(heads, step, q, k, v, shape.dim**-0.5)
+        shape.attend(device, kv, step)
     return recorder.program, block
 
 
