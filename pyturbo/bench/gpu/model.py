@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
@@ -97,6 +98,15 @@ class StepRow:
     error: str = ""
 
 
+class ReplayTimes(NamedTuple):
+    """Microseconds of the replay of a step: see `StepRow`. `least_host_us` is the best of `host_us`."""
+
+    step_us: float
+    host_us: float
+    least_host_us: float
+    device_us: float
+
+
 @dataclass(frozen=True)
 class ModelReport:
     """The figures of a model, and the time until it was ready."""
@@ -167,15 +177,15 @@ def _decode(runner: Runner, position: int, tokens: int) -> StepRow:
     profile = session.profile()
     with runner.program(session.context, 1, "last") as (_, graph):
         listing = graph.program.listing()
-    step_us, host_us, device_us = _replays(runner, session.context, position, tokens)
+    times = replay_times(runner, session.context, position, tokens)
     return StepRow(
         "",
         speed,
         len(listing),
         sum(launch.waits for launch in listing),
-        step_us,
-        host_us,
-        device_us,
+        times.step_us,
+        times.host_us,
+        times.device_us,
         _kernels(profile),
     )
 
@@ -189,8 +199,8 @@ def _reply(session: Session, tokens: int) -> Stats:
     return stats
 
 
-def _replays(runner: Runner, context: int, position: int, count: int) -> tuple[float, float, float]:
-    """Time replays of a step without the draw of a token: `step_us`, `host_us` and `device_us`."""
+def replay_times(runner: Runner, context: int, position: int, count: int) -> ReplayTimes:
+    """Time replays of a step without the draw of a token."""
     device, layout = runner.device, runner.layout(context)
     block = runner.allocate(layout)
     cursor = Cursor()
@@ -209,7 +219,7 @@ def _replays(runner: Runner, context: int, position: int, count: int) -> tuple[f
             graph.run(1, block, cursor, False)
         device.synchronize()
         in_row = (time.perf_counter() - begin) / count
-    return median(whole) * 1e6, median(host) * 1e6, in_row * 1e6
+    return ReplayTimes(median(whole) * 1e6, median(host) * 1e6, min(host) * 1e6, in_row * 1e6)
 
 
 def _prefill(runner: Runner, tokens: int) -> StepRow:
