@@ -96,6 +96,7 @@ cdef extern from "pyturbo/device.h" namespace "pyturbo" nogil:
         void require_open() except +raise_python
         void close() except +raise_python
         uint64_t longest_argument() except +raise_python
+        uint64_t working_set() except +raise_python
         vector[pair[string, string]] properties() except +raise_python
         cbool use(Storage&, uint64_t, uint64_t) except +raise_python
         shared_ptr[Storage] constant(const shared_ptr[Storage]&, uint64_t, uint64_t) except +raise_python

@@ -135,6 +135,16 @@ cdef class Device:
         return longest
 
     @property
+    def working_set(self):
+        """The most bytes of memory that kernels should use together on a device that shares the host's; None: there is no
+        such limit. A model that needs more is refused when it is loaded."""
+        cdef NativeDevice* device = self.native()
+        cdef uint64_t most
+        with nogil:
+            most = device.working_set()
+        return most or None
+
+    @property
     def memory(self):
         """The ``DeviceMemory`` of a device with memory of its own; None for one that uses that of the host."""
         _require_open(self)

@@ -69,8 +69,9 @@ def place_experts(
     copies of all weights, or of all but the experts, which then have slots in memory of the host.
     """
     policy = _probed(checkpoint, device) if policy is None else _checked(policy, checkpoint)
-    own_memory = device.memory
-    if memory is None and own_memory is None and not isinstance(checkpoint, PackedCheckpoint):
+    own_memory, limit = device.memory, device.working_set
+    limited = memory is not None or own_memory is not None or limit is not None
+    if not limited and not isinstance(checkpoint, PackedCheckpoint):
         return Placement()
     found = survey(checkpoint)
 
@@ -79,6 +80,8 @@ def place_experts(
 
     own = used_memory()
     total = own + int(available_memory() * _SHARE) if memory is None else memory
+    if limit is not None:
+        total = min(total, own + limit)
     if not isinstance(checkpoint, PackedCheckpoint):
         mode = "mapped"
     elif policy.mode == "auto":
@@ -88,6 +91,8 @@ def place_experts(
         mode = "mapped" if need <= room else "stream"
     else:
         mode = policy.mode
+    if limit is not None and mode == "mapped":
+        _require_working_set(limit, found.weights.nbytes + conversation(SHORT))
     if own_memory is not None:
         streamed_bytes = found.parts["experts"].nbytes if mode == "stream" else 0
         _require_on_device(own_memory, found.weights.nbytes - streamed_bytes, conversation(SHORT))
@@ -191,6 +196,15 @@ def _require_on_device(memory: DeviceMemory, weights: int, conversation: int) ->
         raise AllocationError(
             f"device: expected at least {least_size(weights + conversation)} of free memory for weights and "
             f"a conversation, got {size(memory.free)} of {size(memory.total)}"
+        )
+
+
+def _require_working_set(limit: int, need: int) -> None:
+    """Require that weights and a conversation fit into the memory that a GPU may use of the host's."""
+    if need > limit:
+        raise AllocationError(
+            f"device: expected a working set of at least {least_size(need)} for weights and a conversation, "
+            f"got {size(limit)}; `sudo sysctl iogpu.wired_limit_mb=N` sets it on a Mac"
         )
 
 

@@ -64,6 +64,8 @@ class Layout:
         """Return a block of zeros, unless it is more than there is memory for."""
         own = device.memory
         most, where = (machine_memory(), "this machine") if own is None else (own.free, "the device now")
+        if device.working_set is not None and device.working_set < most:
+            most, where = device.working_set, "its working set"
         if self.nbytes > most:
             raise AllocationError(
                 f"context: expected a conversation of at most {most} bytes, the memory of {where}, got "

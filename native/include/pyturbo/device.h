@@ -97,6 +97,13 @@ class Device : public ClosedAtEnd {
   // Returns its own memory; nothing for a device that uses that of the host.
   virtual std::optional<DeviceMemory> own_memory() { return std::nullopt; }
 
+  // Returns the most bytes of host memory that kernels should use together; 0: there is no such limit. Throws
+  // Error{state} when it is closed.
+  virtual uint64_t working_set() {
+    require_open();
+    return 0;
+  }
+
   // Allocates zeroed memory for kernels. A device with memory of its own attaches itself to it.
   virtual std::shared_ptr<Storage> allocate(uint64_t bytes) = 0;
   // Allocates zeroed memory that kernels and the host can both touch.
