@@ -3,6 +3,7 @@
 #import <Metal/Metal.h>
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 #include <span>
 
@@ -12,6 +13,7 @@
 #include "metal/memory.h"
 #include "metal/object.h"
 #include "metal/pipelines.h"
+#include "metal/plan.h"
 #include "metal/residency.h"
 #include "metal/staging.h"
 #include "metal/timing.h"
@@ -20,7 +22,12 @@
 namespace pyturbo::metal {
 namespace {
 
-constexpr size_t kMostInFlight = 4;  // command buffers that may run at the same time
+constexpr size_t kMostInFlight = 4;  // command buffers that run when another replay begins, itself included
+static_assert(kMostInFlight < Plan::kReplays);
+
+// Estimated seconds of a command buffer: the first one is short, so that the GPU begins early; the others
+// keep the screen and other programs responsive.
+constexpr double kFirstSeconds = 0.005, kMostSeconds = 0.05;
 
 // Segments of a replay with host loops that are committed at the same time, the running one included. More of
 // them hide more of the host's time, but after a miss all but the next one were encoded for nothing.
@@ -87,6 +94,8 @@ class MetalDevice final : public Device {
 
   uint64_t longest_argument() override { return memory()->longest(); }
 
+  uint64_t working_set() override { return memory()->working_set(); }
+
   void prepare(std::span<const ReadyLaunch> launches) override {
     const Pool pool;
     pipelines()->prepare(launches,
@@ -119,10 +128,17 @@ class MetalDevice final : public Device {
     staging.copy_out();
   }
 
-  void run_recorded(Recorded& program, size_t, std::span<const ReadyLaunch> launches, bool wait,
+  void run_recorded(Recorded& program, size_t first, std::span<const ReadyLaunch> launches, bool wait,
                     std::vector<LaunchRun>* runs) override {
-    prepare_once(program, launches);
-    run(launches.data(), launches.size(), wait, runs);
+    const Pool pool;
+    const Plan* plan = runs ? nullptr : this->plan(program, first, launches);
+    if (!plan) {
+      run(launches.data(), launches.size(), wait, runs);
+      return;
+    }
+    commit(*plan, launches);
+    if (wait) flight_->wait_all();
+    throw_failure();
   }
 
   // Commits launches ahead of the GPU, which stops at a miss by itself (Gates). Waits at every ask instead
@@ -131,15 +147,16 @@ class MetalDevice final : public Device {
                  Recorded* program) override {
     const Pool pool;
     const std::shared_ptr<Memory> memory = this->memory();
-    if (program) prepare_once(*program, launches);
-    const Staging staging(launches.data(), launches.size(), *memory);
-    if (timeline || !staging.empty() || memory->aliased() || !counts_known(loops, *memory)) {
+    const Plan* plan = timeline || !program ? nullptr : this->plan(*program, 0, launches);
+    if (!plan || memory->aliased() || !counts_known(loops, *memory)) {
       Device::run_loops(launches, loops, timeline, program);
       return;
     }
     const GateMemory gate_memory(*this, Gates::bytes(launches.size()));
     Gates gates(launches, loops, kernel("gate"), gate_memory.storage());
-    const LoopReplay replay{launches, loops, staging, gates};
+    Place groups;
+    memory->find(gates.groups(), sizeof(uint32_t), {"", "gate", "groups"}, groups);
+    const LoopReplay replay{launches, loops, *plan, gates, groups};
     for (size_t start = 0, loop = 0; loop < loops.size() || start < launches.size(); ++loop) {
       gates.open(loop);
       loop = run_to_miss(replay, start, loop);
@@ -182,15 +199,26 @@ class MetalDevice final : public Device {
     return pipelines_;
   }
 
-  // Prepares launches of a program, unless some of them were replayed before.
-  void prepare_once(Recorded& program, std::span<const ReadyLaunch> launches) {
-    if (program.kept) return;
-    prepare(launches);
-    program.kept = std::make_shared<bool>(true);
+  // Returns the plan of launches of a program, with what differs in this replay. Returns null where they need
+  // copies of memory.
+  const Plan* plan(Recorded& program, size_t first, std::span<const ReadyLaunch> launches) {
+    const std::shared_ptr<Memory> memory = this->memory();
+    flight_->wait_for_room(kMostInFlight - 1);
+    throw_failure();
+    if (!program.kept) program.kept = std::make_shared<ProgramPlans>();
+    auto& plans = static_cast<ProgramPlans*>(program.kept.get())->plans;
+    auto known = plans.find({first, launches.size()});
+    if (known == plans.end()) {
+      prepare(launches);
+      std::unique_ptr<Plan> plan = Plan::make(launches, *pipelines(), *memory);
+      known = plans.emplace(std::make_pair(first, launches.size()), std::move(plan)).first;
+    }
+    Plan* plan = known->second.get();
+    return plan && plan->update(launches, *memory) ? plan : nullptr;
   }
 
   Ref<CommandsObject> new_commands(const std::string& label) {
-    auto commands = Ref<CommandsObject>::retain([queue_.get() commandBuffer]);
+    auto commands = Ref<CommandsObject>::retain([queue_.get() commandBufferWithUnretainedReferences]);
     if (!commands) throw Error(ErrorKind::device, name() + ": Metal cannot make a command buffer");
     [commands.get() setLabel:string(label)];
     return commands;
@@ -216,6 +244,33 @@ class MetalDevice final : public Device {
       for (size_t i = 0; i < count; ++i) encoder.add(launches[i]);
     }
     submit(commands.get());
+  }
+
+  // Commits a plan, in several command buffers where one would hold the GPU for long. The GPU begins with the
+  // first while the others are encoded.
+  void commit(const Plan& plan, std::span<const ReadyLaunch> launches) {
+    const std::lock_guard lock(mutex_);
+    const bool aliased = memory_->aliased();
+    if (aliased) flight_->wait_all();
+    const std::string label = label_of(launches.data(), launches.size());
+    const Staging no_copies(nullptr, 0, *memory_);
+    double most = aliased ? INFINITY : kFirstSeconds;
+    for (size_t begin = 0; begin < launches.size();) {
+      const Pool pool;
+      const auto commands = new_commands(label);
+      {
+        Encoder encoder(
+            made([commands.get() computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent]),
+            *pipelines_, *memory_, no_copies);
+        double seconds = 0;
+        for (; begin < launches.size() && seconds < most; ++begin) {
+          encoder.add(plan, begin);
+          seconds += plan.command(begin).seconds;
+        }
+      }
+      submit(commands.get());
+      most = aliased ? INFINITY : kMostSeconds;
+    }
   }
 
   // Memory for the gates of one replay. It is used again once all that was committed has finished.
@@ -249,8 +304,9 @@ class MetalDevice final : public Device {
   struct LoopReplay {
     std::span<const ReadyLaunch> launches;
     std::span<const ReadyLoop> loops;
-    const Staging& staging;
+    const Plan& plan;
     Gates& gates;
+    Place groups;  // of the first launch; the others follow
   };
 
   // Returns whether the GPU can read all counts of what is missing.
@@ -304,11 +360,14 @@ class MetalDevice final : public Device {
     const std::lock_guard lock(mutex_);
     if (memory_->aliased()) flight_->wait_all();
     const auto commands = new_commands(label_of(replay.launches.data(), replay.launches.size()));
+    const Staging no_copies(nullptr, 0, *memory_);
     {
       Encoder encoder(made([commands.get() computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent]),
-                      *pipelines_, *memory_, replay.staging);
-      for (size_t i = begin; i < end; ++i)
-        encoder.add(replay.launches[i], gated ? replay.gates.groups(i) : nullptr);
+                      *pipelines_, *memory_, no_copies);
+      for (size_t i = begin; i < end; ++i) {
+        const uint64_t offset = replay.groups.offset + i * sizeof(MTLDispatchThreadgroupsIndirectArguments);
+        encoder.add(replay.plan, i, gated ? Place{replay.groups.buffer, offset} : Place{});
+      }
       if (loop < replay.loops.size()) encoder.add(replay.gates.launch(loop));
     }
     return submit(commands.get());

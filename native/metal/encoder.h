@@ -5,6 +5,7 @@
 
 #include "metal/memory.h"
 #include "metal/pipelines.h"
+#include "metal/plan.h"
 #include "metal/staging.h"
 #include "pyturbo/device.h"
 
@@ -20,13 +21,17 @@ class Encoder {
   Encoder(const Encoder&) = delete;
   Encoder& operator=(const Encoder&) = delete;
 
-  // Skips a launch without threadgroups. Throws as Pipelines and Memory do. `groups`, if given, is where the
-  // GPU finds the number of threadgroups when the launch runs.
-  void add(const ReadyLaunch& launch, const uint32_t* groups = nullptr);
+  // Skips a launch without threadgroups. Throws as Pipelines and Memory do.
+  void add(const ReadyLaunch& launch);
+
+  // Adds launch i of a plan. `groups`, if it has a buffer, is where the GPU finds the number of threadgroups
+  // when the launch runs.
+  void add(const Plan& plan, size_t i, const Place& groups = {});
 
  private:
   void bind(const ReadyLaunch& launch);
-  void dispatch(const ReadyLaunch& launch, const uint32_t* groups);
+  void set_pipeline(id<MTLComputePipelineState> pipeline);
+  void wait_if_needed();
 
   id<MTLComputeCommandEncoder> encoder_;
   Pipelines& pipelines_;

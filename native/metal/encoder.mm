@@ -1,47 +1,51 @@
 #include "metal/encoder.h"
 
-#include "pyturbo/error.h"
+#include "metal/geometry.h"
 
 namespace pyturbo::metal {
-namespace {
 
-constexpr uint32_t kThreadgroupAlignment = 16;  // lengths of threadgroup memory are multiples of it
-
-MTLSize size(const Extent& extent) { return MTLSizeMake(extent.x, extent.y, extent.z); }
-
-}  // namespace
-
-void Encoder::add(const ReadyLaunch& launch, const uint32_t* groups) {
+void Encoder::add(const ReadyLaunch& launch) {
   waits_ |= launch.waits;
   if (launch.dispatch.groups.count() == 0) return;
   id<MTLComputePipelineState> pipeline = pipelines_.get(*launch.kernel, launch.arguments->constants);
-  const uint64_t threads = launch.dispatch.threads.count();
-  if (threads > [pipeline maxTotalThreadsPerThreadgroup])
-    throw Error(ErrorKind::device, std::string(launch.kernel->name) + ": expected at most " +
-                                       std::to_string([pipeline maxTotalThreadsPerThreadgroup]) +
-                                       " threads in a threadgroup on this device, got " +
-                                       std::to_string(threads));
-  if (pipeline != pipeline_) [encoder_ setComputePipelineState:pipeline];
-  pipeline_ = pipeline;
+  require_threads(launch, [pipeline maxTotalThreadsPerThreadgroup]);
+  set_pipeline(pipeline);
   bind(launch);
-  if (waits_ && begun_) [encoder_ memoryBarrierWithScope:MTLBarrierScopeBuffers];
-  dispatch(launch, groups);
-  waits_ = false;
-  begun_ = true;
+  wait_if_needed();
+  [encoder_ dispatchThreadgroups:metal_size(launch.dispatch.groups)
+           threadsPerThreadgroup:metal_size(launch.dispatch.threads)];
 }
 
-void Encoder::dispatch(const ReadyLaunch& launch, const uint32_t* groups) {
-  const MTLSize threads = size(launch.dispatch.threads);
-  if (!groups) {
-    [encoder_ dispatchThreadgroups:size(launch.dispatch.groups) threadsPerThreadgroup:threads];
-    return;
-  }
-  Place place;
-  memory_.find(groups, sizeof(MTLDispatchThreadgroupsIndirectArguments),
-               {launch.label, launch.kernel->name, "threadgroups"}, place);
-  [encoder_ dispatchThreadgroupsWithIndirectBuffer:place.buffer
-                              indirectBufferOffset:place.offset
-                             threadsPerThreadgroup:threads];
+void Encoder::add(const Plan& plan, size_t i, const Place& groups) {
+  const Plan::Command& command = plan.command(i);
+  waits_ |= command.waits;
+  if (command.empty) return;
+  set_pipeline(command.pipeline);
+  if (command.count > 0)
+    [encoder_ setBuffers:plan.buffers(command)
+                 offsets:plan.offsets(command)
+               withRange:NSMakeRange(0, command.count)];
+  for (const Plan::Length& length : plan.lengths(command))
+    [encoder_ setThreadgroupMemoryLength:length.bytes atIndex:length.index];
+  wait_if_needed();
+  if (groups.buffer)
+    [encoder_ dispatchThreadgroupsWithIndirectBuffer:groups.buffer
+                                indirectBufferOffset:groups.offset
+                               threadsPerThreadgroup:command.threads];
+  else
+    [encoder_ dispatchThreadgroups:command.groups threadsPerThreadgroup:command.threads];
+}
+
+void Encoder::set_pipeline(id<MTLComputePipelineState> pipeline) {
+  if (pipeline != pipeline_) [encoder_ setComputePipelineState:pipeline];
+  pipeline_ = pipeline;
+}
+
+// Adds the barrier that the next dispatch needs.
+void Encoder::wait_if_needed() {
+  if (waits_ && begun_) [encoder_ memoryBarrierWithScope:MTLBarrierScopeBuffers];
+  waits_ = false;
+  begun_ = true;
 }
 
 void Encoder::bind(const ReadyLaunch& launch) {
@@ -50,10 +54,8 @@ void Encoder::bind(const ReadyLaunch& launch) {
   for (uint32_t i = 0; i < kernel.argument_count; ++i) {
     const ArgumentInfo& info = kernel.arguments[i];
     if (info.kind == ArgumentKind::threadgroup) {
-      const uint32_t bytes = arguments.threadgroup_bytes[info.index];
-      const uint32_t whole =
-          (bytes + kThreadgroupAlignment - 1) / kThreadgroupAlignment * kThreadgroupAlignment;
-      [encoder_ setThreadgroupMemoryLength:whole atIndex:info.index];
+      [encoder_ setThreadgroupMemoryLength:threadgroup_length(arguments.threadgroup_bytes[info.index])
+                                   atIndex:info.index];
       continue;
     }
     const void* data = arguments.buffers[info.index];

@@ -26,8 +26,8 @@ class Gates {
   // Opens the gates from that of loop `first` on. Nothing that uses them may be running.
   void open(size_t first);
 
-  // Returns the address of the three words that say how many threadgroups a launch has.
-  const uint32_t* groups(size_t launch) const { return groups_ + 3 * launch; }
+  // Returns the address of the numbers of threadgroups: three words for each launch.
+  const uint32_t* groups() const { return groups_; }
 
   // Returns the launch that is the gate of a loop. It refers to this object and lasts until the next call.
   ReadyLaunch launch(size_t loop);

@@ -3,6 +3,7 @@
 
 #import <Metal/Metal.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -36,11 +37,14 @@ struct Place {
 // them. Owner: the device, and every storage in use. Any thread; one lock.
 class Memory : public std::enable_shared_from_this<Memory> {
  public:
-  // Memory is released only after the command buffers of `flight` that use it have finished.
+  // Memory is released only after all command buffers of `flight` that were committed before have finished.
   Memory(id<MTLDevice> device, std::shared_ptr<Residency> residency, std::shared_ptr<Flight> flight);
 
   // Returns the most bytes of an argument, wherever it begins in a page.
   uint64_t longest() const { return longest_ - kPageBytes; }
+
+  // Returns the most bytes that all buffers together should have.
+  uint64_t working_set() const { return working_set_; }
 
   // Throws Error{device} for an argument of more bytes than that.
   [[noreturn]] void refuse_length(uint64_t bytes, const ArgumentName& name) const;
@@ -51,6 +55,9 @@ class Memory : public std::enable_shared_from_this<Memory> {
 
   // Returns whether several buffers show the same writable memory, which Metal cannot detect.
   bool aliased();
+
+  // Returns a number that grows when buffers are released: until then, places that were found stay valid.
+  uint64_t version() const { return version_.load(); }
 
   // Releases all buffers; the memory itself stays with its storages. find() fails from then on.
   void close();
@@ -68,7 +75,6 @@ class Memory : public std::enable_shared_from_this<Memory> {
   struct Region {
     uintptr_t begin, end;  // whole pages
     bool writable, lasting;
-    uint64_t last_use;  // number of the command buffer, in Flight
     std::vector<Window> windows;
   };
   struct Use;  // attached to a storage; removes the region together with it
@@ -79,7 +85,9 @@ class Memory : public std::enable_shared_from_this<Memory> {
   Ref<DeviceObject> device_;
   std::shared_ptr<Residency> residency_;
   std::shared_ptr<Flight> flight_;
-  uint64_t longest_;             // most bytes of a buffer, in whole pages
+  const uint64_t longest_;  // most bytes of a buffer, in whole pages
+  const uint64_t working_set_;
+  std::atomic<uint64_t> version_{0};
   std::mutex mutex_;             // guards the members below
   std::vector<Region> regions_;  // by address
 };

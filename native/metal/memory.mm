@@ -26,13 +26,14 @@ Memory::Memory(id<MTLDevice> device, std::shared_ptr<Residency> residency, std::
     : device_(Ref<DeviceObject>::retain(device)),
       residency_(std::move(residency)),
       flight_(std::move(flight)),
-      longest_(page_floor([device maxBufferLength])) {}
+      longest_(page_floor([device maxBufferLength])),
+      working_set_([device recommendedMaxWorkingSetSize]) {}
 
 void Memory::use(Storage& storage, bool lasting) {
   if (storage.bytes() == 0 || storage.attached(this)) return;
   const uintptr_t address = reinterpret_cast<uintptr_t>(storage.data());
   const Region region{
-      page_floor(address), page_ceil(address + storage.bytes()), storage.writable(), lasting, 0, {}};
+      page_floor(address), page_ceil(address + storage.bytes()), storage.writable(), lasting, {}};
   {
     const std::lock_guard lock(mutex_);
     const auto place =
@@ -60,19 +61,12 @@ void Memory::close() {
 
 void Memory::forget(uintptr_t begin) {
   const Pool pool;
-  const auto find = [&] {
-    return std::find_if(regions_.begin(), regions_.end(),
-                        [&](const Region& known) { return known.begin == begin; });
-  };
-  uint64_t last_use = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    if (find() != regions_.end()) last_use = find()->last_use;
-  }
-  flight_->wait(last_use);
+  flight_->wait_all();
   const std::lock_guard lock(mutex_);
-  const auto region = find();
+  const auto region = std::find_if(regions_.begin(), regions_.end(),
+                                   [&](const Region& known) { return known.begin == begin; });
   if (region == regions_.end()) return;
+  ++version_;
   for (const Window& window : region->windows)
     if (region->lasting) residency_->remove(window.buffer.get());
   regions_.erase(region);
@@ -80,13 +74,11 @@ void Memory::forget(uintptr_t begin) {
 
 bool Memory::find(const void* pointer, uint64_t bytes, const ArgumentName& name, Place& place) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(pointer);
-  const uint64_t next = flight_->next();
   const std::lock_guard lock(mutex_);
   if (!device_) throw Error(ErrorKind::state, name.text() + ": the device is closed");
   auto region = std::upper_bound(regions_.begin(), regions_.end(), address,
                                  [](uintptr_t a, const Region& known) { return a < known.begin; });
   if (region == regions_.begin() || address + bytes > (--region)->end) return false;
-  region->last_use = next;
   for (const Window& window : region->windows)
     if (address >= window.begin && address + bytes <= window.begin + window.bytes) {
       place = {window.buffer.get(), address - window.begin};

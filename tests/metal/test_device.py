@@ -23,7 +23,7 @@ import pyturbo
 from pyturbo import ops
 from pyturbo.errors import AllocationError, ArgumentError, DeviceError, StateError
 from pyturbo.recording import Recorder, Tensor
-from pyturbo.symbols import symbol
+from pyturbo.symbols import Place, symbol
 from text.tiny_chat import write_model
 
 if importlib.util.find_spec("pyturbo._soft_metal_tests") is None:
@@ -146,6 +146,26 @@ def test_memory_goes_only_when_the_gpu_is_done(metal: pyturbo.Device) -> None:
     metal.synchronize()
 
 
+@pytest.mark.slow
+def test_a_model_that_exceeds_the_working_set(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "model")
+    with pyturbo.Device("metal") as device:
+        assert device.working_set == 1 << 34
+    with pyturbo.Device("cpu") as device:
+        assert device.working_set is None
+    with pyturbo.load(path, "metal") as model:
+        layout = model.runner.layout(512)
+    soft_metal.set_options(recommended_working_set=100_000)
+    message = r"device: expected a working set of at least .* for weights and a conversation, got 100.0 kB"
+    with pytest.raises(AllocationError, match=message):
+        pyturbo.load(path, "metal")
+    with (
+        pyturbo.Device("metal") as device,
+        pytest.raises(AllocationError, match="at most 100000 bytes, the memory of its working set, got "),
+    ):
+        layout.allocate(device)
+
+
 # Programs ------------------------------------------------------------------------------------------
 
 
@@ -173,6 +193,63 @@ def test_a_launch_without_threadgroups_leaves_its_barrier(metal: pyturbo.Device)
     program.run(count=0)
     assert (c.numpy()[0], d.numpy()[63]) == (0, 4)
     assert soft_metal.counters()["dispatches"] == 2
+
+
+def test_replays_under_way_keep_their_values(metal: pyturbo.Device) -> None:
+    x, ones = metal.empty(40), metal.empty(40)
+    ones.numpy()[:] = 1
+    program = pyturbo.Program(metal, symbols=("count",))
+    program.add(metal.kernel("add"), x, ones, x, symbol("count"))
+    program.add(metal.kernel("add"), x, ones, x, 40)
+    soft_metal.inject("slow", times=100, milliseconds=5)
+    for count in range(1, 41):
+        program.run(wait=False, count=count)
+    metal.synchronize()
+    np.testing.assert_array_equal(x.numpy(), 40 + np.arange(40, 0, -1))
+
+
+def test_replays_with_other_blocks(metal: pyturbo.Device) -> None:
+    ones = metal.empty(4096)
+    ones.numpy()[:] = 1
+    program = pyturbo.Program(metal, blocks=("block",))
+    target = Place("block", 0, 16384, np.float32)
+    program.add(metal.kernel("add"), ones, ones, target, 4096)
+    for size in (4096, 8192, 4096):  # blocks that are gone give their addresses to others
+        block = metal.empty(size)
+        for _ in range(2):
+            block.numpy()[:] = 0
+            program.run([block])
+            assert block.numpy()[:4096].tolist() == [2] * 4096
+        del block
+
+
+def test_a_replay_over_memory_of_the_host_and_one_of_the_device(metal: pyturbo.Device) -> None:
+    ones = metal.empty(64)
+    ones.numpy()[:] = 1
+    program = pyturbo.Program(metal, blocks=("block",))
+    program.add(metal.kernel("add"), ones, ones, Place("block", 0, 256, np.float32), 64)
+    array, own = np.zeros(64, np.float32), metal.empty(64)
+    for block in (own, metal.buffer(array), own):
+        block.numpy()[:] = 0
+        program.run([block])
+        assert block.numpy().tolist() == [2] * 64
+
+
+def test_long_work_is_cut_into_command_buffers(metal: pyturbo.Device) -> None:
+    large = [metal.empty(1 << 24) for _ in range(3)]  # of which only the beginning is used
+    program = pyturbo.Program(metal)
+    for _ in range(3):
+        program.add(metal.kernel("add"), *large, 64)
+        program.add(metal.kernel("add"), *(buffer.view(64) for buffer in large), 64)
+    program.run()
+    counters = soft_metal.counters()
+    assert (counters["command_buffers"], counters["dispatches"]) == (4, 6)
+    assert counters["barriers"] == 2  # command buffers wait for each other anyway
+    small = pyturbo.Program(metal)
+    for _ in range(600):
+        small.add(metal.kernel("add"), *(buffer.view(64) for buffer in large), 64)
+    small.run()
+    assert soft_metal.counters()["command_buffers"] == 5
 
 
 def test_two_handles_over_one_memory_depend_on_each_other(metal: pyturbo.Device) -> None:
