@@ -1,7 +1,7 @@
 """Every instance of every shader as CUDA: NVRTC compiles the texts of the installed package, without a GPU.
 
 Kernels of a decode step are optimised, and must keep thread arrays and values in registers. The others, which
-take minutes to optimise, are compiled without. What kernels compute is not seen here.
+take minutes to optimise, are compiled with next to none. What kernels compute is not seen here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from frontend.__main__ import main
 from frontend.tokens import words
 from gguf_blocks import both_forms
 from gguf_models import BLOCK_MODELS, metadata
-from nvrtc.compiler import TEXTS, Compiled, compile_apart, compile_text
+from nvrtc.compiler import TEXTS, Compiled, compile_text
 from pyturbo.checkpoint.gguf_writer import write_gguf
 from pyturbo.errors import ArgumentError
 from pyturbo.model import load
@@ -77,8 +77,8 @@ def compiled(shader: str, names: list[str], *options: str, optimised: bool = Tru
     chosen = [f"-DPT_INSTANCE_{name}" for name in names]
     constants = re.findall(r"PYTURBO_CONSTANT\((\w+), (\d+)\)", text)
     values = [f"-DPT_C{slot}={VALUES[type_]}" for type_, slot in constants]
-    how = compile_text if optimised else compile_apart
-    return how(text, f"{shader}.cu", [*options, *chosen, *values, *([] if optimised else ["-G"])])
+    effort = [] if optimised else ["--Ofast-compile=max"]
+    return compile_text(text, f"{shader}.cu", [*options, *chosen, *values, *effort])
 
 
 def in_memory(log: str) -> set[str]:
