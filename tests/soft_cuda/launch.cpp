@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
 #include "control.h"
 #include "cpu/pool.h"
+#include "native/soft_gpu_threads.h"
 #include "pyturbo/error.h"
 #include "simt/executor.h"
 
@@ -41,7 +41,7 @@ bool fits(const Extent& groups, const Extent& threads, const KernelInfo& kernel)
 
 // One for all streams, as there is one machine. Never destroyed: streams may run until the process ends.
 pyturbo::cpu::ThreadPool& pool() {
-  static auto& instance = *new pyturbo::cpu::ThreadPool(std::max(1u, std::thread::hardware_concurrency()));
+  static auto& instance = *new pyturbo::cpu::ThreadPool(soft_gpu_threads());
   return instance;
 }
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
 #include "checker/checker.h"
 #include "control.h"
 #include "core/kernels.h"
 #include "cpu/pool.h"
+#include "native/soft_gpu_threads.h"
 #include "pyturbo/error.h"
 #include "simt/executor.h"
 
@@ -186,7 +186,7 @@ std::vector<Access> Check::narrow(Arguments& arguments) const {
 
 // One for all devices, as there is one machine. Never destroyed: queues may run until the process ends.
 pyturbo::cpu::ThreadPool& pool() {
-  static auto& instance = *new pyturbo::cpu::ThreadPool(std::max(1u, std::thread::hardware_concurrency()));
+  static auto& instance = *new pyturbo::cpu::ThreadPool(soft_gpu_threads());
   return instance;
 }
 
