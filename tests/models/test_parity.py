@@ -25,7 +25,7 @@ GOLDENS = Path(__file__).parent.parent / "goldens" / "models"
 BOUND = 2e-3  # of the logits' standard deviation
 
 #: Tokens where shaders run on the processor: more than a chunk, a tile of a matmul and windows of attention.
-SLOW_TOKENS = 45
+SLOW_TOKENS = 35
 
 
 @pytest.fixture(scope="module")
