@@ -21,7 +21,7 @@ from smollm2 import model_path
 
 PATH = model_path()
 TEXT = Path(__file__).parents[1] / "data" / "news-from-nowhere.txt"
-TOKENS = 384
+TOKENS = 256
 BITS = 3
 
 Codec = Callable[[np.ndarray], np.ndarray]
@@ -111,7 +111,7 @@ def test_eight_bits_keep_the_perplexity(exact: pyturbo.Model, windows: np.ndarra
     # tokens together 16 vectors of 128 bytes, and in each layer the 4 bytes of each one's token.
     exact_rows = 30 * (3 * 2 * 16 * 128 + 16 * 4)
     assert eight.bytes_per_token == round(30 * 3 * 2 * (64 + 2) + exact_rows / TOKENS)
-    assert four.bits == pytest.approx(4.25 + 16 * 16 / TOKENS, abs=0.005)
+    assert four.bits == pytest.approx(4.25 + 8 * exact_rows / (30 * 3 * 2 * 64 * TOKENS))
 
 
 def test_parts_of_the_codec(exact: pyturbo.Model, windows: np.ndarray) -> None:
