@@ -1,7 +1,8 @@
 """Float64 reference of the compressed cache: the codec by its definition, attention over what it decodes to.
 
-Nothing here comes from the kernels: Hadamard matrices are dense, bit streams are Python integers. Centroids
-are those of make_tables.py, which tests/kernels/test_turbo_codec.py checks by the definition below.
+Nothing here comes from the kernels: Hadamard matrices are dense, bit streams are Python integers or single
+bits. Centroids are those of make_tables.py, which tests/kernels/test_turbo_codec.py checks by the definition
+below.
 """
 
 import json
@@ -77,8 +78,9 @@ def pack(codes, bits):
 
 
 def unpack(words, dim, bits):
-    stream = sum(int(word) << (32 * w) for w, word in enumerate(words))
-    return np.array([(stream >> (d * bits)) & ((1 << bits) - 1) for d in range(dim)])
+    """Codes [..., dim] of rows of uint32 words."""
+    single = np.unpackbits(np.ascontiguousarray(words, "<u4").view(np.uint8), axis=-1, bitorder="little")
+    return single[..., : dim * bits].reshape(*words.shape[:-1], dim, bits) @ (1 << np.arange(bits))
 
 
 def encode(y, bits):
@@ -99,16 +101,11 @@ def decode(rows, signs=1.0, add=lambda vector, mean: vector + mean):
     A vector is the sum of two parts, its codes' and its mean's; `add` may look at them instead. Exact rows
     are left out.
     """
-    kv_heads, capacity = rows.scales.shape
-    centroids, ones = codebook(rows.bits), rotate(np.ones(rows.dim), signs)
-    y = np.zeros((capacity, kv_heads, rows.dim))
-    for h in range(kv_heads):
-        for t in range(capacity):
-            codes = unpack(rows.packed[h, t], rows.dim, rows.bits)
-            y[t, h] = centroids[codes] * np.float64(rows.scales[h, t])
-            if rows.means is not None:
-                y[t, h] = add(y[t, h], np.float64(rows.means[h, t]) * ones)
-    return y
+    codes = unpack(rows.packed, rows.dim, rows.bits)
+    y = codebook(rows.bits)[codes] * rows.scales[..., None].astype(np.float64)
+    if rows.means is not None:
+        y = add(y, rows.means[..., None].astype(np.float64) * rotate(np.ones(rows.dim), signs))
+    return y.swapaxes(0, 1)
 
 
 def in_order(vectors, ring_start, live):
