@@ -591,15 +591,17 @@ def test_without_a_metallib_the_sources_are_compiled(tmp_path: Path) -> None:
     copy = package_copy(tmp_path)
     script = (
         "import numpy as np, pyturbo\n"
-        "from pyturbo import ops, _soft_metal_tests as soft\n"
+        "from pyturbo import ops, _native_tests, _soft_metal_tests as soft\n"
         "d = pyturbo.Device('metal')\n"
         "assert d.properties['kernels'].endswith('shaders'), d.properties\n"
         "x = np.arange(64, dtype=np.float32).reshape(1, 64)\n"
         "w = ops.affine_quantize(np.ones((3, 64), np.float32), bits=4, group_size=64)\n"
         "y = ops.affine_matmul(x, *w, bits=4, group_size=64, device=d)\n"
         "print(y[0, 0], ops.add(x, x, device=d)[0, 1])\n"
+        "d.kernel('threadgroup_argument')(x, y[0, :1], 1)  # of tests/shaders\n"
+        "assert y[0, 0] == x.sum()\n"
         "assert not soft.violations()\n"
-        "assert soft.counters()['libraries_from_source'] == 2\n"
+        "assert soft.counters()['libraries_from_source'] == 3\n"
     )
     done = run_in(tmp_path, script)
     assert (done.stdout, done.stderr, done.returncode) == ("2016.0 2.0\n", "", 0)

@@ -16,3 +16,5 @@ set(PYTURBO_MANIFEST_OF_PACKAGE ${PYTURBO_MANIFEST})
 pyturbo_add_kernels(_native_tests LIBRARY test ROOT ${tests}/shaders SHADERS ${shaders})
 set(PYTURBO_MANIFEST ${PYTURBO_MANIFEST_OF_PACKAGE})
 install(TARGETS _native_tests DESTINATION pyturbo)
+# The texts of these kernels for GPUs, beside those of the package.
+install(DIRECTORY ${PYTURBO_SOURCES}/ DESTINATION pyturbo/shaders FILES_MATCHING PATTERN "*.metal" PATTERN "*.cu")

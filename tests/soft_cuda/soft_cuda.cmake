@@ -20,6 +20,3 @@ target_compile_options(_soft_cuda_tests PRIVATE ${PYTURBO_WARNINGS})
 target_link_libraries(_soft_cuda_tests PRIVATE soft_cuda pyturbo)
 
 install(TARGETS soft_cuda _soft_cuda_tests DESTINATION pyturbo)
-# The texts of the kernels of tests/shaders, beside those of the package.
-install(DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/kernels/test/shaders/ DESTINATION pyturbo/shaders
-        FILES_MATCHING PATTERN "*.cu")
