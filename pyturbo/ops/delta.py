@@ -123,8 +123,9 @@ def delta_net(
 
 
 def _method(device: Target, tokens: int | Linear, k_dim: int, v_dim: int) -> str:
-    """Choose the method of "auto". Programs for any number of tokens, which read prompts, use chunks."""
+    """Choose the method of "auto": for programs that read prompts, that for as many tokens as they take."""
     if k_dim not in _CHUNKWISE_KEY_DIMS or v_dim % _CHUNKWISE_VALUES:
         return "recurrent"
-    fewest = traits_of(device).chunkwise_tokens
-    return "chunkwise" if isinstance(tokens, Linear) or tokens >= fewest else "recurrent"
+    traits = traits_of(device)
+    most = traits.chunk if isinstance(tokens, Linear) else tokens
+    return "chunkwise" if most >= traits.chunkwise_tokens else "recurrent"

@@ -3,6 +3,7 @@
 // and join their sums in the end.
 #pragma once
 
+#include "../common/lane_sums.h"
 #include "attention.h"
 #include "share.h"
 

@@ -88,31 +88,3 @@ struct Raw {
     return floats;
   }
 };
-
-// One step of sums_by_lane: of two lanes `stride` apart, each keeps half of the sums; with few sums both keep all.
-template <uint count, uint stride>
-inline void fold(thread float* p, uint lane) {
-  if (stride >= count) {
-#pragma unroll
-    for (uint i = 0; i < count; ++i) p[i] += simd_shuffle_xor(p[i], ushort(stride));
-  } else {
-    const bool upper = (lane & stride) != 0;
-#pragma unroll
-    for (uint i = 0; i < stride; ++i) {
-      const float kept = upper ? p[i + stride] : p[i];
-      const float sent = upper ? p[i] : p[i + stride];
-      p[i] = kept + simd_shuffle_xor(sent, ushort(stride));
-    }
-  }
-}
-
-// Lane i gets the sum over all lanes of p[i % count]; count is a power of two up to 32. Changes p.
-template <uint count>
-inline float sums_by_lane(thread float* p, uint lane) {
-  fold<count, 16>(p, lane);
-  fold<count, 8>(p, lane);
-  fold<count, 4>(p, lane);
-  fold<count, 2>(p, lane);
-  fold<count, 1>(p, lane);
-  return p[0];
-}

@@ -1,12 +1,41 @@
-// Gated delta rule, token by token: the state stays in registers from the first token to the last.
-#include <metal_stdlib>
-using namespace metal;
+// Gated delta rule, token by token: the state stays in registers from the first token to the last. With S before a
+// token, y = g S q + d (k . q), so that all sums of a token are found at once, while the next one is read.
+#include "../common/lane_sums.h"
 
 constant bool tiled [[function_constant(0)]];  // value heads of one key head lie k_heads apart, not together
 
 constexpr constant uint kRows = 4;        // state rows of one simdgroup
 constexpr constant uint kSimdgroups = 4;  // of one threadgroup
 constexpr constant uint kRowsPerGroup = kRows * kSimdgroups;
+
+// What a lane needs of a token.
+template <uint columns>
+struct DeltaToken {
+  float query[columns];
+  float key[columns];
+  float value;
+  float decay;
+  float rate;
+};
+
+template <uint columns>
+inline DeltaToken<columns> read_token(
+    device const float* q,
+    device const float* k,
+    device const float* v,
+    device const float* g,
+    device const float* beta) {
+  DeltaToken<columns> token;
+#pragma unroll
+  for (uint c = 0; c < columns; ++c) {
+    token.query[c] = q[c * 32];
+    token.key[c] = k[c * 32];
+  }
+  token.value = v[0];
+  token.decay = g[0];
+  token.rate = beta[0];
+  return token;
+}
 
 // Per value head: S = g S; d = beta (v - S k); S = S + d k^T; y = S q, with one of k_heads for v_heads / k_heads.
 // Layout: token t of q, k starts at t * qk_stride, of v at t * v_stride; state in place; y overlaps no input.
@@ -51,38 +80,35 @@ kernel void delta_net(
     for (uint c = 0; c < columns; ++c) s[r][c] = state[r * k_dim + c * 32];
   }
 
+  const uint row = lane % kRows;  // lane r has S k of row r, lane kRows + r has S q
+  DeltaToken<columns> token = read_token<columns>(q, k, v + row, g + head, beta + head);
   for (uint t = 0; t < tokens; ++t) {
-    float query[columns];
-    float key[columns];
+    const DeltaToken<columns> now = token;
+    const ulong next = min(t + 1, tokens - 1);
+    token = read_token<columns>(
+        q + next * qk_stride, k + next * qk_stride, v + next * v_stride + row, g + next * v_heads + head,
+        beta + next * v_heads + head);
+    float sums[2 * kRows] = {0};
+    float key_query = 0;
 #pragma unroll
     for (uint c = 0; c < columns; ++c) {
-      query[c] = q[ulong(t) * qk_stride + c * 32];
-      key[c] = k[ulong(t) * qk_stride + c * 32];
+      key_query = fma(now.key[c], now.query[c], key_query);
+#pragma unroll
+      for (uint r = 0; r < kRows; ++r) {
+        sums[r] = fma(s[r][c], now.key[c], sums[r]);
+        sums[kRows + r] = fma(s[r][c], now.query[c], sums[kRows + r]);
+      }
     }
-    const ulong gate = ulong(t) * v_heads + head;
-    const float decay = g[gate];
-    const float rate = beta[gate];
-
-    float own = 0.0f;  // lane r keeps row r
+    key_query = simd_sum(key_query);
+    const float decayed = now.decay * sums_by_lane<2 * kRows>(sums, lane);
+    const float delta = simd_shuffle(now.rate * (now.value - decayed), ushort(row));
 #pragma unroll
     for (uint r = 0; r < kRows; ++r) {
-      float predicted = 0.0f;
+      const float own = simd_shuffle(delta, ushort(r));
 #pragma unroll
-      for (uint c = 0; c < columns; ++c) {
-        s[r][c] *= decay;
-        predicted = fma(s[r][c], key[c], predicted);
-      }
-      const float delta = rate * (v[ulong(t) * v_stride + r] - simd_sum(predicted));
-      float out = 0.0f;
-#pragma unroll
-      for (uint c = 0; c < columns; ++c) {
-        s[r][c] = fma(delta, key[c], s[r][c]);
-        out = fma(s[r][c], query[c], out);
-      }
-      const float total = simd_sum(out);
-      if (lane == r) own = total;
+      for (uint c = 0; c < columns; ++c) s[r][c] = fma(own, now.key[c], now.decay * s[r][c]);
     }
-    if (lane < kRows) y[ulong(t) * v_heads * v_dim + lane] = own;
+    if (lane / kRows == 1) y[ulong(t) * v_heads * v_dim + row] = fma(delta, key_query, decayed);
   }
 
 #pragma unroll
