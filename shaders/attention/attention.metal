@@ -1,33 +1,8 @@
 // Attention for prefill: a chunk of queries over the cache, in tiles of simdgroup matrices.
-#include "tiled.h"
+#include "cache_tiles.h"
 
 constant bool causal [[function_constant(0)]];
 constant bool has_sinks [[function_constant(1)]];
-
-// A key head of a cache of floats.
-template <typename T>
-struct CacheSource {
-  Ring ring;
-  device const T* head;
-  ulong stride;  // elements from one cache row to the next
-  uint dim;
-
-  bool load(KeyRange keys, uint column, uint tid, threadgroup float* tile) const {
-    bool finite = true;
-    for (uint i = tid; i < kKeys * kChunk / 4; i += kThreads) {
-      const uint key = i / (kChunk / 4);
-      const uint at = i % (kChunk / 4) * 4;
-      float4 x = 0;
-      if (keys.first + key < keys.end && column + at < dim) {
-        const ulong row = ring.row(keys.first + key) * stride;
-        x = float4(*(device const vec<T, 4>*)(head + row + column + at));
-      }
-      for (uint c = 0; c < 4; ++c) tile[key * kChunkStride + at + c] = x[c];
-      finite = finite && all(isfinite(x));
-    }
-    return finite;
-  }
-};
 
 // y = sum_j p_j v_j over the keys a query sees, p = softmax(soft_cap(scale * q . k)), a sink one more logit.
 // Layout: key j in cache row j % capacity, the queries' own rows included; window counts the query's own key.
@@ -38,9 +13,9 @@ struct CacheSource {
 // Numerics: f32, online softmax; no visible key gives 0. NaN and inf reach only queries that see them.
 template <typename T, uint max_dim, uint rows>
 kernel void attention(
-    device const float* q [[buffer(0)]],                                    // [tokens, heads, dim]
-    device const T* k [[buffer(1)]],                                        // [capacity, kv_heads, dim]
-    device const T* v [[buffer(2)]],                                        // [capacity, kv_heads, dim]
+    device const float* q [[buffer(0)]],  // [tokens, heads, dim]
+    device const T* k [[buffer(1)]],      // [capacity, kv_heads, dim] aligned 16
+    device const T* v [[buffer(2)]],      // [capacity, kv_heads, dim] aligned 16
     device const float* sinks [[buffer(3), function_constant(has_sinks)]],  // [heads]
     device float* y [[buffer(4)]],                                          // [tokens, heads, dim]
     constant uint& tokens [[buffer(5)]],
@@ -71,9 +46,8 @@ kernel void attention(
   const ulong stride = ulong(kv_heads) * dim;
   const CacheSource<T> keys = {ring, k + ulong(tg.y) * dim, stride, dim};
   const CacheSource<T> values = {ring, v + ulong(tg.y) * dim, stride, dim};
-  load_queries<rows>(q, dim, own, queries, max_dim + kPad, 0, tid);
-  attend_tiles<max_dim, rows>(
-      keys, values, own, mask, dim, dim, scale, softcap, has_sinks ? sinks : nullptr, y,
+  attend_cache<max_dim, rows>(
+      q, keys, values, own, mask, scale, softcap, has_sinks ? sinks : nullptr, y,
       TileMemory{queries, tile, weights, factors, scratch, finite}, tid, lane, simd);
 }
 
