@@ -8,8 +8,14 @@
 template <uint bits, typename S>
 struct Affine {
   enum : uint { kSpan = bits % 2 > 0 ? 32 : 16, kTotals = 1, kAhead = bits % 2 == 0 };
+  enum : uint { kHasBias = 1, kSharesScale = 1 };
   struct Span {
     uint words[kSpan * bits / 32];
+    S scale;
+    S bias;
+  };
+  struct Octet {
+    uint2 words;
     S scale;
     S bias;
   };
@@ -32,28 +38,37 @@ inline Affine<bits, S> affine_matrix(
 }
 
 template <uint bits, typename S>
-inline device const uint* unit_words(thread const Affine<bits, S>& w, uint row, uint unit) {
-  return w.packed + (ulong(row) * w.units + unit) * bits;
-}
-
-// Scale and bias of a unit.
-template <uint bits, typename S>
-inline float2 unit_scale(thread const Affine<bits, S>& w, uint row, uint unit) {
-  const ulong group = ulong(row) * (w.units >> w.group_shift) + (unit >> w.group_shift);
-  return float2(float(w.scales[group]), float(w.biases[group]));
-}
-
-// The eight values of an octet of a unit.
-template <uint bits, typename S>
-inline void dequantize_octet(
+inline void fetch_octet(
     thread const Affine<bits, S>& w,
     uint row,
     uint unit,
     uint index,
-    thread float* values) {
-  const ulong packed = octet<bits>(unit_words(w, row, unit), index);
-  const float2 scale = unit_scale(w, row, unit);
-  for (uint i = 0; i < kOctet; ++i) values[i] = fma(float(code_of<bits>(packed, i)), scale.x, scale.y);
+    thread typename Affine<bits, S>::Octet& to) {
+  to.words = octet_words<bits>(w.packed + (ulong(row) * w.units + unit) * bits, index);
+  const ulong group = ulong(row) * (w.units >> w.group_shift) + (unit >> w.group_shift);
+  to.scale = w.scales[group];
+  to.bias = w.biases[group];
+}
+
+template <uint bits, typename S>
+inline void decode_octet(
+    thread const Affine<bits, S>&,
+    thread const typename Affine<bits, S>::Octet& octet,
+    uint index,
+    thread float* codes) {
+  const ulong packed = octet_bits<bits>(octet.words, index);
+#pragma unroll
+  for (uint i = 0; i < kOctet; ++i) codes[i] = small_float(code_of<bits>(packed, i));
+}
+
+template <uint bits, typename S>
+inline float2 scale_of(thread const Affine<bits, S>&, thread const typename Affine<bits, S>::Octet& octet) {
+  return float2(float(octet.scale), float(octet.bias));
+}
+
+template <uint bits, typename S>
+inline bool ends_group(thread const Affine<bits, S>& w, uint unit) {
+  return unit >> w.group_shift != (unit + 1) >> w.group_shift;
 }
 
 // Codes of 2, 4 and 8 bits are not shifted down: the activations are multiplied by 2^-shift instead.
@@ -103,7 +118,7 @@ inline float dot_span(
   } else {
 #pragma unroll
     for (uint index = 0; index < Affine<bits, S>::kSpan / kOctet; ++index) {
-      const ulong packed = octet<bits>(span.words, index);
+      const ulong packed = octet_bits<bits>(octet_words<bits>(span.words, index), index);
 #pragma unroll
       for (uint i = 0; i < kOctet; ++i)
         dot = fma(float(code_of<bits>(packed, i)), x[index * kOctet + i], dot);

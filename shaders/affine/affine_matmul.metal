@@ -3,12 +3,12 @@
 
 // y = x W^T for many tokens; W[row, i] = q * scale + bias of its group.
 // Layout: row-major; packed holds a little-endian stream of `bits`-bit values per row.
-// Dispatch: groups (ceil_div(out, kTile), ceil_div(tokens, kTile)), threads (kTileThreads)
+// Dispatch: groups (ceil_div(out, kTileOuts), ceil_div(tokens, kTileTokens)), threads (kTileThreads)
 // Requires: group_size == 32 || group_size == 64 || group_size == 128; in > 0; in % group_size == 0
 // Numerics: f32; W is rounded to f32 before the product. A NaN in x stays in its token.
 template <uint bits, typename S>
 kernel void affine_matmul(
-    device const float* x [[buffer(0)]],      // [tokens, in]
+    device const float* x [[buffer(0)]],      // [tokens, in] aligned 16
     device const uint* packed [[buffer(1)]],  // [out, in / 32 * bits]
     device const S* scales [[buffer(2)]],     // [out, in / group_size]
     device const S* biases [[buffer(3)]],     // [out, in / group_size]
@@ -18,15 +18,14 @@ kernel void affine_matmul(
     constant uint& out [[buffer(7)]],
     constant uint& group_size [[buffer(8)]],
     uint2 tg [[threadgroup_position_in_grid]],
-    uint tid [[thread_index_in_threadgroup]],
-    uint simd [[simdgroup_index_in_threadgroup]]) {
-  threadgroup float tiles[2 * kTileFloats];
+    uint tid [[thread_index_in_threadgroup]]) {
+  threadgroup float memory[kTileFloats];
   const Affine<bits, S> w = affine_matrix<bits, S>(packed, scales, biases, in, group_size);
-  const uint token = tg.y * kTile;
-  const uint rows = min(kTile, tokens - token);
-  const uint first = tg.x * kTile;
-  multiply_tile<1>(&w, x + ulong(token) * in, rows, in, w.units, first, out, tid, simd, tiles);
-  store_tile(tiles + kTileFloats, y + ulong(token) * out, rows, first, out, tid);
+  const uint token = tg.y * kTileTokens;
+  const uint rows = min(kTileTokens, tokens - token);
+  const uint first = tg.x * kTileOuts;
+  multiply_tile<1>(
+      &w, x + ulong(token) * in, rows, in, w.units, first, out, 1.0f, y + ulong(token) * out, tid, memory);
 }
 
 INSTANTIATE_AFFINE(affine_matmul)

@@ -4,12 +4,12 @@
 
 // y = silu(x G^T) * (x U^T) for many tokens, in one pass over x; G and U have equal width, group and shape.
 // Layout: as affine_matmul, gate and up alike.
-// Dispatch: groups (ceil_div(out, kTile), ceil_div(tokens, kTile)), threads (kTileThreads)
+// Dispatch: groups (ceil_div(out, kTileOuts / 2), ceil_div(tokens, kTileTokens)), threads (kTileThreads)
 // Requires: group_size == 32 || group_size == 64 || group_size == 128; in > 0; in % group_size == 0
 // Numerics: f32; the products as affine_matmul.
 template <uint bits, typename S>
 kernel void affine_swiglu_matmul(
-    device const float* x [[buffer(0)]],           // [tokens, in]
+    device const float* x [[buffer(0)]],           // [tokens, in] aligned 16
     device const uint* gate_packed [[buffer(1)]],  // [out, in / 32 * bits]
     device const S* gate_scales [[buffer(2)]],     // [out, in / group_size]
     device const S* gate_biases [[buffer(3)]],     // [out, in / group_size]
@@ -22,22 +22,16 @@ kernel void affine_swiglu_matmul(
     constant uint& out [[buffer(10)]],
     constant uint& group_size [[buffer(11)]],
     uint2 tg [[threadgroup_position_in_grid]],
-    uint tid [[thread_index_in_threadgroup]],
-    uint simd [[simdgroup_index_in_threadgroup]]) {
-  threadgroup float tiles[3 * kTileFloats];
+    uint tid [[thread_index_in_threadgroup]]) {
+  threadgroup float memory[kTileFloats];
   const Affine<bits, S> w[2] = {
       affine_matrix<bits, S>(gate_packed, gate_scales, gate_biases, in, group_size),
       affine_matrix<bits, S>(up_packed, up_scales, up_biases, in, group_size)};
-  const uint token = tg.y * kTile;
-  const uint rows = min(kTile, tokens - token);
-  const uint first = tg.x * kTile;
-  multiply_tile<2>(w, x + ulong(token) * in, rows, in, w[0].units, first, out, tid, simd, tiles);
-  // Each thread makes the values that store_tile lets it write: no barrier in between.
-  for (uint i = tid; i < kTile * kTile; i += kTileThreads) {
-    threadgroup float* gate = tiles + kTileFloats + i / kTile * kTileStride + i % kTile;
-    gate[0] = silu(gate[0]) * gate[kTileFloats];
-  }
-  store_tile(tiles + kTileFloats, y + ulong(token) * out, rows, first, out, tid);
+  const uint token = tg.y * kTileTokens;
+  const uint rows = min(kTileTokens, tokens - token);
+  const uint first = tg.x * (kTileOuts / 2);
+  multiply_tile<2>(
+      w, x + ulong(token) * in, rows, in, w[0].units, first, out, 1.0f, y + ulong(token) * out, tid, memory);
 }
 
 INSTANTIATE_AFFINE(affine_swiglu_matmul)

@@ -10,12 +10,12 @@ struct BucketTile {
   uint rows;  // 0: nothing to do
 };
 
-// Bucket e owns the tiles from offsets[e] / kTile + e on: increasing in e, and enough for any bucket sizes.
+// Bucket e owns the tiles from offsets[e] / kTileTokens + e on: increasing in e, and enough for any bucket sizes.
 inline BucketTile find_bucket_tile(device const int* offsets, uint experts, uint rows, uint tile) {
   uint low = 0;
   for (uint high = experts; high - low > 1;) {
     const uint middle = (low + high) / 2;
-    if (min(uint(offsets[middle]), rows) / kTile + middle <= tile) {
+    if (min(uint(offsets[middle]), rows) / kTileTokens + middle <= tile) {
       low = middle;
     } else {
       high = middle;
@@ -23,6 +23,6 @@ inline BucketTile find_bucket_tile(device const int* offsets, uint experts, uint
   }
   const uint begin = min(uint(offsets[low]), rows);
   const uint end = min(uint(offsets[low + 1]), rows);
-  const ulong row = begin + ulong(tile - min(tile, begin / kTile + low)) * kTile;
-  return BucketTile{low, uint(row), row < end ? min(kTile, uint(end - row)) : 0};
+  const ulong row = begin + ulong(tile - min(tile, begin / kTileTokens + low)) * kTileTokens;
+  return BucketTile{low, uint(row), row < end ? min(kTileTokens, uint(end - row)) : 0};
 }

@@ -1,87 +1,82 @@
-// Tiles of x times transposed quantised matrices, for every matmul kernel.
-// A threadgroup computes 32 tokens x 32 outs, 32 ins at a time; each of 4 simdgroups a quarter of 16 x 16.
+// Tiles of x times transposed quantised matrices, for every matmul kernel; common/cuda/tile.h is the form for
+// NVIDIA's matrix units.
 #pragma once
 
-#include "units.h"
+#include "activations.h"
+#include "tile_shape.h"
 
-constexpr constant uint kTile = 32;               // tokens, outs and ins of a tile
-constexpr constant uint kTileStride = kTile + 4;  // floats of a row of a tile: rows start in different banks
-constexpr constant uint kTileFloats = kTile * kTileStride;  // floats of a tile
-constexpr constant uint kTileThreads = 128;                 // threads of a threadgroup
-constexpr constant uint kBlock = 8;                         // rows and columns of a simdgroup matrix
-constexpr constant uint kQuarterBlocks = 2;                 // blocks of a quarter along each axis
+constexpr constant uint kDepth = 16;           // ins that are staged at a time, half a unit
+constexpr constant uint kStride = kDepth + 4;  // floats of a staged row: rows start in different banks
+constexpr constant uint kBlock = 8;            // rows and columns of a simdgroup matrix
+constexpr constant uint kTokenBlocks = kTileTokens / kBlock;
+constexpr constant uint kOutBlocks = kSimdgroupOuts / kBlock;
+constexpr constant uint kResultRows = 16;  // tokens whose results are staged at a time
+constexpr constant uint kResultStride = kTileOuts + 4;
+
+static_assert((kTileTokens + kTileOuts) * kStride <= kTileFloats, "both operands are staged");
+static_assert(kResultRows * kResultStride <= kTileFloats, "results are staged in the same memory");
 
 // The accumulators of a simdgroup.
-struct Quarter {
-  simdgroup_float8x8 blocks[kQuarterBlocks][kQuarterBlocks];
+struct TileSums {
+  simdgroup_float8x8 blocks[kTokenBlocks][kOutBlocks];
 };
 
-// Where the quarter of a simdgroup starts in a tile.
-inline uint quarter_start(uint simd) { return simd / 2 * (kTile / 2) * kTileStride + simd % 2 * (kTile / 2); }
-
-// One unit of `rows` rows of x; the other rows of the tile are zero.
+// Half `step` of the units of `rows` rows of x; the other rows of the tile are zero.
 inline void load_inputs(
     device const float* x,
     uint rows,
     uint in,
-    uint unit,
+    uint step,
     uint tid,
     threadgroup float* tile) {
-  for (uint i = tid; i < kTile * kTile / 4; i += kTileThreads) {
-    const uint row = i / (kTile / 4);
-    const uint column = i % (kTile / 4) * 4;
-    float4 v = 0;
-    if (row < rows) v = float4(*(device const packed_float4*)(x + ulong(row) * in + unit * kUnit + column));
-    threadgroup float* target = tile + row * kTileStride + column;
-    target[0] = v.x;
-    target[1] = v.y;
-    target[2] = v.z;
-    target[3] = v.w;
-  }
+  const uint row = tid / (kDepth / 4);
+  const uint column = tid % (kDepth / 4) * 4;
+  float4 v = 0;
+  if (row < rows) v = *(device const float4*)(x + ulong(row) * in + step * kDepth + column);
+  *(threadgroup float4*)(tile + row * kStride + column) = v;
 }
 
-// One unit of the 32 rows of w from `first`; rows past out are zero.
+// Half `step` of the units of a row of w, or zeros; the threads of a pair load eight values each.
 template <typename W>
 inline void load_weights(
     thread const W& w,
-    uint first,
-    uint out,
-    uint unit,
+    uint row,
+    bool exists,
+    uint step,
     uint tid,
     threadgroup float* tile) {
-  const uint row = tid / kOctets;
-  const uint index = tid % kOctets;
   float values[kOctet] = {0};
-  if (first + row < out) dequantize_octet(w, first + row, unit, index, values);
-  for (uint i = 0; i < kOctet; ++i) tile[row * kTileStride + index * kOctet + i] = values[i];
+  if (exists) dequantize_octet(w, row, step / 2, step % 2 * 2 + tid % 2, values);
+  threadgroup float* target = tile + tid / 2 * kStride + tid % 2 * kOctet;
+  *(threadgroup float4*)target = float4(values[0], values[1], values[2], values[3]);
+  *(threadgroup float4*)(target + 4) = float4(values[4], values[5], values[6], values[7]);
 }
 
-// sum += inputs * weights^T, the quarter of this simdgroup.
-inline void multiply_quarter(
+// sums += inputs * weights^T for the outs of one simdgroup and the blocks of tokens that have rows.
+inline void multiply_staged(
     threadgroup const float* inputs,
     threadgroup const float* weights,
-    uint simd,
-    thread Quarter& sum) {
-  threadgroup const float* tokens = inputs + simd / 2 * (kTile / 2) * kTileStride;
-  threadgroup const float* outs = weights + simd % 2 * (kTile / 2) * kTileStride;
-  for (uint k = 0; k < kTile; k += kBlock) {
-    simdgroup_float8x8 a[kQuarterBlocks], b[kQuarterBlocks];
+    uint rows,
+    thread TileSums& sums) {
 #pragma unroll
-    for (uint i = 0; i < kQuarterBlocks; ++i) {
-      simdgroup_load(a[i], tokens + i * kBlock * kTileStride + k, kTileStride);
-      simdgroup_load(b[i], outs + i * kBlock * kTileStride + k, kTileStride, ulong2(0, 0), true);
-    }
+  for (uint k = 0; k < kDepth; k += kBlock) {
+    simdgroup_float8x8 a, b[kOutBlocks];
 #pragma unroll
-    for (uint i = 0; i < kQuarterBlocks; ++i) {
+    for (uint j = 0; j < kOutBlocks; ++j)
+      simdgroup_load(b[j], weights + j * kBlock * kStride + k, kStride, ulong2(0, 0), true);
 #pragma unroll
-      for (uint j = 0; j < kQuarterBlocks; ++j)
-        simdgroup_multiply_accumulate(sum.blocks[i][j], a[i], b[j], sum.blocks[i][j]);
+    for (uint i = 0; i < kTokenBlocks; ++i) {
+      if (i * kBlock >= rows) continue;
+      simdgroup_load(a, inputs + i * kBlock * kStride + k, kStride);
+#pragma unroll
+      for (uint j = 0; j < kOutBlocks; ++j)
+        simdgroup_multiply_accumulate(sums.blocks[i][j], a, b[j], sums.blocks[i][j]);
     }
   }
 }
 
-// tiles[1 + m] = x * w[m]^T for `rows` rows of x and the outs from `first`, visible to all threads on return.
-// tiles holds 1 + count tiles of kTileFloats; with units = 0 the result is zero and x is not read.
+// With one matrix y = x * w^T * factor, with two y = silu(x * w[0]^T) * (x * w[1]^T), for `rows` rows of x and y
+// and the kTileOuts / count outs from `first` that exist. With units = 0 the products are zero and x is not read.
 template <uint count, typename W>
 inline void multiply_tile(
     thread const W* w,
@@ -91,54 +86,52 @@ inline void multiply_tile(
     uint units,
     uint first,
     uint out,
-    uint tid,
-    uint simd,
-    threadgroup float* tiles) {
-  Quarter sums[count];
-#pragma unroll
-  for (uint m = 0; m < count; ++m) {
-#pragma unroll
-    for (uint i = 0; i < kQuarterBlocks; ++i) {
-#pragma unroll
-      for (uint j = 0; j < kQuarterBlocks; ++j)
-        sums[m].blocks[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
-    }
-  }
-  for (uint unit = 0; unit < units; ++unit) {
-    load_inputs(x, rows, in, unit, tid, tiles);
-#pragma unroll
-    for (uint m = 0; m < count; ++m) load_weights(w[m], first, out, unit, tid, tiles + (1 + m) * kTileFloats);
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-#pragma unroll
-    for (uint m = 0; m < count; ++m) multiply_quarter(tiles, tiles + (1 + m) * kTileFloats, simd, sums[m]);
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-  }
-#pragma unroll
-  for (uint m = 0; m < count; ++m) {
-    threadgroup float* target = tiles + (1 + m) * kTileFloats + quarter_start(simd);
-#pragma unroll
-    for (uint i = 0; i < kQuarterBlocks; ++i) {
-#pragma unroll
-      for (uint j = 0; j < kQuarterBlocks; ++j)
-        simdgroup_store(sums[m].blocks[i][j], target + i * kBlock * kTileStride + j * kBlock, kTileStride);
-    }
-  }
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-}
-
-// The first `rows` rows of a tile, times `factor`, to y, at the outs from `first` that exist.
-inline void store_tile(
-    threadgroup const float* tile,
+    float factor,
     device float* y,
-    uint rows,
-    uint first,
-    uint out,
     uint tid,
-    float factor = 1.0f) {
-  for (uint i = tid; i < rows * kTile; i += kTileThreads) {
-    const uint row = i / kTile;
-    const uint column = i % kTile;
-    if (first + column < out)
-      y[ulong(row) * out + first + column] = tile[row * kTileStride + column] * factor;
+    threadgroup float* memory) {
+  constexpr uint kOuts = kTileOuts / count;
+  const uint simd = tid / 32;
+  threadgroup float* inputs = memory;
+  threadgroup float* weights = memory + kTileTokens * kStride;
+  const bool is_second = tid / 2 >= kOuts;
+  const W own = is_second ? w[count - 1] : w[0];
+  const uint row = first + tid / 2 - (is_second ? kOuts : 0);
+  const bool has_outs = first + simd * kSimdgroupOuts % kOuts < out;
+  TileSums sums;
+#pragma unroll
+  for (uint i = 0; i < kTokenBlocks; ++i) {
+#pragma unroll
+    for (uint j = 0; j < kOutBlocks; ++j) sums.blocks[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+  }
+  for (uint step = 0; step < units * (kUnit / kDepth); ++step) {
+    load_inputs(x, rows, in, step, tid, inputs);
+    load_weights(own, row, row < out, step, tid, weights);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (has_outs) multiply_staged(inputs, weights + simd * kSimdgroupOuts * kStride, rows, sums);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+  }
+#pragma unroll
+  for (uint i = 0; i < kTileTokens / kResultRows; ++i) {
+    if (i * kResultRows >= rows) continue;
+#pragma unroll
+    for (uint half_rows = 0; half_rows < 2; ++half_rows) {
+#pragma unroll
+      for (uint j = 0; j < kOutBlocks; ++j) {
+        threadgroup float* target =
+            memory + half_rows * kBlock * kResultStride + simd * kSimdgroupOuts + j * kBlock;
+        simdgroup_store(sums.blocks[i * 2 + half_rows][j], target, kResultStride);
+      }
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint e = tid; e < kResultRows * kOuts; e += kTileThreads) {
+      const uint token = i * kResultRows + e / kOuts;
+      const uint column = e % kOuts;
+      threadgroup const float* result = memory + e / kOuts * kResultStride + column;
+      if (token < rows && first + column < out)
+        y[ulong(token) * out + first + column] =
+            count == 2 ? silu(result[0]) * result[kOuts] : result[0] * factor;
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
   }
 }

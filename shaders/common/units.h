@@ -1,6 +1,12 @@
 // Quantised matrices are read in units of 32 consecutive values of a row, `bits` words for every width.
-// A format is a struct with `units`, how many a row has, and a function for tile.h:
-//   void dequantize_octet(w, row, unit, index, values)    eight values of a unit
+// A format is a struct with `units`, how many a row has, and what tile.h needs:
+//   Octet                                      the codes and the scale of eight values of a unit, in registers
+//   void fetch_octet(w, row, unit, index, to)  asks for them
+//   void decode_octet(w, octet, index, codes)  the codes as floats, which bf16 holds exactly
+//   float2 scale_of(w, octet)                  scale and bias: value = code * scale + bias
+//   kHasBias                                   whether there is a bias
+//   kSharesScale                               whether all values of a unit have one scale and bias
+//   bool ends_group(w, unit)                   if so, whether the next unit has others
 // For rows.h it has spans of kSpan values of a row, 16 or 32, which a lane multiplies at once:
 //   Span                                    the codes and scales of a span, in registers
 //   kTotals                                 the parts of a span, 1, 2 or 4, of which dot_span needs the sums of x
@@ -18,14 +24,18 @@ constexpr constant uint kUnit = 32;   // values of a unit
 constexpr constant uint kOctet = 8;   // values of a quarter of a unit: `bits` bytes
 constexpr constant uint kOctets = 4;  // octets of a unit
 
-// The bits of eight consecutive values of a unit, the first in the lowest; they span at most two words.
+// The words of eight consecutive values of a unit, which span at most two.
 // Words is a pointer to the unit, in device or thread memory.
 template <uint bits, typename Words>
-inline ulong octet(Words words, uint index) {
-  const uint byte = index * bits;
-  const uint word = byte / 4;
-  const uint next = min(word + 1, bits - 1);
-  return ((ulong(words[next]) << 32) | words[word]) >> (byte % 4 * 8);
+inline uint2 octet_words(Words words, uint index) {
+  const uint word = index * bits / 4;
+  return uint2(words[word], words[min(word + 1, bits - 1)]);
+}
+
+// The bits of the eight values, the first in the lowest.
+template <uint bits>
+inline ulong octet_bits(uint2 words, uint index) {
+  return ((ulong(words.y) << 32) | words.x) >> (index * bits % 4 * 8);
 }
 
 // Code i of an octet.
@@ -57,4 +67,29 @@ inline void load_words(device const uint* source, thread uint* words) {
 #pragma unroll
     for (uint i = 0; i < count; ++i) words[i] = source[i];
   }
+}
+
+// An integer below 2^23 as a float. Its bits are the mantissa of a number whose steps are 1.
+inline float small_float(uint value) { return as_type<float>(0x4b000000u | value) - 8388608.0f; }
+
+// The eight values of an octet.
+template <typename W>
+inline void expand_octet(
+    thread const W& w,
+    thread const typename W::Octet& octet,
+    uint index,
+    thread float* values) {
+  const float2 scale = scale_of(w, octet);
+  decode_octet(w, octet, index, values);
+#pragma unroll
+  for (uint i = 0; i < kOctet; ++i)
+    values[i] = W::kHasBias ? fma(values[i], scale.x, scale.y) : values[i] * scale.x;
+}
+
+// The eight values of an octet of a unit.
+template <typename W>
+inline void dequantize_octet(thread const W& w, uint row, uint unit, uint index, thread float* values) {
+  typename W::Octet octet;
+  fetch_octet(w, row, unit, index, octet);
+  expand_octet(w, octet, index, values);
 }

@@ -34,8 +34,13 @@ inline float e8m0(uint code) {
 template <uint bits, uint group>
 struct Fp {
   enum : uint { kSpan = 16, kTotals = 1, kAhead = 1 };
+  enum : uint { kHasBias = 0, kSharesScale = group >= kUnit };
   struct Span {
     uint words[kSpan * bits / 32];
+    uint scale;
+  };
+  struct Octet {
+    uint2 words;
     uint scale;
   };
 
@@ -56,29 +61,36 @@ inline float decode(uint code) {
 }
 
 template <uint bits, uint group>
-inline device const uint* unit_words(thread const Fp<bits, group>& w, uint row, uint unit) {
-  return w.packed + (ulong(row) * w.units + unit) * bits;
-}
-
-// The scale of the codes of octet `index` of a unit.
-template <uint bits, uint group>
-inline float octet_scale(thread const Fp<bits, group>& w, uint row, uint unit, uint index) {
-  const ulong first = (ulong(row) * w.units + unit) * (kUnit / group);
-  const uint code = w.scales[first + index * kOctet / group];
-  return (group == 16 ? e4m3(code) : e8m0(code)) * code_unit<bits>();
-}
-
-// The eight values of an octet of a unit.
-template <uint bits, uint group>
-inline void dequantize_octet(
+inline void fetch_octet(
     thread const Fp<bits, group>& w,
     uint row,
     uint unit,
     uint index,
-    thread float* values) {
-  const ulong packed = octet<bits>(unit_words(w, row, unit), index);
-  const float scale = octet_scale(w, row, unit, index);
-  for (uint i = 0; i < kOctet; ++i) values[i] = decode<bits>(code_of<bits>(packed, i)) * scale;
+    thread typename Fp<bits, group>::Octet& to) {
+  const ulong first = ulong(row) * w.units + unit;
+  to.words = octet_words<bits>(w.packed + first * bits, index);
+  to.scale = w.scales[first * (kUnit / group) + index * kOctet / group];
+}
+
+template <uint bits, uint group>
+inline void decode_octet(
+    thread const Fp<bits, group>&,
+    thread const typename Fp<bits, group>::Octet& octet,
+    uint index,
+    thread float* codes) {
+  const ulong packed = octet_bits<bits>(octet.words, index);
+#pragma unroll
+  for (uint i = 0; i < kOctet; ++i) codes[i] = decode<bits>(code_of<bits>(packed, i));
+}
+
+template <uint bits, uint group>
+inline float2 scale_of(thread const Fp<bits, group>&, thread const typename Fp<bits, group>::Octet& octet) {
+  return float2((group == 16 ? e4m3(octet.scale) : e8m0(octet.scale)) * code_unit<bits>(), 0);
+}
+
+template <uint bits, uint group>
+inline bool ends_group(thread const Fp<bits, group>&, uint) {
+  return true;
 }
 
 template <uint bits, uint group>

@@ -4,13 +4,13 @@
 
 // y = x W[e]^T for the rows of x in bucket e: one GEMM per non-empty bucket.
 // Layout: x sorted by expert, bucket e = rows offsets[e] .. offsets[e + 1]; W as fp_experts_matvec.
-// Dispatch: groups (ceil_div(out, kTile), ceil_div(rows, kTile) + experts), threads (kTileThreads)
+// Dispatch: groups (ceil_div(out, kTileOuts), ceil_div(rows, kTileTokens) + experts), threads (kTileThreads)
 // Requires: in > 0; in % 32 == 0; experts > 0; matrices > 0; matrices <= kNoMatrix;
 //   by_slot || matrices == experts
 // Numerics: as fp_matmul. Rows in no bucket or of a negative slot are kept; an unknown slot gives NaN.
 template <uint bits, uint group>
 kernel void fp_grouped_matmul(
-    device const float* x [[buffer(0)]],       // [rows, in]
+    device const float* x [[buffer(0)]],       // [rows, in] aligned 16
     device const int* offsets [[buffer(1)]],   // [experts + 1]
     device const uint* packed [[buffer(2)]],   // [(matrices - 1) * packed_stride + out * in / 32 * bits]
     device const uchar* scales [[buffer(3)]],  // [(matrices - 1) * scales_stride + out * in / group]
@@ -27,9 +27,8 @@ kernel void fp_grouped_matmul(
     constant ulong& scales_stride [[buffer(13)]],
     constant ulong& global_stride [[buffer(14)]],
     uint2 tg [[threadgroup_position_in_grid]],
-    uint tid [[thread_index_in_threadgroup]],
-    uint simd [[simdgroup_index_in_threadgroup]]) {
-  threadgroup float tiles[2 * kTileFloats];
+    uint tid [[thread_index_in_threadgroup]]) {
+  threadgroup float memory[kTileFloats];
   const BucketTile tile = find_bucket_tile(offsets, experts, rows, tg.y);
   const int number = matrix_of(slots, tile.expert, experts);
   const bool known = uint(number) < matrices;
@@ -37,11 +36,10 @@ kernel void fp_grouped_matmul(
   const uint own = number < 0 ? 0 : tile.rows;
   const Fp<bits, group> w = matrix_at<bits, group>(packed, scales, matrix, packed_stride, scales_stride, in);
   const float factor = has_global_scale ? global_scale[matrix * global_stride] / kGlobalUnit : 1.0f;
-  const uint first = tg.x * kTile;
+  const uint first = tg.x * kTileOuts;
   multiply_tile<1>(
-      &w, x + ulong(tile.row) * in, own, in, known && own > 0 ? w.units : 0, first, out, tid, simd, tiles);
-  store_tile(
-      tiles + kTileFloats, y + ulong(tile.row) * out, own, first, out, tid, known ? factor : float(NAN));
+      &w, x + ulong(tile.row) * in, own, in, known && own > 0 ? w.units : 0, first, out,
+      known ? factor : float(NAN), y + ulong(tile.row) * out, tid, memory);
 }
 
 INSTANTIATE_FP(fp_grouped_matmul)

@@ -1,11 +1,16 @@
 """Writes the CUDA text of a shader: its C++, then one function for each instance of its kernels.
 
 A compilation chooses instances (-DPT_INSTANCE_<host name>) and sets function constants (-DPT_C<slot>=<bits>).
+
+A header folder/name.h may have a form for NVIDIA's matrix units, folder/cuda/name.h: it defines the same
+functions and stands in place of the header's own text where the GPU has those units. It is CUDA, and used as
+it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from . import evaluate
@@ -13,10 +18,12 @@ from .arguments import Argument
 from .emit import Entry, relative
 from .parse import Instance
 from .program import Program, ProgramScope, max_threads
-from .rewrite import rewrite
+from .rewrite import line_marker, rewrite
 
 _MAX_THREADS = 1024  # pyturbo::kMaxThreads
 _INVOKE = "::pyturbo::invoke::"
+_MARKER = re.compile(r'#line \d+ "(.*)"')
+_HAS_MATRIX_UNITS = "__CUDA_ARCH__ >= 800"  # for bf16
 
 
 def text(program: Program, entries: Sequence[Entry], root: Path) -> str:
@@ -28,7 +35,7 @@ def text(program: Program, entries: Sequence[Entry], root: Path) -> str:
         *_constants(program),
         "namespace msl::shader {",
         "namespace {",
-        *rewrite(program, pragmas, lambda file: relative(file, root)),
+        *_with_own_forms(rewrite(program, pragmas, lambda file: relative(file, root)), root),
         "}",
         "}",
         "namespace msl {",
@@ -37,6 +44,27 @@ def text(program: Program, entries: Sequence[Entry], root: Path) -> str:
     for entry in entries:
         lines += _kernel(program, entry)
     return "\n".join([*lines, "}", ""])
+
+
+def _with_own_forms(lines: Iterable[str], root: Path) -> Iterator[str]:
+    """Put the text of each header that has a form of its own for CUDA behind that form, for other GPUs."""
+    header = ""  # whose text this is, where there are two
+    for line in lines:
+        if marker := _MARKER.fullmatch(line):
+            path = Path(marker[1])
+            form = path.parent / "cuda" / path.name
+            if header and header != marker[1]:
+                yield "#endif"
+                header = ""
+            if not header and (root / form).is_file():
+                header = marker[1]
+                yield f"#if {_HAS_MATRIX_UNITS}"
+                yield line_marker(1, form.as_posix())
+                yield (root / form).read_text(encoding="utf-8")
+                yield "#else"
+        yield line
+    if header:
+        yield "#endif"
 
 
 def _constants(program: Program) -> Iterator[str]:

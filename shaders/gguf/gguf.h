@@ -10,7 +10,12 @@
 template <uint type, uint block, uint block_bytes>
 struct Blocks {
   enum : uint { kSpan = kUnit, kTotals = type == kQ6_K ? 4 : 2, kAhead = type == kQ4_K || type == kQ6_K };
+  enum : uint { kHasBias = has_bias<type>(), kSharesScale = group_of<type>() == kUnit };
   typedef BlockSpan<type> Span;
+  struct Octet {
+    uint2 codes;
+    float2 scale;
+  };
 
   device const uchar* data;  // [rows, units * kUnit / block * block_bytes]
   uint units;
@@ -21,20 +26,38 @@ inline device const uchar* block_of(thread const Blocks<type, block, block_bytes
   return w.data + (ulong(row) * w.units + unit) / (block / kUnit) * block_bytes;
 }
 
-// The eight values of an octet of a unit.
 template <uint type, uint block, uint block_bytes>
-inline void dequantize_octet(
+inline void fetch_octet(
     thread const Blocks<type, block, block_bytes>& w,
     uint row,
     uint unit,
     uint index,
-    thread float* values) {
+    thread typename Blocks<type, block, block_bytes>::Octet& to) {
   device const uchar* source = block_of(w, row, unit);
   const uint part = unit % (block / kUnit);
-  const float2 scale = scales(Type<type>(), source, part, index);
-  decode_octet<type>(codes(Type<type>(), source, part, index), values);
-  for (uint i = 0; i < kOctet; ++i)
-    values[i] = has_bias<type>() ? fma(values[i], scale.x, scale.y) : values[i] * scale.x;
+  to.codes = codes(Type<type>(), source, part, index);
+  to.scale = scales(Type<type>(), source, part, index);
+}
+
+template <uint type, uint block, uint block_bytes>
+inline void decode_octet(
+    thread const Blocks<type, block, block_bytes>&,
+    thread const typename Blocks<type, block, block_bytes>::Octet& octet,
+    uint /*index*/,
+    thread float* codes) {
+  decode_bytes<type>(octet.codes, codes);
+}
+
+template <uint type, uint block, uint block_bytes>
+inline float2 scale_of(
+    thread const Blocks<type, block, block_bytes>&,
+    thread const typename Blocks<type, block, block_bytes>::Octet& octet) {
+  return octet.scale;
+}
+
+template <uint type, uint block, uint block_bytes>
+inline bool ends_group(thread const Blocks<type, block, block_bytes>&, uint) {
+  return true;
 }
 
 template <uint type, uint block, uint block_bytes>

@@ -4,12 +4,12 @@
 
 // y = silu(x G^T) * (x U^T) for many tokens, in one pass over x; G and U have one type and shape.
 // Layout: as gguf_matmul, gate and up alike.
-// Dispatch: groups (ceil_div(out, kTile), ceil_div(tokens, kTile)), threads (kTileThreads)
+// Dispatch: groups (ceil_div(out, kTileOuts / 2), ceil_div(tokens, kTileTokens)), threads (kTileThreads)
 // Requires: in > 0; in % block == 0
 // Numerics: f32; the products as gguf_matmul.
 template <uint type, uint block, uint block_bytes>
 kernel void gguf_swiglu_matmul(
-    device const float* x [[buffer(0)]],     // [tokens, in]
+    device const float* x [[buffer(0)]],     // [tokens, in] aligned 16
     device const uchar* gate [[buffer(1)]],  // [out, in / block * block_bytes]
     device const uchar* up [[buffer(2)]],    // [out, in / block * block_bytes]
     device float* y [[buffer(3)]],           // [tokens, out]
@@ -17,20 +17,14 @@ kernel void gguf_swiglu_matmul(
     constant uint& in [[buffer(5)]],
     constant uint& out [[buffer(6)]],
     uint2 tg [[threadgroup_position_in_grid]],
-    uint tid [[thread_index_in_threadgroup]],
-    uint simd [[simdgroup_index_in_threadgroup]]) {
-  threadgroup float tiles[3 * kTileFloats];
+    uint tid [[thread_index_in_threadgroup]]) {
+  threadgroup float memory[kTileFloats];
   const Blocks<type, block, block_bytes> w[2] = {{gate, in / kUnit}, {up, in / kUnit}};
-  const uint token = tg.y * kTile;
-  const uint rows = min(kTile, tokens - token);
-  const uint first = tg.x * kTile;
-  multiply_tile<2>(w, x + ulong(token) * in, rows, in, w[0].units, first, out, tid, simd, tiles);
-  // Each thread makes the values that store_tile lets it write: no barrier in between.
-  for (uint i = tid; i < kTile * kTile; i += kTileThreads) {
-    threadgroup float* values = tiles + kTileFloats + i / kTile * kTileStride + i % kTile;
-    values[0] = silu(values[0]) * values[kTileFloats];
-  }
-  store_tile(tiles + kTileFloats, y + ulong(token) * out, rows, first, out, tid);
+  const uint token = tg.y * kTileTokens;
+  const uint rows = min(kTileTokens, tokens - token);
+  const uint first = tg.x * (kTileOuts / 2);
+  multiply_tile<2>(
+      w, x + ulong(token) * in, rows, in, w[0].units, first, out, 1.0f, y + ulong(token) * out, tid, memory);
 }
 
 INSTANTIATE_GGUF(gguf_swiglu_matmul)

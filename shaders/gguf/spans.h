@@ -18,7 +18,7 @@ struct BlockSpan {
 
 // The values of eight codes.
 template <uint type>
-inline void decode_octet(uint2 bytes, thread float* values) {
+inline void decode_bytes(uint2 bytes, thread float* values) {
 #pragma unroll
   for (uint i = 0; i < kOctet / 2; ++i) {
     values[i] = decode<type>((bytes.x >> (i * 8)) & 255);
@@ -55,7 +55,7 @@ inline float product_of(
 #pragma unroll
     for (uint octet = first; octet < first + group_of<type>(); octet += kOctet) {
       float values[kOctet];
-      decode_octet<type>(codes(Type<type>(), span.block, span.part, octet / kOctet), values);
+      decode_bytes<type>(codes(Type<type>(), span.block, span.part, octet / kOctet), values);
 #pragma unroll
       for (uint i = 0; i < kOctet; ++i) product = fma(values[i], x[octet + i], product);
     }

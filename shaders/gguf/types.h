@@ -28,13 +28,13 @@ constexpr constant float kTwiceE2M1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -
 
 // Values that share a scale.
 template <uint type>
-inline uint group_of() {
+constexpr uint group_of() {
   return type == kQ2_K || type == kQ3_K || type == kQ6_K ? 16 : 32;
 }
 
 // Whether value = code * scale + bias; in other types it is code * scale.
 template <uint type>
-inline bool has_bias() {
+constexpr bool has_bias() {
   return type == kQ4_1 || type == kQ5_1 || type == kQ2_K || type == kQ4_K || type == kQ5_K;
 }
 

@@ -36,6 +36,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
         root.mkdir(exist_ok=True)
         files = {"a.metal": text, **{name.replace("__", "."): body for name, body in others.items()}}
         for name, body in files.items():
+            (root / name).parent.mkdir(exist_ok=True)
             (root / name).write_text(textwrap.dedent(body).lstrip("\n"))
         shaders = [str(root / name) for name in files if name.endswith(".metal")]
         options = ["--library", "test", "--root", str(root), "--out", str(out), "--sources", str(out)]

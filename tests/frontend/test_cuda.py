@@ -87,3 +87,31 @@ def test_both_forms_are_the_same_but_for_marks(run: Run) -> None:
 def test_lines_are_those_of_the_shader(run: Run) -> None:
     text = run('#include "b.h"\n' + TEXT, b__h="inline int two() { return 2; }\n").cu
     assert re.findall(r'#line \d+ "(.*)"', text)[:2] == ["b.h", "a.metal"]
+
+
+HEADER = """
+    // Rows.
+    inline uint twice(uint rows) { return rows + rows; }
+"""
+OF_HEADER = """
+    #include "rows.h"
+
+    // Dispatch: groups (1), threads (32)
+    kernel void doubles(device uint* y [[buffer(0)]]) {  // [1]
+      y[0] = twice(y[0]);
+    }
+"""
+
+
+def test_a_form_of_its_own_stands_before_a_header(run: Run) -> None:
+    form = "inline uint twice(uint rows) { return __mul24(rows, 2); }\n"
+    text = run(OF_HEADER, rows__h=HEADER, **{"cuda/rows.h": form}).cu
+    own = text.index('#if __CUDA_ARCH__ >= 800\n#line 1 "cuda/rows.h"\n' + form)
+    other = text.index("#else\n", own)
+    header = text.index("return rows + rows;", other)
+    assert header < text.index("#endif\n", other) < text.index("y[0] = twice(y[0]);")
+
+
+def test_a_header_without_one_stands_alone(run: Run) -> None:
+    text = run(OF_HEADER, rows__h=HEADER).cu
+    assert "__CUDA_ARCH__" not in text

@@ -463,9 +463,9 @@ def test_prefill_through_buckets_equals_each_token_with_its_experts(device, rng)
 
     each = np.einsum("tkoi,ti->tko", dense[ids], as_read(device, x, 32))
     magnitude = np.einsum("tkoi,ti->tko", np.abs(dense[ids]), np.abs(x))
-    assert_close(rows, each, "dot", magnitude)
+    assert_close(rows, each, "long dot", magnitude)
     bound = reference.moe_combine_magnitude(residual, magnitude, weights)
-    assert_close(y, reference.moe_combine(residual, each, weights), "dot", bound)
+    assert_close(y, reference.moe_combine(residual, each, weights), "long dot", bound)
 
 
 def test_refuses(device):

@@ -126,8 +126,8 @@ MUTATIONS = {
     "device reference to a thread object": (
         "shaders/affine/affine_embed.metal",
         "shaders/affine/affine.h",
-        "inline float2 unit_scale(thread const",
-        "inline float2 unit_scale(device const",
+        "inline float2 scale_of(thread const",
+        "inline float2 scale_of(device const",
         "no matching function",
     ),
     "constant reference to a thread object": (
@@ -140,8 +140,8 @@ MUTATIONS = {
     "threadgroup address in a thread pointer": (
         "shaders/affine/affine_matmul.metal",
         "shaders/common/tile.h",
-        "threadgroup float* target = tiles",
-        "thread float* target = tiles",
+        "threadgroup float* inputs = memory",
+        "thread float* inputs = memory",
         "cannot initialize a variable of type 'float *'",
     ),
     "member in another address space": (
@@ -154,8 +154,8 @@ MUTATIONS = {
     "cast across address spaces": (
         "shaders/affine/affine_matmul.metal",
         "shaders/common/tile.h",
-        "(device const packed_float4*)",
-        "(thread const packed_float4*)",
+        "(device const float4*)",
+        "(thread const float4*)",
         "tile.h:{line}: error: cast across address spaces",
     ),
     "cast of a reference": (
@@ -182,7 +182,7 @@ MUTATIONS = {
     "min of int and uint": (
         "shaders/affine/affine_matmul.metal",
         "shaders/affine/affine_matmul.metal",
-        "min(kTile, tokens",
+        "min(kTileTokens, tokens",
         "min(32, tokens",
         "ambiguous",
     ),
