@@ -28,7 +28,7 @@ def encoded(vectors, bits=4):
     """Rows of rotated vectors."""
     tokens, kv_heads, dim = vectors.shape
     rows = ops.turbo_rows(tokens, kv_heads, dim, bits)
-    return ops.turbo_append(rows, vectors, 0, rotated=True, device="cpu:reference")
+    return ops.turbo_append(rows, vectors, 0, rotated=True, device="cpu")
 
 
 def random_rows(rng, capacity, kv_heads, dim, bits, means=False):
@@ -36,7 +36,7 @@ def random_rows(rng, capacity, kv_heads, dim, bits, means=False):
     vectors = rng.standard_normal((capacity, kv_heads, dim), np.float32)
     vectors *= np.exp(0.3 * rng.standard_normal((capacity, kv_heads, 1), np.float32))
     empty = ops.turbo_rows(capacity, kv_heads, dim, bits, means=means)
-    return ops.turbo_append(empty, vectors, 0, rotated=True, device="cpu:reference")
+    return ops.turbo_append(empty, vectors, 0, rotated=True, device="cpu")
 
 
 def operands(rng, tokens, capacity, heads, kv_heads, dim, key_bits=4, value_bits=4, means=False):

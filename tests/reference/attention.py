@@ -48,11 +48,13 @@ def _by_row(q, k, v, causal, window, compute):
     y = np.zeros((tokens, heads, dim))
     for t in range(tokens):
         seen = visible_keys(tokens, len(k), t, causal, window)
-        for a in range(heads):
-            b = a // (heads // kv_heads)
-            if seen:
-                with np.errstate(invalid="ignore", over="ignore"):
-                    y[t, a] = compute(a, q[t, a], k[seen, b], v[seen, b])
+        if not seen:
+            continue
+        keys, values = k[seen], v[seen]
+        with np.errstate(invalid="ignore", over="ignore"):
+            for a in range(heads):
+                b = a // (heads // kv_heads)
+                y[t, a] = compute(a, q[t, a], keys[:, b], values[:, b])
     return y
 
 
