@@ -38,13 +38,22 @@ inline Affine<bits, S> affine_matrix(
 }
 
 template <uint bits, typename S>
-inline void fetch_octet(
+inline void fetch_codes(
     thread const Affine<bits, S>& w,
     uint row,
     uint unit,
     uint index,
     thread typename Affine<bits, S>::Octet& to) {
   to.words = octet_words<bits>(w.packed + (ulong(row) * w.units + unit) * bits, index);
+}
+
+template <uint bits, typename S>
+inline void fetch_scale(
+    thread const Affine<bits, S>& w,
+    uint row,
+    uint unit,
+    uint /*index*/,
+    thread typename Affine<bits, S>::Octet& to) {
   const ulong group = ulong(row) * (w.units >> w.group_shift) + (unit >> w.group_shift);
   to.scale = w.scales[group];
   to.bias = w.biases[group];

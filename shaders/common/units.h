@@ -1,7 +1,8 @@
 // Quantised matrices are read in units of 32 consecutive values of a row, `bits` words for every width.
 // A format is a struct with `units`, how many a row has, and what tile.h needs:
 //   Octet                                      the codes and the scale of eight values of a unit, in registers
-//   void fetch_octet(w, row, unit, index, to)  asks for them
+//   void fetch_codes(w, row, unit, index, to)  asks for the codes
+//   void fetch_scale(w, row, unit, index, to)  asks for scale and bias
 //   void decode_octet(w, octet, index, codes)  the codes as floats, which bf16 holds exactly
 //   float2 scale_of(w, octet)                  scale and bias: value = code * scale + bias
 //   kHasBias                                   whether there is a bias
@@ -90,6 +91,7 @@ inline void expand_octet(
 template <typename W>
 inline void dequantize_octet(thread const W& w, uint row, uint unit, uint index, thread float* values) {
   typename W::Octet octet;
-  fetch_octet(w, row, unit, index, octet);
+  fetch_codes(w, row, unit, index, octet);
+  fetch_scale(w, row, unit, index, octet);
   expand_octet(w, octet, index, values);
 }

@@ -61,15 +61,23 @@ inline float decode(uint code) {
 }
 
 template <uint bits, uint group>
-inline void fetch_octet(
+inline void fetch_codes(
     thread const Fp<bits, group>& w,
     uint row,
     uint unit,
     uint index,
     thread typename Fp<bits, group>::Octet& to) {
-  const ulong first = ulong(row) * w.units + unit;
-  to.words = octet_words<bits>(w.packed + first * bits, index);
-  to.scale = w.scales[first * (kUnit / group) + index * kOctet / group];
+  to.words = octet_words<bits>(w.packed + (ulong(row) * w.units + unit) * bits, index);
+}
+
+template <uint bits, uint group>
+inline void fetch_scale(
+    thread const Fp<bits, group>& w,
+    uint row,
+    uint unit,
+    uint index,
+    thread typename Fp<bits, group>::Octet& to) {
+  to.scale = w.scales[(ulong(row) * w.units + unit) * (kUnit / group) + index * kOctet / group];
 }
 
 template <uint bits, uint group>

@@ -27,16 +27,23 @@ inline device const uchar* block_of(thread const Blocks<type, block, block_bytes
 }
 
 template <uint type, uint block, uint block_bytes>
-inline void fetch_octet(
+inline void fetch_codes(
     thread const Blocks<type, block, block_bytes>& w,
     uint row,
     uint unit,
     uint index,
     thread typename Blocks<type, block, block_bytes>::Octet& to) {
-  device const uchar* source = block_of(w, row, unit);
-  const uint part = unit % (block / kUnit);
-  to.codes = codes(Type<type>(), source, part, index);
-  to.scale = scales(Type<type>(), source, part, index);
+  to.codes = codes(Type<type>(), block_of(w, row, unit), unit % (block / kUnit), index);
+}
+
+template <uint type, uint block, uint block_bytes>
+inline void fetch_scale(
+    thread const Blocks<type, block, block_bytes>& w,
+    uint row,
+    uint unit,
+    uint index,
+    thread typename Blocks<type, block, block_bytes>::Octet& to) {
+  to.scale = scales(Type<type>(), block_of(w, row, unit), unit % (block / kUnit), index);
 }
 
 template <uint type, uint block, uint block_bytes>

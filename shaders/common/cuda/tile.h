@@ -111,8 +111,13 @@ inline void multiply_tile(
   const auto fetch = [&](uint unit) {
 #pragma unroll
     for (uint i = 0; i < 2; ++i) next_x[i] = *reinterpret_cast<const float4*>(sources[i] + unit * kUnit);
+    const bool starts = !kScaled || unit == 0 || ends_group(w[0], unit - 1);
 #pragma unroll
-    for (uint j = 0; j < 2; ++j) fetch_octet(w[count == 1 ? 0 : j], row[j], unit, t, next_w[j]);
+    for (uint j = 0; j < 2; ++j) {
+      const W& matrix = w[count == 1 ? 0 : j];
+      fetch_codes(matrix, row[j], unit, t, next_w[j]);
+      if (starts) fetch_scale(matrix, row[j], unit, t, next_w[j]);
+    }
   };
 
   OctetTerms b[2];
