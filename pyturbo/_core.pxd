@@ -78,6 +78,7 @@ cdef extern from "pyturbo/device.h" namespace "pyturbo" nogil:
 
     cdef cppclass NativeTraits "pyturbo::Traits":
         uint32_t chunk, single, attention_blocks, chunkwise_tokens, pass_experts, top_logits
+        cbool fused
         HostMemory host_memory
 
     cdef cppclass DeviceKind "const pyturbo::DeviceKind":

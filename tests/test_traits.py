@@ -17,10 +17,10 @@ PACKAGE = Path(__file__).resolve().parents[1] / "pyturbo"
 DEVICES = {"cpu", "cpu:reference", "cuda", "metal"}
 
 TRAITS = {
-    "cpu": Traits(256, 3, 8, 8, 1, 0, "any"),
-    "cpu:reference": Traits(32, 16, 8, 32, 1, 0, "any"),
-    "cuda": Traits(2048, 1, 128, 1 << 20, 16, 64, "none"),
-    "metal": Traits(512, 1, 32, 32, 16, 64, "pages"),
+    "cpu": Traits(256, 3, 8, 8, 1, 0, False, "any"),
+    "cpu:reference": Traits(32, 16, 8, 32, 1, 0, True, "any"),
+    "cuda": Traits(2048, 1, 128, 1 << 20, 16, 64, True, "none"),
+    "metal": Traits(512, 1, 32, 32, 16, 64, True, "pages"),
 }
 
 

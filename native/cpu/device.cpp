@@ -95,6 +95,7 @@ const RegisteredDevice cpu{{.name = "cpu",
                                        .chunkwise_tokens = 8,
                                        .pass_experts = 1,
                                        .top_logits = 0,
+                                       .fused = false,
                                        .host_memory = HostMemory::any},
                             .open = open</*reference=*/false>}};
 
@@ -108,6 +109,7 @@ const RegisteredDevice reference{{.name = "cpu:reference",
                                              .chunkwise_tokens = 32,
                                              .pass_experts = 1,
                                              .top_logits = 0,
+                                             .fused = true,
                                              .host_memory = HostMemory::any},
                                   .open = open</*reference=*/true>}};
 

@@ -367,6 +367,7 @@ DeviceKind kind(uint32_t ordinal) {
                      .chunkwise_tokens = 1u << 20,
                      .pass_experts = 16,
                      .top_logits = 64,
+                     .fused = true,
                      .host_memory = HostMemory::none},
           .open = open,
           .available = [ordinal] { return lacking(ordinal).empty(); },

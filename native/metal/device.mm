@@ -458,6 +458,7 @@ DeviceKind kind() {
                      .chunkwise_tokens = 32,
                      .pass_experts = 16,
                      .top_logits = 64,
+                     .fused = true,
                      .host_memory = HostMemory::pages},
           .open = open,
           .available = available};

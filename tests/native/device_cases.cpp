@@ -25,6 +25,7 @@ concept WithoutChunk = requires {
     .chunkwise_tokens = 1,
     .pass_experts = 1,
     .top_logits = 1,
+    .fused = true,
     .host_memory = HostMemory::any};
 };
 template <typename T>
@@ -34,6 +35,7 @@ concept WithoutSingle = requires {
     .chunkwise_tokens = 1,
     .pass_experts = 1,
     .top_logits = 1,
+    .fused = true,
     .host_memory = HostMemory::any};
 };
 template <typename T>
@@ -43,6 +45,7 @@ concept WithoutBlocks = requires {
     .chunkwise_tokens = 1,
     .pass_experts = 1,
     .top_logits = 1,
+    .fused = true,
     .host_memory = HostMemory::any};
 };
 template <typename T>
@@ -52,6 +55,7 @@ concept WithoutChunkwise = requires {
     .attention_blocks = 1,
     .pass_experts = 1,
     .top_logits = 1,
+    .fused = true,
     .host_memory = HostMemory::any};
 };
 template <typename T>
@@ -61,6 +65,7 @@ concept WithoutPass = requires {
     .attention_blocks = 1,
     .chunkwise_tokens = 1,
     .top_logits = 1,
+    .fused = true,
     .host_memory = HostMemory::any};
 };
 template <typename T>
@@ -70,6 +75,17 @@ concept WithoutTop = requires {
     .attention_blocks = 1,
     .chunkwise_tokens = 1,
     .pass_experts = 1,
+    .fused = true,
+    .host_memory = HostMemory::any};
+};
+template <typename T>
+concept WithoutFused = requires {
+  T{.chunk = 1,
+    .single = 1,
+    .attention_blocks = 1,
+    .chunkwise_tokens = 1,
+    .pass_experts = 1,
+    .top_logits = 1,
     .host_memory = HostMemory::any};
 };
 template <typename T>
@@ -79,7 +95,8 @@ concept WithoutMemory = requires {
     .attention_blocks = 1,
     .chunkwise_tokens = 1,
     .pass_experts = 1,
-    .top_logits = 1};
+    .top_logits = 1,
+    .fused = true};
 };
 template <typename T>
 concept WithAll = requires {
@@ -89,11 +106,12 @@ concept WithAll = requires {
     .chunkwise_tokens = 1,
     .pass_experts = 1,
     .top_logits = 1,
+    .fused = true,
     .host_memory = HostMemory::any};
 };
 static_assert(!WithoutChunk<Traits> && !WithoutSingle<Traits> && !WithoutBlocks<Traits> &&
               !WithoutChunkwise<Traits> && !WithoutPass<Traits> && !WithoutTop<Traits> &&
-              !WithoutMemory<Traits> && WithAll<Traits>);
+              !WithoutFused<Traits> && !WithoutMemory<Traits> && WithAll<Traits>);
 
 constexpr Traits kTraits{.chunk = 1,
                          .single = 2,
@@ -101,6 +119,7 @@ constexpr Traits kTraits{.chunk = 1,
                          .chunkwise_tokens = 4,
                          .pass_experts = 5,
                          .top_logits = 6,
+                         .fused = true,
                          .host_memory = HostMemory::any};
 
 DeviceKind kind(const std::string& name, Rank rank, bool (*available)() = nullptr) {

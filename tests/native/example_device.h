@@ -48,6 +48,7 @@ inline const DeviceKind kSerial{.name = "serial",
                                            .chunkwise_tokens = 32,
                                            .pass_experts = 1,
                                            .top_logits = 0,
+                                           .fused = true,
                                            .host_memory = HostMemory::any},
                                 .open = open};
 
