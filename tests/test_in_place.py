@@ -42,6 +42,21 @@ def turbo_append(packed: Any, scales: Any, *others: Any, **device: Any) -> Array
     return rows.packed, rows.scales, rows.means, rows.recent, rows.recent_keys
 
 
+def delta_step(state: Any, **device: Any) -> Arrays:
+    heads = normal(1, 2 * 2 * 64 + 4 * 16), normal(1, 4, 16), normal(1, 4), normal(1, 4), normal(4), normal(4)
+    return ops.delta_step(*heads, normal(16), state, 1e-6, **device)[1:]
+
+
+def rope_append(*caches: Any, **device: Any) -> Arrays:
+    q, k, v, inv_freq = normal(3, 4, 64), normal(3, 2, 64), normal(3, 2, 64), np.ones(8, np.float32)
+    return ops.rope_append(q, k, v, *caches, 5, inv_freq, **device)[1:]
+
+
+def affine_conv_project(history: Any, **device: Any) -> Arrays:
+    weight = (*ops.affine_quantize(normal(20, 64), 4, 32), 4, 32)
+    return ops.affine_conv_project(normal(1, 64), [weight], history, normal(20, 4), **device)[1:]
+
+
 CASES = {
     "kv_append": Case(
         {"cache": ((9, 2, 64), np.float16)},
@@ -67,6 +82,11 @@ CASES = {
     ),
     "delta_net recurrent": Case({"state": ((4, 16, 64), np.float32)}, delta_net("recurrent")),
     "delta_net chunkwise": Case({"state": ((4, 16, 64), np.float32)}, delta_net("chunkwise")),
+    "delta_step": Case({"state": ((4, 16, 64), np.float32)}, delta_step),
+    "rope_append": Case(
+        {"k_cache": ((9, 2, 64), np.float16), "v_cache": ((9, 2, 64), np.float16)}, rope_append
+    ),
+    "affine_conv_project": Case({"history": ((3, 20), np.float32)}, affine_conv_project),
     "find_slots": Case(
         {"counts": ((4,), np.uint32), "slots": ((4,), np.int32), "missing": ((1,), np.uint32)},
         lambda *changed, **device: ops.find_slots(

@@ -21,7 +21,7 @@ from pyturbo.ops.attention import (
     kv_append,
     softmax,
 )
-from pyturbo.ops.delta import conv1d, decay_beta, delta_net
+from pyturbo.ops.delta import STEP_VALUES, conv1d, decay_beta, delta_net, delta_step
 from pyturbo.ops.elementwise import add, add_bias, split_q_gate, weighted_sum
 from pyturbo.ops.fp import (
     FP_FORMATS,
@@ -106,6 +106,7 @@ __all__ = [
     "affine_embed",
     "affine_experts_matmul",
     "affine_experts_swiglu",
+    "STEP_VALUES",
     "affine_grouped_matmul",
     "affine_matmul",
     "affine_quantize",
@@ -131,6 +132,7 @@ __all__ = [
     "gated_rms_norm",
     "gather_rows",
     "geglu",
+    "delta_step",
     "gguf_embed",
     "gguf_experts_matmul",
     "gguf_experts_swiglu",

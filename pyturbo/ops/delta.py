@@ -21,6 +21,7 @@ from pyturbo.ops._run import (
     traits_of,
     write_back,
 )
+from pyturbo.ops.norm import QK_EPS
 from pyturbo.symbols import Linear
 
 METHODS = ("auto", "recurrent", "chunkwise")
@@ -28,6 +29,10 @@ METHODS = ("auto", "recurrent", "chunkwise")
 #: The key dims that the chunkwise kernels support, and the divisor of their value dims.
 _CHUNKWISE_KEY_DIMS = (64, 128, 256)
 _CHUNKWISE_VALUES = 8
+
+#: The key dims of `delta_step`, and the divisor of its value dims.
+STEP_KEY_DIMS = (64, 128, 256)
+STEP_VALUES = 8
 
 
 def decay_beta(
@@ -119,6 +124,58 @@ def delta_net(
     form = op if method == "recurrent" else f"{op}_chunkwise"
     constants = {"tiled": flag(op, "tiled", tiled)}
     launch(device, f"{form}_k{k_dim}", q, k, v, g, beta, memory, y, *sizes, constants=constants)
+    return result(y), write_back(given, memory)
+
+
+def delta_step(
+    mixed: ArrayLike,
+    z: ArrayLike,
+    a: ArrayLike,
+    b: ArrayLike,
+    a_log: ArrayLike,
+    dt_bias: ArrayLike,
+    weight: ArrayLike,
+    state: ArrayLike,
+    eps: float,
+    tiled: bool = False,
+    *,
+    device: DeviceLike = None,
+) -> tuple[Array, Array]:
+    """Apply `qk_norm`, `decay_beta`, `delta_net` and `gated_rms_norm` to one token -> y, state.
+
+    mixed [1, channels] has all queries, keys and values, as `conv1d` leaves them. z [1, v_heads, v_dim] and
+    weight [v_dim] are those of the norm, a, b [1, v_heads] and a_log, dt_bias [v_heads] those of the gates;
+    all are float32. state [v_heads, v_dim, k_dim] is changed in place; v_dim is a multiple of 8.
+    """
+    op = "delta_step"
+    device = resolve(device)
+    z = operand(op, "z", values(op, "z", z), np.float32, (1, None, None))
+    _, v_heads, v_dim = z.shape
+    if v_dim % STEP_VALUES:
+        raise ArgumentError(f"{op}: z: expected heads of a multiple of {STEP_VALUES} values, got {v_dim}")
+    given = changeable(device, op, "state", state)
+    memory = operand(op, "state", given, np.float32, (v_heads, v_dim, None))
+    k_dim = memory.shape[2]
+    if k_dim not in STEP_KEY_DIMS:
+        raise ArgumentError(f"{op}: state: expected keys of 64, 128 or 256 values, got {k_dim}")
+    mixed = operand(op, "mixed", mixed, np.float32, (1, None))
+    k_heads, rest = divmod(mixed.shape[1] - v_heads * v_dim, 2 * k_dim)
+    if rest or k_heads < 1 or v_heads % k_heads:
+        raise ArgumentError(
+            f"{op}: mixed: expected {v_heads * v_dim} values after queries and keys of {k_dim} for a divisor "
+            f"of {v_heads} heads, got {mixed.shape[1]}"
+        )
+    gates = [operand(op, name, part, np.float32, (1, v_heads)) for name, part in (("a", a), ("b", b))]
+    for name, part, size in (
+        ("a_log", a_log, v_heads),
+        ("dt_bias", dt_bias, v_heads),
+        ("weight", weight, v_dim),
+    ):
+        gates.append(operand(op, name, part, np.float32, (size,)))
+    y = empty(device, z.shape)
+    sizes = k_heads, v_heads, v_dim, QK_EPS, eps
+    constants = {"tiled": flag(op, "tiled", tiled)}
+    launch(device, f"{op}_k{k_dim}", mixed, z, *gates, memory, y, *sizes, constants=constants)
     return result(y), write_back(given, memory)
 
 

@@ -9,6 +9,9 @@ from numpy.typing import ArrayLike
 from pyturbo.ops._checks import matching, stored_weight, values
 from pyturbo.ops._run import Array, DeviceLike, empty, launch, resolve, result, row_stride
 
+#: What `qk_norm` adds to the sum of squares by default.
+QK_EPS = 1e-6
+
 
 @overload
 def rms_norm(
@@ -70,7 +73,7 @@ def gated_rms_norm(
 
 
 def qk_norm(
-    q: ArrayLike, k: ArrayLike, eps: float = 1e-6, *, device: DeviceLike = None
+    q: ArrayLike, k: ArrayLike, eps: float = QK_EPS, *, device: DeviceLike = None
 ) -> tuple[Array, Array]:
     """Apply the l2 norm to the heads of q and k [tokens, heads, dim]; q is also multiplied by dim^-1/2.
 

@@ -1,15 +1,7 @@
 // Gates of the delta net from their projections.
-#include "../common/activations.h"
+#include "gates.h"
 
 constexpr constant uint kThreads = 256;
-
-// log(1 + e^x) = max(x, 0) + log(1 + u), u = e^-|x|. With w = 1 + u as rounded, log(1 + u) is u * log(w) / (w - 1):
-// the quotient hardly differs between w and 1 + u, and w - 1 is exact.
-inline float softplus(float x) {
-  const float u = exp(-fabs(x));
-  const float w = 1.0f + u;
-  return max(x, 0.0f) + (w == 1.0f ? u : log(w) * u / (w - 1.0f));
-}
 
 // g = exp(-exp(a_log) * softplus(a + dt_bias)), beta = sigmoid(b), for every head of every token.
 // Layout: contiguous; g may be a, beta may be b.
@@ -32,7 +24,7 @@ kernel void decay_beta(
   if (i >= ulong(tokens) * heads) return;
 
   const uint head = uint(i % heads);
-  g[i] = exp(-exp(float(a_log[head])) * softplus(a[i] + float(dt_bias[head])));
+  g[i] = decay_of(a[i], float(a_log[head]), float(dt_bias[head]));
   beta[i] = sigmoid(b[i]);
 }
 

@@ -1,4 +1,4 @@
-"""decay_beta, conv1d and delta_net against float64, on every device.
+"""decay_beta, conv1d, delta_net and delta_step against float64, on every device.
 
 Does not catch: an error of delta_net far below the rounding of a long recurrence, which the bound allows for.
 """
@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.harness import Out, assert_close, run_kernel
+from kernels.harness import Out, assert_close, of_shaders, run_kernel
 from pyturbo import errors, ops
 from reference import delta as reference
-from reference.norm import qk_norm
+from reference.norm import gated_rms_norm, qk_norm
 from tolerances import TOLERANCES
 
 STORED = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
@@ -424,3 +424,99 @@ def test_refuses(device, rng):
         ops.delta_net(q, k, v, g, beta, np.swapaxes(state, 1, 2), device=device)
     with pytest.raises(errors.ArgumentError, match="v_dim % kRows == 0"):
         ops.delta_net(q, k, v[..., :6], g, beta, state[:, :6], device=device)
+
+
+# key heads, value heads, key dim, value dim
+STEP_SHAPES = [(2, 6, 64, 24), (1, 3, 64, 200), (2, 4, 128, 136), (1, 1, 256, 128), (1, 2, 256, 8)]
+
+
+def step_inputs(rng, k_heads, v_heads, k_dim, v_dim):
+    """The operands of delta_step: mixed, z, a, b, a_log, dt_bias, weight, state."""
+    mixed = rng.standard_normal((1, 2 * k_heads * k_dim + v_heads * v_dim), np.float32)
+    mixed[0, :k_dim] *= 1e3
+    z = rng.standard_normal((1, v_heads, v_dim), np.float32) * 3
+    a, b, a_log, dt_bias = gates(rng, 1, v_heads)
+    state = rng.standard_normal((v_heads, v_dim, k_dim), np.float32)
+    return mixed, z, a, b, a_log, dt_bias, rng.uniform(0.5, 2, v_dim).astype(np.float32), state
+
+
+def parts_of(mixed, k_heads, v_heads, k_dim, v_dim):
+    q, k, v = np.split(mixed, [k_heads * k_dim, 2 * k_heads * k_dim], axis=1)
+    shapes = (1, k_heads, k_dim), (1, k_heads, k_dim), (1, v_heads, v_dim)
+    return [part.reshape(shape) for part, shape in zip((q, k, v), shapes)]
+
+
+def run_step(device, inputs, shape, tiled=False):
+    *others, state = inputs
+    k_heads, v_heads, k_dim, v_dim = shape
+    args = (*others, Out(state.shape, initial=state), Out((1, v_heads, v_dim)))
+    sizes = k_heads, v_heads, v_dim, 1e-6, 1e-5
+    updated, y = run_kernel(device, f"delta_step_k{k_dim}", *args, *sizes, constants={"tiled": tiled})
+    return y, updated
+
+
+@pytest.mark.parametrize("shape", STEP_SHAPES, ids=str)
+def test_delta_step(device, rng, shape):
+    mixed, z, a, b, a_log, dt_bias, weight, state = inputs = step_inputs(rng, *shape)
+    y, updated = run_step(device, inputs, shape)
+    q, k, v = parts_of(mixed, *shape)
+    q, k = (part.astype(np.float32) for part in qk_norm(q, k))
+    g, beta = (part.astype(np.float32) for part in reference.decay_beta(a, b, a_log, dt_bias))
+    operands = q, k, v, g, beta, state
+    x, want = reference.delta_net(*operands)
+    x_terms, terms = reference.delta_net_magnitude(*operands)
+    decays = 1 + reference.decay_magnitude(a, a_log, dt_bias) / np.maximum(g, 1e-30)
+    assert_close(updated, want, "norm", terms * decays.reshape(-1, 1, 1))
+    # The norm divides by the length of the head, so an error of any value reaches all of them.
+    errors = x_terms * decays[..., None]
+    length = np.sqrt(np.mean(x**2, axis=-1, keepdims=True))
+    spread = errors + np.abs(x) * (1 + errors.max(axis=-1, keepdims=True) / length)
+    bound = np.abs(gated_rms_norm(np.ones_like(x), z, weight, 0)) / length * spread
+    assert_close(y, gated_rms_norm(x, z, weight, 1e-5), "norm", bound)
+
+
+@pytest.mark.parametrize("tiled", [False, True])
+@pytest.mark.parametrize("shape", STEP_SHAPES[:3], ids=str)
+def test_delta_step_equals_its_parts(device, rng, shape, tiled):
+    """The same bits as the kernels that it joins."""
+    device = of_shaders(device)
+    mixed, z, a, b, a_log, dt_bias, weight, state = inputs = step_inputs(rng, *shape)
+    y, updated = run_step(device, inputs, shape, tiled)
+    q, k, v = parts_of(mixed, *shape)
+    q, k = ops.qk_norm(q, k, device=device)
+    g, beta = ops.decay_beta(a, b, a_log, dt_bias, device=device)
+    x, want = ops.delta_net(q, k, v, g, beta, state.copy(), "recurrent", tiled, device=device)
+    np.testing.assert_array_equal(updated, want)
+    np.testing.assert_array_equal(y, ops.gated_rms_norm(x, z, weight, 1e-5, device=device))
+    y, updated = ops.delta_step(*inputs[:-1], state.copy(), 1e-5, tiled, device=device)
+    np.testing.assert_array_equal(updated, want)
+
+
+def test_delta_step_shows_nan(device, rng):
+    """NaN of a query or of z stays out of the state, that of a value, key or gate in its heads."""
+    shape = (2, 4, 64, 24)
+    for operand, place, heads, states in (
+        (0, (0, 3), [0, 1], []),  # a query of key head 0
+        (1, (0, 2, 5), [2], []),
+        (0, (0, 2 * 2 * 64 + 24 + 3), [1], [1]),  # a value of head 1
+        (0, (0, 2 * 64 + 64 + 1), [2, 3], [2, 3]),  # a key of key head 1
+        (2, (0, 3), [3], [3]),
+    ):
+        inputs = step_inputs(rng, *shape)
+        inputs[operand][place] = np.nan
+        y, updated = ops.delta_step(*inputs, 1e-5, device=device)
+        assert np.flatnonzero(np.isnan(y).any(axis=(0, 2))).tolist() == heads
+        assert np.flatnonzero(np.isnan(updated).any(axis=(1, 2))).tolist() == states
+
+
+def test_delta_step_refuses(device, rng):
+    inputs = step_inputs(rng, 2, 4, 64, 24)
+    for i, wrong, message in (
+        (0, inputs[0][:, 1:], "mixed: expected 96 values after queries and keys of 64 .* got 351"),
+        (1, np.zeros((1, 4, 20), np.float32), "z: expected heads of a multiple of 8 values, got 20"),
+        (7, np.zeros((4, 24, 48), np.float32), "state: expected keys of 64, 128 or 256 values, got 48"),
+        (4, inputs[4].astype(np.float16), "a_log: expected float32, got float16"),
+    ):
+        given_inputs = [wrong if i == j else part for j, part in enumerate(inputs)]
+        with pytest.raises(errors.ArgumentError, match=f"delta_step: {message}"):
+            ops.delta_step(*given_inputs, 1e-5, device=device)
