@@ -46,6 +46,14 @@ def operation_calls() -> dict[str, Arguments]:
     parts = dict(zip("oml", ops.attention_partials(*queries.values(), 2)))
     latent_cache = {"latents": _floats(5, 16), "rope_keys": _floats(5, 8)}
     own, own_rows = (_floats(2, 64), _floats(2, 8)), (_floats(2, 2, 64), _floats(2, 2, 64))
+    heads = {"q": _floats(2, 3, 12), "k": _floats(2, 2, 6)}
+    turn = {
+        "position": 7,
+        "inv_freq": _floats(2),
+        "scale": 1.0,
+        "interleaved": True,
+        "norms": (_floats(6), _floats(6), 1e-6),
+    }
     return {
         "add": {"a": _floats(3), "b": _floats(3)},
         "add_bias": {"x": _floats(2, 3), "bias": _floats(3)},
@@ -215,6 +223,14 @@ def operation_calls() -> dict[str, Arguments]:
         "turbo_decode": {"rows": rows, "rotated": True, **ring},
         "turbo_encode": {"x": _floats(2, 3, 64), "bits": 3, "means": True},
         "turbo_merge": {
+        "rope_append": {
+            **heads,
+            "v": heads["k"],
+            "k_cache": _floats(5, 2, 6),
+            "v_cache": _floats(5, 2, 6),
+            **turn,
+        },
+        "rope_qk": {**heads, **turn},
             **dict(zip("oml", ops.turbo_partials(*turbo.values(), 2))),
             "sinks": _floats(4),
             "dtype": "float16",

@@ -67,7 +67,7 @@ from pyturbo.ops.moe import (
     route_topk_softmax,
 )
 from pyturbo.ops.norm import gated_rms_norm, head_rms_norm, qk_norm, rms_norm
-from pyturbo.ops.rope import rope
+from pyturbo.ops.rope import rope, rope_append, rope_qk
 from pyturbo.ops.sampling import MAX_LOGITS, MAX_TOP_LOGITS, argmax, top_logits
 from pyturbo.ops.turbo import (
     TurboRows,
@@ -166,6 +166,8 @@ __all__ = [
     "turbo_append",
     "turbo_attention",
     "turbo_decode",
+    "rope_append",
+    "rope_qk",
     "turbo_encode",
     "turbo_merge",
     "turbo_partials",

@@ -1,6 +1,5 @@
 // Rotary position embedding.
-#include <metal_stdlib>
-using namespace metal;
+#include "turn.h"
 
 constant bool interleaved [[function_constant(0)]];
 
@@ -38,16 +37,14 @@ kernel void rope(
     return;
   }
 
-  const float angle = float(position + tg.z) * inv_freq[i];
-  const float cosine = precise::cos(angle) * scale;
-  const float sine = precise::sin(angle) * scale;
+  const float2 turn = turn_of(position + tg.z, inv_freq[i], scale);
   const uint a = interleaved ? 2 * i : i;
   const uint b = interleaved ? 2 * i + 1 : i + pairs;
   for (uint head = first; head < last; ++head) {
     const ulong start = (token + head) * dim;
     const float va = x[start + a];
     const float vb = x[start + b];
-    y[start + a] = va * cosine - vb * sine;
-    y[start + b] = vb * cosine + va * sine;
+    y[start + a] = va * turn.x - vb * turn.y;
+    y[start + b] = vb * turn.x + va * turn.y;
   }
 }

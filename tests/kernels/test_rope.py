@@ -1,16 +1,22 @@
-"""rope against float64 on the same float32 angle, on every device.
+"""rope, rope_qk and rope_append against float64 on the same float32 angle, on every device.
 
 Does not catch: an inv_freq table that is wrong for its model; it is an argument here.
 """
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.harness import Out, assert_close, run_kernel
+from kernels.harness import Out, assert_close, of_shaders, run_kernel
 from pyturbo import errors, ops
 from reference import rope as reference
+from reference.attention import kv_append
+from reference.norm import head_rms_norm
+from tolerances import STEPS
+
+STORED = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
 
 def frequencies(rotary_dim, base=1e4):
@@ -119,3 +125,114 @@ def test_refuses(device):
         ops.rope(x, -1, frequencies(8), 8, device=device)
     with pytest.raises(errors.ArgumentError, match="position"):
         ops.rope(x, 2**32 - 1, frequencies(8), 8, device=device)
+
+
+def head_inputs(rng, tokens, heads, kv_heads, dim, stride):
+    """q, k and v; the values of q past a head's dim are NaN."""
+    q = np.full((tokens, heads, stride), np.nan, np.float32)
+    q[..., :dim] = rng.standard_normal((tokens, heads, dim), np.float32)
+    k, v = rng.standard_normal((2, tokens, kv_heads, dim), np.float32)
+    k[0, 0] *= 1e3
+    return q, k, v
+
+
+def norm_weights(rng, dim):
+    return [rng.uniform(0.5, 2, dim).astype(np.float32) for _ in range(2)]
+
+
+# tokens, heads, key heads, dim, values of a head of q, rotary dim, capacity, position
+APPEND_SHAPES = [
+    (1, 6, 2, 64, 128, 16, 9, 7),
+    (3, 3, 1, 130, 130, 128, 5, 4),
+    (2, 5, 5, 34, 70, 34, 2, 100001),
+]
+
+
+def run_append(device, q, k, v, caches, weights, inv_freq, position, interleaved):
+    tokens, heads, stride = q.shape
+    _, kv_heads, dim = k.shape
+    outs = [None if cache is None else Out(cache.shape, cache.dtype, cache) for cache in caches]
+    sizes = tokens, heads, kv_heads, dim, stride, len(inv_freq), len(caches[0]), position, 1.25, 1e-5
+    constants = {"interleaved": interleaved, "has_norms": weights[0] is not None, "appends": v is not None}
+    kind = next(kind for kind, dtype in STORED.items() if dtype == caches[0].dtype)
+    args = (q, k, v, *weights, inv_freq, Out((tokens, heads, dim)), *outs, *sizes)
+    return run_kernel(device, f"rope_append_{kind}", *args, constants=constants)
+
+
+@pytest.mark.parametrize("kind", STORED)
+@pytest.mark.parametrize("normed", [False, True])
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("shape", APPEND_SHAPES, ids=str)
+def test_rope_append(device, rng, shape, interleaved, normed, kind):
+    tokens, heads, kv_heads, dim, stride, rotary, capacity, position = shape
+    q, k, v = head_inputs(rng, tokens, heads, kv_heads, dim, stride)
+    weights, inv_freq = norm_weights(rng, dim) if normed else [None, None], frequencies(rotary)
+    caches = rng.standard_normal((2, capacity, kv_heads, dim)).astype(STORED[kind])
+    got, keys, kept = run_append(device, q, k, v, caches, weights, inv_freq, position, interleaved)
+    results = got, keys[(position + np.arange(tokens)) % capacity]
+    for x, weight, y in zip((q[..., :dim], k), weights, results):
+        plain = head_rms_norm(x, weight, 1e-5) if normed else x.astype(np.float64)
+        want = reference.rope(plain, position, inv_freq, rotary, 1.25, interleaved)
+        length = pair_length(plain, rotary, 1.25, interleaved)
+        bound = 2e-6 * length + STEPS.get(y.dtype.name, 0) / 2 * (np.abs(want) + 1e-4)
+        assert (np.abs(y.astype(np.float64) - want) <= bound).all()
+    untouched = np.delete(np.arange(capacity), (position + np.arange(tokens)) % capacity)
+    np.testing.assert_array_equal(keys[untouched], caches[0][untouched])
+    np.testing.assert_array_equal(kept, kv_append(caches[1], v, position))
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("shape", APPEND_SHAPES, ids=str)
+def test_rope_append_equals_its_parts(device, rng, shape, interleaved):
+    """The same bits as head_rms_norm, rope and kv_append."""
+    device = of_shaders(device)
+    tokens, heads, kv_heads, dim, stride, rotary, capacity, position = shape
+    q, k, v = head_inputs(rng, tokens, heads, kv_heads, dim, stride)
+    weights, inv_freq = norm_weights(rng, dim), frequencies(rotary)
+    caches = rng.standard_normal((2, capacity, kv_heads, dim)).astype(np.float16)
+    rotated = [
+        ops.rope(
+            ops.head_rms_norm(np.ascontiguousarray(x), weight, 1e-5, device=device),
+            *(position, inv_freq, rotary, 1.25, interleaved),
+            device=device,
+        )
+        for x, weight in zip((q[..., :dim], k), weights)
+    ]
+    options = position, inv_freq, 1.25, interleaved, (*weights, 1e-5)
+    for got, want in zip(ops.rope_qk(q, k, *options, device=device), rotated):
+        np.testing.assert_array_equal(got, want)
+    want = [ops.kv_append(c.copy(), x, position, device=device) for c, x in zip(caches, (rotated[1], v))]
+    got, *kept = ops.rope_append(q, k, v, caches[0].copy(), caches[1].copy(), *options, device=device)
+    np.testing.assert_array_equal(got, rotated[0])
+    np.testing.assert_array_equal(kept, want)
+
+
+def test_rope_append_shows_nan(device, rng):
+    q, k, v = head_inputs(rng, 2, 4, 2, 16, 16)
+    q[1, 2, 3] = k[0, 1, 5] = np.nan
+    v[1, 0, 7] = np.inf
+    caches = np.zeros((2, 3, 2, 16), np.float32)
+    options = 1, frequencies(8), 1.0, False, (np.ones(16, np.float32), np.ones(16, np.float32), 1e-5)
+    got, keys, kept = ops.rope_append(q, k, v, *caches, *options, device=device)
+    assert np.argwhere(np.isnan(got).any(axis=2)).tolist() == [[1, 2]]
+    assert np.argwhere(np.isnan(keys).any(axis=2)).tolist() == [[1, 1]]
+    assert np.argwhere(np.isinf(kept)).tolist() == [[2, 0, 7]]
+
+
+def test_joined_heads_refuse(device, rng):
+    q, k, v = head_inputs(rng, 2, 4, 2, 16, 16)
+    inv_freq = frequencies(8)
+    with pytest.raises(
+        errors.ArgumentError, match="rope_qk: q: expected heads of at least 16 values, got 12"
+    ):
+        ops.rope_qk(q[..., :12], k, 0, inv_freq, device=device)
+    with pytest.raises(errors.ArgumentError, match="rope_qk: inv_freq: expected at most 8, got 9"):
+        ops.rope_qk(q, k, 0, frequencies(18), device=device)
+    with pytest.raises(errors.ArgumentError, match="rope_qk: norms: expected two weights and eps, got float"):
+        ops.rope_qk(q, k, 0, inv_freq, norms=1.0, device=device)
+    caches = np.zeros((3, 2, 16), np.float32), np.zeros((3, 2, 16), np.float16)
+    with pytest.raises(errors.ArgumentError, match="rope_append: v_cache: expected float32, got float16"):
+        ops.rope_append(q, k, v, *caches, 0, inv_freq, device=device)
+    small = np.zeros((2, 1, 2, 16), np.float32)
+    with pytest.raises(errors.ArgumentError, match="rope_append_f32: requires tokens <= capacity"):
+        ops.rope_append(q, k, v, *small, 0, inv_freq, device=device)
