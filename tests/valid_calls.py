@@ -79,8 +79,15 @@ def operation_calls() -> dict[str, Arguments]:
         "affine_quantize": {"w": _floats(3, 64), "bits": 4, "group_size": 32},
         "affine_swiglu": {"x": _floats(2, 64), "gate": matrix, "up": matrix},
         "argmax": {"x": _floats(2, 5)},
-        "attention": {**queries, "causal": True, **masks, "sinks": _floats(4), "context": 5},
-        "attention_merge": {**parts, "sinks": _floats(4)},
+        "attention": {
+            **queries,
+            "causal": True,
+            **masks,
+            "sinks": _floats(4),
+            "context": 5,
+            "gate": _floats(2, 4, 128),
+        },
+        "attention_merge": {**parts, "sinks": _floats(4), "gate": _floats(2, 4, 128)},
         "attention_partials": {**queries, "blocks": 2, "causal": True, **masks, "context": 5},
         "attention_scores": {"q": queries["q"], "k": queries["k"], "scale": 0.1},
         "attention_values": {"p": _floats(2, 4, 5), "v": queries["v"]},
@@ -250,12 +257,14 @@ def operation_calls() -> dict[str, Arguments]:
         "turbo_scores": {"q": turbo["q"], "k_rows": rows, "scale": 0.1, **masks, **ring, "rotated": True},
         "turbo_unrotate": {"x": _floats(2, 64)},
         "turbo_values": {
+            "gate": _floats(2, 4, 128),
             "weights": _floats(2, 4, 5),
             "v_rows": rows,
             "threshold": 0.1,
             "ring_start": 1,
             "rotated": True,
         },
+            "gate": _floats(2, 4, 128),
         "weighted_sum": {"rows": _floats(2, 3, 5), "weights": _floats(2, 3)},
     }
 

@@ -68,6 +68,7 @@ def attention(
     softcap: float = 0.0,
     *,
     context: int | None = None,
+    gate: ArrayLike | None = None,
     device: DeviceLike = None,
 ) -> Array:
     """Return ``softmax(scale * q k^T) v`` -> [tokens, heads, dim]; the last query is at the last key.
@@ -75,19 +76,23 @@ def attention(
     Query i sees key j if ``0 <= i - j < window`` (window 0: no limit), or every key if not causal; the result
     of a query that sees no key is 0. With a soft cap a score s becomes ``softcap * tanh(s / softcap)``. sinks
     [heads] are additional logits, neither scaled nor capped, whose value is 0. context is the number of keys,
-    by default the number of rows.
+    by default the number of rows. Up to 8 queries may have a gate [tokens, heads, 2 * dim]: the result is
+    multiplied by the sigmoid of the second half of each of its heads.
     """
     op = "attention"
     operands = _operands(op, q, k, v, context)
     causal = flag(op, "causal", causal)
     heads = operands.q.shape[1]
     logits = None if sinks is None else operand(op, "sinks", sinks, np.float32, (heads,))
+    factors = None if gate is None else gates(op, gate, operands.q.shape)
     device = resolve(device)
     tokens = operands.q.shape[0]
     if not isinstance(tokens, Linear) and tokens <= SPLIT_TOKENS:
         blocks = traits_of(device).attention_blocks
         parts = _partials(device, operands, blocks, scale, causal, window, softcap)
-        return result(_merge(device, *parts, logits))
+        return result(_merge(device, *parts, logits, factors))
+    if factors is not None:
+        raise ArgumentError(f"{op}: gate: expected None for more than {SPLIT_TOKENS} tokens, got an array")
     y = empty(device, operands.q.shape)
     constants = {"causal": causal, "has_sinks": logits is not None}
     arrays = (operands.q, operands.k, operands.v, logits, y)
@@ -126,16 +131,18 @@ def attention_merge(
     m: ArrayLike,
     l: ArrayLike,  # noqa: E741
     sinks: ArrayLike | None = None,
+    gate: ArrayLike | None = None,
     *,
     device: DeviceLike = None,
 ) -> Array:
-    """Merge the parts of `attention_partials` -> [tokens, heads, dim]; sinks are added here."""
+    """Merge the parts of `attention_partials` -> [tokens, heads, dim]; sinks and gate as for `attention`."""
     op = "attention_merge"
     sums = values(op, "o", o, axes=4)
     tops = operand(op, "m", m, np.float32, sums.shape[:3])
     totals = operand(op, "l", l, np.float32, sums.shape[:3])
     logits = None if sinks is None else operand(op, "sinks", sinks, np.float32, (sums.shape[1],))
-    return result(_merge(resolve(device), sums, tops, totals, logits))
+    factors = None if gate is None else gates(op, gate, (*sums.shape[:2], sums.shape[3]))
+    return result(_merge(resolve(device), sums, tops, totals, logits, factors))
 
 
 def attention_scores(q: ArrayLike, k: ArrayLike, scale: float, *, device: DeviceLike = None) -> Array:
@@ -211,11 +218,13 @@ def _partials(
     return parts
 
 
-def _merge(device: Target, sums: Any, tops: Any, totals: Any, sinks: Array | None) -> Buffer:
+def _merge(
+    device: Target, sums: Any, tops: Any, totals: Any, sinks: Array | None, gate: Array | None
+) -> Buffer:
     tokens, heads, blocks, dim = sums.shape
     y = empty(device, (tokens, heads, dim))
-    constants = {"has_sinks": sinks is not None}
-    arrays = (sums, tops, totals, sinks, y)
+    constants = {"has_sinks": sinks is not None, "has_gate": gate is not None}
+    arrays = (sums, tops, totals, sinks, gate, y)
     launch(device, "attention_merge", *arrays, tokens, heads, blocks, dim, constants=constants)
     return y
 
@@ -234,6 +243,11 @@ def _operands(op: str, q: ArrayLike, k: ArrayLike, v: ArrayLike, context: int | 
     return _Operands(
         q, k, v, k.shape[0] if context is None else context, f"d{kernel_dim}_{SUFFIXES[k.dtype]}"
     )
+
+
+def gates(op: str, gate: ArrayLike, shape: tuple[int, ...]) -> Array:
+    """Check the heads whose second halves are the gates of a result of that shape."""
+    return operand(op, "gate", gate, np.float32, (*shape[:-1], 2 * shape[-1]))
 
 
 def _check_heads(op: str, heads: int, cache: Array) -> None:

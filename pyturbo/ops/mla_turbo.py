@@ -74,7 +74,7 @@ def mla_turbo_attention(
     parts = empty(device, (*shape, rank)), empty(device, shape), empty(device, shape)
     launch(device, "mla_turbo_partials", *arrays, *parts, *sizes, blocks, scale, constants=constants)
     y = empty(device, q.shape)
-    merging = {"has_sinks": False, "unrotates": True}
-    args = (*parts, None, turbo_codec.signs(rank), y, *shape, rank)
+    merging = {"has_sinks": False, "unrotates": True, "has_gate": False}
+    args = (*parts, None, turbo_codec.signs(rank), None, y, *shape, rank)
     launch(device, "turbo_merge_f32", *args, constants=merging)
     return result(y)

@@ -40,7 +40,7 @@ from pyturbo.ops._run import (
     result,
     traits_of,
 )
-from pyturbo.ops.attention import SPLIT_TOKENS
+from pyturbo.ops.attention import SPLIT_TOKENS, gates
 from pyturbo.ops.turbo import TurboRows, checked_rows, rotated_ones, turbo_rotate, turbo_unrotate
 from pyturbo.symbols import Linear
 
@@ -106,13 +106,15 @@ def turbo_attention(
     *,
     own: tuple[ArrayLike, ArrayLike] | None = None,
     rotated: bool = False,
+    gate: ArrayLike | None = None,
     device: DeviceLike = None,
 ) -> Array:
     """Return ``softmax(scale * q k^T) v`` in the type and shape of q.
 
-    window, sinks and softcap are those of `attention`. own are the float32 keys and values [tokens, kv_heads,
-    dim] of the queries themselves. They are not in the rows yet, follow the keys of the rows, and are exact.
-    Where both rows have exact ones, k_rows.recent_keys says which keys they are of, for the values too.
+    window, sinks and softcap are those of `attention`, and so is gate, for the method split. own are the
+    float32 keys and values [tokens, kv_heads, dim] of the queries themselves. They are not in the rows yet,
+    follow the keys of the rows, and are exact. Where both rows have exact ones, k_rows.recent_keys says which
+    keys they are of, for the values too.
     """
     op = "turbo_attention"
     device = resolve(device)
@@ -120,9 +122,12 @@ def turbo_attention(
     heads = operands.q.shape[-2]
     logits = None if sinks is None else operand(op, "sinks", sinks, np.float32, (heads,))
     chosen = _method(op, method, operands)
+    factors = None if gate is None else gates(op, gate, operands.q.shape)
+    if factors is not None and chosen != "split":
+        raise ArgumentError(f"{op}: gate: expected None for the method {chosen}")
     if chosen == "split":
         parts = _partials(device, operands, traits_of(device).attention_blocks, scale, window, softcap)
-        y = _merge(device, *parts, operands.q.shape, logits, operands.q.dtype, unrotate=not rotated)
+        y = _merge(device, *parts, operands.q.shape, logits, factors, operands.q.dtype, unrotate=not rotated)
         return result(y)
     y = empty(device, operands.q.shape, operands.q.dtype)
     constants = {**operands.constants, "has_sinks": logits is not None}
@@ -169,12 +174,13 @@ def turbo_merge(
     m: ArrayLike,
     l: ArrayLike,  # noqa: E741
     sinks: ArrayLike | None = None,
+    gate: ArrayLike | None = None,
     *,
     dtype: Any = np.float32,
     unrotate: bool = False,
     device: DeviceLike = None,
 ) -> Array:
-    """Merge the parts of `turbo_partials` -> [..., heads, dim]; sinks are added here.
+    """Merge the parts of `turbo_partials` -> [..., heads, dim]; sinks and gate are those of `attention`.
 
     unrotate rotates the result of rotated parts back.
     """
@@ -188,7 +194,8 @@ def turbo_merge(
     kind = _dtype(op, dtype)
     unrotate = flag(op, "unrotate", unrotate)
     shape = (*sums.shape[:-2], sums.shape[-1])
-    return result(_merge(resolve(device), sums, tops, totals, shape, logits, kind, unrotate))
+    factors = None if gate is None else gates(op, gate, shape)
+    return result(_merge(resolve(device), sums, tops, totals, shape, logits, factors, kind, unrotate))
 
 
 def turbo_scores(
@@ -272,14 +279,15 @@ def _merge(
     totals: Any,
     shape: tuple[int, ...],
     sinks: Array | None,
+    gate: Array | None,
     dtype: Any,
     unrotate: bool,
 ) -> Buffer:
     blocks, dim = sums.shape[-2:]
     heads = shape[-2]
     y = empty(device, shape, dtype)
-    constants = {"has_sinks": sinks is not None, "unrotates": unrotate}
-    arrays = (sums, tops, totals, sinks, turbo_codec.signs(dim) if unrotate else None, y)
+    constants = {"has_sinks": sinks is not None, "unrotates": unrotate, "has_gate": gate is not None}
+    arrays = (sums, tops, totals, sinks, turbo_codec.signs(dim) if unrotate else None, gate, y)
     tokens = math.prod(shape[:-2])
     launch(device, f"turbo_merge_{SUFFIXES[dtype]}", *arrays, tokens, heads, blocks, dim, constants=constants)
     return y

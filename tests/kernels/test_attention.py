@@ -13,6 +13,7 @@ from kernels.harness import Out, assert_close, run_kernel
 from pyturbo import errors, ops
 from pyturbo.ops.attention import SPLIT_TOKENS
 from reference import attention as reference
+from reference.activation import sigmoid_gate
 
 TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 FORMS = ("split", "tiled")
@@ -42,8 +43,8 @@ def run(
     rows = (tokens, heads, blocks)
     args = (q, k, v, Out((*rows, dim)), Out(rows), Out(rows), *sizes, blocks, scale, window, softcap)
     parts = run_kernel(device, f"attention_partials_{suffix}", *args, constants={"causal": causal})
-    args = (*parts, sinks, Out(q.shape), *rows, dim)
-    return run_kernel(device, "attention_merge", *args, constants=sinks_given)[0]
+    args = (*parts, sinks, None, Out(q.shape), *rows, dim)
+    return run_kernel(device, "attention_merge", *args, constants={**sinks_given, "has_gate": False})[0]
 
 
 def check(y, *args, **options):
@@ -172,6 +173,29 @@ def test_a_query_without_keys_gives_zero(device, rng, form, with_sinks):
     np.testing.assert_array_equal(y[:3], 0)
     assert (y[3:] != 0).all()
     check(y, q, k, v, 0.25, sinks=sinks)
+
+
+@pytest.mark.parametrize("with_sinks", [False, True])
+def test_gate_of_the_result(device, rng, with_sinks):
+    """The second half of each head; the first half is not read."""
+    q, k, v = operands(rng, 2, 20, 3, 1, 40)
+    sinks = np.full(3, 0.5, np.float32) if with_sinks else None
+    gate = np.full((2, 3, 80), np.nan, np.float32)
+    gate[..., 40:] = rng.standard_normal((2, 3, 40), np.float32) * 5
+    parts = ops.attention_partials(q, k, v, 0.25, 6, device=device)
+    args = (*parts, sinks, gate, Out(q.shape), 2, 3, 6, 40)
+    (y,) = run_kernel(device, "attention_merge", *args, constants={"has_sinks": with_sinks, "has_gate": True})
+    plain = ops.attention_merge(*parts, sinks, device=device)
+    assert_close(y, sigmoid_gate(plain, gate[..., 40:]), "elementwise")
+    whole = ops.attention(q, k, v, 0.25, sinks=sinks, gate=gate, device=device)
+    assert_close(
+        whole,
+        sigmoid_gate(ops.attention(q, k, v, 0.25, sinks=sinks, device=device), gate[..., 40:]),
+        "elementwise",
+    )
+    many = np.zeros((9, 3, 40), np.float32)
+    with pytest.raises(errors.ArgumentError, match="attention: gate: expected None for more than 8 tokens"):
+        ops.attention(many, k, v, 0.25, gate=np.zeros((9, 3, 80), np.float32), device=device)
 
 
 def test_empty_blocks(device, rng):

@@ -17,6 +17,7 @@ from pyturbo import errors, ops, turbo_codec
 from pyturbo.ops.turbo import rotated_ones
 from reference import attention as exact
 from reference import turbo as reference
+from reference.activation import sigmoid
 
 TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 STEPS = {"f32": 0.0, "f16": 2**-11, "bf16": 2**-8}  # of a rounded result
@@ -78,8 +79,8 @@ def run(
         rows = (tokens, heads, blocks)
         args = (*inputs, Out((*rows, dim)), Out(rows), Out(rows), *sizes, blocks, scale, window, softcap)
         parts = run_kernel(device, f"turbo_partials_d{kernel_dim}_{kind}", *args, constants=constants)
-        args = (*parts, sinks, None, Out(q.shape, q.dtype), *rows, dim)
-        constants = {**has_sinks, "unrotates": False}
+        args = (*parts, sinks, None, None, Out(q.shape, q.dtype), *rows, dim)
+        constants = {**has_sinks, "unrotates": False, "has_gate": False}
         return run_kernel(device, f"turbo_merge_{kind}", *args, constants=constants)[0]
     name = f"turbo_attention_d{kernel_dim}_{kind}" if form == "fused" else f"turbo_prefill_d{kernel_dim}"
     args = (*inputs, sinks, Out(q.shape, q.dtype), *sizes, scale, window, softcap)
@@ -304,6 +305,18 @@ def test_partials_of_nothing_are_empty(device, rng):
     )
 
 
+def test_gate_of_the_result(device, rng):
+    q, k, v = operands(rng, 1, 40, 2, 1, 64)
+    gate = rng.standard_normal((1, 2, 128), np.float32)
+    y = ops.turbo_attention(q, k, v, 0.2, rotated=True, gate=gate, device=device)
+    plain = ops.turbo_attention(q, k, v, 0.2, rotated=True, device=device)
+    assert_close(y, plain * sigmoid(gate[..., 64:]), "elementwise")
+    with pytest.raises(
+        errors.ArgumentError, match="turbo_attention: gate: expected None for the method fused"
+    ):
+        ops.turbo_attention(q, k, v, 0.2, method="fused", gate=gate, device=device)
+
+
 @forms
 @pytest.mark.parametrize("window", [0, 50])
 def test_a_ring_that_went_round(device, rng, form, window):
@@ -441,12 +454,17 @@ def test_merge_turns_back(device, rng, dim, kind):
     weights = np.exp(m.astype(np.float64))
     total = (weights * l).sum(-1, keepdims=True)
     want = (np.where(l == 0, 0, weights)[..., None] * o).sum(2) / np.where(total == 0, 1, total)
-    args = (o, m, l, None, turbo_codec.signs(dim), Out((2, 3, dim), TYPES[kind]), 2, 3, 7, dim)
-    (y,) = run_kernel(device, f"turbo_merge_{kind}", *args, constants={"has_sinks": False, "unrotates": True})
     back = reference.unrotate(want, turbo_codec.signs(dim))
-    assert (y[0, 1] == 0).all()
-    bound = 2e-6 * np.abs(want).sum(-1, keepdims=True) + STEPS[kind] * np.abs(back)
-    assert (np.abs(y.astype(np.float64) - back) <= bound).all()
+    gate = np.full((2, 3, 2, dim), np.nan, np.float32)
+    gate[:, :, 1] = rng.uniform(-2, 2, (2, 3, dim))
+    for factors in (None, gate):
+        args = (o, m, l, None, turbo_codec.signs(dim), factors, Out((2, 3, dim), TYPES[kind]), 2, 3, 7, dim)
+        constants = {"has_sinks": False, "unrotates": True, "has_gate": factors is not None}
+        (y,) = run_kernel(device, f"turbo_merge_{kind}", *args, constants=constants)
+        scale = 1 if factors is None else sigmoid(factors[:, :, 1])
+        assert (y[0, 1] == 0).all()
+        bound = scale * (2e-6 * np.abs(want).sum(-1, keepdims=True) + STEPS[kind] * np.abs(back))
+        assert (np.abs(y.astype(np.float64) - scale * back) <= bound).all()
 
 
 @pytest.mark.parametrize(

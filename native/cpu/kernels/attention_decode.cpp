@@ -97,9 +97,12 @@ void kv_append(Batch& batch, const arguments::kv_append<T>& a) {
 void attention_merge(Batch& batch, const arguments::attention_merge& a) {
   const uint64_t rows = uint64_t(a.tokens) * a.heads;
   batch.add(rows, double(a.blocks) * a.dim * kMergeTime, [=](uint64_t begin, uint64_t end) {
-    for (uint64_t row = begin; row < end; ++row)
+    for (uint64_t row = begin; row < end; ++row) {
+      float* y = a.y + row * a.dim;
       merge_row(a.o + row * a.blocks * a.dim, a.m + row * a.blocks, a.l + row * a.blocks,
-                a.sinks ? a.sinks[row % a.heads] : kNoScore, a.blocks, a.dim, a.y + row * a.dim);
+                a.sinks ? a.sinks[row % a.heads] : kNoScore, a.blocks, a.dim, y);
+      if (a.gate) gate_row(y, a.gate + (2 * row + 1) * a.dim, a.dim);
+    }
   });
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cpu/kernels/attention.h"
+#include "cpu/kernels/exponential.h"
 #include "cpu/kernels/row.h"
 #include "cpu/kernels/scratch.h"
 
@@ -26,6 +27,13 @@ static inline void merge_row(const float* o, const float* m, const float* l, flo
     for (uint32_t b = 0; b < blocks; ++b)
       if (l[b] != 0.0f) acc = fused(splat(weights[b]), load_some(o + uint64_t(b) * dim + i, count), acc);
     store_some(y + i, acc * inverse, count);
+  });
+}
+
+// y *= sigmoid(gate).
+static inline void gate_row(float* y, const float* gate, uint32_t dim) {
+  for_vectors(dim, [&](uint32_t i, uint32_t count) {
+    store_some(y + i, load_some(y + i, count) * sigmoid(load_some(gate + i, count)), count);
   });
 }
 

@@ -220,6 +220,7 @@ void turbo_merge(Batch& batch, const arguments::turbo_merge<T>& a) {
       for_vectors(a.dim, [&](uint32_t i, uint32_t count) {
         F32 v = load_some(merged + i, count);
         if (a.signs) v *= factor * load_some(a.signs + i, count);
+        if (a.gate) v *= sigmoid(load_some(a.gate + (2 * row + 1) * a.dim + i, count));
         store_some(a.y + row * a.dim + i, v, count);
       });
     }
