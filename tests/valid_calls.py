@@ -204,6 +204,15 @@ def operation_calls() -> dict[str, Arguments]:
         "route_grouped": {
             "logits": _floats(2, 6),
             "bias": _floats(6),
+        "moe_combine_norm": {
+            "residual": _floats(2, 3),
+            "expert_out": _floats(2, 4, 3),
+            "weights": _floats(2, 4),
+            "norm_weight": _floats(3),
+            "eps": 1e-6,
+            "shared": _floats(2, 3),
+            "shared_gate": _floats(2),
+        },
             "k": 2,
             "groups": 3,
             "top_groups": 2,

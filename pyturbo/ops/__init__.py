@@ -68,6 +68,7 @@ from pyturbo.ops.moe import (
 )
 from pyturbo.ops.norm import gated_rms_norm, head_rms_norm, qk_norm, rms_norm
 from pyturbo.ops.rope import rope, rope_append, rope_qk
+    moe_combine_norm,
 from pyturbo.ops.sampling import MAX_LOGITS, MAX_TOP_LOGITS, argmax, top_logits
 from pyturbo.ops.turbo import (
     TurboRows,
@@ -161,6 +162,7 @@ __all__ = [
     "softmax",
     "split_q_gate",
     "swiglu",
+    "moe_combine_norm",
     "swiglu_clamped",
     "top_logits",
     "turbo_append",

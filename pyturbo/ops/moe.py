@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -219,24 +221,69 @@ def moe_combine(
     [tokens, 1]. Without a gate the shared expert is added unscaled.
     """
     op = "moe_combine"
-    residual = values(op, "residual", residual, axes=2)
-    tokens, dim = residual.shape
-    rows = operand(op, "expert_out", values(op, "expert_out", expert_out), np.float32, (tokens, None, dim))
-    k = rows.shape[1]
-    weights = operand(op, "weights", weights, np.float32, (tokens, k))
-    common = None if shared is None else matching(op, "shared", shared, residual)
-    gate = None
-    if shared_gate is not None:
-        if common is None:
-            raise ArgumentError(f"{op}: shared: expected a value for shared_gate to scale, got None")
-        gate = as_array(op, "shared_gate", shared_gate, np.float32)
-        gate = operand(op, "shared_gate", gate, np.float32, (tokens,) if gate.ndim == 1 else (tokens, 1))
+    joined = _Combined.read(op, residual, expert_out, weights, shared, shared_gate)
     device = resolve(device)
-    y = empty(device, residual.shape)
-    constants = {"has_shared": common is not None, "has_shared_gate": gate is not None}
-    args = residual, rows, weights, common, gate, y, tokens, k, dim
-    launch(device, op, *args, constants=constants)
+    y = empty(device, joined.arrays[0].shape)
+    launch(device, op, *joined.arrays, y, *joined.sizes, constants=joined.constants)
     return result(y)
+
+
+def moe_combine_norm(
+    residual: ArrayLike,
+    expert_out: ArrayLike,
+    weights: ArrayLike,
+    norm_weight: ArrayLike,
+    eps: float,
+    shared: ArrayLike | None = None,
+    shared_gate: ArrayLike | None = None,
+    *,
+    device: DeviceLike = None,
+) -> tuple[Array, Array]:
+    """Apply `moe_combine`, then `rms_norm` with norm_weight [dim] to the sum -> (normalised, sum)."""
+    op = "moe_combine_norm"
+    joined = _Combined.read(op, residual, expert_out, weights, shared, shared_gate)
+    shape = joined.arrays[0].shape
+    scale, kind = stored_weight(op, norm_weight, shape[1:], "norm_weight")
+    device = resolve(device)
+    y, total = empty(device, shape), empty(device, shape)
+    args = *joined.arrays, scale, y, total, *joined.sizes, eps
+    launch(device, f"{op}_{kind}", *args, constants=joined.constants)
+    return result(y), result(total)
+
+
+class _Combined(NamedTuple):
+    """What `moe_combine` adds up."""
+
+    arrays: tuple[Any, ...]  # residual, expert_out, weights, shared, shared_gate
+    sizes: tuple[int, int, int]
+
+    @property
+    def constants(self) -> dict[str, bool]:
+        return {"has_shared": self.arrays[3] is not None, "has_shared_gate": self.arrays[4] is not None}
+
+    @staticmethod
+    def read(
+        op: str,
+        residual: ArrayLike,
+        expert_out: ArrayLike,
+        weights: ArrayLike,
+        shared: ArrayLike | None,
+        shared_gate: ArrayLike | None,
+    ) -> _Combined:
+        residual = values(op, "residual", residual, axes=2)
+        tokens, dim = residual.shape
+        rows = values(op, "expert_out", expert_out)
+        rows = operand(op, "expert_out", rows, np.float32, (tokens, None, dim))
+        k = rows.shape[1]
+        weights = operand(op, "weights", weights, np.float32, (tokens, k))
+        common = None if shared is None else matching(op, "shared", shared, residual)
+        gate = None
+        if shared_gate is not None:
+            if common is None:
+                raise ArgumentError(f"{op}: shared: expected a value for shared_gate to scale, got None")
+            gate = as_array(op, "shared_gate", shared_gate, np.float32)
+            gate = operand(op, "shared_gate", gate, np.float32, (tokens,) if gate.ndim == 1 else (tokens, 1))
+        return _Combined((residual, rows, weights, common, gate), (tokens, k, dim))
 
 
 def bucket_accumulate(

@@ -1,8 +1,5 @@
 // Joins the experts of each token with the residual stream.
-#include "../common/activations.h"
-
-constant bool has_shared [[function_constant(0)]];
-constant bool has_shared_gate [[function_constant(1)]];
+#include "combine.h"
 
 constexpr constant uint kThreads = 256;
 
@@ -27,16 +24,9 @@ kernel void moe_combine(
   if (i >= dim) return;
 
   const uint token = tg.y;
-  const ulong at = ulong(token) * dim + i;
-  expert_out += ulong(token) * k * dim + i;
-  weights += ulong(token) * k;
-  float sum = 0.0f;
-  for (uint choice = 0; choice < k; ++choice)
-    sum = fma(weights[choice], expert_out[ulong(choice) * dim], sum);
-  if (has_shared) {
-    float scale = 1.0f;
-    if (has_shared_gate) scale = sigmoid(shared_gate[token]);
-    sum = fma(scale, shared[at], sum);
-  }
-  y[at] = residual[at] + sum;
+  const ulong start = ulong(token) * dim;
+  if (has_shared) shared += start;
+  if (has_shared_gate) shared_gate += token;
+  y[start + i] = combine_value(
+      residual + start, expert_out + start * k, weights + ulong(token) * k, shared, shared_gate, k, dim, i);
 }

@@ -11,10 +11,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kernels.harness import Out, assert_close, in_slots, run_kernel
+from kernels.harness import Out, assert_close, in_slots, of_shaders, run_kernel
 from pyturbo import Recorder, Tensor, errors, ops, symbol
 from reference import moe as reference
 from reference.activations import as_read
+from reference.norm import rms_norm
+
+STORED = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
 
 def check_route(ids, weights, logits, k, normalize):
@@ -429,6 +432,38 @@ def test_moe_combine_in_place(device, rng):
     kernel = device.kernel("moe_combine", {"has_shared": True, "has_shared_gate": False})
     kernel(stream, experts, weights, shared, None, stream, 3, 2, 300)
     np.testing.assert_array_equal(stream.numpy(), want)
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("variant", ["gated", "unscaled", "none"])
+@pytest.mark.parametrize(("tokens", "k", "dim"), [(1, 10, 4096), (5, 3, 259), (2, 1, 7), (3, 2, 2050)])
+def test_moe_combine_norm(device, rng, variant, tokens, k, dim, kind):
+    residual, experts, weights, shared = combine_inputs(rng, tokens, k, dim)
+    residual[-1] *= 1e25  # squares overflow
+    gate = rng.standard_normal(tokens, np.float32) * 3
+    shared = None if variant == "none" else shared
+    gate = gate if variant == "gated" else None
+    scale = rng.uniform(0.5, 2, dim).astype(STORED[kind])
+    constants = {"has_shared": shared is not None, "has_shared_gate": gate is not None}
+    outs = Out(residual.shape), Out(residual.shape)
+    args = (residual, experts, weights, shared, gate, scale, *outs, tokens, k, dim, 1e-5)
+    y, total = run_kernel(device, f"moe_combine_norm_{kind}", *args, constants=constants)
+    check_combine(total, residual, experts, weights, shared, gate)
+    assert_close(y, rms_norm(total, scale, 1e-5), "norm")
+
+
+def test_moe_combine_norm_adds_like_moe_combine(device, rng):
+    device = of_shaders(device)
+    residual, experts, weights, shared = combine_inputs(rng, 3, 4, 300)
+    gate, scale = rng.standard_normal((3, 1), np.float32), np.ones(300, np.float32)
+    y, total = ops.moe_combine_norm(residual, experts, weights, scale, 1e-5, shared, gate, device=device)
+    want = ops.moe_combine(residual, experts, weights, shared, gate, device=device)
+    np.testing.assert_array_equal(total, want)
+    assert_close(y, rms_norm(total, scale, 1e-5), "norm")
+    experts[0, 1, 5] = np.nan
+    for each in ops.moe_combine_norm(residual, experts, weights, scale, 1e-5, shared, gate, device=device):
+        assert np.isnan(each[0]).any()
+        assert np.isfinite(each[1:]).all()
 
 
 @pytest.mark.parametrize("where", range(5))
