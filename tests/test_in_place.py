@@ -53,8 +53,9 @@ def rope_append(*caches: Any, **device: Any) -> Arrays:
 
 
 def affine_conv_project(history: Any, **device: Any) -> Arrays:
-    weight = (*ops.affine_quantize(normal(20, 64), 4, 32), 4, 32)
-    return ops.affine_conv_project(normal(1, 64), [weight], history, normal(20, 4), **device)[1:]
+    weight = (*ops.affine_quantize(normal(20, 64).astype(np.float16), 4, 32), 4, 32)
+    taps = normal(20, 4).astype(np.float16)
+    return ops.affine_conv_project(normal(1, 64), [weight], history, taps, **device)[1:]
 
 
 CASES = {

@@ -26,6 +26,7 @@ def operation_calls() -> dict[str, Arguments]:
     affine = {"packed": packed, "scales": scales, "biases": biases, "bits": 4, "group_size": 32}
     experts = {"packed": stack[0], "scales": stack[1], "biases": stack[2], "bits": 4, "group_size": 32}
     matrix, matrices = tuple(affine.values()), tuple(experts.values())
+    halves = (packed, scales.astype(np.float16), biases.astype(np.float16), 4, 32)
     codes, powers = ops.fp_quantize(_floats(3, 64), "nvfp4")
     fp = {"packed": codes, "scales": powers, "mode": "nvfp4", "global_scale": np.ones(1, np.float32)}
     fp_experts = {
@@ -65,6 +66,12 @@ def operation_calls() -> dict[str, Arguments]:
             "slots": _ints([0, 1, 3, 2]),
         },
         "affine_dequantize": affine,
+        "affine_conv_project": {
+            "x": _floats(1, 64),
+            "weights": (halves, halves),
+            "history": _floats(3, 3),
+            "taps": _floats(3, 4).astype(np.float16),
+        },
         "affine_embed": {"ids": [0, 2], **affine},
         "affine_experts_matmul": {"x": _floats(1, 64), "ids": ids, **experts, "slots": slots},
         "affine_experts_swiglu": {
@@ -76,6 +83,14 @@ def operation_calls() -> dict[str, Arguments]:
         },
         "affine_grouped_matmul": {"x": _floats(2, 64), "offsets": offsets, **experts, "slots": slots},
         "affine_matmul": {"x": _floats(2, 64), **affine},
+        "affine_norm_project": {
+            "x": _floats(1, 64),
+            "residual": _floats(1, 64),
+            "norm_weight": _floats(64).astype(np.float16),
+            "eps": 1e-6,
+            "weights": (halves,),
+        },
+        "affine_project": {"x": _floats(1, 64), "weights": (halves, halves)},
         "affine_quantize": {"w": _floats(3, 64), "bits": 4, "group_size": 32},
         "affine_swiglu": {"x": _floats(2, 64), "gate": matrix, "up": matrix},
         "argmax": {"x": _floats(2, 5)},
@@ -109,6 +124,18 @@ def operation_calls() -> dict[str, Arguments]:
             "method": "recurrent",
             "tiled": True,
         },
+        "delta_step": {
+            "mixed": _floats(1, 128 + 24),
+            "z": _floats(1, 3, 8),
+            "a": _floats(1, 3),
+            "b": _floats(1, 3),
+            "a_log": _floats(3),
+            "dt_bias": _floats(3),
+            "weight": _floats(8),
+            "state": _floats(3, 8, 64),
+            "eps": 1e-6,
+            "tiled": True,
+        },
         "dense_experts_matmul": {"x": _floats(1, 5), "ids": ids, "w": _floats(2, 3, 5), "slots": slots},
         "find_slots": {
             "ids": ids,
@@ -138,18 +165,6 @@ def operation_calls() -> dict[str, Arguments]:
         },
         "gguf_grouped_matmul": {"x": _floats(2, 64), "offsets": offsets, **gguf_experts, "slots": slots},
         "gguf_matmul": {"x": _floats(2, 64), **gguf},
-        "delta_step": {
-            "mixed": _floats(1, 64 + 24),
-            "z": _floats(1, 3, 8),
-            "a": _floats(1, 3),
-            "b": _floats(1, 3),
-            "a_log": _floats(3),
-            "dt_bias": _floats(3),
-            "weight": _floats(8),
-            "state": _floats(3, 8, 32),
-            "eps": 1e-6,
-            "tiled": True,
-        },
         "gguf_swiglu": {"x": _floats(2, 64), "gate": blocks, "up": blocks, "kind": "Q4_0"},
         "hadamard": {"x": _floats(2, 16), "signs": np.ones(16, np.float32), "inverse": True},
         "head_rms_norm": {"x": _floats(2, 3, 5), "weight": _floats(5), "eps": 1e-6},
@@ -190,6 +205,15 @@ def operation_calls() -> dict[str, Arguments]:
             "shared": _floats(2, 3),
             "shared_gate": _floats(2),
         },
+        "moe_combine_norm": {
+            "residual": _floats(2, 3),
+            "expert_out": _floats(2, 4, 3),
+            "weights": _floats(2, 4),
+            "norm_weight": _floats(3),
+            "eps": 1e-6,
+            "shared": _floats(2, 3),
+            "shared_gate": _floats(2),
+        },
         "qk_norm": {"q": _floats(2, 3, 5), "k": _floats(2, 3, 5), "eps": 1e-6},
         "rms_norm": {"x": _floats(2, 3), "weight": _floats(3), "eps": 1e-6, "residual": _floats(2, 3)},
         "rope": {
@@ -200,19 +224,18 @@ def operation_calls() -> dict[str, Arguments]:
             "scale": 1.0,
             "interleaved": True,
         },
+        "rope_append": {
+            **heads,
+            "v": heads["k"],
+            "k_cache": _floats(5, 2, 6),
+            "v_cache": _floats(5, 2, 6),
+            **turn,
+        },
+        "rope_qk": {**heads, **turn},
         "route": {"logits": _floats(2, 5), "k": 3, "normalize": False},
         "route_grouped": {
             "logits": _floats(2, 6),
             "bias": _floats(6),
-        "moe_combine_norm": {
-            "residual": _floats(2, 3),
-            "expert_out": _floats(2, 4, 3),
-            "weights": _floats(2, 4),
-            "norm_weight": _floats(3),
-            "eps": 1e-6,
-            "shared": _floats(2, 3),
-            "shared_gate": _floats(2),
-        },
             "k": 2,
             "groups": 3,
             "top_groups": 2,
@@ -235,20 +258,14 @@ def operation_calls() -> dict[str, Arguments]:
             **ring,
             "own": own_rows,
             "rotated": True,
+            "gate": _floats(2, 4, 128),
         },
         "turbo_decode": {"rows": rows, "rotated": True, **ring},
         "turbo_encode": {"x": _floats(2, 3, 64), "bits": 3, "means": True},
         "turbo_merge": {
-        "rope_append": {
-            **heads,
-            "v": heads["k"],
-            "k_cache": _floats(5, 2, 6),
-            "v_cache": _floats(5, 2, 6),
-            **turn,
-        },
-        "rope_qk": {**heads, **turn},
             **dict(zip("oml", ops.turbo_partials(*turbo.values(), 2))),
             "sinks": _floats(4),
+            "gate": _floats(2, 4, 128),
             "dtype": "float16",
             "unrotate": True,
         },
@@ -266,14 +283,12 @@ def operation_calls() -> dict[str, Arguments]:
         "turbo_scores": {"q": turbo["q"], "k_rows": rows, "scale": 0.1, **masks, **ring, "rotated": True},
         "turbo_unrotate": {"x": _floats(2, 64)},
         "turbo_values": {
-            "gate": _floats(2, 4, 128),
             "weights": _floats(2, 4, 5),
             "v_rows": rows,
             "threshold": 0.1,
             "ring_start": 1,
             "rotated": True,
         },
-            "gate": _floats(2, 4, 128),
         "weighted_sum": {"rows": _floats(2, 3, 5), "weights": _floats(2, 3)},
     }
 

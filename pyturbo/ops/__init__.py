@@ -11,6 +11,13 @@ from pyturbo.ops.affine import (
     affine_quantize,
     affine_swiglu,
 )
+from pyturbo.ops.affine_project import (
+    MAX_PROJECTIONS,
+    PROJECTION_BITS,
+    affine_conv_project,
+    affine_norm_project,
+    affine_project,
+)
 from pyturbo.ops.attention import (
     MAX_HEAD_DIM,
     attention,
@@ -21,7 +28,7 @@ from pyturbo.ops.attention import (
     kv_append,
     softmax,
 )
-from pyturbo.ops.delta import STEP_VALUES, conv1d, decay_beta, delta_net, delta_step
+from pyturbo.ops.delta import STEP_KEY_DIMS, STEP_VALUES, conv1d, decay_beta, delta_net, delta_step
 from pyturbo.ops.elementwise import add, add_bias, split_q_gate, weighted_sum
 from pyturbo.ops.fp import (
     FP_FORMATS,
@@ -62,13 +69,13 @@ from pyturbo.ops.moe import (
     gather_rows,
     moe_buckets,
     moe_combine,
+    moe_combine_norm,
     route,
     route_grouped,
     route_topk_softmax,
 )
 from pyturbo.ops.norm import gated_rms_norm, head_rms_norm, qk_norm, rms_norm
 from pyturbo.ops.rope import rope, rope_append, rope_qk
-    moe_combine_norm,
 from pyturbo.ops.sampling import MAX_LOGITS, MAX_TOP_LOGITS, argmax, top_logits
 from pyturbo.ops.turbo import (
     TurboRows,
@@ -96,20 +103,26 @@ __all__ = [
     "MAX_GROUPS",
     "MAX_HEAD_DIM",
     "MAX_LOGITS",
+    "MAX_PROJECTIONS",
     "MAX_RANK",
     "MAX_ROPE",
     "MAX_TOP_LOGITS",
+    "PROJECTION_BITS",
+    "STEP_KEY_DIMS",
+    "STEP_VALUES",
     "TurboRows",
     "add",
     "add_bias",
     "add_expert_bias",
+    "affine_conv_project",
     "affine_dequantize",
     "affine_embed",
     "affine_experts_matmul",
     "affine_experts_swiglu",
-    "STEP_VALUES",
     "affine_grouped_matmul",
     "affine_matmul",
+    "affine_norm_project",
+    "affine_project",
     "affine_quantize",
     "affine_swiglu",
     "argmax",
@@ -122,6 +135,7 @@ __all__ = [
     "conv1d",
     "decay_beta",
     "delta_net",
+    "delta_step",
     "dense_experts_matmul",
     "find_slots",
     "fp_dequantize",
@@ -133,7 +147,6 @@ __all__ = [
     "gated_rms_norm",
     "gather_rows",
     "geglu",
-    "delta_step",
     "gguf_embed",
     "gguf_experts_matmul",
     "gguf_experts_swiglu",
@@ -152,9 +165,12 @@ __all__ = [
     "mla_turbo_attention",
     "moe_buckets",
     "moe_combine",
+    "moe_combine_norm",
     "qk_norm",
     "rms_norm",
     "rope",
+    "rope_append",
+    "rope_qk",
     "route",
     "route_grouped",
     "route_topk_softmax",
@@ -162,14 +178,11 @@ __all__ = [
     "softmax",
     "split_q_gate",
     "swiglu",
-    "moe_combine_norm",
     "swiglu_clamped",
     "top_logits",
     "turbo_append",
     "turbo_attention",
     "turbo_decode",
-    "rope_append",
-    "rope_qk",
     "turbo_encode",
     "turbo_merge",
     "turbo_partials",

@@ -35,19 +35,22 @@ inline void fetch_rows(thread const W* w, RowRange rows, uint span, thread typen
   }
 }
 
+// Values i to i + 3 of the vector; kernels may have vectors of other types.
+inline float4 load_four(device const float* x, uint i) { return *(device const float4*)(x + i); }
+
 // sums[m * kRows + r] += the span of row r of w[m] times x.
-template <uint count, typename W>
+template <uint count, typename W, typename X>
 inline void add_rows(
     thread const W* w,
     thread const typename W::Span* spans,
-    device const float* x,
+    X x,
     uint span,
     thread float* sums) {
   float values[W::kSpan];
   float totals[W::kTotals] = {};
 #pragma unroll
   for (uint i = 0; i < W::kSpan; i += 4) {
-    const float4 v = *(device const float4*)(x + column_of(w[0], span, i));
+    const float4 v = load_four(x, column_of(w[0], span, i));
     totals[i * W::kTotals / W::kSpan] += (v.x + v.y) + (v.z + v.w);
     values[i] = v.x * place_of(w[0], i);
     values[i + 1] = v.y * place_of(w[0], i + 1);
@@ -64,10 +67,10 @@ inline void add_rows(
 
 // sums[m] = row first + tid of w[m] times x, for the threads tid < kRowsPerGroup of the threadgroup, all of which
 // call this. A row past out repeats the last one. `partial` has room for count * kRowPartials floats.
-template <uint count, typename W>
+template <uint count, typename W, typename X>
 inline void multiply_rows(
     thread const W* w,
-    device const float* x,
+    X x,
     uint spans,
     uint first,
     uint out,

@@ -36,15 +36,17 @@ DECODE = words(
     """
     activation_sigmoid_gate activation_swiglu activation_swiglu_clamped affine_affine_embed
     affine_affine_experts_matvec affine_affine_experts_swiglu affine_affine_matvec
-    affine_affine_swiglu attention_attention_merge attention_attention_partials attention_kv_append
-    delta_conv1d delta_decay_beta delta_delta_net elementwise_add elementwise_add_bias
+    affine_affine_project affine_affine_swiglu attention_attention_merge
+    attention_attention_partials attention_kv_append delta_conv1d delta_decay_beta
+    delta_delta_net delta_delta_step elementwise_add elementwise_add_bias
     elementwise_split_q_gate fp_fp_embed fp_fp_experts_matvec fp_fp_matvec gguf_gguf_embed
     gguf_gguf_experts_matvec gguf_gguf_experts_swiglu gguf_gguf_matvec gguf_gguf_swiglu
     linear_dense_experts_matvec linear_matmul mla_mla_affine_project mla_mla_append
-    mla_mla_dense_project mla_mla_fp_project mla_mla_gguf_project mla_mla_partials mla_mla_split
-    mla_mla_turbo_partials moe_add_expert_bias moe_gather_rows moe_moe_combine moe_route
-    moe_route_grouped norm_gated_rms_norm norm_head_rms_norm norm_qk_norm norm_rms_norm rope_rope
-    sampling_top_logits_merge sampling_top_logits_partials turboquant_hadamard turboquant_turbo_encode
+    mla_mla_dense_project mla_mla_fp_project mla_mla_gguf_project mla_mla_partials
+    mla_mla_split mla_mla_turbo_partials moe_add_expert_bias moe_gather_rows moe_moe_combine
+    moe_moe_combine_norm moe_route moe_route_grouped norm_gated_rms_norm norm_head_rms_norm
+    norm_qk_norm norm_rms_norm rope_rope rope_rope_append sampling_top_logits_merge
+    sampling_top_logits_partials turboquant_hadamard turboquant_turbo_encode
     turboquant_turbo_merge turboquant_turbo_partials
     """
 )
