@@ -422,7 +422,7 @@ class Model:
         To compare with another implementation layer by layer.
         """
         ids = self.runner.check_ids(token_ids)
-        layers, hidden = len(self.network.layers), len(self.network.norm)
+        layers, hidden = len(self.network.layers), len(self.network.norm.weight)
         with self.runner.room("outputs of layers", 2 * layers * len(ids) * hidden * 4):
             chunks = sessions.outputs(self.runner, ids, "layers")
             return np.concatenate([np.stack(outputs) for outputs in chunks], axis=1)

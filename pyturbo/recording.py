@@ -34,6 +34,12 @@ def active() -> Recorder | None:
     return _active.get()
 
 
+def fuses() -> bool:
+    """Tell whether the device of the active recorder has kernels that join others for steps of one token."""
+    recorder = active()
+    return recorder is not None and recorder.device.traits.fused
+
+
 @contextmanager
 def label(name: str) -> Iterator[None]:
     """Name the launches inside for the active recorder, if there is one."""

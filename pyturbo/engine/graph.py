@@ -17,6 +17,7 @@ from pyturbo.engine.profile import Profile
 from pyturbo.engine.top_memory import TopMemory, top_memory
 from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.step import KvFormat, Step
+from pyturbo.layers.stream import Known, Stream
 from pyturbo.recording import Extent, Recorder, SizeRecorder
 from pyturbo.streaming.memory import ExpertMemory
 from pyturbo.symbols import symbol
@@ -49,13 +50,17 @@ def _record(
         step = Step(tokens, symbol("position"), layout.tensors(), kv)
         with recorder.label("embed"):
             x = network.embedding.embed(step.state["tokens"].rows(step.position, tokens))
+        stream: Stream = Known(x)
         for layer in network.layers:
             with recorder.label(layer.name.removeprefix("model.")):
-                x = layer(x, step)
-            if output == "layers":
-                layers.append(x)
+                stream = layer(stream, step)
+                if output == "layers":
+                    layers.append(stream.total())
+                    stream = Known(layers[-1])
         with recorder.label("head"):
-            h = network.final_norm(x.rows(tokens - 1) if output == "last" else x)
+            if output == "last" and limit > 1:
+                stream = Known(stream.total().rows(tokens - 1))
+            h, _ = stream.normed(network.norm)
             if output == "all":
                 return [network.head.apply(h)], top
             if output == "last":

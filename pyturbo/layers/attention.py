@@ -10,6 +10,8 @@ from pyturbo import ops
 from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.layers.config import norm_eps
+from pyturbo.layers.fused import joins, project
+from pyturbo.layers.head_inputs import HeadInputs, HeadNorms
 from pyturbo.layers.rope import Rope
 from pyturbo.layers.step import KvFormat, KvHeads, Piece, Step
 
@@ -53,22 +55,23 @@ class Attention:
             self.sinks = weights.tensor(f"{path}.sinks", (heads,)).astype(np.float32)
         self.norms = None
         if head_norms:
-            self.eps = norm_eps(entries)
-            self.norms = [weights.tensor(f"{path}.{which}_norm.weight", (dim,)) for which in "qk"]
+            q, k = (weights.tensor(f"{path}.{which}_norm.weight", (dim,)) for which in "qk")
+            exact = q.astype(np.float32, copy=False), k.astype(np.float32, copy=False)
+            self.norms = HeadNorms(q, k, norm_eps(entries), exact)
 
     def state(self, context: int, chunk: int, kv: KvFormat) -> dict[str, Piece]:
         return kv.state(self.kv_heads, context, chunk)
 
     def __call__(self, x: Any, step: Step) -> Any:
-        q, k, v, gate = self.q.apply(x), self.k.apply(x), self.v.apply(x), None
-        if self.gated:
-            q, gate = ops.split_q_gate(q, self.heads)
-        q = q.reshape(step.tokens, self.heads, self.dim)
+        q, k, v = project((self.q, self.k, self.v), x)
+        joined, gate = joins(x), None
         k, v = (part.reshape(step.tokens, self.kv_heads.count, self.dim) for part in (k, v))
-        if self.norms is not None:
-            q, k = (ops.head_rms_norm(part, norm, self.eps) for part, norm in zip((q, k), self.norms))
-        q, k = self.rope(q, step.position), self.rope(k, step.position)
-        y = step.kv.attend(self.kv_heads, step, q, k, v, self.dim**-0.5, self.sinks)
+        if self.gated and not joined:
+            q, gate = ops.split_q_gate(q, self.heads)
+        gated = self.gated and joined
+        q = q.reshape(step.tokens, self.heads, (2 if gated else 1) * self.dim)
+        inputs = HeadInputs(q, k, v, step.position, self.rope, self.norms, joined, gated)
+        y = step.kv.attend(self.kv_heads, step, inputs, self.dim**-0.5, self.sinks)
         if gate is not None:
             y = ops.sigmoid_gate(y, gate)
         return self.out.apply(y.reshape(step.tokens, self.heads * self.dim))

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, Protocol
 
-from pyturbo import ops
 from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.layers.config import max_context, norm_eps
 from pyturbo.layers.step import KvFormat, Piece, Step
+from pyturbo.layers.stream import Norm, Stream, Sum
 from pyturbo.recording import label
 
 
@@ -31,8 +31,8 @@ class Mixer(Protocol):
     def __call__(self, x: Any, step: Step) -> Any: ...
 
 
-#: The part of a layer that works token by token. It takes its input and the residual stream to add to.
-FeedForward = Callable[[Any, Any], Any]
+#: The part of a layer that works token by token: it normalises the stream, and returns the next one.
+FeedForward = Callable[[Stream, Norm], Stream]
 
 
 class Mlp:
@@ -47,8 +47,9 @@ class Mlp:
         """Return the input of `down`."""
         return self.gate.apply_swiglu(self.up, x)
 
-    def __call__(self, x: Any, residual: Any) -> Any:
-        return ops.add(residual, self.down.apply(self.inner(x)))
+    def __call__(self, stream: Stream, norm: Norm) -> Stream:
+        h, x = stream.normed(norm)
+        return Sum(x, self.down.apply(self.inner(h)))
 
 
 class Layer:
@@ -57,9 +58,9 @@ class Layer:
     def __init__(
         self, weights: Weights, path: str, hidden: int, eps: float, mixer: Mixer, mlp: FeedForward
     ) -> None:
-        self.name, self.eps, self.mixer, self.mlp = path, eps, mixer, mlp
-        self.before = weights.tensor(f"{path}.input_layernorm.weight", (hidden,))
-        self.between = weights.tensor(f"{path}.post_attention_layernorm.weight", (hidden,))
+        self.name, self.mixer, self.mlp = path, mixer, mlp
+        self.before = Norm(weights.tensor(f"{path}.input_layernorm.weight", (hidden,)), eps)
+        self.between = Norm(weights.tensor(f"{path}.post_attention_layernorm.weight", (hidden,)), eps)
 
     def __repr__(self) -> str:
         parts = (type(part).__name__ for part in (self.mixer, self.mlp))
@@ -68,15 +69,15 @@ class Layer:
     def foresee(self, residual: Any) -> None:
         """Record which experts the router would choose if the layer before added nothing more."""
         sparse: Any = self.mlp
-        ids, _ = sparse.route(sparse.router.apply(ops.rms_norm(residual, self.between, self.eps)))
+        ids, _ = sparse.route(sparse.router.apply(self.between(residual)))
         sparse.experts.expect(ids)
 
-    def __call__(self, x: Any, step: Step) -> Any:
+    def __call__(self, stream: Stream, step: Step) -> Stream:
         with label(self.mixer.name.rpartition(".")[2]):
-            mixed = self.mixer(ops.rms_norm(x, self.before, self.eps), step)
+            h, x = stream.normed(self.before)
+            mixed = self.mixer(h, step)
         with label("mlp"):
-            h, x = ops.rms_norm(mixed, self.between, self.eps, x)
-            return self.mlp(h, x)
+            return self.mlp(Sum(x, mixed), self.between)
 
 
 class Decoder:
@@ -103,7 +104,7 @@ class Decoder:
         sparse = [layer for layer in self.layers if hasattr(layer.mlp, "experts")]
         for layer, following in pairwise(sparse):
             layer.mlp.experts.foresee_next = following.foresee  # type: ignore[attr-defined]
-        self.norm = weights.tensor("model.norm.weight", (hidden,))
+        self.norm = Norm(weights.tensor("model.norm.weight", (hidden,)), self.eps)
         self.head = weights.linear("lm_head", (self.vocab, hidden), bias=False)
 
     def __repr__(self) -> str:
@@ -115,6 +116,3 @@ class Decoder:
         for layer in self.layers:
             pieces.update(layer.mixer.state(context, chunk, kv))
         return pieces
-
-    def final_norm(self, x: Any) -> Any:
-        return ops.rms_norm(x, self.norm, self.eps)

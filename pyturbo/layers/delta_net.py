@@ -13,6 +13,7 @@ from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.formats import Linear
 from pyturbo.layers.config import norm_eps
+from pyturbo.layers.fused import conv_project, joins
 from pyturbo.layers.step import KvFormat, Piece, Step
 
 _TAPS = 4  # width of the convolution
@@ -85,6 +86,12 @@ class DeltaNet:
         self.tiled = entries.flag("linear_value_heads_tiled", False)
         self.dt_bias = weights.tensor(f"{path}.dt_bias", (heads.values,))
         self.norm = weights.tensor(f"{path}.norm.weight", (heads.value_dim,))
+        #: What `ops.delta_step` reads, as float32.
+        self.exact = (
+            self.a_log.astype(np.float32, copy=False),
+            self.dt_bias.astype(np.float32, copy=False),
+            self.norm.astype(np.float32, copy=False),
+        )
         self.out = weights.linear(f"{path}.out_proj", (hidden, heads.value_size))
 
     def state(self, context: int, chunk: int, kv: KvFormat) -> dict[str, Piece]:
@@ -95,21 +102,27 @@ class DeltaNet:
         }
 
     def __call__(self, x: Any, step: Step) -> Any:
+        heads, memory = self.heads, step.state[f"{self.name}.memory"]
+        history = step.state[f"{self.name}.conv"]
+        mixed, z, a, b = conv_project(self.project, x, history, self.taps)
+        z = z.reshape(step.tokens, heads.values, heads.value_dim)
+        if joins(x) and heads.key_dim in ops.STEP_KEY_DIMS and heads.value_dim % ops.STEP_VALUES == 0:
+            y, _ = ops.delta_step(mixed, z, a, b, *self.exact, memory, self.eps, tiled=self.tiled)
+        else:
+            y = self._steps(mixed, z, a, b, memory, step)
+        return self.out.apply(y.reshape(step.tokens, heads.value_size))
+
+    def _steps(self, mixed: Any, z: Any, a: Any, b: Any, memory: Any, step: Step) -> Any:
+        """Record norms, gates, delta rule and output norm one by one."""
         heads = self.heads
-        qkv, z, a, b = (projection.apply(x) for projection in self.project)
-        mixed: Any
-        mixed, _ = ops.conv1d(qkv, step.state[f"{self.name}.conv"], self.taps)
         g, beta = ops.decay_beta(a, b, self.a_log, self.dt_bias)
         shape = step.tokens, heads.keys, heads.key_dim
         q, k = (mixed.columns(first, heads.key_size).reshape(*shape) for first in (0, heads.key_size))
         v = mixed.columns(2 * heads.key_size, heads.value_size)
         v = v.reshape(step.tokens, heads.values, heads.value_dim)
         q, k = ops.qk_norm(q, k)
-        y: Any
-        y, _ = ops.delta_net(q, k, v, g, beta, step.state[f"{self.name}.memory"], tiled=self.tiled)
-        z = z.reshape(step.tokens, heads.values, heads.value_dim)
-        y = ops.gated_rms_norm(y, z, self.norm, self.eps)
-        return self.out.apply(y.reshape(step.tokens, heads.value_size))
+        y, _ = ops.delta_net(q, k, v, g, beta, memory, tiled=self.tiled)
+        return ops.gated_rms_norm(y, z, self.norm, self.eps)
 
 
 def _decays(weights: Weights, path: str, heads: int) -> Array:

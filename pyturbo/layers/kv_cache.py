@@ -10,6 +10,7 @@ import numpy as np
 
 from pyturbo import ops, turbo_codec
 from pyturbo.errors import ArgumentError
+from pyturbo.layers.head_inputs import HeadInputs
 from pyturbo.layers.step import KvFormat, KvHeads, KvLatents, Piece, Step
 
 _TYPES = {"f32": np.float32, "f16": np.float16}
@@ -40,15 +41,12 @@ class Plain:
         piece = Piece((rows, heads.count, heads.dim), self.dtype, axis=0)
         return {f"{heads.path}.k": piece, f"{heads.path}.v": piece}
 
-    def attend(
-        self, heads: KvHeads, step: Step, q: Any, k: Any, v: Any, scale: float, sinks: Any = None
-    ) -> Any:
+    def attend(self, heads: KvHeads, step: Step, inputs: HeadInputs, scale: float, sinks: Any = None) -> Any:
         """Append the keys and values of the step, and let its queries attend to all they see."""
         keys, values = step.state[f"{heads.path}.k"], step.state[f"{heads.path}.v"]
-        ops.kv_append(keys, k, step.position)
-        ops.kv_append(values, v, step.position)
-        context = step.position + step.tokens
-        return ops.attention(q, keys, values, scale, window=heads.window, sinks=sinks, context=context)
+        q = inputs.append(keys, values)
+        seen = {"window": heads.window, "context": step.position + step.tokens}
+        return ops.attention(q, keys, values, scale, sinks=sinks, gate=inputs.gate, **seen)
 
     def latent_state(self, latents: KvLatents, context: int) -> dict[str, Piece]:
         return {
@@ -102,15 +100,15 @@ class Compressed:
             pieces |= self._recent(path, heads.count, heads.dim)
         return pieces | self._recent_keys(heads.path)
 
-    def attend(
-        self, heads: KvHeads, step: Step, q: Any, k: Any, v: Any, scale: float, sinks: Any = None
-    ) -> Any:
+    def attend(self, heads: KvHeads, step: Step, inputs: HeadInputs, scale: float, sinks: Any = None) -> Any:
         """Let the queries of the step attend to all they see, then encode its own keys and values."""
         keys = self._rows(heads.path, step, "k", self.key_bits, heads.dim)
         values = self._rows(heads.path, step, "v", self.value_bits, heads.dim)
-        y = ops.turbo_attention(q, keys, values, scale, heads.window, sinks, live=step.position, own=(k, v))
+        q, k = inputs.rotate()
+        own = {"live": step.position, "own": (k, inputs.v)}
+        y = ops.turbo_attention(q, keys, values, scale, heads.window, sinks, gate=inputs.gate, **own)
         ops.turbo_append(keys, k, step.position)
-        ops.turbo_append(values, v, step.position)
+        ops.turbo_append(values, inputs.v, step.position)
         return y
 
     def latent_state(self, latents: KvLatents, context: int) -> dict[str, Piece]:

@@ -11,6 +11,8 @@ from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.formats import Buckets
 from pyturbo.layers.decoder import FeedForward, Mlp
+from pyturbo.layers.fused import norm_project
+from pyturbo.layers.stream import Norm, Stream, add_experts
 
 
 class Experts:
@@ -116,16 +118,17 @@ class Moe:
     def route(self, logits: Any) -> tuple[Any, Any]:
         return ops.route(logits, self.k, self.normalize)
 
-    def __call__(self, x: Any, residual: Any) -> Any:
-        logits = self.router.apply(x)
+    def __call__(self, stream: Stream, norm: Norm) -> Stream:
         inner = gate = common = None
+        gates = () if self.shared is None else (self.shared_gate,)
+        x, residual, (logits, *others) = norm_project(stream, norm, (self.router, *gates))
         if self.shared is not None:
-            inner, gate = self.shared.inner(x), self.shared_gate.apply(x)
+            inner, (gate,) = self.shared.inner(x), others
         ids, probabilities = self.route(logits)
         self.experts.request(ids, residual)
         if self.shared is not None:
             common = self.shared.down.apply(inner)
-        return ops.moe_combine(residual, self.experts(x, ids), probabilities, common, gate)
+        return add_experts(residual, self.experts(x, ids), probabilities, common, gate)
 
 
 def sparse_or_dense(entries: Entries, weights: Weights, i: int, path: str, *, normalize: bool) -> FeedForward:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from pyturbo.layers.head_inputs import HeadInputs
+
 
 class Piece(NamedTuple):
     """One piece of a conversation's state."""
@@ -50,9 +52,7 @@ class KvFormat(Protocol):
     def state(self, heads: KvHeads, context: int, chunk: int) -> dict[str, Piece]:
         """Return what a layer keeps for `context` tokens, of which up to `chunk` are read at once."""
 
-    def attend(
-        self, heads: KvHeads, step: Step, q: Any, k: Any, v: Any, scale: float, sinks: Any = None
-    ) -> Any:
+    def attend(self, heads: KvHeads, step: Step, inputs: HeadInputs, scale: float, sinks: Any = None) -> Any:
         """Append the keys and values of the step, and let its queries attend to all they see."""
 
     def latent_state(self, latents: KvLatents, context: int) -> dict[str, Piece]:

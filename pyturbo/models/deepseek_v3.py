@@ -11,8 +11,10 @@ from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.checkpoint.file_layout import FileLayout, Gguf
 from pyturbo.layers.decoder import Decoder, FeedForward, Mlp
+from pyturbo.layers.fused import norm_project
 from pyturbo.layers.latent_attention import LatentAttention
 from pyturbo.layers.moe import Experts, read_choices
+from pyturbo.layers.stream import Norm, Stream, add_experts
 
 #: mlx-lm cannot quantise the router. The bias that corrects its choice stays exact.
 LAYOUT = FileLayout(
@@ -76,8 +78,8 @@ class GroupedMoe:
             logits, self.bias, self.k, self.groups, self.kept, self.scale, self.normalize
         )
 
-    def __call__(self, x: Any, residual: Any) -> Any:
-        logits = self.router.apply(x)
+    def __call__(self, stream: Stream, norm: Norm) -> Stream:
+        x, residual, (logits,) = norm_project(stream, norm, (self.router,))
         inner = common = None
         if self.shared is not None:
             inner = self.shared.inner(x)
@@ -85,7 +87,7 @@ class GroupedMoe:
         self.experts.request(ids, residual)
         if self.shared is not None:
             common = self.shared.down.apply(inner)
-        return ops.moe_combine(residual, self.experts(x, ids), weights, common)
+        return add_experts(residual, self.experts(x, ids), weights, common)
 
 
 def build(entries: Entries, weights: Weights) -> Decoder:

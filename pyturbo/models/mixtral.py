@@ -11,7 +11,9 @@ from pyturbo.checkpoint.file_layout import FileLayout, Stored
 from pyturbo.layers.attention import Attention
 from pyturbo.layers.config import FULL, SLIDING
 from pyturbo.layers.decoder import Decoder
+from pyturbo.layers.fused import norm_project
 from pyturbo.layers.moe import Experts, read_choices
+from pyturbo.layers.stream import Norm, Stream, add_experts
 from pyturbo.layers.windows import layer_windows
 
 #: The published names of the projections of an expert.
@@ -44,10 +46,11 @@ class SparseMoe:
     def route(self, logits: Any) -> tuple[Any, Any]:
         return ops.route(logits, self.k, normalize=True)
 
-    def __call__(self, x: Any, residual: Any) -> Any:
-        ids, probabilities = self.route(self.router.apply(x))
+    def __call__(self, stream: Stream, norm: Norm) -> Stream:
+        x, residual, (logits,) = norm_project(stream, norm, (self.router,))
+        ids, probabilities = self.route(logits)
         self.experts.request(ids, residual)
-        return ops.moe_combine(residual, self.experts(x, ids), probabilities)
+        return add_experts(residual, self.experts(x, ids), probabilities)
 
 
 def build(entries: Entries, weights: Weights) -> Decoder:

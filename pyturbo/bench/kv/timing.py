@@ -14,6 +14,7 @@ import numpy as np
 from pyturbo._native import Buffer, Device
 from pyturbo._program import Program
 from pyturbo.engine.layout import Layout
+from pyturbo.layers.head_inputs import HeadInputs
 from pyturbo.layers.step import KvFormat, KvHeads, KvLatents, Piece, Step
 from pyturbo.recording import Recorder, Tensor
 from pyturbo.symbols import symbol
@@ -41,7 +42,7 @@ class Shape:
 
     def attend(self, device: Device, kv: KvFormat, step: Step) -> None:
         q, k, v = (_vectors(device, count, self.dim) for count in (self.heads, *2 * (self.kv_heads,)))
-        kv.attend(self._cached, step, q, k, v, self.dim**-0.5)
+        kv.attend(self._cached, step, HeadInputs(q, k, v, step.position), self.dim**-0.5)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,64 @@
+"""Query, key and value heads on their way from the projections to attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyturbo import ops
+from pyturbo._arrays import Array
+from pyturbo.layers.rope import Rope
+
+
+@dataclass(frozen=True, eq=False)
+class HeadNorms:
+    """RMS norms of query and key heads."""
+
+    q: Array  # [dim] in any type
+    k: Array
+    eps: float
+    exact: tuple[Array, Array]  # both as float32
+
+
+@dataclass(frozen=True, eq=False)
+class HeadInputs:
+    """Heads [tokens, count, dim] of the tokens from `position` on."""
+
+    q: Any
+    k: Any
+    v: Any
+    position: Any
+    rope: Rope | None = None  # None: queries and keys are rotated
+    norms: HeadNorms | None = None
+    joined: bool = False  # whether norms, rotation and append are one launch
+    gated: bool = False  # whether heads of q have twice the size, and gates of the result as second halves
+
+    @property
+    def gate(self) -> Any:
+        return self.q if self.gated else None
+
+    def rotate(self) -> tuple[Any, Any]:
+        """Record norms and rotation -> queries, keys."""
+        q, k, rope = self.q, self.k, self.rope
+        if rope is None:
+            return q, k
+        if self.joined:
+            return ops.rope_qk(q, k, self.position, *self._operands(rope))
+        if self.norms is not None:
+            q = ops.head_rms_norm(q, self.norms.q, self.norms.eps)
+            k = ops.head_rms_norm(k, self.norms.k, self.norms.eps)
+        return rope(q, self.position), rope(k, self.position)
+
+    def append(self, keys: Any, values: Any) -> Any:
+        """Record norms, rotation, and the rows of keys and values in their caches -> queries."""
+        if self.joined and self.rope is not None:
+            rows = self.q, self.k, self.v, keys, values
+            return ops.rope_append(*rows, self.position, *self._operands(self.rope))[0]
+        q, k = self.rotate()
+        ops.kv_append(keys, k, self.position)
+        ops.kv_append(values, self.v, self.position)
+        return q
+
+    def _operands(self, rope: Rope) -> tuple[Any, ...]:
+        norms = None if self.norms is None else (*self.norms.exact, self.norms.eps)
+        return rope.inv_freq, rope.scale, rope.interleaved, norms
