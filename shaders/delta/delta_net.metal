@@ -1,10 +1,9 @@
-// Gated delta rule, token by token: the state stays in registers from the first token to the last. With S before a
-// token, y = g S q + d (k . q), so that all sums of a token are found at once, while the next one is read.
-#include "../common/lane_sums.h"
+// Gated delta rule, token by token: the state stays in registers from the first token to the last, and the next
+// token is read while one is used.
+#include "rule.h"
 
 constant bool tiled [[function_constant(0)]];  // value heads of one key head lie k_heads apart, not together
 
-constexpr constant uint kRows = 4;        // state rows of one simdgroup
 constexpr constant uint kSimdgroups = 4;  // of one threadgroup
 constexpr constant uint kRowsPerGroup = kRows * kSimdgroups;
 
@@ -73,14 +72,9 @@ kernel void delta_net(
   y += ulong(head) * v_dim + first;
   state += (ulong(head) * v_dim + first) * k_dim + lane;
 
-  float s[kRows][columns];
-#pragma unroll
-  for (uint r = 0; r < kRows; ++r) {
-#pragma unroll
-    for (uint c = 0; c < columns; ++c) s[r][c] = state[r * k_dim + c * 32];
-  }
-
-  const uint row = lane % kRows;  // lane r has S k of row r, lane kRows + r has S q
+  DeltaRows<columns> rows;
+  load_rows(state, rows);
+  const uint row = lane % kRows;
   DeltaToken<columns> token = read_token<columns>(q, k, v + row, g + head, beta + head);
   for (uint t = 0; t < tokens; ++t) {
     const DeltaToken<columns> now = token;
@@ -88,34 +82,11 @@ kernel void delta_net(
     token = read_token<columns>(
         q + next * qk_stride, k + next * qk_stride, v + next * v_stride + row, g + next * v_heads + head,
         beta + next * v_heads + head);
-    float sums[2 * kRows] = {0};
-    float key_query = 0;
-#pragma unroll
-    for (uint c = 0; c < columns; ++c) {
-      key_query = fma(now.key[c], now.query[c], key_query);
-#pragma unroll
-      for (uint r = 0; r < kRows; ++r) {
-        sums[r] = fma(s[r][c], now.key[c], sums[r]);
-        sums[kRows + r] = fma(s[r][c], now.query[c], sums[kRows + r]);
-      }
-    }
-    key_query = simd_sum(key_query);
-    const float decayed = now.decay * sums_by_lane<2 * kRows>(sums, lane);
-    const float delta = simd_shuffle(now.rate * (now.value - decayed), ushort(row));
-#pragma unroll
-    for (uint r = 0; r < kRows; ++r) {
-      const float own = simd_shuffle(delta, ushort(r));
-#pragma unroll
-      for (uint c = 0; c < columns; ++c) s[r][c] = fma(own, now.key[c], now.decay * s[r][c]);
-    }
-    if (lane / kRows == 1) y[ulong(t) * v_heads * v_dim + row] = fma(delta, key_query, decayed);
+    const float key_query = key_times_query<columns>(now.key, now.query);
+    const float out = update_rows(rows, now.query, now.key, key_query, now.value, now.decay, now.rate, lane);
+    if (lane / kRows == 1) y[ulong(t) * v_heads * v_dim + row] = out;
   }
-
-#pragma unroll
-  for (uint r = 0; r < kRows; ++r) {
-#pragma unroll
-    for (uint c = 0; c < columns; ++c) state[r * k_dim + c * 32] = s[r][c];
-  }
+  store_rows(state, rows);
 }
 
 // By key dimension.

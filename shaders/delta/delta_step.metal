@@ -1,16 +1,17 @@
 // One token through a delta net: norms of query and key, gates, the gated delta rule and the output norm.
 #include "../norm/inverse_norm.h"
 #include "gates.h"
+#include "rule.h"
 
 constant bool tiled [[function_constant(0)]];  // value heads of one key head lie k_heads apart, not together
 
-constexpr constant uint kRows = 8;         // state rows of one simdgroup
-constexpr constant uint kSimdgroups = 16;  // of one threadgroup
+constexpr constant uint kSimdgroups = 16;      // of one threadgroup
+constexpr constant uint kOwnRows = 2 * kRows;  // state rows that a simdgroup reads at once
 
 // qk_norm, decay_beta, delta_net and gated_rms_norm of one token, one after the other.
 // Layout: mixed has all queries, keys and values, head by head; state in place; y overlaps no input.
 // Dispatch: groups (v_heads), threads (32 * kSimdgroups)
-// Requires: k_heads > 0; v_heads > 0; v_heads % k_heads == 0; v_dim > 0; v_dim % kRows == 0; eps >= 0; qk_eps >= 0
+// Requires: k_heads > 0; v_heads > 0; v_heads % k_heads == 0; v_dim > 0; v_dim % kOwnRows == 0; eps >= 0; qk_eps >= 0
 // Numerics: as these kernels; NaN of a query or of z reaches y only, other NaN its head's state.
 template <uint columns>
 kernel void delta_step(
@@ -52,35 +53,23 @@ kernel void delta_step(
   const float decay = decay_of(a[head], a_log[head], dt_bias[head]);
   const float rate = sigmoid(b[head]);
 
-  for (uint first = simd * kRows; first < v_dim; first += kRows * kSimdgroups) {
-    device float* rows = state + ulong(first) * k_dim;
-    float s[kRows][columns];
-#pragma unroll
-    for (uint r = 0; r < kRows; ++r) {
-#pragma unroll
-      for (uint c = 0; c < columns; ++c) s[r][c] = rows[r * k_dim + c * 32];
+  const float key_query = key_times_query<columns>(key, query);
+  const uint row_of_lane = lane % kRows;
+
+  for (uint first = simd * kOwnRows; first < v_dim; first += kOwnRows * kSimdgroups) {
+    device float* memory = state + ulong(first) * k_dim;
+    DeltaRows<columns> lower, upper;
+    load_rows(memory, lower);
+    load_rows(memory + kRows * k_dim, upper);
+    device const float* values = v + first + row_of_lane;
+    const float low = update_rows(lower, query, key, key_query, values[0], decay, rate, lane);
+    const float high = update_rows(upper, query, key, key_query, values[kRows], decay, rate, lane);
+    store_rows(memory, lower);
+    store_rows(memory + kRows * k_dim, upper);
+    if (lane / kRows == 1) {
+      y[first + row_of_lane] = low;
+      y[first + kRows + row_of_lane] = high;
     }
-    float own = 0.0f;  // lane r keeps row r
-#pragma unroll
-    for (uint r = 0; r < kRows; ++r) {
-      float predicted = 0.0f;
-#pragma unroll
-      for (uint c = 0; c < columns; ++c) {
-        s[r][c] *= decay;
-        predicted = fma(s[r][c], key[c], predicted);
-      }
-      const float delta = rate * (v[first + r] - simd_sum(predicted));
-      float out = 0.0f;
-#pragma unroll
-      for (uint c = 0; c < columns; ++c) {
-        s[r][c] = fma(delta, key[c], s[r][c]);
-        rows[r * k_dim + c * 32] = s[r][c];
-        out = fma(s[r][c], query[c], out);
-      }
-      const float total = simd_sum(out);
-      if (lane == r) own = total;
-    }
-    if (lane < kRows) y[first + lane] = own;
   }
 
   threadgroup_barrier(mem_flags::mem_device);  // all rows of y are there
