@@ -146,8 +146,8 @@ def run(form, device, q, q_rope, latents, rope_keys, scale, *, blocks=5, context
     rows = (tokens, heads, blocks)
     outs = Out((*rows, rank)), Out(rows), Out(rows)
     parts = run_kernel(device, f"mla_partials_{kind}", *arrays, *outs, *sizes, blocks, scale)
-    args = (*parts, None, Out(q.shape), *rows, rank)
-    return run_kernel(device, "attention_merge", *args, constants={"has_sinks": False})[0]
+    args = (*parts, None, None, Out(q.shape), *rows, rank)
+    return run_kernel(device, "attention_merge", *args, constants={"has_sinks": False, "has_gate": False})[0]
 
 
 @pytest.mark.parametrize("form", ["split", "tiled"])

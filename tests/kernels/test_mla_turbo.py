@@ -43,8 +43,9 @@ def run(form, device, q, q_rope, rows, rope_keys, scale, *, own=None, live=None,
     shape = (tokens, heads, blocks)
     args = (*inputs, Out((*shape, rank)), Out(shape), Out(shape), *sizes, blocks, scale)
     parts = run_kernel(device, "mla_turbo_partials", *args, constants=constants)
-    args = (*parts, None, None, Out(q.shape), *shape, rank)
-    return run_kernel(device, "turbo_merge_f32", *args, constants={"has_sinks": False, "unrotates": False})[0]
+    args = (*parts, None, None, None, Out(q.shape), *shape, rank)
+    constants = {"has_sinks": False, "unrotates": False, "has_gate": False}
+    return run_kernel(device, "turbo_merge_f32", *args, constants=constants)[0]
 
 
 def check(y, q, q_rope, rows, rope_keys, scale, *, own=None, live=None, exact=range(0)):
