@@ -116,7 +116,7 @@ def test_a_closed_model_keeps_no_thread_and_no_file(paths: tuple[Path, Path], de
         model.session(CONTEXT).prefill([1, 2, 3])
     before = threads_and_files()
     for _ in range(2):
-        memory = used_memory() + HEADROOM + 100_000_000
+        memory = used_memory() + HEADROOM + 200_000_000
         model = pyturbo.load(paths[1], opened, memory=memory, policy=Policy(mode="stream", threads=3))
         session = model.session(CONTEXT)
         reply = model.stream([1, 2, 3], 8, session=session)
@@ -139,7 +139,7 @@ def test_a_dropped_model_keeps_no_thread_and_no_file(paths: tuple[Path, Path]) -
     with pyturbo.load(paths[1], device) as model:
         model.session(CONTEXT).prefill([1, 2, 3])
     before = threads_and_files()
-    memory = used_memory() + HEADROOM + 100_000_000
+    memory = used_memory() + HEADROOM + 200_000_000
     model = pyturbo.load(paths[1], device, memory=memory, policy=Policy(mode="stream"))
     model.session(CONTEXT).prefill([1, 2, 3])
     assert threads_and_files() > before

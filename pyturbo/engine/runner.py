@@ -26,8 +26,8 @@ from pyturbo.streaming import ExpertMemory, ExpertUse, StreamedExperts
 #: Programs kept at once; each has its own scratch memory.
 MAX_GRAPHS = 8
 
-#: Chunks are so many times as large if experts are streamed: each is read once for all tokens of a chunk.
-_STREAMED = 2
+#: Chunks are twice as large, up to so many tokens, if experts are streamed: each is read once for a chunk.
+_LARGEST_STREAMED = 1024
 
 
 class _Owner:
@@ -41,8 +41,9 @@ def reading_traits(device: Device, kv: KvFormat, *, streamed: bool) -> Traits:
     after it.
     """
     traits = device.traits
-    larger = streamed and kv.codec is None
-    return traits._replace(chunk=_STREAMED * traits.chunk) if larger else traits
+    if not streamed or kv.codec is not None:
+        return traits
+    return traits._replace(chunk=max(traits.chunk, min(2 * traits.chunk, _LARGEST_STREAMED)))
 
 
 def conversation_bytes(
