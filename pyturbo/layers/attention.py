@@ -56,8 +56,7 @@ class Attention:
         self.norms = None
         if head_norms:
             q, k = (weights.tensor(f"{path}.{which}_norm.weight", (dim,)) for which in "qk")
-            exact = q.astype(np.float32, copy=False), k.astype(np.float32, copy=False)
-            self.norms = HeadNorms(q, k, norm_eps(entries), exact)
+            self.norms = HeadNorms(q, k, norm_eps(entries))
 
     def state(self, context: int, chunk: int, kv: KvFormat) -> dict[str, Piece]:
         return kv.state(self.kv_heads, context, chunk)

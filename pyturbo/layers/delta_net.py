@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,13 +87,15 @@ class DeltaNet:
         self.tiled = entries.flag("linear_value_heads_tiled", False)
         self.dt_bias = weights.tensor(f"{path}.dt_bias", (heads.values,))
         self.norm = weights.tensor(f"{path}.norm.weight", (heads.value_dim,))
-        #: What `ops.delta_step` reads, as float32.
-        self.exact = (
-            self.a_log.astype(np.float32, copy=False),
-            self.dt_bias.astype(np.float32, copy=False),
-            self.norm.astype(np.float32, copy=False),
-        )
         self.out = weights.linear(f"{path}.out_proj", (hidden, heads.value_size))
+
+    @cached_property
+    def exact(self) -> tuple[Array, Array, Array]:
+        """What `ops.delta_step` reads, as float32. Only devices that join launches need it."""
+        a_log, dt_bias, norm = (
+            part.astype(np.float32, copy=False) for part in (self.a_log, self.dt_bias, self.norm)
+        )
+        return a_log, dt_bias, norm
 
     def state(self, context: int, chunk: int, kv: KvFormat) -> dict[str, Piece]:
         heads = self.heads

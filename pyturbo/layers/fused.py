@@ -6,6 +6,7 @@ them for steps of one token.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -60,13 +61,16 @@ class _Group(NamedTuple):
 
 
 def _groups(layers: Sequence[Linear]) -> list[_Group]:
-    """Sort layers by format; the first one is in the first group."""
+    """Sort layers by format, as many as a launch may apply; the first one is in the first group."""
     groups: dict[Any, _Group] = {}
+    counts: Counter[Any] = Counter()
     for i, layer in enumerate(layers):
         key: Any = i
         dtype = None
         if isinstance(layer, Affine) and _has_kernel(layer):
-            key, dtype = (layer.bits, layer.group_size, layer.scales.dtype), layer.scales.dtype
+            form, dtype = (layer.bits, layer.group_size, layer.scales.dtype), layer.scales.dtype
+            key = form, counts[form] // ops.MAX_PROJECTIONS
+            counts[form] += 1
         groups.setdefault(key, _Group({}, dtype)).layers[i] = layer
     return list(groups.values())
 

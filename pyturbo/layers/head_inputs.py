@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from pyturbo import ops
 from pyturbo._arrays import Array
@@ -17,7 +20,11 @@ class HeadNorms:
     q: Array  # [dim] in any type
     k: Array
     eps: float
-    exact: tuple[Array, Array]  # both as float32
+
+    @cached_property
+    def exact(self) -> tuple[Array, Array]:
+        """Both as float32. Only devices that join launches need it."""
+        return self.q.astype(np.float32, copy=False), self.k.astype(np.float32, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
