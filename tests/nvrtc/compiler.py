@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import pickle
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -53,3 +56,15 @@ def compile_text(text: str, name: str, options: Sequence[str]) -> Compiled:
     if status != 0:
         return Compiled(False, log.value.decode(), b"", "")
     return Compiled(True, log.value.decode(), cubin.raw, ptx.value.decode())
+
+
+def compile_apart(text: str, name: str, options: Sequence[str]) -> Compiled:
+    """Do the same in a process of its own: NVRTC keeps some options for later compilations."""
+    job = pickle.dumps((text, name, options))
+    done = subprocess.run([sys.executable, __file__], input=job, stdout=subprocess.PIPE, check=True)
+    return Compiled(*pickle.loads(done.stdout))
+
+
+if __name__ == "__main__":
+    result = compile_text(*pickle.load(sys.stdin.buffer))
+    sys.stdout.buffer.write(pickle.dumps((result.accepted, result.log, result.cubin, result.ptx)))
