@@ -80,8 +80,12 @@ def place_experts(
 
     own = used_memory()
     total = own + int(available_memory() * _SHARE) if memory is None else memory
-    if limit is not None:
-        total = min(total, own + limit)
+    given = f"got {size(total)}"
+    if memory is None:
+        given = f"but {size(total)} may be used: this process and {_SHARE * 100:.0f} % of free memory"
+    if limit is not None and own + limit < total:
+        total = own + limit
+        given = f"but {size(total)} may be used: this process and the working set of the device"
     if not isinstance(checkpoint, PackedCheckpoint):
         mode = "mapped"
     elif policy.mode == "auto":
@@ -104,9 +108,6 @@ def place_experts(
     tokenizer = _tokenizer(checkpoint)
     own = used_memory()
     weights = found.weights.nbytes
-    given = f"got {size(total)}"
-    if memory is None:
-        given = f"but {size(total)} may be used: this process and {_SHARE * 100:.0f} % of free memory"
     if mode == "mapped":
         loading = own + found.mapped_bytes + found.peak_bytes
         hint = ""

@@ -63,12 +63,14 @@ class Layout:
     def allocate(self, device: Device) -> Buffer:
         """Return a block of zeros, unless it is more than there is memory for."""
         own = device.memory
-        most, where = (machine_memory(), "this machine") if own is None else (own.free, "the device now")
+        most, where = machine_memory(), "the memory of this machine"
+        if own is not None:
+            most, where = own.free, "the memory of the device now"
         if device.working_set is not None and device.working_set < most:
-            most, where = device.working_set, "its working set"
+            most, where = device.working_set, "the working set of the device"
         if self.nbytes > most:
             raise AllocationError(
-                f"context: expected a conversation of at most {most} bytes, the memory of {where}, got "
+                f"context: expected a conversation of at most {most} bytes, {where}, got "
                 f"{self.nbytes} for {self.context} tokens"
             )
         return device.empty(self.nbytes, np.uint8)

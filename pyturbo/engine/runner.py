@@ -26,7 +26,7 @@ from pyturbo.streaming import ExpertMemory, ExpertUse, StreamedExperts
 #: Programs kept at once; each has its own scratch memory.
 MAX_GRAPHS = 8
 
-#: Chunks are twice as large, up to so many tokens, if experts are streamed: each is read once for a chunk.
+#: Chunks are twice as large, up to this many tokens, if experts are streamed: each is read once for a chunk.
 _LARGEST_STREAMED = 1024
 
 

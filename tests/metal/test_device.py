@@ -161,7 +161,7 @@ def test_a_model_that_exceeds_the_working_set(tmp_path: Path) -> None:
         pyturbo.load(path, "metal")
     with (
         pyturbo.Device("metal") as device,
-        pytest.raises(AllocationError, match="at most 100000 bytes, the memory of its working set, got "),
+        pytest.raises(AllocationError, match="at most 100000 bytes, the working set of the device, got "),
     ):
         layout.allocate(device)
 
