@@ -20,7 +20,7 @@ class Traits(NamedTuple):
             as many are still to come.
         top_logits: How many of the largest logits a program finds for the host, which then seldom needs all
             of them; 0 where the host itself looks at all logits.
-        fused: Whether steps of one token use kernels that join several others, for fewer launches and
+        fused: Whether programs use kernels that join several others, for fewer launches and
             waits. Where these take little time, the kernels that are joined are faster.
         host_memory: Host memory that kernels use in place: "any"; whole "pages", while other memory is
             copied; "none" on a device with memory of its own.

@@ -99,8 +99,7 @@ const RegisteredDevice cpu{{.name = "cpu",
                                        .host_memory = HostMemory::any},
                             .open = open</*reference=*/false>}};
 
-// The reference kernels are slow and compute whole tiles of 32 tokens. A chunk is one tile, because
-// interrupts are handled between chunks.
+// The reference kernels are slow. A chunk is short, because interrupts are handled between chunks.
 const RegisteredDevice reference{{.name = "cpu:reference",
                                   .rank = Rank::reference,
                                   .traits = {.chunk = 32,

@@ -37,11 +37,11 @@ inline uint groups_of(uint out) { return (out + kRowsPerGroup - 1) / kRowsPerGro
 
 // y = x W^T for each of up to four matrices a, b, c and d, as affine_matvec. With a norm, x is replaced by
 // h = rms_norm(x + residual), which is stored with the sum; with a convolution a's result is that of conv1d.
-// Layout: as affine_matvec; history updated in place, h and sum overlap no input.
+// Layout: as affine_matvec; history updated in place, no result overlaps an input.
 // Dispatch: groups (ceil_div(a_out, kRowsPerGroup) + ceil_div(b_out, kRowsPerGroup) +
 //   ceil_div(c_out, kRowsPerGroup) + ceil_div(d_out, kRowsPerGroup)), threads (kRowThreads)
 // Requires: group_size == 32 || group_size == 64 || group_size == 128; in > 0; in % group_size == 0; eps >= 0;
-//   a_out > 0; has_b || b_out == 0; has_c || c_out == 0; has_d || d_out == 0
+//   a_out > 0; has_b || b_out == 0; has_c || c_out == 0; has_d || d_out == 0; has_b || !has_c; has_c || !has_d
 // Numerics: as affine_matvec, rms_norm and conv1d.
 template <uint bits, typename S>
 kernel void affine_project(

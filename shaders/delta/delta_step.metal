@@ -14,7 +14,7 @@ constexpr constant uint kOwnRows = 2 * kRows;  // state rows that a simdgroup re
 // Requires: k_heads > 0; v_heads > 0; v_heads % k_heads == 0; v_dim > 0; v_dim % kOwnRows == 0; eps >= 0; qk_eps >= 0
 // Numerics: as these kernels; NaN of a query or of z reaches y only, other NaN its head's state.
 template <uint columns>
-kernel void delta_step(
+[[max_total_threads_per_threadgroup(32 * kSimdgroups)]] kernel void delta_step(
     device const float* mixed [[buffer(0)]],    // [2 * k_heads * columns * 32 + v_heads * v_dim]
     device const float* z [[buffer(1)]],        // [v_heads, v_dim]
     device const float* a [[buffer(2)]],        // [v_heads]

@@ -10,7 +10,7 @@ constexpr constant uint kThreads = 1024;
 // Requires: tokens > 0; k > 0; dim > 0; eps >= 0; has_shared || !has_shared_gate
 // Numerics: as moe_combine and rms_norm.
 template <typename W>
-kernel void moe_combine_norm(
+[[max_total_threads_per_threadgroup(kThreads)]] kernel void moe_combine_norm(
     device const float* residual [[buffer(0)]],                                         // [tokens, dim]
     device const float* expert_out [[buffer(1)]],                                       // [tokens, k, dim]
     device const float* weights [[buffer(2)]],                                          // [tokens, k]
