@@ -24,7 +24,7 @@ FORMS = [(name, form) for name in NAMES for form in ("hf", "mlx")] + [(name, "ml
 GOLDENS = Path(__file__).parent.parent / "goldens" / "models"
 BOUND = 2e-3  # of the logits' standard deviation
 
-#: Tokens where shaders run on the processor: more than a chunk, a tile of a matmul and windows of attention.
+#: Tokens where shaders run on the processor: more than a chunk of the reference and windows of attention.
 SLOW_TOKENS = 35
 
 
