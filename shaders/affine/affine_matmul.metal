@@ -5,7 +5,8 @@
 // Layout: row-major; packed holds a little-endian stream of `bits`-bit values per row.
 // Dispatch: groups (ceil_div(out, kTileOuts), ceil_div(tokens, kTileTokens)), threads (kTileThreads)
 // Requires: group_size == 32 || group_size == 64 || group_size == 128; in > 0; in % group_size == 0
-// Numerics: f32; W is rounded to f32 before the product. A NaN in x stays in its token.
+// Numerics: f32; W is rounded to f32 before the product. On NVIDIA's matrix units x has 17 bits. A NaN in x stays in
+//   its token.
 template <uint bits, typename S>
 kernel void affine_matmul(
     device const float* x [[buffer(0)]],      // [tokens, in] aligned 16
@@ -19,13 +20,14 @@ kernel void affine_matmul(
     constant uint& group_size [[buffer(8)]],
     uint2 tg [[threadgroup_position_in_grid]],
     uint tid [[thread_index_in_threadgroup]]) {
-  threadgroup float memory[kTileFloats];
+  threadgroup float4 memory[kTileFloats / 4];
   const Affine<bits, S> w = affine_matrix<bits, S>(packed, scales, biases, in, group_size);
   const uint token = tg.y * kTileTokens;
   const uint rows = min(kTileTokens, tokens - token);
   const uint first = tg.x * kTileOuts;
   multiply_tile<1>(
-      &w, x + ulong(token) * in, rows, in, w.units, first, out, 1.0f, y + ulong(token) * out, tid, memory);
+      &w, x + ulong(token) * in, rows, in, w.units, first, out, 1.0f, y + ulong(token) * out, tid,
+      (threadgroup float*)memory);
 }
 
 INSTANTIATE_AFFINE(affine_matmul)

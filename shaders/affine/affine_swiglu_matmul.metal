@@ -23,7 +23,7 @@ kernel void affine_swiglu_matmul(
     constant uint& group_size [[buffer(11)]],
     uint2 tg [[threadgroup_position_in_grid]],
     uint tid [[thread_index_in_threadgroup]]) {
-  threadgroup float memory[kTileFloats];
+  threadgroup float4 memory[kTileFloats / 4];
   const Affine<bits, S> w[2] = {
       affine_matrix<bits, S>(gate_packed, gate_scales, gate_biases, in, group_size),
       affine_matrix<bits, S>(up_packed, up_scales, up_biases, in, group_size)};
@@ -31,7 +31,8 @@ kernel void affine_swiglu_matmul(
   const uint rows = min(kTileTokens, tokens - token);
   const uint first = tg.x * (kTileOuts / 2);
   multiply_tile<2>(
-      w, x + ulong(token) * in, rows, in, w[0].units, first, out, 1.0f, y + ulong(token) * out, tid, memory);
+      w, x + ulong(token) * in, rows, in, w[0].units, first, out, 1.0f, y + ulong(token) * out, tid,
+      (threadgroup float*)memory);
 }
 
 INSTANTIATE_AFFINE(affine_swiglu_matmul)

@@ -1,6 +1,6 @@
 // Attention for decode, first half: the keys of each query are split over threadgroups, and merged by
 // attention_merge.
-#include "online.h"
+#include "block.h"
 
 constant bool causal [[function_constant(0)]];
 
@@ -14,7 +14,8 @@ constexpr constant uint kFewestKeys = 64;  // of a block, except the last one th
 // Requires: tokens > 0; context > 0; kv_heads > 0; heads > 0; heads % kv_heads == 0; dim > 0; dim % 8 == 0;
 //   dim <= max_dim; softcap >= 0; causal || window == 0; context + tokens + window <= 2147483647;
 //   0 < blocks; blocks <= 65536; context <= capacity || (window > 0 && window + tokens - 1 <= capacity)
-// Numerics: f32, online softmax with some keys at a time. NaN and inf reach only queries that see them.
+// Numerics: f32, online softmax with some keys at a time; on NVIDIA's matrix units q and e^(score - m) have 22 bits
+//   beside f16 and 17 beside bf16. NaN and inf reach only queries that see them.
 template <typename T, uint max_dim, uint shared>
 kernel void attention_partials(
     device const float* q [[buffer(0)]],  // [tokens, heads, dim] aligned 16
@@ -36,7 +37,6 @@ kernel void attention_partials(
     uint3 tg [[threadgroup_position_in_grid]],
     uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]]) {
-  constexpr uint kBatch = Online<max_dim, shared>::kBatch;
   threadgroup float memory[joined_floats<max_dim, shared>()];
 
   const uint group = heads / kv_heads;  // query heads of a key head, `shared` of them here
@@ -53,50 +53,14 @@ kernel void attention_partials(
   const uint from = min(begin + tg.y * length, end);
   const uint to = min(from + length, end);
   if (from == to) return write_no_keys(o, m, l, row * blocks + tg.y, count, blocks, dim, simd * 32 + lane);
-  const Ring ring = make_ring(begin, capacity);
-
-  Share<max_dim> query[shared];
-#pragma unroll
-  for (uint h = 0; h < shared; ++h) query[h].load(q + (row + min(h, count - 1)) * dim, dim, lane);
-
-  Online<max_dim, shared> online;
-  online.start();
-  for (uint at = from + simd * kBatch; at < to; at += kOnlineSimdgroups * kBatch) {
-    Raw<T, max_dim> keys[kBatch], values[kBatch];
-#pragma unroll
-    for (uint b = 0; b < kBatch; ++b) {
-      const ulong head = (ulong(ring.row(min(at + b, to - 1))) * kv_heads + kv_head) * dim;
-      keys[b].load(k + head, dim, lane);
-      values[b].load(v + head, dim, lane);
-    }
-    float dots[shared * kBatch];
-#pragma unroll
-    for (uint b = 0; b < kBatch; ++b) {
-      const Share<max_dim> key = keys[b].share();
-#pragma unroll
-      for (uint h = 0; h < shared; ++h) dots[h * kBatch + b] = h < count ? query[h].dot(key) : 0.0f;
-    }
-    const float score = soft_cap(scale * sums_by_lane<shared * kBatch>(dots, lane), softcap);
-    const float weight = online.weigh(score, at + online.key_of(lane) < to);
-#pragma unroll
-    for (uint b = 0; b < kBatch; ++b) {
-      if (at + b < to) online.add(b, values[b].share(), weight, count);
-    }
-  }
-
-  online.publish(memory, simd, lane);
-#pragma unroll
-  for (uint h = 0; h < shared; ++h) {
-    if (h >= count) continue;
-    const float2 joined = online.join(h, memory, dim, simd, lane);
-    const ulong target = (row + h) * blocks + tg.y;
-    for (uint i = simd * 32 + lane; i < dim; i += 32 * kOnlineSimdgroups)
-      o[target * dim + i] = online.joined(memory, i);
-    if (simd == 0 && lane == 0) {
-      m[target] = joined.x;
-      l[target] = joined.y;
-    }
-  }
+  const ulong first_row = ulong(tg.z) * heads + kv_head * group;
+  const ulong head = ulong(kv_head) * dim;
+  const KeyBlock<T> keys = {
+      k + head, v + head, ulong(kv_heads) * dim, make_ring(begin, capacity), from, to, dim, scale, softcap};
+  const ulong place = first_row * blocks + tg.y;
+  attend_block<max_dim, shared>(
+      q + first_row * dim, keys, group, tg.x % parts,
+      BlockSums{o + place * dim, m + place, l + place, blocks}, memory, simd, lane);
 }
 
 INSTANTIATE_ATTENTION(attention_partials, 64, 8)

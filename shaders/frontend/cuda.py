@@ -3,8 +3,8 @@
 A compilation chooses instances (-DPT_INSTANCE_<host name>) and sets function constants (-DPT_C<slot>=<bits>).
 
 A header folder/name.h may have a form for NVIDIA's matrix units, folder/cuda/name.h: it defines the same
-functions and stands in place of the header's own text where the GPU has those units. It is CUDA, and used as
-it is.
+functions and stands in place of the header's own text where the GPU has those units. It is CUDA, with its own
+headers inside.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from pathlib import Path
 from . import evaluate
 from .arguments import Argument
 from .emit import Entry, relative
+from .inline import inline
 from .parse import Instance
 from .program import Program, ProgramScope, max_threads
-from .rewrite import line_marker, rewrite
+from .rewrite import rewrite
 
 _MAX_THREADS = 1024  # pyturbo::kMaxThreads
 _INVOKE = "::pyturbo::invoke::"
@@ -47,7 +48,7 @@ def text(program: Program, entries: Sequence[Entry], root: Path) -> str:
 
 
 def _with_own_forms(lines: Iterable[str], root: Path) -> Iterator[str]:
-    """Put the text of each header that has a form of its own for CUDA behind that form, for other GPUs."""
+    """Choose, where a header has a form of its own, between both by the GPU."""
     header = ""  # whose text this is, where there are two
     for line in lines:
         if marker := _MARKER.fullmatch(line):
@@ -59,8 +60,7 @@ def _with_own_forms(lines: Iterable[str], root: Path) -> Iterator[str]:
             if not header and (root / form).is_file():
                 header = marker[1]
                 yield f"#if {_HAS_MATRIX_UNITS}"
-                yield line_marker(1, form.as_posix())
-                yield (root / form).read_text(encoding="utf-8")
+                yield inline(root / form, root)
                 yield "#else"
         yield line
     if header:

@@ -25,7 +25,7 @@ kernel void gguf_grouped_matmul(
     constant ulong& blocks_stride [[buffer(10)]],
     uint2 tg [[threadgroup_position_in_grid]],
     uint tid [[thread_index_in_threadgroup]]) {
-  threadgroup float memory[kTileFloats];
+  threadgroup float4 memory[kTileFloats / 4];
   const BucketTile tile = find_bucket_tile(offsets, experts, rows, tg.y);
   const int number = matrix_of(slots, tile.expert, experts);
   const bool known = uint(number) < matrices;
@@ -35,7 +35,7 @@ kernel void gguf_grouped_matmul(
   const uint first = tg.x * kTileOuts;
   multiply_tile<1>(
       &w, x + ulong(tile.row) * in, own, in, known && own > 0 ? w.units : 0, first, out,
-      known ? 1.0f : float(NAN), y + ulong(tile.row) * out, tid, memory);
+      known ? 1.0f : float(NAN), y + ulong(tile.row) * out, tid, (threadgroup float*)memory);
 }
 
 INSTANTIATE_GGUF(gguf_grouped_matmul)

@@ -5,7 +5,8 @@
 // Layout: row-major; a row of `blocks` is in / block blocks of GGML type `type`.
 // Dispatch: groups (ceil_div(out, kTileOuts), ceil_div(tokens, kTileTokens)), threads (kTileThreads)
 // Requires: in > 0; in % block == 0
-// Numerics: f32; W is rounded to f32 before the product. A NaN in x stays in its token.
+// Numerics: f32; W is rounded to f32 before the product. On NVIDIA's matrix units x has 17 bits. A NaN in x stays in
+//   its token.
 template <uint type, uint block, uint block_bytes>
 kernel void gguf_matmul(
     device const float* x [[buffer(0)]],       // [tokens, in] aligned 16
@@ -16,13 +17,14 @@ kernel void gguf_matmul(
     constant uint& out [[buffer(5)]],
     uint2 tg [[threadgroup_position_in_grid]],
     uint tid [[thread_index_in_threadgroup]]) {
-  threadgroup float memory[kTileFloats];
+  threadgroup float4 memory[kTileFloats / 4];
   const Blocks<type, block, block_bytes> w = {blocks, in / kUnit};
   const uint token = tg.y * kTileTokens;
   const uint rows = min(kTileTokens, tokens - token);
   const uint first = tg.x * kTileOuts;
   multiply_tile<1>(
-      &w, x + ulong(token) * in, rows, in, w.units, first, out, 1.0f, y + ulong(token) * out, tid, memory);
+      &w, x + ulong(token) * in, rows, in, w.units, first, out, 1.0f, y + ulong(token) * out, tid,
+      (threadgroup float*)memory);
 }
 
 INSTANTIATE_GGUF(gguf_matmul)

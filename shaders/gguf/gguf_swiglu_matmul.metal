@@ -18,13 +18,14 @@ kernel void gguf_swiglu_matmul(
     constant uint& out [[buffer(6)]],
     uint2 tg [[threadgroup_position_in_grid]],
     uint tid [[thread_index_in_threadgroup]]) {
-  threadgroup float memory[kTileFloats];
+  threadgroup float4 memory[kTileFloats / 4];
   const Blocks<type, block, block_bytes> w[2] = {{gate, in / kUnit}, {up, in / kUnit}};
   const uint token = tg.y * kTileTokens;
   const uint rows = min(kTileTokens, tokens - token);
   const uint first = tg.x * (kTileOuts / 2);
   multiply_tile<2>(
-      w, x + ulong(token) * in, rows, in, w[0].units, first, out, 1.0f, y + ulong(token) * out, tid, memory);
+      w, x + ulong(token) * in, rows, in, w[0].units, first, out, 1.0f, y + ulong(token) * out, tid,
+      (threadgroup float*)memory);
 }
 
 INSTANTIATE_GGUF(gguf_swiglu_matmul)

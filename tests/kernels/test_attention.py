@@ -49,7 +49,8 @@ def run(
 
 def check(y, *args, **options):
     want = reference.attention(*args, **options)
-    assert_close(y, want, "attention", reference.attention_magnitude(*args, **options))
+    kind = "attention of bfloat" if args[1].dtype == ml_dtypes.bfloat16 else "attention"
+    assert_close(y, want, kind, reference.attention_magnitude(*args, **options))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -83,17 +84,19 @@ def test_all_options_at_every_head_dim(device, rng, form, dim):
     check(run(form, device, q, k, v, 0.3, **options), q, k, v, 0.3, **options)
 
 
+@pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("form", FORMS)
-def test_without_causality_every_key_is_seen(device, rng, form):
-    q, k, v = operands(rng, 9, 5, 6, 2, 40)
+def test_without_causality_every_key_is_seen(device, rng, form, kind):
+    q, k, v = operands(rng, 9, 5, 6, 2, 40, TYPES[kind])
     y = run(form, device, q, k, v, 0.2, causal=False)
     check(y, q, k, v, 0.2, causal=False)
 
 
+@pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("window", [1, 2, 31, 32, 33, 40, 65, 70, 75, 1000])
-def test_window_edges(device, rng, form, window):
-    q, k, v = operands(rng, 6, 70, 3, 1, 16)
+def test_window_edges(device, rng, form, kind, window):
+    q, k, v = operands(rng, 6, 70, 3, 1, 16, TYPES[kind])
     y = run(form, device, q, k, v, 0.25, window=window)
     check(y, q, k, v, 0.25, window=window)
     if window == 1:
@@ -139,12 +142,13 @@ def test_split_and_unsplit_agree(device, rng, dim):
         np.testing.assert_allclose(y, unsplit, rtol=0, atol=2e-6)
 
 
+@pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e4, 1e30])
-def test_scores_of_any_size(device, rng, form, scale):
+def test_scores_of_any_size(device, rng, form, kind, scale):
     """Products that are exact in float32, so that the order of huge scores is the reference's."""
-    q, k, v = operands(rng, 5, 83, 3, 1, 16)
-    q, k = np.sign(q), np.sign(k)
+    q, k, v = operands(rng, 5, 83, 3, 1, 16, TYPES[kind])
+    q, k = np.sign(q), np.sign(k.astype(np.float32)).astype(k.dtype)
     k[40] = q[2, 1]  # the largest score of that head, in the middle
     check_at = {"sinks": np.array([0, 1, -1], np.float32)} if scale == 1.0 else {}
     y = run(form, device, q, k, v, scale, **check_at)
@@ -153,10 +157,11 @@ def test_scores_of_any_size(device, rng, form, scale):
     np.testing.assert_allclose(y, want, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("form", FORMS)
-def test_rising_and_falling_scores(device, rng, form):
+def test_rising_and_falling_scores(device, rng, form, kind):
     """The largest score so far changes with every key, or never."""
-    _, k, v = operands(rng, 1, 90, 2, 1, 8)
+    _, k, v = operands(rng, 1, 90, 2, 1, 8, TYPES[kind])
     k[:] = 0
     k[:, 0, 0] = np.arange(90)
     q = np.zeros((1, 2, 8), np.float32)
@@ -164,10 +169,11 @@ def test_rising_and_falling_scores(device, rng, form):
     check(run(form, device, q, k, v, 1.0), q, k, v, 1.0)
 
 
+@pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("with_sinks", [False, True])
-def test_a_query_without_keys_gives_zero(device, rng, form, with_sinks):
-    q, k, v = operands(rng, 7, 4, 6, 2, 16)
+def test_a_query_without_keys_gives_zero(device, rng, form, kind, with_sinks):
+    q, k, v = operands(rng, 7, 4, 6, 2, 16, TYPES[kind])
     sinks = np.full(6, 0.5, np.float32) if with_sinks else None
     y = run(form, device, q, k, v, 0.25, sinks=sinks)
     np.testing.assert_array_equal(y[:3], 0)
@@ -214,10 +220,11 @@ def test_empty_blocks(device, rng):
     np.testing.assert_array_equal(nothing, 0)
 
 
+@pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("form", FORMS)
-def test_rows_past_the_context_are_not_read(device, rng, form):
-    q, k, v = operands(rng, 5, 39, 6, 2, 24)
-    garbage = np.full((20, 2, 24), np.nan, np.float32)
+def test_rows_past_the_context_are_not_read(device, rng, form, kind):
+    q, k, v = operands(rng, 5, 39, 6, 2, 24, TYPES[kind])
+    garbage = np.full((20, 2, 24), np.nan, k.dtype)
     y = run(form, device, q, np.concatenate([k, garbage]), np.concatenate([v, garbage]), 0.2, context=39)
     assert y.tobytes() == run(form, device, q, k, v, 0.2).tobytes()
 
@@ -253,11 +260,12 @@ def test_ops_at_a_late_position_of_a_ring(device, rng):
     check(y, q, k[order], v[order], 0.3, window=window)
 
 
+@pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("where", ["q", "k", "v"])
-def test_nan_and_inf_show_where_they_are_seen(device, rng, form, bad, where):
-    q, k, v = operands(rng, 9, 45, 6, 2, 72)  # small enough for the checker
+def test_nan_and_inf_show_where_they_are_seen(device, rng, form, kind, bad, where):
+    q, k, v = operands(rng, 9, 45, 6, 2, 72, TYPES[kind])  # small enough for the checker
     if where == "q":
         q[4, 1, 70] = bad
     elif where == "k":
@@ -274,10 +282,11 @@ def test_nan_and_inf_show_where_they_are_seen(device, rng, form, bad, where):
         assert not np.isfinite(y).all()
 
 
+@pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("form", FORMS)
-def test_scores_of_minus_infinity(device, rng, form):
+def test_scores_of_minus_infinity(device, rng, form, kind):
     """One such key has weight 0, first or last; where all scores are -inf there is no answer."""
-    q, k, v = operands(rng, 2, 40, 1, 1, 8)
+    q, k, v = operands(rng, 2, 40, 1, 1, 8, TYPES[kind])
     q[:] = 1
     k[[0, 39], 0, 0] = -np.inf
     check(run(form, device, q, k, v, 0.3), q, k, v, 0.3)

@@ -1,100 +1,16 @@
 // attend_cache for NVIDIA's matrix units, for a cache of half or bfloat. Each warp has keys of its own, 16 at a time,
 // which it loads straight into the registers of the matrix units; the warps join their sums in the end.
-//
-// Operands are of the type of the cache; queries and the weights of keys are sums of two values of that type. Lane
-// (g, t) = (lane / 4, lane % 4) holds columns 8 t to 8 t + 7 of each 32 of key g, which are four of the pairs
-// that the units multiply; common/cuda/tile.h tells more of the order.
-
-// The operands for a cache of bfloat.
-template <typename T>
-struct MatrixUnits {
-  // Two floats, rounded, the first in the lower half.
-  static uint pair(float first, float second) {
-    uint bits;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
-    return bits;
-  }
-  static float2 floats(uint bits) { return {as_type<float>(bits << 16), as_type<float>(bits & 0xffff0000u)}; }
-  static bool is_finite(uint bits) {
-    return (bits & 0x7f80u) != 0x7f80u && (bits & 0x7f800000u) != 0x7f800000u;
-  }
-  static void multiply(float (&c)[4], uint4 a, uint b0, uint b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
-  }
-  // The factor for queries of which this is the largest magnitude.
-  static float range_factor(float) { return 1.0f; }
-  static constexpr float kWeight = 1.0f;  // the factor of weights
-};
-
-// Half has a small range: queries are multiplied by powers of two, and weights, which are at most 1.
-template <>
-struct MatrixUnits<half> {
-  static uint pair(float first, float second) {
-    uint bits;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
-    return bits;
-  }
-  static float2 floats(uint bits) {
-    return {float(half::from_bits(ushort(bits))), float(half::from_bits(ushort(bits >> 16)))};
-  }
-  static bool is_finite(uint bits) {
-    return (bits & 0x7c00u) != 0x7c00u && (bits & 0x7c000000u) != 0x7c000000u;
-  }
-  static void multiply(float (&c)[4], uint4 a, uint b0, uint b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
-  }
-  static float range_factor(float largest) {
-    const uint exponent = as_type<uint>(largest) >> 23;
-    return exponent == 0 || exponent == 255 ? 1.0f : as_type<float>(max(254u - exponent, 1u) << 23);
-  }
-  static constexpr float kWeight = 4096.0f;
-};
-
-// Two floats as the sums of two of the small ones.
-struct PairTerms {
-  uint high;
-  uint low;
-};
-
-// What is left of an infinity is nothing.
-inline float rest_of(float x, float rounded) { return x == rounded ? 0.0f : x - rounded; }
-
-template <typename T>
-inline PairTerms terms_of(float first, float second) {
-  const uint high = MatrixUnits<T>::pair(first, second);
-  const float2 rounded = MatrixUnits<T>::floats(high);
-  return {high, MatrixUnits<T>::pair(rest_of(first, rounded.x), rest_of(second, rounded.y))};
-}
-
-// Eight columns of a row of the cache.
-struct RowPart {
-  uint pairs[4];
-
-  template <typename T>
-  void load(const T* row, bool exists) {
-    const uint4 bits = exists ? *reinterpret_cast<const uint4*>(row) : uint4{0, 0, 0, 0};
-    pairs[0] = bits.x, pairs[1] = bits.y, pairs[2] = bits.z, pairs[3] = bits.w;
-  }
-};
-
-// Exchanges the rows and columns of an 8 x 8 matrix of 16-bit values, of which lane (g, t) has row g, columns 2 t.
-inline uint transposed(uint pair) {
-  uint result;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
-  return result;
-}
+// Operands are of the type of the cache; queries and the weights of keys are sums of two values of that type.
+#include "../../common/cuda/matrix_units.h"
 
 // The queries of a threadgroup as operands in memory.queries: their high terms, then their low ones, by blocks of 16
 // rows, units of 32 columns, halves of a unit, lanes. memory.factors has the factor of each row.
 template <uint max_dim, uint rows, typename T>
 struct StagedQueries {
   static constexpr uint kUnits = max_dim / 32, kTerm = rows / 16 * kUnits * 64;
+  static_assert(
+      2 * kSimdgroups <= kWeightStride,
+      "memory.weights holds two values of each warp for each row");
 
   static void stage(
       const float* q,
@@ -198,8 +114,8 @@ struct WarpRows {
     for (uint m = 0; m < kBlocks; ++m) {
 #pragma unroll
       for (uint e = 0; e < 8; ++e)
-        weights[m][e / 4][e % 4] =
-            soft_cap(scale[m][e % 4 / 2] * (sums[m][e / 4][0][e % 4] + sums[m][e / 4][1][e % 4]), softcap);
+        weights[m][e / 4][e % 4] = soft_cap(
+            scale[m][e % 4 / 2] * sum_of_terms(sums[m][e / 4][1][e % 4], sums[m][e / 4][0][e % 4]), softcap);
     }
   }
 
@@ -268,7 +184,7 @@ struct WarpRows {
 #pragma unroll
         for (uint i = 0; i < 4; ++i) finite = finite && Units::is_finite(part[j].pairs[i]);
       }
-      if (!keys.all_visible && simd_any(!finite)) {
+      if (simd_any(!finite)) {
         add_visible(v, keys, u);
         continue;
       }
@@ -284,8 +200,8 @@ struct WarpRows {
     }
   }
 
-  // The same for a unit with values that are not finite. They must not reach rows that do not see them, and 0 * inf
-  // is not 0.
+  // The same for a unit with values that are not finite. They must not reach rows that do not see them, and products with
+  // both terms of a weight may have infinities of either sign.
   void add_visible(const CacheSource<T>& v, const WarpKeys& keys, uint unit) {
 #pragma unroll 1
     for (uint key = 0; key < kWarpKeys && keys.first + key < keys.end; ++key) {

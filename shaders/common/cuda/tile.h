@@ -3,38 +3,10 @@
 // x is rounded to the sum of two bf16 values, 17 bits. Codes are exact in bf16: the products of a group are summed
 // in f32, then multiplied by its scale. Where a unit has several scales, weights are such sums as well, and
 // three of the four products are added up.
-//
-// A warp multiplies 16 tokens by 8 outs by 16 ins at a time. Lane (g, t) = (lane / 4, lane % 4) holds ins 2 t,
-// 2 t + 1, 2 t + 8 and 2 t + 9 of token or out g, and the results of tokens g and g + 8 for outs 2 t and 2 t + 1.
-// The order of ins is free if both operands agree: lane t takes octet t of a unit, four of its values in each of
-// two steps. So a lane decodes its weights straight into registers, and reads eight values of x at once.
+// A lane decodes its weights straight into operands.
+#include "matrix_units.h"
 
-// c += a b for 16 tokens, 8 outs and 16 ins.
-inline void multiply_step(float (&c)[4], uint4 a, uint b0, uint b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
-}
-
-// Two floats rounded to bf16, the first in the lower half.
-inline uint rounded_pair(float first, float second) {
-  uint pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
-  return pair;
-}
-
-// Two floats as the sums of two bf16.
-struct PairTerms {
-  uint high;
-  uint low;
-};
-
-inline PairTerms terms_of(float first, float second) {
-  const uint high = rounded_pair(first, second);
-  return {
-      high, rounded_pair(first - as_type<float>(high << 16), second - as_type<float>(high & 0xffff0000u))};
-}
+using Units = MatrixUnits<bfloat>;
 
 // Eight weights of a lane, four for each step.
 struct OctetTerms {
@@ -46,7 +18,7 @@ inline OctetTerms octet_terms(const float* values) {
   OctetTerms terms;
 #pragma unroll
   for (uint i = 0; i < 4; ++i) {
-    const PairTerms pair = terms_of(values[2 * i], values[2 * i + 1]);
+    const PairTerms pair = terms_of<bfloat>(values[2 * i], values[2 * i + 1]);
     terms.high[i] = pair.high;
     terms.low[i] = pair.low;
   }
@@ -67,9 +39,9 @@ template <bool exact>
 inline void multiply_unit(float (&c)[4], const uint4 (&high)[2], const uint4 (&low)[2], const OctetTerms& b) {
 #pragma unroll
   for (uint step = 0; step < 2; ++step) {
-    if (!exact) multiply_step(c, high[step], b.low[step * 2], b.low[step * 2 + 1]);
-    multiply_step(c, low[step], b.high[step * 2], b.high[step * 2 + 1]);
-    multiply_step(c, high[step], b.high[step * 2], b.high[step * 2 + 1]);
+    if (!exact) Units::multiply(c, high[step], b.low[step * 2], b.low[step * 2 + 1]);
+    Units::multiply(c, low[step], b.high[step * 2], b.high[step * 2 + 1]);
+    Units::multiply(c, high[step], b.high[step * 2], b.high[step * 2 + 1]);
   }
 }
 
@@ -87,9 +59,10 @@ inline void multiply_tile(
     uint tid,
     float* memory) {
   constexpr uint kTokenBlocks = kTileTokens / 16;
-  constexpr uint kPlane = kTileTokens * kOctets;     // octets of a term of x
-  constexpr bool kScaled = W::kSharesScale;          // the products of a group are scaled, not the weights
-  constexpr bool kBiased = kScaled && W::kHasBias;   // by the sums of x
+  constexpr uint kPlane = kTileTokens * kOctets;    // octets of a term of x
+  constexpr bool kScaled = W::kSharesScale;         // the products of a group are scaled, not the weights
+  constexpr bool kBiased = kScaled && W::kHasBias;  // by the sums of x
+  static_assert(4 * 4 * kPlane + 2 * kTileTokens <= kTileFloats, "x and its sums are staged twice");
   uint4* planes = reinterpret_cast<uint4*>(memory);  // two buffers of the high and the low terms
   float* totals = memory + 4 * 4 * kPlane;           // two buffers of the sums of x in a group so far
   const uint lane = tid % 32, g = lane / 4, t = lane % 4;
@@ -127,8 +100,8 @@ inline void multiply_tile(
     PairTerms pairs[4];  // ins 0, 1 of both tokens, then ins 2, 3
 #pragma unroll
     for (uint i = 0; i < 2; ++i) {
-      pairs[i] = terms_of(next_x[i].x, next_x[i].y);
-      pairs[2 + i] = terms_of(next_x[i].z, next_x[i].w);
+      pairs[i] = terms_of<bfloat>(next_x[i].x, next_x[i].y);
+      pairs[2 + i] = terms_of<bfloat>(next_x[i].z, next_x[i].w);
     }
     uint4* target = planes + unit % 2 * 2 * kPlane + staged_place;
     target[0] = uint4{pairs[0].high, pairs[1].high, pairs[2].high, pairs[3].high};
