@@ -1,8 +1,8 @@
 // Quantised matrices are read in units of 32 consecutive values of a row, `bits` words for every width.
 // A format is a struct with `units`, how many a row has, and what tile.h needs:
 //   Octet                                      the codes and the scale of eight values of a unit, in registers
-//   void fetch_codes(w, row, unit, index, to)  asks for the codes
-//   void fetch_scale(w, row, unit, index, to)  asks for scale and bias
+//   void fetch_codes(w, row, unit, index, to)  loads the codes
+//   void fetch_scale(w, row, unit, index, to)  loads scale and bias
 //   void decode_octet(w, octet, index, codes)  the codes as floats, which bf16 holds exactly
 //   float2 scale_of(w, octet)                  scale and bias: value = code * scale + bias
 //   kHasBias                                   whether there is a bias

@@ -2,8 +2,7 @@
 //
 // x is rounded to the sum of two bf16 values, 17 bits. Codes are exact in bf16: the products of a group are summed
 // in f32, then multiplied by its scale. Where a unit has several scales, weights are such sums as well, and
-// three of the four products are added up.
-// A lane decodes its weights straight into operands.
+// three of the four products are added up. A lane decodes its weights straight into operands.
 #include "matrix_units.h"
 
 using Units = MatrixUnits<bfloat>;
