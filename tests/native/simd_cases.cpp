@@ -1,5 +1,6 @@
 // CPU bodies at every level of this machine, against plain loops in double. The Python tests see more; these
 // also run where there is no Python, under an emulator (run_on_aarch64.sh).
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -117,6 +118,12 @@ struct Weights {
 };
 
 // A format of small floats.
+// The largest magnitude. GCC 12 fails to compile loops over std::fmax for aarch64.
+double largest(const float* values, uint32_t count) {
+  const auto less = [](float a, float b) { return std::fabs(a) < std::fabs(b); };
+  return std::fabs(*std::max_element(values, values + count, less));
+}
+
 struct Format {
   uint32_t bits, group;
 
@@ -185,9 +192,7 @@ void check_fp_product(const Level& level, const char* function, const FpWeights&
       double want = 0, bound = 0;
       for (uint32_t i = 0; i < w.in; ++i) {
         const uint32_t g = i / w.format.group * w.format.group;
-        double most = 0;
-        for (uint32_t j = g; j < g + w.format.group; ++j)
-          most = std::fmax(most, std::fabs(x[size_t(t) * w.in + j]));
+        const double most = largest(&x[size_t(t) * w.in + g], w.format.group);
         const double weight = w.at(r, i), value = x[size_t(t) * w.in + i];
         want += weight * value;
         bound += std::fabs(weight) * (step * most + 4e-6 * std::fabs(value));
@@ -235,12 +240,10 @@ void check_gguf_product(const Level& level, const char* function, const GgufWeig
   const double step = precision == Precision::fast ? 0.5 / 127 : 0;
   for (uint32_t t = 0; t < tokens; ++t)
     for (uint32_t r = 0; r < w.out; ++r) {
-      double want = 0, bound = 0, most_weight = 0;
-      for (float weight : w.rows[r]) most_weight = std::fmax(most_weight, std::fabs(weight));
+      const double most_weight = largest(w.rows[r].data(), w.in);
+      double want = 0, bound = 0;
       for (uint32_t i = 0; i < w.in; ++i) {
-        double most = 0;
-        for (uint32_t j = i / 32 * 32; j < i / 32 * 32 + 32; ++j)
-          most = std::fmax(most, std::fabs(x[size_t(t) * w.in + j]));
+        const double most = largest(&x[size_t(t) * w.in + i / 32 * 32], 32);
         const double weight = w.rows[r][i], value = x[size_t(t) * w.in + i];
         want += weight * value;
         bound += std::fabs(weight) * step * most + 4e-6 * most_weight * std::fabs(value);
@@ -267,8 +270,7 @@ void check_product(const Level& level, const char* function, const Weights& w, u
     for (uint32_t r = 0; r < w.out; ++r) {
       double want = 0, bound = 0;
       for (uint32_t g = 0; g < w.in; g += w.group) {
-        double most = 0;
-        for (uint32_t i = g; i < g + w.group; ++i) most = std::fmax(most, std::fabs(x[size_t(t) * w.in + i]));
+        const double most = largest(&x[size_t(t) * w.in + g], w.group);
         for (uint32_t i = g; i < g + w.group; ++i) {
           const double weight = w.at(r, i), value = x[size_t(t) * w.in + i];
           want += weight * value;
