@@ -47,7 +47,7 @@ class Timed:
 def main() -> None:
     replay, advance, sample = (
         Timed(Graph, "run"),
-        Timed(Session, "_advance_by"),
+        Timed(Session, "_advance_all"),
         Timed(Session, "_sample"),
     )
     rows = []

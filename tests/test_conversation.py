@@ -171,7 +171,7 @@ def test_an_interrupt_while_reading_forgets_the_message(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(conversation.session, "_advance_over", interrupted)
+        patch.setattr(conversation.session, "_advance_all", interrupted)
         with pytest.raises(KeyboardInterrupt):
             say(conversation, "And?")
     assert conversation.messages == before

@@ -6,12 +6,18 @@ import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pyturbo._guard import Claim
 from pyturbo._sampling import Sampler
 from pyturbo.engine.generation import Chunk, FinishReason, Options, Stats
 from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError, CancelledError, StateError
 from pyturbo.text import StopStrings, Tokenizer
+
+#: What a reply consists of: chunks, and before each of them tokens that its session must have read.
+Steps = Generator[Chunk | NDArray[np.int32], None, None]
 
 
 class Reply(Iterator[Chunk]):
@@ -105,7 +111,22 @@ def chunks_of(
     eos_ids: Sequence[int],
     whole: bool,
 ) -> Generator[Chunk, None, None]:
-    """Return the chunks of the reply to `ids`, for a `Reply`, which holds the session while it asks for them.
+    """Return the chunks of a reply whose session reads alone; see `steps_of`."""
+    steps = steps_of(session, ids, options, stats, tokenizer=tokenizer, eos_ids=eos_ids, whole=whole)
+    return _chunks(session, steps)
+
+
+def steps_of(
+    session: Session,
+    ids: Sequence[int],
+    options: Options,
+    stats: Stats,
+    *,
+    tokenizer: Tokenizer | None,
+    eos_ids: Sequence[int],
+    whole: bool,
+) -> Steps:
+    """Return the steps of the reply to `ids`. Who asks for them holds the session, and has it read.
 
     Without a tokenizer there is no text. `whole`: `ids` are the whole conversation, not what comes next; the
     session keeps the part of it that it has read. Wrong options are an error here, not later.
@@ -113,7 +134,7 @@ def chunks_of(
     if not isinstance(stats, Stats):
         raise ArgumentError(f"stats: expected a Stats, got {type(stats).__name__}")
     text = _Text(tokenizer, options.stop_strings())
-    return _chunks(session, ids, whole, options, options.sampler(), text, set(eos_ids), stats)
+    return _steps(session, ids, whole, options, options.sampler(), text, set(eos_ids), stats)
 
 
 def read_before(session: Session, ids: Sequence[int], *, anew: bool, drop_pending: bool) -> Session | None:
@@ -166,7 +187,16 @@ class _Leash:
         self._reply.cancel()
 
 
-def _chunks(
+def _chunks(session: Session, steps: Steps) -> Generator[Chunk, None, None]:
+    """Yield the chunks of a reply whose session reads alone."""
+    for step in steps:
+        if isinstance(step, Chunk):
+            yield step
+        else:
+            session._advance_all(step)
+
+
+def _steps(
     session: Session,
     ids: Sequence[int],
     whole: bool,
@@ -175,7 +205,7 @@ def _chunks(
     text: _Text,
     eos: set[int],
     stats: Stats,
-) -> Generator[Chunk, None, None]:
+) -> Steps:
     """Read `ids`, then sample and read tokens until the reply ends. The last one stays pending."""
     begin, runner = time.perf_counter(), session._runner
     runner.origin.check_files()
@@ -186,7 +216,7 @@ def _chunks(
         stats.cached_tokens, stats.prompt_tokens = session.position, len(session.pending)
     unread = [*session.pending, *ids]
     if unread:
-        session._advance_over(unread)
+        yield runner.check_ids(unread)
     sampler.accept(session.tokens)
     stats.prompt_tokens += len(ids)
     stats.prefill_seconds = time.perf_counter() - begin
@@ -219,7 +249,7 @@ def _chunks(
         if session.pending != [token]:
             raise StateError("the session went on without this reply")
         begin = time.perf_counter()
-        session._advance_by(token)
+        yield np.array([token], np.int32)
         stats.decode_seconds += time.perf_counter() - begin
         stats.decode_experts = runner.expert_use(used)
 

@@ -297,12 +297,11 @@ class Session:
 
     def _advance_over(self, token_ids: ArrayLike, what: str = "token_ids") -> None:
         """Do the same without a look at the logits."""
-        for _ in self._advance(self._runner.check_ids(token_ids, what)):
-            pass
+        self._advance_all(self._runner.check_ids(token_ids, what))
 
-    def _advance_by(self, token: int) -> None:
-        """Read one token that was sampled here, so it is one of the vocabulary."""
-        for _ in self._advance(np.array([token], np.int32)):
+    def _advance_all(self, ids: NDArray[np.int32]) -> None:
+        """Do the same with tokens that are known to be of the vocabulary."""
+        for _ in self._advance(ids):
             pass
 
     def _sample(self, sampler: Sampler) -> tuple[int, float]:
