@@ -167,15 +167,21 @@ struct Buckets {
     return {least(uint32_t(offsets[e]), rows), least(uint32_t(offsets[e + 1]), rows)};
   }
 
-  // From the first to the last row that is written.
-  Range all_written() const {
-    Range all = {rows, 0};
+  struct Written {
+    Range all;      // from the first to the last row
+    uint32_t most;  // rows of one expert
+  };
+
+  Written all_written() const {
+    Written found = {{rows, 0}, 0};
+    auto& [all, most] = found;
     for (uint32_t e = 0; e < slots.experts; ++e) {
       const Range own = written(e);
       if (own.begin >= own.end) continue;
       all = {least(all.begin, own.begin), all.end > own.end ? all.end : own.end};
+      most = most > own.end - own.begin ? most : own.end - own.begin;
     }
-    return all;
+    return found;
   }
 
   // The product of expert `e`; activations start with row `first`.
@@ -194,12 +200,21 @@ struct Buckets {
   }
 };
 
+constexpr uint32_t kFewRows = 7;  // of one expert: tiles take longer for so few
+
+// Experts with few rows each give the same bits as the products of single tokens.
 void run_buckets(Batch& batch, const Buckets& b) {
-  const auto [first, last] = b.all_written();
-  if (first >= last) return;
+  const auto [all, most] = b.all_written();
+  if (all.begin >= all.end) return;
+  const uint32_t first = all.begin;
+  const uint64_t rows = all.end - first;
+  const float* values = b.x + uint64_t(first) * b.w.in;
   const Products products(batch, b.w.format, b.slots.experts, b.w.out,
                           [b, first](uint64_t e) { return b.at(uint32_t(e), first); });
-  run_tiles(batch, products, b.x + uint64_t(first) * b.w.in, last - first);
+  if (most > kFewRows)
+    run_tiles(batch, products, values, rows);
+  else
+    run_rows(batch, products, row_activations(batch, b.w.format, values, rows, b.w.in, b.w.group_size));
 }
 
 constexpr double kDequantizeTime = 0.5;  // nanoseconds of a value
