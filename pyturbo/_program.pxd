@@ -88,8 +88,8 @@ cdef class Program:
     cdef list kernels                # of all launches: they own the function constants
 
     cdef NativeProgram* native(self) except NULL
-    cdef object _timed(self, str method, blocks, Cursor cursor, advance, dict symbols)
-    cdef int _replay(self, str method, blocks, bint wait, Cursor cursor, advance, dict symbols,
+    cdef object _timed(self, str method, blocks, cursors, advance, dict symbols)
+    cdef int _replay(self, str method, blocks, bint wait, cursors, advance, dict symbols,
                      NativeTimeline* timeline) except -1
     cdef int _bind_memory(self, str what, const ArgumentInfo* info, arg, MemoryRef* memory) except -1
     cdef int _read_linear(self, str what, linear, NativeLinear* out) except -1

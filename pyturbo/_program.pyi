@@ -25,15 +25,25 @@ class Program:
         blocks: Sequence[Buffer] = (),
         *,
         wait: bool = True,
-        cursor: Cursor | None = None,
+        cursors: Sequence[Cursor] = (),
         advance: int = 0,
         **symbols: int,
     ) -> None: ...
     def profile(
-        self, blocks: Sequence[Buffer] = (), *, cursor: Cursor | None = None, advance: int = 0, **symbols: int
+        self,
+        blocks: Sequence[Buffer] = (),
+        *,
+        cursors: Sequence[Cursor] = (),
+        advance: int = 0,
+        **symbols: int,
     ) -> list[tuple[str, str, float]]: ...
     def timeline(
-        self, blocks: Sequence[Buffer] = (), *, cursor: Cursor | None = None, advance: int = 0, **symbols: int
+        self,
+        blocks: Sequence[Buffer] = (),
+        *,
+        cursors: Sequence[Cursor] = (),
+        advance: int = 0,
+        **symbols: int,
     ) -> Timeline: ...
     def listing(self) -> list[Launch]: ...
     def loops(self) -> list[Loop]: ...

@@ -123,22 +123,22 @@ cdef class Program:
         with nogil:
             program.prepare()
 
-    def run(self, blocks=(), *, wait=True, Cursor cursor=None, advance=0, **symbols):
+    def run(self, blocks=(), *, wait=True, cursors=(), advance=0, **symbols):
         """Replay every launch with these blocks, in the order of ``self.blocks``, and these symbols; then advance the
-        cursor. Without ``wait`` the device may still be at work on return; see ``Device.synchronize``."""
-        self._replay("run", blocks, flag("run: wait", wait), cursor, advance, symbols, NULL)
+        cursors. Without ``wait`` the device may still be at work on return; see ``Device.synchronize``."""
+        self._replay("run", blocks, flag("run: wait", wait), cursors, advance, symbols, NULL)
 
-    def profile(self, blocks=(), *, Cursor cursor=None, advance=0, **symbols):
+    def profile(self, blocks=(), *, cursors=(), advance=0, **symbols):
         """Replay like ``run``, and return one row per launch: (label, kernel, seconds). Passes are added up."""
         listing, seconds = self.listing(), {}
-        for launch, begin, end in self._timed("profile", blocks, cursor, advance, symbols).runs:
+        for launch, begin, end in self._timed("profile", blocks, cursors, advance, symbols).runs:
             seconds[launch] = seconds.get(launch, 0.0) + end - begin
         return [(launch.label, launch.kernel, seconds[i]) for i, launch in enumerate(listing)]
 
-    def timeline(self, blocks=(), *, Cursor cursor=None, advance=0, **symbols):
+    def timeline(self, blocks=(), *, cursors=(), advance=0, **symbols):
         """Replay like ``run``, and return a ``Timeline``: when each launch ran, in every pass. Launches do not overlap on
         the CPU then, and all devices ask the host at every loop."""
-        return self._timed("timeline", blocks, cursor, advance, symbols)
+        return self._timed("timeline", blocks, cursors, advance, symbols)
 
     def listing(self):
         """Return one ``Launch`` for each launch, in order."""
@@ -170,10 +170,10 @@ cdef class Program:
             lines += [(at, 0, text) for at, text in points if at is not None]
         return "\n".join(text for _, _, text in sorted(lines, key=lambda line: line[:2]))
 
-    cdef object _timed(self, str method, blocks, Cursor cursor, advance, dict symbols):
+    cdef object _timed(self, str method, blocks, cursors, advance, dict symbols):
         """Replay like `run`, and return the `Timeline`. `method` is the one that was called, for messages."""
         cdef NativeTimeline timed
-        self._replay(method, blocks, True, cursor, advance, symbols, &timed)
+        self._replay(method, blocks, True, cursors, advance, symbols, &timed)
         return Timeline(
             timed.begin,
             timed.end,
@@ -181,13 +181,18 @@ cdef class Program:
             [HostCall(call.loop, call.number, call.begin, call.end) for call in timed.calls],
         )
 
-    cdef int _replay(self, str method, blocks, bint wait, Cursor cursor, advance, dict symbols,
+    cdef int _replay(self, str method, blocks, bint wait, cursors, advance, dict symbols,
                      NativeTimeline* timeline) except -1:
         cdef vector[int64_t] values
         cdef vector[Block] memory
         cdef Block block
         cdef Buffer buffer
+        cdef Cursor cursor
         cdef int64_t advanced = index(f"{method}: advance", advance)
+        cursors = _tuple(f"{method}: cursors", cursors)
+        for each in cursors:
+            if not isinstance(each, Cursor):
+                raise ArgumentError(f"{method}: cursors: expected Cursors, got {shown(each)}")
         blocks = _tuple(f"{method}: blocks", blocks)  # which nobody changes until the replay is over
         if set(symbols) != set(self.symbols) or len(blocks) != len(self.blocks):
             raise ArgumentError(
@@ -206,7 +211,8 @@ cdef class Program:
         cdef NativeProgram* program = self.native()
         with nogil:
             program.run(values.data(), memory.data(), wait, timeline)
-        if cursor is not None:
+        for each in cursors:
+            cursor = each
             cursor.position += advanced
         return 0
 

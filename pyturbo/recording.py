@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar, Token
-from typing import Any
+from itertools import zip_longest
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,10 +61,15 @@ def passes() -> Iterator[None]:
         yield
 
 
+def stack(strands: Iterable[Callable[[], Any]]) -> Any:
+    """Record strands of launches side by side; see ``Recorder.stack``."""
+    return _required("stack").stack(strands)
+
+
 def _required(what: str) -> Recorder:
     recorder = active()
     if recorder is None:
-        raise StateError(f"{what}: expected an active Recorder, got none: host loops are part of programs")
+        raise StateError(f"{what}: expected an active Recorder, got none")
     return recorder
 
 
@@ -105,9 +111,9 @@ class Tensor:
         """Return `count` rows from row `first` on."""
         first, count = _extent("rows: first", first), _extent("rows: count", count)
         row = _product(self.shape[1:])
-        if isinstance(row, Linear) or self.stride is not None:
-            raise ArgumentError(f"rows: expected rows of a fixed size, got shape {self!r}")
-        offset = Linear.of(first) * (row * self.dtype.itemsize)
+        if isinstance(row, Linear) or (self.stride is not None and count != 1):
+            raise ArgumentError(f"rows: expected rows of a fixed size, or one of strided rows, got {self!r}")
+        offset = Linear.of(first) * ((self.stride or row) * self.dtype.itemsize)
         place = self.memory if isinstance(self.memory, Place) else Place(self.memory, 0, self.memory.nbytes)
         begin = Linear.of(place.offset) + offset
         if isinstance(count, Linear):
@@ -190,6 +196,25 @@ class _Scratch:
                 self._give_back(piece)
 
 
+class _Recorded(NamedTuple):
+    """A launch that is held back."""
+
+    label: str
+    name: str
+    args: tuple[Any, ...]
+    constants: dict[str, Any] | None
+
+    def moved(self, memory: Mapping[int, Buffer | Place]) -> _Recorded:
+        """Return the launch with other memory for tensors whose own has one of these identities."""
+        args = (
+            Tensor(memory[id(arg.memory)], arg.shape, arg.dtype)
+            if isinstance(arg, Tensor) and id(arg.memory) in memory
+            else arg
+            for arg in self.args
+        )
+        return self._replace(args=tuple(args))
+
+
 class Recorder:
     """Records one program. `symbols` gives the largest value of each symbol: scratch memory is made for it.
 
@@ -222,6 +247,7 @@ class Recorder:
         self._constants: dict[int, tuple[NDArray[Any], Buffer]] = {}
         self._scratch = _Scratch(device.empty)
         self._targets: list[Tensor] = []
+        self._strand: list[_Recorded] | None = None  # launches that `stack` holds back
         self._labels: list[str] = []
         self._tokens: list[Token[Recorder | None]] = []
 
@@ -319,8 +345,42 @@ class Recorder:
 
     def launch(self, name: str, args: Sequence[Any], constants: dict[str, Any] | None) -> None:
         """Add a launch of the kernel of that name. Arrays become constants of the program."""
-        kernel = self.device.kernel(name, constants)
-        self.program.add(kernel, *map(self._argument, args), label=".".join(self._labels))
+        launch = _Recorded(".".join(self._labels), name, tuple(args), constants)
+        if self._strand is None:
+            self._add(launch)
+        else:
+            self._strand.append(launch)
+
+    def stack(self, strands: Iterable[Callable[[], Tensor]]) -> Tensor:
+        """Record strands of launches side by side, and return their results as the rows of one tensor.
+
+        A strand records launches and returns a result [1, ...] of its own. Strands do not read what others
+        write. The first launches of all strands come first, then the second ones, and so on, so that a device
+        runs launches of all strands at a time.
+        """
+        recorded = [self._recorded(strand) for strand in strands]
+        results = [result for result, _ in recorded]
+        rows = self.empty((len(results), *results[0].shape[1:]), results[0].dtype)
+        moved = {id(result.memory): rows.rows(i).memory for i, result in enumerate(results)}
+        for launches in zip_longest(*(launches for _, launches in recorded)):
+            for launch in launches:
+                if launch is not None:
+                    self._add(launch.moved(moved))
+        return rows
+
+    def _recorded(self, strand: Callable[[], Tensor]) -> tuple[Tensor, list[_Recorded]]:
+        if self._strand is not None:
+            raise StateError("stack: expected strands that are not stacks themselves")
+        launches: list[_Recorded] = []
+        self._strand = launches
+        try:
+            return strand(), launches
+        finally:
+            self._strand = None
+
+    def _add(self, launch: _Recorded) -> None:
+        kernel = self.device.kernel(launch.name, launch.constants)
+        self.program.add(kernel, *map(self._argument, launch.args), label=launch.label)
 
     def _argument(self, arg: Any) -> Any:
         if not isinstance(arg, np.ndarray):
@@ -342,7 +402,7 @@ class SizeRecorder(Recorder):
         super().__init__(device, symbols, blocks)
         self._scratch = _Scratch(host_empty)
 
-    def launch(self, name: str, args: Sequence[Any], constants: dict[str, Any] | None) -> None:
+    def _add(self, launch: _Recorded) -> None:
         """Leave out a launch."""
 
     def ask(self, loop: HostLoop) -> None:

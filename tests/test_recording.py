@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -187,3 +188,43 @@ def test_a_recorded_compressed_cache(device: pyturbo.Device, tokens: Any) -> Non
             recent, keys = (part.numpy() for part in memory[3:])
             np.testing.assert_array_equal(recent[:, :position], rows.recent[:, :position])
             np.testing.assert_array_equal(keys[:position], rows.recent_keys[:position])
+
+
+def gated(x: Any) -> Any:
+    return ops.softmax(ops.swiglu(x, x))
+
+
+def test_strands_are_recorded_side_by_side(device: pyturbo.Device) -> None:
+    rng = np.random.default_rng(6)
+    array = rng.standard_normal((3, 64), np.float32)
+    with Recorder(device, {}) as recorder:
+        x = Tensor(device.buffer(array), array.shape, np.float32)
+        y = recorder.stack(partial(gated, x.rows(i)) for i in range(3))
+        z = ops.add(y, y)
+    names = [launch.kernel for launch in recorder.program.listing()]
+    assert names == ["swiglu"] * 3 + ["softmax"] * 3 + ["add"]
+    assert [launch.waits for launch in recorder.program.listing()] == [False] * 3 + [True, False, False, True]
+    recorder.program.run()
+    want = ops.softmax(ops.swiglu(array, array, device=device), device=device)
+    np.testing.assert_array_equal(z.memory.read()[: want.size].reshape(want.shape), 2 * want)
+
+
+def test_a_strand_has_no_stack(device: pyturbo.Device) -> None:
+    x = device.empty((1, 64))
+    with Recorder(device, {}) as recorder:
+        row = Tensor(x, x.shape, np.float32)
+        with pytest.raises(pyturbo.errors.StateError, match="not stacks themselves"):
+            recorder.stack([lambda: recorder.stack([lambda: ops.swiglu(row, row)])])
+        assert recorder.stack([lambda: ops.swiglu(row, row)]).shape == (1, 64)
+
+
+def test_one_of_strided_rows(device: pyturbo.Device) -> None:
+    array = np.arange(24, dtype=np.float32).reshape(4, 6)
+    with Recorder(device, {}) as recorder:
+        whole = ops.add(*[Tensor(device.buffer(array), array.shape, np.float32)] * 2)
+        part = whole.columns(2, 4).rows(3)
+        y = ops.add(part, part)
+        with pytest.raises(ArgumentError, match="one of strided rows"):
+            whole.columns(2, 4).rows(1, 2)
+    recorder.program.run()
+    np.testing.assert_array_equal(y.memory.read()[:4], 4 * array[3, 2:])

@@ -16,7 +16,7 @@ from pyturbo.engine.layout import Layout
 from pyturbo.engine.profile import Profile
 from pyturbo.engine.top_memory import TopMemory, top_memory
 from pyturbo.layers.decoder import Decoder
-from pyturbo.layers.step import KvFormat, Step
+from pyturbo.layers.step import KvFormat, Step, Steps
 from pyturbo.layers.stream import Known, Stream
 from pyturbo.recording import Extent, Recorder, SizeRecorder
 from pyturbo.streaming.memory import ExpertMemory
@@ -45,18 +45,12 @@ def _record(
 ) -> tuple[list[Any], TopMemory | None]:
     """Record a program; return the outputs that are not in the state, and where the largest logits are."""
     tokens: Extent = symbol("tokens") if limit > 1 else 1
-    layers, top = [], None
+    top = None
     with recorder:
-        step = Step(tokens, symbol("position"), layout.tensors(), kv)
+        step = Step(tokens, symbol("position"), layout.tensors("state"), kv)
         with recorder.label("embed"):
             x = network.embedding.embed(step.state["tokens"].rows(step.position, tokens))
-        stream: Stream = Known(x)
-        for layer in network.layers:
-            with recorder.label(layer.name.removeprefix("model.")):
-                stream = layer(stream, step)
-                if output == "layers":
-                    layers.append(stream.total())
-                    stream = Known(layers[-1])
+        stream, layers = record_layers(recorder, network, x, step, kept=output == "layers")
         with recorder.label("head"):
             if output == "last" and limit > 1:
                 stream = Known(stream.total().rows(tokens - 1))
@@ -70,6 +64,21 @@ def _record(
                 if top is not None:
                     top.record(recorder, step.state["logits"])
     return layers, top
+
+
+def record_layers(
+    recorder: Recorder, network: Decoder, x: Any, step: Step | Steps, *, kept: bool = False
+) -> tuple[Stream, list[Any]]:
+    """Record all layers -> the stream after them, and the output of each if these are `kept`."""
+    stream: Stream = Known(x)
+    outputs = []
+    for layer in network.layers:
+        with recorder.label(layer.name.removeprefix("model.")):
+            stream = layer(stream, step)
+            if kept:
+                outputs.append(stream.total())
+                stream = Known(outputs[-1])
+    return stream, outputs
 
 
 class Graph:
@@ -108,7 +117,7 @@ class Graph:
         Returns copies of the outputs kept here. Without `wait` a device may still be at work on return.
         """
         wait = wait or bool(self._kept)
-        self.program.run([state], wait=wait, cursor=cursor, advance=count, **self._symbols(count, cursor))
+        self.program.run([state], wait=wait, cursors=(cursor,), advance=count, **self._symbols(count, cursor))
         return self._copies(count)
 
     def top(self) -> TopLogits | None:
@@ -116,7 +125,7 @@ class Graph:
 
         None if the host looks at all logits.
         """
-        return None if self._top is None else self._top.read()
+        return None if self._top is None else self._top.read(0)
 
     def profile(
         self,
@@ -131,7 +140,7 @@ class Graph:
             experts.trace(True)
         try:
             symbols = self._symbols(count, cursor)
-            timed = self.program.timeline([state], cursor=cursor, advance=count, **symbols)
+            timed = self.program.timeline([state], cursors=(cursor,), advance=count, **symbols)
         finally:
             reads = [] if experts is None else experts.trace(False)
         profile.add(count, timed, self.program.listing(), self.program.loops(), reads)

@@ -75,10 +75,10 @@ class Layout:
             )
         return device.empty(self.nbytes, np.uint8)
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the pieces as a program records them: places in its block "state"."""
+    def tensors(self, block: str) -> dict[str, Tensor]:
+        """Return the pieces as a program records them: places in the block of that name."""
         return {
-            name: Tensor(Place("state", offset, math.prod(shape) * dtype.itemsize, dtype), shape, dtype)
+            name: Tensor(Place(block, offset, math.prod(shape) * dtype.itemsize, dtype), shape, dtype)
             for name, (offset, shape, dtype) in self.pieces.items()
         }
 

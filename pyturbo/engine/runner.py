@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,7 @@ from pyturbo._messages import shown
 from pyturbo._native import Buffer, Device
 from pyturbo._traits import Traits
 from pyturbo.checkpoint.origin import Origin
+from pyturbo.engine.batch import BatchGraph
 from pyturbo.engine.budget import Budget
 from pyturbo.engine.graph import Graph, Output, scratch_bytes
 from pyturbo.engine.layout import Layout
@@ -23,8 +24,10 @@ from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.step import KvFormat
 from pyturbo.streaming import ExpertMemory, ExpertUse, StreamedExperts
 
-#: Programs kept at once; each has its own scratch memory.
+#: Programs of one conversation that are kept, and of several; each has its own scratch memory.
 MAX_GRAPHS = 8
+
+_G = TypeVar("_G", Graph, BatchGraph)
 
 #: Chunks are twice as large, up to this many tokens, if experts are streamed: each is read once for a chunk.
 _LARGEST_STREAMED = 1024
@@ -92,7 +95,9 @@ class Runner:
         #: Reentrant: a signal handler may close the model while its thread records or replays.
         self._lock = open_in_children(threading.RLock)
         self._network: Decoder | None = network
-        self._graphs: dict[tuple[int, int, Output], Graph] = {}  # the one used last at the end
+        #: Programs of one conversation, and of several; the one used last is at the end.
+        self._graphs: dict[tuple[int, int, Output], Graph] = {}
+        self._batches: dict[tuple[int, ...], BatchGraph] = {}
 
     @property
     def network(self) -> Decoder:
@@ -126,6 +131,7 @@ class Runner:
         with self._lock:
             self._network = self.expert_memory = None
             self._graphs.clear()
+            self._batches.clear()
             try:
                 if self.budget is not None:
                     self.budget.close()
@@ -189,34 +195,42 @@ class Runner:
         """Hold the program for the next of `tokens` tokens, with how many it reads. It is recorded once."""
         single = output == "last" and tokens <= self.traits.single
         limit = 1 if single else self.traits.chunk
-        key = (context, limit, output)
-        self.device.require_open()
-        with self._lock:
-            graph = self._graphs.pop(key, None)
-            if graph is None:
-                graph = self._recorded(context, limit, output)
-            self.require_open()  # a signal handler may have closed it meanwhile
-            self._graphs[key] = graph
-            if self.budget is not None:
-                self.budget.share()
+        slabs = () if self.experts is None else self.experts.slabs
+
+        def record() -> Graph:
+            return Graph(self.device, self.network, self.kv, self.layout(context), limit, output, slabs)
+
+        with self._held(self._graphs, (context, limit, output), record) as graph:
             yield min(tokens, limit), graph
 
-    def _recorded(self, context: int, limit: int, output: Output) -> Graph:
-        """Record a program. Others that have not been used for long are given up for it."""
-        while len(self._graphs) >= MAX_GRAPHS:
-            self._graphs.pop(next(iter(self._graphs)))
-        graph = Graph(
-            self.device,
-            self.network,
-            self.kv,
-            self.layout(context),
-            limit,
-            output,
-            () if self.experts is None else self.experts.slabs,
-        )
-        if self._counts is not None:
-            self._take(self._counts, "results between launches", graph.scratch_bytes, graph)
-        return graph
+    @contextmanager
+    def batch(self, contexts: tuple[int, ...]) -> Iterator[BatchGraph]:
+        """Hold the program for a token each of conversations with these contexts. It is recorded once."""
+
+        def record() -> BatchGraph:
+            layouts = [self.layout(context) for context in contexts]
+            return BatchGraph(self.device, self.network, self.kv, layouts)
+
+        with self._held(self._batches, contexts, record) as graph:
+            yield graph
+
+    @contextmanager
+    def _held(self, graphs: dict[Any, _G], key: Any, record: Callable[[], _G]) -> Iterator[_G]:
+        """Hold a program, which is recorded if it is not among `graphs`."""
+        self.device.require_open()
+        with self._lock:
+            graph = graphs.pop(key, None)
+            if graph is None:
+                while len(graphs) >= MAX_GRAPHS:
+                    graphs.pop(next(iter(graphs)))
+                graph = record()
+                if self._counts is not None:
+                    self._take(self._counts, "results between launches", graph.scratch_bytes, graph)
+            self.require_open()  # a signal handler may have closed it meanwhile
+            graphs[key] = graph
+            if self.budget is not None:
+                self.budget.share()
+            yield graph
 
     def _take(self, budget: Budget, what: str, nbytes: int, owner: Any) -> None:
         """Count memory for `owner`. Programs are given up for it, since they can be recorded again."""
@@ -225,16 +239,18 @@ class Runner:
                 budget.take(what, nbytes, owner)
                 return
             except AllocationError:
-                if not self._graphs:
+                graphs: dict[Any, Any] = self._batches or self._graphs
+                if not graphs:
                     raise
-                self._graphs.pop(next(iter(self._graphs)))
+                graphs.pop(next(iter(graphs)))
 
     @property
     def scratch_bytes(self) -> int:
         """Memory for results between launches, of all programs recorded so far."""
         self.device.require_open()
         with self._lock:
-            return sum(graph.scratch_bytes for graph in self._graphs.values())
+            graphs: list[Graph | BatchGraph] = [*self._graphs.values(), *self._batches.values()]
+            return sum(graph.scratch_bytes for graph in graphs)
 
     def check_ids(self, token_ids: ArrayLike, what: str = "token_ids") -> NDArray[np.int32]:
         """Return token ids as an array; an ArgumentError for anything but tokens of the vocabulary.

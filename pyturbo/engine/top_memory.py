@@ -1,4 +1,4 @@
-"""Where a program leaves the largest logits of its last token for the host."""
+"""Where a program leaves the largest logits of its last tokens for the host."""
 
 from __future__ import annotations
 
@@ -14,30 +14,32 @@ from pyturbo.recording import Recorder, Tensor
 
 
 class TopMemory:
-    """Memory for `count` logits of a vocabulary that kernels and the host can both touch."""
+    """Memory for `count` logits of each of `rows` tokens, which kernels and the host can both touch."""
 
-    def __init__(self, device: Device, count: int, vocab: int) -> None:
+    def __init__(self, device: Device, count: int, vocab: int, rows: int) -> None:
         self._count, self._vocab = count, vocab
-        memory = device.shared(2 * count + 1)
+        memory = device.shared(rows * (2 * count + 1))
         parts = (
-            memory.view((1, count)),
-            memory.view((1, count), np.int32, offset=4 * count),
-            memory.view(1, offset=8 * count),
+            memory.view((rows, count)),
+            memory.view((rows, count), np.int32, offset=4 * rows * count),
+            memory.view(rows, offset=8 * rows * count),
         )
         self._tensors = [Tensor(part, part.shape, part.dtype) for part in parts]
-        self._values, self._tokens, self._total = (part.numpy().ravel() for part in parts)
+        self._values, self._tokens, self._totals = (part.numpy() for part in parts)
 
     def record(self, recorder: Recorder, logits: Any) -> None:
         """Record the launches that find them."""
         with recorder.into(*self._tensors):
             ops.top_logits(logits, self._count)
 
-    def read(self) -> TopLogits:
+    def read(self, row: int) -> TopLogits:
         """Return a copy of what the last replay found, after it is over."""
-        return TopLogits(self._values, self._tokens, self._total[0], self._vocab)
+        return TopLogits(self._values[row], self._tokens[row], self._totals[row], self._vocab)
 
 
-def top_memory(device: Device, network: Decoder) -> TopMemory | None:
+def top_memory(device: Device, network: Decoder, rows: int = 1) -> TopMemory | None:
     """Return memory for the largest logits if programs of the device find them."""
     count = min(device.traits.top_logits, network.vocab)
-    return TopMemory(device, count, network.vocab) if count and network.vocab <= ops.MAX_LOGITS else None
+    if not count or network.vocab > ops.MAX_LOGITS:
+        return None
+    return TopMemory(device, count, network.vocab, rows)

@@ -10,10 +10,11 @@ from pyturbo import ops
 from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.layers.config import norm_eps
-from pyturbo.layers.fused import joins, project
+from pyturbo.layers.fused import project
 from pyturbo.layers.head_inputs import HeadInputs, HeadNorms
 from pyturbo.layers.rope import Rope
-from pyturbo.layers.step import KvFormat, KvHeads, Piece, Step
+from pyturbo.layers.step import KvFormat, KvHeads, Piece, Step, Steps
+from pyturbo.recording import fuses
 
 
 class Attention:
@@ -61,16 +62,23 @@ class Attention:
     def state(self, context: int, chunk: int, kv: KvFormat) -> dict[str, Piece]:
         return kv.state(self.kv_heads, context, chunk)
 
-    def __call__(self, x: Any, step: Step) -> Any:
+    def __call__(self, x: Any, step: Step | Steps) -> Any:
         q, k, v = project((self.q, self.k, self.v), x)
-        joined, gate = joins(x), None
-        k, v = (part.reshape(step.tokens, self.kv_heads.count, self.dim) for part in (k, v))
+        joined, gate = step.single and fuses(), None
         if self.gated and not joined:
             q, gate = ops.split_q_gate(q, self.heads)
         gated = self.gated and joined
         q = q.reshape(step.tokens, self.heads, (2 if gated else 1) * self.dim)
-        inputs = HeadInputs(q, k, v, step.position, self.rope, self.norms, joined, gated)
-        y = step.kv.attend(self.kv_heads, step, inputs, self.dim**-0.5, self.sinks)
+        k, v = (part.reshape(step.tokens, self.kv_heads.count, self.dim) for part in (k, v))
+        if self.norms is not None and not joined:
+            q, k = self.norms(q, k)
+
+        def attend(one: Step, q: Any, k: Any, v: Any) -> Any:
+            norms = self.norms if joined else None
+            inputs = HeadInputs(q, k, v, one.position, self.rope, norms, joined, gated)
+            return one.kv.attend(self.kv_heads, one, inputs, self.dim**-0.5, self.sinks)
+
+        y = step.each(attend, q, k, v)
         if gate is not None:
             y = ops.sigmoid_gate(y, gate)
         return self.out.apply(y.reshape(step.tokens, self.heads * self.dim))

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.layers.config import max_context, norm_eps
-from pyturbo.layers.step import KvFormat, Piece, Step
+from pyturbo.layers.step import KvFormat, Piece, Step, Steps
 from pyturbo.layers.stream import Norm, Stream, Sum
 from pyturbo.recording import label
 
@@ -28,7 +28,7 @@ class Mixer(Protocol):
     def state(self, context: int, chunk: int, kv: KvFormat) -> dict[str, Piece]:
         """Return its state for `context` tokens, of which up to `chunk` are read at once."""
 
-    def __call__(self, x: Any, step: Step) -> Any: ...
+    def __call__(self, x: Any, step: Step | Steps) -> Any: ...
 
 
 #: The part of a layer that works token by token: it normalises the stream, and returns the next one.
@@ -72,7 +72,7 @@ class Layer:
         ids, _ = sparse.route(sparse.router.apply(self.between(residual)))
         sparse.experts.expect(ids)
 
-    def __call__(self, stream: Stream, step: Step) -> Stream:
+    def __call__(self, stream: Stream, step: Step | Steps) -> Stream:
         with label(self.mixer.name.rpartition(".")[2]):
             h, x = stream.normed(self.before)
             mixed = self.mixer(h, step)

@@ -14,8 +14,9 @@ from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.formats import Linear
 from pyturbo.layers.config import norm_eps
-from pyturbo.layers.fused import conv_project, joins
-from pyturbo.layers.step import KvFormat, Piece, Step
+from pyturbo.layers.fused import conv_project, project
+from pyturbo.layers.step import KvFormat, Piece, Step, Steps
+from pyturbo.recording import fuses
 
 _TAPS = 4  # width of the convolution
 
@@ -104,18 +105,33 @@ class DeltaNet:
             f"{self.name}.memory": Piece((heads.values, heads.value_dim, heads.key_dim), np.float32),
         }
 
-    def __call__(self, x: Any, step: Step) -> Any:
-        heads, memory = self.heads, step.state[f"{self.name}.memory"]
-        history = step.state[f"{self.name}.conv"]
-        mixed, z, a, b = conv_project(self.project, x, history, self.taps)
+    def __call__(self, x: Any, step: Step | Steps) -> Any:
+        heads = self.heads
+        mixed, z, a, b = self._inputs(x, step)
         z = z.reshape(step.tokens, heads.values, heads.value_dim)
-        if joins(x) and heads.key_dim in ops.STEP_KEY_DIMS and heads.value_dim % ops.STEP_VALUES == 0:
-            y, _ = ops.delta_step(mixed, z, a, b, *self.exact, memory, self.eps, tiled=self.tiled)
+        joined = heads.key_dim in ops.STEP_KEY_DIMS and heads.value_dim % ops.STEP_VALUES == 0
+        if joined and step.single and fuses():
+            y = step.each(self._step, mixed, z, a, b)
         else:
-            y = self._steps(mixed, z, a, b, memory, step)
+            y = self._steps(mixed, z, a, b, step)
         return self.out.apply(y.reshape(step.tokens, heads.value_size))
 
-    def _steps(self, mixed: Any, z: Any, a: Any, b: Any, memory: Any, step: Step) -> Any:
+    def _inputs(self, x: Any, step: Step | Steps) -> list[Any]:
+        """Record the projections, and the convolution of the first."""
+        if isinstance(step, Step):
+            return conv_project(self.project, x, step.state[f"{self.name}.conv"], self.taps)
+        mixed, *others = project(self.project, x)
+        return [step.each(self._convolve, mixed), *others]
+
+    def _convolve(self, step: Step, x: Any) -> Any:
+        return ops.conv1d(x, step.state[f"{self.name}.conv"], self.taps)[0]
+
+    def _step(self, step: Step, mixed: Any, z: Any, a: Any, b: Any) -> Any:
+        """Record norms, gates, delta rule and output norm of one token as one launch."""
+        memory = step.state[f"{self.name}.memory"]
+        return ops.delta_step(mixed, z, a, b, *self.exact, memory, self.eps, tiled=self.tiled)[0]
+
+    def _steps(self, mixed: Any, z: Any, a: Any, b: Any, step: Step | Steps) -> Any:
         """Record norms, gates, delta rule and output norm one by one."""
         heads = self.heads
         g, beta = ops.decay_beta(a, b, self.a_log, self.dt_bias)
@@ -124,8 +140,12 @@ class DeltaNet:
         v = mixed.columns(2 * heads.key_size, heads.value_size)
         v = v.reshape(step.tokens, heads.values, heads.value_dim)
         q, k = ops.qk_norm(q, k)
-        y, _ = ops.delta_net(q, k, v, g, beta, memory, tiled=self.tiled)
+        y = step.each(self._rule, q, k, v, g, beta)
         return ops.gated_rms_norm(y, z, self.norm, self.eps)
+
+    def _rule(self, step: Step, q: Any, k: Any, v: Any, g: Any, beta: Any) -> Any:
+        memory = step.state[f"{self.name}.memory"]
+        return ops.delta_net(q, k, v, g, beta, memory, tiled=self.tiled)[0]
 
 
 def _decays(weights: Weights, path: str, heads: int) -> Array:

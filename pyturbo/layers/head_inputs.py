@@ -26,6 +26,10 @@ class HeadNorms:
         """Both as float32. Only devices that join launches need it."""
         return self.q.astype(np.float32, copy=False), self.k.astype(np.float32, copy=False)
 
+    def __call__(self, q: Any, k: Any) -> tuple[Any, Any]:
+        """Record both norms -> queries, keys."""
+        return ops.head_rms_norm(q, self.q, self.eps), ops.head_rms_norm(k, self.k, self.eps)
+
 
 @dataclass(frozen=True, eq=False)
 class HeadInputs:
@@ -36,7 +40,7 @@ class HeadInputs:
     v: Any
     position: Any
     rope: Rope | None = None  # None: queries and keys are rotated
-    norms: HeadNorms | None = None
+    norms: HeadNorms | None = None  # that rotation or append apply; None: heads have been normalised
     joined: bool = False  # whether norms, rotation and append are one launch
     gated: bool = False  # whether heads of q have twice the size, and gates of the result as second halves
 
@@ -45,15 +49,12 @@ class HeadInputs:
         return self.q if self.gated else None
 
     def rotate(self) -> tuple[Any, Any]:
-        """Record norms and rotation -> queries, keys."""
+        """Record the rotation, and the norms where they are joined -> queries, keys."""
         q, k, rope = self.q, self.k, self.rope
         if rope is None:
             return q, k
         if self.joined:
             return ops.rope_qk(q, k, self.position, *self._operands(rope))
-        if self.norms is not None:
-            q = ops.head_rms_norm(q, self.norms.q, self.norms.eps)
-            k = ops.head_rms_norm(k, self.norms.k, self.norms.eps)
         return rope(q, self.position), rope(k, self.position)
 
     def append(self, keys: Any, values: Any) -> Any:

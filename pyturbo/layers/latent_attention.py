@@ -10,7 +10,7 @@ from pyturbo.checkpoint.entries import Entries
 from pyturbo.errors import FormatError
 from pyturbo.formats import Linear
 from pyturbo.layers.rope import Rope, score_growth
-from pyturbo.layers.step import KvFormat, KvLatents, Piece, Step
+from pyturbo.layers.step import KvFormat, KvLatents, Piece, Step, Steps
 
 _EPS = 1e-6  # of the norms in here; the configuration only has that of the other norms
 
@@ -68,16 +68,19 @@ class LatentAttention:
     def state(self, context: int, chunk: int, kv: KvFormat) -> dict[str, Piece]:
         return kv.latent_state(self.latents, context)
 
-    def __call__(self, x: Any, step: Step) -> Any:
+    def __call__(self, x: Any, step: Step | Steps) -> Any:
         kv = self.kv.apply(x)
         if self.q_norm is not None:
             x = ops.rms_norm(self.q_low.apply(x), self.q_norm, _EPS)
         q, q_rope, latent, rope_key = ops.mla_split(self.q.apply(x), kv, self.heads, self.rope_dim)
         latent = ops.rms_norm(latent, self.kv_norm, _EPS)
+        q = self.keys.project_q(q)
+        mix = step.each(self._attend, q, q_rope, latent, rope_key)
+        y = self.values.project_out(mix, self.v_dim)
+        return self.out.apply(y.reshape(step.tokens, self.heads * self.v_dim))
+
+    def _attend(self, step: Step, q: Any, q_rope: Any, latent: Any, rope_key: Any) -> Any:
         q_rope = self.rope(q_rope, step.position)
         rope_key = self.rope(rope_key.reshape(step.tokens, 1, self.rope_dim), step.position)
         rope_key = rope_key.reshape(step.tokens, self.rope_dim)
-        q = self.keys.project_q(q)
-        mix = step.kv.attend_latents(self.latents, step, q, q_rope, latent, rope_key, self.scale)
-        y = self.values.project_out(mix, self.v_dim)
-        return self.out.apply(y.reshape(step.tokens, self.heads * self.v_dim))
+        return step.kv.attend_latents(self.latents, step, q, q_rope, latent, rope_key, self.scale)

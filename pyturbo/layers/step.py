@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from pyturbo.layers.head_inputs import HeadInputs
+from pyturbo.recording import stack
 
 
 class Piece(NamedTuple):
@@ -38,6 +40,10 @@ class KvLatents:
     rope: int
 
 
+#: The part of a mixer that reads and changes the state of one conversation.
+Mix = Callable[..., Any]
+
+
 class KvFormat(Protocol):
     """The format of cached keys, values and latents."""
 
@@ -66,9 +72,36 @@ class KvFormat(Protocol):
 
 @dataclass(frozen=True)
 class Step:
-    """The position and number of the tokens of a program, and the state that they read and change."""
+    """The position and number of the tokens of a conversation, and the state that they read and change."""
 
     tokens: Any  # an integer or a symbol
     position: Any
     state: Mapping[str, Any]  # tensors
     kv: KvFormat
+
+    @property
+    def single(self) -> bool:
+        """Whether a conversation has one token."""
+        return isinstance(self.tokens, int) and self.tokens == 1
+
+    def each(self, mix: Mix, *inputs: Any) -> Any:
+        """Record what `mix` makes of the inputs [tokens, ...] with the state of their conversation."""
+        return mix(self, *inputs)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """One token of each of several conversations. They share all launches but those that use their state."""
+
+    members: tuple[Step, ...]
+    single = True
+
+    @property
+    def tokens(self) -> int:
+        return len(self.members)
+
+    def each(self, mix: Mix, *inputs: Any) -> Any:
+        """Do the same for every conversation, with its own row of the inputs -> the rows of all of them."""
+        return stack(
+            partial(mix, member, *(rows.rows(i) for rows in inputs)) for i, member in enumerate(self.members)
+        )

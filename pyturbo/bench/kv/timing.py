@@ -114,7 +114,7 @@ def _decode(device: Device, shape: Shape | LatentShape, context: int, kv: KvForm
             values[tokens % size[0]] = tokens
         layout.piece(block, name).write(values)
     with Recorder(device, {"position": context}, blocks=("state",)) as recorder:
-        step = Step(1, symbol("position"), layout.tensors(), kv)
+        step = Step(1, symbol("position"), layout.tensors("state"), kv)
         shape.attend(device, kv, step)
     return recorder.program, block
 
