@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyturbo._messages import shown
 from pyturbo.errors import ArgumentError
+from pyturbo.text.chat_calls import has_calls, with_calls, with_thoughts
 from pyturbo.text.chat_text import ChatText, unused_markers
 from pyturbo.text.special_texts import SpecialTexts, strings, text_of, with_text
 
@@ -31,6 +32,9 @@ def render(
     check(messages, variables)
     if any(isinstance(message.get("content"), (list, tuple)) for message in messages):
         messages = messages if template.reads_parts else _joined(messages)
+    if has_calls(messages) and template.call_form is not None:
+        messages = with_calls(messages, template.call_form)
+    messages = with_thoughts(messages, template.text)
     guarded = {name: variables[name] for name in _GUARDED if name in variables}
     goes_on = generate and bool(messages) and messages[-1]["role"] == "assistant"
     try:

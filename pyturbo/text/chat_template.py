@@ -12,6 +12,7 @@ from jinja2.parser import Parser
 
 from pyturbo._once import once
 from pyturbo.errors import ArgumentError, FormatError
+from pyturbo.text.chat_calls import CallForm, find_form
 from pyturbo.text.template_budget import Budget, LimitError
 from pyturbo.text.template_compiler import LONGEST
 from pyturbo.text.template_parts import reads_parts
@@ -57,6 +58,11 @@ class ChatTemplate:
     def reads_parts(self) -> bool:
         """Return whether the template reads the parts of a message whose content is a list."""
         return reads_parts(self._environment.parse(self.text))
+
+    @once
+    def call_form(self) -> CallForm | None:
+        """Return how the template takes messages with calls; None if it does not write them."""
+        return find_form(self.text, lambda messages, tools: self.render(messages, True, {"tools": tools}))
 
 
 class _Generation(Extension):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyturbo._arguments import flag
@@ -18,6 +18,7 @@ from pyturbo.text.vocabulary import Vocabulary, token_id
 
 if TYPE_CHECKING:
     from pyturbo.text.chat_template import ChatTemplate
+    from pyturbo.text.dialects import Dialect
 
 
 class Tokenizer:
@@ -80,10 +81,17 @@ class Tokenizer:
         detokenizer = Detokenizer(self._vocabulary, flag("decode: skip_special", skip_special))
         return "".join([*map(detokenizer.add, _ids("decode: ids", ids)), detokenizer.finish()])
 
-    def detokenizer(self, skip_special: bool = True, continues: bool = False) -> Detokenizer:
-        """Return a decoder for one token at a time, whose text is that of `decode`, or continues a text."""
+    def detokenizer(
+        self, skip_special: bool = True, continues: bool = False, markers: Collection[str] = ()
+    ) -> Detokenizer:
+        """Return a decoder for one token at a time, whose text is that of `decode`, or continues a text.
+
+        `markers` are texts of special tokens that are not skipped, such as those of a `dialect`.
+        """
         skips = flag("detokenizer: skip_special", skip_special)
-        return Detokenizer(self._vocabulary, skips, flag("detokenizer: continues", continues))
+        if isinstance(markers, str) or not isinstance(markers, Collection):
+            raise ArgumentError(f"detokenizer: markers: expected a list of texts, got {shown(markers)}")
+        return Detokenizer(self._vocabulary, skips, flag("detokenizer: continues", continues), markers)
 
     def piece(self, id: int) -> str:  # noqa: A002 (the name of the public interface)
         """Return the token as the vocabulary spells it; "" if there is none with this id."""
@@ -117,6 +125,22 @@ class Tokenizer:
             else:
                 plain += text
         return whole + self._special_texts.plain(plain + detokenizer.finish())
+
+    @once
+    def dialect(self) -> Dialect:
+        """How replies of this model write thoughts and calls; see `pyturbo.text.dialects`."""
+        from pyturbo.text.dialects import MARKERS, dialect_of
+
+        return dialect_of(self.chat_template, self._special_ids(MARKERS))
+
+    def _special_ids(self, texts: Sequence[str]) -> dict[str, int]:
+        """Return the ids of those texts that are special tokens."""
+        found = {}
+        for text in texts:
+            ids = self._vocabulary.encode(text, special=False)
+            if len(ids) == 1 and self._vocabulary.is_special(ids[0]):
+                found[text] = ids[0]
+        return found
 
     @once
     def _special_texts(self) -> SpecialTexts:

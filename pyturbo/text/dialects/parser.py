@@ -1,0 +1,82 @@
+"""The parser of one reply."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from pyturbo._messages import shown
+from pyturbo.errors import ArgumentError, StateError
+from pyturbo.text.dialects.message import Message
+from pyturbo.text.dialects.parts import Part
+from pyturbo.text.dialects.reader import Reader, Step
+from pyturbo.text.dialects.writer import Writer
+
+
+def new_call_id() -> str:
+    """Return a random name for a call."""
+    return f"call_{secrets.token_hex(8)}"
+
+
+class ReplyParser:
+    """Takes a reply apart while it arrives. `Dialect.parser` makes it.
+
+    The parts do not depend on how the text is divided, apart from that of text into pieces.
+
+    Attributes:
+        message: What has been read so far.
+
+    Examples:
+        >>> from pyturbo.text.dialects import dialect_of
+        >>> parser = dialect_of("<think>").parser()
+        >>> parser.add("<think>Hm.</th"), parser.add("ink>Yes.")
+        ([Reasoning(text='Hm.')], [Text(text='Yes.')])
+        >>> parser.finish()
+        []
+        >>> parser.message
+        Message(content='Yes.', reasoning='Hm.', tool_calls=[])
+    """
+
+    def __init__(
+        self,
+        read: Callable[[Reader, Writer], Step[None]],
+        begun: str = "",
+        new_id: Callable[[], str] = new_call_id,
+    ) -> None:
+        """Start with `read`, a generator, and with text of the prompt that belongs to the reply."""
+        self.message = Message()
+        self._reader, self._writer = Reader(), Writer(new_id)
+        self._steps = read(self._reader, self._writer)
+        self.add(begun)
+
+    def add(self, text: str) -> list[Part]:
+        """Return the parts that the next piece of the reply makes certain."""
+        if not isinstance(text, str):
+            raise ArgumentError(f"add: text: expected text, got {shown(text)}")
+        if self._reader.ended:
+            raise StateError("add: the reply has ended")
+        self._reader.text += text
+        return self._resume() if text else []
+
+    def finish(self) -> list[Part]:
+        """Return the parts that were held back, at the end of the reply."""
+        if self._reader.ended:
+            return []
+        self._reader.ended = True
+        self._resume_to_end()
+        self._writer.finish()
+        return self._taken()
+
+    def _resume(self) -> list[Part]:
+        next(self._steps, None)
+        return self._taken()
+
+    def _resume_to_end(self) -> None:
+        for _ in self._steps:
+            pass
+
+    def _taken(self) -> list[Part]:
+        parts, self._writer.parts = self._writer.parts, []
+        for part in parts:
+            self.message.add(part)
+        return parts
