@@ -24,7 +24,7 @@ class Dialect:
 
     Attributes:
         name: The family.
-        thinks: Whether replies have thoughts between <think> and </think>.
+        thinks: Whether replies have thoughts between `<think>` and `</think>`.
         special: The markers that are special tokens of the vocabulary, with their ids.
 
     Examples:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Callable
 
 from pyturbo._messages import shown
@@ -15,7 +15,7 @@ from pyturbo.text.dialects.writer import Writer
 
 def new_call_id() -> str:
     """Return a random name for a call."""
-    return f"call_{secrets.token_hex(8)}"
+    return f"call_{os.urandom(8).hex()}"
 
 
 class ReplyParser:
@@ -28,7 +28,7 @@ class ReplyParser:
 
     Examples:
         >>> from pyturbo.text.dialects import dialect_of
-        >>> parser = dialect_of("<think>").parser()
+        >>> parser = dialect_of("<think>...</think>").parser()
         >>> parser.add("<think>Hm.</th"), parser.add("ink>Yes.")
         ([Reasoning(text='Hm.')], [Text(text='Yes.')])
         >>> parser.finish()
