@@ -27,7 +27,8 @@ Below models there are operations on NumPy arrays, and below those kernels on a 
     Kernel('swiglu': gate, up, y, count)
 
 From a checkpoint to text: `load`, `Model`, `Session`, `Conversation`, `Tokenizer`, `Sampler`, `Reply`,
-`Chunk`, `Completion`, `Stats`, `Memory`, `Profile` and `ProfileEvent`; `convert` writes quantised
+`Chunk`, `Completion`, `Stats`, `Memory`, `Profile` and `ProfileEvent`; `Engine` and `Stream` for many
+conversations at once; `convert` writes quantised
 checkpoints, and `pack` those whose experts are read one by one. Operations and kernels: `ops`, `kernels`,
 `devices`, `Device`, `Buffer`, `Kernel`, `Program`, and `Recorder`, `Tensor` and `symbol`, which record
 programs. Modules: `checkpoint`, `formats`, `streaming`, `text`, `symbols`, and `errors` with all exceptions.
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     from pyturbo._paths import get_include as get_include
     from pyturbo._program import Program as Program
     from pyturbo._sampling import Sampler as Sampler
+    from pyturbo.batching import Engine as Engine
+    from pyturbo.batching import Stream as Stream
     from pyturbo.conversation import Conversation as Conversation
     from pyturbo.convert import convert as convert
     from pyturbo.engine.generation import Chunk as Chunk
@@ -81,6 +84,7 @@ _ON_USE = {
     "Chunk": "engine.generation",
     "Completion": "engine.generation",
     "Conversation": "conversation",
+    "Engine": "batching",
     "Memory": "engine.session",
     "Model": "model",
     "Profile": "engine.profile",
@@ -91,6 +95,7 @@ _ON_USE = {
     "Sampler": "_sampling",
     "Session": "engine.session",
     "Stats": "engine.generation",
+    "Stream": "batching",
     "Tensor": "recording",
     "Tokenizer": "text",
     "checkpoint": "",
@@ -113,6 +118,7 @@ __all__ = [
     "Completion",
     "Conversation",
     "Device",
+    "Engine",
     "Kernel",
     "Memory",
     "Model",
@@ -124,6 +130,7 @@ __all__ = [
     "Sampler",
     "Session",
     "Stats",
+    "Stream",
     "Tensor",
     "Tokenizer",
     "checkpoint",

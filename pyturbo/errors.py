@@ -44,3 +44,7 @@ class FileError(TurboError, OSError):
 
 class AllocationError(TurboError, MemoryError):
     """A buffer of the size asked for cannot be allocated."""
+
+
+class BusyError(TurboError):
+    """There is more work than an engine accepts; later there may be room."""

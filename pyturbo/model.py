@@ -22,7 +22,7 @@ from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.engine import session as sessions
 from pyturbo.engine.generation import Chunk, Completion, Options, Prompt, Stats, is_chat
-from pyturbo.engine.reply import Reply, chunks_of, in_thread, require_room
+from pyturbo.engine.reply import Reply, Steps, chunks_of, in_thread, require_room, steps_of
 from pyturbo.engine.runner import Runner
 from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError, StateError
@@ -398,9 +398,15 @@ class Model:
         self, session: Session, ids: Sequence[int], options: Options, stats: Stats, *, whole: bool
     ) -> Generator[Chunk, None, None]:
         """Return the chunks of a reply; see `pyturbo.engine.reply.chunks_of`."""
+        return chunks_of(session, self._steps(session, ids, options, stats, whole=whole))
+
+    def _steps(
+        self, session: Session, ids: Sequence[int], options: Options, stats: Stats, *, whole: bool
+    ) -> Steps:
+        """Return the steps of a reply; see `pyturbo.engine.reply.steps_of`."""
         has_text = self.has_tokenizer or bool(options.stop_strings())
         tokenizer = self.tokenizer if has_text else None
-        return chunks_of(session, ids, options, stats, tokenizer=tokenizer, eos_ids=self.eos_ids, whole=whole)
+        return steps_of(session, ids, options, stats, tokenizer=tokenizer, eos_ids=self.eos_ids, whole=whole)
 
     def logits(self, token_ids: ArrayLike) -> NDArray[np.float32]:
         """Return the logits of every position, from a fresh state: float32 [tokens, vocab].

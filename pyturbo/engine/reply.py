@@ -101,19 +101,13 @@ def require_room(session: Session, ids: Sequence[int], *, whole: bool) -> None:
         )
 
 
-def chunks_of(
-    session: Session,
-    ids: Sequence[int],
-    options: Options,
-    stats: Stats,
-    *,
-    tokenizer: Tokenizer | None,
-    eos_ids: Sequence[int],
-    whole: bool,
-) -> Generator[Chunk, None, None]:
-    """Return the chunks of a reply whose session reads alone; see `steps_of`."""
-    steps = steps_of(session, ids, options, stats, tokenizer=tokenizer, eos_ids=eos_ids, whole=whole)
-    return _chunks(session, steps)
+def chunks_of(session: Session, steps: Steps) -> Generator[Chunk, None, None]:
+    """Return the chunks of a reply whose session reads alone, for a `Reply`, which holds the session."""
+    for step in steps:
+        if isinstance(step, Chunk):
+            yield step
+        else:
+            session._advance_all(step)
 
 
 def steps_of(
@@ -185,15 +179,6 @@ class _Leash:
 
     def __del__(self) -> None:
         self._reply.cancel()
-
-
-def _chunks(session: Session, steps: Steps) -> Generator[Chunk, None, None]:
-    """Yield the chunks of a reply whose session reads alone."""
-    for step in steps:
-        if isinstance(step, Chunk):
-            yield step
-        else:
-            session._advance_all(step)
 
 
 def _steps(

@@ -24,8 +24,8 @@ from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.step import KvFormat
 from pyturbo.streaming import ExpertMemory, ExpertUse, StreamedExperts
 
-#: Programs of one conversation that are kept, and of several; each has its own scratch memory.
-MAX_GRAPHS = 8
+#: Programs that are kept of one conversation, and of several; each has its own scratch memory.
+MAX_GRAPHS, MAX_BATCHES = 8, 32
 
 _G = TypeVar("_G", Graph, BatchGraph)
 
@@ -200,7 +200,7 @@ class Runner:
         def record() -> Graph:
             return Graph(self.device, self.network, self.kv, self.layout(context), limit, output, slabs)
 
-        with self._held(self._graphs, (context, limit, output), record) as graph:
+        with self._held(self._graphs, MAX_GRAPHS, (context, limit, output), record) as graph:
             yield min(tokens, limit), graph
 
     @contextmanager
@@ -211,17 +211,17 @@ class Runner:
             layouts = [self.layout(context) for context in contexts]
             return BatchGraph(self.device, self.network, self.kv, layouts)
 
-        with self._held(self._batches, contexts, record) as graph:
+        with self._held(self._batches, MAX_BATCHES, contexts, record) as graph:
             yield graph
 
     @contextmanager
-    def _held(self, graphs: dict[Any, _G], key: Any, record: Callable[[], _G]) -> Iterator[_G]:
-        """Hold a program, which is recorded if it is not among `graphs`."""
+    def _held(self, graphs: dict[Any, _G], most: int, key: Any, record: Callable[[], _G]) -> Iterator[_G]:
+        """Hold a program of `graphs`, which keep at most `most`; it is recorded if it is not there."""
         self.device.require_open()
         with self._lock:
             graph = graphs.pop(key, None)
             if graph is None:
-                while len(graphs) >= MAX_GRAPHS:
+                while len(graphs) >= most:
                     graphs.pop(next(iter(graphs)))
                 graph = record()
                 if self._counts is not None:

@@ -19,7 +19,7 @@ from pyturbo.bench.peers.random_moe import Shape
 from pyturbo.bench.stream.synthetic import SHAPE
 from pyturbo.engine.generation import Options, Stats
 from pyturbo.engine.profile import Profile
-from pyturbo.engine.reply import Reply, chunks_of
+from pyturbo.engine.reply import Reply, chunks_of, steps_of
 from pyturbo.engine.runner import Runner
 from pyturbo.engine.session import Session, at_position
 from pyturbo.errors import DeviceError
@@ -193,8 +193,8 @@ def _decode(runner: Runner, position: int, tokens: int) -> StepRow:
 def _reply(session: Session, tokens: int) -> Stats:
     """Continue with the likeliest tokens, as a caller does."""
     stats = Stats()
-    chunks = chunks_of(session, [1], Options(tokens), stats, tokenizer=None, eos_ids=(), whole=False)
-    for _ in Reply(session, chunks, stats):
+    steps = steps_of(session, [1], Options(tokens), stats, tokenizer=None, eos_ids=(), whole=False)
+    for _ in Reply(session, chunks_of(session, steps), stats):
         pass
     return stats
 

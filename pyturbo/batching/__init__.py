@@ -1,0 +1,8 @@
+"""Many conversations with one model at once."""
+
+from __future__ import annotations
+
+from pyturbo.batching.engine import Engine
+from pyturbo.batching.stream import Stream
+
+__all__ = ["Engine", "Stream"]

@@ -1,0 +1,155 @@
+"""Engine: many conversations with one model, whose tokens go through each layer together."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import fields
+from types import TracebackType
+from typing import Any
+
+from pyturbo._arguments import byte_count, index
+from pyturbo._messages import shown, size
+from pyturbo.batching.member import Member
+from pyturbo.batching.pace import Pace
+from pyturbo.batching.scheduler import Limits, Scheduler
+from pyturbo.batching.stream import Mailbox, Stream
+from pyturbo.engine.generation import Options, Prompt, is_chat
+from pyturbo.engine.reply import require_room
+from pyturbo.errors import ArgumentError
+from pyturbo.model import Model
+
+_OPTIONS = tuple(field.name for field in fields(Options))
+
+
+class Engine:
+    """Runs many replies at once. Each step reads all weights once for all conversations.
+
+    Replies begin in the order of their priority, then of their arrival. Prompts are read in pieces between
+    the steps of others. A reply has the same tokens as with `Model.stream`: with up to 7 conversations on a
+    CPU the same bits, else the same up to rounding.
+
+    Leaving its `with` statement closes it: replies that are not at their end are cancelled.
+
+    Attributes:
+        model: The model.
+
+    Examples:
+        >>> prompts = "Once upon a", "The cat sat on the"
+        >>> with pyturbo.Engine(pyturbo.load()) as engine:
+        ...     streams = [engine.submit(prompt, max_tokens=3) for prompt in prompts]
+        ...     [stream.result().text for stream in streams]
+        [' time, there', ' bench and watched']
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        slots: int = 8,
+        queue: int = 256,
+        context: int = 4096,
+        memory: int | str | None = None,
+        piece_ms: float = 50.0,
+    ) -> None:
+        """Start the engine.
+
+        `slots` is how many conversations run at once, `queue` how many more may wait. `memory`, such as
+        "4GB", is for the states of all conversations. Each has room for `context` tokens, or more if its
+        prompt and reply need it; equal ones share their programs.
+
+        While others wait for their next token, prompts are read in pieces of at most `piece_ms` milliseconds,
+        or of 32 tokens, if these take longer. With compressed keys and values a piece is a whole chunk,
+        because its size changes the results.
+        """
+        if not isinstance(model, Model):
+            raise ArgumentError(f"Engine: model: expected a Model, got {shown(model)}")
+        if not isinstance(piece_ms, (int, float)) or not 0 < piece_ms < 1e6:
+            raise ArgumentError(f"Engine: piece_ms: expected milliseconds above 0, got {shown(piece_ms)}")
+        self.model, self._context = model, index("Engine: context", context, least=1)
+        self._memory = None if memory is None else byte_count("Engine: memory", memory)
+        limits = Limits(
+            index("Engine: slots", slots, least=1), index("Engine: queue", queue, least=1), self._memory
+        )
+        traits = model.runner.traits
+        pace = Pace(piece_ms / 1e3, traits.chunk, traits.single, whole=model.runner.kv.codec is not None)
+        model.runner.require_open()
+        self._scheduler = Scheduler(limits, pace)
+        self._finalizer = weakref.finalize(self, self._scheduler.stop)
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return "Engine(closed)"
+        return f"Engine({self.model!r}, running={self.running}, waiting={self.waiting})"
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def running(self) -> int:
+        """Conversations under way."""
+        return self._scheduler.running
+
+    @property
+    def waiting(self) -> int:
+        """Replies that have not begun."""
+        return self._scheduler.waiting
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the states of all conversations under way."""
+        return self._scheduler.state_bytes
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return not self._finalizer.alive
+
+    def submit(self, prompt: Prompt, *, priority: int = 0, **options: Any) -> Stream:
+        """Have the model reply to a prompt; return the chunks as they become known, from any thread.
+
+        The prompt is text, token ids, or the messages of a chat, and the options are those of `Model.stream`
+        but for `session` and `stats`. A reply of higher `priority` begins before others that wait. If too
+        many wait already, it is a BusyError.
+        """
+        unknown = sorted(set(options) - set(_OPTIONS))
+        if unknown:
+            raise ArgumentError(f"submit: expected options among {', '.join(_OPTIONS)}, got {unknown[0]}")
+        if isinstance(priority, bool) or not isinstance(priority, int):
+            raise ArgumentError(f"submit: priority: expected an integer, got {shown(priority)}")
+        model = self.model
+        chosen = Options(**options).with_defaults(model.sampling)
+        chosen.sampler(), chosen.stop_strings()  # wrong options are an error here, not later
+        ids = model.prompt_ids(prompt)
+        context = model.runner.context_for(max(len(ids) + chosen.max_tokens, self._context))
+        nbytes = model.runner.layout(context).nbytes
+        if self._memory is not None and nbytes > self._memory:
+            raise ArgumentError(
+                f"submit: expected a conversation of at most {size(self._memory)}, the memory of the engine, "
+                f"got {size(nbytes)} for {len(ids)} tokens and {chosen.max_tokens} more"
+            )
+        mailbox, whole = Mailbox(), is_chat(prompt)
+
+        def admit() -> Member:
+            session = model.session(context)
+            require_room(session, ids, whole=whole)
+            return Member(
+                mailbox, session, lambda own: model._steps(own, ids, chosen, mailbox.stats, whole=whole)
+            )
+
+        if len(ids) > context:
+            raise ArgumentError(f"prompt: expected at most {context} tokens, a context, got {len(ids)}")
+        self._scheduler.add(priority, nbytes, mailbox, admit)
+        return Stream(mailbox)
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Accept nothing more, and wait for the replies that run or wait. Returns whether all have ended."""
+        return self._scheduler.drain(timeout)
+
+    def close(self) -> None:
+        """Cancel all replies, which then raise a StateError, and end the thread. Closing twice is fine."""
+        self._finalizer()

@@ -1,0 +1,53 @@
+"""One conversation of an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyturbo.batching.stream import Mailbox
+from pyturbo.engine.generation import Chunk
+from pyturbo.engine.reply import Steps
+from pyturbo.engine.session import Session
+
+
+class Member:
+    """A reply under way, its session, and the tokens that this must read next.
+
+    Attributes:
+        session: The conversation; it belongs to the engine.
+        unread: Tokens to read before `resume`.
+    """
+
+    def __init__(self, mailbox: Mailbox, session: Session, make: Callable[[Session], Steps]) -> None:
+        self.session, self.unread = session, np.zeros(0, np.int32)
+        self._mailbox, self._steps = mailbox, make(session)
+
+    @property
+    def cancelled(self) -> bool:
+        return self._mailbox.cancelled
+
+    def resume(self) -> bool:
+        """Deliver chunks up to the next tokens to read. Returns False at the end of the reply."""
+        for step in self._steps:
+            if isinstance(step, Chunk):
+                self._mailbox.put(step)
+            else:
+                self.unread = step
+                return True
+        self.leave()
+        return False
+
+    def read(self, count: int) -> None:
+        """Read the first `count` unread tokens, alone."""
+        piece: NDArray[np.int32] = self.unread[:count]
+        self.session._advance_all(piece)
+        self.unread = self.unread[count:]
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """End the reply, because it is over, was cancelled or failed."""
+        self._steps.close()
+        self.session.close()
+        self._mailbox.end(error)

@@ -1,0 +1,42 @@
+"""How much of a prompt is read while others wait for their next token."""
+
+from __future__ import annotations
+
+#: Pieces are a multiple of this, but for the last of a prompt; chunkwise kernels work on so many tokens.
+GRAIN = 32
+
+_KEPT = 0.5  # of the old speed when a new one is measured
+
+
+class Pace:
+    """The size of pieces, such that each takes at most `seconds`, from the speed of those before.
+
+    A piece is at least one grain, and the first one is just that. A rest that programs of single tokens would
+    read is added to the piece before, because these round otherwise.
+
+    Attributes:
+        chunk: The most tokens that a program reads.
+    """
+
+    def __init__(self, seconds: float, chunk: int, single: int, *, whole: bool) -> None:
+        """Take the bound, the most tokens that a program reads, and how many are read one by one.
+
+        `whole`: a piece is as large as a program reads, whatever time it takes, because the size of pieces
+        changes the results.
+        """
+        self._seconds, self.chunk, self._single = seconds, chunk, single
+        self._grain = chunk if whole else min(GRAIN, chunk)
+        self._speed: float | None = None  # tokens per second
+
+    def piece(self, unread: int) -> int:
+        """Return how many of the `unread` tokens to read while others wait."""
+        grain = self._grain
+        allowed = grain if self._speed is None else int(self._seconds * self._speed) // grain * grain
+        count = max(grain, min(allowed, self.chunk))
+        return unread if unread <= count + self._single else count
+
+    def note(self, tokens: int, seconds: float) -> None:
+        """Learn from a piece that was read."""
+        if seconds > 0:
+            speed = tokens / seconds
+            self._speed = speed if self._speed is None else _KEPT * self._speed + (1 - _KEPT) * speed

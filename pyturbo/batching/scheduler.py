@@ -1,0 +1,219 @@
+"""The thread of an engine: who is admitted, whose prompt is read, and who reads a token together."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pyturbo.batching.member import Member
+from pyturbo.batching.pace import Pace
+from pyturbo.batching.stream import Mailbox
+from pyturbo.engine.together import step_together
+from pyturbo.errors import BusyError, StateError
+
+
+class Waiting(NamedTuple):
+    """A reply that has not begun. Those of higher priority come first, then those that came first."""
+
+    rank: tuple[int, int]
+    nbytes: int  # of its state
+    mailbox: Mailbox
+    admit: Callable[[], Member]
+
+
+class Limits(NamedTuple):
+    """What an engine takes on.
+
+    Attributes:
+        slots: Conversations at once.
+        queue: Replies that may wait.
+        nbytes: Of all states together; None: no limit.
+    """
+
+    slots: int
+    queue: int
+    nbytes: int | None
+
+
+class Scheduler:
+    """Runs replies in a thread of its own, until `stop`.
+
+    A turn of the loop reads one piece of one prompt, and one token of every conversation that has one to
+    read. Conversations join and leave between turns.
+    """
+
+    def __init__(self, limits: Limits, pace: Pace) -> None:
+        self._limits, self._pace = limits, pace
+        self._changed = threading.Condition()
+        self._waiting: list[Waiting] = []  # a heap
+        self._members: list[Member] = []
+        self._taken: dict[int, int] = {}  # bytes of each member by its identity
+        self._numbers = itertools.count()
+        self._stopping = self._draining = False
+        self.steps = self.step_tokens = 0  # steps so far, and the tokens they read
+        self._thread = threading.Thread(target=self._run, name="pyturbo-engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def running(self) -> int:
+        """Conversations under way."""
+        return len(self._members)
+
+    @property
+    def waiting(self) -> int:
+        """Replies that have not begun."""
+        return len(self._waiting)
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the states of all conversations under way."""
+        return sum(self._taken.copy().values())
+
+    def add(self, priority: int, nbytes: int, mailbox: Mailbox, admit: Callable[[], Member]) -> None:
+        """Have a reply begin when there is room. BusyError if too many wait."""
+        with self._changed:
+            if self._stopping or self._draining:
+                raise StateError("the engine is closed")
+            if len(self._waiting) >= self._limits.queue:
+                raise BusyError(
+                    f"submit: expected at most {self._limits.queue} replies that wait, got one more"
+                )
+            rank = (-priority, next(self._numbers))
+            heapq.heappush(self._waiting, Waiting(rank, nbytes, mailbox, admit))
+            self._changed.notify_all()
+
+    def drain(self, timeout: float | None) -> bool:
+        """Accept nothing more, and wait until all replies have ended. Returns whether they have."""
+        with self._changed:
+            self._draining = True
+            return self._changed.wait_for(self._idle, timeout)
+
+    def stop(self) -> None:
+        """Cancel all replies, and wait for the thread to end."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _idle(self) -> bool:
+        return not self._members and not self._waiting
+
+    def _run(self) -> None:
+        error: BaseException = StateError("the engine is closed")
+        try:
+            while self._await_work():
+                self._drop_cancelled()
+                self._admit()
+                self._read_a_piece()
+                self._step()
+        except BaseException as found:  # a mistake in here: nobody may wait for ever
+            error = found
+            raise
+        finally:
+            with self._changed:
+                self._stopping = True
+                waiting, self._waiting = self._waiting, []
+                self._changed.notify_all()
+            for entry in waiting:
+                entry.mailbox.end(error)
+            for member in [*self._members]:
+                self._leave(member, error)
+
+    def _await_work(self) -> bool:
+        """Wait until there is something to do. Returns False when it is time to stop."""
+        with self._changed:
+            while not self._stopping and self._idle():
+                self._changed.wait()
+            return not self._stopping
+
+    def _admit(self) -> None:
+        """Begin replies in the order of their rank while there are slots and memory for the next one."""
+        while (entry := self._next()) is not None:
+            entry.mailbox.begin()
+            try:
+                member = entry.admit()
+            except Exception as error:
+                entry.mailbox.end(error)
+                continue
+            with self._changed:
+                self._members.append(member)
+                self._taken[id(member)] = entry.nbytes
+            self._resume(member)
+
+    def _next(self) -> Waiting | None:
+        """Take the next reply from the queue, if there is room for it."""
+        with self._changed:
+            if not self._waiting or len(self._members) >= self._limits.slots:
+                return None
+            most, needed = self._limits.nbytes, self.state_bytes + self._waiting[0].nbytes
+            return heapq.heappop(self._waiting) if most is None or needed <= most else None
+
+    def _drop_cancelled(self) -> None:
+        with self._changed:
+            dropped = [entry for entry in self._waiting if entry.mailbox.cancelled]
+            if dropped:
+                self._waiting = [entry for entry in self._waiting if not entry.mailbox.cancelled]
+                heapq.heapify(self._waiting)
+                self._changed.notify_all()
+        for entry in dropped:
+            entry.mailbox.end()
+        for member in [member for member in self._members if member.cancelled]:
+            self._leave(member)
+
+    def _read_a_piece(self) -> None:
+        """Read some of the first prompt that is not read yet: little of it if others wait for their token."""
+        member = next((member for member in self._members if len(member.unread) > 1), None)
+        if member is None:
+            return
+        unread = len(member.unread)
+        others = any(len(other.unread) == 1 for other in self._members)
+        count = self._pace.piece(unread) if others else min(unread, self._pace.chunk)
+        begin = time.perf_counter()
+        try:
+            member.read(count)
+        except Exception as error:
+            self._leave(member, error)
+            return
+        self._pace.note(count, time.perf_counter() - begin)
+        if not len(member.unread):
+            self._resume(member)
+
+    def _step(self) -> None:
+        """Read one token of every conversation that has just one to read."""
+        members = [member for member in self._members if len(member.unread) == 1]
+        if not members:
+            return
+        try:
+            step_together([member.session for member in members], [int(m.unread[0]) for m in members])
+        except Exception as error:
+            for member in members:
+                self._leave(member, error)
+            return
+        self.steps += 1
+        self.step_tokens += len(members)
+        for member in members:
+            self._resume(member)
+
+    def _resume(self, member: Member) -> None:
+        try:
+            goes_on = member.resume()
+        except Exception as error:
+            self._leave(member, error)
+        else:
+            if not goes_on:
+                self._forget(member)
+
+    def _leave(self, member: Member, error: BaseException | None = None) -> None:
+        member.leave(error)
+        self._forget(member)
+
+    def _forget(self, member: Member) -> None:
+        with self._changed:
+            self._members.remove(member)
+            self._taken.pop(id(member))
+            self._changed.notify_all()

@@ -1,0 +1,350 @@
+"""Many conversations at once, against the same conversations alone."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import pyturbo
+from pyturbo.batching import Engine
+from pyturbo.engine.session import Session
+from pyturbo.errors import ArgumentError, BusyError, DeviceError, StateError
+from processes import run_script
+from tiny_configs import MODELS
+from tiny_models import write_mlx
+
+PROMPTS = ("Once upon a time", "The cat sat on the", "One day, Tim and his dog went to the", "Lily was sad")
+
+
+@pytest.fixture(scope="module")
+def model() -> pyturbo.Model:
+    return pyturbo.load(threads=2)
+
+
+@pytest.fixture
+def engine(model: pyturbo.Model) -> Iterator[Engine]:
+    with Engine(model) as engine:
+        yield engine
+
+
+class Gate:
+    """Holds an engine in its next step or piece of a prompt until it is opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._open, self.reached, advance = threading.Event(), threading.Event(), Session._advance
+
+        def held(session: Session, *args: Any) -> Any:
+            self.reached.set()
+            assert self._open.wait(60)
+            return advance(session, *args)
+
+        monkeypatch.setattr(Session, "_advance", held)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+def until(condition: Any) -> None:
+    """Wait until something becomes true."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+def test_replies_are_those_of_the_model_alone(model: pyturbo.Model, engine: Engine) -> None:
+    options = [{}, {"temperature": 0.8, "seed": 3}, {"stop": ["."]}, {"logprobs": 2, "top_k": 5, "seed": 1}]
+    want = [model.generate(prompt, 24, **each) for prompt, each in zip(PROMPTS, options)]
+    streams = [engine.submit(prompt, max_tokens=24, **each) for prompt, each in zip(PROMPTS, options)]
+    for stream, alone in zip(streams, want):
+        got = stream.result()
+        assert (got.text, got.tokens, got.logprobs, got.top, got.finish_reason) == (
+            alone.text, alone.tokens, alone.logprobs, alone.top, alone.finish_reason
+        )  # fmt: skip
+        assert got.stats.tokens == len(got.tokens)
+
+
+def test_steps_are_shared(engine: Engine) -> None:
+    streams = [engine.submit(prompt, max_tokens=24, temperature=0) for prompt in PROMPTS]
+    tokens = sum(len(stream.result().tokens) for stream in streams)
+    scheduler = engine._scheduler
+    assert scheduler.step_tokens == tokens - len(PROMPTS)  # the first token of a reply comes from its prompt
+    assert scheduler.steps < 0.5 * scheduler.step_tokens
+
+
+@pytest.mark.parametrize("device", [device for device in pyturbo.devices() if device != "cpu"])
+def test_all_devices(device: str, tmp_path: Path) -> None:
+    write_mlx(MODELS["qwen3_5_moe"], tmp_path / "model")
+    model = pyturbo.load(tmp_path / "model", device)
+    prompts = [list(range(3, 3 + count)) for count in (4, 9, 5)]
+    want = [model.generate(prompt, 3, temperature=0).tokens for prompt in prompts]
+    with Engine(model, slots=2) as engine:
+        streams = [engine.submit(prompt, max_tokens=3, temperature=0) for prompt in prompts]
+        assert [stream.result().tokens for stream in streams] == want
+
+
+@settings(max_examples=12)
+@given(data=st.data())
+def test_conversations_come_and_go(model: pyturbo.Model, data: st.DataObject) -> None:
+    """Any prompts, lengths and moments of arrival give each conversation its own tokens."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    lengths = data.draw(st.lists(st.tuples(st.integers(1, 150), st.integers(1, 12)), min_size=2, max_size=6))
+    prompts = [rng.integers(5, 4000, length).tolist() for length, _ in lengths]
+    slots = data.draw(st.integers(1, 4))
+    with Engine(model, slots=slots, piece_ms=0.01) as engine:
+        streams = []
+        for prompt, (_, tokens) in zip(prompts, lengths):
+            streams.append(engine.submit(prompt, max_tokens=tokens, temperature=0))
+            if data.draw(st.booleans()):
+                next(streams[-1], None)
+        got = [list(stream)[-1].finish_reason if not stream.ended else "taken" for stream in streams]
+    assert all(reason in ("stop", "length", "taken") for reason in got)
+    with Engine(model, slots=slots, piece_ms=0.01) as engine:
+        streams = [
+            engine.submit(prompt, max_tokens=tokens, temperature=0)
+            for prompt, (_, tokens) in zip(prompts, lengths)
+        ]
+        for stream, prompt, (_, tokens) in zip(streams, prompts, lengths):
+            assert stream.result().tokens == model.generate(prompt, tokens, temperature=0).tokens
+
+
+@pytest.mark.parametrize("kv", ["f16", "turbo4"])
+def test_a_long_prompt_is_read_between_the_steps_of_others(kv: str) -> None:
+    model = pyturbo.load(threads=2, kv=kv)
+    prompt = np.random.default_rng(1).integers(5, 4000, 700).tolist()
+    want = [model.generate(p, 30, temperature=0).tokens for p in (PROMPTS[0], prompt)]
+    with Engine(model, piece_ms=0.01) as engine:
+        first = engine.submit(PROMPTS[0], max_tokens=30, temperature=0)
+        chunks = [next(first)]
+        second = engine.submit(prompt, max_tokens=30, temperature=0)
+        tokens_before = None
+        for chunk in first:
+            chunks.append(chunk)
+            if tokens_before is None and second.stats.tokens:
+                tokens_before = len(chunks)
+        pieces = 3 if kv == "turbo4" else 22  # chunks of 256 tokens; pieces of 32
+        assert tokens_before is None or tokens_before >= pieces
+        assert [[chunk.token for chunk in chunks], second.result().tokens] == want
+
+
+def test_asyncio(model: pyturbo.Model, engine: Engine) -> None:
+    async def one(prompt: str) -> list[int]:
+        return [chunk.token async for chunk in engine.submit(prompt, max_tokens=8, temperature=0)]
+
+    async def all_of_them() -> list[list[int]]:
+        return await asyncio.gather(*map(one, PROMPTS))
+
+    want = [model.generate(prompt, 8, temperature=0).tokens for prompt in PROMPTS]
+    assert asyncio.run(all_of_them()) == want
+
+
+def test_a_cancelled_task_cancels_its_reply(engine: Engine) -> None:
+    async def main() -> pyturbo.Stream:
+        stream = engine.submit(PROMPTS[0], max_tokens=2000, temperature=0, stop=[])
+
+        async def read() -> None:
+            async for _ in stream:
+                pass
+
+        task = asyncio.create_task(read())
+        while stream.stats.tokens < 3:
+            await asyncio.sleep(0.002)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return stream
+
+    stream = asyncio.run(main())
+    until(lambda: stream.ended)
+    assert stream.cancelled
+    assert engine.running == 0
+
+
+def test_cancel(engine: Engine) -> None:
+    stream = engine.submit([7, 8, 9], max_tokens=1000, temperature=0)
+    next(stream)
+    stream.cancel()
+    result = stream.result()
+    assert result.finish_reason == "cancelled" or result.finish_reason == "stop"
+    until(lambda: engine.running == 0)
+    assert engine.submit(PROMPTS[0], max_tokens=3, temperature=0).result().text == ", there was"
+
+
+def test_a_forgotten_stream_is_cancelled(engine: Engine) -> None:
+    stream = engine.submit([7, 8, 9], max_tokens=1000, temperature=0)
+    next(stream)
+    mailbox = stream._mailbox
+    del stream
+    gc.collect()
+    until(lambda: mailbox.ended)
+    assert engine.running == 0
+
+
+def test_those_that_wait(model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(monkeypatch)
+    order: list[str] = []
+    with Engine(model, slots=1, queue=3) as engine:
+        first = engine.submit(PROMPTS[0], max_tokens=2)
+        assert gate.reached.wait(60)
+        assert first.queued_seconds is not None
+        others = {
+            name: engine.submit(PROMPTS[1], max_tokens=2, priority=priority)
+            for name, priority in (("low", 0), ("high", 5), ("dropped", 9))
+        }
+        assert (engine.running, engine.waiting) == (1, 3)
+        assert others["low"].queued_seconds is None
+        with pytest.raises(BusyError, match="submit: expected at most 3 replies that wait"):
+            engine.submit(PROMPTS[2])
+        others["dropped"].cancel()
+        gate.open()
+        assert others["dropped"].result().tokens == []
+
+        def wait_for(name: str) -> None:
+            next(others[name])
+            order.append(name)
+
+        threads = [threading.Thread(target=wait_for, args=(name,)) for name in ("low", "high")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        queued = [others[name].queued_seconds for name in ("high", "low")]
+    assert queued[0] < queued[1]  # type: ignore[operator]
+
+
+def test_memory_for_states(model: pyturbo.Model) -> None:
+    nbytes = model.runner.layout(512).nbytes
+    with Engine(model, context=512, memory=2 * nbytes) as engine:
+        streams = [engine.submit(prompt, max_tokens=8) for prompt in PROMPTS]
+        most = 0
+        while not all(stream.ended for stream in streams):
+            most = max(most, engine.state_bytes)
+            assert engine.running <= 2
+        assert most <= 2 * nbytes
+    with Engine(model, context=512, memory=nbytes) as engine:
+        with pytest.raises(ArgumentError, match="the memory of the engine, got .* and 1800 more"):
+            engine.submit(PROMPTS[0], max_tokens=1800)
+        assert engine.submit(PROMPTS[0], max_tokens=3, temperature=0).result().text == ", there was"
+
+
+def test_a_failed_step_ends_only_who_took_part(model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Engine(model) as engine:
+        with monkeypatch.context() as patch:
+
+            def fail(*args: object) -> None:
+                raise DeviceError("lost")
+
+            patch.setattr("pyturbo.batching.scheduler.step_together", fail)
+            streams = [engine.submit(prompt, max_tokens=4) for prompt in PROMPTS]
+            for stream in streams:
+                assert next(stream).text
+                with pytest.raises(DeviceError, match="lost"):
+                    stream.result()
+        assert engine.submit(PROMPTS[0], max_tokens=3, temperature=0).result().text == ", there was"
+
+
+def test_close_ends_everything(model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(model, slots=1)
+    streams = [engine.submit([5, 6, 7], max_tokens=1000) for _ in range(2)]
+    next(streams[0])
+    engine.close()
+    engine.close()
+    for stream in streams:
+        with pytest.raises(StateError, match="the engine is closed"):
+            stream.result()
+    with pytest.raises(StateError, match="the engine is closed"):
+        engine.submit(PROMPTS[0])
+    assert repr(engine) == "Engine(closed)"
+
+
+def test_drain(model: pyturbo.Model) -> None:
+    engine = Engine(model)
+    streams = [engine.submit(prompt, max_tokens=6) for prompt in PROMPTS]
+    assert engine.drain(60)
+    assert all(stream.ended and not stream.cancelled for stream in streams)
+    with pytest.raises(StateError, match="closed"):
+        engine.submit(PROMPTS[0])
+    engine.close()
+
+
+def test_many_threads(model: pyturbo.Model, engine: Engine) -> None:
+    want = model.generate(PROMPTS[0], 6, temperature=0).tokens
+    found: list[list[int]] = []
+
+    def ask() -> None:
+        for _ in range(4):
+            found.append(engine.submit(PROMPTS[0], max_tokens=6, temperature=0).result().tokens)
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [want] * 24
+
+
+def test_a_closed_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = pyturbo.load(threads=2)
+    with Engine(model) as engine:
+        stream = engine.submit([5, 6, 7], max_tokens=1500)
+        next(stream)
+        model.close()
+        with pytest.raises(StateError, match="the model is closed"):
+            stream.result()
+        with pytest.raises(StateError, match="the model is closed"):
+            engine.submit(PROMPTS[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_tokens": 0}, "max_tokens: expected"),
+        ({"temperature": -1}, "temperature: expected"),
+        ({"speed": 3}, "submit: expected options among max_tokens, .*, got speed"),
+        ({"priority": 0.5}, "priority: expected an integer, got 0.5"),
+        ({"stop": [3]}, "stop"),
+    ],
+)
+def test_wrong_options(engine: Engine, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        engine.submit(PROMPTS[0], **options)
+
+
+def test_wrong_arguments(model: pyturbo.Model) -> None:
+    with pytest.raises(ArgumentError, match="Engine: model: expected a Model, got 3"):
+        Engine(3)  # type: ignore[arg-type]
+    for name, value in (("slots", 0), ("queue", -1), ("context", 0), ("piece_ms", 0), ("memory", "much")):
+        with pytest.raises(ArgumentError, match=f"Engine: {name}: expected"):
+            Engine(model, **{name: value})
+
+
+def test_prompts_that_do_not_fit(model: pyturbo.Model, engine: Engine) -> None:
+    with pytest.raises(ArgumentError, match="prompt: expected at most 2048 tokens"):
+        engine.submit([5] * 3000)
+    with pytest.raises(ArgumentError, match="at least one token"):
+        engine.submit("")
+
+
+FORGOTTEN = """
+import pyturbo
+engine = pyturbo.Engine(pyturbo.load())
+stream = engine.submit([5, 6, 7], max_tokens=1500)
+next(stream)
+print("ends")
+"""
+
+
+@pytest.mark.slow
+def test_a_process_ends_without_close(tmp_path: Path) -> None:
+    done = run_script(FORGOTTEN, tmp_path, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ends\n", "")

@@ -1,0 +1,41 @@
+"""The size of pieces of prompts."""
+
+from __future__ import annotations
+
+from pyturbo.batching.pace import GRAIN, Pace
+
+
+def test_the_first_piece_is_one_grain() -> None:
+    assert Pace(0.05, 256, 3, whole=False).piece(1000) == GRAIN
+
+
+def test_pieces_take_the_time_allowed() -> None:
+    pace = Pace(0.05, 256, 3, whole=False)
+    pace.note(32, 32 / 4000)
+    assert pace.piece(1000) == 192  # 200 tokens take 50 ms
+    pace.note(192, 192 / 2000)
+    assert pace.piece(1000) == 128  # at 3000 tokens per second, the mean of both
+    pace.note(128, 1e-6)
+    assert pace.piece(1000) == 256
+
+
+def test_a_slow_device_reads_one_grain() -> None:
+    pace = Pace(0.05, 256, 3, whole=False)
+    pace.note(32, 10)
+    assert pace.piece(1000) == GRAIN
+    assert pace.piece(20) == 20
+
+
+def test_no_rest_is_left_for_programs_of_single_tokens() -> None:
+    pace = Pace(0.05, 256, 3, whole=False)
+    assert [pace.piece(unread) for unread in (32, 35, 36)] == [32, 35, 32]
+
+
+def test_whole_chunks() -> None:
+    pace = Pace(0.05, 256, 3, whole=True)
+    pace.note(256, 100)
+    assert [pace.piece(unread) for unread in (1000, 259, 260, 7)] == [256, 259, 256, 7]
+
+
+def test_a_chunk_may_be_less_than_a_grain() -> None:
+    assert Pace(0.05, 16, 3, whole=False).piece(100) == 16
