@@ -398,12 +398,12 @@ class Model:
         self, session: Session, ids: Sequence[int], options: Options, stats: Stats, *, whole: bool
     ) -> Generator[Chunk, None, None]:
         """Return the chunks of a reply; see `pyturbo.engine.reply.chunks_of`."""
-        return chunks_of(session, self._steps(session, ids, options, stats, whole=whole))
+        return chunks_of(session, self.steps(session, ids, options, stats, whole=whole))
 
-    def _steps(
+    def steps(
         self, session: Session, ids: Sequence[int], options: Options, stats: Stats, *, whole: bool
     ) -> Steps:
-        """Return the steps of a reply; see `pyturbo.engine.reply.steps_of`."""
+        """Return the steps of a reply for a caller that has the session read; see `engine.reply.steps_of`."""
         has_text = self.has_tokenizer or bool(options.stop_strings())
         tokenizer = self.tokenizer if has_text else None
         return steps_of(session, ids, options, stats, tokenizer=tokenizer, eos_ids=self.eos_ids, whole=whole)

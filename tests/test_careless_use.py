@@ -115,7 +115,7 @@ def programs() -> Iterator[tuple[str, Case]]:
         "n": (3, NOT_A_COUNT),
         "blocks": ((), (3, None, "x", [3], Thing())),
         "wait": (True, NOT_A_FLAG),
-        "cursor": (None, (3, "x")),
+        "cursors": ((), (3, "x", [3], [None])),
         "advance": (0, NOT_A_COUNT),
     }
     yield "Program.run", (program.run, arguments)

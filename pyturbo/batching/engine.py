@@ -138,7 +138,7 @@ class Engine:
             session = model.session(context)
             require_room(session, ids, whole=whole)
             return Member(
-                mailbox, session, lambda own: model._steps(own, ids, chosen, mailbox.stats, whole=whole)
+                mailbox, session, lambda own: model.steps(own, ids, chosen, mailbox.stats, whole=whole)
             )
 
         if len(ids) > context:

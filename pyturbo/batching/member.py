@@ -11,6 +11,7 @@ from pyturbo.batching.stream import Mailbox
 from pyturbo.engine.generation import Chunk
 from pyturbo.engine.reply import Steps
 from pyturbo.engine.session import Session
+from pyturbo.engine.together import read_alone
 
 
 class Member:
@@ -22,7 +23,8 @@ class Member:
     """
 
     def __init__(self, mailbox: Mailbox, session: Session, make: Callable[[Session], Steps]) -> None:
-        self.session, self.unread = session, np.zeros(0, np.int32)
+        self.session = session
+        self.unread: NDArray[np.int32] = np.zeros(0, np.int32)
         self._mailbox, self._steps = mailbox, make(session)
 
     @property
@@ -42,8 +44,7 @@ class Member:
 
     def read(self, count: int) -> None:
         """Read the first `count` unread tokens, alone."""
-        piece: NDArray[np.int32] = self.unread[:count]
-        self.session._advance_all(piece)
+        read_alone(self.session, self.unread[:count])
         self.unread = self.unread[count:]
 
     def leave(self, error: BaseException | None = None) -> None:

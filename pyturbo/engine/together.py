@@ -1,4 +1,4 @@
-"""Steps of several conversations at once."""
+"""How conversations read: alone, or several at once."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyturbo.engine.session import Session
+
+
+def read_alone(session: Session, ids: NDArray[np.int32]) -> None:
+    """Read tokens of the vocabulary in a session that the caller holds."""
+    session._advance_all(ids)
 
 
 def step_together(sessions: Sequence[Session], tokens: Sequence[int]) -> None:
@@ -16,7 +22,7 @@ def step_together(sessions: Sequence[Session], tokens: Sequence[int]) -> None:
     Each has room for it. All weights are read once. If the replay fails, all sessions have failed.
     """
     if len(sessions) == 1:
-        sessions[0]._advance_all(np.array(tokens, np.int32))
+        read_alone(sessions[0], np.array(tokens, np.int32))
         return
     ordered = sorted(zip(sessions, tokens), key=lambda pair: pair[0].context)  # few programs serve all orders
     ordered_sessions = [session for session, _ in ordered]

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 
 import pyturbo
+from processes import run_script
 from pyturbo.batching import Engine
 from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError, BusyError, DeviceError, StateError
-from processes import run_script
 from tiny_configs import MODELS
 from tiny_models import write_mlx
 
