@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import fields
+from dataclasses import fields, replace
 from types import TracebackType
 from typing import Any
 
@@ -11,7 +11,7 @@ from pyturbo._arguments import byte_count, index
 from pyturbo._messages import shown, size
 from pyturbo.batching.member import Member
 from pyturbo.batching.pace import Pace
-from pyturbo.batching.scheduler import Limits, Scheduler
+from pyturbo.batching.scheduler import Limits, Scheduler, Usage
 from pyturbo.batching.stream import Mailbox, Stream
 from pyturbo.engine.generation import Options, Prompt, is_chat
 from pyturbo.engine.reply import require_room
@@ -103,6 +103,11 @@ class Engine:
     def state_bytes(self) -> int:
         """Bytes of the states of all conversations under way."""
         return self._scheduler.state_bytes
+
+    @property
+    def usage(self) -> Usage:
+        """A copy of the counts and times so far."""
+        return replace(self._scheduler.usage)
 
     @property
     def closed(self) -> bool:

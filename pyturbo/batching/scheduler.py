@@ -7,6 +7,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pyturbo.batching.member import Member
@@ -39,6 +40,25 @@ class Limits(NamedTuple):
     nbytes: int | None
 
 
+@dataclass
+class Usage:
+    """What an engine has done so far.
+
+    Attributes:
+        steps: Steps of one token of each conversation under way.
+        step_tokens: Tokens that these read.
+        prompt_tokens: Tokens that were read in pieces of prompts.
+        busy_seconds: Time with something to do.
+        replay_seconds: Of that, the time in programs; the rest is the host's own.
+    """
+
+    steps: int = 0
+    step_tokens: int = 0
+    prompt_tokens: int = 0
+    busy_seconds: float = 0.0
+    replay_seconds: float = 0.0
+
+
 class Scheduler:
     """Runs replies in a thread of its own, until `stop`.
 
@@ -54,7 +74,7 @@ class Scheduler:
         self._taken: dict[int, int] = {}  # bytes of each member by its identity
         self._numbers = itertools.count()
         self._stopping = self._draining = False
-        self.steps = self.step_tokens = 0  # steps so far, and the tokens they read
+        self.usage = Usage()
         self._thread = threading.Thread(target=self._run, name="pyturbo-engine", daemon=True)
         self._thread.start()
 
@@ -107,10 +127,12 @@ class Scheduler:
         error: BaseException = StateError("the engine is closed")
         try:
             while self._await_work():
+                begin = time.perf_counter()
                 self._drop_cancelled()
                 self._admit()
                 self._read_a_piece()
                 self._step()
+                self.usage.busy_seconds += time.perf_counter() - begin
         except BaseException as found:  # a mistake in here: nobody may wait for ever
             error = found
             raise
@@ -179,7 +201,10 @@ class Scheduler:
         except Exception as error:
             self._leave(member, error)
             return
-        self._pace.note(count, time.perf_counter() - begin)
+        seconds = time.perf_counter() - begin
+        self._pace.note(count, seconds)
+        self.usage.prompt_tokens += count
+        self.usage.replay_seconds += seconds
         if not len(member.unread):
             self._resume(member)
 
@@ -188,14 +213,16 @@ class Scheduler:
         members = [member for member in self._members if len(member.unread) == 1]
         if not members:
             return
+        begin = time.perf_counter()
         try:
             step_together([member.session for member in members], [int(m.unread[0]) for m in members])
         except Exception as error:
             for member in members:
                 self._leave(member, error)
             return
-        self.steps += 1
-        self.step_tokens += len(members)
+        self.usage.steps += 1
+        self.usage.step_tokens += len(members)
+        self.usage.replay_seconds += time.perf_counter() - begin
         for member in members:
             self._resume(member)
 

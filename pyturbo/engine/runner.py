@@ -190,6 +190,12 @@ class Runner:
             with self.program(context, tokens, "last") as (_, graph):
                 graph.program.prepare()
 
+    def prepare_batch(self, contexts: tuple[int, ...]) -> None:
+        """Do the same for steps of several conversations, by their contexts in ascending order."""
+        if len(contexts) > 1:
+            with self.batch(contexts) as graph:
+                graph.program.prepare()
+
     @contextmanager
     def program(self, context: int, tokens: int, output: Output) -> Iterator[tuple[int, Graph]]:
         """Hold the program for the next of `tokens` tokens, with how many it reads. It is recorded once."""

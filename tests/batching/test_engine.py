@@ -77,9 +77,11 @@ def test_replies_are_those_of_the_model_alone(model: pyturbo.Model, engine: Engi
 def test_steps_are_shared(engine: Engine) -> None:
     streams = [engine.submit(prompt, max_tokens=24, temperature=0) for prompt in PROMPTS]
     tokens = sum(len(stream.result().tokens) for stream in streams)
-    scheduler = engine._scheduler
-    assert scheduler.step_tokens == tokens - len(PROMPTS)  # the first token of a reply comes from its prompt
-    assert scheduler.steps < 0.5 * scheduler.step_tokens
+    usage = engine.usage
+    assert usage.step_tokens == tokens - len(PROMPTS)  # the first token of a reply comes from its prompt
+    assert usage.steps < 0.5 * usage.step_tokens
+    assert usage.prompt_tokens == sum(stream.stats.prompt_tokens for stream in streams)
+    assert 0 < usage.replay_seconds < usage.busy_seconds
 
 
 @pytest.mark.parametrize("device", [device for device in pyturbo.devices() if device != "cpu"])

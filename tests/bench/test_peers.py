@@ -14,7 +14,9 @@ import pytest
 
 import pyturbo
 from pyturbo import ops
-from pyturbo.bench.peers import contender, random_gguf, random_moe, works
+from pyturbo.bench.host_steps import host_steps
+from pyturbo.bench.peers import batch, contender, random_gguf, random_moe, works
+from pyturbo.bench.peers.child import tokens_of
 from pyturbo.bench.peers.contender import Contender
 from pyturbo.bench.peers.plan import LLAMA, Plan
 from pyturbo.bench.peers.rounds import Speeds, ratio
@@ -161,3 +163,46 @@ def test_blocks_hold_the_same_numbers() -> None:
 
 def test_table_of_nothing() -> None:
     assert table(Report()).row_count == 0
+
+
+def test_conversations_read_different_tokens() -> None:
+    ids = np.arange(10, dtype=np.int32)
+    assert tokens_of(ids, 3, 2, 1) == [[3], [4]]
+    assert tokens_of(ids, 8, 3, 2) == [[8, 3], [9, 4], [0, 5]]
+
+
+@pytest.mark.slow
+def test_several_at_once(llama: Callable[..., None], model: Path) -> None:
+    report = Report()
+    works.WORKS["batch"](Plan(model, threads=(2,), rounds=1, tokens=2, context=3, prompt=8), report, print)
+    names = [row.work for row in report.rows[::2]]
+    decoded = [f"decode {model.stem}, {count} at once" for count in (1, 4, 8, 16)]
+    gains = [f"gain of {count} at once, {model.stem}" for count in (8, 16)]
+    assert names == [*decoded[:3], gains[0], decoded[3], gains[1]]
+    peers = [row.peer_figure for row in report.rows if row.work in decoded]
+    assert peers == [1000.0 * count for count in (1, 1, 4, 4, 8, 8, 16, 16)]  # a token a millisecond
+    gain = next(row for row in report.rows if row.work == gains[0])
+    alone, many = (next(row for row in report.rows if row.work == decoded[i]) for i in (0, 2))
+    assert gain.ratio == pytest.approx(many.figure / alone.figure)  # type: ignore[operator]
+
+
+@pytest.mark.slow
+def test_several_at_once_with_experts(llama: Callable[..., None]) -> None:
+    report = Report()
+    batch.batch_experts(Plan(threads=(2,), rounds=1, tokens=2, context=3, prompt=8), report, print, TINY)
+    assert [row.work for row in report.rows] == ["gain of 8 at once, layers of Qwen3.6-35B-A3B"] * 2
+    assert all(row.ratio is not None and row.goal > 0.8 for row in report.rows)
+
+
+def test_the_gain_that_bytes_allow() -> None:
+    shape = replace(TINY, experts=4, chosen=2)
+    arrays = {"a.switch_mlp.b": np.zeros(4000, np.int8), "c": np.zeros(500, np.int8)}
+    assert batch.allowed_gain(shape, arrays, 1) == pytest.approx(1)
+    assert batch.allowed_gain(shape, arrays, 2) == pytest.approx(2 * 2500 / 3500)  # 3 of 4 experts
+
+
+def test_the_time_of_the_host() -> None:
+    with pyturbo.load(threads=2) as model:
+        (one, three) = host_steps(model, (1, 3), tokens=4)
+    assert (one.conversations, three.conversations) == (1, 3)
+    assert 0 < one.host_us < one.step_us

@@ -1,8 +1,9 @@
 """The process of one contender: it answers requests, lines of JSON on standard input, on standard output.
 
 ``load`` comes first, and replies with the time and memory that it took. ``prefill`` reads `tokens` tokens
-into an empty context, ``decode`` reads them one by one after `context` others; both begin at token `first` of
-the text, and reply with seconds. Output of libraries goes to standard error.
+into an empty context, ``decode`` reads them one by one after `context` others, in several `conversations` at
+once; both begin at token `first` of the text, and reply with seconds. Output of libraries goes to standard
+error.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Runner(Protocol):
 
     def prefill(self, first: int, tokens: int) -> float: ...
 
-    def decode(self, first: int, context: int, tokens: int) -> float: ...
+    def decode(self, first: int, context: int, tokens: int, conversations: int = 1) -> float: ...
 
 
 def token_ids(vocab: int, count: int, ids: Sequence[int] | None = None) -> NDArray[np.int32]:
@@ -44,6 +45,12 @@ def token_ids(vocab: int, count: int, ids: Sequence[int] | None = None) -> NDArr
     if ids is None:
         return np.random.default_rng(0).integers(0, vocab, count).astype(np.int32)
     return np.array(ids, np.int32)
+
+
+def tokens_of(ids: NDArray[np.int32], first: int, count: int, conversations: int) -> list[list[int]]:
+    """Return what is read in each of `count` steps: other tokens in each conversation."""
+    starts = first + len(ids) // conversations * np.arange(conversations)
+    return [ids[(starts + i) % len(ids)].tolist() for i in range(count)]
 
 
 def answer(kind: str, runner: Runner | None, request: dict[str, Any]) -> tuple[Runner | None, dict[str, Any]]:

@@ -39,16 +39,22 @@ class Plan:
 
 @contextmanager
 def contenders(
-    plan: Plan, report: Report, threads: int, model: Path, peers: dict[str, Path], tell: Tell
+    plan: Plan,
+    report: Report,
+    threads: int,
+    model: Path,
+    peers: dict[str, Path],
+    tell: Tell,
+    **options: int,
 ) -> Iterator[list[Contender]]:
     """Load pyturbo in both precisions with `model`, and peers with their files, and warm them up."""
     with ExitStack() as stack:
         ready: list[Contender] = []
 
-        def add(name: str, kind: str, **options: str) -> None:
+        def add(name: str, kind: str, **own: str) -> None:
             tell(f"loading {name}")
             contender = stack.enter_context(Contender(name, kind, threads))
-            contender.load(threads=threads, room=plan.room, **options)
+            contender.load(threads=threads, room=plan.room, **options, **own)
             report.facts[name] = contender.facts
             ready.append(contender)
 

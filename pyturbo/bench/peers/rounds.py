@@ -61,8 +61,8 @@ def in_turns(contenders: Sequence[Contender], rounds: int, turn: Turn, tell: Tel
     return list(speeds.values())
 
 
-def decoding(context: int, tokens: int, starts: Sequence[int] = ()) -> Turn:
-    """Return a turn that measures decoding in tokens per second.
+def decoding(context: int, tokens: int, starts: Sequence[int] = (), conversations: int = 1) -> Turn:
+    """Return a turn that measures decoding in tokens per second, of all `conversations` together.
 
     `starts` has the first token of each round in the text; without it all rounds read the same tokens.
     """
@@ -70,8 +70,9 @@ def decoding(context: int, tokens: int, starts: Sequence[int] = ()) -> Turn:
     def turn(contender: Contender, number: int) -> float | None:
         before, count = contender.portion(context), contender.portion(tokens)
         first = starts[number] if starts else 0
-        seconds = contender.seconds("decode", first=first, context=before, tokens=count)
-        return None if seconds is None else count / seconds
+        options = {"conversations": conversations} if conversations > 1 else {}
+        seconds = contender.seconds("decode", first=first, context=before, tokens=count, **options)
+        return None if seconds is None else conversations * count / seconds
 
     return turn
 

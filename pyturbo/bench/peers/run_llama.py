@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyturbo.bench.peers.child import token_ids
+from pyturbo.bench.peers.child import token_ids, tokens_of
 from pyturbo.errors import FormatError, StateError
 
 BATCH = 512  # maximum number of tokens in a batch
@@ -36,15 +36,31 @@ class LlamaRunner:
         self._finish()
         return time.perf_counter() - begin
 
-    def decode(self, first: int, context: int, tokens: int) -> float:
+    def decode(self, first: int, context: int, tokens: int, conversations: int = 1) -> float:
         self._forget()
         self._read(self._ids[first : first + context])
         self._finish()
+        memory = self._library.llama_get_memory(self._context)
+        for copy in range(1, conversations):
+            self._library.llama_memory_seq_cp(memory, 0, copy, -1, -1)
+        rows = tokens_of(self._ids, first + context, tokens, conversations)
         begin = time.perf_counter()
-        for i in range(first + context, first + context + tokens):
-            self._read(self._ids[i : i + 1])
+        for i, row in enumerate(rows):
+            self._step(row, context + i)
         self._finish()
         return time.perf_counter() - begin
+
+    def _step(self, tokens: list[int], position: int) -> None:
+        """Read a token in each of several sequences, and compute the logits of all."""
+        batch = self._library.llama_batch_init(len(tokens), 0, 1)
+        try:
+            batch.n_tokens = len(tokens)
+            for i, token in enumerate(tokens):
+                batch.token[i], batch.pos[i], batch.logits[i] = token, position, 1
+                batch.n_seq_id[i], batch.seq_id[i][0] = 1, i
+            self._check(self._library.llama_decode(self._context, batch))
+        finally:
+            self._library.llama_batch_free(batch)
 
     def _forget(self) -> None:
         self._library.llama_memory_clear(self._library.llama_get_memory(self._context), True)
@@ -54,18 +70,22 @@ class LlamaRunner:
         for first in range(0, len(ids), BATCH):
             part = ids[first : first + BATCH]
             tokens = (c_int32 * len(part)).from_buffer(part.data)
-            status = self._library.llama_decode(
-                self._context, self._library.llama_batch_get_one(tokens, len(part))
-            )
-            if status != 0:
-                raise StateError(f"llama_decode: expected status 0, got {status}")
+            batch = self._library.llama_batch_get_one(tokens, len(part))
+            self._check(self._library.llama_decode(self._context, batch))
+
+    @staticmethod
+    def _check(status: int) -> None:
+        if status != 0:
+            raise StateError(f"llama_decode: expected status 0, got {status}")
 
     def _finish(self) -> None:
         self._library.llama_synchronize(self._context)
         self._library.llama_get_logits_ith(self._context, -1)
 
 
-def load(path: str, threads: int, room: int, ids: Sequence[int] | None = None) -> LlamaRunner:
+def load(
+    path: str, threads: int, room: int, ids: Sequence[int] | None = None, conversations: int = 1
+) -> LlamaRunner:
     library = importlib.import_module("llama_cpp.llama_cpp")
     library.llama_backend_init()
     begin = time.perf_counter()
@@ -75,7 +95,8 @@ def load(path: str, threads: int, room: int, ids: Sequence[int] | None = None) -
     if not model:
         raise FormatError(f"{path}: llama.cpp cannot load it")
     options = library.llama_context_default_params()
-    options.n_ctx = room
+    options.n_ctx = room * conversations
+    options.n_seq_max, options.kv_unified = conversations, True
     options.n_batch = options.n_ubatch = BATCH
     options.n_threads = options.n_threads_batch = threads
     context = library.llama_init_from_model(model, options)

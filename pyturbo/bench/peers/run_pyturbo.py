@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from pyturbo.bench.peers.child import token_ids
+from pyturbo.bench.peers.child import token_ids, tokens_of
+from pyturbo.engine.together import step_together
 from pyturbo.model import Model
 from pyturbo.model import load as load_model
 from pyturbo.streaming import Policy
@@ -31,13 +32,15 @@ class PyturboRunner:
         session.prefill(self._ids[first : first + tokens])
         return time.perf_counter() - begin
 
-    def decode(self, first: int, context: int, tokens: int) -> float:
+    def decode(self, first: int, context: int, tokens: int, conversations: int = 1) -> float:
         session = self._model.session(self._room)
         session.prefill(self._ids[first : first + context])
-        ids = self._ids[first + context : first + context + tokens].tolist()
+        sessions = [session, *(session.fork() for _ in range(conversations - 1))]
+        rows = tokens_of(self._ids, first + context, tokens, conversations)
+        self._model.runner.prepare_batch((self._room,) * conversations)
         begin = time.perf_counter()
-        for token in ids:
-            session.step(token)
+        for row in rows:
+            step_together(sessions, row)
         return time.perf_counter() - begin
 
 
@@ -47,6 +50,7 @@ def load(
     room: int,
     precision: str,
     ids: Sequence[int] | None = None,
+    conversations: int = 1,
     memory: int | None = None,
     mode: str | None = None,
 ) -> PyturboRunner:

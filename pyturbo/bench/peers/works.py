@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 from pyturbo.bench import memory
 from pyturbo.bench.peers import busy, random_gguf, random_moe
+from pyturbo.bench.peers.batch import batch, batch_experts
 from pyturbo.bench.peers.limited import limited
 from pyturbo.bench.peers.plan import LLAMA, MLX, Plan, contenders
 from pyturbo.bench.peers.q4_k_m import q4_k_m
@@ -104,6 +105,8 @@ WORKS: dict[str, Callable[[Plan, Report, Tell], None]] = {
     "busy": one_core_busy,
     "limited": limited,
     "q4_k_m": q4_k_m,
+    "batch": batch,
+    "batch_experts": batch_experts,
 }
 
 

@@ -3,4 +3,16 @@
 HELP = "measure a model, the runtime, or other engines on this machine"
 
 #: Each is a module here with HELP, add_arguments and run.
-COMMANDS = ("model", "launch", "replay", "encode", "bandwidth", "matvec", "gpu", "kv", "stream", "peers")
+COMMANDS = (
+    "model",
+    "launch",
+    "replay",
+    "encode",
+    "bandwidth",
+    "matvec",
+    "gpu",
+    "kv",
+    "stream",
+    "peers",
+    "batch",
+)
