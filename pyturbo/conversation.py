@@ -7,7 +7,7 @@ import time
 import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from types import TracebackType
 from typing import Any, NoReturn, TypeGuard
@@ -20,6 +20,7 @@ from pyturbo.errors import ArgumentError, CancelledError, FormatError, StateErro
 from pyturbo.model import Model
 from pyturbo.text import chat
 from pyturbo.text.chat_text import ChatText
+from pyturbo.text.dialects import Tools, as_functions, repeated_ids
 
 Message = dict[str, Any]
 
@@ -62,26 +63,38 @@ class Conversation:
         model: The model; its checkpoint has a chat template.
         session: The state after the messages read so far.
         messages: Everything said so far.
+        tools: The functions that replies may call.
         forgotten: How many of them, after the system message, are left out now.
         reread: How many tokens the last turn read again.
         reply_start: The position at which the last reply begins.
     """
 
-    def __init__(self, model: Model, context: int | None = None, system: str | None = None) -> None:
-        """Start a chat, with room for `context` tokens as in `Model.session`, and a system message."""
+    def __init__(
+        self,
+        model: Model,
+        context: int | None = None,
+        system: str | None = None,
+        tools: Tools | None = None,
+    ) -> None:
+        """Start a chat, with room for `context` tokens as in `Model.session`, and a system message.
+
+        `tools` are those of `Model.stream`.
+        """
         _check_model(model)
+        as_functions(tools)
         if not (system is None or isinstance(system, str)):
             raise ArgumentError(f"chat: system: expected text, got {type(system).__name__}")
-        self._begin(model, model.session(context), system)
+        self._begin(model, model.session(context), system, tools)
 
-    def _begin(self, model: Model, session: Session, system: str | None) -> None:
-        self.model, self.session = model, session
+    def _begin(self, model: Model, session: Session, system: str | None, tools: Tools | None) -> None:
+        self.model, self.session, self.tools = model, session, tools
         self.reread, self.reply_start, self.forgotten = 0, 0, 0
         self._system = system
         #: The text that the session has read; None if that is not known, during a turn or after an early end.
         self._text: ChatText | None = ChatText("")
         self._changes = False  # whether the template has changed earlier text
         self._kept: tuple[Session, ChatText] | None = None  # before the last reply, and the text up to there
+        self._call_ids: list[str] = []  # of the last reply
         self._last: Callable[[], Reply | None] = lambda: None  # a weak reference
         self.messages: list[Message] = self._first()
 
@@ -108,7 +121,7 @@ class Conversation:
 
     def reply(
         self,
-        text: str,
+        text: str | Sequence[Message],
         max_tokens: int = 256,
         temperature: float | None = None,
         top_p: float | None = None,
@@ -123,21 +136,29 @@ class Conversation:
     ) -> Reply:
         """Say `text` and return the answer, one chunk per token. The options are those of `Model.stream`.
 
+        Instead of text there may be messages, such as the results of tool calls:
+        [{"role": "tool", "tool_call_id": ..., "name": ..., "content": ...}].
+
         A wrong option, or a text that does not fit, is an error here and changes nothing. An answer that ends
         early, because it is closed, cancelled or interrupted, or because the next turn begins, is part of the
         conversation up to that point. If it ends before its first token, the message is dropped too.
         """
-        if not isinstance(text, str):
-            raise ArgumentError(f"reply: text: expected text, got {shown(text)}")
+        said: Any = [{"role": "user", "content": text}] if isinstance(text, str) else text
+        if not isinstance(text, str) and not (_are_messages(said) and said):
+            raise ArgumentError(f"reply: text: expected text or messages, got {shown(text)}")
         self._end_turn()
         chosen = Options(
             max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, stop, logprobs
         ).with_defaults(self.model.sampling)
+        dialect = self.model.tokenizer.dialect
+        chosen = replace(chosen, markers=dialect.markers)
         stats = Stats() if stats is None else stats
-        plan = self._fitting_plan([*self.messages, {"role": "user", "content": text}], chosen.max_tokens)
+        plan = self._fitting_plan([*self.messages, *said], chosen.max_tokens)
         whole = plan.whole and not plan.first
         chunks = self.model._chunks(plan.session, plan.ids, chosen, stats, whole=whole)
-        reply = Reply(plan.session, self._answer(plan, chunks, stats), stats)
+        self._call_ids = []
+        parser = dialect.parser(self.tools, plan.rendered, repeated_ids(self._call_ids))
+        reply = Reply(plan.session, self._answer(plan, chunks, stats), stats, parser)
         self.reply_start = plan.start
         self._last = weakref.ref(reply)
         return reply
@@ -177,6 +198,7 @@ class Conversation:
             "forgotten": self.forgotten,
             "text": self._text,
             "breaks": breaks,
+            "tools": self.tools,
         }
         self.session.save(path)
 
@@ -191,8 +213,13 @@ class Conversation:
             raise FormatError(f"{path}: expected the messages of a chat, found a session without them")
         if type(forgotten) is not int or not 0 <= forgotten <= len(messages):
             raise FormatError(f"{path}: forgotten: expected a count of its messages, got {shown(forgotten)}")
+        tools = notes.get("tools")
+        try:
+            as_functions(tools)
+        except ArgumentError as error:
+            raise FormatError(f"{path}: {error}") from None
         self = object.__new__(cls)
-        self._begin(model, session, messages[0]["content"] if _systems(messages) else None)
+        self._begin(model, session, messages[0]["content"] if _systems(messages) else None, tools)
         self.messages, self.forgotten, self.reply_start = list(messages), forgotten, session.position
         self._text = None if text is None else ChatText(text, _places(notes.get("breaks"), len(text)))
         return self
@@ -227,7 +254,7 @@ class Conversation:
     def _plan(self, messages: list[Message], forgotten: int) -> _Plan:
         begin = _systems(messages)
         visible = [*messages[:begin], *messages[begin + forgotten :]]
-        rendered = self.model.tokenizer.chat(visible)
+        rendered = self._rendered(visible, generate=True)
         session, read = self._known(rendered)
         whole = read is None
         anew = whole or session is not self.session
@@ -258,6 +285,9 @@ class Conversation:
             ids,
         )
 
+    def _rendered(self, messages: list[Message], generate: bool) -> ChatText:
+        return self.model.tokenizer.chat(messages, generate, tools=as_functions(self.tools))
+
     def _known(self, rendered: ChatText) -> tuple[Session, ChatText | None]:
         """Return a session that has read the beginning of a text, and that beginning, or None."""
         for session, text in ((self.session, self._text), self._kept or (self.session, None)):
@@ -267,7 +297,7 @@ class Conversation:
 
     def _before_reply(self, messages: list[Message], rendered: ChatText) -> ChatText:
         """Return the part of a rendered text that comes before the reply: later turns do not change it."""
-        text = self.model.tokenizer.chat(messages, generate=False)
+        text = self._rendered(messages, generate=False)
         return text if rendered.begins_with(text) and rendered != text else ChatText("")
 
     def _answer(self, plan: _Plan, chunks: Iterator[Chunk], stats: Stats) -> Generator[Chunk, None, None]:
@@ -322,11 +352,13 @@ class Conversation:
         ids = ids[:-1] if ids and ids[-1] in self.model.eos_ids else ids
         content = self._decode(ids) if answer is None else answer
         text = plan.rendered + self.model.tokenizer.decode_chat(ids)
-        messages = [*plan.messages, {"role": "assistant", "content": content}]
-        self.messages, self._text = messages, text
+        new_id = repeated_ids(self._call_ids)
+        said = self.model.tokenizer.dialect.remembered(content, self.tools, plan.rendered, new_id)
+        self.messages, self._text = [*plan.messages, said], text
 
     def _decode(self, ids: Sequence[int]) -> str:
-        detokenizer = self.model.tokenizer.detokenizer(continues=True)
+        markers = self.model.tokenizer.dialect.markers
+        detokenizer = self.model.tokenizer.detokenizer(continues=True, markers=markers)
         return "".join([*map(detokenizer.add, ids), detokenizer.finish()])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +31,8 @@ from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.kv_cache import kv_format
 from pyturbo.placement import place_experts
 from pyturbo.streaming import Policy
-from pyturbo.text import Tokenizer
+from pyturbo.text import ChatText, Tokenizer
+from pyturbo.text.dialects import Tools, as_functions
 
 #: The context of a session, where the caller does not say: this many tokens, or all that the model can have.
 DEFAULT_CONTEXT = 8192
@@ -258,6 +260,8 @@ class Model:
         logprobs: int = 0,
         session: Session | None = None,
         stats: Stats | None = None,
+        tools: Tools | None = None,
+        variables: Mapping[str, Any] | None = None,
     ) -> Reply:
         """Continue a prompt, one chunk a token, each as soon as it is known.
 
@@ -267,6 +271,10 @@ class Model:
         forgets what else it has read. `logprobs` is how many of the likeliest tokens each chunk lists;
         `stats` is filled as the reply goes on. The other options are those of `pyturbo.Sampler`; one that is
         not given is what the checkpoint says (`Model.sampling`), unless `temperature` is given as 0.
+
+        `tools` are functions that a reply to messages may call; `Reply.parts` and `Reply.message` have the
+        calls. `variables` are passed to the chat template, such as enable_thinking. In a chat the text of
+        chunks has the markers of thoughts and calls, also where they are special tokens.
 
         Closing the iterator, `Reply.cancel` from any thread, or an interrupt ends the reply within one token,
         or one chunk of a prompt; the session can go on from there.
@@ -282,13 +290,17 @@ class Model:
         options = Options(
             max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, stop, logprobs
         ).with_defaults(self.sampling)
-        ids, whole = self.prompt_ids(prompt, session), is_chat(prompt)
+        whole, prompt = is_chat(prompt), self.prompt_text(prompt, tools, variables)
+        ids, parser = self.prompt_ids(prompt, session), None
+        if isinstance(prompt, ChatText):
+            parser = self.tokenizer.dialect.parser(tools, prompt)
+            options = replace(options, markers=self.tokenizer.dialect.markers)
         if session is None:
             session = self.session(self.runner.context_for(len(ids) + options.max_tokens))
         stats = Stats() if stats is None else stats
         require_room(session, ids, whole=whole)
         chunks = self._chunks(session, ids, options, stats, whole=whole)
-        return Reply(session, chunks, stats)
+        return Reply(session, chunks, stats, parser)
 
     def generate(
         self,
@@ -305,6 +317,8 @@ class Model:
         logprobs: int = 0,
         session: Session | None = None,
         stats: Stats | None = None,
+        tools: Tools | None = None,
+        variables: Mapping[str, Any] | None = None,
     ) -> Completion:
         """Return the whole reply at once. The options are those of `stream`.
 
@@ -319,12 +333,20 @@ class Model:
         sampling = (temperature, top_p, top_k, min_p, repetition_penalty, seed, stop)
         completion = Completion(stats=Stats() if stats is None else stats)
         reply = self.stream(
-            prompt, max_tokens, *sampling, logprobs=logprobs, session=session, stats=completion.stats
+            prompt,
+            max_tokens,
+            *sampling,
+            logprobs=logprobs,
+            session=session,
+            stats=completion.stats,
+            tools=tools,
+            variables=variables,
         )
         for chunk in reply:
             completion.add(chunk)
         if reply.cancelled:
             completion.finish_reason = "cancelled"
+        completion.message = reply.message
         return completion
 
     def astream(
@@ -342,6 +364,8 @@ class Model:
         logprobs: int = 0,
         session: Session | None = None,
         stats: Stats | None = None,
+        tools: Tools | None = None,
+        variables: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """Continue a prompt in a thread of its own, for asyncio. The options are those of `stream`.
 
@@ -358,9 +382,36 @@ class Model:
         sampling = (temperature, top_p, top_k, min_p, repetition_penalty, seed, stop)
         return in_thread(
             lambda: self.stream(
-                prompt, max_tokens, *sampling, logprobs=logprobs, session=session, stats=stats
+                prompt,
+                max_tokens,
+                *sampling,
+                logprobs=logprobs,
+                session=session,
+                stats=stats,
+                tools=tools,
+                variables=variables,
             )
         )
+
+    def prompt_text(
+        self, prompt: Prompt, tools: Tools | None = None, variables: Mapping[str, Any] | None = None
+    ) -> Prompt:
+        """Return a chat as the checkpoint's own template writes it; any other prompt as it is.
+
+        `tools` and `variables` are those of `stream`.
+        """
+        functions = as_functions(tools)
+        if not (variables is None or isinstance(variables, Mapping)):
+            raise ArgumentError(f"variables: expected a mapping of names to values, got {shown(variables)}")
+        given = dict(variables or {})
+        if not all(isinstance(name, str) for name in given) or "generate" in given or "tools" in given:
+            raise ArgumentError("variables: expected names other than generate and tools")
+        if not is_chat(prompt):
+            if functions or given:
+                name = "tools" if functions else "variables"
+                raise ArgumentError(f"{name}: expected messages as the prompt, whose template takes them")
+            return prompt
+        return self.tokenizer.chat(prompt, tools=functions, **given)  # type: ignore[arg-type]
 
     def prompt_ids(self, prompt: Prompt, session: Session | None = None) -> list[int]:
         """Return the tokens of text, of token ids, or of a chat through the checkpoint's own template.
@@ -380,14 +431,13 @@ class Model:
     def _encode(self, prompt: Prompt, special: bool) -> list[int]:
         """`special`: text starts with what its tokenizer puts at the beginning of a text."""
         if isinstance(prompt, str):
-            return self.tokenizer.encode(prompt, special)
+            return self.tokenizer.encode(prompt, special and not isinstance(prompt, ChatText))
         if isinstance(prompt, np.ndarray):
             return [int(token) for token in self.runner.check_ids(prompt, "prompt")]
         if isinstance(prompt, (bytes, Mapping)) or not isinstance(prompt, Sequence):
             raise ArgumentError(f"prompt: expected {_PROMPT}, got {shown(prompt)}")
         if is_chat(prompt):
-            text = self.tokenizer.chat(prompt)  # type: ignore[arg-type]
-            return self.tokenizer.encode(text, special=False)
+            return self.tokenizer.encode(self.tokenizer.chat(prompt), special=False)  # type: ignore[arg-type]
         if any(isinstance(item, str) for item in prompt):
             raise ArgumentError(
                 f"prompt: expected {_PROMPT}, got a list of texts; ask for one reply at a time"

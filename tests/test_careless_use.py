@@ -220,8 +220,21 @@ def models(folder: Path) -> Iterator[tuple[str, Case]]:
     )
     prompt = {"prompt": ("a", prompts, "messages")}
     session = {"session": (None, (Thing(), "x", 3))}
-    yield "Model.generate", (model.generate, {**prompt, **OPTIONS, **session})
-    yield "Model.stream", (model.stream, {**prompt, **OPTIONS, **session})
+    not_tools = (
+        Thing(),
+        "x",
+        3,
+        {},
+        [3],
+        [{}],
+        [{"name": ""}],
+        [{"function": {"name": "f", "parameters": 3}}],
+    )
+    not_variables = (Thing(), "x", 3, [], {1: 2}, {"generate": True}, {"tools": []})
+    template = {"tools": (None, not_tools), "variables": (None, not_variables)}
+    yield "Model.generate", (model.generate, {**prompt, **OPTIONS, **session, **template})
+    yield "Model.stream", (model.stream, {**prompt, **OPTIONS, **session, **template})
+    yield "Model.prompt_text", (model.prompt_text, {"prompt": ("a", ([{}],), "messages"), **template})
     yield "Model.prompt_ids", (model.prompt_ids, {**prompt, **session})
     yield "Model.session", (model.session, {"context": (64, (*but(NOT_A_COUNT, None), 0, 10**9))})
     saved = folder.parent / "a.session"
@@ -252,6 +265,7 @@ def conversations(folder: Path) -> Iterator[tuple[str, Case]]:
         "model": (model, (folder, None, 3)),
         "context": (64, but(NOT_A_COUNT, None)),
         "system": ("a", but(NOT_TEXT, None)),
+        "tools": (None, (Thing(), "x", 3, [3], [{"name": ""}])),
     }
     yield "Conversation", (pyturbo.Conversation, arguments)
     conversation = pyturbo.Conversation(model, 128)

@@ -242,6 +242,7 @@ def test_a_longer_chat_reads_only_what_is_new(folder: Path, monkeypatch: pytest.
     """With a model whose state can be cut, and ids that stand for what a template would write."""
     model = model_of(folder, "qwen3")
     written = {1: TOKENS[:6], 2: [*TOKENS[:4], 90, 91, 92, 93], 3: TOKENS[:6]}
+    monkeypatch.setattr(model, "prompt_text", lambda prompt, tools, variables: prompt)
     monkeypatch.setattr(model, "_encode", lambda prompt, special: written[len(prompt)])
     session = model.session(24)
     cached = []

@@ -194,6 +194,7 @@ class _Chat:
                         print(chunk.text, end="", flush=True)
         finally:
             bar.close()
+            completion.message = chunks.message
             self._last = completion
             if self._arguments.json:
                 print_json(asdict(completion) | {"reread": conversation.reread})

@@ -106,6 +106,7 @@ def _reply(arguments: argparse.Namespace, model: Model, session: Session, ids: l
                 print(chunk.text, end="", flush=True)
     finally:
         bar.close()
+        completion.message = chunks.message
         if not arguments.json:
             print()
     return completion

@@ -14,6 +14,7 @@ from pyturbo._sampling import Sampler
 from pyturbo.checkpoint import SamplingDefaults
 from pyturbo.streaming import ExpertUse
 from pyturbo.text import StopStrings
+from pyturbo.text.dialects import Message, ToolCall
 
 #: Text, token ids, or the messages of a chat.
 Prompt = str | Sequence[int] | NDArray[Any] | Sequence[Mapping[str, Any]]
@@ -104,6 +105,7 @@ class Completion:
         top: The likeliest tokens and their logprobs at each token, if asked for.
         finish_reason: "stop" or "length", see `Chunk`; "cancelled" if another thread ended it.
         stats: Counts and times.
+        message: The reply to a chat, taken apart: its content, thoughts and tool calls.
     """
 
     text: str = ""
@@ -112,6 +114,17 @@ class Completion:
     top: list[tuple[tuple[int, float], ...]] = field(default_factory=list, repr=False)
     finish_reason: FinishReason | Literal["cancelled"] | None = None
     stats: Stats = field(default_factory=Stats)
+    message: Message = field(default_factory=Message, repr=False)
+
+    @property
+    def reasoning(self) -> str:
+        """The thoughts of the reply."""
+        return self.message.reasoning
+
+    @property
+    def tool_calls(self) -> list[ToolCall]:
+        """The tool calls of the reply. Some may be incomplete, see `ToolCall`."""
+        return self.message.tool_calls
 
     def add(self, chunk: Chunk) -> None:
         """Append the next chunk of the reply."""
@@ -141,6 +154,7 @@ class Options:
     seed: int | None = None
     stop: str | Sequence[str] | None = ()
     logprobs: int = 0  # how many of the likeliest tokens each chunk lists
+    markers: Sequence[str] = ()  # texts of special tokens that the text of the reply has
 
     def __post_init__(self) -> None:
         index("max_tokens", self.max_tokens, least=1)

@@ -15,6 +15,7 @@ from pyturbo.engine.generation import Chunk, FinishReason, Options, Stats
 from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError, CancelledError, StateError
 from pyturbo.text import StopStrings, Tokenizer
+from pyturbo.text.dialects import Dialect, Message, Part, ReplyParser
 
 #: What a reply consists of: chunks, and before each of them tokens that its session must have read.
 Steps = Generator[Chunk | NDArray[np.int32], None, None]
@@ -32,21 +33,33 @@ class Reply(Iterator[Chunk]):
         cancelled: Whether `cancel` ended it.
     """
 
-    def __init__(self, session: Session, chunks: Generator[Chunk, None, None], stats: Stats) -> None:
+    def __init__(
+        self,
+        session: Session,
+        chunks: Generator[Chunk, None, None],
+        stats: Stats,
+        parser: ReplyParser | None = None,
+    ) -> None:
+        """Take the chunks, and a parser that takes their text apart; without one all of it is text."""
         self.session, self.stats, self.cancelled = session, stats, False
         self._chunks, self._claim, self._ended = chunks, Claim(), False
+        self._parser = Dialect().parser() if parser is None else parser
+        self._parts: list[Part] = []  # of the last chunk
 
     def __repr__(self) -> str:
         state = ", cancelled" if self.cancelled else ""
         return f"Reply({self.stats.tokens} tokens{state}, {self.session!r})"
 
     def __next__(self) -> Chunk:
+        self._parts = []
         if self._ended:
             raise StopIteration
         chunk = None
         with self.session._guard.use(self._claim):
             try:
                 chunk = next(self._chunks, None)
+                if chunk is not None and chunk.text:
+                    self._parts += self._parser.add(chunk.text)
             except CancelledError:
                 self.cancelled = True
             finally:
@@ -55,6 +68,27 @@ class Reply(Iterator[Chunk]):
         if chunk is None:
             raise StopIteration
         return chunk
+
+    def parts(self) -> Iterator[Part]:
+        """Yield the rest of the reply as parts instead of chunks: thoughts, text and tool calls.
+
+        Examples:
+            >>> model = pyturbo.load()
+            >>> for part in model.stream("Once upon a time", max_tokens=2).parts():
+            ...     print(part)
+            Text(text=',')
+            Text(text=' there')
+        """
+        while True:
+            chunk = next(self, None)
+            yield from self._parts
+            if chunk is None:
+                return
+
+    @property
+    def message(self) -> Message:
+        """The reply so far: its text, thoughts and tool calls."""
+        return self._parser.message
 
     @property
     def ended(self) -> bool:
@@ -74,6 +108,7 @@ class Reply(Iterator[Chunk]):
 
     def _end(self) -> None:
         self._chunks.close()
+        self._parts += self._parser.finish()
         self._ended = True
         self.session._guard.release(self._claim)
 
@@ -127,7 +162,7 @@ def steps_of(
     """
     if not isinstance(stats, Stats):
         raise ArgumentError(f"stats: expected a Stats, got {type(stats).__name__}")
-    text = _Text(tokenizer, options.stop_strings())
+    text = _Text(tokenizer, options)
     return _steps(session, ids, whole, options, options.sampler(), text, set(eos_ids), stats)
 
 
@@ -242,9 +277,11 @@ def _steps(
 class _Text:
     """The text of a reply as it becomes certain. Without a tokenizer there is none."""
 
-    def __init__(self, tokenizer: Tokenizer | None, stops: StopStrings) -> None:
-        self._stops = stops
-        self._detokenizer = None if tokenizer is None else tokenizer.detokenizer(continues=True)
+    def __init__(self, tokenizer: Tokenizer | None, options: Options) -> None:
+        self._stops: StopStrings = options.stop_strings()
+        self._detokenizer = (
+            None if tokenizer is None else tokenizer.detokenizer(continues=True, markers=options.markers)
+        )
 
     @property
     def stopped(self) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pyturbo.text.dialects.detect import MARKERS, dialect_of
 from pyturbo.text.dialects.dialect import Dialect
 from pyturbo.text.dialects.message import Message, ToolCall
-from pyturbo.text.dialects.parser import ReplyParser
+from pyturbo.text.dialects.parser import ReplyParser, repeated_ids
 from pyturbo.text.dialects.parts import (
     Part,
     Reasoning,
@@ -23,6 +23,7 @@ from pyturbo.text.dialects.parts import (
     ToolCallEnd,
     joined,
 )
+from pyturbo.text.dialects.tools import Tools, as_functions
 
 __all__ = [
     "MARKERS",
@@ -36,6 +37,9 @@ __all__ = [
     "ToolCallArguments",
     "ToolCallBegin",
     "ToolCallEnd",
+    "Tools",
+    "as_functions",
     "dialect_of",
     "joined",
+    "repeated_ids",
 ]

@@ -45,6 +45,8 @@ class Dialect:
     name: ClassVar[str] = "plain"
     #: The markers of calls.
     call_markers: ClassVar[tuple[str, ...]] = ()
+    #: Whether templates take a reply with calls back as it was written.
+    verbatim: ClassVar[bool] = False
 
     thinks: bool = False
     special: Mapping[str, int] = field(default_factory=dict)
@@ -69,9 +71,15 @@ class Dialect:
             lambda reader, writer: self._read(reader, writer, known), self.begun(prompt), new_id
         )
 
-    def parse(self, text: str, tools: Tools | None = None, prompt: str = "") -> Message:
+    def parse(
+        self,
+        text: str,
+        tools: Tools | None = None,
+        prompt: str = "",
+        new_id: Callable[[], str] = new_call_id,
+    ) -> Message:
         """Return a whole reply taken apart. The arguments are those of `parser`."""
-        parser = self.parser(tools, prompt)
+        parser = self.parser(tools, prompt, new_id)
         parser.add(text)
         parser.finish()
         return parser.message
@@ -95,6 +103,21 @@ class Dialect:
         """
         known = tools_of(tools)
         return self._grammar(chosen(known, choice), choice, Grammar(self.special), self.begun(prompt))
+
+    def remembered(
+        self,
+        text: str,
+        tools: Tools | None = None,
+        prompt: str = "",
+        new_id: Callable[[], str] = new_call_id,
+    ) -> dict[str, Any]:
+        """Return a reply as a message of the chat that goes on; its text unchanged, if templates take that.
+
+        The other arguments are those of `parser`.
+        """
+        if self.verbatim or not any(marker in text for marker in self.call_markers):
+            return {"role": "assistant", "content": text}
+        return self.parse(text, tools, prompt, new_id).to_dict()
 
     def begun(self, prompt: str) -> str:
         """Return the markers in a prompt that the reply goes on from."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from itertools import count
 
 from pyturbo._messages import shown
 from pyturbo.errors import ArgumentError, StateError
@@ -16,6 +17,19 @@ from pyturbo.text.dialects.writer import Writer
 def new_call_id() -> str:
     """Return a random name for a call."""
     return f"call_{os.urandom(8).hex()}"
+
+
+def repeated_ids(ids: list[str]) -> Callable[[], str]:
+    """Return what names calls as `ids` does, and adds new names to it: parsing again then gives the same."""
+    places = count()
+
+    def next_id() -> str:
+        place = next(places)
+        if place == len(ids):
+            ids.append(new_call_id())
+        return ids[place]
+
+    return next_id
 
 
 class ReplyParser:

@@ -24,6 +24,7 @@ class Hermes(Dialect):
 
     name: ClassVar[str] = "hermes"
     call_markers: ClassVar[tuple[str, ...]] = (_OPEN, _CLOSE)
+    verbatim: ClassVar[bool] = True
 
     def _openers(self, tools: Mapping[str, Tool]) -> Sequence[str]:
         return (_OPEN, *(f"{_FUNCTION}{name}>" for name in tools))

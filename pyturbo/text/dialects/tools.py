@@ -37,6 +37,14 @@ class Tool:
         return properties if isinstance(properties, Mapping) else {}
 
 
+def as_functions(tools: Tools | None) -> list[Mapping[str, Any]] | None:
+    """Return tools as templates take them, whose functions may have been given alone; None without any."""
+    tools_of(tools)
+    return [
+        entry if "function" in entry else {"type": "function", "function": entry} for entry in tools or ()
+    ] or None
+
+
 def tools_of(tools: Tools | None) -> dict[str, Tool]:
     """Return tools by name. ArgumentError if one has no name, or a schema that is not an object.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _TURNS = """\
+{%- if tools %}{{- '<|im_start|>system\\n' ~ (tools | tojson) ~ '<|im_end|>\\n' }}{%- endif %}
 {%- for message in messages %}
 {%- if message.role == 'assistant' %}{{- '<|im_start|>assistant\\n' }}{{- message.content or '' }}
 CALLS
