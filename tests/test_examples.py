@@ -57,6 +57,12 @@ def test_chat_with_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_call_a_function(tmp_path: Path) -> None:
+    model = str(write_model(tmp_path / "model"))
+    assert "answer: " in run("call_a_function.py", model, "What is 17 * 23?", folder=tmp_path)
+
+
+@pytest.mark.slow
 def test_how_surprised(tmp_path: Path) -> None:
     said = run("how_surprised.py", "Once upon a time", folder=tmp_path)
     assert "' upon'" in said
