@@ -18,7 +18,7 @@ from pyturbo.engine.reply import require_room
 from pyturbo.errors import ArgumentError
 from pyturbo.model import Model
 
-_OPTIONS = tuple(field.name for field in fields(Options))
+_OPTIONS = tuple(field.name for field in fields(Options) if field.name != "markers")
 
 
 class Engine:
