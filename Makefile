@@ -25,8 +25,11 @@ run: $(if $(wildcard $(VENV)/built),build,$(VENV)/runs)
 
 # One process per core; each has a stretch of the tests, in order, and takes some of another's when it is done.
 PYTEST := $(BIN)/pytest -q -n auto --dist worksteal
+# Under it glibc looks for damage to the heap at every call, and ends the process when it finds some.
+HEAP_CHECKS := MALLOC_CHECK_=3 LD_PRELOAD=libc_malloc_debug.so.0
+HAS_HEAP_CHECKS := $(wildcard $(addsuffix /libc_malloc_debug.so.0,/lib /lib64 /usr/lib /usr/lib64 /lib/*-linux-gnu))
 test: lint
-	$(PYTEST)
+	$(if $(CI),$(if $(HAS_HEAP_CHECKS),$(HEAP_CHECKS))) $(PYTEST)
 
 # Runs the linters, and of each test that is not slow the first case on each device.
 check: lint
@@ -93,9 +96,9 @@ sanitize:
 	$(MAKE) build VENV=build/sanitize/venv BUILD=build/sanitize BUILD_TYPE=RelWithDebInfo SANITIZE=address,undefined
 	build/sanitize/venv/bin/python tests/run_sanitized.py --compiler $(COMPILER) $(SANITIZE_TESTS)
 
-# Runs all tests while glibc looks for damage to the heap at every call; it ends the process when it finds some.
+# Runs all tests under checks of the heap, as CI does.
 heap: build
-	MALLOC_CHECK_=3 LD_PRELOAD=libc_malloc_debug.so.0 $(PYTEST)
+	$(HEAP_CHECKS) $(PYTEST)
 
 # Runs the tests of kernels, models and programs on the NVIDIA GPU of this machine. See tests/run_on_gpu.py.
 test-gpu: build
