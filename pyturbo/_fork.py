@@ -1,4 +1,4 @@
-"""Locks that a child of fork() finds open, whoever held them in the parent."""
+"""What a child of fork() finds: locks that are open, whoever held them, and threads that are gone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from pyturbo.errors import StateError
+
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -16,6 +18,21 @@ def open_in_children(kind: Callable[[], Any] = threading.Lock) -> Any:
     lock = kind()
     _locks.add(lock)
     return lock
+
+
+class OwnProcess:
+    """The process that made something which a child of fork() cannot use, such as a thread."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+
+    def __bool__(self) -> bool:
+        return os.getpid() == self._process
+
+    def require(self, what: str) -> None:
+        """Raise a StateError in a child."""
+        if not self:
+            raise StateError(f"{what} was made before fork(): make one in the child process")
 
 
 def _open_all() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pyturbo._fork import OwnProcess
 from pyturbo.batching.member import Member
 from pyturbo.batching.pace import Pace
 from pyturbo.batching.stream import Mailbox
@@ -68,6 +69,7 @@ class Scheduler:
 
     def __init__(self, limits: Limits, pace: Pace) -> None:
         self._limits, self._pace = limits, pace
+        self._own = OwnProcess()
         self._changed = threading.Condition()
         self._waiting: list[Waiting] = []  # a heap
         self._members: list[Member] = []
@@ -95,6 +97,7 @@ class Scheduler:
 
     def add(self, priority: int, nbytes: int, mailbox: Mailbox, admit: Callable[[], Member]) -> None:
         """Have a reply begin when there is room. BusyError if too many wait."""
+        self._own.require("the engine")
         with self._changed:
             if self._stopping or self._draining:
                 raise StateError("the engine is closed")
@@ -108,12 +111,15 @@ class Scheduler:
 
     def drain(self, timeout: float | None) -> bool:
         """Accept nothing more, and wait until all replies have ended. Returns whether they have."""
+        self._own.require("the engine")
         with self._changed:
             self._draining = True
             return self._changed.wait_for(self._idle, timeout)
 
     def stop(self) -> None:
-        """Cancel all replies, and wait for the thread to end."""
+        """Cancel all replies, and wait for the thread to end. A child of fork() does not have that thread."""
+        if not self._own:
+            return
         with self._changed:
             self._stopping = True
             self._changed.notify_all()

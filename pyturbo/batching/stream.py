@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from pyturbo._fork import OwnProcess
 from pyturbo.engine.generation import Chunk, Completion, Stats
 from pyturbo.errors import StateError
 
@@ -33,6 +34,7 @@ class Mailbox:
         self._submitted = time.perf_counter()
         self._chunks: deque[Chunk] = deque()
         self._error: BaseException | None = None
+        self._own = OwnProcess()
         self._changed = threading.Condition()
         self._waiters: list[Callable[[], None]] = []  # called once at the next change
 
@@ -61,6 +63,7 @@ class Mailbox:
 
     def take(self, timeout: float | None = None) -> Chunk | None:
         """Wait for a chunk, and take it. None after the last one; an error of the reply is raised there."""
+        self._own.require("the stream")
         with self._changed:
             if not self._changed.wait_for(lambda: self._chunks or self.ended, timeout):
                 raise TimeoutError("no chunk within the time allowed")
@@ -68,6 +71,7 @@ class Mailbox:
 
     def take_or_wait(self, wake: Callable[[], None]) -> tuple[bool, Chunk | None]:
         """Take a chunk as `take` does -> True, chunk; or have `wake` called at the next change -> False."""
+        self._own.require("the stream")
         with self._changed:
             if self._chunks or self.ended:
                 return True, self._taken()

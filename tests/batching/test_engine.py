@@ -350,3 +350,33 @@ print("ends")
 def test_a_process_ends_without_close(tmp_path: Path) -> None:
     done = run_script(FORGOTTEN, tmp_path, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ends\n", "")
+
+
+FORKED = """
+import os, pyturbo
+engine = pyturbo.Engine(pyturbo.load())
+streams = [engine.submit([5, 6, 7 + i], max_tokens=1500) for i in range(3)]
+next(streams[0])
+for _ in range(5):
+    child = os.fork()
+    if child == 0:
+        for use in (lambda: engine.submit("Once"), lambda: next(streams[0]), lambda: engine.drain(1)):
+            try:
+                use()
+            except pyturbo.errors.StateError as error:
+                assert "was made before fork()" in str(error), error
+            else:
+                raise AssertionError("expected a StateError")
+        engine.close()
+        raise SystemExit(0)  # ends as a whole process does
+    assert os.waitpid(child, 0)[1] == 0
+next(streams[0])
+engine.close()
+print("ends")
+"""
+
+
+@pytest.mark.slow
+def test_a_child_of_fork_hangs_nowhere(tmp_path: Path) -> None:
+    done = run_script(FORKED, tmp_path, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "ends\n"), done.stderr
