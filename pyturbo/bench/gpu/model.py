@@ -22,6 +22,7 @@ from pyturbo.engine.profile import Profile
 from pyturbo.engine.reply import Reply, chunks_of, steps_of
 from pyturbo.engine.runner import Runner
 from pyturbo.engine.session import Session, at_position
+from pyturbo.engine.together import step_together
 from pyturbo.errors import DeviceError
 
 Tell = Callable[[str], None]
@@ -38,6 +39,7 @@ class Plan:
         shape: Of the model.
         contexts: Positions at which tokens are decoded, with the tokens per second to reach on an H200.
         tokens: Tokens to decode at each.
+        at_once: Numbers of conversations that decode together, at the first of the positions.
         prompt: Tokens of the prompt.
         prompt_goal: Tokens per second to reach.
         kv: The format of keys and values.
@@ -46,6 +48,7 @@ class Plan:
     shape: Shape = _SHAPE
     contexts: tuple[tuple[int, float], ...] = ((1024, 400.0), (32_768, 300.0))
     tokens: int = 32
+    at_once: tuple[int, ...] = (4, 8, 32)
     prompt: int = 4096
     prompt_goal: float = 8000.0
     kv: str = "f16"
@@ -56,6 +59,7 @@ QUICK = Plan(
     Shape(128, 4, 512, 4, 2, 64, 2, 4, 64, 8, 2, 64, 64, context=1024),
     ((64, 400.0), (300, 300.0)),
     tokens=3,
+    at_once=(3,),
     prompt=20,
 )
 
@@ -75,7 +79,8 @@ class StepRow:
 
     Attributes:
         work: What was measured.
-        speed: Tokens per second as a caller sees them, with the choice of each token.
+        speed: Tokens per second as a caller sees them, with the choice of each token; of conversations that
+            decode together the sum, without it.
         launches: Of one replay.
         waits: Launches that wait for others: the barriers of a device that runs them in order.
         step_us: Microseconds of a replay, from the call until its end.
@@ -137,6 +142,11 @@ def measure(device: Device, plan: Plan, tell: Tell) -> ModelReport:
         work = f"decode at {position} tokens"
         decode = partial(_decode, runner, position, plan.tokens)
         rows.append(_guarded(work, goal if is_goal else None, decode))
+    for count in plan.at_once:
+        tell(f"decoding in {count} conversations")
+        first = plan.contexts[0][0]
+        work = f"decode at {first} tokens, {count} at once"
+        rows.append(_guarded(work, None, partial(_decode_together, runner, first, plan.tokens, count)))
     tell(f"reading a prompt of {plan.prompt} tokens")
     work = f"prompt of {plan.prompt} tokens"
     rows.append(_guarded(work, plan.prompt_goal if is_goal else None, partial(_prefill, runner, plan.prompt)))
@@ -188,6 +198,22 @@ def _decode(runner: Runner, position: int, tokens: int) -> StepRow:
         times.device_us,
         _kernels(profile),
     )
+
+
+def _decode_together(runner: Runner, position: int, tokens: int, count: int) -> StepRow:
+    context = _context(runner, position + tokens + 1)
+    sessions = [at_position(runner, context, position) for _ in range(count)]
+    rows = np.random.default_rng(0).integers(0, runner.network.vocab, (tokens + 1, count)).tolist()
+    step_together(sessions, rows.pop())
+    _require_finite(sessions[-1].logits)
+    begin = time.perf_counter()
+    for row in rows:
+        step_together(sessions, row)
+    seconds = (time.perf_counter() - begin) / tokens
+    with runner.batch((context,) * count) as graph:
+        listing = graph.program.listing()
+    waits = sum(launch.waits for launch in listing)
+    return StepRow("", count / seconds, len(listing), waits, 1e6 * seconds)
 
 
 def _reply(session: Session, tokens: int) -> Stats:
