@@ -32,7 +32,7 @@ from pyturbo.layers.kv_cache import kv_format
 from pyturbo.placement import place_experts
 from pyturbo.streaming import Policy
 from pyturbo.text import ChatText, Tokenizer
-from pyturbo.text.dialects import Tools, as_functions
+from pyturbo.text.dialects import Dialect, ReplyParser, Tools, as_functions
 
 #: The context of a session, where the caller does not say: this many tokens, or all that the model can have.
 DEFAULT_CONTEXT = 8192
@@ -291,10 +291,8 @@ class Model:
             max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, stop, logprobs
         ).with_defaults(self.sampling)
         whole, prompt = is_chat(prompt), self.prompt_text(prompt, tools, variables)
-        ids, parser = self.prompt_ids(prompt, session), None
-        if isinstance(prompt, ChatText):
-            parser = self.tokenizer.dialect.parser(tools, prompt)
-            options = replace(options, markers=self.tokenizer.dialect.markers)
+        ids, parser = self.prompt_ids(prompt, session), self.reply_parser(prompt, tools)
+        options = replace(options, markers=self.markers(prompt))
         if session is None:
             session = self.session(self.runner.context_for(len(ids) + options.max_tokens))
         stats = Stats() if stats is None else stats
@@ -412,6 +410,16 @@ class Model:
                 raise ArgumentError(f"{name}: expected messages as the prompt, whose template takes them")
             return prompt
         return self.tokenizer.chat(prompt, tools=functions, **given)  # type: ignore[arg-type]
+
+    def reply_parser(self, prompt: Prompt, tools: Tools | None = None) -> ReplyParser:
+        """Return what takes the reply to a prompt of `prompt_text` apart. Only chats have more than text."""
+        if isinstance(prompt, ChatText):
+            return self.tokenizer.dialect.parser(tools, prompt)
+        return Dialect().parser()
+
+    def markers(self, prompt: Prompt) -> Sequence[str]:
+        """Return the special tokens that text of the reply to a prompt of `prompt_text` has."""
+        return self.tokenizer.dialect.markers if isinstance(prompt, ChatText) else ()
 
     def prompt_ids(self, prompt: Prompt, session: Session | None = None) -> list[int]:
         """Return the tokens of text, of token ids, or of a chat through the checkpoint's own template.

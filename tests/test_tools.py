@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,27 @@ def test_parts_arrive_one_by_one(qwen: pyturbo.Model, script: Script) -> None:
     assert reply.message.tool_calls[0].id == begin.id
 
 
+def test_parts_can_be_asked_for_at_any_time(qwen: pyturbo.Model, script: Script) -> None:
+    script(qwen, f"I see.\n</think>\n\n{QWEN_CALL}", "<|im_end|>")
+    reply = qwen.stream(QUESTION, tools=TOOLS)
+    for _ in range(4):
+        next(reply)
+    assert "I see.".startswith(reply.message.reasoning)
+    assert not reply.message.tool_calls
+    assert [type(part) for part in joined(reply.parts())] == [
+        Reasoning,
+        ToolCallBegin,
+        ToolCallArguments,
+        ToolCallEnd,
+    ]
+    assert list(reply.parts()) == []
+    script(qwen, f"I see.\n</think>\n\n{QWEN_CALL}", "<|im_end|>")
+    reply = qwen.stream(QUESTION, tools=TOOLS)
+    next(reply)
+    reply.close()
+    assert reply.message.tool_calls == []
+
+
 def test_special_tokens_are_markers_of_a_chat(gpt_oss: pyturbo.Model, script: Script) -> None:
     script(gpt_oss, HARMONY_CALL, "<|call|>")
     done = gpt_oss.generate(QUESTION, tools=TOOLS)
@@ -202,6 +224,28 @@ def test_a_conversation_in_channels_goes_on(gpt_oss: pyturbo.Model, script: Scri
     text = gpt_oss.tokenizer.decode(tokens, skip_special=False)
     assert 'to=functions.weather<|channel|>commentary json<|message|>{"city": "Bern"}<|call|>' in text
     assert list(tokens).count(gpt_oss.tokenizer.dialect.special["<|channel|>"]) == 4
+
+
+def test_an_engine_has_parts_too(gpt_oss: pyturbo.Model, script: Script) -> None:
+    async def parts() -> list[Any]:
+        return [part async for part in engine.submit(QUESTION, tools=TOOLS, max_tokens=200).aparts()]
+
+    script(gpt_oss, HARMONY_CALL, "<|call|>")
+    want = [
+        (type(part), getattr(part, "text", None))
+        for part in joined(gpt_oss.stream(QUESTION, tools=TOOLS).parts())
+    ]
+    with pyturbo.Engine(gpt_oss, context=1024) as engine:
+        for ask in (lambda: engine.submit(QUESTION, tools=TOOLS).parts(), lambda: asyncio.run(parts())):
+            script(gpt_oss, HARMONY_CALL, "<|call|>")
+            assert [(type(part), getattr(part, "text", None)) for part in joined(ask())] == want
+        script(gpt_oss, HARMONY_CALL, "<|call|>")
+        done = engine.submit(QUESTION, tools=TOOLS).result()
+        assert (done.reasoning, done.tool_calls[0].values()) == ("Hm.", {"city": "Bern"})
+        with pytest.raises(ArgumentError, match="submit: expected options among .*, got markers"):
+            engine.submit(QUESTION, markers=())
+        with pytest.raises(ArgumentError, match="tools: expected messages as the prompt"):
+            engine.submit("a", tools=TOOLS)
 
 
 @pytest.mark.parametrize("said", [[], ["a"], [{"role": "tool"}], 3, {"role": "tool", "content": "a"}])

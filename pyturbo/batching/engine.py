@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from types import TracebackType
 from typing import Any
@@ -17,6 +18,7 @@ from pyturbo.engine.generation import Options, Prompt, is_chat
 from pyturbo.engine.reply import require_room
 from pyturbo.errors import ArgumentError
 from pyturbo.model import Model
+from pyturbo.text.dialects import Tools
 
 _OPTIONS = tuple(field.name for field in fields(Options) if field.name != "markers")
 
@@ -114,7 +116,15 @@ class Engine:
         """Whether `close` was called."""
         return not self._finalizer.alive
 
-    def submit(self, prompt: Prompt, *, priority: int = 0, **options: Any) -> Stream:
+    def submit(
+        self,
+        prompt: Prompt,
+        *,
+        priority: int = 0,
+        tools: Tools | None = None,
+        variables: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Stream:
         """Have the model reply to a prompt; return the chunks as they become known, from any thread.
 
         The prompt is text, token ids, or the messages of a chat, and the options are those of `Model.stream`
@@ -129,7 +139,9 @@ class Engine:
         model = self.model
         chosen = Options(**options).with_defaults(model.sampling)
         chosen.sampler(), chosen.stop_strings()  # wrong options are an error here, not later
-        ids = model.prompt_ids(prompt)
+        whole, prompt = is_chat(prompt), model.prompt_text(prompt, tools, variables)
+        ids, parser = model.prompt_ids(prompt), model.reply_parser(prompt, tools)
+        chosen = replace(chosen, markers=model.markers(prompt))
         context = model.runner.context_for(max(len(ids) + chosen.max_tokens, self._context))
         nbytes = model.runner.layout(context).nbytes
         if self._memory is not None and nbytes > self._memory:
@@ -137,7 +149,7 @@ class Engine:
                 f"submit: expected a conversation of at most {size(self._memory)}, the memory of the engine, "
                 f"got {size(nbytes)} for {len(ids)} tokens and {chosen.max_tokens} more"
             )
-        mailbox, whole = Mailbox(), is_chat(prompt)
+        mailbox = Mailbox()
 
         def admit() -> Member:
             session = model.session(context)
@@ -149,7 +161,7 @@ class Engine:
         if len(ids) > context:
             raise ArgumentError(f"prompt: expected at most {context} tokens, a context, got {len(ids)}")
         self._scheduler.add(priority, nbytes, mailbox, admit)
-        return Stream(mailbox)
+        return Stream(mailbox, parser)
 
     def drain(self, timeout: float | None = None) -> bool:
         """Accept nothing more, and wait for the replies that run or wait. Returns whether all have ended."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pyturbo._fork import OwnProcess
 from pyturbo.engine.generation import Chunk, Completion, Stats
 from pyturbo.errors import StateError
+from pyturbo.text.dialects import Message, Part, ReplyParser, ReplyText
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -98,9 +99,9 @@ class Stream:
         [',', ' there', ' was']
     """
 
-    def __init__(self, mailbox: Mailbox) -> None:
-        """Take what the engine fills."""
-        self._mailbox = mailbox
+    def __init__(self, mailbox: Mailbox, parser: ReplyParser) -> None:
+        """Take what the engine fills, and what takes the text apart."""
+        self._mailbox, self._text = mailbox, ReplyText(parser)
 
     def __repr__(self) -> str:
         state = "cancelled" if self.cancelled else "ended" if self._mailbox.ended else "under way"
@@ -138,14 +139,42 @@ class Stream:
         return self
 
     def __next__(self) -> Chunk:
-        chunk = self._mailbox.take()
+        chunk = self._noted(self._mailbox.take())
         if chunk is None:
             raise StopIteration
         return chunk
 
     def next(self, timeout: float) -> Chunk | None:
         """Return the next chunk, None after the last; TimeoutError if there is none in `timeout` seconds."""
-        return self._mailbox.take(timeout)
+        return self._noted(self._mailbox.take(timeout))
+
+    def _noted(self, chunk: Chunk | None) -> Chunk | None:
+        """Return a chunk, after its text was added to that of the reply."""
+        if chunk is not None:
+            self._text.add(chunk.text)
+        if chunk is None or chunk.finish_reason is not None:
+            self._text.end()
+        return chunk
+
+    def parts(self) -> Iterator[Part]:
+        """Yield the parts of the reply instead of chunks: thoughts, text and tool calls."""
+        yield from self._text.parts()
+        for _ in self:
+            yield from self._text.parts()
+        yield from self._text.parts()
+
+    async def aparts(self) -> AsyncIterator[Part]:
+        """Yield the parts of the reply, for `async for`."""
+        async for _ in self:
+            for part in self._text.parts():
+                yield part
+        for part in self._text.parts():
+            yield part
+
+    @property
+    def message(self) -> Message:
+        """The chunks that were taken so far: their text, thoughts and tool calls."""
+        return self._text.message
 
     def __aiter__(self) -> Stream:
         return self
@@ -158,6 +187,7 @@ class Stream:
             waiting: Future[None] = loop.create_future()
             there, chunk = self._mailbox.take_or_wait(partial(_wake, loop, waiting))
             if there:
+                self._noted(chunk)
                 if chunk is None:
                     raise StopAsyncIteration
                 return chunk
@@ -174,6 +204,7 @@ class Stream:
             completion.add(chunk)
         if self.cancelled and completion.finish_reason is None:
             completion.finish_reason = "cancelled"
+        completion.message = self.message
         return completion
 
     def __copy__(self) -> NoReturn:

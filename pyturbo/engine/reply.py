@@ -15,7 +15,7 @@ from pyturbo.engine.generation import Chunk, FinishReason, Options, Stats
 from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError, CancelledError, StateError
 from pyturbo.text import StopStrings, Tokenizer
-from pyturbo.text.dialects import Dialect, Message, Part, ReplyParser
+from pyturbo.text.dialects import Dialect, Message, Part, ReplyParser, ReplyText
 
 #: What a reply consists of: chunks, and before each of them tokens that its session must have read.
 Steps = Generator[Chunk | NDArray[np.int32], None, None]
@@ -43,23 +43,21 @@ class Reply(Iterator[Chunk]):
         """Take the chunks, and a parser that takes their text apart; without one all of it is text."""
         self.session, self.stats, self.cancelled = session, stats, False
         self._chunks, self._claim, self._ended = chunks, Claim(), False
-        self._parser = Dialect().parser() if parser is None else parser
-        self._parts: list[Part] = []  # of the last chunk
+        self._text = ReplyText(Dialect().parser() if parser is None else parser)
 
     def __repr__(self) -> str:
         state = ", cancelled" if self.cancelled else ""
         return f"Reply({self.stats.tokens} tokens{state}, {self.session!r})"
 
     def __next__(self) -> Chunk:
-        self._parts = []
         if self._ended:
             raise StopIteration
         chunk = None
         with self.session._guard.use(self._claim):
             try:
                 chunk = next(self._chunks, None)
-                if chunk is not None and chunk.text:
-                    self._parts += self._parser.add(chunk.text)
+                if chunk is not None:
+                    self._text.add(chunk.text)
             except CancelledError:
                 self.cancelled = True
             finally:
@@ -70,7 +68,7 @@ class Reply(Iterator[Chunk]):
         return chunk
 
     def parts(self) -> Iterator[Part]:
-        """Yield the rest of the reply as parts instead of chunks: thoughts, text and tool calls.
+        """Yield the parts of the reply instead of chunks: thoughts, text and tool calls.
 
         Examples:
             >>> model = pyturbo.load()
@@ -79,16 +77,15 @@ class Reply(Iterator[Chunk]):
             Text(text=',')
             Text(text=' there')
         """
-        while True:
-            chunk = next(self, None)
-            yield from self._parts
-            if chunk is None:
-                return
+        yield from self._text.parts()
+        for _ in self:
+            yield from self._text.parts()
+        yield from self._text.parts()
 
     @property
     def message(self) -> Message:
         """The reply so far: its text, thoughts and tool calls."""
-        return self._parser.message
+        return self._text.message
 
     @property
     def ended(self) -> bool:
@@ -108,7 +105,7 @@ class Reply(Iterator[Chunk]):
 
     def _end(self) -> None:
         self._chunks.close()
-        self._parts += self._parser.finish()
+        self._text.end()
         self._ended = True
         self.session._guard.release(self._claim)
 

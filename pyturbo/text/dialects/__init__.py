@@ -23,6 +23,7 @@ from pyturbo.text.dialects.parts import (
     ToolCallEnd,
     joined,
 )
+from pyturbo.text.dialects.reply_text import ReplyText
 from pyturbo.text.dialects.tools import Tools, as_functions
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Part",
     "Reasoning",
     "ReplyParser",
+    "ReplyText",
     "Text",
     "ToolCall",
     "ToolCallArguments",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,6 @@ from pyturbo.text.dialects.parts import (
     Text,
     ToolCallArguments,
     ToolCallBegin,
-    ToolCallEnd,
 )
 
 
@@ -70,18 +70,25 @@ class Message:
     reasoning: str = ""
     tool_calls: list[ToolCall] = field(default_factory=list)
 
-    def add(self, part: Part) -> None:
-        """Append the next part of the reply."""
-        if isinstance(part, Text):
-            self.content += part.text
-        elif isinstance(part, Reasoning):
-            self.reasoning += part.text
-        elif isinstance(part, ToolCallBegin):
-            self.tool_calls.append(ToolCall(part.name, "", part.id, complete=False))
-        elif isinstance(part, ToolCallArguments):
-            self.tool_calls[part.index].arguments += part.fragment
-        elif isinstance(part, ToolCallEnd):
-            self.tool_calls[part.index].complete = part.complete
+    @classmethod
+    def of(cls, parts: Iterable[Part]) -> Message:
+        """Return the message that has these parts."""
+        texts: dict[type, list[str]] = {Text: [], Reasoning: []}
+        calls: list[ToolCall] = []
+        fragments: list[list[str]] = []
+        for part in parts:
+            if isinstance(part, (Text, Reasoning)):
+                texts[type(part)].append(part.text)
+            elif isinstance(part, ToolCallBegin):
+                calls.append(ToolCall(part.name, "", part.id, complete=False))
+                fragments.append([])
+            elif isinstance(part, ToolCallArguments):
+                fragments[part.index].append(part.fragment)
+            else:
+                calls[part.index].complete = part.complete
+        for call, pieces in zip(calls, fragments):
+            call.arguments = "".join(pieces)
+        return cls("".join(texts[Text]), "".join(texts[Reasoning]), calls)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the message as chat templates and OpenAI's interface take it, without incomplete calls."""

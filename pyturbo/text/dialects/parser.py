@@ -37,9 +37,6 @@ class ReplyParser:
 
     The parts do not depend on how the text is divided, apart from that of text into pieces.
 
-    Attributes:
-        message: What has been read so far.
-
     Examples:
         >>> from pyturbo.text.dialects import dialect_of
         >>> parser = dialect_of("<think>...</think>").parser()
@@ -58,7 +55,7 @@ class ReplyParser:
         new_id: Callable[[], str] = new_call_id,
     ) -> None:
         """Start with `read`, a generator, and with text of the prompt that belongs to the reply."""
-        self.message = Message()
+        self._read: list[Part] = []
         self._reader, self._writer = Reader(), Writer(new_id)
         self._steps = read(self._reader, self._writer)
         self.add(begun)
@@ -81,6 +78,11 @@ class ReplyParser:
         self._writer.finish()
         return self._taken()
 
+    @property
+    def message(self) -> Message:
+        """What has been read so far."""
+        return Message.of(self._read)
+
     def _resume(self) -> list[Part]:
         next(self._steps, None)
         return self._taken()
@@ -91,6 +93,5 @@ class ReplyParser:
 
     def _taken(self) -> list[Part]:
         parts, self._writer.parts = self._writer.parts, []
-        for part in parts:
-            self.message.add(part)
+        self._read += parts
         return parts

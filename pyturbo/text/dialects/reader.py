@@ -7,6 +7,7 @@ It decides only what later text cannot change, so the result does not depend on 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -85,14 +86,22 @@ class Reader:
 
 def first_of(text: str, literals: Sequence[str], place: int = 0) -> tuple[int, str]:
     """Return the first place of any of the literals, and which; the length of the text and "" without one."""
+    if not any(first in text for first in _firsts(tuple(literals))):
+        return len(text), ""
     found = [(text.find(literal, place), literal) for literal in literals]
     return min(((at, literal) for at, literal in found if at >= 0), default=(len(text), ""))
 
 
 def _begun(text: str, literals: Sequence[str]) -> int:
     """Return the length of the longest end of the text that may become one of the literals."""
-    for length in range(min(len(text), max(map(len, literals), default=1) - 1), 0, -1):
-        end = text[-length:]
-        if any(literal.startswith(end) for literal in literals):
-            return length
+    firsts = _firsts(tuple(literals))
+    for place in range(max(0, len(text) - max(map(len, literals), default=1) + 1), len(text)):
+        if text[place] in firsts and any(literal.startswith(text[place:]) for literal in literals):
+            return len(text) - place
     return 0
+
+
+@lru_cache(256)
+def _firsts(literals: tuple[str, ...]) -> frozenset[str]:
+    """Return the characters that the literals begin with: most pieces of text have none of them."""
+    return frozenset(literal[0] for literal in literals)

@@ -25,7 +25,7 @@ class Writer:
         self.parts: list[Part] = []
         self._new_id = new_id
         self._calls = 0
-        self._arguments = ""  # of the call that is being written
+        self._arguments: list[str] = []  # of the call that is being written
         self._kind: type[Text] | type[Reasoning] = Text  # of the text written last
         self._written: set[type] = set()
         self._spaces = ""  # not written until it is known that no marker follows
@@ -45,12 +45,12 @@ class Writer:
     def begin_call(self, name: str) -> None:
         self.mark()
         self.parts.append(ToolCallBegin(self._calls, name, self._new_id()))
-        self._arguments = ""
+        self._arguments = []
 
     def arguments(self, fragment: str) -> None:
         if fragment:
             self.parts.append(ToolCallArguments(self._calls, fragment))
-            self._arguments += fragment
+            self._arguments.append(fragment)
 
     @property
     def has_arguments(self) -> bool:
@@ -59,7 +59,7 @@ class Writer:
 
     def end_call(self) -> None:
         """End the call. It is complete if its arguments are a JSON object."""
-        self.parts.append(ToolCallEnd(self._calls, json_object(self._arguments) is not None))
+        self.parts.append(ToolCallEnd(self._calls, json_object("".join(self._arguments)) is not None))
         self._calls += 1
         self.mark()
 
