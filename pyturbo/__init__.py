@@ -27,11 +27,11 @@ Below models there are operations on NumPy arrays, and below those kernels on a 
     Kernel('swiglu': gate, up, y, count)
 
 From a checkpoint to text: `load`, `Model`, `Session`, `Conversation`, `Tokenizer`, `Sampler`, `Reply`,
-`Chunk`, `Completion`, `Stats`, `Memory`, `Profile` and `ProfileEvent`; `Engine` and `Stream` for many
-conversations at once; `convert` writes quantised
-checkpoints, and `pack` those whose experts are read one by one. Operations and kernels: `ops`, `kernels`,
-`devices`, `Device`, `Buffer`, `Kernel`, `Program`, and `Recorder`, `Tensor` and `symbol`, which record
-programs. Modules: `checkpoint`, `formats`, `streaming`, `text`, `symbols`, and `errors` with all exceptions.
+`Chunk`, `Completion`, `Stats`, `Memory`, `PrefixCache`, `Profile` and `ProfileEvent`; `Engine` and `Stream`
+for many conversations at once; `convert` writes quantised checkpoints, and `pack` those whose experts are
+read one by one. Operations and kernels: `ops`, `kernels`, `devices`, `Device`, `Buffer`, `Kernel`,
+`Program`, and `Recorder`, `Tensor` and `symbol`, which record programs. Modules: `checkpoint`, `formats`,
+`streaming`, `text`, `symbols`, and `errors` with all exceptions.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from pyturbo.engine.generation import Chunk as Chunk
     from pyturbo.engine.generation import Completion as Completion
     from pyturbo.engine.generation import Stats as Stats
+    from pyturbo.engine.prefix_store import PrefixCache as PrefixCache
     from pyturbo.engine.profile import Profile as Profile
     from pyturbo.engine.reply import Reply as Reply
     from pyturbo.engine.session import Memory as Memory
@@ -87,6 +88,7 @@ _ON_USE = {
     "Engine": "batching",
     "Memory": "engine.session",
     "Model": "model",
+    "PrefixCache": "engine.prefix_store",
     "Profile": "engine.profile",
     "ProfileEvent": "engine.timeline",
     "Program": "_program",
@@ -122,6 +124,7 @@ __all__ = [
     "Kernel",
     "Memory",
     "Model",
+    "PrefixCache",
     "Profile",
     "ProfileEvent",
     "Program",

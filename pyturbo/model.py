@@ -23,6 +23,7 @@ from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.engine import session as sessions
 from pyturbo.engine.generation import Chunk, Completion, Options, Prompt, Stats, is_chat
+from pyturbo.engine.prefix_store import PrefixCache, PrefixStore
 from pyturbo.engine.reply import Reply, Steps, chunks_of, in_thread, require_room, steps_of
 from pyturbo.engine.runner import Runner
 from pyturbo.engine.session import Session
@@ -55,6 +56,7 @@ def load(
     precision: str | None = None,
     memory: int | str | None = None,
     policy: Policy | None = None,
+    prefix_cache: PrefixCache | int | str | None = None,
 ) -> Model:
     """Load the model of a checkpoint: a directory of safetensors, or a GGUF file. None: `default_model`.
 
@@ -69,6 +71,9 @@ def load(
     of a packed checkpoint (`pyturbo pack`) that do not fit are read from its files when they are needed, into
     memory that the rest leaves; without `memory` most of the free memory is used. `policy` says how.
 
+    `prefix_cache`, such as "2GB", is memory for what conversations have read: a prompt that begins like an
+    earlier one is then read from where they part. A `PrefixCache` names a folder too.
+
     Examples:
         >>> model = pyturbo.load()
         >>> model
@@ -81,7 +86,7 @@ def load(
     if path_or_id is not None:
         path_of("load: path_or_id", path_or_id)
     callback("load: progress", progress)
-    setting = kv_format(kv)
+    setting, prefixes = kv_format(kv), PrefixCache.of(prefix_cache)
     if isinstance(device, Device):
         for name, value in (("threads", threads), ("precision", precision)):
             if value is not None:
@@ -99,10 +104,12 @@ def load(
             experts = checkpoint.experts if isinstance(checkpoint, PackedCheckpoint) else None
             runner = Runner(network, device, setting, Origin(checkpoint), placed.budget, experts)
             placed.require_room(runner)
+            store = None if prefixes is None else prefixes.store(runner)
         except BaseException:
             placed.close()
             raise
-        return Model(runner, checkpoint.config, checkpoint.tokenizer, checkpoint.sampling, placed.tokenizer)
+        source, sampling = checkpoint.tokenizer, checkpoint.sampling
+        return Model(runner, checkpoint.config, source, sampling, placed.tokenizer, store)
 
 
 class Model:
@@ -114,6 +121,7 @@ class Model:
         config: The checkpoint's configuration.
         runner: The network on its device; see `pyturbo.engine.runner`.
         sampling: How the checkpoint wants its replies sampled, where the caller does not say.
+        prefix_store: What conversations have read, if `load` was given a `prefix_cache`; otherwise None.
 
     Examples:
         >>> with pyturbo.load() as model:
@@ -128,8 +136,10 @@ class Model:
         tokenizer: TokenizerSource,
         sampling: SamplingDefaults,
         made: Tokenizer | None = None,
+        prefix_store: PrefixStore | None = None,
     ) -> None:
         """Take the parts of a checkpoint; `made` is its tokenizer if there is one already."""
+        self.prefix_store = prefix_store
         self.runner, self.config, self.sampling = runner, config, sampling
         self._tokenizer, self._made = tokenizer, made
 
@@ -159,6 +169,8 @@ class Model:
         left. Its tokenizer and configuration can still be used. Closing twice is fine.
         """
         self.runner.close()
+        if self.prefix_store is not None:
+            self.prefix_store.clear()
 
     def __copy__(self) -> Model:
         return self  # nothing of it changes
@@ -290,14 +302,15 @@ class Model:
         options = Options(
             max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, stop, logprobs
         ).with_defaults(self.sampling)
-        whole, prompt = is_chat(prompt), self.prompt_text(prompt, tools, variables)
+        messages, whole, prompt = prompt, is_chat(prompt), self.prompt_text(prompt, tools, variables)
         ids, parser = self.prompt_ids(prompt, session), self.reply_parser(prompt, tools)
         options = replace(options, markers=self.markers(prompt))
         if session is None:
             session = self.session(self.runner.context_for(len(ids) + options.max_tokens))
         stats = Stats() if stats is None else stats
         require_room(session, ids, whole=whole)
-        chunks = self._chunks(session, ids, options, stats, whole=whole)
+        before_reply = self.before_reply(messages, prompt, ids, tools, variables)
+        chunks = self._chunks(session, ids, options, stats, whole=whole, before_reply=before_reply)
         return Reply(session, chunks, stats, parser)
 
     def generate(
@@ -452,19 +465,64 @@ class Model:
             )
         return list(prompt)  # type: ignore[arg-type]
 
+    def before_reply(
+        self,
+        messages: Prompt,
+        text: Prompt,
+        ids: list[int],
+        tools: Tools | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> int | None:
+        """Return how many tokens of a chat come before those that begin the reply, for a prefix store.
+
+        Later turns do not change them. `text` is what `prompt_text` gave for the messages, and `ids` are its
+        tokens. None if that is not known, for other prompts, and without a store.
+        """
+        if self.prefix_store is None or not isinstance(text, ChatText):
+            return None
+        said = self.tokenizer.chat(messages, generate=False, tools=as_functions(tools), **(variables or {}))  # type: ignore[arg-type]
+        if not text.begins_with(said):
+            return None
+        beginning = self.tokenizer.encode(text[len(said) :], special=False)
+        count = len(ids) - len(beginning)
+        return count if ids[count:] == beginning else None
+
     def _chunks(
-        self, session: Session, ids: Sequence[int], options: Options, stats: Stats, *, whole: bool
+        self,
+        session: Session,
+        ids: Sequence[int],
+        options: Options,
+        stats: Stats,
+        *,
+        whole: bool,
+        before_reply: int | None = None,
     ) -> Generator[Chunk, None, None]:
         """Return the chunks of a reply; see `pyturbo.engine.reply.chunks_of`."""
-        return chunks_of(session, self.steps(session, ids, options, stats, whole=whole))
+        steps = self.steps(session, ids, options, stats, whole=whole, before_reply=before_reply)
+        return chunks_of(session, steps)
 
     def steps(
-        self, session: Session, ids: Sequence[int], options: Options, stats: Stats, *, whole: bool
+        self,
+        session: Session,
+        ids: Sequence[int],
+        options: Options,
+        stats: Stats,
+        *,
+        whole: bool,
+        before_reply: int | None = None,
     ) -> Steps:
         """Return the steps of a reply for a caller that has the session read; see `engine.reply.steps_of`."""
         has_text = self.has_tokenizer or bool(options.stop_strings())
-        tokenizer = self.tokenizer if has_text else None
-        return steps_of(session, ids, options, stats, tokenizer=tokenizer, eos_ids=self.eos_ids, whole=whole)
+        return steps_of(
+            session,
+            ids,
+            options,
+            stats,
+            tokenizer=self.tokenizer if has_text else None,
+            eos_ids=self.eos_ids,
+            whole=whole,
+            prefixes=None if self.prefix_store is None else (self.prefix_store, before_reply),
+        )
 
     def logits(self, token_ids: ArrayLike) -> NDArray[np.float32]:
         """Return the logits of every position, from a fresh state: float32 [tokens, vocab].

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -139,7 +140,7 @@ class Engine:
         model = self.model
         chosen = Options(**options).with_defaults(model.sampling)
         chosen.sampler(), chosen.stop_strings()  # wrong options are an error here, not later
-        whole, prompt = is_chat(prompt), model.prompt_text(prompt, tools, variables)
+        messages, whole, prompt = prompt, is_chat(prompt), model.prompt_text(prompt, tools, variables)
         ids, parser = model.prompt_ids(prompt), model.reply_parser(prompt, tools)
         chosen = replace(chosen, markers=model.markers(prompt))
         context = model.runner.context_for(max(len(ids) + chosen.max_tokens, self._context))
@@ -149,14 +150,14 @@ class Engine:
                 f"submit: expected a conversation of at most {size(self._memory)}, the memory of the engine, "
                 f"got {size(nbytes)} for {len(ids)} tokens and {chosen.max_tokens} more"
             )
+        before_reply = model.before_reply(messages, prompt, ids, tools, variables)
         mailbox = Mailbox()
 
         def admit() -> Member:
             session = model.session(context)
             require_room(session, ids, whole=whole)
-            return Member(
-                mailbox, session, lambda own: model.steps(own, ids, chosen, mailbox.stats, whole=whole)
-            )
+            steps = partial(model.steps, whole=whole, before_reply=before_reply)
+            return Member(mailbox, session, lambda own: steps(own, ids, chosen, mailbox.stats))
 
         if len(ids) > context:
             raise ArgumentError(f"prompt: expected at most {context} tokens, a context, got {len(ids)}")

@@ -9,8 +9,9 @@ from pyturbo._arguments import byte_count
 from pyturbo._machine import peak_memory
 from pyturbo._native import Device, device_list
 from pyturbo.cli._output import byte_bar, count_bar, size
-from pyturbo.cli._usage import add_model_name, at_least_one, option, usage
+from pyturbo.cli._usage import add_model_name, at_least_one, option, path, usage
 from pyturbo.engine.generation import Completion, Options, Stats
+from pyturbo.engine.prefix_store import PrefixCache
 from pyturbo.engine.session import Session
 from pyturbo.layers.kv_cache import kv_format
 from pyturbo.model import Model, load
@@ -47,6 +48,17 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, positional: bool) ->
         metavar="BYTES",
         help="memory for the whole process, such as 12GB: experts of a packed model that do not fit are read "
         "from disk when they are needed (default: most of the free memory)",
+    )
+
+
+def add_prefix_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option of commands whose prompts may begin like earlier ones."""
+    parser.add_argument(
+        "--prefix-cache",
+        type=path,
+        metavar="DIR",
+        help="keep in this folder what was read: a prompt that begins like an earlier one is read from where "
+        f"they part (at most {PrefixCache.disk})",
     )
 
 
@@ -97,17 +109,25 @@ def open_device(arguments: argparse.Namespace) -> Device:
         return Device(name, threads=arguments.threads, precision=arguments.precision)
 
 
-def load_model(arguments: argparse.Namespace, name: str | None) -> Model:
+def load_model(
+    arguments: argparse.Namespace, name: str | None, prefix_cache: PrefixCache | None = None
+) -> Model:
     """Load a model, with progress bars for weights that have to be read or copied and kernels to compile."""
     with usage("kv", "memory"):
         kv = kv_format(arguments.kv).name
         memory = None if arguments.memory is None else byte_count("memory", arguments.memory)
     device = open_device(arguments)
     with byte_bar("reading weights") as progress:
-        model = load(name, device, kv, progress=progress, memory=memory)
+        model = load(name, device, kv, progress=progress, memory=memory, prefix_cache=prefix_cache)
     if device.traits.host_memory != "any":  # a GPU
         _prepare(model)
     return model
+
+
+def prefix_cache(arguments: argparse.Namespace) -> PrefixCache | None:
+    """Return the settings that `--prefix-cache` names."""
+    with usage("prefix_cache"):
+        return None if arguments.prefix_cache is None else PrefixCache(folder=arguments.prefix_cache)
 
 
 def _prepare(model: Model) -> None:
@@ -134,8 +154,9 @@ def stats_lines(stats: Stats, session: Session) -> list[str]:
     """Return the speed and memory of a reply; a second line is about experts that are read from disk."""
     memory = session.memory()
     slots = f"slots for experts {memory.experts / 2**20:.1f} MiB, " if memory.experts else ""
+    known = f"{stats.cached_tokens} tokens known, " if stats.cached_tokens else ""
     line = (
-        f"{stats.prompt_tokens} tokens read at {stats.prefill_speed:.1f}/s, first token after "
+        f"{known}{stats.prompt_tokens} tokens read at {stats.prefill_speed:.1f}/s, first token after "
         f"{stats.prefill_seconds:.2f} s, {stats.tokens} written at {stats.decode_speed:.1f}/s; "
         f"weights {memory.weights / 2**20:.1f} MiB, {slots}state {memory.state / 2**20:.1f} MiB, "
         f"scratch {memory.scratch / 2**20:.1f} MiB, {peak_memory() / 2**20:.0f} MiB peak resident memory"

@@ -14,10 +14,12 @@ from pyturbo.checkpoint import hub_cache
 from pyturbo.checkpoint.config import read_config
 from pyturbo.cli._model import (
     add_model_arguments,
+    add_prefix_argument,
     add_sampling_arguments,
     check_sampling,
     cut_note,
     load_model,
+    prefix_cache,
     sampling,
     stats_lines,
 )
@@ -43,6 +45,7 @@ Ctrl-C stops a reply, Alt-Enter inserts a line break."""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser, positional=True)
+    add_prefix_argument(parser)
     parser.add_argument(
         "--context",
         type=int,
@@ -59,7 +62,7 @@ def run(arguments: argparse.Namespace) -> None:
     _check(arguments)
     if name is None:
         raise UsageError(_which_model())
-    model = load_model(arguments, name)
+    model = load_model(arguments, name, prefix_cache(arguments))
     if arguments.load is None:
         chat = _Chat(arguments, Conversation(model, arguments.context, arguments.system))
     else:

@@ -8,10 +8,12 @@ from dataclasses import asdict
 
 from pyturbo.cli._model import (
     add_model_arguments,
+    add_prefix_argument,
     add_sampling_arguments,
     check_sampling,
     cut_note,
     load_model,
+    prefix_cache,
     sampling,
     stats_lines,
 )
@@ -33,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "prompt", nargs="?", help="the prompt; standard input is appended, or is the prompt if there is none"
     )
     add_model_arguments(parser, positional=False)
+    add_prefix_argument(parser)
     parser.add_argument("--stdin", action="store_true", help="wait for standard input to end")
     parser.add_argument(
         "--context", type=int, help="maximum number of tokens (default: enough for the prompt and the reply)"
@@ -61,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     _check(arguments)
     prompt = PromptText(arguments.prompt, wait=arguments.stdin)
-    model = load_model(arguments, arguments.model)
+    model = load_model(arguments, arguments.model, prefix_cache(arguments))
     ids = model.prompt_ids(_messages(arguments, model, prompt.text()))
     room = (
         model.runner.context_for(len(ids) + arguments.max_tokens)

@@ -51,7 +51,7 @@ class Stats:
         tokens: Tokens of the reply.
         prefill_seconds: Time to the first token.
         decode_seconds: Time from the first token to the last.
-        cached_tokens: Tokens of a chat that its session had read before.
+        cached_tokens: Tokens that were not read, because the session or the prefix cache had them.
         prefill_experts: Experts that the prompt needed, if the model reads them from disk; otherwise None.
             Replies that take turns share these counts.
         decode_experts: The same for the tokens of the reply.

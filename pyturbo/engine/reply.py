@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pyturbo._guard import Claim
 from pyturbo._sampling import Sampler
 from pyturbo.engine.generation import Chunk, FinishReason, Options, Stats
+from pyturbo.engine.prefix_store import PrefixStore
 from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError, CancelledError, StateError
 from pyturbo.text import StopStrings, Tokenizer
@@ -19,6 +20,9 @@ from pyturbo.text.dialects import Dialect, Message, Part, ReplyParser, ReplyText
 
 #: What a reply consists of: chunks, and before each of them tokens that its session must have read.
 Steps = Generator[Chunk | NDArray[np.int32], None, None]
+
+#: Where beginnings of prompts are known from, and how many tokens of this one later turns do not change.
+Prefixes = tuple[PrefixStore, int | None] | None
 
 
 class Reply(Iterator[Chunk]):
@@ -151,16 +155,18 @@ def steps_of(
     tokenizer: Tokenizer | None,
     eos_ids: Sequence[int],
     whole: bool,
+    prefixes: Prefixes = None,
 ) -> Steps:
     """Return the steps of the reply to `ids`. Who asks for them holds the session, and has it read.
 
     Without a tokenizer there is no text. `whole`: `ids` are the whole conversation, not what comes next; the
-    session keeps the part of it that it has read. Wrong options are an error here, not later.
+    session keeps the part of it that it has read, or takes what the store of `prefixes` has. Wrong options
+    are an error here, not later.
     """
     if not isinstance(stats, Stats):
         raise ArgumentError(f"stats: expected a Stats, got {type(stats).__name__}")
     text = _Text(tokenizer, options)
-    return _steps(session, ids, whole, options, options.sampler(), text, set(eos_ids), stats)
+    return _steps(session, ids, whole, prefixes, options, options.sampler(), text, set(eos_ids), stats)
 
 
 def read_before(session: Session, ids: Sequence[int], *, anew: bool, drop_pending: bool) -> Session | None:
@@ -217,6 +223,7 @@ def _steps(
     session: Session,
     ids: Sequence[int],
     whole: bool,
+    prefixes: Prefixes,
     options: Options,
     sampler: Sampler,
     text: _Text,
@@ -228,12 +235,14 @@ def _steps(
     runner.origin.check_files()
     stats.clear()
     used = runner.expert_use()
-    if whole:
-        ids = ids[session._keep(ids) :]
+    store, before_reply = prefixes or (None, None)
+    if whole or (store is not None and not session.position):
+        ids = ids[session._keep(ids) if store is None else store.restore(session, ids) :]
         stats.cached_tokens, stats.prompt_tokens = session.position, len(session.pending)
     unread = [*session.pending, *ids]
     if unread:
-        yield runner.check_ids(unread)
+        tokens = runner.check_ids(unread)
+        yield from [tokens] if store is None else store.parts(session, tokens, before_reply)
     sampler.accept(session.tokens)
     stats.prompt_tokens += len(ids)
     stats.prefill_seconds = time.perf_counter() - begin
@@ -259,6 +268,8 @@ def _steps(
             runner.origin.check_files()  # weights that changed meanwhile make it an error
             piece += text.finish()
             finish = "stop" if text.stopped else finish
+            if store is not None:
+                store.keep(session)
         top = tuple(session._likeliest(options.logprobs)) if options.logprobs else ()
         yield Chunk(piece, token, logprob, finish, top)
         if finish is not None:

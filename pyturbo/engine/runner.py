@@ -167,6 +167,13 @@ class Runner:
             self._take(self.budget, what, nbytes, owner)
         yield
 
+    def count(self, what: str, nbytes: int, owner: Any) -> None:
+        """Count memory of the host, which messages call `what`, for as long as `owner` lives."""
+        if self.budget is not None:
+            with self._lock:
+                self.require_open()
+                self.budget.take(what, nbytes, owner)
+
     def require_room(self, context: int) -> None:
         """Raise an AllocationError if there is no memory for a conversation of that many tokens.
 

@@ -76,6 +76,7 @@ class Session:
         self._state = self._allocated(context)
         self.context = context
         self._pending = (0, -1)  # a position, and the token that was sampled there
+        self._settled = 0  # tokens that it has not forgotten since a prefix store has seen them
         self._failure: str | None = None
         self.notes: dict[str, Any] = {}
         self.timings: Profile | None = None
@@ -265,6 +266,7 @@ class Session:
         self._leave(None)
         if count == self.position:
             return count
+        self._settled = min(self._settled, max(0, count - 1))
         if count < 2 or not self.can_be_cut:
             self._failure = "an interrupt while it forgot what it had read"
             self._state.clear()

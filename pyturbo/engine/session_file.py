@@ -62,7 +62,7 @@ def write(path: str | PathLike[str], runner: Runner, saved: Saved, layout: Layou
     Only a session or an empty file is replaced. A symbolic link stays, and the file it leads to is written.
     """
     runner.require_open()
-    header = _identity(runner) | vars(saved) | {"state_bytes": layout.used_bytes(saved.position)}
+    header = identity(runner) | vars(saved) | {"state_bytes": layout.used_bytes(saved.position)}
     text = _header_text(header)
     digest = hashlib.sha256()
     with (
@@ -82,8 +82,8 @@ def write(path: str | PathLike[str], runner: Runner, saved: Saved, layout: Layou
         file.write(digest.digest())
 
 
-def _identity(runner: Runner) -> dict[str, Any]:
-    """Return the entries of a header that must match to use the state."""
+def identity(runner: Runner) -> dict[str, Any]:
+    """Return the entries of a header that must match to use a state."""
     return {
         "model": runner.origin.fingerprint,
         "model_type": runner.origin.model_type,
@@ -241,7 +241,7 @@ class Reader(File):
         return layout
 
     def _check_model(self) -> None:
-        expected = _identity(self._runner)
+        expected = identity(self._runner)
         kind, saved = expected["model_type"], self.header.get("model_type")
         if saved != kind:
             raise FormatError(f"{self.path}: expected a session of {shown(kind)}, got one of {shown(saved)}")
