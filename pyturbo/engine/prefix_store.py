@@ -144,6 +144,7 @@ class PrefixStore:
     def clear(self) -> None:
         """Forget everything in memory. Files stay."""
         with self._lock:
+            self._tree.root.release()
             self._tree = Tree(self._parts)
             self._sessions.clear()
 

@@ -70,6 +70,14 @@ class Node:
         """Whether the rest can be had."""
         return self.rest is not None or (self.rest_file is not None and not self.rest_file.gone)
 
+    def release(self) -> None:
+        """Give back the memory of a node that is no longer used, and of all that follow it."""
+        waiting = [self]
+        while waiting:
+            node = waiting.pop()
+            node.rows = node.rest = None
+            waiting += node.children
+
     @property
     def nbytes(self) -> int:
         """Bytes in memory."""
@@ -101,12 +109,11 @@ class Tree:
 
     def __iter__(self) -> Iterator[Node]:
         """Yield all nodes but the root, each after its parent."""
-        waiting = [self.root]
+        waiting = list(self.root.children)
         while waiting:
             node = waiting.pop()
             waiting += node.children
-            if node is not self.root:
-                yield node
+            yield node
 
     @property
     def nbytes(self) -> int:
@@ -169,6 +176,7 @@ class Tree:
             return
         parent.children.remove(node)
         node.parent = None
+        node.release()
         if self._parts.needs_rest and not parent.children and not parent.has_rest and parent not in kept:
             self.remove(parent, kept)
 

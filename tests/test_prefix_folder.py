@@ -1,0 +1,269 @@
+"""Files of a prefix store: found again, bounded, and left out with a warning where they are damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from prefix_clients import Client, anew, with_chunks
+from pyturbo.engine import prefix_file
+from pyturbo.engine.prefix_store import PrefixStore
+from pyturbo.errors import FileError
+from pyturbo.model import Model, load
+from tiny_configs import MODELS
+from tiny_models import write_hf, write_mlx
+
+CONTEXT = 120
+TOKENS = [int(token) for token in np.random.default_rng(3).integers(0, 180, CONTEXT)]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
+    folder = tmp_path_factory.mktemp("models")
+    return {
+        name: with_chunks(load(write_mlx(MODELS[name], folder / name), "cpu", kv="f32"), 16)
+        for name in ("qwen3", "qwen3_next")
+    }
+
+
+def client_of(model: Model, folder: Path, **limits: Any) -> Client:
+    store = PrefixStore(model.runner, limits.pop("memory", 1 << 30), folder, **limits)
+    return Client(model, store, CONTEXT, cut="next" not in model.config["model_type"])
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_next"])
+def test_the_next_process_goes_on(models: dict[str, Model], tmp_path: Path, name: str) -> None:
+    model = models[name]
+    client = client_of(model, tmp_path)
+    ids = TOKENS[:50]
+    ids = [*ids, *client.reply(ids, 4)]
+    branch = [*TOKENS[:30], 1, 2, 3]
+    client.reply(branch, 3)
+    for memory in (1 << 30, 1):  # what a store has no memory for is read from the file each time
+        other = client_of(model, tmp_path, memory=memory)
+        other._seen = client._seen
+        for prompt, least in (([*ids, 5, 6], 53), ([*branch, 9], 33), ([*TOKENS[:30], 7], 30)):
+            assert other.reply(prompt, 4) == anew(model, CONTEXT, prompt, 4)
+            assert other.cached >= least - 1
+
+
+def test_headers_are_read_first_and_states_when_they_are_needed(
+    models: dict[str, Model], tmp_path: Path
+) -> None:
+    client_of(models["qwen3"], tmp_path).reply(TOKENS[:50], 4)
+    client = client_of(models["qwen3"], tmp_path)
+    assert client.store.nbytes == 0
+    client.store.restore(models["qwen3"].session(CONTEXT), TOKENS[:50])
+    assert client.store.nbytes > 0
+
+
+def test_what_memory_gave_up_comes_back_from_disk(models: dict[str, Model], tmp_path: Path) -> None:
+    for name, model in models.items():
+        probe = client_of(model, tmp_path / "probe")
+        probe.reply(TOKENS[:40], 3)
+        client = client_of(model, tmp_path / name, memory=probe.store.nbytes)
+        for first in range(3):
+            client.reply([first, *TOKENS[:40]], 3)
+        client.reply([0, *TOKENS[:40], 7], 3)
+        assert client.cached >= 40
+
+
+def test_files_are_bounded_and_the_oldest_go_first(models: dict[str, Model], tmp_path: Path) -> None:
+    model = models["qwen3_next"]
+    client_of(model, tmp_path / "probe").reply(TOKENS[:40], 3)
+    one = sum(path.stat().st_size for path in files(tmp_path / "probe"))
+    client = client_of(model, tmp_path / "store", max_disk_bytes=2 * one + 20000)
+    for first in range(5):
+        client.reply([first, *TOKENS[:40]], 3)
+        assert sum(path.stat().st_size for path in files(tmp_path / "store")) <= 2 * one + 20000
+    cached = []
+    for first in range(5):
+        other = client_of(model, tmp_path / "store", max_disk_bytes=2 * one + 20000)
+        cached.append(other.store.restore(model.session(CONTEXT), [first, *TOKENS[:40], 7]))
+    assert cached[0] == 0
+    assert cached[4] >= 40
+
+
+def test_other_models_have_their_own_files_within_one_bound(models: dict[str, Model], tmp_path: Path) -> None:
+    for model in models.values():
+        client_of(model, tmp_path).reply(TOKENS[:40], 3)
+    assert len({path.parent for path in files(tmp_path)}) == 2
+    least = max(path.stat().st_size for path in files(tmp_path))
+    client_of(models["qwen3"], tmp_path, max_disk_bytes=least + 5000).reply([1, *TOKENS[:40]], 3)
+    assert sum(path.stat().st_size for path in files(tmp_path)) <= least + 5000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_next"])
+def test_damage_is_a_warning_and_the_tokens_are_read(
+    models: dict[str, Model], tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    model, first = models[name], client_of(models[name], tmp_path / "whole")
+    prompt = [*TOKENS[:40], *first.reply(TOKENS[:40], 3), 9]
+    want = anew(model, CONTEXT, prompt, 3)
+    rng = np.random.default_rng(2)
+    for number, path in enumerate(files(tmp_path / "whole")):
+        whole = path.read_bytes()
+        places = [*range(0, 24, 5), *rng.integers(24, len(whole), 8), len(whole) - 1]
+        damaged = [whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :] for at in map(int, places)]
+        damaged += [b"", whole[:10], whole[:-1], whole + b"x", bytes(len(whole))]
+        for kind, data in enumerate(damaged):
+            place = tmp_path / f"{number}-{kind}"
+            shutil.copytree(tmp_path / "whole", place)
+            (place / path.relative_to(tmp_path / "whole")).write_bytes(data)
+            caplog.clear()
+            client = client_of(model, place)
+            client._seen = list(first._seen)
+            assert client.reply(prompt, 3) == want
+            if name == "qwen3":  # all of its files are needed
+                assert path.name in caplog.text
+
+
+def parts(path: Path) -> tuple[dict[str, Any], bytes, bytes]:
+    """Header, tokens, and what follows the checksum."""
+    data = path.read_bytes()
+    (length,) = struct.unpack_from("<I", data, 20)
+    header = json.loads(data[24 : 24 + length])
+    end = 24 + length + 4 * header["count"]
+    return header, data[24 + length : end], data[end + 32 :]
+
+
+def change(path: Path, tokens: bytes | None = None, **entries: Any) -> None:
+    """Write a file with other entries whose checksum is right."""
+    header, old, rest = parts(path)
+    text = json.dumps(header | entries).encode()
+    head = prefix_file.MAGIC + struct.pack("<II", prefix_file.VERSION, len(text)) + text
+    head += old if tokens is None else tokens
+    path.write_bytes(head + hashlib.sha256(head).digest() + rest)
+
+
+WRONG = {
+    "model": ("ab", None, 7),
+    "kv": ("f16", None),
+    "codec": (3,),
+    "layout": ("0" * 64, None),
+    "start": (-1, "0", None, 3, 2**70, 1.0, True),
+    "count": (-1, None, 10**6, 0, True),
+    "parent": (7, "x"),
+    "rows_bytes": (0, None, 2**70),
+    "rest_bytes": (1, None, -1),
+    "rows_sha256": (None, 3),
+    "rest_sha256": (None, 3),
+}
+
+
+@pytest.mark.parametrize("entry", WRONG)
+def test_wrong_entries_are_a_warning(
+    models: dict[str, Model], tmp_path: Path, caplog: pytest.LogCaptureFixture, entry: str
+) -> None:
+    model = models["qwen3"]
+    client_of(model, tmp_path).reply(TOKENS[:20], 1)
+    (path,) = files(tmp_path)
+    whole = path.read_bytes()
+    for wrong in WRONG[entry]:
+        caplog.clear()
+        change(path, **{entry: wrong})
+        client = client_of(model, tmp_path)
+        assert client.store.restore(model.session(CONTEXT), TOKENS[:30]) == 0, wrong
+        assert str(path) in caplog.text
+        path.write_bytes(whole)
+    assert client_of(model, tmp_path).store.restore(model.session(CONTEXT), TOKENS[:30]) == 20
+
+
+def test_tokens_that_the_model_does_not_have(
+    models: dict[str, Model], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    client_of(models["qwen3"], tmp_path).reply(TOKENS[:20], 1)
+    (path,) = files(tmp_path)
+    for token in (-1, 10**6):
+        change(path, tokens=np.full(20, token, "<i4").tobytes())
+        client_of(models["qwen3"], tmp_path)
+        assert f"tokens: expected 0 to 198, got {token}" in caplog.text
+
+
+def test_foreign_files_stay(
+    models: dict[str, Model], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = models["qwen3"]
+    client_of(model, tmp_path).reply(TOKENS[:20], 1)
+    (path,) = files(tmp_path)
+    foreign = path.with_name("notes.txt")
+    foreign.write_text("mine")
+    (tmp_path / "photo.prefix").write_text("mine too")
+    path.with_name("folder").mkdir()
+    client = client_of(model, tmp_path, max_disk_bytes=1)
+    assert "notes.txt: expected a file of a prefix store" in caplog.text
+    client.reply([5, *TOKENS[:20]], 1)
+    assert foreign.read_text() == "mine"
+    assert (tmp_path / "photo.prefix").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(models: dict[str, Model], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match="cannot be made"):
+        PrefixStore(models["qwen3"].runner, 1000, tmp_path / "file")
+
+
+def test_a_folder_that_disappears_is_a_warning(
+    models: dict[str, Model], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = models["qwen3"]
+    client = client_of(model, tmp_path / "store")
+    client.reply(TOKENS[:20], 1)
+    for path in files(tmp_path):
+        path.unlink()
+    next((tmp_path / "store").iterdir()).rmdir()
+    client.reply([*TOKENS[:25]], 1)
+    assert "not written to the prefix store" in caplog.text
+    os.rmdir(tmp_path / "store")  # noqa: PTH106
+    assert client.reply(TOKENS[:30], 2) == anew(model, CONTEXT, TOKENS[:30], 2)
+
+
+def test_two_stores_share_a_folder(
+    models: dict[str, Model], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each deletes files that the other one knows."""
+    model = models["qwen3_next"]
+    client_of(model, tmp_path / "probe").reply(TOKENS[:40], 3)
+    one = sum(path.stat().st_size for path in files(tmp_path / "probe"))
+    clients = [client_of(model, tmp_path / "store", memory=1, max_disk_bytes=2 * one) for _ in range(2)]
+    clients[0]._seen = clients[1]._seen
+    with caplog.at_level(logging.WARNING):
+        for turn in range(8):
+            ids = [turn % 3, *TOKENS[: 30 + turn]]
+            assert clients[turn % 2].reply(ids, 2) == anew(model, CONTEXT, ids, 2)
+
+
+@pytest.mark.slow
+def test_stores_that_are_killed_leave_whole_files(tmp_path: Path) -> None:
+    write_hf(MODELS["qwen3_next"], tmp_path / "model")
+    script = Path(__file__).parent / "killed_prefix_writers.py"
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)],
+        cwd=tmp_path.parent,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    seen = json.loads(done.stdout)
+    assert seen["died"] > 20
+    assert seen["found"] == [0, 1, 2]
+    assert seen["last"] == 2
+    assert set(seen["names"]) == {".prefix"}  # leftovers were removed
