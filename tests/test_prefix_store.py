@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -268,20 +269,22 @@ def test_a_session_that_forgot_tokens_is_compared_again(folder: Path) -> None:
     assert rows[0] in rows[1:]
 
 
-def test_a_cancelled_prompt_is_kept_as_far_as_it_was_read(folder: Path) -> None:
-    model = model_of(folder, "qwen3")
+@pytest.mark.parametrize(("name", "kept"), [("qwen3", 64), ("qwen3_next", 72)])
+def test_a_cancelled_prompt_is_kept_up_to_where_it_was_kept_last(folder: Path, name: str, kept: int) -> None:
+    model = model_of(folder, name)
     store, session = PrefixStore(model.runner, 1 << 30), model.session(CONTEXT)
     replay = session._replay
 
-    def cancelled(tokens: int, output: object) -> object:
-        if session.position == 16:
+    def cancelled(tokens: int, output: Any) -> Any:
+        if session.position == 72:
             session.cancel()
-        return replay(tokens, output)  # type: ignore[arg-type]
+        return replay(tokens, output)
 
-    session._replay = cancelled  # type: ignore[method-assign, assignment]
+    session._replay = cancelled  # type: ignore[method-assign]
     with pytest.raises(CancelledError), session._guard.use():
-        store.read(session, TOKENS[:40])
-    assert store.restore(model.session(CONTEXT), TOKENS) == session.position == 24
+        store.read(session, TOKENS)
+    assert session.position == 80
+    assert store.restore(model.session(CONTEXT), TOKENS) == kept
 
 
 @pytest.mark.slow

@@ -103,8 +103,8 @@ class PrefixStore:
     A state that is restored has the bits of one that a conversation had: it is that of a session which was
     never closed. Read anew, a prompt is cut into other chunks, and sums are rounded differently.
 
-    `restore`, `parts` and `keep` are for callers that hold the session: nobody else uses it meanwhile. Several
-    threads may call them, each with a session of its own.
+    `restore`, `parts` and `keep` are for callers that hold the session: nobody else uses it meanwhile.
+    Several threads may call them, each with a session of its own.
 
     Attributes:
         max_bytes: The most bytes of rows and rests in memory.
