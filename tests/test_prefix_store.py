@@ -269,7 +269,7 @@ def test_a_session_that_forgot_tokens_is_compared_again(folder: Path) -> None:
     assert rows[0] in rows[1:]
 
 
-@pytest.mark.parametrize(("name", "kept"), [("qwen3", 64), ("qwen3_next", 72)])
+@pytest.mark.parametrize(("name", "kept"), [("qwen3", 64), ("qwen3_next", 80)])
 def test_a_cancelled_prompt_is_kept_up_to_where_it_was_kept_last(folder: Path, name: str, kept: int) -> None:
     model = model_of(folder, name)
     store, session = PrefixStore(model.runner, 1 << 30), model.session(CONTEXT)
