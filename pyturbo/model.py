@@ -478,7 +478,7 @@ class Model:
         Later turns do not change them. `text` is what `prompt_text` gave for the messages, and `ids` are its
         tokens. None if that is not known, for other prompts, and without a store.
         """
-        if self.prefix_store is None or not isinstance(text, ChatText):
+        if self.prefix_store is None or not is_chat(messages) or not isinstance(text, ChatText):
             return None
         said = self.tokenizer.chat(messages, generate=False, tools=as_functions(tools), **(variables or {}))  # type: ignore[arg-type]
         if not text.begins_with(said):
