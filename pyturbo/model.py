@@ -428,7 +428,7 @@ class Model:
         """Return what takes the reply to a prompt of `prompt_text` apart. Only chats have more than text."""
         if isinstance(prompt, ChatText):
             return self.tokenizer.dialect.parser(tools, prompt)
-        return Dialect().parser()
+        return Dialect().parser(tools)
 
     def markers(self, prompt: Prompt) -> Sequence[str]:
         """Return the special tokens that text of the reply to a prompt of `prompt_text` has."""

@@ -57,14 +57,16 @@ TOOLS: list[dict[str, Any]] = [
 
 #: Text without the characters that markers and JSON are made of, and without spaces at its ends.
 PLAIN = st.text(st.sampled_from("aZ09 .,;:!?'\n\t日é🎂"), max_size=30).map(str.strip)
+#: Text of the characters that JSON and tags are made of, and any text.
+TRICKY = st.one_of(st.text(st.sampled_from('"\\{}[]<>/|a\n日'), max_size=20), st.text(max_size=20))
 VALUES = st.fixed_dictionaries(
-    {"city": st.text(max_size=20).filter(lambda text: "</parameter>" not in text)},
+    {"city": TRICKY.filter(lambda text: "</parameter>" not in text)},
     optional={
         "days": st.integers(-(10**6), 10**6),
         "exact": st.booleans(),
         "unit": st.sampled_from(["C", "F"]),
         "where": st.fixed_dictionaries({"lat": st.floats(-90, 90)}),
-        "tags": st.lists(st.text(max_size=5), max_size=3),
+        "tags": st.lists(TRICKY, max_size=3),
         "limit": st.one_of(st.none(), st.integers(0, 9)),
     },
 )

@@ -72,6 +72,9 @@ def test_what_is_composed_is_parsed(name: str, data: st.DataObject, places: list
         (call.name, json.loads(call.arguments)) for call in message.tool_calls
     ]
     assert all(call.complete for call in found.tool_calls)
+    whole = parts_of(dialect, [text], tools=TOOLS)
+    assert parts_of(dialect, list(text), tools=TOOLS) == whole
+    assert parts_of(dialect, cut(text, places), tools=TOOLS) == whole
 
 
 @pytest.mark.parametrize("name", DIALECTS)
