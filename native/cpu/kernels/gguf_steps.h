@@ -50,9 +50,9 @@ PYTURBO_INLINE auto fifth_bits(const uint8_t* from, uint32_t at) {
     return load_vector<uint16_t>(from + T::kFifth + at / 8);
 }
 
-// Vector i of a step.
+// Vector i of a step, as it is in the file.
 template <typename T>
-PYTURBO_INLINE U8 step_codes(const uint8_t* from, uint32_t i) {
+PYTURBO_INLINE U8 packed_codes(const uint8_t* from, uint32_t i) {
   const uint32_t at = i * kBytes;
   U8 codes;
   if constexpr (requires { T::kNibbles; }) {
@@ -68,8 +68,17 @@ PYTURBO_INLINE U8 step_codes(const uint8_t* from, uint32_t i) {
   } else {
     codes = T::template codes<U8>(from, at);
   }
-  if constexpr (requires { T::kTable; }) codes = lookup(T::kTable, codes);
   return codes;
+}
+
+// Vector i of a step.
+template <typename T>
+PYTURBO_INLINE U8 step_codes(const uint8_t* from, uint32_t i) {
+  const U8 codes = packed_codes<T>(from, i);
+  if constexpr (requires { T::kTable; })
+    return lookup(T::kTable, codes);
+  else
+    return codes;
 }
 
 // The vector of a last block that does not fill one: of what follows, only that it is a code.

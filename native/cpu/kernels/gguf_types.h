@@ -32,19 +32,18 @@ PYTURBO_INLINE V load_run(const uint8_t* from) {
 }
 
 // Some bits of each byte, moved to the right, or to the left where `right` is negative; in a vector of 64
-// bytes, those of the second half by `more`. Bytes are moved in pairs: `mask` leaves out what came from the
-// other one.
+// bytes, those of the second half by `more`. Bytes of larger vectors are moved in pairs: `mask` leaves out
+// what came from the other one.
 template <typename V>
 PYTURBO_INLINE V moved(V bytes, int32_t right, int32_t more, uint8_t mask) {
   if constexpr (sizeof(V) == 64) {
     return move_halves(bytes, right, right + more) & mask;
   } else {
-    typedef uint16_t Pairs __attribute__((vector_size(sizeof(U8x16))));
-    typedef uint16_t MorePairs __attribute__((vector_size(sizeof(U8x32))));
+    typedef uint16_t Pairs __attribute__((vector_size(sizeof(U8x32))));
     if constexpr (sizeof(V) == 16)
-      return (V)(right < 0 ? (Pairs)bytes << -right : (Pairs)bytes >> right) & mask;
+      return move_bytes(bytes, right, mask);
     else
-      return (V)(right < 0 ? (MorePairs)bytes << -right : (MorePairs)bytes >> right) & mask;
+      return (V)(right < 0 ? (Pairs)bytes << -right : (Pairs)bytes >> right) & mask;
   }
 }
 
@@ -120,13 +119,17 @@ struct Iq4Xs {
   // Six bits for each of 8 scales, the low four in the nibbles of four bytes, the high two in the two before.
   // Zero is the code 128: the minima are the scales times that.
   static constexpr uint32_t kScales = 8, kMinima = 8;
-  PYTURBO_INLINE void entries(const uint8_t* from, F32* to) {
+  static constexpr uint32_t kFactor = 0, kScaleZero = 32;
+  PYTURBO_INLINE U8x16 scale_codes(const uint8_t* from) {
     uint64_t low = load_vector<uint32_t>(from + 4), high = load_vector<uint16_t>(from + 2);
     low = (low | low << 16) & 0x0000ffff0000ffff, high = (high | high << 24) & 0x000000ff000000ff;
     low = (low | low << 8) & 0x00ff00ff00ff00ff, high = (high | high << 12) & 0x000f000f000f000f;
     low = (low | low << 4) & 0x0f0f0f0f0f0f0f0f, high = (high | high << 6) & 0x0303030303030303;
     const uint64_t all = low | high << 4;
-    scale_bytes((U8x16)U64x2{all, all}, -32, half_at(from), to);
+    return (U8x16)U64x2{all, all};
+  }
+  PYTURBO_INLINE void entries(const uint8_t* from, F32* to) {
+    scale_bytes(scale_codes(from), -32, half_at(from), to);
   }
 };
 
@@ -143,10 +146,12 @@ struct Q2_K {
     return two_bits<V>(from + 16, at);
   }
   static constexpr uint32_t kScales = 16, kMinima = 16;
+  static constexpr uint32_t kFactor = 80, kLeast = 82, kScaleZero = 0;
+  PYTURBO_INLINE U8x16 scale_codes(const uint8_t* from) { return load_vector<U8x16>(from) & 15; }
+  PYTURBO_INLINE U8x16 minimum_codes(const uint8_t* from) { return load_vector<U8x16>(from) >> 4; }
   PYTURBO_INLINE void entries(const uint8_t* from, F32* to) {
-    const U8x16 both = load_vector<U8x16>(from);
-    scale_bytes(both & 15, 0, half_at(from + 80), to);
-    scale_bytes(both >> 4, 0, half_at(from + 82), to + 16 / kLanes);
+    scale_bytes(scale_codes(from), 0, half_at(from + kFactor), to);
+    scale_bytes(minimum_codes(from), 0, half_at(from + kLeast), to + 16 / kLanes);
   }
 };
 
@@ -158,33 +163,42 @@ struct Q3_K {
   }
   // Six bits for each of 16 scales: the low four in the nibbles of 8 bytes, the high two in 4 more.
   static constexpr uint32_t kScales = 16, kMinima = 0;
-  PYTURBO_INLINE void entries(const uint8_t* from, F32* to) {
+  static constexpr uint32_t kFactor = 108, kScaleZero = 32;
+  PYTURBO_INLINE U8x16 scale_codes(const uint8_t* from) {
     const uint64_t low = load_vector<uint64_t>(from + 96);
     const uint32_t high = load_vector<uint32_t>(from + 104);
     const auto pairs = [&](uint32_t i) { return uint64_t((high >> (2 * i)) & 0x03030303) << 4; };
     constexpr uint64_t kNibbles = 0x0f0f0f0f0f0f0f0f;
     const U64x2 all = {(low & kNibbles) | pairs(0) | pairs(1) << 32,
                        ((low >> 4) & kNibbles) | pairs(2) | pairs(3) << 32};
-    scale_bytes((U8x16)all, -32, half_at(from + 108), to);
+    return (U8x16)all;
+  }
+  PYTURBO_INLINE void entries(const uint8_t* from, F32* to) {
+    scale_bytes(scale_codes(from), -32, half_at(from + kFactor), to);
   }
 };
 
 // Six bits for each of 8 scales and 8 minima, after the halves that they are multiplied by. The first four of
 // both are in the low bits of two words, whose high bits are the high two of the last four; a third word has
 // their low four.
-PYTURBO_INLINE void scales_and_minima(const uint8_t* from, F32* to) {
+PYTURBO_INLINE U8x16 six_bits(const uint8_t* from) {
   const uint32_t scales = load_vector<uint32_t>(from + 4), minima = load_vector<uint32_t>(from + 8);
   const uint32_t last = load_vector<uint32_t>(from + 12);
   const auto eight = [](uint32_t first, uint32_t low) {
     return (first & 0x3f3f3f3f) | uint64_t((low & 0x0f0f0f0f) | ((first >> 2) & 0x30303030)) << 32;
   };
+  return (U8x16)U64x2{eight(scales, last), eight(minima, last >> 4)};
+}
+
+// The same as floats.
+PYTURBO_INLINE void scales_and_minima(const uint8_t* from, F32* to) {
   F32 factors[16 / kLanes];
   if constexpr (kLanes == 16)
     factors[0] = first_lanes(8) ? half_at(from) : half_at(from + 2);
   else
 #pragma GCC unroll 4
     for (uint32_t i = 0; i < 16 / kLanes; ++i) factors[i] = half_at(from + (i < 8 / kLanes ? 0 : 2));
-  scale_bytes((U8x16)U64x2{eight(scales, last), eight(minima, last >> 4)}, 0, factors, to);
+  scale_bytes(six_bits(from), 0, factors, to);
 }
 
 struct Q4_K {
@@ -195,6 +209,8 @@ struct Q4_K {
   }
   static constexpr uint32_t kScales = 8, kMinima = 8;
   static constexpr bool kSixBits = true;
+  static constexpr uint32_t kFactor = 0, kLeast = 2, kScaleZero = 0;
+  PYTURBO_INLINE U8x16 scale_codes(const uint8_t* from) { return six_bits(from); }
   PYTURBO_INLINE void entries(const uint8_t* from, F32* to) { scales_and_minima(from, to); }
 };
 
@@ -207,6 +223,8 @@ struct Q5_K {
   }
   static constexpr uint32_t kScales = 8, kMinima = 8;
   static constexpr bool kSixBits = true;
+  static constexpr uint32_t kFactor = 0, kLeast = 2, kScaleZero = 0;
+  PYTURBO_INLINE U8x16 scale_codes(const uint8_t* from) { return six_bits(from); }
   PYTURBO_INLINE void entries(const uint8_t* from, F32* to) { scales_and_minima(from, to); }
 };
 
@@ -216,13 +234,20 @@ struct Q6_K {
   template <typename V>
   PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
     const uint32_t half = at / 128, part = at % 128 / 32;
-    return moved(load_vector<V>(from + 64 * half + part % 2 * 32 + at % 32), part / 2 * 4, 0, 15) |
-           moved(load_run<V>(from + 128 + 32 * half + at % 32), 2 * int32_t(part) - 4, 2, 3 << 4);
+    if constexpr (sizeof(V) == 16)
+      return six_bits_of(load_vector<V>(from + 64 * half + part % 2 * 32 + at % 32), part / 2 * 4,
+                         load_vector<V>(from + 128 + 32 * half + at % 32), 2 * part);
+    else
+      return moved(load_vector<V>(from + 64 * half + part % 2 * 32 + at % 32), part / 2 * 4, 0, 15) |
+             moved(load_run<V>(from + 128 + 32 * half + at % 32), 2 * int32_t(part) - 4, 2, 3 << 4);
   }
   static constexpr uint32_t kScales = 16, kMinima = 0;
+  static constexpr uint32_t kFactor = 208, kScaleZero = 128;
+  PYTURBO_INLINE U8x16 scale_codes(const uint8_t* from) {
+    return load_vector<U8x16>(from + 192) ^ 128;  // signed bytes
+  }
   PYTURBO_INLINE void entries(const uint8_t* from, F32* to) {
-    const U8x16 all = load_vector<U8x16>(from + 192) ^ 128;  // signed bytes
-    scale_bytes(all, -128, half_at(from + 208), to);
+    scale_bytes(scale_codes(from), -128, half_at(from + kFactor), to);
   }
 };
 

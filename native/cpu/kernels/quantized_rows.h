@@ -38,6 +38,7 @@ PYTURBO_INLINE F32 dot_block(const U8* codes, const S8* x) {
     if (plane > kFirst) total <<= 8;
     total = dot_all<kDotBits<Q>, kClasses>(total, codes, x + plane * kClasses);
   }
+  if constexpr (planes == 1) return small_to_float(total);
   if constexpr (kFirst == 0) return to_float(total);
   return fused(to_float(dot<kDotBits<Q>>(I32{}, codes[0], x[0])), splat(65536), to_float(total));
 }

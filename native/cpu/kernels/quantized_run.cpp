@@ -1,8 +1,12 @@
 // Products with few tokens: how they are cut into items, and which instance of the inner loops serves a
 // format.
 #include "cpu/kernels/e4m3_rows.h"
+#if defined(__ARM_NEON)
+#include "cpu/kernels/gguf_unit_rows.h"
+#else
 #include "cpu/kernels/gguf_large_rows.h"
 #include "cpu/kernels/gguf_rows.h"
+#endif
 #include "cpu/kernels/quantized_product.h"
 #include "cpu/kernels/quantized_rows.h"
 
@@ -54,6 +58,14 @@ constexpr Instance kInstance = {kClasses<Q>,
 template <>
 constexpr Instance kInstance<E4m3Codes> = {1, {}, {}};
 
+#if defined(__ARM_NEON)
+template <typename T, uint32_t planes>
+struct GgufLoops {
+  static constexpr RowLoops value = {
+      add_units<T, planes, 1>, add_units<T, planes, 2>, add_units<T, planes, 4>, 0.0f, planes, 1,
+      {read_block, T::kBlock}, RowLoops::blocks};
+};
+#else
 // Blocks of 32 values are read in panels; rows of one token have a loop of their own.
 template <typename T, uint32_t planes>
 struct GgufLoops {
@@ -78,6 +90,7 @@ struct GgufLoops<T, planes> {
                                      {read_block, T::kBlock},
                                      RowLoops::blocks};
 };
+#endif
 template <typename T>
 constexpr Instance kGgufInstance = {
     1, {quantize_row<1, 1>, quantize_row<1, 3>}, {GgufLoops<T, 1>::value, GgufLoops<T, 3>::value}};

@@ -9,7 +9,7 @@ namespace pyturbo::cpu::PYTURBO_LEVEL {
 constexpr uint32_t kBytes = 16;
 constexpr uint32_t kLanes = 4;          // 32-bit values of a vector
 constexpr uint32_t kTileTokens = 8;     // tokens whose sums in f32 stay in registers
-constexpr uint32_t kIntegerTokens = 8;  // tokens whose integer sums do
+constexpr uint32_t kIntegerTokens = 4;  // tokens whose integer sums do
 constexpr bool kSignedWeights = true;
 
 typedef float F32 __attribute__((vector_size(16)));
@@ -65,9 +65,28 @@ PYTURBO_INLINE U8 split_nibbles(const uint8_t* from, bool high) {
   return (U8)(high ? vshrq_n_u8(bytes, 4) : vandq_u8(bytes, vdupq_n_u8(15)));
 }
 
+// Bytes moved to the right, or to the left where `right` is negative, and the bits of `mask` of them.
+PYTURBO_INLINE U8x16 move_bytes(U8x16 bytes, int32_t right, uint8_t mask) {
+  if (right < 0) return bytes << -right & mask;
+  return mask == 0xff >> right ? bytes >> right : bytes >> right & mask;
+}
+
+// Bytes of six bits: four of `low` and two of `high`, which are moved to the right for it.
+PYTURBO_INLINE U8x16 six_bits_of(U8x16 low, uint32_t low_right, U8x16 high, uint32_t high_right) {
+  if (high_right == 4) return (low >> low_right & 0x0f) | (high & 0x30);
+  const U8x16 both = (U8x16)vsliq_n_u8((uint8x16_t)(low >> low_right), (uint8x16_t)(high >> high_right), 4);
+  return high_right == 6 ? both : both & 0x3f;
+}
+
 // kLanes words at distances of `stride` bytes, or the `count` there are and zeros.
 template <int stride>
 PYTURBO_INLINE U32 gather_words(const uint8_t* from, uint32_t count) {
+  if (count >= kLanes) {
+    uint32x4_t all = vld1q_dup_u32((const uint32_t*)from);
+    all = vld1q_lane_u32((const uint32_t*)(from + stride), all, 1);
+    all = vld1q_lane_u32((const uint32_t*)(from + 2 * stride), all, 2);
+    return (U32)vld1q_lane_u32((const uint32_t*)(from + 3 * stride), all, 3);
+  }
   uint32_t words[kLanes] = {};
   for (uint32_t i = 0; i < kLanes && i < count; ++i) std::memcpy(words + i, from + i * stride, sizeof *words);
   U32 all;
@@ -91,6 +110,49 @@ PYTURBO_INLINE void widen_all(U8x16 v, I32* words) {
   words[3] = (I32)vmovl_u16(vget_high_u16(high));
 }
 
+// Zeros that no register holds before `last` was computed: the compiler may not work at everything at once.
+PYTURBO_INLINE I32 zeros_after(I32 last) {
+  I32 zeros;
+  asm volatile("movi %0.4s, #0" : "=w"(zeros) : "w"(last));
+  return zeros;
+}
+
+// Values in memory that are used later are loaded later: registers are needed for others.
+PYTURBO_INLINE void load_again() { asm volatile("" ::: "memory"); }
+
+// Integers below 2^22, as floats: they are added to the bits of 1.5 * 2^23, and that is subtracted, which
+// takes half as long as a conversion.
+constexpr int32_t kFloatBits = 0x4b400000;
+PYTURBO_INLINE F32 less_float_bits(I32 v) { return (F32)v - 0x1.8p23f; }
+PYTURBO_INLINE F32 small_to_float(I32 v) { return less_float_bits(v + kFloatBits); }
+
+// 16 bytes less `zero` as floats, in four vectors.
+PYTURBO_INLINE void small_to_floats(U8x16 bytes, uint32_t zero, F32* to) {
+  const uint8x16_t none = {};
+  const uint16x8_t exponent = vdupq_n_u16(0x4b00);  // of 2^23
+  const uint16x8_t low = (uint16x8_t)vzip1q_u8((uint8x16_t)bytes, none);
+  const uint16x8_t high = (uint16x8_t)vzip2q_u8((uint8x16_t)bytes, none);
+  const F32 base = splat(0x1p23f + float(zero));
+  to[0] = (F32)vzip1q_u16(low, exponent) - base;
+  to[1] = (F32)vzip2q_u16(low, exponent) - base;
+  to[2] = (F32)vzip1q_u16(high, exponent) - base;
+  to[3] = (F32)vzip2q_u16(high, exponent) - base;
+}
+
+// The sums of the lanes of four vectors.
+PYTURBO_INLINE I32 add_pairs(I32 a, I32 b) { return (I32)vpaddq_s32((int32x4_t)a, (int32x4_t)b); }
+
+// 16 bits of each word.
+PYTURBO_INLINE U16Half lower_halves(U32 words) { return (U16Half)vmovn_u32((uint32x4_t)words); }
+PYTURBO_INLINE U16Half upper_halves(U32 words) { return (U16Half)vshrn_n_u32((uint32x4_t)words, 16); }
+
+// One half as a float.
+PYTURBO_INLINE float half(const uint8_t* from) {
+  __fp16 value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
 // table[index] of 16 bytes.
 PYTURBO_INLINE U8 lookup(const uint8_t* table, U8 index) {
   return (U8)vqtbl1q_u8(vld1q_u8(table), (uint8x16_t)index);
@@ -107,6 +169,16 @@ PYTURBO_INLINE I32 dot(I32 acc, U8 w, S8 x) {
   const int16x8_t low = vmull_s8(vget_low_s8((int8x16_t)w), vget_low_s8((int8x16_t)x));
   const int16x8_t high = vmull_high_s8((int8x16_t)w, (int8x16_t)x);
   return acc + (I32)vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high));
+#endif
+}
+
+// The same with word i of x for all lanes.
+template <uint32_t bits, int i>
+PYTURBO_INLINE I32 dot_word(I32 acc, U8 w, S8 x) {
+#if defined(__ARM_FEATURE_DOTPROD)
+  return (I32)vdotq_laneq_s32((int32x4_t)acc, (int8x16_t)w, (int8x16_t)x, i);
+#else
+  return dot<bits>(acc, w, (S8)vdupq_laneq_s32((int32x4_t)x, i));
 #endif
 }
 

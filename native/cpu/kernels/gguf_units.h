@@ -1,0 +1,100 @@
+// Units of GGUF blocks where vectors have 16 bytes: four groups, whose scales are the lanes of a vector. A
+// span is a block of 256 values, or four blocks of 32.
+#pragma once
+
+#include "cpu/kernels/gguf_steps.h"
+
+namespace pyturbo::cpu::PYTURBO_LEVEL {
+
+template <typename T>
+constexpr bool kLarge = T::kBlock > 32;
+template <typename T>
+constexpr uint32_t kSpanBlocks = kLarge<T> ? 1 : kLanes;
+template <typename T>
+constexpr uint32_t kSpan = kSpanBlocks<T> * T::kBlock;  // values
+template <typename T>
+constexpr uint32_t kSpanBytes = kSpanBlocks<T> * T::kBlockBytes;
+
+// What a byte of signed_codes() has to be lowered by.
+template <typename T>
+constexpr int32_t kCenter = 0;
+template <typename T>
+  requires(
+              requires { T::kZero; } && !requires { T::kTable; } && T::kBits < 8)
+constexpr int32_t kCenter<T> = int32_t(T::kZero);
+
+// The numbers of a table of codes, as signed bytes.
+template <typename T>
+struct SignedTable {
+  uint8_t bytes[16];
+  constexpr SignedTable() : bytes() {
+    for (uint32_t i = 0; i < 16; ++i) bytes[i] = uint8_t(T::kTable[i] - T::kZero);
+  }
+};
+template <typename T>
+constexpr SignedTable<T> kSignedTable;
+
+// Vector v of a span, as signed bytes.
+template <typename T>
+PYTURBO_INLINE U8 signed_codes(const uint8_t* span, uint32_t v) {
+  constexpr uint32_t kVectors = T::kBlock / kBytes;
+  const U8 codes = packed_codes<T>(span + v / kVectors * T::kBlockBytes, v % kVectors);
+  if constexpr (requires { T::kTable; })
+    return lookup(kSignedTable<T>.bytes, codes);
+  else if constexpr (T::kBits == 8)
+    return codes ^ 0x80;
+  else
+    return codes;
+}
+
+// What a row's span holds beside its codes: a value is code * scale - minimum. Where codes have a center, it
+// makes the minima.
+template <typename T>
+struct SpanScales {
+  static constexpr bool kHasMinima = requires { T::kLeast; } || kCenter<T> > 0;
+  F32 scales[4], minima[4];
+  float factor, least;  // of scales and of minima
+
+  PYTURBO_INLINE SpanScales read(const uint8_t* span) {
+    SpanScales own;
+    small_to_floats(T::scale_codes(span), T::kScaleZero, own.scales);
+    own.factor = half(span + T::kFactor);
+    if constexpr (kCenter<T> > 0) {
+      own.least = float(kCenter<T>) * own.factor;
+      for (uint32_t u = 0; u < 4; ++u) own.minima[u] = own.scales[u];
+    } else if constexpr (kHasMinima) {
+      own.least = half(span + T::kLeast);
+      if constexpr (requires { T::minimum_codes(span); }) {
+        small_to_floats(T::minimum_codes(span), 0, own.minima);
+      } else {  // they follow the scales
+        own.minima[0] = own.scales[2];
+        own.minima[1] = own.scales[3];
+      }
+    }
+    return own;
+  }
+};
+
+// Four small blocks have a scale each, and maybe a bias, which is added.
+template <typename T>
+  requires(!kLarge<T>)
+struct SpanScales<T> {
+  static constexpr bool kHasMinima = requires { T::kBiased; } || kCenter<T> > 0;
+  F32 scales[1], minima[1];
+
+  PYTURBO_INLINE SpanScales read(const uint8_t* span) {
+    const U32 words = gather_words<T::kBlockBytes>(span, kLanes);
+    SpanScales own;
+    if constexpr (requires { T::scales(words); })
+      own.scales[0] = T::scales(words);
+    else
+      own.scales[0] = from_half(lower_halves(words));
+    if constexpr (kCenter<T> > 0)
+      own.minima[0] = own.scales[0] * float(-kCenter<T>);
+    else if constexpr (kHasMinima)
+      own.minima[0] = from_half(upper_halves(words));
+    return own;
+  }
+};
+
+}  // namespace pyturbo::cpu::PYTURBO_LEVEL
