@@ -45,10 +45,49 @@ struct IntegerSums {
   }
 
   // The sums of token t with the rows of vector v.
-  I32 of(uint32_t v, uint32_t t) const {
+  F32 of(uint32_t v, uint32_t t) const {
     const int64x2_t low = (int64x2_t)squares[v][t / 2][0], high = (int64x2_t)squares[v][t / 2][1];
-    return (I32)(t % 2 == 0 ? vtrn1q_s64(low, high) : vtrn2q_s64(low, high));
+    return small_to_float((I32)(t % 2 == 0 ? vtrn1q_s64(low, high) : vtrn2q_s64(low, high)));
   }
+};
+
+#elif defined(__ARM_NEON)
+
+PYTURBO_INLINE void order_words(U8*) {}
+
+template <uint32_t bits, uint32_t tokens>
+struct IntegerSums {
+  I32 total[kTileVectors][tokens];  // and kFloatBits
+
+  IntegerSums() {
+#pragma GCC unroll 8
+    for (uint32_t t = 0; t < tokens; ++t)
+#pragma GCC unroll 2
+      for (uint32_t v = 0; v < kTileVectors; ++v) total[v][t] = I32{} + kFloatBits;
+  }
+
+  // Adds `count` words, two or four.
+  void add(const U8* words, uint32_t distance, uint32_t count, const int8_t* x, uint64_t stride) {
+    S8 four[tokens];  // words of a token
+#pragma GCC unroll 8
+    for (uint32_t t = 0; t < tokens; ++t) four[t] = load_vector<S8>(x + t * stride);
+    add_word<0>(words, distance, four);
+    add_word<1>(words, distance, four);
+    if (count == 2) return;
+    add_word<2>(words, distance, four);
+    add_word<3>(words, distance, four);
+  }
+
+  template <int l>
+  [[gnu::always_inline]] void add_word(const U8* words, uint32_t distance, const S8* four) {
+#pragma GCC unroll 8
+    for (uint32_t t = 0; t < tokens; ++t)
+#pragma GCC unroll 2
+      for (uint32_t v = 0; v < kTileVectors; ++v)
+        total[v][t] = dot_word<bits, l>(total[v][t], words[v * distance + l], four[t]);
+  }
+
+  F32 of(uint32_t v, uint32_t t) const { return less_float_bits(total[v][t]); }
 };
 
 #else
@@ -73,7 +112,7 @@ struct IntegerSums {
     }
   }
 
-  I32 of(uint32_t v, uint32_t t) const { return total[v][t]; }
+  F32 of(uint32_t v, uint32_t t) const { return to_float(total[v][t]); }
 };
 
 #endif

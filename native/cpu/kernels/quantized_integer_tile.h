@@ -86,7 +86,7 @@ template <uint32_t bits, uint32_t tokens>
 #pragma GCC unroll 2
       for (uint32_t v = 0; v < kTileVectors; ++v) {
         acc[t][v] = fused(chunk.biases[v][g], sum_of_x, acc[t][v]);
-        acc[t][v] = fused(to_float(total.of(v, t)), chunk.scales[v][g] * scale, acc[t][v]);
+        acc[t][v] = fused(total.of(v, t), chunk.scales[v][g] * scale, acc[t][v]);
       }
     }
   }
