@@ -30,8 +30,8 @@ From a checkpoint to text: `load`, `Model`, `Session`, `Conversation`, `Tokenize
 `Chunk`, `Completion`, `Stats`, `Memory`, `PrefixCache`, `Profile` and `ProfileEvent`; `Engine` and `Stream`
 for many conversations at once; `convert` writes quantised checkpoints, and `pack` those whose experts are
 read one by one. Operations and kernels: `ops`, `kernels`, `devices`, `Device`, `Buffer`, `Kernel`,
-`Program`, and `Recorder`, `Tensor` and `symbol`, which record programs. Modules: `checkpoint`, `formats`,
-`streaming`, `text`, `symbols`, and `errors` with all exceptions.
+`Program`, and `Recorder`, `Tensor` and `symbol`, which record programs. Modules: `batching`, `checkpoint`,
+`formats`, `streaming`, `text`, `symbols`, and `errors` with all exceptions.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ except ImportError as error:
 from pyturbo import errors
 
 if TYPE_CHECKING:
+    from pyturbo import batching as batching
     from pyturbo import checkpoint as checkpoint
     from pyturbo import formats as formats
     from pyturbo import ops as ops
@@ -100,6 +101,7 @@ _ON_USE = {
     "Stream": "batching",
     "Tensor": "recording",
     "Tokenizer": "text",
+    "batching": "",
     "checkpoint": "",
     "convert": "",
     "formats": "",
@@ -136,6 +138,7 @@ __all__ = [
     "Stream",
     "Tensor",
     "Tokenizer",
+    "batching",
     "checkpoint",
     "convert",
     "devices",
