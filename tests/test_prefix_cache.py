@@ -79,6 +79,26 @@ def test_whole_chats_read_only_what_is_new(chats: dict[str, Path], name: str) ->
         messages.append({"role": "assistant", "content": reply.text})
 
 
+def test_what_comes_before_a_reply_depends_on_the_variables_of_a_template(
+    chats: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(chats["hybrid"], folder)
+    template = (folder / "chat_template.jinja").read_text()
+    (folder / "chat_template.jinja").write_text("{{ mood }}" + template)
+    model = pyturbo.load(folder, kv="f32", prefix_cache="50MB")
+    messages = [{"role": "user", "content": "Hello there, how are you?"}]
+    for mood in ("calm", "very cheerful"):
+        text = model.prompt_text(messages, variables={"mood": mood})
+        ids = model.prompt_ids(text)
+        count = model.before_reply(messages, text, ids, variables={"mood": mood})
+        assert count is not None
+        assert model.tokenizer.decode(ids[count:], skip_special=False) == "<|im_start|>assistant\n"
+        first, again = (model.generate(messages, 3, variables={"mood": mood}) for _ in range(2))
+        assert (first.stats.cached_tokens, again.stats.cached_tokens) == (0, count)
+    assert model.before_reply(text, text, ids) is None
+
+
 @pytest.mark.parametrize("name", ["attention", "hybrid"])
 def test_conversations_begin_with_what_others_have_read(chats: dict[str, Path], name: str) -> None:
     model = pyturbo.load(chats[name], kv="f32", prefix_cache="50MB")

@@ -19,7 +19,7 @@ from pyturbo.engine.budget import HEADROOM, Budget
 from pyturbo.engine.prefix_policy import Pace, value
 from pyturbo.engine.prefix_store import PrefixStore
 from pyturbo.engine.session import Session
-from pyturbo.errors import CancelledError
+from pyturbo.errors import CancelledError, StateError
 from pyturbo.layers.kv_cache import KV_FORMATS
 from pyturbo.model import Model, load
 from tiny_configs import MODELS
@@ -285,6 +285,18 @@ def test_a_cancelled_prompt_is_kept_up_to_where_it_was_kept_last(folder: Path, n
         store.read(session, TOKENS)
     assert session.position == 80
     assert store.restore(model.session(CONTEXT), TOKENS) == kept
+
+
+def test_a_session_that_failed_is_neither_kept_nor_restored(folder: Path) -> None:
+    model = model_of(folder, "qwen3_next")
+    store, session = PrefixStore(model.runner, 1 << 30), model.session(CONTEXT)
+    session.prefill(TOKENS[:20])
+    session._failure = "something"
+    store.keep(session)
+    assert store.nbytes == 0
+    store.read(model.session(CONTEXT), TOKENS[:30])
+    with pytest.raises(StateError, match="cannot go on after: something"):
+        store.restore(session, TOKENS[:40])
 
 
 @pytest.mark.slow

@@ -47,11 +47,6 @@ class PrefixFolder:
             raise FileError(f"{self._own}: cannot be made: {error.strerror or error}") from error
         self._known: dict[Path, Stored] = {}
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all files, those of other models too."""
-        return sum(size for _, size, _ in self._files())
-
     def load(self, tree: Tree) -> None:
         """Put what the files have into an empty tree. Those that cannot be used are a warning."""
         found = {}

@@ -153,6 +153,7 @@ class PrefixStore:
 
         Returns how many of `ids` need not be given to the session again. The last of them may be pending.
         """
+        session._require_whole()
         wanted = np.asarray(ids, np.int32)
         with self._lock:
             while True:
