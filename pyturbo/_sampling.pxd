@@ -9,10 +9,17 @@ from pyturbo._core cimport raise_python
 
 
 cdef extern from "pyturbo/sampler.h" namespace "pyturbo" nogil:
+    cdef cppclass TokenBias:
+        uint32_t token
+        double bias
+
     cdef cppclass SamplerOptions:
         SamplerOptions()
-        double temperature, top_p, min_p, repetition_penalty
-        uint64_t top_k, repetition_window, seed
+        double temperature, top_p, min_p, typical_p, top_n_sigma, xtc_probability, xtc_threshold
+        double repetition_penalty, presence_penalty, frequency_penalty, dry_multiplier, dry_base
+        uint64_t top_k, repetition_window, dry_allowed_length, dry_window, seed
+        vector[vector[uint32_t]] dry_breakers
+        vector[TokenBias] logit_bias
 
     cdef cppclass TokenLogprob:
         uint32_t token
@@ -27,10 +34,14 @@ cdef extern from "pyturbo/sampler.h" namespace "pyturbo" nogil:
         uint32_t vocab
         float total
 
+    cdef cppclass TokenMask:
+        TokenMask()
+        TokenMask(const uint32_t*, size_t)
+
     cdef cppclass NativeSampler "pyturbo::Sampler":
         NativeSampler(const SamplerOptions&) except +raise_python
-        TokenLogprob sample(const float*, uint32_t) except +raise_python
-        optional[TokenLogprob] sample(const NativeTopLogits&) except +raise_python
+        TokenLogprob sample(const float*, uint32_t, TokenMask) except +raise_python
+        optional[TokenLogprob] sample(const NativeTopLogits&, TokenMask) except +raise_python
         void accept(const uint32_t*, uint64_t) except +raise_python
         const SamplerOptions options
 

@@ -57,7 +57,7 @@ def test_draws_agree_with_the_reference(
     logits = np.array(values, np.float32)
     assume(np.isfinite(logits).any())
     tokens = [token % len(logits) for token in tokens]
-    changed = reference.penalised(logits, tokens[-window:], penalty)
+    changed = reference.adjusted(logits, tokens[-window:], penalty)
     kept, margin = reference.kept(changed, top_k, top_p, min_p)
     assume(margin > ERROR)
     logprobs = reference.log_softmax(logits)
@@ -107,8 +107,10 @@ def test_temperature_zero_takes_the_first_of_the_largest():
     assert (token, logprob) == (4, pytest.approx(reference.log_softmax(logits)[4], abs=1e-6))
 
 
-def drawn(sampler: Sampler, logits: np.ndarray, count: int = 300) -> set[int]:
-    return {sampler.sample(logits)[0] for _ in range(count)}
+def drawn(
+    sampler: Sampler, logits: np.ndarray, count: int = 300, allowed: np.ndarray | None = None
+) -> set[int]:
+    return {sampler.sample(logits, allowed)[0] for _ in range(count)}
 
 
 def test_filters_meet_their_borders_exactly():

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cfloat>
+#include <cmath>
 #include <functional>
 
 #include "sampling/softmax.h"
@@ -36,6 +37,31 @@ void Candidates::start(const float* logits, uint32_t vocab, float top) {
   count_ = vocab;
   listed_ = false;
   reserve(vocab);
+}
+
+bool Candidates::start(const float* logits, uint32_t vocab, TokenMask allowed) {
+  reserve(vocab);
+  float* const values = values_.data();
+  uint32_t* const tokens = tokens_.data();
+  uint32_t count = 0;
+  const auto add = [&](uint32_t token) {
+    values[count] = logits[token];
+    tokens[count] = token;
+    count += logits[token] > -INFINITY;
+  };
+  for (uint32_t begin = 0; begin < vocab; begin += 32) {
+    const uint32_t n = std::min(32u, vocab - begin);
+    uint32_t bits = allowed[begin / 32] & (~0u >> (32 - n));
+    if (bits == ~0u) {
+      for (uint32_t i = 0; i < 32; ++i) add(begin + i);
+    } else {
+      for (; bits; bits &= bits - 1) add(begin + uint32_t(std::countr_zero(bits)));
+    }
+  }
+  count_ = count;
+  listed_ = true;
+  top_ = peak_of(values, count).value;
+  return count > 0;
 }
 
 void Candidates::start(std::span<const TokenLogit> kept) {
@@ -80,6 +106,12 @@ double Candidates::weigh_current(float scale) {
   return weigh(current(), count_, top_, scale, weights_.data());
 }
 
+// Keeps those that weigh at least `least`, with their weights.
+void Candidates::keep_heavier(float least) {
+  keep_if([&](uint32_t i) { return weights_[i] >= least; });
+  for (uint32_t n = 0; n < count_; ++n) weights_[n] = weights_[positions_[n]];
+}
+
 // Drops light candidates while the others weigh at least `target`.
 void Candidates::keep_enough(double target) {
   float least = kNegligible;
@@ -88,8 +120,13 @@ void Candidates::keep_enough(double target) {
     least = larger;
     break;
   }
-  keep_if([&](uint32_t i) { return weights_[i] >= least; });
-  for (uint32_t n = 0; n < count_; ++n) weights_[n] = weights_[positions_[n]];
+  keep_heavier(least);
+}
+
+void Candidates::keep_sigma(double count) {
+  const float* values = current();
+  const double least = top_ - count * deviation(values, count_);
+  keep_if([&](uint32_t i) { return values[i] >= least && values[i] > -INFINITY; });
 }
 
 void Candidates::keep_count(uint32_t count) {
@@ -106,13 +143,25 @@ void Candidates::keep_count(uint32_t count) {
   }
   keep_if([&](uint32_t i) { return values[i] >= least; });
   std::fill_n(weights_.begin(), count_, 1.0f);
-  keep_until(reach(count));
+  keep_until(values_, reach(values_, count));
+}
+
+// The information of a token is log(total) - x with x = value - top, and the entropy is log(total) - m, where
+// m is the mean of x by weight: so their distance is |x - m|, and no logarithm is needed.
+void Candidates::keep_typical(double share) {
+  const double total = weigh_current(1);
+  keep_heavier(kNegligible);
+  const double mean = weighted_sum(values_.data(), weights_.data(), count_, top_) / total;
+  nearness_.resize(count_);
+  for (uint32_t i = 0; i < count_; ++i) nearness_[i] = -float(std::fabs((double(values_[i]) - top_) - mean));
+  keep_until(nearness_, reach(nearness_, share * total));
+  top_ = peak_of(values_.data(), count_).value;
 }
 
 double Candidates::keep_share(double share) {
   const double total = weigh_current(1);
   keep_enough(share * total);
-  keep_until(reach(share * total));
+  keep_until(values_, reach(values_, share * total));
   return total;
 }
 
@@ -122,10 +171,25 @@ void Candidates::keep_weight(double weight) {
   keep_if([&](uint32_t i) { return weights_[i] >= least; });
 }
 
+void Candidates::drop_likeliest(double share) {
+  const double least = std::max(share * weigh_current(1), double(kNegligible));
+  const float* values = current();
+  uint32_t likely = 0, last = 0;
+  for (uint32_t i = 0; i < count_; ++i)
+    if (weights_[i] >= least && (likely++ == 0 || values[i] <= values[last])) last = i;
+  if (likely < 2) return;
+  top_ = values[last];
+  keep_if([&](uint32_t i) { return (values[i] < top_) | ((values[i] == top_) & (i >= last)); });
+}
+
+uint32_t Candidates::first() const {
+  return tokens_[size_t(std::find(values_.begin(), values_.begin() + count_, top_) - values_.begin())];
+}
+
 uint32_t Candidates::draw(float scale, double share) {
   const double target = share * weigh_current(scale);
   keep_enough(target);
-  return tokens_[reach(target)];
+  return tokens_[reach(values_, target)];
 }
 
 // Returns the bucket in which the cumulative weight reaches the target, or the last bucket that is not empty
@@ -143,17 +207,15 @@ Candidates::Bucket Candidates::find(double before, double target) const {
   return found;
 }
 
-// Returns the index of the candidate at which the sum of weights, in order of rank, reaches the target, or of
-// the last candidate.
-uint32_t Candidates::reach(double target) {
+// Returns the index of the candidate at which the sum of weights reaches the target, or of the last
+// candidate. Candidates with larger `ranks` come first, equal ones by token.
+uint32_t Candidates::reach(const std::vector<float>& ranks, double target) {
   const uint32_t* inside = nullptr;  // candidates with the digits found so far; null: all
   uint32_t count = count_;
   double before = 0;
   for (const Digit digit : kDigits) {
     const auto candidate = [&](uint32_t n) { return inside ? inside[n] : n; };
-    const auto bucket_of = [&](uint32_t i) {
-      return key_of(values_[i]) >> digit.shift & (digit.buckets - 1);
-    };
+    const auto bucket_of = [&](uint32_t i) { return key_of(ranks[i]) >> digit.shift & (digit.buckets - 1); };
     histogram_.assign(digit.buckets * kParts, 0.0);
     for (uint32_t n = 0; n < count; ++n) {
       const uint32_t i = candidate(n);
@@ -175,10 +237,10 @@ uint32_t Candidates::reach(double target) {
   return inside[last];
 }
 
-// Keeps candidate `last` and those that rank before it.
-void Candidates::keep_until(uint32_t last) {
-  const float value = values_[last];
-  keep_if([&](uint32_t i) { return (values_[i] > value) | ((values_[i] == value) & (i <= last)); });
+// Keeps candidate `last` and those that come before it in the order of `ranks`.
+void Candidates::keep_until(const std::vector<float>& ranks, uint32_t last) {
+  const float rank = ranks[last];
+  keep_if([&](uint32_t i) { return (ranks[i] > rank) | ((ranks[i] == rank) & (i <= last)); });
 }
 
 }  // namespace pyturbo

@@ -18,11 +18,21 @@ class Candidates {
   // largest, and finite.
   void start(const float* logits, uint32_t vocab, float top);
 
+  // Starts with the tokens that a mask allows, but forbidden ones. Returns whether there are any.
+  bool start(const float* logits, uint32_t vocab, TokenMask allowed);
+
   // Starts with one token or more, ascending and none of them forbidden, as if a filter had kept them.
   void start(std::span<const TokenLogit> kept);
 
+  // Keeps those whose value is at most `count` > 0 standard deviations of all values below the largest.
+  void keep_sigma(double count);
+
   // Keeps the first `count` >= 1 by rank, or all allowed ones if there are fewer.
   void keep_count(uint32_t count);
+
+  // Keeps the fewest that weigh at least `share` of the total, 0 < share <= 1, of those whose information is
+  // nearest to the entropy; equally near ones by token. The scale is 1.
+  void keep_typical(double share);
 
   // Keeps the fewest first ones that weigh at least `share` of the total, 0 < share <= 1. The scale is 1.
   // Returns the total weight.
@@ -30,6 +40,12 @@ class Candidates {
 
   // Keeps those that weigh at least `weight` <= 1. The scale is 1.
   void keep_weight(double weight);
+
+  // Drops all but the last by rank of those that weigh at least `share` of the total. The scale is 1.
+  void drop_likeliest(double share);
+
+  // Returns the first token by rank, after a start with a mask.
+  uint32_t first() const;
 
   // Returns the token at which the sum of weights, in order of rank, reaches `share` of the total,
   // 0 < share <= 1.
@@ -50,10 +66,11 @@ class Candidates {
   template <typename Kept>
   void keep_if(Kept kept);
   double weigh_current(float scale);
+  void keep_heavier(float least);
   void keep_enough(double target);
   Bucket find(double before, double target) const;
-  uint32_t reach(double target);
-  void keep_until(uint32_t last);
+  uint32_t reach(const std::vector<float>& ranks, double target);
+  void keep_until(const std::vector<float>& ranks, uint32_t last);
 
   const float* logits_ = nullptr;
   float top_ = 0;
@@ -62,6 +79,7 @@ class Candidates {
   std::vector<float> values_;
   std::vector<uint32_t> tokens_;
   std::vector<float> weights_;
+  std::vector<float> nearness_;  // to the entropy: the larger, the nearer
   std::vector<double> histogram_;
   std::vector<uint32_t> positions_;  // scratch: indices of candidates
   std::vector<float> peaks_;         // scratch: the largest logit of each block

@@ -1,11 +1,13 @@
 #include "pyturbo/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cfloat>
 #include <cmath>
 #include <sstream>
 
 #include "pyturbo/error.h"
+#include "sampling/adjustments.h"
 #include "sampling/candidates.h"
 #include "sampling/softmax.h"
 
@@ -24,8 +26,26 @@ const SamplerOptions& checked(const SamplerOptions& o) {
           o.temperature);
   require(o.top_p > 0 && o.top_p <= 1, "top_p", "a number above 0 and at most 1", o.top_p);
   require(o.min_p >= 0 && o.min_p <= 1, "min_p", "a number from 0 to 1", o.min_p);
+  require(o.typical_p > 0 && o.typical_p <= 1, "typical_p", "a number above 0 and at most 1", o.typical_p);
+  require(o.top_n_sigma >= 0 && std::isfinite(o.top_n_sigma), "top_n_sigma", "a finite number from 0 on",
+          o.top_n_sigma);
+  require(o.xtc_probability >= 0 && o.xtc_probability <= 1, "xtc_probability", "a number from 0 to 1",
+          o.xtc_probability);
+  require(o.xtc_threshold >= 0 && o.xtc_threshold <= 0.5, "xtc_threshold", "a number from 0 to 0.5",
+          o.xtc_threshold);
   require(o.repetition_penalty > 0 && std::isfinite(o.repetition_penalty), "repetition_penalty",
           "a finite number above 0", o.repetition_penalty);
+  require(std::isfinite(o.presence_penalty), "presence_penalty", "a finite number", o.presence_penalty);
+  require(std::isfinite(o.frequency_penalty), "frequency_penalty", "a finite number", o.frequency_penalty);
+  require(o.dry_multiplier >= 0 && std::isfinite(o.dry_multiplier), "dry_multiplier",
+          "a finite number from 0 on", o.dry_multiplier);
+  require(o.dry_base >= 1 && std::isfinite(o.dry_base), "dry_base", "a finite number from 1 on", o.dry_base);
+  require(o.dry_allowed_length >= 1, "dry_allowed_length", "an integer from 1 on",
+          double(o.dry_allowed_length));
+  for (const TokenBias& each : o.logit_bias)
+    require(each.bias < INFINITY, "logit_bias", "finite numbers or -inf", each.bias);
+  for (const std::vector<uint32_t>& breaker : o.dry_breakers)
+    require(!breaker.empty(), "dry_breakers", "sequences of at least one token", 0);
   return o;
 }
 
@@ -39,14 +59,28 @@ uint64_t mix(uint64_t z) {
 // `total` is the weight of all logits, relative to that of `top`.
 double logprob_of(float logit, float top, double total) { return (double(logit) - top) - std::log(total); }
 
-float penalised_logit(float logit, double penalty) {
-  if (logit == -INFINITY) return logit;
-  const double value = logit > 0 ? logit / penalty : logit * penalty;
-  return float(std::clamp(value, double(-FLT_MAX), double(FLT_MAX)));
-}
-
 bool ranks_before(const TokenLogit& a, const TokenLogit& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+}
+
+void require_words(TokenMask allowed, uint32_t vocab) {
+  const size_t words = (size_t(vocab) + 31) / 32;
+  if (!allowed.empty() && allowed.size() != words)
+    throw Error(ErrorKind::argument, "sample: allowed: expected " + std::to_string(words) + " words for " +
+                                         std::to_string(vocab) + " tokens, got " +
+                                         std::to_string(allowed.size()));
+}
+
+bool is_allowed(TokenMask allowed, uint32_t token) {
+  return allowed.empty() || (allowed[token / 32] >> (token % 32) & 1);
+}
+
+// Returns how many tokens of a vocabulary a mask allows.
+uint32_t count_allowed(TokenMask allowed, uint32_t vocab) {
+  uint32_t count = 0;
+  for (uint32_t begin = 0; begin < vocab; begin += 32)
+    count += uint32_t(std::popcount(allowed[begin / 32] & (~0u >> (32 - std::min(32u, vocab - begin)))));
+  return count;
 }
 
 }  // namespace
@@ -61,49 +95,56 @@ bool TopLogits::valid() const {
 Sampler::Sampler(const SamplerOptions& given)
     : options(checked(given)),
       scale_(float(std::clamp(1 / options.temperature, double(FLT_MIN), double(FLT_MAX)))),
+      adjustments_(std::make_unique<Adjustments>(options)),
       candidates_(std::make_unique<Candidates>()) {}
 
 Sampler::~Sampler() = default;
 
 void Sampler::accept(const uint32_t* tokens, uint64_t count) {
   std::lock_guard lock(running_);
-  accepted_.insert(accepted_.end(), tokens, tokens + count);
-  const uint64_t window = options.repetition_window;
-  if (window && accepted_.size() / 2 >= window) accepted_.erase(accepted_.begin(), accepted_.end() - window);
+  adjustments_->accept({tokens, count});
 }
 
-TokenLogprob Sampler::sample(const float* shared, uint32_t vocab) {
+TokenLogprob Sampler::sample(const float* shared, uint32_t vocab, TokenMask allowed) {
   std::lock_guard lock(running_);
+  require_words(allowed, vocab);
   logits_.resize(vocab);
   const float* logits = logits_.data();
   const Peak given = copy_logits("sample", shared, vocab, logits_.data());
-  const float* penalised = penalise(logits, vocab);
-  const Peak peak = penalised == logits ? given : find_peak("sample", penalised, vocab);
+  const float* adjusted = adjust(logits, vocab);
+  const bool unchanged = adjusted == logits && allowed.empty();
 
-  uint32_t token = peak.position;
+  uint32_t token;
+  if (allowed.empty()) {
+    const Peak peak = unchanged ? given : find_peak("sample", adjusted, vocab);
+    token = peak.position;
+    if (options.temperature > 0) candidates_->start(adjusted, vocab, peak.value);
+  } else {
+    if (!candidates_->start(adjusted, vocab, allowed))
+      throw Error(ErrorKind::argument,
+                  "sample: allowed: expected at least one token that may be drawn, got none");
+    token = candidates_->first();
+  }
   double total = 0;  // weight of the logits as given, if a step below has computed it
   if (options.temperature > 0) {
     const bool limited = options.top_k && options.top_k < vocab;
-    candidates_->start(penalised, vocab, peak.value);
+    const bool filtered = limited || options.top_n_sigma > 0 || options.typical_p < 1;
+    if (options.top_n_sigma > 0) candidates_->keep_sigma(options.top_n_sigma);
     if (limited) candidates_->keep_count(uint32_t(options.top_k));
-    token = draw(limited || penalised != logits ? nullptr : &total);
+    token = draw(unchanged && !filtered ? &total : nullptr);
   }
   if (total == 0) total = weigh(logits, vocab, given.value, 1);
   return {token, logprob_of(logits[token], given.value, total)};
 }
 
-std::optional<TokenLogprob> Sampler::sample(const TopLogits& top) {
+std::optional<TokenLogprob> Sampler::sample(const TopLogits& top, TokenMask allowed) {
   std::lock_guard lock(running_);
-  // Where top_k keeps all tokens, sums are those of all logits.
-  const uint64_t count = options.temperature > 0 ? options.top_k : 1;
-  if (!top.valid() || count == 0 || count > top.first.size()) return {};
-  if (options.temperature > 0 && count == top.vocab) return {};
-  std::optional<std::vector<TokenLogit>> kept = penalise(top, size_t(count));
+  require_words(allowed, top.vocab);
+  std::optional<std::vector<TokenLogit>> kept = first_of(top, allowed);
   if (!kept) return {};
 
   uint32_t token = kept->front().token;
   if (options.temperature > 0) {
-    std::erase_if(*kept, [](const TokenLogit& each) { return each.logit == -INFINITY; });
     std::sort(kept->begin(), kept->end(),
               [](const TokenLogit& a, const TokenLogit& b) { return a.token < b.token; });
     candidates_->start(*kept);
@@ -114,55 +155,57 @@ std::optional<TokenLogprob> Sampler::sample(const TopLogits& top) {
   return TokenLogprob{token, logprob_of(drawn->logit, top.first[0].logit, top.total)};
 }
 
-// Draws one of the candidates after top_p and min_p. `total`, unless null, gets the weight that top_p
-// computes.
+// Draws one of the candidates that top_n_sigma and top_k have left. `total`, unless null, gets the weight
+// that top_p computes.
 uint32_t Sampler::draw(double* total) {
+  if (options.typical_p < 1) candidates_->keep_typical(options.typical_p);
   if (options.top_p < 1) {
     const double sum = candidates_->keep_share(options.top_p);
     if (total) *total = sum;
   }
   if (options.min_p > 0) candidates_->keep_weight(options.min_p);
+  if (options.xtc_probability > 0 && next_uniform() <= options.xtc_probability)
+    candidates_->drop_likeliest(options.xtc_threshold);
   return candidates_->draw(scale_, next_uniform());
 }
 
-// Returns the accepted tokens that the repetition penalty counts; none if it is off.
-std::span<const uint32_t> Sampler::penalised_tokens(uint32_t vocab) const {
-  const uint64_t window = options.repetition_window;
-  const size_t count = window ? std::min<size_t>(window, accepted_.size()) : accepted_.size();
-  const std::span<const uint32_t> tokens = std::span(accepted_).last(count);
-  const auto outside =
-      std::find_if(tokens.begin(), tokens.end(), [&](uint32_t token) { return token >= vocab; });
-  if (outside != tokens.end())
-    throw Error(ErrorKind::argument, "sample: accepted tokens: expected ids below " + std::to_string(vocab) +
-                                         ", got " + std::to_string(*outside));
-  return options.repetition_penalty == 1 ? std::span<const uint32_t>() : tokens;
+// Returns the logits after bias and penalties.
+const float* Sampler::adjust(const float* logits, uint32_t vocab) {
+  adjustments_->prepare(vocab);
+  if (adjustments_->changes().empty()) return logits;
+  adjusted_.assign(logits, logits + vocab);
+  for (const Adjustments::Change& change : adjustments_->changes())
+    adjusted_[change.token] = adjustments_->adjusted(logits[change.token], change);
+  return adjusted_.data();
 }
 
-// Returns the logits after the repetition penalty for accepted tokens, rounded to float once.
-const float* Sampler::penalise(const float* logits, uint32_t vocab) {
-  const std::span<const uint32_t> tokens = penalised_tokens(vocab);
-  if (tokens.empty()) return logits;
-  penalised_.assign(logits, logits + vocab);
-  for (const uint32_t token : tokens)
-    penalised_[token] = penalised_logit(logits[token], options.repetition_penalty);
-  return penalised_.data();
-}
+// Returns the tokens that sample() draws from, by rank: the first one at temperature 0, otherwise those that
+// top_k keeps. Nothing if they are not all among `top`, or if sample() does not list its candidates, so that
+// its sums have other bits.
+std::optional<std::vector<TokenLogit>> Sampler::first_of(const TopLogits& top, TokenMask allowed) {
+  if (!top.valid()) return {};
+  adjustments_->prepare(top.vocab);
+  const uint64_t count = options.temperature > 0 ? options.top_k : 1;
+  if (options.temperature > 0 && options.top_n_sigma > 0) return {};
+  if (allowed.empty() && (count == 0 || (options.temperature > 0 && count >= top.vocab))) return {};
 
-// Returns the first `count` tokens by rank after the repetition penalty, or nothing if others may be among
-// them.
-std::optional<std::vector<TokenLogit>> Sampler::penalise(const TopLogits& top, size_t count) const {
-  const std::span<const uint32_t> tokens = penalised_tokens(top.vocab);
   std::vector<TokenLogit> ranked = top.first;
-  if (!tokens.empty()) {
-    if (options.repetition_penalty < 1) return {};  // any token may rise
-    for (TokenLogit& each : ranked)
-      if (std::find(tokens.begin(), tokens.end(), each.token) != tokens.end())
-        each.logit = penalised_logit(each.logit, options.repetition_penalty);
-    std::sort(ranked.begin(), ranked.end(), ranks_before);
-    // Tokens that are not listed rank after the last one that is, and a penalty only lowers them.
-    if (top.first.size() < top.vocab && ranks_before(top.first.back(), ranked[count - 1])) return {};
+  std::erase_if(ranked, [&](const TokenLogit& each) { return !is_allowed(allowed, each.token); });
+  bool complete = top.first.size() == top.vocab || top.first.back().logit == -INFINITY;
+  if (!allowed.empty() && !complete) complete = ranked.size() == count_allowed(allowed, top.vocab);
+  if (!complete && adjustments_->raises()) return {};
+  for (TokenLogit& each : ranked)
+    if (const Adjustments::Change* change = adjustments_->change_of(each.token))
+      each.logit = adjustments_->adjusted(each.logit, *change);
+  std::erase_if(ranked, [](const TokenLogit& each) { return each.logit == -INFINITY; });
+  std::sort(ranked.begin(), ranked.end(), ranks_before);
+  if (ranked.empty()) return {};
+  if (!complete) {
+    // Tokens that are not listed rank after the last one that is, and nothing raises them.
+    if (count == 0 || ranked.size() < count) return {};
+    if (ranks_before(top.first.back(), ranked[size_t(count) - 1])) return {};
   }
-  ranked.resize(count);
+  if (count && count < ranked.size()) ranked.resize(size_t(count));
   return ranked;
 }
 

@@ -52,6 +52,33 @@ double weigh(const float* values, uint32_t count, float top, float scale, float*
   return std::accumulate(sums, sums + kBlock, 0.0);
 }
 
+double weighted_sum(const float* values, const float* weights, uint32_t count, float top) {
+  alignas(64) double sums[kBlock] = {};
+  for (uint32_t begin = 0; begin < count; begin += kBlock) {
+    const uint32_t n = std::min(kBlock, count - begin);
+    for (uint32_t i = 0; i < n; ++i) sums[i] += weights[begin + i] * (double(values[begin + i]) - top);
+  }
+  return std::accumulate(sums, sums + kBlock, 0.0);
+}
+
+double deviation(const float* values, uint32_t count) {
+  // The sum of of(value) over the values that are not -inf.
+  const auto sum = [&](auto of) {
+    alignas(64) double sums[kBlock] = {};
+    for (uint32_t begin = 0; begin < count; begin += kBlock) {
+      const uint32_t n = std::min(kBlock, count - begin);
+      for (uint32_t i = 0; i < n; ++i) {
+        const float value = values[begin + i];
+        sums[i] += value > -kInfinity ? of(double(value)) : 0.0;
+      }
+    }
+    return std::accumulate(sums, sums + kBlock, 0.0);
+  };
+  const double allowed = sum([](double) { return 1.0; });
+  const double mean = sum([](double value) { return value; }) / allowed;
+  return std::sqrt(sum([&](double value) { return (value - mean) * (value - mean); }) / allowed);
+}
+
 double least_sum_from(const float* weights, uint32_t count, float least) {
   alignas(64) float sums[kBlock] = {};
   for (uint32_t begin = 0; begin < count; begin += kBlock) {

@@ -33,6 +33,12 @@ constexpr float kLeastExponent = -87.0f;  // its exponential is still a normal n
 // sum. `top` is finite and no value is above it; `scale` is positive and finite.
 double weigh(const float* values, uint32_t count, float top, float scale, float* weights = nullptr);
 
+// Returns the sum of weight * (value - top).
+double weighted_sum(const float* values, const float* weights, uint32_t count, float top);
+
+// Returns the standard deviation of the values that are not -inf; there is at least one.
+double deviation(const float* values, uint32_t count);
+
 // Returns a tight lower bound of the sum of the weights that are at least `least`.
 double least_sum_from(const float* weights, uint32_t count, float least);
 
