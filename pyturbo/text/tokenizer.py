@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyturbo._arguments import flag
+from pyturbo._arguments import flag, index
 from pyturbo._messages import shown
 from pyturbo._once import once
 from pyturbo.checkpoint.tokenizer import TokenizerSource
 from pyturbo.errors import ArgumentError
 from pyturbo.text import chat
+from pyturbo.text.breakers import breaker_tokens
 from pyturbo.text.chat_text import ChatText
 from pyturbo.text.detokenizer import Detokenizer
 from pyturbo.text.special_texts import SpecialTexts
+from pyturbo.text.spelling import tokens_inside
 from pyturbo.text.vocabulary import Vocabulary, token_id
 
 if TYPE_CHECKING:
     from pyturbo.text.chat_template import ChatTemplate
+    from pyturbo.text.constraint import Constraint, Constraints
     from pyturbo.text.dialects import Dialect
 
 
@@ -54,6 +57,8 @@ class Tokenizer:
         self.bos_id = self._vocabulary.bos_id
         self.eos_ids = self._vocabulary.eos_ids
         self.chat_template = source.chat_template
+        self._constraints: dict[int, Constraints] = {}  # by the number of logits
+        self._breakers: dict[str, list[tuple[int, ...]]] = {}
 
     def __repr__(self) -> str:
         chat = "no chat template" if self.chat_template is None else "chat template"
@@ -125,6 +130,58 @@ class Tokenizer:
             else:
                 plain += text
         return whole + self._special_texts.plain(plain + detokenizer.finish())
+
+    def constraint(
+        self,
+        schema: Mapping[str, Any] | str | None = None,
+        regex: str | None = None,
+        grammar: str | None = None,
+        *,
+        vocab: int | None = None,
+    ) -> Constraint:
+        """Return a constraint for a reply: one of a JSON schema, a regular expression and a Lark grammar.
+
+        It needs the extra `grammar`. ArgumentError if it is malformed, or if no reply can fit it. `vocab` is
+        the number of logits; None: `vocab_size`.
+        """
+        from pyturbo.text.constraint import Constraints, only_one
+
+        given = only_one(schema, regex, grammar)
+        if given is None:
+            raise ArgumentError("constraint: expected one of schema, regex and grammar, got none")
+        size = self.vocab_size if vocab is None else index("constraint: vocab", vocab, least=1, bits=24)
+        if size not in self._constraints:
+            self._constraints[size] = Constraints(self._vocabulary, size)
+        return self._constraints[size].make(*given)
+
+    def token(self, text: str) -> int:
+        """Return the token that spells a text. ArgumentError if there is no single one."""
+        if not isinstance(text, str):
+            raise ArgumentError(f"token: text: expected text, got {shown(text)}")
+        ids = self.encode(text, special=False)
+        if len(ids) != 1 or not self._vocabulary.is_special(ids[0]):
+            ids = tokens_inside(self._vocabulary, text) or ids
+        if len(ids) != 1 or self._vocabulary.utf8(ids[0]) != text.encode("utf-8"):
+            raise ArgumentError(
+                f"token: text: expected the text of one token, got {shown(text)} with the tokens {shown(ids)}"
+            )
+        return ids[0]
+
+    def breakers(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
+        """Return the sequences of tokens that texts are part of, as `Sampler` takes `dry_breakers`.
+
+        A token that has a text in it is one. So is a token that ends with the beginning of a text, followed
+        by the tokens of the rest.
+        """
+        listed = isinstance(texts, Sequence) and not isinstance(texts, str)
+        if not listed or not all(isinstance(text, str) and text for text in texts):
+            raise ArgumentError(
+                f"breakers: texts: expected a list of texts that are not empty, got {shown(texts)}"
+            )
+        for text in texts:
+            if text not in self._breakers:
+                self._breakers[text] = breaker_tokens(self._vocabulary, text)
+        return [sequence for text in texts for sequence in self._breakers[text]]
 
     @once
     def dialect(self) -> Dialect:
