@@ -27,10 +27,11 @@ Below models there are operations on NumPy arrays, and below those kernels on a 
     Kernel('swiglu': gate, up, y, count)
 
 From a checkpoint to text: `load`, `Model`, `Session`, `Conversation`, `Tokenizer`, `Sampler`, `Reply`,
-`Chunk`, `Completion`, `Stats`, `Memory`, `PrefixCache`, `Profile` and `ProfileEvent`; `Engine` and `Stream`
-for many conversations at once; `convert` writes quantised checkpoints, and `pack` those whose experts are
-read one by one. Operations and kernels: `ops`, `kernels`, `devices`, `Device`, `Buffer`, `Kernel`,
-`Program`, and `Recorder`, `Tensor` and `symbol`, which record programs. Modules: `batching`, `checkpoint`,
+`ReplyOptions`, `Chunk`, `Completion`, `Stats`, `Memory`, `PrefixCache`, `Profile` and `ProfileEvent`;
+`Engine` and `Stream` for many conversations at once; `convert` writes quantised checkpoints, and `pack` those
+whose experts are read one by one. Operations and kernels: `ops`, `kernels`, `devices`, `Device`, `Buffer`,
+`Kernel`, `Program`, and `Recorder`, `Tensor` and `symbol`, which record programs. Modules: `batching`,
+`checkpoint`,
 `formats`, `streaming`, `text`, `symbols`, and `errors` with all exceptions.
 """
 
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from pyturbo.convert import convert as convert
     from pyturbo.engine.generation import Chunk as Chunk
     from pyturbo.engine.generation import Completion as Completion
+    from pyturbo.engine.generation import ReplyOptions as ReplyOptions
     from pyturbo.engine.generation import Stats as Stats
     from pyturbo.engine.prefix_store import PrefixCache as PrefixCache
     from pyturbo.engine.profile import Profile as Profile
@@ -95,6 +97,7 @@ _ON_USE = {
     "Program": "_program",
     "Recorder": "recording",
     "Reply": "engine.reply",
+    "ReplyOptions": "engine.generation",
     "Sampler": "_sampling",
     "Session": "engine.session",
     "Stats": "engine.generation",
@@ -132,6 +135,7 @@ __all__ = [
     "Program",
     "Recorder",
     "Reply",
+    "ReplyOptions",
     "Sampler",
     "Session",
     "Stats",

@@ -10,10 +10,10 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from types import TracebackType
-from typing import Any, NoReturn, TypeGuard
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 from pyturbo._messages import shown
-from pyturbo.engine.generation import Chunk, Options, Stats
+from pyturbo.engine.generation import Chunk, Options, ReplyOptions, Stats
 from pyturbo.engine.reply import Reply, read_before
 from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError, CancelledError, FormatError, StateError, TurboError
@@ -21,6 +21,9 @@ from pyturbo.model import Model
 from pyturbo.text import chat
 from pyturbo.text.chat_text import ChatText
 from pyturbo.text.dialects import Tools, as_functions, repeated_ids
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Message = dict[str, Any]
 
@@ -133,6 +136,7 @@ class Conversation:
         *,
         logprobs: int = 0,
         stats: Stats | None = None,
+        **more: Unpack[ReplyOptions],
     ) -> Reply:
         """Say `text` and return the answer, one chunk per token. The options are those of `Model.stream`.
 
@@ -148,7 +152,7 @@ class Conversation:
             raise ArgumentError(f"reply: text: expected text or messages, got {shown(text)}")
         self._end_turn()
         chosen = Options(
-            max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, stop, logprobs
+            max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, stop, logprobs, **more
         ).with_defaults(self.model.sampling)
         dialect = self.model.tokenizer.dialect
         chosen = replace(chosen, markers=dialect.markers)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,9 +22,18 @@ from pyturbo.checkpoint.origin import Origin
 from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.engine import session as sessions
-from pyturbo.engine.generation import Chunk, Completion, Options, Prompt, Stats, is_chat
+from pyturbo.engine.generation import Chunk, Completion, Options, Prompt, ReplyOptions, Stats, is_chat
 from pyturbo.engine.prefix_store import PrefixCache, PrefixStore
-from pyturbo.engine.reply import Reply, Steps, chunks_of, in_thread, require_room, steps_of
+from pyturbo.engine.reply import (
+    Prefixes,
+    Reply,
+    Steps,
+    chunks_of,
+    in_thread,
+    read_prompt,
+    require_room,
+    steps_of,
+)
 from pyturbo.engine.runner import Runner
 from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError, StateError
@@ -34,6 +43,9 @@ from pyturbo.placement import place_experts
 from pyturbo.streaming import Policy
 from pyturbo.text import ChatText, Tokenizer
 from pyturbo.text.dialects import Dialect, ReplyParser, Tools, as_functions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 #: The context of a session, where the caller does not say: this many tokens, or all that the model can have.
 DEFAULT_CONTEXT = 8192
@@ -274,6 +286,7 @@ class Model:
         stats: Stats | None = None,
         tools: Tools | None = None,
         variables: Mapping[str, Any] | None = None,
+        **more: Unpack[ReplyOptions],
     ) -> Reply:
         """Continue a prompt, one chunk a token, each as soon as it is known.
 
@@ -283,6 +296,7 @@ class Model:
         forgets what else it has read. `logprobs` is how many of the likeliest tokens each chunk lists;
         `stats` is filled as the reply goes on. The other options are those of `pyturbo.Sampler`; one that is
         not given is what the checkpoint says (`Model.sampling`), unless `temperature` is given as 0.
+        `ReplyOptions` lists `more` of them, such as a JSON `schema` that the reply fits.
 
         `tools` are functions that a reply to messages may call; `Reply.parts` and `Reply.message` have the
         calls. `variables` are passed to the chat template, such as enable_thinking. In a chat the text of
@@ -300,7 +314,7 @@ class Model:
             ' was' -0.0 length
         """
         options = Options(
-            max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, stop, logprobs
+            max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, stop, logprobs, **more
         ).with_defaults(self.sampling)
         messages, whole, prompt = prompt, is_chat(prompt), self.prompt_text(prompt, tools, variables)
         ids, parser = self.prompt_ids(prompt, session), self.reply_parser(prompt, tools)
@@ -313,6 +327,7 @@ class Model:
         chunks = self._chunks(session, ids, options, stats, whole=whole, before_reply=before_reply)
         return Reply(session, chunks, stats, parser)
 
+    @overload
     def generate(
         self,
         prompt: Prompt,
@@ -325,13 +340,60 @@ class Model:
         seed: int | None = None,
         stop: str | Sequence[str] | None = (),
         *,
+        n: None = None,
         logprobs: int = 0,
         session: Session | None = None,
         stats: Stats | None = None,
         tools: Tools | None = None,
         variables: Mapping[str, Any] | None = None,
-    ) -> Completion:
+        **more: Unpack[ReplyOptions],
+    ) -> Completion: ...
+    @overload
+    def generate(
+        self,
+        prompt: Prompt,
+        max_tokens: int = 256,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        seed: int | None = None,
+        stop: str | Sequence[str] | None = (),
+        *,
+        n: int,
+        logprobs: int = 0,
+        session: Session | None = None,
+        stats: Stats | None = None,
+        tools: Tools | None = None,
+        variables: Mapping[str, Any] | None = None,
+        **more: Unpack[ReplyOptions],
+    ) -> list[Completion]: ...
+    def generate(
+        self,
+        prompt: Prompt,
+        max_tokens: int = 256,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        seed: int | None = None,
+        stop: str | Sequence[str] | None = (),
+        *,
+        n: int | None = None,
+        logprobs: int = 0,
+        session: Session | None = None,
+        stats: Stats | None = None,
+        tools: Tools | None = None,
+        variables: Mapping[str, Any] | None = None,
+        **more: Unpack[ReplyOptions],
+    ) -> Completion | list[Completion]:
         """Return the whole reply at once. The options are those of `stream`.
+
+        With `n` it returns a list of that many replies to one prompt, which is read once. The first has the
+        `seed`, each further one the next number. A `session` that is given has then read the prompt, but
+        none of the replies; each of these has its own `stats`.
 
         Examples:
             >>> model = pyturbo.load()
@@ -340,25 +402,62 @@ class Model:
             (', there was a little girl named Lily', 'stop')
             >>> reply.stats.prompt_tokens
             4
+            >>> replies = model.generate("The cat was", 3, temperature=1, seed=1, n=2)
+            >>> [reply.text for reply in replies]
+            [' a very big', ' very alert and']
         """
         sampling = (temperature, top_p, top_k, min_p, repetition_penalty, seed, stop)
-        completion = Completion(stats=Stats() if stats is None else stats)
-        reply = self.stream(
-            prompt,
-            max_tokens,
-            *sampling,
-            logprobs=logprobs,
-            session=session,
-            stats=completion.stats,
-            tools=tools,
-            variables=variables,
-        )
-        for chunk in reply:
-            completion.add(chunk)
-        if reply.cancelled:
-            completion.finish_reason = "cancelled"
-        completion.message = reply.message
-        return completion
+        if n is None:
+            reply = self.stream(
+                prompt,
+                max_tokens,
+                *sampling,
+                logprobs=logprobs,
+                session=session,
+                stats=stats,
+                tools=tools,
+                variables=variables,
+                **more,
+            )
+            return _completion(reply)
+        if stats is not None:
+            raise ArgumentError("stats: expected none beside n, since each reply has its own")
+        options = Options(max_tokens, *sampling, logprobs, **more).with_defaults(self.sampling)
+        return self._several(prompt, index("n", n, least=1), options, session, tools, variables)
+
+    def _several(
+        self,
+        prompt: Prompt,
+        n: int,
+        options: Options,
+        session: Session | None,
+        tools: Tools | None,
+        variables: Mapping[str, Any] | None,
+    ) -> list[Completion]:
+        """Return n replies, each in a copy of a session that has read the prompt."""
+        messages, whole, prompt = prompt, is_chat(prompt), self.prompt_text(prompt, tools, variables)
+        ids = self.prompt_ids(prompt, session)
+        options = replace(options, markers=self.markers(prompt))
+        if session is None:
+            session = self.session(self.runner.context_for(len(ids) + options.max_tokens))
+        require_room(session, ids, whole=whole)
+        self._chunks(session, ids, options, Stats(), whole=whole).close()  # refuses wrong options
+        read, replies = Stats(), []
+        prefixes = self._prefixes(self.before_reply(messages, prompt, ids, tools, variables))
+        read_prompt(session, ids, read, whole=whole, prefixes=prefixes)
+        for number in range(n):
+            own, stats = options, Stats()
+            if options.seed is not None:
+                own = replace(options, seed=(options.seed + number) % 2**64)
+            with session.fork() as fork:
+                chunks = self._chunks(fork, [], own, stats, whole=False)
+                replies.append(_completion(Reply(fork, chunks, stats, self.reply_parser(prompt, tools))))
+            stats.cached_tokens = session.position
+            if number == 0:
+                stats.cached_tokens, stats.prompt_tokens = read.cached_tokens, read.prompt_tokens
+                stats.prefill_seconds += read.prefill_seconds
+                stats.prefill_experts = read.prefill_experts
+        return replies
 
     def astream(
         self,
@@ -377,6 +476,7 @@ class Model:
         stats: Stats | None = None,
         tools: Tools | None = None,
         variables: Mapping[str, Any] | None = None,
+        **more: Unpack[ReplyOptions],
     ) -> AsyncGenerator[Chunk, None]:
         """Continue a prompt in a thread of its own, for asyncio. The options are those of `stream`.
 
@@ -401,6 +501,7 @@ class Model:
                 stats=stats,
                 tools=tools,
                 variables=variables,
+                **more,
             )
         )
 
@@ -512,17 +613,19 @@ class Model:
         before_reply: int | None = None,
     ) -> Steps:
         """Return the steps of a reply for a caller that has the session read; see `engine.reply.steps_of`."""
-        has_text = self.has_tokenizer or bool(options.stop_strings())
         return steps_of(
             session,
             ids,
             options,
             stats,
-            tokenizer=self.tokenizer if has_text else None,
+            tokenizer=self.tokenizer if self.has_tokenizer or options.needs_tokenizer else None,
             eos_ids=self.eos_ids,
             whole=whole,
-            prefixes=None if self.prefix_store is None else (self.prefix_store, before_reply),
+            prefixes=self._prefixes(before_reply),
         )
+
+    def _prefixes(self, before_reply: int | None) -> Prefixes:
+        return None if self.prefix_store is None else (self.prefix_store, before_reply)
 
     def logits(self, token_ids: ArrayLike) -> NDArray[np.float32]:
         """Return the logits of every position, from a fresh state: float32 [tokens, vocab].
@@ -548,3 +651,14 @@ class Model:
         with self.runner.room("outputs of layers", 2 * layers * len(ids) * hidden * 4):
             chunks = sessions.outputs(self.runner, ids, "layers")
             return np.concatenate([np.stack(outputs) for outputs in chunks], axis=1)
+
+
+def _completion(reply: Reply) -> Completion:
+    """Take a reply to its end."""
+    completion = Completion(stats=reply.stats)
+    for chunk in reply:
+        completion.add(chunk)
+    if reply.cancelled:
+        completion.finish_reason = "cancelled"
+    completion.message = reply.message
+    return completion

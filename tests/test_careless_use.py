@@ -157,15 +157,32 @@ SAMPLING: dict[str, tuple[Any, ...]] = {
     "min_p": (0.1, (*NOT_A_NUMBER, -1, 2, float("nan"))),
     "repetition_penalty": (1.1, (*NOT_A_NUMBER, -1, float("nan"))),
     "seed": (1, but(NOT_A_COUNT, None)),
+    "presence_penalty": (0.5, (*NOT_A_NUMBER, float("nan"))),
+    "frequency_penalty": (0.5, (*NOT_A_NUMBER, float("inf"))),
+    "typical_p": (0.5, (*NOT_A_NUMBER, 0, 2, float("nan"))),
+    "top_n_sigma": (2.0, (*NOT_A_NUMBER, -1, float("nan"))),
+    "xtc_probability": (0.5, (*NOT_A_NUMBER, -1, 2, float("nan"))),
+    "xtc_threshold": (0.1, (*NOT_A_NUMBER, -1, 0.6, float("nan"))),
+    "dry_multiplier": (0.5, (*NOT_A_NUMBER, -1, float("nan"))),
+    "dry_base": (1.5, (*NOT_A_NUMBER, 0.5, float("nan"))),
+    "dry_allowed_length": (2, (*NOT_A_COUNT, 0)),
+    "dry_window": (9, NOT_A_COUNT),
+    "logit_bias": ({1: 0.5}, (3, "x", [1], Thing(), {1: "x"}, {-1: 1.0}, {1.5: 1.0}, {1: float("nan")})),
 }
 
 
 def sampling() -> Iterator[tuple[str, Case]]:
-    yield "Sampler", (pyturbo.Sampler, SAMPLING | {"repetition_window": (3, NOT_A_COUNT)})
+    breakers = {"dry_breakers": ([[1]], (3, "x", None, Thing(), [["a"]], [[-1]], [[]], [None]))}
+    window = {"repetition_window": (3, NOT_A_COUNT)}
+    yield "Sampler", (pyturbo.Sampler, SAMPLING | window | breakers)
     sampler = pyturbo.Sampler()
     logits = np.ones(4, np.float32)
     wrong = (*NOT_AN_ARRAY, np.ones((2, 2), np.float32), np.ones(3), np.ones(0, np.float32))
-    yield "Sampler.sample", (sampler.sample, {"logits": (logits, wrong)})
+    mask = (
+        np.ones(1, np.uint32),
+        but((*NOT_AN_ARRAY, np.ones(2, np.uint32), np.ones(1), np.ones(4, bool)), None),
+    )
+    yield "Sampler.sample", (sampler.sample, {"logits": (logits, wrong), "allowed": mask})
     yield "Sampler.accept", (sampler.accept, {"tokens": ([1], NOT_TOKENS)})
 
 
@@ -187,6 +204,16 @@ def texts(folder: Path) -> Iterator[tuple[str, Case]]:
     chats = (Thing(), ["a", "b"], "text", 3, None, [1], {}, message, [{"role": "user", "content": 3}], [None])
     arguments = {"messages": ([message], chats), "generate": (True, NOT_A_FLAG)}
     yield "Tokenizer.chat", (tokenizer.chat, arguments)
+    schemas = (Thing(), 3, ["a"], b"x", "x", {"type": 3}, {"enum": 3})
+    yield "Tokenizer.constraint", (tokenizer.constraint, {"schema": ({}, schemas)})
+    yield "Tokenizer.constraint", (tokenizer.constraint, {"regex": ("a", (Thing(), 3, ["a"], b"x", "["))})
+    arguments = {
+        "grammar": ("start: /a/", (Thing(), 3, ["a"], b"x", "x")),
+        "vocab": (500, but(NOT_A_COUNT, None)),
+    }
+    yield "Tokenizer.constraint", (tokenizer.constraint, arguments)
+    yield "Tokenizer.breakers", (tokenizer.breakers, {"texts": (["a"], (3, Thing(), [3], [""], None))})
+    yield "Tokenizer.token", (tokenizer.token, {"text": ("a", (*NOT_TEXT, b"x", "", "two words"))})
 
 
 #: Options of `Model.stream`: None takes the model's own.
@@ -194,6 +221,10 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "max_tokens": (2, NOT_A_COUNT),
     **{name: (valid, but(wrong, None)) for name, (valid, wrong) in SAMPLING.items()},
     "stop": ("x", (Thing(), 3, [3], [None], {"a": 1}, b"x")),
+    "min_tokens": (1, (*NOT_A_COUNT, 10**9)),
+    "ignore_eos": (True, NOT_A_FLAG),
+    "dry_breakers": (["a"], (Thing(), 3, "x", [3], [None], {"a": 1}, b"x")),
+    "regex": ("ab?", (Thing(), 3, ["a"], b"x", "[", {})),
     "logprobs": (1, NOT_A_COUNT),
     "stats": (None, (Thing(), "x", 3)),
 }

@@ -37,7 +37,7 @@ class Scripted:
     def accept(self, tokens: object) -> None:
         pass
 
-    def sample(self, logits: np.ndarray) -> tuple[int, float]:
+    def sample(self, logits: np.ndarray, allowed: np.ndarray | None) -> tuple[int, float]:
         return next(self._tokens), 0.0
 
 
@@ -51,7 +51,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> pyturbo.Model:
 def script(model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch) -> Script:
     def write(text: str, *end: int) -> None:
         tokens = [*model.tokenizer.encode(text, special=False), *end]
-        monkeypatch.setattr(Options, "sampler", lambda self: Scripted(tokens))
+        monkeypatch.setattr(Options, "sampler", lambda self, *texts: Scripted(tokens))
 
     return write
 

@@ -48,7 +48,7 @@ class Scripted:
     def accept(self, tokens: object) -> None:
         pass
 
-    def sample(self, logits: np.ndarray) -> tuple[int, float]:
+    def sample(self, logits: np.ndarray, allowed: np.ndarray | None) -> tuple[int, float]:
         return next(self._tokens), 0.0
 
 

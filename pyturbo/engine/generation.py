@@ -5,21 +5,24 @@ from __future__ import annotations
 import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from numpy.typing import NDArray
 
-from pyturbo._arguments import index
+from pyturbo._arguments import flag, index
+from pyturbo._messages import shown
 from pyturbo._sampling import Sampler
 from pyturbo.checkpoint import SamplingDefaults
+from pyturbo.errors import ArgumentError
 from pyturbo.streaming import ExpertUse
-from pyturbo.text import StopStrings
+from pyturbo.text import StopStrings, constraint
 from pyturbo.text.dialects import Message, ToolCall
 
 #: Text, token ids, or the messages of a chat.
 Prompt = str | Sequence[int] | NDArray[Any] | Sequence[Mapping[str, Any]]
 
-#: "stop": the model ended its reply, or wrote a stop string. "length": max_tokens or the context is used up.
+#: "stop": the model ended its reply, wrote a stop string, or a constraint lets nothing more follow.
+#: "length": max_tokens or the context is used up.
 FinishReason = Literal["stop", "length"]
 
 
@@ -31,7 +34,8 @@ class Chunk:
         text: The text that is certain now.
         token: The token that was drawn.
         logprob: Log-probability of the token under the model, before penalties, filters and temperature.
-        finish_reason: In the last chunk "stop" (the model, or a stop string) or "length" (no room left).
+        finish_reason: In the last chunk "stop" (the model, a stop string, or a constraint that nothing more
+            can follow) or "length" (no room left).
         top: The likeliest tokens and their logprobs, if asked for.
     """
 
@@ -141,6 +145,59 @@ def is_chat(prompt: Prompt) -> bool:
     return isinstance(prompt, Sequence) and len(prompt) > 0 and isinstance(prompt[0], Mapping)
 
 
+class ReplyOptions(TypedDict, total=False):
+    """Further options of a reply, by name; `Model.stream` and all that take its options take them too.
+
+    How tokens are drawn is stated by `Sampler`, whose defaults are used.
+
+    Attributes:
+        min_tokens: For so many tokens neither the model nor a stop string can end the reply.
+        ignore_eos: The model never ends the reply.
+        logit_bias: What is added to the logits of tokens, by id, or by the text of one token.
+        presence_penalty: Is subtracted from the logits of the last 64 tokens.
+        frequency_penalty: The same for each time that a token is among them.
+        typical_p: Keeps the tokens of this total probability whose information is nearest to the entropy.
+        top_n_sigma: Keeps logits that are at most so many standard deviations below the largest.
+        xtc_probability: How often likely tokens are dropped, but for the least likely of them.
+        xtc_threshold: The probability of a likely token.
+        dry_multiplier: What a token loses that would continue a repetition.
+        dry_base: By how much that grows with each token of the repetition.
+        dry_allowed_length: The length of a repetition that costs the multiplier.
+        dry_window: How many of the last tokens are searched for repetitions; 0: all.
+        dry_breakers: Texts that end a repetition; by default line breaks, colons, quotes and asterisks.
+        schema: A JSON schema that the reply fits, as a mapping or as JSON text.
+        regex: A regular expression that all of the reply matches.
+        grammar: A Lark grammar of the reply.
+    """
+
+    min_tokens: int
+    ignore_eos: bool
+    logit_bias: Mapping[int | str, float] | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    typical_p: float | None
+    top_n_sigma: float | None
+    xtc_probability: float | None
+    xtc_threshold: float | None
+    dry_multiplier: float | None
+    dry_base: float | None
+    dry_allowed_length: int | None
+    dry_window: int | None
+    dry_breakers: Sequence[str] | None
+    schema: Mapping[str, Any] | str | None
+    regex: str | None
+    grammar: str | None
+
+
+#: Options that a `Sampler` takes as they are.
+_OF_THE_SAMPLER = (
+    *("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed", "presence_penalty"),
+    *("frequency_penalty", "typical_p", "top_n_sigma", "xtc_probability", "xtc_threshold"),
+    *("dry_multiplier", "dry_base", "dry_allowed_length", "dry_window"),
+)
+_BREAKERS = ("\n", ":", '"', "*")
+
+
 @dataclass(frozen=True)
 class Options:
     """How a reply is sampled, and when it ends. None stands for the default of `pyturbo.Sampler`."""
@@ -155,10 +212,64 @@ class Options:
     stop: str | Sequence[str] | None = ()
     logprobs: int = 0  # how many of the likeliest tokens each chunk lists
     markers: Sequence[str] = ()  # texts of special tokens that the text of the reply has
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    logit_bias: Mapping[int | str, float] | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    typical_p: float | None = None
+    top_n_sigma: float | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_window: int | None = None
+    dry_breakers: Sequence[str] | None = None
+    schema: Mapping[str, Any] | str | None = None
+    regex: str | None = None
+    grammar: str | None = None
 
     def __post_init__(self) -> None:
         index("max_tokens", self.max_tokens, least=1)
         index("logprobs", self.logprobs)
+        if index("min_tokens", self.min_tokens) > self.max_tokens:
+            raise ArgumentError(
+                f"min_tokens: expected at most max_tokens, {self.max_tokens}, got {self.min_tokens}"
+            )
+        flag("ignore_eos", self.ignore_eos)
+        if self.logit_bias is not None and not isinstance(self.logit_bias, Mapping):
+            raise ArgumentError(
+                f"logit_bias: expected a mapping of tokens to numbers, got {shown(self.logit_bias)}"
+            )
+        texts = () if self.dry_breakers is None else self.dry_breakers
+        listed = isinstance(texts, Sequence) and not isinstance(texts, str)
+        if not listed or not all(isinstance(text, str) and text for text in texts):
+            raise ArgumentError(
+                f"dry_breakers: expected a list of texts that are not empty, got {shown(texts)}"
+            )
+        if self.constraint is not None:
+            constraint.check(*self.constraint)
+
+    @property
+    def constraint(self) -> tuple[str, Any] | None:
+        """The name and the value of the constraint, if there is one."""
+        return constraint.only_one(self.schema, self.regex, self.grammar)
+
+    @property
+    def breakers(self) -> Sequence[str]:
+        """Texts that end a repetition."""
+        return _BREAKERS if self.dry_breakers is None else self.dry_breakers
+
+    @property
+    def needs_tokenizer(self) -> bool:
+        """Whether they have texts that only a tokenizer knows as tokens."""
+        return bool(
+            self.stop_strings()
+            or self.constraint
+            or self.dry_breakers
+            or any(isinstance(token, str) for token in self.logit_bias or ())
+        )
 
     def stop_strings(self) -> StopStrings:
         return StopStrings((self.stop,) if isinstance(self.stop, str) else self.stop or ())
@@ -170,6 +281,9 @@ class Options:
         stated = defaults.stated().items()
         return replace(self, **{name: value for name, value in stated if getattr(self, name) is None})  # type: ignore[arg-type]
 
-    def sampler(self) -> Sampler:
-        names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed")
-        return Sampler(**{name: getattr(self, name) for name in names if getattr(self, name) is not None})
+    def sampler(
+        self, logit_bias: Mapping[int, float] | None = None, dry_breakers: Sequence[Sequence[int]] = ()
+    ) -> Sampler:
+        """Return the sampler, with the texts among the options as tokens."""
+        given = {name: getattr(self, name) for name in _OF_THE_SAMPLER if getattr(self, name) is not None}
+        return Sampler(**given, logit_bias=logit_bias, dry_breakers=dry_breakers)

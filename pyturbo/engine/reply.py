@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyturbo._guard import Claim
-from pyturbo._sampling import Sampler
+from pyturbo.engine.chooser import Chooser, make_chooser
 from pyturbo.engine.generation import Chunk, FinishReason, Options, Stats
 from pyturbo.engine.prefix_store import PrefixStore
 from pyturbo.engine.session import Session
@@ -166,7 +166,18 @@ def steps_of(
     if not isinstance(stats, Stats):
         raise ArgumentError(f"stats: expected a Stats, got {type(stats).__name__}")
     text = _Text(tokenizer, options)
-    return _steps(session, ids, whole, prefixes, options, options.sampler(), text, set(eos_ids), stats)
+    vocab = session._runner.network.vocab
+    chooser = make_chooser(options, tokenizer=tokenizer, eos_ids=eos_ids, vocab=vocab)
+    return _steps(session, ids, whole, prefixes, options, chooser, text, set(eos_ids), stats)
+
+
+def read_prompt(
+    session: Session, ids: Sequence[int], stats: Stats, *, whole: bool, prefixes: Prefixes = None
+) -> None:
+    """Read a prompt without a reply; `whole` and `prefixes` are those of `steps_of`."""
+    with session._guard.use():
+        for unread in _reading(session, ids, whole, prefixes, stats):
+            session._advance_all(unread)
 
 
 def read_before(session: Session, ids: Sequence[int], *, anew: bool, drop_pending: bool) -> Session | None:
@@ -225,42 +236,32 @@ def _steps(
     whole: bool,
     prefixes: Prefixes,
     options: Options,
-    sampler: Sampler,
+    chooser: Chooser,
     text: _Text,
     eos: set[int],
     stats: Stats,
 ) -> Steps:
     """Read `ids`, then sample and read tokens until the reply ends. The last one stays pending."""
-    begin, runner = time.perf_counter(), session._runner
-    runner.origin.check_files()
-    stats.clear()
+    runner = session._runner
+    yield from _reading(session, ids, whole, prefixes, stats)
+    chooser.read(session.tokens)
     used = runner.expert_use()
-    store, before_reply = prefixes or (None, None)
-    if whole or (store is not None and not session.position):
-        ids = ids[session._keep(ids) if store is None else store.restore(session, ids) :]
-        stats.cached_tokens, stats.prompt_tokens = session.position, len(session.pending)
-    unread = [*session.pending, *ids]
-    if unread:
-        tokens = runner.check_ids(unread)
-        yield from [tokens] if store is None else store.parts(session, tokens, before_reply)
-    sampler.accept(session.tokens)
-    stats.prompt_tokens += len(ids)
-    stats.prefill_seconds = time.perf_counter() - begin
-    stats.prefill_experts, used = runner.expert_use(used), runner.expert_use()
     stats.decode_experts = runner.expert_use(used)
     while True:
         session._guard.check()
         try:
-            token, logprob = session._sample(sampler)
+            token, logprob = session._sample(chooser)
         except ArgumentError:  # NaN: weights that were changed meanwhile explain it
             runner.origin.check_files()
             raise
-        sampler.accept(token)
         session._leave(token)
         stats.tokens += 1
         finish: FinishReason | None = "stop" if token in eos else None
-        piece = "" if finish else text.add(token)
-        if text.stopped:
+        piece = ""
+        if finish is None:
+            chooser.accept(token)
+            piece = text.add(token)
+        if text.stopped or chooser.ended:
             finish = "stop"
         elif finish is None and (stats.tokens == options.max_tokens or session.position == session.context):
             finish = "length"
@@ -268,8 +269,8 @@ def _steps(
             runner.origin.check_files()  # weights that changed meanwhile make it an error
             piece += text.finish()
             finish = "stop" if text.stopped else finish
-            if store is not None:
-                store.keep(session)
+            if prefixes is not None:
+                prefixes[0].keep(session)
         top = tuple(session._likeliest(options.logprobs)) if options.logprobs else ()
         yield Chunk(piece, token, logprob, finish, top)
         if finish is not None:
@@ -282,11 +283,34 @@ def _steps(
         stats.decode_experts = runner.expert_use(used)
 
 
+def _reading(
+    session: Session, ids: Sequence[int], whole: bool, prefixes: Prefixes, stats: Stats
+) -> Generator[NDArray[np.int32], None, None]:
+    """Yield what the session has not read of a prompt, for a caller that holds the session and reads it."""
+    begin, runner = time.perf_counter(), session._runner
+    runner.origin.check_files()
+    stats.clear()
+    used = runner.expert_use()
+    store, before_reply = prefixes or (None, None)
+    if whole or (store is not None and not session.position):
+        ids = ids[session._keep(ids) if store is None else store.restore(session, ids) :]
+        stats.cached_tokens, stats.prompt_tokens = session.position, len(session.pending)
+    unread = [*session.pending, *ids]
+    if unread:
+        tokens = runner.check_ids(unread)
+        yield from [tokens] if store is None else store.parts(session, tokens, before_reply)
+    stats.prompt_tokens += len(ids)
+    stats.prefill_seconds = time.perf_counter() - begin
+    stats.prefill_experts = runner.expert_use(used)
+
+
 class _Text:
     """The text of a reply as it becomes certain. Without a tokenizer there is none."""
 
     def __init__(self, tokenizer: Tokenizer | None, options: Options) -> None:
+        """Look for stop strings in the text after the first `min_tokens` tokens."""
         self._stops: StopStrings = options.stop_strings()
+        self._left = options.min_tokens
         self._detokenizer = (
             None if tokenizer is None else tokenizer.detokenizer(continues=True, markers=options.markers)
         )
@@ -297,7 +321,13 @@ class _Text:
         return self._stops.stopped
 
     def add(self, token: int) -> str:
-        return "" if self._detokenizer is None else self._stops.add(self._detokenizer.add(token))[0]
+        if self._detokenizer is None:
+            return ""
+        piece = self._detokenizer.add(token)
+        if self._left > 0:
+            self._left -= 1
+            return piece
+        return self._stops.add(piece)[0]
 
     def finish(self) -> str:
         """Return the text that was held back, up to a stop string if it has one."""

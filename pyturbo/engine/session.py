@@ -16,8 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from pyturbo._arguments import index
 from pyturbo._guard import Guard
 from pyturbo._program import Cursor
-from pyturbo._sampling import Sampler, top_logprobs
+from pyturbo._sampling import top_logprobs
 from pyturbo.engine import session_file
+from pyturbo.engine.chooser import Chooser
 from pyturbo.engine.graph import Output
 from pyturbo.engine.profile import Profile
 from pyturbo.engine.runner import Runner
@@ -306,11 +307,11 @@ class Session:
         for _ in self._advance(ids):
             pass
 
-    def _sample(self, sampler: Sampler) -> tuple[int, float]:
+    def _sample(self, chooser: Chooser) -> tuple[int, float]:
         """Draw a token and its logprob, from the largest logits where they suffice."""
         top = self._state.top
-        drawn = None if top is None else sampler.sample_top(top)
-        return sampler.sample(self.logits) if drawn is None else drawn
+        drawn = None if top is None else chooser.sample_top(top)
+        return chooser.sample(self.logits) if drawn is None else drawn
 
     def _likeliest(self, n: int) -> list[tuple[int, float]]:
         """Return the n most likely tokens with their logprobs."""
