@@ -9,13 +9,15 @@ from pyturbo._arguments import byte_count
 from pyturbo._machine import peak_memory
 from pyturbo._native import Device, device_list
 from pyturbo.cli._output import byte_bar, count_bar, size
-from pyturbo.cli._usage import add_model_name, at_least_one, option, path, usage
+from pyturbo.cli._usage import add_model_name, at_least_one, option, path, text_of, usage
 from pyturbo.engine.generation import Completion, Options, Stats
 from pyturbo.engine.prefix_store import PrefixCache
 from pyturbo.engine.session import Session
 from pyturbo.layers.kv_cache import kv_format
 from pyturbo.model import Model, load
 from pyturbo.streaming import ExpertUse
+from pyturbo.text import constraint
+from pyturbo.text.constraint import CONSTRAINTS
 from pyturbo.turbo_codec import WIDTHS
 
 _SAMPLING = {
@@ -26,6 +28,24 @@ _SAMPLING = {
     "min_p": (float, 0.0, "sample from tokens that are at least this likely relative to the likeliest"),
     "repetition_penalty": (float, 1.0, "above 1 makes recent tokens less likely"),
     "seed": (int, None, "seed of the random numbers"),
+}
+#: Further options, which have no default of a checkpoint.
+_FURTHER = {
+    "presence_penalty": (float, 0.0, "is subtracted from the logits of recent tokens"),
+    "frequency_penalty": (float, 0.0, "the same for each time that a token is among them"),
+    "typical_p": (float, 1.0, "sample from tokens of this total probability that are the least surprising"),
+    "top_n_sigma": (
+        float,
+        0.0,
+        "sample from logits this many standard deviations below the largest, 0 from all",
+    ),
+    "xtc_probability": (float, 0.0, "how often the likeliest tokens are left out"),
+    "xtc_threshold": (float, 0.1, "the probability of these tokens"),
+    "dry_multiplier": (float, 0.0, "makes tokens less likely that would continue a repetition"),
+    "dry_base": (float, 1.75, "by how much this grows with each token of the repetition"),
+    "dry_allowed_length": (int, 2, "the length of a repetition that costs the multiplier"),
+    "dry_window": (int, 64, "how many recent tokens are searched for repetitions, 0 for all"),
+    "min_tokens": (int, 0, "minimum number of tokens in the reply"),
 }
 #: Options whose default a checkpoint may state.
 _OF_THE_MODEL = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
@@ -85,20 +105,74 @@ def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stop", action="append", default=[], help="end the reply at this text; may be repeated"
     )
+    _add_further_arguments(parser)
+    _add_constraints(parser)
+
+
+def _add_further_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("further options of sampling")
+    for name, (kind, default, text) in _FURTHER.items():
+        group.add_argument(option(name), type=kind, default=default, help=f"{text} (default: {default})")
+    group.add_argument(
+        "--dry-breaker",
+        action="append",
+        dest="dry_breakers",
+        metavar="TEXT",
+        help="a text that ends a repetition; may be repeated (default: line break, colon, quote, asterisk)",
+    )
+    group.add_argument(
+        "--logit-bias",
+        action="append",
+        type=_bias,
+        metavar="TOKEN=BIAS",
+        help="add to the logit of a token, given by its id or its text; may be repeated",
+    )
+    group.add_argument("--ignore-eos", action="store_true", help="never let the model end the reply")
+
+
+def _add_constraints(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what the reply may be, one of these (needs the extra grammar)")
+    group.add_argument("--schema", type=path, metavar="FILE", help="a JSON schema that the reply fits")
+    group.add_argument("--regex", help="a regular expression that all of the reply matches")
+    group.add_argument("--grammar", type=path, metavar="FILE", help="a Lark grammar of the reply")
+
+
+def _bias(text: str) -> tuple[int | str, float]:
+    """Parse an entry of --logit-bias; digits are an id."""
+    token, _, bias = text.rpartition("=")
+    try:
+        value = float(bias)
+    except ValueError:
+        token = ""
+    if not token:
+        raise argparse.ArgumentTypeError(f"expected TOKEN=BIAS, as in 42=-1.5, got {text!r}")
+    return int(token) if token.isdecimal() else token, value
 
 
 def sampling(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the options of `Model.stream`."""
-    return {name: getattr(arguments, name) for name in (*_SAMPLING, "stop")}
+    names = (*_SAMPLING, "stop", *_FURTHER, "dry_breakers", "ignore_eos", *CONSTRAINTS)
+    options = {name: getattr(arguments, name) for name in names}
+    return options | {"logit_bias": dict(arguments.logit_bias or ()) or None}
 
 
 def check_sampling(arguments: argparse.Namespace, logprobs: int = 0) -> None:
-    """Refuse options that `Model.stream` would refuse, before a model is loaded."""
+    """Refuse options that `Model.stream` would refuse, before a model is loaded.
+
+    The files of --schema and --grammar are read, once: `arguments` then has their texts.
+    """
+    for name in ("schema", "grammar"):
+        if getattr(arguments, name) is not None:
+            setattr(arguments, name, text_of(option(name), getattr(arguments, name)))
     given = {name: value for name, value in sampling(arguments).items() if value is not None}
     with usage(*given, "logprobs"):
         options = Options(**given, logprobs=logprobs)
-        options.sampler()
+        options.sampler(
+            {token: bias for token, bias in (options.logit_bias or {}).items() if type(token) is int}
+        )
         options.stop_strings()
+        if options.constraint is not None:
+            constraint.validate(*options.constraint)
 
 
 def open_device(arguments: argparse.Namespace) -> Device:

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from pyturbo.errors import ArgumentError
 
@@ -49,6 +50,16 @@ def counts(text: str) -> tuple[int, ...]:
 def path(text: str) -> str:
     """Parse a path; `~` is the home directory."""
     return os.path.expanduser(text)  # noqa: PTH111  Path would change the rest of the text
+
+
+def text_of(flag: str, file: str) -> str:
+    """Read the text file that an option names."""
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{flag}: {file}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{flag}: {file}: expected text in UTF-8, got other bytes") from None
 
 
 def at_least_one(flag: str, value: int | None) -> None:

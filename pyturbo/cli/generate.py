@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import asdict
+from typing import Any
 
 from pyturbo.cli._model import (
     add_model_arguments,
@@ -52,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="with --json: list the N likeliest tokens of each step",
     )
+    parser.add_argument("--n", type=int, help="number of replies to one prompt, printed one after the other")
     parser.add_argument("--stats", action="store_true", help="print speed and memory to standard error")
     parser.add_argument(
         "--profile", action="store_true", help="print the time of each kernel to standard error"
@@ -74,17 +76,17 @@ def run(arguments: argparse.Namespace) -> None:
     session = model.session(room)
     timed = arguments.profile or arguments.trace is not None
     session.timings = profile = Profile() if timed else None
-    completion = _reply(arguments, model, session, ids)
+    if arguments.n is None:
+        replies = [_reply(arguments, model, session, ids)]
+    else:
+        replies = _replies(arguments, model, session, ids)
     if arguments.json:
-        stats = completion.stats
-        speeds = {"prefill_speed": stats.prefill_speed, "decode_speed": stats.decode_speed}
-        shown = asdict(completion) | {"memory": asdict(session.memory())}
-        shown["stats"] |= speeds
-        print_json(shown)
-    elif completion.finish_reason == "length" and sys.stderr.isatty():
-        dim_note(cut_note(completion, session))
+        shown = [_shown(reply, session) for reply in replies]
+        print_json(shown[0] if arguments.n is None else shown)
+    elif replies[-1].finish_reason == "length" and sys.stderr.isatty():
+        dim_note(cut_note(replies[-1], session))
     if arguments.stats:
-        note("\n".join(stats_lines(completion.stats, session)))
+        note("\n".join(line for reply in replies for line in stats_lines(reply.stats, session)))
     if profile is not None and arguments.profile:
         note(str(profile))
     if profile is not None and arguments.trace is not None:
@@ -115,10 +117,34 @@ def _reply(arguments: argparse.Namespace, model: Model, session: Session, ids: l
     return completion
 
 
+def _replies(
+    arguments: argparse.Namespace, model: Model, session: Session, ids: list[int]
+) -> list[Completion]:
+    """Print several replies, with an empty line between two."""
+    with Waiting("reading the prompt", len(ids), lambda: session.position):
+        options = sampling(arguments)
+        replies: list[Completion] = model.generate(
+            ids, **options, logprobs=arguments.logprobs, session=session, n=arguments.n
+        )
+    if not arguments.json:
+        print("\n\n".join(reply.text for reply in replies))
+    return replies
+
+
+def _shown(completion: Completion, session: Session) -> dict[str, Any]:
+    stats = completion.stats
+    shown = asdict(completion) | {"memory": asdict(session.memory())}
+    shown["stats"] |= {"prefill_speed": stats.prefill_speed, "decode_speed": stats.decode_speed}
+    return shown
+
+
 def _check(arguments: argparse.Namespace) -> None:
     """Refuse wrong options before a model is loaded."""
     check_sampling(arguments, arguments.logprobs)
     at_least_one("--context", arguments.context)
+    at_least_one("--n", arguments.n)
+    if arguments.n is not None and (arguments.profile or arguments.trace is not None):
+        raise UsageError("--n: cannot be combined with --profile or --trace, which time one reply")
     if arguments.trace is not None:
         trace_file.check(arguments.trace)
     if arguments.logprobs and not arguments.json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -52,6 +53,65 @@ def test_generate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["x", "--system", "y"], "--system: expected a model with a chat template, got one without"),
     ):
         assert main(["generate", *arguments]) == 1
+        assert message in capsys.readouterr().err
+
+
+def test_constrained_replies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(write_model(tmp_path / "model", layers=2))
+    schema, grammar = tmp_path / "schema.json", tmp_path / "grammar.lark"
+    schema.write_text('{"enum": [true, 12]}')
+    grammar.write_text('start: "<" /[ab]{2}/ ">"')
+    command = ["generate", "Hello", "--model", folder, "--max-tokens", "20"]
+    for words, expected in (
+        (["--schema", str(schema)], "true|12"),
+        (["--regex", "[xy]{3}"], "[xy]{3}"),
+        (["--grammar", str(grammar)], "<[ab]{2}>"),
+        (["--logit-bias", "q=1000", "--max-tokens", "3"], "qqq"),
+        (["--logit-bias", "q=1000", "--stop", "q", "--min-tokens", "2"], "qq"),
+    ):
+        assert main([*command, *words]) == 0
+        assert re.fullmatch(expected, capsys.readouterr().out.rstrip("\n"))
+    further = (
+        "--presence-penalty 1 --frequency-penalty 1 --typical-p 0.9 --top-n-sigma 2 --xtc-probability 0.5"
+    )
+    further += " --xtc-threshold 0.1 --dry-multiplier 1 --dry-base 2 --dry-allowed-length 1 --dry-window 9"
+    words = [*further.split(), "--dry-breaker", "a", "--ignore-eos", "--temperature", "1", "--seed", "3"]
+    assert main([*command, *words, "--json", "--n", "2"]) == 0
+    replies = json.loads(capsys.readouterr().out)
+    assert [len(reply["tokens"]) for reply in replies] == [20, 20]
+    assert main([*command, *words, "--n", "2"]) == 0
+    assert capsys.readouterr().out == "\n\n".join(reply["text"] for reply in replies) + "\n"
+
+
+def test_wrong_constraints_are_found_before_a_model_is_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong, binary = tmp_path / "wrong", tmp_path / "binary"
+    wrong.write_text('{"type": "text"}')
+    binary.write_bytes(b"\xff")
+    for words, message in (
+        (["--schema", str(tmp_path / "absent")], "--schema: "),
+        (["--schema", str(tmp_path)], "cannot be read: Is a directory"),
+        (["--grammar", str(binary)], "expected text in UTF-8, got other bytes"),
+        (
+            ["--schema", str(wrong)],
+            "--schema: expected a JSON schema that a reply can fit: 'Invalid type: text'",
+        ),
+        (["--grammar", str(wrong)], "--grammar: expected a Lark grammar"),
+        (["--regex", "["], "--regex: expected a regular expression"),
+        (["--regex", "a", "--grammar", str(wrong)], "--grammar: expected one of schema, regex and grammar"),
+        (["--min-tokens", "300"], "--min-tokens: expected at most max_tokens, 256, got 300"),
+        (["--typical-p", "0"], "--typical-p: expected a number above 0"),
+        (["--logit-bias", "5"], "expected TOKEN=BIAS, as in 42=-1.5, got '5'"),
+        (["--logit-bias", "5=inf"], "--logit-bias: expected finite numbers or -inf, got inf"),
+        (["--n", "0"], "--n: expected an integer from 1 on, got 0"),
+        (["--n", "2", "--profile"], "--n: cannot be combined with --profile or --trace"),
+    ):
+        try:
+            status = main(["generate", "x", "--model", "absent", *words])
+        except SystemExit as error:  # of the parser
+            status = error.code
+        assert status == 2, words
         assert message in capsys.readouterr().err
 
 
