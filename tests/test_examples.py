@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,14 @@ def run(script: str, *arguments: str, folder: Path, typed: str = "") -> str:
 def test_examples_are_short_and_listed(script: Path) -> None:
     assert len(script.read_text(encoding="utf-8").splitlines()) <= 60
     assert f"](../examples/{script.name})" in DOCUMENT.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_fill_in_a_form(tmp_path: Path) -> None:
+    lines = run("fill_in_a_form.py", folder=tmp_path).splitlines()
+    assert len(lines) == 3
+    for line in lines:
+        assert re.fullmatch(r"[A-Z][a-z]+, a (friendly|shy) (cat|dog|bird|fox) with [234] legs", line)
 
 
 @pytest.mark.slow
