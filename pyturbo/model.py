@@ -22,6 +22,7 @@ from pyturbo.checkpoint.origin import Origin
 from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.engine import session as sessions
+from pyturbo.engine.chooser import Chooser, make_chooser
 from pyturbo.engine.generation import Chunk, Completion, Options, Prompt, ReplyOptions, Stats, is_chat
 from pyturbo.engine.prefix_store import PrefixCache, PrefixStore
 from pyturbo.engine.reply import (
@@ -441,7 +442,8 @@ class Model:
         if session is None:
             session = self.session(self.runner.context_for(len(ids) + options.max_tokens))
         require_room(session, ids, whole=whole)
-        self._chunks(session, ids, options, Stats(), whole=whole).close()  # refuses wrong options
+        self.chooser(options)  # wrong options are an error before the prompt is read
+        options.stop_strings()
         read, replies = Stats(), []
         prefixes = self._prefixes(self.before_reply(messages, prompt, ids, tools, variables))
         read_prompt(session, ids, read, whole=whole, prefixes=prefixes)
@@ -611,6 +613,7 @@ class Model:
         *,
         whole: bool,
         before_reply: int | None = None,
+        chooser: Chooser | None = None,
     ) -> Steps:
         """Return the steps of a reply for a caller that has the session read; see `engine.reply.steps_of`."""
         return steps_of(
@@ -618,14 +621,24 @@ class Model:
             ids,
             options,
             stats,
-            tokenizer=self.tokenizer if self.has_tokenizer or options.needs_tokenizer else None,
+            tokenizer=self._text_of(options),
             eos_ids=self.eos_ids,
             whole=whole,
             prefixes=self._prefixes(before_reply),
+            chooser=chooser,
         )
 
     def _prefixes(self, before_reply: int | None) -> Prefixes:
         return None if self.prefix_store is None else (self.prefix_store, before_reply)
+
+    def chooser(self, options: Options) -> Chooser:
+        """Return what draws the tokens of a reply. Wrong options are an error; a constraint takes time."""
+        tokenizer = self._text_of(options)
+        return make_chooser(options, tokenizer=tokenizer, eos_ids=self.eos_ids, vocab=self.network.vocab)
+
+    def _text_of(self, options: Options) -> Tokenizer | None:
+        """Return the tokenizer, None if there is none and no option needs it."""
+        return self.tokenizer if self.has_tokenizer or options.needs_tokenizer else None
 
     def logits(self, token_ids: ArrayLike) -> NDArray[np.float32]:
         """Return the logits of every position, from a fresh state: float32 [tokens, vocab].

@@ -139,7 +139,8 @@ class Engine:
             raise ArgumentError(f"submit: priority: expected an integer, got {shown(priority)}")
         model = self.model
         chosen = Options(**options).with_defaults(model.sampling)
-        chosen.sampler(), chosen.stop_strings()  # wrong options are an error here, not later
+        chooser = model.chooser(chosen)  # wrong options are an error here, not later
+        chosen.stop_strings()
         messages, whole, prompt = prompt, is_chat(prompt), model.prompt_text(prompt, tools, variables)
         ids, parser = model.prompt_ids(prompt), model.reply_parser(prompt, tools)
         chosen = replace(chosen, markers=model.markers(prompt))
@@ -156,7 +157,7 @@ class Engine:
         def admit() -> Member:
             session = model.session(context)
             require_room(session, ids, whole=whole)
-            steps = partial(model.steps, whole=whole, before_reply=before_reply)
+            steps = partial(model.steps, whole=whole, before_reply=before_reply, chooser=chooser)
             return Member(mailbox, session, lambda own: steps(own, ids, chosen, mailbox.stats))
 
         if len(ids) > context:

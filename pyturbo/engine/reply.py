@@ -156,18 +156,20 @@ def steps_of(
     eos_ids: Sequence[int],
     whole: bool,
     prefixes: Prefixes = None,
+    chooser: Chooser | None = None,
 ) -> Steps:
     """Return the steps of the reply to `ids`. Who asks for them holds the session, and has it read.
 
     Without a tokenizer there is no text. `whole`: `ids` are the whole conversation, not what comes next; the
     session keeps the part of it that it has read, or takes what the store of `prefixes` has. Wrong options
-    are an error here, not later.
+    are an error here, not later. `chooser` is that of the options, if it has been made already.
     """
     if not isinstance(stats, Stats):
         raise ArgumentError(f"stats: expected a Stats, got {type(stats).__name__}")
     text = _Text(tokenizer, options)
-    vocab = session._runner.network.vocab
-    chooser = make_chooser(options, tokenizer=tokenizer, eos_ids=eos_ids, vocab=vocab)
+    if chooser is None:
+        vocab = session._runner.network.vocab
+        chooser = make_chooser(options, tokenizer=tokenizer, eos_ids=eos_ids, vocab=vocab)
     return _steps(session, ids, whole, prefixes, options, chooser, text, set(eos_ids), stats)
 
 

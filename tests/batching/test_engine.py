@@ -63,6 +63,7 @@ def until(condition: Any) -> None:
 
 
 def test_replies_are_those_of_the_model_alone(model: pyturbo.Model, engine: Engine) -> None:
+    options: list[dict[str, Any]]
     options = [{}, {"temperature": 0.8, "seed": 3}, {"stop": ["."]}, {"logprobs": 2, "top_k": 5, "seed": 1}]
     want = [model.generate(prompt, 24, **each) for prompt, each in zip(PROMPTS, options)]
     streams = [engine.submit(prompt, max_tokens=24, **each) for prompt, each in zip(PROMPTS, options)]
@@ -72,6 +73,21 @@ def test_replies_are_those_of_the_model_alone(model: pyturbo.Model, engine: Engi
             alone.text, alone.tokens, alone.logprobs, alone.top, alone.finish_reason
         )  # fmt: skip
         assert got.stats.tokens == len(got.tokens)
+
+
+def test_constrained_replies_are_those_of_the_model_alone(model: pyturbo.Model, engine: Engine) -> None:
+    options: list[dict[str, Any]]
+    options = [
+        {"regex": " [a-z]{2,9}( [a-z]{2,9})*\\."},
+        {"schema": {"enum": [True, "yes", 12]}, "temperature": 1.5, "seed": 3},
+        {"min_tokens": 20, "stop": "e", "presence_penalty": 1.0, "logit_bias": {"e": 1.0}},
+        {"grammar": 'start: " one" | " two" start', "ignore_eos": True, "dry_multiplier": 1.0},
+    ]
+    want = [model.generate(prompt, 24, **each) for prompt, each in zip(PROMPTS, options)]
+    streams = [engine.submit(prompt, max_tokens=24, **each) for prompt, each in zip(PROMPTS, options)]
+    for stream, alone in zip(streams, want):
+        got = stream.result()
+        assert (got.text, got.tokens, got.finish_reason) == (alone.text, alone.tokens, alone.finish_reason)
 
 
 def test_steps_are_shared(engine: Engine) -> None:
@@ -315,6 +331,9 @@ def test_a_closed_model(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"speed": 3}, "submit: expected options among max_tokens, .*, got speed"),
         ({"priority": 0.5}, "priority: expected an integer, got 0.5"),
         ({"stop": [3]}, "stop"),
+        ({"regex": "["}, "regex: expected a regular expression that a reply can fit"),
+        ({"schema": {"enum": []}}, "schema: expected a JSON schema that a reply can fit"),
+        ({"logit_bias": {10**6: 1.0}}, "logit_bias: token: expected an id below 4096"),
     ],
 )
 def test_wrong_options(engine: Engine, options: dict[str, Any], message: str) -> None:
