@@ -2,8 +2,8 @@
 
 A vector is rotated by ``H diag(signs) / sqrt(dim)``, and each coordinate becomes the index of the nearest
 centroid of a standard normal variable, times a float16 scale that keeps the vector's length. The centroids
-are in ``shaders/turboquant/tables.h``. The last `RECENT` vectors are also kept as they are, rotated, in
-float16. The version changes with any of these.
+are float16 numbers, in ``shaders/turboquant/tables.h``. The last `RECENT` vectors are also kept as they are,
+rotated, in float16. The version changes with any of these.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 #: The version of rows in saved sessions. A file of another version cannot be read.
-CODEC_VERSION = 2
+CODEC_VERSION = 3
 
 #: Bits of one coordinate.
 WIDTHS = (2, 3, 4, 6, 8)

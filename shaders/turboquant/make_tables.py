@@ -1,7 +1,7 @@
 """Writes tables.h beside this file: ``python shaders/turboquant/make_tables.py``.
 
-Centroids of the Lloyd-Max quantisers of a standard normal variable, and the Hadamard matrices of order 12
-and 20.
+Centroids of the Lloyd-Max quantisers of a standard normal variable, rounded to float16, and the Hadamard
+matrices of order 12 and 20.
 """
 
 from __future__ import annotations
@@ -36,6 +36,11 @@ def lloyd_max(bits: int) -> Floats:
         if np.abs(step).max() < 1e-12:
             break
     return np.concatenate([-half[::-1], half])
+
+
+def codebook(bits: int) -> Floats:
+    """The centroids of the codec, which matrix units of 16 bits hold exactly."""
+    return lloyd_max(bits).astype(np.float16).astype(np.float64)
 
 
 def _cell_means(half: Floats) -> tuple[Floats, Floats]:
@@ -95,11 +100,11 @@ def header() -> str:
         "#pragma once",
         "",
         "// clang-format off",
-        "// Centroids of the Lloyd-Max quantisers of a standard normal variable.",
+        "// Centroids of the Lloyd-Max quantisers of a standard normal variable, rounded to half.",
     ]
     for bits in BITS:
         parts.append(f"constexpr constant float kCentroids{bits}[{1 << bits}] = {{")
-        parts += [_floats(lloyd_max(bits)), "};"]
+        parts += [_floats(codebook(bits)), "};"]
     parts += ["", "// Hadamard matrices: bit j of word i is set where row i has -1 in column j."]
     for matrix in (hadamard_12(), hadamard_20()):
         words = [sum(1 << j for j, value in enumerate(row) if value < 0) for row in matrix]

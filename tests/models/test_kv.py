@@ -198,7 +198,7 @@ def test_files_of_another_setting_or_codec_are_refused(folder: Path, tmp_path: P
     assert parts(path)[0]["codec"] == turbo_codec.CODEC_VERSION
     for codec, reason in ((77, ""), (1, ": its keys and values were compressed by an earlier pyturbo")):
         change(path, codec=codec)
-        with pytest.raises(FormatError, match=f"codec: expected 2, got {codec}{reason}$"):
+        with pytest.raises(FormatError, match=f"codec: expected 3, got {codec}{reason}$"):
             model.load_session(path)
     model_of(folder, "qwen3", "f16").session(8).save(path)
     assert parts(path)[0]["codec"] is None

@@ -66,7 +66,7 @@ def distortion(centroids):
 
 @cache
 def codebook(bits):
-    return make_tables.lloyd_max(bits)
+    return make_tables.codebook(bits)
 
 
 def pack(codes, bits):
