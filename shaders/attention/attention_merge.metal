@@ -32,7 +32,7 @@ kernel void attention_merge(
   l += row * blocks;
   const RowTotal all = row_total(m, l, blocks, lane);
   float sum;
-  sum_blocks<1>(o + row * blocks * dim, m, l, all.top, blocks, dim, column, simd, lane, &sum);
+  sum_blocks<1>(o + row * blocks * dim, m, l, all.top, all.used, dim, column, simd, lane, &sum);
   partial[simd * 32 + lane] = sum;
   threadgroup_barrier(mem_flags::mem_threadgroup);
   if (simd > 0 || column >= dim) return;

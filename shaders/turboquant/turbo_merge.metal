@@ -40,7 +40,7 @@ kernel void turbo_merge(
   y += ulong(tg) * dim;
   const RowTotal all = row_total(m, l, blocks, lane);
   float sums[kColumns];
-  sum_blocks<kColumns>(o, m, l, all.top, blocks, dim, lane, simd, lane, sums);
+  sum_blocks<kColumns>(o, m, l, all.top, all.used, dim, lane, simd, lane, sums);
 #pragma unroll
   for (uint i = 0; i < kColumns; ++i) memory[simd * kMaxDim + i * 32 + lane] = sums[i];
   threadgroup_barrier(mem_flags::mem_threadgroup);
