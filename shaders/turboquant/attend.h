@@ -3,7 +3,7 @@
 #pragma once
 
 #include "../attention/online.h"
-#include "codec.h"
+#include "ring.h"
 
 constant uint key_bits [[function_constant(0)]];
 constant uint value_bits [[function_constant(1)]];
@@ -73,9 +73,9 @@ inline TurboHead turbo_head(
       has_own ? own + own_row : nullptr, has_recent ? recent + recent_row : nullptr};
 }
 
-// The cache of a key head of a sequence. Key j < exact is in row (ring_start + j) % capacity of keys and of
-// values, later ones before `context` are in row j % recent of the exact rows; with has_own the keys from
-// `context` on are rows of a chunk that is not encoded yet.
+// The cache of a key head of a sequence. Key j < exact is in row ring.row(j) of keys and of values, later ones before
+// `context` are in row j % recent of the exact rows; with has_own the keys from `context` on are rows of a chunk
+// that is not encoded yet.
 struct TurboCache {
   TurboHead keys;
   TurboHead values;
@@ -84,8 +84,7 @@ struct TurboCache {
   uint context;
   uint exact;  // at most context
   uint recent;
-  uint capacity;
-  uint ring_start;
+  Ring ring;
   uint dim;
   float scale;
   float softcap;
@@ -99,7 +98,7 @@ struct RowFactors {
 
 inline RowFactors row_factors(thread const TurboCache& cache, thread const TurboHead& head, uint key) {
   if (key >= cache.exact) return RowFactors{1.0f, 0.0f};
-  const uint row = ring_row(cache.ring_start, key, cache.capacity);
+  const uint row = cache.ring.row(key);
   return RowFactors{float(head.scales[row]), has_means ? float(head.means[row]) : 0.0f};
 }
 
@@ -171,7 +170,7 @@ inline Online<max_dim, shared> attend(
 #pragma unroll
     for (uint b = 0; b < kBatch; ++b) {
       const uint key = min(at + b, to - 1);
-      const ulong row = key < cache.exact ? ring_row(cache.ring_start, key, cache.capacity) : 0;
+      const ulong row = key < cache.exact ? cache.ring.row(key) : 0;
       keys[b].load(cache.keys.packed + row * key_words, key_bits, cache.dim, lane);
       values[b].load(cache.values.packed + row * value_words, value_bits, cache.dim, lane);
     }

@@ -62,6 +62,9 @@ kernel void turbo_attention(
   const uint sequence = head / kv_heads;
   const ulong row = (ulong(sequence) * tokens + tg.y) * heads + first;
 
+  const Mask mask = make_mask(tokens, has_own ? context + tokens : context, window, true);
+  const uint begin = mask.begin(tg.y);
+  const uint end = max(begin, mask.end(tg.y));
   const ulong row_0 = ulong(head) * capacity;
   const ulong own_0 = (ulong(sequence) * tokens * kv_heads + head % kv_heads) * dim;
   const ulong recent_0 = has_recent ? ulong(head) * recent * dim : 0;
@@ -75,14 +78,10 @@ kernel void turbo_attention(
       context,
       has_recent ? first_recent(recent_keys, recent, context, lane) : context,
       recent,
-      capacity,
-      ring_start,
+      ring_from(ring_start, begin, capacity),
       dim,
       scale,
       softcap};
-  const Mask mask = make_mask(tokens, has_own ? context + tokens : context, window, true);
-  const uint begin = mask.begin(tg.y);
-  const uint end = max(begin, mask.end(tg.y));
 
   Online<max_dim, shared> online =
       attend<max_dim, shared>(cache, tables, q + row * dim, count, begin, end, simd, lane);

@@ -1,7 +1,5 @@
 // Attention over a compressed cache, first half: keys split over threadgroups, merged by turbo_merge.
-#include "attend.h"
-
-constexpr constant uint kFewestKeys = 64;  // of a block, except the last one that has any
+#include "block.h"
 
 // Of each of `blocks` parts of the keys a query sees: m the largest score soft_cap(scale * q . k), l = sum
 // e^(score - m), o = sum e^(score - m) * v; no keys: m = -inf, l = o = 0. Rotated, from q to o.
@@ -17,7 +15,8 @@ constexpr constant uint kFewestKeys = 64;  // of a block, except the last one th
 //   blocks <= 65536; ring_start < capacity;
 //   !has_recent || (0 < recent && recent <= kMaxRecent);
 //   context <= capacity || (window > 0 && window + (has_own ? 0 : tokens) <= capacity + 1)
-// Numerics: f32, online softmax with some keys at a time. NaN and inf reach only queries that see them.
+// Numerics: f32, online softmax with some keys at a time; on NVIDIA's matrix units q, own rows and e^(score - m) have 22
+//   bits. NaN and inf reach only queries that see them.
 template <typename T, uint max_dim, uint shared>
 kernel void turbo_partials(
     device const T* q [[buffer(0)]],            // [batch, tokens, heads, dim]
@@ -54,24 +53,26 @@ kernel void turbo_partials(
     uint3 tg [[threadgroup_position_in_grid]],
     uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]]) {
-  threadgroup float memory[joined_floats<max_dim, shared>()], tables[2 * kTableFloats];
+  threadgroup float memory[block_floats<max_dim, shared>()];
 
   const uint group = heads / kv_heads;  // query heads of a key head, `shared` of them here
   const uint parts = (group + shared - 1) / shared;
   const uint head = tg.x / parts;  // of all sequences
-  const uint first = tg.x % parts * shared;
-  const uint count = min(shared, group - first);
+  const uint part = tg.x % parts;
   const uint sequence = head / kv_heads;
-  const ulong row = (ulong(sequence) * tokens + tg.z) * heads + head % kv_heads * group + first;
+  const ulong row = (ulong(sequence) * tokens + tg.z) * heads + head % kv_heads * group;
 
   const Mask mask = make_mask(tokens, has_own ? context + tokens : context, window, true);
   const uint begin = mask.begin(tg.z);
   const uint end = max(begin, mask.end(tg.z));
   const uint length = max(kFewestKeys, (end - begin + blocks - 1) / blocks);
   const uint from = min(begin + tg.y * length, end);
-  if (from == end) return write_no_keys(o, m, l, row * blocks + tg.y, count, blocks, dim, simd * 32 + lane);
+  if (from == end) {
+    const ulong target = (row + part * shared) * blocks + tg.y;
+    const uint count = min(shared, group - part * shared);
+    return write_no_keys(o, m, l, target, count, blocks, dim, simd * 32 + lane);
+  }
 
-  load_tables(tables, simd * 32 + lane);
   const ulong row_0 = ulong(head) * capacity;
   const ulong own_0 = (ulong(sequence) * tokens * kv_heads + head % kv_heads) * dim;
   const ulong recent_0 = has_recent ? ulong(head) * recent * dim : 0;
@@ -85,27 +86,15 @@ kernel void turbo_partials(
       context,
       has_recent ? first_recent(recent_keys, recent, context, lane) : context,
       recent,
-      capacity,
-      ring_start,
+      ring_from(ring_start, begin, capacity),
       dim,
       scale,
       softcap};
 
-  Online<max_dim, shared> online =
-      attend<max_dim, shared>(cache, tables, q + row * dim, count, from, min(from + length, end), simd, lane);
-  online.publish(memory, simd, lane);
-#pragma unroll
-  for (uint h = 0; h < shared; ++h) {
-    if (h >= count) continue;
-    const float2 joined = online.join(h, memory, dim, simd, lane);
-    const ulong target = (row + h) * blocks + tg.y;
-    for (uint i = simd * 32 + lane; i < dim; i += 32 * kOnlineSimdgroups)
-      o[target * dim + i] = online.joined(memory, i);
-    if (simd == 0 && lane == 0) {
-      m[target] = joined.x;
-      l[target] = joined.y;
-    }
-  }
+  const ulong place = row * blocks + tg.y;
+  attend_codes<max_dim, shared>(
+      q + row * dim, cache, from, min(from + length, end), group, part,
+      BlockSums{o + place * dim, m + place, l + place, blocks}, memory, simd, lane);
 }
 
 INSTANTIATE_ATTENTION(turbo_partials, 64, 8)

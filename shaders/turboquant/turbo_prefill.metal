@@ -1,7 +1,7 @@
 // Attention for prefill over a compressed cache: a chunk of queries over the rows encoded before it, then over
 // its own keys and values, which are exact.
 #include "../attention/tiled.h"
-#include "codec.h"
+#include "ring.h"
 
 constant uint key_bits [[function_constant(0)]];
 constant uint value_bits [[function_constant(1)]];
@@ -23,8 +23,7 @@ struct TurboSource {
   uint context;
   uint exact;  // keys from here on, at most context, have exact rows
   uint recent_rows;
-  uint capacity;
-  uint ring_start;
+  Ring ring;
   uint dim;
 
   bool load(KeyRange keys, uint column, uint tid, threadgroup float* tile) const {
@@ -46,7 +45,7 @@ struct TurboSource {
       return *(device const float4*)(own + (key - context) * own_stride + column);
     if (has_recent && key >= exact)
       return float4(*(device const half4*)(recent + ulong(key % recent_rows) * dim + column));
-    const uint row = ring_row(ring_start, key, capacity);
+    const uint row = ring.row(key);
     const uint run = code_run(packed + ulong(row) * row_words(dim, bits), column, 4, bits);
     const float factor = float(scales[row]);
     float4 x;
@@ -134,8 +133,7 @@ kernel void turbo_prefill(
       context,
       has_recent ? first_recent(recent_keys, recent, context, lane) : context,
       recent,
-      capacity,
-      ring_start,
+      ring_from(ring_start, mask.begin(own.query(0)), capacity),
       dim};
   TurboSource values = keys;
   values.packed = v_packed + row_0 * row_words(dim, value_bits);
