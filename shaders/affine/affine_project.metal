@@ -29,7 +29,11 @@ struct Input {
 template <typename S>
 inline float4 load_four(Input<S> input, uint i) {
   if (!has_norm) return load_four(input.sum.x, i);
-  return float4(input.normed(i), input.normed(i + 1), input.normed(i + 2), input.normed(i + 3));
+  const float4 sum = load_four(input.sum.x, i) + load_four(input.sum.residual, i);
+  const float4 weight = {
+      float(input.weight[i]), float(input.weight[i + 1]), float(input.weight[i + 2]),
+      float(input.weight[i + 3])};
+  return sum * input.inverse * weight;
 }
 
 // Threadgroups for a matrix.
@@ -46,7 +50,7 @@ inline uint groups_of(uint out) { return (out + kRowsPerGroup - 1) / kRowsPerGro
 template <uint bits, typename S>
 kernel void affine_project(
     device const float* x [[buffer(0)]],                                      // [in] aligned 16
-    device const float* residual [[buffer(1), function_constant(has_norm)]],  // [in]
+    device const float* residual [[buffer(1), function_constant(has_norm)]],  // [in] aligned 16
     device const S* norm_weight [[buffer(2), function_constant(has_norm)]],   // [in]
     device float* h [[buffer(3), function_constant(has_norm)]],               // [in]
     device float* sum [[buffer(4), function_constant(has_norm)]],             // [in]
@@ -111,6 +115,8 @@ kernel void affine_project(
   }
 
   const uint first = group * kRowsPerGroup;
+  typename Affine<bits, S>::Span asked[kRows];
+  ask_rows<1>(&w, spans_of(w), first, out, tid, asked);
   Input<S> input = {{x, residual}, norm_weight, 1.0f};
   if (has_norm) {
     const ThreadgroupRow row = {tid, kRowThreads, lane, simd, squares};
@@ -121,7 +127,7 @@ kernel void affine_project(
     }
   }
   float sums[1];
-  multiply_rows<1>(&w, input, spans_of(w), first, out, tid, partial, sums);
+  multiply_asked<1>(&w, input, spans_of(w), first, out, tid, partial, asked, sums);
 
   const uint own = first + tid;
   if (tid >= kRowsPerGroup || own >= out) return;

@@ -65,10 +65,28 @@ inline void add_rows(
   }
 }
 
+// The first rows of a thread's simdgroup, of which all threads of a threadgroup together have rows `first` and on.
+inline RowRange rows_of(uint first, uint out, uint tid) {
+  return RowRange{first + tid / 32 / kSplit * kRows, out - 1};
+}
+
+// Asks for the first span of a thread.
+template <uint count, typename W>
+inline void ask_rows(
+    thread const W* w,
+    uint spans,
+    uint first,
+    uint out,
+    uint tid,
+    thread typename W::Span* asked) {
+  const uint span = tid % (32 * kSplit);
+  if (span < spans) fetch_rows<count>(w, rows_of(first, out, tid), span, asked);
+}
+
 // sums[m] = row first + tid of w[m] times x, for the threads tid < kRowsPerGroup of the threadgroup, all of which
-// call this. A row past out repeats the last one. `partial` has room for count * kRowPartials floats.
+// call this after ask_rows. A row past out repeats the last one. `partial` has room for count * kRowPartials floats.
 template <uint count, typename W, typename X>
-inline void multiply_rows(
+inline void multiply_asked(
     thread const W* w,
     X x,
     uint spans,
@@ -76,19 +94,19 @@ inline void multiply_rows(
     uint out,
     uint tid,
     threadgroup float* partial,
+    thread typename W::Span* even,
     thread float* sums) {
   const uint simd = tid / 32;
   const uint lane = tid % 32;
-  const RowRange rows = {first + simd / kSplit * kRows, out - 1};
+  const RowRange rows = rows_of(first, out, tid);
   float own[count * kRows];
 #pragma unroll
   for (uint i = 0; i < count * kRows; ++i) own[i] = 0;
 
   constexpr uint kStep = 32 * kSplit;
-  typename W::Span even[count * kRows], odd[count * kRows];
-  uint span = simd % kSplit * 32 + lane;
+  typename W::Span odd[count * kRows];
+  uint span = tid % kStep;
   if (W::kAhead) {
-    if (span < spans) fetch_rows<count>(w, rows, span, even);
     for (; span < spans; span += 2 * kStep) {
       if (span + kStep < spans) fetch_rows<count>(w, rows, span + kStep, odd);
       add_rows<count>(w, even, x, span, own);
@@ -97,8 +115,8 @@ inline void multiply_rows(
     }
   } else {
     for (; span < spans; span += kStep) {
-      fetch_rows<count>(w, rows, span, even);
       add_rows<count>(w, even, x, span, own);
+      if (span + kStep < spans) fetch_rows<count>(w, rows, span + kStep, even);
     }
   }
 
@@ -113,4 +131,20 @@ inline void multiply_rows(
 #pragma unroll
   for (uint m = 0; m < count; ++m)
     sums[m] = partial[m * kRowPartials + part] + partial[m * kRowPartials + part + kRows];
+}
+
+// Both, one after the other.
+template <uint count, typename W, typename X>
+inline void multiply_rows(
+    thread const W* w,
+    X x,
+    uint spans,
+    uint first,
+    uint out,
+    uint tid,
+    threadgroup float* partial,
+    thread float* sums) {
+  typename W::Span asked[count * kRows];
+  ask_rows<count>(w, spans, first, out, tid, asked);
+  multiply_asked<count>(w, x, spans, first, out, tid, partial, asked, sums);
 }

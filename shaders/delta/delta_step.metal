@@ -5,16 +5,17 @@
 
 constant bool tiled [[function_constant(0)]];  // value heads of one key head lie k_heads apart, not together
 
-constexpr constant uint kSimdgroups = 16;      // of one threadgroup
+constexpr constant uint kSimdgroups = 16;  // of one threadgroup
+constexpr constant uint kThreads = 32 * kSimdgroups;
 constexpr constant uint kOwnRows = 2 * kRows;  // state rows that a simdgroup reads at once
 
 // qk_norm, decay_beta, delta_net and gated_rms_norm of one token, one after the other.
 // Layout: mixed has all queries, keys and values, head by head; state in place; y overlaps no input.
-// Dispatch: groups (v_heads), threads (32 * kSimdgroups)
+// Dispatch: groups (v_heads), threads (kThreads)
 // Requires: k_heads > 0; v_heads > 0; v_heads % k_heads == 0; v_dim > 0; v_dim % kOwnRows == 0; eps >= 0; qk_eps >= 0
 // Numerics: as these kernels; NaN of a query or of z reaches y only, other NaN its head's state.
 template <uint columns>
-[[max_total_threads_per_threadgroup(32 * kSimdgroups)]] kernel void delta_step(
+[[max_total_threads_per_threadgroup(kThreads)]] kernel void delta_step(
     device const float* mixed [[buffer(0)]],    // [2 * k_heads * columns * 32 + v_heads * v_dim]
     device const float* z [[buffer(1)]],        // [v_heads, v_dim]
     device const float* a [[buffer(2)]],        // [v_heads]
@@ -32,6 +33,7 @@ template <uint columns>
     uint head [[threadgroup_position_in_grid]],
     uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]]) {
+  threadgroup float results[kThreads];  // before the norm, where a thread has one at most
   const uint k_dim = columns * 32;
   const uint key_head = tiled ? head % k_heads : head / (v_heads / k_heads);
   device const float* q = mixed + ulong(key_head) * k_dim;
@@ -40,43 +42,74 @@ template <uint columns>
   state += ulong(head) * v_dim * k_dim + lane;
   y += ulong(head) * v_dim;
 
-  const SimdgroupRow row = {lane, 32};
-  const float q_scale = inverse_norm(q, k_dim, 1.0f, qk_eps, row) * rsqrt(float(k_dim));
-  const float k_scale = inverse_norm(k, k_dim, 1.0f, qk_eps, row);
+  // What is in memory is asked for first.
+  const uint own = simd * kOwnRows;
+  const uint row_of_lane = lane % kRows;
+  DeltaRows<columns> lower, upper;
+  float2 value;
+  if (own < v_dim) {
+    load_rows(state + ulong(own) * k_dim, lower);
+    load_rows(state + ulong(own + kRows) * k_dim, upper);
+    value = float2(v[own + row_of_lane], v[own + kRows + row_of_lane]);
+  }
+  z += ulong(head) * v_dim;
+  const uint tid = simd * 32 + lane;
+  const bool is_held = v_dim <= kThreads;
+  float own_weight = 0.0f, own_z = 0.0f;
+  if (is_held && tid < v_dim) {
+    own_weight = weight[tid];
+    own_z = z[tid];
+  }
   float query[columns];
   float key[columns];
+  float2 squares = 0.0f;
 #pragma unroll
   for (uint c = 0; c < columns; ++c) {
-    query[c] = q[lane + c * 32] * q_scale;
-    key[c] = k[lane + c * 32] * k_scale;
+    query[c] = q[lane + c * 32];
+    key[c] = k[lane + c * 32];
+    squares = float2(fma(query[c], query[c], squares.x), fma(key[c], key[c], squares.y));
+  }
+  const SimdgroupRow row = {lane, 32};
+  const float q_scale = inverse_norm_of(squares.x, q, k_dim, 1.0f, qk_eps, row) * rsqrt(float(k_dim));
+  const float k_scale = inverse_norm_of(squares.y, k, k_dim, 1.0f, qk_eps, row);
+#pragma unroll
+  for (uint c = 0; c < columns; ++c) {
+    query[c] *= q_scale;
+    key[c] *= k_scale;
   }
   const float decay = decay_of(a[head], a_log[head], dt_bias[head]);
   const float rate = sigmoid(b[head]);
-
   const float key_query = key_times_query<columns>(key, query);
-  const uint row_of_lane = lane % kRows;
 
-  for (uint first = simd * kOwnRows; first < v_dim; first += kOwnRows * kSimdgroups) {
+  for (uint first = own; first < v_dim; first += kOwnRows * kSimdgroups) {
     device float* memory = state + ulong(first) * k_dim;
-    DeltaRows<columns> lower, upper;
-    load_rows(memory, lower);
-    load_rows(memory + kRows * k_dim, upper);
-    device const float* values = v + first + row_of_lane;
-    const float low = update_rows(lower, query, key, key_query, values[0], decay, rate, lane);
-    const float high = update_rows(upper, query, key, key_query, values[kRows], decay, rate, lane);
+    if (first > own) {
+      load_rows(memory, lower);
+      load_rows(memory + kRows * k_dim, upper);
+      value = float2(v[first + row_of_lane], v[first + kRows + row_of_lane]);
+    }
+    const float low = update_rows(lower, query, key, key_query, value.x, decay, rate, lane);
+    const float high = update_rows(upper, query, key, key_query, value.y, decay, rate, lane);
     store_rows(memory, lower);
     store_rows(memory + kRows * k_dim, upper);
-    if (lane / kRows == 1) {
-      y[first + row_of_lane] = low;
-      y[first + kRows + row_of_lane] = high;
+    const uint at = first + row_of_lane;
+    if (lane / kRows == 1 && is_held) {
+      results[at] = low;
+      results[at + kRows] = high;
+    } else if (lane / kRows == 1) {
+      y[at] = low;
+      y[at + kRows] = high;
     }
   }
 
-  threadgroup_barrier(mem_flags::mem_device);  // all rows of y are there
-  if (simd > 0) return;
-  z += ulong(head) * v_dim;
-  const float inverse = inverse_norm(y, v_dim, float(v_dim), eps, row);
-  for (uint i = lane; i < v_dim; i += 32) y[i] = y[i] * inverse * weight[i] * silu(z[i]);
+  threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);  // all results are there
+  if (is_held) {
+    const float inverse = inverse_norm((threadgroup const float*)results, v_dim, float(v_dim), eps, row);
+    if (tid < v_dim) y[tid] = results[tid] * inverse * own_weight * silu(own_z);
+  } else if (simd == 0) {
+    const float inverse = inverse_norm(y, v_dim, float(v_dim), eps, row);
+    for (uint i = lane; i < v_dim; i += 32) y[i] = y[i] * inverse * weight[i] * silu(z[i]);
+  }
 }
 
 // By key dimension.

@@ -18,6 +18,7 @@ inline float combine_value(
     uint dim,
     uint i) {
   float sum = 0.0f;
+#pragma unroll 4
   for (uint choice = 0; choice < k; ++choice)
     sum = fma(weights[choice], expert_out[ulong(choice) * dim + i], sum);
   if (has_shared) {

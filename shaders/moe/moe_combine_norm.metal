@@ -2,7 +2,8 @@
 #include "../norm/inverse_norm.h"
 #include "combine.h"
 
-constexpr constant uint kThreads = 1024;
+constexpr constant uint kThreads = 512;
+constexpr constant uint kHeld = 4;  // values of a thread that stay in registers
 
 // sum as y of moe_combine, y = sum * rsqrt(mean(sum^2) + eps) * norm_weight, token by token.
 // Layout: all row-major and contiguous; sum may be residual or shared.
@@ -32,13 +33,36 @@ template <typename W>
   if (has_shared) shared += start;
   if (has_shared_gate) shared_gate += token;
   sum += start;
-  for (uint i = tid; i < dim; i += kThreads) {
-    sum[i] = combine_value(
-        residual + start, expert_out + start * k, weights + ulong(token) * k, shared, shared_gate, k, dim, i);
+  residual += start;
+  expert_out += start * k;
+  weights += ulong(token) * k;
+  y += start;
+  float held[kHeld], factors[kHeld];
+  float squares = 0.0f;
+#pragma unroll
+  for (uint n = 0; n < kHeld; ++n) {
+    const uint i = n * kThreads + tid;
+    held[n] = factors[n] = 0.0f;
+    if (i >= dim) continue;
+    factors[n] = float(norm_weight[i]);
+    held[n] = combine_value(residual, expert_out, weights, shared, shared_gate, k, dim, i);
+    sum[i] = held[n];
+    squares = fma(held[n], held[n], squares);
+  }
+  for (uint i = kHeld * kThreads + tid; i < dim; i += kThreads) {
+    const float value = combine_value(residual, expert_out, weights, shared, shared_gate, k, dim, i);
+    sum[i] = value;
+    squares = fma(value, value, squares);
   }
   const ThreadgroupRow row = {tid, kThreads, lane, simd, partials};
-  const float inverse = inverse_norm(sum, dim, float(dim), eps, row);  // a thread reads back what it wrote
-  for (uint i = tid; i < dim; i += kThreads) y[start + i] = sum[i] * inverse * float(norm_weight[i]);
+  const float inverse = inverse_norm_of(squares, sum, dim, float(dim), eps, row);
+#pragma unroll
+  for (uint n = 0; n < kHeld; ++n) {
+    const uint i = n * kThreads + tid;
+    if (i < dim) y[i] = held[n] * inverse * factors[n];
+  }
+  for (uint i = kHeld * kThreads + tid; i < dim; i += kThreads)
+    y[i] = sum[i] * inverse * float(norm_weight[i]);  // a thread reads back what it wrote
 }
 
 template
