@@ -2,17 +2,12 @@
 // beside it as it is. The kernels work on rotated latents, from the queries to the mix.
 #pragma once
 
-#include <metal_stdlib>
-using namespace metal;
-
 #include "../turboquant/codec.h"
+#include "sizes.h"
 
 constant uint bits [[function_constant(0)]];
 constant bool has_own [[function_constant(1)]];
 constant bool has_recent [[function_constant(2)]];
-
-constexpr constant uint kMaxRank = 512;
-constexpr constant uint kMaxRope = 64;
 
 // Rows latent | rope key. Key j < context is row j of the cache, its latent row j % recent_rows of the exact ones
 // from `exact` on; with has_own the keys from `context` on are rows of a chunk that is not encoded yet.

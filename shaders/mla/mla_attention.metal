@@ -1,9 +1,8 @@
 // Latent attention for prefill: a chunk of queries over the cache, in tiles of simdgroup matrices.
 #include "../attention/tiled.h"
+#include "sizes.h"
 
 constexpr constant uint kRows = 8;  // (query, head) pairs of a threadgroup
-constexpr constant uint kMaxRank = 512;
-constexpr constant uint kMaxRope = 64;
 constexpr constant uint kQueryStride = kMaxRank + kMaxRope + kPad;
 
 // Rows latent | rope key, or with columns = rank the latents alone.

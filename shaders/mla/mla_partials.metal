@@ -1,12 +1,9 @@
 // Latent attention for decode, first half: the keys of each query split over simdgroups.
-#include "../attention/attention.h"
-#include "../attention/share.h"
+#include "heads.h"
 
 constexpr constant uint kSimdgroups = 4;   // of a threadgroup; each takes one block
 constexpr constant uint kFewestKeys = 16;  // of a block, except the last one that has any
 constexpr constant uint kHeads = 2;        // that share each load of a key
-constexpr constant uint kMaxRank = 512;
-constexpr constant uint kMaxRope = 64;
 
 // The keys that a query sees, causally, are cut in order into blocks. Of each, m is the largest score
 // scale * (q . latent + q_rope . rope_key), l = sum e^(score - m), o = sum e^(score - m) * latent; no keys:
@@ -17,7 +14,7 @@ constexpr constant uint kMaxRope = 64;
 // Requires: tokens > 0; context > 0; context <= capacity; heads > 0; rank > 0; rank % 8 == 0;
 //   rank <= kMaxRank; rope > 0; rope % 8 == 0; rope <= kMaxRope; context + tokens <= 2147483647;
 //   0 < blocks; blocks <= 65536
-// Numerics: f32, online softmax with one key at a time. NaN and inf reach only queries that see them.
+// Numerics: f32, online softmax with some keys at a time. NaN and inf reach only queries that see them.
 template <typename T>
 kernel void mla_partials(
     device const float* q [[buffer(0)]],       // [tokens, heads, rank]
@@ -49,50 +46,20 @@ kernel void mla_partials(
   const uint from = uint(min(ulong(block) * length, ulong(end)));
   const uint to = min(from + length, end);
 
-  Share<kMaxRank> query[kHeads], sum[kHeads];
-  Share<kMaxRope> turned[kHeads];
-  float top[kHeads], total[kHeads];
-  for (uint h = 0; h < kHeads; ++h) {
-    if (h < count) {
-      query[h].load(q + (row + h) * rank, rank, lane);
-      turned[h].load(q_rope + (row + h) * rope, rope, lane);
+  LatentHeads<kHeads> group;
+  group.load(q + row * rank, q_rope + row * rope, rank, rope, count, lane);
+  for (uint at = from; at < to; at += group.kBatch) {
+    LatentBatch<group.kBatch> batch;
+#pragma unroll
+    for (uint b = 0; b < group.kBatch; ++b) {
+      const ulong key = min(at + b, to - 1);
+      batch.latents[b].load(latents + key * rank, rank, lane);
+      batch.rope_keys[b].load(rope_keys + key * rope, rope, lane);
     }
-    for (uint i = 0; i < Share<kMaxRank>::kValues; ++i) sum[h].values[i] = 0.0f;
-    top[h] = -INFINITY;
-    total[h] = 0.0f;
+    group.add(batch, to - at, scale, lane);
   }
-
-  for (uint j = from; j < to; ++j) {
-    Share<kMaxRank> latent;
-    Share<kMaxRope> key;
-    latent.load(latents + ulong(j) * rank, rank, lane);
-    key.load(rope_keys + ulong(j) * rope, rope, lane);
-    for (uint h = 0; h < kHeads; ++h) {
-      if (h >= count) continue;
-      float dot = 0.0f;
-      for (uint i = 0; i < Share<kMaxRank>::kValues; ++i)
-        dot = fma(query[h].values[i], latent.values[i], dot);
-      for (uint i = 0; i < Share<kMaxRope>::kValues; ++i) dot = fma(turned[h].values[i], key.values[i], dot);
-      const float score = scale * simd_sum(dot);
-      const float higher = max(top[h], score);
-      const float kept = softmax_weight(top[h], higher);
-      const float weight = softmax_weight(score, higher);
-      total[h] = fma(total[h], kept, weight);
-      top[h] = higher;
-      for (uint i = 0; i < Share<kMaxRank>::kValues; ++i)
-        sum[h].values[i] = fma(sum[h].values[i], kept, weight * latent.values[i]);
-    }
-  }
-
-  for (uint h = 0; h < kHeads; ++h) {
-    if (h >= count) continue;
-    const ulong target = (row + h) * blocks + block;
-    sum[h].store(o + target * rank, rank, lane);
-    if (lane == 0) {
-      m[target] = top[h];
-      l[target] = total[h];
-    }
-  }
+  const ulong target = row * blocks + block;
+  group.store(o + target * rank, m + target, l + target, blocks, rank, count, lane);
 }
 
 template [[host_name("mla_partials_f32")]] kernel decltype(mla_partials<float>) mla_partials<float>;
