@@ -590,8 +590,9 @@ cdef class FileWatch:
 cdef object _traits(const NativeTraits& traits):
     cdef HostMemory host_memory = traits.host_memory
     return Traits(
-        traits.chunk, traits.single, traits.attention_blocks, traits.chunkwise_tokens, traits.pass_experts,
-        traits.top_logits, traits.fused, HOST_MEMORY[<int>host_memory],
+        traits.chunk, traits.single, traits.attention_blocks, traits.attention_groups,
+        traits.chunkwise_tokens, traits.pass_experts, traits.top_logits, traits.fused,
+        HOST_MEMORY[<int>host_memory],
     )
 
 

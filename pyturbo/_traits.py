@@ -13,8 +13,10 @@ class Traits(NamedTuple):
     Attributes:
         chunk: Tokens of a prompt per replay. Interrupts are handled between replays.
         single: Prompts of at most this many tokens are read one token per replay.
-        attention_blocks: Parts that the keys of a query are split into. The number is fixed, so that one
-            recorded launch serves every context.
+        attention_blocks: Parts that the keys of a query are split into, at most. The number is fixed, so that
+            one recorded launch serves every context.
+        attention_groups: Threadgroups that fill the device, where each reads a part of the keys of a head of
+            256 values: there are no more parts than these need. 0 where there are always as many.
         chunkwise_tokens: Fewest tokens for which the chunkwise delta net is faster than the recurrent one.
         pass_experts: Experts that are read from disk are computed as they arrive, at least so many at once if
             as many are still to come.
@@ -29,6 +31,7 @@ class Traits(NamedTuple):
     chunk: int
     single: int
     attention_blocks: int
+    attention_groups: int
     chunkwise_tokens: int
     pass_experts: int
     top_logits: int

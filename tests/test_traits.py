@@ -12,20 +12,30 @@ import pyturbo
 from pyturbo._native import device_traits
 from pyturbo._traits import Traits
 from pyturbo.errors import ArgumentError
+from pyturbo.ops.attention import key_blocks
 
 PACKAGE = Path(__file__).resolve().parents[1] / "pyturbo"
 DEVICES = {"cpu", "cpu:reference", "cuda", "metal"}
 
 TRAITS = {
-    "cpu": Traits(256, 3, 8, 8, 1, 0, False, "any"),
-    "cpu:reference": Traits(32, 16, 8, 32, 1, 0, True, "any"),
-    "cuda": Traits(2048, 1, 128, 1 << 20, 16, 64, True, "none"),
-    "metal": Traits(512, 1, 32, 32, 16, 64, True, "pages"),
+    "cpu": Traits(256, 3, 8, 0, 8, 1, 0, False, "any"),
+    "cpu:reference": Traits(32, 16, 8, 0, 32, 1, 0, True, "any"),
+    "cuda": Traits(2048, 1, 128, 132, 1 << 20, 16, 64, True, "none"),
+    "metal": Traits(512, 1, 32, 0, 32, 16, 64, True, "pages"),
 }
 
 
 def test_traits_of_each_device(device: pyturbo.Device) -> None:
     assert device.traits == device_traits(device.name) == TRAITS[device.name]
+
+
+@pytest.mark.parametrize(
+    ("heads", "dim", "blocks"), [(2, 256, 66), (8, 128, 33), (8, 256, 17), (1, 64, 128), (300, 256, 1)]
+)
+def test_parts_of_keys_fill_a_gpu(heads: int, dim: int, blocks: int) -> None:
+    """One threadgroup for each of the 132 multiprocessors of an H200, two where heads are small."""
+    assert key_blocks(pyturbo.Device("cuda"), heads, dim) == blocks
+    assert key_blocks(pyturbo.Device("cpu", threads=1), heads, dim) == TRAITS["cpu"].attention_blocks
 
 
 def test_python_has_every_trait_of_the_native_struct() -> None:

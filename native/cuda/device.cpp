@@ -355,15 +355,16 @@ std::string missing(uint32_t ordinal) {
 }  // namespace
 
 // Measured on an H200: in chunks of 2048 tokens each of many experts has enough rows for the matrix units
-// (with 512 a prompt takes 1.6 times as long), 32 blocks of attention leave most multiprocessors without
-// work, and the recurrent delta net is faster than the chunkwise one. Passes of host loops: reasoned, as for
-// Metal.
+// (with 512 a prompt takes 1.6 times as long), each of the 132 multiprocessors has a threadgroup of
+// attention, or two with heads of 128 values, and the recurrent delta net is faster than the chunkwise one.
+// Passes of host loops: reasoned, as for Metal.
 DeviceKind kind(uint32_t ordinal) {
   return {.name = ordinal == 0 ? "cuda" : "cuda:" + std::to_string(ordinal),
           .rank = driver_is_named() ? Rank::emulator : Rank::gpu,
           .traits = {.chunk = 2048,
                      .single = 1,
                      .attention_blocks = 128,
+                     .attention_groups = 132,
                      .chunkwise_tokens = 1u << 20,
                      .pass_experts = 16,
                      .top_logits = 64,

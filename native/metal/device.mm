@@ -455,6 +455,7 @@ DeviceKind kind() {
           .traits = {.chunk = 512,
                      .single = 1,
                      .attention_blocks = 32,
+                     .attention_groups = 0,
                      .chunkwise_tokens = 32,
                      .pass_experts = 16,
                      .top_logits = 64,

@@ -88,7 +88,7 @@ def attention(
     device = resolve(device)
     tokens = operands.q.shape[0]
     if not isinstance(tokens, Linear) and tokens <= SPLIT_TOKENS:
-        blocks = traits_of(device).attention_blocks
+        blocks = key_blocks(device, operands.k.shape[1], operands.k.shape[2])
         parts = _partials(device, operands, blocks, scale, causal, window, softcap)
         return result(_merge(device, *parts, logits, factors))
     if factors is not None:
@@ -243,6 +243,15 @@ def _operands(op: str, q: ArrayLike, k: ArrayLike, v: ArrayLike, context: int | 
     return _Operands(
         q, k, v, k.shape[0] if context is None else context, f"d{kernel_dim}_{SUFFIXES[k.dtype]}"
     )
+
+
+def key_blocks(device: Target, heads: int, dim: int) -> int:
+    """Return how many parts the keys of a query are split into, with `heads` key heads of dim values."""
+    traits = traits_of(device)
+    if traits.attention_groups == 0:
+        return traits.attention_blocks
+    groups = traits.attention_groups * (1 if dim > 128 else 2)  # those of small heads are smaller
+    return min(traits.attention_blocks, -(-groups // heads))
 
 
 def gates(op: str, gate: ArrayLike, shape: tuple[int, ...]) -> Array:

@@ -38,9 +38,8 @@ from pyturbo.ops._run import (
     operand,
     resolve,
     result,
-    traits_of,
 )
-from pyturbo.ops.attention import SPLIT_TOKENS, gates
+from pyturbo.ops.attention import SPLIT_TOKENS, gates, key_blocks
 from pyturbo.ops.turbo import TurboRows, checked_rows, rotated_ones, turbo_rotate, turbo_unrotate
 from pyturbo.symbols import Linear
 
@@ -126,7 +125,9 @@ def turbo_attention(
     if factors is not None and chosen != "split":
         raise ArgumentError(f"{op}: gate: expected None for the method {chosen}")
     if chosen == "split":
-        parts = _partials(device, operands, traits_of(device).attention_blocks, scale, window, softcap)
+        batch, kv_heads, _ = operands.k.sizes
+        blocks = key_blocks(device, batch * kv_heads, operands.k.dim)
+        parts = _partials(device, operands, blocks, scale, window, softcap)
         y = _merge(device, *parts, operands.q.shape, logits, factors, operands.q.dtype, unrotate=not rotated)
         return result(y)
     y = empty(device, operands.q.shape, operands.q.dtype)

@@ -43,7 +43,8 @@ enum class HostMemory : uint8_t {
 struct Traits {
   Required<uint32_t> chunk;             // tokens of a prompt per replay
   Required<uint32_t> single;            // prompts of at most this many tokens are read one token per replay
-  Required<uint32_t> attention_blocks;  // parts that the keys of a query are split into
+  Required<uint32_t> attention_blocks;  // parts that the keys of a query are split into, at most
+  Required<uint32_t> attention_groups;  // threadgroups that fill the device; 0: as many parts as there may be
   Required<uint32_t> chunkwise_tokens;  // fewest tokens for which the chunkwise delta net is faster
   Required<uint32_t> pass_experts;      // a pass waits for this many experts, or for all being read
   Required<uint32_t> top_logits;        // largest logits that a program finds for the host; 0: none
