@@ -147,6 +147,18 @@ def test_a_call_that_has_no_room_is_incomplete(qwen: pyturbo.Model, script: Scri
         call.values()
 
 
+def test_a_constrained_reply_is_a_call(tmp_path: Path) -> None:
+    """Of a model with random weights, which has no choice but that of an argument."""
+    model = pyturbo.load(write_model(tmp_path / "model", 2, 1024, template=TEMPLATES["hermes"]), "cpu")
+    unit = {"type": "object", "properties": {"unit": {"enum": ["C", "F"]}}, "additionalProperties": False}
+    tools = [{"name": "weather", "parameters": {**unit, "required": ["unit"]}}]
+    grammar = model.tokenizer.dialect.grammar(tools, "weather", model.prompt_text(QUESTION, tools))
+    done = model.generate(QUESTION, 100, tools=tools, grammar=grammar)
+    (call,) = done.tool_calls
+    assert (call.name, call.complete, done.message.content) == ("weather", True, "")
+    assert call.values()["unit"] in ("C", "F")
+
+
 def test_the_template_has_tools_and_variables(qwen: pyturbo.Model) -> None:
     text = qwen.prompt_text(QUESTION, TOOLS, {"enable_thinking": False})
     assert '"The weather of a place."' in text
