@@ -199,9 +199,8 @@ class Runner:
 
     def prepare_batch(self, contexts: tuple[int, ...]) -> None:
         """Do the same for steps of several conversations, by their contexts in ascending order."""
-        if len(contexts) > 1:
-            with self.batch(contexts) as graph:
-                graph.program.prepare()
+        with self.batch(contexts) as graph:
+            graph.program.prepare()
 
     @contextmanager
     def program(self, context: int, tokens: int, output: Output) -> Iterator[tuple[int, Graph]]:

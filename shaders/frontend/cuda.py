@@ -24,6 +24,7 @@ from .rewrite import rewrite
 _MAX_THREADS = 1024  # pyturbo::kMaxThreads
 _INVOKE = "::pyturbo::invoke::"
 _MARKER = re.compile(r'#line \d+ "(.*)"')
+_CHAR = re.compile(r"(?<!signed )\bchar\b")
 _HAS_MATRIX_UNITS = "__CUDA_ARCH__ >= 800"  # for bf16
 
 
@@ -36,7 +37,7 @@ def text(program: Program, entries: Sequence[Entry], root: Path) -> str:
         *_constants(program),
         "namespace msl::shader {",
         "namespace {",
-        *_with_own_forms(rewrite(program, pragmas, lambda file: relative(file, root)), root),
+        *_with_own_forms(_signed(rewrite(program, pragmas, lambda file: relative(file, root))), root),
         "}",
         "}",
         "namespace msl {",
@@ -45,6 +46,11 @@ def text(program: Program, entries: Sequence[Entry], root: Path) -> str:
     for entry in entries:
         lines += _kernel(program, entry)
     return "\n".join([*lines, "}", ""])
+
+
+def _signed(lines: Iterable[str]) -> Iterator[str]:
+    """Say that char has a sign, which NVRTC's own has on some hosts only."""
+    return (line if _MARKER.fullmatch(line) else _CHAR.sub("signed char", line) for line in lines)
 
 
 def _with_own_forms(lines: Iterable[str], root: Path) -> Iterator[str]:

@@ -115,3 +115,20 @@ def test_a_form_of_its_own_stands_before_a_header(run: Run) -> None:
 def test_a_header_without_one_stands_alone(run: Run) -> None:
     text = run(OF_HEADER, rows__h=HEADER).cu
     assert "__CUDA_ARCH__" not in text
+
+
+OF_CHARS = """
+    // Dispatch: groups (1), threads (1)
+    kernel void signs(device const char* x [[buffer(0)]],          // [1]
+                      device const unsigned char* y [[buffer(1)]],  // [1]
+                      device int* z [[buffer(2)]]) {                // [1]
+      z[0] = int(x[0]) + int(y[0]) + int(char(200));
+    }
+"""
+
+
+def test_chars_have_a_sign_whatever_the_host_has(run: Run) -> None:
+    text = run(OF_CHARS).cu
+    chars = re.findall(r"(\w+) char\b", text)
+    assert len(chars) >= 3
+    assert set(chars) == {"signed", "unsigned"}

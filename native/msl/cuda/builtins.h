@@ -26,6 +26,9 @@
 #define FLT_MIN 0x1p-126f
 #define FLT_EPSILON 0x1p-23f
 
+// The type that MSL calls char; that of NVRTC has no sign where the host's has none.
+#define PYTURBO_CHAR signed char
+
 namespace msl::metal {
 inline namespace PYTURBO_VARIANT {
 

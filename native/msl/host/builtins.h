@@ -13,6 +13,10 @@
 // The place of a call in a shader, as a default argument: lanes that wait at different sites are divergent.
 #define PYTURBO_SITE __builtin_LINE()
 
+// The type that MSL calls char.
+#define PYTURBO_CHAR char
+static_assert(char(-1) < 0, "kernels need -fsigned-char");
+
 namespace msl::metal {
 inline namespace PYTURBO_VARIANT {
 

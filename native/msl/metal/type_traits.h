@@ -12,7 +12,6 @@ using uint = unsigned int;
 using ulong = unsigned long;
 
 static_assert(sizeof(long) == 8, "kernels need a 64-bit long");
-static_assert(char(-1) < 0, "kernels need -fsigned-char");
 
 template <typename T, T v>
 struct integral_constant {

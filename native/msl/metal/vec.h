@@ -210,7 +210,7 @@ struct alignas(4 * sizeof(T)) vec<T, 4> {
 // The element types that have named vectors: X(type, prefix).
 #define PYTURBO_ELEMENT_TYPES(X) \
   X(bool, bool)                  \
-  X(char, char)                  \
+  X(PYTURBO_CHAR, char)          \
   X(uchar, uchar)                \
   X(short, short)                \
   X(ushort, ushort)              \

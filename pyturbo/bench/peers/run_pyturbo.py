@@ -37,7 +37,8 @@ class PyturboRunner:
         session.prefill(self._ids[first : first + context])
         sessions = [session, *(session.fork() for _ in range(conversations - 1))]
         rows = tokens_of(self._ids, first + context, tokens, conversations)
-        self._model.runner.prepare_batch((self._room,) * conversations)
+        if conversations > 1:
+            self._model.runner.prepare_batch((self._room,) * conversations)
         begin = time.perf_counter()
         for row in rows:
             step_together(sessions, row)
