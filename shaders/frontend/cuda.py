@@ -44,7 +44,7 @@ def text(program: Program, entries: Sequence[Entry], root: Path) -> str:
         "using namespace shader;",
     ]
     for entry in entries:
-        lines += _kernel(program, entry)
+        lines += _signed(_kernel(program, entry))
     return "\n".join([*lines, "}", ""])
 
 
