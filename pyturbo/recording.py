@@ -19,6 +19,7 @@ from pyturbo._host_loop import HostLoop
 from pyturbo._messages import shown
 from pyturbo._native import Buffer, Device, host_empty
 from pyturbo._program import Program
+from pyturbo._traits import Traits
 from pyturbo.errors import ArgumentError, StateError
 from pyturbo.symbols import Linear, Place
 
@@ -33,6 +34,11 @@ _active: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
 def active() -> Recorder | None:
     """Return the recorder of the enclosing ``with`` statement."""
     return _active.get()
+
+
+def traits() -> Traits:
+    """Return the traits of the device of the active recorder."""
+    return _required("traits").device.traits
 
 
 def fuses() -> bool:

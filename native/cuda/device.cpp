@@ -367,6 +367,7 @@ DeviceKind kind(uint32_t ordinal) {
                      .attention_groups = 132,
                      .chunkwise_tokens = 1u << 20,
                      .pass_experts = 16,
+                     .bucket_tokens = 64,
                      .top_logits = 64,
                      .fused = true,
                      .host_memory = HostMemory::none},

@@ -458,6 +458,7 @@ DeviceKind kind() {
                      .attention_groups = 0,
                      .chunkwise_tokens = 32,
                      .pass_experts = 16,
+                     .bucket_tokens = 64,
                      .top_logits = 64,
                      .fused = true,
                      .host_memory = HostMemory::pages},

@@ -13,6 +13,7 @@ from pyturbo.formats import Buckets
 from pyturbo.layers.decoder import FeedForward, Mlp
 from pyturbo.layers.fused import norm_project
 from pyturbo.layers.stream import Norm, Stream, add_experts
+from pyturbo.recording import traits
 
 
 class Experts:
@@ -65,8 +66,8 @@ class Experts:
 
     def _sorts(self, x: Any) -> bool:
         """Tell whether to sort tokens by expert, so that each expert is read once for all its tokens."""
-        one = isinstance(x.shape[0], int) and x.shape[0] == 1
-        return not one and all(layer.grouped for layer in (self.gate, self.up, self.down))
+        few = isinstance(x.shape[0], int) and x.shape[0] < max(2, traits().bucket_tokens)
+        return not few and all(layer.grouped for layer in (self.gate, self.up, self.down))
 
     def _by_token(self, x: Any, ids: Any) -> Any:
         with self._passes() as slots:
