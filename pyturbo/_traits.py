@@ -20,8 +20,8 @@ class Traits(NamedTuple):
         chunkwise_tokens: Fewest tokens for which the chunkwise delta net is faster than the recurrent one.
         pass_experts: Experts that are read from disk are computed as they arrive, at least so many at once if
             as many are still to come.
-        bucket_tokens: Fewest tokens of a step of several conversations that are sorted by expert, so that each
-            expert is read once; fewer are multiplied one by one.
+        bucket_tokens: Fewest tokens of a step of several conversations that are sorted by expert, so that
+            each expert is read once; fewer are multiplied one by one.
         top_logits: How many of the largest logits a program finds for the host, which then seldom needs all
             of them; 0 where the host itself looks at all logits.
         fused: Whether programs use kernels that join several others, for fewer launches and
