@@ -302,7 +302,7 @@ def _changed(architecture: str, c: dict[str, Any], place: str, array: np.ndarray
         heads = c["num_attention_heads" if module.endswith("q_proj") else "num_key_value_heads"]
         return reference.permuted(array, heads)
     if place.endswith(".A_log"):
-        array = -np.exp(array)
+        array = -np.exp(array.astype(np.float64)).astype(np.float32)  # the same bits everywhere
     elif place.endswith((".conv1d.weight", ".shared_expert_gate.weight")):
         array = array.squeeze()
     if place.startswith("linear_attn.") and architecture in ("qwen35", "qwen35moe"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import weakref
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -22,6 +23,19 @@ from pyturbo.model import Model
 from pyturbo.text.dialects import Tools
 
 _OPTIONS = tuple(field.name for field in fields(Options) if field.name != "markers")
+
+
+_schedulers: weakref.WeakSet[Scheduler] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """End all engines, before devices are closed: the later registered function is called first."""
+    running = [*_schedulers]
+    for scheduler in running:
+        scheduler.stop()
+    for scheduler in running:
+        scheduler.join()
 
 
 class Engine:
@@ -77,7 +91,9 @@ class Engine:
         pace = Pace(piece_ms / 1e3, traits.chunk, traits.single, whole=model.runner.kv.codec is not None)
         model.runner.require_open()
         self._scheduler = Scheduler(limits, pace)
+        _schedulers.add(self._scheduler)
         self._finalizer = weakref.finalize(self, self._scheduler.stop)
+        self._finalizer.atexit = False
 
     def __repr__(self) -> str:
         if self.closed:
@@ -156,9 +172,13 @@ class Engine:
 
         def admit() -> Member:
             session = model.session(context)
-            require_room(session, ids, whole=whole)
-            steps = partial(model.steps, whole=whole, before_reply=before_reply, chooser=chooser)
-            return Member(mailbox, session, lambda own: steps(own, ids, chosen, mailbox.stats))
+            try:
+                require_room(session, ids, whole=whole)
+                steps = partial(model.steps, whole=whole, before_reply=before_reply, chooser=chooser)
+                return Member(mailbox, session, lambda own: steps(own, ids, chosen, mailbox.stats))
+            except BaseException:
+                session.close()
+                raise
 
         if len(ids) > context:
             raise ArgumentError(f"prompt: expected at most {context} tokens, a context, got {len(ids)}")
@@ -172,3 +192,4 @@ class Engine:
     def close(self) -> None:
         """Cancel all replies, which then raise a StateError, and end the thread. Closing twice is fine."""
         self._finalizer()
+        self._scheduler.join()

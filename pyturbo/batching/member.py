@@ -49,6 +49,10 @@ class Member:
 
     def leave(self, error: BaseException | None = None) -> None:
         """End the reply, because it is over, was cancelled or failed."""
-        self._steps.close()
-        self.session.close()
-        self._mailbox.end(error)
+        try:
+            self._steps.close()
+        finally:
+            try:
+                self.session.close()
+            finally:
+                self._mailbox.end(error)

@@ -6,8 +6,10 @@ import heapq
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import NamedTuple
 
 from pyturbo._fork import OwnProcess
@@ -15,7 +17,7 @@ from pyturbo.batching.member import Member
 from pyturbo.batching.pace import Pace
 from pyturbo.batching.stream import Mailbox
 from pyturbo.engine.together import step_together
-from pyturbo.errors import BusyError, StateError
+from pyturbo.errors import AllocationError, BusyError, StateError
 
 
 class Waiting(NamedTuple):
@@ -71,11 +73,12 @@ class Scheduler:
         self._limits, self._pace = limits, pace
         self._own = OwnProcess()
         self._changed = threading.Condition()
+        self._wake: SimpleQueue[None] = SimpleQueue()  # whose `put` never waits
         self._waiting: list[Waiting] = []  # a heap
         self._members: list[Member] = []
         self._taken: dict[int, int] = {}  # bytes of each member by its identity
         self._numbers = itertools.count()
-        self._stopping = self._draining = False
+        self._admitting = self._stopping = self._draining = False
         self.usage = Usage()
         self._thread = threading.Thread(target=self._run, name="pyturbo-engine", daemon=True)
         self._thread.start()
@@ -107,7 +110,7 @@ class Scheduler:
                 )
             rank = (-priority, next(self._numbers))
             heapq.heappush(self._waiting, Waiting(rank, nbytes, mailbox, admit))
-            self._changed.notify_all()
+        self._wake.put(None)
 
     def drain(self, timeout: float | None) -> bool:
         """Accept nothing more, and wait until all replies have ended. Returns whether they have."""
@@ -117,17 +120,17 @@ class Scheduler:
             return self._changed.wait_for(self._idle, timeout)
 
     def stop(self) -> None:
-        """Cancel all replies, and wait for the thread to end. A child of fork() does not have that thread."""
-        if not self._own:
-            return
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
-        if self._thread is not threading.current_thread():
+        """Cancel all replies. Takes no lock, since the garbage collector may call it in any thread."""
+        self._stopping = True
+        self._wake.put(None)
+
+    def join(self) -> None:
+        """Wait for the thread to end after `stop`. A child of fork() does not have that thread."""
+        if self._own and self._thread is not threading.current_thread():
             self._thread.join()
 
     def _idle(self) -> bool:
-        return not self._members and not self._waiting
+        return not (self._members or self._waiting or self._admitting)
 
     def _run(self) -> None:
         error: BaseException = StateError("the engine is closed")
@@ -150,28 +153,37 @@ class Scheduler:
             for entry in waiting:
                 entry.mailbox.end(error)
             for member in [*self._members]:
-                self._leave(member, error)
+                with suppress(Exception):  # of one, while others still wait for their end
+                    self._leave(member, error)
 
     def _await_work(self) -> bool:
         """Wait until there is something to do. Returns False when it is time to stop."""
-        with self._changed:
-            while not self._stopping and self._idle():
-                self._changed.wait()
-            return not self._stopping
+        while not self._stopping and self._idle():
+            self._wake.get()
+        return not self._stopping
 
     def _admit(self) -> None:
         """Begin replies in the order of their rank while there are slots and memory for the next one."""
         while (entry := self._next()) is not None:
             entry.mailbox.begin()
-            try:
-                member = entry.admit()
-            except Exception as error:
-                entry.mailbox.end(error)
-                continue
+            member = self._admitted(entry)
             with self._changed:
-                self._members.append(member)
-                self._taken[id(member)] = entry.nbytes
-            self._resume(member)
+                self._admitting = False
+                if member is not None:
+                    self._members.append(member)
+                    self._taken[id(member)] = entry.nbytes
+                self._changed.notify_all()
+            if member is not None:
+                self._resume(member)
+
+    @staticmethod
+    def _admitted(entry: Waiting) -> Member | None:
+        """Make the conversation of a reply; None if that fails, which is the end of the reply."""
+        try:
+            return entry.admit()
+        except Exception as error:
+            entry.mailbox.end(error)
+            return None
 
     def _next(self) -> Waiting | None:
         """Take the next reply from the queue, if there is room for it."""
@@ -179,7 +191,10 @@ class Scheduler:
             if not self._waiting or len(self._members) >= self._limits.slots:
                 return None
             most, needed = self._limits.nbytes, self.state_bytes + self._waiting[0].nbytes
-            return heapq.heappop(self._waiting) if most is None or needed <= most else None
+            if most is not None and needed > most:
+                return None
+            self._admitting = True  # so that there is no moment at which it is nowhere
+            return heapq.heappop(self._waiting)
 
     def _drop_cancelled(self) -> None:
         with self._changed:
@@ -222,6 +237,9 @@ class Scheduler:
         begin = time.perf_counter()
         try:
             step_together([member.session for member in members], [int(m.unread[0]) for m in members])
+        except AllocationError:  # for the program: no conversation has begun the step
+            self._read_one_by_one(members)
+            return
         except Exception as error:
             for member in members:
                 self._leave(member, error)
@@ -231,6 +249,15 @@ class Scheduler:
         self.usage.replay_seconds += time.perf_counter() - begin
         for member in members:
             self._resume(member)
+
+    def _read_one_by_one(self, members: Sequence[Member]) -> None:
+        for member in members:
+            try:
+                member.read(1)
+            except Exception as error:
+                self._leave(member, error)
+            else:
+                self._resume(member)
 
     def _resume(self, member: Member) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections import deque
@@ -83,7 +84,7 @@ class Mailbox:
         if self._chunks:
             return self._chunks.popleft()
         if self._error is not None:
-            raise self._error
+            raise _own(self._error) from self._error
         return None
 
 
@@ -215,6 +216,14 @@ class Stream:
 
     def __reduce__(self) -> NoReturn:
         self.__copy__()
+
+
+def _own(error: BaseException) -> BaseException:
+    """Return a copy: several threads may raise what ended several replies, and each adds to its traceback."""
+    try:
+        return copy.copy(error)
+    except Exception:  # of classes that need more than their text
+        return error
 
 
 def _wake(loop: AbstractEventLoop, waiting: Future[None]) -> None:

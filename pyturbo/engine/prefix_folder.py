@@ -107,6 +107,8 @@ class PrefixFolder:
         name = None if parent is None else parent.name
         if not self._make_room(rows.nbytes + rest.nbytes + 4 * len(tokens) + 4096):
             return
+        if parent is not None and not _is_there(parent):  # it had to make room
+            return
         try:
             stored = prefix_file.write(self._own, self._identity, name, start, tokens, rows, rest)
         except (TurboError, OSError) as error:

@@ -257,10 +257,10 @@ class PrefixStore:
         first, end = session.position, session.position + len(ids)
         stops = self._stops(session, end, before_reply) if end <= session.context else []
         for stop in [*stops, end]:
-            part, begin = ids[session.position - first : stop - first], time.perf_counter()
+            part, before = ids[session.position - first : stop - first], session.read_seconds
             yield part
             if len(part) > self._runner.traits.single:
-                self.pace.read(len(part), time.perf_counter() - begin)
+                self.pace.read(len(part), session.read_seconds - before)
             if stop < end:
                 self.keep(session, on_disk=False)
         if not self._parts.needs_rest or before_reply not in stops:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ class Session:
     Attributes:
         context: How many tokens it has room for.
         notes: Data of the caller, such as messages: JSON that is saved with the session.
+        read_seconds: The time that reading has taken so far, without steps that were shared with others.
         timings: A `Profile` that every launch and every read of an expert is timed into, or None.
 
     Examples:
@@ -81,6 +83,7 @@ class Session:
         self._failure: str | None = None
         self.notes: dict[str, Any] = {}
         self.timings: Profile | None = None
+        self.read_seconds = 0.0
 
     def _allocated(self, context: int) -> State:
         """Return an empty state with room for `context` tokens."""
@@ -336,7 +339,10 @@ class Session:
         try:
             while self.position < end:
                 self._guard.check()
-                yield self._replay(end - self.position, output)
+                begin = time.perf_counter()
+                outputs = self._replay(end - self.position, output)
+                self.read_seconds += time.perf_counter() - begin
+                yield outputs
         finally:
             with self._failing():  # chunks before the last may still be at work where this is left early
                 self._runner.device.synchronize()

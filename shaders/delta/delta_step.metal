@@ -102,11 +102,14 @@ template <uint columns>
     }
   }
 
-  threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);  // all results are there
+  // All results are there after the barrier.
   if (is_held) {
+    threadgroup_barrier(mem_flags::mem_threadgroup);
     const float inverse = inverse_norm((threadgroup const float*)results, v_dim, float(v_dim), eps, row);
     if (tid < v_dim) y[tid] = results[tid] * inverse * own_weight * silu(own_z);
-  } else if (simd == 0) {
+  } else {
+    threadgroup_barrier(mem_flags::mem_device);
+    if (simd > 0) return;
     const float inverse = inverse_norm(y, v_dim, float(v_dim), eps, row);
     for (uint i = lane; i < v_dim; i += 32) y[i] = y[i] * inverse * weight[i] * silu(z[i]);
   }

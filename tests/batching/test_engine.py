@@ -19,7 +19,7 @@ import pyturbo
 from processes import run_script
 from pyturbo.batching import Engine
 from pyturbo.engine.session import Session
-from pyturbo.errors import ArgumentError, BusyError, DeviceError, StateError
+from pyturbo.errors import AllocationError, ArgumentError, BusyError, DeviceError, StateError
 from tiny_configs import MODELS
 from tiny_models import write_mlx
 
@@ -295,6 +295,66 @@ def test_drain(model: pyturbo.Model) -> None:
     engine.close()
 
 
+def test_drain_waits_for_a_reply_that_is_being_admitted(
+    model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admitting, go_on, session = threading.Event(), threading.Event(), pyturbo.Model.session
+
+    def slow(self: pyturbo.Model, context: int | None = None) -> Session:
+        admitting.set()
+        assert go_on.wait(60)
+        return session(self, context)
+
+    monkeypatch.setattr(pyturbo.Model, "session", slow)
+    with Engine(model) as engine:
+        stream = engine.submit(PROMPTS[0], max_tokens=3, temperature=0)
+        assert admitting.wait(60)
+        assert not engine.drain(0.05)
+        go_on.set()
+        assert engine.drain(60)
+        assert stream.result().text == ", there was"
+
+
+def test_drain_after_a_reply_that_is_not_admitted(
+    model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(self: pyturbo.Model, context: int | None = None) -> Session:
+        time.sleep(0.05)  # the other thread waits by now
+        raise AllocationError("no room")
+
+    monkeypatch.setattr(pyturbo.Model, "session", refused)
+    with Engine(model) as engine:
+        stream = engine.submit(PROMPTS[0])
+        assert engine.drain(60)
+        with pytest.raises(AllocationError, match="no room"):
+            stream.result()
+
+
+def test_without_memory_for_a_program_of_all(model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    want = [model.generate(prompt, 4, temperature=0).tokens for prompt in PROMPTS]
+
+    def full(*args: object) -> None:
+        raise AllocationError("no room")
+
+    monkeypatch.setattr("pyturbo.batching.scheduler.step_together", full)
+    with Engine(model) as engine:
+        streams = [engine.submit(prompt, max_tokens=4, temperature=0) for prompt in PROMPTS]
+        assert [stream.result().tokens for stream in streams] == want
+
+
+def test_an_engine_that_is_forgotten_in_a_cycle(model: pyturbo.Model) -> None:
+    engine = Engine(model)
+    cycle: list[object] = [engine]
+    cycle.append(cycle)
+    thread, stream = engine._scheduler._thread, engine.submit([5, 6, 7], max_tokens=1500)
+    next(stream)
+    del engine, cycle
+    with model.runner._lock:  # which the thread of the engine needs
+        gc.collect()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
 def test_many_threads(model: pyturbo.Model, engine: Engine) -> None:
     want = model.generate(PROMPTS[0], 6, temperature=0).tokens
     found: list[list[int]] = []
@@ -357,6 +417,8 @@ def test_prompts_that_do_not_fit(model: pyturbo.Model, engine: Engine) -> None:
 
 
 FORGOTTEN = """
+import tempfile
+before = tempfile.TemporaryDirectory()  # finalizers now run after atexit's own
 import pyturbo
 engine = pyturbo.Engine(pyturbo.load())
 stream = engine.submit([5, 6, 7], max_tokens=1500)

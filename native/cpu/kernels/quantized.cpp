@@ -148,6 +148,8 @@ void run_choices(Batch& batch, const Choices& c) {
   run_rows(batch, products, x);
 }
 
+constexpr uint32_t kFewRows = 7;  // of one expert: tiles take longer for so few
+
 // Rows in the order of their experts.
 struct Buckets {
   Stack w;
@@ -161,32 +163,27 @@ struct Buckets {
     uint32_t begin, end;  // nothing unless begin < end
   };
 
-  // The rows of expert `e` that are written.
-  Range written(uint32_t e) const {
+  // The rows of expert `e` that are written, if they are few, or many.
+  Range written(uint32_t e, bool few) const {
     if (slots.at(e) < 0) return {rows, 0};
-    return {least(uint32_t(offsets[e]), rows), least(uint32_t(offsets[e + 1]), rows)};
+    const Range own = {least(uint32_t(offsets[e]), rows), least(uint32_t(offsets[e + 1]), rows)};
+    return own.begin < own.end && (own.end - own.begin <= kFewRows) == few ? own : Range{rows, 0};
   }
 
-  struct Written {
-    Range all;      // from the first to the last row
-    uint32_t most;  // rows of one expert
-  };
-
-  Written all_written() const {
-    Written found = {{rows, 0}, 0};
-    auto& [all, most] = found;
+  // From the first to the last row that is written for experts with few rows, or with many.
+  Range all_written(bool few) const {
+    Range all = {rows, 0};
     for (uint32_t e = 0; e < slots.experts; ++e) {
-      const Range own = written(e);
+      const Range own = written(e, few);
       if (own.begin >= own.end) continue;
       all = {least(all.begin, own.begin), all.end > own.end ? all.end : own.end};
-      most = most > own.end - own.begin ? most : own.end - own.begin;
     }
-    return found;
+    return all;
   }
 
-  // The product of expert `e`; activations start with row `first`.
-  Product at(uint32_t e, uint32_t first) const {
-    const Range own = written(e);
+  // The product of expert `e`, which is empty unless it is one of those; activations start with row `first`.
+  Product at(uint32_t e, uint32_t first, bool few) const {
+    const Range own = written(e, few);
     const int32_t number = slots.at(e);
     const bool known = slots.has(number), any = own.begin < own.end;
     const Matrix matrix = w.at(known ? number : 0);
@@ -200,21 +197,20 @@ struct Buckets {
   }
 };
 
-constexpr uint32_t kFewRows = 7;  // of one expert: tiles take longer for so few
-
-// Experts with few rows each give the same bits as the products of single tokens.
+// Experts with few rows have the products of single tokens, bit for bit. Which ones does not depend on the
+// others, since a launch may have some of the experts only.
 void run_buckets(Batch& batch, const Buckets& b) {
-  const auto [all, most] = b.all_written();
-  if (all.begin >= all.end) return;
-  const uint32_t first = all.begin;
-  const uint64_t rows = all.end - first;
-  const float* values = b.x + uint64_t(first) * b.w.in;
-  const Products products(batch, b.w.format, b.slots.experts, b.w.out,
-                          [b, first](uint64_t e) { return b.at(uint32_t(e), first); });
-  if (most > kFewRows)
-    run_tiles(batch, products, values, rows);
-  else
-    run_rows(batch, products, row_activations(batch, b.w.format, values, rows, b.w.in, b.w.group_size));
+  for (const bool few : {true, false}) {
+    const auto [first, last] = b.all_written(few);
+    if (first >= last) continue;
+    const float* x = b.x + uint64_t(first) * b.w.in;
+    const Products products(batch, b.w.format, b.slots.experts, b.w.out,
+                            [=](uint64_t e) { return b.at(uint32_t(e), first, few); });
+    if (few)
+      run_rows(batch, products, row_activations(batch, b.w.format, x, last - first, b.w.in, b.w.group_size));
+    else
+      run_tiles(batch, products, x, last - first);
+  }
 }
 
 constexpr double kDequantizeTime = 0.5;  // nanoseconds of a value

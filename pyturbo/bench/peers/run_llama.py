@@ -46,7 +46,10 @@ class LlamaRunner:
         rows = tokens_of(self._ids, first + context, tokens, conversations)
         begin = time.perf_counter()
         for i, row in enumerate(rows):
-            self._step(row, context + i)
+            if conversations == 1:
+                self._read(np.array(row, np.int32))
+            else:
+                self._step(row, context + i)
         self._finish()
         return time.perf_counter() - begin
 

@@ -41,7 +41,10 @@ class PyturboRunner:
             self._model.runner.prepare_batch((self._room,) * conversations)
         begin = time.perf_counter()
         for row in rows:
-            step_together(sessions, row)
+            if conversations == 1:
+                session.step(row[0])
+            else:
+                step_together(sessions, row)
         return time.perf_counter() - begin
 
 
