@@ -42,8 +42,8 @@ class Engine:
     """Runs many replies at once. Each step reads all weights once for all conversations.
 
     Replies begin in the order of their priority, then of their arrival. Prompts are read in pieces between
-    the steps of others. A reply has the same tokens as with `Model.stream`: with up to 7 conversations on a
-    CPU the same bits, else the same up to rounding.
+    the steps of others. A reply has the same tokens as with `Model.stream`, up to rounding; with up to 7
+    conversations on a CPU mostly the same bits, as the guide says.
 
     Leaving its `with` statement closes it: replies that are not at their end are cancelled.
 

@@ -114,3 +114,8 @@ def assert_close(got, want, kind: str, magnitude=None, dtype: str = "f32") -> No
     bound = TOLERANCES[dtype][kind] * scale[~visible] + (FLUSHED if kind != "exact" else 0.0)
     worst = np.max(error / np.maximum(bound, np.finfo(np.float64).tiny), initial=0.0)
     assert (error <= bound).all(), f"{kind}: error is {worst:.3g} times the tolerance"
+
+
+def plain_product(device: pyturbo.Device, family: str, rows: int) -> str:
+    """Return the kernel whose bits a bucket has: on the CPU that of single rows if it has few."""
+    return f"{family}_matvec" if device.name == "cpu" and rows < 8 else f"{family}_matmul"
