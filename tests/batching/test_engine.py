@@ -346,7 +346,7 @@ def test_an_engine_that_is_forgotten_in_a_cycle(model: pyturbo.Model) -> None:
     engine = Engine(model)
     cycle: list[object] = [engine]
     cycle.append(cycle)
-    thread, stream = engine._scheduler._thread, engine.submit([5, 6, 7], max_tokens=1500)
+    thread, stream = engine._scheduler._thread, engine.submit([5, 6, 7], max_tokens=1500, ignore_eos=True)
     next(stream)
     del engine, cycle
     with model.runner._lock:  # which the thread of the engine needs
