@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyturbo
 from pyturbo.conversation import Conversation
 from pyturbo.engine.generation import Options, Stats
 from pyturbo.errors import ArgumentError, FormatError
+from scripted import Scripted
 from text.tiny_chat import write_model
 from text.vocabularies import byte_level
 
@@ -26,19 +27,6 @@ FORGETFUL = (
 )
 
 Script = Callable[..., None]
-
-
-class Scripted:
-    """A sampler that says what it is told."""
-
-    def __init__(self, tokens: Sequence[int]) -> None:
-        self._tokens = iter(tokens)
-
-    def accept(self, tokens: object) -> None:
-        pass
-
-    def sample(self, logits: np.ndarray, allowed: np.ndarray | None) -> tuple[int, float]:
-        return next(self._tokens), 0.0
 
 
 @pytest.fixture(scope="module")

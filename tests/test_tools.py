@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import pyturbo
@@ -23,6 +22,7 @@ from pyturbo.text.dialects import (
     ToolCallEnd,
     joined,
 )
+from scripted import Scripted
 from text.dialects.published import TEMPLATES
 from text.dialects.replies import TOOLS
 from text.tiny_chat import write_model
@@ -37,19 +37,6 @@ HARMONY_CALL = (
 )
 
 Script = Callable[[pyturbo.Model, str, str], None]
-
-
-class Scripted:
-    """A sampler that says what it is told."""
-
-    def __init__(self, tokens: list[int]) -> None:
-        self._tokens = iter(tokens)
-
-    def accept(self, tokens: object) -> None:
-        pass
-
-    def sample(self, logits: np.ndarray, allowed: np.ndarray | None) -> tuple[int, float]:
-        return next(self._tokens), 0.0
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: Pieces are a multiple of this, but for the last of a prompt; chunkwise kernels work on so many tokens.
+#: Pieces are a multiple of this, but for the last of a prompt; chunkwise kernels work on 32 tokens at a time.
 GRAIN = 32
 
 _KEPT = 0.5  # of the old speed when a new one is measured

@@ -11,7 +11,7 @@ from pyturbo.model import Model
 
 @dataclass(frozen=True)
 class HostStep:
-    """Times of a step with so many conversations, in microseconds."""
+    """Times of a step of several conversations, in microseconds."""
 
     conversations: int
     host_us: float  # choosing tokens, text, queues: all but the replay

@@ -151,13 +151,13 @@ class ReplyOptions(TypedDict, total=False):
     How tokens are drawn is stated by `Sampler`, whose defaults are used.
 
     Attributes:
-        min_tokens: For so many tokens neither the model nor a stop string can end the reply.
+        min_tokens: The reply is at least this long: until then neither the model nor a stop string ends it.
         ignore_eos: The model never ends the reply.
         logit_bias: What is added to the logits of tokens, by id, or by the text of one token.
         presence_penalty: Is subtracted from the logits of the last 64 tokens.
         frequency_penalty: The same for each time that a token is among them.
         typical_p: Keeps the tokens of this total probability whose information is nearest to the entropy.
-        top_n_sigma: Keeps logits that are at most so many standard deviations below the largest.
+        top_n_sigma: Keeps logits that are at most this many standard deviations below the largest.
         xtc_probability: How often likely tokens are dropped, but for the least likely of them.
         xtc_threshold: The probability of a likely token.
         dry_multiplier: What a token loses that would continue a repetition.
