@@ -22,6 +22,10 @@ class ArgumentError(TurboError, ValueError):
     """An argument has the wrong count, type, shape, size or value."""
 
 
+class ContextError(ArgumentError):
+    """A conversation has no room for more tokens."""
+
+
 class DeviceError(TurboError, RuntimeError):
     """A kernel failed on its device, or the checker found a mistake in it."""
 

@@ -18,7 +18,7 @@ from pyturbo.batching.scheduler import Limits, Scheduler, Usage
 from pyturbo.batching.stream import Mailbox, Stream
 from pyturbo.engine.generation import Options, Prompt, is_chat
 from pyturbo.engine.reply import require_room
-from pyturbo.errors import ArgumentError
+from pyturbo.errors import ArgumentError, ContextError
 from pyturbo.model import Model
 from pyturbo.text.dialects import Tools
 
@@ -119,6 +119,11 @@ class Engine:
         return self._scheduler.waiting
 
     @property
+    def full(self) -> bool:
+        """Whether as many replies wait as may: `submit` would be a BusyError."""
+        return self._scheduler.full
+
+    @property
     def state_bytes(self) -> int:
         """Bytes of the states of all conversations under way."""
         return self._scheduler.state_bytes
@@ -168,7 +173,7 @@ class Engine:
                 f"got {size(nbytes)} for {len(ids)} tokens and {chosen.max_tokens} more"
             )
         before_reply = model.before_reply(messages, prompt, ids, tools, variables)
-        mailbox = Mailbox()
+        mailbox = Mailbox(len(ids))
 
         def admit() -> Member:
             session = model.session(context)
@@ -181,7 +186,7 @@ class Engine:
                 raise
 
         if len(ids) > context:
-            raise ArgumentError(f"prompt: expected at most {context} tokens, a context, got {len(ids)}")
+            raise ContextError(f"prompt: expected at most {context} tokens, a context, got {len(ids)}")
         self._scheduler.add(priority, nbytes, mailbox, admit)
         return Stream(mailbox, parser)
 

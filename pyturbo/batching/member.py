@@ -46,6 +46,7 @@ class Member:
         """Read the first `count` unread tokens, alone."""
         read_alone(self.session, self.unread[:count])
         self.unread = self.unread[count:]
+        self._mailbox.read = self.session.position
 
     def leave(self, error: BaseException | None = None) -> None:
         """End the reply, because it is over, was cancelled or failed."""

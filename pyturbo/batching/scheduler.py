@@ -94,6 +94,11 @@ class Scheduler:
         return len(self._waiting)
 
     @property
+    def full(self) -> bool:
+        """Whether no further reply may wait."""
+        return len(self._waiting) >= self._limits.queue
+
+    @property
     def state_bytes(self) -> int:
         """Bytes of the states of all conversations under way."""
         return sum(self._taken.copy().values())
@@ -104,7 +109,7 @@ class Scheduler:
         with self._changed:
             if self._stopping or self._draining:
                 raise StateError("the engine is closed")
-            if len(self._waiting) >= self._limits.queue:
+            if self.full:
                 raise BusyError(
                     f"submit: expected at most {self._limits.queue} replies that wait, got one more"
                 )

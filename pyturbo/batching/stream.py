@@ -28,9 +28,12 @@ class Mailbox:
         ended: Whether nothing more will be put in.
         stats: Counts and times of the reply.
         queued_seconds: How long the reply waited before its prompt was read; None: it still waits.
+        read: Tokens of the prompt that were read so far, or were known already.
+        prompt: Tokens of the prompt.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prompt: int = 0) -> None:
+        self.read, self.prompt = 0, prompt
         self.cancelled = self.ended = False
         self.stats, self.queued_seconds = Stats(), None  # type: Stats, float | None
         self._submitted = time.perf_counter()
@@ -119,6 +122,11 @@ class Stream:
         return self._mailbox.queued_seconds
 
     @property
+    def progress(self) -> tuple[int, int]:
+        """How many tokens of the prompt were read, or known already, and how many it has."""
+        return min(self._mailbox.read, self._mailbox.prompt), self._mailbox.prompt
+
+    @property
     def cancelled(self) -> bool:
         """Whether `cancel` was called before its end."""
         return self._mailbox.cancelled
@@ -157,6 +165,10 @@ class Stream:
             self._text.end()
         return chunk
 
+    def new_parts(self) -> list[Part]:
+        """Return the parts that are certain by the chunks taken so far, and that nobody has taken yet."""
+        return [*self._text.parts()]
+
     def parts(self) -> Iterator[Part]:
         """Yield the parts of the reply instead of chunks: thoughts, text and tool calls."""
         yield from self._text.parts()
@@ -181,22 +193,33 @@ class Stream:
         return self
 
     async def __anext__(self) -> Chunk:
+        chunk = await self.anext()
+        if chunk is None:
+            raise StopAsyncIteration
+        return chunk
+
+    async def anext(self, timeout: float | None = None) -> Chunk | None:
+        """Return the next chunk, None after the last; TimeoutError if there is none in `timeout` seconds."""
         import asyncio  # imported late: it takes as long as the rest of the package
 
         loop = asyncio.get_running_loop()
+        end = None if timeout is None else loop.time() + timeout
         while True:
             waiting: Future[None] = loop.create_future()
             there, chunk = self._mailbox.take_or_wait(partial(_wake, loop, waiting))
             if there:
-                self._noted(chunk)
-                if chunk is None:
-                    raise StopAsyncIteration
-                return chunk
+                return self._noted(chunk)
+            if end is not None and loop.time() >= end:
+                raise TimeoutError("no chunk within the time allowed")
+            timer = None if end is None else loop.call_at(end, _resume, waiting)
             try:
                 await waiting
             except asyncio.CancelledError:
                 self.cancel()
                 raise
+            finally:
+                if timer is not None:
+                    timer.cancel()
 
     def result(self) -> Completion:
         """Wait for the rest of the reply, and return it whole; "cancelled" if it was cancelled."""
@@ -229,9 +252,10 @@ def _own(error: BaseException) -> BaseException:
 def _wake(loop: AbstractEventLoop, waiting: Future[None]) -> None:
     """Wake a coroutine from any thread, unless its loop is gone."""
 
-    def resume() -> None:
-        if not waiting.done():
-            waiting.set_result(None)
-
     with suppress(RuntimeError):  # a closed loop
-        loop.call_soon_threadsafe(resume)
+        loop.call_soon_threadsafe(_resume, waiting)
+
+
+def _resume(waiting: Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)

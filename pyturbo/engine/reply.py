@@ -14,7 +14,7 @@ from pyturbo.engine.chooser import Chooser, make_chooser
 from pyturbo.engine.generation import Chunk, FinishReason, Options, Stats
 from pyturbo.engine.prefix_store import PrefixStore
 from pyturbo.engine.session import Session
-from pyturbo.errors import ArgumentError, CancelledError, StateError
+from pyturbo.errors import ArgumentError, CancelledError, ContextError, StateError
 from pyturbo.text import StopStrings, Tokenizer
 from pyturbo.text.dialects import Dialect, Message, Part, ReplyParser, ReplyText
 
@@ -127,12 +127,12 @@ def require_room(session: Session, ids: Sequence[int], *, whole: bool) -> None:
     """Refuse tokens that do not fit. `whole` is that of `chunks_of`."""
     left = session.context - (0 if whole else session.position + len(session.pending))
     if left < 0 and not ids:
-        raise ArgumentError(
+        raise ContextError(
             f"prompt: the context of {session.context} tokens is full; Session.grow makes room"
         )
     if len(ids) > left:
         rest = "a context" if whole else "the rest of a context"
-        raise ArgumentError(
+        raise ContextError(
             f"prompt: expected at most {max(left, 0)} tokens, {rest} of {session.context}, got {len(ids)}"
         )
 

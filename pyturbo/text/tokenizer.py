@@ -102,6 +102,17 @@ class Tokenizer:
         """Return the token as the vocabulary spells it; "" if there is none with this id."""
         return self._vocabulary.piece(token_id("piece: id", id)) or ""
 
+    def token_bytes(self, id: int) -> bytes:  # noqa: A002 (as `piece` has it)
+        """Return the bytes of a token in UTF-8, of which a character may be incomplete; a special one's text.
+
+        Examples:
+            >>> tokenizer = pyturbo.load().tokenizer
+            >>> [tokenizer.token_bytes(token) for token in tokenizer.encode("Once upon")]
+            [b'Once', b' upon']
+        """
+        token = token_id("token_bytes: id", id)
+        return self._vocabulary.utf8(token) or (self._vocabulary.piece(token) or "").encode()
+
     def chat(
         self, messages: Sequence[Mapping[str, Any]] | None = None, /, generate: bool = True, **variables: Any
     ) -> ChatText:
