@@ -25,6 +25,7 @@ if not hasattr(pyturbo, "devices"):
 COMMANDS = (
     "generate",
     "chat",
+    "serve",
     "info",
     "probe",
     "convert",

@@ -54,6 +54,11 @@ _OF_THE_MODEL = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 def add_model_arguments(parser: argparse.ArgumentParser, *, positional: bool) -> None:
     """Add the options of a model; with `positional` the model may also be the first argument."""
     add_model_name(parser, positional=positional)
+    add_load_arguments(parser)
+
+
+def add_load_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of loading a model."""
     add_device_arguments(parser)
     *widths, last = WIDTHS
     parser.add_argument(
@@ -187,15 +192,21 @@ def load_model(
     arguments: argparse.Namespace, name: str | None, prefix_cache: PrefixCache | None = None
 ) -> Model:
     """Load a model, with progress bars for weights that have to be read or copied and kernels to compile."""
-    with usage("kv", "memory"):
+    with usage("kv"):
         kv = kv_format(arguments.kv).name
-        memory = None if arguments.memory is None else byte_count("memory", arguments.memory)
+    memory = memory_bytes(arguments)
     device = open_device(arguments)
     with byte_bar("reading weights") as progress:
         model = load(name, device, kv, progress=progress, memory=memory, prefix_cache=prefix_cache)
     if device.traits.host_memory != "any":  # a GPU
         _prepare(model)
     return model
+
+
+def memory_bytes(arguments: argparse.Namespace) -> int | None:
+    """Return what `--memory` allows."""
+    with usage("memory"):
+        return None if arguments.memory is None else byte_count("memory", arguments.memory)
 
 
 def prefix_cache(arguments: argparse.Namespace) -> PrefixCache | None:

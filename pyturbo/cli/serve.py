@@ -1,0 +1,186 @@
+"""``pyturbo serve``: answer clients of OpenAI's and Anthropic's interfaces."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyturbo._arguments import byte_count
+from pyturbo.batching import Engine
+from pyturbo.checkpoint import open_checkpoint
+from pyturbo.cli._model import add_load_arguments, add_prefix_argument, load_model, memory_bytes
+from pyturbo.cli._output import note
+from pyturbo.cli._usage import UsageError, at_least_one, path, text_of, usage
+from pyturbo.describe import survey
+from pyturbo.engine.prefix_store import PrefixCache
+from pyturbo.model import default_model
+
+if TYPE_CHECKING:
+    from pyturbo.serve import Settings, Source
+
+HELP = "answer clients of OpenAI's and Anthropic's interfaces"
+
+KEY_VARIABLE = "PYTURBO_API_KEY"
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "models",
+        nargs="*",
+        type=_named,
+        metavar="[NAME=]MODEL",
+        help="a checkpoint directory, a .gguf file, or the id of a downloaded model, with the name that "
+        "clients use; the first is loaded at once, others when a client asks for them",
+    )
+    parser.add_argument(
+        "--model", action="append", default=[], type=_named, metavar="[NAME=]MODEL", help="the same"
+    )
+    add_load_arguments(parser)
+    add_prefix_argument(parser)
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=8080, help="port to listen on (default: %(default)s)")
+    group = parser.add_argument_group("conversations")
+    group.add_argument("--slots", type=int, default=8, help="how many run at once (default: %(default)s)")
+    group.add_argument(
+        "--queue",
+        type=int,
+        default=32,
+        help="how many more may wait; others are refused (default: %(default)s)",
+    )
+    group.add_argument(
+        "--context",
+        type=int,
+        default=4096,
+        help="tokens that each has room for (default: %(default)s)",
+    )
+    group.add_argument("--state-memory", metavar="BYTES", help="memory for all of them (default: no limit)")
+    group.add_argument(
+        "--max-tokens",
+        type=int,
+        default=1024,
+        help="tokens of a reply, where a request does not say (default: %(default)s)",
+    )
+    group.add_argument(
+        "--prefix-memory",
+        metavar="BYTES",
+        help="memory for prompts that were read, so that none is read twice; 0 for none (default: "
+        "an eighth of the machine's)",
+    )
+    group = parser.add_argument_group("access")
+    group.add_argument(
+        "--api-key-file",
+        type=path,
+        metavar="FILE",
+        help=f"keys, one on each line, of which a request must have one; {KEY_VARIABLE} may name one too",
+    )
+    group.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name under which clients address the server (default: those of this machine for a local "
+        "address, otherwise any)",
+    )
+    group.add_argument(
+        "--allow-origin",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="a site whose pages may use the server, such as https://example.org, or * for all",
+    )
+    parser.add_argument(
+        "--drain-seconds",
+        type=int,
+        default=30,
+        metavar="N",
+        help="how long replies may go on after a signal (default: %(default)s)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    for name in ("threads", "port", "slots", "queue", "context", "max_tokens", "drain_seconds"):
+        at_least_one(f"--{name.replace('_', '-')}", getattr(arguments, name))
+    prefixes, state_memory = _prefix_cache(arguments), _bytes("state_memory", arguments.state_memory)
+    from pyturbo.serve import Shelf, create_app, server  # imported late: the extra may be missing
+
+    settings = _settings(arguments)
+    given = [*arguments.models, *arguments.model] or [("pyturbo", None)]
+    memory = memory_bytes(arguments)
+    if len(given) > 1:
+        arguments.memory = None  # it is for all models together
+    engine = partial(
+        Engine,
+        slots=arguments.slots,
+        queue=arguments.queue,
+        context=arguments.context,
+        memory=state_memory,
+    )
+    sources = [_source(arguments, name, model, prefixes) for name, model in given]
+    with usage():
+        shelf = Shelf(sources, engine, memory if len(given) > 1 else None)
+    shelf.place(sources[0].name, sources[0].load())
+    host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+    note(f"{', '.join(shelf.names)} at http://{host}:{arguments.port}/v1; Ctrl-C ends it")
+    if not settings.keys and arguments.host not in _LOCAL:
+        note(f"anybody who reaches {host} can use it: --api-key-file asks clients for a key")
+    app = create_app(shelf, settings)
+    server.run(app, arguments.host, arguments.port, drain_seconds=arguments.drain_seconds)
+
+
+def _named(text: str) -> tuple[str, str]:
+    """Parse a model with or without a name; without one it has that of its file."""
+    name, equals, model = text.partition("=")
+    if not equals or "/" in name:
+        model = path(text)
+        name = Path(model).stem if model.endswith(".gguf") else Path(model).name
+    if not name or not model:
+        raise argparse.ArgumentTypeError(f"expected NAME=MODEL or MODEL, got {text!r}")
+    return name, path(model)
+
+
+def _source(
+    arguments: argparse.Namespace, name: str, model: str | None, prefixes: PrefixCache | None
+) -> Source:
+    from pyturbo.serve import Source
+
+    with open_checkpoint(default_model() if model is None else model) as checkpoint:
+        found = survey(checkpoint)
+    return Source(
+        name, partial(load_model, arguments, model, prefixes), found.mapped_bytes + found.copied_bytes
+    )
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    from pyturbo.serve import Settings
+
+    keys = [os.environ[KEY_VARIABLE]] if os.environ.get(KEY_VARIABLE) else []
+    if arguments.api_key_file is not None:
+        lines = text_of("--api-key-file", arguments.api_key_file).splitlines()
+        found = [line.strip() for line in lines if line.strip()]
+        if not found:
+            raise UsageError("--api-key-file: expected at least one key, got an empty file")
+        keys += found
+    hosts = arguments.allow_host or (_LOCAL if arguments.host in _LOCAL else ())
+    return Settings(keys=keys, hosts=hosts, origins=arguments.allow_origin, max_tokens=arguments.max_tokens)
+
+
+def _prefix_cache(arguments: argparse.Namespace) -> PrefixCache | None:
+    memory = _bytes("prefix_memory", arguments.prefix_memory)
+    if memory == 0:
+        if arguments.prefix_cache is not None:
+            raise UsageError("--prefix-memory: expected memory beside --prefix-cache, got 0")
+        return None
+    with usage("prefix_cache"):
+        return PrefixCache(memory, arguments.prefix_cache)
+
+
+def _bytes(name: str, value: str | None) -> int | None:
+    """Parse a number of bytes; 0 is allowed."""
+    if value is None or value == "0":
+        return None if value is None else 0
+    with usage(name):
+        return byte_count(name, value)

@@ -1,0 +1,86 @@
+"""Who may use a server: hosts, origins and keys."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from pyturbo.serve.request_error import RequestError
+from pyturbo.serve.settings import Settings
+
+#: Paths that need no key: the page asks for it, and whoever watches the server has none.
+_OPEN = ("/", "/health")
+
+
+class Keys:
+    """The keys of a server. Comparing takes the same time for all of them, right or wrong.
+
+    Examples:
+        >>> from pyturbo.serve.access import Keys
+        >>> keys = Keys(["secret"])
+        >>> keys.allow("secret"), keys.allow("Secret"), Keys([]).allow("")
+        (True, False, True)
+    """
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self._digests = [_digest(key) for key in keys]
+
+    def allow(self, key: str) -> bool:
+        """Return whether a key is one of them; without any, all are."""
+        given = _digest(key)
+        found = [hmac.compare_digest(given, digest) for digest in self._digests]
+        return not found or any(found)
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
+class Access:
+    """Refuses requests that come under another name, from pages of other sites, or without a key."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app, self._settings, self._keys = app, settings, Keys(settings.keys)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            try:
+                self._check(scope["method"], scope["path"], Headers(scope=scope))
+            except RequestError as error:
+                await error.response(scope["path"], self._settings.retry_seconds)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _check(self, method: str, path: str, headers: Headers) -> None:
+        host, settings = headers.get("host", ""), self._settings
+        if settings.hosts and _name(host) not in settings.hosts:
+            raise RequestError(
+                "permission_error", f"host: expected one of {', '.join(settings.hosts)}, got {host!r}"
+            )
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != host and not self._allows(origin):
+            raise RequestError("permission_error", f"origin: pages of {origin} may not use this server")
+        if method == "OPTIONS" or path in _OPEN or path.startswith("/page/"):
+            return
+        scheme, _, key = headers.get("authorization", "").partition(" ")
+        key = key.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+        if not self._keys.allow(key):
+            state = "another one" if key else "none"
+            message = f"expected an API key of this server in Authorization or x-api-key, got {state}"
+            raise RequestError("authentication_error", message, code="invalid_api_key")
+
+    def _allows(self, origin: str) -> bool:
+        return "*" in self._settings.origins or origin in self._settings.origins
+
+
+def _name(host: str) -> str:
+    """Return the name of a host, without a port."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""

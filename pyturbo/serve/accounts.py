@@ -1,0 +1,77 @@
+"""What replies took: tokens and times, and the likeliest tokens of each step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyturbo.batching import Stream
+from pyturbo.engine.generation import Chunk
+from pyturbo.text import Tokenizer
+
+
+def usage(streams: Sequence[Stream]) -> dict[str, Any]:
+    """Return the tokens of all replies to one prompt, as OpenAI counts them."""
+    prompt, cached = prompt_tokens(streams[0]), streams[0].stats.cached_tokens
+    completion = sum(stream.stats.tokens for stream in streams)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+
+
+def prompt_tokens(stream: Stream) -> int:
+    """Return the tokens of a prompt, whether they were read or known already."""
+    return stream.progress[1]
+
+
+def timings(stream: Stream) -> dict[str, Any]:
+    """Return the tokens and times of one reply."""
+    stats = stream.stats
+    return {
+        "queued_seconds": stream.queued_seconds or 0.0,
+        "prompt_tokens": stats.prompt_tokens,
+        "cached_tokens": stats.cached_tokens,
+        "prompt_seconds": stats.prefill_seconds,
+        "tokens": stats.tokens,
+        "seconds": stats.decode_seconds,
+        "tokens_per_second": stats.decode_speed,
+    }
+
+
+def chat_logprobs(tokenizer: Tokenizer, chunks: Sequence[Chunk]) -> dict[str, Any]:
+    """Return the logprobs of tokens as chat completions have them."""
+    content = [
+        {
+            **_token(tokenizer, chunk.token, chunk.logprob),
+            "top_logprobs": [_token(tokenizer, token, logprob) for token, logprob in chunk.top],
+        }
+        for chunk in chunks
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _token(tokenizer: Tokenizer, token: int, logprob: float) -> dict[str, Any]:
+    spelled = tokenizer.token_bytes(token)
+    return {"token": spelled.decode("utf-8", "replace"), "logprob": logprob, "bytes": [*spelled]}
+
+
+def text_logprobs(tokenizer: Tokenizer, chunks: Sequence[Chunk], offset: int = 0) -> dict[str, Any]:
+    """Return the logprobs of tokens as completions of text have them; `offset` is that of the first token."""
+    texts = [tokenizer.token_bytes(chunk.token).decode("utf-8", "replace") for chunk in chunks]
+    offsets, place = [], offset
+    for text in texts:
+        offsets.append(place)
+        place += len(text)
+    top = [
+        {tokenizer.token_bytes(token).decode("utf-8", "replace"): logprob for token, logprob in chunk.top}
+        for chunk in chunks
+    ]
+    return {
+        "tokens": texts,
+        "token_logprobs": [chunk.logprob for chunk in chunks],
+        "top_logprobs": top,
+        "text_offset": offsets,
+    }

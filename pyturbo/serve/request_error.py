@@ -1,0 +1,91 @@
+"""Requests that fail, and how each client expects to be told."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+from pyturbo.errors import AllocationError, ArgumentError, BusyError, ContextError, FormatError, StateError
+
+log = logging.getLogger("pyturbo.serve")
+
+#: What went wrong, with the status of a response; the names are Anthropic's.
+STATUS = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "api_error": 500,
+    "overloaded_error": 503,
+}
+#: OpenAI's names, where they are others.
+_OPENAI = {
+    "permission_error": "invalid_request_error",
+    "not_found_error": "invalid_request_error",
+    "request_too_large": "invalid_request_error",
+    "api_error": "server_error",
+    "overloaded_error": "server_error",
+}
+
+
+class RequestError(Exception):
+    """A request that is not carried out.
+
+    Attributes:
+        kind: One of `STATUS`.
+        param: The field that is wrong.
+        code: A word for programs.
+    """
+
+    def __init__(
+        self, kind: str, message: str, *, param: str | None = None, code: str | None = None, status: int = 0
+    ) -> None:
+        """`status` is that of the response, if it is another than that of its kind."""
+        super().__init__(message)
+        self.kind, self.param, self.code = kind, param, code
+        self.status = status or STATUS[kind]
+
+    def openai(self) -> dict[str, Any]:
+        """Return the body that clients of OpenAI expect."""
+        kind = _OPENAI.get(self.kind, self.kind)
+        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
+
+    def anthropic(self) -> dict[str, Any]:
+        """Return the body that clients of Anthropic expect."""
+        return {"type": "error", "error": {"type": self.kind, "message": str(self)}}
+
+    def response(self, path: str, retry_seconds: int) -> JSONResponse:
+        """Return the response to a request for a path. A client that should come back is told when."""
+        headers = {"Retry-After": str(retry_seconds)} if self.status in (429, 503) else None
+        if self.status == 401:
+            headers = {"WWW-Authenticate": "Bearer"}
+        return JSONResponse(self.body(path), self.status, headers)
+
+    def body(self, path: str) -> dict[str, Any]:
+        """Return the body that clients of a path expect."""
+        return self.anthropic() if path.startswith("/v1/messages") else self.openai()
+
+
+def request_error_of(error: BaseException) -> RequestError:
+    """Return the error that an exception is. One that nobody expected is written to the log."""
+    if isinstance(error, RequestError):
+        return error
+    if isinstance(error, ContextError):
+        return RequestError(
+            "invalid_request_error", str(error), code="context_length_exceeded", param="messages"
+        )
+    if isinstance(error, (ArgumentError, FormatError)):
+        named = re.match(r"(?:\w+: )?(\w+)(?=: expected)", str(error))
+        return RequestError("invalid_request_error", str(error), param=named[1] if named else None)
+    if isinstance(error, BusyError):
+        return RequestError("overloaded_error", "too many requests wait already", code="queue_full")
+    if isinstance(error, AllocationError):
+        return RequestError("overloaded_error", str(error), code="out_of_memory")
+    if isinstance(error, StateError):
+        return RequestError("overloaded_error", str(error), code="shutting_down")
+    log.error("a request failed", exc_info=error)
+    return RequestError("api_error", f"internal error: {type(error).__name__}")

@@ -1,0 +1,69 @@
+"""What all requests of a server share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Protocol
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from pyturbo.serve.metrics import Metrics
+from pyturbo.serve.replies import Asked, Replies, begin, unless_gone
+from pyturbo.serve.request_error import RequestError
+from pyturbo.serve.settings import Settings
+from pyturbo.serve.shelf import Served, Shelf
+from pyturbo.serve.sse import EventStream
+
+_CLIENT_GONE = 499  # nobody sees it but the log
+
+
+class Writer(Protocol):
+    """Writes replies as one of the APIs has them."""
+
+    async def whole(self, served: Served, replies: Replies) -> Response:
+        """Wait for all replies, and return them."""
+
+    def pieces(self, served: Served, replies: Replies) -> AsyncGenerator[bytes, None]:
+        """Yield pieces of the response as replies go on."""
+
+    def failed(self, error: RequestError) -> bytes:
+        """Return the last piece of a response that fails on its way."""
+
+
+@dataclass(frozen=True)
+class State:
+    """Settings, models and counts."""
+
+    settings: Settings
+    shelf: Shelf
+    metrics: Metrics
+
+    async def reply(
+        self,
+        request: Request,
+        model: str | None,
+        ask: Callable[[Served, State], Asked],
+        writer: Writer,
+        *,
+        stream: bool,
+    ) -> ASGIApp:
+        """Have a model reply to a request. The model stays loaded until the end of the response."""
+        async with AsyncExitStack() as held:
+            served = await held.enter_async_context(self.shelf.use(model))
+            replies = await begin(served, lambda: ask(served, self), self.settings)
+            held.callback(self.metrics.note, served.name, replies.streams)
+            held.callback(replies.close)
+            if stream:
+                return EventStream(writer.pieces(served, replies), held.pop_all(), writer.failed)
+            whole = await unless_gone(request.receive, writer.whole(served, replies))
+        return Response(status_code=_CLIENT_GONE) if whole is None else whole
+
+
+def state_of(request: Request) -> State:
+    """Return what the requests of a server share."""
+    state: State = request.app.state.shared
+    return state

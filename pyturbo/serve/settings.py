@@ -1,0 +1,62 @@
+"""What a server allows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from pyturbo._arguments import index
+from pyturbo._messages import shown
+from pyturbo.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Limits and permissions of a server.
+
+    Attributes:
+        keys: API keys, of which each request must have one; without any, no request needs one.
+        hosts: Names under which the server is addressed; other requests are refused, because a page of
+            another site may have sent them. Empty: any name.
+        origins: Origins of other sites whose pages may use the server; "*" allows all.
+        max_tokens: Tokens of a reply, where the request does not say.
+        max_replies: The largest `n` of a request.
+        body_bytes: The largest body of a request.
+        json_depth: The deepest nesting of a body.
+        body_seconds: How long a body may take to arrive.
+        reply_seconds: How long a reply may take. What there is of it by then is the reply, with the finish
+            reason "length".
+        quiet_seconds: After this time without a token, a stream has a comment with its progress.
+        retry_seconds: What a client is told that has to come back later.
+
+    Examples:
+        >>> from pyturbo.serve import Settings
+        >>> Settings(body_bytes=0)
+        Traceback (most recent call last):
+        ...
+        pyturbo.errors.ArgumentError: Settings: body_bytes: expected an integer from 1 on, got 0
+    """
+
+    keys: Sequence[str] = ()
+    hosts: Sequence[str] = ()
+    origins: Sequence[str] = ()
+    max_tokens: int = 1024
+    max_replies: int = 8
+    body_bytes: int = 16 << 20
+    json_depth: int = 64
+    body_seconds: float = 30.0
+    reply_seconds: float = 3600.0
+    quiet_seconds: float = 1.0
+    retry_seconds: int = 2
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            name = f"Settings: {field.name}"
+            if field.type == "int":
+                index(name, value, least=1)
+            elif field.type == "float":
+                if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e9:
+                    raise ArgumentError(f"{name}: expected seconds above 0, got {shown(value)}")
+            elif isinstance(value, str) or not all(isinstance(text, str) and text for text in value):
+                raise ArgumentError(f"{name}: expected a list of texts that are not empty")

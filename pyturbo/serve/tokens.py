@@ -1,0 +1,57 @@
+"""POST /tokenize and POST /detokenize."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from pyturbo.serve.body import Fields, read_body
+from pyturbo.serve.messages import checked_messages, refusal
+from pyturbo.serve.server_state import state_of
+
+
+class TextFields(Fields):
+    """A text, or the messages of a chat with their tools."""
+
+    model: str | None = None
+    text: str | None = None
+    add_special: bool = False
+    messages: list[dict[str, Any]] | None = None
+    tools: list[dict[str, Any]] | None = None
+
+
+class TokenFields(Fields):
+    """Token ids."""
+
+    model: str | None = None
+    tokens: list[int]
+
+
+async def tokenize(request: Request) -> JSONResponse:
+    """Return the tokens of a text, or of messages as the model reads them."""
+    state = state_of(request)
+    fields = await read_body(request, TextFields, state.settings)
+    if (fields.text is None) == (fields.messages is None):
+        raise refusal("text", "expected either text or messages")
+    async with state.shelf.use(fields.model) as served:
+        model = served.model
+
+        def encoded() -> list[int]:
+            if fields.messages is not None:
+                return model.prompt_ids(model.prompt_text(checked_messages(fields.messages), fields.tools))
+            return model.tokenizer.encode(fields.text or "", fields.add_special)
+
+        tokens = await asyncio.to_thread(encoded)
+    return JSONResponse({"tokens": tokens, "count": len(tokens)})
+
+
+async def detokenize(request: Request) -> JSONResponse:
+    """Return the text of tokens, special ones too."""
+    state = state_of(request)
+    fields = await read_body(request, TokenFields, state.settings)
+    async with state.shelf.use(fields.model) as served:
+        text = await asyncio.to_thread(served.model.tokenizer.decode, fields.tokens, False)
+    return JSONResponse({"text": text})
