@@ -34,8 +34,8 @@ RUN = [
     *sorted(ROOT.glob("docs/guides/*.md")),
 ]
 
-#: Commands that take long, or that need a network: their arguments are checked and nothing more.
-NOT_RUN = ("bench", "pull")
+#: Commands that take long, need a network, or do not end by themselves: their arguments are checked and nothing more.
+NOT_RUN = ("bench", "pull", "serve")
 
 
 def name(page: Path) -> str:
