@@ -89,6 +89,9 @@ def test_a_stop_string_over_several_tokens(model: pyturbo.Model) -> None:
         assert cut.text == want
         assert cut.finish_reason == "stop"
         assert len(cut.tokens) <= first + 3
+    *before, last = model.stream(PROMPT, max_tokens=30, stop=["never seen", stop])
+    assert last.stop_string == stop
+    assert {chunk.stop_string for chunk in before} == {None}
     # The beginning of a stop string that never comes is shown after all.
     assert model.generate(PROMPT, max_tokens=30, stop=whole.text[-2:] + "\0").text == whole.text
 

@@ -37,6 +37,7 @@ class Chunk:
         finish_reason: In the last chunk "stop" (the model, a stop string, or a constraint that nothing more
             can follow) or "length" (no room left).
         top: The likeliest tokens and their logprobs, if asked for.
+        stop_string: In the last chunk the stop string that ended the reply, if one did.
     """
 
     text: str
@@ -44,6 +45,7 @@ class Chunk:
     logprob: float
     finish_reason: FinishReason | None = None
     top: tuple[tuple[int, float], ...] = ()
+    stop_string: str | None = None
 
 
 @dataclass

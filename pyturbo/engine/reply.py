@@ -263,18 +263,18 @@ def _steps(
         if finish is None:
             chooser.accept(token)
             piece = text.add(token)
-        if text.stopped or chooser.ended:
+        if text.stop_string is not None or chooser.ended:
             finish = "stop"
         elif finish is None and (stats.tokens == options.max_tokens or session.position == session.context):
             finish = "length"
         if finish is not None:
             runner.origin.check_files()  # weights that changed meanwhile make it an error
             piece += text.finish()
-            finish = "stop" if text.stopped else finish
+            finish = "stop" if text.stop_string is not None else finish
             if prefixes is not None:
                 prefixes[0].keep(session)
         top = tuple(session._likeliest(options.logprobs)) if options.logprobs else ()
-        yield Chunk(piece, token, logprob, finish, top)
+        yield Chunk(piece, token, logprob, finish, top, text.stop_string)
         if finish is not None:
             return
         if session.pending != [token]:
@@ -318,9 +318,9 @@ class _Text:
         )
 
     @property
-    def stopped(self) -> bool:
-        """Whether it has ended at a stop string."""
-        return self._stops.stopped
+    def stop_string(self) -> str | None:
+        """The stop string at which it has ended; None while it has not."""
+        return self._stops.found
 
     def add(self, token: int) -> str:
         if self._detokenizer is None:

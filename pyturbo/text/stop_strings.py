@@ -14,6 +14,9 @@ class StopStrings:
     Text is held back only while it may be the beginning of a stop string. So it is shorter than the longest
     of them, and the result does not depend on how the text was divided.
 
+    Attributes:
+        found: The stop string at which the text has ended; None while it has not.
+
     Examples:
         >>> from pyturbo.text import StopStrings
         >>> stops = StopStrings(["THE END"])
@@ -21,6 +24,8 @@ class StopStrings:
         ('Goodbye. ', False)
         >>> stops.add(" END and more")
         ('', True)
+        >>> stops.found
+        'THE END'
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -29,7 +34,7 @@ class StopStrings:
         self._stops = tuple(stops)
         self._longest = max(map(len, self._stops), default=0)
         self._held = ""
-        self.stopped = False  # whether the text has ended at a stop string
+        self.found: str | None = None
 
     def __repr__(self) -> str:
         return f"StopStrings({list(self._stops)}{', stopped' if self.stopped else ''})"
@@ -38,6 +43,11 @@ class StopStrings:
         """Return whether there are stop strings."""
         return bool(self._stops)
 
+    @property
+    def stopped(self) -> bool:
+        """Whether the text has ended at a stop string."""
+        return self.found is not None
+
     def add(self, text: str) -> tuple[str, bool]:
         """Return the text that can be shown, and whether it ended at a stop string; later text is dropped."""
         if self.stopped:
@@ -45,7 +55,7 @@ class StopStrings:
         text = self._held + text
         match, begun = self._first_match(text), self._first_beginning(text)
         if match < len(text) and match <= begun:
-            return self._stop(text[:match]), True
+            return self._stop(text, match), True
         self._held = text[begun:]
         return text[:begun], False
 
@@ -53,12 +63,13 @@ class StopStrings:
         """Return the text held back, up to a stop string if it has one (then `stopped` is set)."""
         text, self._held = self._held, ""
         match = self._first_match(text)
-        return self._stop(text[:match]) if match < len(text) else text
+        return self._stop(text, match) if match < len(text) else text
 
-    def _stop(self, text: str) -> str:
-        self.stopped = True
+    def _stop(self, text: str, place: int) -> str:
+        """Return the text before a place where a stop string starts."""
+        self.found = min((stop for stop in self._stops if text.startswith(stop, place)), key=len)
         self._held = ""
-        return text
+        return text[:place]
 
     def _first_match(self, text: str) -> int:
         """Return where the first stop string starts; the length of the text if there is none."""

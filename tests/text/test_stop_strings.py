@@ -14,12 +14,13 @@ LETTERS = st.text(alphabet="ab", max_size=4)
 STOPS = st.lists(st.text(alphabet="ab", min_size=1, max_size=5), max_size=4)
 
 
-def rule(text: str, stops: list[str]) -> tuple[str, bool]:
-    """The text before the first place where a stop string starts."""
+def rule(text: str, stops: list[str]) -> tuple[str, str | None]:
+    """The text before the first place where a stop string starts, and the shortest one that starts there."""
     for place in range(len(text)):
-        if any(text.startswith(stop, place) for stop in stops):
-            return text[:place], True
-    return text, False
+        for stop in sorted(stops, key=len):
+            if text.startswith(stop, place):
+                return text[:place], stop
+    return text, None
 
 
 @given(st.lists(LETTERS, max_size=12), STOPS)
@@ -37,7 +38,7 @@ def test_the_text_ends_where_the_rule_says(parts: list[str], stops: list[str]) -
         assert given_.startswith(shown)
         assert not held or any(stop.startswith(held) and stop != held for stop in stops)
     shown += ending.finish()
-    assert (shown, ending.stopped) == rule("".join(parts), stops)
+    assert (shown, ending.found) == rule("".join(parts), stops)
 
 
 def test_a_stop_string_may_span_several_parts() -> None:
