@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from pyturbo.errors import TurboError
 from pyturbo.serve.access import Access
+from pyturbo.serve.anthropic_messages import count_tokens, messages
 from pyturbo.serve.metrics import Counted, Metrics, metrics
 from pyturbo.serve.models import health, model, models
 from pyturbo.serve.openai_chat import chat_completions
@@ -28,6 +29,8 @@ from pyturbo.serve.tokens import detokenize, tokenize
 ROUTES = (
     Route("/v1/chat/completions", chat_completions, methods=["POST"]),
     Route("/v1/completions", completions, methods=["POST"]),
+    Route("/v1/messages", messages, methods=["POST"]),
+    Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
     Route("/v1/models", models),
     Route("/v1/models/{name:path}", model),
     Route("/tokenize", tokenize, methods=["POST"]),

@@ -24,13 +24,20 @@ def _checked(where: str, message: Mapping[str, Any]) -> dict[str, Any]:
     if role not in _ROLES:
         raise refusal(f"{where}.role", f"expected one of {', '.join(_ROLES)}, got {shown(role)}")
     content = message.get("content")
-    if isinstance(content, list):
-        content = "".join(_text_of(f"{where}.content.{i}", part) for i, part in enumerate(content))
-    elif content is None and role == "assistant":
+    if content is None and role == "assistant":
         content = None if message.get("tool_calls") else ""
-    elif not isinstance(content, str):
-        raise refusal(f"{where}.content", f"expected text or a list of parts, got {shown(content)}")
+    else:
+        content = content_text(f"{where}.content", content)
     return {**message, "role": "system" if role == "developer" else role, "content": content}
+
+
+def content_text(where: str, content: Any) -> str:
+    """Return the text of a content, which is text or a list of parts."""
+    if isinstance(content, list):
+        return "".join(_text_of(f"{where}.{i}", part) for i, part in enumerate(content))
+    if not isinstance(content, str):
+        raise refusal(where, f"expected text or a list of parts, got {shown(content)}")
+    return content
 
 
 def _text_of(where: str, part: Any) -> str:
@@ -39,6 +46,21 @@ def _text_of(where: str, part: Any) -> str:
     if not isinstance(text, str):
         raise refusal(where, f"expected a part of type text, got {shown(part if kind is None else kind)}")
     return text
+
+
+def required_text(where: str, part: Mapping[str, Any], name: str) -> str:
+    """Return the text that a field has to be."""
+    text = part.get(name)
+    if not isinstance(text, str):
+        raise refusal(f"{where}.{name}", f"expected text, got {shown(text)}")
+    return text
+
+
+def known(where: str, part: Mapping[str, Any], *names: str) -> None:
+    """Refuse fields other than these, unless they are null."""
+    for name, value in part.items():
+        if name not in names and value is not None:
+            raise refusal(f"{where}.{name}", "this field is not supported")
 
 
 def refusal(where: str, expected: str) -> RequestError:
