@@ -20,6 +20,7 @@ from pyturbo.serve.metrics import Counted, Metrics, metrics
 from pyturbo.serve.models import health, model, models
 from pyturbo.serve.openai_chat import chat_completions
 from pyturbo.serve.openai_completions import completions
+from pyturbo.serve.openai_responses import responses, stored_response
 from pyturbo.serve.request_error import RequestError, request_error_of
 from pyturbo.serve.server_state import State, state_of
 from pyturbo.serve.settings import Settings
@@ -29,6 +30,8 @@ from pyturbo.serve.tokens import detokenize, tokenize
 ROUTES = (
     Route("/v1/chat/completions", chat_completions, methods=["POST"]),
     Route("/v1/completions", completions, methods=["POST"]),
+    Route("/v1/responses", responses, methods=["POST"]),
+    Route("/v1/responses/{name}", stored_response, methods=["GET", "DELETE"]),
     Route("/v1/messages", messages, methods=["POST"]),
     Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
     Route("/v1/models", models),

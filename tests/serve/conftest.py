@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -51,3 +52,18 @@ def script(chat_model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch) -> Script
         monkeypatch.setattr(Options, "sampler", lambda self, *more: Scripted(tokens))
 
     return write
+
+
+@pytest.fixture
+def prompts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The prompts that the model is given from now on, as text."""
+    seen: list[str] = []
+    text = pyturbo.Model.prompt_text
+
+    def noted(self: pyturbo.Model, *given: Any) -> Any:
+        prompt = text(self, *given)
+        seen.append(str(prompt))
+        return prompt
+
+    monkeypatch.setattr(pyturbo.Model, "prompt_text", noted)
+    return seen

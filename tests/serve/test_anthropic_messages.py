@@ -37,21 +37,6 @@ def client(live: LiveServer) -> Iterator[anthropic.Anthropic]:
         yield client
 
 
-@pytest.fixture
-def prompts(chat_model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The prompts that the model is given from now on, as text."""
-    seen: list[str] = []
-    text = pyturbo.Model.prompt_text
-
-    def noted(self: pyturbo.Model, *given: Any) -> Any:
-        prompt = text(self, *given)
-        seen.append(str(prompt))
-        return prompt
-
-    monkeypatch.setattr(pyturbo.Model, "prompt_text", noted)
-    return seen
-
-
 def events_of(live: LiveServer, **fields: Any) -> list[tuple[str, dict[str, Any]]]:
     """All events of a stream as they are on the wire: names and data."""
     answer = httpx.post(
