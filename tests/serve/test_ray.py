@@ -1,0 +1,138 @@
+"""Replicas on two nodes: prompts find who has read them, and a lost replica takes nobody along."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+PROGRAM = Path(__file__).parents[1] / "ray_cluster.py"
+LONG = {"max_tokens": 600, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    environment = os.environ | {
+        "RAY_SERVE_QUEUE_LENGTH_RESPONSE_DEADLINE_S": "5",  # replicas share two cores with other tests
+        "RAY_DISABLE_IMPORT_WARNING": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    folder = tmp_path_factory.mktemp("ray")  # replicas import what is in it
+    environment.pop("LD_PRELOAD", None)
+    environment.pop("MALLOC_CHECK_", None)
+    command = [sys.executable, str(PROGRAM), str(port)]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, text=True, env=environment, cwd=folder) as cluster:
+        assert cluster.stdin is not None
+        assert cluster.stdout is not None
+        lines: list[str] = []
+        for line in cluster.stdout:
+            lines.append(line)
+            if line.startswith("http://"):
+                break
+        else:
+            pytest.fail(f"the cluster does not start: {''.join(lines)}{cluster.communicate()[1]}")
+        with httpx.Client(base_url=lines[-1].strip(), timeout=120) as client:
+            yield client
+        cluster.stdin.close()
+        cluster.stdin = None
+        cluster.communicate(timeout=120)
+
+
+def replicas(client: httpx.Client) -> set[str]:
+    """Ask with different prompts, several at a time, until both replicas have answered."""
+    found: set[str] = set()
+    end = time.monotonic() + 120
+    while len(found) < 2:
+        assert time.monotonic() < end, "only one replica answers"
+        with ThreadPoolExecutor(4) as pool:
+            answers = pool.map(lambda _: ask(client, f"At {time.monotonic()} o'clock " + "x" * 300), range(4))
+        found |= {answer.headers["x-process"] for answer in answers if answer.status_code == 200}
+    return found
+
+
+def ask(client: httpx.Client, prompt: str, max_tokens: int = 30) -> httpx.Response:
+    return client.post("/v1/completions", json={"prompt": prompt, "max_tokens": max_tokens})
+
+
+def test_a_prompt_goes_to_who_has_read_its_beginning(client: httpx.Client) -> None:
+    replicas(client)
+    story = "Once upon a time there was a fox who lived in a wood. " * 12
+    first = ask(client, story, 4)
+    assert first.status_code == 200, first.text
+    for _ in range(4):
+        again = ask(client, story, 4)
+        assert again.headers["x-process"] == first.headers["x-process"]
+    assert again.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 100
+
+
+def test_errors_and_lists_pass_through(client: httpx.Client) -> None:
+    assert client.get("/v1/models").json()["data"][0]["id"] == "stories"
+    wrong = client.post("/v1/completions", json={"prompt": "x", "bogus": 1})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "bogus")
+
+
+class Streamed(threading.Thread):
+    """Reads a stream to its end."""
+
+    def __init__(self, client: httpx.Client, prompt: str) -> None:
+        super().__init__()
+        self.client, self.prompt = client, prompt
+        self.process, self.lines, self.begun = "", [], threading.Event()  # type: str, list[str], threading.Event
+
+    def run(self) -> None:
+        body = {"prompt": self.prompt, "stream": True, **LONG}
+        with self.client.stream("POST", "/v1/completions", json=body) as answer:
+            self.process = answer.headers["x-process"]
+            for line in answer.iter_lines():
+                self.lines += [line] if line else []
+                self.begun.set()
+
+
+def test_a_lost_replica_takes_nobody_along(client: httpx.Client) -> None:
+    replicas(client)
+    streams = [Streamed(client, f"Number {i}: " + "once upon a time " * 20) for i in range(6)]
+    for stream in streams:
+        stream.start()
+    for stream in streams:
+        assert stream.begun.wait(60)
+    lost = streams[0].process
+    os.kill(int(lost), signal.SIGKILL)
+    for stream in streams:
+        stream.join(120)
+        assert not stream.is_alive()
+        if stream.process == lost:
+            assert "the machine that wrote this reply was lost" in stream.lines[-1]
+        else:
+            assert stream.lines[-1] == "data: [DONE]"
+    assert lost not in replicas(client)
+
+
+def test_a_reply_of_which_nothing_was_sent_is_written_again(client: httpx.Client) -> None:
+    replicas(client)
+    story = "The king had three sons, and the youngest of them was called Tom. " * 12
+    process = ask(client, story, 1).headers["x-process"]
+    answers: list[httpx.Response] = []
+    body = {"prompt": story, **LONG}
+    thread = threading.Thread(target=lambda: answers.append(client.post("/v1/completions", json=body)))
+    thread.start()
+    time.sleep(0.5)
+    os.kill(int(process), signal.SIGKILL)
+    thread.join(120)
+    (answer,) = answers
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["x-process"] != process
+    assert answer.json()["usage"]["completion_tokens"] == LONG["max_tokens"]
