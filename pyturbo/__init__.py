@@ -32,7 +32,7 @@ From a checkpoint to text: `load`, `Model`, `Session`, `Conversation`, `Tokenize
 whose experts are read one by one. Operations and kernels: `ops`, `kernels`, `devices`, `Device`, `Buffer`,
 `Kernel`, `Program`, and `Recorder`, `Tensor` and `symbol`, which record programs. Modules: `batching`,
 `checkpoint`,
-`formats`, `streaming`, `text`, `symbols`, and `errors` with all exceptions.
+`formats`, `serve`, `streaming`, `text`, `symbols`, and `errors` with all exceptions.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from pyturbo import checkpoint as checkpoint
     from pyturbo import formats as formats
     from pyturbo import ops as ops
+    from pyturbo import serve as serve
     from pyturbo import streaming as streaming
     from pyturbo import symbols as symbols
     from pyturbo import text as text
@@ -113,6 +114,7 @@ _ON_USE = {
     "load": "model",
     "ops": "",
     "pack": "",
+    "serve": "",
     "streaming": "",
     "symbol": "symbols",
     "symbols": "",

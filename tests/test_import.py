@@ -66,7 +66,7 @@ def test_documented_names_are_there_after_the_import(tmp_path: Path) -> None:
     names = re.findall(r"^::: (\S+)$", text, re.MULTILINE) + re.findall(r"help\(([\w.]+)\)", text)
     assert {"pyturbo.load", "pyturbo.checkpoint"} < set(names)
     command = [sys.executable, "-c", EVALUATE, *sorted(set(names))]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
 
 
