@@ -7,7 +7,7 @@ import time
 import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
@@ -155,9 +155,9 @@ class Conversation:
             max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, stop, logprobs, **more
         ).with_defaults(self.model.sampling)
         dialect = self.model.tokenizer.dialect
-        chosen = replace(chosen, markers=dialect.markers)
         stats = Stats() if stats is None else stats
         plan = self._fitting_plan([*self.messages, *said], chosen.max_tokens)
+        chosen = self.model.in_chat(chosen, plan.rendered)
         whole = plan.whole and not plan.first
         chunks = self.model._chunks(plan.session, plan.ids, chosen, stats, whole=whole)
         self._call_ids = []

@@ -319,7 +319,7 @@ class Model:
         ).with_defaults(self.sampling)
         messages, whole, prompt = prompt, is_chat(prompt), self.prompt_text(prompt, tools, variables)
         ids, parser = self.prompt_ids(prompt, session), self.reply_parser(prompt, tools)
-        options = replace(options, markers=self.markers(prompt))
+        options = self.in_chat(options, prompt)
         if session is None:
             session = self.session(self.runner.context_for(len(ids) + options.max_tokens))
         stats = Stats() if stats is None else stats
@@ -438,7 +438,7 @@ class Model:
         """Return n replies, each in a copy of a session that has read the prompt."""
         messages, whole, prompt = prompt, is_chat(prompt), self.prompt_text(prompt, tools, variables)
         ids = self.prompt_ids(prompt, session)
-        options = replace(options, markers=self.markers(prompt))
+        options = self.in_chat(options, prompt)
         if session is None:
             session = self.session(self.runner.context_for(len(ids) + options.max_tokens))
         require_room(session, ids, whole=whole)
@@ -533,9 +533,9 @@ class Model:
             return self.tokenizer.dialect.parser(tools, prompt)
         return Dialect().parser(tools)
 
-    def markers(self, prompt: Prompt) -> Sequence[str]:
-        """Return the special tokens that text of the reply to a prompt of `prompt_text` has."""
-        return self.tokenizer.dialect.markers if isinstance(prompt, ChatText) else ()
+    def in_chat(self, options: Options, prompt: Prompt) -> Options:
+        """Return the options of the reply to a prompt of `prompt_text`, which a chat changes."""
+        return replace(options, chat=prompt if isinstance(prompt, ChatText) else None)
 
     def prompt_ids(self, prompt: Prompt, session: Session | None = None) -> list[int]:
         """Return the tokens of text, of token ids, or of a chat through the checkpoint's own template.

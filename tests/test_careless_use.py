@@ -210,9 +210,11 @@ def texts(folder: Path) -> Iterator[tuple[str, Case]]:
     arguments = {
         "grammar": ("start: /a/", (Thing(), 3, ["a"], b"x", "x")),
         "vocab": (500, but(NOT_A_COUNT, None)),
+        "chat": (None, (Thing(), 3, ["a"], b"x")),
     }
     yield "Tokenizer.constraint", (tokenizer.constraint, arguments)
     yield "Tokenizer.breakers", (tokenizer.breakers, {"texts": (["a"], (3, Thing(), [3], [""], None))})
+    yield "Tokenizer.encode_inside", (tokenizer.encode_inside, {"text": ("a", NOT_TEXT)})
     yield "Tokenizer.token", (tokenizer.token, {"text": ("a", (*NOT_TEXT, b"x", "", "two words"))})
 
 
@@ -223,6 +225,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "stop": ("x", (Thing(), 3, [3], [None], {"a": 1}, b"x")),
     "min_tokens": (1, (*NOT_A_COUNT, 10**9)),
     "ignore_eos": (True, NOT_A_FLAG),
+    "reasoning_budget": (1, but(NOT_A_COUNT, None, 0)),
     "dry_breakers": (["a"], (Thing(), 3, "x", [3], [None], {"a": 1}, b"x")),
     "regex": ("ab?", (Thing(), 3, ["a"], b"x", "[", {})),
     "logprobs": (1, NOT_A_COUNT),

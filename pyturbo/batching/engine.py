@@ -22,7 +22,7 @@ from pyturbo.errors import ArgumentError, ContextError
 from pyturbo.model import Model
 from pyturbo.text.dialects import Tools
 
-_OPTIONS = tuple(field.name for field in fields(Options) if field.name != "markers")
+_OPTIONS = tuple(field.name for field in fields(Options) if field.name != "chat")
 
 
 _schedulers: weakref.WeakSet[Scheduler] = weakref.WeakSet()
@@ -160,11 +160,11 @@ class Engine:
             raise ArgumentError(f"submit: priority: expected an integer, got {shown(priority)}")
         model = self.model
         chosen = Options(**options).with_defaults(model.sampling)
-        chooser = model.chooser(chosen)  # wrong options are an error here, not later
-        chosen.stop_strings()
         messages, whole, prompt = prompt, is_chat(prompt), model.prompt_text(prompt, tools, variables)
         ids, parser = model.prompt_ids(prompt), model.reply_parser(prompt, tools)
-        chosen = replace(chosen, markers=model.markers(prompt))
+        chosen = model.in_chat(chosen, prompt)
+        chooser = model.chooser(chosen)  # wrong options are an error here, not later
+        chosen.stop_strings()
         context = model.runner.context_for(max(len(ids) + chosen.max_tokens, self._context))
         nbytes = model.runner.layout(context).nbytes
         if self._memory is not None and nbytes > self._memory:

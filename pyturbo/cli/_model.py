@@ -132,6 +132,12 @@ def _add_further_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TOKEN=BIAS",
         help="add to the logit of a token, given by its id or its text; may be repeated",
     )
+    group.add_argument(
+        "--reasoning-budget",
+        type=int,
+        metavar="N",
+        help="maximum number of tokens of thoughts in a chat, 0 for none (default: no limit)",
+    )
     group.add_argument("--ignore-eos", action="store_true", help="never let the model end the reply")
 
 
@@ -156,7 +162,7 @@ def _bias(text: str) -> tuple[int | str, float]:
 
 def sampling(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the options of `Model.stream`."""
-    names = (*_SAMPLING, "stop", *_FURTHER, "dry_breakers", "ignore_eos", *CONSTRAINTS)
+    names = (*_SAMPLING, "stop", *_FURTHER, "dry_breakers", "ignore_eos", "reasoning_budget", *CONSTRAINTS)
     options = {name: getattr(arguments, name) for name in names}
     return options | {"logit_bias": dict(arguments.logit_bias or ()) or None}
 

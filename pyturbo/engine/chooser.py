@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,18 +10,21 @@ from numpy.typing import ArrayLike, NDArray
 from pyturbo._arguments import index
 from pyturbo._sampling import Sampler, TopLogits
 from pyturbo.engine.generation import Options
+from pyturbo.engine.thought_budget import ThoughtBudget
 from pyturbo.errors import ArgumentError
 from pyturbo.text import Tokenizer
 from pyturbo.text.constraint import Constraint
 
 Mask = NDArray[np.uint32]
+Drawn = tuple[int, float]  # a token and its logprob
 
 
 class Chooser:
     """Draws the tokens of one reply. Any loop can drive it: `read` the prompt, then `sample` and `accept`.
 
     A constraint says what may come next. Ends of the reply are forbidden for the first `min_tokens` tokens,
-    with `ignore_eos` all the time, but not where a constraint allows nothing else. One thread at a time.
+    with `ignore_eos` all the time, but not where a constraint allows nothing else. When a budget of thoughts
+    is used up, the next tokens are those that end them. One thread at a time.
 
     Attributes:
         ended: Whether a constraint allows no further token: the reply is complete.
@@ -33,16 +36,19 @@ class Chooser:
         ends: Mask,
         *,
         constraint: Constraint | None = None,
+        thoughts: ThoughtBudget | None = None,
         min_tokens: int = 0,
         ignore_eos: bool = False,
     ) -> None:
         """Take a sampler, and the mask of the tokens that end a reply."""
-        self._sampler, self._constraint = sampler, constraint
+        self._sampler, self._constraint, self._thoughts = sampler, constraint, thoughts
         self._others = ~ends
         self._left = min_tokens  # tokens until the reply may end
         self._ignores = ignore_eos
         self._mask: Mask | None = None  # of the next token, once it is known
+        self._forced: list[int] = []  # the next tokens, whatever the model says
         self.ended = False
+        self._end_thoughts(thoughts is not None and thoughts.spent)
 
     def read(self, tokens: ArrayLike) -> None:
         """Count the tokens before the reply for penalties."""
@@ -50,23 +56,54 @@ class Chooser:
 
     def sample(self, logits: NDArray[np.float32]) -> tuple[int, float]:
         """Return the next token and its logprob, from all logits."""
-        return self._sampler.sample(logits, self._allowed())
+        drawn = self._drawn(lambda mask: self._sampler.sample(logits, mask))
+        assert drawn is not None
+        return drawn
 
     def sample_top(self, top: TopLogits) -> tuple[int, float] | None:
         """Return the same from the largest logits; None if they do not suffice."""
-        return self._sampler.sample_top(top, self._allowed())
+        return self._drawn(lambda mask: self._sampler.sample_top(top, mask))
+
+    def _drawn(self, draw: Callable[[Mask | None], Drawn | None]) -> Drawn | None:
+        """Draw a token. If it begins a character for which thoughts have no room, they end instead."""
+        mask = self._allowed()
+        drawn = draw(mask)
+        while drawn is not None and not self._has_room(drawn[0]):
+            self._end_thoughts(True)
+            if self._forced:
+                return draw(self._allowed())
+            others = None if mask is None else mask & ~_mask_of(drawn[:1], 32 * len(mask))
+            if others is None or not others.any():
+                return drawn
+            mask = others  # within a character: another token completes it
+            drawn = draw(mask)
+        return drawn
+
+    def _has_room(self, token: int) -> bool:
+        return bool(self._forced) or self._thoughts is None or self._thoughts.has_room(token)
+
+    def _end_thoughts(self, now: bool) -> None:
+        if now and not self._forced and self._thoughts is not None:
+            accepts = self._constraint.accepts if self._constraint is not None else None
+            self._forced = self._thoughts.closing(accepts)
 
     def accept(self, token: int) -> None:
         """Go on after a token that was drawn and does not end the reply."""
         self._sampler.accept(token)
         self._left -= self._left > 0
         self._mask = None
+        self._forced = self._forced[1:]
         if self._constraint is not None:
             self._constraint.accept(token)
             self.ended = self._constraint.ended
+        if self._thoughts is not None:
+            self._thoughts.accept(token)
+            self._end_thoughts(self._thoughts.spent)
 
     def _allowed(self) -> Mask | None:
         """Return the mask of the next token; None if all are allowed."""
+        if self._forced:
+            return _mask_of(self._forced[:1], 32 * len(self._others))
         endless = self._ignores or self._left > 0
         if self._constraint is None:
             return self._others if endless else None
@@ -88,13 +125,26 @@ def make_chooser(
     sampler = options.sampler(bias, breakers)
     constraint = None
     if options.constraint is not None and tokenizer is not None:
-        constraint = tokenizer.constraint(**dict([options.constraint]), vocab=vocab)
-    ends = np.zeros(-(-vocab // 32), np.uint32)
-    for token in {token for token in eos_ids if token < vocab}:
-        ends[token // 32] |= np.uint32(1 << token % 32)
+        constraint = tokenizer.constraint(**dict([options.constraint]), vocab=vocab, chat=options.chat)
+    thoughts = None
+    if options.reasoning_budget is not None and options.chat is not None and tokenizer is not None:
+        thoughts = ThoughtBudget(tokenizer, options.chat, options.reasoning_budget)
     return Chooser(
-        sampler, ends, constraint=constraint, min_tokens=options.min_tokens, ignore_eos=options.ignore_eos
+        sampler,
+        _mask_of(eos_ids, vocab),
+        constraint=constraint,
+        thoughts=thoughts,
+        min_tokens=options.min_tokens,
+        ignore_eos=options.ignore_eos,
     )
+
+
+def _mask_of(tokens: Sequence[int], vocab: int) -> Mask:
+    """Return the mask of those tokens that are below `vocab`."""
+    mask = np.zeros(-(-vocab // 32), np.uint32)
+    for token in {token for token in tokens if token < vocab}:
+        mask[token // 32] |= np.uint32(1 << token % 32)
+    return mask
 
 
 def _token(key: int | str, tokenizer: Tokenizer | None, vocab: int) -> int:

@@ -169,7 +169,9 @@ class ReplyOptions(TypedDict, total=False):
         dry_breakers: Texts that end a repetition; by default line breaks, colons, quotes and asterisks.
         schema: A JSON schema that the reply fits, as a mapping or as JSON text.
         regex: A regular expression that all of the reply matches.
-        grammar: A Lark grammar of the reply.
+        grammar: A Lark grammar of the reply. In a chat, thoughts come before what these three describe.
+        reasoning_budget: The most tokens of thoughts in the reply to a chat. Then they are ended, and the
+            answer follows; 0: no thoughts.
     """
 
     min_tokens: int
@@ -189,6 +191,7 @@ class ReplyOptions(TypedDict, total=False):
     schema: Mapping[str, Any] | str | None
     regex: str | None
     grammar: str | None
+    reasoning_budget: int | None
 
 
 #: Options that a `Sampler` takes as they are.
@@ -213,7 +216,7 @@ class Options:
     seed: int | None = None
     stop: str | Sequence[str] | None = ()
     logprobs: int = 0  # how many of the likeliest tokens each chunk lists
-    markers: Sequence[str] = ()  # texts of special tokens that the text of the reply has
+    chat: str | None = None  # the prompt, if it is a rendered chat
     min_tokens: int = 0
     ignore_eos: bool = False
     logit_bias: Mapping[int | str, float] | None = None
@@ -231,6 +234,7 @@ class Options:
     schema: Mapping[str, Any] | str | None = None
     regex: str | None = None
     grammar: str | None = None
+    reasoning_budget: int | None = None
 
     def __post_init__(self) -> None:
         index("max_tokens", self.max_tokens, least=1)
@@ -240,6 +244,8 @@ class Options:
                 f"min_tokens: expected at most max_tokens, {self.max_tokens}, got {self.min_tokens}"
             )
         flag("ignore_eos", self.ignore_eos)
+        if self.reasoning_budget is not None:
+            index("reasoning_budget", self.reasoning_budget)
         if self.logit_bias is not None and not isinstance(self.logit_bias, Mapping):
             raise ArgumentError(
                 f"logit_bias: expected a mapping of tokens to numbers, got {shown(self.logit_bias)}"

@@ -313,9 +313,10 @@ class _Text:
         """Look for stop strings in the text after the first `min_tokens` tokens."""
         self._stops: StopStrings = options.stop_strings()
         self._left = options.min_tokens
-        self._detokenizer = (
-            None if tokenizer is None else tokenizer.detokenizer(continues=True, markers=options.markers)
-        )
+        self._detokenizer = None
+        if tokenizer is not None:
+            markers = () if options.chat is None else tokenizer.dialect.markers
+            self._detokenizer = tokenizer.detokenizer(continues=True, markers=markers)
 
     @property
     def stop_string(self) -> str | None:

@@ -77,7 +77,11 @@ class ChatFields(SamplingFields):
         options["logprobs"] = self.top_logprobs or 0
         schema = None if self.response_format is None else self.response_format.schema_of_reply()
         variables = dict(self.chat_template_kwargs or {})
-        if self.reasoning_effort is not None:
+        if self.reasoning_effort == "none":
+            options.setdefault("reasoning_budget", 0)
+            if "enable_thinking" in (served.model.tokenizer.chat_template or ""):
+                variables.setdefault("enable_thinking", False)
+        elif self.reasoning_effort is not None:
             variables.setdefault("reasoning_effort", self.reasoning_effort)
         asked = Asked(
             checked_messages(self.messages),

@@ -15,7 +15,7 @@ _OPTIONS = (
     *("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed", "stop"),
     *("presence_penalty", "frequency_penalty", "min_tokens", "ignore_eos", "typical_p", "top_n_sigma"),
     *("xtc_probability", "xtc_threshold", "dry_multiplier", "dry_base", "dry_allowed_length"),
-    *("dry_window", "dry_breakers", "regex", "grammar"),
+    *("dry_window", "dry_breakers", "regex", "grammar", "reasoning_budget"),
 )
 #: Fields of OpenAI's interface that change no reply here.
 IGNORED = (
@@ -62,6 +62,7 @@ class SamplingFields(Fields):
     dry_breakers: list[str] | None = None
     regex: str | None = None
     grammar: str | None = None
+    reasoning_budget: int | None = Field(None, ge=0)
 
     @property
     def includes_usage(self) -> bool:

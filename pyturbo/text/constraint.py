@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,6 +67,10 @@ class Constraint:
             self._words[self._vocab // 32] &= ~np.uint32(1 << self._vocab % 32)
         return self._words[: -(-self._vocab // 32)]
 
+    def accepts(self, tokens: Sequence[int]) -> bool:
+        """Return whether these tokens may come next, one after the other. The state stays as it is."""
+        return bool(self._matcher.validate_tokens(list(tokens)) == len(tokens))
+
     def accept(self, token: int) -> None:
         """Go on to the state after a token. StateError if it is none of those that may come next."""
         if not self._matcher.consume_token(token):
@@ -105,11 +109,16 @@ class Constraints:
         self._tokenizer = package.LLTokenizer(tokens, eos_token=tokens.ends or None)
         self._limits = package.LLParserLimits(verbose_errors=False)
 
-    def make(self, name: str, value: Any) -> Constraint:
-        """Return the constraint of a schema, regex or grammar; ArgumentError if no reply can fit it."""
-        matcher = _package().LLMatcher(
-            self._tokenizer, _grammar(name, value), log_level=0, limits=self._limits
-        )
+    def make(self, name: str, value: Any, around: str | None = None) -> Constraint:
+        """Return the constraint of a schema, regex or grammar; ArgumentError if no reply can fit it.
+
+        `around` is a Lark grammar of the whole reply, in which `@answer` stands for what fits.
+        """
+        constraint = self._made(name, _grammar(name, value))
+        return constraint if around is None else self._made(name, _within(around, _grammar(name, value)))
+
+    def _made(self, name: str, grammar: str) -> Constraint:
+        matcher = _package().LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
         constraint = Constraint(name, matcher, self._vocab, self._tokenizer.vocab_size)
         fits = not matcher.is_error() and constraint._computed().any()
         if matcher.is_error():
@@ -157,6 +166,13 @@ def _grammar(name: str, value: Any) -> str:
         except ValueError as error:  # half a surrogate pair
             raise ArgumentError(f"schema: expected JSON, got {shown(str(error))}") from None
     return str(matcher.grammar_from_regex(value) if name == "regex" else matcher.grammar_from_lark(value))
+
+
+def _within(around: str, grammar: str) -> str:
+    """Return a Lark grammar with another grammar, as `_grammar` returns it, for its `@answer`."""
+    is_list = grammar.startswith('{"grammars":')
+    (inner,) = json.loads(grammar)["grammars"] if is_list else [{"lark_grammar": grammar}]
+    return json.dumps({"grammars": [{"lark_grammar": around}, {**inner, "name": "answer"}]})
 
 
 def _json(schema: Any) -> str:

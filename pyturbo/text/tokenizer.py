@@ -81,6 +81,18 @@ class Tokenizer:
             raise ArgumentError(f"encode: text: expected whole characters: {error}") from None
         return self._vocabulary.encode(text, flag("encode: special", special))
 
+    def encode_inside(self, text: str) -> list[int]:
+        """Return the token ids of a text that follows another, without what begins a text.
+
+        Examples:
+            >>> tokenizer = pyturbo.load().tokenizer
+            >>> tokenizer.decode(tokenizer.encode_inside("ly told"))
+            'ly told'
+        """
+        if not isinstance(text, str):
+            raise ArgumentError(f"encode_inside: text: expected text, got {shown(text)}")
+        return tokens_inside(self._vocabulary, text) or self.encode(text, special=False)
+
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
         """Return the text of token ids; an id without a token adds nothing."""
         detokenizer = Detokenizer(self._vocabulary, flag("decode: skip_special", skip_special))
@@ -149,13 +161,16 @@ class Tokenizer:
         grammar: str | None = None,
         *,
         vocab: int | None = None,
+        chat: str | None = None,
     ) -> Constraint:
         """Return a constraint for a reply: one of a JSON schema, a regular expression and a Lark grammar.
 
         It needs the extra `grammar`. ArgumentError if it is malformed, or if no reply can fit it. `vocab` is
-        the number of logits; None: `vocab_size`.
+        the number of logits; None: `vocab_size`. With `chat`, the rendered chat before the reply, the
+        constraint holds for what follows the thoughts, unless `grammar` is one of the tokenizer's `dialect`.
         """
         from pyturbo.text.constraint import Constraints, only_one
+        from pyturbo.text.dialects import ReplyGrammar
 
         given = only_one(schema, regex, grammar)
         if given is None:
@@ -163,7 +178,11 @@ class Tokenizer:
         size = self.vocab_size if vocab is None else index("constraint: vocab", vocab, least=1, bits=24)
         if size not in self._constraints:
             self._constraints[size] = Constraints(self._vocabulary, size)
-        return self._constraints[size].make(*given)
+        if chat is None or isinstance(given[1], ReplyGrammar):
+            return self._constraints[size].make(*given)
+        if not isinstance(chat, str):
+            raise ArgumentError(f"constraint: chat: expected text, got {shown(chat)}")
+        return self._constraints[size].make(*given, self.dialect.around_answer(chat))
 
     def token(self, text: str) -> int:
         """Return the token that spells a text. ArgumentError if there is no single one."""

@@ -76,6 +76,7 @@ def test_constrained_replies(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     )
     further += " --xtc-threshold 0.1 --dry-multiplier 1 --dry-base 2 --dry-allowed-length 1 --dry-window 9"
     words = [*further.split(), "--dry-breaker", "a", "--ignore-eos", "--temperature", "1", "--seed", "3"]
+    words += ["--reasoning-budget", "5"]
     assert main([*command, *words, "--json", "--n", "2"]) == 0
     replies = json.loads(capsys.readouterr().out)
     assert [len(reply["tokens"]) for reply in replies] == [20, 20]

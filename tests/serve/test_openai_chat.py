@@ -139,6 +139,55 @@ def test_several_replies_have_seeds_of_their_own(client: openai.OpenAI) -> None:
     ]
 
 
+UNIT: dict[str, Any] = {
+    "type": "object",
+    "properties": {"unit": {"enum": ["C", "F"]}, "exact": {"type": "boolean"}},
+    "required": ["unit", "exact"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_schema_holds_for_what_follows_the_thoughts(client: openai.OpenAI, seed: int) -> None:
+    reply = client.chat.completions.create(
+        model="chat",
+        messages=QUESTION,
+        temperature=1.0,
+        seed=seed,
+        response_format={"type": "json_schema", "json_schema": {"name": "unit", "schema": UNIT}},
+        extra_body={"reasoning_budget": 6},
+    )
+    (choice,) = reply.choices
+    assert choice.finish_reason == "stop"
+    value = json.loads(choice.message.content or "")
+    assert sorted(value) == ["exact", "unit"]
+    assert value["unit"] in ("C", "F")
+    assert type(value["exact"]) is bool
+    assert choice.message.reasoning_content  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_tool_that_is_named_is_called_after_the_thoughts(client: openai.OpenAI, seed: int) -> None:
+    tool: Any = {"type": "function", "function": {"name": "measure", "parameters": UNIT}}
+    asked: dict[str, Any] = {"model": "chat", "messages": QUESTION, "temperature": 1.0, "seed": seed}
+    asked |= {"tools": [*TOOLS, tool], "tool_choice": {"type": "function", "function": {"name": "measure"}}}
+    (choice,) = client.chat.completions.create(**asked, extra_body={"reasoning_budget": 6}).choices
+    (call,) = choice.message.tool_calls or ()
+    assert (call.type, call.function.name) == ("function", "measure")
+    assert sorted(json.loads(call.function.arguments)) == ["exact", "unit"]
+    assert (choice.message.content, choice.finish_reason) == (None, "tool_calls")
+
+
+def test_no_effort_means_no_thoughts(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": "chat", "messages": QUESTION, "temperature": 1.0, "max_tokens": 9}
+    for fields in ({"reasoning_effort": "none"}, {"extra_body": {"reasoning_budget": 0}}):
+        (choice,) = client.chat.completions.create(**asked, **fields).choices
+        assert not getattr(choice.message, "reasoning_content", None)
+        assert choice.message.content
+    (choice,) = client.chat.completions.create(**asked, reasoning_effort="low").choices
+    assert choice.message.reasoning_content  # type: ignore[attr-defined]
+
+
 def test_a_prompt_that_was_read_is_not_read_again(client: openai.OpenAI, script: Script) -> None:
     messages = [{"role": "user", "content": "Tell me about the river Aare, please, and take your time."}]
     script("</think>\n\nIt flows.")
@@ -171,6 +220,7 @@ def test_a_prompt_that_was_read_is_not_read_again(client: openai.OpenAI, script:
         ({"response_format": {"type": "xml"}}, "response_format.type", "text"),
         ({"response_format": {"type": "json_schema"}}, None, "expected a schema"),
         ({"top_logprobs": 2}, None, "logprobs"),
+        ({"reasoning_budget": -1}, "reasoning_budget", "greater than or equal to 0"),
         ({"functions": []}, "functions", "not supported"),
         ({"model": "nobody"}, "model", "expected one of chat, stories"),
         ({"model": "stories"}, None, "no chat template"),

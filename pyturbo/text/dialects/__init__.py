@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from pyturbo.text.dialects.detect import MARKERS, dialect_of
 from pyturbo.text.dialects.dialect import Dialect
+from pyturbo.text.dialects.grammar import ReplyGrammar
 from pyturbo.text.dialects.message import Message, ToolCall
 from pyturbo.text.dialects.parser import ReplyParser, repeated_ids
 from pyturbo.text.dialects.parts import (
@@ -32,6 +33,7 @@ __all__ = [
     "Message",
     "Part",
     "Reasoning",
+    "ReplyGrammar",
     "ReplyParser",
     "ReplyText",
     "Text",

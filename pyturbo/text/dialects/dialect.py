@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from pyturbo._messages import shown
 from pyturbo.errors import ArgumentError
-from pyturbo.text.dialects.grammar import Choice, Grammar, chosen
+from pyturbo.text.dialects.grammar import Choice, Grammar, ReplyGrammar, chosen
 from pyturbo.text.dialects.message import Message, json_object
 from pyturbo.text.dialects.parser import ReplyParser, new_call_id
 from pyturbo.text.dialects.reader import Reader, Step
@@ -95,14 +95,31 @@ class Dialect:
             )
         return text
 
-    def grammar(self, tools: Tools, choice: Choice = "auto", prompt: str = "") -> str:
+    def grammar(self, tools: Tools, choice: Choice = "auto", prompt: str = "") -> ReplyGrammar:
         """Return a Lark grammar, as llguidance reads it, of replies whose calls fit the tools.
 
         `choice` is "auto" (text, or calls, or both), "required" (at least one call), or the name of a tool,
         of which there is then one call. `prompt` is the text before the reply, which may have begun thoughts.
         """
         known = tools_of(tools)
-        return self._grammar(chosen(known, choice), choice, Grammar(self.special), self.begun(prompt))
+        lark = self._grammar(chosen(known, choice), choice, Grammar(self.special), self.begun(prompt))
+        return ReplyGrammar(lark)
+
+    def around_answer(self, prompt: str = "") -> str | None:
+        """Return a Lark grammar of replies: thoughts, then `@answer`, a grammar that the caller adds.
+
+        `prompt` is the text before the reply, which may have begun thoughts; otherwise they are optional.
+        None if an answer is the whole reply.
+        """
+        if not self.thinks or prompt.rstrip().endswith(CLOSE):
+            return None
+        grammar = Grammar(self.special)
+        grammar.rule("start", f"{self._thoughts(grammar, self.begun(prompt))} @answer")
+        return str(grammar)
+
+    def closings(self, *, again: bool = False) -> tuple[str, ...]:
+        """Return the texts that end thoughts, the best first; `again`: thoughts that there must not be."""
+        return (CLOSE,)
 
     def remembered(
         self,

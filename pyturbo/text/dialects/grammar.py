@@ -17,6 +17,15 @@ Choice = str | Mapping[str, Any]
 _DEFINITIONS = ("$defs", "definitions")  # of a schema, which references in it name
 
 
+class ReplyGrammar(str):
+    """A Lark grammar of whole replies, with thoughts and markers; `Dialect.grammar` returns it.
+
+    As an option of a reply to a chat it stands for all of the reply; any other grammar for the answer.
+    """
+
+    __slots__ = ()
+
+
 class Grammar:
     """Rules that are being collected. TEXT is any text, GAP up to two line breaks."""
 
@@ -44,8 +53,9 @@ class Grammar:
 
     def until(self, name: str, end: str) -> str:
         """Add a rule for any text up to the first of a marker, with it, and return its name."""
-        if end in self._special:
-            return self.rule(name, f"TEXT {self.literal(end)}")
+        if end in self._special:  # the parser of a reply takes the marker spelled out for the token
+            before = self.rule(f"{name.upper()}_TEXT", f"TEXT & ~(TEXT {_quoted(end)} TEXT)")
+            return self.rule(name, f"{before} {self.literal(end)}")
         return self.rule(f"{name}[suffix={_quoted(end)}]", "TEXT")
 
     def json(self, schema: Mapping[str, Any], root: Mapping[str, Any] | None = None) -> str:

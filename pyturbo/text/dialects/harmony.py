@@ -84,18 +84,40 @@ class Harmony(Dialect):
     def _head(self, name: str) -> str:
         return f"{_CHANNEL}commentary to={_NAMESPACE}{name} {_CONSTRAIN}json{_MESSAGE}"
 
+    def around_answer(self, prompt: str = "") -> str | None:
+        """Return the grammar of replies with their `@answer` in the final channel."""
+        begun = self.begun(prompt)
+        header = _header_of(begun.removesuffix(_MESSAGE))
+        if begun and header is not None and header.channel != "analysis":
+            return None  # the prompt has begun the answer
+        grammar = Grammar(self.special)
+        body, thoughts = self._analysis(grammar)
+        final = grammar.literal(f"{_CHANNEL}final{_MESSAGE}")
+        grammar.rule("start", f"{body if begun else ''} {thoughts}* {final} @answer")
+        return str(grammar)
+
+    def closings(self, *, again: bool = False) -> tuple[str, ...]:
+        """Return the texts that end the analysis; what begins again after it is the answer."""
+        closing = f"{_END}{_START}assistant"
+        channels = (f"{_CHANNEL}final{_MESSAGE}", f"{_CHANNEL}commentary") if again else ()
+        return (*(closing + channel for channel in channels), closing)
+
+    def _analysis(self, grammar: Grammar) -> tuple[str, str]:
+        """Return the rest of a message that begins another one, and the rule of thoughts."""
+        body = f"{grammar.until('body', _END)} {grammar.literal(f'{_START}assistant')}"
+        return body, grammar.rule("analysis", f"{grammar.literal(f'{_CHANNEL}analysis{_MESSAGE}')} {body}")
+
     def _grammar(self, tools: Sequence[Tool], choice: Choice, grammar: Grammar, begun: str) -> str:
         bodies = [
             f"{grammar.literal(self._head(tool.name))} {grammar.json(arguments_schema(tool))}"
             for tool in tools
         ]
         call = either(grammar, "call", bodies)
-        after = grammar.literal(f"{_START}assistant")
-        body = f"{grammar.until('body', _END)} {after}"
-        thoughts = grammar.rule("analysis", f"{grammar.literal(f'{_CHANNEL}analysis{_MESSAGE}')} {body}")
-        preamble = grammar.rule("preamble", f"{grammar.literal(f'{_CHANNEL}commentary{_MESSAGE}')} {body}")
-        rest = f"{thoughts}* {preamble}? {call}"
+        body, thoughts = self._analysis(grammar)
+        rest = f"{thoughts}* {call}"
         if choice == "auto":
+            header = grammar.literal(f"{_CHANNEL}commentary{_MESSAGE}")
+            preamble = grammar.rule("preamble", f"{header} {body}")
             final = grammar.rule("final", f"{grammar.literal(f'{_CHANNEL}final{_MESSAGE}')} TEXT")
             rest = f"{thoughts}* ({final} | {preamble}? {call})"
         grammar.rule("start", f"{body} {rest}" if begun else rest)
@@ -128,9 +150,12 @@ def _header_of(text: str) -> _Header | None:
 
 def _read_body(header: _Header, reader: Reader, writer: Writer) -> Step[None]:
     """Take the text of a message, and the marker that ends it."""
-    if header.function is None:
-        write = writer.reasoning if header.channel == "analysis" else writer.text
-        marker = yield from reader.copy_until((*_ENDS, *_BEGINNINGS), write)
+    if header.function is None and header.channel == "analysis":
+        writer.begin_thoughts()
+        marker = yield from reader.copy_until((*_ENDS, *_BEGINNINGS), writer.reasoning)
+        writer.end_thoughts()
+    elif header.function is None:
+        marker = yield from reader.copy_until((*_ENDS, *_BEGINNINGS), writer.text)
         writer.mark()
     else:
         writer.begin_call(header.function)

@@ -83,6 +83,11 @@ class ReplyParser:
         """What has been read so far."""
         return Message.of(self._read)
 
+    @property
+    def thinking(self) -> bool:
+        """Whether the text so far ends within thoughts."""
+        return self._writer.thinking
+
     def _resume(self) -> list[Part]:
         next(self._steps, None)
         return self._taken()

@@ -18,9 +18,9 @@ def read_thoughts(reader: Reader, writer: Writer) -> Step[None]:
         if not (yield from reader.is_at(place, OPEN)):
             return
         reader.take(place + len(OPEN))
-        writer.mark()
+        writer.begin_thoughts()
         if (yield from reader.copy_until((CLOSE,), writer.reasoning)):
-            writer.mark()
+            writer.end_thoughts()
 
 
 def begun_thoughts(prompt: str) -> str:

@@ -19,10 +19,16 @@ _BETWEEN = "\n\n"  # stands between two stretches of text, or of thoughts, that 
 
 
 class Writer:
-    """Makes parts. White space next to markers is left out; all other text arrives unchanged."""
+    """Makes parts. White space next to markers is left out; all other text arrives unchanged.
+
+    Attributes:
+        parts: Those that nobody has taken.
+        thinking: Whether thoughts have begun that have not ended.
+    """
 
     def __init__(self, new_id: Callable[[], str]) -> None:
         self.parts: list[Part] = []
+        self.thinking = False
         self._new_id = new_id
         self._calls = 0
         self._arguments: list[str] = []  # of the call that is being written
@@ -41,6 +47,14 @@ class Writer:
     def mark(self) -> None:
         """Note that a marker was read here."""
         self._spaces, self._blank, self._marked = "", True, True
+
+    def begin_thoughts(self) -> None:
+        self.mark()
+        self.thinking = True
+
+    def end_thoughts(self) -> None:
+        self.mark()
+        self.thinking = False
 
     def begin_call(self, name: str) -> None:
         self.mark()
