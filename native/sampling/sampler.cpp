@@ -4,7 +4,8 @@
 #include <bit>
 #include <cfloat>
 #include <cmath>
-#include <sstream>
+#include <cstdio>
+#include <string>
 
 #include "pyturbo/error.h"
 #include "sampling/adjustments.h"
@@ -16,9 +17,10 @@ namespace {
 
 void require(bool fulfilled, const char* name, const char* expected, double got) {
   if (fulfilled) return;
-  std::ostringstream text;
-  text << "Sampler: " << name << ": expected " << expected << ", got " << got;
-  throw Error(ErrorKind::argument, text.str());
+  char number[32];
+  std::snprintf(number, sizeof number, "%g", got);
+  throw Error(ErrorKind::argument,
+              std::string("Sampler: ") + name + ": expected " + expected + ", got " + number);
 }
 
 const SamplerOptions& checked(const SamplerOptions& o) {

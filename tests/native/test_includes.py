@@ -140,6 +140,12 @@ def test_builtins_and_global_names_are_found(tmp_path: Path) -> None:
     assert outermost(code(header)) == ["using metal::half", "namespace msl"]
 
 
+def test_no_number_is_written_by_a_stream() -> None:
+    """Streams of numbers need tables that two copies of the C++ library in one process confuse."""
+    for file in includes(NATIVE):
+        assert re.findall(r"<(?:sstream|iostream|iomanip)>", file.read_text()) == [], file
+
+
 def test_no_circular_include() -> None:
     assert circle(includes(NATIVE)) == []
 

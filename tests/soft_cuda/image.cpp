@@ -1,7 +1,8 @@
 #include "image.h"
 
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <sstream>
 
 #include "core/kernels.h"
 
@@ -17,24 +18,31 @@ const pyturbo::KernelInfo* info_of(const std::string& kernel) {
 }  // namespace
 
 std::string image_text(const Image& image) {
-  std::ostringstream out;
-  out << kMagic << '\n' << image.kernel << '\n' << image.architecture << '\n' << image.major << '\n';
-  for (const auto& [slot, bits] : image.constants) out << slot << ' ' << bits << '\n';
-  return out.str();
+  std::string out =
+      kMagic + ('\n' + image.kernel) + '\n' + image.architecture + '\n' + std::to_string(image.major) + '\n';
+  for (const auto& [slot, bits] : image.constants)
+    out += std::to_string(slot) + ' ' + std::to_string(bits) + '\n';
+  return out;
 }
 
 bool parse_image(const char* text, Image& image) {
   if (std::strncmp(text, kMagic, sizeof kMagic - 1) != 0) return false;
-  std::istringstream in(text);
-  std::string magic;
-  std::getline(in, magic);
-  std::getline(in, image.kernel);
-  std::getline(in, image.architecture);
-  in >> image.major;
-  uint32_t slot;
-  uint64_t bits;
-  while (in >> slot >> bits) image.constants[slot] = bits;
-  return in.eof();
+  const auto line = [&text] {
+    const std::string found(text, std::strcspn(text, "\n"));
+    text += found.size() + (text[found.size()] == '\n');
+    return found;
+  };
+  line();  // the magic
+  image.kernel = line();
+  image.architecture = line();
+  image.major = std::atoi(line().c_str());
+  while (*text) {
+    unsigned slot;
+    unsigned long long bits;
+    if (std::sscanf(line().c_str(), "%u %llu", &slot, &bits) != 2) return false;
+    image.constants[slot] = bits;
+  }
+  return true;
 }
 
 std::shared_ptr<Kernel> kernel_of(const Image& image) {
