@@ -39,7 +39,7 @@ def messages_of(
     placed = [] if not system else [("system", block) for block in _blocks("system", "system", system)]
     for i, message in enumerate(messages):
         where, role = f"messages.{i}", message.get("role")
-        if role not in _BLOCKS:
+        if role not in tuple(_BLOCKS):
             raise refusal(f"{where}.role", f"expected one of {', '.join(_BLOCKS)}, got {shown(role)}")
         known(where, message, "role", "content")
         placed += [(str(role), block) for block in _blocks(f"{where}.content", role, message.get("content"))]
@@ -109,8 +109,10 @@ def _result(where: str, block: Mapping[str, Any], names: Mapping[str, str]) -> d
             f"{where}.tool_use_id", f"expected the id of a tool_use block before it, got {shown(call)}"
         )
     content = _joined(_blocks(f"{where}.content", "system", block.get("content") or ""))
-    if block.get("is_error"):
-        content = f"Error: {content}"
+    failed = block.get("is_error") or False
+    if not isinstance(failed, bool):
+        raise refusal(f"{where}.is_error", f"expected true or false, got {shown(failed)}")
+    content = f"Error: {content}" if failed else content
     return {"role": "tool", "tool_call_id": call, "name": names[call], "content": content}
 
 

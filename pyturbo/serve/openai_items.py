@@ -65,7 +65,7 @@ class _History:
     def add(self, where: str, item: Mapping[str, Any]) -> None:
         """Add an item."""
         kind = item.get("type", "message" if "role" in item else None)
-        if kind not in self._readers:
+        if kind not in tuple(self._readers):
             got = shown(item if kind is None else kind)
             raise refusal(f"{where}.type", f"expected one of {', '.join(_FIELDS)}, got {got}")
         known(where, item, "type", "id", "status", *_FIELDS[kind])
@@ -97,7 +97,10 @@ class _History:
 
     def _thoughts(self, where: str, item: Mapping[str, Any]) -> None:
         """Add thoughts. Those that are encrypted are left out, because nobody here can read them."""
-        for i, part in enumerate(item.get("content") or ()):
+        parts = item.get("content") or []
+        if not isinstance(parts, list):
+            raise refusal(f"{where}.content", f"expected a list of parts, got {shown(parts)}")
+        for i, part in enumerate(parts):
             place = f"{where}.content.{i}"
             if not isinstance(part, Mapping) or part.get("type") != "reasoning_text":
                 raise refusal(place, f"expected a part of type reasoning_text, got {shown(part)}")

@@ -428,6 +428,18 @@ def said(*blocks: Any, role: str = "user") -> dict[str, Any]:
             },
             "messages.1.content.0.content.0: expected a block of type text, got 'image'",
         ),
+        (
+            {
+                "messages": [
+                    {"role": "assistant", "content": [USE]},
+                    {
+                        "role": "user",
+                        "content": [{"type": "tool_result", "tool_use_id": "t", "is_error": "no"}],
+                    },
+                ]
+            },
+            "messages.1.content.0.is_error: expected true or false, got 'no'",
+        ),
         ({"system": [IMAGE]}, "system.0: expected a block of type text, got 'image'"),
         (
             {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
