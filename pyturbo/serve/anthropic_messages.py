@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp
 
 from pyturbo._messages import shown
+from pyturbo.model import Model
 from pyturbo.serve.accounts import prompt_tokens
 from pyturbo.serve.anthropic_history import messages_of, tools_of
 from pyturbo.serve.blocks import Block, Blocks, Change
@@ -24,6 +25,7 @@ from pyturbo.serve.request_error import RequestError
 from pyturbo.serve.server_state import State, state_of
 from pyturbo.serve.shelf import Served
 from pyturbo.serve.sse import event
+from pyturbo.serve.thinking import Thinking, with_budget, with_effort
 from pyturbo.serve.tool_choice import constrained
 from pyturbo.text.dialects.grammar import Choice
 from pyturbo.text.dialects.message import json_object
@@ -34,16 +36,20 @@ _IGNORED = ("metadata", "service_tier", "cache_control")
 _SIGNATURE = "unsigned"
 
 
-class Thinking(Fields):
+class ThinkingFields(Fields):
     """Whether a reply begins with thoughts: with "adaptive" the template decides."""
 
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: int | None = Field(None, ge=1)
     display: Literal["summarized"] | None = None
 
-    def variables(self) -> dict[str, Any]:
-        """Return the variables of the chat template."""
-        return {} if self.type == "adaptive" else {"enable_thinking": self.type == "enabled"}
+    def found(self, model: Model) -> Thinking:
+        """Return the options of a reply and the variables of its chat template."""
+        if self.type != "enabled" and self.budget_tokens is not None:
+            raise refusal("thinking.budget_tokens", f"expected none with type {self.type}")
+        if self.type == "adaptive":
+            return {}, {}
+        return with_budget(model, self.budget_tokens if self.type == "enabled" else 0)
 
 
 class ToolChoice(Fields):
@@ -74,7 +80,7 @@ class JsonFormat(Fields):
 class OutputConfig(Fields):
     """What a reply must be, and how much thought it takes."""
 
-    effort: str | None = None
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     format: JsonFormat | None = None
 
 
@@ -86,25 +92,23 @@ class PromptFields(Fields):
     messages: list[dict[str, Any]] = Field(min_length=1)
     tools: list[dict[str, Any]] | None = None
     tool_choice: ToolChoice | None = None
-    thinking: Thinking | None = None
+    thinking: ThinkingFields | None = None
     output_config: OutputConfig | None = None
 
     def asked(self, served: Served, options: Mapping[str, Any]) -> Asked:
         """Return what the request asks of a model."""
-        tools, choice, schema, variables = tools_of(self.tools), self.tool_choice, None, {}
-        if self.thinking is not None:
-            variables.update(self.thinking.variables())
-        if self.output_config is not None:
-            schema = None if self.output_config.format is None else self.output_config.format.schema_
-            if self.output_config.effort is not None:
-                variables["reasoning_effort"] = self.output_config.effort
+        tools, choice = tools_of(self.tools), self.tool_choice
+        config = OutputConfig() if self.output_config is None else self.output_config
+        budget, switch = ({}, {}) if self.thinking is None else self.thinking.found(served.model)
+        _, effort = with_effort(served.model, config.effort)
         asked = Asked(
             messages_of(self.system, self.messages),
-            options,
+            budget | dict(options),
             tools=tools,
-            variables=variables,
+            variables=switch | effort,
             one_call=choice is not None and choice.disable_parallel_tool_use,
         )
+        schema = None if config.format is None else config.format.schema_
         return constrained(served.model, asked, None if choice is None else choice.choice(tools), schema)
 
 

@@ -22,6 +22,7 @@ from pyturbo.serve.sampling_fields import IGNORED, SamplingFields
 from pyturbo.serve.server_state import State, state_of
 from pyturbo.serve.shelf import Served
 from pyturbo.serve.sse import comment, event
+from pyturbo.serve.thinking import with_effort
 from pyturbo.serve.tool_choice import constrained
 from pyturbo.text.dialects import Message, Part, Reasoning, Text, ToolCallArguments, ToolCallBegin
 
@@ -76,19 +77,13 @@ class ChatFields(SamplingFields):
             raise RequestError("invalid_request_error", "top_logprobs: expected logprobs with it")
         options["logprobs"] = self.top_logprobs or 0
         schema = None if self.response_format is None else self.response_format.schema_of_reply()
-        variables = dict(self.chat_template_kwargs or {})
-        if self.reasoning_effort == "none":
-            options.setdefault("reasoning_budget", 0)
-            if "enable_thinking" in (served.model.tokenizer.chat_template or ""):
-                variables.setdefault("enable_thinking", False)
-        elif self.reasoning_effort is not None:
-            variables.setdefault("reasoning_effort", self.reasoning_effort)
+        budget, variables = with_effort(served.model, self.reasoning_effort)
         asked = Asked(
             checked_messages(self.messages),
-            options,
+            budget | options,
             self.count(state.settings),
             self.tools or None,
-            variables,
+            variables | (self.chat_template_kwargs or {}),
             one_call=self.parallel_tool_calls is False,
         )
         return constrained(served.model, asked, self.tool_choice, schema)

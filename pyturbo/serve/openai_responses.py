@@ -18,6 +18,7 @@ from pyturbo.serve.replies import Asked
 from pyturbo.serve.request_error import RequestError
 from pyturbo.serve.server_state import State, state_of
 from pyturbo.serve.shelf import Served
+from pyturbo.serve.thinking import with_effort
 from pyturbo.serve.tool_choice import constrained
 from pyturbo.text.dialects.grammar import Choice
 
@@ -103,11 +104,12 @@ class ResponseFields(Fields):
         options.setdefault("max_tokens", state.settings.max_tokens)
         schema = self.text.format.schema_of_reply() if self.text and self.text.format else None
         effort = None if self.reasoning is None else self.reasoning.effort
+        budget, variables = with_effort(served.model, effort)
         asked = Asked(
             messages_of(self.instructions, self.input),
-            options,
+            budget | options,
             tools=tools_of(self.tools),
-            variables={} if effort is None else {"reasoning_effort": effort},
+            variables=variables,
             one_call=self.parallel_tool_calls is False,
         )
         return constrained(served.model, asked, self._choice(), schema)

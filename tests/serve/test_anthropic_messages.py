@@ -306,12 +306,23 @@ def test_thinking_is_what_the_template_makes_of_it(
         assert prompts[-1].endswith("<think>\n")
 
 
+def test_thoughts_end_at_their_budget(client: anthropic.Anthropic) -> None:
+    asked = ASKED | {"max_tokens": 40, "extra_body": {"temperature": 0}}
+    endless = client.messages.create(**asked, thinking={"type": "enabled", "budget_tokens": 1024})
+    assert [block.type for block in endless.content] == ["thinking"]
+    short = client.messages.create(**asked, thinking={"type": "enabled", "budget_tokens": 3})
+    assert [block.type for block in short.content] == ["thinking", "text"]
+    begun = str(short.content[0].to_dict()["thinking"])
+    assert str(endless.content[0].to_dict()["thinking"]).startswith(begun.strip())
+    assert short.usage.output_tokens_details is not None
+    assert short.usage.output_tokens_details.thinking_tokens < 16  # with the marker, letter by letter
+
+
 def test_a_reply_fits_a_schema(client: anthropic.Anthropic, script: Script) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-    script('{"a": 5}')
+    script('I see.\n</think>\n\n{"a": 5}')
     reply = client.messages.create(
         **ASKED,
-        thinking={"type": "disabled"},
         output_config={"effort": "low", "format": {"type": "json_schema", "schema": schema}},
     )
     assert json.loads(reply.content[-1].text) == {"a": 5}  # type: ignore[union-attr]
@@ -459,6 +470,11 @@ def said(*blocks: Any, role: str = "user") -> dict[str, Any]:
             "thinking.type: input should be 'enabled', 'disabled' or 'adaptive'",
         ),
         ({"thinking": {"type": "enabled", "budget_tokens": 0}}, "thinking.budget_tokens: input should be"),
+        (
+            {"thinking": {"type": "disabled", "budget_tokens": 9}},
+            "thinking.budget_tokens: expected none with",
+        ),
+        ({"output_config": {"effort": "none"}}, "output_config.effort: input should be 'low'"),
         ({"temperature": -1}, "temperature: expected"),
         ({"stop_sequences": [""]}, "stop: expected a list of texts that are not empty"),
         ({"model": "nobody"}, "model: expected one of chat, stories, got 'nobody'"),

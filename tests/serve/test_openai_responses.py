@@ -242,21 +242,20 @@ class Weather(BaseModel):
 
 
 def test_a_reply_fits_a_schema(client: openai.OpenAI, script: Script) -> None:
-    begun: list[Any] = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": ""}]
-    asked = ASKED | {"input": begun}
-    script('{"rain": true}')
-    assert client.responses.parse(**asked, text_format=Weather).output_parsed == Weather(rain=True)
-    script('{"rain": true}')
-    with client.responses.stream(**asked, text_format=Weather) as stream:
+    reply = 'I see.\n</think>\n\n{"rain": true}'
+    script(reply)
+    assert client.responses.parse(**ASKED, text_format=Weather).output_parsed == Weather(rain=True)
+    script(reply)
+    with client.responses.stream(**ASKED, text_format=Weather) as stream:
         assert stream.get_final_response().output_parsed == Weather(rain=True)
-    script('{"a": 1}')
-    anything = client.responses.create(**asked, text={"format": {"type": "json_object"}})
-    assert json.loads(anything.output_text) == {"a": 1}
-    script("Rain")
+    script(reply)
+    anything = client.responses.create(**ASKED, text={"format": {"type": "json_object"}})
+    assert json.loads(anything.output_text) == {"rain": True}
+    script("</think>\n\nRain.")
     with pytest.raises(openai.APIStatusError, match="schema: expected a token that the mask allows"):
-        client.responses.parse(**asked, text_format=Weather)
-    script("Rain.")
-    plain = client.responses.create(**asked, text={"format": {"type": "text"}, "verbosity": "medium"})
+        client.responses.parse(**ASKED, text_format=Weather)
+    script("</think>\n\nRain.")
+    plain = client.responses.create(**ASKED, text={"format": {"type": "text"}, "verbosity": "medium"})
     assert plain.output_text == "Rain."
 
 
@@ -310,6 +309,13 @@ def test_efforts_are_variables_of_the_template(
     assert seen == [{"reasoning_effort": "low"}]
     assert response.reasoning is not None
     assert response.reasoning.effort == "low"
+
+
+def test_no_effort_means_no_thoughts(client: openai.OpenAI, script: Script, prompts: list[str]) -> None:
+    script("It rains.")
+    response = client.responses.create(**ASKED, reasoning={"effort": "none"})
+    assert [item.type for item in response.output] == ["message"]
+    assert prompts[-1].endswith("<think>\n\n</think>\n\n")
 
 
 def test_a_prompt_that_was_read_is_not_read_again(client: openai.OpenAI, script: Script) -> None:
