@@ -18,11 +18,11 @@ TYPES = {
     "svg": "image/svg+xml",
 }
 
-#: Everything comes from this server, no script or style stands in the page itself, and no other page frames it.
+#: Everything comes from this server, no script or style stands in the page itself, and none frames it.
 POLICY = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
 
 HEADERS = {
-    # A browser keeps the files and asks each time whether they are the same, so that an upgrade is seen at once.
+    # A browser keeps the files and asks each time whether they are current: an upgrade is seen at once.
     "Cache-Control": "no-cache",
     "Content-Security-Policy": POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",

@@ -36,14 +36,14 @@ class Reader:
 
     def visit(self, *, fresh: bool = True, **settings: Any) -> None:
         """Open the page, as if for the first time if it is `fresh`, with some settings."""
-        self.driver.get(self.address)
+        if not self.driver.current_url.startswith(self.address):
+            self.driver.get(self.address)
         if fresh:
             self.run("localStorage.clear()")
         if settings:
             self.run("localStorage.setItem('pyturbo/settings', JSON.stringify(arguments[0]))", settings)
-        if fresh or settings:
-            self.driver.get(self.address)
-        self.until(lambda: self.one("#model option"))
+        self.driver.get(self.address)
+        self.until(lambda: self.all("#model option"))
 
     def run(self, script: str, *arguments: Any) -> Any:
         """Run JavaScript in the page. A promise that it returns is waited for."""
@@ -58,7 +58,8 @@ class Reader:
         return found[0]
 
     def texts(self, selector: str) -> list[str]:
-        return [element.get_attribute("textContent") or "" for element in self.all(selector)]
+        script = "return [...document.querySelectorAll(arguments[0])].map((element) => element.textContent)"
+        return list(self.run(script, selector))
 
     def press(self, *keys: str, with_key: str | None = None) -> None:
         """Press keys, wherever the focus is; all of them while `with_key` is held."""

@@ -67,7 +67,7 @@ def test_the_page_is_only_read(client: TestClient) -> None:
 
 
 def test_files_refer_to_files_that_are_there() -> None:
-    """What a module imports, and what the page links, exists; nothing comes from another site or stands inline."""
+    """What modules import and the page links exists; nothing comes from another site or stands inline."""
     page = (FOLDER / "index.html").read_text(encoding="utf-8")
     assert set(re.findall(r'(?:src|href)="page/([^"]+)"', page)) <= set(NAMES)
     assert not re.search(r"(?:src|href)=\"(?:https?:)?//|<script[^>]*>[^<]|<style|\sstyle=|\son\w+=", page)
