@@ -21,6 +21,7 @@ from pyturbo.serve.models import health, model, models
 from pyturbo.serve.openai_chat import chat_completions
 from pyturbo.serve.openai_completions import completions
 from pyturbo.serve.openai_responses import responses, stored_response
+from pyturbo.serve.page import routes as page_routes
 from pyturbo.serve.request_error import RequestError, request_error_of
 from pyturbo.serve.server_state import State, state_of
 from pyturbo.serve.settings import Settings
@@ -71,7 +72,9 @@ def create_app(shelf: Shelf, settings: Settings | None = None) -> Starlette:
         allowed = {"allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
         before.insert(0, Middleware(CORSMiddleware, allow_origins=[*settings.origins], **allowed))  # type: ignore[arg-type]
     handlers = dict.fromkeys((RequestError, TurboError, HTTPException, Exception), _failed)
-    app = Starlette(routes=[*ROUTES], middleware=before, exception_handlers=handlers, lifespan=life)
+    app = Starlette(
+        routes=[*ROUTES, *page_routes()], middleware=before, exception_handlers=handlers, lifespan=life
+    )
     app.state.shared = state
     return app
 

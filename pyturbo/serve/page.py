@@ -54,6 +54,7 @@ def read_files() -> dict[str, File]:
     """Read the files of the page from the installed package, by name.
 
     Examples:
+        >>> from pyturbo.serve.page import read_files
         >>> read_files()["index.html"].media_type
         'text/html; charset=utf-8'
     """
@@ -70,6 +71,7 @@ def routes() -> list[Route]:
     """Return the routes `/` and `/page/<file>`, one for each file that there is.
 
     Examples:
+        >>> from pyturbo.serve.page import routes
         >>> [route.path for route in routes()][:2]
         ['/', '/page/api.js']
     """

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -19,6 +20,11 @@ Result = TypeVar("Result")
 
 CHROMIUM = Path("/usr/bin/chromium")
 DRIVER = Path("/usr/bin/chromedriver")
+NEEDS_CHROMIUM = pytest.mark.skipif(
+    not DRIVER.exists() and os.environ.get("CI") != "true",
+    reason="needs Debian's chromium and chromium-driver",
+)
+
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --disable-dev-shm-usage --window-size=1200,800"
@@ -31,8 +37,8 @@ NOT_PASSED_ON = ("LD_PRELOAD", "MALLOC_CHECK_")
 class Reader:
     """Somebody who reads and writes on the page."""
 
-    def __init__(self, driver: webdriver.Chrome, address: str) -> None:
-        self.driver, self.address = driver, address
+    def __init__(self, driver: webdriver.Chrome, url: str) -> None:
+        self.driver, self.address = driver, f"{url}/"
 
     def visit(self, *, fresh: bool = True, **settings: Any) -> None:
         """Open the page, as if for the first time if it is `fresh`, with some settings."""

@@ -7,12 +7,10 @@ import json
 import math
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
@@ -146,26 +144,11 @@ async def stream(reply: Reply) -> AsyncIterator[str]:
     if reply.ends:
         extra = {} if reply.timings is None else {"timings": reply.timings}
         yield _chunk({}, finish="stop", **extra)
-        usage = {"prompt_tokens": 11, "completion_tokens": tokens, "total_tokens": 11 + tokens}
+        read = reply.timings or {"prompt_tokens": 11, "cached_tokens": 0}
+        prompt = read["prompt_tokens"] + read["cached_tokens"]
+        usage = {"prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens}
         yield f"data: {json.dumps({'choices': [], 'usage': usage})}\n\n"
         yield "data: [DONE]\n\n"
-
-
-@contextmanager
-def serving(app: Starlette | Callable[..., Any]) -> Iterator[str]:
-    """Serve an application on a free port, and yield its address."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        while not server.started:
-            assert thread.is_alive(), "expected a server that starts"
-            threading.Event().wait(0.01)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}/"
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 def _chunk(delta: dict[str, str], finish: str | None = None, logprobs: Any = None, **more: Any) -> str:

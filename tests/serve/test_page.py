@@ -10,13 +10,11 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.keys import Keys
 
-from serve.browser import DRIVER, Reader, chromium
-from serve.scripted import Reply, Script, serving
+from live_server import LiveServer
+from serve.browser import NEEDS_CHROMIUM, Reader, chromium
+from serve.scripted import Reply, Script
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not DRIVER.exists(), reason="needs Debian's chromium and chromium-driver"),
-]
+pytestmark = [pytest.mark.slow, NEEDS_CHROMIUM]
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +24,9 @@ def script() -> Script:
 
 @pytest.fixture(scope="module")
 def opened(script: Script, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    with serving(script.app()) as address, chromium(tmp_path_factory.mktemp("profile")) as driver:
-        yield Reader(driver, address)
+    profile = tmp_path_factory.mktemp("profile")
+    with LiveServer(script.app(), drain_seconds=1) as server, chromium(profile) as driver:
+        yield Reader(driver, server.url)
 
 
 @pytest.fixture
@@ -273,6 +272,7 @@ MARKDOWN = [
     ("a\n***\nb", "<p>a</p><hr><p>b</p>"),
     ("> a\n> > b", "<blockquote><p>a</p><blockquote><p>b</p></blockquote></blockquote>"),
     ("#hash", "<p>#hash</p>"),
+    ("def f():\n    return 1\n  x", "<p>def f():<br>    return 1<br>x</p>"),
     ("a | b\nno table", "<p>a | b<br>no table</p>"),
     ("&amp; &lt;", "<p>&amp;amp; &amp;lt;</p>"),
 ]
@@ -488,7 +488,7 @@ def test_probabilities_by_keyboard(reader: Reader, script: Script) -> None:
 
 def test_figures_of_the_server_are_shown(reader: Reader, script: Script) -> None:
     timings = {
-        "prompt_tokens": 200,
+        "prompt_tokens": 50,
         "cached_tokens": 150,
         "prompt_seconds": 0.5,
         "tokens": 64,
@@ -552,8 +552,20 @@ def test_keyboard_alone(reader: Reader, script: Script) -> None:
     assert reader.focused().get_attribute("id") == "composer-text"
 
 
+def test_the_way_past_the_list(reader: Reader) -> None:
+    link = reader.one("#skip")
+    assert link.rect["y"] < 0
+    reader.run("arguments[0].focus()", link)
+    assert link.rect["y"] >= 0
+    reader.press(Keys.ENTER)
+    assert reader.focused().get_attribute("id") == "composer-text"
+
+
 def test_every_control_has_a_name_and_a_visible_focus(reader: Reader, script: Script) -> None:
     reader.talk("Go")
+    reader.press(Keys.TAB)
+    assert reader.focused().get_attribute("id") == "send"
+    assert reader.focused().value_of_css_property("outline-style") == "solid"
     reader.run("document.querySelector('#skip').focus()")
     seen = [reader.focused()]
     for _ in range(40):
@@ -566,13 +578,6 @@ def test_every_control_has_a_name_and_a_visible_focus(reader: Reader, script: Sc
     assert {"new-conversation", "model", "composer-text", "settings-open", "figures-open"} <= set(ids)
     for at in seen:
         assert at.accessible_name, at.get_attribute("outerHTML")
-    reader.run("document.querySelector('#skip').focus()")
-    assert reader.focused().rect["y"] >= 0
-    reader.press(Keys.ENTER)
-    assert reader.focused().get_attribute("id") == "composer-text"
-    reader.press(Keys.TAB)
-    assert reader.focused().get_attribute("id") == "send"
-    assert reader.focused().value_of_css_property("outline-style") == "solid"
 
 
 def test_screen_readers_hear_the_reply_once(reader: Reader, script: Script) -> None:
@@ -628,7 +633,7 @@ def test_nothing_moves_where_motion_is_not_wanted(reader: Reader, script: Script
     ("reply", "words"),
     [
         (Reply(status=429, headers={"Retry-After": "1"}), "The server has too much to do."),
-        (Reply(status=503), "The server is not ready"),
+        (Reply(status=503), "The server cannot reply now: the status is 503."),
         (Reply(status=400), "the status is 400"),
         (Reply(["Some"], error="out of memory"), "The server could not finish the reply: out of memory"),
         (Reply(["Some"], ends=False), "The connection broke off before the reply was complete."),
@@ -659,8 +664,8 @@ def test_errors(opened: Reader, script: Script, reply: Reply, words: str) -> Non
 
 def test_a_server_that_is_gone(opened: Reader) -> None:
     script = Script()
-    with serving(script.app()) as address:
-        reader = Reader(opened.driver, address)
+    with LiveServer(script.app(), drain_seconds=1) as server:
+        reader = Reader(opened.driver, server.url)
         reader.visit()
     reader.talk("Go")
     assert "The server cannot be reached." in reader.one(".failure").text

@@ -23,7 +23,7 @@ export async function failureOf(response) {
     case 429:
       return new Failure("busy", "The server has too much to do.", wait);
     case 503:
-      return new Failure("busy", "The server is not ready: it is starting, ending, or full.", wait);
+      return new Failure("busy", `The server cannot reply now: ${said || "it is starting, ending, or full"}.`, wait);
     default:
       return new Failure("other", said || `The server answered with the status ${response.status}.`, wait);
   }

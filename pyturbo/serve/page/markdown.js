@@ -157,7 +157,8 @@ function cells(line) {
 function paragraph(lines, at) {
   let end = at + 1;
   while (end < lines.length && lines[end].trim() && !beginsBlock(lines, end)) end++;
-  const text = lines.slice(at, end).map((line) => line.trim()).join("\n");
+  // Deep indentation is that of code which stands there without a fence.
+  const text = lines.slice(at, end).map((line) => (indent(line) < 4 ? line.trim() : line.trimEnd())).join("\n");
   return [end, () => make("p", {}, ...inlineNodes(text))];
 }
 

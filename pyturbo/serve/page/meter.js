@@ -32,14 +32,16 @@ export class Meter {
   figures(usage, timings) {
     const [first, last] = [this.times[0], this.times.at(-1)];
     const tokens = timings?.tokens ?? usage?.completion_tokens ?? this.times.length;
+    const cached = timings?.cached_tokens ?? usage?.prompt_tokens_details?.cached_tokens ?? null;
     const seconds = timings?.seconds ?? (last > first ? (last - first) / 1000 : null);
     return {
       tokens,
       seconds,
       speed: timings?.tokens_per_second ?? (seconds && tokens > 1 ? (tokens - 1) / seconds : null),
       wait: first === undefined ? null : (first - this.begin) / 1000,
-      prompt: timings?.prompt_tokens ?? usage?.prompt_tokens ?? null,
-      cached: timings?.cached_tokens ?? usage?.prompt_tokens_details?.cached_tokens ?? null,
+      // All of it: `timings` has the tokens that were read beside those that were known already.
+      prompt: usage?.prompt_tokens ?? (timings ? timings.prompt_tokens + timings.cached_tokens : null),
+      cached,
       reading: timings?.prompt_seconds ?? null,
     };
   }

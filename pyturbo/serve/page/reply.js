@@ -13,7 +13,7 @@ import { pathTo } from "./tree.js";
  */
 export async function writeReply(conversation, message, signal, changed) {
   const meter = new Meter();
-  const last = { usage: null, timings: null };
+  const last = { usage: null, timings: null, decoder: new TextDecoder() };
   Object.assign(message, { state: "writing", model: settings.model, thoughts: "", tokens: [] });
   const body = { model: settings.model, messages: promptOf(conversation, message), ...requestOptions() };
   changed();
@@ -30,9 +30,17 @@ export async function writeReply(conversation, message, signal, changed) {
   } catch (error) {
     end(message, error, signal);
   }
+  dropEnd(message);
   delete message.progress;
   delete message.rate;
   changed();
+}
+
+/** The last token may be the mark that ends a reply, which is no part of it. */
+function dropEnd({ content, tokens }) {
+  const text = tokens.map((token) => token.text).join("");
+  let length = text.startsWith(content) ? text.length : 0;
+  while (length > content.length && length - tokens.at(-1).text.length >= content.length) length -= tokens.pop().text.length;
 }
 
 function promptOf(conversation, message) {
@@ -48,7 +56,7 @@ function grow(message, chunk, meter, last) {
   const choice = chunk.choices?.[0];
   if (!choice) return;
   const { content, reasoning_content: thoughts } = choice.delta ?? {};
-  const tokens = tokensOf(choice.logprobs);
+  const tokens = tokensOf(choice.logprobs, last.decoder);
   if (thoughts) message.thoughts += thoughts;
   if (content) message.content += content;
   // The tokens of thoughts, and the marks that end them, are no part of the reply.

@@ -1,16 +1,20 @@
 // The tokens of a reply, coloured by how probable each was, and a card with the alternatives of one.
 //
-// token: {text, logprob, others: [{text, logprob}]}
+// token: {name, text, logprob, others: [{name, logprob}]}, where `text` is what it adds to the reply
 
 import { byId, make } from "./dom.js";
 import { percent } from "./numbers.js";
 
-/** The tokens that a chunk's `logprobs` tell about. */
-export function tokensOf(logprobs) {
-  return (logprobs?.content ?? []).map(({ token, logprob, top_logprobs }) => ({
-    text: token,
+/**
+ * The tokens that a chunk's `logprobs` tell about. A character may take several tokens: `decoder`, a TextDecoder
+ * that is the same for a whole reply, gives it to the last of them.
+ */
+export function tokensOf(logprobs, decoder) {
+  return (logprobs?.content ?? []).map(({ token, bytes, logprob, top_logprobs }) => ({
+    name: token,
+    text: bytes ? decoder.decode(Uint8Array.from(bytes), { stream: true }) : token,
     logprob,
-    others: (top_logprobs ?? []).map((other) => ({ text: other.token, logprob: other.logprob })),
+    others: (top_logprobs ?? []).map((other) => ({ name: other.token, logprob: other.logprob })),
   }));
 }
 
@@ -51,22 +55,21 @@ export function watchTokens() {
 function showCard(span) {
   const token = cards.get(span);
   const card = byId("token-card");
-  const chosen = { text: token.text, logprob: token.logprob };
-  const known = token.others.some((other) => other.text === token.text);
-  const rows = (known ? token.others : [...token.others, chosen]).toSorted((a, b) => b.logprob - a.logprob);
-  card.replaceChildren(...rows.map((row) => cardRow(row, row.text === token.text)));
+  const known = token.others.some((other) => other.name === token.name);
+  const rows = (known ? token.others : [...token.others, token]).toSorted((a, b) => b.logprob - a.logprob);
+  card.replaceChildren(...rows.map((row) => cardRow(row, row.name === token.name)));
   card.hidden = false;
   place(card, span.getClientRects()[0] ?? span.getBoundingClientRect());
 }
 
-function cardRow({ text, logprob }, chosen) {
+function cardRow({ name, logprob }, chosen) {
   const chance = Math.exp(logprob);
   const bar = make("span", { class: "bar" });
   bar.style.setProperty("--chance", chance.toFixed(4));
   return make(
     "div",
     { class: chosen ? "row chosen" : "row" },
-    make("span", { class: "text" }, visible(text)),
+    make("span", { class: "text" }, visible(name)),
     bar,
     make("span", { class: "chance" }, percent(chance)),
   );
