@@ -34,7 +34,7 @@ RUN = [
     *sorted(ROOT.glob("docs/guides/*.md")),
 ]
 
-#: Commands that take long, need a network, or do not end by themselves: their arguments are checked and nothing more.
+#: Commands that take long, need a network, or do not end by themselves: only their arguments are checked.
 NOT_RUN = ("bench", "pull", "serve")
 
 
