@@ -73,7 +73,7 @@ def routes() -> list[Route]:
     Examples:
         >>> from pyturbo.serve.page import routes
         >>> [route.path for route in routes()][:2]
-        ['/', '/page/api.js']
+        ['/', '/page/announcer.js']
     """
     found = read_files()
     paths = {"/": found.pop("index.html"), **{f"/page/{name}": found[name] for name in sorted(found)}}
