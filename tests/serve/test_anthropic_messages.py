@@ -277,6 +277,13 @@ def test_the_sequence_that_ends_a_reply_is_named(client: anthropic.Anthropic, sc
     assert (final.stop_reason, final.stop_sequence) == ("stop_sequence", "Three")
 
 
+def test_more_tokens_than_the_context_has_may_be_asked_for(
+    client: anthropic.Anthropic, script: Script
+) -> None:
+    script("</think>\n\nYes.")
+    assert client.messages.create(**ASKED | {"max_tokens": 20_000}).stop_reason == "end_turn"
+
+
 def test_a_reply_that_is_cut_off_says_so(client: anthropic.Anthropic, script: Script) -> None:
     script("</think>\n\nOne. Two. Three.")
     reply = client.messages.create(**ASKED | {"max_tokens": 5})
@@ -476,7 +483,7 @@ def said(*blocks: Any, role: str = "user") -> dict[str, Any]:
         ),
         ({"output_config": {"effort": "none"}}, "output_config.effort: input should be 'low'"),
         ({"temperature": -1}, "temperature: expected"),
-        ({"stop_sequences": [""]}, "stop: expected a list of texts that are not empty"),
+        ({"stop_sequences": [""]}, "stop_sequences.0: string should have at least 1 character"),
         ({"model": "nobody"}, "model: expected one of chat, stories, got 'nobody'"),
         ({"model": "stories"}, "no chat template"),
         ({"messages": [{"role": "user", "content": "word " * 3000}]}, "context"),
