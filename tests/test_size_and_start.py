@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 import time
@@ -15,8 +16,8 @@ pytestmark = pytest.mark.skipif(
     "libasan" in os.environ.get("LD_PRELOAD", ""), reason="with sanitizers it is larger and slower"
 )
 
-#: Of the package as a wheel holds it, before it is compressed.
-LARGEST = 27_500_000  # bytes
+#: Bytes of the package as a wheel holds it, before it is compressed. x86-64 has more levels.
+LARGEST = 29_000_000 if platform.machine() in ("x86_64", "AMD64") else 27_500_000
 
 #: Seconds from the start of the process to the first token; about 0.4 on a quiet machine.
 LONGEST_WAIT = 3.0
