@@ -124,7 +124,8 @@ def run(arguments: argparse.Namespace) -> None:
         shelf = Shelf(sources, engine, memory if len(given) > 1 else None)
     shelf.place(sources[0].name, sources[0].load())
     host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
-    note(f"{', '.join(shelf.names)} at http://{host}:{arguments.port}/v1; Ctrl-C ends it")
+    address = f"http://{host}:{arguments.port}"
+    note(f"{', '.join(shelf.names)} at {address}/v1, with a page at {address}/; Ctrl-C ends it")
     if not settings.keys and arguments.host not in _LOCAL:
         note(f"anybody who reaches {host} can use it: --api-key-file asks clients for a key")
     app = create_app(shelf, settings)
