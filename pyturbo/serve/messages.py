@@ -19,6 +19,17 @@ def checked_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, An
     return [_checked(f"messages.{i}", message) for i, message in enumerate(messages)]
 
 
+def plain_text(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return the texts of messages, each on a line, for a model without a chat template to go on from.
+
+    Examples:
+        >>> from pyturbo.serve.messages import plain_text
+        >>> plain_text([{"role": "user", "content": "Once"}, {"role": "assistant", "content": " upon"}])
+        'Once\\n upon'
+    """
+    return "\n".join(message["content"] for message in messages if message["content"])
+
+
 def _checked(where: str, message: Mapping[str, Any]) -> dict[str, Any]:
     role = message.get("role")
     if role not in _ROLES:

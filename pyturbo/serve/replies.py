@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from starlette.types import Receive
 
 from pyturbo.batching import Stream
-from pyturbo.engine.generation import Chunk, Prompt
+from pyturbo.engine.generation import Chunk, Prompt, is_chat
 from pyturbo.errors import BusyError
+from pyturbo.serve.messages import plain_text
 from pyturbo.serve.settings import Settings
 from pyturbo.serve.shelf import Served
 from pyturbo.text.dialects import Part, ToolCallBegin, ToolCallEnd, Tools
@@ -120,13 +121,16 @@ async def begin(served: Served, ask: Callable[[], Asked], settings: Settings) ->
 
     def submit() -> Replies:
         asked, streams = ask(), []  # type: Asked, list[Stream]
+        prompt = asked.prompt
+        if is_chat(prompt) and not served.chats:
+            prompt = plain_text(prompt)  # type: ignore[arg-type]
         try:
             for index in range(asked.count):
                 options = dict(asked.options)
                 if options.get("seed") is not None:
                     options["seed"] += index
                 stream = engine.submit(
-                    asked.prompt, tools=asked.tools, variables=asked.variables or None, **options
+                    prompt, tools=asked.tools, variables=asked.variables or None, **options
                 )
                 streams.append(stream)
         except BaseException:

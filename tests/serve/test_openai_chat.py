@@ -199,6 +199,12 @@ def test_a_prompt_that_was_read_is_not_read_again(client: openai.OpenAI, script:
     assert (again.usage.prompt_tokens_details.cached_tokens or 0) > 0.8 * again.usage.prompt_tokens
 
 
+def test_a_model_without_a_template_continues_the_text(client: openai.OpenAI) -> None:
+    said: list[Any] = [{"role": "user", "content": "Once upon a"}]
+    reply = client.chat.completions.create(model="stories", messages=said, max_tokens=3, temperature=0)
+    assert reply.choices[0].message.content == " time, there"
+
+
 @pytest.mark.parametrize(
     ("fields", "param", "message"),
     [
@@ -223,7 +229,7 @@ def test_a_prompt_that_was_read_is_not_read_again(client: openai.OpenAI, script:
         ({"reasoning_budget": -1}, "reasoning_budget", "greater than or equal to 0"),
         ({"functions": []}, "functions", "not supported"),
         ({"model": "nobody"}, "model", "expected one of chat, stories"),
-        ({"model": "stories"}, None, "no chat template"),
+        ({"model": "stories", "tools": TOOLS}, "tools", "knows no tools"),
         ({"max_tokens": 9, "messages": [{"role": "user", "content": "word " * 3000}]}, "messages", "context"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
