@@ -66,8 +66,9 @@ cdef extern from "pyturbo/program.h" namespace "pyturbo" nogil:
         NativeProgram(shared_ptr[NativeDevice], uint32_t symbols, uint32_t blocks)
         void add(const KernelInfo&, const void* const*, const vector[RecordedArgument]&, string label,
                  string text) except +raise_python
-        void run(const int64_t*, const Block*, cbool, NativeTimeline*) except +raise_python
+        void run(const int64_t*, const Block*, cbool, NativeTimeline*, const int64_t* next) except +raise_python
         void prepare() except +raise_python
+        void prepare(const int64_t*, const Block*) except +raise_python
         void ask(shared_ptr[NativeHostLoop]) except +raise_python
         void begin_passes() except +raise_python
         void end_passes() except +raise_python
@@ -88,8 +89,9 @@ cdef class Program:
     cdef list kernels                # of all launches: they own the function constants
 
     cdef NativeProgram* native(self) except NULL
-    cdef object _timed(self, str method, blocks, cursors, advance, dict symbols)
-    cdef int _replay(self, str method, blocks, bint wait, cursors, advance, dict symbols,
+    cdef object _timed(self, str method, blocks, advance, dict symbols)
+    cdef int _replay(self, str method, blocks, bint wait, advance, bint ahead, dict symbols,
                      NativeTimeline* timeline) except -1
+    cdef tuple _given(self, str method, blocks, dict symbols, vector[Block]* memory, vector[int64_t]* values)
     cdef int _bind_memory(self, str what, const ArgumentInfo* info, arg, MemoryRef* memory) except -1
     cdef int _read_linear(self, str what, linear, NativeLinear* out) except -1

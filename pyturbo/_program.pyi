@@ -19,31 +19,29 @@ class Program:
     def ask(self, loop: HostLoop) -> None: ...
     def begin_passes(self) -> None: ...
     def end_passes(self) -> None: ...
-    def prepare(self) -> None: ...
+    def prepare(self, blocks: Sequence[Buffer] | None = None, **symbols: int | Cursor) -> None: ...
     def run(
         self,
         blocks: Sequence[Buffer] = (),
         *,
         wait: bool = True,
-        cursors: Sequence[Cursor] = (),
         advance: int = 0,
-        **symbols: int,
+        ahead: bool = False,
+        **symbols: int | Cursor,
     ) -> None: ...
     def profile(
         self,
         blocks: Sequence[Buffer] = (),
         *,
-        cursors: Sequence[Cursor] = (),
         advance: int = 0,
-        **symbols: int,
+        **symbols: int | Cursor,
     ) -> list[tuple[str, str, float]]: ...
     def timeline(
         self,
         blocks: Sequence[Buffer] = (),
         *,
-        cursors: Sequence[Cursor] = (),
         advance: int = 0,
-        **symbols: int,
+        **symbols: int | Cursor,
     ) -> Timeline: ...
     def listing(self) -> list[Launch]: ...
     def loops(self) -> list[Loop]: ...

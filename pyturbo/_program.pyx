@@ -1,6 +1,6 @@
 """Program: launches recorded once and replayed natively."""
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 from libcpp.memory cimport make_unique
 from libcpp.string cimport string
 from libcpp.vector cimport vector
@@ -17,7 +17,8 @@ from pyturbo.symbols import HostCall, Launch, LaunchRun, Linear, Loop, Place, Ti
 
 
 cdef class Cursor:
-    """The position of a conversation. A replay advances it when done; no signal handler runs in between."""
+    """The position of a conversation, given to a replay as the value of a symbol. The replay advances it when done; no
+    signal handler runs in between."""
 
     def __repr__(self):
         return f"Cursor(position={self.position})"
@@ -116,29 +117,39 @@ cdef class Program:
         with nogil:
             program.end_passes()
 
-    def prepare(self):
+    def prepare(self, blocks=None, **symbols):
         """Have the device do what the first replay would do before it: compile kernels, and copy weights to its memory;
-        ``Device.progress`` shows it."""
+        ``Device.progress`` shows it. With blocks and symbols it also does what a replay with these would do before its
+        launches; that replay, if it is the next one, begins at once."""
+        cdef vector[int64_t] values
+        cdef vector[Block] memory
         cdef NativeProgram* program = self.native()
+        if blocks is None and not symbols:
+            with nogil:
+                program.prepare()
+            return
+        blocks = self._given("prepare", () if blocks is None else blocks, symbols, &memory, &values)
         with nogil:
-            program.prepare()
+            program.prepare(values.data(), memory.data())
 
-    def run(self, blocks=(), *, wait=True, cursors=(), advance=0, **symbols):
-        """Replay every launch with these blocks, in the order of ``self.blocks``, and these symbols; then advance the
-        cursors. Without ``wait`` the device may still be at work on return; see ``Device.synchronize``."""
-        self._replay("run", blocks, flag("run: wait", wait), cursors, advance, symbols, NULL)
+    def run(self, blocks=(), *, wait=True, advance=0, ahead=False, **symbols):
+        """Replay every launch with these blocks, in the order of ``self.blocks``, and these symbols; then add
+        ``advance`` to every ``Cursor`` among the symbols. Without ``wait`` the device may still be at work on return; see
+        ``Device.synchronize``. With both ``ahead`` and ``wait``, a GPU is prepared for the next replay while this one runs:
+        it is expected to have the same blocks, the advanced cursors and else the same symbols. Any other will do, too."""
+        self._replay("run", blocks, flag("run: wait", wait), advance, flag("run: ahead", ahead), symbols, NULL)
 
-    def profile(self, blocks=(), *, cursors=(), advance=0, **symbols):
+    def profile(self, blocks=(), *, advance=0, **symbols):
         """Replay like ``run``, and return one row per launch: (label, kernel, seconds). Passes are added up."""
         listing, seconds = self.listing(), {}
-        for launch, begin, end in self._timed("profile", blocks, cursors, advance, symbols).runs:
+        for launch, begin, end in self._timed("profile", blocks, advance, symbols).runs:
             seconds[launch] = seconds.get(launch, 0.0) + end - begin
         return [(launch.label, launch.kernel, seconds[i]) for i, launch in enumerate(listing)]
 
-    def timeline(self, blocks=(), *, cursors=(), advance=0, **symbols):
+    def timeline(self, blocks=(), *, advance=0, **symbols):
         """Replay like ``run``, and return a ``Timeline``: when each launch ran, in every pass. Launches do not overlap on
         the CPU then, and all devices ask the host at every loop."""
-        return self._timed("timeline", blocks, cursors, advance, symbols)
+        return self._timed("timeline", blocks, advance, symbols)
 
     def listing(self):
         """Return one ``Launch`` for each launch, in order."""
@@ -170,10 +181,10 @@ cdef class Program:
             lines += [(at, 0, text) for at, text in points if at is not None]
         return "\n".join(text for _, _, text in sorted(lines, key=lambda line: line[:2]))
 
-    cdef object _timed(self, str method, blocks, cursors, advance, dict symbols):
+    cdef object _timed(self, str method, blocks, advance, dict symbols):
         """Replay like `run`, and return the `Timeline`. `method` is the one that was called, for messages."""
         cdef NativeTimeline timed
-        self._replay(method, blocks, True, cursors, advance, symbols, &timed)
+        self._replay(method, blocks, True, advance, False, symbols, &timed)
         return Timeline(
             timed.begin,
             timed.end,
@@ -181,26 +192,51 @@ cdef class Program:
             [HostCall(call.loop, call.number, call.begin, call.end) for call in timed.calls],
         )
 
-    cdef int _replay(self, str method, blocks, bint wait, cursors, advance, dict symbols,
+    cdef int _replay(self, str method, blocks, bint wait, advance, bint ahead, dict symbols,
                      NativeTimeline* timeline) except -1:
-        cdef vector[int64_t] values
+        cdef vector[int64_t] values, after
         cdef vector[Block] memory
+        cdef Cursor cursor
+        cdef int64_t advanced = index(f"{method}: advance", advance)
+        cdef size_t i
+        blocks = self._given(method, blocks, symbols, &memory, &values)
+        after = values
+        for i, name in enumerate(self.symbols):
+            if isinstance(symbols[name], Cursor):
+                if values[i] > INT64_MAX - advanced:
+                    raise ArgumentError(f"{method}: {name}: expected a position below 2^63, got {values[i] + advance}")
+                after[i] += advanced
+        cdef const int64_t* next_values = after.data() if ahead else NULL
+        cdef NativeProgram* program = self.native()
+        with nogil:
+            program.run(values.data(), memory.data(), wait, timeline, next_values)
+        for i, name in enumerate(self.symbols):
+            if isinstance(symbols[name], Cursor):
+                cursor = symbols[name]
+                cursor.position = after[i]
+        return 0
+
+    cdef tuple _given(self, str method, blocks, dict symbols, vector[Block]* memory, vector[int64_t]* values):
+        """Add the memory of all blocks and the values of all symbols, in their order; return the blocks, which own the
+        memory and which nobody can change."""
         cdef Block block
         cdef Buffer buffer
         cdef Cursor cursor
-        cdef int64_t advanced = index(f"{method}: advance", advance)
-        cursors = _tuple(f"{method}: cursors", cursors)
-        for each in cursors:
-            if not isinstance(each, Cursor):
-                raise ArgumentError(f"{method}: cursors: expected Cursors, got {shown(each)}")
-        blocks = _tuple(f"{method}: blocks", blocks)  # which nobody changes until the replay is over
-        if set(symbols) != set(self.symbols) or len(blocks) != len(self.blocks):
+        blocks = _tuple(f"{method}: blocks", blocks)
+        if symbols.keys() != set(self.symbols) or len(blocks) != len(self.blocks):
             raise ArgumentError(
                 f"{method}: expected symbols {list(self.symbols)} and blocks {list(self.blocks)}, "
                 f"got {sorted(symbols)} and {len(blocks)} blocks"
             )
         for name in self.symbols:
-            values.push_back(index(f"{method}: {name}", symbols[name]))
+            given = symbols[name]
+            if isinstance(given, Cursor):
+                cursor = given
+                given = cursor.position
+                if given >= 0:
+                    values.push_back(cursor.position)
+                    continue
+            values.push_back(index(f"{method}: {name}", given))
         for name, given in zip(self.blocks, blocks):
             if not isinstance(given, Buffer) or given.readonly:
                 raise ArgumentError(f"{method}: {name}: expected a writable Buffer, got {given!r}")
@@ -208,13 +244,7 @@ cdef class Program:
             buffer.use_on(self.device.get())
             block.data, block.bytes = buffer.address, buffer.nbytes
             memory.push_back(block)
-        cdef NativeProgram* program = self.native()
-        with nogil:
-            program.run(values.data(), memory.data(), wait, timeline)
-        for each in cursors:
-            cursor = each
-            cursor.position += advanced
-        return 0
+        return blocks
 
     cdef int _bind_memory(self, str what, const ArgumentInfo* info, arg, MemoryRef* memory) except -1:
         cdef Buffer buffer

@@ -115,10 +115,12 @@ def programs() -> Iterator[tuple[str, Case]]:
         "n": (3, NOT_A_COUNT),
         "blocks": ((), (3, None, "x", [3], Thing())),
         "wait": (True, NOT_A_FLAG),
-        "cursors": ((), (3, "x", [3], [None])),
         "advance": (0, NOT_A_COUNT),
+        "ahead": (False, NOT_A_FLAG),
     }
     yield "Program.run", (program.run, arguments)
+    arguments = {"n": (3, NOT_A_COUNT), "blocks": ((), (3, "x", [3], Thing()))}
+    yield "Program.prepare", (program.prepare, arguments)
     yield "Program.profile", (program.profile, {"n": (3, NOT_A_COUNT), "advance": (0, NOT_A_COUNT)})
     limits = ("tokens", 3, None, [3], Thing(), {"a": "x"}, {"a": -1}, {"a": 1.5}, {3: 3})
     arguments = {

@@ -208,19 +208,25 @@ void Device::launch(const KernelInfo& kernel, const Arguments& arguments, const 
 }
 
 void Device::replay(std::span<const ReadyLaunch> launches, std::span<const ReadyLoop> loops, bool wait,
-                    Timeline* timeline, Recorded* program) {
+                    Timeline* timeline, Recorded* program, const std::function<void()>& meanwhile) {
   const Replay counted(*this);
   require_open();
   require_readable(launches.data(), launches.size());
   LoopEnds ends(loops);
   if (timeline) timeline->begin = steady_seconds();
   std::vector<LaunchRun>* const runs = timeline ? &timeline->runs : nullptr;
-  if (!loops.empty())
+  if (!loops.empty()) {
     run_loops(launches, loops, timeline, program);
-  else if (program)
-    run_recorded(*program, 0, launches, wait, runs);
-  else
+  } else if (program) {
+    const bool ahead = meanwhile && wait && !timeline && prepares_ahead();
+    run_recorded(*program, 0, launches, wait && !ahead, runs);
+    if (ahead) {
+      meanwhile();
+      synchronize();
+    }
+  } else {
     run(launches.data(), launches.size(), wait, runs);
+  }
   if (timeline) timeline->end = steady_seconds();
   require_readable(launches.data(), launches.size());
   ends.finish();

@@ -93,6 +93,7 @@ void Program::add(const KernelInfo& kernel, const void* const* constants,
     launch.dispatch = check_launch(kernel, launch.arguments, nullptr);
   launches_.push_back(std::move(launch));
   kept.reset();
+  is_ready_ = false;
   order(launches_.back());
 }
 
@@ -274,33 +275,74 @@ void Program::patch(Launch& launch, const int64_t* symbols, const Block* blocks)
   launch.dispatch = check_launch(kernel, launch.arguments, nullptr);
 }
 
-void Program::prepare() {
-  const std::lock_guard lock(running_);
-  ready_.clear();
-  for (const Launch& launch : launches_)
-    ready_.push_back(
-        {launch.kernel, &launch.arguments, launch.dispatch, launch.barrier, launch.label.c_str()});
-  device_->prepare(ready_);
+bool Program::has(const int64_t* symbols, const Block* blocks) const {
+  const auto same = [](const Block& a, const Block& b) { return a.data == b.data && a.bytes == b.bytes; };
+  return is_ready_ && std::equal(ready_symbols_.begin(), ready_symbols_.end(), symbols) &&
+         std::equal(ready_blocks_.begin(), ready_blocks_.end(), blocks, same);
 }
 
-void Program::run(const int64_t* symbols, const Block* blocks, bool wait, Timeline* timeline) {
+// Completes and checks all launches, unless they have these symbols and blocks.
+void Program::set(const int64_t* symbols, const Block* blocks) {
+  if (has(symbols, blocks)) return;
+  is_ready_ = false;
+  ++version;
+  require_apart(blocks);
+  ready_.resize(launches_.size());  // in place: a replay may be under way
+  for (size_t i = 0; i < launches_.size(); ++i) {
+    Launch& launch = launches_[i];
+    const bool changes = !launch.value_patches.empty() || !launch.address_patches.empty();
+    if (changes) patch(launch, symbols, blocks);
+    ready_[i] = {launch.kernel,  &launch.arguments,    launch.dispatch,
+                 launch.barrier, launch.label.c_str(), changes};
+  }
+  ready_symbols_.assign(symbols, symbols + symbols_);
+  ready_blocks_.assign(blocks, blocks + blocks_);
+  is_ready_ = true;
+}
+
+void Program::prepare() {
+  const std::lock_guard lock(running_);
+  std::vector<ReadyLaunch> launches;
+  for (const Launch& launch : launches_)
+    launches.push_back(
+        {launch.kernel, &launch.arguments, launch.dispatch, launch.barrier, launch.label.c_str()});
+  device_->prepare(launches);
+}
+
+void Program::prepare(const int64_t* symbols, const Block* blocks) {
+  device_->require_open();
+  const std::lock_guard lock(running_);
+  require_stage("prepare", Stage::closed);
+  set_and_prepare(symbols, blocks);
+}
+
+void Program::set_and_prepare(const int64_t* symbols, const Block* blocks) {
+  set(symbols, blocks);
+  if (loops_.empty())
+    device_->prepare_replay(ready_, *this);
+  else
+    device_->prepare(ready_);
+}
+
+void Program::run(const int64_t* symbols, const Block* blocks, bool wait, Timeline* timeline,
+                  const int64_t* next) {
   device_->require_open();
   if (files_are_mapped()) watch_bus_errors();
   const std::lock_guard lock(running_);
   require_stage("run", Stage::closed);
-  require_apart(blocks);
   if (timeline) *timeline = {};
-  ready_.clear();
-  for (Launch& launch : launches_) {
-    const bool changes = !launch.value_patches.empty() || !launch.address_patches.empty();
-    if (changes) patch(launch, symbols, blocks);
-    ready_.push_back(
-        {launch.kernel, &launch.arguments, launch.dispatch, launch.barrier, launch.label.c_str(), changes});
-  }
+  set(symbols, blocks);
   ready_loops_.clear();
   for (const Loop& loop : loops_)
     ready_loops_.push_back({loop.at.ask, loop.at.begin, loop.at.end, loop.host.get()});
-  device_->replay(ready_, ready_loops_, wait, timeline, this);
+  const auto prepare_next = [&] {
+    try {
+      set_and_prepare(next, blocks);
+    } catch (const std::exception&) {  // a run that has these symbols will say why
+    }
+  };
+  device_->replay(ready_, ready_loops_, wait, timeline, this,
+                  next ? std::function<void()>(prepare_next) : nullptr);
 }
 
 std::vector<LaunchText> Program::listing() const {

@@ -176,6 +176,15 @@ class CudaDevice final : public Device {
     bring(*opened);
   }
 
+  void prepare_replay(std::span<const ReadyLaunch> launches, Recorded& program) override {
+    const auto opened = this->opened();
+    const Current current(*opened->context);
+    opened->stream->throw_failure();
+    updated_graph(*opened, program, 0, launches);
+  }
+
+  bool prepares_ahead() const override { return true; }
+
   void synchronize() override {
     if (!opened_here()) return;
     const std::shared_ptr<Opened> opened = held();
@@ -291,9 +300,10 @@ class CudaDevice final : public Device {
                                         parameters_.pointers(), nullptr));
   }
 
-  // Launches the graph of these launches, which is made where there is none yet. Returns false where they
-  // need copies of memory of the host.
-  bool launch_graph(Opened& opened, Recorded& program, size_t first, std::span<const ReadyLaunch> launches) {
+  // Returns the graph of these launches, which is made where there is none yet; null where they need copies
+  // of memory of the host.
+  Graph* updated_graph(Opened& opened, Recorded& program, size_t first,
+                       std::span<const ReadyLaunch> launches) {
     if (!program.kept) {
       auto graphs = std::make_shared<ProgramGraphs>();
       graphs->dependencies = program.dependencies();
@@ -306,7 +316,14 @@ class CudaDevice final : public Device {
       if (Staging::needed(launches, *opened.memory)) bring(opened);
       graph = Graph::make(opened.stream, opened.modules, *opened.memory, first, launches, kept.dependencies);
     }
-    if (!graph || !graph->update(launches, *opened.memory)) return false;
+    const bool usable = graph && graph->update(launches, program.version, *opened.memory);
+    return usable ? graph.get() : nullptr;
+  }
+
+  // Returns false where the launches need copies of memory of the host.
+  bool launch_graph(Opened& opened, Recorded& program, size_t first, std::span<const ReadyLaunch> launches) {
+    Graph* const graph = updated_graph(opened, program, first, launches);
+    if (!graph) return false;
     const std::lock_guard lock(running_);
     graph->launch(label_of(launches));
     return true;

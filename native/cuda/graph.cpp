@@ -90,12 +90,15 @@ void Graph::build(std::span<const ReadyLaunch> launches, size_t first,
     if (!node.enabled) stream_->require(what, driver.exec_enable(exec_, node.handle, 0));
 }
 
-bool Graph::update(std::span<const ReadyLaunch> launches, const Memory& memory) {
-  Memory::Lookup lookup(memory);
+bool Graph::update(std::span<const ReadyLaunch> launches, uint64_t version, const Memory& memory) {
+  if (version_ == version && lookup_->is_of(memory)) return true;
+  version_.reset();
+  lookup_.emplace(memory);
   for (const uint32_t i : changing_) {
-    if (!next_.take(launches[i], lookup, nullptr)) return false;
+    if (!next_.take(launches[i], *lookup_, nullptr)) return false;
     update(nodes_[i], launches[i]);
   }
+  version_ = version;
   return true;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -32,9 +33,10 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // Sets what has changed since the last call. Returns false where a launch touches memory that kernels
+  // Sets what has changed since the last call, if the version of the launches or the memory did. Launches of
+  // the graph that are under way are not affected. Returns false where a launch touches memory that kernels
   // cannot touch.
-  bool update(std::span<const ReadyLaunch> launches, const Memory& memory);
+  bool update(std::span<const ReadyLaunch> launches, uint64_t version, const Memory& memory);
 
   void launch(const std::string& label);
 
@@ -62,6 +64,8 @@ class Graph {
   std::vector<Node> nodes_;
   std::vector<uint32_t> changing_;  // indices of launches that may differ in each replay
   Parameters next_;
+  std::optional<uint64_t> version_;       // of the launches that the nodes have; none after a failure
+  std::optional<Memory::Lookup> lookup_;  // of their memory
   GraphHandle graph_ = nullptr;
   ExecHandle exec_ = nullptr;
 };

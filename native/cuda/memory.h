@@ -88,6 +88,9 @@ class Memory::Lookup {
  public:
   explicit Lookup(const Memory& memory) : table_(memory.table()) {}
 
+  // Whether the table is still the same.
+  bool is_of(const Memory& memory) const { return table_ == memory.table(); }
+
   // Finds the address at which kernels see these bytes. Returns false when no known memory holds them all.
   bool find(const void* address, uint64_t bytes, Address& place);
 

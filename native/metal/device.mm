@@ -102,6 +102,13 @@ class MetalDevice final : public Device {
                          [&](uint64_t done, uint64_t total) { report(Preparation::kernels, done, total); });
   }
 
+  // A plan has copies of what differs between replays, for those under way; a replay writes its own.
+  void prepare_replay(std::span<const ReadyLaunch> launches, Recorded& program) override {
+    if (!program.kept) prepare(launches);
+  }
+
+  bool prepares_ahead() const override { return true; }
+
   void synchronize() override {
     if (!opened_here()) return;
     flight_->wait_all();

@@ -16,7 +16,7 @@ _STEPS = 200
 
 @dataclass(frozen=True)
 class Encoded:
-    """The time of a step until the host has handed it over.
+    """The time of a step until the host has handed it over; see `StepRow.host_us`.
 
     Attributes:
         device: The name of the device.
@@ -42,7 +42,8 @@ def encode(device: Device) -> Encoded:
         context = runner.context_for(QUICK.prompt)
         with runner.program(context, 1, "last") as (_, graph):
             listing = graph.program.listing()
-        times = replay_times(runner, context, QUICK.prompt, _STEPS)
+            blocks = [runner.allocate(runner.layout(context))]
+            times = replay_times(device, graph.program, blocks, QUICK.prompt, _STEPS)
     finally:
         runner.close()
     waits = sum(launch.waits for launch in listing)

@@ -51,9 +51,8 @@ class BatchGraph:
 
     def run(self, states: Sequence[State], cursors: Sequence[Cursor]) -> None:
         """Read the token of each state at its cursor, and move the cursors past them."""
-        symbols: dict[str, Any] = {name: cursor.position for name, cursor in zip(self._positions, cursors)}
-        blocks = [state.block for state in states]
-        self.program.run(blocks, cursors=cursors, advance=1, **symbols)
+        symbols: dict[str, Any] = dict(zip(self._positions, cursors))
+        self.program.run([state.block for state in states], advance=1, ahead=True, **symbols)
 
     def top(self, i: int) -> TopLogits | None:
         """Return the largest logits of conversation i; None if the host looks at all logits."""

@@ -100,6 +100,7 @@ class Graph:
     ) -> None:
         """Record the program. What lies in `slabs`, memory for experts, does not count as weights."""
         recorder = Recorder(device, _limits(layout, limit), blocks=("state",))
+        self._single = limit == 1
         #: Outputs, which keep their memory.
         self._kept, self._top = _record(recorder, network, kv, layout, limit, output)
         self.program: Program = recorder.program
@@ -117,7 +118,8 @@ class Graph:
         Returns copies of the outputs kept here. Without `wait` a device may still be at work on return.
         """
         wait = wait or bool(self._kept)
-        self.program.run([state], wait=wait, cursors=(cursor,), advance=count, **self._symbols(count, cursor))
+        symbols = self._symbols(count, cursor)
+        self.program.run([state], wait=wait, advance=count, ahead=self._single, **symbols)
         return self._copies(count)
 
     def top(self) -> TopLogits | None:
@@ -140,15 +142,14 @@ class Graph:
             experts.trace(True)
         try:
             symbols = self._symbols(count, cursor)
-            timed = self.program.timeline([state], cursors=(cursor,), advance=count, **symbols)
+            timed = self.program.timeline([state], advance=count, **symbols)
         finally:
             reads = [] if experts is None else experts.trace(False)
         profile.add(count, timed, self.program.listing(), self.program.loops(), reads)
         return self._copies(count)
 
-    def _symbols(self, count: int, cursor: Cursor) -> dict[str, int]:
-        symbols = {"position": cursor.position, "tokens": count}
-        return {name: symbols[name] for name in self.program.symbols}
+    def _symbols(self, count: int, cursor: Cursor) -> dict[str, Any]:
+        return {"position": cursor} if self._single else {"position": cursor, "tokens": count}
 
     def _copies(self, count: int) -> list[NDArray[np.float32]]:
         return [tensor.memory.view((count, tensor.shape[1])).read() for tensor in self._kept]

@@ -65,6 +65,9 @@ class Recorded {
   // fork().
   std::shared_ptr<void> kept;
 
+  // The number of the values and addresses that the launches have: others have another number.
+  uint64_t version = 0;
+
  private:
   const uint32_t born_ = fork_count();
 };
@@ -140,6 +143,13 @@ class Device : public ClosedAtEnd {
   // Prepares launches, which their first run would do. Only kernels and constants of them need be complete.
   virtual void prepare(std::span<const ReadyLaunch>) { require_open(); }
 
+  // Prepares a replay of all launches of a program without loops, which need not wait for it. Replays under
+  // way are not affected.
+  virtual void prepare_replay(std::span<const ReadyLaunch> launches, Recorded&) { prepare(launches); }
+
+  // Whether prepare_replay() saves time where it is called while the device is at work.
+  virtual bool prepares_ahead() const { return false; }
+
   // Checks a launch (core/launch.h), completes it where `dispatch` is null, runs it and waits for it.
   void launch(const KernelInfo& kernel, const Arguments& arguments, const Dispatch* dispatch);
 
@@ -147,9 +157,12 @@ class Device : public ClosedAtEnd {
   // loops, it may return before they have finished, and their memory must stay valid until synchronize().
   // `timeline`, if given, is empty and receives when each of them ran; it then waits. Loops are in order and
   // do not overlap. Throws Error{state} before the first launch when a loop is part of another replay.
-  // `program`, if given, is what the launches belong to, all of them.
+  // `program`, if given, is what the launches belong to, all of them. `meanwhile`, if given, is called while
+  // the device is at work, if it prepares ahead and this waits, without a timeline or loops; it throws
+  // nothing.
   void replay(std::span<const ReadyLaunch> launches, std::span<const ReadyLoop> loops, bool wait,
-              Timeline* timeline, Recorded* program = nullptr);
+              Timeline* timeline, Recorded* program = nullptr,
+              const std::function<void()>& meanwhile = nullptr);
 
   // Waits for all work begun in this process and throws its first failure.
   virtual void synchronize() {}

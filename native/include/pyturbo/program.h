@@ -100,10 +100,15 @@ class Program : private Recorded {
   // Has the device prepare all launches, which the first run would do; see Device::prepare.
   void prepare();
 
+  // Prepares a run with these symbols and blocks, too: if they are those of the next run, it begins at once.
+  void prepare(const int64_t* symbols, const Block* blocks);
+
   // Runs all launches; see Device::replay. A program with host loops always waits. Takes a value for each
   // symbol and memory for each block. Blocks may overlap neither each other nor bound memory. `timeline`
-  // receives when each launch ran.
-  void run(const int64_t* symbols, const Block* blocks, bool wait, Timeline* timeline = nullptr);
+  // receives when each launch ran. `next`, if given, are the symbols that the next run is expected to have,
+  // with these blocks: a device that prepares ahead prepares it while this run is under way.
+  void run(const int64_t* symbols, const Block* blocks, bool wait, Timeline* timeline = nullptr,
+           const int64_t* next = nullptr);
 
   uint64_t size() const {
     const std::lock_guard lock(growing_);
@@ -159,6 +164,9 @@ class Program : private Recorded {
   std::vector<std::vector<uint32_t>> dependencies() const override;
   void require_apart(const Block* blocks) const;
   void patch(Launch& launch, const int64_t* symbols, const Block* blocks) const;
+  bool has(const int64_t* symbols, const Block* blocks) const;
+  void set(const int64_t* symbols, const Block* blocks);
+  void set_and_prepare(const int64_t* symbols, const Block* blocks);
 
   std::shared_ptr<Device> device_;
   uint32_t symbols_;
@@ -168,7 +176,10 @@ class Program : private Recorded {
   bool fenced_ = false;             // the next launch waits for those before it
   std::vector<Range> unordered_;    // touched since the last barrier
   std::vector<Range> bound_;        // all host memory that launches touch
-  std::vector<ReadyLaunch> ready_;  // of the current replay
+  std::vector<ReadyLaunch> ready_;  // with the symbols and blocks below
+  std::vector<int64_t> ready_symbols_;
+  std::vector<Block> ready_blocks_;
+  bool is_ready_ = false;
   std::vector<ReadyLoop> ready_loops_;
   std::mutex running_;          // held by a replay or an addition
   mutable std::mutex growing_;  // guards the list of launches; locked after running_

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from statistics import median
+from statistics import median, quantiles
 from typing import NamedTuple
 
 import numpy as np
 
-from pyturbo._native import Device
-from pyturbo._program import Cursor
+from pyturbo._native import Buffer, Device
+from pyturbo._program import Cursor, Program
 from pyturbo.bench.gpu.random_model import random_runner
 from pyturbo.bench.gpu.reason import reason
 from pyturbo.bench.peers.random_moe import Shape
@@ -39,6 +39,7 @@ class Plan:
         shape: Of the model.
         contexts: Positions at which tokens are decoded, with the tokens per second to reach on an H200.
         tokens: Tokens to decode at each.
+        replays: Steps of one conversation whose parts are timed at each.
         at_once: Numbers of conversations that decode together, at the first of the positions.
         prompt: Tokens of the prompt.
         prompt_goal: Tokens per second to reach.
@@ -48,6 +49,7 @@ class Plan:
     shape: Shape = _SHAPE
     contexts: tuple[tuple[int, float], ...] = ((1024, 400.0), (32_768, 300.0))
     tokens: int = 32
+    replays: int = 200
     at_once: tuple[int, ...] = (4, 8, 32)
     prompt: int = 4096
     prompt_goal: float = 8000.0
@@ -59,6 +61,7 @@ QUICK = Plan(
     Shape(128, 4, 512, 4, 2, 64, 2, 4, 64, 8, 2, 64, 64, context=1024),
     ((64, 400.0), (300, 300.0)),
     tokens=3,
+    replays=3,
     at_once=(3,),
     prompt=20,
 )
@@ -84,7 +87,9 @@ class StepRow:
         launches: Of one replay.
         waits: Launches that wait for others: the barriers of a device that runs them in order.
         step_us: Microseconds of a replay, from the call until its end.
-        host_us: Microseconds until the host has handed over a replay.
+        host_us: Microseconds until the host has handed over a replay: the median of many.
+        host_us_90: What 90 % of these stay below.
+        ahead_us: Microseconds in which the host prepares the next replay, while the device is at work.
         device_us: Microseconds of a replay when others follow at once.
         kernels: Those that take longest if launches are timed one by one.
         goal: Tokens per second to reach on an H200.
@@ -97,6 +102,8 @@ class StepRow:
     waits: int = 0
     step_us: float | None = None
     host_us: float | None = None
+    host_us_90: float | None = None
+    ahead_us: float | None = None
     device_us: float | None = None
     kernels: list[KernelShare] = field(default_factory=list)
     goal: float | None = None
@@ -108,7 +115,9 @@ class ReplayTimes(NamedTuple):
 
     step_us: float
     host_us: float
+    host_us_90: float
     least_host_us: float
+    ahead_us: float
     device_us: float
 
 
@@ -140,13 +149,13 @@ def measure(device: Device, plan: Plan, tell: Tell) -> ModelReport:
     for position, goal in plan.contexts:
         tell(f"decoding at {position} tokens")
         work = f"decode at {position} tokens"
-        decode = partial(_decode, runner, position, plan.tokens)
+        decode = partial(_decode, runner, position, plan)
         rows.append(_guarded(work, goal if is_goal else None, decode))
     for count in plan.at_once:
         tell(f"decoding in {count} conversations")
         first = plan.contexts[0][0]
         work = f"decode at {first} tokens, {count} at once"
-        rows.append(_guarded(work, None, partial(_decode_together, runner, first, plan.tokens, count)))
+        rows.append(_guarded(work, None, partial(_decode_together, runner, first, plan, count)))
     tell(f"reading a prompt of {plan.prompt} tokens")
     work = f"prompt of {plan.prompt} tokens"
     rows.append(_guarded(work, plan.prompt_goal if is_goal else None, partial(_prefill, runner, plan.prompt)))
@@ -179,29 +188,22 @@ def _require_finite(logits: np.ndarray) -> None:
         raise DeviceError("logits: expected finite values")
 
 
-def _decode(runner: Runner, position: int, tokens: int) -> StepRow:
-    session = at_position(runner, _context(runner, position + 5 * tokens), position)
+def _decode(runner: Runner, position: int, plan: Plan) -> StepRow:
+    context = _context(runner, position + 3 * plan.tokens + 2 * plan.replays)
+    session = at_position(runner, context, position)
     _require_finite(session.step(1))
     _reply(session, 4)
-    speed = max(_reply(session, tokens + 1).decode_speed for _ in range(2))
+    speed = max(_reply(session, plan.tokens + 1).decode_speed for _ in range(2))
     profile = session.profile()
-    with runner.program(session.context, 1, "last") as (_, graph):
-        listing = graph.program.listing()
-    times = replay_times(runner, session.context, position, tokens)
-    return StepRow(
-        "",
-        speed,
-        len(listing),
-        sum(launch.waits for launch in listing),
-        times.step_us,
-        times.host_us,
-        times.device_us,
-        _kernels(profile),
-    )
+    with runner.program(context, 1, "last") as (_, graph):
+        blocks = [runner.allocate(runner.layout(context))]
+        times = replay_times(runner.device, graph.program, blocks, position, plan.replays)
+        return _step_row(graph.program, speed, times, _kernels(profile))
 
 
-def _decode_together(runner: Runner, position: int, tokens: int, count: int) -> StepRow:
-    context = _context(runner, position + tokens + 1)
+def _decode_together(runner: Runner, position: int, plan: Plan, count: int) -> StepRow:
+    tokens = plan.tokens
+    context = _context(runner, position + 2 * tokens)
     sessions = [at_position(runner, context, position) for _ in range(count)]
     rows = np.random.default_rng(0).integers(0, runner.network.vocab, (tokens + 1, count)).tolist()
     step_together(sessions, rows.pop())
@@ -210,10 +212,28 @@ def _decode_together(runner: Runner, position: int, tokens: int, count: int) -> 
     for row in rows:
         step_together(sessions, row)
     seconds = (time.perf_counter() - begin) / tokens
+    for session in sessions:
+        session.close()
     with runner.batch((context,) * count) as graph:
-        listing = graph.program.listing()
-    waits = sum(launch.waits for launch in listing)
-    return StepRow("", count / seconds, len(listing), waits, 1e6 * seconds)
+        blocks = [runner.allocate(runner.layout(context)) for _ in range(count)]
+        times = replay_times(runner.device, graph.program, blocks, position, tokens)
+        return _step_row(graph.program, count / seconds, times, [])
+
+
+def _step_row(program: Program, speed: float, times: ReplayTimes, kernels: list[KernelShare]) -> StepRow:
+    listing = program.listing()
+    return StepRow(
+        "",
+        speed,
+        len(listing),
+        sum(launch.waits for launch in listing),
+        times.step_us,
+        times.host_us,
+        times.host_us_90,
+        times.ahead_us,
+        times.device_us,
+        kernels,
+    )
 
 
 def _reply(session: Session, tokens: int) -> Stats:
@@ -225,27 +245,35 @@ def _reply(session: Session, tokens: int) -> Stats:
     return stats
 
 
-def replay_times(runner: Runner, context: int, position: int, count: int) -> ReplayTimes:
-    """Time replays of a step without the draw of a token."""
-    device, layout = runner.device, runner.layout(context)
-    block = runner.allocate(layout)
-    cursor = Cursor()
-    cursor.position = position
-    with runner.program(context, 1, "last") as (_, graph):
-        graph.run(1, block, cursor, True)
-        whole, host = [], []
-        for _ in range(count):
-            begin = time.perf_counter()
-            graph.run(1, block, cursor, False)
-            host.append(time.perf_counter() - begin)
-            device.synchronize()
-            whole.append(time.perf_counter() - begin)
+def replay_times(
+    device: Device, program: Program, blocks: Sequence[Buffer], position: int, count: int
+) -> ReplayTimes:
+    """Time replays of a step without the draw of a token, from a position in each of the blocks on.
+
+    The next replay is prepared while the device is at work, as by a step (`Program.run`, `ahead`).
+    """
+    cursors = {name: Cursor() for name in program.symbols}
+    for cursor in cursors.values():
+        cursor.position = position
+    program.run(blocks, advance=1, ahead=True, **cursors)
+    whole, host, ahead = [], [], []
+    for _ in range(count):
         begin = time.perf_counter()
-        for _ in range(count):
-            graph.run(1, block, cursor, False)
+        program.run(blocks, wait=False, advance=1, **cursors)
+        handed = time.perf_counter()
+        program.prepare(blocks, **cursors)
+        prepared = time.perf_counter()
         device.synchronize()
-        in_row = (time.perf_counter() - begin) / count
-    return ReplayTimes(median(whole) * 1e6, median(host) * 1e6, min(host) * 1e6, in_row * 1e6)
+        whole.append(1e6 * (time.perf_counter() - begin))
+        host.append(1e6 * (handed - begin))
+        ahead.append(1e6 * (prepared - handed))
+    begin = time.perf_counter()
+    for _ in range(count):
+        program.run(blocks, wait=False, advance=1, **cursors)
+    device.synchronize()
+    in_row = 1e6 * (time.perf_counter() - begin) / count
+    most = quantiles(host, n=10, method="inclusive")[-1]
+    return ReplayTimes(median(whole), median(host), most, min(host), median(ahead), in_row)
 
 
 def _prefill(runner: Runner, tokens: int) -> StepRow:

@@ -72,7 +72,9 @@ def _replays(report: Report) -> Table:
 
 
 def _steps(model: ModelReport) -> Table:
-    right = ("tok/s", "goal", "launches", "waits", "step us", "host us", "in a row us")
+    right = (
+        *("tok/s", "goal", "launches", "waits", "step us", "host us", "90 % us", "ahead us", "in a row us"),
+    )
     out = _output.table(model.model, *right, right=right)
     for row in model.rows:
         if row.error:
@@ -87,6 +89,8 @@ def _steps(model: ModelReport) -> Table:
             str(row.waits),
             _number(row.step_us, 0),
             _number(row.host_us, 0),
+            _number(row.host_us_90, 0),
+            _number(row.ahead_us, 0),
             _number(row.device_us, 0),
         )
     out.add_row(f"ready after {model.load_seconds:.1f} s")
