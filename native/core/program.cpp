@@ -91,7 +91,12 @@ void Program::add(const KernelInfo& kernel, const void* const* constants,
   }
   if (launch.value_patches.empty() && launch.address_patches.empty())
     launch.dispatch = check_launch(kernel, launch.arguments, nullptr);
+  const auto moves = [](const AddressPatch& patch) { return !patch.memory.offset.terms.empty(); };
+  const std::vector<AddressPatch>& places = launch.address_patches;
+  const bool follows =
+      !launch.value_patches.empty() || std::any_of(places.begin(), places.end(), moves);
   launches_.push_back(std::move(launch));
+  if (follows) following_.push_back(uint32_t(launches_.size() - 1));
   kept.reset();
   is_ready_ = false;
   order(launches_.back());
@@ -275,25 +280,35 @@ void Program::patch(Launch& launch, const int64_t* symbols, const Block* blocks)
   launch.dispatch = check_launch(kernel, launch.arguments, nullptr);
 }
 
-bool Program::has(const int64_t* symbols, const Block* blocks) const {
+bool Program::has(const Block* blocks) const {
   const auto same = [](const Block& a, const Block& b) { return a.data == b.data && a.bytes == b.bytes; };
-  return is_ready_ && std::equal(ready_symbols_.begin(), ready_symbols_.end(), symbols) &&
-         std::equal(ready_blocks_.begin(), ready_blocks_.end(), blocks, same);
+  return is_ready_ && std::equal(ready_blocks_.begin(), ready_blocks_.end(), blocks, same);
 }
 
-// Completes and checks all launches, unless they have these symbols and blocks.
+bool Program::has(const int64_t* symbols) const {
+  return is_ready_ && std::equal(ready_symbols_.begin(), ready_symbols_.end(), symbols);
+}
+
+void Program::complete(uint32_t index, const int64_t* symbols, const Block* blocks) {
+  Launch& launch = launches_[index];
+  const bool changes = !launch.value_patches.empty() || !launch.address_patches.empty();
+  if (changes) patch(launch, symbols, blocks);
+  ready_[index] = {launch.kernel,          &launch.arguments, launch.dispatch, launch.barrier,
+                   launch.label.c_str(), changes,           version};
+}
+
+// Completes and checks the launches whose symbols or blocks differ from those they have.
 void Program::set(const int64_t* symbols, const Block* blocks) {
-  if (has(symbols, blocks)) return;
+  const bool same_blocks = has(blocks);
+  if (same_blocks && has(symbols)) return;
   is_ready_ = false;
   ++version;
-  require_apart(blocks);
-  ready_.resize(launches_.size());  // in place: a replay may be under way
-  for (size_t i = 0; i < launches_.size(); ++i) {
-    Launch& launch = launches_[i];
-    const bool changes = !launch.value_patches.empty() || !launch.address_patches.empty();
-    if (changes) patch(launch, symbols, blocks);
-    ready_[i] = {launch.kernel,  &launch.arguments,    launch.dispatch,
-                 launch.barrier, launch.label.c_str(), changes};
+  if (same_blocks) {
+    for (const uint32_t i : following_) complete(i, symbols, blocks);
+  } else {
+    require_apart(blocks);
+    ready_.resize(launches_.size());
+    for (uint32_t i = 0; i < launches_.size(); ++i) complete(i, symbols, blocks);
   }
   ready_symbols_.assign(symbols, symbols + symbols_);
   ready_blocks_.assign(blocks, blocks + blocks_);

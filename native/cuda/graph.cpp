@@ -91,10 +91,13 @@ void Graph::build(std::span<const ReadyLaunch> launches, size_t first,
 }
 
 bool Graph::update(std::span<const ReadyLaunch> launches, uint64_t version, const Memory& memory) {
-  if (version_ == version && lookup_->is_of(memory)) return true;
+  const std::optional<uint64_t> before =
+      version_ && lookup_->is_of(memory) ? version_ : std::nullopt;
+  if (before == version) return true;
   version_.reset();
   lookup_.emplace(memory);
   for (const uint32_t i : changing_) {
+    if (before && launches[i].version <= *before) continue;
     if (!next_.take(launches[i], *lookup_, nullptr)) return false;
     update(nodes_[i], launches[i]);
   }

@@ -31,6 +31,7 @@ struct ReadyLaunch {
   bool waits;            // must wait for the launches before it
   const char* label;     // its place in a model, for messages
   bool changes = false;  // may differ from the same launch in another replay of its program
+  uint64_t version = 0;  // Recorded::version when it differed last
 };
 
 // A host loop among the launches of a replay: those from `ask` on run once while the host works, those from
@@ -65,7 +66,7 @@ class Recorded {
   // fork().
   std::shared_ptr<void> kept;
 
-  // The number of the values and addresses that the launches have: others have another number.
+  // The number of the values and addresses that the launches have: others have a larger one.
   uint64_t version = 0;
 
  private:

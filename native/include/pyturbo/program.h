@@ -164,7 +164,9 @@ class Program : private Recorded {
   std::vector<std::vector<uint32_t>> dependencies() const override;
   void require_apart(const Block* blocks) const;
   void patch(Launch& launch, const int64_t* symbols, const Block* blocks) const;
-  bool has(const int64_t* symbols, const Block* blocks) const;
+  bool has(const Block* blocks) const;
+  bool has(const int64_t* symbols) const;
+  void complete(uint32_t index, const int64_t* symbols, const Block* blocks);
   void set(const int64_t* symbols, const Block* blocks);
   void set_and_prepare(const int64_t* symbols, const Block* blocks);
 
@@ -172,6 +174,7 @@ class Program : private Recorded {
   uint32_t symbols_;
   uint32_t blocks_;
   std::vector<Launch> launches_;
+  std::vector<uint32_t> following_;  // indices of launches that follow symbols
   std::vector<Loop> loops_;
   bool fenced_ = false;             // the next launch waits for those before it
   std::vector<Range> unordered_;    // touched since the last barrier
