@@ -95,7 +95,7 @@ def token_ids(what: str, tokens: Any) -> NDArray[np.uint32]:
 def shape_of(shape: Any, itemsize: int) -> tuple[int, ...]:
     """Return a shape whose size in bytes fits an integer."""
     try:
-        given = (shape,) if np.ndim(shape) == 0 else tuple(shape)
+        given = (shape,) if isinstance(shape, int) or np.ndim(shape) == 0 else tuple(shape)
         extents = tuple([operator.index(extent) for extent in given])
     except (TypeError, ValueError):
         extents = (-1,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import pyturbo
+from pyturbo._program import Cursor
 from pyturbo.errors import ArgumentError, DeviceError, StateError
 from pyturbo.symbols import Linear, Place, symbol
 
@@ -49,6 +51,71 @@ def test_replays_follow_symbols_and_blocks(device: pyturbo.Device) -> None:
         want = np.stack([ramp, 0 * ramp, np.where(ramp < 3, 2 * ramp, np.where(ramp < 7, ramp, 0))])
         np.testing.assert_array_equal(rows, want)
         np.testing.assert_allclose(y.numpy()[:3], rows[2, :3] / (1 + np.exp(-rows[2, :3])), rtol=1e-6)
+
+
+def test_replays_in_any_order(device: pyturbo.Device) -> None:
+    """Launches that follow a symbol, a block, both or neither; some replays are prepared, rightly or not."""
+    rows, width = 5, 8
+    one, fixed = device.empty(width), device.empty(width)
+    one.write(np.ones(width))
+    add = device.kernel("add")
+    row = Place("block", 4 * width * symbol("row"), 4 * width)
+    last = Place("block", 4 * width * rows, 4 * width)
+    program = pyturbo.Program(device, symbols=("row", "count"), blocks=("block",))
+    program.add(add, fixed, one, fixed, symbol("count"))
+    program.add(add, last, one, last, width)
+    program.add(add, row, one, row, symbol("count"))
+    program.add(add, row, one, row, width)
+    blocks = [device.empty((rows + 1, width)) for _ in range(2)]
+    want, want_fixed = np.zeros((2, rows + 1, width)), np.zeros(width)
+    rng = np.random.default_rng(3)
+    cursor = Cursor()
+    for _ in range(80):
+        block, at, count = rng.integers((0, 0, 1), (2, rows, width + 1))
+        if rng.random() < 0.3:
+            program.prepare([blocks[rng.integers(2)]], row=int(rng.integers(rows)), count=int(count))
+        for _ in range(rng.integers(1, 4)):
+            cursor.position = at
+            options = {"wait": bool(rng.integers(2)), "ahead": bool(rng.integers(2))}
+            program.run([blocks[block]], advance=1, row=cursor, count=int(count), **options)
+            assert cursor.position == at + 1
+            want[block, rows] += 1
+            want[block, at] += 1
+            want[block, at, :count] += 1
+            want_fixed[:count] += 1
+            at = min(at + 1, rows - 1)
+    device.synchronize()
+    np.testing.assert_array_equal(fixed.read(), want_fixed)
+    for buffer, expected in zip(blocks, want):
+        np.testing.assert_array_equal(buffer.read(), expected)
+
+
+def test_cursors(device: pyturbo.Device) -> None:
+    program, _ = chain(device, symbol("count"), 8)
+    block = device.empty(16 + 3 * 8)
+    cursor = Cursor()
+    cursor.position = 2
+    program.run([block], advance=3, count=cursor, row=cursor)  # one position for both
+    assert cursor.position == 5
+    for method in (program.profile, program.timeline):
+        cursor.position = 0
+        method([block], advance=1, count=8, row=cursor)
+        assert cursor.position == 1
+    program.prepare([block], count=8, row=cursor)
+    assert cursor.position == 1
+    for position, message in (
+        (-1, "run: row: expected an integer from 0 on, got -1"),
+        (2**63 - 2, "run: row: expected a position below 2^63, got 9223372036854775808"),
+        (3, "first: add: a: expected bytes 160 to 192, got memory of 160"),
+    ):
+        cursor.position = position
+        with pytest.raises(ArgumentError, match=re.escape(message)):
+            program.run([block], advance=2, count=8, row=cursor)
+        assert cursor.position == position
+    with pytest.raises(ArgumentError, match="prepare: expected symbols"):
+        program.prepare([block], count=8)
+    with pytest.raises(ArgumentError, match="prepare: expected symbols"):
+        program.prepare(count=8, row=0)
 
 
 def test_dependencies_come_from_access(device: pyturbo.Device) -> None:

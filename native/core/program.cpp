@@ -93,8 +93,7 @@ void Program::add(const KernelInfo& kernel, const void* const* constants,
     launch.dispatch = check_launch(kernel, launch.arguments, nullptr);
   const auto moves = [](const AddressPatch& patch) { return !patch.memory.offset.terms.empty(); };
   const std::vector<AddressPatch>& places = launch.address_patches;
-  const bool follows =
-      !launch.value_patches.empty() || std::any_of(places.begin(), places.end(), moves);
+  const bool follows = !launch.value_patches.empty() || std::any_of(places.begin(), places.end(), moves);
   launches_.push_back(std::move(launch));
   if (follows) following_.push_back(uint32_t(launches_.size() - 1));
   kept.reset();
@@ -293,7 +292,7 @@ void Program::complete(uint32_t index, const int64_t* symbols, const Block* bloc
   Launch& launch = launches_[index];
   const bool changes = !launch.value_patches.empty() || !launch.address_patches.empty();
   if (changes) patch(launch, symbols, blocks);
-  ready_[index] = {launch.kernel,          &launch.arguments, launch.dispatch, launch.barrier,
+  ready_[index] = {launch.kernel,        &launch.arguments, launch.dispatch, launch.barrier,
                    launch.label.c_str(), changes,           version};
 }
 

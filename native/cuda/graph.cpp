@@ -91,8 +91,7 @@ void Graph::build(std::span<const ReadyLaunch> launches, size_t first,
 }
 
 bool Graph::update(std::span<const ReadyLaunch> launches, uint64_t version, const Memory& memory) {
-  const std::optional<uint64_t> before =
-      version_ && lookup_->is_of(memory) ? version_ : std::nullopt;
+  const std::optional<uint64_t> before = version_ && lookup_->is_of(memory) ? version_ : std::nullopt;
   if (before == version) return true;
   version_.reset();
   lookup_.emplace(memory);

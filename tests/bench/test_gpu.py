@@ -181,10 +181,14 @@ def test_steps_of_the_model(name: str) -> None:
         assert row.speed > 0
         assert row.launches > row.waits > 0
         assert 0 < len(row.kernels) <= 12 or "at once" in row.work
-    for row in report.rows[:2]:
+    for row in report.rows[:3]:
         assert row.step_us is not None
         assert row.host_us is not None
-        assert 0 < row.host_us <= row.step_us
+        assert row.host_us_90 is not None
+        assert row.ahead_us is not None
+        assert 0 < row.host_us <= row.host_us_90
+        assert row.host_us <= row.step_us
+        assert 0 < row.ahead_us <= row.step_us
 
 
 @pytest.mark.parametrize("name", DEVICES)

@@ -1,7 +1,7 @@
-"""Replays that are prepared while the one before them runs: fewer calls before a launch, and never other results.
+"""Replays that are prepared while the one before them runs: fewer calls before a launch, no other results.
 
-Soft CUDA cannot show how much time this saves. It counts the calls, and runs work on a thread of its own, so that
-a node that is set too early would show.
+Soft CUDA cannot show how much time this saves. It counts the calls, and runs work on a thread of its own, so
+that a node that is set too early would show.
 """
 
 from __future__ import annotations
