@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median, quantiles
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -252,7 +252,7 @@ def replay_times(
 
     The next replay is prepared while the device is at work, as by a step (`Program.run`, `ahead`).
     """
-    cursors = {name: Cursor() for name in program.symbols}
+    cursors: dict[str, Any] = {name: Cursor() for name in program.symbols}
     for cursor in cursors.values():
         cursor.position = position
     program.run(blocks, advance=1, ahead=True, **cursors)
