@@ -95,8 +95,9 @@ class Scheduler:
 
     @property
     def full(self) -> bool:
-        """Whether no further reply may wait."""
-        return len(self._waiting) >= self._limits.queue
+        """Whether no further reply may wait. Those for whom a slot is free do not count."""
+        free = max(0, self._limits.slots - len(self._members) - self._admitting)
+        return len(self._waiting) >= self._limits.queue + free
 
     @property
     def state_bytes(self) -> int:

@@ -16,6 +16,7 @@ from pyturbo.cli._output import note
 from pyturbo.cli._usage import UsageError, at_least_one, path, text_of, usage
 from pyturbo.describe import survey
 from pyturbo.engine.prefix_store import PrefixCache
+from pyturbo.errors import StateError
 from pyturbo.model import default_model
 
 if TYPE_CHECKING:
@@ -42,7 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_load_arguments(parser)
     add_prefix_argument(parser)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=8080, help="port to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--port", type=int, default=8080, help="port to listen on; 0 takes a free one (default: %(default)s)"
+    )
     group = parser.add_argument_group("conversations")
     group.add_argument("--slots", type=int, default=8, help="how many run at once (default: %(default)s)")
     group.add_argument(
@@ -102,11 +105,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    for name in ("threads", "port", "slots", "queue", "context", "max_tokens", "drain_seconds"):
+    for name in ("threads", "slots", "queue", "context", "max_tokens", "drain_seconds"):
         at_least_one(f"--{name.replace('_', '-')}", getattr(arguments, name))
+    if not 0 <= arguments.port < 1 << 16:
+        raise UsageError(f"--port: expected an integer from 0 to 65535, got {arguments.port}")
     prefixes, state_memory = _prefix_cache(arguments), _bytes("state_memory", arguments.state_memory)
-    from pyturbo.serve import Shelf, create_app, server  # imported late: the extra may be missing
-
+    try:
+        from pyturbo.serve import Shelf, create_app, server
+        from pyturbo.serve.listening import listening
+    except ImportError as error:
+        raise StateError(f'serve: needs {error.name}: pip install "pyturbo-llm[serve]"') from None
     settings = _settings(arguments)
     given = [*arguments.models, *arguments.model] or [("pyturbo", None)]
     memory = memory_bytes(arguments)
@@ -122,14 +130,17 @@ def run(arguments: argparse.Namespace) -> None:
     sources = [_source(arguments, name, model, prefixes) for name, model in given]
     with usage():
         shelf = Shelf(sources, engine, memory if len(given) > 1 else None)
+    sockets = listening(arguments.host, arguments.port)
     shelf.place(sources[0].name, sources[0].load())
     host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
-    address = f"http://{host}:{arguments.port}"
-    note(f"{', '.join(shelf.names)} at {address}/v1, with a page at {address}/; Ctrl-C ends it")
-    if not settings.keys and arguments.host not in _LOCAL:
-        note(f"anybody who reaches {host} can use it: --api-key-file asks clients for a key")
-    app = create_app(shelf, settings)
-    server.run(app, arguments.host, arguments.port, drain_seconds=arguments.drain_seconds)
+    address = f"http://{host}:{sockets[0].getsockname()[1]}"
+
+    def ready() -> None:
+        note(f"{', '.join(shelf.names)} at {address}/v1, with a page at {address}/; Ctrl-C ends it")
+        if not settings.keys and arguments.host not in _LOCAL:
+            note(f"anybody who reaches {host} can use it: --api-key-file asks clients for a key")
+
+    server.run(create_app(shelf, settings), sockets, drain_seconds=arguments.drain_seconds, ready=ready)
 
 
 def _named(text: str) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,20 +59,29 @@ def _token(tokenizer: Tokenizer, token: int, logprob: float) -> dict[str, Any]:
     return {"token": spelled.decode("utf-8", "replace"), "logprob": logprob, "bytes": [*spelled]}
 
 
-def text_logprobs(tokenizer: Tokenizer, chunks: Sequence[Chunk], offset: int = 0) -> dict[str, Any]:
-    """Return the logprobs of tokens as completions of text have them; `offset` is that of the first token."""
-    texts = [tokenizer.token_bytes(chunk.token).decode("utf-8", "replace") for chunk in chunks]
-    offsets, place = [], offset
-    for text in texts:
-        offsets.append(place)
-        place += len(text)
+class Places:
+    """Finds where the tokens of a reply begin in its text, in characters. A token may end within one."""
+
+    def __init__(self, first: int = 0) -> None:
+        self._next, self._decoder = first, codecs.getincrementaldecoder("utf-8")("replace")
+
+    def of(self, spelled: bytes) -> int:
+        """Return the place of the next token."""
+        place = self._next
+        self._next += len(self._decoder.decode(spelled))
+        return place
+
+
+def text_logprobs(tokenizer: Tokenizer, chunks: Sequence[Chunk], places: Places) -> dict[str, Any]:
+    """Return the logprobs of tokens as completions of text have them."""
+    spelled = [tokenizer.token_bytes(chunk.token) for chunk in chunks]
     top = [
         {tokenizer.token_bytes(token).decode("utf-8", "replace"): logprob for token, logprob in chunk.top}
         for chunk in chunks
     ]
     return {
-        "tokens": texts,
+        "tokens": [token.decode("utf-8", "replace") for token in spelled],
         "token_logprobs": [chunk.logprob for chunk in chunks],
         "top_logprobs": top,
-        "text_offset": offsets,
+        "text_offset": [places.of(token) for token in spelled],
     }

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 
 from pyturbo.engine.generation import Chunk
 from pyturbo.serve import accounts
+from pyturbo.serve.accounts import Places
 from pyturbo.serve.body import read_body
 from pyturbo.serve.messages import refusal
 from pyturbo.serve.replies import Asked, Replies
@@ -76,7 +77,14 @@ class _Writer:
             finish[found.index] = found.finish
         echoed = self._fields.echoed(served)
         choices = [
-            self._choice(served, i, echoed + "".join(chunk.text for chunk in chunks[i]), chunks[i], finish[i])
+            self._choice(
+                served,
+                i,
+                echoed + "".join(chunk.text for chunk in chunks[i]),
+                Places(len(echoed)),
+                chunks[i],
+                finish[i],
+            )
             for i in range(len(replies.streams))
         ]
         return JSONResponse(
@@ -87,9 +95,11 @@ class _Writer:
     async def pieces(self, served: Served, replies: Replies) -> AsyncGenerator[bytes, None]:
         """Yield events as replies go on."""
         usage = {"usage": None} if self._fields.includes_usage else {}
-        if echoed := self._fields.echoed(served):
+        echoed = self._fields.echoed(served)
+        places = [Places(len(echoed)) for _ in replies.streams]
+        if echoed:
             for i in range(len(replies.streams)):
-                yield event(self._object(served, [self._choice(served, i, echoed)]) | usage)
+                yield event(self._object(served, [self._choice(served, i, echoed, places[i])]) | usage)
         async for found in replies.events():
             if found.progress is not None:
                 yield comment("prompt {}/{}".format(*found.progress))
@@ -97,7 +107,7 @@ class _Writer:
             chunks = [] if found.chunk is None else [found.chunk]
             text = "".join(chunk.text for chunk in chunks)
             if text or found.finish is not None or self._fields.logprobs is not None:
-                choice = self._choice(served, found.index, text, chunks, found.finish)
+                choice = self._choice(served, found.index, text, places[found.index], chunks, found.finish)
                 stream = replies.streams[found.index]
                 timings = {} if found.finish is None else {"timings": accounts.timings(stream)}
                 yield event(self._object(served, [choice]) | usage | timings)
@@ -114,11 +124,12 @@ class _Writer:
         served: Served,
         index: int,
         text: str,
+        places: Places,
         chunks: Sequence[Chunk] = (),
         finish: str | None = None,
     ) -> dict[str, Any]:
         wanted = self._fields.logprobs is not None and chunks
-        logprobs = accounts.text_logprobs(served.model.tokenizer, chunks) if wanted else None
+        logprobs = accounts.text_logprobs(served.model.tokenizer, chunks, places) if wanted else None
         return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish}
 
     def _object(self, served: Served, choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from pyturbo.text.dialects import Part, ToolCallBegin, ToolCallEnd, Tools
 
 Result = TypeVar("Result")
 
+_PREPARING = 64  # requests of a model whose templates and grammars are at work, or wait for that
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -116,7 +118,7 @@ async def begin(served: Served, ask: Callable[[], Asked], settings: Settings) ->
     `ask` is called in another thread, because templates and grammars take time.
     """
     engine = served.engine
-    if engine.full:
+    if engine.full or served.preparing >= _PREPARING:
         raise BusyError("too many requests wait already")
 
     def submit() -> Replies:
@@ -139,7 +141,11 @@ async def begin(served: Served, ask: Callable[[], Asked], settings: Settings) ->
             raise
         return Replies(streams, asked, settings)
 
-    return await asyncio.to_thread(submit)
+    served.preparing += 1
+    try:
+        return await asyncio.to_thread(submit)
+    finally:
+        served.preparing -= 1
 
 
 async def unless_gone(receive: Receive, work: Awaitable[Result]) -> Result | None:

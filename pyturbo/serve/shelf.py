@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from pyturbo._messages import shown, size
 from pyturbo.batching import Engine
-from pyturbo.errors import ArgumentError, TurboError
+from pyturbo.errors import ArgumentError, StateError, TurboError
 from pyturbo.model import Model
 from pyturbo.serve.request_error import RequestError, log
 
@@ -36,6 +36,7 @@ class Served:
 
     Attributes:
         users: Requests under way.
+        preparing: Of these, the ones that are no replies yet.
         used: When the last one began, as `time.monotonic` has it.
         loaded: When it was loaded, in seconds since 1970.
     """
@@ -44,6 +45,7 @@ class Served:
     model: Model
     engine: Engine
     users: int = 0
+    preparing: int = 0
     used: float = 0.0
     loaded: int = field(default_factory=lambda: int(time.time()))
 
@@ -95,7 +97,7 @@ class Shelf:
         self.names = tuple(self._sources)
         self._engine, self._memory = engine, memory
         self._served: dict[str, Served] = {}
-        self._loading = asyncio.Lock()
+        self._loading, self._closed = asyncio.Lock(), False
 
     @property
     def served(self) -> list[Served]:
@@ -137,6 +139,7 @@ class Shelf:
         return served
 
     async def _loaded(self, source: Source) -> Served:
+        self._require_open()
         await self._make_room(source)
         log.info("loading %s", source.name)
         try:
@@ -144,8 +147,17 @@ class Shelf:
         except TurboError as error:
             message = f"{source.name} cannot be loaded: {error}"
             raise RequestError("api_error", message, status=503) from error
-        self.place(source.name, model)
+        try:
+            self._require_open()
+            self.place(source.name, model)
+        except BaseException:
+            model.close()
+            raise
         return self._served[source.name]
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise StateError("the server is shutting down")
 
     async def _make_room(self, source: Source) -> None:
         """Close models that nobody uses, the one that waited longest first, until this one fits."""
@@ -162,7 +174,8 @@ class Shelf:
         return sum(served.source.nbytes for served in self._served.values())
 
     async def close(self) -> None:
-        """Close all models."""
+        """Close all models, and load no more: replies under way end with a StateError."""
+        self._closed = True
         served, self._served = self.served, {}
         for each in served:
             await asyncio.to_thread(each.close)

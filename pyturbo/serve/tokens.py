@@ -8,6 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+from pyturbo._messages import shown
 from pyturbo.serve.body import Fields, read_body
 from pyturbo.serve.messages import checked_messages, refusal
 from pyturbo.serve.server_state import state_of
@@ -53,5 +54,8 @@ async def detokenize(request: Request) -> JSONResponse:
     state = state_of(request)
     fields = await read_body(request, TokenFields, state.settings)
     async with state.shelf.use(fields.model) as served:
+        vocab = served.model.tokenizer.vocab_size
+        if wrong := [token for token in fields.tokens if not 0 <= token < vocab]:
+            raise refusal("tokens", f"expected 0 to {vocab - 1}, got {shown(wrong[0])}")
         text = await asyncio.to_thread(served.model.tokenizer.decode, fields.tokens, False)
     return JSONResponse({"text": text})
