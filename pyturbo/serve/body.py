@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import ClientDisconnect, Request
@@ -59,7 +59,7 @@ async def _arrived(request: Request, settings: Settings) -> bytes:
 
 def _checked(data: bytes, kind: type[Body], depth: int, ignored: tuple[str, ...]) -> Body:
     try:
-        value = json.loads(data)
+        value = json.loads(data, parse_constant=_no_number)
     except RecursionError:
         raise _too_deep(depth) from None
     except ValueError as error:
@@ -68,10 +68,25 @@ def _checked(data: bytes, kind: type[Body], depth: int, ignored: tuple[str, ...]
         raise RequestError("invalid_request_error", "body: expected a JSON object")
     if _deeper(value, depth):
         raise _too_deep(depth)
+    if b"\\u" in data:
+        _require_characters(value)
     try:
         return kind.model_validate({name: part for name, part in value.items() if name not in ignored})
     except ValidationError as error:
         raise _refusal(error) from None
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _require_characters(value: Any) -> None:
+    """Refuse texts with one half of a surrogate pair, which escapes can spell."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        message = "body: expected Unicode text, got one half of a surrogate pair"
+        raise RequestError("invalid_request_error", message) from None
 
 
 def _too_deep(depth: int) -> RequestError:

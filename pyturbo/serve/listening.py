@@ -6,7 +6,7 @@ import socket
 import sys
 from contextlib import ExitStack
 
-#: After this many seconds a client that does not read what it is sent, or whose machine is gone, is forgotten.
+#: After this time a client that does not read what it is sent, or whose machine is gone, is forgotten.
 SILENT_SECONDS = 60
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from starlette.responses import JSONResponse
 
 from pyturbo.errors import AllocationError, ArgumentError, BusyError, ContextError, FormatError, StateError
+from pyturbo.text.constraint import CONSTRAINTS
 
 log = logging.getLogger("pyturbo.serve")
 
@@ -30,6 +31,9 @@ _OPENAI = {
     "api_error": "server_error",
     "overloaded_error": "server_error",
 }
+
+#: How the error of a reply begins whose constraint exceeds a limit on its way.
+_OF_A_CONSTRAINT = re.compile(rf"({'|'.join(CONSTRAINTS)}): ")
 
 
 class RequestError(Exception):
@@ -85,6 +89,8 @@ def request_error_of(error: BaseException) -> RequestError:
         return RequestError("overloaded_error", "too many requests wait already", code="queue_full")
     if isinstance(error, AllocationError):
         return RequestError("overloaded_error", str(error), code="out_of_memory")
+    if isinstance(error, StateError) and (limit := _OF_A_CONSTRAINT.match(str(error))):
+        return RequestError("invalid_request_error", str(error), param=limit[1])
     if isinstance(error, StateError):
         return RequestError("overloaded_error", str(error), code="shutting_down")
     log.error("a request failed", exc_info=error)

@@ -24,6 +24,9 @@ IGNORED = (
 )
 
 
+_DIGITS = 10  # of the longest token id
+
+
 class StreamOptions(Fields):
     """What a stream has beside the reply."""
 
@@ -88,4 +91,4 @@ class SamplingFields(Fields):
 
 def _token(key: str) -> int | str:
     """Return the token of a bias: digits are its id."""
-    return int(key) if key.isdecimal() else key
+    return int(key) if key.isdecimal() and len(key) <= _DIGITS else key

@@ -59,7 +59,7 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals here while the server runs. None is raised again: to be told to end is no failure."""
+        """Handle signals while the server runs. None is raised again: to be told to end is no failure."""
         before = [(each, signal.signal(each, self.handle_exit)) for each in (signal.SIGINT, signal.SIGTERM)]
         try:
             yield

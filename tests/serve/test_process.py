@@ -76,32 +76,33 @@ def test_replies_that_take_too_long_end_with_an_error(number: signal.Signals) ->
 
 
 def test_a_client_that_does_not_read_does_not_hold_up_the_end() -> None:
-    with ServedProcess("--drain-seconds", "1") as server:
-        with socket.socket() as slow:
-            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            slow.connect(("127.0.0.1", server.port))
-            body = b'{"prompt": "A", "max_tokens": 2000, "ignore_eos": true, "stream": true, "logprobs": 20}'
-            slow.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\n")
-            slow.sendall(b"content-length: %d\r\n\r\n" % len(body) + body)
-            while server.counts() != (1, 0):
-                time.sleep(0.01)
-            time.sleep(1)
-            server.signal(signal.SIGTERM)
-            assert server.ended(15) == (0, "")
+    with ServedProcess("--drain-seconds", "1") as server, socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect(("127.0.0.1", server.port))
+        body = b'{"prompt": "A", "max_tokens": 2000, "ignore_eos": true, "stream": true, "logprobs": 20}'
+        slow.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\n")
+        slow.sendall(b"content-length: %d\r\n\r\n" % len(body) + body)
+        while server.counts() != (1, 0):
+            time.sleep(0.01)
+        time.sleep(1)
+        server.signal(signal.SIGTERM)
+        assert server.ended(15) == (0, "")
 
 
 def test_a_second_interrupt_ends_it_at_once() -> None:
-    with ServedProcess("--drain-seconds", "600") as server:
-        with httpx.stream("POST", f"{server.url}/v1/completions", json=LONG, timeout=60) as answer:
-            found = events(answer)
-            next(found)
-            server.signal(signal.SIGINT)
-            time.sleep(0.5)
-            assert server.process.poll() is None
-            server.signal(signal.SIGINT)
-            began = time.monotonic()
-            assert server.ended(10) == (130, "")
-            assert time.monotonic() - began < 5
+    with (
+        ServedProcess("--drain-seconds", "600") as server,
+        httpx.stream("POST", f"{server.url}/v1/completions", json=LONG, timeout=60) as answer,
+    ):
+        found = events(answer)
+        next(found)
+        server.signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert server.process.poll() is None
+        server.signal(signal.SIGINT)
+        began = time.monotonic()
+        assert server.ended(10) == (130, "")
+        assert time.monotonic() - began < 5
 
 
 def ended(*arguments: str, script: str = "", variables: dict[str, str] | None = None) -> tuple[int, str]:

@@ -1,0 +1,206 @@
+"""More requests than a server takes, clients that go away, and clients that do not read."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from pyturbo._machine import used_memory
+from pyturbo.serve import Settings
+from pyturbo.serve.listening import listening
+
+from .served_process import events
+from .small_server import LONG, Small, everything, small, until
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Small]:
+    with small(slots=2, queue=2) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def idle(server: Small) -> Iterator[None]:
+    """Each test leaves a server that does nothing."""
+    yield
+    until(lambda: (server.engine.running, server.engine.waiting) == (0, 0))
+
+
+def fill(server: Small, *, running: int = 2, waiting: int = 2) -> list[socket.socket]:
+    """Have as many replies run and wait."""
+    made = [server.post(LONG | {"stream": True}) for _ in range(running + waiting)]
+    until(lambda: (server.engine.running, server.engine.waiting) == (running, waiting))
+    return made
+
+
+def test_one_request_too_many_is_told_at_once_to_come_back(server: Small) -> None:
+    admitted = fill(server)
+    try:
+        with httpx.Client() as client:
+            client.get(f"{server.url}/health")  # connects
+            times = []
+            for stream in (False, True, False, True):
+                began = time.perf_counter()
+                answer = client.post(server.completions, json=LONG | {"stream": stream})
+                times.append(time.perf_counter() - began)
+                assert answer.status_code == 503
+                assert answer.headers["retry-after"] == "2"
+                error = answer.json()["error"]
+                assert (error["type"], error["code"], error["param"]) == ("server_error", "queue_full", None)
+        assert min(times) < 0.05
+        assert (server.engine.running, server.engine.waiting) == (2, 2)
+    finally:
+        for each in admitted:
+            each.close()
+
+
+def test_as_many_as_there_are_slots_and_places_are_admitted_at_once(server: Small) -> None:
+    """Also of an idle server, whose engine has not begun any of them."""
+    for _ in range(5):
+        admitted = [server.post(LONG | {"max_tokens": 3}) for _ in range(4)]
+        for each in admitted:
+            assert each.recv(12) == b"HTTP/1.1 200"
+            each.close()
+        until(lambda: (server.engine.running, server.engine.waiting) == (0, 0))
+
+
+def test_admitted_replies_are_those_of_the_model_alone(server: Small) -> None:
+    want = server.model.generate("Once upon a time", 60, temperature=0).text
+    others = fill(server, running=1, waiting=0)
+    with httpx.stream("POST", server.completions, json=LONG | {"max_tokens": 60, "stream": True}) as answer:
+        found = events(answer)
+        texts = [next(found)["choices"][0]["text"]]
+        others += [server.post(LONG) for _ in range(20)]  # of which all but two are refused
+        texts += [each["choices"][0]["text"] for each in found if each != "[DONE]"]
+    assert "".join(texts) == want
+    for each in others:
+        each.close()
+
+
+def test_replies_to_one_request_are_admitted_together_or_not_at_all(server: Small) -> None:
+    others = fill(server, running=2, waiting=0)
+    answer = httpx.post(server.completions, json=LONG | {"n": 5})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "queue_full")
+    until(lambda: (server.engine.running, server.engine.waiting) == (2, 0))
+    for each in others:
+        each.close()
+
+
+def test_a_conversation_larger_than_the_memory_of_states_is_refused() -> None:
+    with small(memory="1MB") as server:
+        answer = httpx.post(server.completions, json=LONG)
+    assert answer.status_code == 400
+    assert "the memory of the engine" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_goes_away_ends_its_reply(server: Small, stream: bool) -> None:
+    connection = server.post(LONG | {"stream": stream})
+    until(lambda: server.engine.usage.steps > 0 and server.engine.running == 1)
+    connection.close()
+    until(lambda: server.engine.running == 0, 5)
+    steps = server.engine.usage.step_tokens
+    time.sleep(0.1)
+    assert server.engine.usage.step_tokens == steps
+
+
+def test_of_several_replies_to_one_request_all_end(server: Small) -> None:
+    connection = server.post(LONG | {"stream": True, "n": 3})
+    until(lambda: (server.engine.running, server.engine.waiting) == (2, 1))
+    connection.close()
+    until(lambda: (server.engine.running, server.engine.waiting) == (0, 0), 5)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_goes_away_leaves_the_queue(server: Small, stream: bool) -> None:
+    running = fill(server, waiting=0)
+    waits = server.post(LONG | {"stream": stream})
+    until(lambda: server.engine.waiting == 1)
+    waits.close()
+    until(lambda: server.engine.waiting == 0, 5)
+    assert server.engine.running == 2
+    for each in running:
+        each.close()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_goes_away_ends_the_reading_of_its_prompt(
+    server: Small, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyturbo.batching.member import Member
+
+    read = Member.read
+    pieces: list[int] = []
+
+    def slowly(self: Member, count: int) -> None:
+        time.sleep(0.1)
+        pieces.append(count)
+        read(self, min(count, 32))
+
+    monkeypatch.setattr(Member, "read", slowly)
+    connection = server.post(LONG | {"prompt": [5] * 1900, "max_tokens": 1, "stream": stream})
+    until(lambda: len(pieces) >= 2)
+    connection.close()
+    until(lambda: server.engine.running == 0, 5)
+    assert len(pieces) < 1900 / 32 / 2
+
+
+def test_a_client_that_does_not_read_holds_nobody_up(server: Small) -> None:
+    stuck = server.post(LONG | {"stream": True, "logprobs": 20}, 4096)
+    until(lambda: server.engine.running == 1)
+    before = used_memory()
+    for _ in range(5):
+        answer = httpx.post(server.completions, json=LONG | {"max_tokens": 20}, timeout=60)
+        assert answer.status_code == 200
+    until(lambda: server.engine.running == 0, 120)  # its reply ends, although nobody takes it
+    assert used_memory() - before < 64 << 20
+    answer = httpx.get(f"{server.url}/health")
+    assert answer.json()["running"] == 0
+    text = everything(stuck)  # and nothing of it was lost
+    assert text.count(b'"finish_reason":"length"') == 1
+    assert text.count(b"data: ") == 2001
+    stuck.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such limit")
+def test_a_client_that_never_reads_is_forgotten() -> None:
+    (listens,) = listening("127.0.0.1", 0, silent_seconds=1)
+    listens.listen()
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(listens.getsockname())
+        accepted, _ = listens.accept()
+        accepted.settimeout(30)
+        began = time.monotonic()
+        with accepted, pytest.raises(TimeoutError, match="timed out"):
+            accepted.sendall(bytes(64 << 20))
+        assert time.monotonic() - began < 20
+    listens.close()
+
+
+def test_a_reply_ends_after_its_time() -> None:
+    with small(settings=Settings(reply_seconds=0.3)) as server:
+        for stream in (False, True):
+            with httpx.stream(
+                "POST", server.completions, json=LONG | {"stream": stream}, timeout=60
+            ) as answer:
+                text = answer.read().decode()
+            assert '"finish_reason":"length"' in text
+            until(lambda: server.engine.running == 0, 5)
+
+
+def test_an_engine_that_is_closed_is_told_to_streams_and_requests() -> None:
+    with small() as own:
+        with httpx.stream("POST", own.completions, json=LONG | {"stream": True}, timeout=60) as answer:
+            found = events(answer)
+            next(found)
+            own.engine.close()
+            *_, last = found
+        assert last["error"]["code"] == "shutting_down"
+        later = httpx.post(own.completions, json=LONG)
+        assert (later.status_code, later.json()["error"]["code"]) == (503, "shutting_down")

@@ -1,0 +1,15 @@
+"""The soak, for some seconds."""
+
+from __future__ import annotations
+
+import pytest
+
+import serve_soak
+
+
+@pytest.mark.slow
+def test_a_server_under_random_use(capsys: pytest.CaptureFixture[str]) -> None:
+    status = serve_soak.main(["0.05", "--round", "3"])
+    said = capsys.readouterr().out
+    assert status == 0, said
+    assert "0 findings" in said

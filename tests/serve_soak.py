@@ -1,0 +1,271 @@
+"""A long run of a server under random use, not part of the tests: python tests/serve_soak.py MINUTES.
+
+Clients of the real process ask for completions, streaming or not, go away at random, send what is no request,
+connect and say nothing, and ask for more than is allowed. Every reply that is whole must be that of the model
+alone, and every piece of a stream its beginning: with at most seven conversations at once on the CPU the bits
+are equal.
+
+Prints a summary. The status is 1 if a reply was wrong, a status was none of those that are allowed, something
+hung, the server said anything or did not end with status 0, or if memory, threads, files or replies were left
+when all clients were gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+import pyturbo
+from serve.served_process import ServedProcess, events
+
+SLOTS, QUEUE = 6, 6
+CLIENTS = 16
+LONGEST = 48  # tokens of a reply
+WORDS = [
+    "Once",
+    "upon",
+    "a",
+    "time",
+    "the",
+    "little",
+    "fox",
+    "saw",
+    "Lily",
+    "and",
+    "Tim",
+    "and",
+    "a",
+    "big",
+    "red",
+    "dog",
+]
+HANG = 60.0  # seconds after which a request counts as hanging
+LEAK = 24 << 20  # bytes by which the process may grow after its first round
+WORKERS = min(32, (os.cpu_count() or 1) + 4)  # threads of the event loop, which begin one by one and stay
+GARBAGE = (
+    b"\x16\x03\x01garbage\r\n\r\n",
+    b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 50\r\n\r\n{",
+    b"GET /health HTTP/1.1\r\nhost: evil.example\r\n\r\n",
+    b"",
+)
+WRONG: tuple[dict[str, Any], ...] = (
+    {"prompt": "a", "temperature": -1},
+    {"prompt": [10**9]},
+    {"prompt": "a", "bogus": 1},
+    {"prompt": "word " * 5000, "max_tokens": 1},
+    {"prompt": "a", "regex": "("},
+    {"prompt": "a", "model": "nobody"},
+)
+
+
+@dataclass
+class Report:
+    """What happened. Any thread."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    findings: list[str] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def count(self, what: str, number: int = 1) -> None:
+        with self._lock:
+            self.counts[what] += number
+
+    def find(self, what: str) -> None:
+        with self._lock:
+            self.findings.append(what)
+        print(f"FINDING: {what}", flush=True)
+
+
+class Answers:
+    """What the model alone says to some prompts."""
+
+    def __init__(self, seed: int, count: int = 24) -> None:
+        rng = random.Random(seed)
+        self.prompts = [" ".join(rng.choices(WORDS, k=rng.choice((1, 5, 40, 200)))) for _ in range(count)]
+        with pyturbo.load(device="cpu", threads=1) as model:
+            self._pieces = {
+                prompt: [chunk.text for chunk in model.stream(prompt, LONGEST, temperature=0)]
+                for prompt in self.prompts
+            }
+
+    def text(self, prompt: str, tokens: int) -> str:
+        """Return the text of the first tokens; of a character that is not whole yet nothing is known."""
+        return "".join(self._pieces[prompt][:tokens])
+
+
+class Client:
+    """A thread that asks, one request after the other."""
+
+    def __init__(self, seed: int, url: str, answers: Answers, report: Report, end: float) -> None:
+        self._rng, self._url, self._answers, self._report = random.Random(seed), url, answers, report
+        self._end, self.asking_since = end, time.monotonic()
+        self.thread = threading.Thread(target=self._run, name=f"client {seed}", daemon=True)
+
+    def _run(self) -> None:
+        acts = (self._whole, self._stream, self._stream, self._leave, self._leave, self._wrong, self._garbage)
+        http = httpx.Client(timeout=HANG)
+        try:
+            while time.monotonic() < self._end:
+                self.asking_since = time.monotonic()
+                if self._rng.random() < 0.2:
+                    http.close()
+                    http = httpx.Client(timeout=HANG)
+                self._rng.choice(acts)(http)
+        except BaseException:
+            self._report.find(f"{self.thread.name}: {traceback.format_exc()}")
+        finally:
+            http.close()
+
+    def _asked(self) -> dict[str, Any]:
+        return {
+            "prompt": self._rng.choice(self._answers.prompts),
+            "max_tokens": self._rng.randrange(1, LONGEST + 1),
+            "temperature": 0,
+        }
+
+    def _admitted(self, answer: httpx.Response) -> bool:
+        if answer.status_code == 503:
+            answer.read()
+            if answer.json()["error"]["code"] != "queue_full" or "retry-after" not in answer.headers:
+                self._report.find(f"a refusal: {answer.text}")
+            self._report.count("refused")
+            time.sleep(0.05 * self._rng.random())
+            return False
+        if answer.status_code != 200:
+            answer.read()
+            self._report.find(f"status {answer.status_code}: {answer.text}")
+            return False
+        return True
+
+    def _require(self, asked: dict[str, Any], got: str, *, whole: bool) -> None:
+        want = self._answers.text(asked["prompt"], asked["max_tokens"])
+        if got != want if whole else not want.startswith(got):
+            self._report.find(f"{asked}: expected {want!r}, got {got!r}")
+
+    def _whole(self, http: httpx.Client) -> None:
+        asked = self._asked()
+        answer = http.post(f"{self._url}/v1/completions", json=asked)
+        if self._admitted(answer):
+            found = answer.json()
+            self._require(asked, found["choices"][0]["text"], whole=True)
+            self._report.count("replies")
+            self._report.count("tokens", found["usage"]["completion_tokens"])
+
+    def _stream(self, http: httpx.Client) -> None:
+        asked, text, done = self._asked(), "", False
+        with http.stream("POST", f"{self._url}/v1/completions", json=asked | {"stream": True}) as answer:
+            if not self._admitted(answer):
+                return
+            for found in events(answer):
+                done = found == "[DONE]"
+                text += "" if done else found["choices"][0]["text"]
+                self._report.count("tokens", 0 if done else 1)
+        if not done:
+            self._report.find(f"{asked}: a stream without its end")
+        self._require(asked, text, whole=True)
+        self._report.count("streams")
+
+    def _leave(self, http: httpx.Client) -> None:
+        """Go away after some tokens, or before the first."""
+        asked, text, tokens = self._asked(), "", self._rng.randrange(4)
+        body = json.dumps(asked | {"stream": self._rng.random() < 0.7, "max_tokens": LONGEST}).encode()
+        asked["max_tokens"] = LONGEST
+        head = f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
+        if self._rng.random() < 0.5:
+            self._raw(head.encode() + body, seconds=0.2 * self._rng.random())
+        else:
+            with http.stream("POST", f"{self._url}/v1/completions", json=asked | {"stream": True}) as answer:
+                if not self._admitted(answer):
+                    return
+                found = events(answer)
+                for _ in range(tokens):
+                    piece = next(found)
+                    text += "" if piece == "[DONE]" else piece["choices"][0]["text"]
+                    if piece == "[DONE]":
+                        break
+            self._require(asked, text, whole=False)
+        self._report.count("left")
+
+    def _wrong(self, http: httpx.Client) -> None:
+        answer = http.post(f"{self._url}/v1/completions", json=self._rng.choice(WRONG))
+        if answer.status_code not in (400, 404, 503):
+            self._report.find(f"status {answer.status_code} of a wrong request: {answer.text}")
+        self._report.count("wrong")
+
+    def _garbage(self, http: httpx.Client) -> None:
+        self._raw(self._rng.choice(GARBAGE), seconds=0.1 * self._rng.random())
+        self._report.count("garbage")
+
+    def _raw(self, data: bytes, seconds: float) -> None:
+        port = int(self._url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), HANG) as connection:
+            connection.sendall(data)
+            time.sleep(seconds)
+
+
+def round_of(server: ServedProcess, answers: Answers, report: Report, seed: int, seconds: float) -> None:
+    """Let clients ask for a while, then wait until the server does nothing."""
+    end = time.monotonic() + seconds
+    clients = [Client(seed + i, server.url, answers, report, end) for i in range(CLIENTS)]
+    for client in clients:
+        client.thread.start()
+    for client in clients:
+        client.thread.join(seconds + HANG)
+        if client.thread.is_alive():
+            report.find(f"{client.thread.name} hangs for {time.monotonic() - client.asking_since:.0f} s")
+    patience = time.monotonic() + HANG
+    while server.counts() != (0, 0):
+        if time.monotonic() > patience:
+            report.find(f"replies are left: {server.counts()}")
+            return
+        time.sleep(0.05)
+    time.sleep(1)  # connections close, and threads that were busy end
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Runs a server under random use.")
+    parser.add_argument("minutes", type=float)
+    parser.add_argument("--round", type=float, default=20.0, help="seconds of a round (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args(arguments)
+    report, answers = Report(), Answers(given.seed)
+    options = ("--slots", str(SLOTS), "--queue", str(QUEUE), "--context", "1024", "--prefix-memory", "16MB")
+    with ServedProcess(*options, variables={"MALLOC_ARENA_MAX": "1"}) as server:
+        round_of(server, answers, report, 0, min(5.0, given.round))  # programs are recorded, threads begin
+        before, end, number = server.usage(), time.monotonic() + 60 * given.minutes, 0
+        print(f"before: {before}", flush=True)
+        while time.monotonic() < end:
+            number += 1
+            round_of(server, answers, report, 1000 * given.seed + CLIENTS * number, given.round)
+            now = server.usage()
+            print(f"{number}: {now['memory'] / 1e6:.0f} MB, {now}, {dict(report.counts)}", flush=True)
+            if number == 1:
+                before = before | {"memory": now["memory"]}
+            if now["memory"] > before["memory"] + LEAK:
+                report.find(f"memory: {before['memory']} bytes at first, now {now['memory']}")
+            if now["threads"] > before["threads"] + WORKERS or now["files"] > before["files"]:
+                report.find(f"threads and files: expected those of {before}, got {now}")
+        server.signal(signal.SIGTERM)
+        status, said = server.ended()
+        said = "".join(line for line in said.splitlines(True) if "Invalid HTTP request" not in line)
+        if (status, said) != (0, ""):
+            report.find(f"the server ended with status {status} and said: {said}")
+    print(f"{number} rounds, {len(report.findings)} findings: {dict(report.counts)}")
+    return 1 if report.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
