@@ -34,24 +34,7 @@ from serve.served_process import ServedProcess, events
 SLOTS, QUEUE = 6, 6
 CLIENTS = 16
 LONGEST = 48  # tokens of a reply
-WORDS = [
-    "Once",
-    "upon",
-    "a",
-    "time",
-    "the",
-    "little",
-    "fox",
-    "saw",
-    "Lily",
-    "and",
-    "Tim",
-    "and",
-    "a",
-    "big",
-    "red",
-    "dog",
-]
+WORDS = ("Once", "upon", "a", "time", "the", "little", "fox", "saw", "Lily", "and", "Tim", "big", "dog")
 HANG = 60.0  # seconds after which a request counts as hanging
 LEAK = 24 << 20  # bytes by which the process may grow after its first round
 WORKERS = min(32, (os.cpu_count() or 1) + 4)  # threads of the event loop, which begin one by one and stay

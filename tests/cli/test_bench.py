@@ -84,8 +84,8 @@ def test_wrong_values(words: str, message: str, capsys: pytest.CaptureFixture[st
         ),
         (
             "matvec --threads=2",
-            "--threads is an option of {model} and {gpu} and {kv} and {stream} and {peers} and {batch}, "
-            "not of {matvec}",
+            "--threads is an option of {model} and {gpu} and {kv} and {stream} and {peers} and {batch} "
+            "and {serve}, not of {matvec}",
         ),
         (
             "peers --precision fast",
@@ -95,8 +95,11 @@ def test_wrong_values(words: str, message: str, capsys: pytest.CaptureFixture[st
         ("replay --lengths 2", "--lengths is an option of {model}, not of {replay}"),
         ("bandwidth --only decode", "--only is an option of {gpu} and {peers}, not of {bandwidth}"),
         ("matvec --text a", "--text is an option of {kv}, not of {matvec}"),
-        ("kv --rounds 2", "--rounds is an option of {peers} and {batch}, not of {kv}"),
-        ("model some/model --rounds 2", "--rounds is an option of {peers} and {batch}, not of {model}"),
+        ("kv --rounds 2", "--rounds is an option of {peers} and {batch} and {serve}, not of {kv}"),
+        (
+            "model some/model --rounds 2",
+            "--rounds is an option of {peers} and {batch} and {serve}, not of {model}",
+        ),
         ("model --plot a.svg", "--plot is an option of {kv} and {stream}, not of {model}"),
         ("model --lenghts 2", "--lenghts: {model} has no such option; did you mean --lengths?"),
         ("model --frobnicate", "--frobnicate: {model} has no such option"),

@@ -15,4 +15,5 @@ COMMANDS = (
     "stream",
     "peers",
     "batch",
+    "serve",
 )
