@@ -41,7 +41,11 @@ def running(command: list[str]) -> Iterator[int]:
         port = int(free.getsockname()[1])
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(
-            [*command, "--host", "127.0.0.1", "--port", str(port)], stdout=said, stderr=said, text=True
+            [*command, "--host", "127.0.0.1", "--port", str(port)],
+            cwd=Path(__file__).anchor,  # Python would import from the folder of a process
+            stdout=said,
+            stderr=said,
+            text=True,
         )
         try:
             end = time.monotonic() + _PATIENCE

@@ -1,0 +1,63 @@
+"""``pyturbo bench serve``: what its clients count. What the figures should be, no test asserts."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from pyturbo.bench.http_client import Load, Reply, load, percentile
+from pyturbo.bench.server_process import llama_server, pyturbo_server, running
+from pyturbo.cli import main
+from pyturbo.errors import StateError
+from pyturbo.model import default_model
+from serve.small_server import small
+
+ASKED = {"prompt": "Once upon a time", "max_tokens": 5, "temperature": 0, "ignore_eos": True}
+
+
+def test_times_of_a_load() -> None:
+    replies = [Reply(200, 1.0, [2.0, 2.5, 4.0]), Reply(200, 1.0, [1.5])]
+    found = Load(replies, [], 3.0)
+    assert found.speed == 4 / 3
+    assert (found.first(0.5), found.first(0.0)) == (1.0, 0.5)
+    assert (found.between(0.0), found.between(0.99)) == (0.5, 1.5)
+    assert percentile([float(i) for i in range(100)], 0.99) == 99.0
+
+
+def test_every_token_is_counted_and_refusals_are_told_apart() -> None:
+    with small(slots=1, queue=1) as server:
+        one = load(server.live.port, [ASKED] * 3, clients=1)
+        assert [len(reply.times) for reply in one.replies] == [5, 5, 5]
+        assert one.refusals == []
+        many = load(server.live.port, [{**ASKED, "max_tokens": 200}] * 6, clients=6)
+        assert {reply.status for reply in many.refusals} == {503}
+        assert len(many.replies) + len(many.refusals) == 6
+        assert all(reply.first > 0 for reply in many.refusals)
+        assert {len(reply.times) for reply in many.replies} == {200}
+        insisting = load(server.live.port, [ASKED] * 6, clients=6, insist=True)
+        assert len(insisting.replies) == 6
+
+
+@pytest.mark.slow
+def test_our_server_runs_in_a_process_of_its_own() -> None:
+    with running(pyturbo_server(default_model(), 1, 2, 2)) as port:
+        assert len(load(port, [ASKED], clients=1).replies[0].times) == 5
+
+
+def test_a_server_that_does_not_start_says_why() -> None:
+    with (
+        pytest.raises(StateError, match="does not start: no such model"),
+        running([sys.executable, "-c", "raise SystemExit('no such model')"]),
+    ):
+        pass
+
+
+def test_a_peer_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert llama_server(default_model(), 1) is None
+
+
+def test_wrong_values(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "serve", "--tokens", "0"]) == 2
+    assert "--tokens: expected an integer from 1 on, got 0" in capsys.readouterr().err
