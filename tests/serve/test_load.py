@@ -43,16 +43,19 @@ def test_one_request_too_many_is_told_at_once_to_come_back(server: Small) -> Non
     try:
         with httpx.Client() as client:
             client.get(f"{server.url}/health")  # connects
-            times = []
+            times, empty = [], []
             for stream in (False, True, False, True):
                 began = time.perf_counter()
+                client.get(f"{server.url}/health")  # what any answer takes on a busy machine
+                between = time.perf_counter()
                 answer = client.post(server.completions, json=LONG | {"stream": stream})
-                times.append(time.perf_counter() - began)
+                empty.append(between - began)
+                times.append(time.perf_counter() - between)
                 assert answer.status_code == 503
                 assert answer.headers["retry-after"] == "2"
                 error = answer.json()["error"]
                 assert (error["type"], error["code"], error["param"]) == ("server_error", "queue_full", None)
-        assert min(times) < 0.05
+        assert min(times) < min(empty) + 0.05
         assert (server.engine.running, server.engine.waiting) == (2, 2)
     finally:
         for each in admitted:
