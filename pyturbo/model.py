@@ -23,6 +23,7 @@ from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.engine import session as sessions
 from pyturbo.engine.chooser import Chooser, make_chooser
+from pyturbo.engine.embedding import Pooling, embedding
 from pyturbo.engine.generation import Chunk, Completion, Options, Prompt, ReplyOptions, Stats, is_chat
 from pyturbo.engine.prefix_store import PrefixCache, PrefixStore
 from pyturbo.engine.reply import (
@@ -37,7 +38,7 @@ from pyturbo.engine.reply import (
 )
 from pyturbo.engine.runner import Runner
 from pyturbo.engine.session import Session
-from pyturbo.errors import ArgumentError, StateError
+from pyturbo.errors import ArgumentError, ContextError, StateError
 from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.kv_cache import kv_format
 from pyturbo.placement import place_experts
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
 
 #: The context of a session, where the caller does not say: this many tokens, or all that the model can have.
 DEFAULT_CONTEXT = 8192
+
+#: A text, the token ids of one, or a list of either.
+Texts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]] | NDArray[Any]
 
 _PROMPT = "text, token ids or a list of messages"
 
@@ -653,6 +657,45 @@ class Model:
         with self.runner.room("logits", 2 * len(ids) * self.network.vocab * 4):  # chunks, and all of them
             chunks = sessions.outputs(self.runner, ids, "all")
             return np.concatenate([logits for (logits,) in chunks])
+
+    def embed(
+        self, texts: Texts, pooling: Pooling = "mean", *, piece: int | None = None
+    ) -> NDArray[np.float32]:
+        """Return a vector of length 1 for each text: float32 [texts, hidden].
+
+        It is the "mean" of the states after the final norm, from which logits are computed, or that of the
+        "last" token. `texts` is one text, or its token ids, or a list of either. Texts are read one after the
+        other, without logits. `piece` is how many tokens are read at once, while replies of other threads
+        wait; None: as many as the device reads best.
+
+        Examples:
+            >>> model = pyturbo.load()
+            >>> cat, kitten, storm = model.embed(["The cat ran.", "The kitten ran.", "A storm came."])
+            >>> cat.shape, bool(cat @ kitten > cat @ storm)
+            ((256,), True)
+        """
+        if pooling not in ("mean", "last"):
+            raise ArgumentError(f"pooling: expected mean or last, got {shown(pooling)}")
+        if piece is not None:
+            index("piece", piece, least=1)
+        listed = self.embedded_ids(texts)
+        with self.runner.room("embeddings", len(listed) * len(self.network.norm.weight) * 4):
+            return np.stack([embedding(self.runner, ids, pooling, piece) for ids in listed])
+
+    def embedded_ids(self, texts: Texts) -> list[NDArray[np.int32]]:
+        """Return the tokens of the texts that `embed` takes; ContextError if one is too long."""
+        several = isinstance(texts, Sequence) and not isinstance(texts, (str, bytes))
+        if several and not len(texts):
+            raise ArgumentError("texts: expected at least one, got none")
+        is_list = several and not isinstance(texts[0], (int, np.integer))
+        listed = []
+        for text in texts if is_list else [texts]:
+            tokens = self.tokenizer.encode(text) if isinstance(text, str) else text
+            ids = self.runner.check_ids(tokens, "texts")
+            if len(ids) > self.max_context:
+                raise ContextError(f"texts: expected at most {self.max_context} tokens, got {len(ids)}")
+            listed.append(ids)
+        return listed
 
     def layer_outputs(self, token_ids: ArrayLike) -> NDArray[np.float32]:
         """Return the output of each layer, from a fresh state: float32 [layers, tokens, hidden].

@@ -278,6 +278,9 @@ def models(folder: Path) -> Iterator[tuple[str, Case]]:
     arguments = {"path": (saved, NOT_A_PATH), "context": (64, but(NOT_A_COUNT, None))}
     yield "Model.load_session", (model.load_session, arguments)
     yield "Model.logits", (model.logits, {"token_ids": ([1], (*NOT_TOKENS, [], [10**9]))})
+    texts = (Thing(), None, 3, {}, b"x", "", [], [[]], [1.5], [None], [-1], [10**9], ["a", 3])
+    embedded = {"texts": ("a", texts), "pooling": ("last", NOT_A_NAME), "piece": (2, but(NOT_A_COUNT, None))}
+    yield "Model.embed", (model.embed, embedded)
     yield "Model.layer_outputs", (model.layer_outputs, {"token_ids": ([1], (*NOT_TOKENS, [], [10**9]))})
 
 

@@ -97,6 +97,7 @@ def test_a_closed_model_gives_files_and_memory_back(tmp_path: Path, device: str)
         lambda: model.generate([1]),
         lambda: model.logits([1]),
         lambda: model.layer_outputs([1]),
+        lambda: model.embed([1]),
         lambda: model.network,
         lambda: model.max_context,
         lambda: model.fingerprint,

@@ -22,8 +22,9 @@ from pyturbo.recording import Extent, Recorder, SizeRecorder
 from pyturbo.streaming.memory import ExpertMemory
 from pyturbo.symbols import symbol
 
-#: The results of a program: logits of the last token, logits of all, or the output of each layer.
-Output = Literal["last", "all", "layers"]
+#: The results of a program: logits of the last token, logits of all, the output of each layer, or the normed
+#: state that logits are computed from.
+Output = Literal["last", "all", "layers", "hidden"]
 
 
 def scratch_bytes(
@@ -55,6 +56,8 @@ def _record(
             if output == "last" and limit > 1:
                 stream = Known(stream.total().rows(tokens - 1))
             h, _ = stream.normed(network.norm)
+            if output == "hidden":
+                return [h], top
             if output == "all":
                 return [network.head.apply(h)], top
             if output == "last":

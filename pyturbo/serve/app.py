@@ -16,6 +16,7 @@ from starlette.routing import Route
 from pyturbo.errors import TurboError
 from pyturbo.serve.access import Access
 from pyturbo.serve.anthropic_messages import count_tokens, messages
+from pyturbo.serve.embeddings import embeddings
 from pyturbo.serve.metrics import Counted, Metrics, metrics
 from pyturbo.serve.models import health, model, models
 from pyturbo.serve.openai_chat import chat_completions
@@ -35,6 +36,7 @@ ROUTES = (
     Route("/v1/responses/{name}", stored_response, methods=["GET", "DELETE"]),
     Route("/v1/messages", messages, methods=["POST"]),
     Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
+    Route("/v1/embeddings", embeddings, methods=["POST"]),
     Route("/v1/models", models),
     Route("/v1/models/{name:path}", model),
     Route("/tokenize", tokenize, methods=["POST"]),

@@ -21,6 +21,7 @@ class Settings:
         origins: Origins of other sites whose pages may use the server; "*" allows all.
         max_tokens: Tokens of a reply, where the request does not say.
         max_replies: The largest `n` of a request.
+        max_inputs: Texts of a request for embeddings.
         body_bytes: The largest body of a request.
         json_depth: The deepest nesting of a body.
         body_seconds: How long a body may take to arrive.
@@ -42,6 +43,7 @@ class Settings:
     origins: Sequence[str] = ()
     max_tokens: int = 1024
     max_replies: int = 8
+    max_inputs: int = 256
     body_bytes: int = 16 << 20
     json_depth: int = 64
     body_seconds: float = 30.0
