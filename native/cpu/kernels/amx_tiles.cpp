@@ -255,7 +255,7 @@ void run_tiles(Batch& batch, const Products& products, const float* x, uint64_t 
   const uint32_t precision = precision_of(batch), least_tokens = kLeastTokens[precision];
   const Loops& loops = loops_of(products.format);
   const TermLoops& terms = *loops.terms[precision];
-  const MultiplyTile few = loop_of(batch, products.format);
+  const TileLoops few = tile_loops_of(batch, products.format);
   const Product sample = products.at(0);
   const uint32_t tiles = (products.out + kTileRows - 1) / kTileRows;
   // More tiles in an item read the activations less often; fewer leave something for every thread.
@@ -265,7 +265,7 @@ void run_tiles(Batch& batch, const Products& products, const float* x, uint64_t 
   const double values = double(rows) / double(products.count) * each * kTileRows * sample.w.in;
   const Rows own = split(batch, terms, products, x, rows, sample.w.in, least_tokens);
   const Activations plain = own.all ? Activations{x, nullptr, nullptr, nullptr, 0, 0, false}
-                                    : tile_activations(batch, products.format, x, rows, sample.w);
+                                    : tile_activations(batch, few, products, x, rows);
   batch.add(products.count * items, values * kProductTime * (sample.gated ? 2 : 1),
             [=, &loops](uint64_t begin, uint64_t end) {
               const AmxTiles configured;
@@ -278,7 +278,8 @@ void run_tiles(Batch& batch, const Products& products, const float* x, uint64_t 
                 else if (p.tokens >= least_tokens)
                   tiles_of(loops, precision, p, own.of(item / items), x, first, least(each, tiles - tile));
                 else if (p.tokens > 0)
-                  for (uint32_t row = first; row < last; row += kTileRows) tile_of(few, p, plain, row);
+                  for (uint32_t row = first; row < last; row += kTileRows)
+                    tile_of(few.at(p.tokens), p, plain, row);
               }
             });
 }

@@ -59,7 +59,6 @@ template <typename T, uint32_t planes, uint32_t tokens, uint32_t rows>
 PYTURBO_INLINE void add_span(const SpanRows<T>& own, const SpanTokens& x, F32 (*acc)[rows]) {
   constexpr uint32_t kUnitVectors = kLanes * T::kGroup / kBytes;
   constexpr uint32_t kKept = 128 / kBytes;  // vectors of codes that are made together: they share bytes
-  F32 parts[tokens][rows] = {}, lows[tokens][rows] = {};
 #pragma GCC unroll 2
   for (uint32_t first = 0; first < kSpan<T> / kBytes; first += kKept)
 #pragma GCC unroll 4
@@ -78,23 +77,10 @@ PYTURBO_INLINE void add_span(const SpanRows<T>& own, const SpanTokens& x, F32 (*
           const F32 dots =
               dot_unit<T, planes>(codes + v, x.bytes + t * x.row_bytes + (first + v) * planes * kBytes);
           const SpanScales<T>& scales = own.scales[i];
-          F32& sum = kLarge<T> ? parts[t][i] : acc[t][i];
-          sum = fused(dots, scales.scales[u] * x_scales, sum);
-          if constexpr (scales.kHasMinima) {
-            F32& low = kLarge<T> ? lows[t][i] : acc[t][i];
-            low = fused(scales.minima[u], x_sums, low);
-          }
+          acc[t][i] = fused(dots, scales.scales[u] * x_scales, acc[t][i]);
+          if constexpr (scales.kHasMinima) acc[t][i] = fused(scales.minima[u], x_sums, acc[t][i]);
         }
     }
-  if constexpr (kLarge<T>)
-#pragma GCC unroll 4
-    for (uint32_t t = 0; t < tokens; ++t)
-#pragma GCC unroll 4
-      for (uint32_t i = 0; i < rows; ++i) {
-        acc[t][i] = fused(parts[t][i], splat(own.scales[i].factor), acc[t][i]);
-        if constexpr (own.scales->kHasMinima)
-          acc[t][i] = fused(lows[t][i], splat(-own.scales[i].least), acc[t][i]);
-      }
 }
 
 // As AddGroups says, for whole rows.
@@ -127,23 +113,35 @@ static void add_units(const Matrix& w, uint32_t row, uint32_t r, uint32_t step, 
     next += kRows * kSpanBytes<T>;
   }
   if constexpr (!kLarge<T>)
-    if (const uint32_t blocks = w.in / T::kBlock % kSpanBlocks<T>; blocks > 0) {
-      // Activations past the row have the scale 0.
-      uint8_t rest[kRows][kSpanBytes<T>] = {};
-      SpanRows<T> own = {rest[0], sizeof rest[0], {}};
-      for (uint32_t i = 0; i < kRows; ++i) {
-        std::memcpy(rest[i], from + i * row_step, blocks * T::kBlockBytes);
-        own.scales[i] = SpanScales<T>::read(rest[i]);
+    if (const LastSpan last(w); last.groups > 0) {
+      SpanRows<T> own = {w.row(row + r) + last.first * T::kBlockBytes, row_step, {}};
+      uint8_t copies[kRows][kSpanBytes<T>];  // of rows that are shorter than a span
+      if (last.is_row) {
+        std::memset(copies, 0, sizeof copies);
+        for (uint32_t i = 0; i < kRows; ++i) std::memcpy(copies[i], own.from + i * row_step, w.row_bytes);
+        own.from = copies[0];
+        own.step = sizeof copies[0];
       }
-      alignas(16) int8_t bytes[tokens][kSpan<T> * planes] = {};
-      alignas(16) float scales[tokens][kLanes] = {}, sums[tokens][kLanes] = {};
+#pragma GCC unroll 4
+      for (uint32_t i = 0; i < kRows; ++i) own.scales[i] = SpanScales<T>::read(own.from + i * own.step);
+      alignas(16) int8_t bytes[tokens][kSpan<T> * planes];
+      alignas(16) float scales[tokens][kLanes], sums[tokens][kLanes];
+      SpanTokens own_x = {x.planes + uint64_t(last.first) * T::kBlock * planes, scales[0], sums[0],
+                          x.row_bytes, kLanes};
+      if (last.is_row) {
+        std::memset(bytes, 0, sizeof bytes);
+        for (uint32_t t = 0; t < tokens; ++t)
+          std::memcpy(bytes[t], x.planes + t * x.row_bytes, w.in * planes);
+        own_x.bytes = bytes[0];
+        own_x.row_bytes = sizeof bytes[0];
+      }
+#pragma GCC unroll 4
       for (uint32_t t = 0; t < tokens; ++t) {
-        std::memcpy(bytes[t], x.planes + t * x.row_bytes + spans * kSpan<T> * planes,
-                    blocks * T::kBlock * planes);
-        std::memcpy(scales[t], x.scales + t * x.stride + spans * kGroups, blocks * sizeof(float));
-        std::memcpy(sums[t], x.sums + t * x.stride + spans * kGroups, blocks * sizeof(float));
+        const uint64_t place = t * x.stride + last.first;
+        store_floats(scales[t], (F32)((I32)load_floats(x.scales + place) & last.lanes()));
+        store_floats(sums[t], (F32)((I32)load_floats(x.sums + place) & last.lanes()));
       }
-      add_span<T, planes, tokens, kRows>(own, {bytes[0], scales[0], sums[0], sizeof bytes[0], kLanes}, acc);
+      add_span<T, planes, tokens, kRows>(own, own_x, acc);
     }
 #pragma GCC unroll 4
   for (uint32_t t = 0; t < tokens; ++t)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cpu/kernels/gguf_steps.h"
+#include "cpu/kernels/quantized_matrix.h"
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 
@@ -14,6 +15,24 @@ template <typename T>
 constexpr uint32_t kSpan = kSpanBlocks<T> * T::kBlock;  // values
 template <typename T>
 constexpr uint32_t kSpanBytes = kSpanBlocks<T> * T::kBlockBytes;
+
+// The groups of a row of small blocks that do not fill a span. The last span of the row has them in its last
+// lanes, after some that were in the span before; a row that is shorter than a span has them in its first.
+struct LastSpan {
+  uint32_t groups;   // none: all spans are whole
+  uint32_t first;    // group of the span
+  uint32_t skipped;  // lanes
+  bool is_row;       // the span is longer than the row
+
+  explicit LastSpan(const Matrix& w)
+      : groups(w.groups % kLanes),
+        first(w.groups < kLanes ? 0 : w.groups - kLanes),
+        skipped(w.groups < kLanes ? 0 : kLanes - groups),
+        is_row(w.groups < kLanes) {}
+
+  // All ones in the lanes that have the groups.
+  I32 lanes() const { return first_lanes(skipped + groups) & ~first_lanes(skipped); }
+};
 
 // What a byte of signed_codes() has to be lowered by.
 template <typename T>
@@ -47,29 +66,29 @@ PYTURBO_INLINE U8 signed_codes(const uint8_t* span, uint32_t v) {
     return codes;
 }
 
-// What a row's span holds beside its codes: a value is code * scale - minimum. Where codes have a center, it
+// What a row's span holds beside its codes: a value is code * scale + minimum. Where codes have a center, it
 // makes the minima.
 template <typename T>
 struct SpanScales {
   static constexpr bool kHasMinima = requires { T::kLeast; } || kCenter<T> > 0;
-  F32 scales[4], minima[4];
-  float factor, least;  // of scales and of minima
+  static constexpr uint32_t kUnits = T::kBlock / (kLanes * T::kGroup);
+  F32 scales[kUnits], minima[kUnits];
 
   PYTURBO_INLINE SpanScales read(const uint8_t* span) {
+    F32 numbers[4], others[4];
+    small_to_floats(T::scale_codes(span), T::kScaleZero, numbers);
+    if constexpr (requires { T::minimum_codes(span); }) small_to_floats(T::minimum_codes(span), 0, others);
+    const float factor = half(span + T::kFactor);
     SpanScales own;
-    small_to_floats(T::scale_codes(span), T::kScaleZero, own.scales);
-    own.factor = half(span + T::kFactor);
-    if constexpr (kCenter<T> > 0) {
-      own.least = float(kCenter<T>) * own.factor;
-      for (uint32_t u = 0; u < 4; ++u) own.minima[u] = own.scales[u];
-    } else if constexpr (kHasMinima) {
-      own.least = half(span + T::kLeast);
-      if constexpr (requires { T::minimum_codes(span); }) {
-        small_to_floats(T::minimum_codes(span), 0, own.minima);
-      } else {  // they follow the scales
-        own.minima[0] = own.scales[2];
-        own.minima[1] = own.scales[3];
-      }
+#pragma GCC unroll 4
+    for (uint32_t u = 0; u < kUnits; ++u) {
+      own.scales[u] = numbers[u] * factor;
+      if constexpr (kCenter<T> > 0)
+        own.minima[u] = own.scales[u] * float(-kCenter<T>);
+      else if constexpr (requires { T::minimum_codes(span); })
+        own.minima[u] = others[u] * -half(span + T::kLeast);
+      else if constexpr (kHasMinima)  // they follow the scales
+        own.minima[u] = numbers[kUnits + u] * -half(span + T::kLeast);
     }
     return own;
   }

@@ -55,6 +55,12 @@ struct IntegerSums {
 
 PYTURBO_INLINE void order_words(U8*) {}
 
+// Sums that go through this are added to in turns, so that none waits for itself.
+PYTURBO_INLINE I32 in_turn(I32 v) {
+  asm volatile("" : "+w"(v));
+  return v;
+}
+
 template <uint32_t bits, uint32_t tokens>
 struct IntegerSums {
   I32 total[kTileVectors][tokens];  // and kFloatBits
@@ -85,6 +91,10 @@ struct IntegerSums {
 #pragma GCC unroll 2
       for (uint32_t v = 0; v < kTileVectors; ++v)
         total[v][t] = dot_word<bits, l>(total[v][t], words[v * distance + l], four[t]);
+#pragma GCC unroll 8
+    for (uint32_t t = 0; t < tokens; ++t)
+#pragma GCC unroll 2
+      for (uint32_t v = 0; v < kTileVectors; ++v) total[v][t] = in_turn(total[v][t]);
   }
 
   F32 of(uint32_t v, uint32_t t) const { return less_float_bits(total[v][t]); }

@@ -3,7 +3,7 @@
 set(PYTURBO_LEVELS all CACHE STRING "Levels to build: all, or native for the best one of this machine")
 
 # Levels, best first. A level that only adds instructions for products of quantised weights takes all other code from its
-# base. tiles_of_<level>: the source of products with many tokens, where it is not quantized_tiles.
+# base. tiles_of_<level>: the sources of products with many tokens, where it is not quantized_tiles alone.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(levels amx vnni avx512 avxvnni avx2)
   set(base_of_amx avx512)
@@ -21,6 +21,9 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   set(base_of_dotprod neon)
   set(flags_of_i8mm -march=armv8.2-a+dotprod+i8mm)
   set(flags_of_dotprod -march=armv8.2-a+dotprod)
+  foreach(level ${levels})
+    set(tiles_of_${level} quantized_tiles gguf_unit_tiles)
+  endforeach()
 endif()
 if(PYTURBO_LEVELS STREQUAL "native")
   try_run(ran compiled ${CMAKE_CURRENT_BINARY_DIR}/available_levels ${CMAKE_CURRENT_LIST_DIR}/available_levels.cpp

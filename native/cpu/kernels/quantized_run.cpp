@@ -9,6 +9,7 @@
 #endif
 #include "cpu/kernels/quantized_product.h"
 #include "cpu/kernels/quantized_rows.h"
+#include "cpu/kernels/tile_loops.h"
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
@@ -59,11 +60,11 @@ template <>
 constexpr Instance kInstance<E4m3Codes> = {1, {}, {}};
 
 #if defined(__ARM_NEON)
+// Several tokens have shared_tile.
 template <typename T, uint32_t planes>
 struct GgufLoops {
-  static constexpr RowLoops value = {
-      add_units<T, planes, 1>, add_units<T, planes, 2>, add_units<T, planes, 4>, 0.0f, planes, 1,
-      {read_block, T::kBlock}, RowLoops::blocks};
+  static constexpr RowLoops value = {add_units<T, planes, 1>, nullptr,         nullptr, 0.0f, planes, 1,
+                                     {read_block, T::kBlock}, RowLoops::blocks};
 };
 #else
 // Blocks of 32 values are read in panels; rows of one token have a loop of their own.
@@ -99,6 +100,14 @@ const Instance& instance_of(const Format& format) {
   if (format.reader)
     return *GgufTypes::call(format.reader->type, [](auto type) { return &kGgufInstance<decltype(type)>; });
   return *by_codes(format, [](auto codes) { return &kInstance<decltype(codes)>; });
+}
+
+// Tiles that give several tokens the bits of single ones; null where a format has none.
+MultiplyTile shared_tile([[maybe_unused]] const Batch& batch, [[maybe_unused]] const Format& format) {
+#if defined(__ARM_NEON)
+  if (format.reader) return gguf_tiles(*format.reader)[precision_of(batch)].integers;
+#endif
+  return nullptr;
 }
 
 // Repeats the scales or sums of a row `copies` times, then fills up to `stride` with zeros.
@@ -144,12 +153,14 @@ Activations quantize(Batch& batch, const Format& format, const float* x, uint64_
 
 Activations row_activations(Batch& batch, const Format& format, const float* x, uint64_t rows, uint32_t in,
                             uint32_t group_size) {
-  const bool repeated = in / group_size <= kShortRow;  // a panel has whole rows then
+  const bool reads_blocks = instance_of(format).rows[precision_of(batch)].reads == RowLoops::blocks;
+  const bool repeated = !reads_blocks && in / group_size <= kShortRow;  // a panel has whole rows then
   return quantize(batch, format, x, rows, in, group_size, repeated ? kRowBlock : 1);
 }
 
 void run_rows(Batch& batch, const Products& products, const Activations& x) {
   const RowLoops& loops = instance_of(products.format).rows[precision_of(batch)];
+  const MultiplyTile shared = shared_tile(batch, products.format);
   const uint32_t blocks = (products.out + kRowBlock - 1) / kRowBlock;
   const Product sample = products.at(0);
   const uint32_t tokens = sample.tokens > 0 ? sample.tokens : 1;  // others may have some
@@ -163,6 +174,8 @@ void run_rows(Batch& batch, const Products& products, const Activations& x) {
         const uint32_t rows = least(kRowBlock, products.out - first);
         if (!p.known)
           fill_nan(p, first, rows);
+        else if (shared && p.tokens > 1)
+          for (uint32_t r = 0; r < rows; r += kTileRows) tile_of(shared, p, x, first + r);
         else if (loops.one)
           rows_of(loops, p, x, first, rows);
         else

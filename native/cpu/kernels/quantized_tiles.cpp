@@ -9,10 +9,10 @@ constexpr double kProductTime = 0.02;  // nanoseconds of one product of a weight
 }  // namespace
 
 void run_tiles(Batch& batch, const Products& products, const float* values, uint64_t rows) {
-  const MultiplyTile multiply = loop_of(batch, products.format);
+  const TileLoops loops = tile_loops_of(batch, products.format);
   const uint32_t tiles = (products.out + kTileRows - 1) / kTileRows;
   const Product sample = products.at(0);
-  const Activations x = tile_activations(batch, products.format, values, rows, sample.w);
+  const Activations x = tile_activations(batch, loops, products, values, rows);
   const double each =
       double(rows) / double(products.count) * kTileRows * sample.w.in * (sample.gated ? 2 : 1);
   batch.add(products.count * tiles, each * kProductTime, [=](uint64_t begin, uint64_t end) {
@@ -22,7 +22,7 @@ void run_tiles(Batch& batch, const Products& products, const float* values, uint
       if (!p.known)
         fill_nan(p, first, least(kTileRows, products.out - first));
       else if (p.tokens > 0)
-        tile_of(multiply, p, x, first);
+        tile_of(loops.at(p.tokens), p, x, first);
     }
   });
 }

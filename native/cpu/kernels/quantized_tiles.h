@@ -1,57 +1,42 @@
-// Tiles of a product, and which instance of the inner loops serves a format.
+// Which instance of the inner loops of tiles serves a format.
 #pragma once
 
 #include "cpu/kernels/gguf_steps.h"
 #include "cpu/kernels/quantized_integer_tile.h"
-#include "cpu/kernels/quantized_product.h"
-#include "cpu/kernels/scratch.h"
+#include "cpu/kernels/tile_loops.h"
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 
-// Row `first` and those after it of a product with all its tokens.
-static inline void tile_of(MultiplyTile multiply, const Product& p, const Activations& x, uint32_t first) {
-  const uint64_t floats = uint64_t(p.tokens) * kTileRows;
-  float* sums = static_cast<float*>(item_scratch(sizeof(float) * floats * (p.gated ? 2 : 1)));
-  multiply(p.w, first, x, p.x, p.tokens, sums);
-  if (p.gated) multiply(p.up, first, x, p.x, p.tokens, sums + floats);
-  const uint32_t rows = least(kTileRows, p.w.out - first);
-  for (uint32_t t = 0; t < p.tokens; ++t) {
-    float* y = p.y + uint64_t(t) * p.w.out + first;
-    const float* own = sums + uint64_t(t) * kTileRows;
-    if (p.gated)
-      gate(y, own, own + floats, rows);
-    else
-      std::memcpy(y, own, sizeof(float) * rows);
-  }
-}
-
-// The loops of a format, for each precision.
-struct TileLoops {
-  MultiplyTile multiply[kPrecisions];
-};
-
 template <typename Q>
-constexpr TileLoops kTileLoops = {{multiply_integer_tile<Q>, multiply_tile<Q>}};
+constexpr TileLoops kTileLoops[kPrecisions] = {{multiply_integer_tile<Q>, nullptr},
+                                               {nullptr, multiply_tile<Q>}};
 template <>
-constexpr TileLoops kTileLoops<E4m3Codes> = {{multiply_tile<E4m3Codes>, multiply_tile<E4m3Codes>}};
-template <typename T>
-constexpr TileLoops kGgufTileLoops = {
-    {multiply_integer_tile<BlockCodes<T>, true>, multiply_tile<BlockCodes<T>, true>}};
+constexpr TileLoops kTileLoops<E4m3Codes>[kPrecisions] = {{nullptr, multiply_tile<E4m3Codes>},
+                                                          {nullptr, multiply_tile<E4m3Codes>}};
 
-static inline MultiplyTile loop_of(const Batch& batch, const Format& format) {
-  const TileLoops* loops;
-  if (format.reader)
-    loops = GgufTypes::call(format.reader->type, [](auto type) { return &kGgufTileLoops<decltype(type)>; });
-  else
-    loops = by_codes(format, [](auto codes) { return &kTileLoops<decltype(codes)>; });
-  return loops->multiply[precision_of(batch)];
+#if !defined(__ARM_NEON)
+template <typename T>
+constexpr TileLoops kGgufTileLoops[kPrecisions] = {{multiply_integer_tile<BlockCodes<T>, true>, nullptr},
+                                                   {nullptr, multiply_tile<BlockCodes<T>, true>}};
+
+static inline const TileLoops* gguf_tiles(const Reader& reader) {
+  return GgufTypes::call(reader.type, [](auto type) { return &kGgufTileLoops<decltype(type)>[0]; });
+}
+#endif
+
+static inline TileLoops tile_loops_of(const Batch& batch, const Format& format) {
+  const TileLoops* loops = format.reader
+                               ? gguf_tiles(*format.reader)
+                               : by_codes(format, [](auto codes) { return &kTileLoops<decltype(codes)>[0]; });
+  return loops[precision_of(batch)];
 }
 
-// Activations as those loops read them, floats or integers: `rows` rows for matrices like w.
-static inline Activations tile_activations(Batch& batch, const Format& format, const float* x, uint64_t rows,
-                                           const Matrix& w) {
-  if (batch.precision() == Precision::fast)
-    return quantize(batch, format, x, rows, w.in, 1u << w.group_shift, 1);
+// Activations as the loops read them: x [rows, in].
+static inline Activations tile_activations(Batch& batch, const TileLoops& loops, const Products& products,
+                                           const float* x, uint64_t rows) {
+  const Product sample = products.at(0);
+  if (loops.integers && (products.count > 1 || loops.use_integers(sample.tokens)))
+    return quantize(batch, products.format, x, rows, sample.w.in, 1u << sample.w.group_shift, 1);
   return {x, nullptr, nullptr, nullptr, 0, 0, false};
 }
 
