@@ -485,7 +485,7 @@ def said(*blocks: Any, role: str = "user") -> dict[str, Any]:
         ({"temperature": -1}, "temperature: expected"),
         ({"stop_sequences": [""]}, "stop_sequences.0: string should have at least 1 character"),
         ({"model": "nobody"}, "model: expected one of chat, stories, got 'nobody'"),
-        ({"model": "stories"}, "no chat template"),
+        ({"model": "stories", "tools": TOOLS}, "knows no tools"),
         ({"messages": [{"role": "user", "content": "word " * 3000}]}, "context"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else None,

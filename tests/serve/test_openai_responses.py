@@ -440,7 +440,7 @@ def test_a_stream_that_fails_says_why(
             "reasoning_text",
         ),
         ({"model": "nobody"}, "model", "expected one of chat, stories"),
-        ({"model": "stories"}, None, "no chat template"),
+        ({"model": "stories", "tools": TOOLS}, "tools", "knows no tools"),
         ({"input": "word " * 3000}, "messages", "context"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
