@@ -23,7 +23,12 @@ class LiveServer:
         self.port = int(self._socket.getsockname()[1])
         self.url = f"http://127.0.0.1:{self.port}"
         config = uvicorn.Config(
-            app, log_level="warning", access_log=False, timeout_graceful_shutdown=drain_seconds
+            app,
+            http="h11",
+            ws="none",
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=drain_seconds,
         )
         self.server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self.server.run, args=([self._socket],), daemon=True)

@@ -134,6 +134,11 @@ class Engine:
         return replace(self._scheduler.usage)
 
     @property
+    def alive(self) -> bool:
+        """Whether it can reply: it is not closed, and no mistake of its own has ended it."""
+        return self._scheduler.alive
+
+    @property
     def closed(self) -> bool:
         """Whether `close` was called."""
         return not self._finalizer.alive

@@ -84,6 +84,11 @@ class Scheduler:
         self._thread.start()
 
     @property
+    def alive(self) -> bool:
+        """Whether its thread goes on."""
+        return self._thread.is_alive() and not self._stopping
+
+    @property
     def running(self) -> int:
         """Conversations under way."""
         return len(self._members)

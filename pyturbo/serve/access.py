@@ -46,24 +46,25 @@ class Access:
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app, self._settings, self._keys = app, settings, Keys(settings.keys)
+        self._hosts = {_name(host) or host.strip("[]").lower() for host in settings.hosts}
+        self._origins = {origin.rstrip("/").lower() for origin in settings.origins}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             try:
-                self._check(scope["method"], scope["path"], Headers(scope=scope))
+                self.check(scope["method"], route_path(scope), Headers(scope=scope))
             except RequestError as error:
-                await error.response(scope["path"], self._settings.retry_seconds)(scope, receive, send)
+                await error.response(route_path(scope), self._settings.retry_seconds)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    def _check(self, method: str, path: str, headers: Headers) -> None:
-        host, settings = headers.get("host", ""), self._settings
-        if settings.hosts and _name(host) not in settings.hosts:
-            raise RequestError(
-                "permission_error", f"host: expected one of {', '.join(settings.hosts)}, got {host!r}"
-            )
+    def check(self, method: str, path: str, headers: Headers) -> None:
+        """Refuse a request that may not be made."""
+        host, expected = headers.get("host", ""), ", ".join(self._settings.hosts)
+        if self._hosts and _name(host) not in self._hosts:
+            raise RequestError("permission_error", f"host: expected one of {expected}, got {host!r}")
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host and not self._allows(origin):
+        if origin is not None and not self._allows(origin, host):
             raise RequestError("permission_error", f"origin: pages of {origin} may not use this server")
         if method == "OPTIONS" or path in _OPEN or path.startswith("/page/"):
             return
@@ -74,8 +75,14 @@ class Access:
             message = f"expected an API key of this server in Authorization or x-api-key, got {state}"
             raise RequestError("authentication_error", message, code="invalid_api_key")
 
-    def _allows(self, origin: str) -> bool:
-        return "*" in self._settings.origins or origin in self._settings.origins
+    def _allows(self, origin: str, host: str) -> bool:
+        own = bool(host) and origin.partition("://")[2].lower() == host.lower()
+        return own or "*" in self._origins or origin.lower() in self._origins
+
+
+def route_path(scope: Scope) -> str:
+    """Return the path of a request within the application, wherever that is mounted."""
+    return str(scope["path"]).removeprefix(scope.get("root_path", ""))
 
 
 def _name(host: str) -> str:

@@ -62,8 +62,8 @@ def _token(tokenizer: Tokenizer, token: int, logprob: float) -> dict[str, Any]:
 class Places:
     """Finds where the tokens of a reply begin in its text, in characters. A token may end within one."""
 
-    def __init__(self, first: int = 0) -> None:
-        self._next, self._decoder = first, codecs.getincrementaldecoder("utf-8")("replace")
+    def __init__(self) -> None:
+        self._next, self._decoder = 0, codecs.getincrementaldecoder("utf-8")("replace")
 
     def of(self, spelled: bytes) -> int:
         """Return the place of the next token."""

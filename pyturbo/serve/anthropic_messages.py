@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp
@@ -20,8 +20,9 @@ from pyturbo.serve.anthropic_history import messages_of, tools_of
 from pyturbo.serve.blocks import Block, Blocks, Change
 from pyturbo.serve.body import Fields, read_body
 from pyturbo.serve.messages import refusal
-from pyturbo.serve.replies import Asked, Replies
+from pyturbo.serve.replies import Asked, Replies, prompt_ids
 from pyturbo.serve.request_error import RequestError
+from pyturbo.serve.sampling_fields import few_stops
 from pyturbo.serve.server_state import State, state_of
 from pyturbo.serve.shelf import Served
 from pyturbo.serve.sse import event
@@ -57,7 +58,7 @@ class ToolChoice(Fields):
 
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
-    disable_parallel_tool_use: bool = False
+    disable_parallel_tool_use: bool | None = None
 
     def choice(self, tools: list[dict[str, Any]] | None) -> Choice:
         """Return the choice as OpenAI's interface has it."""
@@ -106,7 +107,7 @@ class PromptFields(Fields):
             budget | dict(options),
             tools=tools,
             variables=switch | effort,
-            one_call=choice is not None and choice.disable_parallel_tool_use,
+            one_call=bool(choice and choice.disable_parallel_tool_use),
         )
         schema = None if config.format is None else config.format.schema_
         return constrained(served.model, asked, None if choice is None else choice.choice(tools), schema)
@@ -117,10 +118,15 @@ class MessageFields(PromptFields):
 
     max_tokens: int = Field(ge=1)
     stop_sequences: list[Annotated[str, Field(min_length=1)]] | None = None
-    stream: bool = False
+    stream: bool | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
+
+    @field_validator("stop_sequences")
+    @classmethod
+    def _few_stops(cls, stop: list[str] | None) -> str | list[str] | None:
+        return few_stops(stop)
 
     def reply(self, served: Served, state: State) -> Asked:
         """Return what the request asks of a model."""
@@ -138,7 +144,7 @@ async def messages(request: Request) -> ASGIApp:
     """Reply to messages."""
     state = state_of(request)
     fields = await read_body(request, MessageFields, state.settings, *_IGNORED)
-    return await state.reply(request, fields.model, fields.reply, _Writer(), stream=fields.stream)
+    return await state.reply(request, fields.model, fields.reply, _Writer(), stream=bool(fields.stream))
 
 
 async def count_tokens(request: Request) -> JSONResponse:
@@ -146,15 +152,8 @@ async def count_tokens(request: Request) -> JSONResponse:
     state = state_of(request)
     fields = await read_body(request, PromptFields, state.settings, *_IGNORED)
     async with state.shelf.use(fields.model) as served:
-        model = served.model
-
-        def count() -> int:
-            asked = fields.asked(served, {})
-            return len(
-                model.prompt_ids(model.prompt_text(asked.prompt, asked.tools, asked.variables or None))
-            )
-
-        return JSONResponse({"input_tokens": await asyncio.to_thread(count)})
+        tokens = await asyncio.to_thread(lambda: prompt_ids(served, fields.asked(served, {})))
+    return JSONResponse({"input_tokens": len(tokens)})
 
 
 class _Writer:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pyturbo.errors import TurboError
-from pyturbo.serve.access import Access
+from pyturbo.serve.access import Access, route_path
 from pyturbo.serve.anthropic_messages import count_tokens, messages
 from pyturbo.serve.embeddings import embeddings
 from pyturbo.serve.metrics import Counted, Metrics, metrics
@@ -86,7 +86,9 @@ async def _failed(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         kind = "not_found_error" if error.status_code == 404 else "invalid_request_error"
         message = f"{request.method} {request.url.path}: {error.detail.lower()}"
-        error = RequestError(kind, message, status=error.status_code)
+        found, headers = RequestError(kind, message, status=error.status_code), error.headers
     else:
-        error = request_error_of(error)
-    return error.response(request.url.path, state_of(request).settings.retry_seconds)
+        found, headers = request_error_of(error), None
+    response = found.response(route_path(request.scope), state_of(request).settings.retry_seconds)
+    response.headers.update(headers or {})
+    return response

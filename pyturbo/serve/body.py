@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, NoReturn, TypeVar
 
@@ -25,15 +26,15 @@ class Fields(BaseModel):
 
 
 async def read_body(request: Request, kind: type[Body], settings: Settings, *ignored: str) -> Body:
-    """Return the body of a request, checked. `ignored` are fields that change no reply."""
-    data = await _arrived(request, settings)
+    """Return the body of a request, checked. `ignored` are fields that change no reply; null is no value."""
+    data = await read_all(request, settings)
     if len(data) <= _QUICK_BYTES:
         return _checked(data, kind, settings.json_depth, ignored)
     return await asyncio.to_thread(_checked, data, kind, settings.json_depth, ignored)
 
 
-async def _arrived(request: Request, settings: Settings) -> bytes:
-    """Return all bytes of the body."""
+async def read_all(request: Request, settings: Settings) -> bytes:
+    """Return all bytes of the body, within the limits of size and time."""
     most = settings.body_bytes
     too_large = RequestError("request_too_large", f"body: expected at most {most} bytes, got more")
     length = request.headers.get("content-length", "")
@@ -59,7 +60,7 @@ async def _arrived(request: Request, settings: Settings) -> bytes:
 
 def _checked(data: bytes, kind: type[Body], depth: int, ignored: tuple[str, ...]) -> Body:
     try:
-        value = json.loads(data, parse_constant=_no_number)
+        value = json.loads(data, parse_constant=_no_number, parse_float=_number)
     except RecursionError:
         raise _too_deep(depth) from None
     except ValueError as error:
@@ -71,13 +72,19 @@ def _checked(data: bytes, kind: type[Body], depth: int, ignored: tuple[str, ...]
     if b"\\u" in data:
         _require_characters(value)
     try:
-        return kind.model_validate({name: part for name, part in value.items() if name not in ignored})
+        given = {name: part for name, part in value.items() if part is not None and name not in ignored}
+        return kind.model_validate(given)
     except ValidationError as error:
         raise _refusal(error) from None
 
 
 def _no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _no_number(text)
 
 
 def _require_characters(value: Any) -> None:

@@ -15,15 +15,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pyturbo.engine.embedding import Pooling
-from pyturbo.errors import ArgumentError
+from pyturbo.errors import ArgumentError, BusyError
 from pyturbo.model import Model
 from pyturbo.serve.body import Fields, read_body
 from pyturbo.serve.messages import refusal
 from pyturbo.serve.replies import unless_gone
-from pyturbo.serve.server_state import state_of
+from pyturbo.serve.server_state import CLIENT_GONE, state_of
+from pyturbo.serve.shelf import Served
 
 _PIECE = 32  # tokens that are read at once while replies wait for their next token
-_CLIENT_GONE = 499  # nobody sees it but the log
+_WAITING = 64  # requests of one model that may wait for others
 
 
 class EmbeddingFields(Fields):
@@ -54,22 +55,37 @@ async def embeddings(request: Request) -> Response:
     state = state_of(request)
     fields = await read_body(request, EmbeddingFields, state.settings, "user")
     async with state.shelf.use(fields.model) as served:
-        model = served.model
-        listed = await asyncio.to_thread(fields.tokens, model, state.settings.max_inputs)
-
-        async def vectors() -> list[NDArray[np.float32]]:
-            found = []
-            for ids in listed:
-                piece = _PIECE if served.engine.running else None
-                found.append(await asyncio.to_thread(model.embed, ids, fields.pooling, piece=piece))
-            return found
-
-        found = await unless_gone(request.receive, vectors())
+        if served.embeddings >= _WAITING:
+            raise BusyError("too many requests wait already")
+        listed = await asyncio.to_thread(fields.tokens, served.model, state.settings.max_inputs)
+        found = await unless_gone(request.receive, _vectors(served, listed, fields.pooling))
     if found is None:
-        return Response(status_code=_CLIENT_GONE)
+        return Response(status_code=CLIENT_GONE)
     tokens = sum(map(len, listed))
     body = await asyncio.to_thread(_body, served.name, fields.encoding_format, found, tokens)
     return Response(body, media_type="application/json")
+
+
+async def _vectors(
+    served: Served, listed: Sequence[NDArray[np.int32]], pooling: Pooling
+) -> list[NDArray[np.float32]]:
+    """Read texts in turns with other requests, of which one text at a time is read."""
+    found = []
+    served.embeddings += 1
+    try:
+        for ids in listed:
+            async with served.embedding:
+                piece = _PIECE if served.engine.running else None
+                reading = asyncio.ensure_future(
+                    asyncio.to_thread(served.model.embed, ids, pooling, piece=piece)
+                )
+                try:
+                    found.append(await asyncio.shield(reading))
+                finally:
+                    await asyncio.wait({reading})  # a thread does not end with its client
+    finally:
+        served.embeddings -= 1
+    return found
 
 
 def _body(name: str, form: str, vectors: Sequence[NDArray[np.float32]], tokens: int) -> bytes:

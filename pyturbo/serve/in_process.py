@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from typing import Any
 
 from starlette.types import ASGIApp, Message, Scope
 
 
 async def messages_of(app: ASGIApp, scope: Scope, body: bytes) -> AsyncGenerator[Message, None]:
     """Yield the messages of a response. Closing the generator is a client that goes away."""
-    sent: asyncio.Queue[Message] = asyncio.Queue()
+    sent: asyncio.Queue[Any] = asyncio.Queue()
     unread = [{"type": "http.request", "body": body, "more_body": False}]
     never = asyncio.Event()
 
@@ -19,15 +20,11 @@ async def messages_of(app: ASGIApp, scope: Scope, body: bytes) -> AsyncGenerator
             await never.wait()
         return unread.pop()
 
-    task = asyncio.ensure_future(app(scope, receive, sent.put))
+    task, ended = asyncio.ensure_future(app(scope, receive, sent.put)), object()
+    task.add_done_callback(lambda _: sent.put_nowait(ended))
     try:
-        while not (task.done() and sent.empty()):
-            waiting = asyncio.ensure_future(sent.get())
-            await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
-            if waiting.done():
-                yield waiting.result()
-            else:
-                waiting.cancel()
+        while (message := await sent.get()) is not ended:
+            yield message
         task.result()
     finally:
         task.cancel()

@@ -8,15 +8,30 @@ from typing import Any
 from pyturbo._messages import shown
 from pyturbo.serve.request_error import RequestError
 
-_ROLES = ("system", "developer", "user", "assistant", "tool")
+#: Fields of messages by role. Thoughts have several names.
+_FIELDS = {
+    "system": (),
+    "developer": (),
+    "user": (),
+    "assistant": ("tool_calls", "refusal", "annotations", "reasoning_content", "reasoning", "thinking"),
+    "tool": ("tool_call_id",),
+}
 
 
 def checked_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the messages of a request of OpenAI's interface. Only text is supported.
 
-    Templates know the role of a developer by its older name, system.
+    Templates know the role of a developer by its older name, system, and want one system prompt: several in a
+    row are joined.
     """
-    return [_checked(f"messages.{i}", message) for i, message in enumerate(messages)]
+    checked: list[dict[str, Any]] = []
+    for i, message in enumerate(messages):
+        found = _checked(f"messages.{i}", message)
+        if checked and found["role"] == checked[-1]["role"] == "system":
+            checked[-1]["content"] += "\n\n" + found["content"]
+        else:
+            checked.append(found)
+    return checked
 
 
 def plain_text(messages: Sequence[Mapping[str, Any]]) -> str:
@@ -32,8 +47,9 @@ def plain_text(messages: Sequence[Mapping[str, Any]]) -> str:
 
 def _checked(where: str, message: Mapping[str, Any]) -> dict[str, Any]:
     role = message.get("role")
-    if role not in _ROLES:
-        raise refusal(f"{where}.role", f"expected one of {', '.join(_ROLES)}, got {shown(role)}")
+    if not isinstance(role, str) or role not in _FIELDS:
+        raise refusal(f"{where}.role", f"expected one of {', '.join(_FIELDS)}, got {shown(role)}")
+    known(where, message, "role", "content", "name", *_FIELDS[role])
     content = message.get("content")
     if content is None and role == "assistant":
         content = None if message.get("tool_calls") else ""

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pyturbo.batching import Stream
+from pyturbo.serve.access import route_path
 from pyturbo.serve.shelf import Served
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -111,7 +112,8 @@ class Counted:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        path = scope["path"] if scope["path"] in self._paths else "other"
+        path = route_path(scope)
+        path = path if path in self._paths else "other"
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":

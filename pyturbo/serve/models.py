@@ -34,13 +34,15 @@ def _model(state: State, name: str) -> dict[str, Any]:
 
 
 async def health(request: Request) -> JSONResponse:
-    """Say that the server answers, and how busy it is."""
+    """Say whether the server can reply, and how busy it is."""
     served = state_of(request).shelf.served
+    well = all(each.engine.alive for each in served)
     return JSONResponse(
         {
-            "status": "ok",
+            "status": "ok" if well else "failed",
             "models": [each.name for each in served],
             "running": sum(each.engine.running for each in served),
             "waiting": sum(each.engine.waiting for each in served),
-        }
+        },
+        200 if well else 503,
     )

@@ -34,6 +34,8 @@ class CompletionFields(SamplingFields):
 
     def asked(self, served: Served, state: State) -> Asked:
         """Return what the request asks of a model."""
+        if self.echo and self.logprobs is not None:
+            raise refusal("echo", "expected none beside logprobs, which prompts do not have")
         options = self.options(state.settings) | {"logprobs": self.logprobs or 0}
         return Asked(self._prompt(), options, self.count(state.settings))
 
@@ -81,7 +83,7 @@ class _Writer:
                 served,
                 i,
                 echoed + "".join(chunk.text for chunk in chunks[i]),
-                Places(len(echoed)),
+                Places(),
                 chunks[i],
                 finish[i],
             )
@@ -96,7 +98,7 @@ class _Writer:
         """Yield events as replies go on."""
         usage = {"usage": None} if self._fields.includes_usage else {}
         echoed = self._fields.echoed(served)
-        places = [Places(len(echoed)) for _ in replies.streams]
+        places = [Places() for _ in replies.streams]
         if echoed:
             for i in range(len(replies.streams)):
                 yield event(self._object(served, [self._choice(served, i, echoed, places[i])]) | usage)

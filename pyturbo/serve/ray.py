@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,13 +18,15 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Message
 
 from pyturbo._arguments import index
+from pyturbo.serve.access import Access, route_path
+from pyturbo.serve.body import read_all
 from pyturbo.serve.in_process import messages_of
 from pyturbo.serve.prefixes import Prefixes, blocks_of
 from pyturbo.serve.request_error import RequestError
+from pyturbo.serve.settings import Settings
 from pyturbo.serve.sse import event
 
 _ATTEMPTS = 3
-_RETRY_SECONDS = 2
 _LOST = RequestError("api_error", "the machine that wrote this reply was lost", status=503)
 
 
@@ -35,8 +38,8 @@ class Forwarded:
         blocks: Hashes of its prompt, by which a replica is chosen.
     """
 
-    scope: dict[str, Any]
-    body: bytes
+    scope: dict[str, Any] = field(repr=False)
+    body: bytes = field(repr=False)
     blocks: Sequence[int] = field(default=(), repr=False)
 
 
@@ -89,23 +92,31 @@ class Worker:
 class Front:
     """Gives each request to a replica, and to another one if that is lost before it has answered."""
 
-    def __init__(self, workers: DeploymentHandle) -> None:
-        self._workers = workers.options(stream=True)
+    def __init__(self, workers: DeploymentHandle, settings: Settings) -> None:
+        self._workers, self._settings = workers.options(stream=True), settings
+        self._access = Access(self, settings)  # type: ignore[arg-type]
 
     async def __call__(self, request: Request) -> Response:
-        """Answer a request."""
-        body = await request.body()
+        """Answer a request, unless it is one that every replica would refuse."""
+        path = route_path(request.scope)
+        try:
+            self._access.check(request.method, path, request.headers)
+            body = await read_all(request, self._settings)
+        except RequestError as error:
+            return error.response(path, self._settings.retry_seconds)
+        return await self._answer(request, path, body, await asyncio.to_thread(blocks_of, body))
+
+    async def _answer(self, request: Request, path: str, body: bytes, blocks: Sequence[int]) -> Response:
         kept = ("type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "query_string")
         scope = {name: request.scope[name] for name in kept if name in request.scope}
         scope |= {"headers": [*request.scope["headers"]], "root_path": ""}
-        path = request.url.path
         try:
-            start, first, rest = await self._begun(Forwarded(scope, body, blocks_of(body)))
+            start, first, rest = await self._begun(Forwarded(scope, body, blocks))
         except BackPressureError:
             busy = RequestError("overloaded_error", "too many requests wait already", code="queue_full")
-            return busy.response(path, _RETRY_SECONDS)
+            return busy.response(path, self._settings.retry_seconds)
         except (RayActorError, DeploymentUnavailableError):
-            return _LOST.response(path, _RETRY_SECONDS)
+            return _LOST.response(path, self._settings.retry_seconds)
         headers = {name.decode(): value.decode() for name, value in start["headers"]}
         if not first.get("more_body"):
             return Response(first.get("body", b""), start["status"], headers)
@@ -141,7 +152,9 @@ async def _pieces(path: str, first: Mapping[str, Any], rest: Any) -> AsyncGenera
 
 def application(
     make_app: Callable[[], ASGIApp],
+    settings: Settings | None = None,
     *,
+    fronts: int = 1,
     min_replicas: int = 1,
     max_replicas: int = 1,
     requests: int = 40,
@@ -150,6 +163,9 @@ def application(
     actor: Mapping[str, Any] | None = None,
 ) -> serve.Application:
     """Return a Ray Serve application whose replicas are what `make_app` makes, such as `create_app`.
+
+    `settings` are those of the application: who may use it, and how large bodies may be. `fronts` is how many
+    processes take requests; two survive the loss of a machine.
 
     A replica takes up to `requests` at once, which should be the slots and the queue of its engine; `queue`
     more wait for one. Replicas are added when they have more than `busy_requests` on average. `actor` are
@@ -168,5 +184,10 @@ def application(
         request_router_config=RequestRouterConfig(request_router_class=PrefixRouter),
         ray_actor_options=dict(actor or {}),
     )
-    front = serve.deployment(Front, max_ongoing_requests=1024, ray_actor_options={"num_cpus": 0})
-    return front.bind(worker.bind(make_app))
+    front = serve.deployment(
+        Front,
+        max_ongoing_requests=1024,
+        num_replicas=index("application: fronts", fronts, least=1),
+        ray_actor_options={"num_cpus": 0},
+    )
+    return front.bind(worker.bind(make_app), Settings() if settings is None else settings)

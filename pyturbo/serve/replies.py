@@ -13,10 +13,10 @@ from starlette.types import Receive
 from pyturbo.batching import Stream
 from pyturbo.engine.generation import Chunk, Prompt, is_chat
 from pyturbo.errors import BusyError
-from pyturbo.serve.messages import plain_text
+from pyturbo.serve.messages import plain_text, refusal
 from pyturbo.serve.settings import Settings
 from pyturbo.serve.shelf import Served
-from pyturbo.text.dialects import Part, ToolCallBegin, ToolCallEnd, Tools
+from pyturbo.text.dialects import Part, ToolCallEnd, Tools
 
 Result = TypeVar("Result")
 
@@ -100,7 +100,7 @@ class Replies:
                 yield Event(index, finish="length")
                 return
             parts = stream.new_parts()
-            calls = calls or any(isinstance(part, ToolCallBegin) for part in parts)
+            calls = calls or any(isinstance(part, ToolCallEnd) and part.complete for part in parts)
             finish: str | None = "length" if chunk is None else chunk.finish_reason
             if self._asked.one_call and (parts_of_one := _first_call(parts)):
                 stream.cancel()
@@ -110,6 +110,22 @@ class Replies:
             yield Event(index, chunk, tuple(parts), finish)
             if finish is not None:
                 return
+
+
+def prompt_ids(served: Served, asked: Asked) -> list[int]:
+    """Return the tokens that a request has the model read."""
+    prompt = served.model.prompt_text(_prompt(served, asked), asked.tools, asked.variables or None)
+    return served.model.prompt_ids(prompt)
+
+
+def _prompt(served: Served, asked: Asked) -> Prompt:
+    """Return the prompt; for a model without a chat template, the texts of messages."""
+    prompt = asked.prompt
+    if served.chats or not is_chat(prompt):
+        return prompt
+    if asked.variables:
+        raise refusal(next(iter(asked.variables)), "this model has no chat template that could take it")
+    return plain_text(prompt)  # type: ignore[arg-type]
 
 
 async def begin(served: Served, ask: Callable[[], Asked], settings: Settings) -> Replies:
@@ -123,14 +139,12 @@ async def begin(served: Served, ask: Callable[[], Asked], settings: Settings) ->
 
     def submit() -> Replies:
         asked, streams = ask(), []  # type: Asked, list[Stream]
-        prompt = asked.prompt
-        if is_chat(prompt) and not served.chats:
-            prompt = plain_text(prompt)  # type: ignore[arg-type]
+        prompt = _prompt(served, asked)
         try:
             for index in range(asked.count):
                 options = dict(asked.options)
-                if options.get("seed") is not None:
-                    options["seed"] += index
+                if index and options.get("seed") is not None:
+                    options["seed"] = (options["seed"] + index) % 2**64
                 stream = engine.submit(
                     prompt, tools=asked.tools, variables=asked.variables or None, **options
                 )

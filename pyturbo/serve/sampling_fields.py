@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from pyturbo.serve.body import Fields
 from pyturbo.serve.request_error import RequestError
@@ -23,8 +23,9 @@ IGNORED = (
     *("prompt_cache_retention", "prediction"),
 )
 
-
 _DIGITS = 10  # of the longest token id
+_STOPS, _LONGEST_STOP = 64, 256  # stop strings, which each token is compared with
+_BREAKERS, _LONGEST_BREAKER = 16, 16  # each is looked for in the whole vocabulary
 
 
 class StreamOptions(Fields):
@@ -67,6 +68,17 @@ class SamplingFields(Fields):
     grammar: str | None = None
     reasoning_budget: int | None = Field(None, ge=0)
 
+    @field_validator("stop")
+    @classmethod
+    def _few_stops(cls, stop: str | list[str] | None) -> str | list[str] | None:
+        return few_stops(stop)
+
+    @field_validator("dry_breakers")
+    @classmethod
+    def _few_breakers(cls, texts: list[str] | None) -> list[str] | None:
+        _require_few(texts or [], _BREAKERS, _LONGEST_BREAKER)
+        return texts
+
     @property
     def includes_usage(self) -> bool:
         """Whether the last event of a stream has the usage."""
@@ -87,6 +99,17 @@ class SamplingFields(Fields):
             message = f"n: expected at most {settings.max_replies}, got {count}"
             raise RequestError("invalid_request_error", message, param="n")
         return count
+
+
+def few_stops(stop: str | list[str] | None) -> str | list[str] | None:
+    """Return the stop strings of a request. More than a server takes are a ValueError."""
+    _require_few([stop] if isinstance(stop, str) else stop or [], _STOPS, _LONGEST_STOP)
+    return stop
+
+
+def _require_few(texts: list[str], most: int, longest: int) -> None:
+    if len(texts) > most or any(len(text) > longest for text in texts):
+        raise ValueError(f"expected at most {most} texts of at most {longest} characters")
 
 
 def _token(key: str) -> int | str:

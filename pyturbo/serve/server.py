@@ -46,6 +46,9 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                http="h11",  # which limits the size of headers; other parsers that may be installed do not
+                loop="asyncio",
+                ws="none",
                 timeout_graceful_shutdown=int(drain_seconds + _TELL_SECONDS + _END_SECONDS),
                 limit_concurrency=_CONNECTIONS,
                 backlog=_BACKLOG,

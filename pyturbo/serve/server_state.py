@@ -18,7 +18,8 @@ from pyturbo.serve.settings import Settings
 from pyturbo.serve.shelf import Served, Shelf
 from pyturbo.serve.sse import EventStream
 
-_CLIENT_GONE = 499  # nobody sees it but the log
+#: The status of a response whose client has gone away; nobody sees it.
+CLIENT_GONE = 499
 
 
 class Writer(Protocol):
@@ -60,7 +61,7 @@ class State:
             if stream:
                 return EventStream(writer.pieces(served, replies), held.pop_all(), writer.failed)
             whole = await unless_gone(request.receive, writer.whole(served, replies))
-        return Response(status_code=_CLIENT_GONE) if whole is None else whole
+        return Response(status_code=CLIENT_GONE) if whole is None else whole
 
 
 def state_of(request: Request) -> State:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from pyturbo._arguments import index
 from pyturbo._messages import shown
@@ -38,7 +38,7 @@ class Settings:
         pyturbo.errors.ArgumentError: Settings: body_bytes: expected an integer from 1 on, got 0
     """
 
-    keys: Sequence[str] = ()
+    keys: Sequence[str] = field(default=(), repr=False)
     hosts: Sequence[str] = ()
     origins: Sequence[str] = ()
     max_tokens: int = 1024
@@ -52,12 +52,12 @@ class Settings:
     retry_seconds: int = 2
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            name = f"Settings: {field.name}"
-            if field.type == "int":
+        for each in fields(self):
+            value = getattr(self, each.name)
+            name = f"Settings: {each.name}"
+            if each.type == "int":
                 index(name, value, least=1)
-            elif field.type == "float":
+            elif each.type == "float":
                 if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e9:
                     raise ArgumentError(f"{name}: expected seconds above 0, got {shown(value)}")
             elif isinstance(value, str) or not all(isinstance(text, str) and text for text in value):

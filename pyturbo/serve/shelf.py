@@ -37,7 +37,8 @@ class Served:
     Attributes:
         users: Requests under way.
         preparing: Of these, the ones that are no replies yet.
-        used: When the last one began, as `time.monotonic` has it.
+        embeddings: Of these, the ones that have texts read; each holds `embedding` for a text.
+        used: When the last one ended, as `time.monotonic` has it.
         loaded: When it was loaded, in seconds since 1970.
     """
 
@@ -46,6 +47,8 @@ class Served:
     engine: Engine
     users: int = 0
     preparing: int = 0
+    embeddings: int = 0
+    embedding: asyncio.Lock = field(default_factory=asyncio.Lock)
     used: float = 0.0
     loaded: int = field(default_factory=lambda: int(time.time()))
 
@@ -67,6 +70,13 @@ class Served:
         """End its replies, and give back its memory."""
         self.engine.close()
         self.model.close()
+
+
+def _load(source: Source) -> Model:
+    """Load a model, and hash its weights, which takes a while, too."""
+    model = source.load()
+    model.fingerprint  # noqa: B018
+    return model
 
 
 class Shelf:
@@ -98,6 +108,7 @@ class Shelf:
         self._engine, self._memory = engine, memory
         self._served: dict[str, Served] = {}
         self._loading, self._closed = asyncio.Lock(), False
+        self._loads: dict[str, asyncio.Task[None]] = {}
 
     @property
     def served(self) -> list[Served]:
@@ -105,7 +116,7 @@ class Shelf:
         return [*self._served.values()]
 
     def source(self, name: str | None) -> Source:
-        """Return a model that may not be loaded yet. A name that is not known is a error."""
+        """Return a model that may not be loaded yet. A name that is not known is an error."""
         source = self._sources.get(self.names[0] if name is None else name)
         if source is None:
             raise RequestError(
@@ -123,27 +134,35 @@ class Shelf:
     @asynccontextmanager
     async def use(self, name: str | None) -> AsyncIterator[Served]:
         """Give a model to a request, loaded if need be. It is not closed meanwhile."""
-        served = await self._taken(self.source(name))
+        source = self.source(name)
+        while (served := self._served.get(source.name)) is None or not served.engine.alive:
+            await asyncio.shield(self._load(source))  # others may wait for it, whoever goes away
+        served.users += 1
         try:
             yield served
         finally:
             served.users -= 1
+            served.used = time.monotonic()
 
-    async def _taken(self, source: Source) -> Served:
-        served = self._served.get(source.name)
-        if served is None:
-            async with self._loading:
-                served = self._served.get(source.name) or await self._loaded(source)
-        served.users += 1
-        served.used = time.monotonic()
-        return served
+    def _load(self, source: Source) -> asyncio.Task[None]:
+        """Return what loads a model, for all who wait for it."""
+        if source.name not in self._loads:
+            self._loads[source.name] = task = asyncio.ensure_future(self._loaded(source))
+            task.add_done_callback(lambda _: self._loads.pop(source.name))
+        return self._loads[source.name]
 
-    async def _loaded(self, source: Source) -> Served:
-        self._require_open()
-        await self._make_room(source)
+    async def _loaded(self, source: Source) -> None:
+        async with self._loading:
+            self._require_open()
+            if (failed := self._served.pop(source.name, None)) is not None:
+                await asyncio.to_thread(failed.close)
+            await self._make_room(source)
+            await self._place_new(source)
+
+    async def _place_new(self, source: Source) -> None:
         log.info("loading %s", source.name)
         try:
-            model = await asyncio.to_thread(source.load)
+            model = await asyncio.to_thread(_load, source)
         except TurboError as error:
             message = f"{source.name} cannot be loaded: {error}"
             raise RequestError("api_error", message, status=503) from error
@@ -153,7 +172,6 @@ class Shelf:
         except BaseException:
             model.close()
             raise
-        return self._served[source.name]
 
     def _require_open(self) -> None:
         if self._closed:
@@ -161,11 +179,11 @@ class Shelf:
 
     async def _make_room(self, source: Source) -> None:
         """Close models that nobody uses, the one that waited longest first, until this one fits."""
+        in_use = sum(served.source.nbytes for served in self._served.values() if served.users)
+        if self._memory is not None and source.nbytes + in_use > self._memory:
+            raise RequestError("overloaded_error", "other models are in use, and leave no memory for it")
         while self._memory is not None and source.nbytes + self._taken_bytes() > self._memory:
-            idle = [served for served in self._served.values() if not served.users]
-            if not idle:
-                raise RequestError("overloaded_error", "other models are in use, and leave no memory for it")
-            oldest = min(idle, key=lambda served: served.used)
+            oldest = min((each for each in self.served if not each.users), key=lambda served: served.used)
             log.info("closing %s", oldest.name)
             del self._served[oldest.name]
             await asyncio.to_thread(oldest.close)

@@ -20,10 +20,10 @@ _HEADERS = [
 
 
 def event(data: Any, name: str | None = None) -> bytes:
-    """Return an event with JSON, for clients that tell events apart by name with one."""
-    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    """Return an event with JSON in ASCII, since some clients take more than line feeds for ends of lines."""
+    text = data if isinstance(data, str) else json.dumps(data, allow_nan=False, separators=(",", ":"))
     head = "" if name is None else f"event: {name}\n"
-    return f"{head}data: {text}\n\n".encode("utf-8", "replace")
+    return f"{head}data: {text}\n\n".encode()
 
 
 def comment(text: str) -> bytes:

@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse
 from pyturbo._messages import shown
 from pyturbo.serve.body import Fields, read_body
 from pyturbo.serve.messages import checked_messages, refusal
+from pyturbo.serve.replies import Asked, prompt_ids
 from pyturbo.serve.server_state import state_of
 
 
@@ -38,12 +39,11 @@ async def tokenize(request: Request) -> JSONResponse:
     if (fields.text is None) == (fields.messages is None):
         raise refusal("text", "expected either text or messages")
     async with state.shelf.use(fields.model) as served:
-        model = served.model
 
         def encoded() -> list[int]:
             if fields.messages is not None:
-                return model.prompt_ids(model.prompt_text(checked_messages(fields.messages), fields.tools))
-            return model.tokenizer.encode(fields.text or "", fields.add_special)
+                return prompt_ids(served, Asked(checked_messages(fields.messages), {}, tools=fields.tools))
+            return served.model.tokenizer.encode(fields.text or "", fields.add_special)
 
         tokens = await asyncio.to_thread(encoded)
     return JSONResponse({"tokens": tokens, "count": len(tokens)})

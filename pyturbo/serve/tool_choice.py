@@ -26,12 +26,12 @@ def constrained(model: Model, asked: Asked, choice: Choice | None, schema: Mappi
     if schema is not None:
         given.append("response_format")
     if asked.tools is not None:
-        given += ["tools"] if _demands(choice) or not given else []
+        given.append("tools")
     if len(given) > 1:
         raise refusal(given[1], f"expected none beside {given[0]}")
     if schema is not None:
         return replace(asked, options={**asked.options, "schema": schema})
-    if asked.tools is None or given != ["tools"]:
+    if asked.tools is None:
         return asked
     if not model.tokenizer.dialect.call_markers:
         raise RequestError("invalid_request_error", "tools: this model knows no tools", param="tools")

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from pyturbo.text.dialects import Dialect
 
 
+_KEPT_BREAKERS = 64  # texts whose sequences of tokens are remembered
+
+
 class Tokenizer:
     """A tokenizer: text to token ids and back. It is immutable, and several threads may use it.
 
@@ -208,10 +211,9 @@ class Tokenizer:
             raise ArgumentError(
                 f"breakers: texts: expected a list of texts that are not empty, got {shown(texts)}"
             )
-        for text in texts:
-            if text not in self._breakers:
-                self._breakers[text] = breaker_tokens(self._vocabulary, text)
-        return [sequence for text in texts for sequence in self._breakers[text]]
+        found = {text: self._breakers.get(text) or breaker_tokens(self._vocabulary, text) for text in texts}
+        self._breakers = {**self._breakers, **found} if len(self._breakers) < _KEPT_BREAKERS else found
+        return [sequence for text in texts for sequence in found[text]]
 
     @once
     def dialect(self) -> Dialect:

@@ -408,7 +408,7 @@ def said(*blocks: Any, role: str = "user") -> dict[str, Any]:
     ("fields", "message"),
     [
         ({"bogus": 1}, "bogus: this field is not supported"),
-        ({"max_tokens": None}, "max_tokens: input should be a valid integer"),
+        ({"max_tokens": None}, "max_tokens: field required"),
         ({"max_tokens": 0}, "max_tokens: input should be greater than or equal to 1"),
         ({"messages": []}, "messages: list should have at least 1 item"),
         (

@@ -5,8 +5,8 @@ import { make } from "./dom.js";
 import { inlineNodes } from "./inline.js";
 
 const DEEPEST = 10;
-const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([^`\n]*)$/;
-const HEADING = /^ {0,3}(#{1,6})(?:\s+(.*?))?(?:\s+#+)?\s*$/;
+const FENCE = /^ {0,3}(`{3,}|~{3,})([^`\n]*)$/;
+const HEADING = /^ {0,3}(#{1,6})(?:\s(.*))?$/;
 const RULE = /^ {0,3}([-*_])(?:[ \t]*\1){2,}[ \t]*$/;
 const QUOTE = /^ {0,3}> ?/;
 const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])( +|$)/;
@@ -75,7 +75,15 @@ function fenced(lines, at) {
 /** Headings of a reply stand below those of the page. */
 function heading(line) {
   const [, marks, words = ""] = line.match(HEADING);
-  return make(`h${Math.min(6, marks.length + 2)}`, { class: `h${marks.length}` }, ...inlineNodes(words));
+  const text = withoutMarks(words.trim());
+  return make(`h${Math.min(6, marks.length + 2)}`, { class: `h${marks.length}` }, ...inlineNodes(text));
+}
+
+/** A heading may end with marks that a space separates from its words. */
+function withoutMarks(text) {
+  let end = text.length;
+  while (end > 0 && text[end - 1] === "#") end--;
+  return end === 0 || text[end - 1] === " " ? text.slice(0, end).trim() : text;
 }
 
 function quote(lines, at) {

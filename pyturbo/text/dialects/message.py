@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -107,10 +108,17 @@ class Message:
         return message
 
 
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("no number of JSON")
+    return value
+
+
 def json_object(text: str) -> dict[str, Any] | None:
     """Return the JSON object that a text is, which may have line breaks in its strings; None for others."""
     try:
-        value = json.loads(text, strict=False)
+        value = json.loads(text, strict=False, parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
