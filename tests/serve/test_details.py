@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from typing import Any
 
 import httpx
@@ -21,6 +22,7 @@ from pyturbo.serve.access import Access
 from pyturbo.serve.in_process import messages_of
 from pyturbo.serve.request_error import RequestError
 from pyturbo.serve.sse import event
+from pyturbo.text.dialects.message import json_object
 from text.dialects.replies import TOOLS
 
 from .conftest import KEY, Script
@@ -164,3 +166,9 @@ def test_a_response_without_a_network() -> None:
         assert len(asyncio.all_tasks()) <= 2
 
     asyncio.run(run())
+
+
+def test_numbers_that_no_float_has_are_the_largest_floats() -> None:
+    largest = sys.float_info.max
+    assert json_object('{"a": 1e999, "b": -1e999}') == {"a": largest, "b": -largest}
+    assert json_object('{"a": NaN}') is None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from pyturbo._messages import shown
 from pyturbo.errors import FormatError
@@ -109,16 +110,19 @@ class Message:
 
 
 def _finite(text: str) -> float:
+    """Return a number; one that is too large for a float is the largest, so that it can be written again."""
     value = float(text)
-    if not math.isfinite(value):
-        raise ValueError("no number of JSON")
-    return value
+    return value if math.isfinite(value) else math.copysign(sys.float_info.max, value)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def json_object(text: str) -> dict[str, Any] | None:
     """Return the JSON object that a text is, which may have line breaks in its strings; None for others."""
     try:
-        value = json.loads(text, strict=False, parse_float=_finite, parse_constant=_finite)
+        value = json.loads(text, strict=False, parse_float=_finite, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
