@@ -1,4 +1,4 @@
-"""Thoughts of a reply that may have no more than so many tokens."""
+"""A budget of tokens for the thoughts of a reply."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def with_effort(model: Model, effort: str | None) -> Thinking:
 
 
 def with_budget(model: Model, tokens: int | None) -> Thinking:
-    """Return the options and variables of thoughts with at most so many tokens; None: as many as it likes."""
+    """Return the options and variables of thoughts with at most `tokens` tokens; None: no limit."""
     known = _SWITCH in (model.tokenizer.chat_template or "")
     options = {} if tokens is None else {"reasoning_budget": tokens}
     return options, {_SWITCH: tokens != 0} if known else {}

@@ -46,7 +46,7 @@ def oracle() -> Iterator[pyturbo.Model]:
 
 
 def row_adder(device: pyturbo.Device) -> pyturbo.Program:
-    """Adds one to the first values of a row of a block; then adds the row to a sum behind the rows."""
+    """Adds one to the first values of a row of a block; then adds the row to a sum after the rows."""
     one = device.empty(WIDTH)
     one.write(np.ones(WIDTH, np.float32))
     row = Place("block", 4 * WIDTH * symbol("row"), 4 * WIDTH)
