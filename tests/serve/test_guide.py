@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,5 +28,7 @@ def test_a_client_of_the_guide(
     ):
         assert said in block
         block = block.replace(said, meant)
-    exec(block, {})
+    scope: dict[str, Any] = {}
+    exec(block, scope)
+    scope["client"].close()
     assert capsys.readouterr().out.strip() == "The Loire."

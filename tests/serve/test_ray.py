@@ -73,10 +73,10 @@ def test_a_prompt_goes_to_who_has_read_its_beginning(client: httpx.Client) -> No
     story = "Once upon a time there was a fox who lived in a wood. " * 12
     first = ask(client, story, 4)
     assert first.status_code == 200, first.text
-    for _ in range(4):
-        again = ask(client, story, 4)
-        assert again.headers["x-process"] == first.headers["x-process"]
-    assert again.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 100
+    answers = [ask(client, story, 4) for _ in range(12)]
+    same = [each for each in answers if each.headers["x-process"] == first.headers["x-process"]]
+    assert len(same) >= 10  # Ray asks another one if a replica does not say in time how busy it is
+    assert same[-1].json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 100
 
 
 def test_errors_and_lists_pass_through(client: httpx.Client) -> None:
