@@ -8,7 +8,7 @@
 template <uint bits, typename S>
 struct Affine {
   enum : uint { kSpan = bits % 2 > 0 ? 32 : 16, kTotals = 1, kAhead = bits % 2 == 0 };
-  enum : uint { kHasBias = 1, kSharesScale = 1 };
+  enum : uint { kHasBias = 1, kSharesScale = 1, kPairOffset = bits < 8 ? 128 : 0 };
   struct Span {
     uint words[kSpan * bits / 32];
     S scale;
@@ -68,6 +68,26 @@ inline void decode_octet(
   const ulong packed = octet_bits<bits>(octet.words, index);
 #pragma unroll
   for (uint i = 0; i < kOctet; ++i) codes[i] = small_float(code_of<bits>(packed, i));
+}
+
+// The bits of a small code are the mantissa of a bf16 from 128 on, whose steps are 1.
+template <uint bits, typename S>
+inline uint code_pair(
+    thread const Affine<bits, S>&,
+    thread const typename Affine<bits, S>::Octet& octet,
+    uint index,
+    uint i) {
+  const ulong packed = octet_bits<bits>(octet.words, index);
+  const uint pair =
+      bits == 4 ? uint(packed) >> (i * 4) : code_of<bits>(packed, i) | code_of<bits>(packed, i + 4) << 16;
+  return (pair & ((1u << bits) - 1) * 0x00010001u) | 0x43004300u;
+}
+
+template <uint bits, typename S>
+inline Affine<bits, S> from_row(thread const Affine<bits, S>& w, uint row) {
+  const ulong group = ulong(row) * (w.units >> w.group_shift);
+  return Affine<bits, S>{
+      w.packed + ulong(row) * w.units * bits, w.scales + group, w.biases + group, w.units, w.group_shift};
 }
 
 template <uint bits, typename S>

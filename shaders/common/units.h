@@ -4,6 +4,9 @@
 //   void fetch_codes(w, row, unit, index, to)  loads the codes
 //   void fetch_scale(w, row, unit, index, to)  loads scale and bias
 //   void decode_octet(w, octet, index, codes)  the codes as floats, which bf16 holds exactly
+//   kPairOffset                                0, or there is code_pair
+//   uint code_pair(w, octet, index, i)         codes i and i + 4, each plus kPairOffset, as the two bf16 of a word
+//   W from_row(w, row)                         the matrix of the rows from this one on
 //   float2 scale_of(w, octet)                  scale and bias: value = code * scale + bias
 //   kHasBias                                   whether there is a bias
 //   kSharesScale                               whether all values of a unit have one scale and bias

@@ -34,7 +34,7 @@ inline float e8m0(uint code) {
 template <uint bits, uint group>
 struct Fp {
   enum : uint { kSpan = 16, kTotals = 1, kAhead = 1 };
-  enum : uint { kHasBias = 0, kSharesScale = group >= kUnit };
+  enum : uint { kHasBias = 0, kSharesScale = group >= kUnit, kPairOffset = 0 };
   struct Span {
     uint words[kSpan * bits / 32];
     uint scale;
@@ -89,6 +89,12 @@ inline void decode_octet(
   const ulong packed = octet_bits<bits>(octet.words, index);
 #pragma unroll
   for (uint i = 0; i < kOctet; ++i) codes[i] = decode<bits>(code_of<bits>(packed, i));
+}
+
+template <uint bits, uint group>
+inline Fp<bits, group> from_row(thread const Fp<bits, group>& w, uint row) {
+  return Fp<bits, group>{
+      w.packed + ulong(row) * w.units * bits, w.scales + ulong(row) * w.units * (kUnit / group), w.units};
 }
 
 template <uint bits, uint group>

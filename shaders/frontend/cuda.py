@@ -4,7 +4,7 @@ A compilation chooses instances (-DPT_INSTANCE_<host name>) and sets function co
 
 A header folder/name.h may have a form for NVIDIA's matrix units, folder/cuda/name.h: it defines the same
 functions and stands in place of the header's own text where the GPU has those units. It is CUDA, with its own
-headers inside.
+headers inside. It may define PT_RESIDENT, how many threadgroups a multiprocessor should hold: this limits registers.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _MAX_THREADS = 1024  # pyturbo::kMaxThreads
 _INVOKE = "::pyturbo::invoke::"
 _MARKER = re.compile(r'#line \d+ "(.*)"')
 _CHAR = re.compile(r"(?<!signed )\bchar\b")
+_RESIDENT = "PT_RESIDENT"  # 0: any number
 _HAS_MATRIX_UNITS = "__CUDA_ARCH__ >= 800"  # for bf16
 
 
@@ -40,6 +41,7 @@ def text(program: Program, entries: Sequence[Entry], root: Path) -> str:
         *_with_own_forms(_signed(rewrite(program, pragmas, lambda file: relative(file, root))), root),
         "}",
         "}",
+        f"#ifndef {_RESIDENT}\n#define {_RESIDENT} 0\n#endif",
         "namespace msl {",
         "using namespace shader;",
     ]
@@ -91,7 +93,7 @@ def _kernel(program: Program, entry: Entry) -> Iterator[str]:
     function += f"<{', '.join(names)}>" if names else ""
     yield (
         f"#define PT_KERNEL({', '.join(['pt_name', 'pt_threads', *names])}) "
-        'extern "C" __global__ void __launch_bounds__(pt_threads) '
+        f'extern "C" __global__ void __launch_bounds__(pt_threads, {_RESIDENT}) '
         f"pt_name({', '.join(parameters)}) {{ {function}({', '.join(map(_value, entry.arguments))}); }}"
     )
     for instance in kernel.instances:

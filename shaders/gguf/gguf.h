@@ -11,6 +11,7 @@ template <uint type, uint block, uint block_bytes>
 struct Blocks {
   enum : uint { kSpan = kUnit, kTotals = type == kQ6_K ? 4 : 2, kAhead = type == kQ4_K || type == kQ6_K };
   enum : uint { kHasBias = has_bias<type>(), kSharesScale = group_of<type>() == kUnit };
+  enum : uint { kPairOffset = has_integers<type>() ? 128 + zero_of<type>() : 0 };
   typedef BlockSpan<type> Span;
   struct Octet {
     uint2 codes;
@@ -53,6 +54,21 @@ inline void decode_octet(
     uint /*index*/,
     thread float* codes) {
   decode_bytes<type>(octet.codes, codes);
+}
+
+// The bits of a small code are the mantissa of a bf16 from 128 on, whose steps are 1.
+template <uint type, uint block, uint block_bytes>
+inline uint code_pair(
+    thread const Blocks<type, block, block_bytes>&,
+    thread const typename Blocks<type, block, block_bytes>::Octet& octet,
+    uint /*index*/,
+    uint i) {
+  return ((octet.codes.x >> (i * 8)) & 255) | ((octet.codes.y >> (i * 8)) & 255) << 16 | 0x43004300u;
+}
+
+template <uint type, uint block, uint block_bytes>
+inline Blocks<type, block, block_bytes> from_row(thread const Blocks<type, block, block_bytes>& w, uint row) {
+  return Blocks<type, block, block_bytes>{block_of(w, row, 0), w.units};
 }
 
 template <uint type, uint block, uint block_bytes>

@@ -38,12 +38,23 @@ constexpr bool has_bias() {
   return type == kQ4_1 || type == kQ5_1 || type == kQ2_K || type == kQ4_K || type == kQ5_K;
 }
 
+// The byte that stands for code 0 in types whose codes are integers without a sign.
+template <uint type>
+constexpr uint zero_of() {
+  return type == kQ3_K ? 4 : type == kQ4_0 ? 8 : type == kQ5_0 ? 16 : type == kQ6_K ? 32 : 0;
+}
+
+// Whether a byte is its code plus zero_of, and less than 128.
+template <uint type>
+constexpr bool has_integers() {
+  return type != kIQ4_NL && type != kIQ4_XS && type != kMXFP4 && type != kQ8_0;
+}
+
 // The code that a byte of an octet stands for.
 template <uint type>
 inline float decode(uint byte) {
   if (type == kIQ4_NL || type == kIQ4_XS) return kIQ4Values[byte];
   if (type == kMXFP4) return kTwiceE2M1[byte];
   if (type == kQ8_0) return float(int(byte ^ 128) - 128);
-  const int zero = type == kQ3_K ? 4 : type == kQ4_0 ? 8 : type == kQ5_0 ? 16 : type == kQ6_K ? 32 : 0;
-  return float(int(byte) - zero);
+  return float(int(byte) - int(zero_of<type>()));
 }

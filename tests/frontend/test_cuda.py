@@ -46,7 +46,7 @@ def test_an_instance_is_a_function_of_its_host_name(run: Run) -> None:
     text = run(TEXT).cu
     assert (
         "#define PT_KERNEL(pt_name, pt_threads, T, side) "
-        'extern "C" __global__ void __launch_bounds__(pt_threads) '
+        'extern "C" __global__ void __launch_bounds__(pt_threads, PT_RESIDENT) '
         "pt_name(const T* x, T* y, const __grid_constant__ uint count, const __grid_constant__ Sizes sizes, "
         "const float* table, atomic_uint* total, unsigned row) { "
         "shader::copies<T, side>(x, y, count, sizes, table, *total, "

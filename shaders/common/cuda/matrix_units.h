@@ -15,6 +15,11 @@ struct MatrixUnits {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
     return bits;
   }
+  static uint add(uint a, uint b) {
+    uint sum;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(0x3f803f80u), "r"(b));
+    return sum;
+  }
   static float2 floats(uint bits) { return {as_type<float>(bits << 16), as_type<float>(bits & 0xffff0000u)}; }
   static bool is_finite(uint bits) {
     return (bits & 0x7f80u) != 0x7f80u && (bits & 0x7f800000u) != 0x7f800000u;

@@ -3,44 +3,282 @@
 // x is rounded to the sum of two bf16 values, 17 bits. Codes are exact in bf16: the products of a group are summed
 // in f32, then multiplied by its scale. Where a unit has several scales, weights are such sums as well, and
 // three of the four products are added up. A lane decodes its weights straight into operands.
+//
+// Steps of 16 ins take values i and i + 4 of an octet as a pair: in words of 4-bit codes they are 16 bits apart.
 #include "matrix_units.h"
+
+#define PT_RESIDENT 2
 
 using Units = MatrixUnits<bfloat>;
 
-// Eight weights of a lane, four for each step.
-struct OctetTerms {
-  uint high[4];
-  uint low[4];
+// Parts of a stage, which have 16 tokens of a unit each: few tokens of several units, or many of one.
+constexpr uint kParts = kTileTokens / 16;
+
+// The weights of a lane in one step of 16 ins: values 2 step and 2 step + 4 of an octet, then the next two.
+struct StepTerms {
+  uint high[2];
+  uint low[2];  // where weights are not exact
 };
 
-inline OctetTerms octet_terms(const float* values) {
-  OctetTerms terms;
+template <typename W>
+inline StepTerms weights_of(
+    const W& w,
+    const typename W::Octet& octet,
+    const typename W::Octet& scale,
+    uint index,
+    uint step) {
+  StepTerms terms;
+  if constexpr (W::kSharesScale && W::kPairOffset > 0) {
+    const float offset = W::kPairOffset;
+    const uint minus = Units::pair(-offset, -offset);
 #pragma unroll
-  for (uint i = 0; i < 4; ++i) {
-    const PairTerms pair = terms_of<bfloat>(values[2 * i], values[2 * i + 1]);
-    terms.high[i] = pair.high;
-    terms.low[i] = pair.low;
+    for (uint i = 0; i < 2; ++i) terms.high[i] = Units::add(code_pair(w, octet, index, step * 2 + i), minus);
+  } else {
+    float values[kOctet];
+    decode_octet(w, octet, index, values);
+    if constexpr (!W::kSharesScale) {
+      const float2 factor = scale_of(w, scale);
+#pragma unroll
+      for (uint i = 0; i < kOctet; ++i)
+        values[i] = W::kHasBias ? fma(values[i], factor.x, factor.y) : values[i] * factor.x;
+    }
+#pragma unroll
+    for (uint i = 0; i < 2; ++i) {
+      const PairTerms pair = terms_of<bfloat>(values[step * 2 + i], values[step * 2 + i + 4]);
+      terms.high[i] = pair.high;
+      terms.low[i] = pair.low;
+    }
   }
   return terms;
 }
 
-// Eight values that bf16 holds exactly.
-inline OctetTerms exact_terms(const float* values) {
-  OctetTerms terms;
-#pragma unroll
-  for (uint i = 0; i < 4; ++i)
-    terms.high[i] = ::__byte_perm(as_type<uint>(values[2 * i]), as_type<uint>(values[2 * i + 1]), 0x7632);
-  return terms;
+// Keeps an address in registers, which the compiler would compute again wherever it is used.
+inline void hold(const auto*& address) { asm volatile("" : "+l"(address)); }
+
+template <typename W>
+inline void hold_codes(W& w) {
+  if constexpr (requires { w.packed; })
+    hold(w.packed);
+  else
+    hold(w.data);
 }
 
-// c += a b for 16 tokens and a unit; a[step] are the terms of a lane.
-template <bool exact>
-inline void multiply_unit(float (&c)[4], const uint4 (&high)[2], const uint4 (&low)[2], const OctetTerms& b) {
+// A store without a branch, around which lanes would diverge.
+inline void store_if(bool condition, float* address, float value) {
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.shared.f32 [%0], %1; }" ::"r"(
+                   uint(::__cvta_generic_to_shared(address))),
+               "f"(value), "r"(uint(condition))
+               : "memory");
+}
+
+// The products of a threadgroup with `blocks` blocks of 16 tokens. A warp has 16 outs of all of them.
+template <uint count, uint blocks, typename W>
+struct TileProduct {
+  static constexpr uint kColumns = kSimdgroupOuts / 8;  // blocks of 8 outs
+  static constexpr uint kStageUnits = kParts / blocks;
+  static constexpr uint kPlane = kParts * 64;       // operands of a term of x in a stage
+  static constexpr bool kScaled = W::kSharesScale;  // the products of a group are scaled, not the weights
+  static constexpr bool kBiased = kScaled && W::kHasBias;  // by the sums of x
+  static constexpr uint kTurns = kScaled ? 1 : kColumns;   // scales that a lane loads for a unit
+  static_assert(4 * 4 * kPlane + 2 * kTileTokens <= kTileFloats, "x and its sums are staged twice");
+
+  using Octet = typename W::Octet;
+
+  W matrix;  // for what is the same in all rows
+  uint units, lane, g, t;
+  uint4* planes;           // two buffers of the high and the low terms
+  float* totals;           // two buffers of the sums of x in units
+  const float* source[2];  // what the thread stages of x: of two tokens, 8 apart
+  uint staged_unit, staged_place, staged_sum;
+  W row[kColumns];       // the matrix from the lane's rows on
+  W scaled_row[kTurns];  // from the rows on whose scales it loads: where a unit has one, of one of its rows
+  float2 next_x[2][2];
+  Octet next_w[kStageUnits][kColumns], next_scale[kStageUnits][kTurns];
+  Octet now_w[kStageUnits][kColumns], now_scale[kStageUnits][kTurns];
+  float result[blocks][kColumns][4], group[blocks][kColumns][4], total[blocks][2];
+
+  void fetch(uint stage) {
+    const uint staged = min(stage * kStageUnits + staged_unit, units - 1);
 #pragma unroll
-  for (uint step = 0; step < 2; ++step) {
-    if (!exact) Units::multiply(c, high[step], b.low[step * 2], b.low[step * 2 + 1]);
-    Units::multiply(c, low[step], b.high[step * 2], b.high[step * 2 + 1]);
-    Units::multiply(c, high[step], b.high[step * 2], b.high[step * 2 + 1]);
+    for (uint i = 0; i < 4; ++i)
+      next_x[i / 2][i % 2] = *reinterpret_cast<const float2*>(source[i / 2] + staged * kUnit + i % 2 * 4);
+#pragma unroll
+    for (uint s = 0; s < kStageUnits; ++s) {
+      const uint unit = s == 0 ? stage * kStageUnits : min(stage * kStageUnits + s, units - 1);
+#pragma unroll
+      for (uint j = 0; j < kColumns; ++j) fetch_codes(row[j], 0, unit, t, next_w[s][j]);
+      if (kScaled && !ends_group(matrix, unit)) continue;
+#pragma unroll
+      for (uint j = 0; j < kTurns; ++j) fetch_scale(scaled_row[j], 0, unit, t, next_scale[s][j]);
+    }
+  }
+
+  void keep(uint stage) {
+    PairTerms pairs[4];  // the first pair of both tokens, then the second
+#pragma unroll
+    for (uint i = 0; i < 2; ++i) {
+      pairs[i] = terms_of<bfloat>(next_x[i][0].x, next_x[i][1].x);
+      pairs[2 + i] = terms_of<bfloat>(next_x[i][0].y, next_x[i][1].y);
+    }
+    uint4* target = planes + stage % 2 * 2 * kPlane + staged_place;
+    target[0] = uint4{pairs[0].high, pairs[1].high, pairs[2].high, pairs[3].high};
+    target[kPlane] = uint4{pairs[0].low, pairs[1].low, pairs[2].low, pairs[3].low};
+    if (kBiased) {
+#pragma unroll
+      for (uint i = 0; i < 2; ++i) {
+        float sum = (next_x[i][0].x + next_x[i][0].y) + (next_x[i][1].x + next_x[i][1].y);
+        sum += ::__shfl_xor_sync(0xffffffffu, sum, 1);
+        sum += ::__shfl_xor_sync(0xffffffffu, sum, 2);
+        sum += ::__shfl_xor_sync(0xffffffffu, sum, 16);
+        store_if(lane < 16 && t == 0, totals + stage % 2 * kTileTokens + staged_sum + i * 8, sum);
+      }
+    }
+#pragma unroll
+    for (uint s = 0; s < kStageUnits; ++s) {
+#pragma unroll
+      for (uint j = 0; j < kColumns; ++j) now_w[s][j] = next_w[s][j];
+#pragma unroll
+      for (uint j = 0; j < kTurns; ++j) now_scale[s][j] = next_scale[s][j];
+    }
+  }
+
+  // Adds unit `s` of a stage.
+  void add(uint stage, uint s) {
+    const uint4* plane = planes + stage % 2 * 2 * kPlane + s * blocks * 64 + lane;
+#pragma unroll
+    for (uint step = 0; step < 2; ++step) {
+      StepTerms b[kColumns];
+#pragma unroll
+      for (uint j = 0; j < kColumns; ++j)
+        b[j] = weights_of(matrix, now_w[s][j], now_scale[s][kScaled ? 0 : j], t, step);
+#pragma unroll
+      for (uint m = 0; m < blocks; ++m) {
+        const uint4 high = plane[m * 64 + step * 32], low = plane[kPlane + m * 64 + step * 32];
+#pragma unroll
+        for (uint j = 0; j < kColumns; ++j) {
+          float(&c)[4] = kScaled ? group[m][j] : result[m][j];
+          if (!kScaled) Units::multiply(c, high, b[j].low[0], b[j].low[1]);
+          Units::multiply(c, low, b[j].high[0], b[j].high[1]);
+        }
+#pragma unroll
+        for (uint j = 0; j < kColumns; ++j)
+          Units::multiply(kScaled ? group[m][j] : result[m][j], high, b[j].high[0], b[j].high[1]);
+      }
+    }
+    if (kBiased) {
+#pragma unroll
+      for (uint m = 0; m < blocks; ++m) {
+        const float* sums = totals + stage % 2 * kTileTokens + (s * blocks + m) * 16 + g;
+        total[m][0] += sums[0];
+        total[m][1] += sums[8];
+      }
+    }
+  }
+
+  // Multiplies the sums of a group by its scales, which ends with unit `s` of a stage.
+  void end_group(uint s) {
+    const float2 scale = scale_of(matrix, now_scale[s][0]);
+#pragma unroll
+    for (uint j = 0; j < kColumns; ++j) {
+#pragma unroll
+      for (uint e = 0; e < 2; ++e) {
+        const uint from = (t * 2 + e) * 4 + j;
+        const float factor = ::__shfl_sync(0xffffffffu, scale.x, from);
+        const float bias = kBiased ? ::__shfl_sync(0xffffffffu, scale.y, from) : 0.0f;
+#pragma unroll
+        for (uint m = 0; m < blocks; ++m) {
+#pragma unroll
+          for (uint i = 0; i < 2; ++i) {
+            float& sum = result[m][j][i * 2 + e];
+            sum = fma(group[m][j][i * 2 + e], factor, sum);
+            group[m][j][i * 2 + e] = 0;
+            if (kBiased) sum = fma(total[m][i], bias, sum);
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (uint m = 0; m < blocks; ++m) total[m][0] = total[m][1] = 0;
+  }
+
+  void run() {
+    const uint stages = (units + kStageUnits - 1) / kStageUnits;
+    fetch(0);
+    keep(0);
+    ::__syncthreads();
+    for (uint stage = 0; stage < stages; ++stage) {
+      if (stage + 1 < stages) fetch(stage + 1);
+#pragma unroll
+      for (uint s = 0; s < kStageUnits; ++s) {
+        const uint unit = stage * kStageUnits + s;
+        if (s > 0 && unit >= units) break;
+        add(stage, s);
+        if (kScaled && ends_group(matrix, unit)) end_group(s);
+      }
+      if (stage + 1 < stages) keep(stage + 1);
+      ::__syncthreads();
+    }
+  }
+};
+
+template <uint count, uint blocks, typename W>
+inline void multiply_blocks(
+    const W* w,
+    const float* x,
+    uint rows,
+    uint in,
+    uint units,
+    uint first,
+    uint out,
+    float factor,
+    float* y,
+    uint tid,
+    float* memory) {
+  using Product = TileProduct<count, blocks, W>;
+  constexpr uint kColumns = Product::kColumns, kOwn = kColumns / count;  // of two matrices, 8 outs of each
+  const uint lane = tid % 32, g = lane / 4, t = lane % 4;
+  const uint warp_first = first + tid / 32 * kOwn * 8;
+  Product product = {w[0], units, lane, g, t};
+  if (units > 0 && rows > 0) {
+    product.planes = reinterpret_cast<uint4*>(memory);
+    product.totals = memory + 4 * 4 * Product::kPlane;
+    // A thread stages what one lane needs of one step: two pairs of two tokens.
+    const uint step = lane / 16, target = tid / 32 % 2 * 16 + lane % 16;
+    product.staged_unit = tid / 64 / blocks;
+    product.staged_place = (tid / 64 * 2 + step) * 32 + target;
+    product.staged_sum = tid / 64 * 16 + target / 4;
+    const uint token = tid / 64 % blocks * 16 + target / 4;
+#pragma unroll
+    for (uint i = 0; i < 2; ++i) {
+      product.source[i] = x + ulong(min(token + i * 8, rows - 1)) * in + target % 4 * kOctet + step * 2;
+    }
+    const auto row_of = [&](uint j) { return min(warp_first + j % kOwn * 8 + g, out - 1); };
+#pragma unroll
+    for (uint j = 0; j < kColumns; ++j) {
+      product.row[j] = from_row(w[j / kOwn], row_of(j));
+      hold_codes(product.row[j]);
+      if (!Product::kScaled) product.scaled_row[j % Product::kTurns] = product.row[j];
+    }
+    if (Product::kScaled)
+      product.scaled_row[0] = from_row(t % kColumns < kOwn ? w[0] : w[count - 1], row_of(t % kColumns));
+    product.run();
+  }
+  asm volatile("" : "+r"(out));  // places of results are computed here, not before the loop
+#pragma unroll
+  for (uint m = 0; m < blocks; ++m) {
+#pragma unroll
+    for (uint e = 0; e < 4; ++e) {
+      const uint token = m * 16 + e / 2 * 8 + g;
+      if (token >= rows) continue;
+#pragma unroll
+      for (uint j = 0; j < kOwn; ++j) {
+        const uint column = warp_first + j * 8 + t * 2 + e % 2;
+        const float(&sums)[kColumns][4] = product.result[m];
+        if (column < out)
+          y[ulong(token) * out + column] =
+              count == 1 ? sums[j][e] * factor : silu(sums[j][e]) * sums[kColumns - kOwn + j][e];
+      }
+    }
   }
 }
 
@@ -57,138 +295,10 @@ inline void multiply_tile(
     float* y,
     uint tid,
     float* memory) {
-  constexpr uint kTokenBlocks = kTileTokens / 16;
-  constexpr uint kPlane = kTileTokens * kOctets;    // octets of a term of x
-  constexpr bool kScaled = W::kSharesScale;         // the products of a group are scaled, not the weights
-  constexpr bool kBiased = kScaled && W::kHasBias;  // by the sums of x
-  static_assert(4 * 4 * kPlane + 2 * kTileTokens <= kTileFloats, "x and its sums are staged twice");
-  uint4* planes = reinterpret_cast<uint4*>(memory);  // two buffers of the high and the low terms
-  float* totals = memory + 4 * 4 * kPlane;           // two buffers of the sums of x in a group so far
-  const uint lane = tid % 32, g = lane / 4, t = lane % 4;
-  const uint warp_first = first + tid / 32 * (kSimdgroupOuts / count);  // of two matrices, 8 outs of each
-  // A thread stages what one lane needs of one step: four ins of two tokens, 8 apart.
-  const uint staged_step = lane / 16, staged_lane = tid / 32 % 2 * 16 + lane % 16;
-  const uint staged_token = tid / 64 * 16 + staged_lane / 4;
-  const uint staged_place = (tid / 64 * 2 + staged_step) * 32 + staged_lane;
-  const float* source = x + t * kOctet + staged_step * 4;
-  const float* sources[2];
-#pragma unroll
-  for (uint i = 0; i < 2; ++i) sources[i] = source + ulong(min(staged_token + i * 8, rows - 1)) * in;
-  uint row[2];
-#pragma unroll
-  for (uint j = 0; j < 2; ++j) row[j] = min(warp_first + (count == 1 ? j * 8 : 0) + g, out - 1);
-
-  float4 next_x[2];
-  typename W::Octet next_w[2];
-  const auto fetch = [&](uint unit) {
-#pragma unroll
-    for (uint i = 0; i < 2; ++i) next_x[i] = *reinterpret_cast<const float4*>(sources[i] + unit * kUnit);
-    const bool starts = !kScaled || unit == 0 || ends_group(w[0], unit - 1);
-#pragma unroll
-    for (uint j = 0; j < 2; ++j) {
-      const W& matrix = w[count == 1 ? 0 : j];
-      fetch_codes(matrix, row[j], unit, t, next_w[j]);
-      if (starts) fetch_scale(matrix, row[j], unit, t, next_w[j]);
-    }
-  };
-
-  OctetTerms b[2];
-  float2 scale[2];
-  float total[2] = {};
-  const auto keep = [&](uint unit) {
-    PairTerms pairs[4];  // ins 0, 1 of both tokens, then ins 2, 3
-#pragma unroll
-    for (uint i = 0; i < 2; ++i) {
-      pairs[i] = terms_of<bfloat>(next_x[i].x, next_x[i].y);
-      pairs[2 + i] = terms_of<bfloat>(next_x[i].z, next_x[i].w);
-    }
-    uint4* target = planes + unit % 2 * 2 * kPlane + staged_place;
-    target[0] = uint4{pairs[0].high, pairs[1].high, pairs[2].high, pairs[3].high};
-    target[kPlane] = uint4{pairs[0].low, pairs[1].low, pairs[2].low, pairs[3].low};
-    if (kBiased) {
-#pragma unroll
-      for (uint i = 0; i < 2; ++i) {
-        float sum = (next_x[i].x + next_x[i].y) + (next_x[i].z + next_x[i].w);
-        sum += simd_shuffle_xor(sum, 1);
-        sum += simd_shuffle_xor(sum, 2);
-        sum += simd_shuffle_xor(sum, 16);
-        total[i] = unit == 0 || ends_group(w[0], unit - 1) ? sum : total[i] + sum;
-        if (t == 0 && staged_step == 0) totals[unit % 2 * kTileTokens + staged_token + i * 8] = total[i];
-      }
-    }
-#pragma unroll
-    for (uint j = 0; j < 2; ++j) {
-      const W& matrix = w[count == 1 ? 0 : j];
-      float weights[kOctet];
-      if (kScaled) {
-        scale[j] = scale_of(matrix, next_w[j]);
-        decode_octet(matrix, next_w[j], t, weights);
-        b[j] = exact_terms(weights);
-      } else {
-        expand_octet(matrix, next_w[j], t, weights);
-        b[j] = octet_terms(weights);
-      }
-    }
-  };
-
-  float result[kTokenBlocks][2][4] = {}, group[kTokenBlocks][2][4] = {};
-  const auto add_group = [&](uint unit) {
-#pragma unroll
-    for (uint e = 0; e < 2; ++e) {
-#pragma unroll
-      for (uint j = 0; j < 2; ++j) {
-        const float factor = simd_shuffle(scale[j].x, (t * 2 + e) * 4);
-        const float bias = kBiased ? simd_shuffle(scale[j].y, (t * 2 + e) * 4) : 0.0f;
-#pragma unroll
-        for (uint m = 0; m < kTokenBlocks; ++m) {
-#pragma unroll
-          for (uint i = e; i < 4; i += 2) {
-            result[m][j][i] = fma(group[m][j][i], factor, result[m][j][i]);
-            group[m][j][i] = 0;
-            if (kBiased)
-              result[m][j][i] =
-                  fma(totals[unit % 2 * kTileTokens + m * 16 + i / 2 * 8 + g], bias, result[m][j][i]);
-          }
-        }
-      }
-    }
-  };
-
-  if (units > 0 && rows > 0) {
-    fetch(0);
-    keep(0);
-    ::__syncthreads();
-    for (uint unit = 0; unit < units; ++unit) {
-      if (unit + 1 < units) fetch(unit + 1);
-      const uint4* plane = planes + unit % 2 * 2 * kPlane + lane;
-#pragma unroll
-      for (uint m = 0; m < kTokenBlocks; ++m) {
-        if (m * 16 >= rows) continue;
-        const uint4 high[2] = {plane[m * 64], plane[m * 64 + 32]};
-        const uint4 low[2] = {plane[kPlane + m * 64], plane[kPlane + m * 64 + 32]};
-#pragma unroll
-        for (uint j = 0; j < 2; ++j)
-          multiply_unit<kScaled>(kScaled ? group[m][j] : result[m][j], high, low, b[j]);
-      }
-      if (kScaled && ends_group(w[0], unit)) add_group(unit);
-      if (unit + 1 < units) keep(unit + 1);
-      ::__syncthreads();
-    }
-  }
-
-#pragma unroll
-  for (uint m = 0; m < kTokenBlocks; ++m) {
-#pragma unroll
-    for (uint e = 0; e < 4; ++e) {
-      const uint token = m * 16 + e / 2 * 8 + g;
-      if (token >= rows) continue;
-#pragma unroll
-      for (uint j = 0; j < 3 - count; ++j) {
-        const uint column = warp_first + j * 8 + t * 2 + e % 2;
-        if (column < out)
-          y[ulong(token) * out + column] =
-              count == 1 ? result[m][j][e] * factor : silu(result[m][0][e]) * result[m][1][e];
-      }
-    }
-  }
+  if (rows > 32)
+    multiply_blocks<count, 4>(w, x, rows, in, units, first, out, factor, y, tid, memory);
+  else if (rows > 16)
+    multiply_blocks<count, 2>(w, x, rows, in, units, first, out, factor, y, tid, memory);
+  else
+    multiply_blocks<count, 1>(w, x, rows, in, units, first, out, factor, y, tid, memory);
 }
