@@ -4,7 +4,8 @@ A compilation chooses instances (-DPT_INSTANCE_<host name>) and sets function co
 
 A header folder/name.h may have a form for NVIDIA's matrix units, folder/cuda/name.h: it defines the same
 functions and stands in place of the header's own text where the GPU has those units. It is CUDA, with its own
-headers inside. It may define PT_RESIDENT, how many threadgroups a multiprocessor should hold: this limits registers.
+headers inside. It may define PT_RESIDENT, how many threadgroups a multiprocessor should hold: this limits
+registers.
 """
 
 from __future__ import annotations
