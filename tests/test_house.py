@@ -93,6 +93,18 @@ def test_imports_go_down(module: str) -> None:
         assert ROOMS.index(room(target)) >= ROOMS.index(room(module)), f"{module} imports {target}"
 
 
+#: Folders within a room that know nothing of the others beside them.
+APART = {"pyturbo.serve.openai": "pyturbo.serve.anthropic", "pyturbo.serve.anthropic": "pyturbo.serve.openai"}
+
+
+@pytest.mark.parametrize("folder", APART)
+def test_apis_know_nothing_of_each_other(folder: str) -> None:
+    inside = [module for module in modules() if module.startswith(f"{folder}.")]
+    assert inside
+    for module in inside:
+        assert not [target for target, _ in imports(module) if target.startswith(APART[folder])], module
+
+
 #: Private by their spelling only, or without a public way in the standard library.
 FOREIGN = {"_replace", "_fields", "_at_fork_reinit", "_option_string_actions"}
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pyturbo.serve.request_error import RequestError
+from pyturbo.serve.requests.request_error import RequestError
 from pyturbo.serve.settings import Settings
 
 #: Paths that need no key: the page asks for it, and whoever watches the server has none.

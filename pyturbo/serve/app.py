@@ -15,15 +15,15 @@ from starlette.routing import Route
 
 from pyturbo.errors import TurboError
 from pyturbo.serve.access import Access, route_path
-from pyturbo.serve.anthropic_messages import count_tokens, messages
-from pyturbo.serve.embeddings import embeddings
+from pyturbo.serve.anthropic.messages import count_tokens, messages
 from pyturbo.serve.metrics import Counted, Metrics, metrics
-from pyturbo.serve.models import health, model, models
-from pyturbo.serve.openai_chat import chat_completions
-from pyturbo.serve.openai_completions import completions
-from pyturbo.serve.openai_responses import responses, stored_response
+from pyturbo.serve.openai.chat import chat_completions
+from pyturbo.serve.openai.completions import completions
+from pyturbo.serve.openai.embeddings import embeddings
+from pyturbo.serve.openai.models import health, model, models
+from pyturbo.serve.openai.responses import responses, stored_response
 from pyturbo.serve.page import routes as page_routes
-from pyturbo.serve.request_error import RequestError, request_error_of
+from pyturbo.serve.requests.request_error import RequestError, request_error_of
 from pyturbo.serve.server_state import State, state_of
 from pyturbo.serve.settings import Settings
 from pyturbo.serve.shelf import Shelf

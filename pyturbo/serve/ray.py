@@ -19,12 +19,12 @@ from starlette.types import ASGIApp, Message
 
 from pyturbo._arguments import index
 from pyturbo.serve.access import Access, route_path
-from pyturbo.serve.body import read_all
-from pyturbo.serve.in_process import messages_of
-from pyturbo.serve.prefixes import Prefixes, blocks_of
-from pyturbo.serve.request_error import RequestError
+from pyturbo.serve.replicas.in_process import messages_of
+from pyturbo.serve.replicas.prefixes import Prefixes, blocks_of
+from pyturbo.serve.replies.sse import event
+from pyturbo.serve.requests.body import read_all
+from pyturbo.serve.requests.request_error import RequestError
 from pyturbo.serve.settings import Settings
-from pyturbo.serve.sse import event
 
 _ATTEMPTS = 3
 _LOST = RequestError("api_error", "the machine that wrote this reply was lost", status=503)

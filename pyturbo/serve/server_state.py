@@ -12,11 +12,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from pyturbo.serve.metrics import Metrics
-from pyturbo.serve.replies import Asked, Replies, begin, unless_gone
-from pyturbo.serve.request_error import RequestError
+from pyturbo.serve.replies.replies import Asked, Replies, begin, unless_gone
+from pyturbo.serve.replies.sse import EventStream
+from pyturbo.serve.requests.request_error import RequestError
 from pyturbo.serve.settings import Settings
 from pyturbo.serve.shelf import Served, Shelf
-from pyturbo.serve.sse import EventStream
 
 #: The status of a response whose client has gone away; nobody sees it.
 CLIENT_GONE = 499

@@ -12,7 +12,7 @@ from pyturbo._messages import shown, size
 from pyturbo.batching import Engine
 from pyturbo.errors import ArgumentError, StateError, TurboError
 from pyturbo.model import Model
-from pyturbo.serve.request_error import RequestError, log
+from pyturbo.serve.requests.request_error import RequestError, log
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from live_server import LiveServer
 from pyturbo.batching import Engine
 from pyturbo.serve import Settings, Shelf, Source, create_app
 from pyturbo.serve.access import Access
-from pyturbo.serve.in_process import messages_of
-from pyturbo.serve.request_error import RequestError
-from pyturbo.serve.sse import event
+from pyturbo.serve.replicas.in_process import messages_of
+from pyturbo.serve.replies.sse import event
+from pyturbo.serve.requests.request_error import RequestError
 from pyturbo.text.dialects.message import json_object
 from text.dialects.replies import TOOLS
 

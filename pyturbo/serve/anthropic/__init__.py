@@ -1,0 +1,1 @@
+"""The paths of Anthropic's interface."""

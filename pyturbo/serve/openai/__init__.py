@@ -1,0 +1,1 @@
+"""The paths of OpenAI's interface."""

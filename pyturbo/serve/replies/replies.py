@@ -1,0 +1,215 @@
+"""Replies of a model to one request."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from starlette.types import Receive
+
+from pyturbo.batching import Stream
+from pyturbo.engine.generation import Chunk, Prompt, is_chat
+from pyturbo.errors import BusyError
+from pyturbo.serve.requests.messages import plain_text, refusal
+from pyturbo.serve.settings import Settings
+from pyturbo.serve.shelf import Served
+from pyturbo.text.dialects import Part, ToolCallEnd, Tools
+
+Result = TypeVar("Result")
+
+_PREPARING = 64  # requests of a model whose templates and grammars are at work, or wait for that
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a request asks the model for.
+
+    Attributes:
+        prompt: Text, token ids, or messages.
+        options: Those of `Model.stream`.
+        count: How many replies; further ones have the next seeds.
+        tools: Functions that replies may call.
+        variables: Of the chat template.
+        one_call: Whether a reply ends after its first call.
+    """
+
+    prompt: Prompt
+    options: Mapping[str, Any]
+    count: int = 1
+    tools: Tools | None = None
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    one_call: bool = False
+
+
+@dataclass(frozen=True)
+class Event:
+    """What became known of a reply.
+
+    Attributes:
+        index: The number of the reply.
+        chunk: Its next token; None at its end and where `progress` says how far its prompt is read.
+        parts: The parts of its text that are certain now.
+        finish: In the last event of a reply: "stop", "length" or "tool_calls".
+        progress: How many tokens of its prompt were read, of how many.
+    """
+
+    index: int
+    chunk: Chunk | None = None
+    parts: tuple[Part, ...] = ()
+    finish: str | None = None
+    progress: tuple[int, int] | None = None
+
+
+class Replies:
+    """The replies to one request, side by side. Closing it cancels what is under way."""
+
+    def __init__(self, streams: list[Stream], asked: Asked, settings: Settings) -> None:
+        self.streams, self._asked, self._settings = streams, asked, settings
+        self._end = time.monotonic() + settings.reply_seconds
+
+    def close(self) -> None:
+        for stream in self.streams:
+            stream.cancel()
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Yield what becomes known of all replies, in the order in which it does."""
+        try:
+            if len(self.streams) == 1:
+                async for event in self._events_of(0):
+                    yield event
+            else:
+                async for event in _merged([self._events_of(i) for i in range(len(self.streams))]):
+                    yield event
+        finally:
+            self.close()
+
+    async def _events_of(self, index: int) -> AsyncIterator[Event]:
+        stream, calls = self.streams[index], False
+        while True:
+            left = self._end - time.monotonic()
+            try:
+                chunk = await stream.anext(max(0.0, min(left, self._settings.quiet_seconds)))
+            except TimeoutError:
+                if time.monotonic() < self._end:
+                    yield Event(index, progress=stream.progress)
+                    continue
+                stream.cancel()
+                yield Event(index, finish="length")
+                return
+            parts = stream.new_parts()
+            calls = calls or any(isinstance(part, ToolCallEnd) and part.complete for part in parts)
+            finish: str | None = "length" if chunk is None else chunk.finish_reason
+            if self._asked.one_call and (parts_of_one := _first_call(parts)):
+                stream.cancel()
+                parts, finish = parts_of_one, "stop"
+            if finish == "stop" and calls:
+                finish = "tool_calls"
+            yield Event(index, chunk, tuple(parts), finish)
+            if finish is not None:
+                return
+
+
+def prompt_ids(served: Served, asked: Asked) -> list[int]:
+    """Return the tokens that a request has the model read."""
+    prompt = served.model.prompt_text(_prompt(served, asked), asked.tools, asked.variables or None)
+    return served.model.prompt_ids(prompt)
+
+
+def _prompt(served: Served, asked: Asked) -> Prompt:
+    """Return the prompt; for a model without a chat template, the texts of messages."""
+    prompt = asked.prompt
+    if served.chats or not is_chat(prompt):
+        return prompt
+    if asked.variables:
+        raise refusal(next(iter(asked.variables)), "this model has no chat template that could take it")
+    return plain_text(prompt)  # type: ignore[arg-type]
+
+
+async def begin(served: Served, ask: Callable[[], Asked], settings: Settings) -> Replies:
+    """Have a model reply. What is wrong with the request is an error here, before anything is sent.
+
+    `ask` is called in another thread, because templates and grammars take time.
+    """
+    engine = served.engine
+    if engine.full or served.preparing >= _PREPARING:
+        raise BusyError("too many requests wait already")
+
+    def submit() -> Replies:
+        asked, streams = ask(), []  # type: Asked, list[Stream]
+        prompt = _prompt(served, asked)
+        try:
+            for index in range(asked.count):
+                options = dict(asked.options)
+                if index and options.get("seed") is not None:
+                    options["seed"] = (options["seed"] + index) % 2**64
+                stream = engine.submit(
+                    prompt, tools=asked.tools, variables=asked.variables or None, **options
+                )
+                streams.append(stream)
+        except BaseException:
+            for stream in streams:
+                stream.cancel()
+            raise
+        return Replies(streams, asked, settings)
+
+    served.preparing += 1
+    try:
+        return await asyncio.to_thread(submit)
+    finally:
+        served.preparing -= 1
+
+
+async def unless_gone(receive: Receive, work: Awaitable[Result]) -> Result | None:
+    """Do some work for a client. It is cancelled when the client goes away, and None is returned."""
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        return None
+    finally:
+        gone.cancel()
+        task.cancel()
+        await asyncio.wait({task, gone})
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _first_call(parts: list[Part]) -> list[Part]:
+    """Return the parts up to the end of a call; none if there is no such end."""
+    for place, part in enumerate(parts):
+        if isinstance(part, ToolCallEnd):
+            return parts[: place + 1]
+    return []
+
+
+async def _merged(sources: list[AsyncIterator[Event]]) -> AsyncIterator[Event]:
+    """Yield from all sources as they have something."""
+    queue: asyncio.Queue[Event | BaseException | None] = asyncio.Queue()
+
+    async def forward(source: AsyncIterator[Event]) -> None:
+        try:
+            async for event in source:
+                queue.put_nowait(event)
+            queue.put_nowait(None)
+        except BaseException as error:
+            queue.put_nowait(error)
+            raise
+
+    tasks = [asyncio.ensure_future(forward(source)) for source in sources]
+    try:
+        for _ in tasks:
+            while (event := await queue.get()) is not None:
+                if isinstance(event, BaseException):
+                    raise event
+                yield event
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
