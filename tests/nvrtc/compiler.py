@@ -15,7 +15,8 @@ from pathlib import Path
 from pyturbo._paths import PACKAGE
 
 TEXTS = PACKAGE / "shaders"
-OPTIONS = ("-std=c++20", "-default-device", "-fmad=false")
+# A driver keeps what NVRTC compiled on disk, without the log of it.
+OPTIONS = ("-std=c++20", "-default-device", "-fmad=false", "--no-cache")
 
 
 @dataclass
