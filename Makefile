@@ -82,9 +82,10 @@ $(BUILD)/sources: FORCE
 	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 FORCE:
 
-# Writes docs/kernels.md from the shaders.
+# Writes docs/kernels.md from the shaders, and docs/supported.md from the tests of the server.
 docs: build
 	$(BIN)/python docs/make_kernels.py
+	$(BIN)/python docs/make_supported.py
 
 # Builds the pages of docs/ in build/site, as the tests do.
 site: build

@@ -75,9 +75,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_kernel_reference_is_current() -> None:
-    make_kernels = module("make_kernels")
-    assert make_kernels.PAGE.read_text(encoding="utf-8") == make_kernels.page(), "run `make docs`"
+@pytest.mark.parametrize("script", ["make_kernels", "make_supported"])
+def test_a_generated_page_is_current(script: str) -> None:
+    maker = module(script)
+    assert maker.PAGE.read_text(encoding="utf-8") == maker.page(), "run `make docs`"
 
 
 def test_the_picture_of_a_terminal_shows_the_command_of_the_makefile() -> None:

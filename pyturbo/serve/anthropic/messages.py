@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp
 
-from pyturbo._messages import shown
 from pyturbo.model import Model
+from pyturbo.serve.anthropic.context_edits import ContextManagement
 from pyturbo.serve.anthropic.history import messages_of, tools_of
 from pyturbo.serve.anthropic.message_writer import MessageWriter
 from pyturbo.serve.replies.replies import Asked, prompt_ids
@@ -26,7 +26,7 @@ from pyturbo.serve.shelf import Served
 from pyturbo.text.dialects.grammar import Choice
 
 #: Fields that change no reply here. What a cache can know of a prompt is found without being told.
-_IGNORED = ("metadata", "service_tier", "cache_control")
+IGNORED = (*("metadata", "service_tier", "cache_control", "speed", "user_profile_id", "workspace_id"),)
 
 
 class ThinkingFields(Fields):
@@ -52,13 +52,9 @@ class ToolChoice(Fields):
     name: str | None = None
     disable_parallel_tool_use: bool | None = None
 
-    def choice(self, tools: list[dict[str, Any]] | None) -> Choice:
+    def choice(self) -> Choice:
         """Return the choice as OpenAI's interface has it."""
         if self.type == "tool":
-            names = [tool["function"]["name"] for tool in tools or ()]
-            if self.name not in names:
-                expected = f"expected one of {', '.join(names)}" if names else "expected tools with it"
-                raise refusal("tool_choice.name", f"{expected}, got {shown(self.name)}")
             return {"type": "function", "function": {"name": self.name}}
         return "required" if self.type == "any" else self.type
 
@@ -87,22 +83,25 @@ class PromptFields(Fields):
     tool_choice: ToolChoice | None = None
     thinking: ThinkingFields | None = None
     output_config: OutputConfig | None = None
+    context_management: ContextManagement | None = None
 
     def asked(self, served: Served, options: Mapping[str, Any]) -> Asked:
         """Return what the request asks of a model."""
-        tools, choice = tools_of(self.tools), self.tool_choice
+        tools, choice, messages = tools_of(self.tools), self.tool_choice, self.messages
+        if self.context_management is not None:
+            messages = self.context_management.applied(messages)
         config = OutputConfig() if self.output_config is None else self.output_config
         budget, switch = ({}, {}) if self.thinking is None else self.thinking.found(served.model)
         _, effort = with_effort(served.model, config.effort)
         asked = Asked(
-            messages_of(self.system, self.messages),
+            messages_of(self.system, messages),
             budget | dict(options),
             tools=tools,
             variables=switch | effort,
             one_call=bool(choice and choice.disable_parallel_tool_use),
         )
         schema = None if config.format is None else config.format.schema_
-        return constrained(served.model, asked, None if choice is None else choice.choice(tools), schema)
+        return constrained(served.model, asked, None if choice is None else choice.choice(), schema)
 
 
 class MessageFields(PromptFields):
@@ -135,14 +134,14 @@ class MessageFields(PromptFields):
 async def messages(request: Request) -> ASGIApp:
     """Reply to messages."""
     state = state_of(request)
-    fields = await read_body(request, MessageFields, state.settings, *_IGNORED)
+    fields = await read_body(request, MessageFields, state.settings, *IGNORED)
     return await state.reply(request, fields.model, fields.reply, MessageWriter(), stream=bool(fields.stream))
 
 
 async def count_tokens(request: Request) -> JSONResponse:
     """Return how many tokens a request for a reply would have the model read."""
     state = state_of(request)
-    fields = await read_body(request, PromptFields, state.settings, *_IGNORED)
+    fields = await read_body(request, PromptFields, state.settings, *IGNORED)
     async with state.shelf.use(fields.model) as served:
         tokens = await asyncio.to_thread(lambda: prompt_ids(served, fields.asked(served, {})))
     return JSONResponse({"input_tokens": len(tokens)})

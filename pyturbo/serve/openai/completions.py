@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 from starlette.requests import Request
@@ -26,6 +26,7 @@ class CompletionFields(SamplingFields):
     """The fields of a request."""
 
     prompt: str | list[int] | list[str]
+    best_of: Literal[1] | None = None
     echo: bool | None = None
     logprobs: int | None = Field(None, ge=0, le=20)
 

@@ -23,6 +23,9 @@ from pyturbo.serve.requests.messages import refusal
 from pyturbo.serve.server_state import CLIENT_GONE, state_of
 from pyturbo.serve.shelf import Served
 
+#: Fields that change no vector.
+IGNORED = ("user",)
+
 _PIECE = 32  # tokens that are read at once while replies wait for their next token
 _WAITING = 64  # requests of one model that may wait for others
 
@@ -53,7 +56,7 @@ class EmbeddingFields(Fields):
 async def embeddings(request: Request) -> Response:
     """Return a vector for each text. A client that goes away ends the work after the text being read."""
     state = state_of(request)
-    fields = await read_body(request, EmbeddingFields, state.settings, "user")
+    fields = await read_body(request, EmbeddingFields, state.settings, *IGNORED)
     async with state.shelf.use(fields.model) as served:
         if served.embeddings >= _WAITING:
             raise BusyError("too many requests wait already")

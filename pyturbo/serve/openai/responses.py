@@ -14,7 +14,7 @@ from pyturbo.serve.openai.items import messages_of, tools_of
 from pyturbo.serve.openai.response_writer import ResponseWriter
 from pyturbo.serve.replies.replies import Asked
 from pyturbo.serve.requests.body import Fields, read_body
-from pyturbo.serve.requests.messages import refusal
+from pyturbo.serve.requests.messages import known, refusal
 from pyturbo.serve.requests.request_error import RequestError
 from pyturbo.serve.requests.thinking import with_effort
 from pyturbo.serve.requests.tool_choice import constrained
@@ -22,9 +22,10 @@ from pyturbo.serve.server_state import State, state_of
 from pyturbo.serve.shelf import Served
 from pyturbo.text.dialects.grammar import Choice
 
-#: Fields that change no reply here.
-_IGNORED = (
-    *("user", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
+#: Fields that change no reply here. The calls that `max_tool_calls` limits are of tools that a server runs.
+IGNORED = (
+    *("user", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_options"),
+    *("prompt_cache_retention", "max_tool_calls", "client_metadata"),
 )
 #: Fields that are of use only to a server that stores responses.
 _STORED = ("previous_response_id", "conversation")
@@ -118,14 +119,13 @@ class ResponseFields(Fields):
         """Return the choice of a tool as chat completions have it."""
         if not isinstance(self.tool_choice, Mapping):
             return self.tool_choice
-        kind, name = self.tool_choice.get("type"), self.tool_choice.get("name")
+        kind = self.tool_choice.get("type")
+        if kind == "allowed_tools":
+            known("tool_choice", self.tool_choice, "type", "mode", "tools")
+            return {"type": kind, kind: {name: self.tool_choice.get(name) for name in ("mode", "tools")}}
         if kind != "function":
-            raise refusal("tool_choice.type", f"expected function, got {shown(kind)}")
-        names = [tool.get("name") for tool in self.tools or ()]
-        if name not in names:
-            expected = f"expected one of {', '.join(map(str, names))}" if names else "expected tools with it"
-            raise refusal("tool_choice.name", f"{expected}, got {shown(name)}")
-        return {"type": "function", "function": {"name": name}}
+            raise refusal("tool_choice.type", f"expected function or allowed_tools, got {shown(kind)}")
+        return {"type": "function", "function": {"name": self.tool_choice.get("name")}}
 
     def echoed(self) -> dict[str, Any]:
         """Return what a response repeats of its request."""
@@ -152,7 +152,7 @@ class ResponseFields(Fields):
 async def responses(request: Request) -> ASGIApp:
     """Reply to items."""
     state = state_of(request)
-    fields = await read_body(request, ResponseFields, state.settings, *_IGNORED)
+    fields = await read_body(request, ResponseFields, state.settings, *IGNORED)
     writer = ResponseWriter(fields.echoed())
     return await state.reply(request, fields.model, fields.asked, writer, stream=bool(fields.stream))
 

@@ -21,7 +21,7 @@ _OPTIONS = (
 #: Fields of OpenAI's interface that change no reply here.
 IGNORED = (
     *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"),
-    *("prompt_cache_retention", "prediction"),
+    *("prompt_cache_options", "prompt_cache_retention", "prediction"),
 )
 
 _DIGITS = 10  # of the longest token id

@@ -466,7 +466,7 @@ def said(*blocks: Any, role: str = "user") -> dict[str, Any]:
         ({"tools": [{"name": "now"}]}, "tools.0.input_schema: expected a JSON schema, got None"),
         ({"tools": [{**TOOLS[0], "defer_loading": True}]}, "tools.0.defer_loading: this field"),
         ({"tool_choice": {"type": "any"}}, "tool_choice: expected tools with it"),
-        ({"tool_choice": {"type": "tool", "name": "x"}}, "tool_choice.name: expected tools with it, got 'x'"),
+        ({"tool_choice": {"type": "tool", "name": "x"}}, "tool_choice: expected tools with it"),
         (
             {"tools": TOOLS, "tool_choice": {"type": "tool", "name": "x"}},
             "tool_choice.name: expected one of weather, now, got 'x'",

@@ -1,0 +1,91 @@
+"""Each row of docs/supported.md is true: the request of the row is sent, and its reply looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from live_server import LiveServer
+from pyturbo.serve.anthropic import messages
+from pyturbo.serve.app import ROUTES
+from pyturbo.serve.openai import chat, completions, embeddings, responses, sampling_fields
+from pyturbo.serve.requests.body import Fields
+from pyturbo.serve.tokens import TextFields, TokenFields
+from serve.supported.rows import Api, Ask, Row, events_of
+from serve.supported.table import APIS
+
+from .conftest import KEY
+
+#: What reads the body of each path, and the fields that it passes over.
+READERS: dict[str, tuple[type[Fields], tuple[str, ...]]] = {
+    "/v1/chat/completions": (chat.ChatFields, sampling_fields.IGNORED),
+    "/v1/completions": (completions.CompletionFields, sampling_fields.IGNORED),
+    "/v1/responses": (responses.ResponseFields, responses.IGNORED),
+    "/v1/messages": (messages.MessageFields, messages.IGNORED),
+    "/v1/messages/count_tokens": (messages.PromptFields, messages.IGNORED),
+    "/v1/embeddings": (embeddings.EmbeddingFields, embeddings.IGNORED),
+    "/tokenize": (TextFields, ()),
+    "/detokenize": (TokenFields, ()),
+}
+CASES = [(api, row) for api in APIS for row in api.rows]
+
+
+@pytest.fixture(scope="module")
+def http(live: LiveServer) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=live.url, headers={"x-api-key": KEY}, timeout=60) as client:
+        yield client
+
+
+def asker(http: httpx.Client, api: Api) -> Ask:
+    """Return what asks for the reply to a request of an API with further fields; null removes one."""
+
+    def ask(**fields: Any) -> Any:
+        answer = http.post(api.path, json={**api.body, **fields})
+        assert answer.status_code == 200, answer.text
+        return events_of(answer.text) if fields.get("stream") else answer.json()
+
+    return ask
+
+
+@pytest.mark.parametrize(("api", "row"), CASES, ids=[f"{api.path} {row.name}" for api, row in CASES])
+def test_a_row_is_true(http: httpx.Client, api: Api, row: Row) -> None:
+    fields = {**row.beside, row.field: row.value}
+    if row.state == "refused":
+        answer = http.post(api.path, json={**api.body, **fields})
+        assert answer.status_code == 400
+        message = answer.json()["error"]["message"]
+        assert message.startswith((f"{row.field}:", f"{row.field}.")), message
+        return
+    ask = asker(http, api)
+    reply = ask(**fields)
+    if row.shows is None:
+        assert lasting(reply) == lasting(ask())
+    else:
+        assert row.shows(reply, ask), reply
+
+
+def lasting(reply: Any) -> Any:
+    """Return what two replies to the same request share."""
+    if isinstance(reply, dict):
+        gone = ("id", "created", "created_at", "timings", "usage", "call_id")
+        return {name: lasting(value) for name, value in reply.items() if name not in gone}
+    return [lasting(value) for value in reply] if isinstance(reply, list) else reply
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.path)
+def test_the_table_has_every_field(api: Api) -> None:
+    reader, ignored = READERS[api.path]
+    read = {field.alias or name for name, field in reader.model_fields.items()}
+    rows = [row for row in api.rows if row.state != "ignored"]
+    assert not read - {row.field for row in rows}
+    assert {row.field for row in api.rows if row.state == "supported"} <= read
+    assert {row.field for row in api.rows if row.state == "ignored"} == {*ignored}
+    assert len({row.name for row in api.rows}) == len(api.rows)
+
+
+def test_the_table_has_every_path_that_reads_a_body() -> None:
+    posted = [route.path for route in ROUTES if route.methods and "POST" in route.methods]
+    assert sorted(posted) == sorted(api.path for api in APIS) == sorted(READERS)
