@@ -16,6 +16,7 @@ import pytest
 import pyturbo
 from pyturbo import turbo_codec
 from pyturbo.bench.kv.quality import Tally, log_softmax, measure, windows_of
+from pyturbo.engine.together import step_together
 from reference import turbo as reference
 from smollm2 import model_path
 
@@ -87,9 +88,11 @@ def divergences(
     }
     tallies = {name: Tally() for name in codecs}
     for position, (token, following) in enumerate(zip(window[:-1].tolist(), window[1:].tolist())):
-        want = log_softmax(plain.step(token))
+        together = [plain, *sessions.values()]
+        step_together(together, [token] * len(together))  # few conversations: the bits of each one alone
+        want = log_softmax(plain.logits)
         for name, session in sessions.items():
-            tallies[name].add(want, log_softmax(session.step(token)), following)
+            tallies[name].add(want, log_softmax(session.logits), following)
             if (oldest := position - exact.get(name, 0)) < 0:
                 continue
             rows = np.stack([cache[oldest] for cache in caches[name]])
