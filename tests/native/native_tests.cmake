@@ -10,7 +10,7 @@ python_add_library(_native_tests MODULE ${test_module} ${cases} WITH_SOABI)
 target_include_directories(_native_tests PRIVATE ${tests}/native)
 # The cases see our <metal_stdlib> as kernels do.
 target_include_directories(_native_tests SYSTEM PRIVATE ${PYTURBO_MSL})
-target_compile_options(_native_tests PRIVATE ${PYTURBO_WARNINGS} -fsigned-char -ffp-contract=off)
+target_compile_options(_native_tests PRIVATE ${PYTURBO_WARNINGS} ${PYTURBO_TEST_OPTIMIZATION} -fsigned-char -ffp-contract=off)
 target_link_libraries(_native_tests PRIVATE pyturbo Threads::Threads)
 set(PYTURBO_MANIFEST_OF_PACKAGE ${PYTURBO_MANIFEST})
 pyturbo_add_kernels(_native_tests LIBRARY test ROOT ${tests}/shaders SHADERS ${shaders})

@@ -43,7 +43,7 @@ add_library(soft_metal SHARED ${soft_metal_cpp} ${soft_metal_mm})
 target_include_directories(soft_metal PUBLIC ${soft_metal}/include ${soft_metal}/.. PRIVATE ${soft_metal} native native/include)
 target_include_directories(soft_metal SYSTEM PUBLIC ${GNUSTEP_INCLUDE})
 target_compile_definitions(soft_metal PRIVATE SOFT_METAL_COMPILER="${CMAKE_CXX_COMPILER}")
-target_compile_options(soft_metal PRIVATE ${PYTURBO_WARNINGS})
+target_compile_options(soft_metal PRIVATE ${PYTURBO_WARNINGS} ${PYTURBO_TEST_OPTIMIZATION})
 target_link_libraries(soft_metal PUBLIC ${GNUSTEP_BASE} objc Threads::Threads)
 
 # What takes the place of the metallib: all kernels, also those that exist for tests.
@@ -67,7 +67,7 @@ python_add_library(_soft_metal_tests MODULE ${soft_metal_module} ${soft_metal_ca
 set_target_properties(_soft_metal_tests PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 target_include_directories(_soft_metal_tests PRIVATE ${soft_metal}/cases ${CMAKE_CURRENT_SOURCE_DIR}/tests/native)
 target_compile_definitions(_soft_metal_tests PRIVATE SOFT_METALLIB="${soft_metallib}")
-target_compile_options(_soft_metal_tests PRIVATE ${PYTURBO_WARNINGS})
+target_compile_options(_soft_metal_tests PRIVATE ${PYTURBO_WARNINGS} ${PYTURBO_TEST_OPTIMIZATION})
 target_link_libraries(_soft_metal_tests PRIVATE soft_metal pyturbo)
 
 install(TARGETS soft_metal _soft_metal_tests DESTINATION pyturbo)
