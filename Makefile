@@ -23,8 +23,10 @@ TEST_SOURCES := tests/native tests/shaders tests/soft tests/soft_cuda tests/soft
 run: $(if $(wildcard $(VENV)/built),build,$(VENV)/runs)
 	$(BIN)/pyturbo generate "Once upon a time, there was a little fox named Tim." --raw --temperature 0.7 --seed 1 --stats
 
-# One process per core; each has a stretch of the tests, in order, and takes some of another's when it is done.
-PYTEST := $(BIN)/pytest -q -n auto --dist worksteal
+# Each process has a stretch of the tests, in order, and takes some of another's when it is done. Tests of servers and of
+# other processes wait for much of their time: one process more than cores keeps the cores busy. Each takes 0.6 GB.
+PROCESSES ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+PYTEST = $(BIN)/pytest -q -n $(PROCESSES) --dist worksteal
 # Under it glibc looks for damage to the heap at every call, and ends the process when it finds some.
 HEAP_CHECKS := MALLOC_CHECK_=3 LD_PRELOAD=libc_malloc_debug.so.0
 HAS_HEAP_CHECKS := $(wildcard $(addsuffix /libc_malloc_debug.so.0,/lib /lib64 /usr/lib /usr/lib64 /lib/*-linux-gnu))
