@@ -10,6 +10,8 @@ from types import TracebackType
 import uvicorn
 from starlette.types import ASGIApp
 
+from pyturbo.serve.connection import Connection
+
 
 class LiveServer:
     """Serves an application while it is entered.
@@ -24,7 +26,7 @@ class LiveServer:
         self.url = f"http://127.0.0.1:{self.port}"
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=Connection,
             ws="none",
             log_level="warning",
             access_log=False,

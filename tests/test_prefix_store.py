@@ -343,3 +343,9 @@ def test_a_real_chat_of_whole_messages_reads_no_turn_twice(kv: str) -> None:
         assert reply.text == plain.generate(messages, 12, temperature=0).text
         known = len(model.prompt_ids(messages))
         messages.append({"role": "assistant", "content": reply.text})
+
+
+def test_several_models_share_what_all_of_them_may_keep() -> None:
+    shared = pyturbo.PrefixCache("64MB", disk="1GB").share(4)
+    assert (shared.nbytes, shared.disk) == (16_000_000, "1GB")
+    assert pyturbo.PrefixCache().share(2).nbytes == pyturbo.PrefixCache().nbytes // 2

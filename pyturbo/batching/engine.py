@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from functools import partial
 from types import TracebackType
@@ -16,6 +16,7 @@ from pyturbo.batching.member import Member
 from pyturbo.batching.pace import Pace
 from pyturbo.batching.scheduler import Limits, Scheduler, Usage
 from pyturbo.batching.stream import Mailbox, Stream
+from pyturbo.engine.chooser import Chooser
 from pyturbo.engine.generation import Options, Prompt, is_chat
 from pyturbo.engine.reply import require_room
 from pyturbo.errors import ArgumentError, ContextError
@@ -158,17 +159,38 @@ class Engine:
         but for `session` and `stats`. A reply of higher `priority` begins before others that wait. If too
         many wait already, it is a BusyError.
         """
+        (stream,) = self.submit_several(
+            prompt, 1, priority=priority, tools=tools, variables=variables, **options
+        )
+        return stream
+
+    def submit_several(
+        self,
+        prompt: Prompt,
+        count: int,
+        *,
+        priority: int = 0,
+        tools: Tools | None = None,
+        variables: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> list[Stream]:
+        """Have the model reply to one prompt several times, which is rendered and encoded once.
+
+        The other arguments are those of `submit`. With a `seed`, each further reply has the next one.
+        """
         unknown = sorted(set(options) - set(_OPTIONS))
         if unknown:
             raise ArgumentError(f"submit: expected options among {', '.join(_OPTIONS)}, got {unknown[0]}")
         if isinstance(priority, bool) or not isinstance(priority, int):
             raise ArgumentError(f"submit: priority: expected an integer, got {shown(priority)}")
+        index("submit: count", count, least=1)
         model = self.model
         chosen = Options(**options).with_defaults(model.sampling)
         messages, whole, prompt = prompt, is_chat(prompt), model.prompt_text(prompt, tools, variables)
-        ids, parser = model.prompt_ids(prompt), model.reply_parser(prompt, tools)
+        ids = model.prompt_ids(prompt)
         chosen = model.in_chat(chosen, prompt)
-        chooser = model.chooser(chosen)  # wrong options are an error here, not later
+        # Wrong options are an error here, not later.
+        choosers = [model.chooser(each) for each in _with_seeds(chosen, count)]
         chosen.stop_strings()
         context = model.runner.context_for(max(len(ids) + chosen.max_tokens, self._context))
         nbytes = model.runner.layout(context).nbytes
@@ -178,9 +200,8 @@ class Engine:
                 f"got {size(nbytes)} for {len(ids)} tokens and {chosen.max_tokens} more"
             )
         before_reply = model.before_reply(messages, prompt, ids, tools, variables)
-        mailbox = Mailbox(len(ids))
 
-        def admit() -> Member:
+        def admit(mailbox: Mailbox, chooser: Chooser) -> Member:
             session = model.session(context)
             try:
                 require_room(session, ids, whole=whole)
@@ -192,8 +213,17 @@ class Engine:
 
         if len(ids) > context:
             raise ContextError(f"prompt: expected at most {context} tokens, a context, got {len(ids)}")
-        self._scheduler.add(priority, nbytes, mailbox, admit)
-        return Stream(mailbox, parser)
+        streams: list[Stream] = []
+        try:
+            for chooser in choosers:
+                mailbox = Mailbox(len(ids))
+                self._scheduler.add(priority, nbytes, mailbox, partial(admit, mailbox, chooser))
+                streams.append(Stream(mailbox, model.reply_parser(prompt, tools)))
+        except BaseException:
+            for stream in streams:
+                stream.cancel()
+            raise
+        return streams
 
     def drain(self, timeout: float | None = None) -> bool:
         """Accept nothing more, and wait for the replies that run or wait. Returns whether all have ended."""
@@ -203,3 +233,10 @@ class Engine:
         """Cancel all replies, which then raise a StateError, and end the thread. Closing twice is fine."""
         self._finalizer()
         self._scheduler.join()
+
+
+def _with_seeds(options: Options, count: int) -> Iterator[Options]:
+    """Yield the options of each of several replies."""
+    yield options
+    for i in range(1, count):
+        yield options if options.seed is None else replace(options, seed=(options.seed + i) % 2**64)

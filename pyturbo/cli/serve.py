@@ -68,10 +68,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="tokens of a reply, where a request does not say (default: %(default)s)",
     )
     group.add_argument(
+        "--max-reply",
+        type=int,
+        default=8192,
+        help="the most tokens of a reply, whatever a request says: it has memory for all of them from its "
+        "beginning (default: %(default)s)",
+    )
+    group.add_argument(
         "--prefix-memory",
         metavar="BYTES",
-        help="memory for prompts that were read, so that none is read twice; 0 for none (default: "
-        "an eighth of the machine's)",
+        help="memory for prompts that were read, so that none is read twice, shared out equally among the "
+        "models; 0 for none (default: an eighth of the machine's)",
+    )
+    group.add_argument(
+        "--pooling",
+        choices=("mean", "last"),
+        default="mean",
+        help="how the states of a text become its vector where a request for embeddings does not say "
+        "(default: %(default)s)",
     )
     group = parser.add_argument_group("access")
     group.add_argument(
@@ -105,18 +119,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    for name in ("threads", "slots", "queue", "context", "max_tokens", "drain_seconds"):
+    for name in ("threads", "slots", "queue", "context", "max_tokens", "max_reply", "drain_seconds"):
         at_least_one(f"--{name.replace('_', '-')}", getattr(arguments, name))
     if not 0 <= arguments.port < 1 << 16:
         raise UsageError(f"--port: expected an integer from 0 to 65535, got {arguments.port}")
-    prefixes, state_memory = _prefix_cache(arguments), _bytes("state_memory", arguments.state_memory)
+    given = [*arguments.models, *arguments.model] or [("pyturbo", None)]
+    prefixes = _prefix_cache(arguments, len(given))
+    state_memory = _bytes("state_memory", arguments.state_memory)
     try:
         from pyturbo.serve import Shelf, create_app, server
         from pyturbo.serve.listening import listening
     except ImportError as error:
         raise StateError(f'serve: needs {error.name}: pip install "pyturbo-llm[serve]"') from None
     settings = _settings(arguments)
-    given = [*arguments.models, *arguments.model] or [("pyturbo", None)]
     memory = memory_bytes(arguments)
     if len(given) > 1:
         arguments.memory = None  # it is for all models together
@@ -177,17 +192,25 @@ def _settings(arguments: argparse.Namespace) -> Settings:
             raise UsageError("--api-key-file: expected at least one key, got an empty file")
         keys += found
     hosts = arguments.allow_host or (_LOCAL if arguments.host in _LOCAL else ())
-    return Settings(keys=keys, hosts=hosts, origins=arguments.allow_origin, max_tokens=arguments.max_tokens)
+    return Settings(
+        keys=keys,
+        hosts=hosts,
+        origins=arguments.allow_origin,
+        max_tokens=arguments.max_tokens,
+        max_reply=arguments.max_reply,
+        pooling=arguments.pooling,
+    )
 
 
-def _prefix_cache(arguments: argparse.Namespace) -> PrefixCache | None:
+def _prefix_cache(arguments: argparse.Namespace, models: int) -> PrefixCache | None:
+    """Return what each model may keep of prompts: its share of what all of them may."""
     memory = _bytes("prefix_memory", arguments.prefix_memory)
     if memory == 0:
         if arguments.prefix_cache is not None:
             raise UsageError("--prefix-memory: expected memory beside --prefix-cache, got 0")
         return None
     with usage("prefix_cache"):
-        return PrefixCache(memory, arguments.prefix_cache)
+        return PrefixCache(memory, arguments.prefix_cache).share(models)
 
 
 def _bytes(name: str, value: str | None) -> int | None:

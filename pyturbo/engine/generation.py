@@ -217,6 +217,7 @@ class Options:
     stop: str | Sequence[str] | None = ()
     logprobs: int = 0  # how many of the likeliest tokens each chunk lists
     chat: str | None = None  # the prompt, if it is a rendered chat
+    ends: float | None = None  # when, as `time.monotonic` has it: what there is by then is the reply
     min_tokens: int = 0
     ignore_eos: bool = False
     logit_bias: Mapping[int | str, float] | None = None

@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any
 
@@ -73,11 +73,19 @@ class PrefixCache:
             raise ArgumentError(f"load: prefix_cache: expected bytes or a PrefixCache, got {shown(given)}")
         return PrefixCache(byte_count("load: prefix_cache", given))
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        memory = machine_memory() // _MEMORY_SHARE if self.memory is None else self.memory
+        return byte_count("prefix_cache: memory", memory)
+
+    def share(self, models: int) -> PrefixCache:
+        """Return what each of several models may keep in memory, if this is for all of them."""
+        return replace(self, memory=max(1, self.nbytes // models))
+
     def store(self, runner: Runner) -> PrefixStore:
         """Make the store of a model."""
-        memory = machine_memory() // _MEMORY_SHARE if self.memory is None else self.memory
-        most = byte_count("prefix_cache: memory", memory)
-        return PrefixStore(runner, most, self.folder, byte_count("prefix_cache: disk", self.disk))
+        return PrefixStore(runner, self.nbytes, self.folder, byte_count("prefix_cache: disk", self.disk))
 
 
 class _Owner:

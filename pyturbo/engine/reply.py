@@ -265,7 +265,9 @@ def _steps(
             piece = text.add(token)
         if text.stop_string is not None or chooser.ended:
             finish = "stop"
-        elif finish is None and (stats.tokens == options.max_tokens or session.position == session.context):
+        elif finish is None and (
+            stats.tokens == options.max_tokens or session.position == session.context or _is_over(options)
+        ):
             finish = "length"
         if finish is not None:
             runner.origin.check_files()  # weights that changed meanwhile make it an error
@@ -283,6 +285,11 @@ def _steps(
         yield np.array([token], np.int32)
         stats.decode_seconds += time.perf_counter() - begin
         stats.decode_experts = runner.expert_use(used)
+
+
+def _is_over(options: Options) -> bool:
+    """Return whether the time of a reply is over."""
+    return options.ends is not None and time.monotonic() >= options.ends
 
 
 def _reading(

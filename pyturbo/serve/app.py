@@ -88,7 +88,7 @@ async def _failed(request: Request, error: Exception) -> Response:
         message = f"{request.method} {request.url.path}: {error.detail.lower()}"
         found, headers = RequestError(kind, message, status=error.status_code), error.headers
     else:
-        found, headers = request_error_of(error), None
+        found, headers = request_error_of(error, route_path(request.scope)), None
     response = found.response(route_path(request.scope), state_of(request).settings.retry_seconds)
     response.headers.update(headers or {})
     return response

@@ -33,6 +33,7 @@ class Metrics:
         self._prompt = self._counter("prompt_tokens", "Tokens of prompts that were read.")
         self._cached = self._counter("cached_tokens", "Tokens of prompts that were known already.")
         self._tokens = self._counter("reply_tokens", "Tokens of replies.")
+        self._embedded = self._counter("embedded_tokens", "Tokens of texts that became vectors.")
         self._queued = Histogram(
             "pyturbo_queued_seconds", "Time before a prompt is read.", model, buckets=_SECONDS,
             registry=self.registry,
@@ -63,6 +64,10 @@ class Metrics:
                 self._first.labels(model).observe(queued + stats.prefill_seconds)
             if stats.tokens > 1:
                 self._step.labels(model).observe(stats.decode_seconds / (stats.tokens - 1))
+
+    def note_embedded(self, model: str, tokens: int) -> None:
+        """Count the texts of one request for embeddings."""
+        self._embedded.labels(model).inc(tokens)
 
 
 class _Models:

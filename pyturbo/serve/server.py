@@ -13,6 +13,7 @@ from types import FrameType
 import uvicorn
 from starlette.applications import Starlette
 
+from pyturbo.serve.connection import Connection
 from pyturbo.serve.server_state import State
 
 _CONNECTIONS = 1024  # more are told at once to come back later
@@ -46,7 +47,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="h11",  # which limits the size of headers; other parsers that may be installed do not
+                http=Connection,
                 loop="asyncio",
                 ws="none",
                 timeout_graceful_shutdown=int(drain_seconds + _TELL_SECONDS + _END_SECONDS),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 
 from pyturbo._arguments import index
 from pyturbo._messages import shown
+from pyturbo.engine.embedding import Pooling
 from pyturbo.errors import ArgumentError
 
 
@@ -20,6 +21,10 @@ class Settings:
             another site may have sent them. Empty: any name.
         origins: Origins of other sites whose pages may use the server; "*" allows all.
         max_tokens: Tokens of a reply, where the request does not say.
+        max_reply: The most tokens of a reply, whatever a request says: a conversation has memory for all of
+            them from its beginning. A reply that is cut off there has the finish reason "length".
+        pooling: How the states of a text become its vector where a request for embeddings does not say, see
+            `Model.embed`.
         max_replies: The largest `n` of a request.
         max_inputs: Texts of a request for embeddings.
         body_bytes: The largest body of a request.
@@ -42,6 +47,8 @@ class Settings:
     hosts: Sequence[str] = ()
     origins: Sequence[str] = ()
     max_tokens: int = 1024
+    max_reply: int = 8192
+    pooling: Pooling = "mean"
     max_replies: int = 8
     max_inputs: int = 256
     body_bytes: int = 16 << 20
@@ -60,5 +67,8 @@ class Settings:
             elif each.type == "float":
                 if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e9:
                     raise ArgumentError(f"{name}: expected seconds above 0, got {shown(value)}")
+            elif each.type == "Pooling":
+                if value not in ("mean", "last"):
+                    raise ArgumentError(f"{name}: expected mean or last, got {shown(value)}")
             elif isinstance(value, str) or not all(isinstance(text, str) and text for text in value):
                 raise ArgumentError(f"{name}: expected a list of texts that are not empty")

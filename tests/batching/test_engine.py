@@ -461,3 +461,11 @@ print("ends")
 def test_a_child_of_fork_hangs_nowhere(tmp_path: Path) -> None:
     done = run_script(FORKED, tmp_path, timeout=60)
     assert (done.returncode, done.stdout) == (0, "ends\n"), done.stderr
+
+
+def test_several_replies_to_one_prompt_have_the_next_seeds(engine: Engine) -> None:
+    options: dict[str, Any] = {"max_tokens": 8, "temperature": 1.0}
+    several = [stream.result().text for stream in engine.submit_several(PROMPTS[0], 3, seed=5, **options)]
+    assert several == [engine.submit(PROMPTS[0], seed=5 + i, **options).result().text for i in range(3)]
+    with pytest.raises(ArgumentError, match="count"):
+        engine.submit_several(PROMPTS[0], 0)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import socket
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
 
 from pyturbo._machine import used_memory
+from pyturbo.engine.session import Session
+from pyturbo.errors import ArgumentError
 from pyturbo.serve import Settings
+from pyturbo.serve.connection import Connection
 from pyturbo.serve.listening import listening
 
 from .served_process import events
@@ -195,6 +201,79 @@ def test_a_reply_ends_after_its_time() -> None:
                 text = answer.read().decode()
             assert '"finish_reason":"length"' in text
             until(lambda: server.engine.running == 0, 5)
+
+
+def test_text_that_may_begin_a_stop_string_is_not_lost_when_the_time_is_over() -> None:
+    asked = LONG | {"regex": "x+", "stop": "x" * 255 + "y", "logprobs": 0}
+    with small(settings=Settings(reply_seconds=0.3)) as server:
+        (choice,) = httpx.post(server.completions, json=asked, timeout=60).json()["choices"]
+    assert choice["finish_reason"] == "length"
+    assert choice["text"] == "".join(choice["logprobs"]["tokens"])
+    assert set(choice["text"]) == {"x"}
+
+
+def test_no_request_has_memory_for_more_than_the_longest_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    with small(settings=Settings(max_reply=20)) as server:
+        contexts: list[int] = []
+        context_for = server.model.runner.context_for
+        monkeypatch.setattr(
+            server.model.runner, "context_for", lambda tokens: contexts.append(tokens) or context_for(tokens)
+        )
+        reply = httpx.post(server.completions, json=LONG | {"max_tokens": 10**6}, timeout=60).json()
+    assert (reply["usage"]["completion_tokens"], reply["choices"][0]["finish_reason"]) == (20, "length")
+    assert contexts == [2048]  # what every conversation has
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /v1/completions HTTP/1.1\r\nhost: local"])
+@pytest.mark.parametrize("after_a_request", [False, True])
+def test_a_connection_without_a_request_ends(
+    server: Small, monkeypatch: pytest.MonkeyPatch, sent: bytes, after_a_request: bool
+) -> None:
+    monkeypatch.setattr(Connection, "header_seconds", 0.5)
+    with server.connect() as connection:
+        if after_a_request:
+            connection.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert b"200 OK" in connection.recv(1 << 16)
+        began = time.monotonic()
+        connection.sendall(sent)
+        connection.settimeout(10)
+        with contextlib.suppress(ConnectionResetError):
+            assert connection.recv(1 << 16) == b""
+        assert 0.3 < time.monotonic() - began < 5
+
+
+def test_a_reply_may_take_longer_than_headers_may(server: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = Session._sample
+
+    def slow(session: Session, chooser: Any) -> Any:
+        time.sleep(1.0)
+        return sample(session, chooser)
+
+    monkeypatch.setattr(Connection, "header_seconds", 1.5)
+    monkeypatch.setattr(Session, "_sample", slow)
+    reply = httpx.post(server.completions, json=LONG | {"max_tokens": 3}, timeout=60).json()
+    assert reply["usage"]["completion_tokens"] == 3
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_fails_in_the_middle_of_a_reply_is_the_fault_of_the_server(
+    server: Small, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    sample, drawn = Session._sample, []
+
+    def fails(session: Session, chooser: Any) -> Any:
+        drawn.append(session)
+        if len(drawn) > 3:
+            raise ArgumentError("logits: expected numbers, got NaN")
+        return sample(session, chooser)
+
+    monkeypatch.setattr(Session, "_sample", fails)
+    answer = httpx.post(server.completions, json=LONG | {"stream": stream}, timeout=60)
+    assert answer.status_code == (200 if stream else 500)
+    last = answer.text.strip().splitlines()[-1].removeprefix("data: ")
+    error = json.loads(last)["error"]
+    assert (error["type"], error["param"]) == ("server_error", None)
+    assert "expected numbers, got NaN" in error["message"]
 
 
 def test_an_engine_that_is_closed_is_told_to_streams_and_requests() -> None:

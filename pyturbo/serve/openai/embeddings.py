@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pyturbo.engine.embedding import Pooling
-from pyturbo.errors import ArgumentError, BusyError
+from pyturbo.errors import ArgumentError, BusyError, ContextError
 from pyturbo.model import Model
 from pyturbo.serve.replies.replies import unless_gone
 from pyturbo.serve.requests.body import Fields, read_body
@@ -37,7 +37,7 @@ class EmbeddingFields(Fields):
     input: str | list[str] | list[int] | list[list[int]]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = Field(None, ge=1)
-    pooling: Pooling = "mean"
+    pooling: Pooling | None = None
 
     def tokens(self, model: Model, most: int) -> list[NDArray[np.int32]]:
         """Return the tokens of each text."""
@@ -49,6 +49,8 @@ class EmbeddingFields(Fields):
             raise refusal("dimensions", f"expected {hidden}, those of the model, got {self.dimensions}")
         try:
             return model.embedded_ids(self.input)
+        except ContextError:
+            raise
         except ArgumentError as error:
             raise refusal("input", str(error).removeprefix("texts: ")) from None
 
@@ -61,10 +63,13 @@ async def embeddings(request: Request) -> Response:
         if served.embeddings >= _WAITING:
             raise BusyError("too many requests wait already")
         listed = await asyncio.to_thread(fields.tokens, served.model, state.settings.max_inputs)
-        found = await unless_gone(request.receive, _vectors(served, listed, fields.pooling))
+        found = await unless_gone(
+            request.receive, _vectors(served, listed, fields.pooling or state.settings.pooling)
+        )
     if found is None:
         return Response(status_code=CLIENT_GONE)
     tokens = sum(map(len, listed))
+    state.metrics.note_embedded(served.name, tokens)
     body = await asyncio.to_thread(_body, served.name, fields.encoding_format, found, tokens)
     return Response(body, media_type="application/json")
 

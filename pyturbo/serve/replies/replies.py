@@ -10,10 +10,12 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive
 
+from pyturbo._arguments import index
 from pyturbo.batching import Stream
 from pyturbo.engine.generation import Chunk, Prompt, is_chat
-from pyturbo.errors import BusyError
+from pyturbo.errors import ArgumentError, BusyError, ContextError, FormatError
 from pyturbo.serve.requests.messages import plain_text, refusal
+from pyturbo.serve.requests.request_error import RequestError
 from pyturbo.serve.settings import Settings
 from pyturbo.serve.shelf import Served
 from pyturbo.text.dialects import Part, ToolCallEnd, Tools
@@ -66,9 +68,10 @@ class Event:
 class Replies:
     """The replies to one request, side by side. Closing it cancels what is under way."""
 
-    def __init__(self, streams: list[Stream], asked: Asked, settings: Settings) -> None:
+    def __init__(self, streams: list[Stream], asked: Asked, settings: Settings, end: float) -> None:
+        """Take when they end, at a token; those without one by then end a little later."""
         self.streams, self._asked, self._settings = streams, asked, settings
-        self._end = time.monotonic() + settings.reply_seconds
+        self._end = end + settings.quiet_seconds
 
     def close(self) -> None:
         for stream in self.streams:
@@ -76,13 +79,14 @@ class Replies:
 
     async def events(self) -> AsyncIterator[Event]:
         """Yield what becomes known of all replies, in the order in which it does."""
+        events = [self._events_of(i) for i in range(len(self.streams))]
         try:
-            if len(self.streams) == 1:
-                async for event in self._events_of(0):
-                    yield event
-            else:
-                async for event in _merged([self._events_of(i) for i in range(len(self.streams))]):
-                    yield event
+            async for event in events[0] if len(events) == 1 else _merged(events):
+                yield event
+        except ContextError:  # a prompt for which there is no room
+            raise
+        except (ArgumentError, FormatError) as error:  # a request that is wrong is refused before
+            raise RequestError("api_error", f"the reply failed: {error}") from error
         finally:
             self.close()
 
@@ -97,7 +101,7 @@ class Replies:
                     yield Event(index, progress=stream.progress)
                     continue
                 stream.cancel()
-                yield Event(index, finish="length")
+                yield Event(index, finish="length")  # without text that is held back: no token ended it
                 return
             parts = stream.new_parts()
             calls = calls or any(isinstance(part, ToolCallEnd) and part.complete for part in parts)
@@ -138,22 +142,18 @@ async def begin(served: Served, ask: Callable[[], Asked], settings: Settings) ->
         raise BusyError("too many requests wait already")
 
     def submit() -> Replies:
-        asked, streams = ask(), []  # type: Asked, list[Stream]
-        prompt = _prompt(served, asked)
-        try:
-            for index in range(asked.count):
-                options = dict(asked.options)
-                if index and options.get("seed") is not None:
-                    options["seed"] = (options["seed"] + index) % 2**64
-                stream = engine.submit(
-                    prompt, tools=asked.tools, variables=asked.variables or None, **options
-                )
-                streams.append(stream)
-        except BaseException:
-            for stream in streams:
-                stream.cancel()
-            raise
-        return Replies(streams, asked, settings)
+        asked, end = ask(), time.monotonic() + settings.reply_seconds
+        options = {**asked.options, "ends": end}
+        longest = index("max_tokens", options["max_tokens"], least=1)
+        options["max_tokens"] = min(longest, settings.max_reply)
+        streams = engine.submit_several(
+            _prompt(served, asked),
+            asked.count,
+            tools=asked.tools,
+            variables=asked.variables or None,
+            **options,
+        )
+        return Replies(streams, asked, settings, end)
 
     served.preparing += 1
     try:

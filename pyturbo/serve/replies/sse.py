@@ -9,6 +9,7 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
+from pyturbo.serve.access import route_path
 from pyturbo.serve.replies.replies import unless_gone
 from pyturbo.serve.requests.request_error import RequestError, request_error_of
 
@@ -45,15 +46,15 @@ class EventStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._held:
-            await unless_gone(receive, self._send(send))
+            await unless_gone(receive, self._send(route_path(scope), send))
 
-    async def _send(self, send: Send) -> None:
+    async def _send(self, path: str, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         try:
             async for piece in self._pieces:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         except Exception as error:
-            piece = self._failed(request_error_of(error))
+            piece = self._failed(request_error_of(error, path))
             await send({"type": "http.response.body", "body": piece, "more_body": True})
         finally:
             await self._pieces.aclose()

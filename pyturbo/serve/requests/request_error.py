@@ -32,6 +32,14 @@ _OPENAI = {
     "overloaded_error": "server_error",
 }
 
+#: The field that is the prompt, where that is not `messages`.
+_PROMPTS = {
+    "/v1/completions": "prompt",
+    "/v1/responses": "input",
+    "/v1/embeddings": "input",
+    "/tokenize": "text",
+}
+
 #: How the error of a reply begins whose constraint exceeds a limit on its way.
 _OF_A_CONSTRAINT = re.compile(rf"({'|'.join(CONSTRAINTS)}): ")
 
@@ -74,14 +82,13 @@ class RequestError(Exception):
         return self.anthropic() if path.startswith("/v1/messages") else self.openai()
 
 
-def request_error_of(error: BaseException) -> RequestError:
-    """Return the error that an exception is. One that nobody expected is written to the log."""
+def request_error_of(error: BaseException, path: str) -> RequestError:
+    """Return the error that an exception is, for a path. One that nobody expected is written to the log."""
     if isinstance(error, RequestError):
         return error
     if isinstance(error, ContextError):
-        return RequestError(
-            "invalid_request_error", str(error), code="context_length_exceeded", param="messages"
-        )
+        field = _PROMPTS.get(path, "messages")
+        return RequestError("invalid_request_error", str(error), code="context_length_exceeded", param=field)
     if isinstance(error, (ArgumentError, FormatError)):
         named = re.match(r"(?:\w+: )?(\w+)(?=: expected)", str(error))
         return RequestError("invalid_request_error", str(error), param=named[1] if named else None)

@@ -175,6 +175,38 @@ def test_metrics_count_what_was_done(client: openai.OpenAI, live: LiveServer) ->
     assert after["pyturbo_running", ("model", "stories")] == 0
 
 
+def test_metrics_count_texts_that_became_vectors(client: openai.OpenAI, live: LiveServer) -> None:
+    name = ("pyturbo_embedded_tokens_total", ("model", "stories"))
+    before = metrics(live).get(name, 0)
+    usage = client.embeddings.create(model="stories", input=["Once upon a time", "Lily"]).usage
+    assert metrics(live)[name] - before == usage.total_tokens
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("/v1/completions", "prompt"),
+        ("/v1/responses", "input"),
+        ("/v1/embeddings", "input"),
+        ("/v1/chat/completions", "messages"),
+    ],
+)
+def test_a_prompt_that_is_too_long_is_named_by_its_field(live: LiveServer, path: str, field: str) -> None:
+    text = "word " * 5000
+    given = [{"role": "user", "content": text}] if field == "messages" else text
+    answer = httpx.post(
+        f"{live.url}{path}", json={"model": "stories", field: given}, headers=HEADERS, timeout=60
+    )
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"], error["code"]) == (400, field, "context_length_exceeded")
+
+
+def test_a_prompt_of_several_replies_is_rendered_once(client: openai.OpenAI, prompts: list[str]) -> None:
+    said: list[Any] = [{"role": "user", "content": "Hi"}]
+    reply = client.chat.completions.create(model="chat", messages=said, n=3, max_tokens=2)
+    assert (len(reply.choices), len(prompts)) == (3, 1)
+
+
 def metrics(live: LiveServer) -> dict[Any, float]:
     """Return all samples by name and labels."""
     text = httpx.get(f"{live.url}/metrics", headers=HEADERS).text

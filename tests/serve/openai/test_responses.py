@@ -297,13 +297,13 @@ def test_efforts_are_variables_of_the_template(
     client: openai.OpenAI, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    submit = pyturbo.Engine.submit
+    submit = pyturbo.Engine.submit_several
 
     def noted(self: pyturbo.Engine, *given: Any, **options: Any) -> Any:
         seen.append(options["variables"])
         return submit(self, *given, **options)
 
-    monkeypatch.setattr(pyturbo.Engine, "submit", noted)
+    monkeypatch.setattr(pyturbo.Engine, "submit_several", noted)
     script("</think>\n\nYes.")
     response = client.responses.create(**ASKED, reasoning={"effort": "low", "summary": "auto"})
     assert seen == [{"reasoning_effort": "low"}]
@@ -441,7 +441,7 @@ def test_a_stream_that_fails_says_why(
         ),
         ({"model": "nobody"}, "model", "expected one of chat, stories"),
         ({"model": "stories", "tools": TOOLS}, "tools", "knows no tools"),
-        ({"input": "word " * 3000}, "messages", "context"),
+        ({"input": "word " * 3000}, "input", "context"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )

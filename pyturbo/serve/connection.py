@@ -1,0 +1,51 @@
+"""Connections that do not wait for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+#: How long the headers of a request may take to arrive, from the connection or the last response on.
+HEADER_SECONDS = 20.0
+
+
+class Connection(H11Protocol):
+    """Ends if no request has begun for a while: a client that says nothing, or a header now and then.
+
+    It reads HTTP with h11, which limits the size of headers; other parsers that may be installed do not.
+    """
+
+    header_seconds = HEADER_SECONDS
+    _watch: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait_for_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self._busy():
+            self._forget()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self._busy():
+            self._wait_for_request()
+
+    def _busy(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _wait_for_request(self) -> None:
+        self._forget()
+        self._watch = self.loop.call_later(self.header_seconds, self.transport.abort)
+
+    def _forget(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
