@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -71,12 +72,12 @@ def ask(client: httpx.Client, prompt: str, max_tokens: int = 30) -> httpx.Respon
 def test_a_prompt_goes_to_who_has_read_its_beginning(client: httpx.Client) -> None:
     replicas(client)
     story = "Once upon a time there was a fox who lived in a wood. " * 12
-    first = ask(client, story, 4)
-    assert first.status_code == 200, first.text
-    answers = [ask(client, story, 4) for _ in range(12)]
-    same = [each for each in answers if each.headers["x-process"] == first.headers["x-process"]]
-    assert len(same) >= 10  # Ray asks another one if a replica does not say in time how busy it is
-    assert same[-1].json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 100
+    answers = [ask(client, story, 4) for _ in range(13)]
+    assert answers[0].status_code == 200, answers[0].text
+    (process, count), *_ = Counter(each.headers["x-process"] for each in answers).most_common()
+    assert count >= 11  # Ray asks another one if a replica does not say in time how busy it is
+    *_, last = (each for each in answers if each.headers["x-process"] == process)
+    assert last.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 100
 
 
 def test_errors_and_lists_pass_through(client: httpx.Client) -> None:
