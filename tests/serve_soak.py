@@ -92,9 +92,12 @@ class Answers:
 class Client:
     """A thread that asks, one request after the other."""
 
-    def __init__(self, seed: int, url: str, answers: Answers, report: Report, end: float) -> None:
+    def __init__(
+        self, seed: int, url: str, answers: Answers, report: Report, end: float, pause: float
+    ) -> None:
+        """Take how long it waits at most between two requests."""
         self._rng, self._url, self._answers, self._report = random.Random(seed), url, answers, report
-        self._end, self.asking_since = end, time.monotonic()
+        self._end, self._pause, self.asking_since = end, pause, time.monotonic()
         self.thread = threading.Thread(target=self._run, name=f"client {seed}", daemon=True)
 
     def _run(self) -> None:
@@ -107,6 +110,7 @@ class Client:
                     http.close()
                     http = httpx.Client(timeout=HANG)
                 self._rng.choice(acts)(http)
+                time.sleep(self._pause * self._rng.random())
         except BaseException:
             self._report.find(f"{self.thread.name}: {traceback.format_exc()}")
         finally:
@@ -199,10 +203,12 @@ class Client:
             time.sleep(seconds)
 
 
-def round_of(server: ServedProcess, answers: Answers, report: Report, seed: int, seconds: float) -> None:
+def round_of(
+    server: ServedProcess, answers: Answers, report: Report, seed: int, seconds: float, pause: float
+) -> None:
     """Let clients ask for a while, then wait until the server does nothing."""
     end = time.monotonic() + seconds
-    clients = [Client(seed + i, server.url, answers, report, end) for i in range(CLIENTS)]
+    clients = [Client(seed + i, server.url, answers, report, end, pause) for i in range(CLIENTS)]
     for client in clients:
         client.thread.start()
     for client in clients:
@@ -223,16 +229,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("minutes", type=float)
     parser.add_argument("--round", type=float, default=20.0, help="seconds of a round (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--pause", type=float, default=0.0, help="the most seconds between two requests of a client"
+    )
     given = parser.parse_args(arguments)
     report, answers = Report(), Answers(given.seed)
     options = ("--slots", str(SLOTS), "--queue", str(QUEUE), "--context", "1024", "--prefix-memory", "16MB")
     with ServedProcess(*options, variables={"MALLOC_ARENA_MAX": "1"}) as server:
-        round_of(server, answers, report, 0, min(5.0, given.round))  # programs are recorded, threads begin
+        first = min(5.0, given.round)
+        round_of(server, answers, report, 0, first, given.pause)  # programs are recorded, threads begin
         before, end, number = server.usage(), time.monotonic() + 60 * given.minutes, 0
         print(f"before: {before}", flush=True)
         while time.monotonic() < end:
             number += 1
-            round_of(server, answers, report, 1000 * given.seed + CLIENTS * number, given.round)
+            seed = 1000 * given.seed + CLIENTS * number
+            round_of(server, answers, report, seed, given.round, given.pause)
             now = server.usage()
             print(f"{number}: {now['memory'] / 1e6:.0f} MB, {now}, {dict(report.counts)}", flush=True)
             if number == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack
@@ -18,6 +19,8 @@ _HEADERS = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),  # a proxy in between passes each event on at once
 ]
+
+_AT_ONCE = 2  # pieces that are there already; then the loop may find that the client is gone
 
 
 def event(data: Any, name: str | None = None) -> bytes:
@@ -51,8 +54,12 @@ class EventStream:
     async def _send(self, path: str, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         try:
+            number = 0
             async for piece in self._pieces:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
+                number += 1
+                if number % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
         except Exception as error:
             piece = self._failed(request_error_of(error, path))
             await send({"type": "http.response.body", "body": piece, "more_body": True})
