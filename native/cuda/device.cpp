@@ -287,17 +287,17 @@ class CudaDevice final : public Device {
   }
 
   void launch_one(Opened& opened, const ReadyLaunch& launch, const Staging& staging) {
-    const Extent &groups = launch.dispatch.groups, &threads = launch.dispatch.threads;
-    if (groups.count() == 0) return;
+    if (launch.dispatch.groups.count() == 0) return;
     const Function function = opened.modules->get(*launch.kernel, launch.arguments->constants);
     require_geometry(launch, function.max_threads);
+    const auto& [groups, threads] = function.form.of(launch.dispatch);
     Memory::Lookup lookup(*opened.memory);
     parameters_.take(launch, lookup, &staging);
     opened.stream->launched(
         label_of({&launch, 1}),
         opened.context->driver().launch(function.handle, groups.x, groups.y, groups.z, threads.x, threads.y,
-                                        threads.z, parameters_.shared_bytes(), opened.stream->handle(),
-                                        parameters_.pointers(), nullptr));
+                                        threads.z, parameters_.shared_bytes() + function.form.shared_bytes,
+                                        opened.stream->handle(), parameters_.pointers(), nullptr));
   }
 
   // Returns the graph of these launches, which is made where there is none yet; null where they need copies

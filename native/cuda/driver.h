@@ -61,6 +61,7 @@ enum class FunctionAttribute : int {
   shared_size_bytes = 1,
   local_size_bytes = 3,
   num_regs = 4,
+  max_dynamic_shared_size_bytes = 8,
 };
 
 inline constexpr unsigned kStreamNonBlocking = 1;
@@ -120,7 +121,10 @@ static_assert(sizeof(KernelNode) == 72 && offsetof(KernelNode, parameters) == 40
   X(module_unload, cuModuleUnload, (ModuleHandle module))                                                    \
   X(module_function, cuModuleGetFunction,                                                                    \
     (FunctionHandle * function, ModuleHandle module, const char* name))                                      \
+  X(module_global, cuModuleGetGlobal_v2,                                                                     \
+    (Address * address, size_t* bytes, ModuleHandle module, const char* name))                               \
   X(function_attribute, cuFuncGetAttribute, (int* value, FunctionAttribute attribute, FunctionHandle f))     \
+  X(set_function_attribute, cuFuncSetAttribute, (FunctionHandle f, FunctionAttribute attribute, int value))  \
   X(launch, cuLaunchKernel,                                                                                  \
     (FunctionHandle function, unsigned groups_x, unsigned groups_y, unsigned groups_z, unsigned threads_x,   \
      unsigned threads_y, unsigned threads_z, unsigned shared_bytes, StreamHandle stream, void** parameters,  \

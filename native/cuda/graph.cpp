@@ -57,7 +57,7 @@ Graph::~Graph() {
 }
 
 KernelNode Graph::description(Node& node) const {
-  const Extent &groups = node.dispatch.groups, &threads = node.dispatch.threads;
+  const auto& [groups, threads] = node.function.form.of(node.dispatch);
   return {node.function.handle,
           groups.x,
           groups.y,
@@ -65,7 +65,7 @@ KernelNode Graph::description(Node& node) const {
           threads.x,
           threads.y,
           threads.z,
-          node.parameters.shared_bytes(),
+          node.parameters.shared_bytes() + node.function.form.shared_bytes,
           node.parameters.pointers(),
           nullptr,
           nullptr,

@@ -6,6 +6,12 @@
 
 namespace pyturbo::cuda {
 
+Dispatch Form::of(Dispatch contract) const {
+  contract.groups.x = contract.groups.x / span + (contract.groups.x % span > 0);
+  if (threads > 0) contract.threads = {threads, 1, 1};
+  return contract;
+}
+
 Modules::Modules(std::shared_ptr<Stream> stream)
     : stream_(std::move(stream)), compiler_(stream_->context()->capability()) {}
 
@@ -55,11 +61,25 @@ void Modules::load(const InstanceKey& key, const std::vector<char>& image) {
   if (result == Result::success)
     result =
         driver.function_attribute(&threads, FunctionAttribute::max_threads_per_block, module.function.handle);
+  if (result == Result::success) result = take_form(module.handle, key.first->name, module.function);
   if (result != Result::success) driver.module_unload(module.handle);
   stream_->require(what, result);
   module.function.max_threads = uint32_t(threads);
   const std::lock_guard lock(mutex_);
   modules_.emplace(key, module);
+}
+
+Result Modules::take_form(ModuleHandle module, const std::string& kernel, Function& function) {
+  const Driver& driver = stream_->driver();
+  Address place = 0;
+  size_t bytes = 0;
+  Result result = driver.module_global(&place, &bytes, module, (kernel + "_form").c_str());
+  if (result == Result::not_found) return Result::success;
+  if (result == Result::success) result = driver.copy_out(&function.form, place, sizeof(Form), stream_->handle());
+  if (result == Result::success) result = driver.stream_wait(stream_->handle());
+  if (result != Result::success || function.form.shared_bytes == 0) return result;
+  return driver.set_function_attribute(function.handle, FunctionAttribute::max_dynamic_shared_size_bytes,
+                                       int(function.form.shared_bytes));
 }
 
 }  // namespace pyturbo::cuda

@@ -14,9 +14,20 @@
 
 namespace pyturbo::cuda {
 
+// How a form for NVIDIA's matrix units divides the work of a kernel; without one, as the contract says.
+struct Form {
+  uint32_t span = 1;          // threadgroups of the contract along x that are one
+  uint32_t threads = 0;       // of it; 0: as in the contract
+  uint32_t shared_bytes = 0;  // dynamic shared memory
+
+  Dispatch of(Dispatch contract) const;
+};
+static_assert(sizeof(Form) == 12, "as kernels have it");
+
 struct Function {
   FunctionHandle handle = nullptr;
   uint32_t max_threads = 0;  // of a threadgroup
+  Form form;
 };
 
 // Owner: the device, and graphs with its functions. Any thread; one lock for the table, and one that a thread
@@ -46,6 +57,7 @@ class Modules {
 
   bool find(const InstanceKey& key, Function& function);
   void load(const InstanceKey& key, const std::vector<char>& image);
+  Result take_form(ModuleHandle module, const std::string& kernel, Function& function);
 
   const std::shared_ptr<Stream> stream_;
   Compiler compiler_;

@@ -40,8 +40,9 @@ kernel void attention(
   threadgroup bool finite[kSimdgroups];
 
   const uint group = heads / kv_heads;
-  const uint first = tg.x * rows;
-  const TileRows own = {first, min(rows, tokens * group - first), group, heads, ulong(tg.y) * group};
+  constexpr uint kOwnRows = attended_rows<T, max_dim, rows>();
+  const uint first = tg.x * kOwnRows;
+  const TileRows own = {first, min(kOwnRows, tokens * group - first), group, heads, ulong(tg.y) * group};
   const Mask mask = make_mask(tokens, context, window, causal);
   const Ring ring = make_ring(mask.begin(own.query(0)), capacity);
   const ulong stride = ulong(kv_heads) * dim;

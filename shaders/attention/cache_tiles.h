@@ -4,6 +4,12 @@
 
 #include "cache_source.h"
 
+// How many rows a threadgroup has.
+template <typename T, uint max_dim, uint rows>
+constexpr uint attended_rows() {
+  return rows;
+}
+
 // The rows of y from the same rows of q [tokens, heads, dim], as attend_tiles.
 template <uint max_dim, uint rows, typename T>
 inline void attend_cache(

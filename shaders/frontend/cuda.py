@@ -5,7 +5,8 @@ A compilation chooses instances (-DPT_INSTANCE_<host name>) and sets function co
 A header folder/name.h may have a form for NVIDIA's matrix units, folder/cuda/name.h: it defines the same
 functions and stands in place of the header's own text where the GPU has those units. It is CUDA, with its own
 headers inside. It may define PT_RESIDENT, how many threadgroups a multiprocessor should hold: this limits
-registers.
+registers. It may define PT_FORM(...), for the template arguments of a kernel a type whose kSpan is how many
+threadgroups of the contract along x are one, with kThreads threads and kBytes of dynamic shared memory.
 """
 
 from __future__ import annotations
@@ -27,6 +28,17 @@ _INVOKE = "::pyturbo::invoke::"
 _MARKER = re.compile(r'#line \d+ "(.*)"')
 _CHAR = re.compile(r"(?<!signed )\bchar\b")
 _RESIDENT = "PT_RESIDENT"  # 0: any number
+#: The threads of an instance, and what the device reads of its geometry.
+_FORM = (
+    "#ifdef PT_FORM",
+    "#define PT_THREADS(pt_threads, ...) PT_FORM(__VA_ARGS__)::kThreads",
+    '#define PT_GEOMETRY(pt_name, ...) extern "C" __constant__ const unsigned pt_name##_form[3] = '
+    "{PT_FORM(__VA_ARGS__)::kSpan, PT_FORM(__VA_ARGS__)::kThreads, PT_FORM(__VA_ARGS__)::kBytes};",
+    "#else",
+    "#define PT_THREADS(pt_threads, ...) pt_threads",
+    "#define PT_GEOMETRY(...)",
+    "#endif",
+)
 _HAS_MATRIX_UNITS = "__CUDA_ARCH__ >= 800"  # for bf16
 
 
@@ -43,6 +55,7 @@ def text(program: Program, entries: Sequence[Entry], root: Path) -> str:
         "}",
         "}",
         f"#ifndef {_RESIDENT}\n#define {_RESIDENT} 0\n#endif",
+        *_FORM,
         "namespace msl {",
         "using namespace shader;",
     ]
@@ -94,7 +107,9 @@ def _kernel(program: Program, entry: Entry) -> Iterator[str]:
     function += f"<{', '.join(names)}>" if names else ""
     yield (
         f"#define PT_KERNEL({', '.join(['pt_name', 'pt_threads', *names])}) "
-        f'extern "C" __global__ void __launch_bounds__(pt_threads, {_RESIDENT}) '
+        f"PT_GEOMETRY({', '.join(['pt_name', *names])}) "
+        f'extern "C" __global__ void '
+        f"__launch_bounds__(PT_THREADS({', '.join(['pt_threads', *names])}), {_RESIDENT}) "
         f"pt_name({', '.join(parameters)}) {{ {function}({', '.join(map(_value, entry.arguments))}); }}"
     )
     for instance in kernel.instances:

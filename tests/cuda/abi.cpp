@@ -92,6 +92,8 @@ SAME_VALUE(ours::FunctionAttribute::max_threads_per_block, CU_FUNC_ATTRIBUTE_MAX
 SAME_VALUE(ours::FunctionAttribute::shared_size_bytes, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
 SAME_VALUE(ours::FunctionAttribute::local_size_bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);
 SAME_VALUE(ours::FunctionAttribute::num_regs, CU_FUNC_ATTRIBUTE_NUM_REGS);
+SAME_VALUE(ours::FunctionAttribute::max_dynamic_shared_size_bytes,
+           CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
 SAME_VALUE(ours::kStreamNonBlocking, CU_STREAM_NON_BLOCKING);
 SAME_VALUE(ours::kEventDefault, CU_EVENT_DEFAULT);
 SAME_VALUE(ours::kHostAllocPortable, CU_MEMHOSTALLOC_PORTABLE);

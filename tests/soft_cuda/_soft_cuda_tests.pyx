@@ -41,6 +41,7 @@ cdef extern from "soft_cuda/soft_cuda.h" namespace "soft_cuda":
         uint64_t memory
         uint32_t max_threads
         uint32_t max_shared_bytes
+        uint32_t form_bytes
         bool read_only_register
         vector[int] archs
         uint64_t seed

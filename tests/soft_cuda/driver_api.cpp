@@ -509,6 +509,7 @@ Result cuModuleLoadData(ModuleHandle* module, const void* image) {
 Result cuModuleUnload(ModuleHandle handle) {
   const auto module = modules().remove(handle);
   if (!module) return Result::invalid_handle;
+  if (module->form) soft::heap().remove(module->form->begin, module->form->kind);
   const std::lock_guard lock(primary().mutex);
   primary().functions.erase(module->kernel.get());
   return Result::success;
@@ -526,6 +527,31 @@ Result cuModuleGetFunction(FunctionHandle* function, ModuleHandle handle, const 
   return Result::success;
 }
 
+Result cuModuleGetGlobal_v2(Address* address, size_t* bytes, ModuleHandle handle, const char* name) {
+  const Result result = in_context();
+  if (result != Result::success) return result;
+  const auto module = modules().get(handle);
+  if (!module) return Result::invalid_handle;
+  const uint32_t form[] = {1, 0, soft::options().form_bytes};  // as pyturbo::cuda::Form
+  if (module->name + "_form" != name || form[2] == 0) return Result::not_found;
+  module->form = soft::heap().allocate(sizeof form, soft::options().memory, current.back());
+  if (!module->form) return Result::out_of_memory;
+  std::memcpy(module->form->data, form, sizeof form);
+  *address = module->form->begin;
+  *bytes = sizeof form;
+  return Result::success;
+}
+
+Result cuFuncSetAttribute(FunctionHandle handle, FunctionAttribute attribute, int value) {
+  const Result result = in_context();
+  if (result != Result::success) return result;
+  const auto kernel = function(handle);
+  if (!kernel) return Result::invalid_handle;
+  if (attribute != FunctionAttribute::max_dynamic_shared_size_bytes || value < 0) return Result::invalid_value;
+  kernel->allowed_bytes = uint32_t(value);
+  return Result::success;
+}
+
 Result cuFuncGetAttribute(int* value, FunctionAttribute attribute, FunctionHandle handle) {
   const Result result = in_context();
   if (result != Result::success) return result;
@@ -537,6 +563,9 @@ Result cuFuncGetAttribute(int* value, FunctionAttribute attribute, FunctionHandl
       return Result::success;
     case FunctionAttribute::shared_size_bytes:
       *value = int(kernel->info->threadgroup_bytes);
+      return Result::success;
+    case FunctionAttribute::max_dynamic_shared_size_bytes:
+      *value = int(kernel->allowed_bytes);
       return Result::success;
     case FunctionAttribute::local_size_bytes:
     case FunctionAttribute::num_regs:

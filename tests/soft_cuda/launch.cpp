@@ -73,10 +73,16 @@ Result Launch::take(std::shared_ptr<const Kernel> given, const pyturbo::cuda::Ke
                                 text(geometry.groups) + " threadgroups of " + text(geometry.threads));
     return Result::invalid_value;
   }
-  if (info.threadgroup_bytes + shared_bytes > options().max_shared_bytes) {
-    violate(Rule::shared_memory, std::string(name()) + ": expected at most " +
-                                     std::to_string(options().max_shared_bytes) + " bytes, got " +
+  const uint32_t most = std::max(options().max_shared_bytes, info.threadgroup_bytes + kernel->allowed_bytes);
+  if (info.threadgroup_bytes + shared_bytes > most) {
+    violate(Rule::shared_memory, std::string(name()) + ": expected at most " + std::to_string(most) +
+                                     " bytes, got " +
                                      std::to_string(info.threadgroup_bytes + shared_bytes));
+    return Result::invalid_value;
+  }
+  if (shared_bytes < options().form_bytes) {
+    violate(Rule::shared_memory, std::string(name()) + ": expected " + std::to_string(options().form_bytes) +
+                                     " bytes for its form, got " + std::to_string(shared_bytes));
     return Result::invalid_value;
   }
   if (!node.parameters || node.extra) {

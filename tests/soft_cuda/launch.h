@@ -2,6 +2,7 @@
 // kernel.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -21,6 +22,7 @@ struct Kernel {
   const pyturbo::KernelInfo* info = nullptr;  // of Variant::reference
   std::vector<std::vector<uint8_t>> values;   // what `constants` points to
   const void* constants[pyturbo::kMaxConstants] = {};
+  std::atomic<uint32_t> allowed_bytes{0};  // of dynamic shared memory; 0: as much as any kernel
 
   // Whether the argument exists with these constants.
   bool takes(const pyturbo::ArgumentInfo& argument) const;

@@ -64,6 +64,7 @@ struct Event {
 struct Module {
   std::shared_ptr<Kernel> kernel;
   std::string name;
+  std::shared_ptr<Block> form;  // what the kernel says of its form, where somebody asked
 };
 
 struct Node {

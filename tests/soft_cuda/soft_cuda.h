@@ -40,7 +40,8 @@ struct Options {
   int driver = 13000;  // the version of CUDA that the driver supports
   uint64_t memory = uint64_t(16) << 30;
   uint32_t max_threads = 1024;                              // of any kernel
-  uint32_t max_shared_bytes = 49152;                        // of a threadgroup
+  uint32_t max_shared_bytes = 49152;                        // of a threadgroup that did not ask for more
+  uint32_t form_bytes = 0;                                  // shared memory of the form that every kernel has
   bool read_only_register = true;                           // cuMemHostRegister of mapped files
   std::vector<int> archs = {75, 80, 86, 89, 90, 100, 120};  // that NVRTC knows
   uint64_t seed = 1;                                        // of the order of nodes

@@ -29,7 +29,7 @@ constexpr bool is_function_constant_defined(const function_constant<T, bits, def
 }
 
 // What is bound at [[threadgroup(n)]] is at an offset in it.
-alignas(16) extern __shared__ unsigned char shared_memory[];
+alignas(128) extern __shared__ unsigned char shared_memory[];
 
 // A position in the parameter's own type: a scalar takes x.
 template <typename P>

@@ -1,289 +1,305 @@
-// attend_cache for NVIDIA's matrix units, for a cache of half or bfloat. Each warp has keys of its own, 16 at a time,
-// which it loads straight into the registers of the matrix units; the warps join their sums in the end.
-// Operands are of the type of the cache; queries and the weights of keys are sums of two values of that type.
+// attend_cache for NVIDIA's matrix units, for a cache of half or bfloat.
+//
+// A threadgroup has 64 rows and one or two teams of four warps. A team takes tiles of keys by turns; each of its warps has
+// 16 of the rows and keeps their scores, weights and sums in registers. The next keys are copied to shared memory while
+// values are multiplied, and the other way round. In the end the teams join their sums.
+//
+// Operands are of the type of the cache; queries and the weights of keys are sums of two values of that type. Where a
+// result is not finite, the rows are computed again by attend_tiles, which keeps NaN and inf where they are seen.
 #include "../../common/cuda/matrix_units.h"
+#include "../../common/cuda/shared_rows.h"
 
-// The queries of a threadgroup as operands in memory.queries: their high terms, then their low ones, by blocks of 16
-// rows, units of 32 columns, halves of a unit, lanes. memory.factors has the factor of each row.
-template <uint max_dim, uint rows, typename T>
-struct StagedQueries {
-  static constexpr uint kUnits = max_dim / 32, kTerm = rows / 16 * kUnits * 64;
-  static_assert(
-      2 * kSimdgroups <= kWeightStride,
-      "memory.weights holds two values of each warp for each row");
+template <typename T, uint max_dim, uint rows>
+struct CacheForm {
+  static constexpr bool kUsed = !is_same_v<T, float> && max_dim <= 256;
+  static constexpr uint kRows = kUsed ? 64 : rows;
+  static constexpr uint kTeamThreads = 128, kTerm = kRows * max_dim;  // values of a term of the queries
 
-  static void stage(
-      const float* q,
-      TileRows own,
-      uint dim,
-      TileMemory memory,
-      uint tid,
-      uint lane,
-      uint simd) {
-    for (uint row = simd; row < rows; row += kSimdgroups) {
-      float largest = 0.0f;
-      for (uint i = lane; row < own.count && i < dim; i += 32)
-        largest = max(largest, abs(q[own.place(row) * dim + i]));
-      const float factor = MatrixUnits<T>::range_factor(simd_max(largest));
-      if (lane == 0) memory.factors[row] = factor;
-    }
-    ::__syncthreads();
-    uint4* terms = reinterpret_cast<uint4*>(memory.queries);
-    for (uint i = tid; i < kTerm; i += kThreads) {
-      const uint column = i / 64 % kUnits * 32 + i % 4 * 8 + i / 32 % 2 * 4;
-      PairTerms pairs[4];
-#pragma unroll
-      for (uint second = 0; second < 2; ++second) {
-        const uint row = i / (kUnits * 64) * 16 + i % 32 / 4 + second * 8;
-        float4 x = float4(0.0f);
-        if (row < own.count && column < dim) {
-          const float* from = q + own.place(row) * dim + column;
-          x = float4{from[0], from[1], from[2], from[3]} * memory.factors[row];
-        }
-        pairs[second] = terms_of<T>(x.x, x.y);
-        pairs[2 + second] = terms_of<T>(x.z, x.w);
-      }
-      terms[i] = uint4{pairs[0].high, pairs[1].high, pairs[2].high, pairs[3].high};
-      terms[kTerm + i] = uint4{pairs[0].low, pairs[1].low, pairs[2].low, pairs[3].low};
-    }
-    ::__syncthreads();
+  // Terms of the queries and their factors, then the keys and values of each team.
+  static constexpr uint bytes(uint teams, uint keys) {
+    return (2 * kTerm + teams * keys * max_dim * 2) * 2 + kRows * 4;
   }
+  static constexpr uint kTeams = bytes(2, 32) <= kMostSharedBytes ? 2 : 1;
+  static constexpr uint kKeys = bytes(kTeams, 64) <= kMostSharedBytes ? 64 : 32;  // of a tile
 
-  const uint4* terms;
-  uint lane;
-
-  uint4 high(uint block, uint unit, uint step) const {
-    return terms[((block * kUnits + unit) * 2 + step) * 32 + lane];
-  }
-  uint4 low(uint block, uint unit, uint step) const {
-    return terms[kTerm + ((block * kUnits + unit) * 2 + step) * 32 + lane];
-  }
+  // As the front end reads them: contract threadgroups that are one, its threads, its shared memory.
+  static constexpr uint kSpan = kRows / rows;
+  static constexpr uint kThreads = kUsed ? kTeams * kTeamThreads : shader::kThreads;
+  static constexpr uint kBytes = kUsed ? bytes(kTeams, kKeys) : 0;
 };
+#define PT_RESIDENT 1
+#define PT_FORM(T, max_dim, rows) CacheForm<T, max_dim, rows>
 
-// The keys that a warp works on at once: `first` and 15 more, of which those from `end` on do not exist.
-struct WarpKeys {
-  uint first;
-  uint end;
-  bool all_visible;  // to all rows
-  ulong offset[2];   // where keys g and g + 8 are in the cache
-};
+template <typename T, uint max_dim, uint rows>
+constexpr uint attended_rows() {
+  return CacheForm<T, max_dim, rows>::kRows;
+}
 
-// The rows of a threadgroup as one warp sees them. Lane (g, t) has rows g and g + 8 of each block of 16.
-template <uint max_dim, uint rows, typename T>
+constexpr float kLog2E = 1.44269504f;
+
+// One warp: lane (g, t) has rows g and g + 8 of its 16.
+template <typename Form, uint max_dim, typename T>
 struct WarpRows {
   using Units = MatrixUnits<T>;
-  static constexpr uint kBlocks = rows / 16, kUnits = max_dim / 32, kWarpKeys = 16;
+  using Rows = SharedRows<max_dim>;
+  static constexpr uint kKeys = Form::kKeys;
 
   TileRows own;
   Mask mask;
-  uint dim, g, t;
-  float scale[kBlocks][2];                // of scores
-  float top[kBlocks][2];                  // the largest scores
-  float total[kBlocks][2];                // sums of weights, of the lane's own keys
-  float values[kBlocks][max_dim / 8][4];  // weighted sums, at columns 8 t to 8 t + 7 of each unit
-  float weights[kBlocks][2][4];           // of keys 2 t and 2 t + 1 of the first and the last eight
+  uint first_row, lane, g, t;
+  float scale[2], cap;           // of scores; those with a cap are divided by it first
+  float top[2];                  // the largest scores so far, times log2 e
+  float total[2];                // sums of the lane's weights
+  float weights[kKeys / 8][4];   // of keys 2 t and 2 t + 1 of each eight, times Units::kWeight
+  float values[max_dim / 8][4];  // weighted sums, of columns 2 t and 2 t + 1 of each eight
 
-  uint query(uint block, uint second) const { return own.query(block * 16 + second * 8 + g); }
+  uint query(uint second) const { return own.query(first_row + second * 8 + g); }
 
-  // weights = scores of the keys.
-  void score(
-      const StagedQueries<max_dim, rows, T>& queries,
-      const CacheSource<T>& k,
-      const WarpKeys& keys,
-      float softcap) {
-    float sums[kBlocks][2][2][4] = {};  // those of the low terms apart: the units work on both at once
+  // weights = products of queries and keys.
+  void score(const T* queries, const T* keys) {
 #pragma unroll
-    for (uint u = 0; u < kUnits; ++u) {
-      RowPart part[2];
+    for (uint n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
-      for (uint j = 0; j < 2; ++j) part[j].load(k.head + keys.offset[j] + u * 32, u * 32 + t * 8 < dim);
-#pragma unroll
-      for (uint m = 0; m < kBlocks; ++m) {
-#pragma unroll
-        for (uint step = 0; step < 2; ++step) {
-          const uint4 high = queries.high(m, u, step), low = queries.low(m, u, step);
-#pragma unroll
-          for (uint j = 0; j < 2; ++j) {
-            Units::multiply(sums[m][j][0], low, part[j].pairs[step * 2], part[j].pairs[step * 2 + 1]);
-            Units::multiply(sums[m][j][1], high, part[j].pairs[step * 2], part[j].pairs[step * 2 + 1]);
-          }
-        }
-      }
+      for (uint e = 0; e < 4; ++e) weights[n][e] = 0.0f;
     }
+    const uint query = Rows::of_16(queries, first_row, lane), row = Rows::of_two_8(keys, 0, lane);
 #pragma unroll
-    for (uint m = 0; m < kBlocks; ++m) {
+    for (uint step = 0; step < max_dim / 16; ++step) {
+      const uint4 high = load_matrices(Rows::further(query, step * 2));
+      const uint4 low = load_matrices(Rows::further(query, step * 2) + Form::kTerm * 2);
 #pragma unroll
-      for (uint e = 0; e < 8; ++e)
-        weights[m][e / 4][e % 4] = soft_cap(
-            scale[m][e % 4 / 2] * sum_of_terms(sums[m][e / 4][1][e % 4], sums[m][e / 4][0][e % 4]), softcap);
+      for (uint n = 0; n < kKeys / 16; ++n) {
+        const uint4 key = load_matrices(Rows::further(row, step * 2) + n * 16 * Rows::kRowBytes);
+        Units::multiply(weights[n * 2], low, key.x, key.y);
+        Units::multiply(weights[n * 2 + 1], low, key.z, key.w);
+        Units::multiply(weights[n * 2], high, key.x, key.y);
+        Units::multiply(weights[n * 2 + 1], high, key.z, key.w);
+      }
     }
   }
 
-  // weights = those of the scores, times Units::kWeight. Sums of earlier keys become relative to the new top.
-  void weigh(const WarpKeys& keys) {
+  // weights = those of the scores of the keys from `first` on. Sums of earlier keys become relative to the new top.
+  void weigh(uint first, bool all_visible) {
     bool changed = false;
-    float kept[kBlocks][2];
+    float kept[2];
+    if (cap > 0.0f) {
 #pragma unroll
-    for (uint m = 0; m < kBlocks; ++m) {
+      for (uint i = 0; i < kKeys / 2; ++i) {
+        float& score = weights[i / 4][i % 4];
+        score = tanh(score * scale[i % 4 / 2]) * cap;
+      }
+    }
 #pragma unroll
-      for (uint second = 0; second < 2; ++second) {
-        const uint begin = mask.begin(query(m, second)), end = min(mask.end(query(m, second)), keys.end);
-        float higher = top[m][second];
-        bool seen[4];
+    for (uint second = 0; second < 2; ++second) {
+      const float factor = cap > 0.0f ? kLog2E : scale[second];
+      const uint begin = mask.begin(query(second)), end = mask.end(query(second));
+      float higher = top[second];
 #pragma unroll
-        for (uint e = 0; e < 4; ++e) {
-          const uint key = keys.first + e / 2 * 8 + t * 2 + e % 2;
-          seen[e] = keys.all_visible || (begin <= key && key < end);
-          if (seen[e]) higher = max(higher, weights[m][e / 2][second * 2 + e % 2]);
-        }
-        higher = max(higher, simd_shuffle_xor(higher, 1));
-        higher = max(higher, simd_shuffle_xor(higher, 2));
-        kept[m][second] = softmax_weight(top[m][second], higher);
-        changed = changed || kept[m][second] != 1.0f;
-        top[m][second] = higher;
-        total[m][second] *= kept[m][second];
+      for (uint i = 0; i < kKeys / 4; ++i) {
+        float& score = weights[i / 2][second * 2 + i % 2];
+        score *= factor;
+        const uint key = first + i / 2 * 8 + t * 2 + i % 2;
+        if (!all_visible && !(begin <= key && key < end)) score = -INFINITY;
+        higher = max(higher, score);
+      }
+      higher = max(higher, simd_shuffle_xor(higher, 1));
+      higher = max(higher, simd_shuffle_xor(higher, 2));
+      const float base = higher == -INFINITY ? 0.0f : higher;
+      kept[second] = exp2_fast(top[second] - base);
+      changed = changed || kept[second] != 1.0f;
+      top[second] = higher;
+      total[second] *= kept[second];
 #pragma unroll
-        for (uint e = 0; e < 4; ++e) {
-          float& weight = weights[m][e / 2][second * 2 + e % 2];
-          weight = seen[e] ? softmax_weight(weight, higher) : 0.0f;
-          total[m][second] += weight;
-          weight *= Units::kWeight;
-        }
+      for (uint i = 0; i < kKeys / 4; ++i) {
+        float& weight = weights[i / 2][second * 2 + i % 2];
+        weight = exp2_fast((weight - base) + Units::kLogWeight);
+        total[second] += weight;
       }
     }
     if (!simd_any(changed)) return;
 #pragma unroll
-    for (uint m = 0; m < kBlocks; ++m) {
+    for (uint n = 0; n < max_dim / 8; ++n) {
 #pragma unroll
-      for (uint n = 0; n < max_dim / 8; ++n) {
-#pragma unroll
-        for (uint e = 0; e < 4; ++e) values[m][n][e] *= kept[m][e / 2];
-      }
+      for (uint e = 0; e < 4; ++e) values[n][e] *= kept[e / 2];
     }
   }
 
   // values += weights times the values of the keys.
-  void add(const CacheSource<T>& v, const WarpKeys& keys) {
-    uint4 high[kBlocks], low[kBlocks];
+  void add(const T* rows) {
+    const uint row = Rows::of_16(rows, 0, lane);
 #pragma unroll
-    for (uint m = 0; m < kBlocks; ++m) {
+    for (uint step = 0; step < kKeys / 16; ++step) {
       PairTerms pairs[4];
 #pragma unroll
-      for (uint i = 0; i < 4; ++i)
-        pairs[i] = terms_of<T>(weights[m][i / 2][i % 2 * 2], weights[m][i / 2][i % 2 * 2 + 1]);
-      high[m] = uint4{pairs[0].high, pairs[1].high, pairs[2].high, pairs[3].high};
-      low[m] = uint4{pairs[0].low, pairs[1].low, pairs[2].low, pairs[3].low};
-    }
-#pragma unroll
-    for (uint u = 0; u < kUnits; ++u) {
-      RowPart part[2];
-      bool finite = true;
-#pragma unroll
-      for (uint j = 0; j < 2; ++j) {
-        part[j].load(v.head + keys.offset[j] + u * 32, u * 32 + t * 8 < dim);
-#pragma unroll
-        for (uint i = 0; i < 4; ++i) finite = finite && Units::is_finite(part[j].pairs[i]);
-      }
-      if (simd_any(!finite)) {
-        add_visible(v, keys, u);
-        continue;
-      }
-#pragma unroll
       for (uint i = 0; i < 4; ++i) {
-        const uint b0 = transposed(part[0].pairs[i]), b1 = transposed(part[1].pairs[i]);
+        const float(&pair)[4] = weights[step * 2 + i / 2];
+        pairs[i] = terms_of<T>(pair[i % 2 * 2], pair[i % 2 * 2 + 1]);
+      }
+      const uint4 high = {pairs[0].high, pairs[1].high, pairs[2].high, pairs[3].high};
+      const uint4 low = {pairs[0].low, pairs[1].low, pairs[2].low, pairs[3].low};
 #pragma unroll
-        for (uint m = 0; m < kBlocks; ++m) {
-          Units::multiply(values[m][u * 4 + i], low[m], b0, b1);
-          Units::multiply(values[m][u * 4 + i], high[m], b0, b1);
-        }
+      for (uint n = 0; n < max_dim / 16; ++n) {
+        const uint4 value = load_turned(Rows::further(row, n * 2) + step * 16 * Rows::kRowBytes);
+        Units::multiply(values[n * 2], low, value.x, value.y);
+        Units::multiply(values[n * 2 + 1], low, value.z, value.w);
+        Units::multiply(values[n * 2], high, value.x, value.y);
+        Units::multiply(values[n * 2 + 1], high, value.z, value.w);
       }
     }
   }
 
-  // The same for a unit with values that are not finite. They must not reach rows that do not see them, and products with
-  // both terms of a weight may have infinities of either sign.
-  void add_visible(const CacheSource<T>& v, const WarpKeys& keys, uint unit) {
-#pragma unroll 1
-    for (uint key = 0; key < kWarpKeys && keys.first + key < keys.end; ++key) {
-      const T* row = v.head + ulong(v.ring.row(keys.first + key)) * v.stride + unit * 32 + t * 8;
+  // Sums of the weights of all four lanes of a row, relative to 1.
+  void finish() {
 #pragma unroll
-      for (uint m = 0; m < kBlocks; ++m) {
-#pragma unroll
-        for (uint second = 0; second < 2; ++second) {
-          float weight = 0.0f;
-#pragma unroll
-          for (uint e = 0; e < 4; ++e) {
-            const float other = simd_shuffle(weights[m][e / 2][second * 2 + e % 2], g * 4 + key % 8 / 2);
-            if (key / 8 * 2 + key % 2 == e) weight = other;
-          }
-          if (unit * 32 + t * 8 >= dim || !mask.visible(query(m, second), keys.first + key)) continue;
-#pragma unroll
-          for (uint i = 0; i < 8; ++i) {
-            float& sum = values[m][unit * 4 + i / 2][second * 2 + i % 2];
-            sum = fma(weight, float(row[i]), sum);
-          }
-        }
-      }
+    for (uint second = 0; second < 2; ++second) {
+      total[second] += simd_shuffle_xor(total[second], 1);
+      total[second] += simd_shuffle_xor(total[second], 2);
     }
   }
 
-  // Joins the warps in memory.queries [rows, max_dim]: first their largest scores and sums of weights, then their values,
-  // one warp after another.
-  void join(const float* sinks, TileMemory memory, uint simd) {
-    float* tops = memory.weights;  // [kSimdgroups, rows]
-    float* totals = tops + kSimdgroups * rows;
+  // What a lane leaves in memory for the same lane of another team.
+  static constexpr uint kShared = 4 + max_dim / 2;
+  void leave(float* memory, uint tid) const {
 #pragma unroll
-    for (uint m = 0; m < kBlocks; ++m) {
+    for (uint i = 0; i < 4; ++i)
+      memory[i * Form::kTeamThreads + tid] = i < 2 ? top[i] : total[i - 2];
 #pragma unroll
-      for (uint second = 0; second < 2; ++second) {
-        total[m][second] += simd_shuffle_xor(total[m][second], 1);
-        total[m][second] += simd_shuffle_xor(total[m][second], 2);
-        if (t > 0) continue;
-        tops[simd * rows + m * 16 + second * 8 + g] = top[m][second];
-        totals[simd * rows + m * 16 + second * 8 + g] = total[m][second];
+    for (uint i = 0; i < max_dim / 2; ++i) memory[(4 + i) * Form::kTeamThreads + tid] = values[i / 4][i % 4];
+  }
+  void join(const float* memory, uint tid) {
+    float own_part[2], other_part[2];
+#pragma unroll
+    for (uint second = 0; second < 2; ++second) {
+      const float other = memory[second * Form::kTeamThreads + tid];
+      const float higher = max(top[second], other);
+      const float base = higher == -INFINITY ? 0.0f : higher;
+      own_part[second] = exp2_fast(top[second] - base);
+      other_part[second] = exp2_fast(other - base);
+      top[second] = higher;
+      total[second] = total[second] * own_part[second] +
+                      memory[(2 + second) * Form::kTeamThreads + tid] * other_part[second];
+    }
+#pragma unroll
+    for (uint i = 0; i < max_dim / 2; ++i) {
+      float& value = values[i / 4][i % 4];
+      value = value * own_part[i % 4 / 2] + memory[(4 + i) * Form::kTeamThreads + tid] * other_part[i % 4 / 2];
+    }
+  }
+
+  // values = results. Returns whether they are all finite, and no row has only scores of -inf.
+  bool normalize(const float* sinks) {
+    bool finite = true;
+    float zeros = 0.0f;
+#pragma unroll
+    for (uint second = 0; second < 2; ++second) {
+      const uint row = first_row + second * 8 + g;
+      const bool exists = row < own.count;
+      const float sink = sinks != nullptr && exists ? sinks[own.head(row)] : -INFINITY;
+      const float sum = total[second] / Units::kWeight;
+      finite = finite && (sum > 0.0f || !exists || mask.begin(query(second)) >= mask.end(query(second)));
+      const float factor = normalizer(top[second] / kLog2E, sum, sink) / Units::kWeight;
+#pragma unroll
+      for (uint i = 0; i < max_dim / 4; ++i) {
+        float& value = values[i / 2][second * 2 + i % 2];
+        value *= factor;
+        zeros = fma(value, 0.0f, zeros);
       }
     }
-    ::__syncthreads();
+    return finite && zeros == 0.0f;
+  }
+
+  void store(float* y, uint dim) const {
 #pragma unroll
-    for (uint m = 0; m < kBlocks; ++m) {
+    for (uint second = 0; second < 2; ++second) {
+      const uint row = first_row + second * 8 + g;
+      if (row >= own.count) continue;
+      float* to = y + own.place(row) * dim + t * 2;
 #pragma unroll
-      for (uint second = 0; second < 2; ++second) {
-        const uint row = m * 16 + second * 8 + g;
-        float highest = -INFINITY, all = 0.0f;
-        for (uint w = 0; w < kSimdgroups; ++w)
-          if (totals[w * rows + row] != 0.0f) highest = max(highest, tops[w * rows + row]);
-        for (uint w = 0; w < kSimdgroups; ++w)
-          if (totals[w * rows + row] != 0.0f)
-            all += totals[w * rows + row] * softmax_weight(tops[w * rows + row], highest);
-        const float sink = sinks != nullptr && row < own.count ? sinks[own.head(row)] : -INFINITY;
-        const float factor =
-            softmax_weight(top[m][second], highest) * normalizer(highest, all, sink) / Units::kWeight;
-#pragma unroll
-        for (uint i = 0; i < max_dim / 4; ++i) {
-          float& value = values[m][i / 2][second * 2 + i % 2];
-          value = total[m][second] != 0.0f ? value * factor : 0.0f;
-        }
+      for (uint n = 0; n < max_dim / 8; ++n) {
+        if (n * 8 >= dim) continue;
+        to[n * 8] = values[n][second * 2];
+        to[n * 8 + 1] = values[n][second * 2 + 1];
       }
-    }
-    for (uint w = 0; w < kSimdgroups; ++w) {
-      if (w == simd) {
-#pragma unroll
-        for (uint m = 0; m < kBlocks; ++m) {
-#pragma unroll
-          for (uint n = 0; n < max_dim / 8; ++n) {
-#pragma unroll
-            for (uint e = 0; e < 4; ++e) {
-              const uint column = n / 4 * 32 + t * 8 + n % 4 * 2 + e % 2;
-              float& sum = memory.queries[(m * 16 + e / 2 * 8 + g) * max_dim + column];
-              sum = w == 0 ? values[m][n][e] : sum + values[m][n][e];
-            }
-          }
-        }
-      }
-      ::__syncthreads();
     }
   }
 };
+
+// The rows of q as high terms, then low ones; factors[row] is what a row was multiplied with.
+template <typename Form, uint max_dim, typename T>
+inline void stage_queries(
+    const float* q,
+    TileRows own,
+    uint dim,
+    T* queries,
+    float* factors,
+    uint lane,
+    uint simd) {
+  for (uint row = simd; row < Form::kRows; row += Form::kThreads / 32) {
+    float x[8] = {}, largest = 0.0f;
+    if (row < own.count && lane * 8 < dim) {
+#pragma unroll
+      for (uint i = 0; i < 8; ++i) {
+        x[i] = q[own.place(row) * dim + lane * 8 + i];
+        largest = max(largest, abs(x[i]));
+      }
+    }
+    const float factor = MatrixUnits<T>::range_factor(simd_max(largest));
+    if (lane == 0) factors[row] = factor;
+    if (lane * 8 >= max_dim) continue;
+    PairTerms pairs[4];
+#pragma unroll
+    for (uint i = 0; i < 4; ++i) pairs[i] = terms_of<T>(x[i * 2] * factor, x[i * 2 + 1] * factor);
+    T* to = queries + SharedRows<max_dim>::place(row, lane);
+    *reinterpret_cast<uint4*>(to) = uint4{pairs[0].high, pairs[1].high, pairs[2].high, pairs[3].high};
+    *reinterpret_cast<uint4*>(to + Form::kTerm) =
+        uint4{pairs[0].low, pairs[1].low, pairs[2].low, pairs[3].low};
+  }
+}
+
+// Asks for the rows of the keys from `first` on; those from `end` on are the last one. Their columns from dim on are zero.
+template <typename Form, uint max_dim, typename T>
+inline void ask_for_rows(const CacheSource<T>& source, uint first, uint end, T* rows, uint tid) {
+  constexpr uint kParts = max_dim / 8;  // of a row, 16 bytes each
+  const uint part = tid % kParts, size = part * 8 < source.dim ? 16 : 0;
+  const T* from = source.head + part * 8;
+#pragma unroll
+  for (uint key = tid / kParts; key < Form::kKeys; key += Form::kTeamThreads / kParts)
+    copy_16_bytes(
+        rows + SharedRows<max_dim>::place(key, part),
+        from + ulong(source.ring.row(min(first + key, end - 1))) * uint(source.stride), size);
+}
+
+// attend_tiles for all rows, with its memory at `place`. Apart, so that it takes no registers from what is usual.
+template <uint max_dim, uint rows, typename T>
+__noinline__ void attend_again(
+    const float* q,
+    const CacheSource<T>& k,
+    const CacheSource<T>& v,
+    TileRows own,
+    Mask mask,
+    float scale,
+    float softcap,
+    const float* sinks,
+    float* y,
+    float* place,
+    uint tid,
+    uint lane,
+    uint simd) {
+  TileMemory memory = {place};
+  memory.tile = memory.queries + rows * (max_dim + kPad);
+  memory.weights = memory.tile + kKeys * kChunkStride;
+  memory.factors = memory.weights + rows * kWeightStride;
+  memory.scratch = memory.factors + rows * kBlock;
+  memory.finite = reinterpret_cast<bool*>(memory.scratch + kSimdgroups * kBlock * kBlock);
+  const uint end = own.first + own.count;
+  for (; own.first < end; own.first += rows) {
+    own.count = min(rows, end - own.first);
+    load_queries<rows>(q, k.dim, own, memory.queries, max_dim + kPad, 0, tid);
+    attend_tiles<max_dim, rows>(
+        k, v, own, mask, k.dim, k.dim, scale, softcap, sinks, y, memory, tid, lane, simd);
+    ::__syncthreads();
+  }
+}
 
 template <uint max_dim, uint rows, typename T>
 inline void attend_cache(
@@ -300,38 +316,65 @@ inline void attend_cache(
     uint tid,
     uint lane,
     uint simd) {
+  using Form = CacheForm<T, max_dim, rows>;
   const uint dim = k.dim;
-  if constexpr (is_same_v<T, float> || max_dim > 256) {
+  if constexpr (Form::kUsed) {
+    T* queries = reinterpret_cast<T*>(dynamic_memory());
+    float* factors = reinterpret_cast<float*>(queries + 2 * Form::kTerm);
+    const uint team = tid / Form::kTeamThreads, team_tid = tid % Form::kTeamThreads;
+    T* keys = reinterpret_cast<T*>(factors + Form::kRows) + team * 2 * Form::kKeys * max_dim;
+    T* values = keys + Form::kKeys * max_dim;
+    const uint first_query = own.query(0), last_query = own.query(own.count - 1);
+    const uint end = mask.end(last_query);
+    uint first = mask.begin(first_query) + team * Form::kKeys;
+    const auto ask = [&](const CacheSource<T>& source, uint from, T* to) {
+      if (from < end) ask_for_rows<Form, max_dim>(source, from, end, to, team_tid);
+      copies_asked();
+    };
+    ask(k, first, keys);
+    ask(v, first, values);
+
+    stage_queries<Form, max_dim>(q, own, dim, queries, factors, lane, simd);
+    ::__syncthreads();
+    WarpRows<Form, max_dim, T> warp = {own, mask, simd % 4 * 16, lane, lane / 4, lane % 4};
+    warp.cap = softcap;
+#pragma unroll
+    for (uint second = 0; second < 2; ++second) {
+      const float factor = factors[warp.first_row + second * 8 + warp.g];
+      warp.scale[second] = scale / factor * (softcap > 0.0f ? 1.0f / softcap : kLog2E);
+      warp.top[second] = -INFINITY;
+    }
+    for (; first < end; first += Form::kTeams * Form::kKeys) {
+      const uint next = first + Form::kTeams * Form::kKeys;
+      wait_for_copies_but_one();
+      team_barrier(team, Form::kTeamThreads);
+      warp.score(queries, keys);
+      team_barrier(team, Form::kTeamThreads);
+      ask(k, next, keys);
+      warp.weigh(first, first + Form::kKeys <= mask.end(first_query) && first >= mask.begin(last_query));
+      wait_for_copies_but_one();
+      team_barrier(team, Form::kTeamThreads);
+      warp.add(values);
+      team_barrier(team, Form::kTeamThreads);
+      ask(v, next, values);
+    }
+    warp.finish();
+    ::__syncthreads();
+    float* left = reinterpret_cast<float*>(queries);
+    if (team > 0) warp.leave(left, team_tid);
+    ::__syncthreads();
+    bool finite = true;
+    if (team == 0) {
+      if (Form::kTeams > 1) warp.join(left, team_tid);
+      finite = warp.normalize(sinks);
+    }
+    finite = ::__syncthreads_and(finite);
+    if (finite && team == 0) warp.store(y, dim);
+    if (!finite && team == 0)
+      attend_again<max_dim, rows>(
+          q, k, v, own, mask, scale, softcap, sinks, y, reinterpret_cast<float*>(queries), tid, lane, simd);
+  } else {
     load_queries<rows>(q, dim, own, memory.queries, max_dim + kPad, 0, tid);
     attend_tiles<max_dim, rows>(k, v, own, mask, dim, dim, scale, softcap, sinks, y, memory, tid, lane, simd);
-  } else {
-    using Rows = WarpRows<max_dim, rows, T>;
-    StagedQueries<max_dim, rows, T>::stage(q, own, dim, memory, tid, lane, simd);
-    const StagedQueries<max_dim, rows, T> queries = {reinterpret_cast<const uint4*>(memory.queries), lane};
-    Rows warp = {own, mask, dim, lane / 4, lane % 4};
-#pragma unroll
-    for (uint m = 0; m < Rows::kBlocks; ++m) {
-#pragma unroll
-      for (uint second = 0; second < 2; ++second) {
-        warp.scale[m][second] = scale / memory.factors[m * 16 + second * 8 + warp.g];
-        warp.top[m][second] = -INFINITY;
-      }
-    }
-    const uint first_query = own.query(0), last_query = own.query(own.count - 1);
-    WarpKeys keys = {mask.begin(first_query) + simd * Rows::kWarpKeys, mask.end(last_query)};
-    for (; keys.first < keys.end; keys.first += kSimdgroups * Rows::kWarpKeys) {
-      keys.all_visible =
-          keys.first + Rows::kWarpKeys <= mask.end(first_query) && keys.first >= mask.begin(last_query);
-#pragma unroll
-      for (uint j = 0; j < 2; ++j)
-        keys.offset[j] =
-            ulong(k.ring.row(min(keys.first + j * 8 + warp.g, keys.end - 1))) * k.stride + warp.t * 8;
-      warp.score(queries, k, keys, softcap);
-      warp.weigh(keys);
-      warp.add(v, keys);
-    }
-    warp.join(sinks, memory, simd);
-    for (uint i = tid; i < own.count * max_dim; i += kThreads)
-      if (i % max_dim < dim) y[own.place(i / max_dim) * dim + i % max_dim] = memory.queries[i];
   }
 }

@@ -32,7 +32,7 @@ struct MatrixUnits {
   }
   // The factor for queries of which this is the largest magnitude.
   static float range_factor(float) { return 1.0f; }
-  static constexpr float kWeight = 1.0f;  // the factor of weights
+  static constexpr float kLogWeight = 0.0f, kWeight = 1.0f;  // the factor of weights, and its logarithm
 };
 
 // Half has a small range: queries are multiplied by powers of two, and weights, which are at most 1.
@@ -59,7 +59,7 @@ struct MatrixUnits<half> {
     const uint exponent = as_type<uint>(largest) >> 23;
     return exponent == 0 || exponent == 255 ? 1.0f : as_type<float>(max(254u - exponent, 1u) << 23);
   }
-  static constexpr float kWeight = 4096.0f;
+  static constexpr float kLogWeight = 12.0f, kWeight = 4096.0f;
 };
 
 // Two floats as the sums of two of the small ones.
