@@ -1,4 +1,4 @@
-#include "../common/tile.h"
+#include "../common/wide_tile.h"
 #include "gguf.h"
 
 // y = x W^T for many tokens; W[row, i] = code * scale of its group, plus its bias in some types.
@@ -22,7 +22,7 @@ kernel void gguf_matmul(
   const uint token = tg.y * kTileTokens;
   const uint rows = min(kTileTokens, tokens - token);
   const uint first = tg.x * kTileOuts;
-  multiply_tile<1>(
+  multiply_wide_tile<1>(
       &w, x + ulong(token) * in, rows, in, w.units, first, out, 1.0f, y + ulong(token) * out, tid,
       (threadgroup float*)memory);
 }

@@ -1,5 +1,5 @@
 #include "../common/activations.h"
-#include "../common/tile.h"
+#include "../common/wide_tile.h"
 #include "gguf.h"
 
 // y = silu(x G^T) * (x U^T) for many tokens, in one pass over x; G and U have one type and shape.
@@ -23,7 +23,7 @@ kernel void gguf_swiglu_matmul(
   const uint token = tg.y * kTileTokens;
   const uint rows = min(kTileTokens, tokens - token);
   const uint first = tg.x * (kTileOuts / 2);
-  multiply_tile<2>(
+  multiply_wide_tile<2>(
       w, x + ulong(token) * in, rows, in, w[0].units, first, out, 1.0f, y + ulong(token) * out, tid,
       (threadgroup float*)memory);
 }

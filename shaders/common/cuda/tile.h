@@ -71,10 +71,10 @@ inline void store_if(bool condition, float* address, float value) {
                : "memory");
 }
 
-// The products of a threadgroup with `blocks` blocks of 16 tokens. A warp has 16 outs of all of them.
-template <uint count, uint blocks, typename W>
+// The products of a threadgroup with `blocks` blocks of 16 tokens. A warp has `outs` outs of all of them.
+template <uint count, uint blocks, uint outs, typename W>
 struct TileProduct {
-  static constexpr uint kColumns = kSimdgroupOuts / 8;  // blocks of 8 outs
+  static constexpr uint kColumns = outs / 8;  // blocks of 8 outs
   static constexpr uint kStageUnits = kParts / blocks;
   static constexpr uint kPlane = kParts * 64;       // operands of a term of x in a stage
   static constexpr bool kScaled = W::kSharesScale;  // the products of a group are scaled, not the weights
@@ -221,7 +221,7 @@ struct TileProduct {
   }
 };
 
-template <uint count, uint blocks, typename W>
+template <uint count, uint blocks, uint outs = kSimdgroupOuts, typename W>
 inline void multiply_blocks(
     const W* w,
     const float* x,
@@ -234,7 +234,7 @@ inline void multiply_blocks(
     float* y,
     uint tid,
     float* memory) {
-  using Product = TileProduct<count, blocks, W>;
+  using Product = TileProduct<count, blocks, outs, W>;
   constexpr uint kColumns = Product::kColumns, kOwn = kColumns / count;  // of two matrices, 8 outs of each
   const uint lane = tid % 32, g = lane / 4, t = lane % 4;
   const uint warp_first = first + tid / 32 * kOwn * 8;
