@@ -1,10 +1,20 @@
 #include "cuda/modules.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "pyturbo/error.h"
 
 namespace pyturbo::cuda {
+namespace {
+
+// Whether an image has a symbol: its table of names does. To ask the driver for one that is missing is an
+// error.
+bool has(const std::vector<char>& image, const std::string& symbol) {
+  return std::search(image.begin(), image.end(), symbol.begin(), symbol.end()) != image.end();
+}
+
+}  // namespace
 
 Dispatch Form::of(Dispatch contract) const {
   contract.groups.x = contract.groups.x / span + (contract.groups.x % span > 0);
@@ -61,7 +71,8 @@ void Modules::load(const InstanceKey& key, const std::vector<char>& image) {
   if (result == Result::success)
     result =
         driver.function_attribute(&threads, FunctionAttribute::max_threads_per_block, module.function.handle);
-  if (result == Result::success) result = take_form(module.handle, key.first->name, module.function);
+  const std::string form = std::string(key.first->name) + "_form";
+  if (result == Result::success && has(image, form)) result = take_form(module.handle, form, module.function);
   if (result != Result::success) driver.module_unload(module.handle);
   stream_->require(what, result);
   module.function.max_threads = uint32_t(threads);
@@ -69,13 +80,13 @@ void Modules::load(const InstanceKey& key, const std::vector<char>& image) {
   modules_.emplace(key, module);
 }
 
-Result Modules::take_form(ModuleHandle module, const std::string& kernel, Function& function) {
+Result Modules::take_form(ModuleHandle module, const std::string& symbol, Function& function) {
   const Driver& driver = stream_->driver();
   Address place = 0;
   size_t bytes = 0;
-  Result result = driver.module_global(&place, &bytes, module, (kernel + "_form").c_str());
-  if (result == Result::not_found) return Result::success;
-  if (result == Result::success) result = driver.copy_out(&function.form, place, sizeof(Form), stream_->handle());
+  Result result = driver.module_global(&place, &bytes, module, symbol.c_str());
+  if (result == Result::success)
+    result = driver.copy_out(&function.form, place, sizeof(Form), stream_->handle());
   if (result == Result::success) result = driver.stream_wait(stream_->handle());
   if (result != Result::success || function.form.shared_bytes == 0) return result;
   return driver.set_function_attribute(function.handle, FunctionAttribute::max_dynamic_shared_size_bytes,

@@ -57,7 +57,7 @@ class Modules {
 
   bool find(const InstanceKey& key, Function& function);
   void load(const InstanceKey& key, const std::vector<char>& image);
-  Result take_form(ModuleHandle module, const std::string& kernel, Function& function);
+  Result take_form(ModuleHandle module, const std::string& symbol, Function& function);
 
   const std::shared_ptr<Stream> stream_;
   Compiler compiler_;

@@ -725,6 +725,27 @@ def test_geometry_that_the_gpu_cannot_run(cuda: pyturbo.Device) -> None:
         kernel(x, y, 7, None, groups=(1, 65536), threads=7)
 
 
+def test_a_form_divides_the_work_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threadgroups of the contract are taken together, with more shared memory than others have."""
+    monkeypatch.setenv("PYTURBO_CACHE", "")  # images have forms or not
+    n = 1 << 14
+    with pyturbo.Device("cuda") as device:
+        groups = soft_cuda.counters()["groups"]
+        add(device, n)
+        groups = soft_cuda.counters()["groups"] - groups
+    assert groups > 3
+    soft_cuda.set_options(form_span=3, form_bytes=60_000)
+    with pyturbo.Device("cuda") as device:
+        before = soft_cuda.counters()["groups"]
+        device.kernel("add")(full(device, 1, n), full(device, 2, n), y := device.empty(n), n)
+        assert soft_cuda.counters()["groups"] - before == -(-groups // 3)
+        assert (y.numpy() == 3).all()
+        program = pyturbo.Program(device)
+        program.add(device.kernel("add"), y, y, z := device.empty(n), n)
+        program.run()
+        assert (z.numpy() == 6).all()
+
+
 def test_the_checker_is_for_the_cpu() -> None:
     with pytest.raises(ArgumentError, match="cuda: expected no checker, which is part of cpu:reference"):
         pyturbo.Device("cuda", check=True)

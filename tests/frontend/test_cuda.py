@@ -46,7 +46,8 @@ def test_an_instance_is_a_function_of_its_host_name(run: Run) -> None:
     text = run(TEXT).cu
     assert (
         "#define PT_KERNEL(pt_name, pt_threads, T, side) "
-        'extern "C" __global__ void __launch_bounds__(pt_threads, PT_RESIDENT) '
+        "PT_GEOMETRY(pt_name, T, side) "
+        'extern "C" __global__ void __launch_bounds__(PT_THREADS(pt_threads, T, side), PT_RESIDENT) '
         "pt_name(const T* x, T* y, const __grid_constant__ uint count, const __grid_constant__ Sizes sizes, "
         "const float* table, atomic_uint* total, unsigned row) { "
         "shader::copies<T, side>(x, y, count, sizes, table, *total, "
@@ -110,6 +111,18 @@ def test_a_form_of_its_own_stands_before_a_header(run: Run) -> None:
     other = text.index("#else\n", own)
     header = text.index("return rows + rows;", other)
     assert header < text.index("#endif\n", other) < text.index("y[0] = twice(y[0]);")
+
+
+def test_a_form_may_have_a_geometry_of_its_own(run: Run) -> None:
+    form = "struct Wide { enum { kSpan = 2, kThreads = 64, kBytes = 128 }; };\n#define PT_FORM(...) Wide\n"
+    text = run(OF_HEADER, rows__h=HEADER, **{"cuda/rows.h": form + HEADER}).cu
+    read = "{PT_FORM(__VA_ARGS__)::kSpan, PT_FORM(__VA_ARGS__)::kThreads, PT_FORM(__VA_ARGS__)::kBytes}"
+    assert (
+        text.index(form)
+        < text.index("#ifdef PT_FORM")
+        < text.index(read)
+        < text.index("PT_KERNEL(doubles, 32)")
+    )
 
 
 def test_a_header_without_one_stands_alone(run: Run) -> None:

@@ -20,6 +20,7 @@ cdef extern from "soft_cuda/soft_cuda.h" namespace "soft_cuda":
         string text
     cdef struct Counters:
         uint64_t launches
+        uint64_t groups
         uint64_t graph_launches
         uint64_t graphs
         uint64_t nodes
@@ -41,6 +42,7 @@ cdef extern from "soft_cuda/soft_cuda.h" namespace "soft_cuda":
         uint64_t memory
         uint32_t max_threads
         uint32_t max_shared_bytes
+        uint32_t form_span
         uint32_t form_bytes
         bool read_only_register
         vector[int] archs

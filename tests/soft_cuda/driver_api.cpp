@@ -532,7 +532,8 @@ Result cuModuleGetGlobal_v2(Address* address, size_t* bytes, ModuleHandle handle
   if (result != Result::success) return result;
   const auto module = modules().get(handle);
   if (!module) return Result::invalid_handle;
-  const uint32_t form[] = {1, 0, soft::options().form_bytes};  // as pyturbo::cuda::Form
+  const uint32_t form[] = {soft::options().form_span, 0,
+                           soft::options().form_bytes};  // as pyturbo::cuda::Form
   if (module->name + "_form" != name || form[2] == 0) return Result::not_found;
   module->form = soft::heap().allocate(sizeof form, soft::options().memory, current.back());
   if (!module->form) return Result::out_of_memory;
@@ -547,7 +548,8 @@ Result cuFuncSetAttribute(FunctionHandle handle, FunctionAttribute attribute, in
   if (result != Result::success) return result;
   const auto kernel = function(handle);
   if (!kernel) return Result::invalid_handle;
-  if (attribute != FunctionAttribute::max_dynamic_shared_size_bytes || value < 0) return Result::invalid_value;
+  if (attribute != FunctionAttribute::max_dynamic_shared_size_bytes || value < 0)
+    return Result::invalid_value;
   kernel->allowed_bytes = uint32_t(value);
   return Result::success;
 }
@@ -589,6 +591,7 @@ Result cuLaunchKernel(FunctionHandle handle, unsigned groups_x, unsigned groups_
                                 shared_bytes, parameters, extra, nullptr, nullptr});
   if (result != Result::success) return result;
   soft::count(&Counters::launches);
+  soft::count(&Counters::groups, uint64_t(groups_x) * groups_y * groups_z);
   auto blocks = blocks_of(launch);
   stream->add({[launch = std::move(launch)] {
                  const Result result = injected();

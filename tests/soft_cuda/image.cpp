@@ -20,6 +20,7 @@ const pyturbo::KernelInfo* info_of(const std::string& kernel) {
 std::string image_text(const Image& image) {
   std::string out =
       kMagic + ('\n' + image.kernel) + '\n' + image.architecture + '\n' + std::to_string(image.major) + '\n';
+  out += (image.has_form ? image.kernel + "_form" : "") + '\n';
   for (const auto& [slot, bits] : image.constants)
     out += std::to_string(slot) + ' ' + std::to_string(bits) + '\n';
   return out;
@@ -36,6 +37,7 @@ bool parse_image(const char* text, Image& image) {
   image.kernel = line();
   image.architecture = line();
   image.major = std::atoi(line().c_str());
+  image.has_form = !line().empty();
   while (*text) {
     unsigned slot;
     unsigned long long bits;

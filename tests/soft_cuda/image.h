@@ -14,6 +14,7 @@ struct Image {
   std::string kernel;
   std::string architecture;                // "sm_90"
   int major = 13;                          // version of the compiler
+  bool has_form = false;                   // says how its form divides the work
   std::map<uint32_t, uint64_t> constants;  // bits by slot
 };
 

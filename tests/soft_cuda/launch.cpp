@@ -65,7 +65,7 @@ bool depend(const Access& a, const Access& b) {
 Result Launch::take(std::shared_ptr<const Kernel> given, const pyturbo::cuda::KernelNode& node) {
   kernel = std::move(given);
   const KernelInfo& info = *kernel->info;
-  geometry = {{node.groups_x, node.groups_y, node.groups_z},
+  geometry = {{node.groups_x * options().form_span, node.groups_y, node.groups_z},
               {node.threads_x, node.threads_y, node.threads_z}};
   shared_bytes = node.shared_bytes;
   if (!fits(geometry.groups, geometry.threads, info)) {
@@ -76,8 +76,7 @@ Result Launch::take(std::shared_ptr<const Kernel> given, const pyturbo::cuda::Ke
   const uint32_t most = std::max(options().max_shared_bytes, info.threadgroup_bytes + kernel->allowed_bytes);
   if (info.threadgroup_bytes + shared_bytes > most) {
     violate(Rule::shared_memory, std::string(name()) + ": expected at most " + std::to_string(most) +
-                                     " bytes, got " +
-                                     std::to_string(info.threadgroup_bytes + shared_bytes));
+                                     " bytes, got " + std::to_string(info.threadgroup_bytes + shared_bytes));
     return Result::invalid_value;
   }
   if (shared_bytes < options().form_bytes) {

@@ -136,6 +136,7 @@ int nvrtcCompileProgram(ProgramHandle handle, int count, const char* const* opti
     return kCompilation;
   }
   soft::count(&soft::Counters::compiled);
+  image.has_form = soft::options().form_bytes > 0;
   program->image = soft::image_text(image);
   return kSuccess;
 }

@@ -41,7 +41,8 @@ struct Options {
   uint64_t memory = uint64_t(16) << 30;
   uint32_t max_threads = 1024;                              // of any kernel
   uint32_t max_shared_bytes = 49152;                        // of a threadgroup that did not ask for more
-  uint32_t form_bytes = 0;                                  // shared memory of the form that every kernel has
+  uint32_t form_span = 1;                                   // of the form that every kernel has: threadgroups
+  uint32_t form_bytes = 0;                                  // that are one, and shared memory; 0: no form
   bool read_only_register = true;                           // cuMemHostRegister of mapped files
   std::vector<int> archs = {75, 80, 86, 89, 90, 100, 120};  // that NVRTC knows
   uint64_t seed = 1;                                        // of the order of nodes
@@ -67,6 +68,7 @@ using Injection = SoftInjection<Fault>;
 // What happened since the last reset().
 struct Counters {
   uint64_t launches = 0;  // single ones
+  uint64_t groups = 0;    // threadgroups of these
   uint64_t graph_launches = 0;
   uint64_t graphs = 0;          // instantiated
   uint64_t nodes = 0;           // run

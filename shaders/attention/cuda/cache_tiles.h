@@ -161,8 +161,7 @@ struct WarpRows {
   static constexpr uint kShared = 4 + max_dim / 2;
   void leave(float* memory, uint tid) const {
 #pragma unroll
-    for (uint i = 0; i < 4; ++i)
-      memory[i * Form::kTeamThreads + tid] = i < 2 ? top[i] : total[i - 2];
+    for (uint i = 0; i < 4; ++i) memory[i * Form::kTeamThreads + tid] = i < 2 ? top[i] : total[i - 2];
 #pragma unroll
     for (uint i = 0; i < max_dim / 2; ++i) memory[(4 + i) * Form::kTeamThreads + tid] = values[i / 4][i % 4];
   }
@@ -182,7 +181,8 @@ struct WarpRows {
 #pragma unroll
     for (uint i = 0; i < max_dim / 2; ++i) {
       float& value = values[i / 4][i % 4];
-      value = value * own_part[i % 4 / 2] + memory[(4 + i) * Form::kTeamThreads + tid] * other_part[i % 4 / 2];
+      value =
+          value * own_part[i % 4 / 2] + memory[(4 + i) * Form::kTeamThreads + tid] * other_part[i % 4 / 2];
     }
   }
 
