@@ -159,6 +159,7 @@ const Compiler::Text& Compiler::text_of(const KernelInfo& kernel) {
 std::vector<std::string> Compiler::options(const KernelInfo& kernel, const void* const* constants) const {
   std::vector<std::string> options = {"-std=c++20", "-default-device", "-fmad=false",
                                       "-arch=" + architecture_, std::string("-DPT_INSTANCE_") + kernel.name};
+  if (architecture_.starts_with("compute_")) options.push_back("-DPT_PORTABLE");
   for (uint32_t i = 0; i < kernel.constant_count; ++i) {
     const ConstantInfo& info = kernel.constants[i];
     if (!constants[info.slot]) continue;

@@ -47,7 +47,7 @@ bool take(const std::string& option, soft::Image& image) {
     const size_t equals = rest.find('=');
     image.constants[uint32_t(std::stoul(rest))] = std::stoull(rest.substr(equals + 1));
   } else {
-    for (const char* known : {"-std=c++20", "-default-device", "-fmad=false", "-fmad=true"})
+    for (const char* known : {"-std=c++20", "-default-device", "-fmad=false", "-fmad=true", "-DPT_PORTABLE"})
       if (option == known) return true;
     return false;
   }

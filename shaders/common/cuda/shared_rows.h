@@ -2,8 +2,10 @@
 // while a thread works.
 #pragma once
 
-// What a threadgroup may have of shared memory.
-#if __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000 || __CUDA_ARCH__ == 1030 || __CUDA_ARCH__ == 1100
+// What a threadgroup may have of shared memory; of newer GPUs it is not known.
+#if defined(PT_PORTABLE)
+constexpr uint kMostSharedBytes = 99 * 1024;
+#elif __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000 || __CUDA_ARCH__ == 1030 || __CUDA_ARCH__ == 1100
 constexpr uint kMostSharedBytes = 227 * 1024;
 #elif __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 870
 constexpr uint kMostSharedBytes = 163 * 1024;
