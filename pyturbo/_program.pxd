@@ -62,10 +62,14 @@ cdef extern from "pyturbo/program.h" namespace "pyturbo" nogil:
 
     const uint64_t kOpen "pyturbo::LoopText::kOpen"
 
+    cdef cppclass NativeStrand "pyturbo::Strand":
+        NativeStrand()
+        uint32_t when, group
+
     cdef cppclass NativeProgram "pyturbo::Program":
         NativeProgram(shared_ptr[NativeDevice], uint32_t symbols, uint32_t blocks)
         void add(const KernelInfo&, const void* const*, const vector[RecordedArgument]&, string label,
-                 string text) except +raise_python
+                 string text, NativeStrand strand) except +raise_python
         void run(const int64_t*, const Block*, cbool, NativeTimeline*, const int64_t* next) except +raise_python
         void prepare() except +raise_python
         void prepare(const int64_t*, const Block*) except +raise_python
@@ -92,6 +96,7 @@ cdef class Program:
     cdef object _timed(self, str method, blocks, advance, dict symbols)
     cdef int _replay(self, str method, blocks, bint wait, advance, bint ahead, dict symbols,
                      NativeTimeline* timeline) except -1
+    cdef NativeStrand _strand(self, when, group) except *
     cdef tuple _given(self, str method, blocks, dict symbols, vector[Block]* memory, vector[int64_t]* values)
     cdef int _bind_memory(self, str what, const ArgumentInfo* info, arg, MemoryRef* memory) except -1
     cdef int _read_linear(self, str what, linear, NativeLinear* out) except -1

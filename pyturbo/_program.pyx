@@ -1,6 +1,6 @@
 """Program: launches recorded once and replayed natively."""
 
-from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libcpp.memory cimport make_unique
 from libcpp.string cimport string
 from libcpp.vector cimport vector
@@ -60,9 +60,11 @@ cdef class Program:
     def __repr__(self):
         return f"Program(launches={len(self)}, symbols={self.symbols}, blocks={self.blocks})"
 
-    def add(self, Kernel kernel not None, *args, str label not None=""):
+    def add(self, Kernel kernel not None, *args, str label not None="", when=None, group=0):
         """Append a launch. It takes the arguments of the kernel; integers may also be a ``Linear`` of the program's
-        symbols, and memory a ``Place`` in one of its blocks, or a ``Tensor`` over either."""
+        symbols, and memory a ``Place`` in one of its blocks, or a ``Tensor`` over either. Replays in which the symbol
+        ``when`` is 0 leave the launch out. Launches with one number as ``group`` touch nothing that others of the group
+        write, whatever ranges of memory their symbols could name; 0 is no group."""
         cdef vector[RecordedArgument] bound
         cdef RecordedArgument recorded
         cdef const ArgumentInfo* info
@@ -92,9 +94,10 @@ cdef class Program:
             raise ArgumentError(f"{kernel.name}: expected {position} arguments, got {len(args)}")
         cdef string text = ", ".join(texts).encode(errors="replace"), name = label.encode(errors="replace")
         cdef NativeProgram* program = self.native()
+        cdef NativeStrand strand = self._strand(when, group)
         self.kernels.append(kernel)
         with nogil:
-            program.add(kernel.info[0], kernel.defaults.constants, bound, name, text)
+            program.add(kernel.info[0], kernel.defaults.constants, bound, name, text, strand)
 
     def ask(self, HostLoop loop not None):
         """Let the host bring what the launches so far found to be missing. Those up to ``begin_passes`` run once,
@@ -134,7 +137,8 @@ cdef class Program:
 
     def run(self, blocks=(), *, wait=True, advance=0, ahead=False, **symbols):
         """Replay every launch with these blocks, in the order of ``self.blocks``, and these symbols; then add
-        ``advance`` to every ``Cursor`` among the symbols. Without ``wait`` the device may still be at work on return; see
+        ``advance`` to every ``Cursor`` among the symbols, or to each what a dict has under its symbol. A block is None if
+        only launches use it that this replay leaves out. Without ``wait`` the device may still be at work on return; see
         ``Device.synchronize``. With both ``ahead`` and ``wait``, a GPU is prepared for the next replay while this one runs:
         it is expected to have the same blocks, the advanced cursors and else the same symbols. Any other will do, too."""
         self._replay("run", blocks, flag("run: wait", wait), advance, flag("run: ahead", ahead), symbols, NULL)
@@ -197,14 +201,17 @@ cdef class Program:
         cdef vector[int64_t] values, after
         cdef vector[Block] memory
         cdef Cursor cursor
-        cdef int64_t advanced = index(f"{method}: advance", advance)
+        cdef int64_t advanced
         cdef size_t i
+        if not isinstance(advance, dict):
+            advance = dict.fromkeys(self.symbols, index(f"{method}: advance", advance))
         blocks = self._given(method, blocks, symbols, &memory, &values)
         after = values
         for i, name in enumerate(self.symbols):
             if isinstance(symbols[name], Cursor):
+                advanced = index(f"{method}: advance", advance.get(name, 0))
                 if values[i] > INT64_MAX - advanced:
-                    raise ArgumentError(f"{method}: {name}: expected a position below 2^63, got {values[i] + advance}")
+                    raise ArgumentError(f"{method}: {name}: expected a position below 2^63, got {values[i] + advanced}")
                 after[i] += advanced
         cdef const int64_t* next_values = after.data() if ahead else NULL
         cdef NativeProgram* program = self.native()
@@ -238,6 +245,10 @@ cdef class Program:
                     continue
             values.push_back(index(f"{method}: {name}", given))
         for name, given in zip(self.blocks, blocks):
+            if given is None:
+                block.data, block.bytes = <uint8_t*>NULL, 0
+                memory.push_back(block)
+                continue
             if not isinstance(given, Buffer) or given.readonly:
                 raise ArgumentError(f"{method}: {name}: expected a writable Buffer, got {given!r}")
             buffer = given
@@ -245,6 +256,15 @@ cdef class Program:
             block.data, block.bytes = buffer.address, buffer.nbytes
             memory.push_back(block)
         return blocks
+
+    cdef NativeStrand _strand(self, when, group) except *:
+        cdef NativeStrand strand
+        if when is not None:
+            if when not in self.symbols:
+                raise ArgumentError(f"add: when: expected a symbol among {list(self.symbols)}, got {shown(when)}")
+            strand.when = self.symbols.index(when)
+        strand.group = index("add: group", group)
+        return strand
 
     cdef int _bind_memory(self, str what, const ArgumentInfo* info, arg, MemoryRef* memory) except -1:
         cdef Buffer buffer

@@ -67,9 +67,9 @@ def passes() -> Iterator[None]:
         yield
 
 
-def stack(strands: Iterable[Callable[[], Any]]) -> Any:
+def stack(strands: Iterable[Strand], rows: Extent) -> Any:
     """Record strands of launches side by side; see ``Recorder.stack``."""
-    return _required("stack").stack(strands)
+    return _required("stack").stack(strands, rows)
 
 
 def _required(what: str) -> Recorder:
@@ -117,17 +117,20 @@ class Tensor:
         """Return `count` rows from row `first` on."""
         first, count = _extent("rows: first", first), _extent("rows: count", count)
         row = _product(self.shape[1:])
-        if isinstance(row, Linear) or (self.stride is not None and count != 1):
-            raise ArgumentError(f"rows: expected rows of a fixed size, or one of strided rows, got {self!r}")
-        offset = Linear.of(first) * ((self.stride or row) * self.dtype.itemsize)
+        if isinstance(row, Linear):
+            raise ArgumentError(f"rows: expected rows of a fixed size, got {self!r}")
+        distance = self.stride or row
+        offset = Linear.of(first) * (distance * self.dtype.itemsize)
         place = self.memory if isinstance(self.memory, Place) else Place(self.memory, 0, self.memory.nbytes)
         begin = Linear.of(place.offset) + offset
         if isinstance(count, Linear):
             end = Linear.of(place.offset).at({}) + place.nbytes if place.end is None else place.end
             part = Place(place.block, begin, 0, self.dtype, end)
         else:
-            part = Place(place.block, begin, count * row * self.dtype.itemsize, self.dtype)
-        return Tensor(part, (count, *self.shape[1:]), self.dtype, base=self)
+            size = (count - 1) * distance + row if count else 0
+            part = Place(place.block, begin, size * self.dtype.itemsize, self.dtype)
+        stride = None if count == 1 else self.stride
+        return Tensor(part, (count, *self.shape[1:]), self.dtype, base=self, stride=stride)
 
     def columns(self, first: int, count: int) -> Tensor:
         """Return `count` columns from column `first` on, for the operations that take strided rows."""
@@ -202,6 +205,22 @@ class _Scratch:
                 self._give_back(piece)
 
 
+class Strand(NamedTuple):
+    """Launches that belong to one of several conversations; see ``Recorder.stack``.
+
+    Attributes:
+        record: Records them, and returns a result [count, ...] of its own.
+        first: Where the rows of that are among those of all strands.
+        count: How many they are.
+        when: A symbol: replays in which it is 0 leave the launches out.
+    """
+
+    record: Callable[[], Any]
+    first: Extent
+    count: Extent = 1
+    when: str | None = None
+
+
 class _Recorded(NamedTuple):
     """A launch that is held back."""
 
@@ -209,6 +228,7 @@ class _Recorded(NamedTuple):
     name: str
     args: tuple[Any, ...]
     constants: dict[str, Any] | None
+    when: str | None
 
     def moved(self, memory: Mapping[int, Buffer | Place]) -> _Recorded:
         """Return the launch with other memory for tensors whose own has one of these identities."""
@@ -254,7 +274,9 @@ class Recorder:
         self._scratch = _Scratch(device.empty)
         self._targets: list[Tensor] = []
         self._strand: list[_Recorded] | None = None  # launches that `stack` holds back
+        self._groups = 0  # of launches that touch nothing of each other
         self._labels: list[str] = []
+        self._when: str | None = None
         self._tokens: list[Token[Recorder | None]] = []
 
     def __repr__(self) -> str:
@@ -277,6 +299,18 @@ class Recorder:
             yield
         finally:
             self._labels.pop()
+
+    @contextmanager
+    def when(self, name: str | None) -> Iterator[None]:
+        """Have replays in which the symbol of that name is 0 leave out the launches recorded inside.
+
+        These are then the only ones that use their results. None: they always run.
+        """
+        before, self._when = self._when, name
+        try:
+            yield
+        finally:
+            self._when = before
 
     def ask(self, loop: HostLoop) -> None:
         """Let the host bring what the launches so far found to be missing; see ``Program.ask``."""
@@ -351,42 +385,48 @@ class Recorder:
 
     def launch(self, name: str, args: Sequence[Any], constants: dict[str, Any] | None) -> None:
         """Add a launch of the kernel of that name. Arrays become constants of the program."""
-        launch = _Recorded(".".join(self._labels), name, tuple(args), constants)
+        launch = _Recorded(".".join(self._labels), name, tuple(args), constants, self._when)
         if self._strand is None:
             self._add(launch)
         else:
             self._strand.append(launch)
 
-    def stack(self, strands: Iterable[Callable[[], Tensor]]) -> Tensor:
+    def stack(self, strands: Iterable[Strand], rows: Extent) -> Tensor:
         """Record strands of launches side by side, and return their results as the rows of one tensor.
 
-        A strand records launches and returns a result [1, ...] of its own. Strands do not read what others
-        write. The first launches of all strands come first, then the second ones, and so on, so that a device
-        runs launches of all strands at a time.
+        Strands do not read what others write, and the rows of their results are apart. The first launches of
+        all strands come first, then the second ones, and so on, so that a device runs launches of all strands
+        at a time.
         """
-        recorded = [self._recorded(strand) for strand in strands]
-        results = [result for result, _ in recorded]
-        rows = self.empty((len(results), *results[0].shape[1:]), results[0].dtype)
-        moved = {id(result.memory): rows.rows(i).memory for i, result in enumerate(results)}
-        for launches in zip_longest(*(launches for _, launches in recorded)):
+        recorded = [(strand, *self._recorded(strand)) for strand in strands]
+        _, like, _ = recorded[0]
+        stacked = self.empty((rows, *like.shape[1:]), like.dtype)
+        moved = {
+            id(result.memory): stacked.rows(strand.first, strand.count).memory
+            for strand, result, _ in recorded
+        }
+        for launches in zip_longest(*(launches for _, _, launches in recorded)):
+            self._groups += 1
             for launch in launches:
                 if launch is not None:
-                    self._add(launch.moved(moved))
-        return rows
+                    self._add(launch.moved(moved), self._groups)
+        return stacked
 
-    def _recorded(self, strand: Callable[[], Tensor]) -> tuple[Tensor, list[_Recorded]]:
+    def _recorded(self, strand: Strand) -> tuple[Tensor, list[_Recorded]]:
         if self._strand is not None:
             raise StateError("stack: expected strands that are not stacks themselves")
         launches: list[_Recorded] = []
         self._strand = launches
         try:
-            return strand(), launches
+            with self.when(strand.when):
+                return strand.record(), launches
         finally:
             self._strand = None
 
-    def _add(self, launch: _Recorded) -> None:
+    def _add(self, launch: _Recorded, group: int = 0) -> None:
         kernel = self.device.kernel(launch.name, launch.constants)
-        self.program.add(kernel, *map(self._argument, launch.args), label=launch.label)
+        args = map(self._argument, launch.args)
+        self.program.add(kernel, *args, label=launch.label, when=launch.when, group=group)
 
     def _argument(self, arg: Any) -> Any:
         if not isinstance(arg, np.ndarray):
@@ -408,7 +448,7 @@ class SizeRecorder(Recorder):
         super().__init__(device, symbols, blocks)
         self._scratch = _Scratch(host_empty)
 
-    def _add(self, launch: _Recorded) -> None:
+    def _add(self, launch: _Recorded, group: int = 0) -> None:
         """Leave out a launch."""
 
     def ask(self, loop: HostLoop) -> None:

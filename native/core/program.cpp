@@ -70,11 +70,15 @@ void bind_place(Arguments& arguments, uint32_t index, const MemoryRef& memory, c
 }  // namespace
 
 void Program::add(const KernelInfo& kernel, const void* const* constants,
-                  const std::vector<RecordedArgument>& bound, std::string label, std::string text) {
+                  const std::vector<RecordedArgument>& bound, std::string label, std::string text,
+                  Strand strand) {
   device_->require_open();
   const std::lock_guard run_lock(running_);
   const std::lock_guard list_lock(growing_);
-  Launch launch{&kernel, {}, nullptr, {}, {}, {}, {}, std::move(label), std::move(text), {}};
+  if (strand.when != Strand::kAlways && strand.when >= symbols_)
+    throw Error(ErrorKind::argument, "add: when: expected a symbol of the program, got number " +
+                                         std::to_string(strand.when));
+  Launch launch{&kernel, {}, nullptr, {}, {}, {}, {}, std::move(label), std::move(text), strand, {}};
   std::memcpy(launch.arguments.constants, constants, sizeof launch.arguments.constants);
   uint64_t bytes = 0;
   for (const RecordedArgument& b : bound) bytes += room(kernel.arguments[b.argument].size);
@@ -87,13 +91,14 @@ void Program::add(const KernelInfo& kernel, const void* const* constants,
     if (info.kind == ArgumentKind::value)
       next += room(info.size);
     else
-      launch.ranges.push_back(range_of(b.memory, info.writable));
+      launch.ranges.push_back(range_of(b.memory, info.writable, strand.group));
   }
   if (launch.value_patches.empty() && launch.address_patches.empty())
     launch.dispatch = check_launch(kernel, launch.arguments, nullptr);
   const auto moves = [](const AddressPatch& patch) { return !patch.memory.offset.terms.empty(); };
   const std::vector<AddressPatch>& places = launch.address_patches;
-  const bool follows = !launch.value_patches.empty() || std::any_of(places.begin(), places.end(), moves);
+  const bool follows = strand.when != Strand::kAlways || !launch.value_patches.empty() ||
+                       std::any_of(places.begin(), places.end(), moves);
   launches_.push_back(std::move(launch));
   if (follows) following_.push_back(uint32_t(launches_.size() - 1));
   kept.reset();
@@ -177,7 +182,7 @@ void Program::bind(Launch& launch, const RecordedArgument& b, uint8_t* value) {
 
 // Symbols are never negative. An offset that grows with them may reach everything after its constant part, up
 // to `end` if that is given.
-Program::Range Program::range_of(const MemoryRef& memory, bool writes) const {
+Program::Range Program::range_of(const MemoryRef& memory, bool writes, uint32_t group) const {
   const uint32_t space = memory.storage ? 0 : memory.block + 1;
   const uint64_t base = memory.storage ? reinterpret_cast<uintptr_t>(buffer_of(memory).data) : 0;
   uint64_t begin = uint64_t(std::max<int64_t>(0, memory.offset.constant));
@@ -188,11 +193,12 @@ Program::Range Program::range_of(const MemoryRef& memory, bool writes) const {
     end = memory.storage ? memory.size : UINT64_MAX;
   }
   if (memory.end >= 0) end = uint64_t(memory.end);
-  return {space, base + begin, base + end, writes};
+  return {space, base + begin, base + end, writes, group};
 }
 
 bool Program::conflict(const Range& a, const Range& b) {
-  return a.space == b.space && a.begin < b.end && b.begin < a.end && (a.writes || b.writes);
+  const bool apart = a.group != 0 && a.group == b.group;
+  return !apart && a.space == b.space && a.begin < b.end && b.begin < a.end && (a.writes || b.writes);
 }
 
 void Program::order(Launch& launch) {
@@ -212,7 +218,7 @@ void Program::order(Launch& launch) {
 }
 
 // A range that a later launch overwrites as a whole needs no further comparison: what conflicts with it
-// conflicts with that launch, too.
+// conflicts with that launch, too, unless both are of one group and run in any order.
 std::vector<std::vector<uint32_t>> Program::dependencies() const {
   struct Touched {
     Range range;
@@ -237,7 +243,7 @@ std::vector<std::vector<uint32_t>> Program::dependencies() const {
     for (const Range& now : launches_[i].ranges)
       if (now.writes)
         std::erase_if(touched, [&](const Touched& old) {
-          return old.range.space == now.space && now.begin <= old.range.begin && old.range.end <= now.end;
+          return conflict(now, old.range) && now.begin <= old.range.begin && old.range.end <= now.end;
         });
     for (const Range& now : launches_[i].ranges) touched.push_back({now, i});
   }
@@ -290,10 +296,26 @@ bool Program::has(const int64_t* symbols) const {
 
 void Program::complete(uint32_t index, const int64_t* symbols, const Block* blocks) {
   Launch& launch = launches_[index];
-  const bool changes = !launch.value_patches.empty() || !launch.address_patches.empty();
-  if (changes) patch(launch, symbols, blocks);
-  ready_[index] = {launch.kernel,        &launch.arguments, launch.dispatch, launch.barrier,
+  const bool optional = launch.strand.when != Strand::kAlways;
+  const bool runs = !optional || symbols[launch.strand.when] != 0;
+  const bool changes = optional || !launch.value_patches.empty() || !launch.address_patches.empty();
+  if (!runs)
+    unbind(launch);
+  else if (changes)
+    patch(launch, symbols, blocks);
+  Dispatch dispatch = launch.dispatch;
+  if (!runs) dispatch.groups = {0, 0, 0};
+  ready_[index] = {launch.kernel,        &launch.arguments, dispatch, launch.barrier,
                    launch.label.c_str(), changes,           version};
+}
+
+// Takes away memory that may be gone by the next replay: devices look at the arguments of launches that do
+// not run, too.
+void Program::unbind(Launch& launch) {
+  for (const AddressPatch& patch : launch.address_patches) {
+    launch.arguments.buffers[patch.index] = nullptr;
+    launch.arguments.bytes[patch.index] = 0;
+  }
 }
 
 // Completes and checks the launches whose symbols or blocks differ from those they have.

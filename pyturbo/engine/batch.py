@@ -16,7 +16,7 @@ from pyturbo.engine.layout import Layout
 from pyturbo.engine.state import State
 from pyturbo.engine.top_memory import TopMemory, top_memory
 from pyturbo.layers.decoder import Decoder
-from pyturbo.layers.step import KvFormat, Step, Steps
+from pyturbo.layers.step import KvFormat, Member, Step, Steps
 from pyturbo.recording import Recorder
 from pyturbo.symbols import symbol
 
@@ -38,9 +38,10 @@ class BatchGraph:
             network,
             Steps(
                 tuple(
-                    Step(1, symbol(position), layout.tensors(name), kv)
-                    for position, layout, name in zip(self._positions, layouts, names)
-                )
+                    Member(Step(1, symbol(position), layout.tensors(name), kv), i)
+                    for i, (position, layout, name) in enumerate(zip(self._positions, layouts, names))
+                ),
+                len(layouts),
             ),
         )
         self.program: Program = recorder.program
@@ -68,8 +69,8 @@ def _record(recorder: Recorder, network: Decoder, steps: Steps) -> TopMemory | N
         with recorder.label("head"):
             h, _ = stream.normed(network.norm)
             logits = network.head.apply(h)
-            for i, step in enumerate(steps.members):
-                with recorder.into(step.state["logits"]):
+            for i, member in enumerate(steps.members):
+                with recorder.into(member.step.state["logits"]):
                     ops.gather_rows(logits, np.array([i], np.int32))
             top = top_memory(recorder.device, network, len(steps.members))
             if top is not None:

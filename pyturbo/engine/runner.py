@@ -19,15 +19,22 @@ from pyturbo.engine.batch import BatchGraph
 from pyturbo.engine.budget import Budget
 from pyturbo.engine.graph import Graph, Output, scratch_bytes
 from pyturbo.engine.layout import Layout
+from pyturbo.engine.mixed import MixedGraph, Room
 from pyturbo.errors import AllocationError, ArgumentError, StateError
 from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.step import KvFormat
 from pyturbo.streaming import ExpertMemory, ExpertUse, StreamedExperts
 
-#: Programs that are kept of one conversation, and of several; each has its own scratch memory.
-MAX_GRAPHS, MAX_BATCHES = 8, 32
+#: Programs that are kept of one conversation, of several, and of many; each has its own scratch memory.
+MAX_GRAPHS, MAX_BATCHES, MAX_MIXED = 8, 32, 8
 
-_G = TypeVar("_G", Graph, BatchGraph)
+#: Conversations that the smallest program of many has room for. Products of fewer tokens have other kernels.
+MANY = 8
+
+#: Prompts that a program of many reads a piece of, and the most tokens of a piece. Longer ones gain nothing.
+PROMPTS, PIECE = 8, 64
+
+_G = TypeVar("_G", Graph, BatchGraph, MixedGraph)
 
 #: Chunks are twice as large, up to this many tokens, if experts are streamed: each is read once for a chunk.
 _LARGEST_STREAMED = 1024
@@ -95,9 +102,10 @@ class Runner:
         #: Reentrant: a signal handler may close the model while its thread records or replays.
         self._lock = open_in_children(threading.RLock)
         self._network: Decoder | None = network
-        #: Programs of one conversation, and of several; the one used last is at the end.
+        #: Programs of one conversation, of several and of many; the one used last is at the end.
         self._graphs: dict[tuple[int, int, Output], Graph] = {}
         self._batches: dict[tuple[int, ...], BatchGraph] = {}
+        self._mixed: dict[tuple[int, Room], MixedGraph] = {}
 
     @property
     def network(self) -> Decoder:
@@ -132,6 +140,7 @@ class Runner:
             self._network = self.expert_memory = None
             self._graphs.clear()
             self._batches.clear()
+            self._mixed.clear()
             try:
                 if self.budget is not None:
                     self.budget.close()
@@ -226,6 +235,30 @@ class Runner:
         with self._held(self._batches, MAX_BATCHES, contexts, record) as graph:
             yield graph
 
+    @property
+    def piece(self) -> int:
+        """The most tokens of a piece that a program of many conversations reads."""
+        return min(PIECE, self.traits.chunk)
+
+    @contextmanager
+    def mixed(self, context: int, steps: int, *, prompts: bool) -> Iterator[MixedGraph]:
+        """Hold a program for many conversations of that context: one token each of `steps`, and `prompts`.
+
+        One that is there serves fewer conversations, too. Where launches of single tokens are not joined, one
+        without prompts would be the same.
+        """
+        count = PROMPTS if prompts or not self.traits.fused else 0
+
+        def record() -> MixedGraph:
+            return MixedGraph(self.device, self.network, self.kv, self.layout(context), room)
+
+        with self._lock:
+            known = [of.steps for at, of in self._mixed if (at, of.prompts) == (context, count)]
+            most = max(MANY, 1 << (steps - 1).bit_length())
+            room = Room(min((n for n in known if n >= steps), default=most), count, self.piece)
+            with self._held(self._mixed, MAX_MIXED, (context, room), record) as graph:
+                yield graph
+
     @contextmanager
     def _held(self, graphs: dict[Any, _G], most: int, key: Any, record: Callable[[], _G]) -> Iterator[_G]:
         """Hold a program of `graphs`, which keep at most `most`; it is recorded if it is not there."""
@@ -251,7 +284,7 @@ class Runner:
                 budget.take(what, nbytes, owner)
                 return
             except AllocationError:
-                graphs: dict[Any, Any] = self._batches or self._graphs
+                graphs: dict[Any, Any] = self._mixed or self._batches or self._graphs
                 if not graphs:
                     raise
                 graphs.pop(next(iter(graphs)))
@@ -261,8 +294,8 @@ class Runner:
         """Memory for results between launches, of all programs recorded so far."""
         self.device.require_open()
         with self._lock:
-            graphs: list[Graph | BatchGraph] = [*self._graphs.values(), *self._batches.values()]
-            return sum(graph.scratch_bytes for graph in graphs)
+            kinds: tuple[dict[Any, Any], ...] = (self._graphs, self._batches, self._mixed)
+            return sum(graph.scratch_bytes for graphs in kinds for graph in graphs.values())
 
     def check_ids(self, token_ids: ArrayLike, what: str = "token_ids") -> NDArray[np.int32]:
         """Return token ids as an array; an ArgumentError for anything but tokens of the vocabulary.

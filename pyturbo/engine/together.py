@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import numpy as np
 from numpy.typing import NDArray
 
+from pyturbo.engine.mixed import Reading
 from pyturbo.engine.session import Session
 
 
@@ -38,3 +39,29 @@ def step_together(sessions: Sequence[Session], tokens: Sequence[int]) -> None:
             graph.run(states, [session._cursor for session in ordered_sessions])
         for i, state in enumerate(states):
             state.top = graph.top(i)
+
+
+def read_together(
+    sessions: Sequence[Session], pieces: Sequence[NDArray[np.int32]], ends: Sequence[bool]
+) -> None:
+    """Read a piece of tokens in each of several sessions, for a caller that holds them all.
+
+    They have one context, and room for their pieces. Those of one token come first, then up to
+    `runner.PROMPTS` others of at most `Runner.piece` tokens. A session has logits if its piece `ends`, as one
+    token always does. All weights are read once. If the replay fails, all sessions have failed.
+    """
+    readings = []
+    for session, piece, last in zip(sessions, pieces, ends, strict=True):
+        session._require_whole()
+        session._state.put(session.position, piece)
+        readings.append(Reading(session._state, session._cursor, len(piece), last))
+    steps = sum(reading.tokens == 1 for reading in readings)
+    with sessions[0]._runner.mixed(sessions[0].context, steps, prompts=steps < len(readings)) as graph:
+        with ExitStack() as failing:
+            for session in sessions:
+                failing.enter_context(session._failing())
+                session._state.changed()
+            graph.run(readings)
+        for i, reading in enumerate(readings):
+            if reading.ends:
+                reading.state.top = graph.top(i)

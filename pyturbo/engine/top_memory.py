@@ -10,13 +10,16 @@ from pyturbo import ops
 from pyturbo._native import Device
 from pyturbo._sampling import TopLogits
 from pyturbo.layers.decoder import Decoder
-from pyturbo.recording import Recorder, Tensor
+from pyturbo.recording import Extent, Recorder, Tensor
 
 
 class TopMemory:
-    """Memory for `count` logits of each of `rows` tokens, which kernels and the host can both touch."""
+    """Memory for `count` logits of each of `rows` tokens, which kernels and the host can both touch.
 
-    def __init__(self, device: Device, count: int, vocab: int, rows: int) -> None:
+    A replay writes the first `used` rows.
+    """
+
+    def __init__(self, device: Device, count: int, vocab: int, rows: int, used: Extent) -> None:
         self._count, self._vocab = count, vocab
         memory = device.shared(rows * (2 * count + 1))
         parts = (
@@ -24,7 +27,7 @@ class TopMemory:
             memory.view((rows, count), np.int32, offset=4 * rows * count),
             memory.view(rows, offset=8 * rows * count),
         )
-        self._tensors = [Tensor(part, part.shape, part.dtype) for part in parts]
+        self._tensors = [Tensor(part, (used, *part.shape[1:]), part.dtype) for part in parts]
         self._values, self._tokens, self._totals = (part.numpy() for part in parts)
 
     def record(self, recorder: Recorder, logits: Any) -> None:
@@ -37,9 +40,11 @@ class TopMemory:
         return TopLogits(self._values[row], self._tokens[row], self._totals[row], self._vocab)
 
 
-def top_memory(device: Device, network: Decoder, rows: int = 1) -> TopMemory | None:
-    """Return memory for the largest logits if programs of the device find them."""
+def top_memory(
+    device: Device, network: Decoder, rows: int = 1, used: Extent | None = None
+) -> TopMemory | None:
+    """Return memory for the largest logits if programs of the device find them; `used` defaults to `rows`."""
     count = min(device.traits.top_logits, network.vocab)
     if not count or network.vocab > ops.MAX_LOGITS:
         return None
-    return TopMemory(device, count, network.vocab, rows)
+    return TopMemory(device, count, network.vocab, rows, rows if used is None else used)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from pyturbo.layers.head_inputs import HeadInputs
-from pyturbo.recording import stack
+from pyturbo.recording import Strand, stack
 
 
 class Piece(NamedTuple):
@@ -89,19 +89,37 @@ class Step:
         return mix(self, *inputs)
 
 
+class Member(NamedTuple):
+    """The step of one of several conversations."""
+
+    step: Step
+    first: Any  # its first row among those of all, an integer or a symbol
+    when: str | None = None  # the symbol that is 0 in replays without it; None: it is in all of them
+
+
 @dataclass(frozen=True)
 class Steps:
-    """One token of each of several conversations. They share all launches but those that use their state."""
+    """Tokens of several conversations. They share all launches but those that use their state."""
 
-    members: tuple[Step, ...]
-    single = True
+    members: tuple[Member, ...]
+    tokens: Any  # of all, an integer or a symbol
 
     @property
-    def tokens(self) -> int:
-        return len(self.members)
+    def single(self) -> bool:
+        """Whether each conversation has one token."""
+        return all(member.step.single for member in self.members)
 
     def each(self, mix: Mix, *inputs: Any) -> Any:
-        """Do the same for every conversation, with its own row of the inputs -> the rows of all of them."""
+        """Do the same for every conversation, with its own rows of the inputs -> the rows of all of them."""
         return stack(
-            partial(mix, member, *(rows.rows(i) for rows in inputs)) for i, member in enumerate(self.members)
+            (
+                Strand(
+                    partial(mix, step, *(rows.rows(first, step.tokens) for rows in inputs)),
+                    first,
+                    step.tokens,
+                    when,
+                )
+                for step, first, when in self.members
+            ),
+            self.tokens,
         )

@@ -56,9 +56,17 @@ struct RecordedArgument {
   std::string bytes;  // values that do not depend on symbols
 };
 
+// Memory that a replay is given; without any, launches that use it must be left out of that replay.
 struct Block {
   uint8_t* data;
   uint64_t bytes;
+};
+
+// How a launch stands to others, for launches of several conversations side by side.
+struct Strand {
+  static constexpr uint32_t kAlways = UINT32_MAX;
+  uint32_t when = kAlways;  // a symbol: replays in which it is zero leave the launch out
+  uint32_t group = 0;       // launches of one group, unless it is 0, touch nothing that others of it write
 };
 
 // A recorded launch as text.
@@ -86,7 +94,7 @@ class Program : private Recorded {
   // is a launch that depends on no symbol or block; everything else is checked at each replay. `text` shows
   // the arguments.
   void add(const KernelInfo& kernel, const void* const* constants, const std::vector<RecordedArgument>& bound,
-           std::string label, std::string text);
+           std::string label, std::string text, Strand strand = {});
 
   // Record a host loop, which needs all three calls in this order; loops are not nested. Launches added after
   // ask() run once, while the host works; those between begin_passes() and end_passes() run once and again
@@ -133,6 +141,7 @@ class Program : private Recorded {
     uint32_t space;       // 0: addresses of host memory; else a block, counted from 1
     uint64_t begin, end;  // addresses, or bytes of the block
     bool writes;
+    uint32_t group;  // that of Strand
   };
   struct Launch {
     const KernelInfo* kernel;
@@ -144,6 +153,7 @@ class Program : private Recorded {
     Dispatch dispatch;
     std::string label;
     std::string text;
+    Strand strand;
     std::vector<Range> ranges;  // that it touches
     bool barrier = false;
   };
@@ -158,12 +168,13 @@ class Program : private Recorded {
   void require_stage(const char* call, Stage expected) const;
   void mark(const char* call, Stage expected, std::shared_ptr<HostLoop> loop);
   void bind(Launch& launch, const RecordedArgument& argument, uint8_t* value);
-  Range range_of(const MemoryRef& memory, bool writes) const;
+  Range range_of(const MemoryRef& memory, bool writes, uint32_t group) const;
   static bool conflict(const Range& a, const Range& b);
   void order(Launch& launch);
   std::vector<std::vector<uint32_t>> dependencies() const override;
   void require_apart(const Block* blocks) const;
   void patch(Launch& launch, const int64_t* symbols, const Block* blocks) const;
+  static void unbind(Launch& launch);
   bool has(const Block* blocks) const;
   bool has(const int64_t* symbols) const;
   void complete(uint32_t index, const int64_t* symbols, const Block* blocks);
