@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -152,10 +153,15 @@ def _number(value: Any, dtype: np.dtype[Any]) -> float:
             raise TypeError
         return float(value)
     number = int(value) if isinstance(value, np.bool_) else operator.index(value)
-    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    least, most = _limits(dtype)
     if not least <= number <= most:
         raise OverflowError
     return number
+
+
+@cache
+def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
+    return (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
 
 
 def path_of(what: str, value: Any) -> Path:

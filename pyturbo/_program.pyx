@@ -211,7 +211,8 @@ cdef class Program:
             if isinstance(symbols[name], Cursor):
                 advanced = index(f"{method}: advance", advance.get(name, 0))
                 if values[i] > INT64_MAX - advanced:
-                    raise ArgumentError(f"{method}: {name}: expected a position below 2^63, got {values[i] + advanced}")
+                    found = values[i] + advance[name]
+                    raise ArgumentError(f"{method}: {name}: expected a position below 2^63, got {found}")
                 after[i] += advanced
         cdef const int64_t* next_values = after.data() if ahead else NULL
         cdef NativeProgram* program = self.native()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 from pyturbo._messages import shown
@@ -132,8 +133,13 @@ class Timeline(NamedTuple):
 def described(argument: Any) -> str:
     """Return an argument of a launch as people read it: memory as its type and shape, a number as itself."""
     if isinstance(argument, Place):
-        return f"{argument.dtype}[{argument.nbytes} bytes]"
+        return f"{_type_name(argument.dtype)}[{argument.nbytes} bytes]"
     shape = getattr(argument, "shape", None)
     if shape is None:
         return str(argument)
-    return f"{argument.dtype}[{', '.join(map(str, shape))}]"
+    return f"{_type_name(argument.dtype)}[{', '.join(map(str, shape))}]"
+
+
+@cache
+def _type_name(dtype: Any) -> str:
+    return str(dtype)

@@ -90,6 +90,58 @@ def test_replays_in_any_order(device: pyturbo.Device) -> None:
         np.testing.assert_array_equal(buffer.read(), expected)
 
 
+def test_launches_that_some_replays_leave_out(device: pyturbo.Device) -> None:
+    add, one = device.kernel("add"), device.buffer(np.ones(8, np.float32))
+    total = device.empty(8)
+    total.clear()
+    program = pyturbo.Program(device, symbols=("a", "b"), blocks=("first", "second"))
+    for name, block in (("a", "first"), ("b", "second")):
+        place = Place(block, 0, 32)
+        program.add(add, place, one, place, 8, when=name)
+        program.add(add, total, place, total, 8, when=name)
+    program.add(add, total, one, total, 8)
+    blocks = [device.empty(8) for _ in range(2)]
+    want, want_total = [0.0, 0.0], 0.0
+    for block in blocks:
+        block.clear()
+    for a, b, ahead in ((1, 1, False), (0, 2, True), (3, 0, False), (0, 0, True), (1, 1, True)):
+        given = [blocks[i] if reads else None for i, reads in enumerate((a, b))]
+        program.run(given, a=a, b=b, ahead=ahead)
+        for i, reads in enumerate((a, b)):
+            want[i] += reads > 0
+            want_total += want[i] * (reads > 0)
+        want_total += 1
+    assert [float(block.read()[0]) for block in blocks] == want
+    assert total.read().tolist() == [want_total] * 8
+    with pytest.raises(ArgumentError, match="expected bytes 0 to 32, got memory of 0 bytes"):
+        program.run([None, blocks[1]], a=1, b=1)
+    with pytest.raises(ArgumentError, match=r"add: when: expected a symbol among \['a', 'b'\], got 'c'"):
+        program.add(add, total, one, total, 8, when="c")
+
+
+def test_launches_of_a_group_do_not_wait_for_each_other(device: pyturbo.Device) -> None:
+    add, memory = device.kernel("add"), device.buffer(np.ones((4, 8), np.float32))
+    program = pyturbo.Program(device, symbols=("row",))
+    places = [Place(memory, row * 32, 32) for row in (symbol("row"), symbol("row") + 1)]
+    for group in (1, 2, 0):
+        for place in places:
+            program.add(add, place, place, place, 8, group=group)
+    assert [launch.waits for launch in program.listing()] == [False, False, True, False, True, True]
+    program.run(row=1)
+    assert memory.read()[:, 0].tolist() == [1, 8, 8, 1]
+
+
+def test_cursors_that_advance_by_different_counts(device: pyturbo.Device) -> None:
+    program, _ = chain(device, symbol("count"), 8)
+    block = device.empty(16 + 3 * 8)
+    row, count = Cursor(), Cursor()
+    count.position = 8
+    program.run([block], advance={"row": 3}, count=count, row=row)
+    assert (row.position, count.position) == (3, 8)
+    with pytest.raises(ArgumentError, match="run: advance: expected an integer from 0 on, got 'x'"):
+        program.run([block], advance={"row": "x"}, count=8, row=row)  # type: ignore[dict-item]
+
+
 def test_cursors(device: pyturbo.Device) -> None:
     program, _ = chain(device, symbol("count"), 8)
     block = device.empty(16 + 3 * 8)

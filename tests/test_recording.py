@@ -12,7 +12,7 @@ import pytest
 import pyturbo
 from pyturbo import ops
 from pyturbo.errors import ArgumentError
-from pyturbo.recording import Recorder, Tensor
+from pyturbo.recording import Recorder, Strand, Tensor
 from pyturbo.symbols import Place, symbol
 
 HIDDEN, INNER, EXPERTS, TOP = 64, 96, 6, 3
@@ -199,7 +199,7 @@ def test_strands_are_recorded_side_by_side(device: pyturbo.Device) -> None:
     array = rng.standard_normal((3, 64), np.float32)
     with Recorder(device, {}) as recorder:
         x = Tensor(device.buffer(array), array.shape, np.float32)
-        y = recorder.stack(partial(gated, x.rows(i)) for i in range(3))
+        y = recorder.stack((Strand(partial(gated, x.rows(i)), i) for i in range(3)), 3)
         z = ops.add(y, y)
     names = [launch.kernel for launch in recorder.program.listing()]
     assert names == ["swiglu"] * 3 + ["softmax"] * 3 + ["add"]
@@ -213,9 +213,46 @@ def test_a_strand_has_no_stack(device: pyturbo.Device) -> None:
     x = device.empty((1, 64))
     with Recorder(device, {}) as recorder:
         row = Tensor(x, x.shape, np.float32)
+        own = Strand(lambda: ops.swiglu(row, row), 0)
         with pytest.raises(pyturbo.errors.StateError, match="not stacks themselves"):
-            recorder.stack([lambda: recorder.stack([lambda: ops.swiglu(row, row)])])
-        assert recorder.stack([lambda: ops.swiglu(row, row)]).shape == (1, 64)
+            recorder.stack([Strand(lambda: recorder.stack([own], 1), 0)], 1)
+        assert recorder.stack([own], 1).shape == (1, 64)
+
+
+def test_strands_of_several_rows_of_which_some_are_left_out(device: pyturbo.Device) -> None:
+    array = np.random.default_rng(7).standard_normal((9, 64), np.float32)
+    limits = {"rows": 9, "first1": 9, "count0": 4, "count1": 4, "count2": 4}
+    with Recorder(device, limits) as recorder:
+        x = Tensor(device.buffer(array), (symbol("rows"), 64), np.float32)
+        firsts = 0, symbol("first1"), symbol("first1") + symbol("count1")
+        strands = []
+        for i, first in enumerate(firsts):
+            part = x.rows(first, symbol(f"count{i}"))
+            strands.append(Strand(partial(gated, part), first, symbol(f"count{i}"), f"count{i}"))
+        y = recorder.stack(strands, symbol("rows"))
+        z = ops.add(y, y)
+    waits = [launch.waits for launch in recorder.program.listing()]
+    assert waits == [False] * 3 + [True, False, False, True]
+    want = 2 * ops.softmax(ops.swiglu(array, array, device=device), device=device)
+    for counts in ((2, 3, 4), (2, 0, 3), (0, 4, 0), (4, 1, 1)):
+        symbols = {f"count{i}": count for i, count in enumerate(counts)}
+        rows = sum(counts)
+        recorder.program.run(rows=rows, first1=counts[0], **symbols)
+        got = z.memory.read()[: rows * 64].reshape(rows, 64)
+        np.testing.assert_array_equal(got, want[:rows])
+
+
+def test_rows_of_strided_rows(device: pyturbo.Device) -> None:
+    array = np.arange(60, dtype=np.float32).reshape(10, 6)
+    with Recorder(device, {}) as recorder:
+        whole = ops.add(*[Tensor(device.buffer(array), array.shape, np.float32)] * 2)
+        part = whole.columns(2, 4).rows(3, 5)
+        assert (part.shape, part.stride) == ((5, 4), 6)
+        q, k = ops.qk_norm(part.reshape(5, 1, 4), part.reshape(5, 1, 4))
+    recorder.program.run()
+    rows = np.ascontiguousarray(2 * array[3:8, 2:]).reshape(5, 1, 4)
+    want, _ = ops.qk_norm(rows, rows, device=device)
+    np.testing.assert_array_equal(q.memory.read()[:20].reshape(want.shape), want)
 
 
 def test_one_of_strided_rows(device: pyturbo.Device) -> None:
@@ -224,7 +261,5 @@ def test_one_of_strided_rows(device: pyturbo.Device) -> None:
         whole = ops.add(*[Tensor(device.buffer(array), array.shape, np.float32)] * 2)
         part = whole.columns(2, 4).rows(3)
         y = ops.add(part, part)
-        with pytest.raises(ArgumentError, match="one of strided rows"):
-            whole.columns(2, 4).rows(1, 2)
     recorder.program.run()
     np.testing.assert_array_equal(y.memory.read()[:4], 4 * array[3, 2:])

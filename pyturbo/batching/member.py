@@ -20,10 +20,11 @@ class Member:
     Attributes:
         session: The conversation; it belongs to the engine.
         unread: Tokens to read before `resume`.
+        crowded: Whether it was one of so many conversations that they are read by one program.
     """
 
     def __init__(self, mailbox: Mailbox, session: Session, make: Callable[[Session], Steps]) -> None:
-        self.session = session
+        self.session, self.crowded = session, False
         self.unread: NDArray[np.int32] = np.zeros(0, np.int32)
         self._mailbox, self._steps = mailbox, make(session)
 
@@ -45,6 +46,10 @@ class Member:
     def read(self, count: int) -> None:
         """Read the first `count` unread tokens, alone."""
         read_alone(self.session, self.unread[:count])
+        self.has_read(count)
+
+    def has_read(self, count: int) -> None:
+        """Note that the first `count` unread tokens were read."""
         self.unread = self.unread[count:]
         self._mailbox.read = self.session.position
 

@@ -28,11 +28,16 @@ class Pace:
         self._grain = chunk if whole else min(GRAIN, chunk)
         self._speed: float | None = None  # tokens per second
 
-    def piece(self, unread: int) -> int:
-        """Return how many of the `unread` tokens to read while others wait."""
+    @property
+    def allowed(self) -> int:
+        """How many tokens to read while others wait, a multiple of a grain."""
         grain = self._grain
         allowed = grain if self._speed is None else int(self._seconds * self._speed) // grain * grain
-        count = max(grain, min(allowed, self.chunk))
+        return max(grain, min(allowed, self.chunk))
+
+    def piece(self, unread: int) -> int:
+        """Return how many of the `unread` tokens of a prompt to read while others wait."""
+        count = self.allowed
         return unread if unread <= count + self._single else count
 
     def note(self, tokens: int, seconds: float) -> None:

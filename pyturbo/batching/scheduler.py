@@ -16,7 +16,8 @@ from pyturbo._fork import OwnProcess
 from pyturbo.batching.member import Member
 from pyturbo.batching.pace import Pace
 from pyturbo.batching.stream import Mailbox
-from pyturbo.engine.together import step_together
+from pyturbo.engine.runner import MANY, PROMPTS
+from pyturbo.engine.together import read_together, step_together
 from pyturbo.errors import AllocationError, BusyError, StateError
 
 
@@ -66,7 +67,8 @@ class Scheduler:
     """Runs replies in a thread of its own, until `stop`.
 
     A turn of the loop reads one piece of one prompt, and one token of every conversation that has one to
-    read. Conversations join and leave between turns.
+    read. From `MANY` conversations on, until the last of these has ended, one program reads all of that, and
+    pieces of several prompts. Conversations join and leave between turns.
     """
 
     def __init__(self, limits: Limits, pace: Pace) -> None:
@@ -150,8 +152,7 @@ class Scheduler:
                 begin = time.perf_counter()
                 self._drop_cancelled()
                 self._admit()
-                self._read_a_piece()
-                self._step()
+                self._read()
                 self.usage.busy_seconds += time.perf_counter() - begin
         except BaseException as found:  # a mistake in here: nobody may wait for ever
             error = found
@@ -219,6 +220,76 @@ class Scheduler:
         for member in [member for member in self._members if member.cancelled]:
             self._leave(member)
 
+    def _read(self) -> None:
+        """Read some of the prompts, and one token of every conversation that has just one to read."""
+        members = self._members
+        if len(members) >= MANY:
+            for member in members:
+                member.crowded = True
+        same = len({member.session.context for member in members}) == 1
+        if same and any(member.crowded for member in members):
+            steps = [(member, 1) for member in members if len(member.unread) == 1]
+            pieces = self._pieces(waiting=bool(steps))
+            if pieces is None:  # of a prompt for which a program of its own is better
+                self._read_a_piece()
+            self._read_together([*steps, *(pieces or [])])
+        else:
+            self._read_a_piece()
+            self._step()
+
+    def _pieces(self, *, waiting: bool) -> list[tuple[Member, int]] | None:
+        """Choose what to read of which prompts at once; None if the first one is better read alone.
+
+        `waiting`: others wait for their next token.
+        """
+        chosen: list[tuple[Member, int]] = []
+        left = self._pace.allowed
+        for member in self._members:
+            unread = len(member.unread)
+            if unread < 2:
+                continue
+            count = self._pace.piece(unread) if waiting else unread
+            if count > member.session.largest_piece:
+                return chosen or None
+            if chosen and waiting and count > left:
+                break
+            chosen.append((member, count))
+            left -= count
+            if len(chosen) == PROMPTS:
+                break
+        return chosen
+
+    def _read_together(self, parts: Sequence[tuple[Member, int]]) -> None:
+        """Read that many tokens of each of some conversations, with one program."""
+        if not parts:
+            return
+        sessions = [member.session for member, _ in parts]
+        pieces = [member.unread[:count] for member, count in parts]
+        begin = time.perf_counter()
+        try:
+            ends = [len(member.unread) == count for member, count in parts]
+            read_together(sessions, pieces, ends, room=len(self._members))
+        except AllocationError:  # for the program: no conversation has begun to read
+            self._read_one_by_one(parts)
+            return
+        except Exception as error:
+            for member, _ in parts:
+                self._leave(member, error)
+            return
+        seconds = time.perf_counter() - begin
+        steps = sum(count == 1 for _, count in parts)
+        tokens = sum(count for _, count in parts)
+        self.usage.steps += steps > 0
+        self.usage.step_tokens += steps
+        self.usage.prompt_tokens += tokens - steps
+        self.usage.replay_seconds += seconds
+        if tokens > steps:
+            self._pace.note(tokens, seconds)
+        for member, count in parts:
+            member.has_read(count)
+            if not len(member.unread):
+                self._resume(member)
+
     def _read_a_piece(self) -> None:
         """Read some of the first prompt that is not read yet: little of it if others wait for their token."""
         member = next((member for member in self._members if len(member.unread) > 1), None)
@@ -249,7 +320,7 @@ class Scheduler:
         try:
             step_together([member.session for member in members], [int(m.unread[0]) for m in members])
         except AllocationError:  # for the program: no conversation has begun the step
-            self._read_one_by_one(members)
+            self._read_one_by_one([(member, 1) for member in members])
             return
         except Exception as error:
             for member in members:
@@ -261,14 +332,15 @@ class Scheduler:
         for member in members:
             self._resume(member)
 
-    def _read_one_by_one(self, members: Sequence[Member]) -> None:
-        for member in members:
+    def _read_one_by_one(self, parts: Sequence[tuple[Member, int]]) -> None:
+        for member, count in parts:
             try:
-                member.read(1)
+                member.read(count)
             except Exception as error:
                 self._leave(member, error)
             else:
-                self._resume(member)
+                if not len(member.unread):
+                    self._resume(member)
 
     def _resume(self, member: Member) -> None:
         try:

@@ -138,6 +138,11 @@ class Session:
         """The most tokens that `grow` can give it room for."""
         return int(self._runner.network.context)
 
+    @property
+    def largest_piece(self) -> int:
+        """The most tokens that it reads at once together with other conversations."""
+        return self._runner.piece
+
     def is_of(self, runner: Runner) -> bool:
         """Return whether it is a conversation with that model."""
         return self._runner is runner

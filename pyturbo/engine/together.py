@@ -42,13 +42,14 @@ def step_together(sessions: Sequence[Session], tokens: Sequence[int]) -> None:
 
 
 def read_together(
-    sessions: Sequence[Session], pieces: Sequence[NDArray[np.int32]], ends: Sequence[bool]
+    sessions: Sequence[Session], pieces: Sequence[NDArray[np.int32]], ends: Sequence[bool], *, room: int = 0
 ) -> None:
     """Read a piece of tokens in each of several sessions, for a caller that holds them all.
 
     They have one context, and room for their pieces. Those of one token come first, then up to
     `runner.PROMPTS` others of at most `Runner.piece` tokens. A session has logits if its piece `ends`, as one
-    token always does. All weights are read once. If the replay fails, all sessions have failed.
+    token always does. A program that must be recorded for it gets room for steps of `room` sessions, which
+    may come later. All weights are read once. If the replay fails, all sessions have failed.
     """
     readings = []
     for session, piece, last in zip(sessions, pieces, ends, strict=True):
@@ -56,7 +57,8 @@ def read_together(
         session._state.put(session.position, piece)
         readings.append(Reading(session._state, session._cursor, len(piece), last))
     steps = sum(reading.tokens == 1 for reading in readings)
-    with sessions[0]._runner.mixed(sessions[0].context, steps, prompts=steps < len(readings)) as graph:
+    runner, context = sessions[0]._runner, sessions[0].context
+    with runner.mixed(context, max(steps, room), prompts=steps < len(readings)) as graph:
         with ExitStack() as failing:
             for session in sessions:
                 failing.enter_context(session._failing())

@@ -136,6 +136,44 @@ def test_conversations_come_and_go(model: pyturbo.Model, data: st.DataObject) ->
             assert stream.result().tokens == model.generate(prompt, tokens, temperature=0).tokens
 
 
+def test_many_conversations_are_read_by_one_program(model: pyturbo.Model) -> None:
+    rng = np.random.default_rng(4)
+    prompts = [rng.integers(5, 4000, length).tolist() for length in (9, 1, 40, 300, 2, 26, 33, 5, 64, 100, 7, 3)]
+    want = [model.generate(prompt, 3 + i, temperature=0).tokens for i, prompt in enumerate(prompts)]
+    with Engine(model, slots=len(prompts), context=512) as engine:
+        engine.submit([5], max_tokens=1).result()
+        before = engine.usage
+        # One after the other, they would be admitted while the first is read.
+        with engine._scheduler._changed:
+            streams = [
+                engine.submit(prompt, max_tokens=3 + i, temperature=0) for i, prompt in enumerate(prompts)
+            ]
+        assert [stream.result().tokens for stream in streams] == want
+        assert engine.usage.prompt_tokens - before.prompt_tokens == sum(map(len, prompts)) - 1
+    assert [room.steps for context, room in model.runner._mixed if context == 512] == [16]
+    assert not [contexts for contexts in model.runner._batches if 512 in contexts]
+
+
+@pytest.mark.parametrize("error", [DeviceError("lost"), AllocationError("no room")])
+def test_a_pass_of_many_that_fails(
+    model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*args: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr("pyturbo.batching.scheduler.read_together", fail)
+    want = [model.generate(prompt, 4, temperature=0).tokens for prompt in PROMPTS]
+    with Engine(model, slots=8) as engine:
+        with engine._scheduler._changed:
+            streams = [engine.submit(prompt, max_tokens=4, temperature=0) for prompt in 2 * PROMPTS]
+        for i, stream in enumerate(streams):
+            if isinstance(error, AllocationError):  # they are read one by one
+                assert stream.result().tokens == want[i % len(want)]
+            else:
+                with pytest.raises(DeviceError, match="lost"):
+                    stream.result()
+
+
 @pytest.mark.parametrize("kv", ["f16", "turbo4"])
 def test_a_long_prompt_is_read_between_the_steps_of_others(kv: str) -> None:
     model = pyturbo.load(threads=2, kv=kv)

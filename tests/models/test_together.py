@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 import pyturbo
 from pyturbo.engine.session import Session
-from pyturbo.engine.together import step_together
+from pyturbo.engine.runner import MANY, PROMPTS
+from pyturbo.engine.together import read_together, step_together
 from pyturbo.model import Model, load
 from tiny_configs import FP_MODELS, MODELS
 from tiny_models import write_mlx
@@ -106,6 +107,75 @@ def test_all_devices(folder: Path, name: str, kv: str, device: str) -> None:
     want = alone(model, 3)
     bound = BOUND if kv == "f32" else COMPRESSED_BOUND
     assert np.abs(together(model, 3) - want).max() <= bound * want.std()
+
+
+def pieces_of(model: Model, sizes: list[int]) -> list[NDArray[np.int32]]:
+    rng = np.random.default_rng(9)
+    return [rng.integers(0, model.network.vocab, size).astype(np.int32) for size in sizes]
+
+
+def differences(model: Model, steps: int, prompts: list[int]) -> list[float]:
+    """Return how far logits are from those alone: with pieces of prompts, and of one token each after that."""
+    found = []
+    alone, together = (
+        [*begun(model, 2 * steps, 128)[::2], *(model.session(128) for _ in prompts)] for _ in range(2)
+    )  # of one context
+    sizes = [*[1] * steps, *prompts]
+    for turn in (sizes, [1] * len(sizes)):
+        pieces = pieces_of(model, turn)
+        want = np.array([s.prefill(piece).copy() for s, piece in zip(alone, pieces)])
+        read_together(together, pieces, [True] * len(turn))
+        got = np.array([session.logits for session in together])
+        assert [s.position for s in together] == [s.position for s in alone]
+        assert [s.tokens.tolist() for s in together] == [s.tokens.tolist() for s in alone]
+        found.append(float(np.abs(got - want).max() / want.std()))
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_steps_and_pieces_of_prompts_differ_by_rounding_only(folder: Path, name: str) -> None:
+    model = model_of(folder, name, kv="f32")
+    sizes = [5, model.runner.piece, 2]
+    assert max(differences(model, 10, sizes)) <= BOUND  # a program for 16 steps
+    assert max(differences(model, 2, sizes)) <= BOUND  # the same one
+    assert [room.steps for _, room in model.runner._mixed] == [16]
+
+
+@pytest.mark.parametrize("device", [device for device in pyturbo.devices() if device != "cpu"])
+@pytest.mark.parametrize("kv", ["f32", "turbo4"])
+@pytest.mark.parametrize("name", ["deepseek_v3", "gpt_oss", "qwen3_5_moe", "llama"])
+def test_steps_and_pieces_on_all_devices(folder: Path, name: str, kv: str, device: str) -> None:
+    try:
+        model = model_of(folder, name, device, kv)
+    except pyturbo.errors.ArgumentError:
+        assert kv == "turbo4"
+        return
+    bound = BOUND if kv == "f32" else COMPRESSED_BOUND
+    assert max(differences(model, 6, [7, 3])) <= bound
+
+
+def test_a_piece_that_does_not_end_leaves_the_logits_alone(folder: Path) -> None:
+    model = model_of(folder, "llama", kv="f32")
+    first, second = (model.session(64) for _ in range(2))
+    first.prefill([1, 2])
+    before = first.logits.copy()
+    tokens = np.arange(9, dtype=np.int32)
+    read_together([first, second], [tokens, tokens], [False, True])
+    np.testing.assert_array_equal(first.logits, before)
+    read_together([first], [tokens], [False])  # nobody wants logits
+    np.testing.assert_array_equal(first.logits, before)
+    assert np.abs(second.logits - model.session(64).prefill(tokens)).max() <= BOUND * before.std()
+
+
+def test_programs_of_many_have_room_for_those_that_come_later(folder: Path) -> None:
+    model = model_of(folder, "llama")
+    sessions = [model.session(64) for _ in range(MANY + 1)]
+    token = np.array([3], np.int32)
+    for count in (1, MANY, MANY + 1, 2):
+        read_together(sessions[:count], [token] * count, [True] * count)
+    read_together(sessions[:2], [token] * 2, [True] * 2, room=3 * MANY)
+    rooms = [(room.steps, room.prompts) for _, room in model.runner._mixed]
+    assert sorted(rooms) == [(MANY, PROMPTS), (2 * MANY, PROMPTS), (4 * MANY, PROMPTS)]
 
 
 def test_programs_serve_every_order_of_contexts(folder: Path) -> None:
