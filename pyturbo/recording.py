@@ -209,15 +209,15 @@ class Strand(NamedTuple):
     """Launches that belong to one of several conversations; see ``Recorder.stack``.
 
     Attributes:
-        record: Records them, and returns a result [count, ...] of its own.
+        record: Records them, and returns a result [rows, ...] of its own.
         first: Where the rows of that are among those of all strands.
-        count: How many they are.
+        rows: How many they are.
         when: A symbol: replays in which it is 0 leave the launches out.
     """
 
     record: Callable[[], Any]
     first: Extent
-    count: Extent = 1
+    rows: Extent = 1
     when: str | None = None
 
 
@@ -402,7 +402,7 @@ class Recorder:
         _, like, _ = recorded[0]
         stacked = self.empty((rows, *like.shape[1:]), like.dtype)
         moved = {
-            id(result.memory): stacked.rows(strand.first, strand.count).memory
+            id(result.memory): stacked.rows(strand.first, strand.rows).memory
             for strand, result, _ in recorded
         }
         for launches in zip_longest(*(launches for _, _, launches in recorded)):

@@ -76,8 +76,8 @@ void Program::add(const KernelInfo& kernel, const void* const* constants,
   const std::lock_guard run_lock(running_);
   const std::lock_guard list_lock(growing_);
   if (strand.when != Strand::kAlways && strand.when >= symbols_)
-    throw Error(ErrorKind::argument, "add: when: expected a symbol of the program, got number " +
-                                         std::to_string(strand.when));
+    throw Error(ErrorKind::argument,
+                "add: when: expected a symbol of the program, got number " + std::to_string(strand.when));
   Launch launch{&kernel, {}, nullptr, {}, {}, {}, {}, std::move(label), std::move(text), strand, {}};
   std::memcpy(launch.arguments.constants, constants, sizeof launch.arguments.constants);
   uint64_t bytes = 0;

@@ -16,6 +16,8 @@ from pyturbo.bench.server_process import llama_server, pyturbo_server, running
 from pyturbo.model import load as load_model
 
 CLIENTS = (1, 8, 32)
+PRECISIONS = ("default", "fast")  # llama.cpp rounds activations to 8 bits, as fast precision does
+OURS = "pyturbo"
 OVERLOAD = 10  # times the requests that a server takes
 
 _SLOTS = 8  # of the server that is overloaded, and as many places in its queue
@@ -62,14 +64,21 @@ def measure(
     tokens: int,
     rounds: int,
     clients: tuple[int, ...] = CLIENTS,
+    precisions: tuple[str, ...] = PRECISIONS,
 ) -> ServeReport:
-    """Measure our server, and that of llama-cpp-python if it is installed, in the same run."""
+    """Measure our server, and that of llama-cpp-python if it is installed, in the same run.
+
+    One client and the overload are those of the first precision.
+    """
     report = ServeReport()
-    ours = pyturbo_server(model, threads, slots=max(clients), queue=max(clients))
-    with running(ours) as port:
-        tell("one client beside Model.stream")
-        _one_client(report, model, port, threads, tokens, rounds)
-        report.rows += _rows("pyturbo", port, clients, tokens, tell)
+    for precision in precisions:
+        ours = pyturbo_server(model, threads, precision, slots=max(clients), queue=max(clients))
+        name = OURS if precision == "default" else f"{OURS}, {precision}"
+        with running(ours) as port:
+            if not report.rows:
+                tell("one client beside Model.stream")
+                _one_client(report, model, port, threads, precision, tokens, rounds)
+            report.rows += _rows(name, port, clients, tokens, tell)
     theirs = llama_server(model, threads)
     if theirs is None:
         report.facts["llama-cpp-python"] = "its server is not installed"
@@ -77,7 +86,7 @@ def measure(
         with running(theirs) as port:
             report.rows += _rows("llama-cpp-python", port, clients, tokens, tell)
     tell("overload")
-    with running(pyturbo_server(model, threads, slots=_SLOTS, queue=_SLOTS)) as port:
+    with running(pyturbo_server(model, threads, precisions[0], slots=_SLOTS, queue=_SLOTS)) as port:
         _overload(report, port, tokens)
     return report
 
@@ -94,7 +103,7 @@ def _bodies(count: int, tokens: int, **more: Any) -> list[dict[str, Any]]:
 def _rows(
     server: str, port: int, clients: tuple[int, ...], tokens: int, tell: Callable[[str], None]
 ) -> Iterator[ServeRow]:
-    more: dict[str, Any] = {"ignore_eos": True} if server == "pyturbo" else {"logit_bias": _ENDS}
+    more: dict[str, Any] = {"ignore_eos": True} if server.startswith(OURS) else {"logit_bias": _ENDS}
     load(port, _bodies(max(clients), 4, **more), clients=max(clients))  # records programs
     for count in clients:
         tell(f"{server}, {count} clients")
@@ -106,10 +115,15 @@ def _milliseconds(found: Load) -> tuple[float, ...]:
     return tuple(1e3 * each(share) for each in (found.first, found.between) for share in (0.5, 0.99))
 
 
-def _one_client(report: ServeReport, path: Path, port: int, threads: int, tokens: int, rounds: int) -> None:
+def _one_client(
+    report: ServeReport, path: Path, port: int, threads: int, precision: str, tokens: int, rounds: int
+) -> None:
     """Take turns: a reply of the model itself, of an engine in this process, and over HTTP."""
     bodies = _bodies(rounds + 1, tokens, ignore_eos=True)
-    with load_model(path, threads=threads) as model, Engine(model, slots=1, context=1024) as engine:
+    with (
+        load_model(path, threads=threads, precision=precision) as model,
+        Engine(model, slots=1, context=1024) as engine,
+    ):
         medians: dict[str, list[float]] = {"Model.stream": [], "Engine": [], "HTTP": []}
         for body in bodies:
             options = {name: value for name, value in body.items() if name != "prompt"}

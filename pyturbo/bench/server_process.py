@@ -18,9 +18,15 @@ _PATIENCE = 120.0  # seconds until a server answers
 _LLAMA_NEEDS = ("llama_cpp", "fastapi", "sse_starlette", "starlette_context", "pydantic_settings")
 
 
-def pyturbo_server(model: Path, threads: int, slots: int, queue: int) -> list[str]:
+def pyturbo_server(model: Path, threads: int, precision: str, slots: int, queue: int) -> list[str]:
     """Return the command of our server; nothing is kept of prompts."""
-    options = {"--slots": slots, "--queue": queue, "--threads": threads, "--context": 1024}
+    options = {
+        "--slots": slots,
+        "--queue": queue,
+        "--threads": threads,
+        "--precision": precision,
+        "--context": 1024,
+    }
     words = [word for name, value in options.items() for word in (name, str(value))]
     return [sys.executable, "-m", "pyturbo", "serve", str(model), "--prefix-memory", "0", *words]
 

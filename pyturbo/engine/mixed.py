@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,7 +117,7 @@ def _record(recorder: Recorder, network: Decoder, steps: Steps) -> TopMemory | N
                 stream = _last_rows(recorder, stream, steps)
             h, _ = stream.normed(network.norm)
             logits = network.head.apply(h)
-            top = top_memory(recorder.device, network, len(steps.members), symbol("heads"))
+            top = top_memory(recorder.device, network, len(steps.members), logits.shape[0])
             if top is not None:
                 top.record(recorder, logits)
         with recorder.label("head"):
@@ -140,7 +141,7 @@ def _last_rows(recorder: Recorder, stream: Stream, steps: Steps) -> Stream:
     for i, member in enumerate(steps.members):
         head, ends = _head(i, member)
         row = x.rows(member.first + member.step.tokens - 1)
-        strands.append(Strand(lambda row=row: _copied(row), head, 1, ends))
+        strands.append(Strand(partial(_copied, row), head, 1, ends))
     return Known(recorder.stack(strands, symbol("heads")))
 
 

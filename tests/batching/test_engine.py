@@ -138,7 +138,9 @@ def test_conversations_come_and_go(model: pyturbo.Model, data: st.DataObject) ->
 
 def test_many_conversations_are_read_by_one_program(model: pyturbo.Model) -> None:
     rng = np.random.default_rng(4)
-    prompts = [rng.integers(5, 4000, length).tolist() for length in (9, 1, 40, 300, 2, 26, 33, 5, 64, 100, 7, 3)]
+    prompts = [
+        rng.integers(5, 4000, length).tolist() for length in (9, 1, 40, 300, 2, 26, 33, 5, 64, 100, 7, 3)
+    ]
     want = [model.generate(prompt, 3 + i, temperature=0).tokens for i, prompt in enumerate(prompts)]
     with Engine(model, slots=len(prompts), context=512) as engine:
         engine.submit([5], max_tokens=1).result()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from pyturbo.bench.http_client import Load, Reply, load, percentile
+from pyturbo.bench.serve import measure
 from pyturbo.bench.server_process import llama_server, pyturbo_server, running
 from pyturbo.cli import main
 from pyturbo.errors import StateError
@@ -41,7 +44,7 @@ def test_every_token_is_counted_and_refusals_are_told_apart() -> None:
 
 @pytest.mark.slow
 def test_our_server_runs_in_a_process_of_its_own() -> None:
-    with running(pyturbo_server(default_model(), 1, 2, 2)) as port:
+    with running(pyturbo_server(default_model(), 1, "fast", 2, 2)) as port:
         assert len(load(port, [ASKED], clients=1).replies[0].times) == 5
 
 
@@ -56,6 +59,26 @@ def test_a_server_that_does_not_start_says_why() -> None:
 def test_a_peer_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert llama_server(default_model(), 1) is None
+
+
+def test_the_servers_that_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+
+    @contextmanager
+    def started(command: list[str]) -> Iterator[int]:
+        commands.append(command)
+        yield 1
+
+    reply = Reply(200, 0.0, [1.0, 2.0, 3.0])
+    monkeypatch.setattr("pyturbo.bench.serve.running", started)
+    monkeypatch.setattr("pyturbo.bench.serve.llama_server", lambda *options: ["llama"])
+    monkeypatch.setattr("pyturbo.bench.serve.load", lambda *args, **options: Load([reply], [], 3.0))
+    report = measure(default_model(), lambda text: None, threads=1, tokens=3, rounds=1, clients=(1, 8))
+    names = ["pyturbo", "pyturbo, fast", "llama-cpp-python"]
+    assert [(row.server, row.clients) for row in report.rows] == [(n, c) for n in names for c in (1, 8)]
+    precisions = [command[command.index("--precision") + 1] for command in commands if "serve" in command]
+    assert precisions == ["default", "fast", "default"]  # the last one is overloaded
+    assert commands[2] == ["llama"]
 
 
 def test_wrong_values(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 import pyturbo
-from pyturbo.engine.session import Session
 from pyturbo.engine.runner import MANY, PROMPTS
+from pyturbo.engine.session import Session
 from pyturbo.engine.together import read_together, step_together
 from pyturbo.model import Model, load
 from tiny_configs import FP_MODELS, MODELS
@@ -115,7 +115,7 @@ def pieces_of(model: Model, sizes: list[int]) -> list[NDArray[np.int32]]:
 
 
 def differences(model: Model, steps: int, prompts: list[int]) -> list[float]:
-    """Return how far logits are from those alone: with pieces of prompts, and of one token each after that."""
+    """Return how far logits are from those alone, after a pass with pieces of prompts and one of steps."""
     found = []
     alone, together = (
         [*begun(model, 2 * steps, 128)[::2], *(model.session(128) for _ in prompts)] for _ in range(2)

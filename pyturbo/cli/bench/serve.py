@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from pyturbo.bench.gguf import gguf_file
-from pyturbo.bench.serve import ServeReport, measure
+from pyturbo.bench.serve import PRECISIONS, ServeReport, measure
 from pyturbo.cli import _output
 from pyturbo.cli._usage import at_least_one
 
@@ -28,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rounds", type=int, default=5, help="of one client beside the model alone (default: %(default)s)"
     )
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, help="of our server (default: both, one after the other)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -40,6 +43,7 @@ def run(arguments: argparse.Namespace) -> None:
             threads=arguments.threads,
             tokens=max(3, arguments.tokens),
             rounds=arguments.rounds,
+            precisions=(arguments.precision,) if arguments.precision else PRECISIONS,
         )
     _output.show(arguments, asdict(report), lambda: _table(report))
 
