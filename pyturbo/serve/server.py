@@ -18,6 +18,7 @@ from pyturbo.serve.server_state import State
 
 _CONNECTIONS = 1024  # more are told at once to come back later
 _BACKLOG = 128
+_LATE_SECONDS = 0.2  # in which connections that were accepted just before the end become known
 _TELL_SECONDS = 2.0  # for the last events of replies that were ended
 _END_SECONDS = 5.0  # for requests that are in the middle of something else, such as loading a model
 
@@ -94,7 +95,11 @@ class Server(uvicorn.Server):
 
     async def _end_replies(self) -> None:
         """End what runs after the time for it, then forget clients that do not read how it ended."""
-        await asyncio.sleep(self._drain_seconds)
+        await asyncio.sleep(_LATE_SECONDS)
+        for connection in [*self.server_state.connections]:
+            if not connection.transport.is_closing():
+                connection.shutdown()
+        await asyncio.sleep(max(0.0, self._drain_seconds - _LATE_SECONDS))
         await self._state.shelf.close()
         await asyncio.sleep(_TELL_SECONDS)
         self._forget_clients()
