@@ -13,6 +13,7 @@ from typing import Any
 from pyturbo.batching import Engine
 from pyturbo.bench.http_client import Load, load, percentile
 from pyturbo.bench.server_process import llama_server, pyturbo_server, running
+from pyturbo.errors import StateError
 from pyturbo.model import load as load_model
 
 CLIENTS = (1, 8, 32)
@@ -66,7 +67,7 @@ def measure(
     clients: tuple[int, ...] = CLIENTS,
     precisions: tuple[str, ...] = PRECISIONS,
 ) -> ServeReport:
-    """Measure our server, and that of llama-cpp-python if it is installed, in the same run.
+    """Measure our server, and that of llama-cpp-python if it is installed and starts, in the same run.
 
     One client and the overload are those of the first precision.
     """
@@ -83,8 +84,11 @@ def measure(
     if theirs is None:
         report.facts["llama-cpp-python"] = "its server is not installed"
     else:
-        with running(theirs) as port:
-            report.rows += _rows("llama-cpp-python", port, clients, tokens, tell)
+        try:
+            with running(theirs) as port:
+                report.rows += _rows("llama-cpp-python", port, clients, tokens, tell)
+        except StateError as error:
+            report.facts["llama-cpp-python"] = str(error)
     tell("overload")
     with running(pyturbo_server(model, threads, precisions[0], slots=_SLOTS, queue=_SLOTS)) as port:
         _overload(report, port, tokens)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from pyturbo.bench.http_client import Load, Reply, load, percentile
-from pyturbo.bench.serve import measure
+from pyturbo.bench.serve import ServeReport, measure
 from pyturbo.bench.server_process import llama_server, pyturbo_server, running
 from pyturbo.cli import main
 from pyturbo.errors import StateError
@@ -61,24 +61,45 @@ def test_a_peer_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert llama_server(default_model(), 1) is None
 
 
-def test_the_servers_that_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    commands: list[list[str]] = []
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands of servers, none of which is run."""
+    given: list[list[str]] = []
 
     @contextmanager
     def started(command: list[str]) -> Iterator[int]:
-        commands.append(command)
+        given.append(command)
+        if command == ["broken"]:
+            raise StateError("bench: the server does not start: no module of that name")
         yield 1
 
     reply = Reply(200, 0.0, [1.0, 2.0, 3.0])
     monkeypatch.setattr("pyturbo.bench.serve.running", started)
-    monkeypatch.setattr("pyturbo.bench.serve.llama_server", lambda *options: ["llama"])
     monkeypatch.setattr("pyturbo.bench.serve.load", lambda *args, **options: Load([reply], [], 3.0))
-    report = measure(default_model(), lambda text: None, threads=1, tokens=3, rounds=1, clients=(1, 8))
+    return given
+
+
+def measured() -> ServeReport:
+    return measure(default_model(), lambda text: None, threads=1, tokens=3, rounds=1, clients=(1, 8))
+
+
+def test_the_servers_that_are_measured(commands: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyturbo.bench.serve.llama_server", lambda *options: ["llama"])
     names = ["pyturbo", "pyturbo, fast", "llama-cpp-python"]
-    assert [(row.server, row.clients) for row in report.rows] == [(n, c) for n in names for c in (1, 8)]
+    assert [(row.server, row.clients) for row in measured().rows] == [(n, c) for n in names for c in (1, 8)]
     precisions = [command[command.index("--precision") + 1] for command in commands if "serve" in command]
     assert precisions == ["default", "fast", "default"]  # the last one is overloaded
     assert commands[2] == ["llama"]
+
+
+def test_a_peer_that_does_not_start(commands: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our figures stay, and the report says why there are none of the peer."""
+    monkeypatch.setattr("pyturbo.bench.serve.llama_server", lambda *options: ["broken"])
+    report = measured()
+    assert {row.server for row in report.rows} == {"pyturbo", "pyturbo, fast"}
+    assert report.facts == {"llama-cpp-python": "bench: the server does not start: no module of that name"}
+    assert report.overload["clients"] == 160
+    assert len(commands) == 4
 
 
 def test_wrong_values(capsys: pytest.CaptureFixture[str]) -> None:
