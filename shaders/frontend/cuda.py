@@ -6,7 +6,8 @@ A header folder/name.h may have a form for NVIDIA's matrix units, folder/cuda/na
 functions and stands in place of the header's own text where the GPU has those units. It is CUDA, with its own
 headers inside. It may define PT_RESIDENT, how many threadgroups a multiprocessor should hold: this limits
 registers. It may define PT_FORM(...), for the template arguments of a kernel a type whose kSpan is how many
-threadgroups of the contract along x are one, with kThreads threads and kBytes of dynamic shared memory.
+threadgroups of the contract along x are one, with kThreads threads and kBytes of dynamic shared memory. Such
+a kernel has no arguments in threadgroup memory, which would be the same bytes.
 """
 
 from __future__ import annotations
@@ -102,6 +103,8 @@ def _kernel(program: Program, entry: Entry) -> Iterator[str]:
     shared = [a for a in arguments if a.kind == "threadgroup"]
     parameters = [_parameter(a) for a in arguments if a not in shared]
     parameters += [f"unsigned {a.name}" for a in shared]
+    if shared:
+        yield f"#ifdef PT_FORM\n#error {kernel.name}: expected no threadgroup argument beside PT_FORM\n#endif"
     names = [p.name for p in kernel.template]
     function = "::".join(["shader", *kernel.item.namespace, kernel.name])
     function += f"<{', '.join(names)}>" if names else ""

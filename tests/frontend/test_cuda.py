@@ -125,6 +125,21 @@ def test_a_form_may_have_a_geometry_of_its_own(run: Run) -> None:
     )
 
 
+def test_a_form_has_no_threadgroup_arguments(run: Run) -> None:
+    text = run(
+        """
+    // Dispatch: groups (1), threads (32)
+    kernel void sums(device uint* y [[buffer(0)]],                // [1]
+                     threadgroup uint* parts [[threadgroup(0)]],  // [32]
+                     uint tid [[thread_index_in_threadgroup]]) {
+      parts[tid] = tid;
+      y[0] = parts[0];
+    }
+"""
+    ).cu
+    assert "#ifdef PT_FORM\n#error sums: expected no threadgroup argument beside PT_FORM\n#endif\n" in text
+
+
 def test_a_header_without_one_stands_alone(run: Run) -> None:
     text = run(OF_HEADER, rows__h=HEADER).cu
     assert "__CUDA_ARCH__" not in text

@@ -269,7 +269,8 @@ inline void ask_for_rows(const CacheSource<T>& source, uint first, uint end, T* 
         from + ulong(source.ring.row(min(first + key, end - 1))) * uint(source.stride), size);
 }
 
-// attend_tiles for all rows, with its memory at `place`. Apart, so that it takes no registers from what is usual.
+// attend_tiles for all rows, with its memory at `place`. Apart, so that it takes no registers from what is usual. Only one
+// team is left by then: barriers wait for those threads that have not ended.
 template <uint max_dim, uint rows, typename T>
 __noinline__ void attend_again(
     const float* q,
@@ -291,6 +292,10 @@ __noinline__ void attend_again(
   memory.factors = memory.weights + rows * kWeightStride;
   memory.scratch = memory.factors + rows * kBlock;
   memory.finite = reinterpret_cast<bool*>(memory.scratch + kSimdgroups * kBlock * kBlock);
+  constexpr uint values = rows * (max_dim + kPad + kWeightStride + kBlock) + kKeys * kChunkStride;
+  static_assert(
+      (values + kSimdgroups * kBlock * kBlock) * 4 + kSimdgroups <= CacheForm<T, max_dim, rows>::kBytes,
+      "the memory of the form has room for it");
   const uint end = own.first + own.count;
   for (; own.first < end; own.first += rows) {
     own.count = min(rows, end - own.first);

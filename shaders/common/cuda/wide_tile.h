@@ -4,7 +4,7 @@
 #undef PT_RESIDENT
 #define PT_RESIDENT 1
 
-constexpr uint kManyThreadgroups = 144;  // with so many, half of them fill a GPU
+constexpr uint kManyThreadgroups = 144;  // more than an H200 has multiprocessors
 
 template <uint count, typename W>
 inline void multiply_wide_tile(
