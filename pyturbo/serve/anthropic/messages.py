@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp
 
+from pyturbo._messages import shown
 from pyturbo.model import Model
 from pyturbo.serve.anthropic.context_edits import ContextManagement
 from pyturbo.serve.anthropic.history import messages_of, tools_of
@@ -54,7 +55,11 @@ class ToolChoice(Fields):
 
     def choice(self) -> Choice:
         """Return the choice as OpenAI's interface has it."""
+        if self.type != "tool" and self.name is not None:
+            raise refusal("tool_choice.name", f"expected none with type {self.type}, got {shown(self.name)}")
         if self.type == "tool":
+            if self.name is None:
+                raise refusal("tool_choice.name", "expected the name of a tool with type tool, got none")
             return {"type": "function", "function": {"name": self.name}}
         return "required" if self.type == "any" else self.type
 

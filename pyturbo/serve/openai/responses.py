@@ -14,10 +14,10 @@ from pyturbo.serve.openai.items import messages_of, tools_of
 from pyturbo.serve.openai.response_writer import ResponseWriter
 from pyturbo.serve.replies.replies import Asked
 from pyturbo.serve.requests.body import Fields, read_body
-from pyturbo.serve.requests.messages import known, refusal
+from pyturbo.serve.requests.messages import known, refusal, required_text
 from pyturbo.serve.requests.request_error import RequestError
 from pyturbo.serve.requests.thinking import with_effort
-from pyturbo.serve.requests.tool_choice import constrained
+from pyturbo.serve.requests.tool_choice import constrained, require_function
 from pyturbo.serve.server_state import State, state_of
 from pyturbo.serve.shelf import Served
 from pyturbo.text.dialects.grammar import Choice
@@ -122,10 +122,13 @@ class ResponseFields(Fields):
         kind = self.tool_choice.get("type")
         if kind == "allowed_tools":
             known("tool_choice", self.tool_choice, "type", "mode", "tools")
-            return {"type": kind, kind: {name: self.tool_choice.get(name) for name in ("mode", "tools")}}
+            tools = self.tool_choice.get("tools")
+            if isinstance(tools, list):
+                tools = [_chosen(f"tool_choice.tools.{i}", tool) for i, tool in enumerate(tools)]
+            return {"type": kind, kind: {"mode": self.tool_choice.get("mode"), "tools": tools}}
         if kind != "function":
             raise refusal("tool_choice.type", f"expected function or allowed_tools, got {shown(kind)}")
-        return {"type": "function", "function": {"name": self.tool_choice.get("name")}}
+        return _chosen("tool_choice", self.tool_choice)
 
     def echoed(self) -> dict[str, Any]:
         """Return what a response repeats of its request."""
@@ -147,6 +150,12 @@ class ResponseFields(Fields):
             "top_p": self.top_p,
             "truncation": "disabled",
         }
+
+
+def _chosen(where: str, tool: Any) -> dict[str, Any]:
+    """Return a function that is chosen as chat completions have it."""
+    require_function(where, tool, "name")
+    return {"type": "function", "function": {"name": required_text(where, tool, "name")}}
 
 
 async def responses(request: Request) -> ASGIApp:

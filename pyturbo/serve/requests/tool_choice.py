@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
-from pyturbo._messages import shown
+from pyturbo._messages import label, shown
 from pyturbo.model import Model
 from pyturbo.serve.replies.replies import Asked
-from pyturbo.serve.requests.messages import refusal
+from pyturbo.serve.requests.messages import known, refusal, required_text
 from pyturbo.serve.requests.request_error import RequestError
-from pyturbo.text.dialects import Tools
+from pyturbo.text.dialects import Tools, as_functions
 from pyturbo.text.dialects.grammar import Choice
+
+_SHOWN_NAMES = 16  # in a message
 
 
 def constrained(model: Model, asked: Asked, choice: Choice | None, schema: Mapping[str, Any] | None) -> Asked:
@@ -45,38 +48,59 @@ def constrained(model: Model, asked: Asked, choice: Choice | None, schema: Mappi
     return replace(asked, options={**asked.options, "grammar": grammar})
 
 
+def require_function(where: str, tool: Any, *names: str) -> None:
+    """Refuse what does not choose a function, and fields other than its type and these."""
+    if not isinstance(tool, Mapping):
+        raise refusal(where, f"expected a function, got {shown(tool)}")
+    if tool.get("type") != "function":
+        raise refusal(f"{where}.type", f"expected function, got {shown(tool.get('type'))}")
+    known(where, tool, "type", *names)
+
+
 def _callable(tools: Tools, choice: Choice | None) -> tuple[Tools, Choice]:
     """Return the tools that a reply may call, and how: the prompt has all of them, whatever is allowed."""
     if not isinstance(choice, Mapping):
         return tools, choice or "auto"
     kind = choice.get("type")
     if kind == "function":
-        named = _named(tools, "tool_choice.name", [choice])
-        return named, {"type": kind, "function": {"name": _name(choice)}}
+        name = _chosen("tool_choice", choice)
+        return _named(tools, "tool_choice.name", [name]), {"type": kind, "function": {"name": name}}
     if kind != "allowed_tools":
         raise refusal("tool_choice.type", f"expected function or allowed_tools, got {shown(kind)}")
-    allowed = choice.get("allowed_tools")
+    known("tool_choice", choice, "type", kind)
+    allowed = choice.get(kind)
     mode = allowed.get("mode") if isinstance(allowed, Mapping) else None
     if not isinstance(allowed, Mapping) or mode not in ("auto", "required"):
         raise refusal("tool_choice.mode", f"expected auto or required, got {shown(mode)}")
+    known(f"tool_choice.{kind}", allowed, "mode", "tools")
     listed = allowed.get("tools")
     if not isinstance(listed, list) or not listed:
         raise refusal("tool_choice.tools", f"expected a list of tools, got {shown(listed)}")
-    return _named(tools, "tool_choice.tools", listed), mode
+    names = [_chosen(f"tool_choice.tools.{i}", each) for i, each in enumerate(listed)]
+    return _named(tools, "tool_choice.tools", names), mode
 
 
-def _named(tools: Tools, where: str, wanted: list[Any]) -> list[Any]:
+def _chosen(where: str, tool: Any) -> str:
+    """Return the name of a function that is chosen."""
+    require_function(where, tool, "function")
+    function = tool.get("function")
+    if not isinstance(function, Mapping):
+        raise refusal(f"{where}.function", f"expected an object with a name, got {shown(function)}")
+    known(f"{where}.function", function, "name")
+    return required_text(f"{where}.function", function, "name")
+
+
+def _named(tools: Tools, where: str, names: list[str]) -> list[Any]:
     """Return the tools that are named."""
-    known = {_name(tool): tool for tool in tools}
-    for each in wanted:
-        if _name(each) not in known:
-            got = each if _name(each) is None else _name(each)
-            raise refusal(where, f"expected one of {', '.join(map(str, known))}, got {shown(got)}")
-    return [tool for name, tool in known.items() if name in [_name(each) for each in wanted]]
+    given = {tool["function"]["name"]: tool for tool in as_functions(tools) or ()}
+    for name in names:
+        if name not in given:
+            raise refusal(where, f"expected one of {_listed(given)}, got {shown(name)}")
+    wanted = set(names)
+    return [tool for name, tool in given.items() if name in wanted]
 
 
-def _name(tool: Any) -> str | None:
-    """Return the name of a function, in the form of chat completions or of responses."""
-    function = tool.get("function", tool) if isinstance(tool, Mapping) else None
-    name = function.get("name") if isinstance(function, Mapping) else None
-    return name if isinstance(name, str) else None
+def _listed(names: Collection[str]) -> str:
+    """Return names for a message: the first ones, and how many more there are."""
+    left = len(names) - _SHOWN_NAMES
+    return ", ".join(map(label, islice(names, _SHOWN_NAMES))) + (f" and {left} more" if left > 0 else "")

@@ -471,6 +471,14 @@ def said(*blocks: Any, role: str = "user") -> dict[str, Any]:
             {"tools": TOOLS, "tool_choice": {"type": "tool", "name": "x"}},
             "tool_choice.name: expected one of weather, now, got 'x'",
         ),
+        (
+            {"tools": TOOLS, "tool_choice": {"type": "tool"}},
+            "tool_choice.name: expected the name of a tool with type tool, got none",
+        ),
+        (
+            {"tools": TOOLS, "tool_choice": {"type": "any", "name": "now"}},
+            "tool_choice.name: expected none with type any, got 'now'",
+        ),
         ({"tool_choice": {"type": "perhaps"}}, "tool_choice.type: input should be 'auto', 'any', 'tool' or"),
         (
             {"thinking": {"type": "deep"}},

@@ -205,6 +205,15 @@ def test_a_model_without_a_template_continues_the_text(client: openai.OpenAI) ->
     assert reply.choices[0].message.content == " time, there"
 
 
+def _function(**fields: Any) -> dict[str, Any]:
+    return {"type": "function", "function": fields}
+
+
+def _allowed(**fields: Any) -> dict[str, Any]:
+    listed = {"mode": "auto", "tools": [_function(name="now")]}
+    return {"type": "allowed_tools", "allowed_tools": listed | fields}
+
+
 @pytest.mark.parametrize(
     ("fields", "param", "message"),
     [
@@ -223,6 +232,25 @@ def test_a_model_without_a_template_continues_the_text(client: openai.OpenAI) ->
         ({"tool_choice": "required"}, "tool_choice", "tools"),
         ({"tools": TOOLS, "tool_choice": "perhaps"}, "tool_choice", "expected none, auto"),
         ({"tools": TOOLS, "tool_choice": "required", "regex": "a"}, "tools", "beside regex"),
+        *(
+            ({"tools": TOOLS, "tool_choice": choice}, f"tool_choice{where}", message)
+            for choice, where, message in (
+                (_function(name="weather") | {"mode": "x"}, ".mode", "not supported"),
+                (_function(name="weather", bogus=1), ".function.bogus", "not supported"),
+                (_function(name="x"), ".name", "expected one of weather, now, got 'x'"),
+                (_function(), ".function.name", "expected text, got None"),
+                ({"type": "function"}, ".function", "expected an object with a name, got None"),
+                ({"type": "function", "name": "weather"}, ".name", "not supported"),
+                (_allowed() | {"bogus": 1}, ".bogus", "not supported"),
+                (_allowed(bogus=1), ".allowed_tools.bogus", "not supported"),
+                (_allowed(mode="none"), ".mode", "expected auto or required, got 'none'"),
+                (_allowed(tools=[]), ".tools", "expected a list of tools, got []"),
+                (_allowed(tools=["weather"]), ".tools.0", "expected a function, got 'weather'"),
+                (_allowed(tools=[{"type": "custom"}]), ".tools.0.type", "expected function, got 'custom'"),
+                (_allowed(tools=[_function(name="now", x=1)]), ".tools.0.function.x", "not supported"),
+                (_allowed(tools=[_function(name="x")]), ".tools", "expected one of weather, now, got 'x'"),
+            )
+        ),
         ({"response_format": {"type": "xml"}}, "response_format.type", "text"),
         ({"response_format": {"type": "json_schema"}}, None, "expected a schema"),
         ({"top_logprobs": 2}, None, "logprobs"),

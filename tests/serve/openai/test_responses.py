@@ -384,6 +384,10 @@ def test_a_stream_that_fails_says_why(
     assert last.response.output_text.startswith("One")
 
 
+def _allowed(*tools: Any) -> dict[str, Any]:
+    return {"type": "allowed_tools", "mode": "auto", "tools": [*tools]}
+
+
 @pytest.mark.parametrize(
     ("fields", "param", "message"),
     [
@@ -413,6 +417,18 @@ def test_a_stream_that_fails_says_why(
             {"tools": TOOLS, "tool_choice": {"type": "function", "name": "x"}},
             "tool_choice.name",
             "expected one of weather, now, got 'x'",
+        ),
+        *(
+            ({"tools": TOOLS, "tool_choice": choice}, f"tool_choice{where}", message)
+            for choice, where, message in (
+                ({"type": "function", "name": "now", "bogus": 1}, ".bogus", "not supported"),
+                ({"type": "function"}, ".name", "expected text, got None"),
+                (_allowed() | {"bogus": 1}, ".bogus", "not supported"),
+                (_allowed({"type": "function", "name": "now", "x": 1}), ".tools.0.x", "not supported"),
+                (_allowed({"type": "custom"}), ".tools.0.type", "expected function, got 'custom'"),
+                (_allowed("now"), ".tools.0", "expected a function, got 'now'"),
+                (_allowed(), ".tools", "expected a list of tools, got []"),
+            )
         ),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input.0.type", "got 'item_reference'"),
         ({"input": [{"content": "x"}]}, "input.0.type", "expected one of message"),
