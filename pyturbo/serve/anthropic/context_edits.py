@@ -45,9 +45,9 @@ class ClearThinking(Fields):
 
 
 class ContextManagement(Fields):
-    """What is left out of the messages, in this order."""
+    """What is left out of the messages: thoughts, once."""
 
-    edits: list[ClearThinking] = Field(default_factory=list)
+    edits: list[ClearThinking] = Field(default_factory=list, max_length=1)
 
     def applied(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return the messages that are left."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import anthropic
 import pytest
+from pydantic import ValidationError
 
 from live_server import LiveServer
 from pyturbo.serve.anthropic.context_edits import ContextManagement
@@ -59,6 +60,12 @@ def test_the_last_turns_with_thoughts_are_kept(keep: dict[str, Any], left: list[
     assert thoughts(made) == left
     assert [message["role"] for message in made] == [message["role"] for message in SAID]
     assert thoughts(SAID) == ["a", "b", "c"]
+
+
+def test_thoughts_are_left_out_once() -> None:
+    edit = {"type": "clear_thinking_20251015", "keep": "all"}
+    with pytest.raises(ValidationError, match="at most 1 item"):
+        ContextManagement.model_validate({"edits": [edit, edit]})
 
 
 def test_a_client_sends_edits(live: LiveServer, script: Script) -> None:
