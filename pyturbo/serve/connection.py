@@ -43,7 +43,14 @@ class Connection(H11Protocol):
 
     def _wait_for_request(self) -> None:
         self._forget()
-        self._watch = self.loop.call_later(self.header_seconds, self.transport.abort)
+        self._watch = self.loop.call_later(self.header_seconds, self._end_if_silent)
+
+    def _end_if_silent(self) -> None:
+        """End the connection, unless a response is on its way still; the system ends those that nobody reads."""
+        if self.transport.get_write_buffer_size() > 0:
+            self._wait_for_request()
+        else:
+            self.transport.abort()
 
     def _forget(self) -> None:
         if self._watch is not None:
