@@ -30,8 +30,8 @@ class Settings:
         body_bytes: The largest body of a request.
         json_depth: The deepest nesting of a body.
         body_seconds: How long a body may take to arrive.
-        reply_seconds: How long a reply may take. What there is of it by then is the reply, with the finish
-            reason "length".
+        reply_seconds: How long a reply may take. It ends with its next token, has all text up to there and
+            the finish reason "length"; without another token for a minute, only the text that was certain.
         quiet_seconds: After this time without a token, a stream has a comment with its progress.
         retry_seconds: What a client is told that has to come back later.
 

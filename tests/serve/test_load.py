@@ -6,13 +6,16 @@ import contextlib
 import json
 import socket
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
+from starlette.responses import Response
 
+from live_server import LiveServer
 from pyturbo._machine import used_memory
 from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError
@@ -212,6 +215,38 @@ def test_text_that_may_begin_a_stop_string_is_not_lost_when_the_time_is_over() -
     assert set(choice["text"]) == {"x"}
 
 
+def test_nor_is_it_lost_when_tokens_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    sample, drawn = Session._sample, []
+
+    def slow(session: Session, chooser: Any) -> Any:
+        time.sleep(3 if drawn else 0)
+        drawn.append(session)
+        return sample(session, chooser)
+
+    monkeypatch.setattr(Session, "_sample", slow)
+    asked = LONG | {"regex": "x+", "stop": "x" * 255 + "y", "logprobs": 0}
+    with small(settings=Settings(reply_seconds=2, quiet_seconds=0.05)) as server:
+        (choice,) = httpx.post(server.completions, json=asked, timeout=60).json()["choices"]
+    assert choice["finish_reason"] == "length"
+    assert set(choice["text"]) == {"x"}
+    assert choice["text"] == "".join(choice["logprobs"]["tokens"])
+    assert len(drawn) == 2
+
+
+def test_a_reply_without_a_token_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, sample = threading.Event(), Session._sample
+
+    def stuck(session: Session, chooser: Any) -> Any:
+        go_on.wait(60)
+        return sample(session, chooser)
+
+    monkeypatch.setattr(Session, "_sample", stuck)
+    with small(settings=Settings(reply_seconds=0.3, quiet_seconds=0.05)) as server:
+        (choice,) = httpx.post(server.completions, json=LONG, timeout=30).json()["choices"]
+        go_on.set()
+    assert (choice["text"], choice["finish_reason"]) == ("", "length")
+
+
 def test_no_request_has_memory_for_more_than_the_longest_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     with small(settings=Settings(max_reply=20)) as server:
         contexts: list[int] = []
@@ -222,6 +257,16 @@ def test_no_request_has_memory_for_more_than_the_longest_reply(monkeypatch: pyte
         reply = httpx.post(server.completions, json=LONG | {"max_tokens": 10**6}, timeout=60).json()
     assert (reply["usage"]["completion_tokens"], reply["choices"][0]["finish_reason"]) == (20, "length")
     assert contexts == [2048]  # what every conversation has
+
+
+def test_the_shortest_reply_is_limited_as_the_longest_is() -> None:
+    with small(settings=Settings(max_reply=20)) as server:
+        asked = {"prompt": "Once", "max_tokens": 50, "logit_bias": {"0": 100.0}}  # ends as soon as it may
+        reply = httpx.post(server.completions, json=asked | {"min_tokens": 30}, timeout=60).json()
+        refused = httpx.post(server.completions, json=asked | {"min_tokens": 51}, timeout=60)
+    assert (reply["usage"]["completion_tokens"], reply["choices"][0]["finish_reason"]) == (20, "length")
+    assert refused.status_code == 400
+    assert refused.json()["error"]["message"] == "min_tokens: expected at most max_tokens, 50, got 51"
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /v1/completions HTTP/1.1\r\nhost: local"])
@@ -240,6 +285,17 @@ def test_a_connection_without_a_request_ends(
         with contextlib.suppress(ConnectionResetError):
             assert connection.recv(1 << 16) == b""
         assert 0.3 < time.monotonic() - began < 5
+
+
+def test_a_client_may_take_longer_to_read_than_headers_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Connection, "header_seconds", 0.2)
+    body = bytes(32 << 20)  # more than the buffers of the system hold
+    with LiveServer(Response(body)) as server, socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.settimeout(10)
+        client.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        time.sleep(1)
+        _, _, found = everything(client).partition(b"\r\n\r\n")
+    assert len(found) == len(body)
 
 
 def test_a_reply_may_take_longer_than_headers_may(server: Small, monkeypatch: pytest.MonkeyPatch) -> None:

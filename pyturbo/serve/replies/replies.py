@@ -22,6 +22,7 @@ from pyturbo.text.dialects import Part, ToolCallEnd, Tools
 
 Result = TypeVar("Result")
 
+_LAST_TOKEN_SECONDS = 60.0  # how long a reply that is over waits for its last token, which has all text
 _PREPARING = 64  # requests of a model whose templates and grammars are at work, or wait for that
 
 
@@ -69,9 +70,8 @@ class Replies:
     """The replies to one request, side by side. Closing it cancels what is under way."""
 
     def __init__(self, streams: list[Stream], asked: Asked, settings: Settings, end: float) -> None:
-        """Take when they end, at a token; those without one by then end a little later."""
-        self.streams, self._asked, self._settings = streams, asked, settings
-        self._end = end + settings.quiet_seconds
+        """Take when they end: those with tokens at their next one, those without a little later."""
+        self.streams, self._asked, self._settings, self._end = streams, asked, settings, end
 
     def close(self) -> None:
         for stream in self.streams:
@@ -92,17 +92,19 @@ class Replies:
 
     async def _events_of(self, index: int) -> AsyncIterator[Event]:
         stream, calls = self.streams[index], False
+        end = self._end + self._settings.quiet_seconds
         while True:
-            left = self._end - time.monotonic()
+            left = end - time.monotonic()
             try:
                 chunk = await stream.anext(max(0.0, min(left, self._settings.quiet_seconds)))
             except TimeoutError:
-                if time.monotonic() < self._end:
+                if time.monotonic() < end:
                     yield Event(index, progress=stream.progress)
                     continue
                 stream.cancel()
                 yield Event(index, finish="length")  # without text that is held back: no token ended it
                 return
+            end = self._end + max(self._settings.quiet_seconds, _LAST_TOKEN_SECONDS)
             parts = stream.new_parts()
             calls = calls or any(isinstance(part, ToolCallEnd) and part.complete for part in parts)
             finish: str | None = "length" if chunk is None else chunk.finish_reason
@@ -143,9 +145,7 @@ async def begin(served: Served, ask: Callable[[], Asked], settings: Settings) ->
 
     def submit() -> Replies:
         asked, end = ask(), time.monotonic() + settings.reply_seconds
-        options = {**asked.options, "ends": end}
-        longest = index("max_tokens", options["max_tokens"], least=1)
-        options["max_tokens"] = min(longest, settings.max_reply)
+        options = {**_within(asked.options, settings.max_reply), "ends": end}
         streams = engine.submit_several(
             _prompt(served, asked),
             asked.count,
@@ -160,6 +160,15 @@ async def begin(served: Served, ask: Callable[[], Asked], settings: Settings) ->
         return await asyncio.to_thread(submit)
     finally:
         served.preparing -= 1
+
+
+def _within(options: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """Return options of a reply with at most `most` tokens, whatever the request says."""
+    longest = index("max_tokens", options["max_tokens"], least=1)
+    least = index("min_tokens", options.get("min_tokens", 0))
+    if least > longest:
+        raise refusal("min_tokens", f"expected at most max_tokens, {longest}, got {least}")
+    return {**options, "max_tokens": min(longest, most), "min_tokens": min(least, most)}
 
 
 async def unless_gone(receive: Receive, work: Awaitable[Result]) -> Result | None:
