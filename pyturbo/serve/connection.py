@@ -46,7 +46,7 @@ class Connection(H11Protocol):
         self._watch = self.loop.call_later(self.header_seconds, self._end_if_silent)
 
     def _end_if_silent(self) -> None:
-        """End the connection, unless a response is on its way still; the system ends those that nobody reads."""
+        """End the connection, unless a response is still sent. The system ends those that nobody reads."""
         if self.transport.get_write_buffer_size() > 0:
             self._wait_for_request()
         else:
