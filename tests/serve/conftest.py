@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,12 +23,16 @@ Script = Callable[[str], None]
 KEY = "a-key"
 
 
-@pytest.fixture(scope="package")
-def chat_model(tmp_path_factory: pytest.TempPathFactory) -> pyturbo.Model:
-    """A model with thoughts and calls as Qwen's have them; its template begins the thoughts."""
-    folder, end = tmp_path_factory.mktemp("serve") / "model", int(byte_level().token_to_id("<|im_end|>"))
+def thinking_model(folder: Path) -> pyturbo.Model:
+    """Return a model with thoughts and calls as Qwen's have them; its template begins the thoughts."""
+    end = int(byte_level().token_to_id("<|im_end|>"))
     made = write_model(folder, 2, 1024, template=TEMPLATES["hermes think opened"], eos_token_id=[end])
     return pyturbo.load(made, "cpu", prefix_cache="64MB")
+
+
+@pytest.fixture(scope="package")
+def chat_model(tmp_path_factory: pytest.TempPathFactory) -> pyturbo.Model:
+    return thinking_model(tmp_path_factory.mktemp("serve") / "model")
 
 
 @pytest.fixture(scope="package")

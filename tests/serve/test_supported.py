@@ -8,7 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
+import pyturbo
 from live_server import LiveServer
+from pyturbo.serve import Settings, Shelf, Source, create_app
 from pyturbo.serve.anthropic import messages
 from pyturbo.serve.app import ROUTES
 from pyturbo.serve.openai import chat, completions, embeddings, responses, sampling_fields
@@ -16,8 +18,9 @@ from pyturbo.serve.requests.body import Fields
 from pyturbo.serve.tokens import TextFields, TokenFields
 from serve.supported.rows import Api, Ask, Row, events_of
 from serve.supported.table import APIS
+from serve.supported.thoughtful import NAME, thoughtful
 
-from .conftest import KEY
+from .conftest import KEY, thinking_model
 
 #: What reads the body of each path, and the fields that it passes over.
 READERS: dict[str, tuple[type[Fields], tuple[str, ...]]] = {
@@ -31,6 +34,20 @@ READERS: dict[str, tuple[type[Fields], tuple[str, ...]]] = {
     "/detokenize": (TokenFields, ()),
 }
 CASES = [(api, row) for api in APIS for row in api.rows]
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """A server of models of its own, which it closes."""
+    folder = tmp_path_factory.mktemp("supported")
+    models = {
+        "chat": thinking_model(folder / "chat"),
+        "stories": pyturbo.load(device="cpu", prefix_cache="64MB"),
+        NAME: thoughtful(folder / NAME),
+    }
+    shelf = Shelf([Source(name, lambda model=model: model) for name, model in models.items()], pyturbo.Engine)
+    with LiveServer(create_app(shelf, Settings(keys=[KEY]))) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +84,22 @@ def test_a_row_is_true(http: httpx.Client, api: Api, row: Row) -> None:
         assert row.shows(reply, ask), reply
 
 
+OBEYED = [(api, row) for api, row in CASES if row.state == "supported"]
+
+
+@pytest.mark.parametrize(("api", "row"), OBEYED, ids=[f"{api.path} {row.name}" for api, row in OBEYED])
+def test_a_row_sees_that_a_field_is_ignored(http: httpx.Client, api: Api, row: Row) -> None:
+    """The request of the row without its field is refused, or its reply does not obey the field."""
+    ask = asker(http, api)
+    assert row.shows is not None
+    if http.post(api.path, json={**api.body, **row.beside}).status_code == 200:
+        try:
+            obeyed = row.shows(ask(**row.beside), ask)
+        except (KeyError, TypeError, ValueError):  # there is nothing to look at, or no JSON
+            obeyed = False
+        assert not obeyed
+
+
 def lasting(reply: Any) -> Any:
     """Return what two replies to the same request share."""
     if isinstance(reply, dict):
@@ -81,7 +114,7 @@ def test_the_table_has_every_field(api: Api) -> None:
     read = {field.alias or name for name, field in reader.model_fields.items()}
     rows = [row for row in api.rows if row.state != "ignored"]
     assert not read - {row.field for row in rows}
-    assert {row.field for row in api.rows if row.state == "supported"} <= read
+    assert {row.field for row in api.rows if row.state in ("supported", "accepted")} <= read
     assert {row.field for row in api.rows if row.state == "ignored"} == {*ignored}
     assert len({row.name for row in api.rows}) == len(api.rows)
 

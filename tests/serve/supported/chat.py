@@ -5,8 +5,22 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from serve.supported.rows import Api, calls_of, refused, supported, text_of, thoughts_of, tokens_of
+from serve.supported.rows import (
+    Api,
+    accepted,
+    calls_of,
+    reads_less,
+    reads_more,
+    refused,
+    same_as,
+    supported,
+    text_of,
+    thoughts_of,
+    tokens_of,
+    without_thoughts,
+)
 from serve.supported.sampling import IGNORED, sampling
+from serve.supported.thoughtful import NAME
 from serve.supported.tools import FUNCTIONS, UNIT, is_unit
 
 _REPEATS = {
@@ -52,10 +66,10 @@ CHAT = Api(
             [
                 {
                     "role": "user",
-                    "content": [{"type": "text", "text": text} for text in ("Once upon", " a time")],
+                    "content": [{"type": "text", "text": text} for text in ("Once upon", " a")],
                 }
             ],
-            lambda reply, ask: text_of(reply) == text_of(ask()),
+            same_as(messages=[{"role": "user", "content": "Once upon a"}]),
         ),
         supported(
             "messages: tool_calls, tool",
@@ -72,8 +86,8 @@ CHAT = Api(
             "messages: reasoning_content",
             "thoughts of the assistant, also as `reasoning` or `thinking`; the template says which are read",
             _spoken(_message("user"), _message("assistant", reasoning_content="Hm.")),
-            lambda reply, ask: reply["object"] == "chat.completion",
-            **_THINKS,
+            reads_more(model=NAME, messages=_spoken(_message("user"), _message("assistant"))),
+            model=NAME,
         ),
         refused(
             "messages: images, audio, files",
@@ -100,9 +114,7 @@ CHAT = Api(
             lambda reply, ask: len(reply["choices"][0]["logprobs"]["content"][0]["top_logprobs"]) == 2,
             logprobs=True,
         ),
-        supported(
-            "response_format: text", "", {"type": "text"}, lambda reply, ask: text_of(reply) == text_of(ask())
-        ),
+        accepted("response_format: text", "what it is without it", {"type": "text"}),
         supported(
             "response_format: json_object",
             "the reply is a JSON object",
@@ -128,13 +140,13 @@ CHAT = Api(
             **_ONE_CALL,
         ),
         refused("tools: custom", "", [{"type": "custom", "custom": {"name": "shell"}}]),
-        supported("tool_choice: none", "", "none", lambda reply, ask: calls_of(reply) == [], **_CALLS),
-        supported(
+        supported("tool_choice: none", "the prompt has no tools", "none", reads_less(**_CALLS), **_CALLS),
+        accepted(
             "tool_choice: auto",
-            "text, calls, or both",
+            "what it is without it: text, calls, or both",
             "auto",
-            lambda reply, ask: bool(reply["choices"]),
-            **_CALLS,
+            model="chat",
+            tools=FUNCTIONS,
         ),
         supported(
             "tool_choice: required",
@@ -175,11 +187,14 @@ CHAT = Api(
             tool_choice="required",
         ),
         supported(
-            "reasoning_effort",
-            '`"none"`: no thoughts; other words are a variable of the template',
-            "none",
-            lambda reply, ask: thoughts_of(reply) == "",
-            model="chat",
+            "reasoning_effort: none", "no thoughts", "none", without_thoughts(model="chat"), model="chat"
+        ),
+        supported(
+            "reasoning_effort: others",
+            "a variable of templates that know it",
+            "low",
+            reads_more(model=NAME),
+            model=NAME,
         ),
         supported(
             "reasoning_budget",
@@ -193,12 +208,12 @@ CHAT = Api(
             "chat_template_kwargs",
             "not OpenAI's; variables of the template",
             {"enable_thinking": False},
-            lambda reply, ask: reply["object"] == "chat.completion",
+            without_thoughts(model="chat"),
             model="chat",
         ),
-        supported("modalities: text", "", ["text"], lambda reply, ask: text_of(reply) == text_of(ask())),
+        accepted("modalities: text", "what it is without it", ["text"]),
         refused("modalities: audio", "", ["text", "audio"]),
-        supported("verbosity: medium", "", "medium", lambda reply, ask: text_of(reply) == text_of(ask())),
+        accepted("verbosity: medium", "what it is without it", "medium"),
         refused("verbosity: low, high", "no model here is told", "low"),
         *IGNORED,
         refused("audio", "", {"voice": "alloy", "format": "wav"}),

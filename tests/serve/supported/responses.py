@@ -7,19 +7,24 @@ from typing import Any
 
 from serve.supported.rows import (
     Api,
+    accepted,
+    by_another_model,
     calls_of,
     changes,
     ignored,
+    reads_less,
+    reads_more,
     refused,
     same_as,
     supported,
     text_of,
-    thoughts_of,
     tokens_of,
+    without_thoughts,
 )
+from serve.supported.thoughtful import NAME
 from serve.supported.tools import ITEMS, UNIT, is_unit
 
-_THINKS: dict[str, Any] = {"model": "chat", "temperature": 1.0, "max_output_tokens": 400}
+_THINKS: dict[str, Any] = {"model": "chat", "max_output_tokens": 400}
 _CALLS = {**_THINKS, "tools": ITEMS, "reasoning": {"effort": "none"}}
 _ONE_CALL = {"parallel_tool_calls": False}  # without end, such a model calls
 _ASKED = {"role": "user", "content": "Once upon a time"}
@@ -29,12 +34,7 @@ RESPONSES = Api(
     "/v1/responses",
     {"model": "stories", "input": "Once upon a time", "max_output_tokens": 16, "temperature": 0},
     (
-        supported(
-            "model",
-            "name of a model; without it the first one",
-            "stories",
-            lambda reply, ask: reply["model"] == "stories",
-        ),
+        supported("model", "name of a model; without it the first one", "chat", by_another_model),
         supported("input: text", "", "Once upon a", changes()),
         supported(
             "input: message",
@@ -43,10 +43,10 @@ RESPONSES = Api(
                 {
                     "type": "message",
                     "role": "user",
-                    "content": [{"type": "input_text", "text": "Once upon a time"}],
+                    "content": [{"type": "input_text", "text": "Once upon a"}],
                 }
             ],
-            same_as(),
+            same_as(input="Once upon a"),
         ),
         supported(
             "input: function_call, function_call_output",
@@ -64,8 +64,8 @@ RESPONSES = Api(
                 {"role": "assistant", "content": "Yes."},
                 _ASKED,
             ],
-            lambda reply, ask: reply["object"] == "response",
-            **_THINKS,
+            reads_more(model=NAME, input=[_ASKED, {"role": "assistant", "content": "Yes."}, _ASKED]),
+            model=NAME,
         ),
         refused(
             "input: images, files",
@@ -83,14 +83,13 @@ RESPONSES = Api(
             True,
             lambda reply, ask: text_of(reply[-1]["response"]) == text_of(ask()) and len(reply) > 10,
         ),
-        supported(
+        accepted(
             "stream_options.include_obfuscation",
-            "accepted; no stream has padding",
+            "no stream has padding",
             {"include_obfuscation": False},
-            lambda reply, ask: text_of(reply[-1]["response"]) == text_of(ask()),
             stream=True,
         ),
-        supported("text.format: text", "", {"format": {"type": "text"}}, same_as()),
+        accepted("text.format: text", "what it is without it", {"format": {"type": "text"}}),
         supported(
             "text.format: json_object",
             "the reply is a JSON object",
@@ -105,7 +104,7 @@ RESPONSES = Api(
             **_THINKS,
             reasoning={"effort": "none"},
         ),
-        supported("text.verbosity: medium", "", {"verbosity": "medium"}, same_as()),
+        accepted("text.verbosity: medium", "what it is without it", {"verbosity": "medium"}),
         refused("text.verbosity: low, high", "no model here is told", {"verbosity": "low"}),
         supported(
             "tools: function",
@@ -118,10 +117,8 @@ RESPONSES = Api(
             **_ONE_CALL,
         ),
         refused("tools: others", "a server would run them itself", [{"type": "web_search"}]),
-        supported("tool_choice: none", "", "none", lambda reply, ask: calls_of(reply) == [], **_CALLS),
-        supported(
-            "tool_choice: auto", "", "auto", lambda reply, ask: reply["tool_choice"] == "auto", **_CALLS
-        ),
+        supported("tool_choice: none", "the prompt has no tools", "none", reads_less(**_CALLS), **_CALLS),
+        accepted("tool_choice: auto", "what it is without it", "auto", model="chat", tools=ITEMS),
         supported(
             "tool_choice: required",
             "at least one call",
@@ -155,32 +152,33 @@ RESPONSES = Api(
             tool_choice="required",
         ),
         supported(
-            "reasoning.effort",
-            '`"none"`: no thoughts; other words are a variable of the template',
+            "reasoning.effort: none",
+            "no thoughts",
             {"effort": "none"},
-            lambda reply, ask: thoughts_of(reply) == "",
+            without_thoughts(model="chat"),
             model="chat",
         ),
         supported(
-            "reasoning.summary",
-            "accepted; thoughts come whole",
-            {"summary": "auto"},
-            lambda reply, ask: thoughts_of(reply) != "",
-            model="chat",
+            "reasoning.effort: others",
+            "a variable of templates that know it",
+            {"effort": "low"},
+            reads_more(model=NAME),
+            model=NAME,
         ),
+        accepted("reasoning.summary", "thoughts come whole", {"summary": "auto"}, model="chat"),
         supported(
             "metadata", "the response has it", {"a": "b"}, lambda reply, ask: reply["metadata"] == {"a": "b"}
         ),
-        supported(
+        accepted(
             "include: reasoning.encrypted_content",
-            "accepted; thoughts are not encrypted",
+            "thoughts are not encrypted",
             ["reasoning.encrypted_content"],
-            same_as(),
+            model="chat",
         ),
         refused("include: others", "", ["message.output_text.logprobs"]),
-        supported("truncation: disabled", "", "disabled", same_as()),
+        accepted("truncation: disabled", "what it is without it", "disabled"),
         refused("truncation: auto", "", "auto"),
-        supported("background: false", "", False, same_as()),
+        accepted("background: false", "what it is without it", False),
         refused("background: true", "", True),
         refused("previous_response_id", "nothing is stored; send all items", "resp_1"),
         refused("conversation", "nothing is stored; send all items", "conv_1"),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-State = Literal["supported", "ignored", "refused"]
+State = Literal["supported", "accepted", "ignored", "refused"]
 #: Asks the server, with further fields, and returns the reply.
 Ask = Callable[..., Any]
 #: Says whether a reply obeys the field; None instead of it: the reply is that without the field.
@@ -59,6 +59,13 @@ def supported(name: str, meaning: str, value: Any, shows: Shows, **beside: Any) 
     return Row(name, "supported", meaning, value, shows, beside)
 
 
+def accepted(name: str, meaning: str, value: Any, **beside: Any) -> Row:
+    """Return the row of a field that asks for what a reply is anyway."""
+    return Row(
+        name, "accepted", meaning, value, lambda reply, ask: said(reply) == said(ask(**beside)), beside
+    )
+
+
 def ignored(name: str, meaning: str, value: Any) -> Row:
     """Return the row of a field that changes nothing."""
     return Row(name, "ignored", meaning, value)
@@ -100,7 +107,7 @@ def events_of(text: str) -> list[Any]:
 def thoughts_of(reply: Any) -> str:
     """Return the thoughts of a reply."""
     if "choices" in reply:
-        return str(reply["choices"][0]["message"].get("reasoning_content") or "")
+        return str(reply["choices"][0].get("message", {}).get("reasoning_content") or "")
     if "output" in reply:
         parts = [part for item in reply["output"] if item["type"] == "reasoning" for part in item["content"]]
         return "".join(part["text"] for part in parts)
@@ -110,7 +117,8 @@ def thoughts_of(reply: Any) -> str:
 def calls_of(reply: Any) -> list[tuple[str, Any]]:
     """Return the names and arguments of the calls of a reply."""
     if "choices" in reply:
-        functions = [call["function"] for call in reply["choices"][0]["message"].get("tool_calls") or ()]
+        message = reply["choices"][0].get("message", {})
+        functions = [call["function"] for call in message.get("tool_calls") or ()]
         return [(function["name"], json.loads(function["arguments"])) for function in functions]
     if "output" in reply:
         items = [item for item in reply["output"] if item["type"] == "function_call"]
@@ -122,6 +130,42 @@ def tokens_of(reply: Any) -> int:
     """Return how many tokens a reply has."""
     usage = reply["usage"]
     return int(usage["completion_tokens"] if "completion_tokens" in usage else usage["output_tokens"])
+
+
+def said(reply: Any) -> Any:
+    """Return all that the model says in a reply of any API."""
+    if isinstance(reply, list):
+        return text_of(reply)
+    return reply["data"] if "data" in reply else (text_of(reply), thoughts_of(reply), calls_of(reply))
+
+
+def read_by(reply: Any) -> int:
+    """Return how many tokens of a prompt the model read for a reply, or knew."""
+    usage = reply.get("usage", reply)
+    given = usage["prompt_tokens"] if "prompt_tokens" in usage else usage["input_tokens"]
+    return int(given + usage.get("cache_read_input_tokens", 0))
+
+
+def reads_more(**instead: Any) -> Shows:
+    """Return what says whether the prompt is longer than that of a request with these fields instead."""
+    return lambda reply, ask: read_by(reply) > read_by(ask(**instead))
+
+
+def reads_less(**instead: Any) -> Shows:
+    """Return what says whether the prompt is shorter than that of a request with these fields instead."""
+    return lambda reply, ask: read_by(reply) < read_by(ask(**instead))
+
+
+def without_thoughts(**instead: Any) -> Shows:
+    """Return what says whether a reply has no thoughts, as one to a request with these fields has."""
+    return lambda reply, ask: thoughts_of(reply) == "" != thoughts_of(ask(**instead))
+
+
+def by_another_model(reply: Any, ask: Ask) -> bool:
+    """Return whether the model "chat" replied, which is the first one, and another without the field."""
+    return [each["model"] for each in (reply, ask(model=None), ask())] == ["chat", "chat", "stories"] and (
+        said(reply) != said(ask())
+    )
 
 
 def changes(**beside: Any) -> Shows:

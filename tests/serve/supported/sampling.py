@@ -5,7 +5,17 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from serve.supported.rows import Row, changes, ignored, same_as, supported, text_of, tokens_of
+from serve.supported.rows import (
+    Row,
+    accepted,
+    by_another_model,
+    changes,
+    ignored,
+    same_as,
+    supported,
+    text_of,
+    tokens_of,
+)
 
 _HOT: dict[str, Any] = {"temperature": 5.0, "seed": 1}
 _WARM: dict[str, Any] = {"temperature": 1.0, "seed": 1}
@@ -17,13 +27,13 @@ def sampling(repeats: dict[str, Any]) -> tuple[Row, ...]:
     """Return the rows; `repeats` are the fields of a request whose prompt repeats itself."""
     dry = {**_DRY, **repeats}
     return (
+        supported("model", "name of a model; without it the first one", "chat", by_another_model),
         supported(
-            "model",
-            "name of a model; without it the first one",
-            "stories",
-            lambda reply, ask: reply["model"] == "stories",
+            "stream",
+            "events",
+            True,
+            lambda reply, ask: isinstance(reply, list) and text_of(reply) == text_of(ask()),
         ),
-        supported("stream", "events", True, lambda reply, ask: text_of(reply) == text_of(ask())),
         supported(
             "stream_options.include_usage",
             "`usage` in the last event",
@@ -31,18 +41,22 @@ def sampling(repeats: dict[str, Any]) -> tuple[Row, ...]:
             lambda reply, ask: reply[-1]["usage"]["completion_tokens"] == 8,
             stream=True,
         ),
-        supported(
+        accepted(
             "stream_options.include_obfuscation",
-            "accepted; no stream has padding",
+            "no stream has padding",
             {"include_obfuscation": False},
-            lambda reply, ask: text_of(reply) == text_of(ask()),
             stream=True,
         ),
         supported(
             "n",
             "replies to one prompt, with seeds of their own",
             2,
-            lambda reply, ask: [choice["index"] for choice in reply["choices"]] == [0, 1],
+            lambda reply, ask: (
+                [text_of({"choices": [choice]}) for choice in reply["choices"]]
+                == [text_of(ask(**_HOT)), text_of(ask(**_HOT | {"seed": 2}))]
+                and text_of(ask(**_HOT)) != text_of(ask(**_HOT | {"seed": 2}))
+            ),
+            **_HOT,
         ),
         supported(
             "max_tokens",
@@ -80,8 +94,8 @@ def sampling(repeats: dict[str, Any]) -> tuple[Row, ...]:
         supported(
             "xtc_threshold",
             "not OpenAI's",
-            0.4,
-            changes(**_WARM, xtc_probability=1.0, xtc_threshold=0.01),
+            0.01,
+            changes(**_WARM, xtc_probability=1.0),
             **_WARM,
             xtc_probability=1.0,
         ),
