@@ -203,9 +203,14 @@ cdef class Program:
         cdef Cursor cursor
         cdef int64_t advanced
         cdef size_t i
-        if not isinstance(advance, dict):
+        cdef bint by_name = isinstance(advance, dict)
+        if not by_name:
             advance = dict.fromkeys(self.symbols, index(f"{method}: advance", advance))
         blocks = self._given(method, blocks, symbols, &memory, &values)
+        cursors = [name for name in self.symbols if isinstance(symbols[name], Cursor)]
+        for name in advance if by_name else ():
+            if name not in cursors:
+                raise ArgumentError(f"{method}: advance: expected cursors among {cursors}, got {shown(name)}")
         after = values
         for i, name in enumerate(self.symbols):
             if isinstance(symbols[name], Cursor):
@@ -264,7 +269,7 @@ cdef class Program:
             if when not in self.symbols:
                 raise ArgumentError(f"add: when: expected a symbol among {list(self.symbols)}, got {shown(when)}")
             strand.when = self.symbols.index(when)
-        strand.group = index("add: group", group)
+        strand.group = index("add: group", group, bits=32)
         return strand
 
     cdef int _bind_memory(self, str what, const ArgumentInfo* info, arg, MemoryRef* memory) except -1:

@@ -131,6 +131,27 @@ def test_launches_of_a_group_do_not_wait_for_each_other(device: pyturbo.Device) 
     assert memory.read()[:, 0].tolist() == [1, 8, 8, 1]
 
 
+@pytest.mark.parametrize("groups", [(1,), (1, 2), (1, 2, 1), (1, 0, 1)])
+def test_launches_of_a_group_wait_for_those_before_it(
+    device: pyturbo.Device, groups: tuple[int, ...]
+) -> None:
+    """Each of them does: what one of them overwrites is not ordered before the others by that."""
+    add, memory, seen, twice = device.kernel("add"), *(device.empty(16) for _ in range(3))
+    memory.write(np.ones(16))
+    program = pyturbo.Program(device, symbols=("s", "t"))
+    places = [Place(memory, symbol(name) * 32, 32) for name in ("s", "t")]
+    program.add(add, memory, memory, seen, 16)
+    for group in groups:
+        for place in places:
+            program.add(add, place, place, place, 8, group=group)
+    program.add(add, memory, memory, twice, 16)
+    for replay in range(3):
+        program.run(s=replay % 2, t=1 - replay % 2)
+        before = 2.0 ** (len(groups) * replay)
+        assert seen.read().tolist() == [2 * before] * 16
+        assert twice.read().tolist() == [2 * before * 2 ** len(groups)] * 16
+
+
 def test_cursors_that_advance_by_different_counts(device: pyturbo.Device) -> None:
     program, _ = chain(device, symbol("count"), 8)
     block = device.empty(16 + 3 * 8)
@@ -140,6 +161,11 @@ def test_cursors_that_advance_by_different_counts(device: pyturbo.Device) -> Non
     assert (row.position, count.position) == (3, 8)
     with pytest.raises(ArgumentError, match="run: advance: expected an integer from 0 on, got 'x'"):
         program.run([block], advance={"row": "x"}, count=8, row=row)  # type: ignore[dict-item]
+    for name in ("rwo", "count"):
+        expected = rf"run: advance: expected cursors among \['row'\], got '{name}'"
+        with pytest.raises(ArgumentError, match=expected):
+            program.run([block], advance={name: 3}, count=8, row=row)
+    assert row.position == 3
 
 
 def test_cursors(device: pyturbo.Device) -> None:
@@ -219,6 +245,9 @@ def test_wrong_recordings(device: pyturbo.Device) -> None:
     ):
         with pytest.raises(ArgumentError, match=message):
             program.add(add, *args)
+    for group, message in ((2**32, "below 2\\^32, got 4294967296"), (-1, "from 0 on, got -1")):
+        with pytest.raises(ArgumentError, match=f"add: group: expected an integer {message}"):
+            program.add(add, x, x, x, 8, group=group)
     assert len(program) == 0
 
 

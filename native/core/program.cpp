@@ -217,12 +217,15 @@ void Program::order(Launch& launch) {
   }
 }
 
-// A range that a later launch overwrites as a whole needs no further comparison: what conflicts with it
-// conflicts with that launch, too, unless both are of one group and run in any order.
+// A range that later launches overwrite as a whole needs no further comparison if each launch that conflicts
+// with it conflicts with one of those, too: with one of no group, or with one of two groups, since a launch
+// is of one group at most.
 std::vector<std::vector<uint32_t>> Program::dependencies() const {
   struct Touched {
     Range range;
     uint32_t launch;
+    uint32_t covered_by = 0;  // a group
+    bool hidden = false;
   };
   std::vector<Touched> touched;
   std::vector<std::vector<uint32_t>> all(launches_.size());
@@ -241,10 +244,13 @@ std::vector<std::vector<uint32_t>> Program::dependencies() const {
         if (before[j][k]) before[i][k] = true;
     }
     for (const Range& now : launches_[i].ranges)
-      if (now.writes)
-        std::erase_if(touched, [&](const Touched& old) {
-          return conflict(now, old.range) && now.begin <= old.range.begin && old.range.end <= now.end;
-        });
+      for (Touched& old : touched) {
+        const bool covers = now.begin <= old.range.begin && old.range.end <= now.end;
+        if (!now.writes || !covers || !conflict(now, old.range)) continue;
+        old.hidden |= now.group == 0 || (old.covered_by != 0 && old.covered_by != now.group);
+        old.covered_by = now.group;
+      }
+    std::erase_if(touched, [](const Touched& old) { return old.hidden; });
     for (const Range& now : launches_[i].ranges) touched.push_back({now, i});
   }
   return all;
