@@ -55,7 +55,7 @@ def read_together(
     for session, piece, last in zip(sessions, pieces, ends, strict=True):
         session._require_whole()
         session._state.put(session.position, piece)
-        readings.append(Reading(session._state, session._cursor, len(piece), last))
+        readings.append(Reading(session._state, session._cursor, len(piece), last or len(piece) == 1))
     steps = sum(reading.tokens == 1 for reading in readings)
     runner, context = sessions[0]._runner, sessions[0].context
     with runner.mixed(context, max(steps, room), prompts=steps < len(readings)) as graph:

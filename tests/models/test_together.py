@@ -168,6 +168,21 @@ def test_a_piece_that_does_not_end_leaves_the_logits_alone(folder: Path) -> None
     assert np.abs(second.logits - model.session(64).prefill(tokens)).max() <= BOUND * before.std()
 
 
+@pytest.mark.parametrize("device", pyturbo.devices())
+def test_a_single_token_always_ends(folder: Path, device: str) -> None:
+    model = model_of(folder, "llama", device, kv="f32")
+    alone, together = ([model.session(64) for _ in range(2)] for _ in range(2))
+    for session in (alone[0], together[0]):
+        session.prefill([1, 2, 3])
+    pieces = pieces_of(model, [1, 2])
+    want = np.array([session.prefill(piece).copy() for session, piece in zip(alone, pieces)])
+    read_together(together, pieces, [False, True])
+    got = np.array([session.logits for session in together])
+    assert np.abs(got - want).max() <= BOUND * want.std()
+    sampler = pyturbo.Sampler(temperature=0)
+    assert [session._sample(sampler)[0] for session in together] == want.argmax(axis=1).tolist()
+
+
 def test_programs_of_many_have_room_for_those_that_come_later(folder: Path) -> None:
     model = model_of(folder, "llama")
     sessions = [model.session(64) for _ in range(MANY + 1)]
