@@ -217,8 +217,9 @@ class Engine:
         try:
             for chooser in choosers:
                 mailbox = Mailbox(len(ids))
+                stream = Stream(mailbox, model.reply_parser(prompt, tools))
                 self._scheduler.add(priority, nbytes, mailbox, partial(admit, mailbox, chooser))
-                streams.append(Stream(mailbox, model.reply_parser(prompt, tools)))
+                streams.append(stream)
         except BaseException:
             for stream in streams:
                 stream.cancel()

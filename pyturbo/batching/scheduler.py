@@ -68,7 +68,7 @@ class Scheduler:
 
     A turn of the loop reads one piece of one prompt, and one token of every conversation that has one to
     read. From `MANY` conversations on, until the last of these has ended, one program reads all of that, and
-    pieces of several prompts. Conversations join and leave between turns.
+    pieces of several prompts, if there is memory for it. Conversations join and leave between turns.
     """
 
     def __init__(self, limits: Limits, pace: Pace) -> None:
@@ -81,6 +81,7 @@ class Scheduler:
         self._taken: dict[int, int] = {}  # bytes of each member by its identity
         self._numbers = itertools.count()
         self._admitting = self._stopping = self._draining = False
+        self._too_many: int | None = None  # conversations whose program did not fit, while no memory is freed
         self.usage = Usage()
         self._thread = threading.Thread(target=self._run, name="pyturbo-engine", daemon=True)
         self._thread.start()
@@ -227,7 +228,8 @@ class Scheduler:
             for member in members:
                 member.crowded = True
         same = len({member.session.context for member in members}) == 1
-        if same and any(member.crowded for member in members):
+        fits = self._too_many is None or len(members) < self._too_many
+        if same and fits and any(member.crowded for member in members):
             steps = [(member, 1) for member in members if len(member.unread) == 1]
             pieces = self._pieces(waiting=bool(steps))
             if pieces is None:  # of a prompt for which a program of its own is better
@@ -270,7 +272,9 @@ class Scheduler:
             ends = [len(member.unread) == count for member, count in parts]
             read_together(sessions, pieces, ends, room=len(self._members))
         except AllocationError:  # for the program: no conversation has begun to read
-            self._read_one_by_one(parts)
+            self._too_many = len(self._members)
+            self._read_a_piece()
+            self._step()
             return
         except Exception as error:
             for member, _ in parts:
@@ -320,27 +324,37 @@ class Scheduler:
         try:
             step_together([member.session for member in members], [int(m.unread[0]) for m in members])
         except AllocationError:  # for the program: no conversation has begun the step
-            self._read_one_by_one([(member, 1) for member in members])
+            self._step_one_by_one(members)
             return
         except Exception as error:
             for member in members:
                 self._leave(member, error)
             return
-        self.usage.steps += 1
-        self.usage.step_tokens += len(members)
-        self.usage.replay_seconds += time.perf_counter() - begin
+        self._count_step(len(members), time.perf_counter() - begin)
         for member in members:
             self._resume(member)
 
-    def _read_one_by_one(self, parts: Sequence[tuple[Member, int]]) -> None:
-        for member, count in parts:
+    def _step_one_by_one(self, members: Sequence[Member]) -> None:
+        """Read a token of each conversation with its own program; together that is one step."""
+        seconds, read = 0.0, []
+        for member in members:
+            begin = time.perf_counter()
             try:
-                member.read(count)
+                member.read(1)
             except Exception as error:
                 self._leave(member, error)
             else:
-                if not len(member.unread):
-                    self._resume(member)
+                seconds += time.perf_counter() - begin
+                read.append(member)
+        if read:
+            self._count_step(len(read), seconds)
+        for member in read:
+            self._resume(member)
+
+    def _count_step(self, tokens: int, seconds: float) -> None:
+        self.usage.steps += 1
+        self.usage.step_tokens += tokens
+        self.usage.replay_seconds += seconds
 
     def _resume(self, member: Member) -> None:
         try:
@@ -359,4 +373,5 @@ class Scheduler:
         with self._changed:
             self._members.remove(member)
             self._taken.pop(id(member))
+            self._too_many = None
             self._changed.notify_all()

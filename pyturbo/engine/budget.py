@@ -45,17 +45,21 @@ class Budget:
 
     def take(self, what: str, nbytes: int, owner: Any) -> None:
         """Count `nbytes` for as long as `owner` lives. Too little for the experts is an AllocationError."""
+        self.require(what, nbytes)
+        number = next(self._numbers)
+        self._taken[number] = nbytes
+        weakref.finalize(owner, self._taken.pop, number, None).atexit = False
+        self.share()
+
+    def require(self, what: str, nbytes: int, spare: int = 0) -> None:
+        """Raise an AllocationError if `nbytes` do not fit, though `spare` bytes of others may be freed."""
         self._look()
-        room = self.left - (0 if self.experts is None else self.experts.least)
+        room = self.left + spare - (0 if self.experts is None else self.experts.least)
         if nbytes > room:
             raise AllocationError(
                 f"{what}: expected at most {size(max(0, room))}, which a memory of {size(self.total)} "
                 f"leaves, got {size(nbytes)}; it takes a memory of {least_size(self.total + nbytes - room)}"
             )
-        number = next(self._numbers)
-        self._taken[number] = nbytes
-        weakref.finalize(owner, self._taken.pop, number, None).atexit = False
-        self.share()
 
     def share(self) -> None:
         """Give the experts what is left."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -203,6 +204,10 @@ _OF_THE_SAMPLER = (
 _BREAKERS = ("\n", ":", '"', "*")
 
 
+def _is_time(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
 @dataclass(frozen=True)
 class Options:
     """How a reply is sampled, and when it ends. None stands for the default of `pyturbo.Sampler`."""
@@ -245,6 +250,8 @@ class Options:
                 f"min_tokens: expected at most max_tokens, {self.max_tokens}, got {self.min_tokens}"
             )
         flag("ignore_eos", self.ignore_eos)
+        if self.ends is not None and not _is_time(self.ends):
+            raise ArgumentError(f"ends: expected a time of time.monotonic, got {shown(self.ends)}")
         if self.reasoning_budget is not None:
             index("reasoning_budget", self.reasoning_budget)
         if self.logit_bias is not None and not isinstance(self.logit_bias, Mapping):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -28,11 +28,16 @@ from pyturbo.streaming import ExpertMemory, ExpertUse, StreamedExperts
 #: Programs that are kept of one conversation, of several, and of many; each has its own scratch memory.
 MAX_GRAPHS, MAX_BATCHES, MAX_MIXED = 8, 32, 8
 
+#: Programs of several and of many whose size is known.
+MAX_SIZES = 256
+
 #: Conversations that the smallest program of many has room for. Products of fewer tokens have other kernels.
 MANY = 8
 
 #: Prompts that a program of many reads a piece of, and the most tokens of a piece. Longer ones gain nothing.
 PROMPTS, PIECE = 8, 64
+
+_SCRATCH = "results between launches"
 
 _G = TypeVar("_G", Graph, BatchGraph, MixedGraph)
 
@@ -106,6 +111,8 @@ class Runner:
         self._graphs: dict[tuple[int, int, Output], Graph] = {}
         self._batches: dict[tuple[int, ...], BatchGraph] = {}
         self._mixed: dict[tuple[int, Room], MixedGraph] = {}
+        #: Bytes of programs of several conversations and of many: none is recorded in vain again.
+        self._sizes: dict[Any, int] = {}
 
     @property
     def network(self) -> Decoder:
@@ -232,7 +239,7 @@ class Runner:
             layouts = [self.layout(context) for context in contexts]
             return BatchGraph(self.device, self.network, self.kv, layouts)
 
-        with self._held(self._batches, MAX_BATCHES, contexts, record) as graph:
+        with self._held(self._batches, MAX_BATCHES, contexts, record, contexts) as graph:
             yield graph
 
     @property
@@ -256,38 +263,78 @@ class Runner:
             known = [of.steps for at, of in self._mixed if (at, of.prompts) == (context, count)]
             most = max(MANY, 1 << (steps - 1).bit_length())
             room = Room(min((n for n in known if n >= steps), default=most), count, self.piece)
-            with self._held(self._mixed, MAX_MIXED, (context, room), record) as graph:
+            with self._held(self._mixed, MAX_MIXED, (context, room), record, [context]) as graph:
                 yield graph
 
     @contextmanager
-    def _held(self, graphs: dict[Any, _G], most: int, key: Any, record: Callable[[], _G]) -> Iterator[_G]:
-        """Hold a program of `graphs`, which keep at most `most`; it is recorded if it is not there."""
+    def _held(
+        self,
+        graphs: dict[Any, _G],
+        most: int,
+        key: Any,
+        record: Callable[[], _G],
+        several: Collection[int] = (),
+    ) -> Iterator[_G]:
+        """Hold a program of `graphs`, which keep at most `most`; it is recorded if it is not there.
+
+        One of `several` contexts makes reading faster, but programs of one conversation can do without it. So
+        it takes no memory of those, and where it does not fit, it is not recorded again to find that out.
+        """
         self.device.require_open()
         with self._lock:
             graph = graphs.pop(key, None)
             if graph is None:
+                self._require(key, several)
                 while len(graphs) >= most:
                     graphs.pop(next(iter(graphs)))
                 graph = record()
+                if several:
+                    while len(self._sizes) >= MAX_SIZES:
+                        self._sizes.pop(next(iter(self._sizes)))
+                    self._sizes[key] = graph.scratch_bytes
+                    self._require(key, several)
                 if self._counts is not None:
-                    self._take(self._counts, "results between launches", graph.scratch_bytes, graph)
+                    self._take(self._counts, _SCRATCH, graph.scratch_bytes, graph, several)
             self.require_open()  # a signal handler may have closed it meanwhile
             graphs[key] = graph
             if self.budget is not None:
                 self.budget.share()
             yield graph
 
-    def _take(self, budget: Budget, what: str, nbytes: int, owner: Any) -> None:
-        """Count memory for `owner`. Programs are given up for it, since they can be recorded again."""
+    def _take(self, budget: Budget, what: str, nbytes: int, owner: Any, needed: Collection[int] = ()) -> None:
+        """Count memory for `owner`. Programs are given up for it, since they can be recorded again.
+
+        Those of one conversation with a `needed` context are not.
+        """
+        spare = self._spare(needed)
         while True:
             try:
                 budget.take(what, nbytes, owner)
                 return
             except AllocationError:
-                graphs: dict[Any, Any] = self._mixed or self._batches or self._graphs
-                if not graphs:
+                if not spare:
                     raise
-                graphs.pop(next(iter(graphs)))
+                graphs, key, _ = spare.pop(0)
+                graphs.pop(key, None)
+
+    def _require(self, key: Any, several: Collection[int]) -> None:
+        """Raise an AllocationError, before any program is given up, if that would not make enough room.
+
+        That is known of programs of `several` contexts that were recorded before.
+        """
+        if self._counts is not None and key in self._sizes:
+            spare = sum(nbytes for _, _, nbytes in self._spare(several))
+            self._counts.require(_SCRATCH, self._sizes[key], spare)
+
+    def _spare(self, needed: Collection[int]) -> list[tuple[dict[Any, Any], Any, int]]:
+        """Return which programs may be given up, the first one first: where it is, its key and its bytes."""
+        kinds: tuple[dict[Any, Any], ...] = (self._mixed, self._batches, self._graphs)
+        return [
+            (graphs, key, graph.scratch_bytes)
+            for graphs in kinds
+            for key, graph in [*graphs.items()]
+            if graphs is not self._graphs or key[0] not in needed
+        ]
 
     @property
     def scratch_bytes(self) -> int:

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 import pyturbo
 from processes import run_script
 from pyturbo.batching import Engine
+from pyturbo.engine import runner
 from pyturbo.engine.session import Session
 from pyturbo.errors import AllocationError, ArgumentError, BusyError, DeviceError, StateError
 from tiny_configs import MODELS
@@ -169,11 +170,64 @@ def test_a_pass_of_many_that_fails(
         with engine._scheduler._changed:
             streams = [engine.submit(prompt, max_tokens=4, temperature=0) for prompt in 2 * PROMPTS]
         for i, stream in enumerate(streams):
-            if isinstance(error, AllocationError):  # they are read one by one
+            if isinstance(error, AllocationError):  # other programs read them
                 assert stream.result().tokens == want[i % len(want)]
             else:
                 with pytest.raises(DeviceError, match="lost"):
                     stream.result()
+
+
+def with_memory_for_all_but_the_program_of_many(model: pyturbo.Model) -> tuple[pyturbo.Model, int]:
+    """Return the same model with a memory limit, and the bytes of the program for 8 conversations."""
+    with model.runner.mixed(2048, 8, prompts=True) as graph:
+        nbytes = graph.scratch_bytes
+    limited = pyturbo.load(threads=2, memory="4GiB")
+    budget = limited.runner.budget
+    assert budget is not None
+    budget.total += nbytes - budget.left  # it would fit, but for the states
+    return limited, nbytes
+
+
+def test_a_program_of_many_that_does_not_fit(model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded: list[str] = []
+
+    def watch(graph: type) -> None:
+        def record(*args: Any) -> Any:
+            recorded.append(graph.__name__)
+            return graph(*args)
+
+        monkeypatch.setattr(runner, graph.__name__, record)
+
+    for graph in (runner.Graph, runner.BatchGraph, runner.MixedGraph):
+        watch(graph)
+    want = [model.generate(prompt, 20, temperature=0).tokens for prompt in PROMPTS]
+    limited, _ = with_memory_for_all_but_the_program_of_many(model)
+    recorded.clear()
+    with Engine(limited, slots=8) as engine:
+        for _ in range(2):
+            with engine._scheduler._changed:
+                streams = [engine.submit(prompt, max_tokens=20, temperature=0) for prompt in 2 * PROMPTS]
+            assert [stream.result().tokens for stream in streams] == 2 * want
+        usage = engine.usage
+    tokens = sum(stream.stats.tokens for stream in streams)
+    assert usage.step_tokens == 2 * (tokens - len(streams))
+    assert usage.steps < 0.5 * usage.step_tokens
+    assert usage.prompt_tokens == 2 * sum(stream.stats.prompt_tokens for stream in streams)
+    assert recorded.count("MixedGraph") == 1
+    assert recorded.count("Graph") <= 2  # for a token, and for a piece of a prompt
+    assert recorded.count("BatchGraph") <= 7  # for 2 to 8 conversations
+
+
+def test_a_program_of_many_fits_once_memory_is_freed(model: pyturbo.Model) -> None:
+    limited, more = with_memory_for_all_but_the_program_of_many(model)
+    assert limited.runner.budget is not None
+    with Engine(limited, slots=8) as engine:
+        for fits in (False, True):
+            with engine._scheduler._changed:
+                streams = [engine.submit(prompt, max_tokens=6) for prompt in 2 * PROMPTS]
+            assert all(stream.result().tokens for stream in streams)
+            assert bool(limited.runner._mixed) == fits
+            limited.runner.budget.total += more
 
 
 @pytest.mark.parametrize("kv", ["f16", "turbo4"])
@@ -380,6 +434,31 @@ def test_without_memory_for_a_program_of_all(model: pyturbo.Model, monkeypatch: 
     with Engine(model) as engine:
         streams = [engine.submit(prompt, max_tokens=4, temperature=0) for prompt in PROMPTS]
         assert [stream.result().tokens for stream in streams] == want
+        usage = engine.usage
+    assert usage.step_tokens == sum(map(len, want)) - len(want)
+    assert 3 <= usage.steps <= usage.step_tokens
+    assert usage.prompt_tokens == sum(stream.stats.prompt_tokens for stream in streams)
+    assert 0 < usage.replay_seconds < usage.busy_seconds
+
+
+def test_a_reply_whose_text_nobody_can_take_apart_does_not_wait(
+    model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(monkeypatch)
+    with Engine(model, slots=1) as engine:
+        first = engine.submit(PROMPTS[0], max_tokens=2)
+        assert gate.reached.wait(60)
+        with monkeypatch.context() as patch:
+
+            def fail(*args: object) -> None:
+                raise ArgumentError("no parser")
+
+            patch.setattr(pyturbo.Model, "reply_parser", fail)
+            with pytest.raises(ArgumentError, match="no parser"):
+                engine.submit(PROMPTS[1])
+        assert engine.waiting == 0
+        gate.open()
+        assert first.result().tokens
 
 
 def test_an_engine_that_is_forgotten_in_a_cycle(model: pyturbo.Model) -> None:
@@ -429,6 +508,8 @@ def test_a_closed_model(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"max_tokens": 0}, "max_tokens: expected"),
         ({"temperature": -1}, "temperature: expected"),
         ({"speed": 3}, "submit: expected options among max_tokens, .*, got speed"),
+        ({"ends": "soon"}, "ends: expected a time of time.monotonic, got 'soon'"),
+        ({"ends": float("nan")}, "ends: expected a time of time.monotonic, got nan"),
         ({"priority": 0.5}, "priority: expected an integer, got 0.5"),
         ({"stop": [3]}, "stop"),
         ({"regex": "["}, "regex: expected a regular expression that a reply can fit"),
