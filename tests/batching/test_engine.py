@@ -522,6 +522,11 @@ def test_wrong_options(engine: Engine, options: dict[str, Any], message: str) ->
         engine.submit(PROMPTS[0], **options)
 
 
+@pytest.mark.parametrize("ends", [float("inf"), 10**400])
+def test_a_reply_whose_time_is_never_over(engine: Engine, ends: float) -> None:
+    assert len(engine.submit(PROMPTS[0], max_tokens=3, temperature=0, ends=ends).result().tokens) == 3
+
+
 def test_wrong_arguments(model: pyturbo.Model) -> None:
     with pytest.raises(ArgumentError, match="Engine: model: expected a Model, got 3"):
         Engine(3)  # type: ignore[arg-type]
