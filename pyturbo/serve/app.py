@@ -16,11 +16,12 @@ from starlette.routing import Route
 from pyturbo.errors import TurboError
 from pyturbo.serve.access import Access, route_path
 from pyturbo.serve.anthropic.messages import count_tokens, messages
+from pyturbo.serve.health import health
 from pyturbo.serve.metrics import Counted, Metrics, metrics
 from pyturbo.serve.openai.chat import chat_completions
 from pyturbo.serve.openai.completions import completions
 from pyturbo.serve.openai.embeddings import embeddings
-from pyturbo.serve.openai.models import health, model, models
+from pyturbo.serve.openai.models import model, models
 from pyturbo.serve.openai.responses import responses, stored_response
 from pyturbo.serve.page import routes as page_routes
 from pyturbo.serve.requests.request_error import RequestError, request_error_of

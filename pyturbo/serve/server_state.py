@@ -12,8 +12,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from pyturbo.serve.metrics import Metrics
-from pyturbo.serve.replies.replies import Asked, Replies, begin, unless_gone
+from pyturbo.serve.replies.replies import Replies, begin, unless_gone
 from pyturbo.serve.replies.sse import EventStream
+from pyturbo.serve.requests.asked import Asked
 from pyturbo.serve.requests.request_error import RequestError
 from pyturbo.serve.settings import Settings
 from pyturbo.serve.shelf import Served, Shelf

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from pyturbo._messages import shown
-from pyturbo.serve.replies.replies import Asked, prompt_ids
+from pyturbo.serve.requests.asked import Asked, prompt_ids
 from pyturbo.serve.requests.body import Fields, read_body
 from pyturbo.serve.requests.messages import checked_messages, refusal
 from pyturbo.serve.server_state import state_of

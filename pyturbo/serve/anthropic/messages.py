@@ -16,7 +16,7 @@ from pyturbo.model import Model
 from pyturbo.serve.anthropic.context_edits import ContextManagement
 from pyturbo.serve.anthropic.history import messages_of, tools_of
 from pyturbo.serve.anthropic.message_writer import MessageWriter
-from pyturbo.serve.replies.replies import Asked, prompt_ids
+from pyturbo.serve.requests.asked import Asked, prompt_ids
 from pyturbo.serve.requests.body import Fields, read_body
 from pyturbo.serve.requests.limits import few_stops
 from pyturbo.serve.requests.messages import refusal
@@ -27,7 +27,7 @@ from pyturbo.serve.shelf import Served
 from pyturbo.text.dialects.grammar import Choice
 
 #: Fields that change no reply here. What a cache can know of a prompt is found without being told.
-IGNORED = (*("metadata", "service_tier", "cache_control", "speed", "user_profile_id", "workspace_id"),)
+IGNORED = ("metadata", "service_tier", "cache_control", "speed", "user_profile_id", "workspace_id")
 
 
 class ThinkingFields(Fields):

@@ -12,17 +12,16 @@ from starlette.types import ASGIApp
 from pyturbo.serve.openai.choice_writer import Choice, ChoiceWriter
 from pyturbo.serve.openai.sampling_fields import IGNORED, SamplingFields
 from pyturbo.serve.replies import accounts
-from pyturbo.serve.replies.replies import Asked, Event, Replies
+from pyturbo.serve.replies.replies import Event, Replies
+from pyturbo.serve.requests.asked import Asked
 from pyturbo.serve.requests.body import Fields, read_body
 from pyturbo.serve.requests.messages import checked_messages
 from pyturbo.serve.requests.request_error import RequestError
 from pyturbo.serve.requests.thinking import with_effort
-from pyturbo.serve.requests.tool_choice import constrained
+from pyturbo.serve.requests.tool_choice import ANY_OBJECT, constrained
 from pyturbo.serve.server_state import State, state_of
 from pyturbo.serve.shelf import Served
 from pyturbo.text.dialects import Message, Part, Reasoning, Text, ToolCallArguments, ToolCallBegin
-
-_SCHEMA_OF_AN_OBJECT = {"type": "object"}
 
 
 class JsonSchema(Fields):
@@ -46,7 +45,7 @@ class ResponseFormat(Fields):
             if self.json_schema is None:
                 raise RequestError("invalid_request_error", "response_format.json_schema: expected a schema")
             return self.json_schema.schema_
-        return _SCHEMA_OF_AN_OBJECT if self.type == "json_object" else None
+        return ANY_OBJECT if self.type == "json_object" else None
 
 
 class ChatFields(SamplingFields):

@@ -15,7 +15,8 @@ from pyturbo.serve.openai.choice_writer import Choice, ChoiceWriter
 from pyturbo.serve.openai.sampling_fields import IGNORED, SamplingFields
 from pyturbo.serve.replies import accounts
 from pyturbo.serve.replies.accounts import Places
-from pyturbo.serve.replies.replies import Asked, Event, Replies
+from pyturbo.serve.replies.replies import Event, Replies
+from pyturbo.serve.requests.asked import Asked
 from pyturbo.serve.requests.body import read_body
 from pyturbo.serve.requests.messages import refusal
 from pyturbo.serve.server_state import State, state_of

@@ -1,4 +1,4 @@
-"""GET /v1/models, and GET /health."""
+"""GET /v1/models."""
 
 from __future__ import annotations
 
@@ -31,18 +31,3 @@ def _model(state: State, name: str) -> dict[str, Any]:
             described["max_context"] = served.model.max_context
             described["chat"] = served.chats
     return described | {"loaded": described["created"] > 0}
-
-
-async def health(request: Request) -> JSONResponse:
-    """Say whether the server can reply, and how busy it is."""
-    served = state_of(request).shelf.served
-    well = all(each.engine.alive for each in served)
-    return JSONResponse(
-        {
-            "status": "ok" if well else "failed",
-            "models": [each.name for each in served],
-            "running": sum(each.engine.running for each in served),
-            "waiting": sum(each.engine.waiting for each in served),
-        },
-        200 if well else 503,
-    )

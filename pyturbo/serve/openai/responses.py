@@ -12,12 +12,12 @@ from starlette.types import ASGIApp
 from pyturbo._messages import shown
 from pyturbo.serve.openai.items import messages_of, tools_of
 from pyturbo.serve.openai.response_writer import ResponseWriter
-from pyturbo.serve.replies.replies import Asked
+from pyturbo.serve.requests.asked import Asked
 from pyturbo.serve.requests.body import Fields, read_body
 from pyturbo.serve.requests.messages import known, refusal, required_text
 from pyturbo.serve.requests.request_error import RequestError
 from pyturbo.serve.requests.thinking import with_effort
-from pyturbo.serve.requests.tool_choice import constrained, require_function
+from pyturbo.serve.requests.tool_choice import ANY_OBJECT, constrained, require_function
 from pyturbo.serve.server_state import State, state_of
 from pyturbo.serve.shelf import Served
 from pyturbo.text.dialects.grammar import Choice
@@ -29,7 +29,7 @@ IGNORED = (
 )
 #: Fields that are of use only to a server that stores responses.
 _STORED = ("previous_response_id", "conversation")
-_SCHEMAS = {"text": None, "json_object": {"type": "object"}}
+_SCHEMAS = {"text": None, "json_object": ANY_OBJECT}
 
 
 class TextFormat(Fields):

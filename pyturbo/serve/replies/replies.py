@@ -5,46 +5,26 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from starlette.types import Receive
 
 from pyturbo._arguments import index
 from pyturbo.batching import Stream
-from pyturbo.engine.generation import Chunk, Prompt, is_chat
+from pyturbo.engine.generation import Chunk
 from pyturbo.errors import ArgumentError, BusyError, ContextError, FormatError
-from pyturbo.serve.requests.messages import plain_text, refusal
+from pyturbo.serve.requests.asked import Asked, prompt_of
+from pyturbo.serve.requests.messages import refusal
 from pyturbo.serve.requests.request_error import RequestError
 from pyturbo.serve.settings import Settings
 from pyturbo.serve.shelf import Served
-from pyturbo.text.dialects import Part, ToolCallEnd, Tools
+from pyturbo.text.dialects import Part, ToolCallEnd
 
 Result = TypeVar("Result")
 
 _LAST_TOKEN_SECONDS = 60.0  # how long a reply that is over waits for its last token, which has all text
 _PREPARING = 64  # requests of a model whose templates and grammars are at work, or wait for that
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a request asks the model for.
-
-    Attributes:
-        prompt: Text, token ids, or messages.
-        options: Those of `Model.stream`.
-        count: How many replies; further ones have the next seeds.
-        tools: Functions that replies may call.
-        variables: Of the chat template.
-        one_call: Whether a reply ends after its first call.
-    """
-
-    prompt: Prompt
-    options: Mapping[str, Any]
-    count: int = 1
-    tools: Tools | None = None
-    variables: Mapping[str, Any] = field(default_factory=dict)
-    one_call: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,22 +98,6 @@ class Replies:
                 return
 
 
-def prompt_ids(served: Served, asked: Asked) -> list[int]:
-    """Return the tokens that a request has the model read."""
-    prompt = served.model.prompt_text(_prompt(served, asked), asked.tools, asked.variables or None)
-    return served.model.prompt_ids(prompt)
-
-
-def _prompt(served: Served, asked: Asked) -> Prompt:
-    """Return the prompt; for a model without a chat template, the texts of messages."""
-    prompt = asked.prompt
-    if served.chats or not is_chat(prompt):
-        return prompt
-    if asked.variables:
-        raise refusal(next(iter(asked.variables)), "this model has no chat template that could take it")
-    return plain_text(prompt)  # type: ignore[arg-type]
-
-
 async def begin(served: Served, ask: Callable[[], Asked], settings: Settings) -> Replies:
     """Have a model reply. What is wrong with the request is an error here, before anything is sent.
 
@@ -147,7 +111,7 @@ async def begin(served: Served, ask: Callable[[], Asked], settings: Settings) ->
         asked, end = ask(), time.monotonic() + settings.reply_seconds
         options = {**_within(asked.options, settings.max_reply), "ends": end}
         streams = engine.submit_several(
-            _prompt(served, asked),
+            prompt_of(served, asked),
             asked.count,
             tools=asked.tools,
             variables=asked.variables or None,

@@ -9,11 +9,14 @@ from typing import Any
 
 from pyturbo._messages import label, shown
 from pyturbo.model import Model
-from pyturbo.serve.replies.replies import Asked
+from pyturbo.serve.requests.asked import Asked
 from pyturbo.serve.requests.messages import known, refusal, required_text
 from pyturbo.serve.requests.request_error import RequestError
 from pyturbo.text.dialects import Tools, as_functions
 from pyturbo.text.dialects.grammar import Choice
+
+#: The schema of any JSON object.
+ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 
 _SHOWN_NAMES = 16  # in a message
 

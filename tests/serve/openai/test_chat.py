@@ -11,6 +11,7 @@ import openai
 import pytest
 
 from live_server import LiveServer
+from serve.supported.tools import UNIT
 from text.dialects.replies import TOOLS
 
 from ..conftest import KEY, Script
@@ -137,14 +138,6 @@ def test_several_replies_have_seeds_of_their_own(client: openai.OpenAI) -> None:
         (choice.message.content or "") + getattr(choice.message, "reasoning_content", "")
         for choice in several
     ]
-
-
-UNIT: dict[str, Any] = {
-    "type": "object",
-    "properties": {"unit": {"enum": ["C", "F"]}, "exact": {"type": "boolean"}},
-    "required": ["unit", "exact"],
-    "additionalProperties": False,
-}
 
 
 @pytest.mark.parametrize("seed", range(3))

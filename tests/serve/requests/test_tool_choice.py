@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import pyturbo
-from pyturbo.serve.replies.replies import Asked
+from pyturbo.serve.requests.asked import Asked
 from pyturbo.serve.requests.request_error import RequestError
 from pyturbo.serve.requests.tool_choice import constrained
 
