@@ -111,17 +111,19 @@ def programs() -> Iterator[tuple[str, Case]]:
     yield "Program.add", (add, arguments)
     program = pyturbo.Program(device, ("n",))
     program.add(kernel, buffer, buffer, buffer, symbol("n"))
+    wrong = [*(each for each in NOT_A_COUNT if each != {}), {"n": 3}, {3: 3}]  # "n" is no cursor
+    advance = (0, wrong)
     arguments = {
         "n": (3, NOT_A_COUNT),
         "blocks": ((), (3, None, "x", [3], Thing())),
         "wait": (True, NOT_A_FLAG),
-        "advance": (0, NOT_A_COUNT),
+        "advance": advance,
         "ahead": (False, NOT_A_FLAG),
     }
     yield "Program.run", (program.run, arguments)
     arguments = {"n": (3, NOT_A_COUNT), "blocks": ((), (3, "x", [3], Thing()))}
     yield "Program.prepare", (program.prepare, arguments)
-    yield "Program.profile", (program.profile, {"n": (3, NOT_A_COUNT), "advance": (0, NOT_A_COUNT)})
+    yield "Program.profile", (program.profile, {"n": (3, NOT_A_COUNT), "advance": advance})
     limits = ("tokens", 3, None, [3], Thing(), {"a": "x"}, {"a": -1}, {"a": 1.5}, {3: 3})
     arguments = {
         "device": (device, (*NOT_A_DEVICE, "cpu", None)),

@@ -89,7 +89,7 @@ def test_wrong_values(words: str, message: str, capsys: pytest.CaptureFixture[st
         ),
         (
             "peers --precision fast",
-            "--precision is an option of {model} and {gpu} and {kv} and {stream}, not of {peers}",
+            "--precision is an option of {model} and {gpu} and {kv} and {stream} and {serve}, not of {peers}",
         ),
         ("kv --kv turbo4", "--kv is an option of {model} and {gpu}, not of {kv}"),
         ("replay --lengths 2", "--lengths is an option of {model}, not of {replay}"),
