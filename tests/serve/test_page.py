@@ -26,7 +26,9 @@ def script() -> Script:
 def opened(script: Script, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     profile = tmp_path_factory.mktemp("profile")
     with LiveServer(script.app(), drain_seconds=1) as server, chromium(profile) as driver:
-        yield Reader(driver, server.url)
+        reader = Reader(driver, server.url)
+        reader.visit()
+        yield reader
 
 
 @pytest.fixture
