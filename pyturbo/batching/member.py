@@ -20,7 +20,7 @@ class Member:
     Attributes:
         session: The conversation; it belongs to the engine.
         unread: Tokens to read before `resume`.
-        crowded: Whether it was one of so many conversations that they are read by one program.
+        crowded: Whether it has been at work when the program for many conversations was needed.
     """
 
     def __init__(self, mailbox: Mailbox, session: Session, make: Callable[[Session], Steps]) -> None:

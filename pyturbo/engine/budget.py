@@ -52,7 +52,7 @@ class Budget:
         self.share()
 
     def require(self, what: str, nbytes: int, spare: int = 0) -> None:
-        """Raise an AllocationError if `nbytes` do not fit, though `spare` bytes of others may be freed."""
+        """Raise an AllocationError if `nbytes` do not fit, even if `spare` bytes of others are freed."""
         self._look()
         room = self.left + spare - (0 if self.experts is None else self.experts.least)
         if nbytes > room:

@@ -24,7 +24,7 @@ from pyturbo.symbols import symbol
 
 
 class Room(NamedTuple):
-    """What a replay has room for: conversations with one token, and pieces of prompts of so many tokens."""
+    """Places of a replay: `steps` for one token each, and `prompts` for up to `piece` tokens each."""
 
     steps: int
     prompts: int
