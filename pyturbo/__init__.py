@@ -41,8 +41,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 try:
-    from pyturbo._native import Buffer, Device, Kernel
-    from pyturbo._native import device_list as devices
+    from pyturbo._buffer import Buffer
+    from pyturbo._device import Device
+    from pyturbo._device import device_list as devices
+    from pyturbo._kernel import Kernel
 except ImportError as error:
     from pyturbo._distribution import advice
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pyturbo._buffer import host_empty
 from pyturbo._fork import open_in_children
-from pyturbo._native import host_empty
 
 Array = NDArray[Any]
 

@@ -15,7 +15,7 @@ def advice() -> str:
     """Return what to do when parts of the package are missing, or are another project's."""
     from importlib.metadata import PackageNotFoundError, version
 
-    if (Path(__file__).parent / "_native.pyx").exists():
+    if (Path(__file__).parent / "_device.pyx").exists():
         return (
             "In a checkout, run `make build` and use .venv/bin/python from another folder, "
             "or `pip install .` first"

@@ -2,8 +2,8 @@ from collections.abc import Iterable
 from os import PathLike
 from typing import Any
 
+from pyturbo._buffer import Buffer
 from pyturbo._host_loop import HostLoop
-from pyturbo._native import Buffer
 
 COUNTERS: tuple[str, ...]
 

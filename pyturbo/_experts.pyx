@@ -6,7 +6,7 @@ from libcpp.memory cimport shared_ptr
 from libcpp.vector cimport vector
 
 from pyturbo._host_loop cimport HostLoop
-from pyturbo._native cimport Buffer
+from pyturbo._buffer cimport Buffer
 
 import numbers
 import os

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyturbo import _native
+from pyturbo import _device
 
-PACKAGE = Path(_native.__file__).parent
+PACKAGE = Path(_device.__file__).parent
 
 
 def get_include() -> str:

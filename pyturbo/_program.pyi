@@ -1,8 +1,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+from pyturbo._buffer import Buffer
+from pyturbo._device import Device
 from pyturbo._host_loop import HostLoop
-from pyturbo._native import Buffer, Device, Kernel
+from pyturbo._kernel import Kernel
 from pyturbo.symbols import Launch, Loop, Timeline
 
 class Cursor:

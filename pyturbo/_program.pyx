@@ -7,7 +7,9 @@ from libcpp.vector cimport vector
 
 from pyturbo._core cimport ArgumentInfo, ArgumentKind, DType
 from pyturbo._host_loop cimport HostLoop
-from pyturbo._native cimport Buffer, Device, Kernel
+from pyturbo._buffer cimport Buffer
+from pyturbo._device cimport Device
+from pyturbo._kernel cimport Kernel
 
 from pyturbo._arguments import flag, index, value_bytes
 from pyturbo._messages import shown

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyturbo._native import Buffer
+from pyturbo._buffer import Buffer
 
 _Logits = npt.NDArray[np.float32] | Buffer
 _Mask = npt.NDArray[np.uint32]

@@ -14,8 +14,8 @@ import numpy as np
 from pyturbo import models
 from pyturbo._arrays import Array
 from pyturbo._blank import Blank
+from pyturbo._device import device_list, device_traits
 from pyturbo._machine import machine_memory
-from pyturbo._native import device_list, device_traits
 from pyturbo.checkpoint import Checkpoint, Weights
 from pyturbo.checkpoint.tensors import TensorInfo
 from pyturbo.engine.layout import Layout

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pyturbo._device import Device, device_list
 from pyturbo._machine import used_memory
 from pyturbo._messages import GROWTH
-from pyturbo._native import Device, device_list
 from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.describe import survey
 from pyturbo.engine.budget import HEADROOM

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from pyturbo import models
 from pyturbo._arguments import byte_count, callback, index, path_of
+from pyturbo._device import Device, device_list
 from pyturbo._messages import shown
-from pyturbo._native import Device, device_list
 from pyturbo._once import once
 from pyturbo.checkpoint import SamplingDefaults, TokenizerSource, open_checkpoint
 from pyturbo.checkpoint.origin import Origin

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pyturbo import models
+from pyturbo._device import Device
 from pyturbo._machine import available_memory, used_memory
 from pyturbo._messages import least_size, shown, size
-from pyturbo._native import Device
 from pyturbo._traits import DeviceMemory
 from pyturbo.checkpoint import Checkpoint
 from pyturbo.checkpoint.origin import Origin

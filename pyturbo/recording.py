@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyturbo._arguments import index
+from pyturbo._buffer import Buffer, host_empty
+from pyturbo._device import Device
 from pyturbo._dtypes import DTYPES, code_of
 from pyturbo._host_loop import HostLoop
 from pyturbo._messages import shown
-from pyturbo._native import Buffer, Device, host_empty
 from pyturbo._program import Program
 from pyturbo._traits import Traits
 from pyturbo.errors import ArgumentError, StateError

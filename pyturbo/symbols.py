@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
+from pyturbo._buffer import Buffer
 from pyturbo._messages import shown
-from pyturbo._native import Buffer
 from pyturbo.errors import ArgumentError
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyturbo
-from pyturbo._native import device_traits
+from pyturbo._device import device_traits
 from pyturbo.checkpoint import open_checkpoint
 from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.errors import AllocationError

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import pyturbo
-from pyturbo._native import host_span
+from pyturbo._buffer import host_span
 from pyturbo.errors import ArgumentError, FileError, FormatError
 
 NUMPY_2 = int(np.__version__.split(".")[0]) >= 2

@@ -17,8 +17,8 @@ import pytest
 
 import pyturbo
 from pyturbo import Recorder, Tensor, ops
+from pyturbo._buffer import host_empty
 from pyturbo._experts import ExpertStore
-from pyturbo._native import host_empty
 from pyturbo.errors import AllocationError, ArgumentError, StateError
 from pyturbo.streaming import MappedExperts, Policy
 from tiny_configs import MODELS

@@ -61,7 +61,7 @@ def test_what_most_people_use_first_has_examples() -> None:
         "pyturbo.model.load",
         "pyturbo.model.Model.stream",
         "pyturbo.engine.session.Session",
-        "pyturbo._native.Device",
+        "pyturbo._device.Device",
         "pyturbo._program.Program",
         "pyturbo._sampling.Sampler",
     ):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import pyturbo
-from pyturbo._native import device_traits
+from pyturbo._device import device_traits
 from pyturbo._traits import Traits
 from pyturbo.errors import ArgumentError
 from pyturbo.ops.attention import key_blocks

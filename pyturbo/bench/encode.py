@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pyturbo._native import Device
+from pyturbo._device import Device
 from pyturbo.bench.gpu.model import QUICK, replay_times
 from pyturbo.bench.gpu.random_model import random_runner
 from pyturbo.bench.stream.synthetic import SHAPE

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pyturbo._native import Device, Kernel
+from pyturbo._device import Device
+from pyturbo._kernel import Kernel
 from pyturbo._program import Program
 from pyturbo.symbols import symbol
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyturbo._native import Buffer, Device
+from pyturbo._buffer import Buffer
+from pyturbo._device import Device
 from pyturbo._program import Program
 from pyturbo.bench.matrix_formats import AFFINE, FORMATS, GROUP_SIZE, MatrixFormat
 

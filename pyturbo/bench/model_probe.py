@@ -11,7 +11,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from pyturbo._native import Device
+from pyturbo._device import Device
 from pyturbo.bench.text import text_ids
 from pyturbo.engine.budget import Budget
 from pyturbo.engine.session import Session

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pyturbo._arrays import Array, aligned_empty
-from pyturbo._native import Buffer, FileWatch, host_map
+from pyturbo._buffer import Buffer, FileWatch, host_map
 from pyturbo.errors import FileError, FormatError
 
 #: Every tensor a kernel sees starts at a multiple of this many bytes.

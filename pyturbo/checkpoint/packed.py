@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pyturbo._arrays import Array
-from pyturbo._native import Buffer
+from pyturbo._buffer import Buffer
 from pyturbo.checkpoint import json_file
 from pyturbo.checkpoint.directory import DirectoryCheckpoint
 from pyturbo.checkpoint.directory_weights import DirectoryWeights

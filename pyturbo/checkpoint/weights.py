@@ -10,8 +10,8 @@ from typing import Any
 
 from pyturbo._arrays import Array, aligned_empty
 from pyturbo._blank import Blank, Ledger
+from pyturbo._buffer import host_empty
 from pyturbo._messages import shown
-from pyturbo._native import host_empty
 from pyturbo.checkpoint.file_layout import FileLayout
 from pyturbo.checkpoint.source import Plane, Shape, Source
 from pyturbo.checkpoint.stream import CopiedStream, Stream

@@ -6,8 +6,8 @@ import argparse
 from typing import Any
 
 from pyturbo._arguments import byte_count
+from pyturbo._device import Device, device_list
 from pyturbo._machine import peak_memory
-from pyturbo._native import Device, device_list
 from pyturbo.cli._output import byte_bar, count_bar, size
 from pyturbo.cli._usage import add_model_name, at_least_one, option, path, text_of, usage
 from pyturbo.engine.generation import Completion, Options, Stats

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 import pyturbo
-from pyturbo._native import missing_device_list
+from pyturbo._device import missing_device_list
 from pyturbo.cli import _output
 from pyturbo.errors import TurboError
 

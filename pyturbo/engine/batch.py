@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pyturbo import ops
-from pyturbo._native import Device
+from pyturbo._device import Device
 from pyturbo._program import Cursor, Program
 from pyturbo._sampling import TopLogits
 from pyturbo.engine.graph import record_layers

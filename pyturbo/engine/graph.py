@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyturbo._arrays import Array
-from pyturbo._native import Buffer, Device
+from pyturbo._buffer import Buffer
+from pyturbo._device import Device
 from pyturbo._program import Cursor, Program
 from pyturbo._sampling import TopLogits
 from pyturbo.engine.layout import Layout

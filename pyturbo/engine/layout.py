@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from pyturbo._buffer import Buffer, host_empty
+from pyturbo._device import Device
 from pyturbo._machine import machine_memory
-from pyturbo._native import Buffer, Device, host_empty
 from pyturbo.errors import AllocationError
 from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.step import KvFormat, Piece

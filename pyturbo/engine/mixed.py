@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyturbo import ops
-from pyturbo._native import Buffer, Device
+from pyturbo._buffer import Buffer
+from pyturbo._device import Device
 from pyturbo._program import Cursor, Program
 from pyturbo._sampling import TopLogits
 from pyturbo.engine.graph import record_layers

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pyturbo._buffer import Buffer
+from pyturbo._device import Device
 from pyturbo._fork import open_in_children
 from pyturbo._messages import shown
-from pyturbo._native import Buffer, Device
 from pyturbo._traits import Traits
 from pyturbo.checkpoint.origin import Origin
 from pyturbo.engine.batch import BatchGraph

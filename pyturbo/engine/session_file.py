@@ -26,8 +26,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pyturbo._arguments import path_of
+from pyturbo._buffer import Buffer
 from pyturbo._messages import shown
-from pyturbo._native import Buffer
 from pyturbo.checkpoint import json_file
 from pyturbo.checkpoint.file import TensorFile
 from pyturbo.engine.layout import Layout

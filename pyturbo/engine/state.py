@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyturbo._native import Buffer
+from pyturbo._buffer import Buffer
 from pyturbo._sampling import TopLogits
 from pyturbo.engine.layout import Layout
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pyturbo import ops
-from pyturbo._native import Device
+from pyturbo._device import Device
 from pyturbo._sampling import TopLogits
 from pyturbo.layers.decoder import Decoder
 from pyturbo.recording import Extent, Recorder, Tensor

@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from pyturbo import recording
 from pyturbo._blank import Blank
+from pyturbo._buffer import Buffer
+from pyturbo._device import Device, device_list
 from pyturbo._messages import shown
-from pyturbo._native import Buffer, Device, device_list
 from pyturbo._traits import Traits
 from pyturbo.errors import ArgumentError
 from pyturbo.recording import Recorder, Tensor

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pyturbo._blank import Blank
-from pyturbo._native import host_span
+from pyturbo._buffer import host_span
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._run import Array, aligned, operand
 from pyturbo.recording import Tensor

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pyturbo._buffer import Buffer
 from pyturbo._dtypes import SUFFIXES
-from pyturbo._native import Buffer
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._checks import flag, integer, stored_weight, values
 from pyturbo.ops._run import (

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pyturbo import turbo_codec
+from pyturbo._device import Device
 from pyturbo._dtypes import SUFFIXES
-from pyturbo._native import Device
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._checks import flag, integer, stored_weight, values
 from pyturbo.ops._run import (

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pyturbo import turbo_codec
+from pyturbo._buffer import Buffer
 from pyturbo._dtypes import SUFFIXES
 from pyturbo._messages import shown
-from pyturbo._native import Buffer
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._checks import flag, integer, pair, stored_weight, values
 from pyturbo.ops._run import (

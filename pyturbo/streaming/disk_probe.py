@@ -11,9 +11,9 @@ from statistics import median
 
 import numpy as np
 
+from pyturbo._device import Device
 from pyturbo._experts import time_reads
 from pyturbo._messages import size
-from pyturbo._native import Device
 from pyturbo.errors import FileError
 from pyturbo.files.replace import sync, writing
 from pyturbo.files.write import drop_cached

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyturbo._arrays import Array
+from pyturbo._buffer import Buffer
+from pyturbo._device import Device
 from pyturbo._experts import ExpertStore
-from pyturbo._native import Buffer, Device
 from pyturbo.streaming.memory import ExpertMemory, ExpertRead, RecordFile, trace_store
 from pyturbo.streaming.policy import Policy
 from pyturbo.streaming.served import ServedLayer

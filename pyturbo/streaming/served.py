@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from pyturbo import ops, recording
+from pyturbo._buffer import Buffer
 from pyturbo._host_loop import HostLoop
-from pyturbo._native import Buffer
 
 
 class Lookup(NamedTuple):

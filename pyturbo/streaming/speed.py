@@ -9,7 +9,7 @@ from statistics import mean
 
 import numpy as np
 
-from pyturbo._native import Device
+from pyturbo._device import Device
 from pyturbo.files.cache import read_cached, write_cached
 from pyturbo.streaming.disk import disk_name
 from pyturbo.streaming.memory import RecordFile

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyturbo._arrays import Array
+from pyturbo._device import Device
 from pyturbo._experts import COUNTERS, ExpertStore
-from pyturbo._native import Device
 from pyturbo.errors import StateError
 from pyturbo.streaming.memory import ExpertMemory, ExpertRead, RecordFile, trace_store
 from pyturbo.streaming.policy import Policy

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pyturbo._buffer import Buffer
+from pyturbo._device import Device
 from pyturbo._experts import ExpertStore
-from pyturbo._native import Buffer, Device
 from pyturbo.streaming.served import Lookup, ServedLayer
 
 _ROWS = ("table", "counts", "slots", "missing", "guesses")

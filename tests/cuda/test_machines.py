@@ -20,7 +20,7 @@ if not cuda_in_tests.IN_USE:
 from pyturbo import _soft_cuda_tests as soft_cuda
 
 DEVICES = (
-    "import pyturbo\nfrom pyturbo._native import missing_device_list as m\nprint(pyturbo.devices(), m())\n"
+    "import pyturbo\nfrom pyturbo._device import missing_device_list as m\nprint(pyturbo.devices(), m())\n"
 )
 
 
@@ -58,7 +58,7 @@ from pyturbo import _soft_cuda_tests as soft_cuda
 soft_cuda.set_options(driver={driver})
 import numpy as np
 import pyturbo
-from pyturbo._native import missing_device_list as missing
+from pyturbo._device import missing_device_list as missing
 print(missing().get("cuda"))
 if "cuda" in pyturbo.devices():
     device = pyturbo.Device("cuda")

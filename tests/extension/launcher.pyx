@@ -1,7 +1,7 @@
 # A user's extension: it launches a kernel of the installed package from Cython, without the GIL.
 
 from pyturbo._core cimport Arguments
-from pyturbo._native cimport Kernel
+from pyturbo._kernel cimport Kernel
 
 cdef extern from "Python.h":
     int PyGILState_Check() nogil

@@ -11,7 +11,7 @@ from libcpp.vector cimport vector
 
 from pyturbo._core cimport raise_python
 from pyturbo._host_loop cimport HostLoop, NativeHostLoop
-from pyturbo._native cimport Buffer
+from pyturbo._buffer cimport Buffer
 
 
 cdef extern from "native_test.h":

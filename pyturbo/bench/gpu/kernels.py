@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyturbo._native import Device
+from pyturbo._device import Device
 from pyturbo.bench.gpu.cases import QUICK, Case, Goal, Sizes
 from pyturbo.bench.gpu.memory import Operands, Pool
 from pyturbo.bench.gpu.mixers import mixers

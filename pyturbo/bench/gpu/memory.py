@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pyturbo._native import Buffer, Device
+from pyturbo._buffer import Buffer
+from pyturbo._device import Device
 from pyturbo.errors import AllocationError
 from pyturbo.recording import Tensor
 

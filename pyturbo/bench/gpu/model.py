@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pyturbo._native import Buffer, Device
+from pyturbo._buffer import Buffer
+from pyturbo._device import Device
 from pyturbo._program import Cursor, Program
 from pyturbo.bench.gpu.random_model import random_runner
 from pyturbo.bench.gpu.reason import reason

@@ -16,7 +16,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from pyturbo._native import Device, host_empty, host_map
+from pyturbo._buffer import host_empty, host_map
+from pyturbo._device import Device
 from pyturbo.bench.peers import random_moe
 from pyturbo.bench.peers.random_moe import Maker, Shape
 from pyturbo.checkpoint import Weights

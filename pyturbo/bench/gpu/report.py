@@ -11,8 +11,8 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from typing import Any
 
+from pyturbo._device import Device
 from pyturbo._distribution import NAME
-from pyturbo._native import Device
 from pyturbo.bench.gpu import kernels, model
 from pyturbo.bench.gpu.kernels import KernelRow
 from pyturbo.bench.gpu.model import ModelReport, Plan

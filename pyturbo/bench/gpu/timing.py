@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyturbo._native import Device
+from pyturbo._device import Device
 from pyturbo._program import Program
 from pyturbo.bench.gpu.memory import Operands
 from pyturbo.recording import Extent, Recorder, Tensor

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pyturbo._native import Device
+from pyturbo._device import Device
 from pyturbo.bench.kv import llama
 from pyturbo.engine.layout import Layout
 from pyturbo.errors import ArgumentError

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyturbo._native import Buffer, Device
+from pyturbo._buffer import Buffer
+from pyturbo._device import Device
 from pyturbo._program import Program
 from pyturbo.engine.layout import Layout
 from pyturbo.layers.head_inputs import HeadInputs

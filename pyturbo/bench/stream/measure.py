@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pyturbo._device import Device
 from pyturbo._machine import used_memory
-from pyturbo._native import Device
 from pyturbo.bench.stream.hits import ExpertMap
 from pyturbo.checkpoint import open_checkpoint
 from pyturbo.checkpoint.packed import PackedCheckpoint

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from pyturbo._native import Device
+from pyturbo._device import Device
 from pyturbo.bench.encode import encode
 from pyturbo.cli import _output
 from pyturbo.cli._usage import usage
