@@ -57,8 +57,8 @@ def test_the_first_token_comes_soon(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_importing_it_is_quick(tmp_path: Path) -> None:
-    """At most 50 ms more than NumPy, once in a few tries; about 13 on a quiet machine."""
-    code = "import time, numpy; t = time.perf_counter(); import pyturbo; print(time.perf_counter() - t)"
+    """At most 50 ms of the processor's time more than NumPy, once in a few tries; it is about 13 to 22."""
+    code = "import time, numpy; t = time.process_time(); import pyturbo; print(time.process_time() - t)"
     seconds = (
         float(subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, text=True))
         for _ in range(5)
