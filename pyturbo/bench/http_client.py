@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-RETRY_SECONDS = 0.1  # before a client that was refused asks again
-
 
 @dataclass
 class Reply:
@@ -21,11 +19,13 @@ class Reply:
         status: That of HTTP.
         began: When it was asked for.
         times: When each piece of text arrived; of a refusal, when that did.
+        retry_seconds: After which time a client that was refused should ask again.
     """
 
     status: int
     began: float
     times: list[float] = field(default_factory=list)
+    retry_seconds: float = 0.0
 
     @property
     def first(self) -> float:
@@ -36,6 +36,11 @@ class Reply:
     def gaps(self) -> list[float]:
         """Seconds between pieces."""
         return [later - earlier for earlier, later in pairwise(self.times)]
+
+    @property
+    def per_token(self) -> float:
+        """Seconds from the request to the last piece, for each piece: waiting counts."""
+        return (self.times[-1] - self.began) / len(self.times)
 
 
 @dataclass
@@ -63,6 +68,10 @@ class Load:
         """Return a percentile of the time between two tokens."""
         return percentile([gap for reply in self.replies for gap in reply.gaps], share)
 
+    def per_token(self, share: float) -> float:
+        """Return a percentile of the time of a whole reply for each of its tokens, over all clients."""
+        return percentile([reply.per_token for reply in self.replies], share)
+
 
 def percentile(values: Sequence[float], share: float) -> float:
     """Return the value that this share of all are not above; 0.5 is the median.
@@ -76,31 +85,57 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def load(port: int, bodies: Sequence[Mapping[str, Any]], *, clients: int, insist: bool = False) -> Load:
-    """Have clients ask for completions until all bodies were answered.
-
-    With `insist` a client that was refused asks again soon, until the last reply has ended.
-    """
-    return asyncio.run(_load(port, bodies, clients, insist))
+def load(port: int, bodies: Sequence[Mapping[str, Any]], *, clients: int) -> Load:
+    """Have clients ask for completions until all bodies were answered."""
+    return asyncio.run(_load(port, bodies, clients))
 
 
-async def _load(port: int, bodies: Sequence[Mapping[str, Any]], clients: int, insist: bool) -> Load:
-    left, replies, refusals = [*bodies], [], []  # type: list[Mapping[str, Any]], list[Reply], list[Reply]
+async def _load(port: int, bodies: Sequence[Mapping[str, Any]], clients: int) -> Load:
+    left, replies = [*bodies], []  # type: list[Mapping[str, Any]], list[Reply]
 
     async def client() -> None:
         while left:
-            body = left.pop()
-            reply = await _asked(port, body)
-            if reply.status == 200:
-                replies.append(reply)
-                continue
-            refusals.append(reply)
-            if insist:
-                left.append(body)
-                await asyncio.sleep(RETRY_SECONDS)
+            replies.append(await _asked(port, left.pop()))
 
     began = time.perf_counter()
     await asyncio.gather(*(client() for _ in range(clients)))
+    return _told_apart(replies, began)
+
+
+def overload(port: int, bodies: Sequence[Mapping[str, Any]], *, replies: int, spread: float) -> Load:
+    """Have a client for each body ask for completions, again and again, until so many were answered.
+
+    The clients begin at even distances within `spread` seconds. One that is refused asks again when the
+    server said that it should.
+    """
+    return asyncio.run(_overload(port, bodies, replies, spread))
+
+
+async def _overload(port: int, bodies: Sequence[Mapping[str, Any]], enough: int, spread: float) -> Load:
+    found: list[Reply] = []
+    answered = asyncio.Semaphore(0)
+
+    async def client(place: int, body: Mapping[str, Any]) -> None:
+        await asyncio.sleep(spread * place / len(bodies))
+        while True:
+            found.append(reply := await _asked(port, body))
+            if reply.status == 200:
+                answered.release()
+            await asyncio.sleep(reply.retry_seconds)
+
+    began = time.perf_counter()
+    clients = [asyncio.ensure_future(client(place, body)) for place, body in enumerate(bodies)]
+    for _ in range(enough):
+        await answered.acquire()
+    for each in clients:
+        each.cancel()
+    await asyncio.gather(*clients, return_exceptions=True)
+    return _told_apart(found, began)
+
+
+def _told_apart(found: Sequence[Reply], began: float) -> Load:
+    replies = [reply for reply in found if reply.status == 200]
+    refusals = [reply for reply in found if reply.status != 200]
     return Load(replies, refusals, max(reply.times[-1] for reply in replies) - began)
 
 
@@ -117,6 +152,8 @@ async def _asked(port: int, body: Mapping[str, Any]) -> Reply:
         async for line in reader:
             if line.startswith(b"data: ") and b'"text"' in line:
                 reply.times.append(time.perf_counter())
+            elif line.lower().startswith(b"retry-after:"):
+                reply.retry_seconds = float(line.partition(b":")[2])
         if reply.status != 200:
             reply.times = [time.perf_counter()]
         return reply

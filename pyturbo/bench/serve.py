@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pyturbo.batching import Engine
-from pyturbo.bench.http_client import Load, load, percentile
+from pyturbo.bench.http_client import Load, load, overload, percentile
 from pyturbo.bench.server_process import llama_server, pyturbo_server, running
 from pyturbo.errors import StateError
 from pyturbo.model import load as load_model
@@ -20,6 +20,9 @@ CLIENTS = (1, 8, 32)
 PRECISIONS = ("default", "fast")  # llama.cpp rounds activations to 8 bits, as fast precision does
 OURS = "pyturbo"
 OVERLOAD = 10  # times the requests that a server takes
+SPREAD = (
+    2.0  # seconds within which clients of an overloaded server begin, and after which it has them ask again
+)
 
 _SLOTS = 8  # of the server that is overloaded, and as many places in its queue
 _ENDS = {"0": -100, "2": -100}  # tokens that would end a reply of SmolLM2
@@ -27,7 +30,12 @@ _ENDS = {"0": -100, "2": -100}  # tokens that would end a reply of SmolLM2
 
 @dataclass(frozen=True)
 class ServeRow:
-    """What clients at once were given by a server; times are in milliseconds."""
+    """What clients at once were given by a server; times are in milliseconds.
+
+    Attributes:
+        per_token_ms: The time of a whole reply, from the request on, for each of its tokens. A server that
+            lets clients wait for their turn has short times between tokens, but not short ones of these.
+    """
 
     server: str
     clients: int
@@ -36,6 +44,8 @@ class ServeRow:
     first_99_ms: float
     between_ms: float
     between_99_ms: float
+    per_token_ms: float
+    per_token_99_ms: float
 
 
 @dataclass
@@ -116,7 +126,9 @@ def _rows(
 
 
 def _milliseconds(found: Load) -> tuple[float, ...]:
-    return tuple(1e3 * each(share) for each in (found.first, found.between) for share in (0.5, 0.99))
+    return tuple(
+        1e3 * each(share) for each in (found.first, found.between, found.per_token) for share in (0.5, 0.99)
+    )
 
 
 def _one_client(
@@ -148,21 +160,26 @@ def _median(chunks: Any) -> float:
 
 
 def _overload(report: ServeReport, port: int, tokens: int) -> None:
-    bodies = _bodies(4 * _SLOTS, tokens, ignore_eos=True)
+    clients = OVERLOAD * 2 * _SLOTS
+    bodies = _bodies(clients, tokens, ignore_eos=True)
     load(port, bodies[:_SLOTS], clients=_SLOTS)
-    usual = load(port, bodies, clients=_SLOTS)
-    found = load(port, bodies, clients=OVERLOAD * 2 * _SLOTS, insist=True)
-    refused = [reply.first for reply in found.refusals]
+    usual = load(port, bodies[: 4 * _SLOTS], clients=_SLOTS)
+    found = overload(port, bodies, replies=4 * _SLOTS, spread=SPREAD)
+    at_once = overload(port, bodies, replies=_SLOTS, spread=0.0)
     report.overload = {
-        "clients": OVERLOAD * 2 * _SLOTS,
-        "refused": len(refused),
+        "clients": clients,
+        "refused": len(found.refusals),
         "between_ms": 1e3 * found.between(0.5),
         "between_ms_unloaded": 1e3 * usual.between(0.5),
         "tokens_per_second": found.speed,
         "tokens_per_second_unloaded": usual.speed,
+        **_refusals("refusal", found),
+        **_refusals("refusal_all_at_once", at_once),
     }
-    if refused:
-        report.overload |= {
-            "refusal_ms": 1e3 * percentile(refused, 0.5),
-            "refusal_99_ms": 1e3 * percentile(refused, 0.99),
-        }
+
+
+def _refusals(name: str, found: Load) -> dict[str, float]:
+    """Return the median and the 99th percentile of the time to a refusal, if there are any."""
+    times = [reply.first for reply in found.refusals]
+    shares = {f"{name}_ms": 0.5, f"{name}_99_ms": 0.99}
+    return {key: 1e3 * percentile(times, share) for key, share in shares.items()} if times else {}

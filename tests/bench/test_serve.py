@@ -8,12 +8,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from pyturbo.bench.http_client import Load, Reply, load, percentile
+from pyturbo.bench.http_client import Load, Reply, load, overload, percentile
 from pyturbo.bench.serve import ServeReport, measure
 from pyturbo.bench.server_process import llama_server, pyturbo_server, running
 from pyturbo.cli import main
 from pyturbo.errors import StateError
 from pyturbo.model import default_model
+from pyturbo.serve import Settings
 from serve.small_server import small
 
 ASKED = {"prompt": "Once upon a time", "max_tokens": 5, "temperature": 0, "ignore_eos": True}
@@ -25,6 +26,7 @@ def test_times_of_a_load() -> None:
     assert found.speed == 4 / 3
     assert (found.first(0.5), found.first(0.0)) == (1.0, 0.5)
     assert (found.between(0.0), found.between(0.99)) == (0.5, 1.5)
+    assert (found.per_token(0.0), found.per_token(0.99)) == (0.5, 1.0)
     assert percentile([float(i) for i in range(100)], 0.99) == 99.0
 
 
@@ -38,8 +40,16 @@ def test_every_token_is_counted_and_refusals_are_told_apart() -> None:
         assert len(many.replies) + len(many.refusals) == 6
         assert all(reply.first > 0 for reply in many.refusals)
         assert {len(reply.times) for reply in many.replies} == {200}
-        insisting = load(server.live.port, [ASKED] * 6, clients=6, insist=True)
-        assert len(insisting.replies) == 6
+
+
+def test_clients_of_an_overloaded_server_all_ask_and_come_back_when_they_were_told() -> None:
+    bodies = [{**ASKED, "max_tokens": 300 + i} for i in range(9)]
+    with small(slots=1, queue=1, settings=Settings(retry_seconds=1)) as server:
+        found = overload(server.live.port, bodies, replies=2, spread=0.1)
+        assert len(found.replies) >= 2
+        assert {reply.retry_seconds for reply in found.refusals} == {1.0}
+        first_second = [reply for reply in found.refusals if reply.began < found.refusals[0].began + 0.9]
+        assert 6 <= len(first_second) <= 7  # of nine clients one or two were taken, and nobody asked twice
 
 
 @pytest.mark.slow
@@ -75,7 +85,8 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     reply = Reply(200, 0.0, [1.0, 2.0, 3.0])
     monkeypatch.setattr("pyturbo.bench.serve.running", started)
-    monkeypatch.setattr("pyturbo.bench.serve.load", lambda *args, **options: Load([reply], [], 3.0))
+    for name in ("load", "overload"):
+        monkeypatch.setattr(f"pyturbo.bench.serve.{name}", lambda *args, **options: Load([reply], [], 3.0))
     return given
 
 

@@ -19,7 +19,8 @@ HELP = (
     "beside the server of llama-cpp-python if it is installed"
 )
 
-_COLUMNS = ("server", "clients", "tok/s", "first token", "99 %", "between tokens", "99 %")
+_TIMES = ("first token", "between tokens", "of a reply per token")  # each has a median and a percentile
+_COLUMNS = ("server", "clients", "tok/s", *(name for time in _TIMES for name in (time, "99 %")))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +52,8 @@ def run(arguments: argparse.Namespace) -> None:
 def _table(report: ServeReport) -> Table:
     out = _output.table(*_COLUMNS, right=_COLUMNS[1:])
     for row in report.rows:
-        times = (row.first_ms, row.first_99_ms, row.between_ms, row.between_99_ms)
+        times = [row.first_ms, row.first_99_ms, row.between_ms, row.between_99_ms]
+        times += [row.per_token_ms, row.per_token_99_ms]
         speed = f"{row.tokens_per_second:.1f}"
         out.add_row(row.server, str(row.clients), speed, *(f"{time:.1f} ms" for time in times))
     between = ", ".join(f"{name} {time:.0f} us" for name, time in report.between_us.items())
