@@ -7,6 +7,8 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from pyturbo.serve.door import Door
+
 #: How long the headers of a request may take to arrive, from the connection or the last response on.
 HEADER_SECONDS = 20.0
 
@@ -19,6 +21,30 @@ class Connection(H11Protocol):
 
     header_seconds = HEADER_SECONDS
     _watch: asyncio.TimerHandle | None = None
+
+    def __init__(self, *given: Any, door: Door | None = None, **more: Any) -> None:
+        """Take who refuses requests at the door, and what the server gives."""
+        super().__init__(*given, **more)
+        self._door = door  # until the first bytes are there
+        self._missing: int | None = None  # bytes of a request that was refused at the door
+
+    def data_received(self, data: bytes) -> None:
+        if self._missing is not None:
+            self._end_after(self._missing - len(data))
+            return
+        door, self._door = self._door, None
+        refusal = None if door is None else door.refusal(data)
+        if refusal is None:
+            super().data_received(data)
+        else:
+            self.transport.write(refusal.response)
+            self._end_after(refusal.missing)
+
+    def _end_after(self, missing: int) -> None:
+        """End the connection when a request is read; a client may get no response before that."""
+        self._missing = missing
+        if missing <= 0:
+            self.transport.close()
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)

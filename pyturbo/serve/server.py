@@ -8,16 +8,18 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import FrameType
 
 import uvicorn
 from starlette.applications import Starlette
 
 from pyturbo.serve.connection import Connection
+from pyturbo.serve.door import Door
 from pyturbo.serve.server_state import State
 
 _CONNECTIONS = 1024  # more are told at once to come back later
-_BACKLOG = 128
+_BACKLOG = 1024  # connections that wait to be accepted; a further one would try again after a second
 _LATE_SECONDS = 0.2  # in which connections that were accepted just before the end become known
 _TELL_SECONDS = 2.0  # for the last events of replies that were ended
 _END_SECONDS = 5.0  # for requests that are in the middle of something else, such as loading a model
@@ -48,7 +50,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=Connection,
+                http=partial(Connection, door=Door(app)),  # type: ignore[arg-type]
                 loop="asyncio",
                 ws="none",
                 timeout_graceful_shutdown=int(drain_seconds + _TELL_SECONDS + _END_SECONDS),

@@ -14,6 +14,8 @@ from pyturbo.errors import ArgumentError, StateError, TurboError
 from pyturbo.model import Model
 from pyturbo.serve.requests.request_error import RequestError, log
 
+_PREPARING = 64  # requests of a model whose templates and grammars are at work, or wait for that
+
 
 @dataclass(frozen=True)
 class Source:
@@ -55,6 +57,11 @@ class Served:
     @property
     def name(self) -> str:
         return self.source.name
+
+    @property
+    def full(self) -> bool:
+        """Whether no further reply may wait, or as many requests are prepared as may be."""
+        return self.engine.full or self.preparing >= _PREPARING
 
     @property
     def fingerprint(self) -> str:

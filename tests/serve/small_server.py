@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from starlette.applications import Starlette
+
 import pyturbo
 from live_server import LiveServer
 from pyturbo.serve import Settings, Shelf, Source, create_app
@@ -26,6 +28,7 @@ class Small:
     live: LiveServer
     engine: pyturbo.Engine
     model: pyturbo.Model
+    app: Starlette
 
     @property
     def url(self) -> str:
@@ -59,8 +62,9 @@ def small(
     engine = partial(pyturbo.Engine, slots=slots, queue=queue, context=2048, **options)
     shelf = Shelf([Source("stories", lambda: model)], engine)
     shelf.place("stories", model)
-    with LiveServer(create_app(shelf, settings)) as live:
-        yield Small(live, shelf.served[0].engine, model)
+    app = create_app(shelf, settings)
+    with LiveServer(app) as live:
+        yield Small(live, shelf.served[0].engine, model, app)
 
 
 def request(body: bytes, path: str = "/v1/completions", *headers: str, version: str = "1.1") -> bytes:

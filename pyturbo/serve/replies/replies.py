@@ -24,7 +24,6 @@ from pyturbo.text.dialects import Part, ToolCallEnd
 Result = TypeVar("Result")
 
 _LAST_TOKEN_SECONDS = 60.0  # how long a reply that is over waits for its last token, which has all text
-_PREPARING = 64  # requests of a model whose templates and grammars are at work, or wait for that
 
 
 @dataclass(frozen=True)
@@ -103,14 +102,13 @@ async def begin(served: Served, ask: Callable[[], Asked], settings: Settings) ->
 
     `ask` is called in another thread, because templates and grammars take time.
     """
-    engine = served.engine
-    if engine.full or served.preparing >= _PREPARING:
+    if served.full:
         raise BusyError("too many requests wait already")
 
     def submit() -> Replies:
         asked, end = ask(), time.monotonic() + settings.reply_seconds
         options = {**_within(asked.options, settings.max_reply), "ends": end}
-        streams = engine.submit_several(
+        streams = served.engine.submit_several(
             prompt_of(served, asked),
             asked.count,
             tools=asked.tools,
