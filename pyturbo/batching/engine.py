@@ -130,6 +130,11 @@ class Engine:
         return self._scheduler.state_bytes
 
     @property
+    def memory(self) -> int | None:
+        """The most bytes of these states; None: no limit."""
+        return self._memory
+
+    @property
     def usage(self) -> Usage:
         """A copy of the counts and times so far."""
         return replace(self._scheduler.usage)

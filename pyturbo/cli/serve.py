@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyturbo._arguments import byte_count
+from pyturbo._messages import least_size, size
 from pyturbo.batching import Engine
+from pyturbo.batching.state_room import free_for_states, state_room
 from pyturbo.checkpoint import open_checkpoint
 from pyturbo.cli._model import add_load_arguments, add_prefix_argument, load_model, memory_bytes
 from pyturbo.cli._output import note
@@ -17,7 +19,7 @@ from pyturbo.cli._usage import UsageError, at_least_one, path, text_of, usage
 from pyturbo.describe import survey
 from pyturbo.engine.prefix_store import PrefixCache
 from pyturbo.errors import StateError
-from pyturbo.model import default_model
+from pyturbo.model import Model, default_model
 
 if TYPE_CHECKING:
     from pyturbo.serve import Settings, Source
@@ -60,7 +62,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=4096,
         help="tokens that each has room for (default: %(default)s)",
     )
-    group.add_argument("--state-memory", metavar="BYTES", help="memory for all of them (default: no limit)")
+    group.add_argument(
+        "--state-memory",
+        metavar="BYTES",
+        help="memory for all of them, such as 4GB, of each model that is loaded (default: half of the free "
+        "memory that the models leave, shared out equally among them)",
+    )
     group.add_argument(
         "--max-tokens",
         type=int,
@@ -125,7 +132,9 @@ def run(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--port: expected an integer from 0 to 65535, got {arguments.port}")
     given = [*arguments.models, *arguments.model] or [("pyturbo", None)]
     prefixes = _prefix_cache(arguments, len(given))
-    state_memory = _bytes("state_memory", arguments.state_memory)
+    with usage("state_memory"):
+        given_room = arguments.state_memory
+        state_memory = None if given_room is None else byte_count("state_memory", given_room)
     try:
         from pyturbo.serve import Shelf, create_app, server
         from pyturbo.serve.listening import listening
@@ -135,27 +144,44 @@ def run(arguments: argparse.Namespace) -> None:
     memory = memory_bytes(arguments)
     if len(given) > 1:
         arguments.memory = None  # it is for all models together
-    engine = partial(
-        Engine,
-        slots=arguments.slots,
-        queue=arguments.queue,
-        context=arguments.context,
-        memory=state_memory,
-    )
     sources = [_source(arguments, name, model, prefixes) for name, model in given]
+    weights = sum(source.nbytes for source in sources)
+    on_host = free_for_states(weights if memory is None else min(weights, memory))
+
+    def engine(model: Model) -> Engine:
+        room = state_room(model, on_host, len(given)) if state_memory is None else state_memory
+        return Engine(
+            model, slots=arguments.slots, queue=arguments.queue, context=arguments.context, memory=room
+        )
+
     with usage():
         shelf = Shelf(sources, engine, memory if len(given) > 1 else None)
     sockets = listening(arguments.host, arguments.port)
     shelf.place(sources[0].name, sources[0].load())
+    room = _room(shelf.served[0].engine, arguments.context)
     host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
     address = f"http://{host}:{sockets[0].getsockname()[1]}"
 
     def ready() -> None:
-        note(f"{', '.join(shelf.names)} at {address}/v1, with a page at {address}/; Ctrl-C ends it")
+        note(f"{', '.join(shelf.names)} at {address}/v1, with a page at {address}/; {room}Ctrl-C ends it")
         if not settings.keys and arguments.host not in _LOCAL:
             note(f"anybody who reaches {host} can use it: --api-key-file asks clients for a key")
 
     server.run(create_app(shelf, settings), sockets, drain_seconds=arguments.drain_seconds, ready=ready)
+
+
+def _room(engine: Engine, context: int) -> str:
+    """Say what conversations may take, for the first line. Too little for one of them is an error."""
+    if engine.memory is None:
+        return ""
+    runner = engine.model.runner
+    needed = runner.layout(runner.context_for(context)).nbytes
+    if needed > engine.memory:
+        raise UsageError(
+            f"--state-memory: expected at least {least_size(needed)}, a conversation of {context} tokens "
+            f"(--context), got {size(engine.memory)}"
+        )
+    return f"{size(engine.memory)} for conversations; "
 
 
 def _named(text: str) -> tuple[str, str]:
@@ -204,7 +230,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
 
 def _prefix_cache(arguments: argparse.Namespace, models: int) -> PrefixCache | None:
     """Return what each model may keep of prompts: its share of what all of them may."""
-    memory = _bytes("prefix_memory", arguments.prefix_memory)
+    memory = _prefix_memory(arguments.prefix_memory)
     if memory == 0:
         if arguments.prefix_cache is not None:
             raise UsageError("--prefix-memory: expected memory beside --prefix-cache, got 0")
@@ -213,9 +239,9 @@ def _prefix_cache(arguments: argparse.Namespace, models: int) -> PrefixCache | N
         return PrefixCache(memory, arguments.prefix_cache).share(models)
 
 
-def _bytes(name: str, value: str | None) -> int | None:
+def _prefix_memory(value: str | None) -> int | None:
     """Parse a number of bytes; 0 is allowed."""
     if value is None or value == "0":
         return None if value is None else 0
-    with usage(name):
-        return byte_count(name, value)
+    with usage("prefix_memory"):
+        return byte_count("prefix_memory", value)

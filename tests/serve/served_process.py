@@ -31,8 +31,10 @@ class ServedProcess:
         said: The lines of its standard error so far.
     """
 
-    def __init__(self, *arguments: str, variables: Mapping[str, str] | None = None) -> None:
-        command = [sys.executable, "-m", "pyturbo", "serve", "--port", "0", "--threads", "1", *arguments]
+    def __init__(self, *arguments: str, variables: Mapping[str, str] | None = None, script: str = "") -> None:
+        """Take options of the command, variables of its environment, and Python code to run before it."""
+        code = f"{script}\nimport sys\nfrom pyturbo.cli import main\nsys.exit(main(sys.argv[1:]))"
+        command = [sys.executable, "-c", code, "serve", "--port", "0", "--threads", "1", *arguments]
         self.said: list[str] = []
         self._ready, self.port = threading.Event(), 0
         self.process = subprocess.Popen(
@@ -82,7 +84,7 @@ class ServedProcess:
 
     def counts(self) -> tuple[int, int]:
         """Return how many replies run and wait."""
-        found = httpx.get(f"{self.url}/health").json()
+        found = httpx.get(f"{self.url}/health", timeout=TIMEOUT).json()
         return found["running"], found["waiting"]
 
     def usage(self) -> dict[str, int]:

@@ -7,13 +7,20 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+import pyturbo
 from processes import environment
+from pyturbo._messages import size
+from pyturbo.checkpoint import open_checkpoint
+from pyturbo.describe import survey
+from pyturbo.model import default_model
 
 from .served_process import ServedProcess, events, refuses
 
@@ -140,6 +147,8 @@ def test_a_missing_extra_is_one_line_that_names_it() -> None:
         (("--port", "-1"), 2, "--port: expected an integer from 0 to 65535, got -1"),
         (("--port", "65536"), 2, "--port: expected an integer from 0 to 65535, got 65536"),
         (("--slots", "0"), 2, "--slots: expected an integer from 1 on, got 0"),
+        (("--state-memory", "0"), 2, "--state-memory: expected 1 to 2^63 - 1 bytes, got '0'"),
+        (("--state-memory", "1MB"), 2, "a conversation of 4096 tokens (--context), got 1.0 MB"),
         (("--host", "no.such.host.invalid"), 1, "no.such.host.invalid: expected a name or address"),
         (("--api-key-file", "/no/such/file"), 2, "--api-key-file: /no/such/file: cannot be read"),
         (("--api-key-file", "/dev/null"), 2, "expected at least one key, got an empty file"),
@@ -150,6 +159,28 @@ def test_wrong_usage_is_one_line(arguments: tuple[str, ...], status: int, messag
     found, said = ended(*arguments)
     assert (found, said.count("\n")) == (status, 1), said
     assert message in said
+
+
+def test_a_small_machine_has_few_conversations_at_once(tmp_path: Path) -> None:
+    """Others wait, or are refused if they are too long; without a limit the system would end the process."""
+    with pyturbo.load(device="cpu") as model:
+        conversation, longest = (model.runner.layout(context).nbytes for context in (512, 2048))
+    with open_checkpoint(default_model()) as checkpoint:
+        weights = survey(checkpoint).mapped_bytes + survey(checkpoint).copied_bytes
+    free = tmp_path / "meminfo"
+    free.write_text(f"MemAvailable: {(weights + 3 * conversation) // 1024} kB\n")
+    assert longest > 3 * conversation / 2 > conversation
+    script = f"import pathlib, pyturbo._machine\npyturbo._machine._MEMORY = pathlib.Path({str(free)!r})"
+    with ServedProcess("--context", "512", script=script) as server, ExitStack() as asking:
+        assert f"; {size(3 * conversation / 2)} for conversations; " in server.said[0]
+        post = partial(httpx.stream, "POST", f"{server.url}/v1/completions", timeout=60)
+        for _ in range(4):
+            asking.enter_context(post(json=LONG | {"max_tokens": 400}))
+        assert server.counts() == (1, 3)  # of eight slots
+        with post(json=LONG) as answer:
+            answer.read()
+            assert answer.status_code == 400
+            assert "the memory of the engine" in answer.json()["error"]["message"]
 
 
 def test_keys_come_from_a_file_and_the_environment(tmp_path: Path) -> None:

@@ -1,0 +1,35 @@
+"""How much memory the conversations of a server take, where nobody says."""
+
+from __future__ import annotations
+
+from pyturbo._machine import available_memory
+from pyturbo.model import Model
+
+_LEAST = 4  # weights leave at least this part of the free memory: mapped files need not be in memory whole
+_SHARE = 2  # part of what is left that conversations take; programs, prompts and others have the rest
+
+
+def free_for_states(weights: int) -> int:
+    """Return the bytes for all conversations, before models with so many bytes of weights are loaded.
+
+    It is half of the free memory that the weights leave, which is taken to be at least a quarter of it.
+
+    Examples:
+        >>> from pyturbo.batching.state_room import free_for_states
+        >>> free_for_states(0) >= free_for_states(10**9) >= free_for_states(10**18) > 0
+        True
+    """
+    free = available_memory()
+    return max(free - weights, free // _LEAST) // _SHARE
+
+
+def state_room(model: Model, on_host: int, models: int) -> int | None:
+    """Return the bytes for the conversations of one of several models, when it is loaded; None: no limit.
+
+    `on_host` are those of all models on devices that use the memory of this machine. A device with memory of
+    its own gives half of what the weights have left there. A model with a budget refuses by itself.
+    """
+    if model.runner.budget is not None:
+        return None
+    own = model.device.memory
+    return max(1, (on_host if own is None else own.free // _SHARE) // models)
