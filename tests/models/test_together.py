@@ -42,36 +42,39 @@ def model_of(folder: Path, name: str, device: str = "cpu", kv: str = "f16") -> M
     return load(path, device, kv=kv)
 
 
-def begun(model: Model, count: int, context: int = 64) -> list[Session]:
-    """Return conversations at different positions, of two contexts."""
+def begun(model: Model, count: int, contexts: tuple[int, ...] = (64, 80)) -> list[Session]:
+    """Return conversations at different positions, of each of the contexts in turn."""
     rng = np.random.default_rng(7)
     sessions = []
     for i in range(count):
-        session = model.session(context + 16 * (i % 2))
+        session = model.session(contexts[i % len(contexts)])
         session.prefill(rng.integers(0, model.network.vocab, 3 + 2 * i))
         sessions.append(session)
     return sessions
+
+
+def forks(sessions: list[Session]) -> list[Session]:
+    return [session.fork() for session in sessions]
 
 
 def tokens_of(model: Model, count: int) -> NDArray[np.int64]:
     return np.random.default_rng(8).integers(0, model.network.vocab, (STEPS, count))
 
 
-def alone(model: Model, count: int) -> NDArray[np.float32]:
+def alone(model: Model, sessions: list[Session]) -> NDArray[np.float32]:
     """Return the logits of each step of each conversation."""
-    sessions, steps = begun(model, count), tokens_of(model, count)
+    steps = tokens_of(model, len(sessions))
     return np.array([[s.step(int(t)).copy() for s, t in zip(sessions, row)] for row in steps])
 
 
-def together(model: Model, count: int) -> NDArray[np.float32]:
-    sessions = begun(model, count)
-    positions = [session.position for session in sessions]
+def together(model: Model, sessions: list[Session]) -> NDArray[np.float32]:
+    steps, positions = tokens_of(model, len(sessions)), [session.position for session in sessions]
     logits = []
-    for row in tokens_of(model, count):
+    for row in steps:
         step_together(sessions, row.tolist())
         logits.append([session.logits.copy() for session in sessions])
     assert [session.position for session in sessions] == [position + STEPS for position in positions]
-    for session, column in zip(sessions, tokens_of(model, count).T):
+    for session, column in zip(sessions, steps.T):
         assert session.tokens[-STEPS:].tolist() == column.tolist()
     return np.array(logits)
 
@@ -85,14 +88,16 @@ def test_few_conversations_give_the_same_bits_on_the_cpu(folder: Path, name: str
         assert kv.startswith("turbo")  # heads that cannot be compressed
         return
     for count in (2, TILED - 1):
-        np.testing.assert_array_equal(together(model, count), alone(model, count))
+        sessions = begun(model, count)
+        np.testing.assert_array_equal(together(model, forks(sessions)), alone(model, sessions))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_many_conversations_differ_by_rounding_only(folder: Path, name: str) -> None:
     model = model_of(folder, name, kv="f32")  # rows of fewer bits may round the other way
-    want = alone(model, TILED + 2)
-    assert np.abs(together(model, TILED + 2) - want).max() <= BOUND * want.std()
+    sessions = begun(model, TILED + 2)
+    got, want = together(model, forks(sessions)), alone(model, sessions)
+    assert np.abs(got - want).max() <= BOUND * want.std()
 
 
 @pytest.mark.parametrize("device", [device for device in pyturbo.devices() if device != "cpu"])
@@ -104,9 +109,10 @@ def test_all_devices(folder: Path, name: str, kv: str, device: str) -> None:
     except pyturbo.errors.ArgumentError:
         assert kv == "turbo4"
         return
-    want = alone(model, 3)
+    sessions = begun(model, 3)
+    got, want = together(model, forks(sessions)), alone(model, sessions)
     bound = BOUND if kv == "f32" else COMPRESSED_BOUND
-    assert np.abs(together(model, 3) - want).max() <= bound * want.std()
+    assert np.abs(got - want).max() <= bound * want.std()
 
 
 def pieces_of(model: Model, sizes: list[int]) -> list[NDArray[np.int32]]:
@@ -117,9 +123,8 @@ def pieces_of(model: Model, sizes: list[int]) -> list[NDArray[np.int32]]:
 def differences(model: Model, steps: int, prompts: list[int]) -> list[float]:
     """Return how far logits are from those alone, after a pass with pieces of prompts and one of steps."""
     found = []
-    alone, together = (
-        [*begun(model, 2 * steps, 128)[::2], *(model.session(128) for _ in prompts)] for _ in range(2)
-    )  # of one context
+    alone = [*begun(model, steps, (128,)), *(model.session(128) for _ in prompts)]
+    together = forks(alone)
     sizes = [*[1] * steps, *prompts]
     for turn in (sizes, [1] * len(sizes)):
         pieces = pieces_of(model, turn)
