@@ -30,7 +30,7 @@ PYTEST = $(BIN)/pytest -q -n $(PROCESSES) --dist worksteal
 # Under it glibc looks for damage to the heap at every call, and ends the process when it finds some.
 HEAP_CHECKS := MALLOC_CHECK_=3 LD_PRELOAD=libc_malloc_debug.so.0
 HAS_HEAP_CHECKS := $(wildcard $(addsuffix /libc_malloc_debug.so.0,/lib /lib64 /usr/lib /usr/lib64 /lib/*-linux-gnu))
-test: lint
+test: style build
 	$(if $(CI),$(if $(HAS_HEAP_CHECKS),$(HEAP_CHECKS))) $(PYTEST)
 
 # Runs the linters, and of each test that is not slow the first case on each device.
@@ -107,7 +107,7 @@ heap: build
 test-gpu: build
 	$(BIN)/python tests/run_on_gpu.py
 
-# mypy needs the packages that pyturbo imports; the other linters run before the build.
+# mypy needs the packages that pyturbo imports; the other linters run before the build. `make test` has it as a test.
 lint: style build
 	$(BIN)/mypy
 
