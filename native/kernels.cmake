@@ -59,6 +59,7 @@ function(pyturbo_add_kernels target)
     target_include_directories(${target}_${variant} PRIVATE ${PYTURBO_NATIVE}/include)
     target_compile_definitions(${target}_${variant} PRIVATE PYTURBO_VARIANT=${variant})
     target_compile_options(${target}_${variant} PRIVATE ${PYTURBO_KERNEL_OPTIONS})
+    target_precompile_headers(${target}_${variant} PRIVATE <metal_stdlib> <invoke.h>)  # each unit begins with them
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${variant}>)
   endforeach()
   target_sources(${target} PRIVATE ${tables})
@@ -66,8 +67,8 @@ function(pyturbo_add_kernels target)
   if(PYTURBO_CHECKED)
     # The callbacks that -fsanitize=thread asks for are ours (tsan_hooks.cpp); its runtime is not linked.
     target_compile_definitions(${target}_checked PRIVATE PYTURBO_MARK_STATEMENTS)
-    target_compile_options(${target}_checked PRIVATE -O1 -fno-sanitize=all -fsanitize=thread
-                           -include ${PYTURBO_NATIVE}/checker/tsan_symbols.h)
+    target_include_directories(${target}_checked PRIVATE ${PYTURBO_NATIVE}/checker)  # tsan_symbols.h
+    target_compile_options(${target}_checked PRIVATE -O1 -fno-sanitize=all -fsanitize=thread)
     target_sources(${target} PRIVATE ${PYTURBO_NATIVE}/checker/tsan_hooks.cpp)
     set_source_files_properties(${PYTURBO_NATIVE}/checker/tsan_hooks.cpp PROPERTIES COMPILE_OPTIONS -fvisibility=hidden)
     set_source_files_properties(${tables} PROPERTIES COMPILE_DEFINITIONS PYTURBO_CHECKED)
