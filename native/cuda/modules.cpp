@@ -16,6 +16,13 @@ bool has(const std::vector<char>& image, const std::string& symbol) {
 
 }  // namespace
 
+std::string Form::wrong(uint32_t max_threads) const {
+  if (span == 0) return "expected a span of at least 1, got 0";
+  if (threads > max_threads)
+    return "expected at most " + std::to_string(max_threads) + " threads, got " + std::to_string(threads);
+  return "";
+}
+
 Dispatch Form::of(Dispatch contract) const {
   contract.groups.x = contract.groups.x / span + (contract.groups.x % span > 0);
   if (threads > 0) contract.threads = {threads, 1, 1};
@@ -72,23 +79,33 @@ void Modules::load(const InstanceKey& key, const std::vector<char>& image) {
     result =
         driver.function_attribute(&threads, FunctionAttribute::max_threads_per_block, module.function.handle);
   const std::string form = std::string(key.first->name) + "_form";
-  if (result == Result::success && has(image, form)) result = take_form(module.handle, form, module.function);
-  if (result != Result::success) driver.module_unload(module.handle);
-  stream_->require(what, result);
   module.function.max_threads = uint32_t(threads);
+  std::string wrong;
+  if (result == Result::success && has(image, form))
+    result = take_form(module.handle, form, module.function, wrong);
+  if (result != Result::success || !wrong.empty()) driver.module_unload(module.handle);
+  stream_->require(what, result);
+  if (!wrong.empty()) throw Error(ErrorKind::device, form + ": " + wrong);
   const std::lock_guard lock(mutex_);
   modules_.emplace(key, module);
 }
 
-Result Modules::take_form(ModuleHandle module, const std::string& symbol, Function& function) {
+Result Modules::take_form(ModuleHandle module, const std::string& symbol, Function& function,
+                          std::string& wrong) {
   const Driver& driver = stream_->driver();
   Address place = 0;
   size_t bytes = 0;
   Result result = driver.module_global(&place, &bytes, module, symbol.c_str());
-  if (result == Result::success)
-    result = driver.copy_out(&function.form, place, sizeof(Form), stream_->handle());
+  if (result != Result::success) return result;
+  if (bytes != sizeof(Form)) {
+    wrong = "expected " + std::to_string(sizeof(Form)) + " bytes, got " + std::to_string(bytes);
+    return result;
+  }
+  result = driver.copy_out(&function.form, place, sizeof(Form), stream_->handle());
   if (result == Result::success) result = driver.stream_wait(stream_->handle());
-  if (result != Result::success || function.form.shared_bytes == 0) return result;
+  if (result != Result::success) return result;
+  wrong = function.form.wrong(function.max_threads);
+  if (!wrong.empty() || function.form.shared_bytes == 0) return result;
   return driver.set_function_attribute(function.handle, FunctionAttribute::max_dynamic_shared_size_bytes,
                                        int(function.form.shared_bytes));
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 
 #include "core/instances.h"
 #include "cuda/compiler.h"
@@ -19,6 +20,9 @@ struct Form {
   uint32_t span = 1;          // threadgroups of the contract along x that are one
   uint32_t threads = 0;       // of it; 0: as in the contract
   uint32_t shared_bytes = 0;  // dynamic shared memory
+
+  // Returns what is wrong with it for a kernel that has at most this many threads, or nothing.
+  std::string wrong(uint32_t max_threads) const;
 
   Dispatch of(Dispatch contract) const;
 };
@@ -57,7 +61,8 @@ class Modules {
 
   bool find(const InstanceKey& key, Function& function);
   void load(const InstanceKey& key, const std::vector<char>& image);
-  Result take_form(ModuleHandle module, const std::string& symbol, Function& function);
+  // Reads the form of a function; `wrong` says what cannot be one.
+  Result take_form(ModuleHandle module, const std::string& symbol, Function& function, std::string& wrong);
 
   const std::shared_ptr<Stream> stream_;
   Compiler compiler_;

@@ -746,6 +746,27 @@ def test_a_form_divides_the_work_its_own_way(monkeypatch: pytest.MonkeyPatch) ->
         assert (z.numpy() == 6).all()
 
 
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ({"form_size": 8}, "expected 12 bytes, got 8"),
+        ({"form_size": 16}, "expected 12 bytes, got 16"),
+        ({"form_span": 0}, "expected a span of at least 1, got 0"),
+        ({"form_threads": 2048}, "expected at most 1024 threads, got 2048"),
+    ],
+)
+def test_a_form_that_cannot_be_one_is_refused(
+    monkeypatch: pytest.MonkeyPatch, form: dict[str, int], message: str
+) -> None:
+    monkeypatch.setenv("PYTURBO_CACHE", "")
+    soft_cuda.set_options(form_bytes=60_000, **form)
+    with pyturbo.Device("cuda") as device:
+        with pytest.raises(DeviceError, match=f"^add_form: {message}"):
+            add(device)
+        soft_cuda.set_options(form_bytes=0, form_size=12, form_span=1, form_threads=0)
+        assert add(device)[3] == 4  # the device is as usable as before
+
+
 def test_the_checker_is_for_the_cpu() -> None:
     with pytest.raises(ArgumentError, match="cuda: expected no checker, which is part of cpu:reference"):
         pyturbo.Device("cuda", check=True)

@@ -44,6 +44,8 @@ cdef extern from "soft_cuda/soft_cuda.h" namespace "soft_cuda":
         uint32_t max_shared_bytes
         uint32_t form_span
         uint32_t form_bytes
+        uint32_t form_threads
+        uint32_t form_size
         bool read_only_register
         vector[int] archs
         uint64_t seed
