@@ -4,7 +4,11 @@
 #undef PT_RESIDENT
 #define PT_RESIDENT 1
 
-constexpr uint kManyThreadgroups = 144;  // more than an H200 has multiprocessors
+inline uint multiprocessors() {
+  uint count;
+  asm("mov.u32 %0, %%nsmid;" : "=r"(count));
+  return count;
+}
 
 template <uint count, typename W>
 inline void multiply_wide_tile(
@@ -19,7 +23,7 @@ inline void multiply_wide_tile(
     float* y,
     uint tid,
     float* memory) {
-  if (rows <= 32 || ::gridDim.x * ::gridDim.y < kManyThreadgroups)
+  if (rows <= 32 || ::gridDim.x * ::gridDim.y <= multiprocessors())
     multiply_tile<count>(w, x, rows, in, units, first, out, factor, y, tid, memory);
   else if (::blockIdx.x % 2 == 0)
     multiply_blocks<count, 4, 2 * kSimdgroupOuts>(w, x, rows, in, units, first, out, factor, y, tid, memory);
