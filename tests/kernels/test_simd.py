@@ -308,6 +308,19 @@ def test_bits_do_not_depend_on_the_number_of_threads(level, rng, precision):
 
 
 @precisions
+@some_formats
+def test_bits_do_not_depend_on_the_number_of_tokens(level, rng, precision, bits, group_size, kind):
+    device = device_at(level, precision)
+    for groups in (3, 33, 131):
+        w = random_weight(rng, (21, groups * group_size), bits, group_size, kind)
+        x = random_rows(rng, 7, groups * group_size)
+        alone = np.concatenate([run_product(device, "affine_matvec", row[None], w) for row in x])
+        for tokens in range(2, 8):
+            together = run_product(device, "affine_matvec", x[:tokens], w)
+            np.testing.assert_array_equal(together, alone[:tokens])
+
+
+@precisions
 @pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
 def test_what_is_not_finite_stays_visible(level, rng, precision, bits):
     device = device_at(level, precision)

@@ -1,4 +1,5 @@
-// Rows of blocks of 32 values times one row of activations, with codes in registers.
+// Rows of blocks of 32 values times a few rows of activations, with codes in registers. The arithmetic of one
+// result depends neither on the other rows nor on how many tokens there are.
 #pragma once
 
 #include "cpu/kernels/gguf_steps.h"
@@ -7,33 +8,41 @@
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 // As AddGroups says; `at` has the scales of the groups, and w no codes past the last of them.
-template <typename T, uint32_t planes>
+template <typename T, uint32_t planes, uint32_t tokens>
 static void add_blocks(const Matrix& w, uint32_t row, uint32_t r, uint32_t step, const Activations& x,
-                       uint32_t /*first*/, uint32_t /*last*/, RowBlock<1>& at) {
+                       uint32_t /*first*/, uint32_t /*last*/, RowBlock<tokens>& at) {
   using Q = BlockCodes<T>;
-  constexpr uint32_t kRows = kRowsAtOnce<1>;
+  constexpr uint32_t kRows = kRowsAtOnce<tokens>;
   constexpr uint32_t kShift = 5;
   static_assert(T::kGroup == 1 << kShift);
   const I32 groups = lane_groups<Q>(kShift);
-  F32 acc[kRows];
+  F32 acc[tokens][kRows];
 #pragma GCC unroll 4
-  for (uint32_t i = 0; i < kRows; ++i) acc[i] = at.sums[0][r + i * step];
+  for (uint32_t t = 0; t < tokens; ++t)
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < kRows; ++i) acc[t][i] = at.sums[t][r + i * step];
   const uint8_t* rows = w.row(row + r);
   const uint64_t row_step = step * w.row_bytes, scale_step = step * at.stride;
   const uint64_t ahead = at.ahead;
-  const float* scales = at.scales_of(0, r);
 
   const auto add = [&](uint32_t column, auto codes_of, I32 index) __attribute__((always_inline)) {
-    S8 bytes[planes];
-#pragma GCC unroll 3
-    for (uint32_t p = 0; p < planes; ++p)
-      bytes[p] = load_vector<S8>(x.planes + uint64_t(column) * planes + p * kBytes);
+    U8 codes[kRows];
 #pragma GCC unroll 4
     for (uint32_t i = 0; i < kRows; ++i) {
-      U8 codes = codes_of(i * row_step);
-      if constexpr (Q::kSigned) codes ^= 0x80;
-      acc[i] = fused(dot_block<Q, planes>(&codes, bytes),
-                     pick(scales + i * scale_step + (column >> kShift), index), acc[i]);
+      codes[i] = codes_of(i * row_step);
+      if constexpr (Q::kSigned) codes[i] ^= 0x80;
+    }
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < tokens; ++t) {
+      const int8_t* from = x.planes + t * x.row_bytes + uint64_t(column) * planes;
+      S8 bytes[planes];
+#pragma GCC unroll 3
+      for (uint32_t p = 0; p < planes; ++p) bytes[p] = load_vector<S8>(from + p * kBytes);
+      const float* scales = at.scales_of(t, r) + (column >> kShift);
+#pragma GCC unroll 4
+      for (uint32_t i = 0; i < kRows; ++i)
+        acc[t][i] =
+            fused(dot_block<Q, planes>(&codes[i], bytes), pick(scales + i * scale_step, index), acc[t][i]);
     }
   };
   const uint32_t steps = w.in / kStep<T>;
@@ -59,7 +68,9 @@ static void add_blocks(const Matrix& w, uint32_t row, uint32_t r, uint32_t step,
           },
           I32{});
 #pragma GCC unroll 4
-  for (uint32_t i = 0; i < kRows; ++i) at.sums[0][r + i * step] = acc[i];
+  for (uint32_t t = 0; t < tokens; ++t)
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < kRows; ++i) at.sums[t][r + i * step] = acc[t][i];
 }
 
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL

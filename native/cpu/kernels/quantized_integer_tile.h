@@ -1,7 +1,7 @@
-// Tiles of a quantised matrix times many rows of 8-bit activations. A tile is kTileRows rows of the matrix,
+// Tiles of a quantised matrix times many rows of integer activations. A tile is kTileRows rows of the matrix,
 // one in each lane; it is unpacked and transposed once per chunk of columns, then multiplied with every
 // token. The arithmetic of one result does not depend on the other rows and tokens: per group an exact
-// integer dot product, scaled and added.
+// integer dot product with each plane, which are joined, scaled and added.
 #pragma once
 
 #include "cpu/kernels/integer_sums.h"
@@ -24,7 +24,7 @@ struct IntegerChunk {
 // Columns [begin, begin + kIntegerChunk) of the tile from row `first`; rows past the matrix repeat the last
 // one.
 template <typename Q>
-static void load_integer_chunk(const Matrix& w, uint32_t first, uint32_t begin, IntegerChunk& chunk) {
+PYTURBO_INLINE void load_integer_chunk(const Matrix& w, uint32_t first, uint32_t begin, IntegerChunk& chunk) {
   using O = Order<Q::kBits>;
   const uint32_t values = least(kIntegerChunk, w.in - begin);
   for (uint32_t v = 0; v < kTileVectors; ++v) {
@@ -54,7 +54,7 @@ static void load_integer_chunk(const Matrix& w, uint32_t first, uint32_t begin, 
 constexpr uint32_t like_bits(uint32_t bits) { return bits == 3 || bits == 5 ? 6 : bits; }
 
 // sums[t, row of the tile] += chunk . x[t] for a few tokens; x starts at column `begin`'s row.
-template <uint32_t bits, uint32_t tokens>
+template <uint32_t bits, uint32_t planes, uint32_t tokens>
 [[gnu::noinline]] static void multiply_integer_chunk(const IntegerChunk& chunk, const Matrix& w,
                                                      uint32_t begin, const Activations& x, float* sums) {
   using O = Order<bits>;
@@ -71,13 +71,23 @@ template <uint32_t bits, uint32_t tokens>
   for (uint32_t g = 0; g < values >> w.group_shift; ++g) {
     const uint32_t value = g << w.group_shift;
     const uint32_t lane = value % O::kBlock / O::kLaneValues;
-    IntegerSums<bits, tokens> total;
-    for (uint32_t b = 0; b < blocks; ++b) {
-      const uint32_t block = value / O::kBlock + b;
-      for (uint32_t c = 0; c < O::kClasses; ++c)
-        total.add(&chunk.codes[0][(block * O::kClasses + c) * kLanes + lane], kIntegerChunk / 4, lanes,
-                  x.planes + uint64_t(begin / O::kBlock + block) * O::kBlock + c * kBytes + lane * 4,
-                  x.row_bytes);
+    F32 dots[tokens][kTileVectors];
+#pragma GCC unroll 3
+    for (uint32_t p = 0; p < planes; ++p) {
+      IntegerSums<bits, tokens> total;
+      for (uint32_t b = 0; b < blocks; ++b) {
+        const uint32_t block = value / O::kBlock + b;
+        const int8_t* from =
+            x.planes + (uint64_t(begin / O::kBlock + block) * planes + p) * O::kBlock + lane * 4;
+        for (uint32_t c = 0; c < O::kClasses; ++c)
+          total.add(&chunk.codes[0][(block * O::kClasses + c) * kLanes + lane], kIntegerChunk / 4, lanes,
+                    from + c * kBytes, x.row_bytes);
+      }
+#pragma GCC unroll 8
+      for (uint32_t t = 0; t < tokens; ++t)
+#pragma GCC unroll 2
+        for (uint32_t v = 0; v < kTileVectors; ++v)
+          dots[t][v] = p == 0 ? total.of(v, t) : fused(dots[t][v], splat(256), total.of(v, t));
     }
 #pragma GCC unroll 8
     for (uint32_t t = 0; t < tokens; ++t) {
@@ -86,7 +96,7 @@ template <uint32_t bits, uint32_t tokens>
 #pragma GCC unroll 2
       for (uint32_t v = 0; v < kTileVectors; ++v) {
         acc[t][v] = fused(chunk.biases[v][g], sum_of_x, acc[t][v]);
-        acc[t][v] = fused(total.of(v, t), chunk.scales[v][g] * scale, acc[t][v]);
+        acc[t][v] = fused(dots[t][v], chunk.scales[v][g] * scale, acc[t][v]);
       }
     }
   }
@@ -96,8 +106,12 @@ template <uint32_t bits, uint32_t tokens>
     for (uint32_t v = 0; v < kTileVectors; ++v) store_floats(sums + t * kTileRows + v * kLanes, acc[t][v]);
 }
 
+// Tokens at once: sums of three planes need more registers.
+template <uint32_t planes>
+constexpr uint32_t kTokensAtOnce = planes == 1 ? kIntegerTokens : 4;
+
 // As MultiplyTile says.
-template <typename Q, bool panels = false>
+template <typename Q, uint32_t planes, bool panels = false>
 static void multiply_integer_tile(const Matrix& w, uint32_t first, const Activations& x, uint64_t row,
                                   uint32_t tokens, float* sums) {
   constexpr uint32_t kBits = like_bits(kDotBits<Q>);
@@ -114,10 +128,10 @@ static void multiply_integer_tile(const Matrix& w, uint32_t first, const Activat
       multiply_few(chunk, w, begin, x.from(row + t), sums + uint64_t(t) * kTileRows);
     };
     uint32_t t = 0;
-    for (; t + kIntegerTokens <= tokens; t += kIntegerTokens)
-      multiply(multiply_integer_chunk<kBits, kIntegerTokens>, t);
-    for (; t + 2 <= tokens; t += 2) multiply(multiply_integer_chunk<kBits, 2>, t);
-    for (; t < tokens; ++t) multiply(multiply_integer_chunk<kBits, 1>, t);
+    constexpr uint32_t kMost = kTokensAtOnce<planes>;
+    for (; t + kMost <= tokens; t += kMost) multiply(multiply_integer_chunk<kBits, planes, kMost>, t);
+    for (; t + 2 <= tokens; t += 2) multiply(multiply_integer_chunk<kBits, planes, 2>, t);
+    for (; t < tokens; ++t) multiply(multiply_integer_chunk<kBits, planes, 1>, t);
   }
   const uint32_t rows = least(kTileRows, w.out - first);
   const ReadValues values = panels ? ReadValues{read_block, w.reader->block} : kReadValues<Q>;
@@ -126,7 +140,7 @@ static void multiply_integer_tile(const Matrix& w, uint32_t first, const Activat
     I32 found = {};
     for (uint32_t i = 0; i < kTileRows; i += kLanes) found |= doubtful(load_floats(own + i));
     if (any(found))
-      compute_again(w, first, rows, values, {x.from(row + t), 1, Order<Q::kBits>::kClasses}, own);
+      compute_again(w, first, rows, values, {x.from(row + t), planes, Order<Q::kBits>::kClasses}, own);
   }
 }
 

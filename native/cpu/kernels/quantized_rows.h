@@ -1,6 +1,6 @@
 // Rows of a quantised matrix times few rows of activations: per block an exact integer dot product, scaled
-// and added to kLanes partial sums. The arithmetic of one result does not depend on the other rows; in rows
-// of many groups it depends on how many tokens there are, whose scales share the room.
+// and added to kLanes partial sums. The arithmetic of one result depends neither on the other rows nor on how
+// many tokens there are.
 #pragma once
 
 #include "cpu/kernels/gguf_panel.h"
@@ -9,7 +9,7 @@
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 
-constexpr uint32_t kGroupChunk = 256;      // groups that are prepared at a time, over all tokens
+constexpr uint32_t kGroupChunk = 64;       // groups that are prepared at a time
 constexpr uint32_t kPrefetchBytes = 4096;  // how far ahead weights are asked for, at least
 
 // Whole passes of `rows` rows, which share their prefetches.
@@ -46,8 +46,7 @@ PYTURBO_INLINE F32 dot_block(const U8* codes, const S8* x) {
 // A block of rows at work on a few tokens.
 template <uint32_t tokens>
 struct RowBlock {
-  static constexpr uint32_t kGroups = kGroupChunk / tokens;  // whose scales are prepared at a time
-  static constexpr uint32_t kStride = kGroups + kLanes;
+  static constexpr uint32_t kStride = kGroupChunk + kLanes;
   uint32_t stride;                                        // from one row's scales to the next
   uint64_t ahead;                                         // bytes from a weight to the one to prefetch
   alignas(64) float scales[tokens][kRowBlock * kStride];  // of weight times of activation
@@ -199,22 +198,23 @@ static void add_groups(const Matrix& w, uint32_t row, uint32_t r, uint32_t step,
 struct RowLoops {
   AddGroups<1> one;
   AddGroups<2> two;
+  AddGroups<3> three;
   AddGroups<4> four;
   float offset;     // a byte of codes plus this is the number
   uint32_t planes;  // of activations
   uint32_t classes;
   ReadValues values;
   enum Reads : uint8_t {
-    arrays,  // codes, and scales that are prepared
-    panels,  // the same, after a part of the matrix was made into arrays
-    blocks,  // with their scales
+    arrays,        // codes, and scales that are prepared
+    small_blocks,  // the same, after the scales of blocks of 32 values became arrays
+    blocks,        // with their scales
   } reads;
 };
 
 template <typename Q, uint32_t planes>
-constexpr RowLoops kRowLoops = {
-    add_groups<Q, planes, 1>,  add_groups<Q, planes, 2>, add_groups<Q, planes, 4>, float(Q::kOffset), planes,
-    Order<Q::kBits>::kClasses, kReadValues<Q>,           RowLoops::arrays};
+constexpr RowLoops kRowLoops = {add_groups<Q, planes, 1>,  add_groups<Q, planes, 2>, add_groups<Q, planes, 3>,
+                                add_groups<Q, planes, 4>,  float(Q::kOffset),        planes,
+                                Order<Q::kBits>::kClasses, kReadValues<Q>,           RowLoops::arrays};
 
 // y[r] = the sum of the lanes of sums[r], for the first `rows` of kRowBlock. Returns whether one is doubtful.
 static inline bool store_sums(const F32* sums, uint32_t rows, float* y) {
@@ -245,10 +245,6 @@ static void add_rows(AddGroups<tokens> add, const Matrix& w, uint32_t first, uin
   for (; r < rows; ++r) add(w, first, r, /*step=*/0, x, begin, end, block);
 }
 
-// Columns of a panel: as many as have room for their scales, and stay in the first-level cache.
-template <uint32_t tokens>
-constexpr uint32_t kPanelColumns = least(2048u, RowBlock<tokens>::kGroups * 16);
-
 // y[t * y_stride + r] = row first + r of w times x[t], for up to kRowBlock rows and a few tokens.
 template <uint32_t tokens>
 static void multiply_few(AddGroups<tokens> add, const RowLoops& loops, const Matrix& w, uint32_t first,
@@ -259,20 +255,20 @@ static void multiply_few(AddGroups<tokens> add, const RowLoops& loops, const Mat
   if (loops.reads == RowLoops::blocks) {
     block.ahead = prefetch_distance(w, kRowsAtOnce<tokens>);
     add_rows(add, w, first, rows, x, 0, w.groups, block);
-  } else if (loops.reads == RowLoops::panels) {
-    Panel<kRowBlock, kPanelColumns<tokens>> panel;
+  } else if (loops.reads == RowLoops::small_blocks) {
+    ScalePanel<kRowBlock> panel;
     block.ahead = kRowBlock * w.row_bytes;
-    static_assert(decltype(panel)::kGroups <= RowBlock<tokens>::kGroups);
+    static_assert(panel.kGroups <= kGroupChunk);
     for (uint32_t begin = 0; begin < w.in; begin += panel.kColumns) {
-      const Matrix part = panel.load(w, first, rows, begin, /*all=*/tokens > 1);
+      const Matrix part = panel.load(w, first, rows, begin);
       const Activations own = x.from_column(begin, w.group_shift, loops.planes);
       prepare(part, 0, rows, own, loops.offset, 0, part.groups, block);
       add_rows(add, part, 0, rows, own, 0, part.groups, block);
     }
   } else {
     block.ahead = prefetch_distance(w, kRowsAtOnce<tokens>);
-    for (uint32_t begin = 0; begin < w.groups; begin += block.kGroups) {
-      const uint32_t end = least(begin + block.kGroups, w.groups);
+    for (uint32_t begin = 0; begin < w.groups; begin += kGroupChunk) {
+      const uint32_t end = least(begin + kGroupChunk, w.groups);
       prepare(w, first, rows, x, loops.offset, begin, end, block);
       add_rows(add, w, first, rows, x, begin, end, block);
     }
@@ -285,13 +281,17 @@ static void multiply_few(AddGroups<tokens> add, const RowLoops& loops, const Mat
 // The same for any number of tokens.
 static void multiply_rows(const RowLoops& loops, const Matrix& w, uint32_t first, uint32_t rows,
                           const Activations& x, uint32_t tokens, float* y, uint64_t y_stride) {
+  const auto multiply = [&](auto add, uint32_t t) {
+    multiply_few(add, loops, w, first, rows, x.from(t), y + t * y_stride, y_stride);
+  };
   uint32_t t = 0;
-  for (; t + 4 <= tokens; t += 4)
-    multiply_few<4>(loops.four, loops, w, first, rows, x.from(t), y + t * y_stride, y_stride);
-  for (; t + 2 <= tokens; t += 2)
-    multiply_few<2>(loops.two, loops, w, first, rows, x.from(t), y + t * y_stride, y_stride);
-  for (; t < tokens; ++t)
-    multiply_few<1>(loops.one, loops, w, first, rows, x.from(t), y + t * y_stride, y_stride);
+  for (; t + 4 <= tokens; t += 4) multiply(loops.four, t);
+  if (tokens - t == 3)
+    multiply(loops.three, t);
+  else if (tokens - t == 2)
+    multiply(loops.two, t);
+  else if (tokens - t == 1)
+    multiply(loops.one, t);
 }
 
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL

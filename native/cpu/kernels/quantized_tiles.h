@@ -8,16 +8,18 @@
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 template <typename Q>
-constexpr TileLoops kTileLoops[kPrecisions] = {{multiply_integer_tile<Q>, nullptr},
-                                               {nullptr, multiply_tile<Q>}};
+constexpr TileLoops kTileLoops[kPrecisions] = {{multiply_integer_tile<Q, 1>, nullptr},
+                                               {multiply_integer_tile<Q, 3>, multiply_tile<Q>}};
 template <>
 constexpr TileLoops kTileLoops<E4m3Codes>[kPrecisions] = {{nullptr, multiply_tile<E4m3Codes>},
                                                           {nullptr, multiply_tile<E4m3Codes>}};
 
 #if !defined(__ARM_NEON)
 template <typename T>
-constexpr TileLoops kGgufTileLoops[kPrecisions] = {{multiply_integer_tile<BlockCodes<T>, true>, nullptr},
-                                                   {nullptr, multiply_tile<BlockCodes<T>, true>}};
+constexpr TileLoops kGgufTileLoops[kPrecisions] = {
+    {multiply_integer_tile<BlockCodes<T>, 1, /*panels=*/true>, nullptr},
+    {multiply_integer_tile<BlockCodes<T>, 3, /*panels=*/true>,
+     multiply_tile<BlockCodes<T>, /*panels=*/true>}};
 
 static inline const TileLoops* gguf_tiles(const Reader& reader) {
   return GgufTypes::call(reader.type, [](auto type) { return &kGgufTileLoops<decltype(type)>[0]; });

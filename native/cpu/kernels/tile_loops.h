@@ -29,8 +29,10 @@ static inline void tile_of(MultiplyTile multiply, const Product& p, const Activa
 constexpr uint32_t kFloatTokens = ~0u;  // never
 #elif defined(__ARM_FEATURE_DOTPROD)
 constexpr uint32_t kFloatTokens = 24;
-#else
+#elif defined(__ARM_NEON)
 constexpr uint32_t kFloatTokens = 8;
+#else
+constexpr uint32_t kFloatTokens = 32;
 #endif
 
 // The loops of a format and a precision, over integers and over floats; one of them may be missing.
