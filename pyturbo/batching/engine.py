@@ -44,7 +44,7 @@ class Engine:
 
     Replies begin in the order of their priority, then of their arrival. Prompts are read in pieces between
     the steps of others. A reply has the same tokens as with `Model.stream`, up to rounding; with up to 7
-    conversations on a CPU mostly the same bits, as the guide says.
+    conversations on a CPU the same bits.
 
     Leaving its `with` statement closes it: replies that are not at their end are cancelled.
 

@@ -198,7 +198,6 @@ static void add_groups(const Matrix& w, uint32_t row, uint32_t r, uint32_t step,
 struct RowLoops {
   AddGroups<1> one;
   AddGroups<2> two;
-  AddGroups<3> three;
   AddGroups<4> four;
   float offset;     // a byte of codes plus this is the number
   uint32_t planes;  // of activations
@@ -212,9 +211,9 @@ struct RowLoops {
 };
 
 template <typename Q, uint32_t planes>
-constexpr RowLoops kRowLoops = {add_groups<Q, planes, 1>,  add_groups<Q, planes, 2>, add_groups<Q, planes, 3>,
-                                add_groups<Q, planes, 4>,  float(Q::kOffset),        planes,
-                                Order<Q::kBits>::kClasses, kReadValues<Q>,           RowLoops::arrays};
+constexpr RowLoops kRowLoops = {
+    add_groups<Q, planes, 1>,  add_groups<Q, planes, 2>, add_groups<Q, planes, 4>, float(Q::kOffset), planes,
+    Order<Q::kBits>::kClasses, kReadValues<Q>,           RowLoops::arrays};
 
 // y[r] = the sum of the lanes of sums[r], for the first `rows` of kRowBlock. Returns whether one is doubtful.
 static inline bool store_sums(const F32* sums, uint32_t rows, float* y) {
@@ -281,17 +280,13 @@ static void multiply_few(AddGroups<tokens> add, const RowLoops& loops, const Mat
 // The same for any number of tokens.
 static void multiply_rows(const RowLoops& loops, const Matrix& w, uint32_t first, uint32_t rows,
                           const Activations& x, uint32_t tokens, float* y, uint64_t y_stride) {
-  const auto multiply = [&](auto add, uint32_t t) {
-    multiply_few(add, loops, w, first, rows, x.from(t), y + t * y_stride, y_stride);
-  };
   uint32_t t = 0;
-  for (; t + 4 <= tokens; t += 4) multiply(loops.four, t);
-  if (tokens - t == 3)
-    multiply(loops.three, t);
-  else if (tokens - t == 2)
-    multiply(loops.two, t);
-  else if (tokens - t == 1)
-    multiply(loops.one, t);
+  for (; t + 4 <= tokens; t += 4)
+    multiply_few<4>(loops.four, loops, w, first, rows, x.from(t), y + t * y_stride, y_stride);
+  for (; t + 2 <= tokens; t += 2)
+    multiply_few<2>(loops.two, loops, w, first, rows, x.from(t), y + t * y_stride, y_stride);
+  for (; t < tokens; ++t)
+    multiply_few<1>(loops.one, loops, w, first, rows, x.from(t), y + t * y_stride, y_stride);
 }
 
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -62,34 +62,38 @@ constexpr Instance kInstance<E4m3Codes> = {1, {}, {}};
 #if defined(__ARM_NEON)
 // Several tokens have shared_tile.
 template <typename T, uint32_t planes>
-constexpr RowLoops kGgufLoops = {add_units<T, planes, 1>, nullptr,         nullptr, nullptr, 0.0f, planes, 1,
-                                 {read_block, T::kBlock}, RowLoops::blocks};
+struct GgufLoops {
+  static constexpr RowLoops value = {add_units<T, planes, 1>, nullptr,         nullptr, 0.0f, planes, 1,
+                                     {read_block, T::kBlock}, RowLoops::blocks};
+};
 #else
 template <typename T, uint32_t planes>
-constexpr RowLoops kGgufLoops = {add_blocks<T, planes, 1>,
-                                 add_blocks<T, planes, 2>,
-                                 add_blocks<T, planes, 3>,
-                                 add_blocks<T, planes, 4>,
-                                 float(BlockCodes<T>::kOffset),
-                                 planes,
-                                 1,
-                                 {read_block, T::kBlock},
-                                 RowLoops::small_blocks};
+struct GgufLoops {
+  static constexpr RowLoops value = {add_blocks<T, planes, 1>,
+                                     add_blocks<T, planes, 2>,
+                                     add_blocks<T, planes, 4>,
+                                     float(BlockCodes<T>::kOffset),
+                                     planes,
+                                     1,
+                                     {read_block, T::kBlock},
+                                     RowLoops::small_blocks};
+};
 template <typename T, uint32_t planes>
   requires(T::kBlock == 256)
-constexpr RowLoops kGgufLoops<T, planes> = {add_large_blocks<T, planes, 1>,
-                                            add_large_blocks<T, planes, 2>,
-                                            add_large_blocks<T, planes, 3>,
-                                            add_large_blocks<T, planes, 4>,
-                                            0.0f,
-                                            planes,
-                                            1,
-                                            {read_block, T::kBlock},
-                                            RowLoops::blocks};
+struct GgufLoops<T, planes> {
+  static constexpr RowLoops value = {add_large_blocks<T, planes, 1>,
+                                     add_large_blocks<T, planes, 2>,
+                                     add_large_blocks<T, planes, 4>,
+                                     0.0f,
+                                     planes,
+                                     1,
+                                     {read_block, T::kBlock},
+                                     RowLoops::blocks};
+};
 #endif
 template <typename T>
 constexpr Instance kGgufInstance = {
-    1, {quantize_row<1, 1>, quantize_row<1, 3>}, {kGgufLoops<T, 1>, kGgufLoops<T, 3>}};
+    1, {quantize_row<1, 1>, quantize_row<1, 3>}, {GgufLoops<T, 1>::value, GgufLoops<T, 3>::value}};
 
 const Instance& instance_of(const Format& format) {
   if (format.reader)

@@ -15,11 +15,15 @@ constexpr TileLoops kTileLoops<E4m3Codes>[kPrecisions] = {{nullptr, multiply_til
                                                           {nullptr, multiply_tile<E4m3Codes>}};
 
 #if !defined(__ARM_NEON)
+// Groups of 16 values have too many sums to scale: floats are faster.
+template <typename T>
+constexpr MultiplyTile kThreePlanes =
+    T::kGroup > 16 ? multiply_integer_tile<BlockCodes<T>, 3, /*panels=*/true> : nullptr;
+
 template <typename T>
 constexpr TileLoops kGgufTileLoops[kPrecisions] = {
     {multiply_integer_tile<BlockCodes<T>, 1, /*panels=*/true>, nullptr},
-    {multiply_integer_tile<BlockCodes<T>, 3, /*panels=*/true>,
-     multiply_tile<BlockCodes<T>, /*panels=*/true>}};
+    {kThreePlanes<T>, multiply_tile<BlockCodes<T>, /*panels=*/true>}};
 
 static inline const TileLoops* gguf_tiles(const Reader& reader) {
   return GgufTypes::call(reader.type, [](auto type) { return &kGgufTileLoops<decltype(type)>[0]; });
