@@ -238,6 +238,7 @@ class Engine:
     def close(self) -> None:
         """Cancel all replies, which then raise a StateError, and end the thread. Closing twice is fine."""
         self._finalizer()
+        self._scheduler.tell_end()
         self._scheduler.join()
 
 

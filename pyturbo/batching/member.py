@@ -53,6 +53,10 @@ class Member:
         self.unread = self.unread[count:]
         self._mailbox.read = self.session.position
 
+    def tell_end(self, error: BaseException) -> None:
+        """Tell whoever waits for the reply why it ends, from any thread; its session may still be at work."""
+        self._mailbox.end(error)
+
     def leave(self, error: BaseException | None = None) -> None:
         """End the reply, because it is over, was cancelled or failed."""
         try:

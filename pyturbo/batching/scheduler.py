@@ -138,6 +138,17 @@ class Scheduler:
         self._stopping = True
         self._wake.put(None)
 
+    def tell_end(self) -> None:
+        """Have all replies raise a StateError now, after `stop`: the thread may be busy for a while."""
+        error = StateError("the engine is closed")
+        if self._own:
+            with self._changed:
+                waiting, members = [*self._waiting], [*self._members]
+            for entry in waiting:
+                entry.mailbox.end(error)
+            for member in members:
+                member.tell_end(error)
+
     def join(self) -> None:
         """Wait for the thread to end after `stop`. A child of fork() does not have that thread."""
         if self._own and self._thread is not threading.current_thread():

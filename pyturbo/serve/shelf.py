@@ -202,5 +202,4 @@ class Shelf:
         """Close all models, and load no more: replies under way end with a StateError."""
         self._closed = True
         served, self._served = self.served, {}
-        for each in served:
-            await asyncio.to_thread(each.close)
+        await asyncio.gather(*(asyncio.to_thread(each.close) for each in served))

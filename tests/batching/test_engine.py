@@ -379,6 +379,23 @@ def test_close_ends_everything(model: pyturbo.Model, monkeypatch: pytest.MonkeyP
     assert repr(engine) == "Engine(closed)"
 
 
+def test_close_tells_replies_before_the_step_under_way_ends(
+    model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, gate = Engine(model, slots=1), Gate(monkeypatch)
+    streams = [engine.submit([5, 6, 7], max_tokens=10) for _ in range(2)]
+    assert gate.reached.wait(60)
+    closing = threading.Thread(target=engine.close)
+    closing.start()
+    for stream in streams:
+        with pytest.raises(StateError, match="the engine is closed"):
+            stream.next(30)
+    assert closing.is_alive()
+    gate.open()
+    closing.join(60)
+    assert (closing.is_alive(), engine.running, engine.waiting) == (False, 0, 0)
+
+
 def test_drain(model: pyturbo.Model) -> None:
     engine = Engine(model)
     streams = [engine.submit(prompt, max_tokens=6) for prompt in PROMPTS]

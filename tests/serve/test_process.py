@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from pyturbo.describe import survey
 from pyturbo.model import default_model
 
 from .served_process import ServedProcess, events, refuses
+from .small_server import until
 
 #: Takes some seconds, because the processor is one of several that are busy.
 LONG: dict[str, Any] = {"prompt": "Once upon a time", "max_tokens": 1900, "stream": True, "ignore_eos": True}
@@ -80,6 +82,27 @@ def test_replies_that_take_too_long_end_with_an_error(number: signal.Signals) ->
         assert b"shutting_down" in told
         assert server.ended(10) == (0, "")
         assert 0.9 < time.monotonic() - began < 8
+
+
+def test_replies_end_with_an_error_while_a_long_prompt_is_read() -> None:
+    """A piece of a prompt may take long, and cannot be interrupted."""
+    script = (
+        "import time\nfrom pyturbo.batching import member\nread = member.read_alone\n"
+        "member.read_alone = lambda *given: (time.sleep(8), read(*given))"
+    )
+    asked = LONG | {"prompt": "word " * 300, "max_tokens": 9}
+    with ServedProcess("--drain-seconds", "1", script=script) as server, ThreadPoolExecutor(2) as pool:
+        post = partial(httpx.post, f"{server.url}/v1/completions", timeout=60)
+        answers = [pool.submit(post, json=asked | {"stream": stream}) for stream in (True, False)]
+        until(lambda: sum(server.counts()) == 2)
+        server.signal(signal.SIGTERM)
+        began = time.monotonic()
+        streamed, whole = (answer.result(60) for answer in answers)
+        assert time.monotonic() - began < 6
+        *_, last = events(streamed)
+        assert last["error"]["code"] == "shutting_down"
+        assert (whole.status_code, whole.json()["error"]["code"]) == (503, "shutting_down")
+        assert server.ended(30) == (0, "")
 
 
 def test_a_client_that_does_not_read_does_not_hold_up_the_end() -> None:
@@ -185,10 +208,10 @@ def test_a_small_machine_has_few_conversations_at_once(tmp_path: Path) -> None:
 
 def test_keys_come_from_a_file_and_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "keys"
-    file.write_text("first\n\n  second \n")
+    file.write_text("first\n\n  second \n two words\nschl\u00fcssel-\U0001f511\n", encoding="utf-8")
     with ServedProcess("--api-key-file", str(file), variables={"PYTURBO_API_KEY": "third"}) as server:
-        for key in ("first", "second", "third"):
-            for headers in ({"Authorization": f"Bearer {key}"}, {"x-api-key": key}):
+        for key in ("first", "second", "third", "two words", "schl\u00fcssel-\U0001f511"):
+            for headers in ({"Authorization": f"Bearer {key}".encode()}, {"x-api-key": key.encode()}):
                 assert httpx.get(f"{server.url}/v1/models", headers=headers).status_code == 200
         answers = [
             httpx.get(f"{server.url}/v1/models", headers=headers)
