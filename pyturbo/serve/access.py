@@ -70,7 +70,7 @@ class Access:
             return
         scheme, _, key = headers.get("authorization", "").partition(" ")
         key = key.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-        if not self._keys.allow(key):
+        if not self._keys.allow(key.encode("latin-1").decode("utf-8", "surrogateescape")):
             state = "another one" if key else "none"
             message = f"expected an API key of this server in Authorization or x-api-key, got {state}"
             raise RequestError("authentication_error", message, code="invalid_api_key")
