@@ -181,13 +181,14 @@ struct Q3_K {
 // Six bits for each of 8 scales and 8 minima, after the halves that they are multiplied by. The first four of
 // both are in the low bits of two words, whose high bits are the high two of the last four; a third word has
 // their low four.
-PYTURBO_INLINE U8x16 six_bits(const uint8_t* from) {
-  const uint32_t scales = load_vector<uint32_t>(from + 4), minima = load_vector<uint32_t>(from + 8);
-  const uint32_t last = load_vector<uint32_t>(from + 12);
-  const auto eight = [](uint32_t first, uint32_t low) {
-    return (first & 0x3f3f3f3f) | uint64_t((low & 0x0f0f0f0f) | ((first >> 2) & 0x30303030)) << 32;
-  };
-  return (U8x16)U64x2{eight(scales, last), eight(minima, last >> 4)};
+PYTURBO_INLINE U8x16 six_bits_by_four(const uint8_t* from) {  // four scales, four minima, and again
+  const uint64_t first = load_vector<uint64_t>(from + 4), last = load_vector<uint32_t>(from + 12);
+  return (U8x16)U64x2{first & 0x3f3f3f3f3f3f3f3f,
+                      ((last | last << 28) & 0x0f0f0f0f0f0f0f0f) | (first >> 2 & 0x3030303030303030)};
+}
+PYTURBO_INLINE U8x16 six_bits(const uint8_t* from) {  // all scales, then all minima
+  const auto by_four = (U32x4)six_bits_by_four(from);
+  return (U8x16)U32x4{by_four[0], by_four[2], by_four[1], by_four[3]};
 }
 
 // The same as floats.
@@ -210,7 +211,7 @@ struct Q4_K {
   static constexpr uint32_t kScales = 8, kMinima = 8;
   static constexpr bool kSixBits = true;
   static constexpr uint32_t kFactor = 0, kLeast = 2, kScaleZero = 0;
-  PYTURBO_INLINE U8x16 scale_codes(const uint8_t* from) { return six_bits(from); }
+  PYTURBO_INLINE U8x16 scale_codes(const uint8_t* from) { return six_bits_by_four(from); }
   PYTURBO_INLINE void entries(const uint8_t* from, F32* to) { scales_and_minima(from, to); }
 };
 
@@ -224,7 +225,7 @@ struct Q5_K {
   static constexpr uint32_t kScales = 8, kMinima = 8;
   static constexpr bool kSixBits = true;
   static constexpr uint32_t kFactor = 0, kLeast = 2, kScaleZero = 0;
-  PYTURBO_INLINE U8x16 scale_codes(const uint8_t* from) { return six_bits(from); }
+  PYTURBO_INLINE U8x16 scale_codes(const uint8_t* from) { return six_bits_by_four(from); }
   PYTURBO_INLINE void entries(const uint8_t* from, F32* to) { scales_and_minima(from, to); }
 };
 

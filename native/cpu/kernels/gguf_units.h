@@ -78,17 +78,23 @@ struct SpanScales {
     F32 numbers[4], others[4];
     small_to_floats(T::scale_codes(span), T::kScaleZero, numbers);
     if constexpr (requires { T::minimum_codes(span); }) small_to_floats(T::minimum_codes(span), 0, others);
-    const float factor = half(span + T::kFactor);
     SpanScales own;
+    if constexpr (requires { T::kLeast; }) {
+      static_assert(T::kLeast == T::kFactor + 2);
+      const F32 factors = two_halves(span + T::kFactor), negative = -factors;
 #pragma GCC unroll 4
-    for (uint32_t u = 0; u < kUnits; ++u) {
-      own.scales[u] = numbers[u] * factor;
-      if constexpr (kCenter<T> > 0)
-        own.minima[u] = own.scales[u] * float(-kCenter<T>);
-      else if constexpr (requires { T::minimum_codes(span); })
-        own.minima[u] = others[u] * -half(span + T::kLeast);
-      else if constexpr (kHasMinima)  // they follow the scales
-        own.minima[u] = numbers[kUnits + u] * -half(span + T::kLeast);
+      for (uint32_t u = 0; u < kUnits; ++u) {
+        constexpr bool kApart = requires { T::minimum_codes(span); };  // else they follow their four scales
+        own.scales[u] = times_lane<0>(kApart ? numbers[u] : numbers[2 * u], factors);
+        own.minima[u] = times_lane<1>(kApart ? others[u] : numbers[2 * u + 1], negative);
+      }
+    } else {
+      const float factor = half(span + T::kFactor);
+#pragma GCC unroll 4
+      for (uint32_t u = 0; u < kUnits; ++u) {
+        own.scales[u] = numbers[u] * factor;
+        if constexpr (kCenter<T> > 0) own.minima[u] = own.scales[u] * float(-kCenter<T>);
+      }
     }
     return own;
   }

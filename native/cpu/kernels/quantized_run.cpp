@@ -63,7 +63,7 @@ constexpr Instance kInstance<E4m3Codes> = {1, {}, {}};
 // Several tokens have shared_tile.
 template <typename T, uint32_t planes>
 struct GgufLoops {
-  static constexpr RowLoops value = {add_units<T, planes, 1>, nullptr,         nullptr, 0.0f, planes, 1,
+  static constexpr RowLoops value = {add_units<T, planes>,    nullptr,         nullptr, 0.0f, planes, 1,
                                      {read_block, T::kBlock}, RowLoops::blocks};
 };
 #else

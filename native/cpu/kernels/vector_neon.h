@@ -71,10 +71,15 @@ PYTURBO_INLINE U8x16 move_bytes(U8x16 bytes, int32_t right, uint8_t mask) {
   return mask == 0xff >> right ? bytes >> right : bytes >> right & mask;
 }
 
-// Bytes of six bits: four of `low` and two of `high`, which are moved to the right for it.
+// Bytes of six bits: four of `low` and two of `high`, which are moved to the right for it. The high ones come
+// from bits 0 or 2 for low ones that are in place, from bits 4 or 6 for those that are moved.
 PYTURBO_INLINE U8x16 six_bits_of(U8x16 low, uint32_t low_right, U8x16 high, uint32_t high_right) {
-  if (high_right == 4) return (low >> low_right & 0x0f) | (high & 0x30);
-  const U8x16 both = (U8x16)vsliq_n_u8((uint8x16_t)(low >> low_right), (uint8x16_t)(high >> high_right), 4);
+  if (low_right == 0) {
+    const U8x16 moved = high << (4 - high_right);
+    return (U8x16)vbslq_u8(vdupq_n_u8(15), (uint8x16_t)low, (uint8x16_t)moved) & 0x3f;
+  }
+  const U8x16 moved = high >> (high_right - 4);
+  const U8x16 both = (U8x16)vsriq_n_u8((uint8x16_t)moved, (uint8x16_t)low, 4);
   return high_right == 6 ? both : both & 0x3f;
 }
 
@@ -110,20 +115,14 @@ PYTURBO_INLINE void widen_all(U8x16 v, I32* words) {
   words[3] = (I32)vmovl_u16(vget_high_u16(high));
 }
 
-// Zeros that no register holds before `last` was computed: the compiler may not work at everything at once.
-PYTURBO_INLINE I32 zeros_after(I32 last) {
-  I32 zeros;
-  asm volatile("movi %0.4s, #0" : "=w"(zeros) : "w"(last));
-  return zeros;
-}
-
 // Values in memory that are used later are loaded later: registers are needed for others.
 PYTURBO_INLINE void load_again() { asm volatile("" ::: "memory"); }
 
 // Integers below 2^22, as floats: they are added to the bits of 1.5 * 2^23, and that is subtracted, which
 // takes half as long as a conversion.
 constexpr int32_t kFloatBits = 0x4b400000;
-PYTURBO_INLINE F32 less_float_bits(I32 v) { return (F32)v - 0x1.8p23f; }
+constexpr float kFloatOfBits = 0x1.8p23f;
+PYTURBO_INLINE F32 less_float_bits(I32 v) { return (F32)v - kFloatOfBits; }
 PYTURBO_INLINE F32 small_to_float(I32 v) { return less_float_bits(v + kFloatBits); }
 
 // 16 bytes less `zero` as floats, in four vectors.
@@ -151,6 +150,15 @@ PYTURBO_INLINE float half(const uint8_t* from) {
   __fp16 value;
   std::memcpy(&value, from, sizeof value);
   return value;
+}
+
+// Two halves as floats, in the first lanes, and v times such a lane.
+PYTURBO_INLINE F32 two_halves(const uint8_t* from) {
+  return (F32)vcvt_f32_f16(vreinterpret_f16_u32(vld1_dup_u32((const uint32_t*)from)));
+}
+template <int lane>
+PYTURBO_INLINE F32 times_lane(F32 v, F32 factors) {
+  return (F32)vmulq_laneq_f32((float32x4_t)v, (float32x4_t)factors, lane);
 }
 
 // table[index] of 16 bytes.
