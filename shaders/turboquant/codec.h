@@ -29,7 +29,7 @@ inline uint nearest(float x, constant float* table, uint bits) {
   return index;
 }
 
-inline uint row_words(uint dim, uint bits) { return (dim * bits + 31) / 32; }
+constexpr uint row_words(uint dim, uint bits) { return (dim * bits + 31) / 32; }
 
 // `count` neighbouring codes of a row in one word, the first in its lowest bits: code d has the bits
 // [d * bits, d * bits + bits) of the row. count * bits <= 32.

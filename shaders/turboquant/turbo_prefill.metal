@@ -1,61 +1,8 @@
 // Attention for prefill over a compressed cache: a chunk of queries over the rows encoded before it, then over
 // its own keys and values, which are exact.
-#include "../attention/tiled.h"
-#include "ring.h"
+#include "code_tiles.h"
 
-constant uint key_bits [[function_constant(0)]];
-constant uint value_bits [[function_constant(1)]];
-constant bool has_means [[function_constant(2)]];
-constant bool has_own [[function_constant(3)]];
 constant bool has_sinks [[function_constant(4)]];
-constant bool has_recent [[function_constant(5)]];
-
-// The keys or the values of one key head of a sequence.
-struct TurboSource {
-  device const uint* packed;  // [capacity, words]
-  device const half* scales;  // [capacity]
-  device const half* means;   // [capacity], with has_means
-  device const float* ones;   // [dim], with has_means
-  device const float* own;    // row i at i * own_stride, with has_own
-  device const half* recent;  // [recent_rows, dim], with has_recent
-  ulong own_stride;
-  uint bits;
-  uint context;
-  uint exact;  // keys from here on, at most context, have exact rows
-  uint recent_rows;
-  Ring ring;
-  uint dim;
-
-  bool load(KeyRange keys, uint column, uint tid, threadgroup float* tile) const {
-    constant float* table = centroids(bits);
-    bool finite = true;
-    for (uint i = tid; i < kKeys * kChunk / 4; i += kThreads) {
-      const uint key = i / (kChunk / 4);
-      const uint at = i % (kChunk / 4) * 4;
-      float4 x = 0;
-      if (keys.first + key < keys.end && column + at < dim) x = four(table, keys.first + key, column + at);
-      for (uint c = 0; c < 4; ++c) tile[key * kChunkStride + at + c] = x[c];
-      finite = finite && all(isfinite(x));
-    }
-    return finite;
-  }
-
-  float4 four(constant float* table, uint key, uint column) const {
-    if (has_own && key >= context)
-      return *(device const float4*)(own + (key - context) * own_stride + column);
-    if (has_recent && key >= exact)
-      return float4(*(device const half4*)(recent + ulong(key % recent_rows) * dim + column));
-    const uint row = ring.row(key);
-    const uint run = code_run(packed + ulong(row) * row_words(dim, bits), column, 4, bits);
-    const float factor = float(scales[row]);
-    float4 x;
-    for (uint c = 0; c < 4; ++c) x[c] = table[code_at(run, c, bits)] * factor;
-    if (has_means) {
-      for (uint c = 0; c < 4; ++c) x[c] = fma(float(means[row]), ones[column + c], x[c]);
-    }
-    return x;
-  }
-};
 
 // y = sum_j p_j v_j over the keys a query sees, p = softmax(soft_cap(scale * q . k)), a sink one more logit.
 // Rotated, from q to y.
@@ -68,7 +15,8 @@ struct TurboSource {
 //   ring_start < capacity;
 //   !has_recent || (0 < recent && recent <= kMaxRecent);
 //   context <= capacity || (window > 0 && window + (has_own ? 0 : tokens) <= capacity + 1)
-// Numerics: f32, online softmax; no visible key gives 0. NaN and inf reach only queries that see them.
+// Numerics: f32, online softmax; on NVIDIA's matrix units q, p and exact rows have 22 bits. No visible key gives 0. NaN and
+//   inf reach only queries that see them.
 template <uint max_dim, uint rows>
 kernel void turbo_prefill(
     device const float* q [[buffer(0)]],        // [batch, tokens, heads, dim]
@@ -114,8 +62,9 @@ kernel void turbo_prefill(
   const uint group = heads / kv_heads;
   const uint sequence = tg.y / kv_heads;
   const uint kv_head = tg.y % kv_heads;
-  const uint first = tg.x * rows;
-  const TileRows own = {first, min(rows, tokens * group - first), group, heads, ulong(kv_head) * group};
+  constexpr uint kOwnRows = coded_rows<max_dim, rows>();
+  const uint first = tg.x * kOwnRows;
+  const TileRows own = {first, min(kOwnRows, tokens * group - first), group, heads, ulong(kv_head) * group};
   const Mask mask = make_mask(tokens, has_own ? context + tokens : context, window, true);
 
   const ulong row_0 = ulong(tg.y) * capacity;
@@ -153,9 +102,8 @@ kernel void turbo_prefill(
     values.recent = v_recent + ulong(tg.y) * recent * dim;
   }
   const ulong chunk = ulong(sequence) * tokens * heads * dim;
-  load_queries<rows>(q + chunk, dim, own, queries, max_dim + kPad, 0, tid);
-  attend_tiles<max_dim, rows>(
-      keys, values, own, mask, dim, dim, scale, softcap, has_sinks ? sinks : nullptr, y + chunk,
+  attend_coded<max_dim, rows>(
+      q + chunk, keys, values, own, mask, scale, softcap, has_sinks ? sinks : nullptr, y + chunk,
       TileMemory{queries, tile, weights, factors, scratch, finite}, tid, lane, simd);
 }
 

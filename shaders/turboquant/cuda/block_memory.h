@@ -1,22 +1,11 @@
 // The memory of a threadgroup that attends to compressed keys on NVIDIA's matrix units.
 #pragma once
 
-#include "codes.h"
+#include "centroid_tables.h"
 
 constexpr uint kUnitHeads = 8;
 constexpr uint kWarpKeys = 16;
 constexpr uint kBlockThreads = 32 * kOnlineSimdgroups;
-
-constexpr uint kKeyBits = key_bits, kValueBits = value_bits;
-
-// Pairs of codes have a table where it leaves room for the other one.
-constexpr bool has_pairs(uint bits, uint other) {
-  return bits < 4 ? other < 4 || other == 6 : bits == other && bits == 4;
-}
-
-using KeyTable = CentroidTable<kKeyBits, has_pairs(kKeyBits, kValueBits)>;
-using ValueTable = CentroidTable<kValueBits, has_pairs(kValueBits, kKeyBits)>;
-constexpr uint kTableWords = KeyTable::kWords + (kKeyBits == kValueBits ? 0 : ValueTable::kWords);
 
 // The memory of a block: tables and queries, and in the end the sums of half of the warps.
 template <uint max_dim>

@@ -5,14 +5,6 @@
 
 #include "block_memory.h"
 
-// The least power of two that is not below x, within a range whose reciprocals are normal.
-inline float power_above(float x) {
-  return as_type<float>(clamp((as_type<uint>(x) + 0x7fffffu) >> 23, 27u, 253u) << 23);
-}
-
-// 1 / x of a power of two.
-inline float reciprocal_of_power(float x) { return as_type<float>(0x7f000000u - as_type<uint>(x)); }
-
 // Eight query heads as one warp sees them. Lane (g, t) has the scores of head g with keys 2 t, 2 t + 1, 2 t + 8 and 2 t + 9
 // of 16; the sums of heads 2 t and 2 t + 1 at columns g * kColumns and on; and parts of rows: of keys g and g + 8 runs of
 // columns, of values of its keys those columns.

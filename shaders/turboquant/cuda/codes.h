@@ -108,3 +108,11 @@ inline PairTerms finite_terms(float first, float second) {
   if (!MatrixUnits<half>::is_finite(terms.high)) terms.low = 0;
   return terms;
 }
+
+// The least power of two that is not below x, within a range whose reciprocals are normal.
+inline float power_above(float x) {
+  return as_type<float>(clamp((as_type<uint>(x) + 0x7fffffu) >> 23, 27u, 253u) << 23);
+}
+
+// 1 / x of a power of two.
+inline float reciprocal_of_power(float x) { return as_type<float>(0x7f000000u - as_type<uint>(x)); }
