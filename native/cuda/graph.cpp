@@ -38,7 +38,7 @@ bool Graph::take(std::span<const ReadyLaunch> launches, const Memory& memory) {
               runnable(launch.dispatch),
               {},
               launch.dispatch.groups.count() > 0};
-    require_geometry(launch, node.function.max_threads);
+    require_geometry(launch, node.function.form.of(launch.dispatch), node.function.max_threads);
     if (launch.changes) changing_.push_back(i);
     if (!node.parameters.take(launch, lookup, nullptr)) return false;
     nodes_.push_back(std::move(node));
@@ -107,7 +107,7 @@ bool Graph::update(std::span<const ReadyLaunch> launches, uint64_t version, cons
 void Graph::update(Node& node, const ReadyLaunch& launch) {
   enable(node, launch.dispatch.groups.count() > 0);
   if (!node.enabled || (same(node.dispatch, launch.dispatch) && node.parameters == next_)) return;
-  require_geometry(launch, node.function.max_threads);
+  require_geometry(launch, node.function.form.of(launch.dispatch), node.function.max_threads);
   std::swap(node.parameters, next_);
   const Dispatch before = std::exchange(node.dispatch, launch.dispatch);
   const KernelNode kernel = description(node);

@@ -18,13 +18,14 @@ bool has(const std::vector<char>& image, const std::string& symbol) {
 
 std::string Form::wrong(uint32_t max_threads) const {
   if (span == 0) return "expected a span of at least 1, got 0";
+  if (parts == 0) return "expected parts of at least 1, got 0";
   if (threads > max_threads)
     return "expected at most " + std::to_string(max_threads) + " threads, got " + std::to_string(threads);
   return "";
 }
 
 Dispatch Form::of(Dispatch contract) const {
-  contract.groups.x = contract.groups.x / span + (contract.groups.x % span > 0);
+  contract.groups.x = (contract.groups.x / span + (contract.groups.x % span > 0)) * parts;
   if (threads > 0) contract.threads = {threads, 1, 1};
   return contract;
 }

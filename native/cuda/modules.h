@@ -20,13 +20,14 @@ struct Form {
   uint32_t span = 1;          // threadgroups of the contract along x that are one
   uint32_t threads = 0;       // of it; 0: as in the contract
   uint32_t shared_bytes = 0;  // dynamic shared memory
+  uint32_t parts = 1;         // threadgroups along x that one of the contract becomes
 
   // Returns what is wrong with it for a kernel that has at most this many threads, or nothing.
   std::string wrong(uint32_t max_threads) const;
 
   Dispatch of(Dispatch contract) const;
 };
-static_assert(sizeof(Form) == 12, "as kernels have it");
+static_assert(sizeof(Form) == 16, "as kernels have it");
 
 struct Function {
   FunctionHandle handle = nullptr;

@@ -61,8 +61,8 @@ void** Parameters::pointers() {
   return pointers_.data();
 }
 
-void require_geometry(const ReadyLaunch& launch, uint32_t max_threads) {
-  const Extent &groups = launch.dispatch.groups, &threads = launch.dispatch.threads;
+void require_geometry(const ReadyLaunch& launch, const Dispatch& geometry, uint32_t max_threads) {
+  const auto& [groups, threads] = geometry;
   const std::string name = std::string(launch.label) + (*launch.label ? ": " : "") + launch.kernel->name;
   if (threads.count() > max_threads || threads.z > kMostThreadsZ)
     throw Error(ErrorKind::device, name + ": expected at most " + std::to_string(max_threads) +

@@ -36,7 +36,8 @@ class Parameters {
   unsigned shared_bytes_ = 0;
 };
 
-// Throws Error{device} for a geometry that the GPU cannot run. `max_threads` is that of the loaded kernel.
-void require_geometry(const ReadyLaunch& launch, uint32_t max_threads);
+// Throws Error{device} for a geometry of a launch that the GPU cannot run. `max_threads` is that of the
+// loaded kernel.
+void require_geometry(const ReadyLaunch& launch, const Dispatch& geometry, uint32_t max_threads);
 
 }  // namespace pyturbo::cuda

@@ -6,8 +6,9 @@ A header folder/name.h may have a form for NVIDIA's matrix units, folder/cuda/na
 functions and stands in place of the header's own text where the GPU has those units. It is CUDA, with its own
 headers inside. It may define PT_RESIDENT, how many threadgroups a multiprocessor should hold: this limits
 registers. It may define PT_FORM(...), for the template arguments of a kernel a type whose kSpan is how many
-threadgroups of the contract along x are one, with kThreads threads and kBytes of dynamic shared memory. Such
-a kernel has no arguments in threadgroup memory, which would be the same bytes.
+threadgroups of the contract along x are one, with kThreads threads and kBytes of dynamic shared memory, and
+PT_PARTS, how many one of the contract becomes instead. Such a kernel has no arguments in threadgroup memory,
+which would be the same bytes.
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ _RESIDENT = "PT_RESIDENT"  # 0: any number
 _FORM = (
     "#ifdef PT_FORM",
     "#define PT_THREADS(pt_threads, ...) PT_FORM(__VA_ARGS__)::kThreads",
-    '#define PT_GEOMETRY(pt_name, ...) extern "C" __constant__ const unsigned pt_name##_form[3] = '
-    "{PT_FORM(__VA_ARGS__)::kSpan, PT_FORM(__VA_ARGS__)::kThreads, PT_FORM(__VA_ARGS__)::kBytes};",
+    "#ifndef PT_PARTS",
+    "#define PT_PARTS 1",
+    "#endif",
+    '#define PT_GEOMETRY(pt_name, ...) extern "C" __constant__ const unsigned pt_name##_form[4] = '
+    "{PT_FORM(__VA_ARGS__)::kSpan, PT_FORM(__VA_ARGS__)::kThreads, PT_FORM(__VA_ARGS__)::kBytes, PT_PARTS};",
     "#else",
     "#define PT_THREADS(pt_threads, ...) pt_threads",
     "#define PT_GEOMETRY(...)",

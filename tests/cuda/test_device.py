@@ -749,9 +749,10 @@ def test_a_form_divides_the_work_its_own_way(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("form", "message"),
     [
-        ({"form_size": 8}, "expected 12 bytes, got 8"),
-        ({"form_size": 16}, "expected 12 bytes, got 16"),
+        ({"form_size": 8}, "expected 16 bytes, got 8"),
+        ({"form_size": 20}, "expected 16 bytes, got 20"),
         ({"form_span": 0}, "expected a span of at least 1, got 0"),
+        ({"form_parts": 0}, "expected parts of at least 1, got 0"),
         ({"form_threads": 2048}, "expected at most 1024 threads, got 2048"),
     ],
 )
@@ -763,8 +764,24 @@ def test_a_form_that_cannot_be_one_is_refused(
     with pyturbo.Device("cuda") as device:
         with pytest.raises(DeviceError, match=f"^add_form: {message}"):
             add(device)
-        soft_cuda.set_options(form_bytes=0, form_size=12, form_span=1, form_threads=0)
+        soft_cuda.set_options(form_bytes=0, form_size=16, form_span=1, form_parts=1, form_threads=0)
         assert add(device)[3] == 4  # the device is as usable as before
+
+
+def test_a_form_divides_threadgroups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the contract becomes several."""
+    monkeypatch.setenv("PYTURBO_CACHE", "")
+    n = 1 << 14
+    with pyturbo.Device("cuda") as device:
+        groups = soft_cuda.counters()["groups"]
+        add(device, n)
+        groups = soft_cuda.counters()["groups"] - groups
+    soft_cuda.set_options(form_parts=2, form_bytes=60_000)
+    with pyturbo.Device("cuda") as device:
+        before = soft_cuda.counters()["groups"]
+        device.kernel("add")(full(device, 1, n), full(device, 2, n), y := device.empty(n), n)
+        assert soft_cuda.counters()["groups"] - before == 2 * groups
+        assert (y.numpy() == 3).all()
 
 
 def test_the_checker_is_for_the_cpu() -> None:

@@ -116,11 +116,12 @@ def test_a_form_of_its_own_stands_before_a_header(run: Run) -> None:
 def test_a_form_may_have_a_geometry_of_its_own(run: Run) -> None:
     form = "struct Wide { enum { kSpan = 2, kThreads = 64, kBytes = 128 }; };\n#define PT_FORM(...) Wide\n"
     text = run(OF_HEADER, rows__h=HEADER, **{"cuda/rows.h": form + HEADER}).cu
-    read = "{PT_FORM(__VA_ARGS__)::kSpan, PT_FORM(__VA_ARGS__)::kThreads, PT_FORM(__VA_ARGS__)::kBytes}"
+    geometry = ", ".join(f"PT_FORM(__VA_ARGS__)::{name}" for name in ("kSpan", "kThreads", "kBytes"))
     assert (
         text.index(form)
         < text.index("#ifdef PT_FORM")
-        < text.index(read)
+        < text.index("#define PT_PARTS 1")
+        < text.index(f"{{{geometry}, PT_PARTS}}")
         < text.index("PT_KERNEL(doubles, 32)")
     )
 

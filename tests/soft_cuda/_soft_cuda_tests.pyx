@@ -43,6 +43,7 @@ cdef extern from "soft_cuda/soft_cuda.h" namespace "soft_cuda":
         uint32_t max_threads
         uint32_t max_shared_bytes
         uint32_t form_span
+        uint32_t form_parts
         uint32_t form_bytes
         uint32_t form_threads
         uint32_t form_size

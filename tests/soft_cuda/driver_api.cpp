@@ -533,7 +533,7 @@ Result cuModuleGetGlobal_v2(Address* address, size_t* bytes, ModuleHandle handle
   const auto module = modules().get(handle);
   if (!module) return Result::invalid_handle;
   const uint32_t form[] = {soft::options().form_span, soft::options().form_threads,
-                           soft::options().form_bytes};  // as pyturbo::cuda::Form
+                           soft::options().form_bytes, soft::options().form_parts};  // as pyturbo::cuda::Form
   if (module->name + "_form" != name || form[2] == 0) return Result::not_found;
   module->form = soft::heap().allocate(sizeof form, soft::options().memory, current.back());
   if (!module->form) return Result::out_of_memory;

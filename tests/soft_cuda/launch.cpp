@@ -65,7 +65,7 @@ bool depend(const Access& a, const Access& b) {
 Result Launch::take(std::shared_ptr<const Kernel> given, const pyturbo::cuda::KernelNode& node) {
   kernel = std::move(given);
   const KernelInfo& info = *kernel->info;
-  geometry = {{node.groups_x * options().form_span, node.groups_y, node.groups_z},
+  geometry = {{node.groups_x / options().form_parts * options().form_span, node.groups_y, node.groups_z},
               {node.threads_x, node.threads_y, node.threads_z}};
   shared_bytes = node.shared_bytes;
   if (!fits(geometry.groups, geometry.threads, info)) {

@@ -44,7 +44,8 @@ struct Options {
   uint32_t form_span = 1;                                   // of the form that every kernel has: threadgroups
   uint32_t form_bytes = 0;                                  // that are one, and shared memory; 0: no form
   uint32_t form_threads = 0;                                // of a threadgroup; 0: as in the contract
-  uint32_t form_size = 12;                                  // of what the kernel says of it, in bytes
+  uint32_t form_size = 16;                                  // of what the kernel says of it, in bytes
+  uint32_t form_parts = 1;                                  // of one of the contract
   bool read_only_register = true;                           // cuMemHostRegister of mapped files
   std::vector<int> archs = {75, 80, 86, 89, 90, 100, 120};  // that NVRTC knows
   uint64_t seed = 1;                                        // of the order of nodes
