@@ -92,8 +92,9 @@ def delta_net(
     v_dim, k_dim] is changed in place. Value head h has the query and key of head h // (v_heads / k_heads), or
     of head h % k_heads if the heads are `tiled`.
 
-    "recurrent" goes token by token. "chunkwise" uses matrix products over 32 tokens; its results differ
-    only by rounding, and it needs key dims of 64, 128 or 256 and value dims that are a multiple of 8.
+    "recurrent" goes token by token. "chunkwise" takes several tokens at once: 32 by matrix products, on
+    NVIDIA GPUs four. Its results differ only by rounding, and it needs key dims of 64, 128 or 256 and value
+    dims that are a multiple of 8.
     """
     op = "delta_net"
     if method not in METHODS:

@@ -336,9 +336,10 @@ def test_chunkwise_shows_nan_where_recurrent_does(device, rng):
         np.testing.assert_array_equal(np.isnan(each), np.isnan(other))
 
 
-def test_chunkwise_inside_the_conv_output(device, rng):
-    """Strides, and the rest of each row, which holds NaN, is not read."""
-    tokens, k_heads, v_heads, k_dim, v_dim, rest = 35, 2, 6, 64, 24, 12
+@pytest.mark.parametrize("rest", [12, 13])
+def test_chunkwise_inside_the_conv_output(device, rng, rest):
+    """Strides, not only of whole vectors, and the rest of each row, which holds NaN, is not read."""
+    tokens, k_heads, v_heads, k_dim, v_dim = 35, 2, 6, 64, 24
     q, k, v, g, beta, state = delta_inputs(rng, tokens, k_heads, v_heads, k_dim, v_dim)
     parts = [x.reshape(tokens, -1) for x in (q, k, v)]
     conv = np.concatenate([*parts, np.full((tokens, rest), np.nan, np.float32)], 1)
