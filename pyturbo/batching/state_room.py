@@ -23,13 +23,20 @@ def free_for_states(weights: int) -> int:
     return max(free - weights, free // _LEAST) // _SHARE
 
 
-def state_room(model: Model, on_host: int, models: int) -> int | None:
+def state_room(model: Model, on_host: int, models: int, context: int) -> int | None:
     """Return the bytes for the conversations of one of several models, when it is loaded; None: no limit.
 
     `on_host` are those of all models on devices that use the memory of this machine. A device with memory of
-    its own gives half of what the weights have left there. A model with a budget refuses by itself.
+    its own gives half of what the weights have left there. One conversation of `context` tokens always has
+    room: a model that refuses all of them is of no use. A model with a budget refuses by itself.
     """
     if model.runner.budget is not None:
         return None
     own = model.device.memory
-    return max(1, (on_host if own is None else own.free // _SHARE) // models)
+    share = (on_host if own is None else own.free // _SHARE) // models
+    return max(share, one_conversation(model, context))
+
+
+def one_conversation(model: Model, context: int) -> int:
+    """Return the bytes of a conversation with room for so many tokens, the fewest that an engine gives it."""
+    return model.runner.layout(model.runner.context_for(context)).nbytes

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyturbo._arguments import byte_count
 from pyturbo._messages import least_size, size
 from pyturbo.batching import Engine
-from pyturbo.batching.state_room import free_for_states, state_room
+from pyturbo.batching.state_room import free_for_states, one_conversation, state_room
 from pyturbo.checkpoint import open_checkpoint
 from pyturbo.cli._model import add_load_arguments, add_prefix_argument, load_model, memory_bytes
 from pyturbo.cli._output import note
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--state-memory",
         metavar="BYTES",
         help="memory for all of them, such as 4GB, of each model that is loaded (default: half of the free "
-        "memory that the models leave, shared out equally among them)",
+        "memory that the models leave, shared out equally among them, and at least one conversation)",
     )
     group.add_argument(
         "--max-tokens",
@@ -149,10 +149,10 @@ def run(arguments: argparse.Namespace) -> None:
     on_host = free_for_states(weights if memory is None else min(weights, memory))
 
     def engine(model: Model) -> Engine:
-        room = state_room(model, on_host, len(given)) if state_memory is None else state_memory
-        return Engine(
-            model, slots=arguments.slots, queue=arguments.queue, context=arguments.context, memory=room
-        )
+        context, room = arguments.context, state_memory
+        if room is None:
+            room = state_room(model, on_host, len(given), context)
+        return Engine(model, slots=arguments.slots, queue=arguments.queue, context=context, memory=room)
 
     with usage():
         shelf = Shelf(sources, engine, memory if len(given) > 1 else None)
@@ -174,14 +174,14 @@ def _room(engine: Engine, context: int) -> str:
     """Say what conversations may take, for the first line. Too little for one of them is an error."""
     if engine.memory is None:
         return ""
-    runner = engine.model.runner
-    needed = runner.layout(runner.context_for(context)).nbytes
+    needed = one_conversation(engine.model, context)
     if needed > engine.memory:
         raise UsageError(
             f"--state-memory: expected at least {least_size(needed)}, a conversation of {context} tokens "
             f"(--context), got {size(engine.memory)}"
         )
-    return f"{size(engine.memory)} for conversations; "
+    several = engine.memory >= 2 * needed
+    return f"{size(engine.memory)} for {'conversations' if several else 'one conversation at a time'}; "
 
 
 def _named(text: str) -> tuple[str, str]:

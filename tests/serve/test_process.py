@@ -195,7 +195,7 @@ def test_a_small_machine_has_few_conversations_at_once(tmp_path: Path) -> None:
     assert longest > 3 * conversation / 2 > conversation
     script = f"import pathlib, pyturbo._machine\npyturbo._machine._MEMORY = pathlib.Path({str(free)!r})"
     with ServedProcess("--context", "512", script=script) as server, ExitStack() as asking:
-        assert f"; {size(3 * conversation / 2)} for conversations; " in server.said[0]
+        assert f"; {size(3 * conversation / 2)} for one conversation at a time; " in server.said[0]
         post = partial(httpx.stream, "POST", f"{server.url}/v1/completions", timeout=60)
         for _ in range(4):
             asking.enter_context(post(json=LONG | {"max_tokens": 400}))
@@ -204,6 +204,22 @@ def test_a_small_machine_has_few_conversations_at_once(tmp_path: Path) -> None:
             answer.read()
             assert answer.status_code == 400
             assert "the memory of the engine" in answer.json()["error"]["message"]
+
+
+def test_every_model_has_room_for_a_conversation(tmp_path: Path) -> None:
+    """The free memory is less than that of one; the second model is loaded when it is asked for."""
+    with pyturbo.load(device="cpu") as model:
+        conversation = model.runner.layout(2048).nbytes
+    folder, free = default_model(), tmp_path / "meminfo"
+    free.write_text(f"MemAvailable: {conversation // 2 // 1024} kB\n")
+    script = f"import pathlib, pyturbo._machine\npyturbo._machine._MEMORY = pathlib.Path({str(free)!r})"
+    models = (f"first={folder}", f"second={folder}")
+    with ServedProcess(*models, "--context", "2048", script=script) as server:
+        assert f"; {size(conversation)} for one conversation at a time; " in server.said[0]
+        for name in ("first", "second"):
+            body = {"model": name, "prompt": "Once upon a", "max_tokens": 3, "temperature": 0}
+            answer = httpx.post(f"{server.url}/v1/completions", json=body, timeout=60)
+            assert (answer.status_code, answer.json()["choices"][0]["text"]) == (200, " time, there")
 
 
 def test_keys_come_from_a_file_and_the_environment(tmp_path: Path) -> None:
