@@ -69,8 +69,10 @@ class Access:
         if method == "OPTIONS" or path in _OPEN or path.startswith("/page/"):
             return
         scheme, _, key = headers.get("authorization", "").partition(" ")
-        key = key.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-        if not self._keys.allow(key.encode("latin-1").decode("utf-8", "surrogateescape")):
+        key = key.strip(" \t") if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+        # Headers are bytes, which clients make by UTF-8 or by Latin-1; `key` has the second reading.
+        allowed = [self._keys.allow(reading) for reading in (_in_utf8(key), key)]
+        if not any(allowed):
             state = "another one" if key else "none"
             message = f"expected an API key of this server in Authorization or x-api-key, got {state}"
             raise RequestError("authentication_error", message, code="invalid_api_key")
@@ -83,6 +85,11 @@ class Access:
 def route_path(scope: Scope) -> str:
     """Return the path of a request within the application, wherever that is mounted."""
     return str(scope["path"]).removeprefix(scope.get("root_path", ""))
+
+
+def _in_utf8(value: str) -> str:
+    """Return a header that was read as Latin-1 as UTF-8 has it. Bytes that are none stay apart from text."""
+    return value.encode("latin-1").decode("utf-8", "surrogateescape")
 
 
 def _name(host: str) -> str:

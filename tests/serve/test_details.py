@@ -115,6 +115,20 @@ def test_an_application_can_be_mounted(stories: pyturbo.Model) -> None:
     assert 'pyturbo_requests_total{path="/health",status="200"} 1.0' in counted
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+@pytest.mark.parametrize("key", ["schl\u00fcssel", "voil\u00e0", "\u00c5", "\u00a0\u0085"])
+@pytest.mark.parametrize(("name", "begin"), [("authorization", "Bearer "), ("x-api-key", "")])
+def test_keys_are_sent_as_clients_encode_them(name: str, begin: str, key: str, encoding: str) -> None:
+    """The UTF-8 of some ends with a byte that is a space in Latin-1."""
+    access = Access(Starlette(), Settings(keys=["other", key]))
+    sent = Headers(raw=[(name.encode(), f"{begin}{key}".encode(encoding))])
+    access.check("POST", "/v1/completions", sent)
+    for wrong in (key[:-1], f"{key}\u00fc"):
+        sent = Headers(raw=[(name.encode(), f"{begin}{wrong}".encode(encoding))])
+        with pytest.raises(RequestError, match="expected an API key"):
+            access.check("POST", "/v1/completions", sent)
+
+
 def test_keys_are_not_shown() -> None:
     assert "secret" not in repr(Settings(keys=["secret"]))
 

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from live_server import LiveServer
+from pyturbo.serve import Settings
 from serve.browser import NEEDS_CHROMIUM, Reader, chromium
 
 from .conftest import KEY, Script
+from .small_server import small
 
 pytestmark = [pytest.mark.slow, NEEDS_CHROMIUM]
 
@@ -39,3 +41,11 @@ def test_the_page_talks_to_the_server(live: LiveServer, script: Script, tmp_path
         reader.until(lambda: "Conversations under way" in reader.texts("#server-figures dt"))
         assert "Reply tokens" in reader.texts("#server-figures dt")
         assert reader.log() == []
+
+
+@pytest.mark.parametrize("key", ["schl\u00fcssel", "cl\u00e9 \u2026", "\U0001f511\u00e0"])
+def test_a_key_may_have_any_characters(key: str, tmp_path: Path) -> None:
+    with small(settings=Settings(keys=[key])) as server, chromium(tmp_path / "profile") as driver:
+        reader = Reader(driver, server.url)
+        reader.visit(key=key, keep_key=True)
+        assert reader.texts("#model option") == ["stories"]

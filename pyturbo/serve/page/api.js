@@ -48,7 +48,7 @@ export async function* streamReply(body, signal) {
 
 async function request(path, options = {}) {
   const headers = { ...options.headers };
-  if (settings.key) headers.Authorization = `Bearer ${settings.key}`;
+  if (settings.key) headers.Authorization = `Bearer ${inUtf8(settings.key)}`;
   let response;
   try {
     response = await fetch(path, { ...options, headers });
@@ -57,4 +57,9 @@ async function request(path, options = {}) {
   }
   if (!response.ok) throw await failureOf(response);
   return response;
+}
+
+/** A text as headers take it: each byte of its UTF-8 as one character. */
+function inUtf8(text) {
+  return String.fromCharCode(...new TextEncoder().encode(text));
 }
