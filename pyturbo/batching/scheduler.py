@@ -80,7 +80,8 @@ class Scheduler:
         self._members: list[Member] = []
         self._taken: dict[int, int] = {}  # bytes of each member by its identity
         self._numbers = itertools.count()
-        self._admitting = self._stopping = self._draining = False
+        self._admitting: Waiting | None = None  # on its way from `_waiting` to `_members`
+        self._stopping = self._draining = False
         self._too_many: int | None = None  # conversations whose program did not fit, while no memory is freed
         self.usage = Usage()
         self._thread = threading.Thread(target=self._run, name="pyturbo-engine", daemon=True)
@@ -104,7 +105,7 @@ class Scheduler:
     @property
     def full(self) -> bool:
         """Whether no further reply may wait. Those for whom a slot is free do not count."""
-        free = max(0, self._limits.slots - len(self._members) - self._admitting)
+        free = max(0, self._limits.slots - len(self._members) - (self._admitting is not None))
         return len(self._waiting) >= self._limits.queue + free
 
     @property
@@ -144,6 +145,8 @@ class Scheduler:
         if self._own:
             with self._changed:
                 waiting, members = [*self._waiting], [*self._members]
+                if self._admitting is not None:
+                    waiting.append(self._admitting)
             for entry in waiting:
                 entry.mailbox.end(error)
             for member in members:
@@ -164,7 +167,8 @@ class Scheduler:
                 begin = time.perf_counter()
                 self._drop_cancelled()
                 self._admit()
-                self._read()
+                if not self._stopping:
+                    self._read()
                 self.usage.busy_seconds += time.perf_counter() - begin
         except BaseException as found:  # a mistake in here: nobody may wait for ever
             error = found
@@ -192,7 +196,7 @@ class Scheduler:
             entry.mailbox.begin()
             member = self._admitted(entry)
             with self._changed:
-                self._admitting = False
+                self._admitting = None
                 if member is not None:
                     self._members.append(member)
                     self._taken[id(member)] = entry.nbytes
@@ -210,15 +214,15 @@ class Scheduler:
             return None
 
     def _next(self) -> Waiting | None:
-        """Take the next reply from the queue, if there is room for it."""
+        """Take the next reply from the queue, if there is room for it and it is not time to stop."""
         with self._changed:
-            if not self._waiting or len(self._members) >= self._limits.slots:
+            if self._stopping or not self._waiting or len(self._members) >= self._limits.slots:
                 return None
             most, needed = self._limits.nbytes, self.state_bytes + self._waiting[0].nbytes
             if most is not None and needed > most:
                 return None
-            self._admitting = True  # so that there is no moment at which it is nowhere
-            return heapq.heappop(self._waiting)
+            self._admitting = heapq.heappop(self._waiting)  # there is no moment at which it is nowhere
+            return self._admitting
 
     def _drop_cancelled(self) -> None:
         with self._changed:

@@ -396,6 +396,35 @@ def test_close_tells_replies_before_the_step_under_way_ends(
     assert (closing.is_alive(), engine.running, engine.waiting) == (False, 0, 0)
 
 
+def test_close_tells_a_reply_that_is_being_admitted_and_begins_no_other(
+    model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admitting, go_on, begun, session = threading.Event(), threading.Event(), [], pyturbo.Model.session
+
+    def slow(self: pyturbo.Model, context: int | None = None) -> Session:
+        begun.append(context)
+        admitting.set()
+        assert go_on.wait(60)
+        return session(self, context)
+
+    monkeypatch.setattr(pyturbo.Model, "session", slow)
+    engine = Engine(model, slots=2)
+    streams = [engine.submit([5, 6, 7], max_tokens=10) for _ in range(2)]
+    assert admitting.wait(60)
+    closing = threading.Thread(target=engine.close)
+    closing.start()
+    try:
+        for stream in streams:
+            with pytest.raises(StateError, match="the engine is closed"):
+                stream.next(30)
+        assert closing.is_alive()
+    finally:
+        go_on.set()
+        closing.join(60)
+    assert (closing.is_alive(), engine.running, engine.waiting, engine.state_bytes) == (False, 0, 0, 0)
+    assert (len(begun), engine.usage.prompt_tokens) == (1, 0)
+
+
 def test_drain(model: pyturbo.Model) -> None:
     engine = Engine(model)
     streams = [engine.submit(prompt, max_tokens=6) for prompt in PROMPTS]
