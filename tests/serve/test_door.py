@@ -6,8 +6,11 @@ import json
 import re
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import httpx
 import pytest
@@ -119,6 +122,17 @@ def test_a_request_may_be_for_another_of_several_models(full: Small) -> None:
     assert Door(create_app(shelf, Settings(keys=[KEY]))).refusal(asked()) is None
 
 
+def test_a_model_whose_engine_failed_is_the_applications() -> None:
+    """A request for it has it loaded again, however many are still prepared."""
+    with small(settings=Settings(keys=[KEY])) as server:
+        (served,), door = server.app.state.shared.shelf.served, Door(server.app)
+        served.preparing = 1000
+        assert door.refusal(asked()) is not None
+        server.engine.close()
+        assert served.full
+        assert door.refusal(asked()) is None
+
+
 @pytest.mark.slow
 def test_the_process_refuses_at_the_door_and_counts_it() -> None:
     with ServedProcess("--slots", "1", "--queue", "1") as server, ExitStack() as taken:
@@ -138,13 +152,20 @@ def test_the_process_refuses_at_the_door_and_counts_it() -> None:
         assert 'pyturbo_requests_total{path="/v1/completions",status="503"} 1.0' in counted
 
 
+def most_that_may_wait() -> int:
+    """Return how many connections the system lets wait to be accepted, however many a program allows."""
+    if sys.platform == "darwin":
+        return int(subprocess.check_output(["sysctl", "-n", "kern.ipc.somaxconn"]))
+    return int(Path("/proc/sys/net/core/somaxconn").read_text())
+
+
 @pytest.mark.slow
 def test_many_clients_may_connect_while_the_server_is_busy() -> None:
     """A connection that the system does not take is tried again after a second."""
     with ServedProcess() as server, ExitStack() as made:
         server.signal(signal.SIGSTOP)
         try:
-            for _ in range(300):
+            for _ in range(min(300, most_that_may_wait() - 10)):
                 made.enter_context(socket.create_connection(("127.0.0.1", server.port), 0.5))
         finally:
             server.signal(signal.SIGCONT)
