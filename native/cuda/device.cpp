@@ -21,7 +21,9 @@
 namespace pyturbo::cuda {
 namespace {
 
-constexpr int kOldest = 75;  // compute capability
+constexpr int kOldest = 75;       // compute capability
+constexpr int kMatrixUnits = 80;  // the first one whose matrix units and copies the forms of shaders use
+constexpr uint32_t kNever = 1u << 20;
 
 constexpr int32_t kDlpackCuda = 2;
 
@@ -91,10 +93,8 @@ std::shared_ptr<Context> open_context(const std::string& name, uint32_t ordinal)
 // prepared or runs.
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(const DeviceKind& kind)
-      : Device(kind),
-        ordinal_(kind.ordinal),
-        opened_(std::make_shared<Opened>(open_context(kind.name, kind.ordinal))) {}
+  CudaDevice(const DeviceKind& kind, const std::shared_ptr<Context>& context)
+      : Device(kind), ordinal_(kind.ordinal), opened_(std::make_shared<Opened>(context)) {}
 
   ~CudaDevice() override { close(); }
 
@@ -340,7 +340,10 @@ class CudaDevice final : public Device {
 std::unique_ptr<Device> open(const DeviceKind& kind, const DeviceOptions& options) {
   if (options.checked)
     throw Error(ErrorKind::argument, kind.name + ": expected no checker, which is part of cpu:reference");
-  return std::make_unique<CudaDevice>(kind);
+  const std::shared_ptr<Context> context = open_context(kind.name, kind.ordinal);
+  DeviceKind own = kind;
+  if (context->capability() < kMatrixUnits) own.traits.chunkwise_tokens = kNever;
+  return std::make_unique<CudaDevice>(own, context);
 }
 
 // Returns what this machine lacks to run the kernels, or an empty string. A child of fork() must not ask the

@@ -115,6 +115,10 @@ async def _overload(port: int, bodies: Sequence[Mapping[str, Any]], enough: int,
     found: list[Reply] = []
     answered = asyncio.Semaphore(0)
 
+    async def enough_answers() -> None:
+        for _ in range(enough):
+            await answered.acquire()
+
     async def client(place: int, body: Mapping[str, Any]) -> None:
         await asyncio.sleep(spread * place / len(bodies))
         while True:
@@ -124,12 +128,14 @@ async def _overload(port: int, bodies: Sequence[Mapping[str, Any]], enough: int,
             await asyncio.sleep(reply.retry_seconds)
 
     began = time.perf_counter()
-    clients = [asyncio.ensure_future(client(place, body)) for place, body in enumerate(bodies)]
-    for _ in range(enough):
-        await answered.acquire()
-    for each in clients:
-        each.cancel()
-    await asyncio.gather(*clients, return_exceptions=True)
+    tasks = [asyncio.ensure_future(client(place, body)) for place, body in enumerate(bodies)]
+    tasks.append(asyncio.ensure_future(enough_answers()))
+    first, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    for task in first:
+        task.result()  # raises what ended a client
     return _told_apart(found, began)
 
 

@@ -20,9 +20,8 @@ CLIENTS = (1, 8, 32)
 PRECISIONS = ("default", "fast")  # llama.cpp rounds activations to 8 bits, as fast precision does
 OURS = "pyturbo"
 OVERLOAD = 10  # times the requests that a server takes
-SPREAD = (
-    2.0  # seconds within which clients of an overloaded server begin, and after which it has them ask again
-)
+#: Seconds within which clients of an overloaded server begin, and after which it has them ask again.
+SPREAD = 2.0
 
 _SLOTS = 8  # of the server that is overloaded, and as many places in its queue
 _ENDS = {"0": -100, "2": -100}  # tokens that would end a reply of SmolLM2

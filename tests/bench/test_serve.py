@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,13 +44,22 @@ def test_every_token_is_counted_and_refusals_are_told_apart() -> None:
 
 
 def test_clients_of_an_overloaded_server_all_ask_and_come_back_when_they_were_told() -> None:
-    bodies = [{**ASKED, "max_tokens": 300 + i} for i in range(9)]
+    bodies = [{**ASKED, "max_tokens": 900 + i} for i in range(9)]
     with small(slots=1, queue=1, settings=Settings(retry_seconds=1)) as server:
         found = overload(server.live.port, bodies, replies=2, spread=0.1)
         assert len(found.replies) >= 2
         assert {reply.retry_seconds for reply in found.refusals} == {1.0}
-        first_second = [reply for reply in found.refusals if reply.began < found.refusals[0].began + 0.9]
-        assert 6 <= len(first_second) <= 7  # of nine clients one or two were taken, and nobody asked twice
+        asked = [reply.began for reply in (*found.replies, *found.refusals)]
+        assert len(asked) >= 9
+        for time in asked:
+            assert sum(time <= other < time + 1 for other in asked) <= 9  # nobody asked twice in a second
+
+
+def test_a_server_that_goes_away_under_load_is_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.raises(ConnectionRefusedError):
+        overload(port, [ASKED] * 3, replies=1, spread=0.0)
 
 
 @pytest.mark.slow

@@ -141,3 +141,11 @@ def test_no_gpu_or_an_old_one() -> None:
     soft_cuda.set_options(devices=1, capability=70)
     with pytest.raises(DeviceError, match="cuda: expected a GPU of compute capability 7.5 or newer, got"):
         pyturbo.Device("cuda")
+
+
+def test_an_older_gpu_reads_delta_nets_token_by_token() -> None:
+    """The chunkwise kernel is faster in its form for matrix units, of compute capability 8.0 on."""
+    for capability, chunkwise in ((75, False), (80, True), (90, True)):
+        soft_cuda.set_options(capability=capability)
+        with pyturbo.Device("cuda") as device:
+            assert (device.traits.chunkwise_tokens <= 512) == chunkwise

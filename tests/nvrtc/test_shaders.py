@@ -54,6 +54,9 @@ DECODE = words(
 #: One shader each with conversions, simdgroup functions and simdgroup matrices, for other architectures.
 SAMPLE = ("norm_rms_norm", "moe_route", "linear_matmul")
 
+#: Shaders whose forms for matrix units depend on the memory that a threadgroup may have.
+FORMS = ("attention_attention", "delta_delta_net_chunkwise", "turboquant_turbo_prefill")
+
 #: What function constants are while a shader is compiled, by type.
 VALUES = {"bool": 1, "uint": 4}
 
@@ -105,6 +108,15 @@ def test_every_instance_compiles(shader: str) -> None:
 @pytest.mark.parametrize("shader", SAMPLE)
 def test_other_architectures(shader: str, architecture: int) -> None:
     result = compiled(shader, instances(shader)[-1:], f"-arch=sm_{architecture}")
+    assert result.accepted, result.log
+
+
+@pytest.mark.parametrize(
+    "architecture", [75, 80, 86]
+)  # without matrix units; with 163 KiB for a threadgroup; with 99
+@pytest.mark.parametrize("shader", FORMS)
+def test_forms_for_gpus_with_less(shader: str, architecture: int) -> None:
+    result = compiled(shader, instances(shader)[-1:], f"-arch=sm_{architecture}", optimised=False)
     assert result.accepted, result.log
 
 

@@ -20,7 +20,7 @@ static void add_large_blocks(const Matrix& w, uint32_t row, uint32_t r, uint32_t
 #pragma GCC unroll 4
     for (uint32_t i = 0; i < kRows; ++i) acc[t][i] = at.sums[t][r + i * step];
   const uint8_t* from = w.row(row + r);
-  const uint8_t* next = from + at.ahead;  // the rows to prefetch, which follow one another
+  const uint8_t* next = from + prefetch_distance(w, kRows);  // the rows to prefetch, which follow one another
   const uint64_t row_step = step * w.row_bytes;
   const int8_t* bytes = x.planes;
   for (uint32_t block = 0; block < w.in / T::kBlock; ++block) {

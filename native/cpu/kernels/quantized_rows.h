@@ -252,7 +252,6 @@ static void multiply_few(AddGroups<tokens> add, const RowLoops& loops, const Mat
   for (uint32_t t = 0; t < tokens; ++t)
     for (uint32_t r = 0; r < kRowBlock; ++r) block.sums[t][r] = F32{};
   if (loops.reads == RowLoops::blocks) {
-    block.ahead = prefetch_distance(w, kRowsAtOnce<tokens>);
     add_rows(add, w, first, rows, x, 0, w.groups, block);
   } else if (loops.reads == RowLoops::small_blocks) {
     ScalePanel<kRowBlock> panel;

@@ -14,11 +14,15 @@ template <>
 constexpr TileLoops kTileLoops<E4m3Codes>[kPrecisions] = {{nullptr, multiply_tile<E4m3Codes>},
                                                           {nullptr, multiply_tile<E4m3Codes>}};
 
-#if !defined(__ARM_NEON)
-// Groups of 16 values have too many sums to scale: floats are faster.
+// Groups of 16 values have too many sums to scale by default: floats are faster.
+#if defined(__ARM_NEON)
+constexpr uint32_t kSmallGroup = 0;
+#else
+constexpr uint32_t kSmallGroup = 16;
+
 template <typename T>
 constexpr MultiplyTile kThreePlanes =
-    T::kGroup > 16 ? multiply_integer_tile<BlockCodes<T>, 3, /*panels=*/true> : nullptr;
+    T::kGroup > kSmallGroup ? multiply_integer_tile<BlockCodes<T>, 3, /*panels=*/true> : nullptr;
 
 template <typename T>
 constexpr TileLoops kGgufTileLoops[kPrecisions] = {
@@ -34,7 +38,9 @@ static inline TileLoops tile_loops_of(const Batch& batch, const Format& format) 
   const TileLoops* loops = format.reader
                                ? gguf_tiles(*format.reader)
                                : by_codes(format, [](auto codes) { return &kTileLoops<decltype(codes)>[0]; });
-  return loops[precision_of(batch)];
+  const TileLoops own = loops[precision_of(batch)];
+  const bool small = format.group > 0 && format.group <= kSmallGroup;
+  return small && own.floats ? TileLoops{nullptr, own.floats} : own;
 }
 
 // Activations as the loops read them: x [rows, in].

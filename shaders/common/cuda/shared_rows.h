@@ -23,11 +23,20 @@ inline void copy_16_bytes(void* to, const void* from, uint size) {
                : "memory");
 }
 
+// Copies 4 bytes, or sets them to zero if size is 0.
+inline void copy_4_bytes(void* to, const void* from, uint size = 4) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(size)
+               : "memory");
+}
+
 // Ends a group of copies, which may be empty.
 inline void copies_asked() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Waits for this thread's copies of all groups but the last.
 inline void wait_for_copies_but_one() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
+
+// Waits for all of this thread's copies.
+inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // Waits for the threads of one of several teams.
 inline void team_barrier(uint team, uint threads) {

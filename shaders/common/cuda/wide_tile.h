@@ -4,6 +4,7 @@
 #undef PT_RESIDENT
 #define PT_RESIDENT 1
 
+// At least as many as the GPU has.
 inline uint multiprocessors() {
   uint count;
   asm("mov.u32 %0, %%nsmid;" : "=r"(count));

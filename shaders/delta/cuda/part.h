@@ -7,15 +7,6 @@ constexpr uint kPart = 4;     // tokens that are taken at once
 constexpr uint kLanes = 16;   // that share rows: a lane has columns 4 i to 4 i + 3 of each 64
 constexpr uint kOwnRows = 4;  // of the state that they share
 
-// Copies 4 bytes, or sets them to zero if size is 0.
-inline void copy_4_bytes(void* to, const void* from, uint size) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(size)
-               : "memory");
-}
-
-// Waits for all of this thread's copies.
-inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
 // Sum i of 16, over 16 lanes, for lane i of them. Changes p.
 inline float sums_of_16(float* p, uint lane) {
   fold<8>(p, lane);

@@ -3,11 +3,6 @@
 
 #include "coded_rows.h"
 
-// Copies a word.
-inline void copy_4_bytes(void* to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
-}
-
 // Codes of the keys or of the values of a tile, in rows of kWords.
 template <typename Form, uint max_dim, typename Table, uint bits>
 struct TileCodes {
