@@ -10,7 +10,7 @@ _SHARE = 2  # part of what is left that conversations take; programs, prompts an
 
 
 def free_for_states(weights: int) -> int:
-    """Return the bytes for all conversations, before models with so many bytes of weights are loaded.
+    """Return the bytes for all conversations, before models are loaded whose weights take `weights` bytes.
 
     It is half of the free memory that the weights leave, which is taken to be at least a quarter of it.
 

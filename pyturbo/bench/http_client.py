@@ -103,7 +103,7 @@ async def _load(port: int, bodies: Sequence[Mapping[str, Any]], clients: int) ->
 
 
 def overload(port: int, bodies: Sequence[Mapping[str, Any]], *, replies: int, spread: float) -> Load:
-    """Have a client for each body ask for completions, again and again, until so many were answered.
+    """Have a client for each body ask for completions, again and again, until `replies` were answered.
 
     The clients begin at even distances within `spread` seconds. One that is refused asks again when the
     server said that it should.
