@@ -142,6 +142,29 @@ def test_a_reply_written_again_is_a_branch(reader: Reader, script: Script) -> No
     assert bodies(script)[2] == ["Go", "one", "On"]
 
 
+@pytest.mark.parametrize("fails", [True, False], ids=["failed", "stopped"])
+def test_an_empty_reply_written_again_keeps_what_follows_it(
+    opened: Reader, script: Script, fails: bool
+) -> None:
+    script.begin()
+    script.replies.extend([Reply(status=500) if fails else Reply([30.0]), Reply(["two"]), Reply(["one"])])
+    opened.visit()
+    opened.say("first")
+    if not fails:
+        opened.until(lambda: opened.all(".message.writing"))
+        opened.click("Stop")
+    opened.until(opened.is_idle)
+    opened.talk("second")
+    again = ".reply .failure button" if fails else ".reply:nth-child(2) [aria-label='Write the reply again']"
+    opened.run("arguments[0].click()", opened.one(again))
+    opened.until(lambda: opened.texts(".reply p") == ["one"])
+    opened.until(opened.is_idle)
+    assert opened.texts(".turn-count") == ["2 / 2"]
+    opened.click("The version before")
+    assert opened.texts(".bubble") == ["first", "second"]
+    assert opened.texts(".reply > .markdown")[1] == "two"
+
+
 def test_conversations_are_there_after_a_reload(reader: Reader, script: Script) -> None:
     script.replies.extend([Reply(["**one**"]), Reply(["two"])])
     reader.talk("first")

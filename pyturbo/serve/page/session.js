@@ -45,10 +45,10 @@ export function sayInstead(message, text) {
   answer(addMessage(open, message.parent, "user", text).id);
 }
 
-/** Write a reply again: both stay, as branches, unless the first one has nothing. */
+/** Write a reply again: both stay, as branches, unless the first one is empty and nothing follows it. */
 export function replyAgain(message) {
   const { parent } = message;
-  if (!message.content && !message.thoughts) removeMessage(open, message);
+  if (!message.content && !message.thoughts && !message.children.length) removeMessage(open, message);
   answer(parent);
 }
 

@@ -54,18 +54,13 @@ export function showSibling(conversation, message, step) {
   if (other) parentOf(conversation, message).shown = other;
 }
 
-/** Remove a message and all that follow it; the sibling before it is shown. */
+/** Remove a message that nothing follows; the sibling before it is shown. */
 export function removeMessage(conversation, message) {
   const before = parentOf(conversation, message);
   const place = before.children.indexOf(message.id);
   before.children.splice(place, 1);
   before.shown = before.children[Math.max(0, place - 1)] ?? null;
-  const gone = [message];
-  while (gone.length) {
-    const next = gone.pop();
-    gone.push(...next.children.map((id) => conversation.messages[id]));
-    delete conversation.messages[next.id];
-  }
+  delete conversation.messages[message.id];
 }
 
 /** The title to show: what the user named it, or how its first message begins. */
