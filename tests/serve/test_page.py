@@ -219,6 +219,23 @@ def test_an_imported_file_is_in_the_list(reader: Reader, script: Script, tmp_pat
     reader.until(lambda: reader.texts(".conversation") == ["first"])
 
 
+def test_an_imported_file_overwrites_no_conversation(reader: Reader, tmp_path: Path) -> None:
+    reader.talk("first")
+    text = reader.run("return Object.values(localStorage).find((text) => text.includes('first'))")
+    path = tmp_path / "older.json"
+    path.write_text(json.dumps({"pyturbo": 1, "conversations": [json.loads(text)]}))
+    reader.one("#import-file").send_keys(str(path))
+    reader.until(lambda: "1 conversation is in the list." in reader.one("#notice").text)
+    assert reader.texts(".conversation") == ["first"]  # the same one
+    reader.talk("second")
+    reader.one("#import-file").send_keys(str(path))
+    reader.until(lambda: reader.texts(".conversation") == ["first", "first"])
+    reader.driver.refresh()
+    reader.until(lambda: reader.texts(".bubble") == ["first", "second"])
+    reader.all(".conversation")[1].click()
+    reader.until(lambda: reader.texts(".bubble") == ["first"])
+
+
 # Markdown
 
 DOCUMENT = """# Title

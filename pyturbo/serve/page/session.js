@@ -2,7 +2,7 @@
 
 import { writeReply } from "./reply.js";
 import * as store from "./store.js";
-import { addMessage, newConversation, removeMessage, shownPath, showSibling } from "./tree.js";
+import { addMessage, newConversation, newId, removeMessage, shownPath, showSibling } from "./tree.js";
 
 const SAVE_EVERY = 1000; // ms, while a reply is written
 
@@ -79,9 +79,10 @@ export function remove(conversation) {
   if (conversation === open) openConversation(null);
 }
 
-/** Keep a conversation that was deleted or comes from a file. */
+/** Keep a conversation that was deleted or comes from a file. If its id is that of a different one, it gets a new id. */
 export function restore(conversation) {
-  save(conversation);
+  if (store.differs(conversation)) conversation.id = newId();
+  if (!store.conversation(conversation.id)) save(conversation);
   tell("list");
 }
 

@@ -20,10 +20,16 @@ export function conversation(id) {
   return loaded.get(id);
 }
 
+/** Whether the conversation that is kept with the same id, if there is one, is different. */
+export function differs(other) {
+  const kept = conversation(other.id);
+  return kept !== null && textOf(kept) !== textOf(other);
+}
+
 /** Keep a conversation. Throws where the browser has no room for it. */
 export function keep(conversation) {
   loaded.set(conversation.id, conversation);
-  localStorage.setItem(PREFIX + conversation.id, JSON.stringify(conversation, withoutTokens));
+  localStorage.setItem(PREFIX + conversation.id, textOf(conversation));
 }
 
 /** Delete a conversation. */
@@ -71,7 +77,7 @@ function isMessage(message) {
   return ["user", "assistant"].includes(message?.role) && typeof message.content === "string" && isText(message.thoughts);
 }
 
-/** Probabilities of tokens take hundreds of bytes a token: they are there until the page is left. */
-function withoutTokens(name, value) {
-  return name === "tokens" || name === "rates" ? undefined : value;
+/** A conversation as JSON. Probabilities take hundreds of bytes a token: they are there until the page is left. */
+function textOf(conversation) {
+  return JSON.stringify(conversation, (name, value) => (name === "tokens" || name === "rates" ? undefined : value));
 }

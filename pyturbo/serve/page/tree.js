@@ -74,7 +74,8 @@ function parentOf(conversation, message) {
   return conversation.messages[message.parent] ?? conversation.first;
 }
 
-function newId() {
+/** An id of a conversation or a message. */
+export function newId() {
   // crypto.randomUUID is there only in secure contexts, and a server in the local network is none.
   return Array.from(crypto.getRandomValues(new Uint8Array(8)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
