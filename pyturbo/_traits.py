@@ -22,6 +22,8 @@ class Traits(NamedTuple):
             as many are still to come.
         bucket_tokens: Fewest tokens of a step of several conversations that are sorted by expert, so that
             each expert is read once; fewer are multiplied one by one.
+        few_tokens: Most tokens of a product for which there is a kernel that reads the weights once for
+            every 8 of them; 0 where fewer than 8 are multiplied one by one, and more in tiles.
         top_logits: How many of the largest logits a program finds for the host, which then seldom needs all
             of them; 0 where the host itself looks at all logits.
         fused: Whether programs use kernels that join several others, for fewer launches and
@@ -37,6 +39,7 @@ class Traits(NamedTuple):
     chunkwise_tokens: int
     pass_experts: int
     bucket_tokens: int
+    few_tokens: int
     top_logits: int
     fused: bool
     host_memory: Literal["any", "pages", "none"]

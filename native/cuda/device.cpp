@@ -342,7 +342,10 @@ std::unique_ptr<Device> open(const DeviceKind& kind, const DeviceOptions& option
     throw Error(ErrorKind::argument, kind.name + ": expected no checker, which is part of cpu:reference");
   const std::shared_ptr<Context> context = open_context(kind.name, kind.ordinal);
   DeviceKind own = kind;
-  if (context->capability() < kMatrixUnits) own.traits.chunkwise_tokens = kNever;
+  if (context->capability() < kMatrixUnits) {
+    own.traits.chunkwise_tokens = kNever;
+    own.traits.few_tokens = 0;
+  }
   return std::make_unique<CudaDevice>(own, context);
 }
 
@@ -389,6 +392,7 @@ DeviceKind kind(uint32_t ordinal) {
                      .chunkwise_tokens = 8,
                      .pass_experts = 16,
                      .bucket_tokens = 64,
+                     .few_tokens = 32,
                      .top_logits = 64,
                      .fused = true,
                      .host_memory = HostMemory::none},

@@ -466,6 +466,7 @@ DeviceKind kind() {
                      .chunkwise_tokens = 32,
                      .pass_experts = 16,
                      .bucket_tokens = 64,
+                     .few_tokens = 0,
                      .top_logits = 64,
                      .fused = true,
                      .host_memory = HostMemory::pages},

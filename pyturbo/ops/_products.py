@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple, cast
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._ids import integers, sample
-from pyturbo.ops._run import Array, operand
-from pyturbo.recording import Tensor
+from pyturbo.ops._run import Array, Target, operand, traits_of
+from pyturbo.recording import Recorder, Tensor
 from pyturbo.symbols import Linear
 
 #: The smallest number of tokens that the tiled product is used for. It reads the weights once per 32 tokens,
@@ -16,9 +18,21 @@ from pyturbo.symbols import Linear
 TILED_TOKENS = 8
 
 
-def many(tokens: int) -> bool:
-    """Tell whether the tiled kernel is the better one. A symbolic number of tokens counts as many."""
-    return isinstance(tokens, Linear) or tokens >= TILED_TOKENS
+class Kernels(NamedTuple):
+    """The kernels of a product, by the number of tokens that each is for."""
+
+    one: str
+    few: str
+    many: str
+
+
+def kernel_for(kernels: Kernels, target: Target, tokens: int | Linear) -> str:
+    """Return the best kernel for a number of tokens. A symbolic one counts as the most that it can be."""
+    symbolic = isinstance(tokens, Linear)
+    most = tokens.at(cast(Recorder, target).limits) if isinstance(tokens, Linear) else tokens
+    if 1 < most <= traits_of(target).few_tokens:
+        return kernels.few
+    return kernels.many if symbolic or most >= TILED_TOKENS else kernels.one
 
 
 def activations(op: str, x: ArrayLike, in_dim: int) -> Array:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from pyturbo._dtypes import SUFFIXES
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._ids import expert_operands, known_ids
-from pyturbo.ops._products import activations, bucket_bounds, many
+from pyturbo.ops._products import Kernels, activations, bucket_bounds, kernel_for
 from pyturbo.ops._run import Array, DeviceLike, aligned, as_array, empty, launch, operand, resolve, result
 from pyturbo.ops._stacks import Experts, experts_of, spaced_by, stack_memory, stack_stride
 from pyturbo.ops.affine_format import affine_dequantize, affine_quantize, check_format
@@ -31,6 +31,9 @@ __all__ = [
     "affine_quantize",
     "affine_swiglu",
 ]
+
+_PRODUCT = Kernels("affine_matvec", "affine_few_matmul", "affine_matmul")
+_SWIGLU = Kernels("affine_swiglu", "affine_few_swiglu", "affine_swiglu_matmul")
 
 #: (packed, scales, biases, bits, group_size)
 Weight = tuple[Array, Array, Array, int, int]
@@ -81,7 +84,7 @@ def affine_matmul(
     device = resolve(device)
     tokens = x.shape[0]
     y = empty(device, (tokens, w.out_dim))
-    kernel = "affine_matmul" if many(tokens) else "affine_matvec"
+    kernel = kernel_for(_PRODUCT, device, tokens)
     launch(device, kernel + w.suffix, x, *w.arrays, y, tokens, w.in_dim, w.out_dim, w.group_size)
     return result(y)
 
@@ -94,7 +97,7 @@ def affine_swiglu(x: ArrayLike, gate: Weight, up: Weight, *, device: DeviceLike 
     device = resolve(device)
     tokens = x.shape[0]
     y = empty(device, (tokens, g.out_dim))
-    kernel = "affine_swiglu_matmul" if many(tokens) else "affine_swiglu"
+    kernel = kernel_for(_SWIGLU, device, tokens)
     launch(device, kernel + g.suffix, x, *g.arrays, *u.arrays, y, tokens, g.in_dim, g.out_dim, g.group_size)
     return result(y)
 

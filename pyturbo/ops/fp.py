@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._ids import expert_operands, known_ids
-from pyturbo.ops._products import activations, bucket_bounds, many
+from pyturbo.ops._products import Kernels, activations, bucket_bounds, kernel_for
 from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve, result
 from pyturbo.ops._stacks import experts_of, spaced_by, stack_memory, stack_stride
 from pyturbo.ops.fp_format import FP_FORMATS, check_global_scale, check_mode, fp_dequantize, fp_quantize
@@ -31,6 +31,7 @@ __all__ = [
     "fp_quantize",
 ]
 
+_PRODUCT = Kernels("fp_matvec", "fp_few_matmul", "fp_matmul")
 
 #: (packed, scales, mode, global_scale)
 Weight = tuple[Array, Array, str, Array | None]
@@ -79,7 +80,7 @@ def fp_matmul(
     device = resolve(device)
     tokens = x.shape[0]
     y = empty(device, (tokens, w.out_dim))
-    kernel = "fp_matmul" if many(tokens) else "fp_matvec"
+    kernel = kernel_for(_PRODUCT, device, tokens)
     args = x, *w.arrays, y, tokens, w.in_dim, w.out_dim
     launch(device, f"{kernel}_{mode}", *args, constants=w.constants)
     return result(y)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._ids import expert_operands, known_ids
-from pyturbo.ops._products import activations, bucket_bounds, many
+from pyturbo.ops._products import Kernels, activations, bucket_bounds, kernel_for
 from pyturbo.ops._run import Array, DeviceLike, aligned, empty, launch, operand, resolve, result
 from pyturbo.ops._stacks import experts_of, spaced_by, stack_memory, stack_stride
 from pyturbo.ops.gguf_format import GGUF_TYPES, check_type
@@ -27,6 +27,9 @@ __all__ = [
     "gguf_matmul",
     "gguf_swiglu",
 ]
+
+_PRODUCT = Kernels("gguf_matvec", "gguf_few_matmul", "gguf_matmul")
+_SWIGLU = Kernels("gguf_swiglu", "gguf_few_swiglu", "gguf_swiglu_matmul")
 
 #: (blocks, kind)
 Weight = tuple[Array, str]
@@ -60,7 +63,7 @@ def gguf_matmul(x: ArrayLike, blocks: ArrayLike, kind: str, *, device: DeviceLik
     device = resolve(device)
     tokens = x.shape[0]
     y = empty(device, (tokens, w.out_dim))
-    kernel = "gguf_matmul" if many(tokens) else "gguf_matvec"
+    kernel = kernel_for(_PRODUCT, device, tokens)
     launch(device, kernel + w.suffix, x, w.memory, y, tokens, w.in_dim, w.out_dim)
     return result(y)
 
@@ -75,7 +78,7 @@ def gguf_swiglu(
     device = resolve(device)
     tokens = x.shape[0]
     y = empty(device, (tokens, g.out_dim))
-    kernel = "gguf_swiglu_matmul" if many(tokens) else "gguf_swiglu"
+    kernel = kernel_for(_SWIGLU, device, tokens)
     launch(device, kernel + g.suffix, x, g.memory, u.memory, y, tokens, g.in_dim, g.out_dim)
     return result(y)
 

@@ -11,7 +11,8 @@ constexpr constant uint kRowSimdgroups = 4;                               // sim
 constexpr constant uint kRowsPerGroup = kRows * kRowSimdgroups / kSplit;  // rows of a threadgroup
 constexpr constant uint kRowThreads = 32 * kRowSimdgroups;                // threads of a threadgroup
 constexpr constant uint kRowPartials =
-    kRows * kRowSimdgroups;  // floats that a threadgroup shares for each matrix
+    kRows * kRowSimdgroups;              // floats that a threadgroup shares for each matrix
+constexpr constant uint kFewTokens = 8;  // tokens of a threadgroup of few_rows.h
 
 // The number of spans in a row of w.
 template <typename W>

@@ -149,3 +149,11 @@ def test_an_older_gpu_reads_delta_nets_token_by_token() -> None:
         soft_cuda.set_options(capability=capability)
         with pyturbo.Device("cuda") as device:
             assert (device.traits.chunkwise_tokens <= 512) == chunkwise
+
+
+def test_an_older_gpu_has_no_kernel_for_few_tokens() -> None:
+    """It is faster in its form for matrix units, of compute capability 8.0 on."""
+    for capability, few in ((75, 0), (80, 32)):
+        soft_cuda.set_options(capability=capability)
+        with pyturbo.Device("cuda") as device:
+            assert device.traits.few_tokens == few

@@ -116,6 +116,13 @@ def assert_close(got, want, kind: str, magnitude=None, dtype: str = "f32") -> No
     assert (error <= bound).all(), f"{kind}: error is {worst:.3g} times the tolerance"
 
 
+def chosen(device: pyturbo.Device, tokens: int, one: str, few: str, many: str) -> str:
+    """Return the kernel that an operation uses for a number of tokens."""
+    if 1 < tokens <= device.traits.few_tokens:
+        return few
+    return many if tokens >= 8 else one
+
+
 def plain_product(device: pyturbo.Device, family: str, rows: int) -> str:
     """Return the kernel whose bits a bucket has: on the CPU that of single rows if it has few."""
     return f"{family}_matvec" if device.name == "cpu" and rows < 8 else f"{family}_matmul"

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.harness import Out, assert_close, in_slots, plain_product, run_kernel
+from kernels.harness import Out, assert_close, chosen, in_slots, plain_product, run_kernel
 from pyturbo import ops
 from pyturbo._dtypes import bfloat16
 from pyturbo.errors import AllocationError, ArgumentError, DeviceError
@@ -44,6 +44,11 @@ def random_weight(rng, shape, bits, group_size, kind):
 
 def random_rows(rng, *shape):
     return rng.standard_normal(shape).astype(np.float32)
+
+
+def read_by(device, op, x, group_size):
+    """x as the device reads it: the kernels of few tokens have no bodies for processors."""
+    return x.astype(np.float64) if "few" in op else as_read(device, x, group_size)
 
 
 def name(op, w):
@@ -118,25 +123,36 @@ def test_matmul(device, rng, bits, group_size, kind):
     assert_close(run_product(device, "affine_matmul", x, w), want, "long dot", terms)
 
 
-@pytest.mark.parametrize("op", ["affine_swiglu", "affine_swiglu_matmul"])
+@formats
+def test_few(device, rng, bits, group_size, kind):
+    w = random_weight(rng, (45, 5 * group_size), bits, group_size, kind)
+    x = random_rows(rng, 11, 5 * group_size)
+    want, terms = reference.matmul(x.astype(np.float64), w)
+    assert_close(run_product(device, "affine_few_matmul", x, w), want, "long dot", terms)
+
+
+@pytest.mark.parametrize("op", ["affine_swiglu", "affine_few_swiglu", "affine_swiglu_matmul"])
 @formats
 def test_swiglu(device, rng, op, bits, group_size, kind):
     gate, up = (random_weight(rng, (35, group_size), bits, group_size, kind) for _ in range(2))
-    x = random_rows(rng, 2 if op == "affine_swiglu" else 33, group_size)
-    want, terms = reference.swiglu(as_read(device, x, group_size), gate, up)
+    x = random_rows(rng, {"affine_swiglu": 2, "affine_few_swiglu": 13}.get(op, 33), group_size)
+    want, terms = reference.swiglu(read_by(device, op, x, group_size), gate, up)
     assert_close(run_product(device, op, x, gate, up), want, "long dot", terms)
 
 
 @pytest.mark.parametrize("in_dim", [4096, 7168, 12288, 18432])
-@pytest.mark.parametrize(("op", "tokens", "out_dim"), [("affine_matvec", 1, 9), ("affine_matmul", 10, 7)])
+@pytest.mark.parametrize(
+    ("op", "tokens", "out_dim"),
+    [("affine_matvec", 1, 9), ("affine_few_matmul", 3, 5), ("affine_matmul", 10, 7)],
+)
 def test_width_of_a_model(device, rng, op, tokens, out_dim, in_dim):
     w = random_weight(rng, (out_dim, in_dim), 4, 64, "bf16")
     x = np.abs(random_rows(rng, tokens, in_dim))  # sums that grow
-    want, terms = reference.matmul(as_read(device, x, w.group_size), w)
+    want, terms = reference.matmul(read_by(device, op, x, w.group_size), w)
     assert_close(run_product(device, op, x, w), want, "dot" if tokens == 1 else "long dot", terms)
 
 
-@pytest.mark.parametrize("op", ["affine_matvec", "affine_matmul"])
+@pytest.mark.parametrize("op", ["affine_matvec", "affine_few_matmul", "affine_matmul"])
 @some_formats
 def test_extreme_rows_stay_apart(device, rng, op, bits, group_size, kind):
     """NaN and inf fill their own token and nothing else; huge, tiny and zero rows are exact in proportion."""
@@ -152,11 +168,11 @@ def test_extreme_rows_stay_apart(device, rng, op, bits, group_size, kind):
     assert not np.isfinite(y[33]).any()
     assert not y[2].any()
     finite = np.isfinite(x).all(axis=1)
-    want, terms = reference.matmul(as_read(device, x[finite], group_size), w)
+    want, terms = reference.matmul(read_by(device, op, x[finite], group_size), w)
     assert_close(y[finite], want, "long dot", terms)
 
 
-@pytest.mark.parametrize("op", ["affine_matvec", "affine_matmul"])
+@pytest.mark.parametrize("op", ["affine_matvec", "affine_few_matmul", "affine_matmul"])
 def test_nan_of_a_weight_stays_in_its_row(device, rng, op):
     w = random_weight(rng, (35, 192), 4, 64, "bf16")
     w.scales[33, 1] = np.nan
@@ -168,12 +184,19 @@ def test_nan_of_a_weight_stays_in_its_row(device, rng, op):
 
 @some_formats
 def test_one_token_is_the_matvec(device, rng, bits, group_size, kind):
-    """The bits of a row do not depend on how many others are computed, as long as they are few."""
+    """The bits of a row do not depend on how many others are computed, as long as they are few.
+
+    Where a device has a kernel for few tokens, they may.
+    """
     w = random_weight(rng, (21, 3 * group_size), bits, group_size, kind)
     x = random_rows(rng, 7, 3 * group_size)
     alone = run_product(device, "affine_matvec", x[:1], w)
     np.testing.assert_array_equal(ops.affine_matmul(x[:1], *w, device=device), alone)
-    np.testing.assert_array_equal(ops.affine_matmul(x, *w, device=device)[:1], alone)
+    together = ops.affine_matmul(x, *w, device=device)
+    if device.traits.few_tokens == 0:
+        np.testing.assert_array_equal(together[:1], alone)
+    else:
+        np.testing.assert_array_equal(together, run_product(device, "affine_few_matmul", x, w))
 
 
 @settings(max_examples=30, deadline=None)
@@ -396,15 +419,12 @@ def test_embed_of_a_mapped_vocabulary(device, rng, tmp_path):
 def test_operations_choose_their_kernel(device, rng, tokens):
     gate, up = (random_weight(rng, (3, 12, 96), 4, 32, "bf16") for _ in range(2))
     x = random_rows(rng, tokens, 96)
-    tiled = tokens >= 8
     g, u = (reference.expert(w, 1) for w in (gate, up))
+    product = chosen(device, tokens, "affine_matvec", "affine_few_matmul", "affine_matmul")
+    swiglu = chosen(device, tokens, "affine_swiglu", "affine_few_swiglu", "affine_swiglu_matmul")
+    np.testing.assert_array_equal(ops.affine_matmul(x, *g, device=device), run_product(device, product, x, g))
     np.testing.assert_array_equal(
-        ops.affine_matmul(x, *g, device=device),
-        run_product(device, "affine_matmul" if tiled else "affine_matvec", x, g),
-    )
-    np.testing.assert_array_equal(
-        ops.affine_swiglu(x, g, u, device=device),
-        run_product(device, "affine_swiglu_matmul" if tiled else "affine_swiglu", x, g, u),
+        ops.affine_swiglu(x, g, u, device=device), run_product(device, swiglu, x, g, u)
     )
     ids = rng.integers(0, 3, (tokens, 2))
     read = as_read(device, x, 32)

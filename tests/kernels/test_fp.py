@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.harness import Out, assert_close, in_slots, plain_product, run_kernel
+from kernels.harness import Out, assert_close, chosen, in_slots, plain_product, run_kernel
 from pyturbo import ops
 from pyturbo.errors import ArgumentError
 from reference import fp as reference
@@ -45,9 +45,10 @@ def random_rows(rng, *shape):
     return rng.standard_normal(shape).astype(np.float32)
 
 
-def read_by(device, x, mode):
-    """x as the device reads it: beside E4M3 codes as it is, in any precision."""
-    return x.astype(np.float64) if mode == "mxfp8" else as_read(device, x, GROUPS[mode])
+def read_by(device, x, mode, op="fp_matmul"):
+    """x as the device reads it: beside E4M3 codes and where tokens are few as it is, in any precision."""
+    exact = mode == "mxfp8" or "few" in op  # these have no bodies for processors
+    return x.astype(np.float64) if exact else as_read(device, x, GROUPS[mode])
 
 
 def width(w):
@@ -143,17 +144,27 @@ def test_matmul(device, rng, mode, scaled):
     assert_close(run_product(device, "fp_matmul", x, w), want, "long dot", terms)
 
 
+@forms
+def test_few(device, rng, mode, scaled):
+    w = random_weight(rng, (45, 160), mode, scaled)
+    x = random_rows(rng, 11, 160)
+    want, terms = reference.matmul(x.astype(np.float64), w)
+    assert_close(run_product(device, "fp_few_matmul", x, w), want, "long dot", terms)
+
+
 @pytest.mark.parametrize("in_dim", [2880, 4096, 7168])
-@pytest.mark.parametrize(("op", "tokens", "out_dim"), [("fp_matvec", 1, 9), ("fp_matmul", 10, 7)])
+@pytest.mark.parametrize(
+    ("op", "tokens", "out_dim"), [("fp_matvec", 1, 9), ("fp_few_matmul", 3, 5), ("fp_matmul", 10, 7)]
+)
 @modes
 def test_width_of_a_model(device, rng, mode, op, tokens, out_dim, in_dim):
     w = random_weight(rng, (out_dim, in_dim), mode)
     x = np.abs(random_rows(rng, tokens, in_dim))  # sums that grow
-    want, terms = reference.matmul(read_by(device, x, mode), w)
+    want, terms = reference.matmul(read_by(device, x, mode, op), w)
     assert_close(run_product(device, op, x, w), want, "dot" if tokens == 1 else "long dot", terms)
 
 
-@pytest.mark.parametrize("op", ["fp_matvec", "fp_matmul"])
+@pytest.mark.parametrize("op", ["fp_matvec", "fp_few_matmul", "fp_matmul"])
 @modes
 def test_extreme_rows_stay_apart(device, rng, op, mode):
     """NaN and inf fill their own token and nothing else; huge, tiny and zero rows are exact in proportion."""
@@ -168,11 +179,11 @@ def test_extreme_rows_stay_apart(device, rng, op, mode):
     assert np.isnan(y[5]).all()
     assert not y[2].any()
     finite = np.isfinite(x).all(axis=1)
-    want, terms = reference.matmul(read_by(device, x[finite], mode), w)
+    want, terms = reference.matmul(read_by(device, x[finite], mode, op), w)
     assert_close(y[finite], want, "long dot", terms)
 
 
-@pytest.mark.parametrize("op", ["fp_matvec", "fp_matmul"])
+@pytest.mark.parametrize("op", ["fp_matvec", "fp_few_matmul", "fp_matmul"])
 @modes
 def test_nan_of_a_weight_stays_in_its_row(device, rng, op, mode):
     w = random_weight(rng, (35, 192), mode)
@@ -188,12 +199,19 @@ def test_nan_of_a_weight_stays_in_its_row(device, rng, op, mode):
 
 @modes
 def test_one_token_is_the_matvec(device, rng, mode):
-    """The bits of a row do not depend on how many others are computed, as long as they are few."""
+    """The bits of a row do not depend on how many others are computed, as long as they are few.
+
+    Where a device has a kernel for few tokens, they may.
+    """
     w = random_weight(rng, (21, 96), mode)
     x = random_rows(rng, 7, 96)
     alone = run_product(device, "fp_matvec", x[:1], w)
     np.testing.assert_array_equal(ops.fp_matmul(x[:1], *w, device=device), alone)
-    np.testing.assert_array_equal(ops.fp_matmul(x, *w, device=device)[:1], alone)
+    together = ops.fp_matmul(x, *w, device=device)
+    if device.traits.few_tokens == 0:
+        np.testing.assert_array_equal(together[:1], alone)
+    else:
+        np.testing.assert_array_equal(together, run_product(device, "fp_few_matmul", x, w))
 
 
 @settings(max_examples=30, deadline=None)
@@ -325,7 +343,7 @@ def test_operations_choose_their_kernel(device, rng, mode, scaled, tokens):
     x = random_rows(rng, tokens, 96)
     np.testing.assert_array_equal(
         ops.fp_matmul(x, *w, device=device),
-        run_product(device, "fp_matmul" if tokens >= 8 else "fp_matvec", x, w),
+        run_product(device, chosen(device, tokens, "fp_matvec", "fp_few_matmul", "fp_matmul"), x, w),
     )
     ids = rng.integers(0, 3, (tokens, 2))
     want, terms = reference.per_expert(read_by(device, x, mode), ids, stack)

@@ -1,4 +1,6 @@
-"""Products of several tiles, which have 64 tokens and 128 outs, against float64, on every device.
+"""Products of several tiles, which have 64 tokens and 128 outs, and of few tokens with many rows.
+
+References are float64.
 
 Does not catch: mistakes in one format; the tests of each format have them all, in one tile.
 """
@@ -68,3 +70,22 @@ def test_gguf(device, rng, kind):
     x = rows(rng, 193, of_gguf.width(stack))
     want, terms = gguf.grouped_matmul(of_gguf.read_by(device, x, kind), OFFSETS, stack)
     assert_close(of_gguf.run_grouped(device, x, OFFSETS, stack), want, "long dot", terms)
+
+
+#: So many that a threadgroup of a GPU may have more rows of a product of few tokens.
+MANY_ROWS = 3085
+
+
+def test_few_tokens_of_many_rows(device, rng):
+    w = of_affine.random_weight(rng, (MANY_ROWS, 192), 4, 64, "bf16")
+    x = rows(rng, 5, 192)
+    want, terms = affine.matmul(x.astype(np.float64), w)
+    assert_close(of_affine.run_product(device, "affine_few_matmul", x, w), want, "long dot", terms)
+    gate, up = (of_affine.random_weight(rng, (MANY_ROWS, 96), 8, 32, "f16") for _ in range(2))
+    x = rows(rng, 3, 96)
+    want, terms = affine.swiglu(x.astype(np.float64), gate, up)
+    assert_close(of_affine.run_product(device, "affine_few_swiglu", x, gate, up), want, "long dot", terms)
+    w = random_blocks(rng, (MANY_ROWS, 1), "Q6_K")
+    x = rows(rng, 2, of_gguf.width(w))
+    want, terms = gguf.matmul(x.astype(np.float64), w)
+    assert_close(of_gguf.run_product(device, "gguf_few_matmul", x, w), want, "long dot", terms)

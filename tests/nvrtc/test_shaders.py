@@ -55,7 +55,12 @@ DECODE = words(
 SAMPLE = ("norm_rms_norm", "moe_route", "linear_matmul")
 
 #: Shaders whose forms for matrix units depend on the memory that a threadgroup may have.
-FORMS = ("attention_attention", "delta_delta_net_chunkwise", "turboquant_turbo_prefill")
+FORMS = (
+    "affine_affine_few_matmul",
+    "attention_attention",
+    "delta_delta_net_chunkwise",
+    "turboquant_turbo_prefill",
+)
 
 #: What function constants are while a shader is compiled, by type.
 VALUES = {"bool": 1, "uint": 4}

@@ -18,9 +18,11 @@ inline void* dynamic_memory() { return ::pyturbo::invoke::shared_memory; }
 inline uint shared_address(const void* place) { return uint(::__cvta_generic_to_shared(place)); }
 
 // Copies 16 bytes, of which the last 16 - size become zero.
+inline void copy_16_bytes(uint to, const void* from, uint size) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(size) : "memory");
+}
 inline void copy_16_bytes(void* to, const void* from, uint size) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(size)
-               : "memory");
+  copy_16_bytes(shared_address(to), from, size);
 }
 
 // Copies 4 bytes, or sets them to zero if size is 0.
@@ -32,8 +34,12 @@ inline void copy_4_bytes(void* to, const void* from, uint size = 4) {
 // Ends a group of copies, which may be empty.
 inline void copies_asked() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// Waits for this thread's copies of all groups but the last.
-inline void wait_for_copies_but_one() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
+// Waits for this thread's copies of all groups but the last `count`.
+template <uint count>
+inline void wait_for_copies_but() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(count) : "memory");
+}
+inline void wait_for_copies_but_one() { wait_for_copies_but<1>(); }
 
 // Waits for all of this thread's copies.
 inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }

@@ -1,0 +1,27 @@
+#include "../common/few_rows.h"
+#include "affine.h"
+
+// y = x W^T for few tokens, as affine_matmul.
+// Layout: row-major; packed holds a little-endian stream of `bits`-bit values per row.
+// Dispatch: groups (ceil_div(out, kRowsPerGroup), ceil_div(tokens, kFewTokens)), threads (kRowThreads)
+// Requires: group_size == 32 || group_size == 64 || group_size == 128; in > 0; in % group_size == 0
+// Numerics: f32; scale * dot(q, x) + bias * sum(x) per 16 to 64 values. A NaN in x stays in its token.
+template <uint bits, typename S>
+kernel void affine_few_matmul(
+    device const float* x [[buffer(0)]],      // [tokens, in] aligned 16
+    device const uint* packed [[buffer(1)]],  // [out, in / 32 * bits] aligned 16
+    device const S* scales [[buffer(2)]],     // [out, in / group_size]
+    device const S* biases [[buffer(3)]],     // [out, in / group_size]
+    device float* y [[buffer(4)]],            // [tokens, out]
+    constant uint& tokens [[buffer(5)]],
+    constant uint& in [[buffer(6)]],
+    constant uint& out [[buffer(7)]],
+    constant uint& group_size [[buffer(8)]],
+    uint2 tg [[threadgroup_position_in_grid]],
+    uint tid [[thread_index_in_threadgroup]]) {
+  threadgroup float partial[kRowPartials];
+  const Affine<bits, S> w = affine_matrix<bits, S>(packed, scales, biases, in, group_size);
+  multiply_few<1>(&w, x, tokens, in, tg, out, 1.0f, y, tid, partial);
+}
+
+INSTANTIATE_AFFINE(affine_few_matmul)
