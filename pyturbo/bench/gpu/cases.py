@@ -56,8 +56,9 @@ class Sizes:
         reads: Bytes that are read in order. Small ones take a few microseconds, in which a device does not
             get up to speed: no product of that size can be faster.
         matrices: [out, in] of products with one token.
+        few: Tokens of several conversations that are read together.
         prompt: Tokens of a chunk of a prompt.
-        product: [out, in] of the product with a chunk.
+        product: [out, in] of the products with these.
         hidden, inner, experts, chosen: Of experts.
         heads, kv_heads, dim: Of attention.
         latent_heads, rank, rope: Of latent attention.
@@ -75,6 +76,7 @@ class Sizes:
         (4096, 1024),
         (248_320, 4096),
     )
+    few: tuple[int, ...] = (2, 8, 32)
     prompt: int = 512
     product: Shape = (4096, 4096)
     hidden: int = 2048

@@ -21,7 +21,7 @@ _BIG = 100_000  # rows: such a matrix fills every device
 
 
 def products(sizes: Sizes) -> Iterator[Case]:
-    """Yield products with one token, format by format, then those with a chunk of a prompt."""
+    """Yield products with one token, format by format, then those with few, and with a chunk of a prompt."""
     for shape in sizes.matrices:
         goal = Goal(read=0.7) if shape[0] > _BIG else Goal(torch=True)
         yield Case(_name("4 bits", shape), _affine(4, shape), peer=_int4(shape), goal=goal)
@@ -31,6 +31,10 @@ def products(sizes: Sizes) -> Iterator[Case]:
             yield Case(_name(name, shape), make(shape), goal=Goal(like=_name("4 bits", shape)))
     yield from _dense(sizes)
     yield from _experts(sizes)
+    out, width = sizes.product
+    for tokens in sizes.few:
+        name = f"matmul 4 bits, {tokens} tokens, {out} x {width}"
+        yield Case(name, _affine(4, sizes.product, tokens))
     yield from _chunk(sizes)
 
 
