@@ -104,12 +104,13 @@ struct NvrtcProgram {
 
 }  // namespace
 
-Compiler::Compiler(int capability)
+Compiler::Compiler(int capability, Precision precision)
     : nvrtc_([]() -> const Nvrtc& {
         const OpenedNvrtc& opened = opened_nvrtc();
         if (!opened.nvrtc) throw Error(ErrorKind::device, "cuda: " + opened.missing);
         return *opened.nvrtc;
       }()),
+      precision_(precision),
       folder_((fs::path(kernels_folder()) / "shaders").string()) {
   std::error_code failed;
   if (!fs::is_directory(folder_, failed))
@@ -160,6 +161,7 @@ std::vector<std::string> Compiler::options(const KernelInfo& kernel, const void*
   std::vector<std::string> options = {"-std=c++20", "-default-device", "-fmad=false",
                                       "-arch=" + architecture_, std::string("-DPT_INSTANCE_") + kernel.name};
   if (architecture_.starts_with("compute_")) options.push_back("-DPT_PORTABLE");
+  if (precision_ == Precision::fast) options.push_back("-DPT_FAST");
   for (uint32_t i = 0; i < kernel.constant_count; ++i) {
     const ConstantInfo& info = kernel.constants[i];
     if (!constants[info.slot]) continue;

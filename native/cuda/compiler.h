@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cuda/nvrtc.h"
+#include "pyturbo/device_kind.h"
 #include "pyturbo/kernel.h"
 
 namespace pyturbo::cuda {
@@ -18,7 +19,7 @@ namespace pyturbo::cuda {
 class Compiler {
  public:
   // `capability` is that of the GPU: 90 for 9.0. Throws Error{device} where NVRTC or the texts are missing.
-  explicit Compiler(int capability);
+  Compiler(int capability, Precision precision);
 
   // Returns the image of an instance, from disk where it is there. Throws Error{device} with NVRTC's
   // messages.
@@ -42,6 +43,7 @@ class Compiler {
                             const std::vector<std::string>& options) const;
 
   const Nvrtc& nvrtc_;
+  const Precision precision_;
   std::string folder_;        // of texts
   std::string cache_;         // folder of images; empty: none are kept
   std::string architecture_;  // "sm_90", or "compute_90" where the GPU is newer than NVRTC

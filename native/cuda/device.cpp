@@ -50,13 +50,13 @@ std::string label_of(std::span<const ReadyLaunch> launches) {
 
 // What a device has while it is open. Owner: the device, and calls that are under way when it is closed.
 struct Opened {
-  explicit Opened(std::shared_ptr<Context> context)
+  Opened(std::shared_ptr<Context> context, Precision precision)
       : context(std::move(context)),
         stream([&] {
           const Current current(*this->context);
           return std::make_shared<Stream>(this->context);
         }()),
-        modules(std::make_shared<Modules>(stream)),
+        modules(std::make_shared<Modules>(stream, precision)),
         memory(std::make_shared<Memory>(stream)) {
     const Current current(*this->context);
     transfer = std::make_unique<Transfer>(*memory, *stream);
@@ -93,8 +93,11 @@ std::shared_ptr<Context> open_context(const std::string& name, uint32_t ordinal)
 // prepared or runs.
 class CudaDevice final : public Device {
  public:
-  CudaDevice(const DeviceKind& kind, const std::shared_ptr<Context>& context)
-      : Device(kind), ordinal_(kind.ordinal), opened_(std::make_shared<Opened>(context)) {}
+  CudaDevice(const DeviceKind& kind, const std::shared_ptr<Context>& context, Precision precision)
+      : Device(kind),
+        ordinal_(kind.ordinal),
+        precision_(precision),
+        opened_(std::make_shared<Opened>(context, precision)) {}
 
   ~CudaDevice() override { close(); }
 
@@ -112,7 +115,8 @@ class CudaDevice final : public Device {
             {"multiprocessors", std::to_string(context.attribute(Attribute::multiprocessor_count))},
             {"driver", "CUDA " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10)},
             {"NVRTC", compiler.version() + " for " + compiler.architecture()},
-            {"kernels", compiler.path()}};
+            {"kernels", compiler.path()},
+            {"precision", precision_ == Precision::fast ? "fast" : "default"}};
   }
 
   std::optional<DeviceMemory> own_memory() override {
@@ -331,6 +335,7 @@ class CudaDevice final : public Device {
   }
 
   const uint32_t ordinal_;
+  const Precision precision_;
   mutable std::mutex mutex_;  // guards opened_
   std::shared_ptr<Opened> opened_;
   std::mutex running_;     // one thread adds launches at a time
@@ -342,11 +347,13 @@ std::unique_ptr<Device> open(const DeviceKind& kind, const DeviceOptions& option
     throw Error(ErrorKind::argument, kind.name + ": expected no checker, which is part of cpu:reference");
   const std::shared_ptr<Context> context = open_context(kind.name, kind.ordinal);
   DeviceKind own = kind;
+  Precision precision = options.precision;
   if (context->capability() < kMatrixUnits) {
     own.traits.chunkwise_tokens = kNever;
     own.traits.few_tokens = 0;
+    precision = Precision::standard;  // without the units nothing is rounded
   }
-  return std::make_unique<CudaDevice>(own, context);
+  return std::make_unique<CudaDevice>(own, context, precision);
 }
 
 // Returns what this machine lacks to run the kernels, or an empty string. A child of fork() must not ask the

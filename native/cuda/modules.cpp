@@ -30,8 +30,8 @@ Dispatch Form::of(Dispatch contract) const {
   return contract;
 }
 
-Modules::Modules(std::shared_ptr<Stream> stream)
-    : stream_(std::move(stream)), compiler_(stream_->context()->capability()) {}
+Modules::Modules(std::shared_ptr<Stream> stream, Precision precision)
+    : stream_(std::move(stream)), compiler_(stream_->context()->capability(), precision) {}
 
 Modules::~Modules() {
   if (!stream_->context()->opened_here()) return;

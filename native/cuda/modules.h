@@ -39,7 +39,7 @@ struct Function {
 // holds while it compiles and loads kernels, so that launches of others go on. The context must be current.
 class Modules {
  public:
-  explicit Modules(std::shared_ptr<Stream> stream);
+  Modules(std::shared_ptr<Stream> stream, Precision precision);
   ~Modules();
   Modules(const Modules&) = delete;
   Modules& operator=(const Modules&) = delete;

@@ -95,7 +95,8 @@ def add_device_arguments(parser: argparse.ArgumentParser) -> None:
         "--precision",
         choices=("default", "fast"),
         default="default",
-        help="fast rounds activations to 8 bits on the CPU, which changes the output (default: %(default)s)",
+        help="fast rounds activations to 8 bits on CPUs and on NVIDIA GPUs, which changes the output "
+        "(default: %(default)s)",
     )
 
 

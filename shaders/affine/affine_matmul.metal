@@ -5,8 +5,8 @@
 // Layout: row-major; packed holds a little-endian stream of `bits`-bit values per row.
 // Dispatch: groups (ceil_div(out, kTileOuts), ceil_div(tokens, kTileTokens)), threads (kTileThreads)
 // Requires: group_size == 32 || group_size == 64 || group_size == 128; in > 0; in % group_size == 0
-// Numerics: f32; W is rounded to f32 before the product. On NVIDIA's matrix units x has 17 bits. A NaN in x stays in
-//   its token.
+// Numerics: f32; W is rounded to f32 before the product. On NVIDIA's matrix units x has 17 bits, or 8 with
+//   fast precision. A NaN in x stays in its token.
 template <uint bits, typename S>
 kernel void affine_matmul(
     device const float* x [[buffer(0)]],      // [tokens, in] aligned 16

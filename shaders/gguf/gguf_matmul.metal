@@ -5,8 +5,8 @@
 // Layout: row-major; a row of `blocks` is in / block blocks of GGML type `type`.
 // Dispatch: groups (ceil_div(out, kTileOuts), ceil_div(tokens, kTileTokens)), threads (kTileThreads)
 // Requires: in > 0; in % block == 0
-// Numerics: f32; W is rounded to f32 before the product. On NVIDIA's matrix units x has 17 bits. A NaN in x stays in
-//   its token.
+// Numerics: f32; W is rounded to f32 before the product. On NVIDIA's matrix units x has 17 bits, or 8 with
+//   fast precision. A NaN in x stays in its token.
 template <uint type, uint block, uint block_bytes>
 kernel void gguf_matmul(
     device const float* x [[buffer(0)]],       // [tokens, in] aligned 16

@@ -572,6 +572,25 @@ def test_each_architecture_has_its_own_kernels(cache: Path) -> None:
         assert len(list(cache.iterdir())) == files
 
 
+def test_each_precision_has_its_own_kernels(cache: Path) -> None:
+    for precision, files in (("default", 1), ("fast", 2), ("default", 2)):
+        with pyturbo.Device("cuda", precision=precision) as device:
+            assert add(device)[3] == 4
+            assert device.properties["precision"] == precision
+        assert len(list(cache.iterdir())) == files
+    images = [path.read_bytes() for path in cache.iterdir()]
+    assert [b"\nfast\n" in image for image in sorted(images, key=len)] == [True, False]
+
+
+def test_a_gpu_without_matrix_units_has_one_precision(cache: Path) -> None:
+    soft_cuda.set_options(capability=75)
+    with pyturbo.Device("cuda", precision="fast") as device:
+        assert add(device)[3] == 4
+        assert device.properties["precision"] == "default"
+    (image,) = cache.iterdir()
+    assert b"\nfast\n" not in image.read_bytes()
+
+
 def test_function_constants_make_kernels_of_their_own(cuda: pyturbo.Device) -> None:
     x, y, extra = np.ones(7, np.float32), np.zeros(7, np.float32), np.full(7, 4, np.float32)
     for doubled in (True, False, True):

@@ -125,6 +125,16 @@ def test_forms_for_gpus_with_less(shader: str, architecture: int) -> None:
     assert result.accepted, result.log
 
 
+@pytest.mark.parametrize("architecture", [80, 90])
+@pytest.mark.parametrize("shader", ["affine_affine_matmul", "gguf_gguf_grouped_matmul"])
+def test_fast_precision_makes_other_kernels(shader: str, architecture: int) -> None:
+    names, option = instances(shader)[-1:], f"-arch=sm_{architecture}"
+    default, fast = (compiled(shader, names, option, *more, optimised=False) for more in ((), ("-DPT_FAST",)))
+    assert default.accepted, default.log
+    assert fast.accepted, fast.log
+    assert len(fast.cubin) < len(default.cubin)
+
+
 #: Functions that no shader uses, with variables of the types that their names are the first letters of.
 UNUSED = (
     *("acosh(f)", "exp10(f)", "tanh(h)", "fmod(f, 2.0f)", "powr(f, 3.0f)", "ldexp(f, i)", "frexp(f, i)"),

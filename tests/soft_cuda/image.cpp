@@ -21,6 +21,7 @@ std::string image_text(const Image& image) {
   std::string out =
       kMagic + ('\n' + image.kernel) + '\n' + image.architecture + '\n' + std::to_string(image.major) + '\n';
   out += (image.has_form ? image.kernel + "_form" : "") + '\n';
+  out += image.fast ? "fast\n" : "default\n";
   for (const auto& [slot, bits] : image.constants)
     out += std::to_string(slot) + ' ' + std::to_string(bits) + '\n';
   return out;
@@ -38,6 +39,7 @@ bool parse_image(const char* text, Image& image) {
   image.architecture = line();
   image.major = std::atoi(line().c_str());
   image.has_form = !line().empty();
+  image.fast = line() == "fast";
   while (*text) {
     unsigned slot;
     unsigned long long bits;

@@ -1,4 +1,4 @@
-// What soft CUDA's NVRTC compiles kernels to: their name, architecture and constants, as text.
+// What soft CUDA's NVRTC compiles kernels to: their name, architecture, precision and constants, as text.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@ struct Image {
   std::string architecture;                // "sm_90"
   int major = 13;                          // version of the compiler
   bool has_form = false;                   // says how its form divides the work
+  bool fast = false;                       // of fast precision
   std::map<uint32_t, uint64_t> constants;  // bits by slot
 };
 

@@ -43,6 +43,8 @@ bool take(const std::string& option, soft::Image& image) {
     image.kernel = rest;
   } else if (starts_with(option, "-arch=", rest)) {
     image.architecture = rest;
+  } else if (option == "-DPT_FAST") {
+    image.fast = true;
   } else if (starts_with(option, "-DPT_C", rest)) {
     const size_t equals = rest.find('=');
     image.constants[uint32_t(std::stoul(rest))] = std::stoull(rest.substr(equals + 1));

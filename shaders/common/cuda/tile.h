@@ -2,7 +2,8 @@
 //
 // x is rounded to the sum of two bf16 values, 17 bits. Codes are exact in bf16: the products of a group are summed
 // in f32, then multiplied by its scale. Where a unit has several scales, weights are such sums as well, and
-// three of the four products are added up. A lane decodes its weights straight into operands.
+// three of the four products are added up. With fast precision x, and weights of such units, are one bf16, 8 bits,
+// and biases are multiplied by sums of what x is rounded to. A lane decodes its weights straight into operands.
 //
 // Steps of 16 ins take values i and i + 4 of an octet as a pair: in words of 4-bit codes they are 16 bits apart.
 #include "matrix_units.h"
@@ -10,6 +11,13 @@
 #define PT_RESIDENT 2
 
 using Units = MatrixUnits<bfloat>;
+
+// Terms of x, and of weights that are not exact.
+#if defined(PT_FAST)
+constexpr uint kTerms = 1;
+#else
+constexpr uint kTerms = 2;
+#endif
 
 // Parts of a stage, which have 16 tokens of a unit each: few tokens of several units, or many of one.
 constexpr uint kParts = kTileTokens / 16;
@@ -80,13 +88,13 @@ struct TileProduct {
   static constexpr bool kScaled = W::kSharesScale;  // the products of a group are scaled, not the weights
   static constexpr bool kBiased = kScaled && W::kHasBias;  // by the sums of x
   static constexpr uint kTurns = kScaled ? 1 : kColumns;   // scales that a lane loads for a unit
-  static_assert(4 * 4 * kPlane + 2 * kTileTokens <= kTileFloats, "x and its sums are staged twice");
+  static_assert(2 * kTerms * 4 * kPlane + 2 * kTileTokens <= kTileFloats, "x and its sums are staged twice");
 
   using Octet = typename W::Octet;
 
   W matrix;  // for what is the same in all rows
   uint units, lane, g, t;
-  uint4* planes;           // two buffers of the high and the low terms
+  uint4* planes;           // two buffers of the terms, the high ones first
   float* totals;           // two buffers of the sums of x in units
   const float* source[2];  // what the thread stages of x: of two tokens, 8 apart
   uint staged_unit, staged_place, staged_sum;
@@ -120,13 +128,15 @@ struct TileProduct {
       pairs[i] = terms_of<bfloat>(next_x[i][0].x, next_x[i][1].x);
       pairs[2 + i] = terms_of<bfloat>(next_x[i][0].y, next_x[i][1].y);
     }
-    uint4* target = planes + stage % 2 * 2 * kPlane + staged_place;
+    uint4* target = planes + stage % 2 * kTerms * kPlane + staged_place;
     target[0] = uint4{pairs[0].high, pairs[1].high, pairs[2].high, pairs[3].high};
-    target[kPlane] = uint4{pairs[0].low, pairs[1].low, pairs[2].low, pairs[3].low};
+    if (kTerms > 1) target[kPlane] = uint4{pairs[0].low, pairs[1].low, pairs[2].low, pairs[3].low};
     if (kBiased) {
 #pragma unroll
       for (uint i = 0; i < 2; ++i) {
-        float sum = (next_x[i][0].x + next_x[i][0].y) + (next_x[i][1].x + next_x[i][1].y);
+        const float2 first = kTerms > 1 ? next_x[i][0] : Units::floats(pairs[i].high);
+        const float2 second = kTerms > 1 ? next_x[i][1] : Units::floats(pairs[2 + i].high);
+        float sum = (first.x + first.y) + (second.x + second.y);
         sum += ::__shfl_xor_sync(0xffffffffu, sum, 1);
         sum += ::__shfl_xor_sync(0xffffffffu, sum, 2);
         sum += ::__shfl_xor_sync(0xffffffffu, sum, 16);
@@ -144,7 +154,7 @@ struct TileProduct {
 
   // Adds unit `s` of a stage.
   void add(uint stage, uint s) {
-    const uint4* plane = planes + stage % 2 * 2 * kPlane + s * blocks * 64 + lane;
+    const uint4* plane = planes + stage % 2 * kTerms * kPlane + s * blocks * 64 + lane;
 #pragma unroll
     for (uint step = 0; step < 2; ++step) {
       StepTerms b[kColumns];
@@ -153,12 +163,15 @@ struct TileProduct {
         b[j] = weights_of(matrix, now_w[s][j], now_scale[s][kScaled ? 0 : j], t, step);
 #pragma unroll
       for (uint m = 0; m < blocks; ++m) {
-        const uint4 high = plane[m * 64 + step * 32], low = plane[kPlane + m * 64 + step * 32];
+        const uint4 high = plane[m * 64 + step * 32];
+        if constexpr (kTerms > 1) {
+          const uint4 low = plane[kPlane + m * 64 + step * 32];
 #pragma unroll
-        for (uint j = 0; j < kColumns; ++j) {
-          float(&c)[4] = kScaled ? group[m][j] : result[m][j];
-          if (!kScaled) Units::multiply(c, high, b[j].low[0], b[j].low[1]);
-          Units::multiply(c, low, b[j].high[0], b[j].high[1]);
+          for (uint j = 0; j < kColumns; ++j) {
+            float(&c)[4] = kScaled ? group[m][j] : result[m][j];
+            if (!kScaled) Units::multiply(c, high, b[j].low[0], b[j].low[1]);
+            Units::multiply(c, low, b[j].high[0], b[j].high[1]);
+          }
         }
 #pragma unroll
         for (uint j = 0; j < kColumns; ++j)
@@ -241,7 +254,7 @@ inline void multiply_blocks(
   Product product = {w[0], units, lane, g, t};
   if (units > 0 && rows > 0) {
     product.planes = reinterpret_cast<uint4*>(memory);
-    product.totals = memory + 4 * 4 * Product::kPlane;
+    product.totals = memory + 2 * kTerms * 4 * Product::kPlane;
     // A thread stages what one lane needs of one step: two pairs of two tokens.
     const uint step = lane / 16, target = tid / 32 % 2 * 16 + lane % 16;
     product.staged_unit = tid / 64 / blocks;
