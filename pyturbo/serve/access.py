@@ -16,6 +16,9 @@ from pyturbo.serve.settings import Settings
 #: Paths that need no key: the page asks for it, and whoever watches the server has none.
 _OPEN = ("/", "/health")
 
+#: Ports that browsers leave out, by scheme.
+_PORTS = {"http": ":80", "https": ":443"}
+
 
 class Keys:
     """The keys of a server. Comparing takes the same time for all of them, right or wrong.
@@ -47,7 +50,7 @@ class Access:
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app, self._settings, self._keys = app, settings, Keys(settings.keys)
         self._hosts = {_name(host) or host.strip("[]").lower() for host in settings.hosts}
-        self._origins = {origin.rstrip("/").lower() for origin in settings.origins}
+        self._origins = {*allowed_origins(settings)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -80,6 +83,19 @@ class Access:
     def _allows(self, origin: str, host: str) -> bool:
         own = bool(host) and origin.partition("://")[2].lower() == host.lower()
         return own or "*" in self._origins or origin.lower() in self._origins
+
+
+def allowed_origins(settings: Settings) -> list[str]:
+    """Return the origins of pages that may use a server, spelled as browsers send them.
+
+    Examples:
+        >>> from pyturbo.serve import Settings
+        >>> from pyturbo.serve.access import allowed_origins
+        >>> allowed_origins(Settings(origins=["https://Example.org/", "http://localhost:80"]))
+        ['https://example.org', 'http://localhost']
+    """
+    spelled = [origin.rstrip("/").lower() for origin in settings.origins]
+    return [origin.removesuffix(_PORTS.get(origin.partition("://")[0], "")) for origin in spelled]
 
 
 def route_path(scope: Scope) -> str:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pyturbo.errors import TurboError
-from pyturbo.serve.access import Access, route_path
+from pyturbo.serve.access import Access, allowed_origins, route_path
 from pyturbo.serve.anthropic.messages import count_tokens, messages
 from pyturbo.serve.health import health
 from pyturbo.serve.metrics import Counted, Metrics, metrics
@@ -73,7 +73,7 @@ def create_app(shelf: Shelf, settings: Settings | None = None) -> Starlette:
     ]
     if settings.origins:
         allowed = {"allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
-        before.insert(0, Middleware(CORSMiddleware, allow_origins=[*settings.origins], **allowed))  # type: ignore[arg-type]
+        before.insert(0, Middleware(CORSMiddleware, allow_origins=allowed_origins(settings), **allowed))  # type: ignore[arg-type]
     handlers = dict.fromkeys((RequestError, TurboError, HTTPException, Exception), _failed)
     app = Starlette(
         routes=[*ROUTES, *page_routes()], middleware=before, exception_handlers=handlers, lifespan=life

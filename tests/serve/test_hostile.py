@@ -289,10 +289,13 @@ def test_pages_of_other_sites_are_refused(server: Small, path: str) -> None:
     assert own.status_code == 200
 
 
-@pytest.mark.parametrize("allowed", ["https://chat.example", "*"])
-def test_pages_of_sites_that_are_allowed(allowed: str) -> None:
+@pytest.mark.parametrize(
+    "given", ["https://chat.example", "https://Chat.Example/", "https://chat.example:443", "*"]
+)
+def test_pages_of_sites_that_are_allowed(given: str) -> None:
     site = "https://chat.example"
-    with small(settings=Settings(origins=[allowed], keys=["k"])) as server:
+    allowed = "*" if given == "*" else site
+    with small(settings=Settings(origins=[given], keys=["k"])) as server:
         asked = {
             "Origin": site,
             "Access-Control-Request-Method": "POST",
