@@ -24,6 +24,7 @@ from pyturbo.serve.openai.embeddings import embeddings
 from pyturbo.serve.openai.models import model, models
 from pyturbo.serve.openai.responses import responses, stored_response
 from pyturbo.serve.page import routes as page_routes
+from pyturbo.serve.requests.body import given_fields
 from pyturbo.serve.requests.request_error import RequestError, request_error_of
 from pyturbo.serve.server_state import State, state_of
 from pyturbo.serve.settings import Settings
@@ -89,7 +90,8 @@ async def _failed(request: Request, error: Exception) -> Response:
         message = f"{request.method} {request.url.path}: {error.detail.lower()}"
         found, headers = RequestError(kind, message, status=error.status_code), error.headers
     else:
-        found, headers = request_error_of(error, route_path(request.scope)), None
+        scope = request.scope
+        found, headers = request_error_of(error, route_path(scope), given_fields(scope)), None
     response = found.response(route_path(request.scope), state_of(request).settings.retry_seconds)
     response.headers.update(headers or {})
     return response

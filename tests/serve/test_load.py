@@ -105,9 +105,17 @@ def test_replies_to_one_request_are_admitted_together_or_not_at_all(server: Smal
 
 def test_a_conversation_larger_than_the_memory_of_states_is_refused() -> None:
     with small(memory="1MB") as server:
-        answer = httpx.post(server.completions, json=LONG)
-    assert answer.status_code == 400
-    assert "the memory of the engine" in answer.json()["error"]["message"]
+        answers = {
+            field: httpx.post(f"{server.url}/v1/{path}", json={field: given, limit: 2000}).json()["error"]
+            for path, field, given, limit in (
+                ("completions", "prompt", "Once", "max_tokens"),
+                ("responses", "input", "Once", "max_output_tokens"),
+                ("chat/completions", "messages", [{"role": "user", "content": "Once"}], "max_tokens"),
+            )
+        }
+    for field, error in answers.items():
+        assert (error["type"], error["param"]) == ("invalid_request_error", field)
+        assert error["message"].startswith(f"{field}: expected a conversation of at most 1.0 MB, the memory")
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -21,7 +21,7 @@ from pyturbo.serve.requests.body import Fields, read_body
 from pyturbo.serve.requests.limits import few_stops
 from pyturbo.serve.requests.messages import refusal
 from pyturbo.serve.requests.thinking import Thinking, with_budget, with_effort
-from pyturbo.serve.requests.tool_choice import constrained
+from pyturbo.serve.requests.tool_choice import Places, constrained
 from pyturbo.serve.server_state import State, state_of
 from pyturbo.serve.shelf import Served
 from pyturbo.text.dialects.grammar import Choice
@@ -106,7 +106,8 @@ class PromptFields(Fields):
             one_call=bool(choice and choice.disable_parallel_tool_use),
         )
         schema = None if config.format is None else config.format.schema_
-        return constrained(served.model, asked, None if choice is None else choice.choice(), schema)
+        chosen = None if choice is None else choice.choice()
+        return constrained(served.model, asked, chosen, schema, Places("output_config.format"))
 
 
 class MessageFields(PromptFields):

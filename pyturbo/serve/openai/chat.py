@@ -15,13 +15,14 @@ from pyturbo.serve.replies import accounts
 from pyturbo.serve.replies.replies import Event, Replies
 from pyturbo.serve.requests.asked import Asked
 from pyturbo.serve.requests.body import Fields, read_body
-from pyturbo.serve.requests.messages import checked_messages
-from pyturbo.serve.requests.request_error import RequestError
+from pyturbo.serve.requests.messages import checked_messages, refusal
 from pyturbo.serve.requests.thinking import with_effort
-from pyturbo.serve.requests.tool_choice import ANY_OBJECT, constrained
+from pyturbo.serve.requests.tool_choice import ANY_OBJECT, Places, constrained
 from pyturbo.serve.server_state import State, state_of
 from pyturbo.serve.shelf import Served
 from pyturbo.text.dialects import Message, Part, Reasoning, Text, ToolCallArguments, ToolCallBegin
+
+_PLACES = Places("response_format", "tool_choice.function", "tool_choice.allowed_tools")
 
 
 class JsonSchema(Fields):
@@ -43,7 +44,7 @@ class ResponseFormat(Fields):
         """Return the schema that the reply fits, if it has to fit one."""
         if self.type == "json_schema":
             if self.json_schema is None:
-                raise RequestError("invalid_request_error", "response_format.json_schema: expected a schema")
+                raise refusal("response_format.json_schema", "expected a schema")
             return self.json_schema.schema_
         return ANY_OBJECT if self.type == "json_object" else None
 
@@ -70,7 +71,7 @@ class ChatFields(SamplingFields):
         if self.max_completion_tokens is not None:
             options["max_tokens"] = self.max_completion_tokens
         if self.top_logprobs and not self.logprobs:
-            raise RequestError("invalid_request_error", "top_logprobs: expected logprobs with it")
+            raise refusal("top_logprobs", "expected logprobs with it")
         options["logprobs"] = self.top_logprobs or 0
         schema = None if self.response_format is None else self.response_format.schema_of_reply()
         budget, variables = with_effort(served.model, self.reasoning_effort)
@@ -82,7 +83,7 @@ class ChatFields(SamplingFields):
             variables | (self.chat_template_kwargs or {}),
             one_call=self.parallel_tool_calls is False,
         )
-        return constrained(served.model, asked, self.tool_choice, schema)
+        return constrained(served.model, asked, self.tool_choice, schema, _PLACES)
 
 
 async def chat_completions(request: Request) -> ASGIApp:

@@ -17,7 +17,7 @@ from pyturbo.serve.requests.body import Fields, read_body
 from pyturbo.serve.requests.messages import known, refusal, required_text
 from pyturbo.serve.requests.request_error import RequestError
 from pyturbo.serve.requests.thinking import with_effort
-from pyturbo.serve.requests.tool_choice import ANY_OBJECT, constrained, require_function
+from pyturbo.serve.requests.tool_choice import ANY_OBJECT, Places, constrained, require_function
 from pyturbo.serve.server_state import State, state_of
 from pyturbo.serve.shelf import Served
 from pyturbo.text.dialects.grammar import Choice
@@ -113,7 +113,7 @@ class ResponseFields(Fields):
             variables=variables,
             one_call=self.parallel_tool_calls is False,
         )
-        return constrained(served.model, asked, self._choice(), schema)
+        return constrained(served.model, asked, self._choice(), schema, Places("text.format"))
 
     def _choice(self) -> Choice | None:
         """Return the choice of a tool as chat completions have it."""

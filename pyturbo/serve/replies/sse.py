@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from pyturbo.serve.access import route_path
 from pyturbo.serve.replies.replies import unless_gone
+from pyturbo.serve.requests.body import given_fields
 from pyturbo.serve.requests.request_error import RequestError, request_error_of
 
 _HEADERS = [
@@ -49,9 +50,9 @@ class EventStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._held:
-            await unless_gone(receive, self._send(route_path(scope), send))
+            await unless_gone(receive, self._send(scope, send))
 
-    async def _send(self, path: str, send: Send) -> None:
+    async def _send(self, scope: Scope, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         try:
             number = 0
@@ -61,7 +62,7 @@ class EventStream:
                 if number % _AT_ONCE == 0:
                     await asyncio.sleep(0)
         except Exception as error:
-            piece = self._failed(request_error_of(error, path))
+            piece = self._failed(request_error_of(error, route_path(scope), given_fields(scope)))
             await send({"type": "http.response.body", "body": piece, "more_body": True})
         finally:
             await self._pieces.aclose()

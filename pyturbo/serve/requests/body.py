@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Scope
 
 from pyturbo.serve.requests.request_error import RequestError
 from pyturbo.serve.settings import Settings
 
 Body = TypeVar("Body", bound="Fields")
 
+_GIVEN = "pyturbo.given"  # the key in the scope of a request
 _QUICK_BYTES = 1 << 16  # that are parsed without holding others up
 
 
@@ -29,8 +31,17 @@ async def read_body(request: Request, kind: type[Body], settings: Settings, *ign
     """Return the body of a request, checked. `ignored` are fields that change no reply; null is no value."""
     data = await read_all(request, settings)
     if len(data) <= _QUICK_BYTES:
-        return _checked(data, kind, settings.json_depth, ignored)
-    return await asyncio.to_thread(_checked, data, kind, settings.json_depth, ignored)
+        fields = _checked(data, kind, settings.json_depth, ignored)
+    else:
+        fields = await asyncio.to_thread(_checked, data, kind, settings.json_depth, ignored)
+    request.scope[_GIVEN] = fields.model_fields_set
+    return fields
+
+
+def given_fields(scope: Scope) -> Collection[str]:
+    """Return the names of the fields that a request has, once `read_body` has read them."""
+    given: Collection[str] = scope.get(_GIVEN, ())
+    return given
 
 
 async def read_all(request: Request, settings: Settings) -> bytes:

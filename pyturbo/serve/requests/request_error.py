@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Collection
 from typing import Any
 
 from starlette.responses import JSONResponse
@@ -32,13 +33,36 @@ _OPENAI = {
     "overloaded_error": "server_error",
 }
 
-#: The field that is the prompt, where that is not `messages`.
-_PROMPTS = {
-    "/v1/completions": "prompt",
-    "/v1/responses": "input",
-    "/v1/embeddings": "input",
-    "/tokenize": "text",
+_ANTHROPIC = {
+    "prompt": "messages",
+    "submit": "messages",
+    "stop": "stop_sequences",
+    "schema": "output_config.format.schema",
+    "grammar": "tools",
 }
+#: The fields of requests for a path by the names that errors of a model or an engine have for them.
+_FIELDS = {
+    "/v1/chat/completions": {
+        "prompt": "messages",
+        "submit": "messages",
+        "schema": "response_format.json_schema.schema",
+        "grammar": "tools",
+    },
+    "/v1/completions": {"submit": "prompt"},
+    "/v1/responses": {
+        "prompt": "input",
+        "submit": "input",
+        "max_tokens": "max_output_tokens",
+        "schema": "text.format.schema",
+        "grammar": "tools",
+    },
+    "/v1/messages": _ANTHROPIC,
+    "/v1/messages/count_tokens": _ANTHROPIC,
+    "/v1/embeddings": {"prompt": "input", "texts": "input"},
+}
+
+#: How errors begin: with the name of what is wrong, and maybe that of a function or an argument before it.
+_NAMES = re.compile(r"(?:(\w+): )?(\w+)(?=: )")
 
 #: How the error of a reply begins whose constraint exceeds a limit on its way.
 _OF_A_CONSTRAINT = re.compile(rf"({'|'.join(CONSTRAINTS)}): ")
@@ -82,23 +106,35 @@ class RequestError(Exception):
         return self.anthropic() if path.startswith("/v1/messages") else self.openai()
 
 
-def request_error_of(error: BaseException, path: str) -> RequestError:
-    """Return the error that an exception is, for a path. One that nobody expected is written to the log."""
+def request_error_of(error: BaseException, path: str, given: Collection[str] = ()) -> RequestError:
+    """Return the error that an exception is, for a path. One that nobody expected is written to the log.
+
+    `given` are the fields that the request has: an error names none but these.
+    """
     if isinstance(error, RequestError):
         return error
+    message, field = _by_field(str(error), path, given)
     if isinstance(error, ContextError):
-        field = _PROMPTS.get(path, "messages")
-        return RequestError("invalid_request_error", str(error), code="context_length_exceeded", param=field)
+        return RequestError("invalid_request_error", message, code="context_length_exceeded", param=field)
     if isinstance(error, (ArgumentError, FormatError)):
-        named = re.match(r"(?:\w+: )?(\w+)(?=: expected)", str(error))
-        return RequestError("invalid_request_error", str(error), param=named[1] if named else None)
+        return RequestError("invalid_request_error", message, param=field)
     if isinstance(error, BusyError):
         return RequestError("overloaded_error", "too many requests wait already", code="queue_full")
     if isinstance(error, AllocationError):
         return RequestError("overloaded_error", str(error), code="out_of_memory")
-    if isinstance(error, StateError) and (limit := _OF_A_CONSTRAINT.match(str(error))):
-        return RequestError("invalid_request_error", str(error), param=limit[1])
+    if isinstance(error, StateError) and _OF_A_CONSTRAINT.match(str(error)):
+        return RequestError("invalid_request_error", message, param=field)
     if isinstance(error, StateError):
         return RequestError("overloaded_error", str(error), code="shutting_down")
     log.error("a request failed", exc_info=error)
     return RequestError("api_error", f"internal error: {type(error).__name__}")
+
+
+def _by_field(message: str, path: str, given: Collection[str]) -> tuple[str, str | None]:
+    """Return a message with the name that the field has in requests for a path, and that field, if any."""
+    found = _NAMES.match(message)
+    for name in reversed(found.groups("")) if found else ():
+        for field in (name, _FIELDS.get(path, {}).get(name, "")):
+            if found and field.partition(".")[0] in given:
+                return (message if field == name else field + message[found.end() :]), field
+    return message, None

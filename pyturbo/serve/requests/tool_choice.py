@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -21,10 +21,27 @@ ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 _SHOWN_NAMES = 16  # in a message
 
 
-def constrained(model: Model, asked: Asked, choice: Choice | None, schema: Mapping[str, Any] | None) -> Asked:
+@dataclass(frozen=True)
+class Places:
+    """The fields by which the requests of an API say what replies may be.
+
+    Attributes:
+        schema: What has the schema of a reply.
+        function: What has the name of the function that is chosen.
+        allowed: What has the tools that are allowed.
+    """
+
+    schema: str
+    function: str = "tool_choice"
+    allowed: str = "tool_choice"
+
+
+def constrained(
+    model: Model, asked: Asked, choice: Choice | None, schema: Mapping[str, Any] | None, places: Places
+) -> Asked:
     """Return a request whose replies fit the schema, or the tools, of which `choice` may demand one.
 
-    `choice` is that of OpenAI's chat completions.
+    `choice` is that of OpenAI's chat completions; `places` are for what is wrong.
     """
     if isinstance(choice, str) and choice not in ("none", "auto", "required"):
         raise refusal("tool_choice", f"expected none, auto, required or a tool, got {shown(choice)}")
@@ -34,7 +51,7 @@ def constrained(model: Model, asked: Asked, choice: Choice | None, schema: Mappi
         asked = replace(asked, tools=None)
     given = [name for name in ("regex", "grammar") if asked.options.get(name) is not None]
     if schema is not None:
-        given.append("response_format")
+        given.append(places.schema)
     if asked.tools is not None:
         given.append("tools")
     if len(given) > 1:
@@ -46,7 +63,7 @@ def constrained(model: Model, asked: Asked, choice: Choice | None, schema: Mappi
     if not model.tokenizer.dialect.call_markers:
         raise RequestError("invalid_request_error", "tools: this model knows no tools", param="tools")
     prompt = model.prompt_text(asked.prompt, asked.tools, asked.variables or None)
-    tools, mode = _callable(asked.tools, choice)
+    tools, mode = _allowed_tools(asked.tools, choice, places)
     grammar = model.tokenizer.dialect.grammar(tools, mode, str(prompt))
     return replace(asked, options={**asked.options, "grammar": grammar})
 
@@ -60,27 +77,27 @@ def require_function(where: str, tool: Any, *names: str) -> None:
     known(where, tool, "type", *names)
 
 
-def _callable(tools: Tools, choice: Choice | None) -> tuple[Tools, Choice]:
+def _allowed_tools(tools: Tools, choice: Choice | None, places: Places) -> tuple[Tools, Choice]:
     """Return the tools that a reply may call, and how: the prompt has all of them, whatever is allowed."""
     if not isinstance(choice, Mapping):
         return tools, choice or "auto"
     kind = choice.get("type")
     if kind == "function":
         name = _chosen("tool_choice", choice)
-        return _named(tools, "tool_choice.name", [name]), {"type": kind, "function": {"name": name}}
+        return _named(tools, f"{places.function}.name", [name]), {"type": kind, "function": {"name": name}}
     if kind != "allowed_tools":
         raise refusal("tool_choice.type", f"expected function or allowed_tools, got {shown(kind)}")
     known("tool_choice", choice, "type", kind)
     allowed = choice.get(kind)
     mode = allowed.get("mode") if isinstance(allowed, Mapping) else None
     if not isinstance(allowed, Mapping) or mode not in ("auto", "required"):
-        raise refusal("tool_choice.mode", f"expected auto or required, got {shown(mode)}")
+        raise refusal(f"{places.allowed}.mode", f"expected auto or required, got {shown(mode)}")
     known(f"tool_choice.{kind}", allowed, "mode", "tools")
     listed = allowed.get("tools")
     if not isinstance(listed, list) or not listed:
-        raise refusal("tool_choice.tools", f"expected a list of tools, got {shown(listed)}")
-    names = [_chosen(f"tool_choice.tools.{i}", each) for i, each in enumerate(listed)]
-    return _named(tools, "tool_choice.tools", names), mode
+        raise refusal(f"{places.allowed}.tools", f"expected a list of tools, got {shown(listed)}")
+    names = [_chosen(f"{places.allowed}.tools.{i}", each) for i, each in enumerate(listed)]
+    return _named(tools, f"{places.allowed}.tools", names), mode
 
 
 def _chosen(where: str, tool: Any) -> str:

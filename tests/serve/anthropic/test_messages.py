@@ -190,7 +190,7 @@ def test_another_reply_than_the_choice_demands_is_impossible(
     client: anthropic.Anthropic, script: Script, choice: Any, reply: str
 ) -> None:
     script(f"</think>\n\n{reply}")
-    with pytest.raises(anthropic.APIStatusError, match="grammar: expected a token that the mask allows"):
+    with pytest.raises(anthropic.APIStatusError, match="tools: expected a token that the mask allows"):
         client.messages.create(**ASKED, tools=TOOLS, tool_choice=choice)
 
 
@@ -488,6 +488,14 @@ def said(*blocks: Any, role: str = "user") -> dict[str, Any]:
         (
             {"thinking": {"type": "disabled", "budget_tokens": 9}},
             "thinking.budget_tokens: expected none with",
+        ),
+        (
+            {"output_config": {"format": {"type": "json_schema", "schema": {"type": "bogus"}}}},
+            "output_config.format.schema: expected a JSON schema that a reply can fit",
+        ),
+        (
+            {"output_config": {"format": {"type": "json_schema", "schema": {}}}, "tools": TOOLS},
+            "tools: expected none beside output_config.format",
         ),
         ({"output_config": {"effort": "none"}}, "output_config.effort: input should be 'low'"),
         ({"temperature": -1}, "temperature: expected"),

@@ -160,7 +160,7 @@ def test_another_reply_than_the_choice_demands_is_impossible(
     client: openai.OpenAI, script: Script, choice: Any, reply: str
 ) -> None:
     script(f"</think>\n\n{reply}")
-    with pytest.raises(openai.APIStatusError, match="grammar: expected a token that the mask allows"):
+    with pytest.raises(openai.APIStatusError, match="tools: expected a token that the mask allows"):
         client.responses.create(**ASKED, tools=TOOLS, tool_choice=choice)
 
 
@@ -405,6 +405,12 @@ def _allowed(*tools: Any) -> dict[str, Any]:
         ({"text": {"verbosity": "low"}}, "text.verbosity", "'medium'"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type", "'json_object'"),
         ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema", "expected a schema"),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": "bogus"}}}},
+            "text.format.schema",
+            "text.format.schema: expected a JSON schema that a reply can fit",
+        ),
+        ({"text": {"format": {"type": "json_object"}}, "tools": TOOLS}, "tools", "none beside text.format"),
         ({"reasoning": {"context": "auto"}}, "reasoning.context", "not supported"),
         ({"tools": [{"type": "web_search"}]}, "tools.0.type", "expected function, got 'web_search'"),
         ({"tools": [{"type": "function"}]}, "tools.0.name", "expected text, got None"),
@@ -428,6 +434,8 @@ def _allowed(*tools: Any) -> dict[str, Any]:
                 (_allowed({"type": "custom"}), ".tools.0.type", "expected function, got 'custom'"),
                 (_allowed("now"), ".tools.0", "expected a function, got 'now'"),
                 (_allowed(), ".tools", "expected a list of tools, got []"),
+                (_allowed({"type": "function", "name": "x"}), ".tools", "expected one of weather, now, got"),
+                (_allowed() | {"mode": "none"}, ".mode", "expected auto or required, got 'none'"),
             )
         ),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input.0.type", "got 'item_reference'"),
