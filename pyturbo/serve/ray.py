@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message
 
 from pyturbo._arguments import index
 from pyturbo.serve.access import Access, route_path
-from pyturbo.serve.replicas.in_process import messages_of
+from pyturbo.serve.replicas.in_process import messages_of, passed_on
 from pyturbo.serve.replicas.prefixes import Prefixes, blocks_of
 from pyturbo.serve.replies.sse import event
 from pyturbo.serve.requests.body import read_all
@@ -107,11 +107,8 @@ class Front:
         return await self._answer(request, path, body, await asyncio.to_thread(blocks_of, body))
 
     async def _answer(self, request: Request, path: str, body: bytes, blocks: Sequence[int]) -> Response:
-        kept = ("type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "query_string")
-        scope = {name: request.scope[name] for name in kept if name in request.scope}
-        scope |= {"headers": [*request.scope["headers"]], "root_path": ""}
         try:
-            start, first, rest = await self._begun(Forwarded(scope, body, blocks))
+            start, first, rest = await self._begun(Forwarded(passed_on(request.scope), body, blocks))
         except BackPressureError:
             busy = RequestError("overloaded_error", "too many requests wait already", code="queue_full")
             return busy.response(path, self._settings.retry_seconds)

@@ -8,6 +8,17 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Scope
 
+_PASSED_ON = (
+    *("type", "asgi", "http_version", "method", "scheme"),
+    *("root_path", "path", "raw_path", "query_string"),
+)
+
+
+def passed_on(scope: Scope) -> dict[str, Any]:
+    """Return what another process needs of the scope of a request, such as its path below a prefix."""
+    kept = {name: scope[name] for name in _PASSED_ON if name in scope}
+    return {**kept, "headers": [*scope["headers"]]}
+
 
 async def messages_of(app: ASGIApp, scope: Scope, body: bytes) -> AsyncGenerator[Message, None]:
     """Yield the messages of a response. Closing the generator is a client that goes away."""
