@@ -46,7 +46,7 @@ class Compiler {
   const Precision precision_;
   std::string folder_;        // of texts
   std::string cache_;         // folder of images; empty: none are kept
-  std::string architecture_;  // "sm_90", or "compute_90" where the GPU is newer than NVRTC
+  std::string architecture_;  // "sm_90a", or "compute_90" where the GPU is newer than NVRTC
   std::string stdlib_;        // the text of <metal_stdlib>
   std::mutex mutex_;
   std::map<std::string, Text> texts_;  // by file

@@ -8,7 +8,7 @@
 template <uint bits, typename S>
 struct Affine {
   enum : uint { kSpan = bits % 2 > 0 ? 32 : 16, kTotals = 1, kAhead = bits % 2 == 0 };
-  enum : uint { kHasBias = 1, kSharesScale = 1, kPairOffset = bits < 8 ? 128 : 0 };
+  enum : uint { kBits = bits, kHasBias = 1, kSharesScale = 1, kPairOffset = bits < 8 ? 128 : 0 };
   struct Span {
     uint words[kSpan * bits / 32];
     S scale;

@@ -4,6 +4,7 @@
 //   void fetch_codes(w, row, unit, index, to)  loads the codes
 //   void fetch_scale(w, row, unit, index, to)  loads scale and bias
 //   void decode_octet(w, octet, index, codes)  the codes as floats, which bf16 holds exactly
+//   kBits                                      where codes are a stream of words: the bits of one
 //   kPairOffset                                0, or there is code_pair
 //   uint code_pair(w, octet, index, i)         codes i and i + 4, each plus kPairOffset, as the two bf16 of a word
 //   W from_row(w, row)                         the matrix of the rows from this one on

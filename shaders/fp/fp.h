@@ -34,7 +34,7 @@ inline float e8m0(uint code) {
 template <uint bits, uint group>
 struct Fp {
   enum : uint { kSpan = 16, kTotals = 1, kAhead = 1 };
-  enum : uint { kHasBias = 0, kSharesScale = group >= kUnit, kPairOffset = 0 };
+  enum : uint { kBits = bits, kHasBias = 0, kSharesScale = group >= kUnit, kPairOffset = 0 };
   struct Span {
     uint words[kSpan * bits / 32];
     uint scale;

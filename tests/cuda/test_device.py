@@ -70,7 +70,7 @@ def full(device: pyturbo.Device, value: float, n: int = 64) -> pyturbo.Buffer:
 def test_properties_say_what_it_is(cuda: pyturbo.Device) -> None:
     assert cuda.properties["compute capability"] == "9.0"
     assert cuda.properties["memory"] == "16384 MiB"
-    assert cuda.properties["NVRTC"] == "13.0 for sm_90"
+    assert cuda.properties["NVRTC"] == "13.0 for sm_90a"
     assert cuda.properties["kernels"].endswith("shaders")
 
 
@@ -567,7 +567,7 @@ def test_each_architecture_has_its_own_kernels(cache: Path) -> None:
         soft_cuda.set_options(capability=capability)
         with pyturbo.Device("cuda") as device:
             assert add(device)[3] == 4
-            expected = "compute_120" if capability == 121 else f"sm_{capability}"
+            expected = {90: "sm_90a", 89: "sm_89", 121: "compute_120"}[capability]
             assert device.properties["NVRTC"] == f"13.0 for {expected}"
         assert len(list(cache.iterdir())) == files
 

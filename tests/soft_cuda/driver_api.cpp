@@ -494,8 +494,9 @@ Result cuModuleLoadData(ModuleHandle* module, const void* image) {
   soft::Image parsed;
   if (!soft::parse_image(static_cast<const char*>(image), parsed)) return Result::invalid_image;
   if (parsed.major > soft::options().driver / 1000) return Result::unsupported_ptx;
-  const std::string arch = std::to_string(soft::options().capability);
-  if (parsed.architecture != "sm_" + arch && !parsed.architecture.starts_with("compute_"))
+  const std::string arch = "sm_" + std::to_string(soft::options().capability);
+  if (parsed.architecture != arch && parsed.architecture != arch + "a" &&
+      !parsed.architecture.starts_with("compute_"))
     return Result::no_binary_for_gpu;
   auto loaded = std::make_shared<soft::Module>();
   loaded->name = parsed.kernel;

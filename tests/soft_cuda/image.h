@@ -12,7 +12,7 @@ namespace soft_cuda {
 
 struct Image {
   std::string kernel;
-  std::string architecture;                // "sm_90"
+  std::string architecture;                // "sm_90a"
   int major = 13;                          // version of the compiler
   bool has_form = false;                   // says how its form divides the work
   bool fast = false;                       // of fast precision

@@ -7,6 +7,7 @@
 //
 // Steps of 16 ins take values i and i + 4 of an octet as a pair: in words of 4-bit codes they are 16 bits apart.
 #include "matrix_units.h"
+#include "shared_rows.h"
 
 #define PT_RESIDENT 2
 
@@ -72,9 +73,8 @@ inline void hold_codes(W& w) {
 }
 
 // A store without a branch, around which lanes would diverge.
-inline void store_if(bool condition, float* address, float value) {
-  asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.shared.f32 [%0], %1; }" ::"r"(
-                   uint(::__cvta_generic_to_shared(address))),
+inline void store_if(bool condition, uint address, float value) {
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.shared.f32 [%0], %1; }" ::"r"(address),
                "f"(value), "r"(uint(condition))
                : "memory");
 }
@@ -140,7 +140,8 @@ struct TileProduct {
         sum += ::__shfl_xor_sync(0xffffffffu, sum, 1);
         sum += ::__shfl_xor_sync(0xffffffffu, sum, 2);
         sum += ::__shfl_xor_sync(0xffffffffu, sum, 16);
-        store_if(lane < 16 && t == 0, totals + stage % 2 * kTileTokens + staged_sum + i * 8, sum);
+        store_if(
+            lane < 16 && t == 0, shared_address(totals + stage % 2 * kTileTokens + staged_sum + i * 8), sum);
       }
     }
 #pragma unroll
@@ -295,8 +296,9 @@ inline void multiply_blocks(
   }
 }
 
+// Takes as many blocks as have tokens.
 template <uint count, typename W>
-inline void multiply_tile(
+inline void multiply_by_blocks(
     const W* w,
     const float* x,
     uint rows,
@@ -314,4 +316,32 @@ inline void multiply_tile(
     multiply_blocks<count, 2>(w, x, rows, in, units, first, out, factor, y, tid, memory);
   else
     multiply_blocks<count, 1>(w, x, rows, in, units, first, out, factor, y, tid, memory);
+}
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#include "warpgroup_tile.h"
+#else
+template <typename W>
+constexpr bool is_for_warpgroups() {
+  return false;
+}
+#endif
+
+template <uint count, typename W>
+inline void multiply_tile(
+    const W* w,
+    const float* x,
+    uint rows,
+    uint in,
+    uint units,
+    uint first,
+    uint out,
+    float factor,
+    float* y,
+    uint tid,
+    float* memory) {
+  if constexpr (is_for_warpgroups<W>())
+    multiply_by_warpgroups<count>(w, x, rows, in, units, first, out, factor, y, tid);
+  else
+    multiply_by_blocks<count>(w, x, rows, in, units, first, out, factor, y, tid, memory);
 }

@@ -3,6 +3,7 @@
 // operand that it reads is used for four products.
 #undef PT_RESIDENT
 #define PT_RESIDENT 1
+#undef PT_FORM
 
 // At least as many as the GPU has.
 inline uint multiprocessors() {
@@ -25,7 +26,7 @@ inline void multiply_wide_tile(
     uint tid,
     float* memory) {
   if (rows <= 32 || ::gridDim.x * ::gridDim.y <= multiprocessors())
-    multiply_tile<count>(w, x, rows, in, units, first, out, factor, y, tid, memory);
+    multiply_by_blocks<count>(w, x, rows, in, units, first, out, factor, y, tid, memory);
   else if (::blockIdx.x % 2 == 0)
     multiply_blocks<count, 4, 2 * kSimdgroupOuts>(w, x, rows, in, units, first, out, factor, y, tid, memory);
 }

@@ -1,0 +1,76 @@
+// The matrix units of Hopper: the four warps of a warpgroup multiply 64 rows, which they hold in registers, by 16 to 64
+// columns in shared memory, 16 values at a time, while they go on. A warp has 16 of the rows; its lanes hold operands
+// and sums as in matrix_units.h, sums of one block of 8 columns after the other.
+#pragma once
+
+// Columns of 64 bf16 in shared memory, one after the other from a multiple of 1024 bytes on, whose parts of eight
+// values change places as in SharedRows.
+struct SharedColumns {
+  ulong descriptor;
+
+  static SharedColumns at(uint address) {
+    return {ulong((address & 0x3ffffu) >> 4) | 1ul << 16 | 64ul << 32 | 1ul << 62};
+  }
+  // The same columns some steps of 16 values further on, or others so many bytes further on.
+  SharedColumns step(uint steps) const { return {descriptor + steps * 2}; }
+  SharedColumns further(uint bytes) const { return {descriptor + bytes / 16}; }
+};
+
+// Registers were written that the units will read.
+inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+// Ends a group of products.
+inline void products_asked() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+// Waits for all groups of products but the last `count`.
+template <uint count>
+inline void wait_for_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(count) : "memory");
+}
+
+// What threads wrote to shared memory before a barrier is for the units after it.
+inline void publish_columns() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+#define PT_SUMS_8(c, i)                                                                       \
+  "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), \
+      "+f"(c[i + 6]), "+f"(c[i + 7])
+#define PT_ASK(columns, sums, rows, matrix, keep)                                         \
+  "{ .reg .pred p; setp.ne.b32 p, " keep ", 0; wgmma.mma_async.sync.aligned.m64n" columns \
+  "k16.f32.bf16.bf16 {" sums "}, {" rows "}, " matrix ", p, 1, 1, 0; }"
+
+// Asks for c += a * b, or c = a * b.
+template <bool keep>
+inline void ask_products(float (&c)[8], uint4 a, SharedColumns b) {
+  asm volatile(PT_ASK("16", "%0,%1,%2,%3,%4,%5,%6,%7", "%8,%9,%10,%11", "%12", "%13")
+               : PT_SUMS_8(c, 0)
+               : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b.descriptor), "n"(keep));
+}
+template <bool keep>
+inline void ask_products(float (&c)[16], uint4 a, SharedColumns b) {
+  asm volatile(
+      PT_ASK("32", "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15", "%16,%17,%18,%19", "%20", "%21")
+      : PT_SUMS_8(c, 0), PT_SUMS_8(c, 8)
+      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b.descriptor), "n"(keep));
+}
+template <bool keep>
+inline void ask_products(float (&c)[32], uint4 a, SharedColumns b) {
+  asm volatile(PT_ASK(
+                   "64",
+                   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                   "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31",
+                   "%32,%33,%34,%35", "%36", "%37")
+               : PT_SUMS_8(c, 0), PT_SUMS_8(c, 8), PT_SUMS_8(c, 16), PT_SUMS_8(c, 24)
+               : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b.descriptor), "n"(keep));
+}
+#undef PT_ASK
+#undef PT_SUMS_8
+
+// Shared memory by address.
+inline float2 shared_float2(uint address) {
+  float2 v;
+  asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address));
+  return v;
+}
+inline void store_shared(uint address, uint v) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
+}
