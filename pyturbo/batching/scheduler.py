@@ -82,7 +82,8 @@ class Scheduler:
         self._numbers = itertools.count()
         self._admitting: Waiting | None = None  # on its way from `_waiting` to `_members`
         self._stopping = self._draining = False
-        self._too_many: int | None = None  # conversations whose program did not fit, while no memory is freed
+        # The fewest conversations whose common program did not fit; forgotten when one ends.
+        self._too_many: int | None = None
         self.usage = Usage()
         self._thread = threading.Thread(target=self._run, name="pyturbo-engine", daemon=True)
         self._thread.start()

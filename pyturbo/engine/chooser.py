@@ -90,7 +90,7 @@ class Chooser:
     def accept(self, token: int) -> None:
         """Go on after a token that was drawn and does not end the reply."""
         self._sampler.accept(token)
-        self._left -= self._left > 0
+        self._left = max(0, self._left - 1)
         self._mask = None
         self._forced = self._forced[1:]
         if self._constraint is not None:

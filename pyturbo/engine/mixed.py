@@ -80,9 +80,11 @@ class MixedGraph:
         symbols: dict[str, Any] = {**self._zeros}
         blocks: list[Buffer | None] = [None] * self._room.conversations
         advance, self._heads = {}, []
-        for i, (state, cursor, tokens, ends) in enumerate(readings):
+        singles = sum(reading.tokens == 1 for reading in readings)
+        for number, (state, cursor, tokens, ends) in enumerate(readings):
+            i = number  # the place in the program
             if tokens > 1:
-                i += self._room.steps - sum(reading.tokens == 1 for reading in readings)
+                i = self._room.steps + number - singles
                 symbols |= {f"row{i}": symbols["tokens"], f"head{i}": symbols["heads"], f"ends{i}": ends}
             symbols |= {f"position{i}": cursor, f"reads{i}": tokens}
             advance[f"position{i}"], blocks[i] = tokens, state.block

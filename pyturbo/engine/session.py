@@ -79,7 +79,8 @@ class Session:
         self._state = self._allocated(context)
         self.context = context
         self._pending = (0, -1)  # a position, and the token that was sampled there
-        self._settled = 0  # tokens that it has not forgotten since a prefix store has seen them
+        # How many of its first tokens are unchanged since the prefix store last saw it.
+        self._settled = 0
         self._failure: str | None = None
         self.notes: dict[str, Any] = {}
         self.timings: Profile | None = None

@@ -32,7 +32,9 @@ class ClearThinking(Fields):
         thought = False  # whether the turn has thoughts
         for message in reversed(messages):
             if message.get("role") == "user" and not _goes_on(message):
-                left, thought = left - thought, False
+                if thought:
+                    left -= 1
+                thought = False
             if message.get("role") == "assistant" and _thinks(message):
                 thought = True
                 if left <= 0:

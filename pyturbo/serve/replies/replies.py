@@ -49,7 +49,9 @@ class Replies:
     """The replies to one request, side by side. Closing it cancels what is under way."""
 
     def __init__(self, streams: list[Stream], asked: Asked, settings: Settings, end: float) -> None:
-        """Take when they end: those with tokens at their next one, those without a little later."""
+        """`end`: the time limit. A reply ends with the first token after it. One that has no token yet ends
+        `quiet_seconds` after it, and one that is stuck a minute after it.
+        """
         self.streams, self._asked, self._settings, self._end = streams, asked, settings, end
 
     def close(self) -> None:
