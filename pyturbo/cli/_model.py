@@ -57,8 +57,8 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, positional: bool) ->
     add_load_arguments(parser)
 
 
-def add_load_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of loading a model."""
+def add_load_arguments(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
+    """Add the options of loading a model, or `several`."""
     add_device_arguments(parser)
     *widths, last = WIDTHS
     parser.add_argument(
@@ -72,7 +72,9 @@ def add_load_arguments(parser: argparse.ArgumentParser) -> None:
         "--memory",
         metavar="BYTES",
         help="memory for the whole process, such as 12GB: experts of a packed model that do not fit are read "
-        "from disk when they are needed (default: most of the free memory)",
+        "from disk when they are needed"
+        + ("; with several models: for the weights of those that are loaded at once" if several else "")
+        + " (default: most of the free memory)",
     )
 
 

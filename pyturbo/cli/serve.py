@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", action="append", default=[], type=_named, metavar="[NAME=]MODEL", help="the same"
     )
-    add_load_arguments(parser)
+    add_load_arguments(parser, several=True)
     add_prefix_argument(parser)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument(
