@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from pyturbo.serve.replies.accounts import prompt_tokens
+from pyturbo.serve.replies.accounts import prompt_tokens, timings
 from pyturbo.serve.replies.blocks import Block, Blocks, Change
 from pyturbo.serve.replies.replies import Replies
 from pyturbo.serve.replies.sse import event
@@ -34,6 +34,7 @@ class MessageWriter:
             self._message(served, replies, blocks)
             | _stop(blocks)
             | {"content": [_content(block) for block in blocks.all if block.complete or block.kind != "call"]}
+            | {"timings": timings(replies.streams[0])}
         )
 
     async def pieces(self, served: Served, replies: Replies) -> AsyncGenerator[bytes, None]:
@@ -46,7 +47,8 @@ class MessageWriter:
             for change in blocks.add(found):
                 for piece in _pieces_of(change):
                     yield piece
-        yield _event("message_delta", delta=_stop(blocks), usage=_usage(replies, blocks))
+        usage = _usage(replies, blocks)
+        yield _event("message_delta", delta=_stop(blocks), usage=usage, timings=timings(replies.streams[0]))
         yield _event("message_stop")
 
     def failed(self, error: RequestError) -> bytes:

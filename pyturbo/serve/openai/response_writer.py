@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from pyturbo.serve.replies.accounts import prompt_tokens
+from pyturbo.serve.replies.accounts import prompt_tokens, timings
 from pyturbo.serve.replies.blocks import Block, Blocks, Change
 from pyturbo.serve.replies.replies import Replies
 from pyturbo.serve.replies.sse import comment, event
@@ -63,6 +63,7 @@ class ResponseWriter:
         return self._response("incomplete" if cut else "completed") | {
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
             "usage": _usage(replies, self._blocks),
+            "timings": timings(replies.streams[0]),
         }
 
     def _response(self, status: str) -> dict[str, Any]:

@@ -68,6 +68,17 @@ def test_a_reply_has_thoughts_and_text(client: anthropic.Anthropic, script: Scri
     assert 2 < reply.usage.output_tokens_details.thinking_tokens < reply.usage.output_tokens - 2
 
 
+def test_a_reply_has_timings(client: anthropic.Anthropic, script: Script) -> None:
+    script("</think>Yes.")
+    reply: Any = client.messages.create(**ASKED)
+    assert reply.timings["tokens"] == reply.usage.output_tokens
+    script("</think>Yes.")
+    with client.messages.stream(**ASKED) as stream:
+        (delta,) = [event for event in stream if event.type == "message_delta"]
+        timings: Any = delta.timings  # type: ignore[attr-defined]
+        assert timings["tokens"] == stream.get_final_message().usage.output_tokens
+
+
 def test_a_stream_adds_up_to_the_same_message(client: anthropic.Anthropic, script: Script) -> None:
     script(f"I see.\n</think>\n\nLook: {CALL}")
     whole = client.messages.create(**ASKED, tools=TOOLS)
@@ -77,7 +88,7 @@ def test_a_stream_adds_up_to_the_same_message(client: anthropic.Anthropic, scrip
         streamed = stream.get_final_message()
     assert len(kinds) > 10
     assert [block.type for block in whole.content] == ["thinking", "text", "tool_use"]
-    ids = {"id", "cache_read_input_tokens", "input_tokens"}  # the prompt is known the second time
+    ids = {"id", "cache_read_input_tokens", "input_tokens", "timings"}  # the prompt is known the second time
     assert _without(streamed.to_dict(), ids | {"parsed_output"}) == _without(whole.to_dict(), ids)
 
 

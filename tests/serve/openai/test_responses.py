@@ -49,6 +49,12 @@ def test_a_response_has_thoughts_and_text(client: openai.OpenAI, script: Script)
     assert response.usage is not None
     assert response.usage.total_tokens == response.usage.input_tokens + response.usage.output_tokens
     assert 2 < response.usage.output_tokens_details.reasoning_tokens < response.usage.output_tokens - 2
+    assert response.timings["tokens"] == response.usage.output_tokens  # type: ignore[attr-defined]
+    script("</think>Yes.")
+    with client.responses.stream(**ASKED) as stream:
+        last = stream.get_final_response()
+    assert last.usage is not None
+    assert last.timings["tokens"] == last.usage.output_tokens  # type: ignore[attr-defined]
 
 
 def test_a_stream_adds_up_to_the_same_response(client: openai.OpenAI, script: Script) -> None:
@@ -64,7 +70,7 @@ def test_a_stream_adds_up_to_the_same_response(client: openai.OpenAI, script: Sc
     assert snapshots["output_text"] == "Look:"
     assert json.loads(snapshots["function_call_arguments"]) == {"city": "Bern"}
     assert [item.type for item in whole.output] == ["reasoning", "message", "function_call"]
-    changing = {"id", "call_id", "created_at", "cached_tokens", "parsed", "parsed_arguments"}
+    changing = {"id", "call_id", "created_at", "cached_tokens", "timings", "parsed", "parsed_arguments"}
     assert _without(streamed.to_dict(), changing) == _without(whole.to_dict(), changing)
 
 
