@@ -541,20 +541,31 @@ class Model:
         """Return the options of the reply to a prompt of `prompt_text`, which a chat changes."""
         return replace(options, chat=prompt if isinstance(prompt, ChatText) else None)
 
-    def prompt_ids(self, prompt: Prompt, session: Session | None = None) -> list[int]:
+    def prompt_ids(
+        self, prompt: Prompt, session: Session | None = None, *, any_length: bool = False
+    ) -> list[int]:
         """Return the tokens of text, of token ids, or of a chat through the checkpoint's own template.
 
-        Within a conversation text gets no token for its beginning, and there may be no tokens at all.
+        Within a conversation text gets no token for its beginning, and there may be no tokens at all. Text
+        that no context has room for is a ContextError before it is encoded, unless it may have `any_length`.
         """
         if session is not None and (not isinstance(session, Session) or not session.is_of(self.runner)):
             raise ArgumentError(f"session: expected one of this model, got {session!r}")
         begun = session is not None and (session.position > 0 or bool(session.pending))
+        if isinstance(prompt, str) and not any_length:
+            self._require_short("prompt", prompt)
         ids = self._encode(prompt, special=not begun)
         if not ids and not begun:
             raise ArgumentError("prompt: expected at least one token, got none")
         if ids:
             self.runner.check_ids(ids, "prompt")
         return ids
+
+    def _require_short(self, what: str, text: str) -> None:
+        """Refuse text that surely has more tokens than a context: encoding it may take a minute."""
+        most = self.max_context
+        if len(text) > most and (least := self.tokenizer.least_tokens(text)) > most:
+            raise ContextError(f"{what}: expected at most {most} tokens, a context, got at least {least}")
 
     def _encode(self, prompt: Prompt, special: bool) -> list[int]:
         """`special`: text starts with what its tokenizer puts at the beginning of a text."""
@@ -690,6 +701,8 @@ class Model:
         is_list = several and not isinstance(texts[0], (int, np.integer))
         listed = []
         for text in texts if is_list else [texts]:
+            if isinstance(text, str):
+                self._require_short("texts", text)
             tokens = self.tokenizer.encode(text) if isinstance(text, str) else text
             ids = self.runner.check_ids(tokens, "texts")
             if len(ids) > self.max_context:

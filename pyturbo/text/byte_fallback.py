@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+#: The pieces of all bytes, as the `tokenizers` package looks for them.
+BYTE_PIECES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 

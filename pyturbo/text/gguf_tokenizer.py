@@ -20,8 +20,8 @@ from pyturbo.text.byte_level import piece_bytes
 from pyturbo.text.chat_text import ChatText, unused_markers
 from pyturbo.text.package import encoded, package_errors
 from pyturbo.text.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
+from pyturbo.text.token_bound import SPACE, TokenBound, bound_of
 
-_SPACE = "\u2581"  # SentencePiece writes this for a space
 _LONGEST_TOKEN = 4096  # characters; the time to find the merges of a token grows with the square
 
 
@@ -83,8 +83,8 @@ class GgufVocabulary:
                 if marker is not None and marker in part:
                     tokenizer, part = self._plain_tokenizer, part.replace(marker, "")
                 if self._sentencepiece:
-                    prefix = _SPACE if self._space_prefix and after_special else ""
-                    part = prefix + part.replace(" ", _SPACE)
+                    prefix = SPACE if self._space_prefix and after_special else ""
+                    part = prefix + part.replace(" ", SPACE)
                 ids += encoded(tokenizer, part)
             after_special = isinstance(part, int)
         return ids + self._after if special else ids
@@ -96,6 +96,15 @@ class GgufVocabulary:
             return _sentencepiece(self._tokens, self._source, self.special_texts)
         pre = _pre_tokenizer(self._source.pre)
         return _byte_level(self._tokens, self._source.merges, pre, self.special_texts)
+
+    @once
+    def bound(self) -> TokenBound | None:
+        whole = [text for text, _ in self._special]
+        unknown = self._sentencepiece and _default(self._source.unknown_id, 0, self.size) is not None
+        pieces = dict.fromkeys(self._tokens)
+        return bound_of(
+            pieces, whole, self.special_texts, byte_level=not self._sentencepiece, unknown=unknown
+        )
 
     def piece(self, token: int) -> str | None:
         return self._tokens[token] if 0 <= token < self.size else None
@@ -110,7 +119,7 @@ class GgufVocabulary:
             return byte_of(piece) or b""
         if kind != gguf_special.NORMAL:
             return b""
-        return piece.replace(_SPACE, " ").encode("utf-8") if self._sentencepiece else piece_bytes(piece)
+        return piece.replace(SPACE, " ").encode("utf-8") if self._sentencepiece else piece_bytes(piece)
 
     def is_special(self, token: int) -> bool:
         return 0 <= token < self.size and self._types[token] in gguf_special.HIDDEN

@@ -9,6 +9,7 @@ from typing import Any
 import tokenizers
 
 from pyturbo._messages import shown
+from pyturbo._once import once
 from pyturbo.checkpoint import json_file
 from pyturbo.checkpoint.tokenizer import TokenizerSource
 from pyturbo.errors import FormatError
@@ -16,6 +17,7 @@ from pyturbo.text.chat_text import ChatText, unused_markers
 from pyturbo.text.decoding import Decoding
 from pyturbo.text.guarded_tokenizer import GuardedTokenizer
 from pyturbo.text.package import encoded, is_encodable, package_errors
+from pyturbo.text.token_bound import TokenBound, bound_of_json
 
 
 class HuggingFaceVocabulary:
@@ -76,6 +78,10 @@ class HuggingFaceVocabulary:
         encoding = self._tokenizer.encode("a", add_special_tokens=True)
         inside = [i for i, added in enumerate(encoding.special_tokens_mask) if not added] or [0]
         return encoding.ids[: inside[0]], encoding.ids[inside[-1] + 1 :]
+
+    @once
+    def bound(self) -> TokenBound | None:
+        return bound_of_json(json_file.parse_object(self._content, "tokenizer.json"), self.special_texts)
 
     def piece(self, token: int) -> str | None:
         return self._tokenizer.id_to_token(token) if 0 <= token < self.size else None

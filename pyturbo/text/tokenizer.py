@@ -84,6 +84,21 @@ class Tokenizer:
             raise ArgumentError(f"encode: text: expected whole characters: {error}") from None
         return self._vocabulary.encode(text, flag("encode: special", special))
 
+    def least_tokens(self, text: str) -> int:
+        """Return a number of tokens that a text has at least, much sooner than `encode` has them.
+
+        It is 0 if the tokenizer may leave out some text, or does something else that is not known here.
+
+        Examples:
+            >>> tokenizer = pyturbo.load().tokenizer
+            >>> 1000 < tokenizer.least_tokens("Once upon a time" * 2000) < 8000
+            True
+        """
+        if not isinstance(text, str):
+            raise ArgumentError(f"least_tokens: text: expected text, got {shown(text)}")
+        bound = self._vocabulary.bound
+        return 0 if bound is None else bound.least(text)
+
     def encode_inside(self, text: str) -> list[int]:
         """Return the token ids of a text that follows another, without what begins a text.
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from pyturbo._messages import shown
 from pyturbo.errors import ArgumentError
+from pyturbo.text.token_bound import TokenBound
 
 
 class Vocabulary(Protocol):
@@ -20,6 +21,10 @@ class Vocabulary(Protocol):
     named_tokens: Mapping[str, str]  # bos_token, eos_token and others, for chat templates
     #: Texts of control tokens and of ends of a reply, which a message is never encoded to.
     special_texts: Collection[str]
+
+    @property
+    def bound(self) -> TokenBound | None:
+        """What one token can stand for at most; None if that is not known."""
 
     def encode(self, text: str, special: bool) -> list[int]:
         """Return the ids of a text; `special` adds the tokens that begin and end one.

@@ -20,7 +20,8 @@ from processes import run_script
 from pyturbo.batching import Engine
 from pyturbo.engine import runner
 from pyturbo.engine.session import Session
-from pyturbo.errors import AllocationError, ArgumentError, BusyError, DeviceError, StateError
+from pyturbo.errors import AllocationError, ArgumentError, BusyError, ContextError, DeviceError, StateError
+from pyturbo.text import Tokenizer
 from tiny_configs import MODELS
 from tiny_models import write_mlx
 
@@ -586,6 +587,16 @@ def test_prompts_that_do_not_fit(model: pyturbo.Model, engine: Engine) -> None:
         engine.submit([5] * 3000)
     with pytest.raises(ArgumentError, match="at least one token"):
         engine.submit("")
+
+
+def test_a_prompt_that_cannot_fit_is_refused_before_it_is_encoded(
+    model: pyturbo.Model, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = "Once upon a time. " * 100_000
+    monkeypatch.setattr(Tokenizer, "encode", lambda *_: pytest.fail("it is encoded"))
+    for refused in (engine.submit, model.stream, model.embed):
+        with pytest.raises(ContextError, match="expected at most 2048 tokens, a context, got at least"):
+            refused(long)
 
 
 FORGOTTEN = """

@@ -36,7 +36,7 @@ class Asked:
 def prompt_ids(served: Served, asked: Asked) -> list[int]:
     """Return the tokens that a request has the model read."""
     prompt = served.model.prompt_text(prompt_of(served, asked), asked.tools, asked.variables or None)
-    return served.model.prompt_ids(prompt)
+    return served.model.prompt_ids(prompt, any_length=True)
 
 
 def prompt_of(served: Served, asked: Asked) -> Prompt:
