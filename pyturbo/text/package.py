@@ -10,6 +10,8 @@ from tokenizers import Tokenizer
 from pyturbo._messages import shown
 from pyturbo.errors import FormatError
 
+_LONG = 1 << 14  # characters: longer texts are encoded as a batch of one, so that other threads go on
+
 
 @contextmanager
 def package_errors(what: str) -> Iterator[None]:
@@ -25,7 +27,10 @@ def package_errors(what: str) -> Iterator[None]:
 def encoded(tokenizer: Tokenizer, text: str, special: bool = False) -> list[int]:
     """Return the ids of a text; `special` adds the tokens of the post-processor."""
     with package_errors("tokenizer: the text cannot be encoded"):
-        return tokenizer.encode(text, add_special_tokens=special).ids
+        if len(text) < _LONG:
+            return tokenizer.encode(text, add_special_tokens=special).ids
+        (encoding,) = tokenizer.encode_batch_fast([text], add_special_tokens=special)
+        return encoding.ids
 
 
 def is_encodable(text: str) -> bool:
