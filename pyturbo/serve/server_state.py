@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from starlette.requests import Request
@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from pyturbo.serve.metrics import Metrics
+from pyturbo.serve.preparation import Preparation
 from pyturbo.serve.replies.replies import Replies, begin, unless_gone
 from pyturbo.serve.replies.sse import EventStream
 from pyturbo.serve.requests.asked import Asked
@@ -43,6 +44,7 @@ class State:
     settings: Settings
     shelf: Shelf
     metrics: Metrics
+    preparation: Preparation = field(default_factory=Preparation)
 
     async def reply(
         self,
@@ -56,7 +58,7 @@ class State:
         """Have a model reply to a request. The model stays loaded until the end of the response."""
         async with AsyncExitStack() as held:
             served = await held.enter_async_context(self.shelf.use(model))
-            replies = await begin(served, lambda: ask(served, self), self.settings)
+            replies = await begin(self.preparation, served, lambda: ask(served, self), self.settings)
             held.callback(self.metrics.note, served.name, replies.streams)
             held.callback(replies.close)
             if stream:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from starlette.requests import Request
@@ -45,7 +44,7 @@ async def tokenize(request: Request) -> JSONResponse:
                 return prompt_ids(served, Asked(checked_messages(fields.messages), {}, tools=fields.tools))
             return served.model.tokenizer.encode(fields.text or "", fields.add_special)
 
-        tokens = await asyncio.to_thread(encoded)
+        tokens = await state.preparation.run(served, encoded)
     return JSONResponse({"tokens": tokens, "count": len(tokens)})
 
 
@@ -57,5 +56,7 @@ async def detokenize(request: Request) -> JSONResponse:
         vocab = served.model.tokenizer.vocab_size
         if wrong := [token for token in fields.tokens if not 0 <= token < vocab]:
             raise refusal("tokens", f"expected 0 to {vocab - 1}, got {shown(wrong[0])}")
-        text = await asyncio.to_thread(served.model.tokenizer.decode, fields.tokens, False)
+        text = await state.preparation.run(
+            served, lambda: served.model.tokenizer.decode(fields.tokens, False)
+        )
     return JSONResponse({"text": text})

@@ -105,6 +105,23 @@ def test_replies_end_with_an_error_while_a_long_prompt_is_read() -> None:
         assert server.ended(30) == (0, "")
 
 
+def test_prompts_that_take_long_to_encode_hold_up_neither_others_nor_the_end() -> None:
+    script = (
+        "import time\nfrom pyturbo.text import Tokenizer\nencode = Tokenizer.encode\n"
+        "Tokenizer.encode = lambda self, text, *more: "
+        "time.sleep(60 * text.startswith('Slow')) or encode(self, text, *more)"
+    )
+    with ServedProcess("--drain-seconds", "1", script=script) as server, ThreadPoolExecutor(9) as pool:
+        post = partial(httpx.post, f"{server.url}/v1/completions", timeout=60)
+        slow = [pool.submit(post, json=LONG | {"prompt": f"Slow {i}"}) for i in range(2)]
+        time.sleep(0.5)
+        assert post(json=SHORT | {"max_tokens": 3, "stream": False}).status_code == 200
+        server.signal(signal.SIGTERM)
+        assert server.ended(20) == (0, "")
+        for each in slow:
+            assert each.exception(20) is not None
+
+
 def test_a_client_that_does_not_read_does_not_hold_up_the_end() -> None:
     with ServedProcess("--drain-seconds", "1") as server, socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -149,5 +148,5 @@ async def count_tokens(request: Request) -> JSONResponse:
     state = state_of(request)
     fields = await read_body(request, PromptFields, state.settings, *IGNORED)
     async with state.shelf.use(fields.model) as served:
-        tokens = await asyncio.to_thread(lambda: prompt_ids(served, fields.asked(served, {})))
+        tokens = await state.preparation.run(served, lambda: prompt_ids(served, fields.asked(served, {})))
     return JSONResponse({"input_tokens": len(tokens)})

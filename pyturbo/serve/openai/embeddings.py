@@ -62,7 +62,9 @@ async def embeddings(request: Request) -> Response:
     async with state.shelf.use(fields.model) as served:
         if served.embeddings >= _WAITING:
             raise BusyError("too many requests wait already")
-        listed = await asyncio.to_thread(fields.tokens, served.model, state.settings.max_inputs)
+        listed = await state.preparation.run(
+            served, lambda: fields.tokens(served.model, state.settings.max_inputs)
+        )
         found = await unless_gone(
             request.receive, _vectors(served, listed, fields.pooling or state.settings.pooling)
         )

@@ -14,6 +14,7 @@ from pyturbo._arguments import index
 from pyturbo.batching import Stream
 from pyturbo.engine.generation import Chunk
 from pyturbo.errors import ArgumentError, BusyError, ContextError, FormatError
+from pyturbo.serve.preparation import Preparation
 from pyturbo.serve.requests.asked import Asked, prompt_of
 from pyturbo.serve.requests.messages import refusal
 from pyturbo.serve.requests.request_error import RequestError
@@ -99,7 +100,9 @@ class Replies:
                 return
 
 
-async def begin(served: Served, ask: Callable[[], Asked], settings: Settings) -> Replies:
+async def begin(
+    preparation: Preparation, served: Served, ask: Callable[[], Asked], settings: Settings
+) -> Replies:
     """Have a model reply. What is wrong with the request is an error here, before anything is sent.
 
     `ask` is called in another thread, because templates and grammars take time.
@@ -119,11 +122,7 @@ async def begin(served: Served, ask: Callable[[], Asked], settings: Settings) ->
         )
         return Replies(streams, asked, settings, end)
 
-    served.preparing += 1
-    try:
-        return await asyncio.to_thread(submit)
-    finally:
-        served.preparing -= 1
+    return await preparation.run(served, submit)
 
 
 def _within(options: Mapping[str, Any], most: int) -> dict[str, Any]:
