@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 from pyturbo.serve.openai.choice_writer import Choice, ChoiceWriter
 from pyturbo.serve.openai.sampling_fields import IGNORED, SamplingFields
 from pyturbo.serve.replies import accounts
+from pyturbo.serve.replies.accounts import ContentTokens
 from pyturbo.serve.replies.replies import Event, Replies
 from pyturbo.serve.requests.asked import Asked
 from pyturbo.serve.requests.body import Fields, read_body
@@ -101,6 +102,7 @@ class _Writer(ChoiceWriter):
     def __init__(self, fields: ChatFields) -> None:
         super().__init__(fields)
         self._wants_logprobs = bool(fields.logprobs)
+        self._content: dict[int, ContentTokens] = {}  # of each reply
 
     def whole_choice(self, served: Served, index: int, events: Sequence[Event]) -> Choice:
         message = Message.of([part for found in events for part in found.parts])
@@ -115,14 +117,11 @@ class _Writer(ChoiceWriter):
         return [_choice(i, {"role": "assistant", "content": ""}) for i in range(len(replies.streams))]
 
     def next_choices(self, served: Served, found: Event) -> list[Choice]:
-        """Return a choice for each part; the first has the logprobs of the token, the last the end."""
-        deltas = [delta for delta in map(_delta, found.parts) if delta]
+        """Return a choice for each part; the first with content has the logprobs, the last the end."""
+        choices = [_choice(found.index, delta) for delta in map(_delta, found.parts) if delta]
         logprobs = self._logprobs(served, [found])
-        if logprobs is not None and logprobs["content"] and not deltas:
-            deltas = [{}]
-        choices = [_choice(found.index, delta) for delta in deltas]
-        if choices:
-            choices[0]["logprobs"] = logprobs
+        for choice in [choice for choice in choices if "content" in choice["delta"]][:1]:
+            choice["logprobs"] = logprobs
         if found.finish is not None:
             choices.append(_choice(found.index, {}, found.finish))
         return choices
@@ -130,8 +129,10 @@ class _Writer(ChoiceWriter):
     def _logprobs(self, served: Served, events: Sequence[Event]) -> dict[str, Any] | None:
         if not self._wants_logprobs:
             return None
-        chunks = [found.chunk for found in events if found.chunk is not None]
-        return accounts.chat_logprobs(served.model.tokenizer, chunks)
+        tokenizer = served.model.tokenizer
+        content = self._content.setdefault(events[0].index, ContentTokens(tokenizer.eos_ids))
+        chunks = [chunk for found in events for chunk in content.of(found.chunk, found.parts)]
+        return accounts.chat_logprobs(tokenizer, chunks)
 
 
 def _choice(index: int, delta: Mapping[str, Any], finish: str | None = None) -> Choice:

@@ -30,17 +30,9 @@ export async function writeReply(conversation, message, signal, changed) {
   } catch (error) {
     end(message, error, signal);
   }
-  dropEnd(message);
   delete message.progress;
   delete message.rate;
   changed();
-}
-
-/** The last token may be the mark that ends a reply, which is no part of it. */
-function dropEnd({ content, tokens }) {
-  const text = tokens.map((token) => token.text).join("");
-  let length = text.startsWith(content) ? text.length : 0;
-  while (length > content.length && length - tokens.at(-1).text.length >= content.length) length -= tokens.pop().text.length;
 }
 
 function promptOf(conversation, message) {
@@ -59,8 +51,7 @@ function grow(message, chunk, meter, last) {
   const tokens = tokensOf(choice.logprobs, last.decoder);
   if (thoughts) message.thoughts += thoughts;
   if (content) message.content += content;
-  // The tokens of thoughts, and the marks that end them, are no part of the reply.
-  if (content || (!thoughts && (message.content || !message.thoughts))) message.tokens.push(...tokens);
+  message.tokens.push(...tokens);
   if (content || thoughts) meter.add(tokens.length || 1);
   if (choice.finish_reason) message.state = choice.finish_reason === "length" ? "length" : "done";
 }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from pyturbo.batching import Stream
 from pyturbo.engine.generation import Chunk
 from pyturbo.text import Tokenizer
+from pyturbo.text.dialects import Part, Text
 
 
 def usage(streams: Sequence[Stream]) -> dict[str, Any]:
@@ -42,8 +44,41 @@ def timings(stream: Stream) -> dict[str, Any]:
     }
 
 
+class ContentTokens:
+    """Finds the tokens that are the content of a reply, without thoughts, calls, markers and its end.
+
+    Tokens whose text becomes known at once, such as those of one character, are found together.
+    """
+
+    def __init__(self, ends: Collection[int]) -> None:
+        """Take the tokens that end a reply."""
+        self._ends = ends
+        self._length = 0  # of the text so far, in characters
+        self._held: list[Chunk] = []  # tokens whose text is not known
+        self._undecided: deque[tuple[int, int, list[Chunk]]] = deque()  # where their text begins and ends
+
+    def of(self, chunk: Chunk | None, parts: Sequence[Part]) -> list[Chunk]:
+        """Return the tokens that parts make certain, after the next token of the reply."""
+        if chunk is not None:
+            self._take(chunk)
+        found: list[Chunk] = []
+        for begin, end in (part.span for part in parts if isinstance(part, Text)):
+            while self._undecided and self._undecided[0][0] < end:
+                _, last, chunks = self._undecided.popleft()
+                found += chunks if last > begin else []
+        return found
+
+    def _take(self, chunk: Chunk) -> None:
+        if chunk.finish_reason != "stop" or chunk.token not in self._ends:
+            self._held.append(chunk)
+        if chunk.text:
+            begin, self._length = self._length, self._length + len(chunk.text)
+            self._undecided.append((begin, self._length, self._held))
+            self._held = []
+
+
 def chat_logprobs(tokenizer: Tokenizer, chunks: Sequence[Chunk]) -> dict[str, Any]:
-    """Return the logprobs of tokens as chat completions have them."""
+    """Return the logprobs of tokens of the content as chat completions have them."""
     content = [
         {
             **_token(tokenizer, chunk.token, chunk.logprob),

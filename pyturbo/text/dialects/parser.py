@@ -56,7 +56,8 @@ class ReplyParser:
     ) -> None:
         """Start with `read`, a generator, and with text of the prompt that belongs to the reply."""
         self._read: list[Part] = []
-        self._reader, self._writer = Reader(), Writer(new_id)
+        self._reader = Reader(len(begun))
+        self._writer = Writer(new_id, self._reader)
         self._steps = read(self._reader, self._writer)
         self.add(begun)
 
@@ -66,7 +67,7 @@ class ReplyParser:
             raise ArgumentError(f"add: text: expected text, got {shown(text)}")
         if self._reader.ended:
             raise StateError("add: the reply has ended")
-        self._reader.text += text
+        self._reader.add(text)
         return self._resume() if text else []
 
     def finish(self) -> list[Part]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -12,9 +12,11 @@ class Text:
 
     Attributes:
         text: The next piece of it.
+        span: Where it begins and ends in the reply, in characters.
     """
 
     text: str
+    span: tuple[int, int] = field(default=(0, 0), repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def joined(parts: Iterable[Part]) -> list[Part]:
     for part in parts:
         last = result[-1] if result else None
         if isinstance(part, Text) and isinstance(last, Text):
-            result[-1] = Text(last.text + part.text)
+            result[-1] = Text(last.text + part.text, (last.span[0], part.span[1]))
         elif isinstance(part, Reasoning) and isinstance(last, Reasoning):
             result[-1] = Reasoning(last.text + part.text)
         elif isinstance(part, ToolCallArguments) and isinstance(last, ToolCallArguments):

@@ -21,9 +21,21 @@ SPACES = " \t\r\n"
 class Reader:
     """Text that has arrived and is not taken yet. Places are counted from its start."""
 
-    def __init__(self) -> None:
+    def __init__(self, begun: int = 0) -> None:
+        """Take how many characters that arrive first are of the prompt."""
         self.text = ""
         self.ended = False  # whether this is all
+        self._arrived = -begun
+
+    @property
+    def place(self) -> int:
+        """How many characters of the reply were taken."""
+        return self._arrived - len(self.text)
+
+    def add(self, text: str) -> None:
+        """Append text that has arrived."""
+        self.text += text
+        self._arrived += len(text)
 
     def take(self, count: int) -> str:
         """Remove text from the front."""

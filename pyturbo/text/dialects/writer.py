@@ -13,7 +13,7 @@ from pyturbo.text.dialects.parts import (
     ToolCallBegin,
     ToolCallEnd,
 )
-from pyturbo.text.dialects.reader import SPACES
+from pyturbo.text.dialects.reader import SPACES, Reader
 
 _BETWEEN = "\n\n"  # stands between two stretches of text, or of thoughts, that something else separated
 
@@ -26,10 +26,11 @@ class Writer:
         thinking: Whether thoughts have begun that have not ended.
     """
 
-    def __init__(self, new_id: Callable[[], str]) -> None:
+    def __init__(self, new_id: Callable[[], str], reader: Reader) -> None:
+        """Take what names calls, and the reader from which text was taken just before it is written."""
         self.parts: list[Part] = []
         self.thinking = False
-        self._new_id = new_id
+        self._new_id, self._reader = new_id, reader
         self._calls = 0
         self._arguments: list[str] = []  # of the call that is being written
         self._kind: type[Text] | type[Reasoning] = Text  # of the text written last
@@ -80,7 +81,7 @@ class Writer:
     def finish(self) -> None:
         """End the reply, whose last spaces no marker follows."""
         if self._spaces:
-            self.parts.append(self._kind(self._spaces))
+            self._add(self._kind, self._spaces, len(self._spaces), self._reader.place)
             self._spaces = ""
 
     def _write(self, kind: type[Text] | type[Reasoning], piece: str) -> None:
@@ -90,8 +91,14 @@ class Writer:
         self._spaces = "" if after_marker and not shown else text[len(shown) :]
         if not shown:
             return
+        end = self._reader.place - len(text) + len(shown)
         if after_marker:
-            shown = (_BETWEEN if kind in self._written else "") + shown.lstrip(SPACES)
-        self.parts.append(kind(shown))
+            shown = shown.lstrip(SPACES)
+        between = _BETWEEN if after_marker and kind in self._written else ""
+        self._add(kind, between + shown, len(shown), end)
         self._written.add(kind)
         self._kind, self._blank = kind, False
+
+    def _add(self, kind: type[Text] | type[Reasoning], text: str, length: int, end: int) -> None:
+        """Add a part that is `length` characters of the reply, up to `end`."""
+        self.parts.append(Text(text, (end - length, end)) if kind is Text else Reasoning(text))

@@ -97,30 +97,56 @@ def test_results_of_calls_are_read(client: openai.OpenAI, script: Script) -> Non
     assert reply.choices[0].message.content == "Rain."
 
 
-def test_logprobs_are_those_of_every_token_streaming_or_not(client: openai.OpenAI) -> None:
+REPLIES = {
+    "text": ("They ask. 🦊\n</think>\n\nThe **Loire** 🦊.", "The **Loire** 🦊."),
+    "call": (
+        'Hm.</think>Look: \n<tool_call>\n{"name": "weather", "arguments": {"city": "Bern"}}\n</tool_call>',
+        "Look:",
+    ),
+}
+
+
+@pytest.mark.parametrize("reply", REPLIES)
+def test_logprobs_are_those_of_the_content_streaming_or_not(
+    client: openai.OpenAI, script: Script, reply: str
+) -> None:
+    said, content = REPLIES[reply]
     asked: dict[str, Any] = {
         "model": "chat",
         "messages": QUESTION,
-        "max_tokens": 5,
         "logprobs": True,
         "top_logprobs": 2,
-        "temperature": 0,
+        "stop": ["e asks"],  # `e` waits for the next token
     }
+    if reply == "call":
+        asked["tools"] = TOOLS
+    script(said)
     whole = client.chat.completions.create(**asked).choices[0].logprobs
     assert whole is not None
     entries = whole.content or []
-    assert len(entries) == 5
-    assert all(entry.top_logprobs[0].logprob == entry.logprob for entry in entries)
+    assert b"".join(bytes(entry.bytes or ()) for entry in entries).decode() == content
+    assert all(len(entry.top_logprobs) == 2 for entry in entries)
     assert all(bytes(entry.bytes or ()).decode("utf-8", "replace") == entry.token for entry in entries)
-    streamed = [
-        entry
-        for chunk in client.chat.completions.create(**asked, stream=True)
-        for entry in (chunk.choices[0].logprobs.content or [] if chunk.choices[0].logprobs else [])
-    ]
+    script(said)
+    streamed, text = [], ""
+    for chunk in client.chat.completions.create(**asked, stream=True):
+        (choice,) = chunk.choices
+        text += choice.delta.content or ""
+        if choice.logprobs is not None:
+            assert choice.delta.content
+            streamed += choice.logprobs.content or []
+            assert b"".join(bytes(entry.bytes or ()) for entry in streamed).decode().startswith(text)
     assert [entry.token for entry in streamed] == [entry.token for entry in entries]
     assert [entry.logprob for entry in streamed] == pytest.approx(
         [entry.logprob for entry in entries], abs=1e-3
     )
+
+
+def test_logprobs_have_no_tokens_of_thoughts(client: openai.OpenAI, script: Script) -> None:
+    script("Only thoughts")
+    reply = client.chat.completions.create(model="chat", messages=QUESTION, logprobs=True).choices[0]
+    assert reply.logprobs is not None
+    assert (reply.message.content, reply.logprobs.content) == ("", [])
 
 
 def test_several_replies_have_seeds_of_their_own(client: openai.OpenAI) -> None:

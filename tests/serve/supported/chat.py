@@ -103,7 +103,7 @@ CHAT = Api(
         ),
         supported(
             "logprobs",
-            "of every token, in streams too",
+            "of every token of the content, in streams too",
             True,
             lambda reply, ask: len(reply["choices"][0]["logprobs"]["content"]) == 8,
         ),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyturbo.text.dialects import Message, ToolCallBegin, ToolCallEnd
+from pyturbo.text.dialects import Message, Text, ToolCallBegin, ToolCallEnd
 from text.dialects.replies import (
     DIALECTS,
     PLAIN,
@@ -36,6 +36,21 @@ def test_any_text_divided_anywhere_has_the_same_parts(
     whole = parts_of(dialect, [soup], tools=tools, prompt=prompt)
     assert parts_of(dialect, cut(soup, places), tools=tools, prompt=prompt) == whole
     assert parts_of(dialect, list(soup), tools=tools, prompt=prompt) == whole
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+@settings(max_examples=80, deadline=None)
+@given(soup=SOUPS, places=PLACES, prompt=PROMPTS)
+def test_text_says_where_it_stands(name: str, soup: str, places: list[int], prompt: str) -> None:
+    parser = DIALECTS[name].parser(TOOLS, prompt)
+    parts = [part for piece in cut(soup, places) for part in parser.add(piece)] + parser.finish()
+    last = 0
+    for part in parts:
+        if isinstance(part, Text):
+            begin, end = part.span
+            assert last <= begin < end
+            assert part.text in (soup[begin:end], f"\n\n{soup[begin:end]}")
+            last = end
 
 
 @pytest.mark.parametrize("name", DIALECTS)
