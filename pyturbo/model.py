@@ -23,7 +23,7 @@ from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.checkpoint.tensors import Progress
 from pyturbo.engine import session as sessions
 from pyturbo.engine.chooser import Chooser, make_chooser
-from pyturbo.engine.embedding import Pooling, embedding
+from pyturbo.engine.embedding import Piece, Pooling, embedding
 from pyturbo.engine.generation import Chunk, Completion, Options, Prompt, ReplyOptions, Stats, is_chat
 from pyturbo.engine.prefix_store import PrefixCache, PrefixStore
 from pyturbo.engine.reply import (
@@ -669,15 +669,14 @@ class Model:
             chunks = sessions.outputs(self.runner, ids, "all")
             return np.concatenate([logits for (logits,) in chunks])
 
-    def embed(
-        self, texts: Texts, pooling: Pooling = "mean", *, piece: int | None = None
-    ) -> NDArray[np.float32]:
+    def embed(self, texts: Texts, pooling: Pooling = "mean", *, piece: Piece = None) -> NDArray[np.float32]:
         """Return a vector of length 1 for each text: float32 [texts, hidden].
 
         It is the "mean" of the states after the final norm, from which logits are computed, or that of the
         "last" token. `texts` is one text, or its token ids, or a list of either. Texts are read one after the
         other, without logits. `piece` is how many tokens are read at once, while replies of other threads
-        wait; None: as many as the device reads best.
+        wait; None: as many as the device reads best. A function is asked before each piece, and what it
+        raises ends the reading.
 
         Examples:
             >>> model = pyturbo.load()
@@ -687,7 +686,7 @@ class Model:
         """
         if pooling not in ("mean", "last"):
             raise ArgumentError(f"pooling: expected mean or last, got {shown(pooling)}")
-        if piece is not None:
+        if piece is not None and not callable(piece):
             index("piece", piece, least=1)
         listed = self.embedded_ids(texts)
         with self.runner.room("embeddings", len(listed) * len(self.network.norm.weight) * 4):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
 from types import TracebackType
@@ -126,7 +127,7 @@ class Engine:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the states of all conversations under way."""
+        """Bytes of the states of all conversations under way, and of texts that `reading` counts."""
         return self._scheduler.state_bytes
 
     @property
@@ -198,12 +199,9 @@ class Engine:
         choosers = [model.chooser(each) for each in _with_seeds(chosen, count)]
         chosen.stop_strings()
         context = model.runner.context_for(max(len(ids) + chosen.max_tokens, self._context))
-        nbytes = model.runner.layout(context).nbytes
-        if self._memory is not None and nbytes > self._memory:
-            raise ArgumentError(
-                f"submit: expected a conversation of at most {size(self._memory)}, the memory of the engine, "
-                f"got {size(nbytes)} for {len(ids)} tokens and {chosen.max_tokens} more"
-            )
+        nbytes = self._state_bytes(
+            "submit: expected a conversation", context, f"{len(ids)} tokens and {chosen.max_tokens} more"
+        )
         before_reply = model.before_reply(messages, prompt, ids, tools, variables)
 
         def admit(mailbox: Mailbox, chooser: Chooser) -> Member:
@@ -230,6 +228,34 @@ class Engine:
                 stream.cancel()
             raise
         return streams
+
+    def require_text(self, tokens: int) -> None:
+        """Raise an ArgumentError if a text of so many tokens takes more memory than all states may."""
+        self._text_bytes(tokens)
+
+    @contextmanager
+    def reading(self, tokens: int, check: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Count the state of a text while it is read by `Model.embed`, once there is memory for it.
+
+        It waits for that in turn with replies. `check` is called now and then; what it raises ends the wait.
+        """
+        with self._scheduler.reading(self._text_bytes(tokens), check):
+            yield
+
+    def _text_bytes(self, tokens: int) -> int:
+        return self._state_bytes(
+            "texts: expected a state", self.model.runner.context_for(tokens), f"{tokens} tokens"
+        )
+
+    def _state_bytes(self, what: str, context: int, tokens: str) -> int:
+        """Return the bytes of a state. If that is more than all may take, it is an error about `what`."""
+        nbytes = self.model.runner.layout(context).nbytes
+        if self._memory is not None and nbytes > self._memory:
+            raise ArgumentError(
+                f"{what} of at most {size(self._memory)}, the memory of the engine, got {size(nbytes)} for "
+                f"{tokens}"
+            )
+        return nbytes
 
     def drain(self, timeout: float | None = None) -> bool:
         """Accept nothing more, and wait for the replies that run or wait. Returns whether all have ended."""

@@ -6,10 +6,10 @@ import heapq
 import itertools
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from pyturbo._fork import OwnProcess
@@ -20,6 +20,8 @@ from pyturbo.engine.runner import MANY, PROMPTS
 from pyturbo.engine.together import read_together, step_together
 from pyturbo.errors import AllocationError, BusyError, StateError
 
+_CHECK_SECONDS = 0.05  # between two looks at who has gone, while nothing else happens
+
 
 class Waiting(NamedTuple):
     """A reply that has not begun. Those of higher priority come first, then those that came first."""
@@ -28,6 +30,13 @@ class Waiting(NamedTuple):
     nbytes: int  # of its state
     mailbox: Mailbox
     admit: Callable[[], Member]
+
+
+class Text(NamedTuple):
+    """A text that someone else reads: its state counts like that of a conversation."""
+
+    rank: tuple[int, int]
+    nbytes: int
 
 
 class Limits(NamedTuple):
@@ -78,7 +87,8 @@ class Scheduler:
         self._wake: SimpleQueue[None] = SimpleQueue()  # whose `put` never waits
         self._waiting: list[Waiting] = []  # a heap
         self._members: list[Member] = []
-        self._taken: dict[int, int] = {}  # bytes of each member by its identity
+        self._texts: list[Text] = []  # those that wait for memory
+        self._taken: dict[int, int] = {}  # bytes of each member, or text, by its identity
         self._numbers = itertools.count()
         self._admitting: Waiting | None = None  # on its way from `_waiting` to `_members`
         self._stopping = self._draining = False
@@ -111,7 +121,7 @@ class Scheduler:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the states of all conversations under way."""
+        """Bytes of the states of all conversations under way, and of texts."""
         return sum(self._taken.copy().values())
 
     def add(self, priority: int, nbytes: int, mailbox: Mailbox, admit: Callable[[], Member]) -> None:
@@ -127,6 +137,44 @@ class Scheduler:
             rank = (-priority, next(self._numbers))
             heapq.heappush(self._waiting, Waiting(rank, nbytes, mailbox, admit))
         self._wake.put(None)
+
+    @contextmanager
+    def reading(self, nbytes: int, check: Callable[[], None]) -> Iterator[None]:
+        """Count the state of a text while someone else reads it, once there is memory for it.
+
+        It waits in turn with replies. `check` is called now and then meanwhile; what it raises ends that.
+        """
+        self._own.require("the engine")
+        with self._changed:
+            text = Text((0, next(self._numbers)), nbytes)
+            self._texts.append(text)
+            try:
+                while not self._may_read(text):
+                    check()
+                    self._changed.wait(_CHECK_SECONDS)
+                self._taken[id(text)] = nbytes
+            finally:
+                self._texts.remove(text)
+                self._wake.put(None)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._taken.pop(id(text))
+                self._changed.notify_all()
+            self._wake.put(None)
+
+    def _may_read(self, text: Text) -> bool:
+        """Return whether a text has memory, and its turn: no reply that waits for memory came before it."""
+        if self._stopping or self._draining:
+            raise StateError("the engine is closed")
+        if self._waiting and self._waiting[0].rank < text.rank and len(self._members) < self._limits.slots:
+            return False
+        return self._texts[0] is text and self._fits(text.nbytes)
+
+    def _fits(self, nbytes: int) -> bool:
+        """Return whether there is memory for a state."""
+        return self._limits.nbytes is None or self.state_bytes + nbytes <= self._limits.nbytes
 
     def drain(self, timeout: float | None) -> bool:
         """Accept nothing more, and wait until all replies have ended. Returns whether they have."""
@@ -168,6 +216,9 @@ class Scheduler:
                 begin = time.perf_counter()
                 self._drop_cancelled()
                 self._admit()
+                if not self._members:
+                    self._await_memory()
+                    continue
                 if not self._stopping:
                     self._read()
                 self.usage.busy_seconds += time.perf_counter() - begin
@@ -190,6 +241,12 @@ class Scheduler:
         while not self._stopping and self._idle():
             self._wake.get()
         return not self._stopping
+
+    def _await_memory(self) -> None:
+        """Wait, while texts have the memory of all replies that wait, until that may have changed."""
+        if self._waiting:
+            with suppress(Empty):
+                self._wake.get(timeout=_CHECK_SECONDS)
 
     def _admit(self) -> None:
         """Begin replies in the order of their rank while there are slots and memory for the next one."""
@@ -219,8 +276,8 @@ class Scheduler:
         with self._changed:
             if self._stopping or not self._waiting or len(self._members) >= self._limits.slots:
                 return None
-            most, needed = self._limits.nbytes, self.state_bytes + self._waiting[0].nbytes
-            if most is not None and needed > most:
+            first = self._waiting[0]
+            if (self._texts and self._texts[0].rank < first.rank) or not self._fits(first.nbytes):
                 return None
             self._admitting = heapq.heappop(self._waiting)  # there is no moment at which it is nowhere
             return self._admitting

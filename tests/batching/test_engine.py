@@ -20,7 +20,15 @@ from processes import run_script
 from pyturbo.batching import Engine
 from pyturbo.engine import runner
 from pyturbo.engine.session import Session
-from pyturbo.errors import AllocationError, ArgumentError, BusyError, ContextError, DeviceError, StateError
+from pyturbo.errors import (
+    AllocationError,
+    ArgumentError,
+    BusyError,
+    CancelledError,
+    ContextError,
+    DeviceError,
+    StateError,
+)
 from pyturbo.text import Tokenizer
 from tiny_configs import MODELS
 from tiny_models import write_mlx
@@ -348,6 +356,49 @@ def test_memory_for_states(model: pyturbo.Model) -> None:
         with pytest.raises(ArgumentError, match="the memory of the engine, got .* and 1800 more"):
             engine.submit(PROMPTS[0], max_tokens=1800)
         assert engine.submit(PROMPTS[0], max_tokens=3, temperature=0).result().text == ", there was"
+
+
+def test_texts_take_memory_of_states_in_turn_with_replies(model: pyturbo.Model) -> None:
+    nbytes = model.runner.layout(512).nbytes
+    with Engine(model, context=512, memory=nbytes) as engine:
+        with pytest.raises(ArgumentError, match="texts: expected a state of at most .* for 1800 tokens"):
+            engine.require_text(1800)
+        with engine.reading(20):
+            assert engine.state_bytes == nbytes
+            reply = engine.submit(PROMPTS[0], max_tokens=300, ignore_eos=True)
+            time.sleep(0.2)
+            assert (engine.running, engine.waiting, reply.queued_seconds) == (0, 1, None)
+            assert engine.usage.busy_seconds < 0.1
+        next(reply)
+        checks: list[int] = []
+        with pytest.raises(CancelledError), engine.reading(20, lambda: _gone_after(checks, 3)):
+            pytest.fail("there is no memory")
+        assert engine.running == 1
+        later: list[Any] = []
+        thread = threading.Thread(target=lambda: later.append(_read(engine)))
+        thread.start()
+        time.sleep(0.1)
+        second = engine.submit(PROMPTS[1], max_tokens=2)
+        reply.cancel()
+        second.result()
+        thread.join(30)
+        assert later == [nbytes]  # before the reply that came later
+        assert engine.state_bytes == 0
+    with pytest.raises(StateError, match="closed"), engine.reading(20):
+        pytest.fail("it is closed")
+
+
+def _gone_after(checks: list[int], count: int) -> None:
+    checks.append(1)
+    if len(checks) == count:
+        raise CancelledError("gone")
+
+
+def _read(engine: Engine) -> int:
+    """Hold the memory of a text for a while; return what was taken then."""
+    with engine.reading(20):
+        time.sleep(0.2)
+        return engine.state_bytes
 
 
 def test_a_failed_step_ends_only_who_took_part(model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,6 +69,20 @@ def test_chunks_do_not_show(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert np.abs(model.embed(ids, pooling)[0] - reference(states, pooling)).max() <= BOUND  # type: ignore[arg-type]
 
 
+def test_a_function_is_asked_before_each_piece(folder: Path) -> None:
+    model = model_of(folder, sorted(MODELS)[0], "cpu")
+    ids, sizes = np.random.default_rng(6).integers(0, model.network.vocab, 20, np.int32), [3, 9, None]
+    left: list[int | None] = [*sizes]
+    got = model.embed(ids, piece=lambda: left.pop(0))  # type: ignore[arg-type]
+    assert np.abs(got[0] - reference(states_of(model, ids), "mean")).max() <= BOUND
+    assert not left
+    left = [3]
+    with pytest.raises(IndexError):
+        model.embed(ids, piece=lambda: left.pop(0))  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="piece: expected"):
+        model.embed(ids, piece=lambda: 0)  # type: ignore[arg-type]
+
+
 def test_texts_have_the_tokens_of_the_tokenizer() -> None:
     with pyturbo.load(device="cpu") as model:
         texts = ["Once upon a time", "The cat"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import threading
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -15,8 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pyturbo.engine.embedding import Pooling
-from pyturbo.errors import ArgumentError, BusyError, ContextError
-from pyturbo.model import Model
+from pyturbo.errors import ArgumentError, BusyError, CancelledError, ContextError
 from pyturbo.serve.replies.replies import unless_gone
 from pyturbo.serve.requests.body import Fields, read_body
 from pyturbo.serve.requests.messages import refusal
@@ -39,8 +39,9 @@ class EmbeddingFields(Fields):
     dimensions: int | None = Field(None, ge=1)
     pooling: Pooling | None = None
 
-    def tokens(self, model: Model, most: int) -> list[NDArray[np.int32]]:
+    def tokens(self, served: Served, most: int) -> list[NDArray[np.int32]]:
         """Return the tokens of each text."""
+        model = served.model
         several = isinstance(self.input, list) and not isinstance((self.input or [0])[0], int)
         if several and len(self.input) > most:
             raise refusal("input", f"expected at most {most} texts, got {len(self.input)}")
@@ -48,7 +49,9 @@ class EmbeddingFields(Fields):
         if self.dimensions not in (None, hidden):
             raise refusal("dimensions", f"expected {hidden}, those of the model, got {self.dimensions}")
         try:
-            return model.embedded_ids(self.input)
+            listed = model.embedded_ids(self.input)
+            served.engine.require_text(max(map(len, listed)))
+            return listed
         except ContextError:
             raise
         except ArgumentError as error:
@@ -56,15 +59,13 @@ class EmbeddingFields(Fields):
 
 
 async def embeddings(request: Request) -> Response:
-    """Return a vector for each text. A client that goes away ends the work after the text being read."""
+    """Return a vector for each text. A client that goes away ends the work after the piece being read."""
     state = state_of(request)
     fields = await read_body(request, EmbeddingFields, state.settings, *IGNORED)
     async with state.shelf.use(fields.model) as served:
         if served.embeddings >= _WAITING:
             raise BusyError("too many requests wait already")
-        listed = await state.preparation.run(
-            served, lambda: fields.tokens(served.model, state.settings.max_inputs)
-        )
+        listed = await state.preparation.run(served, lambda: fields.tokens(served, state.settings.max_inputs))
         found = await unless_gone(
             request.receive, _vectors(served, listed, fields.pooling or state.settings.pooling)
         )
@@ -85,17 +86,36 @@ async def _vectors(
     try:
         for ids in listed:
             async with served.embedding:
-                piece = _PIECE if served.engine.running else None
-                reading = asyncio.ensure_future(
-                    asyncio.to_thread(served.model.embed, ids, pooling, piece=piece)
-                )
-                try:
-                    found.append(await asyncio.shield(reading))
-                finally:
-                    await asyncio.wait({reading})  # a thread does not end with its client
+                found.append(await _vector(served, ids, pooling))
     finally:
         served.embeddings -= 1
     return found
+
+
+async def _vector(served: Served, ids: NDArray[np.int32], pooling: Pooling) -> NDArray[np.float32]:
+    """Read a text, in small pieces while replies are under way."""
+    gone = threading.Event()
+
+    def check() -> None:
+        if gone.is_set():
+            raise CancelledError("the client went away")
+
+    def piece() -> int | None:
+        check()
+        return _PIECE if served.engine.running else None
+
+    def read() -> NDArray[np.float32]:
+        with served.engine.reading(len(ids), check):
+            return served.model.embed(ids, pooling, piece=piece)
+
+    reading = asyncio.ensure_future(asyncio.to_thread(read))
+    try:
+        return await asyncio.shield(reading)
+    except asyncio.CancelledError:
+        gone.set()
+        await asyncio.wait({reading})  # a thread ends at its next piece
+        reading.exception()
+        raise
 
 
 def _body(name: str, form: str, vectors: Sequence[NDArray[np.float32]], tokens: int) -> bytes:

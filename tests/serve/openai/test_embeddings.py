@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import httpx
@@ -16,8 +19,10 @@ import pytest
 
 import pyturbo
 from live_server import LiveServer
+from pyturbo.engine.session import Session
 
 from ..conftest import KEY
+from ..small_server import small, until
 
 TEXTS = ["Once upon a time", "The cat sat."]
 HEADERS = {"Authorization": f"Bearer {KEY}"}
@@ -122,3 +127,40 @@ def test_a_client_that_goes_away_ends_the_work(
     count = len(calls)
     time.sleep(0.5)
     assert 0 < count == len(calls) < 100
+
+
+def test_a_client_that_goes_away_ends_the_reading_of_its_text(
+    live: LiveServer, stories: pyturbo.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pieces are small from when a reply is under way, and the next text waits for one of them."""
+    pieces, read = [], Session._advance
+
+    def slow(self: Session, ids: Any, *more: Any) -> Any:
+        if more == ("hidden",):
+            pieces.append(len(ids))
+            time.sleep(0.2)
+        return read(self, ids, *more)
+
+    monkeypatch.setattr(Session, "_advance", slow)
+    monkeypatch.setattr(stories.runner, "traits", stories.runner.traits._replace(chunk=64))
+    ask = partial(httpx.post, f"{live.url}/v1/embeddings", headers=HEADERS)
+    with ThreadPoolExecutor(1) as pool:
+        long = pool.submit(ask, json={"model": "stories", "input": [5] * 2000}, timeout=2)
+        until(lambda: bool(pieces))
+        assert "pyturbo_state_bytes{" in (found := httpx.get(f"{live.url}/metrics", headers=HEADERS).text)
+        assert not re.search(r"pyturbo_state_bytes.*stories.* 0\.0$", found, re.MULTILINE)
+        reply = {"model": "stories", "prompt": "Once", "max_tokens": 200, "ignore_eos": True}
+        httpx.post(f"{live.url}/v1/completions", json=reply, headers=HEADERS, timeout=60)
+        with pytest.raises(httpx.ReadTimeout):
+            long.result()
+    assert ask(json={"model": "stories", "input": "hi"}, timeout=60).status_code == 200
+    assert sum(pieces) < 1000
+    assert {32, 64} <= {*pieces}
+
+
+def test_a_text_larger_than_the_memory_of_states_is_refused() -> None:
+    with small(memory="1MB") as server:
+        answer = httpx.post(f"{server.url}/v1/embeddings", json={"input": [5] * 2000})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, "input")
+    assert "expected a state of at most 1.0 MB, the memory of the engine" in error["message"]
