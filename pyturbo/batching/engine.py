@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
@@ -87,7 +87,10 @@ class Engine:
         self.model, self._context = model, index("Engine: context", context, least=1)
         self._memory = None if memory is None else byte_count("Engine: memory", memory)
         limits = Limits(
-            index("Engine: slots", slots, least=1), index("Engine: queue", queue, least=1), self._memory
+            index("Engine: slots", slots, least=1),
+            index("Engine: queue", queue, least=1),
+            self._memory,
+            partial(_has_room, model),
         )
         traits = model.runner.traits
         pace = Pace(piece_ms / 1e3, traits.chunk, traits.single, whole=model.runner.kv.codec is not None)
@@ -207,6 +210,8 @@ class Engine:
         def admit(mailbox: Mailbox, chooser: Chooser) -> Member:
             session = model.session(context)
             try:
+                if model.runner.most_bytes is not None:
+                    model.runner.record(context)  # before others can take the memory for it
                 require_room(session, ids, whole=whole)
                 steps = partial(model.steps, whole=whole, before_reply=before_reply, chooser=chooser)
                 return Member(mailbox, session, lambda own: steps(own, ids, chosen, mailbox.stats))
@@ -221,7 +226,7 @@ class Engine:
             for chooser in choosers:
                 mailbox = Mailbox(len(ids))
                 stream = Stream(mailbox, model.reply_parser(prompt, tools))
-                self._scheduler.add(priority, nbytes, mailbox, partial(admit, mailbox, chooser))
+                self._scheduler.add(priority, nbytes, context, mailbox, partial(admit, mailbox, chooser))
                 streams.append(stream)
         except BaseException:
             for stream in streams:
@@ -239,7 +244,8 @@ class Engine:
 
         It waits for that in turn with replies. `check` is called now and then; what it raises ends the wait.
         """
-        with self._scheduler.reading(self._text_bytes(tokens), check):
+        context = self.model.runner.context_for(tokens)
+        with self._scheduler.reading(self._text_bytes(tokens), context, check):
             yield
 
     def _text_bytes(self, tokens: int) -> int:
@@ -249,11 +255,17 @@ class Engine:
 
     def _state_bytes(self, what: str, context: int, tokens: str) -> int:
         """Return the bytes of a state. If that is more than all may take, it is an error about `what`."""
-        nbytes = self.model.runner.layout(context).nbytes
+        runner = self.model.runner
+        nbytes = runner.layout(context).nbytes
         if self._memory is not None and nbytes > self._memory:
             raise ArgumentError(
                 f"{what} of at most {size(self._memory)}, the memory of the engine, got {size(nbytes)} for "
                 f"{tokens}"
+            )
+        if (most := runner.most_bytes) is not None and nbytes + runner.program_bytes(context) > most:
+            raise ArgumentError(
+                f"{what} of at most {size(most)} with its programs, which the memory of the model leaves, "
+                f"got {size(nbytes + runner.program_bytes(context))} for {tokens}"
             )
         return nbytes
 
@@ -266,6 +278,12 @@ class Engine:
         self._finalizer()
         self._scheduler.tell_end()
         self._scheduler.join()
+
+
+def _has_room(model: Model, nbytes: int, contexts: Collection[int]) -> bool:
+    """Return whether a model has memory for a further state, for which it forgets prompts if need be."""
+    missing = partial(model.runner.missing_bytes, nbytes, contexts)
+    return not missing() or (model.prefix_store is not None and model.prefix_store.make_room(missing))
 
 
 def _with_seeds(options: Options, count: int) -> Iterator[Options]:

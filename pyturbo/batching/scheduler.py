@@ -6,7 +6,7 @@ import heapq
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -28,6 +28,7 @@ class Waiting(NamedTuple):
 
     rank: tuple[int, int]
     nbytes: int  # of its state
+    context: int
     mailbox: Mailbox
     admit: Callable[[], Member]
 
@@ -37,6 +38,7 @@ class Text(NamedTuple):
 
     rank: tuple[int, int]
     nbytes: int
+    context: int
 
 
 class Limits(NamedTuple):
@@ -46,11 +48,14 @@ class Limits(NamedTuple):
         slots: Conversations at once.
         queue: Replies that may wait.
         nbytes: Of all states together; None: no limit.
+        has_room: Whether the model has memory for a further state of so many bytes, and for the programs of
+            all these contexts. It may forget something for that.
     """
 
     slots: int
     queue: int
     nbytes: int | None
+    has_room: Callable[[int, Collection[int]], bool]
 
 
 @dataclass
@@ -88,6 +93,7 @@ class Scheduler:
         self._waiting: list[Waiting] = []  # a heap
         self._members: list[Member] = []
         self._texts: list[Text] = []  # those that wait for memory
+        self._read_texts: list[Text] = []  # those that have it
         self._taken: dict[int, int] = {}  # bytes of each member, or text, by its identity
         self._numbers = itertools.count()
         self._admitting: Waiting | None = None  # on its way from `_waiting` to `_members`
@@ -124,7 +130,9 @@ class Scheduler:
         """Bytes of the states of all conversations under way, and of texts."""
         return sum(self._taken.copy().values())
 
-    def add(self, priority: int, nbytes: int, mailbox: Mailbox, admit: Callable[[], Member]) -> None:
+    def add(
+        self, priority: int, nbytes: int, context: int, mailbox: Mailbox, admit: Callable[[], Member]
+    ) -> None:
         """Have a reply begin when there is room. BusyError if too many wait."""
         self._own.require("the engine")
         with self._changed:
@@ -135,24 +143,25 @@ class Scheduler:
                     f"submit: expected at most {self._limits.queue} replies that wait, got one more"
                 )
             rank = (-priority, next(self._numbers))
-            heapq.heappush(self._waiting, Waiting(rank, nbytes, mailbox, admit))
+            heapq.heappush(self._waiting, Waiting(rank, nbytes, context, mailbox, admit))
         self._wake.put(None)
 
     @contextmanager
-    def reading(self, nbytes: int, check: Callable[[], None]) -> Iterator[None]:
+    def reading(self, nbytes: int, context: int, check: Callable[[], None]) -> Iterator[None]:
         """Count the state of a text while someone else reads it, once there is memory for it.
 
         It waits in turn with replies. `check` is called now and then meanwhile; what it raises ends that.
         """
         self._own.require("the engine")
         with self._changed:
-            text = Text((0, next(self._numbers)), nbytes)
+            text = Text((0, next(self._numbers)), nbytes, context)
             self._texts.append(text)
             try:
                 while not self._may_read(text):
                     check()
                     self._changed.wait(_CHECK_SECONDS)
                 self._taken[id(text)] = nbytes
+                self._read_texts.append(text)
             finally:
                 self._texts.remove(text)
                 self._wake.put(None)
@@ -161,6 +170,7 @@ class Scheduler:
         finally:
             with self._changed:
                 self._taken.pop(id(text))
+                self._read_texts.remove(text)
                 self._changed.notify_all()
             self._wake.put(None)
 
@@ -170,11 +180,18 @@ class Scheduler:
             raise StateError("the engine is closed")
         if self._waiting and self._waiting[0].rank < text.rank and len(self._members) < self._limits.slots:
             return False
-        return self._texts[0] is text and self._fits(text.nbytes)
+        return self._texts[0] is text and self._fits(text.nbytes, text.context)
 
-    def _fits(self, nbytes: int) -> bool:
-        """Return whether there is memory for a state."""
-        return self._limits.nbytes is None or self.state_bytes + nbytes <= self._limits.nbytes
+    def _fits(self, nbytes: int, context: int) -> bool:
+        """Return whether there is memory for a state. Without any other, waiting would be in vain.
+
+        Nobody knows here whether the state of a text is there yet, so that the model has room for it too.
+        """
+        if self._limits.nbytes is not None and self.state_bytes + nbytes > self._limits.nbytes:
+            return False
+        texts = self._read_texts
+        contexts = {context, *(each.context for each in texts), *(m.session.context for m in self._members)}
+        return self._limits.has_room(nbytes + sum(each.nbytes for each in texts), contexts) or not self._taken
 
     def drain(self, timeout: float | None) -> bool:
         """Accept nothing more, and wait until all replies have ended. Returns whether they have."""
@@ -277,7 +294,9 @@ class Scheduler:
             if self._stopping or not self._waiting or len(self._members) >= self._limits.slots:
                 return None
             first = self._waiting[0]
-            if (self._texts and self._texts[0].rank < first.rank) or not self._fits(first.nbytes):
+            if (self._texts and self._texts[0].rank < first.rank) or not self._fits(
+                first.nbytes, first.context
+            ):
                 return None
             self._admitting = heapq.heappop(self._waiting)  # there is no moment at which it is nowhere
             return self._admitting

@@ -172,9 +172,17 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _room(engine: Engine, context: int) -> str:
     """Say what conversations may take, for the first line. Too little for one of them is an error."""
+    needed, runner = one_conversation(engine.model, context), engine.model.runner
+    if runner.budget is not None and runner.most_bytes is not None:
+        missing = needed + runner.program_bytes(runner.context_for(context)) - runner.most_bytes
+        if missing > 0:
+            total = runner.budget.total
+            raise UsageError(
+                f"--memory: expected at least {least_size(total + missing)} for the model and a conversation "
+                f"of {context} tokens (--context), got {size(total)}"
+            )
     if engine.memory is None:
         return ""
-    needed = one_conversation(engine.model, context)
     if needed > engine.memory:
         raise UsageError(
             f"--state-memory: expected at least {least_size(needed)}, a conversation of {context} tokens "

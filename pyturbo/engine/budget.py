@@ -40,6 +40,21 @@ class Budget:
         """Bytes for slots of experts, or for more states and programs."""
         return self.total - HEADROOM - self._announced() - self._excess
 
+    @property
+    def most(self) -> int:
+        """Bytes for states and programs if nobody else takes any."""
+        return self.total - HEADROOM - self.fixed - self._excess - self._least
+
+    @property
+    def _least(self) -> int:
+        """Bytes that slots of experts take at least."""
+        return 0 if self.experts is None else self.experts.least
+
+    def room(self, spare: int = 0) -> int:
+        """Return how many bytes `take` accepts, if `spare` bytes of others are freed."""
+        self._look()
+        return self.left + spare - self._least
+
     def _announced(self) -> int:
         return self.fixed + sum(self._taken.copy().values())
 
@@ -53,8 +68,7 @@ class Budget:
 
     def require(self, what: str, nbytes: int, spare: int = 0) -> None:
         """Raise an AllocationError if `nbytes` do not fit, even if `spare` bytes of others are freed."""
-        self._look()
-        room = self.left + spare - (0 if self.experts is None else self.experts.least)
+        room = self.room(spare)
         if nbytes > room:
             raise AllocationError(
                 f"{what}: expected at most {size(max(0, room))}, which a memory of {size(self.total)} "

@@ -156,6 +156,16 @@ class PrefixStore:
             self._tree = Tree(self._parts)
             self._sessions.clear()
 
+    def make_room(self, missing: Callable[[], int]) -> bool:
+        """Forget what is least valuable until no bytes are `missing` elsewhere, unless that is in vain."""
+        with self._lock:
+            if missing() > self._tree.nbytes:
+                return False
+            while missing():
+                if not self._give_up(()):
+                    return False
+            return True
+
     def restore(self, session: Session, ids: Sequence[int] | NDArray[np.int32]) -> int:
         """Make a session hold the longest beginning of `ids` that it or the store has. It forgets all else.
 

@@ -114,6 +114,8 @@ class Runner:
         self._mixed: dict[tuple[int, Room], MixedGraph] = {}
         #: Bytes of programs of several conversations and of many: none is recorded in vain again.
         self._sizes: dict[Any, int] = {}
+        #: Bytes of the programs of a conversation by its context.
+        self._program_bytes: dict[int, int] = {}
 
     @property
     def network(self) -> Decoder:
@@ -198,12 +200,41 @@ class Runner:
         """
         with self._lock:
             block = self.allocate(self.layout(context))
-            for tokens in (1, self.traits.chunk):
-                with self.program(context, tokens, "last"):
-                    pass
+            self.record(context)
             del block
             if self.budget is not None:
                 self.budget.share()
+
+    def record(self, context: int) -> None:
+        """Record the programs for a conversation of that many tokens."""
+        for tokens in (1, self.traits.chunk):
+            with self.program(context, tokens, "last"):
+                pass
+
+    @property
+    def most_bytes(self) -> int | None:
+        """The most bytes of a conversation with its programs; None if no budget limits them."""
+        return None if self._counts is None else self._counts.most
+
+    def program_bytes(self, context: int) -> int:
+        """Return the memory of the programs that a conversation of that many tokens cannot do without."""
+        if context not in self._program_bytes:
+            layout, limits = self.layout(context), {1, self.traits.chunk}
+            self._program_bytes[context] = sum(
+                scratch_bytes(self.device, self.network, self.kv, layout, limit, "last") for limit in limits
+            )
+        return self._program_bytes[context]
+
+    def missing_bytes(self, nbytes: int, contexts: Collection[int]) -> int:
+        """Return how much memory the budget lacks for a further state of `nbytes`; 0 if it does not.
+
+        Each conversation of these contexts must be able to have its programs, if all others are given up.
+        """
+        if self._counts is None:
+            return 0
+        with self._lock:
+            needed = nbytes + max(map(self.program_bytes, contexts))
+            return max(0, needed - self._counts.room(self.scratch_bytes))
 
     def prepare(self, context: int) -> None:
         """Record the programs for a conversation of that many tokens, and have the device prepare them.

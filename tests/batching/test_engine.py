@@ -18,6 +18,8 @@ from hypothesis import given, settings
 import pyturbo
 from processes import run_script
 from pyturbo.batching import Engine
+from pyturbo.cli import serve
+from pyturbo.cli._usage import UsageError
 from pyturbo.engine import runner
 from pyturbo.engine.session import Session
 from pyturbo.errors import (
@@ -356,6 +358,62 @@ def test_memory_for_states(model: pyturbo.Model) -> None:
         with pytest.raises(ArgumentError, match="the memory of the engine, got .* and 1800 more"):
             engine.submit(PROMPTS[0], max_tokens=1800)
         assert engine.submit(PROMPTS[0], max_tokens=3, temperature=0).result().text == ", there was"
+
+
+@pytest.fixture
+def limited() -> Iterator[pyturbo.Model]:
+    """A model whose memory is enough for one conversation of 512 tokens, and nearly for another."""
+    with pyturbo.load(device="cpu", memory="64GB", prefix_cache="64MB") as model:
+        budget, nbytes = model.runner.budget, model.runner.layout(512).nbytes
+        assert budget is not None
+        budget.total -= budget.most - nbytes - model.runner.program_bytes(512) - nbytes + 4096
+        yield model
+
+
+def test_conversations_wait_for_the_memory_of_a_model(limited: pyturbo.Model) -> None:
+    """Prompts that it keeps are forgotten for them."""
+    store = limited.prefix_store
+    assert store is not None
+    with Engine(limited, context=512) as engine:
+        streams = [engine.submit([*range(5 + i, 205 + i)], max_tokens=8, ignore_eos=True) for i in range(6)]
+        kept = 0
+        while not all(stream.ended for stream in streams):
+            kept = max(kept, store.nbytes)
+            assert engine.running <= 1
+        assert [len(stream.result().tokens) for stream in streams] == [8] * 6
+        assert kept > 0
+        with engine.reading(20):
+            waits = engine.submit(PROMPTS[0], max_tokens=3)
+            limited.embed([5] * 20)
+            assert engine.waiting == 1
+        assert waits.result().text == ", there was"
+
+
+def test_conversations_larger_than_the_memory_of_a_model(limited: pyturbo.Model) -> None:
+    budget = limited.runner.budget
+    assert budget is not None
+    budget.total -= limited.runner.layout(512).nbytes - 4096  # it is now enough for one, and not more
+    with Engine(limited, context=512) as engine:
+        with pytest.raises(ArgumentError, match="memory of the model leaves, got .* and 1800 more"):
+            engine.submit(PROMPTS[0], max_tokens=1800)
+        with pytest.raises(ArgumentError, match="memory of the model leaves, got .* 1800 tokens"):
+            engine.require_text(1800)
+        assert serve._room(engine, 512) == ""
+        with pytest.raises(
+            UsageError, match="--memory: expected at least .* of 2000 tokens .--context., got"
+        ):
+            serve._room(engine, 2000)
+        assert engine.submit(PROMPTS[0], max_tokens=3).result().text == ", there was"
+
+
+def test_memory_of_a_model_that_others_have_taken(limited: pyturbo.Model) -> None:
+    """Nobody knows when they give it back: that is no reason to wait."""
+    with Engine(limited, context=512) as engine:
+        other = limited.session(2048)
+        with pytest.raises(AllocationError, match="which a memory of"):
+            engine.submit(PROMPTS[0], max_tokens=3).result()
+        other.close()
+        assert engine.submit(PROMPTS[0], max_tokens=3).result().text == ", there was"
 
 
 def test_texts_take_memory_of_states_in_turn_with_replies(model: pyturbo.Model) -> None:
