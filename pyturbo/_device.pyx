@@ -200,27 +200,13 @@ cdef class Device:
 
     def empty(self, shape, dtype="float32"):
         """Return a new buffer of zeros in this device's memory."""
-        _require_open(self)
-        cdef int code = code_of(dtype)
-        cdef tuple extents = shape_of(shape, DTYPES[code].itemsize)
-        cdef uint64_t nbytes = math.prod(extents) * DTYPES[code].itemsize
-        cdef shared_ptr[Storage] storage
-        with nogil:
-            storage = self.handle.get().allocate(nbytes)
-        return at_home(show(storage, 0, extents, code), self.handle)
+        return _zeros(self, shape, dtype, False)
 
     def shared(self, shape, dtype="float32"):
         """Return a new buffer of zeros that kernels of this device and the host can both touch. On a device with memory
         of its own this is host memory, which kernels reach more slowly. ``read``, ``write`` and ``clear`` wait for
         running work; views such as ``numpy()`` do not, so call ``synchronize`` before touching them."""
-        _require_open(self)
-        cdef int code = code_of(dtype)
-        cdef tuple extents = shape_of(shape, DTYPES[code].itemsize)
-        cdef uint64_t nbytes = math.prod(extents) * DTYPES[code].itemsize
-        cdef shared_ptr[Storage] storage
-        with nogil:
-            storage = self.handle.get().allocate_shared(nbytes)
-        return at_home(show(storage, 0, extents, code), self.handle)
+        return _zeros(self, shape, dtype, True)
 
     def buffer(self, source):
         """Return a buffer over existing memory, without copying: a NumPy array, anything with the buffer
@@ -292,6 +278,18 @@ cdef object _traits(const NativeTraits& traits):
 cdef int _require_open(Device device) except -1:
     device.native().require_open()
     return 0
+
+
+cdef Buffer _zeros(Device device, shape, dtype, bint shared):
+    _require_open(device)
+    cdef int code = code_of(dtype)
+    cdef tuple extents = shape_of(shape, DTYPES[code].itemsize)
+    cdef uint64_t nbytes = math.prod(extents) * DTYPES[code].itemsize
+    cdef NativeDevice* native = device.native()
+    cdef shared_ptr[Storage] storage
+    with nogil:
+        storage = native.allocate_shared(nbytes) if shared else native.allocate(nbytes)
+    return at_home(show(storage, 0, extents, code), device.handle)
 
 
 cdef bytes _path_bytes(path):

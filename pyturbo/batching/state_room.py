@@ -38,5 +38,5 @@ def state_room(model: Model, on_host: int, models: int, context: int) -> int | N
 
 
 def one_conversation(model: Model, context: int) -> int:
-    """Return the bytes of a conversation with room for so many tokens, the fewest that an engine gives it."""
+    """Return the bytes of a conversation of `context` tokens, at least the fewest that engines give one."""
     return model.runner.layout(model.runner.context_for(context)).nbytes

@@ -27,12 +27,6 @@ from pyturbo import _soft_cuda_tests as soft_cuda
 ROWS, WIDTH = 6, 8
 
 
-@pytest.fixture
-def cuda() -> Iterator[pyturbo.Device]:
-    with pyturbo.Device("cuda") as device:
-        yield device
-
-
 @pytest.fixture(scope="module")
 def model() -> Iterator[pyturbo.Model]:
     with pyturbo.load(device="cuda") as model:
