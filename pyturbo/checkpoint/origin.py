@@ -8,7 +8,7 @@ import json
 from pyturbo._once import once
 from pyturbo.checkpoint.identity import Identity
 from pyturbo.checkpoint.tensors import Tensors
-from pyturbo.errors import StateError
+from pyturbo.errors import FileError, StateError
 
 
 class Origin:
@@ -18,7 +18,10 @@ class Origin:
         model_type: The architecture.
         fingerprint: A hash of the configuration and of bytes of every tensor, computed when first used; for a
             packed checkpoint that of its source, unless its experts were quantised again.
+        changed: Whether `check_files` has found a file that is not what it was. It stays so.
     """
+
+    changed = False
 
     def __init__(self, checkpoint: Tensors) -> None:
         """Take what is needed of `checkpoint`, which may be closed afterwards."""
@@ -42,8 +45,12 @@ class Origin:
 
     def check_files(self) -> None:
         """Raise a FileError if a file that weights come from became shorter or was written to."""
-        for watch in self._watches:
-            watch.check()
+        try:
+            for watch in self._watches:
+                watch.check()
+        except FileError:
+            self.changed = True
+            raise
 
     def close(self) -> None:
         """Close the files and forget their mappings."""

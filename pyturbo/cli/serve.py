@@ -157,7 +157,9 @@ def run(arguments: argparse.Namespace) -> None:
     with usage():
         shelf = Shelf(sources, engine, memory if len(given) > 1 else None)
     sockets = listening(arguments.host, arguments.port)
-    shelf.place(sources[0].name, sources[0].load())
+    first = sources[0].load()
+    first.fingerprint  # noqa: B018 (hashed here: it takes a while, and every reply says it)
+    shelf.place(sources[0].name, first)
     room = _room(shelf.served[0].engine, arguments.context)
     host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
     address = f"http://{host}:{sockets[0].getsockname()[1]}"

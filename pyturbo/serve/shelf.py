@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -37,9 +38,8 @@ class Served:
     """A model that is loaded, and the engine that runs its replies.
 
     Attributes:
-        users: Requests under way.
-        preparing: Of these, the ones that are no replies yet.
-        embeddings: Of these, the ones that have texts read; each holds `embedding` for a text.
+        preparing: Requests under way that are no replies yet.
+        embeddings: Those that have texts read; each holds `embedding` for a text.
         used: When the last one ended, as `time.monotonic` has it.
         loaded: When it was loaded, in seconds since 1970.
     """
@@ -47,7 +47,6 @@ class Served:
     source: Source
     model: Model
     engine: Engine
-    users: int = 0
     preparing: int = 0
     embeddings: int = 0
     embedding: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -114,6 +113,7 @@ class Shelf:
         self.names = tuple(self._sources)
         self._engine, self._memory = engine, memory
         self._served: dict[str, Served] = {}
+        self._users: Counter[str] = Counter()  # requests that use a model, or wait until it is loaded
         self._loading, self._closed = asyncio.Lock(), False
         self._loads: dict[str, asyncio.Task[None]] = {}
 
@@ -142,14 +142,20 @@ class Shelf:
     async def use(self, name: str | None) -> AsyncIterator[Served]:
         """Give a model to a request, loaded if need be. It is not closed meanwhile."""
         source = self.source(name)
-        while (served := self._served.get(source.name)) is None or not served.engine.alive:
-            await asyncio.shield(self._load(source))  # others may wait for it, whoever goes away
-        served.users += 1
+        self._users[source.name] += 1
         try:
-            yield served
+            while (served := self._served.get(source.name)) is None or not served.engine.alive:
+                await asyncio.shield(self._load(source))  # others may wait for it, whoever goes away
+            try:
+                yield served
+            finally:
+                served.used = time.monotonic()
         finally:
-            served.users -= 1
-            served.used = time.monotonic()
+            self._users[source.name] -= 1
+
+    def users(self, name: str) -> int:
+        """Return how many requests use a model, or wait for it."""
+        return self._users[name]
 
     def _load(self, source: Source) -> asyncio.Task[None]:
         """Return what loads a model, for all who wait for it."""
@@ -186,17 +192,22 @@ class Shelf:
 
     async def _make_room(self, source: Source) -> None:
         """Close models that nobody uses, the one that waited longest first, until this one fits."""
-        in_use = sum(served.source.nbytes for served in self._served.values() if served.users)
-        if self._memory is not None and source.nbytes + in_use > self._memory:
+        if self._memory is None:
+            return
+        too_many = sum(served.source.nbytes for served in self.served) + source.nbytes - self._memory
+        idle = [served for served in self.served if not self.users(served.name)]
+        idle.sort(key=lambda served: served.used)
+        closed: list[Served] = []
+        while too_many > 0 and idle:
+            closed.append(idle.pop(0))
+            too_many -= closed[-1].source.nbytes
+        if too_many > 0:
             raise RequestError("overloaded_error", "other models are in use, and leave no memory for it")
-        while self._memory is not None and source.nbytes + self._taken_bytes() > self._memory:
-            oldest = min((each for each in self.served if not each.users), key=lambda served: served.used)
-            log.info("closing %s", oldest.name)
-            del self._served[oldest.name]
-            await asyncio.to_thread(oldest.close)
-
-    def _taken_bytes(self) -> int:
-        return sum(served.source.nbytes for served in self._served.values())
+        for served in closed:  # before the first wait, during which somebody might ask for one of them
+            del self._served[served.name]
+        for served in closed:
+            log.info("closing %s", served.name)
+            await asyncio.to_thread(served.close)
 
     async def close(self) -> None:
         """Close all models, and load no more: replies under way end with a StateError."""

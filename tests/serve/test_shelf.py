@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +18,7 @@ import pytest
 import pyturbo
 from live_server import LiveServer
 from pyturbo.errors import ArgumentError, FileError
+from pyturbo.model import default_model
 from pyturbo.serve import Shelf, Source, create_app
 from text.tiny_chat import write_model
 
@@ -126,10 +129,58 @@ def test_a_model_is_in_use_until_the_end_of_a_stream() -> None:
         with httpx.stream("POST", f"{live.url}/v1/completions", json=body, timeout=60) as answer:
             lines = answer.iter_lines()
             next(lines)
-            assert shelf.served[0].users == 1
+            assert shelf.users("a") == 1
             assert ask(live, "b").status_code == 503
-        until(lambda: shelf.served[0].users == 0)
+        until(lambda: shelf.users("a") == 0)
         assert ask(live, "b").status_code == 200
+
+
+def test_of_two_models_that_are_asked_for_at_once_one_replies() -> None:
+    """With memory for one of them, neither closes the other before it has replied."""
+    shop = Shop()
+    with shop.open(4, a=4, b=4) as (live, _), ThreadPoolExecutor(2) as threads:
+        shop.gate.clear()
+        answers = [threads.submit(ask, live, name) for name in "ab"]
+        until(lambda: len(shop.loaded) == 1)
+        shop.gate.set()
+        assert sorted(answer.result().status_code for answer in answers) == [200, 503]
+        assert len(shop.loaded) == 1
+
+
+def test_a_model_that_is_asked_for_while_others_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    shop, closing, go_on = Shop(), threading.Event(), threading.Event()
+    with shop.open(5, a=2, b=2, c=4) as (live, shelf), ThreadPoolExecutor(2) as threads:
+        assert ask(live, "a").status_code == ask(live, "b").status_code == 200
+        first = shelf.served[0]
+        close = first.close
+
+        def slow_close() -> None:
+            closing.set()
+            assert go_on.wait(60)
+            close()
+
+        monkeypatch.setattr(first, "close", slow_close)
+        largest = threads.submit(ask, live, "c")
+        assert closing.wait(60)
+        smaller = threads.submit(ask, live, "b")  # its place is c's already
+        until(lambda: shelf.users("b") == 1)
+        go_on.set()
+        assert largest.result().status_code == 200
+        assert smaller.result().status_code in (200, 503)  # 200 if it comes after c's reply
+
+
+def test_a_model_whose_file_changed_is_loaded_again(tmp_path: Path) -> None:
+    folder = shutil.copytree(default_model(), tmp_path / "model")
+    shelf = Shelf([Source("a", lambda: pyturbo.load(folder, device="cpu"))], pyturbo.Engine)
+    with LiveServer(create_app(shelf)) as live:
+        assert ask(live).status_code == 200
+        (weights,) = folder.glob("*.safetensors")
+        os.utime(weights)
+        refused = ask(live)
+        assert refused.status_code == 503
+        assert refused.headers["retry-after"] == "2"
+        assert weights.name in refused.json()["error"]["message"]
+        assert ask(live).status_code == 200
 
 
 def test_a_model_that_cannot_be_loaded_is_tried_again() -> None:
@@ -158,7 +209,7 @@ def test_a_client_that_goes_away_while_a_model_is_loaded() -> None:
             httpx.post(f"{live.url}/v1/completions", json=LONG, timeout=0.3)
         shop.gate.set()
         until(lambda: names(shelf) == {"a"})
-        until(lambda: shelf.served[0].users == 0 and shelf.served[0].engine.running == 0)
+        until(lambda: shelf.users("a") == 0 and shelf.served[0].engine.running == 0)
 
 
 def test_wrong_shelves() -> None:

@@ -90,7 +90,7 @@ class Replies:
             parts = stream.new_parts()
             calls = calls or any(isinstance(part, ToolCallEnd) and part.complete for part in parts)
             finish: str | None = "length" if chunk is None else chunk.finish_reason
-            if self._asked.one_call and (parts_of_one := _first_call(parts)):
+            if self._asked.one_call and (parts_of_one := _first_call(parts)):  # not one that is cut off
                 stream.cancel()
                 parts, finish = parts_of_one, "stop"
             if finish == "stop" and calls:
@@ -154,9 +154,9 @@ async def _gone(receive: Receive) -> None:
 
 
 def _first_call(parts: list[Part]) -> list[Part]:
-    """Return the parts up to the end of a call; none if there is no such end."""
+    """Return the parts up to the end of a whole call; none if there is no such end."""
     for place, part in enumerate(parts):
-        if isinstance(part, ToolCallEnd):
+        if isinstance(part, ToolCallEnd) and part.complete:
             return parts[: place + 1]
     return []
 

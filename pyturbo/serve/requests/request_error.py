@@ -9,7 +9,15 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
-from pyturbo.errors import AllocationError, ArgumentError, BusyError, ContextError, FormatError, StateError
+from pyturbo.errors import (
+    AllocationError,
+    ArgumentError,
+    BusyError,
+    ContextError,
+    FileError,
+    FormatError,
+    StateError,
+)
 from pyturbo.text.constraint import CONSTRAINTS
 
 log = logging.getLogger("pyturbo.serve")
@@ -120,6 +128,8 @@ def request_error_of(error: BaseException, path: str, given: Collection[str] = (
         return RequestError("invalid_request_error", message, param=field)
     if isinstance(error, BusyError):
         return RequestError("overloaded_error", "too many requests wait already", code="queue_full")
+    if isinstance(error, FileError):
+        return RequestError("overloaded_error", str(error), code="model_changed")
     if isinstance(error, AllocationError):
         return RequestError("overloaded_error", str(error), code="out_of_memory")
     if isinstance(error, StateError) and _OF_A_CONSTRAINT.match(str(error)):

@@ -85,6 +85,15 @@ def test_one_call_if_several_are_not_wanted(client: openai.OpenAI, script: Scrip
     assert one.choices[0].finish_reason == "tool_calls"
 
 
+@pytest.mark.parametrize("several", [True, False])
+def test_a_call_that_is_cut_off_is_no_call(client: openai.OpenAI, script: Script, several: bool) -> None:
+    script(f"</think>\n\n{CALL}")
+    cut = client.chat.completions.create(
+        model="chat", messages=QUESTION, tools=TOOLS, parallel_tool_calls=several, max_tokens=30
+    )
+    assert cut.choices[0].finish_reason == "length"
+
+
 def test_results_of_calls_are_read(client: openai.OpenAI, script: Script) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Bern"}'}}
     messages = [
