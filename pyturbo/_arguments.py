@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import operator
 import os
 import re
@@ -21,7 +22,7 @@ from pyturbo.errors import ArgumentError
 
 MAX_AXES = 32
 
-#: struct format by dtype code. bfloat16 has none of its own and is shown as its 16 bits.
+#: struct format by dtype code. bfloat16 has none: that of its 16 bits stands for it where formats are read.
 FORMATS = (b"f", b"e", b"H", b"b", b"B", b"h", b"H", b"i", b"I", b"q", b"Q", b"?", b"B")
 
 _CODES_OF_FORMATS = {
@@ -50,6 +51,27 @@ def index(what: str, value: Any, least: int = 0, bits: int = 63) -> int:
     if number > 0 and number >> bits:
         raise ArgumentError(f"{what}: expected an integer below 2^{bits}, got {shown(value)}")
     return number
+
+
+def real(what: str, value: Any) -> float:
+    """Return a number as a float. Texts, and numbers that no float is near, are refused."""
+    if not isinstance(value, numbers.Real):
+        raise ArgumentError(f"{what}: expected a number, got {shown(value)}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ArgumentError(f"{what}: expected a number in range, got {shown(value)}") from None
+
+
+def path_bytes(what: str, path: Any) -> bytes:
+    """Return the name of a file as the system takes it."""
+    try:
+        encoded = os.fsencode(path)
+    except (TypeError, UnicodeEncodeError):
+        raise ArgumentError(f"{what}: expected the name of a file, got {shown(path)}") from None
+    if b"\0" in encoded:
+        raise ArgumentError(f"{what}: expected no zero byte, got {shown(path)}")
+    return encoded
 
 
 _SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(|[kmgt]i?)b?", re.IGNORECASE)

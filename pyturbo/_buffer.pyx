@@ -75,6 +75,11 @@ cdef class Buffer:
         device.use(self.storage.get()[0], self.address - self.storage.get().data(), self.nbytes)
         return 0
 
+    def __dealloc__(self):
+        if self.storage.get() != NULL and not self.storage.get().on_host():
+            with nogil:  # a GPU may have to end its work first
+                self.storage.reset()
+
     def numpy(self):
         """Return a NumPy view of the same memory, which keeps the buffer alive, or a read-only copy if the host cannot
         touch it. FileError if it is a mapped file that lost a part."""
@@ -83,8 +88,9 @@ cdef class Buffer:
             copy.flags.writeable = False
             return copy
         require_readable(self.address, self.nbytes)
-        array = np.asarray(memoryview(self))
-        return array.view(bfloat16) if self.code == DType.bf16 else array
+        if self.code == DType.bf16:  # of which the buffer protocol knows nothing
+            return np.asarray(memoryview(self.view(self.shape, "uint16"))).view(bfloat16)
+        return np.asarray(memoryview(self))
 
     def __array__(self, dtype=None, copy=None):
         if copy is False and not self.on_host:
@@ -170,6 +176,8 @@ cdef class Buffer:
             raise BufferError("the buffer is in memory of a device; Buffer.read copies it")
         if flags & PyBUF_WRITABLE and not self.writable:
             raise BufferError("the buffer is read-only")
+        if flags & PyBUF_FORMAT and self.code == DType.bf16:
+            raise BufferError("the buffer protocol has no bfloat16; Buffer.numpy has")
         if flags & PyBUF_F_CONTIGUOUS == PyBUF_F_CONTIGUOUS and len(self.shape) > 1:
             raise BufferError("the buffer is row-major")
         view.buf = self.address

@@ -123,11 +123,11 @@ cdef extern from "pyturbo/device.h" namespace "pyturbo" nogil:
         cbool checked
         Precision precision
 
-    vector[string] device_names()
+    vector[string] device_names() except +raise_python
 
     cdef cppclass MissingDevice:
         string name, reason
-    vector[MissingDevice] missing_devices()
+    vector[MissingDevice] missing_devices() except +raise_python
     shared_ptr[DeviceKind] find_device(string_view) except +raise_python
     shared_ptr[NativeDevice] open_device(string_view, const DeviceOptions&) except +raise_python
 
@@ -145,14 +145,14 @@ cdef extern from "pyturbo/process.h" namespace "pyturbo" nogil:
 
 
 cdef extern from "python/progress.h" namespace "pyturbo::python":
-    Progress progress_to(object)
+    Progress progress_to(object) except +raise_python
 
 
 cdef extern from "python/owner.h" namespace "pyturbo::python":
-    shared_ptr[void] hold(object)
+    shared_ptr[void] hold(object) except +raise_python
 
 
 cdef extern from "python/dlpack.h" namespace "pyturbo::python":
     const int kDlpackCpu
     object dlpack_capsule(object, void*, DType, const vector[int64_t]&, pair[int32_t, int32_t], cbool readonly,
-                          cbool versioned)
+                          cbool versioned) except +raise_python

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pyturbo._arguments import callback, flag, index, shape_of
+from pyturbo._arguments import callback, flag, index, path_bytes, shape_of
 from pyturbo._messages import shown
 from pyturbo._dtypes import DTYPES, code_of
 from pyturbo._traits import DeviceMemory, Traits
@@ -72,7 +72,9 @@ cdef class Device:
         cdef bytes encoded = name.encode(errors="replace")
         if threads is None:
             given = os.environ.get("PYTURBO_THREADS") or "0"
-            threads = int(given) if given.isdecimal() and len(given) < 10 else given
+            if not given.isdecimal() or len(given) > 9:
+                raise ArgumentError(f"PYTURBO_THREADS: expected an integer from 0 on, got {given!r}")
+            threads = int(given)
         if check is not None:
             check = flag("check", check)
         else:
@@ -245,10 +247,7 @@ cdef class Device:
         cdef uint64_t begin = index("offset", offset)
         cdef int64_t wanted = -1
         cdef shared_ptr[Storage] storage
-        cdef bytes encoded = _path_bytes(path)
-        cdef string native_path = encoded
-        if b"\0" in encoded:
-            raise ArgumentError(f"path: expected no zero byte, got {path!r}")
+        cdef string native_path = path_bytes("path", path)
         if shape is not None:
             shape = shape_of(shape, itemsize)
             wanted = math.prod(shape) * itemsize
@@ -290,13 +289,6 @@ cdef Buffer _zeros(Device device, shape, dtype, bint shared):
     with nogil:
         storage = native.allocate_shared(nbytes) if shared else native.allocate(nbytes)
     return at_home(show(storage, 0, extents, code), device.handle)
-
-
-cdef bytes _path_bytes(path):
-    try:
-        return os.fsencode(path)
-    except (TypeError, UnicodeEncodeError):
-        raise ArgumentError(f"path: expected the name of a file, got {path!r}") from None
 
 
 cdef object _root(source):

@@ -8,12 +8,9 @@ from libcpp.vector cimport vector
 from pyturbo._host_loop cimport HostLoop
 from pyturbo._buffer cimport Buffer
 
-import numbers
-import os
-
 import numpy as np
 
-from pyturbo._arguments import flag, index
+from pyturbo._arguments import flag, index, path_bytes, real
 from pyturbo._messages import shown
 from pyturbo.errors import ArgumentError, StateError
 
@@ -51,9 +48,9 @@ cdef class ExpertStore:
         options.direct = flag("ExpertStore: direct", direct)
         options.top_k = index("ExpertStore: top_k", top_k, 1, bits=31)
         options.pass_experts = index("ExpertStore: pass_experts", pass_experts, 1, bits=31)
-        if not isinstance(half_life, numbers.Real) or not half_life > 0:
+        options.half_life = real("ExpertStore: half_life", half_life)
+        if not options.half_life > 0:
             raise ArgumentError(f"ExpertStore: half_life: expected a number above 0, got {shown(half_life)}")
-        options.half_life = half_life
         options.staging = 0
         count = _read_tables(tables, &rows)
         if _mapped is not None:
@@ -74,7 +71,7 @@ cdef class ExpertStore:
         """Return a store over mapped files, each a uint8 buffer of whole records. The slot of an expert is its number;
         several threads make it present before its first use."""
         return ExpertStore.__new__(ExpertStore, (), stride, None, tables, threads=threads, split=split,
-                                   pass_experts=pass_experts, _mapped=list(records))
+                                   pass_experts=pass_experts, _mapped=records)
 
     cdef NativeExpertStore* native(self) except NULL:
         """Return the store. It is missing in an object that is found while it is being constructed."""
@@ -211,14 +208,14 @@ def time_reads(files, stride, Buffer slab not None, records, *, seconds, threads
     cdef vector[ExpertFile] paths
     cdef vector[ExpertPlace] places
     cdef ExpertBursts bursts
-    cdef double limit = seconds
+    cdef double limit = real("time_reads: seconds", seconds)
     options.stride = index("time_reads: stride", stride, 1)
     options.threads = index("time_reads: threads", threads, 1, bits=31)
     options.split = index("time_reads: split", split)
     options.direct = flag("time_reads: direct", direct)
     _read_slab(slab, options.stride, &slots)
     _read_files(files, &paths)
-    for layer, expert in records:
+    for layer, expert in _pairs("time_reads: records", records):
         place.layer = index("time_reads: layer", layer, bits=31)
         place.expert = index("time_reads: expert", expert, bits=31)
         places.push_back(place)
@@ -259,11 +256,8 @@ cdef int _read_slab(Buffer slab, uint64_t stride, ExpertSlab* slots) except -1:
 
 cdef int _read_files(files, vector[ExpertFile]* paths) except -1:
     cdef ExpertFile file
-    for path, experts in files:
-        encoded = os.fsencode(path)
-        if b"\0" in encoded:
-            raise ArgumentError(f"ExpertStore: files: expected no zero byte, got {path!r}")
-        file.path = encoded
+    for path, experts in _pairs("ExpertStore: files", files):
+        file.path = path_bytes("ExpertStore: files", path)
         file.experts = index("ExpertStore: experts", experts, 1, bits=31)
         paths.push_back(file)
     return 0
@@ -272,7 +266,7 @@ cdef int _read_files(files, vector[ExpertFile]* paths) except -1:
 cdef int _read_mapped(records, uint64_t stride, vector[MappedExperts]* layers) except -1:
     cdef MappedExperts mapped
     cdef Buffer buffer
-    for record in records:
+    for record in _sequence("ExpertStore: records", records):
         if not isinstance(record, Buffer):
             raise ArgumentError(f"ExpertStore: records: expected buffers, got {shown(record)}")
         buffer = record
@@ -285,6 +279,21 @@ cdef int _read_mapped(records, uint64_t stride, vector[MappedExperts]* layers) e
         mapped.experts = index("ExpertStore: experts", buffer.nbytes // stride, bits=31)
         layers.push_back(mapped)
     return 0
+
+
+cdef list _sequence(str what, given):
+    try:
+        return list(given)
+    except TypeError:
+        raise ArgumentError(f"{what}: expected a sequence, got {shown(given)}") from None
+
+
+cdef list _pairs(str what, given):
+    pairs = _sequence(what, given)
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise ArgumentError(f"{what}: expected pairs, got {shown(pair)}")
+    return pairs
 
 
 cdef int _require_layers(size_t found, expected) except -1:

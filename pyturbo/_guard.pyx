@@ -59,6 +59,7 @@ cdef class Guard:
 
     cdef int _enter(self, Claim claim) except -1:
         cdef Claim owner = self._owner()
+        waiting = None if claim is None else weakref.ref(claim)  # from here on nothing lets another thread in
         if self.taken:
             raise StateError("the session is in use: expected one call, reply or read() at a time")
         if owner is not None and owner is not claim and not owner.cancelled:
@@ -68,7 +69,7 @@ cdef class Guard:
             raise StateError("the session went on without this reply")
         if claim is not None:
             claim.thread = PyThread_get_thread_ident()
-            self.waiting = weakref.ref(claim)
+            self.waiting = waiting
         self.taken, self.cancelled, self.running = True, False, claim
         return 0
 

@@ -26,6 +26,9 @@ cdef class Cursor:
         return f"Cursor(position={self.position})"
 
 
+_OPTIONS = ("blocks", "wait", "advance", "ahead")  # arguments of Program.run beside the symbols
+
+
 cdef class Program:
     """A list of launches. Whatever changes from replay to replay has a name: ``symbols`` are integers, ``blocks``
     are memory. Dependencies between launches follow from what each kernel reads and writes.
@@ -45,6 +48,9 @@ cdef class Program:
 
     def __cinit__(self, Device device not None, symbols=(), blocks=()):
         self.symbols, self.blocks = _names("symbols", symbols), _names("blocks", blocks)
+        for name in self.symbols:
+            if name in _OPTIONS:
+                raise ArgumentError(f"symbols: expected other names than those of run's options, got {name!r}")
         self.kernels = []
         device.native()
         self.device = device.handle
@@ -260,6 +266,7 @@ cdef class Program:
             if not isinstance(given, Buffer) or given.readonly:
                 raise ArgumentError(f"{method}: {name}: expected a writable Buffer, got {given!r}")
             buffer = given
+            self.device.get().require_open()
             buffer.use_on(self.device.get())
             block.data, block.bytes = buffer.address, buffer.nbytes
             memory.push_back(block)

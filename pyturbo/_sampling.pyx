@@ -4,11 +4,10 @@ from libc.stdint cimport int32_t, uint32_t, uint64_t, uintptr_t
 from libcpp.optional cimport optional
 from libcpp.vector cimport vector
 
-import numbers
 import secrets
 from collections.abc import Mapping, Sequence
 
-from pyturbo._arguments import index, token_ids
+from pyturbo._arguments import index, real, token_ids
 from pyturbo._messages import shown
 from pyturbo.errors import ArgumentError, StateError
 
@@ -204,12 +203,7 @@ cdef list _pairs(const vector[TokenLogprob]& top):
 
 
 cdef double _number(str name, value) except *:
-    if not isinstance(value, numbers.Real):
-        raise ArgumentError(f"Sampler: {name}: expected a number, got {value!r}")
-    try:
-        return value
-    except OverflowError:
-        raise ArgumentError(f"Sampler: {name}: expected a number in range, got {shown(value)}") from None
+    return real(f"Sampler: {name}", value)
 
 
 cdef uint64_t _integer(str name, value) except *:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import sys
 
+os.environ["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] = "60"  # on a busy machine five seconds are too few
+
 import ray
 from ray import serve
 from ray.cluster_utils import Cluster

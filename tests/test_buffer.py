@@ -45,6 +45,16 @@ def test_element_types(device: pyturbo.Device, dtype: object) -> None:
     assert not fresh.numpy().any()
 
 
+def test_arrays_of_bfloats_have_their_values(device: pyturbo.Device) -> None:
+    """The buffer protocol would show their bits as integers."""
+    buffer = device.shared(2, "bfloat16")
+    buffer.write(np.array([1, 2], ml_dtypes.bfloat16))
+    assert np.array(buffer, "float32").tolist() == [1, 2]
+    assert np.asarray(buffer).dtype == ml_dtypes.bfloat16
+    with pytest.raises(BufferError, match="the buffer protocol has no bfloat16"):
+        memoryview(buffer)
+
+
 def test_buffer_protocol(device: pyturbo.Device) -> None:
     buffer = device.shared((2, 3), "int32")
     view = memoryview(buffer)

@@ -21,7 +21,7 @@ from expert_files import STRIDE, Replays, record, write_files
 from host_loops import Log, Work
 from host_loops import record as record_loop
 from pyturbo import _native_tests
-from pyturbo._experts import ExpertStore
+from pyturbo._experts import ExpertStore, time_reads
 from pyturbo.errors import ArgumentError, FileError, FormatError, StateError
 
 pytestmark = pytest.mark.usefixtures("plain_reads")
@@ -334,6 +334,39 @@ def test_counts_that_do_not_explain_the_misses_are_refused(tmp_path: Path) -> No
         replays.replay([1], [2])
 
 
+def test_an_expert_that_lost_its_slot_before_its_loop(tmp_path: Path) -> None:
+    """Both layers look for their experts before the first loop, which takes the only slot."""
+    device = pyturbo.Device("cpu", threads=1)
+    files = write_files(tmp_path, [4, 4], 4096)
+    slab, tables = device.shared(4096, "uint8"), device.shared((2, 5, 4), "int32")
+    ids = [device.shared(2, "int32") for _ in files]
+    find = device.kernel("find_slots")
+
+    def row(layer: int, number: int, dtype: str = "int32", count: int = 4) -> pyturbo.Buffer:
+        return tables.view(count, dtype, offset=(layer * 5 + number) * 16)
+
+    with ExpertStore(files, 4096, slab, tables, threads=1) as store:
+
+        def program(layers: list[int]) -> pyturbo.Program:
+            recorded = pyturbo.Program(device)
+            for i in layers:
+                rows = row(i, 0), row(i, 1, "uint32"), row(i, 2), row(i, 3, "uint32", 1)
+                recorded.add(find, ids[i], *rows, 2, 4)
+            for i in layers:
+                recorded.ask(store.loop(i))
+                recorded.begin_passes()
+                recorded.end_passes()
+            return recorded
+
+        program([1]).run()
+        ids[1].write([0, 1])
+        with pytest.raises(
+            StateError, match="layer 1: expected its find_slots after the loop of the layer before"
+        ):
+            program([0, 1]).run()
+        program([1]).run()
+
+
 WRONG = {
     "expected a stride in bytes that is a multiple of 4096, got 5000": {"stride": 5000},
     "a split in bytes that is a multiple of 4096, got 512": {"split": 512},
@@ -341,6 +374,8 @@ WRONG = {
     "threads: expected an integer from 1 on, got 0": {"threads": 0},
     "half_life: expected a number above 0, got -1": {"half_life": -1},
     "half_life: expected a number above 0, got nan": {"half_life": math.nan},
+    "half_life: expected a number, got '1'": {"half_life": "1"},
+    "half_life: expected a number in range, got": {"half_life": 10**400},
     "top_k: expected an integer from 1 on, got 0": {"top_k": 0},
     "pass_experts: expected an integer from 1 on, got 0": {"pass_experts": 0},
     "expected fewer staging slots than slots (3), got 3": {"staging": 3},
@@ -364,6 +399,20 @@ def test_wrong_arguments(tmp_path: Path, message: str) -> None:
     with pytest.raises(ArgumentError) as raised:
         ExpertStore(files, stride, slab, tables, **given)
     assert message in str(raised.value)
+
+
+def test_arguments_of_other_types(tmp_path: Path) -> None:
+    device = pyturbo.Device("cpu")
+    slab, tables = device.empty(4096, "uint8"), device.empty((1, 5, 8), "int32")
+    (file,) = write_files(tmp_path, [1], 4096)
+    with pytest.raises(ArgumentError, match=r"files: expected pairs, got \('x',\)"):
+        ExpertStore([("x",)], 4096, slab, tables)
+    with pytest.raises(ArgumentError, match="files: expected the name of a file, got 5"):
+        ExpertStore([(5, 1)], 4096, slab, tables)
+    with pytest.raises(ArgumentError, match="records: expected a sequence, got 5"):
+        ExpertStore.mapped(5, 4096, tables)
+    with pytest.raises(ArgumentError, match="seconds: expected a number, got 'x'"):
+        time_reads([file], 4096, slab, [(0, 0)], seconds="x")
 
 
 def test_files_of_another_size(tmp_path: Path) -> None:

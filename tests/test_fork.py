@@ -76,6 +76,8 @@ def work():
     refused(lambda: device.empty(3))
     refused(lambda: kernel(x, x, x, 64))
     refused(program.run)
+    refused(program.prepare)
+    refused(lambda: setattr(device, "progress", print))
     refused(program.begin_passes)
     assert device.closed
     device.synchronize()
@@ -93,6 +95,23 @@ def work():
     assert pyturbo.ops.add([1.0], x.numpy()[:1]) == 2
 in_children(work, 6)
 assert model.load_session("child.session").position == session.position
+"""
+
+#: A sampler that a thread of the parent uses, at most moments; the thread does not exist in the child.
+SAMPLER = """
+sampler = pyturbo.Sampler(temperature=1.0, top_p=0.9, seed=1)
+logits = np.linspace(0, 1, 1_000_000, dtype="float32")
+def draw():
+    while True:
+        sampler.sample(logits)
+threading.Thread(target=draw, daemon=True).start()
+
+def work():
+    try:
+        assert sampler.sample(logits[:9].copy())[0] < 9
+    except StateError as error:
+        assert "the sampler was in use by another thread when this process was forked" in str(error), error
+in_children(work, 6)
 """
 
 OWN_MODEL = """
@@ -117,6 +136,9 @@ with multiprocessing.get_context("fork").Pool(2) as pool:
 """
 
 
-@pytest.mark.parametrize("script", [USES, DATA, OWN_MODEL, POOL], ids=["uses", "data", "model", "pool"])
+SCRIPTS = {"uses": USES, "data": DATA, "sampler": SAMPLER, "model": OWN_MODEL, "pool": POOL}
+
+
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
 def test_a_child(tmp_path: Path, script: str) -> None:
     require_clean(run_script(START + script, tmp_path))

@@ -29,10 +29,20 @@ def test_arrays_and_buffers_mix(device: pyturbo.Device, tile: pyturbo.Kernel) ->
     np.testing.assert_array_equal(out.numpy(), SOURCE.T)
 
 
-def test_explicit_geometry_replaces_the_contract(device: pyturbo.Device) -> None:
+def test_explicit_geometry_may_leave_threadgroups_out(device: pyturbo.Device) -> None:
     out = np.zeros(32, np.uint32)
-    device.kernel("groups_race")(out, groups=1, threads=(8, 1, 1))
-    assert out.tolist() == list(range(8)) + [0] * 24
+    device.kernel("groups_race")(out, groups=1, threads=(32, 1, 1))
+    assert out.tolist() == list(range(32))
+
+
+@pytest.mark.parametrize(("groups", "threads"), [(3, 32), ((1, 2), 32), (2, 31), (1, (16, 2))])
+def test_explicit_geometry_beyond_the_contract(
+    device: pyturbo.Device, groups: int | tuple[int, int], threads: int | tuple[int, int]
+) -> None:
+    """Kernels take their rows from the numbers of threadgroups: further ones would write past the last."""
+    expected = r"groups_race: expected at most \(2, 1, 1\) threadgroups of \(32, 1, 1\) threads, got"
+    with pytest.raises(ArgumentError, match=expected):
+        device.kernel("groups_race")(np.zeros(32, np.uint32), groups=groups, threads=threads)
 
 
 def test_zero_groups_do_nothing(device: pyturbo.Device, tile: pyturbo.Kernel) -> None:

@@ -230,6 +230,14 @@ def test_a_program_keeps_its_memory_alive(device: pyturbo.Device) -> None:
     assert y.numpy()[7] > 6.9
 
 
+@pytest.mark.parametrize("name", ["blocks", "wait", "advance", "ahead"])
+def test_names_that_run_has_itself(device: pyturbo.Device, name: str) -> None:
+    with pytest.raises(
+        ArgumentError, match=f"symbols: expected other names than those of run.s options, got '{name}'"
+    ):
+        pyturbo.Program(device, symbols=("n", name))
+
+
 def test_wrong_recordings(device: pyturbo.Device) -> None:
     program = pyturbo.Program(device, symbols=("n",), blocks=("state",))
     add, x = device.kernel("add"), device.empty(8)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import copy
 import gc
+import itertools
 import pickle
 import signal
 import threading
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 
 import pyturbo
+from pyturbo._guard import Claim, Guard
 from pyturbo.conversation import Conversation
 from pyturbo.errors import ArgumentError, CancelledError, StateError
 from text.tiny_chat import write_model
@@ -154,6 +156,33 @@ def test_a_reply_is_cancelled_from_another_thread(model: pyturbo.Model) -> None:
     early.cancel()
     assert list(early) == []
     assert early.session.position == 0
+
+
+def test_a_garbage_collection_lets_no_second_user_in() -> None:
+    """It may begin wherever a user that enters allocates, and lets other threads run."""
+    for number in range(4):
+        guard, entered = Guard(), []
+        first, second = guard.use(Claim()), guard.use()
+        gc.collect()
+        calls = itertools.count()
+
+        def other(phase: str, _: dict[str, int], second: Any = second, entered: list[str] = entered) -> None:
+            if phase == "start" and next(calls) == number:  # noqa: B023
+                with contextlib.suppress(StateError):
+                    second.__enter__()
+                    entered.append("second")
+
+        gc.callbacks.append(other)
+        thresholds = gc.get_threshold()
+        gc.set_threshold(1)
+        try:
+            with contextlib.suppress(StateError):
+                first.__enter__()
+                entered.append("first")
+        finally:
+            gc.set_threshold(*thresholds)
+            gc.callbacks.remove(other)
+        assert len(entered) == 1
 
 
 def test_a_cancelled_completion_says_so(model: pyturbo.Model) -> None:

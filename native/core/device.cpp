@@ -163,6 +163,7 @@ std::shared_ptr<Storage> Device::constant(const std::shared_ptr<Storage>& storag
 }
 
 void Device::set_progress(Progress progress) {
+  require_open();
   const std::lock_guard lock(reporting_);
   progress_.swap(progress);
 }

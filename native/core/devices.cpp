@@ -1,6 +1,7 @@
 #include "core/devices.h"
 
 #include <algorithm>
+#include <functional>
 #include <tuple>
 
 #include "pyturbo/device.h"
@@ -36,16 +37,18 @@ void DeviceRegistry::add(const DeviceKind& kind) {
 }
 
 std::vector<std::string> DeviceRegistry::names() {
+  drop_unavailable();
   const std::lock_guard lock(mutex_);
   std::vector<std::string> names;
-  for (const Entry& entry : available()) names.push_back(entry.kind->name);
+  for (const Entry& entry : entries_) names.push_back(entry.kind->name);
   return names;
 }
 
 std::shared_ptr<const DeviceKind> DeviceRegistry::find(std::string_view name) {
+  drop_unavailable();
   const std::lock_guard lock(mutex_);
   std::string names;
-  for (const Entry& entry : available()) {
+  for (const Entry& entry : entries_) {
     if (entry.kind->name == name) return entry.kind;
     names += (names.empty() ? "" : ", ") + entry.kind->name;
   }
@@ -57,20 +60,30 @@ std::shared_ptr<const DeviceKind> DeviceRegistry::find(std::string_view name) {
 }
 
 std::vector<MissingDevice> DeviceRegistry::missing() {
+  drop_unavailable();
   const std::lock_guard lock(mutex_);
-  available();
   return missing_;
 }
 
-const std::vector<DeviceRegistry::Entry>& DeviceRegistry::available() {
-  std::erase_if(entries_, [&](const Entry& entry) {
-    if (entry.asked || entry.kind->available()) return false;
-    std::string reason = entry.kind->missing ? entry.kind->missing() : "";
-    if (!reason.empty()) missing_.push_back({entry.kind->name, std::move(reason)});
-    return true;
-  });
-  for (Entry& entry : entries_) entry.asked = true;
-  return entries_;
+void DeviceRegistry::drop_unavailable() {
+  const auto first_unasked = [&] {
+    return std::find_if(entries_.begin(), entries_.end(), std::not_fn(&Entry::asked));
+  };
+  std::unique_lock lock(mutex_);
+  for (auto entry = first_unasked(); entry != entries_.end(); entry = first_unasked()) {
+    const std::shared_ptr<const DeviceKind> kind = entry->kind;
+    lock.unlock();
+    const bool available = kind->available();
+    std::string reason = available || !kind->missing ? "" : kind->missing();
+    lock.lock();
+    entry = std::find_if(entries_.begin(), entries_.end(),
+                         [&](const Entry& other) { return other.kind == kind && !other.asked; });
+    if (entry == entries_.end()) continue;  // another thread has had the answer meanwhile
+    entry->asked = true;
+    if (available) continue;
+    if (!reason.empty()) missing_.push_back({kind->name, std::move(reason)});
+    entries_.erase(entry);
+  }
 }
 
 void add_device(const DeviceKind& kind) { device_registry().add(kind); }

@@ -12,7 +12,7 @@
 namespace pyturbo {
 
 // Owner: the process (device_registry()), which never destroys it. Any thread; one lock, held for additions
-// and look-ups.
+// and look-ups, but not while a kind is asked whether it is available: a driver may fork then.
 class DeviceRegistry {
  public:
   // Throws Error{argument} for a name that was added before.
@@ -30,8 +30,9 @@ class DeviceRegistry {
     std::shared_ptr<const DeviceKind> kind;
     bool asked;  // whether kind->available was asked, or is null
   };
-  // Drops the kinds that this machine does not have. The caller holds the lock.
-  const std::vector<Entry>& available();
+  // Drops the kinds that this machine does not have. Several threads may ask at once. The caller does not
+  // hold the lock.
+  void drop_unavailable();
 
   std::mutex mutex_;
   std::vector<Entry> entries_;  // by rank and name

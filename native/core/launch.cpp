@@ -141,6 +141,17 @@ void check_dispatch(const KernelInfo& kernel, const Dispatch& dispatch) {
                        text(groups) + " threadgroups of " + text(threads));
 }
 
+// A caller's own geometry may leave threadgroups out. Kernels rely on it that there are no others than the
+// contract states, with as many threads each.
+void check_stated(const KernelInfo& kernel, const Dispatch& given, const Dispatch& stated) {
+  const Extent &groups = given.groups, &threads = given.threads;
+  if (groups.x <= stated.groups.x && groups.y <= stated.groups.y && groups.z <= stated.groups.z &&
+      threads.x == stated.threads.x && threads.y == stated.threads.y && threads.z == stated.threads.z)
+    return;
+  refuse(kernel, "expected at most " + text(stated.groups) + " threadgroups of " + text(stated.threads) +
+                     " threads, got " + text(given.groups) + " of " + text(given.threads));
+}
+
 }  // namespace
 
 Dispatch check_launch(const KernelInfo& kernel, Arguments& arguments, const Dispatch* given) {
@@ -159,6 +170,11 @@ Dispatch check_launch(const KernelInfo& kernel, Arguments& arguments, const Disp
     refuse(kernel, "expected groups and threads, since the kernel states no Dispatch");
   }
   check_dispatch(kernel, dispatch);
+  if (given && kernel.dispatch) {
+    Dispatch stated;
+    kernel.dispatch(arguments, stated);
+    check_stated(kernel, *given, stated);
+  }
   return dispatch;
 }
 

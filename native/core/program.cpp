@@ -343,6 +343,7 @@ void Program::set(const int64_t* symbols, const Block* blocks) {
 }
 
 void Program::prepare() {
+  device_->require_open();
   const std::lock_guard lock(running_);
   std::vector<ReadyLaunch> launches;
   for (const Launch& launch : launches_)

@@ -5,9 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "core/pages.h"
 #include "pyturbo/error.h"
 #include "pyturbo/mapped_file.h"
 
@@ -122,7 +124,7 @@ std::shared_ptr<Storage> map_file(int file, const std::string& path, uint64_t of
   alignas(kBufferAlignment) static uint8_t nothing[1];
   if (length == 0) return std::make_shared<Storage>(nothing, 0, /*writable=*/false, nullptr);
 
-  const uint64_t lead = offset % kPageBytes;
+  const uint64_t lead = offset % std::max(kPageBytes, page_bytes());
   const auto mapping = std::make_shared<Mapping>(lead + length);
   if (!mapping->data() || !mapping->fill(lead + length, PROT_READ, MAP_SHARED, file, off_t(offset - lead)))
     throw Error(ErrorKind::file, path + ": cannot be mapped: " + std::strerror(errno));

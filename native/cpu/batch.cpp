@@ -79,7 +79,6 @@ void* Batch::find(const Made& what) const {
 }
 
 void Batch::clear() {
-  if (work_.empty() && made_.empty()) return;
   work_.clear();
   made_.clear();
   arena().reset();

@@ -187,12 +187,14 @@ uint64_t Store::begin(uint32_t layer, int32_t ahead) {
   scores_[layer].add(uses);
   release_early(layer, &uses);
   uint32_t coming = 0;
+  bool lost = false;  // an expert that the launches found, but whose slot was given away since
   for (uint32_t e = 0; e < rows.experts(); ++e) {
     if (uses[e] == 0) continue;
     const int32_t slot = rows.slot(e);
     if (slot >= 0) places_->hold(slot);
     if (rows.found(e)) {
-      pass_.push_back(slot);
+      if (slot >= 0) pass_.push_back(slot);
+      lost = lost || slot < 0;
     } else if (slot >= 0) {
       arrived_.push_back({e, slot});
     } else if (slots_ahead_[layer][e] != Places::kNone) {
@@ -212,6 +214,11 @@ uint64_t Store::begin(uint32_t layer, int32_t ahead) {
   next_layer_ = ahead >= 0 && 4 * needed >= 3 * size_t(rows.experts()) ? ahead : kNoLayer;
   ++loops_;
   const uint32_t missing = *rows.missing();
+  if (lost) {
+    abandon();
+    throw Error(ErrorKind::state, "expert store: layer " + std::to_string(layer) +
+                                      ": expected its find_slots after the loop of the layer before");
+  }
   if (counted < missing) {
     abandon();
     throw Error(ErrorKind::state, "expert store: layer " + std::to_string(layer) + ": expected choices of " +

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "pyturbo/error.h"
+#include "pyturbo/process.h"
 #include "sampling/adjustments.h"
 #include "sampling/candidates.h"
 #include "sampling/softmax.h"
@@ -98,17 +99,29 @@ Sampler::Sampler(const SamplerOptions& given)
     : options(checked(given)),
       scale_(float(std::clamp(1 / options.temperature, double(FLT_MIN), double(FLT_MAX)))),
       adjustments_(std::make_unique<Adjustments>(options)),
-      candidates_(std::make_unique<Candidates>()) {}
+      candidates_(std::make_unique<Candidates>()),
+      forks_(fork_count()) {}
 
 Sampler::~Sampler() = default;
 
+std::unique_lock<std::mutex> Sampler::lock() {
+  const uint32_t forks = fork_count();
+  if (forks_.load() == forks) return std::unique_lock(running_);
+  std::unique_lock locked(running_,
+                          std::try_to_lock);  // a thread that has it is the parent's, and never gives it back
+  if (!locked)
+    throw Error(ErrorKind::state, "the sampler was in use by another thread when this process was forked");
+  forks_.store(forks);
+  return locked;
+}
+
 void Sampler::accept(const uint32_t* tokens, uint64_t count) {
-  std::lock_guard lock(running_);
+  const auto locked = lock();
   adjustments_->accept({tokens, count});
 }
 
 TokenLogprob Sampler::sample(const float* shared, uint32_t vocab, TokenMask allowed) {
-  std::lock_guard lock(running_);
+  const auto locked = lock();
   require_words(allowed, vocab);
   logits_.resize(vocab);
   const float* logits = logits_.data();
@@ -140,7 +153,7 @@ TokenLogprob Sampler::sample(const float* shared, uint32_t vocab, TokenMask allo
 }
 
 std::optional<TokenLogprob> Sampler::sample(const TopLogits& top, TokenMask allowed) {
-  std::lock_guard lock(running_);
+  const auto locked = lock();
   require_words(allowed, top.vocab);
   std::optional<std::vector<TokenLogit>> kept = first_of(top, allowed);
   if (!kept) return {};

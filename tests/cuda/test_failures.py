@@ -126,7 +126,6 @@ def test_geometry_that_the_gpu_cannot_run(cuda: pyturbo.Device) -> None:
         with pytest.raises(DeviceError, match="argmax: expected at most 512 threads in a threadgroup"):
             ops.argmax(np.ones((1, 4), np.float32), device=device)
         assert add(device)[0] == 1
-    x, y = np.ones(7, np.float32), np.zeros(7, np.float32)
-    kernel = cuda.kernel("specialised", {"doubled": False})
-    with pytest.raises(DeviceError, match="specialised: expected at most 65535 threadgroups along y and z"):
-        kernel(x, y, 7, None, groups=(1, 65536), threads=7)
+    expected = "bounded_threads: expected at most 65535 threadgroups along y and z"
+    with pytest.raises(DeviceError, match=expected):
+        cuda.kernel("bounded_threads")(np.zeros(1, np.uint32), groups=(1, 65536), threads=1)

@@ -3,6 +3,7 @@
 Does not catch: a router that breaks ties of probabilities which are equal only after rounding; logits decide.
 """
 
+import sys
 from itertools import pairwise
 
 import ml_dtypes
@@ -11,8 +12,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import pyturbo
 from kernels.harness import Out, assert_close, in_slots, of_shaders, run_kernel
 from pyturbo import Recorder, Tensor, errors, ops, symbol
+from pyturbo._machine import resident_memory
 from reference import moe as reference
 from reference.activations import as_read
 from reference.norm import rms_norm
@@ -228,6 +231,20 @@ def test_moe_buckets_of_a_large_prefill(device, rng):
 def test_moe_buckets_any_shape_and_any_ids(device, tokens, k, experts, beyond, seed):
     ids = np.random.default_rng(seed).integers(-beyond, experts + beyond, (tokens, k), np.int32)
     check_buckets(ops.moe_buckets(ids, experts, device=device), ids, experts)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the memory in use is not known elsewhere")
+def test_memory_of_a_launch_is_given_back():
+    """Also that of one which leaves nothing for the threads to do."""
+    device, experts = pyturbo.Device("cpu", threads=1), 1 << 20
+    rows = [device.empty(experts, dtype) for dtype in ("int32", "uint32", "int32")]
+    arguments = (device.empty(1, "int32"), *rows, device.empty(1, "uint32"), 1, experts)
+    find_slots = device.kernel("find_slots")
+    find_slots(*arguments)
+    before = resident_memory()
+    for _ in range(50):
+        find_slots(*arguments)
+    assert resident_memory() - before < 20_000_000
 
 
 def check_find_slots(got, ids, table, counts):

@@ -482,7 +482,11 @@ def test_without_a_level_every_kernel_runs_as_its_shader(rng):
     assert run_product(device, "affine_matvec", x, w).tobytes() == want.tobytes()
 
 
-def test_wrong_choices():
+def test_wrong_choices(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setenv("PYTURBO_THREADS", "two")
+        with pytest.raises(ArgumentError, match="^PYTURBO_THREADS: expected an integer from 0 on, got 'two'"):
+            pyturbo.Device("cpu")
     with forced("mmx"), pytest.raises(ArgumentError, match=r"PYTURBO_ISA: expected one of .*none, got mmx"):
         pyturbo.Device("cpu", check=False)
     with pytest.raises(ArgumentError, match="precision: expected 'default' or 'fast', got 'slow'"):

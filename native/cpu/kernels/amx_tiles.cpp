@@ -82,7 +82,8 @@ struct Rows {
 // their products have the same rows.
 Rows split(Batch& batch, const TermLoops& loops, const Products& products, const float* x, uint64_t rows,
            uint32_t in, uint32_t least_tokens) {
-  const uint64_t most = rows / kSide + products.count + 1;
+  uint64_t most = 0;  // blocks; offsets of experts that overlap would make more than x has
+  for (uint64_t i = 0; i < products.count; ++i) most += uint64_t(products.at(i).tokens) / kSide + 1;
   auto* starts = static_cast<uint32_t*>(batch.memory(sizeof(uint32_t) * products.count));
   auto* list = static_cast<TokenBlock*>(batch.memory(sizeof(TokenBlock) * most));
   uint32_t blocks = 0;

@@ -1,6 +1,7 @@
 // Draws tokens from logits.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -69,7 +70,8 @@ struct TopLogits {
 // temperature, one draw. The filters see probabilities without temperature; equal logits are ordered by
 // token. The same options, logits, masks and accepted tokens give the same tokens on every machine;
 // log-probabilities may differ by the rounding of std::log.
-// Owner: the Python Sampler. Any thread; one lock serialises calls.
+// Owner: the Python Sampler. Any thread; one lock serialises calls. In a child of fork(), a sampler that
+// another thread of the parent was using throws Error{state}.
 class Sampler {
  public:
   explicit Sampler(const SamplerOptions& options);
@@ -91,6 +93,7 @@ class Sampler {
   std::optional<std::vector<TokenLogit>> first_of(const TopLogits& top, TokenMask allowed);
   uint32_t draw(double* total);
   double next_uniform();
+  std::unique_lock<std::mutex> lock();
 
   float scale_;  // 1 / temperature
   uint64_t draws_ = 0;
@@ -99,6 +102,7 @@ class Sampler {
   std::unique_ptr<Adjustments> adjustments_;
   std::unique_ptr<Candidates> candidates_;
   std::mutex running_;
+  std::atomic<uint32_t> forks_;  // fork_count() at the last call
 };
 
 // Returns the `count` most likely tokens, most likely first; fewer when fewer are allowed.
