@@ -71,6 +71,48 @@ inline float2 shared_float2(uint address) {
   asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address));
   return v;
 }
+inline uint2 shared_words(uint address) {
+  uint2 v;
+  asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address));
+  return v;
+}
+inline uint shared_word(uint address) {
+  uint v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address));
+  return v;
+}
 inline void store_shared(uint address, uint v) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
+}
+inline void store_shared(uint address, float2 v) {
+  asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(address), "f"(v.x), "f"(v.y) : "memory");
+}
+
+// Barriers in shared memory, which a number of arrivals completes, by turns of parity 0 and 1.
+inline void init_barrier(uint barrier, uint arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+inline void arrive(uint barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+// Arrives when the copies that this thread has asked for are there.
+inline void arrive_with_copies(uint barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+inline void wait_for_turn(uint barrier, uint parity) {
+  asm volatile(
+      "{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @!p bra again; }" ::"r"(
+          barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// Changes how many registers the threads of a warpgroup have.
+template <uint count>
+inline void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count));
+}
+template <uint count>
+inline void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count));
 }

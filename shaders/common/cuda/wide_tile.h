@@ -1,9 +1,8 @@
-// multiply_wide_tile for NVIDIA's matrix units: where a grid has more threadgroups than a GPU has multiprocessors, every
-// second one computes the outs of the next, too, and that one nothing. A warp then has 32 outs of 64 tokens, so that each
-// operand that it reads is used for four products.
+// multiply_wide_tile for NVIDIA's matrix units: where a grid has more threadgroups than a GPU has multiprocessors,
+// every second one computes the outs of the next, too, and that one nothing. Each operand that is read is then used for
+// more products.
 #undef PT_RESIDENT
 #define PT_RESIDENT 1
-#undef PT_FORM
 
 // At least as many as the GPU has.
 inline uint multiprocessors() {
@@ -11,6 +10,42 @@ inline uint multiprocessors() {
   asm("mov.u32 %0, %%nsmid;" : "=r"(count));
   return count;
 }
+
+inline bool fills_gpu(uint rows) { return rows > 32 && ::gridDim.x * ::gridDim.y > multiprocessors(); }
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+#include "warpgroup_wide.h"
+
+template <uint count, typename W>
+inline void multiply_wide_tile(
+    const W* w,
+    const float* x,
+    uint rows,
+    uint in,
+    uint units,
+    uint first,
+    uint out,
+    float factor,
+    float* y,
+    uint tid,
+    float*) {
+  const bool wide = fills_gpu(rows) && can_copy<count>(w), own = wide && ::blockIdx.x % 2 == 0;
+  const auto with_own = [&](auto use) {
+    if (own) with_product<count>(w, x, rows, in, units, first, out, tid, use);
+  };
+  with_own([](const auto& product) { product.begin(); });
+  if (tid >= kMultipliers) {
+    give_registers<kBringerRegisters>();
+    with_own([](const auto& product) { product.bring(); });
+  } else {
+    take_registers<kMultiplierRegisters>();
+    if (!wide) multiply_by_warpgroups<count>(w, x, rows, in, units, first, out, factor, y, tid);
+    with_own([&](const auto& product) { multiply_pair(product, factor, y); });
+  }
+}
+
+#else
 
 template <uint count, typename W>
 inline void multiply_wide_tile(
@@ -25,8 +60,10 @@ inline void multiply_wide_tile(
     float* y,
     uint tid,
     float* memory) {
-  if (rows <= 32 || ::gridDim.x * ::gridDim.y <= multiprocessors())
-    multiply_by_blocks<count>(w, x, rows, in, units, first, out, factor, y, tid, memory);
+  if (!fills_gpu(rows))
+    multiply_tile<count>(w, x, rows, in, units, first, out, factor, y, tid, memory);
   else if (::blockIdx.x % 2 == 0)
     multiply_blocks<count, 4, 2 * kSimdgroupOuts>(w, x, rows, in, units, first, out, factor, y, tid, memory);
 }
+
+#endif

@@ -1,0 +1,113 @@
+"""Products that fill an NVIDIA GPU: threadgroups compute two tiles of outs there.
+
+Grids have more threadgroups than an H200 has multiprocessors; the last tokens, outs and stages are not whole.
+What these tests cannot catch: GPUs that this machine has not; on one with more multiprocessors they see tiles
+that other tests see, too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cuda_in_tests
+import pyturbo
+from kernels import test_affine as of_affine
+from kernels import test_fp as of_fp
+from kernels import test_gguf as of_gguf
+from kernels.harness import assert_close
+from kernels.random_blocks import random_weight as random_blocks
+from kernels.test_fast_cuda import product, rounded
+from reference import affine, fp, gguf
+
+pytestmark = pytest.mark.skipif(
+    cuda_in_tests.IN_USE or "cuda" not in pyturbo.devices(), reason="needs a GPU with matrix units"
+)
+TOKENS, OUTS = 12 * 64 + 35, 11 * 128 + 5  # 13 x 12 threadgroups
+
+
+@pytest.fixture(scope="module", params=["default", "fast"])
+def device(request):
+    with pyturbo.Device("cuda", precision=request.param) as device:
+        yield device
+
+
+def rows(rng, device, width, tokens=TOKENS):
+    """Return values as they are, and as the device reads them."""
+    x = rng.standard_normal((tokens, width)).astype(np.float32)
+    return x, rounded(x) if device.properties["precision"] == "fast" else x
+
+
+def expected(formats, device, read, w, kind):
+    return product(formats, read, w, kind if device.properties["precision"] == "fast" else "")
+
+
+@pytest.mark.parametrize(
+    ("bits", "group_size", "kind", "groups"),
+    [
+        (4, 64, "bf16", 3),
+        (4, 64, "f16", 19),
+        (4, 32, "f32", 5),
+        (4, 128, "bf16", 3),
+        (3, 64, "bf16", 3),
+        (8, 32, "f16", 5),
+    ],
+)
+def test_affine(device, rng, bits, group_size, kind, groups):
+    w = of_affine.random_weight(rng, (OUTS, groups * group_size), bits, group_size, kind)
+    x, read = rows(rng, device, groups * group_size)
+    want, terms = affine.matmul(read, w)
+    assert_close(of_affine.run_product(device, "affine_matmul", x, w), want, "long dot", terms)
+
+
+@pytest.mark.parametrize(("bits", "group_size"), [(4, 64), (4, 32), (6, 128)])
+def test_affine_swiglu(device, rng, bits, group_size):
+    form = bits, group_size, "bf16"
+    gate, up = (of_affine.random_weight(rng, (OUTS // 2, 3 * group_size), *form) for _ in range(2))
+    x, read = rows(rng, device, 3 * group_size)
+    want, terms = affine.swiglu(read, gate, up)
+    assert_close(of_affine.run_product(device, "affine_swiglu_matmul", x, gate, up), want, "long dot", terms)
+
+
+@pytest.mark.parametrize("mode", of_fp.MODES)
+def test_small_floats(device, rng, mode):
+    w = of_fp.random_weight(rng, (OUTS, 160), mode)
+    x, read = rows(rng, device, 160)
+    want, terms = expected(fp, device, read, w, mode)
+    assert_close(of_fp.run_product(device, "fp_matmul", x, w), want, "long dot", terms)
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_K", "Q6_K", "Q8_0", "IQ4_NL"])
+def test_blocks(device, rng, kind):
+    w = random_blocks(rng, (OUTS, 3), kind)
+    x, read = rows(rng, device, of_gguf.width(w))
+    want, terms = expected(gguf, device, read, w, kind)
+    assert_close(of_gguf.run_product(device, "gguf_matmul", x, w), want, "long dot", terms)
+
+
+def test_what_is_not_finite_stays_in_its_token_and_row(device, rng):
+    w = of_affine.random_weight(rng, (OUTS, 192), 4, 64, "bf16")
+    w.scales[7, 1] = np.nan
+    x, read = rows(rng, device, 192)
+    x[3, 5], x[200, 100] = np.nan, np.inf
+    y = of_affine.run_product(device, "affine_matmul", x, w)
+    tokens, outs = np.arange(TOKENS), np.arange(OUTS)
+    tokens, outs = tokens[(tokens != 3) & (tokens != 200)], outs[outs != 7]
+    assert not np.isfinite(y[[3, 200]]).any()
+    assert np.isnan(y[:, 7]).all()
+    finite = w._replace(packed=w.packed[outs], scales=w.scales[outs], biases=w.biases[outs])
+    want, terms = affine.matmul(read[tokens], finite)
+    assert_close(y[np.ix_(tokens, outs)], want, "long dot", terms)
+
+
+def test_codes_that_are_not_aligned(device, rng):
+    w = of_affine.random_weight(rng, (OUTS, 192), 4, 64, "bf16")
+    x, read = rows(rng, device, 192)
+    want, terms = affine.matmul(read, w)
+    memory = device.empty(w.packed.size + 1, np.uint32)
+    memory.view(w.packed.shape, np.uint32, offset=4).write(w.packed)
+    y = device.empty((TOKENS, OUTS))
+    device.kernel("affine_matmul_b4_bf16")(
+        x, memory.view(w.packed.shape, np.uint32, offset=4), w.scales, w.biases, y, TOKENS, 192, OUTS, 64
+    )
+    assert_close(y.read(), want, "long dot", terms)
