@@ -163,7 +163,7 @@ std::shared_ptr<Storage> Device::constant(const std::shared_ptr<Storage>& storag
 }
 
 void Device::set_progress(Progress progress) {
-  require_open();
+  if (!opened_here()) return;  // a child of fork(), where a thread of the parent may hold the lock for ever
   const std::lock_guard lock(reporting_);
   progress_.swap(progress);
 }

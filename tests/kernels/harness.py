@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+import cuda_in_tests
 import pyturbo
-from tolerances import FLUSHED, TOLERANCES
+from tolerances import BODIES, FLUSHED, TOLERANCES
 
 CHECKED_BYTES = 1 << 16  # of all arrays of a launch that the checker repeats: it is some twenty times slower
 GUARD_BYTES = 256
@@ -121,6 +122,14 @@ def chosen(device: pyturbo.Device, tokens: int, one: str, few: str, many: str) -
     if 1 < tokens <= device.traits.few_tokens:
         return few
     return many if tokens >= 8 else one
+
+
+def assert_bucket(device: pyturbo.Device, rows: np.ndarray, alone: np.ndarray) -> None:
+    """Rows of a bucket have the bits of the plain product; on a GPU the two may add in other orders."""
+    if device.name.startswith("cuda") and not cuda_in_tests.IN_USE:
+        np.testing.assert_allclose(rows, alone, rtol=0, atol=BODIES * np.abs(alone).max())
+    else:
+        np.testing.assert_array_equal(rows, alone)
 
 
 def plain_product(device: pyturbo.Device, family: str, rows: int) -> str:
