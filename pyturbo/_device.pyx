@@ -52,7 +52,7 @@ def device_traits(str name not None):
 
 
 cdef class Device:
-    """A device that runs kernels: ``"cpu"``, ``"cpu:reference"``, which runs the shaders themselves, or ``"metal"``.
+    """A device that runs kernels: ``"cpu"``, ``"cpu:reference"`` (the shaders themselves), ``"metal"`` or ``"cuda"``.
 
     ``threads`` (default: ``PYTURBO_THREADS``, else one per core) and ``check`` (default: ``PYTURBO_CHECK``)
     hold for the life of the device. So does ``precision`` of activations in products with quantised weights, on a
@@ -99,7 +99,7 @@ cdef class Device:
 
     @property
     def name(self):
-        """The name it was opened by: "cpu", "cpu:reference" or "metal"."""
+        """The name it was opened by, such as "cpu"."""
         return self.native().name().decode()
 
     @property

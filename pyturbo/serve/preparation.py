@@ -10,12 +10,11 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from pyturbo.errors import BusyError
-from pyturbo.serve.shelf import Served
+from pyturbo.serve.shelf import MOST_PREPARING, Served
 
 Result = TypeVar("Result")
 
 _AT_ONCE = min(32, (os.cpu_count() or 1) + 4)  # threads at work; further requests wait
-_MOST = 64  # requests of one model that are prepared, or wait for that
 
 
 class Preparation:
@@ -32,7 +31,7 @@ class Preparation:
 
         If the request is cancelled, work that has begun goes on, and counts as such until its end.
         """
-        if served.preparing >= _MOST:
+        if served.preparing >= MOST_PREPARING:
             raise BusyError("too many requests wait already")
         served.preparing += 1
         try:

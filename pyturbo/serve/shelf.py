@@ -15,7 +15,7 @@ from pyturbo.errors import ArgumentError, StateError, TurboError
 from pyturbo.model import Model
 from pyturbo.serve.requests.request_error import RequestError, log
 
-_PREPARING = 64  # requests of a model whose templates and grammars are at work, or wait for that
+MOST_PREPARING = 64  # requests of a model whose templates and grammars are at work, or wait for that
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Served:
     @property
     def full(self) -> bool:
         """Whether no further reply may wait, or as many requests are prepared as may be."""
-        return self.engine.full or self.preparing >= _PREPARING
+        return self.engine.full or self.preparing >= MOST_PREPARING
 
     @property
     def fingerprint(self) -> str:

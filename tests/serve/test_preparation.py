@@ -36,7 +36,7 @@ def test_the_work_of_a_request_that_is_cancelled_counts_until_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(preparation, "_AT_ONCE", 1)
-    monkeypatch.setattr(preparation, "_MOST", 2)
+    monkeypatch.setattr(preparation, "MOST_PREPARING", 2)
     goes_on, begun = threading.Event(), []
 
     def work() -> None:

@@ -14,7 +14,7 @@ namespace pyturbo {
 inline constexpr uint64_t kBufferAlignment =
     16;  // of wrapped or mapped memory: 128-bit loads need this alignment
 
-// Pages of allocations and mapped files, at least as large as those of any host.
+// Pages of allocations and mapped files, at least as large as those of most hosts.
 inline constexpr uint64_t kPageBytes = 16384;
 
 // Who can touch some memory.
