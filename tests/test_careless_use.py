@@ -83,7 +83,7 @@ def devices() -> Iterator[tuple[str, Case]]:
 
     arguments = {"a": (buffer, NOT_AN_ARRAY), "count": (3, NOT_A_COUNT)}
     yield "Kernel", (launch, arguments)
-    arguments = {"groups": (1, ("x", -1, 1.5, Thing())), "threads": (32, ("x", -1, 1.5, Thing()))}
+    arguments = {"groups": (1, ("x", -1, 1.5, Thing())), "threads": (256, ("x", -1, 1.5, Thing()))}
     yield "Kernel with groups", (partial(launch, buffer, 3), arguments)
 
 

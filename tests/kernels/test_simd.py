@@ -499,6 +499,6 @@ def test_a_launch_with_its_own_geometry_runs_as_the_shader(level, rng):
     device = device_at(level)
     y = device.empty((1, 16))
     kernel = device.kernel(name("affine_matvec", w))
-    kernel(x, *w[:3], y, 1, 64, 16, 32, groups=1, threads=64)
+    kernel(x, *w[:3], y, 1, 64, 16, 32, groups=1, threads=128)
     assert y.numpy()[0, :8].all()
     assert not y.numpy()[0, 8:].any()
