@@ -236,7 +236,7 @@ class Engine:
         return streams
 
     def require_text(self, tokens: int) -> None:
-        """Raise an ArgumentError if a text of so many tokens takes more memory than all states may."""
+        """Raise an ArgumentError if a text of `tokens` tokens takes more memory than all states may."""
         self._text_bytes(tokens)
 
     @contextmanager

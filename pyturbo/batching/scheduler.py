@@ -48,8 +48,8 @@ class Limits(NamedTuple):
         slots: Conversations at once.
         queue: Replies that may wait.
         nbytes: Of all states together; None: no limit.
-        has_room: Whether the model has memory for a further state of so many bytes, and for the programs of
-            all these contexts. It may forget something for that.
+        has_room: Takes the bytes of a further state, and contexts; returns whether the model has memory for
+            the state and for the programs of all these contexts. It may forget something for that.
     """
 
     slots: int

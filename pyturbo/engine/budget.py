@@ -51,7 +51,7 @@ class Budget:
         return 0 if self.experts is None else self.experts.least
 
     def room(self, spare: int = 0) -> int:
-        """Return how many bytes `take` accepts, if `spare` bytes of others are freed."""
+        """Return how many bytes `take` accepts once `spare` bytes that others have now are freed."""
         self._look()
         return self.left + spare - self._least
 
@@ -67,7 +67,7 @@ class Budget:
         self.share()
 
     def require(self, what: str, nbytes: int, spare: int = 0) -> None:
-        """Raise an AllocationError if `nbytes` do not fit, even if `spare` bytes of others are freed."""
+        """Raise an AllocationError unless `nbytes` fit, once `spare` bytes that others have now are freed."""
         room = self.room(spare)
         if nbytes > room:
             raise AllocationError(
