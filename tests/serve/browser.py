@@ -99,7 +99,7 @@ class Reader:
     def focused(self) -> WebElement:
         return self.driver.switch_to.active_element
 
-    def until(self, holds: Callable[[], Result], seconds: float = 10.0) -> Result:
+    def until(self, holds: Callable[[], Result], seconds: float = 30.0) -> Result:
         """Wait until something holds, and return it."""
         end = time.monotonic() + seconds
         while True:

@@ -674,7 +674,7 @@ def test_nothing_moves_where_motion_is_not_wanted(reader: Reader, script: Script
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
-        (Reply(status=429, headers={"Retry-After": "1"}), "The server has too much to do."),
+        (Reply(status=429, headers={"Retry-After": "60"}), "The server has too much to do."),
         (Reply(status=503), "The server cannot reply now: the status is 503."),
         (Reply(status=400), "the status is 400"),
         (Reply(["Some"], error="out of memory"), "The server could not finish the reply: out of memory"),
@@ -687,13 +687,15 @@ def test_errors(opened: Reader, script: Script, reply: Reply, words: str) -> Non
     opened.visit()
     opened.log()
     script.replies.extend([reply, Reply(["Fine."])])
+    opened.run("const now = Date.now(); Date.now = () => now")
     opened.talk("Go")
     assert words in opened.one(".failure").text
     assert opened.texts(".reply > .markdown p") == list(reply.pieces)
     again = opened.one(".failure button")
     if "Retry-After" in reply.headers:
         assert not again.is_enabled()
-        assert again.text == "Try again in 1 s"
+        assert again.text == "Try again in 60 s"
+        opened.run("const later = Date.now() + 60_000; Date.now = () => later")
     opened.until(again.is_enabled)
     again.click()
     opened.until(lambda: opened.texts(".reply > .markdown p") == ["Fine."])
