@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from pyturbo.engine.generation import Completion as Completion
     from pyturbo.engine.generation import ReplyOptions as ReplyOptions
     from pyturbo.engine.generation import Stats as Stats
-    from pyturbo.engine.prefix_store import PrefixCache as PrefixCache
+    from pyturbo.engine.prefix_cache import PrefixCache as PrefixCache
     from pyturbo.engine.profile import Profile as Profile
     from pyturbo.engine.reply import Reply as Reply
     from pyturbo.engine.session import Memory as Memory
@@ -94,7 +94,7 @@ _ON_USE = {
     "Engine": "batching",
     "Memory": "engine.session",
     "Model": "model",
-    "PrefixCache": "engine.prefix_store",
+    "PrefixCache": "engine.prefix_cache",
     "Profile": "engine.profile",
     "ProfileEvent": "engine.timeline",
     "Program": "_program",

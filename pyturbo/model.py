@@ -25,7 +25,8 @@ from pyturbo.engine import session as sessions
 from pyturbo.engine.chooser import Chooser, make_chooser
 from pyturbo.engine.embedding import Piece, Pooling, embedding
 from pyturbo.engine.generation import Chunk, Completion, Options, Prompt, ReplyOptions, Stats, is_chat
-from pyturbo.engine.prefix_store import PrefixCache, PrefixStore
+from pyturbo.engine.prefix_cache import PrefixCache
+from pyturbo.engine.prefix_store import PrefixStore
 from pyturbo.engine.reply import (
     Prefixes,
     Reply,
@@ -187,6 +188,7 @@ class Model:
         """
         self.runner.close()
         if self.prefix_store is not None:
+            self.prefix_store.flush()
             self.prefix_store.clear()
 
     def __copy__(self) -> Model:

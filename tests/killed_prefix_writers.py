@@ -35,6 +35,7 @@ def main(folder: Path) -> None:
         store = PrefixStore(model.runner, 1 << 30, place)
         for session in sessions:
             store.keep(session)
+        store.flush()
 
     def check() -> None:
         count = 0

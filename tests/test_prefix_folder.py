@@ -10,6 +10,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from prefix_clients import Client, anew, with_chunks
 from pyturbo.engine import prefix_file
 from pyturbo.engine.prefix_store import PrefixStore
+from pyturbo.engine.prefix_writer import later, wait
 from pyturbo.errors import FileError
 from pyturbo.model import Model, load
 from tiny_configs import MODELS
@@ -43,6 +45,8 @@ def client_of(model: Model, folder: Path, **limits: Any) -> Client:
 
 
 def files(folder: Path) -> list[Path]:
+    """Return the files in a folder, when all are written."""
+    wait()
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
@@ -229,6 +233,7 @@ def test_a_folder_that_disappears_is_a_warning(
         path.unlink()
     next((tmp_path / "store").iterdir()).rmdir()
     client.reply([*TOKENS[:25]], 1)
+    client.store.flush()
     assert "not written to the prefix store" in caplog.text
     os.rmdir(tmp_path / "store")  # noqa: PTH106
     assert client.reply(TOKENS[:30], 2) == anew(model, CONTEXT, TOKENS[:30], 2)
@@ -247,6 +252,52 @@ def test_two_stores_share_a_folder(
         for turn in range(8):
             ids = [turn % 3, *TOKENS[: 30 + turn]]
             assert clients[turn % 2].reply(ids, 2) == anew(model, CONTEXT, ids, 2)
+
+
+def test_nobody_waits_for_the_disk(models: dict[str, Model], tmp_path: Path) -> None:
+    """What is not written yet is read from memory, also after the store gave it up."""
+    for name, model in models.items():
+        probe = client_of(model, tmp_path / "probe")
+        probe.reply(TOKENS[:40], 3)
+        client = client_of(model, tmp_path / name, memory=probe.store.nbytes)
+        disk = threading.Event()
+        later(disk.wait, 60)
+        for first in range(2):
+            client.reply([first, *TOKENS[:40]], 3)
+        client.reply([0, *TOKENS[:40], 7], 3)
+        assert client.cached >= 40
+        assert not list((tmp_path / name).rglob("*.prefix"))
+        disk.set()
+        assert files(tmp_path / name)
+        client.use(PrefixStore(model.runner, 1, tmp_path / name))
+        client.reply([0, *TOKENS[:40], 7], 3)
+        assert client.cached >= 40
+
+
+def test_a_disk_that_is_too_slow_is_left_alone(models: dict[str, Model], tmp_path: Path) -> None:
+    model, disk = models["qwen3"], threading.Event()
+    client = client_of(model, tmp_path, memory=1 << 20)
+    later(disk.wait, 60)
+    for first in range(20):
+        client.reply([first, *TOKENS[:100]], 3)
+    disk.set()
+    written = sum(path.stat().st_size for path in files(tmp_path))
+    most = 1 << 18
+    assert most < written < 2 * most
+    client.reply([19, *TOKENS[:100]], 3)  # caught up
+    assert sum(path.stat().st_size for path in files(tmp_path)) > written
+
+
+def test_a_process_that_ends_writes_what_waits(tmp_path: Path) -> None:
+    script = """
+import sys, time, pyturbo
+from pyturbo.engine.prefix_writer import later
+model = pyturbo.load(prefix_cache=pyturbo.PrefixCache(folder=sys.argv[1]))
+later(time.sleep, 0.5)
+model.generate("Once upon a time", 3)
+"""
+    subprocess.run([sys.executable, "-c", script, "store"], cwd=tmp_path, check=True, timeout=120)
+    assert files(tmp_path / "store")
 
 
 @pytest.mark.slow

@@ -53,6 +53,7 @@ def go_on(model: Model, kept: Session, context: int) -> None:
         assert other.step(token).tobytes() == kept.step(token).tobytes()
 
 
+@pytest.mark.spread
 @pytest.mark.slow
 @pytest.mark.parametrize("kv", [form.name for form in KV_FORMATS])
 def test_every_device_goes_on_with_the_same_bits(folder: Path, device: pyturbo.Device, kv: str) -> None:
@@ -63,6 +64,7 @@ def test_every_device_goes_on_with_the_same_bits(folder: Path, device: pyturbo.D
     go_on(model, kept, 40)
 
 
+@pytest.mark.spread
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_every_device_restores_every_kind(folder: Path, device: pyturbo.Device, name: str) -> None:

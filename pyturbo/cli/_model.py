@@ -11,7 +11,7 @@ from pyturbo._machine import peak_memory
 from pyturbo.cli._output import byte_bar, count_bar, size
 from pyturbo.cli._usage import add_model_name, at_least_one, option, path, text_of, usage
 from pyturbo.engine.generation import Completion, Options, Stats
-from pyturbo.engine.prefix_store import PrefixCache
+from pyturbo.engine.prefix_cache import PrefixCache
 from pyturbo.engine.session import Session
 from pyturbo.layers.kv_cache import kv_format
 from pyturbo.model import Model, load

@@ -17,7 +17,7 @@ from pyturbo.cli._model import add_load_arguments, add_prefix_argument, load_mod
 from pyturbo.cli._output import note
 from pyturbo.cli._usage import UsageError, at_least_one, path, text_of, usage
 from pyturbo.describe import survey
-from pyturbo.engine.prefix_store import PrefixCache
+from pyturbo.engine.prefix_cache import PrefixCache
 from pyturbo.errors import StateError
 from pyturbo.model import Model, default_model
 
@@ -138,6 +138,7 @@ def run(arguments: argparse.Namespace) -> None:
     try:
         from pyturbo.serve import Shelf, create_app, server
         from pyturbo.serve.listening import listening
+        from pyturbo.serve.shelf import load_source
     except ImportError as error:
         raise StateError(f'serve: needs {error.name}: pip install "pyturbo-llm[serve]"') from None
     settings = _settings(arguments)
@@ -157,9 +158,7 @@ def run(arguments: argparse.Namespace) -> None:
     with usage():
         shelf = Shelf(sources, engine, memory if len(given) > 1 else None)
     sockets = listening(arguments.host, arguments.port)
-    first = sources[0].load()
-    first.fingerprint  # noqa: B018 (hashed here: it takes a while, and every reply says it)
-    shelf.place(sources[0].name, first)
+    shelf.place(sources[0].name, load_source(sources[0]))
     room = _room(shelf.served[0].engine, arguments.context)
     host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
     address = f"http://{host}:{sockets[0].getsockname()[1]}"

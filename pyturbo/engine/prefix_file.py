@@ -41,7 +41,7 @@ _DIGEST = 32
 _LARGEST_HEADER = 1 << 16
 
 
-@dataclass
+@dataclass(frozen=True)
 class Stored:
     """A file that was found or written.
 
@@ -51,7 +51,6 @@ class Stored:
         parent: The name of the file that has the token before its first one; None at the beginning.
         start: Tokens before its first one.
         tokens: The run; it may be empty, if the file has a rest only.
-        gone: Whether it was deleted or turned out to be damaged.
     """
 
     path: Path
@@ -64,12 +63,6 @@ class Stored:
     rows_sha256: str
     rest_bytes: int
     rest_sha256: str
-    gone: bool = False
-
-    @property
-    def end(self) -> int:
-        """Tokens up to its last one."""
-        return self.start + len(self.tokens)
 
     def rows(self) -> Bytes:
         """Read the rows; FormatError if they are not what was written, FileError if the file is gone."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,13 @@ from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.step import KvFormat
 
 Bytes = NDArray[np.uint8]
+
+
+class Block(NamedTuple):
+    """Bytes in memory, which `owner` counts for as long as it lives."""
+
+    data: Bytes
+    owner: Any
 
 
 class StateParts:

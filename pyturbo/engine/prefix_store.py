@@ -7,85 +7,31 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyturbo._arguments import byte_count, path_of
 from pyturbo._fork import open_in_children
-from pyturbo._machine import machine_memory
-from pyturbo._messages import shown, size
-from pyturbo.engine.prefix_file import Stored
+from pyturbo._messages import size
+from pyturbo.engine.prefix_copy import DiskCopy
 from pyturbo.engine.prefix_folder import PrefixFolder
-from pyturbo.engine.prefix_parts import Bytes, StateParts
+from pyturbo.engine.prefix_parts import Block, Bytes, StateParts
 from pyturbo.engine.prefix_policy import Pace
-from pyturbo.engine.prefix_tree import Block, Match, Node, Tree, common
+from pyturbo.engine.prefix_tree import Match, Node, Tree, common
+from pyturbo.engine.prefix_writer import wait
 from pyturbo.engine.runner import Runner
 from pyturbo.engine.session import Session
 from pyturbo.engine.session_file import identity
-from pyturbo.errors import AllocationError, ArgumentError, TurboError
+from pyturbo.errors import AllocationError, TurboError
 
 _log = logging.getLogger("pyturbo.prefix")
 
 #: Rows are kept after this many chunks of a prompt, so that not all is lost if it is cancelled.
 _CHUNKS = 8
 
-_MEMORY_SHARE = 8  # of the machine's memory, where the caller does not say
-
-
-@dataclass(frozen=True)
-class PrefixCache:
-    """How much a model may keep of what its conversations have read; `pyturbo.load` takes it.
-
-    Attributes:
-        memory: Bytes in memory, such as "2GB"; None is an eighth of the memory of this machine.
-        folder: Where it is kept on disk too, for the next process; None: nowhere.
-        disk: Bytes of the files in that folder.
-
-    Examples:
-        >>> model = pyturbo.load(prefix_cache=pyturbo.PrefixCache("64MB"))
-        >>> model.generate("Once upon a time, there was", 4).stats.cached_tokens
-        0
-        >>> model.generate("Once upon a time, there was", 4).stats.cached_tokens
-        7
-    """
-
-    memory: int | str | None = None
-    folder: str | PathLike[str] | None = None
-    disk: int | str = "16GB"
-
-    def __post_init__(self) -> None:
-        if self.memory is not None:
-            byte_count("prefix_cache: memory", self.memory)
-        byte_count("prefix_cache: disk", self.disk)
-        if self.folder is not None:
-            path_of("prefix_cache: folder", self.folder)
-
-    @staticmethod
-    def of(given: Any) -> PrefixCache | None:
-        """Return what `pyturbo.load` was given: settings, bytes of memory, or None."""
-        if given is None or isinstance(given, PrefixCache):
-            return given
-        if isinstance(given, bool) or not isinstance(given, (int, str)):
-            raise ArgumentError(f"load: prefix_cache: expected bytes or a PrefixCache, got {shown(given)}")
-        return PrefixCache(byte_count("load: prefix_cache", given))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory."""
-        memory = machine_memory() // _MEMORY_SHARE if self.memory is None else self.memory
-        return byte_count("prefix_cache: memory", memory)
-
-    def share(self, models: int) -> PrefixCache:
-        """Return what each of several models may keep in memory, if this is for all of them."""
-        return replace(self, memory=max(1, self.nbytes // models))
-
-    def store(self, runner: Runner) -> PrefixStore:
-        """Make the store of a model."""
-        return PrefixStore(runner, self.nbytes, self.folder, byte_count("prefix_cache: disk", self.disk))
+_WAITING_SHARE = 4  # of its memory, in which a store may have files that are not written yet
 
 
 class _Owner:
@@ -137,7 +83,10 @@ class PrefixStore:
         self._folder: PrefixFolder | None = None
         if folder is not None:
             layout = {"layout": self._parts.digest}
-            self._folder = PrefixFolder(folder, max_disk_bytes, identity(runner) | layout, self._parts)
+            waiting = max_bytes // _WAITING_SHARE
+            self._folder = PrefixFolder(
+                folder, max_disk_bytes, identity(runner) | layout, self._parts, waiting
+            )
             self._folder.load(self._tree)
 
     def __repr__(self) -> str:
@@ -149,6 +98,11 @@ class PrefixStore:
         with self._lock:
             return self._tree.nbytes
 
+    def flush(self) -> None:
+        """Return when the files of all that was kept are written."""
+        if self._folder is not None:
+            wait()
+
     def clear(self) -> None:
         """Forget everything in memory. Files stay."""
         with self._lock:
@@ -159,12 +113,7 @@ class PrefixStore:
     def make_room(self, missing: Callable[[], int]) -> bool:
         """Forget what is least valuable until no bytes are `missing` elsewhere, unless that is in vain."""
         with self._lock:
-            if missing() > self._tree.nbytes:
-                return False
-            while missing():
-                if not self._give_up(()):
-                    return False
-            return True
+            return missing() <= self._tree.nbytes and self._free(lambda: not missing(), ())
 
     def restore(self, session: Session, ids: Sequence[int] | NDArray[np.int32]) -> int:
         """Make a session hold the longest beginning of `ids` that it or the store has. It forgets all else.
@@ -225,7 +174,7 @@ class PrefixStore:
     def _rest_of(self, node: Node, path: Sequence[Node]) -> Bytes | None:
         """Return the rest of a node. What comes from a file stays in memory if there is room."""
         if node.rest is None and node.rest_file is not None and not node.rest_file.gone:
-            data = _read(node.rest_file, node.rest_file.rest)
+            data = self._read(node.rest_file, node.rest_file.rest)
             node.rest = None if data is None else self._block(data, path)
             return data
         return None if node.rest is None else node.rest.data
@@ -234,10 +183,22 @@ class PrefixStore:
         """Return the rows of a node, from memory or from its file."""
         if node.rows is not None:
             return node.rows.data
-        if node.file is None or node.file.gone or (data := _read(node.file, node.file.rows)) is None:
+        if node.file is None or node.file.gone or (data := self._read(node.file, node.file.rows)) is None:
             return None
         first, total = node.start - node.file.start, len(node.file.tokens)
         return self._parts.cut(data, total, first, len(node.tokens))
+
+    def _read(self, copy: DiskCopy, section: Callable[[], Bytes]) -> Bytes | None:
+        """Read a section of a file. One that cannot be used any more is a warning, and None."""
+        try:
+            return section()
+        except TurboError as error:
+            if not copy.gone:
+                _log.warning("left out of the prefix store: %s", error)
+            copy.gone = True
+            if self._folder is not None:
+                self._folder.has_lost = True
+            return None
 
     def _fill(
         self,
@@ -303,7 +264,8 @@ class PrefixStore:
     def keep(self, session: Session, *, on_disk: bool = True) -> None:
         """Put what a session has read into the store: copies of rows that are not there, and of the rest.
 
-        Does nothing if there is no memory for it. Without `on_disk` no file is written yet.
+        Does nothing if there is no memory for it. Files are written later, in another thread; without
+        `on_disk` none is.
         """
         with self._lock:
             if session._failure is not None or not session.position or self._runner.closed:
@@ -314,18 +276,21 @@ class PrefixStore:
             spans = [(node.start, min(node.end, position), node.source) for node in path]
             self._sessions[session] = _Known(spans)
             session._settled = position
-            if path:
-                self._touch(path, path[-1])
             if self._folder is not None and on_disk:
                 self._folder.write(path)
-                self._folder.touch(path)
+            if path:
+                self._touch(path, path[-1])
+            if self._folder is not None and self._folder.has_lost:
+                self._folder.has_lost = False
                 self._tree.prune()
 
     def _shared(self, session: Session, ids: NDArray[np.int32]) -> tuple[list[Node], int]:
         """Return the nodes whose tokens and rows a session has, and how many tokens these are."""
         spans, path, node, position = self._spans(session), [], self._tree.root, 0
         while position < len(ids):
-            found = [Match(child, self._equal(session, child, ids, spans)) for child in node.children]
+            found = [
+                Match(child, self._equal(session, child, ids, spans)) for child in node.children_for(ids)
+            ]
             node, count = max(found, key=lambda match: match.length, default=Match(node, 0))
             if not count:
                 break
@@ -382,38 +347,37 @@ class PrefixStore:
     def _block(self, data: Bytes, path: Sequence[Node]) -> Block | None:
         """Return bytes that are counted; None if there is no memory for them."""
         owner = _Owner()
-        if not self._make_room(data.nbytes, path):
-            return None
-        while True:
+
+        def is_counted() -> bool:
             try:
                 self._runner.count("prefix store", data.nbytes, owner)
-                return Block(data, owner)
             except AllocationError:
-                if not self._give_up(path):
-                    return None
+                return False
+            return True
+
+        fits = self._make_room(data.nbytes, path) and self._free(is_counted, path)
+        return Block(data, owner) if fits else None
 
     def _make_room(self, nbytes: int, path: Sequence[Node]) -> bool:
         """Give up what is least valuable until there is room for `nbytes`; rows of `path` stay."""
         fixed = sum(node.rows.data.nbytes for node in path if node.rows is not None)
         if fixed + nbytes > self.max_bytes:
             return False
-        while self._tree.nbytes + nbytes > self.max_bytes:
-            if not self._give_up(path):
-                return False
-        return True
+        return self._free(lambda: self._tree.nbytes + nbytes <= self.max_bytes, path)
 
-    def _give_up(self, path: Sequence[Node]) -> bool:
-        """Forget what is least valuable in memory; return False if there is nothing."""
-        found = self._tree.least_valuable(self._clock(), path)
-        if found is None:
-            return False
-        node, rest_only = found
-        if rest_only or (node.file is not None and not node.file.gone):
-            node.rest = None
-            node.rows = node.rows if rest_only else None
-        else:
-            self._tree.remove(node, path)
-        return True
+    def _free(self, is_enough: Callable[[], bool], path: Sequence[Node]) -> bool:
+        """Forget what is least valuable in memory until it is enough; return whether it is."""
+        if is_enough():
+            return True
+        for node, rest_only in self._tree.by_value(self._clock(), path):
+            if rest_only or (node.file is not None and not node.file.gone):
+                node.rest = None
+                node.rows = node.rows if rest_only else None
+            else:
+                self._tree.remove(node, path)
+            if is_enough():
+                return True
+        return False
 
     def _touch(self, path: Sequence[Node], restored: Node) -> None:
         """Note the use of nodes, and of the rest of one of them."""
@@ -431,13 +395,3 @@ def _own(session: Session, ids: NDArray[np.int32]) -> int:
     if count == session.position:
         return count
     return count - 1 if session.can_be_cut else 0
-
-
-def _read(stored: Stored, section: Callable[[], Bytes]) -> Bytes | None:
-    """Read a section of a file. One that cannot be used any more is a warning, and None."""
-    try:
-        return section()
-    except TurboError as error:
-        stored.gone = True
-        _log.warning("left out of the prefix store: %s", error)
-        return None

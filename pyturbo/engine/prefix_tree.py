@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyturbo.engine.prefix_file import Stored
-from pyturbo.engine.prefix_parts import Bytes, StateParts
+from pyturbo.engine.prefix_copy import DiskCopy
+from pyturbo.engine.prefix_parts import Block, StateParts
 from pyturbo.engine.prefix_policy import value
 
 Tokens = NDArray[np.int32]
 
 
-class Block(NamedTuple):
-    """Bytes in memory, which `owner` counts for as long as it lives."""
+class Total:
+    """The bytes in memory of all nodes of a tree."""
 
-    data: Bytes
-    owner: Any
+    nbytes = 0
 
 
 class Node:
@@ -33,8 +34,8 @@ class Node:
             the same bits.
         rows: The rows of its tokens, if they are in memory.
         rest: The rest of the state after its last token, if it is in memory.
-        file: A file with its rows, if there is one.
-        rest_file: A file with the rest.
+        file: The file with its rows, if there is one.
+        rest_file: The file with the rest.
         used: When its rows were last of use.
         rest_used: When the rest was.
     """
@@ -46,14 +47,43 @@ class Node:
         tokens: Tokens,
         source: int,
         rows: Block | None = None,
-        file: Stored | None = None,
+        file: DiskCopy | None = None,
     ) -> None:
         self.parent, self.start, self.tokens, self.source = parent, start, tokens, source
+        self._total: Total = Total() if parent is None else parent._total
+        self._rows: Block | None = None
+        self._rest: Block | None = None
         self.rows, self.file = rows, file
-        self.rest: Block | None = None
-        self.rest_file: Stored | None = None
-        self.children: list[Node] = []
+        self.rest_file: DiskCopy | None = None
+        self._children: dict[int, list[Node]] = {}  # by their first token
         self.used = self.rest_used = 0.0
+
+    @property
+    def rows(self) -> Block | None:
+        return self._rows
+
+    @rows.setter
+    def rows(self, block: Block | None) -> None:
+        self._total.nbytes += _size(block) - _size(self._rows)
+        self._rows = block
+
+    @property
+    def rest(self) -> Block | None:
+        return self._rest
+
+    @rest.setter
+    def rest(self, block: Block | None) -> None:
+        self._total.nbytes += _size(block) - _size(self._rest)
+        self._rest = block
+
+    @property
+    def children(self) -> list[Node]:
+        """The nodes that follow it."""
+        return [*itertools.chain.from_iterable(self._children.values())]
+
+    def children_for(self, ids: Tokens) -> Sequence[Node]:
+        """Return the children whose first token is the next one of `ids`."""
+        return self._children.get(int(ids[self.end]), ()) if self.end < len(ids) else ()
 
     @property
     def end(self) -> int:
@@ -81,7 +111,7 @@ class Node:
     @property
     def nbytes(self) -> int:
         """Bytes in memory."""
-        return sum(block.data.nbytes for block in (self.rows, self.rest) if block is not None)
+        return _size(self._rows) + _size(self._rest)
 
 
 class Match(NamedTuple):
@@ -118,14 +148,14 @@ class Tree:
     @property
     def nbytes(self) -> int:
         """Bytes in memory."""
-        return sum(node.nbytes for node in self)
+        return self.root._total.nbytes
 
     def add(
-        self, parent: Node, tokens: Tokens, rows: Block | None = None, file: Stored | None = None
+        self, parent: Node, tokens: Tokens, rows: Block | None = None, file: DiskCopy | None = None
     ) -> Node:
         """Return a new child, with its rows in memory or in a file."""
         node = Node(parent, parent.end, tokens, next(self._sources), rows, file)
-        parent.children.append(node)
+        parent._children.setdefault(int(tokens[0]), []).append(node)
         return node
 
     def matches(self, ids: Tokens) -> Iterator[Match]:
@@ -133,7 +163,7 @@ class Tree:
         waiting = [self.root]
         while waiting:
             node = waiting.pop()
-            for child in node.children:
+            for child in node.children_for(ids):
                 count = common(child.tokens, ids[child.start :]) if child.has_rows else 0
                 if count:
                     yield Match(child, count)
@@ -160,10 +190,12 @@ class Tree:
             second.rows = Block(self._parts.cut(data, total, count, total - count), owner)
         second.rest, second.rest_file, second.rest_used = node.rest, node.rest_file, node.rest_used
         first.used = second.used = node.used
-        first.children, second.children = [second], node.children
+        first._children, second._children = {int(second.tokens[0]): [second]}, node._children
         for child in second.children:
             child.parent = second
-        parent.children[parent.children.index(node)] = first  # one step, whatever interrupts
+        siblings = parent._children[int(node.tokens[0])]
+        siblings[siblings.index(node)] = first  # one step, whatever interrupts
+        node.rows = node.rest = None
         return first
 
     def remove(self, node: Node, kept: Sequence[Node] = ()) -> None:
@@ -174,10 +206,14 @@ class Tree:
         parent = node.parent
         if parent is None:
             return
-        parent.children.remove(node)
+        token = int(node.tokens[0])
+        siblings = parent._children[token]
+        siblings.remove(node)
+        if not siblings:
+            del parent._children[token]
         node.parent = None
         node.release()
-        if self._parts.needs_rest and not parent.children and not parent.has_rest and parent not in kept:
+        if self._parts.needs_rest and not parent._children and not parent.has_rest and parent not in kept:
             self.remove(parent, kept)
 
     def prune(self) -> None:
@@ -186,29 +222,53 @@ class Tree:
             if not node.has_rows and node.parent is not None:
                 self.remove(node)
 
-    def least_valuable(self, now: float, kept: Sequence[Node]) -> tuple[Node, bool] | None:
-        """Return what to give up first, and whether it is the rest alone; None if there is nothing.
+    def by_value(self, now: float, kept: Sequence[Node]) -> Iterator[tuple[Node, bool]]:
+        """Yield what to give up, and whether it is the rest alone; the caller gives it up before the next.
 
         Rows are given up from the leaves on; those of `kept` nodes stay.
         """
-        spared = set(map(id, kept))
-        found: list[tuple[float, int, Node, bool]] = []
-        held: set[int] = set()  # nodes with descendants in memory
-        for number, node in enumerate(reversed(list(self))):
-            if node.nbytes or id(node) in held:
-                held.add(id(node.parent))
+        nodes, spared = list(self), set(map(id, kept))
+        self.root._total.nbytes = sum(node.nbytes for node in nodes)  # an interrupt may have left it wrong
+        below: Counter[int] = (
+            Counter()
+        )  # children of a node that have bytes in memory, or descendants that do
+        for node in reversed(nodes):
+            below[id(node.parent)] += bool(node.nbytes or below[id(node)])
+
+        def entry(number: int, node: Node) -> tuple[float, int, Node, bool] | None:
+            """How valuable a node is, and what of it can be given up now."""
             saved = node.end - self._restorable_before(node)
-            if node.rest is not None and (id(node) in held or id(node) in spared):
-                rank = value(saved, node.rest.data.nbytes, now - node.rest_used)
-                found.append((rank, number, node, True))
-            elif node.nbytes and id(node) not in held and id(node) not in spared:
-                useful = node.has_rest or not self._parts.needs_rest
-                rank = value(saved if useful else 0, node.nbytes, now - node.used)
-                found.append((rank, number, node, False))
-        if not found:
-            return None
-        *_, node, rest = min(found)
-        return node, rest
+            if below[id(node)] or id(node) in spared:
+                if node.rest is None:
+                    return None
+                return value(saved, node.rest.data.nbytes, now - node.rest_used), number, node, True
+            if not node.nbytes:
+                return None
+            useful = node.has_rest or not self._parts.needs_rest
+            return value(saved if useful else 0, node.nbytes, now - node.used), number, node, False
+
+        queue = [found for number, node in enumerate(reversed(nodes)) if (found := entry(number, node))]
+        heapq.heapify(queue)
+        numbers = itertools.count(len(nodes))
+        while queue:
+            found = heapq.heappop(queue)
+            _, number, node, rest_only = found
+            if (again := entry(number, node)) != found:  # what was given up before it changed its value
+                if again is not None:
+                    heapq.heappush(queue, again)
+                continue
+            above = self.path(node)[-2::-1]
+            yield node, rest_only
+            if rest_only:
+                continue
+            for parent in above:
+                below[id(parent)] -= 1
+                if below[id(parent)]:
+                    break
+                if (freed := entry(next(numbers), parent)) is not None:
+                    heapq.heappush(queue, freed)
+                if parent.nbytes:
+                    break
 
     def _restorable_before(self, node: Node) -> int:
         """Return the last position before the end of `node` that a state can be restored at without it."""
@@ -226,3 +286,7 @@ def common(one: Tokens, other: Tokens) -> int:
     count = min(len(one), len(other))
     different = np.flatnonzero(one[:count] != other[:count])
     return int(different[0]) if different.size else count
+
+
+def _size(block: Block | None) -> int:
+    return 0 if block is None else block.data.nbytes

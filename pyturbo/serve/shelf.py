@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -58,6 +58,11 @@ class Served:
         return self.source.name
 
     @property
+    def usable(self) -> bool:
+        """Whether it can reply, with files that are as they were. If not, it is loaded again."""
+        return self.engine.alive and not self.model.runner.origin.changed
+
+    @property
     def full(self) -> bool:
         """Whether no further reply may wait, or as many requests are prepared as may be."""
         return self.engine.full or self.preparing >= MOST_PREPARING
@@ -78,11 +83,21 @@ class Served:
         self.model.close()
 
 
-def _load(source: Source) -> Model:
-    """Load a model, and hash its weights, which takes a while, too."""
+def load_source(source: Source) -> Model:
+    """Load a model, and hash its weights, which takes a while, too, and which every reply says."""
     model = source.load()
     model.fingerprint  # noqa: B018
     return model
+
+
+async def _close(models: Sequence[Served]) -> None:
+    """Close models, all of them, whichever fails to."""
+    for served in models:
+        log.info("closing %s", served.name)
+    ends = (asyncio.to_thread(served.close) for served in models)
+    for error in await asyncio.gather(*ends, return_exceptions=True):
+        if isinstance(error, BaseException):
+            raise error
 
 
 class Shelf:
@@ -144,7 +159,7 @@ class Shelf:
         source = self.source(name)
         self._users[source.name] += 1
         try:
-            while (served := self._served.get(source.name)) is None or not served.engine.alive:
+            while (served := self._served.get(source.name)) is None or not served.usable:
                 await asyncio.shield(self._load(source))  # others may wait for it, whoever goes away
             try:
                 yield served
@@ -175,7 +190,7 @@ class Shelf:
     async def _place_new(self, source: Source) -> None:
         log.info("loading %s", source.name)
         try:
-            model = await asyncio.to_thread(_load, source)
+            model = await asyncio.to_thread(load_source, source)
         except TurboError as error:
             message = f"{source.name} cannot be loaded: {error}"
             raise RequestError("api_error", message, status=503) from error
@@ -205,12 +220,10 @@ class Shelf:
             raise RequestError("overloaded_error", "other models are in use, and leave no memory for it")
         for served in closed:  # before the first wait, during which somebody might ask for one of them
             del self._served[served.name]
-        for served in closed:
-            log.info("closing %s", served.name)
-            await asyncio.to_thread(served.close)
+        await _close(closed)
 
     async def close(self) -> None:
         """Close all models, and load no more: replies under way end with a StateError."""
         self._closed = True
         served, self._served = self.served, {}
-        await asyncio.gather(*(asyncio.to_thread(each.close) for each in served))
+        await _close(served)
