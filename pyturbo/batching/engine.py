@@ -145,9 +145,8 @@ class Engine:
 
     @property
     def alive(self) -> bool:
-        """Whether it can reply: it is not closed, no mistake of its own has ended it, and no reply has found
-        that the files of its model changed."""
-        return self._scheduler.alive and not self.model.runner.origin.changed
+        """Whether it can reply: it is not closed, and no mistake of its own has ended it."""
+        return self._scheduler.alive
 
     @property
     def closed(self) -> bool:

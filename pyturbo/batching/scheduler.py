@@ -33,7 +33,7 @@ class Waiting(NamedTuple):
     admit: Callable[[], Member]
 
 
-class Text(NamedTuple):
+class ReadText(NamedTuple):
     """A text that someone else reads: its state counts like that of a conversation."""
 
     rank: tuple[int, int]
@@ -89,12 +89,13 @@ class Scheduler:
         self._limits, self._pace = limits, pace
         self._own = OwnProcess()
         self._changed = threading.Condition()
+        self._claiming = threading.Lock()  # taken before `_changed`
         self._wake: SimpleQueue[None] = SimpleQueue()  # whose `put` never waits
         self._waiting: list[Waiting] = []  # a heap
         self._members: list[Member] = []
-        self._texts: list[Text] = []  # those that wait for memory
-        self._read_texts: list[Text] = []  # those that have it
-        self._taken: dict[int, int] = {}  # bytes of each member, or text, by its identity
+        self._texts: list[ReadText] = []  # those that wait for memory
+        self._read_texts: list[ReadText] = []  # those that have it
+        self._taken: dict[int, int] = {}  # bytes of each member, reply on its way or text, by its identity
         self._numbers = itertools.count()
         self._admitting: Waiting | None = None  # on its way from `_waiting` to `_members`
         self._stopping = self._draining = False
@@ -154,17 +155,17 @@ class Scheduler:
         """
         self._own.require("the engine")
         with self._changed:
-            text = Text((0, next(self._numbers)), nbytes, context)
+            text = ReadText((0, next(self._numbers)), nbytes, context)
             self._texts.append(text)
-            try:
-                while not self._may_read(text):
-                    check()
+        try:
+            while not self._claim(text, lambda: self._is_next(text), lambda: self._read_texts.append(text)):
+                check()
+                with self._changed:
                     self._changed.wait(_CHECK_SECONDS)
-                self._taken[id(text)] = nbytes
-                self._read_texts.append(text)
-            finally:
+        finally:
+            with self._changed:
                 self._texts.remove(text)
-                self._wake.put(None)
+            self._wake.put(None)
         try:
             yield
         finally:
@@ -174,24 +175,43 @@ class Scheduler:
                 self._changed.notify_all()
             self._wake.put(None)
 
-    def _may_read(self, text: Text) -> bool:
-        """Return whether a text has memory, and its turn: no reply that waits for memory came before it."""
+    def _is_next(self, text: ReadText) -> bool:
+        """Return whether it is the turn of a text: no reply that waits for memory came before it."""
         if self._stopping or self._draining:
             raise StateError("the engine is closed")
         if self._waiting and self._waiting[0].rank < text.rank and len(self._members) < self._limits.slots:
             return False
-        return self._texts[0] is text and self._fits(text.nbytes, text.context)
+        return self._texts[0] is text
 
-    def _fits(self, nbytes: int, context: int) -> bool:
-        """Return whether there is memory for a state. Without any other, waiting would be in vain.
+    def _claim(
+        self, entry: Waiting | ReadText, is_next: Callable[[], bool], begin: Callable[[], object]
+    ) -> bool:
+        """Count the state of a reply or a text, and `begin` it, if it is next and there is memory for it.
 
-        Nobody knows here whether the state of a text is there yet, so that the model has room for it too.
+        The model may have to wait for a program before it says so. Nobody else waits meanwhile: that is why
+        it is not asked under `_changed`.
         """
-        if self._limits.nbytes is not None and self.state_bytes + nbytes > self._limits.nbytes:
-            return False
-        texts = self._read_texts
-        contexts = {context, *(each.context for each in texts), *(m.session.context for m in self._members)}
-        return self._limits.has_room(nbytes + sum(each.nbytes for each in texts), contexts) or not self._taken
+        limit = self._limits.nbytes
+        with self._claiming:
+            with self._changed:
+                if not is_next() or (limit is not None and self.state_bytes + entry.nbytes > limit):
+                    return False
+                # Nobody knows here whether the states of these are there yet.
+                begun: list[Waiting | ReadText] = [*self._read_texts]
+                if self._admitting is not None:
+                    begun.append(self._admitting)
+                contexts = {entry.context, *(each.context for each in begun)}
+                contexts |= {member.session.context for member in self._members}
+                alone = not self._taken  # waiting would be in vain
+            nbytes = entry.nbytes + sum(each.nbytes for each in begun)
+            if not self._limits.has_room(nbytes, contexts) and not alone:
+                return False
+            with self._changed:
+                if not is_next():
+                    return False
+                self._taken[id(entry)] = entry.nbytes
+                begin()
+                return True
 
     def drain(self, timeout: float | None) -> bool:
         """Accept nothing more, and wait until all replies have ended. Returns whether they have."""
@@ -272,9 +292,10 @@ class Scheduler:
             member = self._admitted(entry)
             with self._changed:
                 self._admitting = None
+                nbytes = self._taken.pop(id(entry))
                 if member is not None:
                     self._members.append(member)
-                    self._taken[id(member)] = entry.nbytes
+                    self._taken[id(member)] = nbytes
                 self._changed.notify_all()
             if member is not None:
                 self._resume(member)
@@ -291,15 +312,19 @@ class Scheduler:
     def _next(self) -> Waiting | None:
         """Take the next reply from the queue, if there is room for it and it is not time to stop."""
         with self._changed:
-            if self._stopping or not self._waiting or len(self._members) >= self._limits.slots:
+            if not self._waiting:
                 return None
             first = self._waiting[0]
-            if (self._texts and self._texts[0].rank < first.rank) or not self._fits(
-                first.nbytes, first.context
-            ):
-                return None
-            self._admitting = heapq.heappop(self._waiting)  # there is no moment at which it is nowhere
-            return self._admitting
+
+        def is_next() -> bool:
+            earlier = self._texts and self._texts[0].rank < first.rank
+            free = not self._stopping and len(self._members) < self._limits.slots
+            return free and not earlier and self._waiting[0] is first
+
+        def begin() -> None:  # there is no moment at which it is nowhere
+            self._admitting = heapq.heappop(self._waiting)
+
+        return first if self._claim(first, is_next, begin) else None
 
     def _drop_cancelled(self) -> None:
         with self._changed:

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 
 import pyturbo
 from processes import run_script
-from pyturbo.batching import Engine
+from pyturbo.batching import Engine, scheduler
+from pyturbo.batching.scheduler import Scheduler
 from pyturbo.cli import serve
 from pyturbo.cli._usage import UsageError
 from pyturbo.engine import runner
@@ -416,17 +417,31 @@ def test_memory_of_a_model_that_others_have_taken(limited: pyturbo.Model) -> Non
         assert engine.submit(PROMPTS[0], max_tokens=3).result().text == ", there was"
 
 
-def test_texts_take_memory_of_states_in_turn_with_replies(model: pyturbo.Model) -> None:
-    nbytes = model.runner.layout(512).nbytes
+def test_texts_take_memory_of_states_in_turn_with_replies(
+    model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nbytes, looks, goes_on = model.runner.layout(512).nbytes, [0], threading.Event()
+    look, step = Scheduler._admit, scheduler.step_together
+
+    def counted(self: Scheduler) -> None:
+        looks[0] += 1
+        look(self)
+
+    def gated(*given: Any) -> Any:
+        goes_on.wait(60)
+        return step(*given)
+
+    monkeypatch.setattr(Scheduler, "_admit", counted)
+    monkeypatch.setattr(scheduler, "step_together", gated)
     with Engine(model, context=512, memory=nbytes) as engine:
         with pytest.raises(ArgumentError, match="texts: expected a state of at most .* for 1800 tokens"):
             engine.require_text(1800)
         with engine.reading(20):
             assert engine.state_bytes == nbytes
             reply = engine.submit(PROMPTS[0], max_tokens=300, ignore_eos=True)
-            time.sleep(0.2)
+            time.sleep(0.3)
             assert (engine.running, engine.waiting, reply.queued_seconds) == (0, 1, None)
-            assert engine.usage.busy_seconds < 0.1
+            assert looks[0] < 20
         next(reply)
         checks: list[int] = []
         with pytest.raises(CancelledError), engine.reading(20, lambda: _gone_after(checks, 3)):
@@ -435,15 +450,63 @@ def test_texts_take_memory_of_states_in_turn_with_replies(model: pyturbo.Model) 
         later: list[Any] = []
         thread = threading.Thread(target=lambda: later.append(_read(engine)))
         thread.start()
-        time.sleep(0.1)
+        while not engine._scheduler._texts:
+            time.sleep(0.01)
         second = engine.submit(PROMPTS[1], max_tokens=2)
         reply.cancel()
+        goes_on.set()
         second.result()
-        thread.join(30)
         assert later == [nbytes]  # before the reply that came later
+        thread.join(30)
         assert engine.state_bytes == 0
     with pytest.raises(StateError, match="closed"), engine.reading(20):
         pytest.fail("it is closed")
+
+
+def test_a_reply_on_its_way_has_its_memory(model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    nbytes, goes_on, begun = model.runner.layout(512).nbytes, threading.Event(), threading.Event()
+    admitted = Scheduler._admitted
+
+    def slow(entry: Any) -> Any:
+        begun.set()
+        assert goes_on.wait(60)
+        return admitted(entry)
+
+    monkeypatch.setattr(Scheduler, "_admitted", staticmethod(slow))
+    with Engine(model, context=512, memory=nbytes) as engine:
+        reply = engine.submit(PROMPTS[0], max_tokens=3)
+        assert begun.wait(60)
+        checks: list[int] = []
+        with pytest.raises(CancelledError), engine.reading(20, lambda: _gone_after(checks, 3)):
+            pytest.fail("there is no memory")
+        assert engine.state_bytes == nbytes
+        goes_on.set()
+        assert reply.result().text == ", there was"
+        until(lambda: engine.state_bytes == 0)
+
+
+def test_nobody_waits_while_a_model_says_whether_it_has_room(
+    model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, goes_on = threading.Event(), threading.Event()
+
+    def slow(*given: Any) -> bool:
+        asked.set()
+        return goes_on.wait(60)
+
+    with Engine(model, context=512) as engine:
+        limits = engine._scheduler._limits
+        monkeypatch.setattr(engine._scheduler, "_limits", limits._replace(has_room=slow))
+        replies = [engine.submit(PROMPTS[0], max_tokens=3)]
+        assert asked.wait(60)
+        replies.append(engine.submit(PROMPTS[1], max_tokens=3))
+        assert (engine.running, engine.waiting) == (0, 2)
+        engine._scheduler.stop()
+        engine._scheduler.tell_end()
+        for reply in replies:
+            with pytest.raises(StateError, match="closed"):
+                reply.result()
+        goes_on.set()
 
 
 def _gone_after(checks: list[int], count: int) -> None:
