@@ -11,6 +11,10 @@ from pyturbo.checkpoint.tensors import Tensors
 from pyturbo.errors import FileError, StateError
 
 
+class ChangedFileError(FileError):
+    """A file is no longer what it was when the weights of a model were loaded from it."""
+
+
 class Origin:
     """Tells one checkpoint from others, and whether its files are as they were when they were opened.
 
@@ -44,13 +48,13 @@ class Origin:
         return digest.hexdigest()
 
     def check_files(self) -> None:
-        """Raise a FileError if a file that weights come from became shorter or was written to."""
+        """Raise a ChangedFileError if a file that weights come from became shorter or was written to."""
         try:
             for watch in self._watches:
                 watch.check()
-        except FileError:
+        except FileError as error:
             self.changed = True
-            raise
+            raise ChangedFileError(str(error)) from None
 
     def close(self) -> None:
         """Close the files and forget their mappings."""

@@ -53,7 +53,7 @@ class Door:
         served = self._shelf.served
         if len(self._shelf.names) > 1 or not served or not served[0].full:
             return None
-        if not served[0].engine.alive:  # the application loads it again
+        if not served[0].usable:  # the application loads it again
             return None
         head, end, body = data.partition(b"\r\n\r\n")
         if not end or len(head) > _HEAD_BYTES:

@@ -61,5 +61,8 @@ class Preparation:
             with suppress(RuntimeError):  # the server has ended meanwhile
                 loop.call_soon_threadsafe(ended, found, error)
 
-        threading.Thread(target=run, name="pyturbo-prepare", daemon=True).start()
+        try:
+            threading.Thread(target=run, name="pyturbo-prepare", daemon=True).start()
+        except RuntimeError:  # there can be no further thread
+            ended(None, BusyError("too many requests wait already"))
         return await result

@@ -76,3 +76,22 @@ def test_the_loop_ends_before_the_work() -> None:
     assert not ended.is_set()
     goes_on.set()
     assert ended.wait(30)
+
+
+def test_a_thread_that_cannot_begin_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparation, "_AT_ONCE", 1)
+
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        model, threads = served(), Preparation()
+        with monkeypatch.context() as patch:
+            patch.setattr(preparation.threading.Thread, "start", start)
+            for _ in range(3):
+                with pytest.raises(BusyError):
+                    await threads.run(model, lambda: 1)
+        assert await threads.run(model, lambda: model.preparing) == 1
+        assert model.preparing == 0
+
+    asyncio.run(main())

@@ -105,16 +105,20 @@ def test_replies_end_with_an_error_while_a_long_prompt_is_read() -> None:
         assert server.ended(30) == (0, "")
 
 
-def test_prompts_that_take_long_to_encode_hold_up_neither_others_nor_the_end() -> None:
+def test_prompts_that_take_long_to_encode_hold_up_neither_others_nor_the_end(tmp_path: Path) -> None:
     script = (
         "import time\nfrom pyturbo.text import Tokenizer\nencode = Tokenizer.encode\n"
-        "Tokenizer.encode = lambda self, text, *more: "
-        "time.sleep(60 * text.startswith('Slow')) or encode(self, text, *more)"
+        "def slow(self, text, *more):\n"
+        "    if text.startswith('Slow'):\n"
+        f"        open({str(tmp_path)!r} + '/' + text, 'w').close()\n"
+        "        time.sleep(60)\n"
+        "    return encode(self, text, *more)\n"
+        "Tokenizer.encode = slow"
     )
     with ServedProcess("--drain-seconds", "1", script=script) as server, ThreadPoolExecutor(9) as pool:
         post = partial(httpx.post, f"{server.url}/v1/completions", timeout=60)
         slow = [pool.submit(post, json=LONG | {"prompt": f"Slow {i}"}) for i in range(2)]
-        time.sleep(0.5)
+        until(lambda: all((tmp_path / f"Slow {i}").exists() for i in range(2)))
         assert post(json=SHORT | {"max_tokens": 3, "stream": False}).status_code == 200
         server.signal(signal.SIGTERM)
         assert server.ended(20) == (0, "")

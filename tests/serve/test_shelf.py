@@ -169,7 +169,7 @@ def test_a_model_that_is_asked_for_while_others_are_closed(monkeypatch: pytest.M
         assert smaller.result().status_code in (200, 503)  # 200 if it comes after c's reply
 
 
-def test_a_model_whose_file_changed_is_loaded_again(tmp_path: Path) -> None:
+def test_a_model_whose_file_changed_is_loaded_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = shutil.copytree(default_model(), tmp_path / "model")
     shelf = Shelf([Source("a", lambda: pyturbo.load(folder, device="cpu"))], pyturbo.Engine)
     with LiveServer(create_app(shelf)) as live:
@@ -179,8 +179,29 @@ def test_a_model_whose_file_changed_is_loaded_again(tmp_path: Path) -> None:
         refused = ask(live)
         assert refused.status_code == 503
         assert refused.headers["retry-after"] == "2"
-        assert weights.name in refused.json()["error"]["message"]
+        assert refused.json()["error"]["code"] == "model_changed"
+        assert weights.name in caplog.text
+        assert httpx.get(f"{live.url}/health").status_code == 200  # the next request finds it loaded again
         assert ask(live).status_code == 200
+
+
+def test_a_model_that_does_not_close_keeps_no_other_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    shop, closed = Shop(), []
+
+    def close(self: pyturbo.Model) -> None:
+        closed.append(self)
+        raise OSError("stuck")
+
+    with shop.open(4, a=2, b=2, c=4) as (live, shelf):
+        assert ask(live, "a").status_code == ask(live, "b").status_code == 200
+        models = [served.model for served in shelf.served]
+        with monkeypatch.context() as patch:
+            patch.setattr(pyturbo.Model, "close", close)
+            assert ask(live, "c").status_code == 500
+        assert {*map(id, closed)} == {*map(id, models)}
+        assert ask(live, "c").status_code == 200
+    for model in models:
+        model.close()
 
 
 def test_a_model_that_cannot_be_loaded_is_tried_again() -> None:

@@ -81,8 +81,10 @@ export function remove(conversation) {
 
 /** Keep a conversation that was deleted or comes from a file. If its id is that of a different one, it gets a new id. */
 export function restore(conversation) {
-  if (store.differs(conversation)) conversation.id = newId();
-  if (!store.conversation(conversation.id)) save(conversation);
+  if (!store.isKept(conversation)) {
+    if (store.conversation(conversation.id)) conversation.id = newId();
+    save(conversation);
+  }
   tell("list");
 }
 

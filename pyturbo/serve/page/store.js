@@ -20,10 +20,10 @@ export function conversation(id) {
   return loaded.get(id);
 }
 
-/** Whether the conversation that is kept with the same id, if there is one, is different. */
-export function differs(other) {
-  const kept = conversation(other.id);
-  return kept !== null && textOf(kept) !== textOf(other);
+/** Whether a conversation is kept, maybe with another id. */
+export function isKept(other) {
+  const text = textOf(other);
+  return conversations().some((kept) => textOf({ ...kept, id: other.id }) === text);
 }
 
 /** Keep a conversation. Throws where the browser has no room for it. */

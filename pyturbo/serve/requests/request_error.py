@@ -9,12 +9,12 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
+from pyturbo.checkpoint.origin import ChangedFileError
 from pyturbo.errors import (
     AllocationError,
     ArgumentError,
     BusyError,
     ContextError,
-    FileError,
     FormatError,
     StateError,
 )
@@ -128,8 +128,9 @@ def request_error_of(error: BaseException, path: str, given: Collection[str] = (
         return RequestError("invalid_request_error", message, param=field)
     if isinstance(error, BusyError):
         return RequestError("overloaded_error", "too many requests wait already", code="queue_full")
-    if isinstance(error, FileError):
-        return RequestError("overloaded_error", str(error), code="model_changed")
+    if isinstance(error, ChangedFileError):
+        log.warning("the model is loaded again: %s", error)
+        return RequestError("overloaded_error", "the files of the model changed", code="model_changed")
     if isinstance(error, AllocationError):
         return RequestError("overloaded_error", str(error), code="out_of_memory")
     if isinstance(error, StateError) and _OF_A_CONSTRAINT.match(str(error)):
@@ -143,8 +144,10 @@ def request_error_of(error: BaseException, path: str, given: Collection[str] = (
 def _by_field(message: str, path: str, given: Collection[str]) -> tuple[str, str | None]:
     """Return a message with the name that the field has in requests for a path, and that field, if any."""
     found = _NAMES.match(message)
-    for name in reversed(found.groups("")) if found else ():
+    if found is None:
+        return message, None
+    for name in reversed(found.groups("")):
         for field in (name, _FIELDS.get(path, {}).get(name, "")):
-            if found and field.partition(".")[0] in given:
+            if field.partition(".")[0] in given:
                 return (message if field == name else field + message[found.end() :]), field
     return message, None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pyturbo.errors import ArgumentError, ContextError, StateError, TurboError
+from pyturbo.checkpoint.origin import ChangedFileError
+from pyturbo.errors import ArgumentError, ContextError, FileError, StateError, TurboError
 from pyturbo.serve.requests.request_error import request_error_of
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
@@ -43,3 +44,14 @@ def test_an_error_names_fields_that_the_request_has(
 ) -> None:
     found = request_error_of(error, path, given.split())
     assert (found.kind, str(found), found.param) == ("invalid_request_error", message, param)
+
+
+def test_only_files_that_changed_are_loaded_again(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither tells a client where files are; both tell whoever reads the log."""
+    changed = request_error_of(ChangedFileError("/models/a: was written to"), CHAT)
+    assert (changed.status, changed.code) == (503, "model_changed")
+    broken = request_error_of(FileError("/models/b: cannot be read"), CHAT)
+    assert (broken.status, broken.code) == (500, None)
+    assert "/models" not in f"{changed} {broken}"
+    assert "/models/a" in caplog.text
+    assert "/models/b" in caplog.text
