@@ -87,9 +87,14 @@ in_children(work, 6)
 
 #: What is no more than data goes on; so do operations, on a device of the child.
 DATA = """
+os.environ["TOKENIZERS_PARALLELISM"] = "true"
+long = "Once upon a time " * 2000
+long_tokens = model.tokenizer.encode(long)  # with threads of the package, which a child does not have
+
 def work():
     assert x.numpy().sum() == 64
     assert model.tokenizer.encode("Once upon a time") == tokens
+    assert model.tokenizer.encode(long) == long_tokens
     assert pyturbo.Sampler(temperature=0.5, seed=1).sample(session.logits)[0] >= 0
     session.save("child.session")
     assert pyturbo.ops.add([1.0], x.numpy()[:1]) == 2

@@ -7,10 +7,14 @@ from contextlib import contextmanager
 
 from tokenizers import Tokenizer
 
+from pyturbo._fork import OwnProcess
 from pyturbo._messages import shown
 from pyturbo.errors import FormatError
 
-_LONG = 1 << 14  # characters: longer texts are encoded as a batch of one, so that other threads go on
+#: Characters. Longer texts are encoded as a batch of one, so that other threads of this process go on. The
+#: package has threads for that, for which a child of fork() would wait in vain.
+_LONG = 1 << 14
+_own = OwnProcess()
 
 
 @contextmanager
@@ -27,7 +31,7 @@ def package_errors(what: str) -> Iterator[None]:
 def encoded(tokenizer: Tokenizer, text: str, special: bool = False) -> list[int]:
     """Return the ids of a text; `special` adds the tokens of the post-processor."""
     with package_errors("tokenizer: the text cannot be encoded"):
-        if len(text) < _LONG:
+        if len(text) < _LONG or not _own:
             return tokenizer.encode(text, add_special_tokens=special).ids
         (encoding,) = tokenizer.encode_batch_fast([text], add_special_tokens=special)
         return encoding.ids

@@ -114,7 +114,13 @@ def bound_of_json(state: Mapping[str, Any], hidden: Collection[str]) -> TokenBou
     splits = _steps(state.get("pre_tokenizer"), "pretokenizers")
     kinds = [step.get("type") for step in splits]
     bpe = model.get("type") == "BPE" and not model.get("end_of_word_suffix")
-    if not bpe or "ByteLevel" in kinds[:-1] or not all(map(_keeps_text, [*normalizers, *splits])):
+    if (
+        not bpe
+        or "ByteLevel" in kinds[:-1]
+        or not all(
+            [_normalizes_little(step) for step in normalizers] + [_splits_only(step) for step in splits]
+        )
+    ):
         return None
     byte_level, composes = kinds[-1:] == ["ByteLevel"], any(step["type"] == "NFC" for step in normalizers)
     if not byte_level and not model.get("byte_fallback"):
@@ -143,13 +149,18 @@ def _steps(part: Mapping[str, Any] | None, name: str) -> list[Mapping[str, Any]]
     )
 
 
-def _keeps_text(step: Mapping[str, Any]) -> bool:
-    """Return whether a step leaves out no text, other than by composing characters."""
-    kind = step.get("type")
-    if kind == "Replace":
+def _normalizes_little(step: Mapping[str, Any]) -> bool:
+    """Return whether a normalizer leaves out no text, other than by composing characters."""
+    if step.get("type") == "Replace":
         return step.get("pattern") == {"String": " "} and step.get("content") == SPACE
+    return step.get("type") in ("NFC", "Prepend")
+
+
+def _splits_only(step: Mapping[str, Any]) -> bool:
+    """Return whether a pre-tokenizer leaves out no text."""
+    kind = step.get("type")
     if kind == "Metaspace":
         return step.get("replacement") == SPACE
     if kind in ("Split", "Punctuation"):
         return step.get("behavior") != "Removed"
-    return kind in ("NFC", "Prepend", "ByteLevel", "Digits")
+    return kind in ("ByteLevel", "Digits")

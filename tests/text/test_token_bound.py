@@ -104,8 +104,9 @@ def lacks(byte: str) -> Callable[[dict[str, Any]], None]:
         lambda state: state.update(normalizer={"type": "Sequence", "normalizers": [NFC, {"type": "NFKC"}]}),
         lambda state: state["pre_tokenizer"]["pretokenizers"][0].update(behavior="Removed"),
         lambda state: state["pre_tokenizer"]["pretokenizers"].insert(0, {"type": "WhitespaceSplit"}),
+        lambda state: state.update(normalizer={"type": "ByteLevel"}),
     ],
-    ids=["lower case", "compatible", "removed", "white space"],
+    ids=["lower case", "compatible", "removed", "white space", "bytes"],
 )
 def test_where_text_may_be_lost_nothing_is_known(tmp_path: Path, change: Any) -> None:
     tokenizer = Tokenizer(huggingface(changed(byte_level(), change), tmp_path))
