@@ -17,7 +17,7 @@ import cuda_in_tests  # before pyturbo, which reads what this sets
 import pyturbo
 from pyturbo import _native_tests  # makes the kernels of tests/shaders known
 
-pytest_plugins = ["plugins.coverage", "plugins.quick", "plugins.share"]
+pytest_plugins = ["plugins.coverage", "plugins.quick", "plugins.share", "plugins.spread"]
 
 # GPUs cache compiled kernels in a folder that is deleted after the run.
 os.environ["PYTURBO_CACHE"] = tempfile.mkdtemp(prefix="pyturbo-tests-")

@@ -55,6 +55,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.spread
 @pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=list(OPTIONS))
 def test_a_reply_has_the_tokens_of_all_logits(model: pyturbo.Model, options: dict[str, Any]) -> None:
@@ -76,6 +77,7 @@ def test_a_reply_has_the_tokens_of_all_logits(model: pyturbo.Model, options: dic
         np.testing.assert_allclose([p for _, p in chunk.top], [p for _, p in top], atol=1e-6)
 
 
+@pytest.mark.spread
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "all_logits"), [(n, n not in list(OPTIONS)[:4]) for n in OPTIONS])
 def test_when_the_host_needs_all_logits(

@@ -177,6 +177,7 @@ def test_the_memory_that_info_names_is_enough(large: Path) -> None:
         assert model.runner.experts.nbytes < 20 * MB
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("device", pyturbo.devices())
 @pytest.mark.parametrize("name", [name for name, model in MODELS.items() if "experts" in str(model.config)])
 def test_programs_have_the_size_that_was_expected(tmp_path: Path, name: str, device: str) -> None:

@@ -6,6 +6,7 @@ The plugins of tests/plugins run in a process of their own, over small test file
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,15 +15,18 @@ import pytest
 
 from kernels.levels import LEVELS
 from plugins.coverage import DEVICES, WITHOUT_METAL
+from plugins.spread import EMULATED
 
 pytestmark = pytest.mark.slow
 
 TESTS = Path(__file__).parent
 
+PLUGINS = ("--disable-plugin-autoload", "-p", "xdist.plugin")
+
 CONFTEST = """
 import pytest
 from pyturbo import _native_tests
-pytest_plugins = ["plugins.coverage", "plugins.quick", "plugins.share"]
+pytest_plugins = ["plugins.coverage", "plugins.quick", "plugins.share", "plugins.spread"]
 """
 
 
@@ -34,7 +38,7 @@ def run(folder: Path, source: str, *options: str, **variables: str) -> tuple[int
     names = ("CI", "PYTURBO_THREADS", "PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS")
     environment = {name: value for name, value in os.environ.items() if name not in names}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *PLUGINS, *options],
         cwd=folder,
         env=environment | {"PYTHONPATH": str(TESTS)} | variables,
         capture_output=True,
@@ -126,6 +130,31 @@ def test_plain():
         "test_marked_case[avx2]",
         "test_plain",
     ]
+
+
+def test_cases_are_spread_over_emulated_devices(tmp_path: Path) -> None:
+    """Each runs on the CPU and on one other device, each of which has some of them."""
+    source = """
+@pytest.mark.spread
+@pytest.mark.parametrize("bits", range(9))
+@pytest.mark.parametrize("device", ["cpu", "cpu at avx2", "cpu:reference", "metal", "cuda"])
+def test_spread(device, bits):
+    pass
+
+@pytest.mark.parametrize("device", ["cpu:reference", "metal", "cuda"])
+def test_whole(device):
+    pass
+"""
+    _, lines = run(tmp_path, source, "--collect-only")
+    names = [re.fullmatch(r"test_it\.py::(\w+)\[(.+?)(?:-(\d))?\]", line) for line in lines]
+    found = [name.groups() for name in names if name is not None]
+    spread = [(device, bits) for test, device, bits in found if test == "test_spread"]
+    assert len(found) == len(spread) + 3
+    for device in EMULATED:
+        assert sum(name == device for name, _ in spread) == 9 // len(EMULATED)
+    for bits in map(str, range(9)):
+        assert sum(name in EMULATED for name, each in spread if each == bits) == 1
+        assert {("cpu", bits), ("cpu at avx2", bits)} <= {*spread}
 
 
 def test_quick_names_tests_that_should_be_marked(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def model_of(folder: Path, name: str, device: Any = "cpu", kv: str = "f16") -> M
     return load(path, device, kv=kv)
 
 
+@pytest.mark.spread
 @pytest.mark.slow
 @pytest.mark.parametrize("kv", [form.name for form in KV_FORMATS])
 def test_every_device_goes_on_with_the_same_bits(

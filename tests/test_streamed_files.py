@@ -90,6 +90,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str | None]] = {
 }
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("device", pyturbo.devices())
 @pytest.mark.parametrize("mode", ["mapped", "stream"])
 @pytest.mark.parametrize("damage", DAMAGE)

@@ -46,12 +46,12 @@ def test_writes_do_not_wait_and_have_read_their_values(cuda: pyturbo.Device) -> 
     a, y = full(cuda, 1), cuda.empty(64)
     program = pyturbo.Program(cuda)
     program.add(cuda.kernel("add"), a, a, y, 64)
-    soft_cuda.inject("slow", milliseconds=100)
+    soft_cuda.inject("slow", milliseconds=1000)
     program.run(wait=False)
     values = np.full(64, 5, np.float32)
     begin = time.perf_counter()
     a.write(values)
-    assert time.perf_counter() - begin < 0.09
+    assert time.perf_counter() - begin < 0.9
     values[:] = 7
     assert y.read()[0] == 2
     assert a.read()[0] == 5
@@ -124,10 +124,10 @@ def test_files_are_copied_side_by_side(cuda: pyturbo.Device, tmp_path: Path) -> 
         np.full(300_000, ord(name), np.float32).tofile(tmp_path / name)
         mapped = cuda.map(tmp_path / name, dtype="float32")
         program.add(kernel, y, mapped, y, 300_000)
-    soft_cuda.inject("slow_copy", times=4, milliseconds=500)
+    soft_cuda.inject("slow_copy", times=4, milliseconds=1000)
     begin = time.perf_counter()
     program.run()
-    assert time.perf_counter() - begin < 1.5
+    assert time.perf_counter() - begin < 3.5
     assert y.read()[299_999] == sum(map(ord, "abcd"))
     assert soft_cuda.counters()["registered"] == 4
 

@@ -41,6 +41,7 @@ def reference(states: NDArray[np.float64], pooling: str) -> NDArray[np.float64]:
     return pooled / np.linalg.norm(pooled)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("device", pyturbo.devices())
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_embeddings_are_pooled_states(folder: Path, name: str, device: str) -> None:

@@ -125,6 +125,7 @@ CASES = [(name, "turbo4v2", "cpu") for name in NAMES] + [
 ]
 
 
+@pytest.mark.spread
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "kv", "device"), CASES)
 def test_chunks_see_what_the_rows_before_them_decode_to(

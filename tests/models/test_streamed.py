@@ -44,6 +44,7 @@ def device(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("name", WITH_EXPERTS)
 @pytest.mark.parametrize("layout", ["hf", "mlx"])
 def test_a_streamed_model_has_the_bits_of_a_resident_one(
@@ -82,6 +83,7 @@ def test_a_mapped_expert_is_brought_once(tmp_path: Path, device: str) -> None:
         assert totals() == (2 * requests, misses)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(
     "form",
     [{"mode": mode} for mode in ("mxfp4", "mxfp8", "nvfp4")] + [{"bits": bits} for bits in (2, 3, 5, 6, 8)],

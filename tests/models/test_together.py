@@ -100,6 +100,7 @@ def test_many_conversations_differ_by_rounding_only(folder: Path, name: str) -> 
     assert np.abs(got - want).max() <= BOUND * want.std()
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("device", [device for device in pyturbo.devices() if device != "cpu"])
 @pytest.mark.parametrize("kv", ["f32", "turbo4"])
 @pytest.mark.parametrize("name", ["deepseek_v3", "gpt_oss", "qwen3_5_moe", "llama"])
@@ -146,6 +147,7 @@ def test_steps_and_pieces_of_prompts_differ_by_rounding_only(folder: Path, name:
     assert [room.steps for _, room in model.runner._mixed] == [16]
 
 
+@pytest.mark.spread
 @pytest.mark.slow
 @pytest.mark.parametrize("device", [device for device in pyturbo.devices() if device != "cpu"])
 @pytest.mark.parametrize("kv", ["f32", "turbo4"])

@@ -1,0 +1,40 @@
+"""Tests marked `spread`: each of their cases runs on the CPU, and on one of the devices that are emulated.
+
+Every device so has its share of the cases, and a third of what they would take is enough. The kernels that
+such tests launch are those of other tests, which run on all devices.
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import pytest
+
+import cuda_in_tests
+
+#: Devices that take much longer than others. CUDA is one of them unless a GPU of this machine is.
+EMULATED = ("cpu:reference", "metal", *(["cuda"] if cuda_in_tests.IN_USE else []))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "spread: each case runs on one of the emulated devices only")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    cases: dict[str, dict[str, int]] = {}  # of each test, the number of each case
+    left_out = []
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        device = callspec.params.get("device") if callspec is not None else None
+        if device not in EMULATED or item.get_closest_marker("spread") is None:
+            continue
+        test = item.nodeid.partition("[")[0]
+        numbers = cases.setdefault(test, {})
+        case = repr({name: value for name, value in callspec.params.items() if name != "device"})
+        number = numbers.setdefault(case, len(numbers)) + crc32(test.encode())
+        if device != EMULATED[number % len(EMULATED)]:
+            left_out.append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
