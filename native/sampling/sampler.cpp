@@ -107,10 +107,13 @@ Sampler::~Sampler() = default;
 std::unique_lock<std::mutex> Sampler::lock() {
   const uint32_t forks = fork_count();
   if (forks_.load() == forks) return std::unique_lock(running_);
-  std::unique_lock locked(running_,
-                          std::try_to_lock);  // a thread that has it is the parent's, and never gives it back
-  if (!locked)
+  std::unique_lock locked(running_, std::try_to_lock);
+  if (!locked) {
+    if (forks_.load() == forks)
+      return std::unique_lock(running_);  // another thread of this process was first
+    // A thread that has it is the parent's, and never gives it back.
     throw Error(ErrorKind::state, "the sampler was in use by another thread when this process was forked");
+  }
   forks_.store(forks);
   return locked;
 }

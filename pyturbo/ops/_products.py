@@ -28,11 +28,13 @@ class Kernels(NamedTuple):
 
 def kernel_for(kernels: Kernels, target: Target, tokens: int | Linear) -> str:
     """Return the best kernel for a number of tokens. A symbolic one counts as the most that it can be."""
-    symbolic = isinstance(tokens, Linear)
-    most = tokens.at(cast(Recorder, target).limits) if isinstance(tokens, Linear) else tokens
+    if isinstance(tokens, Linear):
+        most, many_from = tokens.at(cast(Recorder, target).limits), 1
+    else:
+        most, many_from = tokens, TILED_TOKENS
     if 1 < most <= traits_of(target).few_tokens:
         return kernels.few
-    return kernels.many if symbolic or most >= TILED_TOKENS else kernels.one
+    return kernels.many if most >= many_from else kernels.one
 
 
 def activations(op: str, x: ArrayLike, in_dim: int) -> Array:

@@ -233,7 +233,7 @@ struct WideProduct {
     }
     uint slot = 1;  // of the next stage
     for (uint stage = 0; stage < count_of_stages; ++stage) {
-      if (stage >= 2) wait_for_turn(used(stage), stage / 2 + 1 & 1);
+      if (stage >= 2) wait_for_turn(used(stage), (stage / 2 + 1) % 2);
       if (stage + 1 < count_of_stages) copy_codes(stage + 1, slot);
       slot = slot + 1 == kCodeStages ? 0 : slot + 1;
       if constexpr (kScaled) fetch_factors(stage / kPanelStages + 1, stage % kPanelStages, octets);
