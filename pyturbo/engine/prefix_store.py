@@ -31,6 +31,10 @@ _log = logging.getLogger("pyturbo.prefix")
 #: Rows are kept after this many chunks of a prompt, so that not all is lost if it is cancelled.
 _CHUNKS = 8
 
+#: The share of its memory that a full store gives up beyond what it needs: finding what to give up takes a
+#: pass over all nodes.
+_SPARE_SHARE = 64
+
 _WAITING_SHARE = 4  # of its memory, in which a store may have files that are not written yet
 
 
@@ -359,11 +363,17 @@ class PrefixStore:
         return Block(data, owner) if fits else None
 
     def _make_room(self, nbytes: int, path: Sequence[Node]) -> bool:
-        """Give up what is least valuable until there is room for `nbytes`; rows of `path` stay."""
+        """Give up what is least valuable until there is room for `nbytes`, and some for what comes next.
+
+        Rows of `path` stay.
+        """
         fixed = sum(node.rows.data.nbytes for node in path if node.rows is not None)
         if fixed + nbytes > self.max_bytes:
             return False
-        return self._free(lambda: self._tree.nbytes + nbytes <= self.max_bytes, path)
+        if self._tree.nbytes + nbytes > self.max_bytes:
+            enough = self.max_bytes - self.max_bytes // _SPARE_SHARE
+            self._free(lambda: self._tree.nbytes + nbytes <= enough, path)
+        return self._tree.nbytes + nbytes <= self.max_bytes
 
     def _free(self, is_enough: Callable[[], bool], path: Sequence[Node]) -> bool:
         """Forget what is least valuable in memory until it is enough; return whether it is."""
