@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 PROGRAM = Path(__file__).parents[1] / "ray_cluster.py"
-LONG = {"max_tokens": 600, "ignore_eos": True}
+LONG = {"max_tokens": 400, "ignore_eos": True}  # each token passes through three processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
@@ -48,7 +48,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
                 break
         else:
             pytest.fail(f"the cluster does not start: {''.join(lines)}{cluster.communicate()[1]}")
-        with httpx.Client(base_url=lines[-1].strip(), timeout=120) as client:
+        with httpx.Client(base_url=lines[-1].strip(), timeout=300) as client:
             yield client
         cluster.stdin.close()
         cluster.stdin = None
@@ -58,7 +58,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 def replicas(client: httpx.Client) -> set[str]:
     """Ask with different prompts, several at a time, until both replicas have answered."""
     found: set[str] = set()
-    end = time.monotonic() + 120
+    end = time.monotonic() + 300
     while len(found) < 2:
         assert time.monotonic() < end, "only one replica answers"
         with ThreadPoolExecutor(4) as pool:
@@ -107,20 +107,20 @@ class Streamed(threading.Thread):
 
 def test_a_lost_replica_takes_nobody_along(client: httpx.Client) -> None:
     replicas(client)
-    streams = [Streamed(client, f"Number {i}: " + "once upon a time " * 20) for i in range(6)]
+    streams = [Streamed(client, f"Number {i}: " + "once upon a time " * 20) for i in range(4)]
     for stream in streams:
         stream.start()
     for stream in streams:
-        assert stream.begun.wait(60)
-    lost = streams[0].process
+        assert stream.begun.wait(120)
+    lost = streams[-1].process
     os.kill(int(lost), signal.SIGKILL)
     for stream in streams:
-        stream.join(120)
+        stream.join(300)
         assert not stream.is_alive()
-        if stream.process == lost:
+        if stream.lines[-1] != "data: [DONE]":
+            assert stream.process == lost
             assert "the machine that wrote this reply was lost" in stream.lines[-1]
-        else:
-            assert stream.lines[-1] == "data: [DONE]"
+    assert streams[-1].lines[-1] != "data: [DONE]"
     assert lost not in replicas(client)
 
 
@@ -134,7 +134,7 @@ def test_a_reply_of_which_nothing_was_sent_is_written_again(client: httpx.Client
     thread.start()
     time.sleep(0.5)
     os.kill(int(process), signal.SIGKILL)
-    thread.join(120)
+    thread.join(300)
     (answer,) = answers
     assert answer.status_code == 200, answer.text
     assert answer.headers["x-process"] != process
