@@ -32,17 +32,6 @@ struct TokenTerms {
   }
 };
 
-// Keeps an address in registers, which the compiler would compute again wherever it is used.
-inline void keep(const auto*& address) { asm volatile("" : "+l"(address)); }
-
-template <typename W>
-inline void keep_codes(W& w) {
-  if constexpr (requires { w.packed; })
-    keep(w.packed);
-  else
-    keep(w.data);
-}
-
 // 128 as two bf16 values. The compiler does not know the result: an instruction that masks codes and adds 128 to them has room for
 // one of both constants, and the other would be loaded again and again.
 inline uint pair_offsets(uint tokens) { return 0x43004300u + (tokens >> 24); }

@@ -164,18 +164,20 @@ struct FewProduct {
   }
 };
 
+// What a threadgroup multiplies: rows from `first` on, and the tokens of a pass.
+template <typename W>
+struct FewCall {
+  const W* w;
+  const float* x;
+  uint tokens, pass, in, first, out;
+  float factor;
+  float* y;
+  uint tid;
+};
+
 template <uint count, uint blocks, uint units, typename W>
-inline void multiply_few_blocks(
-    const W* w,
-    const float* x,
-    uint tokens,
-    uint pass,
-    uint in,
-    uint first,
-    uint out,
-    float factor,
-    float* y,
-    uint tid) {
+inline void multiply_few_blocks(const FewCall<W>& call) {
+  auto [w, x, tokens, pass, in, first, out, factor, y, tid] = call;
   using Product = FewProduct<blocks, units, W>;
   constexpr uint kFours = Product::kFours, kRowCount = blocks * 8, kStride = kFewTokens + 1;
   static_assert(kRowCount * kStride <= kRoundFours * 4, "shares of results are where x was");
@@ -192,10 +194,10 @@ inline void multiply_few_blocks(
     const uint row = min(j * 8 + g, out - 1 - first);
     product.unit[j] = row * own.units;
     product.row[j] = from_row(product.matrix, row);
-    keep_codes(product.row[j]);
+    hold_codes(product.row[j]);
   }
   product.x = x + ulong(lane / kFours) * in + lane % kFours * 4;
-  keep(product.x);
+  hold(product.x);
   product.tokens = tokens, product.in = in;
   product.lane = lane, product.g = g, product.t = t;
   product.offsets = pair_offsets(tokens);
@@ -224,22 +226,11 @@ inline void multiply_few_blocks(
 }
 
 template <uint count, uint blocks, typename W>
-inline void multiply_few_rows(
-    const W* w,
-    const float* x,
-    uint tokens,
-    uint pass,
-    uint in,
-    uint first,
-    uint out,
-    float factor,
-    float* y,
-    uint tid) {
+inline void multiply_few_rows(const FewCall<W>& call) {
   if constexpr (kReadsTwoOctets<W>) {
-    if (!ends_group(w[0], 0))
-      return multiply_few_blocks<count, blocks, 2>(w, x, tokens, pass, in, first, out, factor, y, tid);
+    if (!ends_group(call.w[0], 0)) return multiply_few_blocks<count, blocks, 2>(call);
   }
-  multiply_few_blocks<count, blocks, 1>(w, x, tokens, pass, in, first, out, factor, y, tid);
+  multiply_few_blocks<count, blocks, 1>(call);
 }
 
 template <uint count, typename W>
@@ -257,7 +248,8 @@ inline void multiply_few(
   const uint passes = ::gridDim.y;  // over the rows, with eight tokens each
   const uint group = tg.y * ::gridDim.x + tg.x;
   if (::gridDim.x * passes < kManyGroups)
-    multiply_few_rows<count, 2>(w, x, tokens, tg.y, in, tg.x * 16, out, factor, y, tid);
+    multiply_few_rows<count, 2>(FewCall<W>{w, x, tokens, tg.y, in, tg.x * 16, out, factor, y, tid});
   else if (group / passes * 32 < out)
-    multiply_few_rows<count, 4>(w, x, tokens, group % passes, in, group / passes * 32, out, factor, y, tid);
+    multiply_few_rows<count, 4>(
+        FewCall<W>{w, x, tokens, group % passes, in, group / passes * 32, out, factor, y, tid});
 }

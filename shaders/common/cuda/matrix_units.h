@@ -95,3 +95,15 @@ inline uint transposed(uint pair) {
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
   return result;
 }
+
+// Keeps an address in registers, which the compiler would compute again wherever it is used.
+inline void hold(const auto*& address) { asm volatile("" : "+l"(address)); }
+
+// The same for what the rows of a matrix are read from.
+template <typename W>
+inline void hold_codes(W& w) {
+  if constexpr (requires { w.packed; })
+    hold(w.packed);
+  else
+    hold(w.data);
+}

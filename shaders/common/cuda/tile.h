@@ -20,6 +20,17 @@ constexpr uint kTerms = 1;
 constexpr uint kTerms = 2;
 #endif
 
+// The arguments of multiply_tile.
+template <typename W>
+struct TileCall {
+  const W* w;
+  const float* x;
+  uint rows, in, units, first, out;
+  float factor;
+  float* y;
+  uint tid;
+};
+
 // Parts of a stage, which have 16 tokens of a unit each: few tokens of several units, or many of one.
 constexpr uint kParts = kTileTokens / 16;
 
@@ -59,17 +70,6 @@ inline StepTerms weights_of(
     }
   }
   return terms;
-}
-
-// Keeps an address in registers, which the compiler would compute again wherever it is used.
-inline void hold(const auto*& address) { asm volatile("" : "+l"(address)); }
-
-template <typename W>
-inline void hold_codes(W& w) {
-  if constexpr (requires { w.packed; })
-    hold(w.packed);
-  else
-    hold(w.data);
 }
 
 // A store without a branch, around which lanes would diverge.
@@ -236,18 +236,8 @@ struct TileProduct {
 };
 
 template <uint count, uint blocks, uint outs = kSimdgroupOuts, typename W>
-inline void multiply_blocks(
-    const W* w,
-    const float* x,
-    uint rows,
-    uint in,
-    uint units,
-    uint first,
-    uint out,
-    float factor,
-    float* y,
-    uint tid,
-    float* memory) {
+inline void multiply_blocks(const TileCall<W>& call, float* memory) {
+  auto [w, x, rows, in, units, first, out, factor, y, tid] = call;
   using Product = TileProduct<count, blocks, outs, W>;
   constexpr uint kColumns = Product::kColumns, kOwn = kColumns / count;  // of two matrices, 8 outs of each
   const uint lane = tid % 32, g = lane / 4, t = lane % 4;
@@ -298,24 +288,13 @@ inline void multiply_blocks(
 
 // Takes as many blocks as have tokens.
 template <uint count, typename W>
-inline void multiply_by_blocks(
-    const W* w,
-    const float* x,
-    uint rows,
-    uint in,
-    uint units,
-    uint first,
-    uint out,
-    float factor,
-    float* y,
-    uint tid,
-    float* memory) {
-  if (rows > 32)
-    multiply_blocks<count, 4>(w, x, rows, in, units, first, out, factor, y, tid, memory);
-  else if (rows > 16)
-    multiply_blocks<count, 2>(w, x, rows, in, units, first, out, factor, y, tid, memory);
+inline void multiply_by_blocks(const TileCall<W>& call, float* memory) {
+  if (call.rows > 32)
+    multiply_blocks<count, 4>(call, memory);
+  else if (call.rows > 16)
+    multiply_blocks<count, 2>(call, memory);
   else
-    multiply_blocks<count, 1>(w, x, rows, in, units, first, out, factor, y, tid, memory);
+    multiply_blocks<count, 1>(call, memory);
 }
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -340,8 +319,9 @@ inline void multiply_tile(
     float* y,
     uint tid,
     float* memory) {
+  const TileCall<W> call = {w, x, rows, in, units, first, out, factor, y, tid};
   if constexpr (is_for_warpgroups<W>())
-    multiply_by_warpgroups<count>(w, x, rows, in, units, first, out, factor, y, tid);
+    multiply_by_warpgroups<count>(call);
   else
-    multiply_by_blocks<count>(w, x, rows, in, units, first, out, factor, y, tid, memory);
+    multiply_by_blocks<count>(call, memory);
 }

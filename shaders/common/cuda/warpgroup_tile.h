@@ -255,17 +255,8 @@ inline void store_rows(
 }
 
 template <uint count, uint tokens, uint group, typename W>
-inline void multiply_warpgroups(
-    const W* w,
-    const float* x,
-    uint rows,
-    uint in,
-    uint units,
-    uint first,
-    uint out,
-    float factor,
-    float* y,
-    uint tid) {
+inline void multiply_warpgroups(const TileCall<W>& call) {
+  auto [w, x, rows, in, units, first, out, factor, y, tid] = call;
   using Product = WarpgroupProduct<tokens, group, W>;
   const uint lane = tid % 32, g = lane / 4, t = lane % 4;
   const uint warp_first = first + tid / 32 * (16 / count);
@@ -289,46 +280,28 @@ inline void multiply_warpgroups(
   store_rows<count>(product.result, rows, warp_first, out, factor, y, lane);
 }
 
-// Chooses by the size of groups, which some formats have at run time.
-template <uint count, uint tokens, typename W>
-inline void multiply_tokens(
-    const W* w,
-    const float* x,
-    uint rows,
-    uint in,
-    uint units,
-    uint first,
-    uint out,
-    float factor,
-    float* y,
-    uint tid) {
+// Calls `use` with the units of a group, as a template's argument: some formats have them at run time.
+template <typename W>
+inline void with_group(const W* w, auto use) {
   if constexpr (requires { w->group_shift; }) {
     if (w->group_shift == 0)
-      multiply_warpgroups<count, tokens, 1>(w, x, rows, in, units, first, out, factor, y, tid);
+      use.template operator()<1>();
     else
-      multiply_warpgroups<count, tokens, 2>(w, x, rows, in, units, first, out, factor, y, tid);
+      use.template operator()<2>();
   } else {
-    multiply_warpgroups<count, tokens, W::kSharesScale ? 1 : 2>(
-        w, x, rows, in, units, first, out, factor, y, tid);
+    use.template operator()<W::kSharesScale ? 1 : 2>();
   }
 }
 
 template <uint count, typename W>
-inline void multiply_by_warpgroups(
-    const W* w,
-    const float* x,
-    uint rows,
-    uint in,
-    uint units,
-    uint first,
-    uint out,
-    float factor,
-    float* y,
-    uint tid) {
-  if (rows > 32)
-    multiply_tokens<count, 64>(w, x, rows, in, units, first, out, factor, y, tid);
-  else if (rows > 16)
-    multiply_tokens<count, 32>(w, x, rows, in, units, first, out, factor, y, tid);
+inline void multiply_by_warpgroups(const TileCall<W>& call) {
+  const auto multiply = [&]<uint tokens>() {
+    with_group(call.w, [&]<uint group>() { multiply_warpgroups<count, tokens, group>(call); });
+  };
+  if (call.rows > 32)
+    multiply.template operator()<64>();
+  else if (call.rows > 16)
+    multiply.template operator()<32>();
   else
-    multiply_tokens<count, 16>(w, x, rows, in, units, first, out, factor, y, tid);
+    multiply.template operator()<16>();
 }

@@ -392,28 +392,12 @@ inline void multiply_pair(const WideProduct<count, group, W>& product, float fac
         product.out, factor, y, product.lane);
 }
 
-// Calls `use` with the product for the size of groups, which some formats have at run time.
+// Calls `use` with the product for the size of groups.
 template <uint count, typename W>
-inline void with_product(
-    const W* w,
-    const float* x,
-    uint rows,
-    uint in,
-    uint units,
-    uint first,
-    uint out,
-    uint tid,
-    auto use) {
-  if constexpr (requires { w->group_shift; }) {
-    if (w->group_shift == 0)
-      use(WideProduct<count, 1, W>{
-          w, x, rows, in, units, first, out, tid, tid % 32, tid % 4, columns_address()});
-    else
-      use(WideProduct<count, 2, W>{
-          w, x, rows, in, units, first, out, tid, tid % 32, tid % 4, columns_address()});
-  } else {
-    constexpr uint kGroup = W::kSharesScale ? 1 : 2;
-    use(WideProduct<count, kGroup, W>{
-        w, x, rows, in, units, first, out, tid, tid % 32, tid % 4, columns_address()});
-  }
+inline void with_product(const TileCall<W>& call, auto use) {
+  with_group(call.w, [&]<uint group>() {
+    use(WideProduct<count, group, W>{
+        call.w, call.x, call.rows, call.in, call.units, call.first, call.out, call.tid, call.tid % 32,
+        call.tid % 4, columns_address()});
+  });
 }

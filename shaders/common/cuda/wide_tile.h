@@ -30,9 +30,10 @@ inline void multiply_wide_tile(
     float* y,
     uint tid,
     float*) {
+  const TileCall<W> call = {w, x, rows, in, units, first, out, factor, y, tid};
   const bool wide = fills_gpu(rows) && can_copy<count>(w), own = wide && ::blockIdx.x % 2 == 0;
   const auto with_own = [&](auto use) {
-    if (own) with_product<count>(w, x, rows, in, units, first, out, tid, use);
+    if (own) with_product<count>(call, use);
   };
   with_own([](const auto& product) { product.begin(); });
   if (tid >= kMultipliers) {
@@ -40,7 +41,7 @@ inline void multiply_wide_tile(
     with_own([](const auto& product) { product.bring(); });
   } else {
     take_registers<kMultiplierRegisters>();
-    if (!wide) multiply_by_warpgroups<count>(w, x, rows, in, units, first, out, factor, y, tid);
+    if (!wide) multiply_by_warpgroups<count>(call);
     with_own([&](const auto& product) { multiply_pair(product, factor, y); });
   }
 }
@@ -63,7 +64,8 @@ inline void multiply_wide_tile(
   if (!fills_gpu(rows))
     multiply_tile<count>(w, x, rows, in, units, first, out, factor, y, tid, memory);
   else if (::blockIdx.x % 2 == 0)
-    multiply_blocks<count, 4, 2 * kSimdgroupOuts>(w, x, rows, in, units, first, out, factor, y, tid, memory);
+    multiply_blocks<count, 4, 2 * kSimdgroupOuts>(
+        TileCall<W>{w, x, rows, in, units, first, out, factor, y, tid}, memory);
 }
 
 #endif
