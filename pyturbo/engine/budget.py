@@ -50,10 +50,10 @@ class Budget:
         """Bytes that slots of experts take at least."""
         return 0 if self.experts is None else self.experts.least
 
-    def room(self, spare: int = 0) -> int:
-        """Return how many bytes `take` accepts once `spare` bytes that others have now are freed."""
+    def room(self, freed: int = 0) -> int:
+        """Return how many bytes `take` accepts once `freed` bytes that others have now are freed."""
         self._look()
-        return self.left + spare - self._least
+        return self.left + freed - self._least
 
     def _announced(self) -> int:
         return self.fixed + sum(self._taken.copy().values())
@@ -66,9 +66,9 @@ class Budget:
         weakref.finalize(owner, self._taken.pop, number, None).atexit = False
         self.share()
 
-    def require(self, what: str, nbytes: int, spare: int = 0) -> None:
-        """Raise an AllocationError unless `nbytes` fit, once `spare` bytes that others have now are freed."""
-        room = self.room(spare)
+    def require(self, what: str, nbytes: int, freed: int = 0) -> None:
+        """Raise an AllocationError unless `nbytes` fit, once `freed` bytes that others have now are freed."""
+        room = self.room(freed)
         if nbytes > room:
             raise AllocationError(
                 f"{what}: expected at most {size(max(0, room))}, which a memory of {size(self.total)} "

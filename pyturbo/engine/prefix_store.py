@@ -33,7 +33,7 @@ _CHUNKS = 8
 
 #: The share of its memory that a full store gives up beyond what it needs: finding what to give up takes a
 #: pass over all nodes.
-_SPARE_SHARE = 64
+_EXTRA_SHARE = 64
 
 _WAITING_SHARE = 4  # of its memory, in which a store may have files that are not written yet
 
@@ -371,7 +371,7 @@ class PrefixStore:
         if fixed + nbytes > self.max_bytes:
             return False
         if self._tree.nbytes + nbytes > self.max_bytes:
-            enough = self.max_bytes - self.max_bytes // _SPARE_SHARE
+            enough = self.max_bytes - self.max_bytes // _EXTRA_SHARE
             self._free(lambda: self._tree.nbytes + nbytes <= enough, path)
         return self._tree.nbytes + nbytes <= self.max_bytes
 

@@ -227,7 +227,7 @@ class Tree:
 
         Rows are given up from the leaves on; those of `kept` nodes stay.
         """
-        nodes, spared = list(self), set(map(id, kept))
+        nodes, fixed = list(self), set(map(id, kept))
         self.root._total.nbytes = sum(node.nbytes for node in nodes)  # an interrupt may have left it wrong
         below: Counter[int] = (
             Counter()
@@ -238,7 +238,7 @@ class Tree:
         def entry(number: int, node: Node) -> tuple[float, int, Node, bool] | None:
             """How valuable a node is, and what of it can be given up now."""
             saved = node.end - self._restorable_before(node)
-            if below[id(node)] or id(node) in spared:
+            if below[id(node)] or id(node) in fixed:
                 if node.rest is None:
                     return None
                 return value(saved, node.rest.data.nbytes, now - node.rest_used), number, node, True

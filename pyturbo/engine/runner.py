@@ -338,15 +338,15 @@ class Runner:
 
         Those of one conversation with a `needed` context are not.
         """
-        spare = self._spare(needed)
+        unneeded = self._unneeded(needed)
         while True:
             try:
                 budget.take(what, nbytes, owner)
                 return
             except AllocationError:
-                if not spare:
+                if not unneeded:
                     raise
-                graphs, key, _ = spare.pop(0)
+                graphs, key, _ = unneeded.pop(0)
                 graphs.pop(key, None)
 
     def _require(self, key: Any, several: Collection[int]) -> None:
@@ -355,10 +355,10 @@ class Runner:
         That is known of programs of `several` contexts that were recorded before.
         """
         if self._counts is not None and key in self._sizes:
-            spare = sum(nbytes for _, _, nbytes in self._spare(several))
-            self._counts.require(_SCRATCH, self._sizes[key], spare)
+            unneeded = sum(nbytes for _, _, nbytes in self._unneeded(several))
+            self._counts.require(_SCRATCH, self._sizes[key], unneeded)
 
-    def _spare(self, needed: Collection[int]) -> list[tuple[dict[Any, Any], Any, int]]:
+    def _unneeded(self, needed: Collection[int]) -> list[tuple[dict[Any, Any], Any, int]]:
         """Return which programs may be given up, the first one first: where it is, its key and its bytes."""
         kinds: tuple[dict[Any, Any], ...] = (self._mixed, self._batches, self._graphs)
         return [
