@@ -114,13 +114,8 @@ def bound_of_json(state: Mapping[str, Any], hidden: Collection[str]) -> TokenBou
     splits = _steps(state.get("pre_tokenizer"), "pretokenizers")
     kinds = [step.get("type") for step in splits]
     bpe = model.get("type") == "BPE" and not model.get("end_of_word_suffix")
-    if (
-        not bpe
-        or "ByteLevel" in kinds[:-1]
-        or not all(
-            [_normalizes_little(step) for step in normalizers] + [_splits_only(step) for step in splits]
-        )
-    ):
+    keeps_text = all(map(_normalizes_little, normalizers)) and all(map(_splits_only, splits))
+    if not bpe or "ByteLevel" in kinds[:-1] or not keeps_text:
         return None
     byte_level, composes = kinds[-1:] == ["ByteLevel"], any(step["type"] == "NFC" for step in normalizers)
     if not byte_level and not model.get("byte_fallback"):

@@ -131,7 +131,6 @@ def test_few(device, rng, bits, group_size, kind):
     assert_close(run_product(device, "affine_few_matmul", x, w), want, "long dot", terms)
 
 
-@pytest.mark.spread
 @pytest.mark.parametrize("op", ["affine_swiglu", "affine_few_swiglu", "affine_swiglu_matmul"])
 @formats
 def test_swiglu(device, rng, op, bits, group_size, kind):
@@ -216,7 +215,6 @@ def test_any_shape(device, tokens, out_dim, groups, form, seed):
 # Experts ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.spread
 @pytest.mark.parametrize("shared", [True, False], ids=["row per token", "row per choice"])
 @formats
 def test_experts_matvec(device, rng, shared, bits, group_size, kind):

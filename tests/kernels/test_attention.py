@@ -92,7 +92,6 @@ def test_without_causality_every_key_is_seen(device, rng, form, kind):
     check(y, q, k, v, 0.2, causal=False)
 
 
-@pytest.mark.spread
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("window", [1, 2, 31, 32, 33, 40, 65, 70, 75, 1000])
@@ -230,7 +229,6 @@ def test_rows_past_the_context_are_not_read(device, rng, form, kind):
     assert y.tobytes() == run(form, device, q, k, v, 0.2).tobytes()
 
 
-@pytest.mark.spread
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("window", [7, 41])
@@ -262,7 +260,6 @@ def test_ops_at_a_late_position_of_a_ring(device, rng):
     check(y, q, k[order], v[order], 0.3, window=window)
 
 
-@pytest.mark.spread
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -95,7 +95,6 @@ def test_projections_with_weights_of_small_floats(device, rng, mode):
     check_projections(device, rng, tokens, heads, nope, v_dim, rank, *weights)
 
 
-@pytest.mark.spread
 @pytest.mark.parametrize("kind", gguf.SIZES)
 def test_projections_with_blocks_of_gguf(device, rng, kind):
     tokens, heads, nope, v_dim, rank = 2, 3, 256, 42, 512

@@ -167,7 +167,6 @@ def test_queries_of_16_bits(device, rng, form, kind):
     check(y, q, k, v, 0.1)
 
 
-@pytest.mark.spread
 @forms
 @pytest.mark.parametrize("context", [0, 1, 31, 57])
 @pytest.mark.parametrize("window", [0, 1, 4, 9, 40])
@@ -206,7 +205,6 @@ def check_recent(y, q, k, v, scale, first, end, own, **options):
     check(y, q, k, v, scale, own=tuple(exact_rows), live=first, **options)
 
 
-@pytest.mark.spread
 @forms
 @pytest.mark.parametrize(
     ("recent", "first", "end"),

@@ -1,7 +1,7 @@
 """Tests marked `spread`: each of their cases runs on the CPU, and on one of the devices that are emulated.
 
-Every device so has its share of the cases, and a third of what they would take is enough. The kernels that
-such tests launch are those of other tests, which run on all devices.
+Every device so has its share of the cases, and a third of what they would take is enough. It is for tests of
+whole models: tests of kernels, and the parity of every model, run on all devices.
 """
 
 from __future__ import annotations
