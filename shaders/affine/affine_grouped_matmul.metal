@@ -5,13 +5,15 @@
 // Layout: x sorted by expert, bucket e = rows offsets[e] .. offsets[e + 1]; W as affine_experts_matvec.
 // Dispatch: groups (ceil_div(out, kTileOuts), ceil_div(rows, kTileTokens) + experts), threads (kTileThreads)
 // Requires: group_size == 32 || group_size == 64 || group_size == 128; in > 0; in % group_size == 0;
-//   experts > 0; matrices > 0; matrices <= kNoMatrix; by_slot || matrices == experts
+//   experts > 0; matrices > 0; matrices <= kNoMatrix; by_slot || matrices == experts;
+//   bits % 4 > 0 || packed_stride % 4 == 0
 // Numerics: as affine_matmul. Rows in no bucket or of a negative slot are kept; an unknown slot gives NaN.
 template <uint bits, typename S>
 kernel void affine_grouped_matmul(
     device const float* x [[buffer(0)]],      // [rows, in] aligned 16
     device const int* offsets [[buffer(1)]],  // [experts + 1]
-    device const uint* packed [[buffer(2)]],  // [(matrices - 1) * packed_stride + out * in / 32 * bits]
+    device const uint* packed
+    [[buffer(2)]],  // [(matrices - 1) * packed_stride + out * in / 32 * bits] aligned 16
     device const S* scales [[buffer(3)]],     // [(matrices - 1) * scales_stride + out * in / group_size]
     device const S* biases [[buffer(4)]],     // [(matrices - 1) * biases_stride + out * in / group_size]
     device const int* slots [[buffer(5), function_constant(by_slot)]],  // [experts]

@@ -10,7 +10,7 @@
 template <uint bits, typename S>
 kernel void affine_matmul(
     device const float* x [[buffer(0)]],      // [tokens, in] aligned 16
-    device const uint* packed [[buffer(1)]],  // [out, in / 32 * bits]
+    device const uint* packed [[buffer(1)]],  // [out, in / 32 * bits] aligned 16
     device const S* scales [[buffer(2)]],     // [out, in / group_size]
     device const S* biases [[buffer(3)]],     // [out, in / group_size]
     device float* y [[buffer(4)]],            // [tokens, out]

@@ -10,10 +10,10 @@
 template <uint bits, typename S>
 kernel void affine_swiglu_matmul(
     device const float* x [[buffer(0)]],           // [tokens, in] aligned 16
-    device const uint* gate_packed [[buffer(1)]],  // [out, in / 32 * bits]
+    device const uint* gate_packed [[buffer(1)]],  // [out, in / 32 * bits] aligned 16
     device const S* gate_scales [[buffer(2)]],     // [out, in / group_size]
     device const S* gate_biases [[buffer(3)]],     // [out, in / group_size]
-    device const uint* up_packed [[buffer(4)]],    // [out, in / 32 * bits]
+    device const uint* up_packed [[buffer(4)]],    // [out, in / 32 * bits] aligned 16
     device const S* up_scales [[buffer(5)]],       // [out, in / group_size]
     device const S* up_biases [[buffer(6)]],       // [out, in / group_size]
     device float* y [[buffer(7)]],                 // [tokens, out]

@@ -97,7 +97,11 @@ inline uint transposed(uint pair) {
 }
 
 // Keeps an address in registers, which the compiler would compute again wherever it is used.
-inline void hold(const auto*& address) { asm volatile("" : "+l"(address)); }
+inline void hold(const auto*& address) {
+  asm volatile("" : "+l"(address));
+  __builtin_assume(::__isGlobal(address));
+}
+inline void hold(uint& value) { asm volatile("" : "+r"(value)); }
 
 // The same for what the rows of a matrix are read from.
 template <typename W>

@@ -4,6 +4,7 @@
 // memory as terms of bf16: one stage is multiplied while the next is filled, and what that needs is loaded before.
 #pragma once
 
+#include "octets.h"
 #include "shared_rows.h"
 #include "warpgroup_units.h"
 
@@ -83,7 +84,10 @@ struct WarpgroupProduct {
   static constexpr bool kScaled = W::kSharesScale;      // the products of a group are scaled, not the weights
   static constexpr bool kBiased = kScaled && W::kHasBias;  // by the sums of x
   static constexpr uint kWeightTerms = kScaled ? 1 : kTerms;
-  static constexpr uint kScales = kScaled ? kGroups : kStageUnits, kTurns = kScaled ? 1 : 2;
+  // Of 64 values a lane has octets 2 t and 2 t + 1, which it reads at once, in the places of octet t of both units.
+  static constexpr bool kNeighbours = group == 2 && kReadsTwoOctets<W>;
+  // Scales that a lane loads: its share of those that four lanes exchange, or, where weights are scaled, all of its rows'.
+  static constexpr uint kScales = kScaled ? (kGroups + 1) / 2 : 2 * kStageUnits;
 
   using Octet = typename W::Octet;
 
@@ -92,11 +96,11 @@ struct WarpgroupProduct {
   uint memory;             // where it begins
   const float* source[2];  // the two octets of x that the thread stages
   uint staged_octet[2], staged_place[2], staged_sum[2];
-  W row[2];              // the matrix from the lane's rows on
-  W scaled_row[kTurns];  // from the rows on whose scales it loads: where a unit has one, of one of its rows
+  W row[2];         // the matrix from the lane's rows on
+  W scaled_row[2];  // from the rows on whose scales it loads first and last
   float4 next_x[2][2];
-  Octet next_w[kStageUnits][2], next_scale[kScales][kTurns];
-  Octet now_w[kStageUnits][2], now_scale[kScales][kTurns];
+  Octet next_w[kStageUnits][2], next_scale[kScales];
+  Octet now_w[kStageUnits][2], now_scale[kScales];
   uint4 a[kWeightTerms][kSteps];
   float result[tokens / 2], sums[tokens / 2];
 
@@ -110,7 +114,8 @@ struct WarpgroupProduct {
       const uint token = item / 8 % tokens, part = item / 8 / tokens;  // of 64 values
       staged_octet[i] = part * 8 + octet;
       source[i] = x + ulong(min(token, rows - 1)) * in + staged_octet[i] * kOctet;
-      staged_place[i] = (part * tokens + token) * 128 + ((octet / 4 * 4) ^ token % 8) * 16 + octet % 4 * 4;
+      const uint unit = kNeighbours ? octet % 2 : octet / 4, place = kNeighbours ? octet / 2 : octet % 4;
+      staged_place[i] = (part * tokens + token) * 128 + ((unit * 4) ^ token % 8) * 16 + place * 4;
       staged_sum[i] = (staged_octet[i] / (4 * group) * tokens + token) * 4;
     }
   }
@@ -125,16 +130,27 @@ struct WarpgroupProduct {
       next_x[i][1] = exists ? from[1] : float4(0);
     }
 #pragma unroll
-    for (uint s = 0; s < kStageUnits; ++s) {
-      const uint unit = min(first + s, units - 1);
+    for (uint r = 0; r < 2; ++r) {
+      if constexpr (kNeighbours) {
+        W here = row[r];
+        here.packed += ulong(first * 4 + t * 2);
 #pragma unroll
-      for (uint r = 0; r < 2; ++r) fetch_codes(row[r], 0, unit, t, next_w[s][r]);
+        for (uint s = 0; s < kStageUnits; s += 2) {
+          Octet both[2] = {};
+          if (first + s < units) fetch_octets(here, s, 0, both);
+          next_w[s][r] = both[0];
+          next_w[s + 1][r] = both[1];
+        }
+      } else {
+#pragma unroll
+        for (uint s = 0; s < kStageUnits; ++s)
+          fetch_codes(row[r], 0, min(first + s, units - 1), t, next_w[s][r]);
+      }
     }
 #pragma unroll
-    for (uint s = 0; s < kScales; ++s) {
-      const uint unit = min(first + s * (kStageUnits / kScales), units - 1);
-#pragma unroll
-      for (uint r = 0; r < kTurns; ++r) fetch_scale(scaled_row[r], 0, unit, t, next_scale[s][r]);
+    for (uint i = 0; i < kScales; ++i) {  // those that lanes exchange are numbered row by row
+      const uint s = kScaled ? (i * 4 + t) % kGroups * group : i % kStageUnits;
+      fetch_scale(scaled_row[i * 2 / kScales], 0, min(first + s, units - 1), t, next_scale[i]);
     }
   }
 
@@ -166,10 +182,7 @@ struct WarpgroupProduct {
       for (uint r = 0; r < 2; ++r) now_w[s][r] = next_w[s][r];
     }
 #pragma unroll
-    for (uint s = 0; s < kScales; ++s) {
-#pragma unroll
-      for (uint r = 0; r < kTurns; ++r) now_scale[s][r] = next_scale[s][r];
-    }
+    for (uint i = 0; i < kScales; ++i) now_scale[i] = next_scale[i];
     publish_columns();
   }
 
@@ -182,7 +195,7 @@ struct WarpgroupProduct {
 #pragma unroll
       for (uint r = 0; r < 2; ++r)
         terms[r] =
-            weights_of(matrix, now_w[unit][r], now_scale[kScaled ? b : unit][kScaled ? 0 : r], t, k % 2);
+            weights_of(matrix, now_w[unit][r], now_scale[kScaled ? 0 : r * kStageUnits + unit], t, k % 2);
       a[0][k] = uint4{terms[0].high[0], terms[1].high[0], terms[0].high[1], terms[1].high[1]};
       if constexpr (kWeightTerms > 1)
         a[1][k] = uint4{terms[0].low[0], terms[1].low[0], terms[0].low[1], terms[1].low[1]};
@@ -193,11 +206,12 @@ struct WarpgroupProduct {
   GroupFactors factors_of(uint stage, uint b) const {
     GroupFactors factors = {};
     const bool exists = stage * kStageUnits + b * group < units;
-    const float2 own = exists ? scale_of(matrix, now_scale[b][0]) : float2(0);
 #pragma unroll
     for (uint r = 0; r < 2; ++r) {
-      factors.scale[r] = ::__shfl_sync(0xffffffffu, own.x, lane / 4 * 4 + r);
-      if (kBiased) factors.bias[r] = ::__shfl_sync(0xffffffffu, own.y, lane / 4 * 4 + r);
+      const uint number = r * kGroups + b;
+      const float2 own = exists ? scale_of(matrix, now_scale[number / 4]) : float2(0);
+      factors.scale[r] = ::__shfl_sync(0xffffffffu, own.x, number % 4, 4);
+      if (kBiased) factors.bias[r] = ::__shfl_sync(0xffffffffu, own.y, number % 4, 4);
     }
     factors.totals = stage_sums(stage) + b * tokens * 4;
     return factors;
@@ -271,9 +285,9 @@ inline void multiply_warpgroups(const TileCall<W>& call) {
     for (uint r = 0; r < 2; ++r) {
       product.row[r] = row_of(r);
       hold_codes(product.row[r]);
-      if (!Product::kScaled) product.scaled_row[r % Product::kTurns] = product.row[r];
+      const uint number = r * (Product::kScales / 2) * 4 + t;
+      product.scaled_row[r] = Product::kScaled ? row_of(number / Product::kGroups % 2) : product.row[r];
     }
-    if (Product::kScaled) product.scaled_row[0] = row_of(t % 2);
     product.run();
   }
   asm volatile("" : "+r"(out));  // places of results are computed here, not before the loop

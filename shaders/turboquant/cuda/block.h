@@ -35,6 +35,8 @@ inline void attend_codes(
     const uint coded = clamp(cache.exact, from, to);    // the first key that is not compressed
     const uint chunk = clamp(cache.context, from, to);  // the first key of the chunk itself
     const uint count = min(kUnitHeads, group - first);
+    uint lane_bytes = lane * 4;
+    hold(lane_bytes);
     CodedHeads<max_dim> heads = {
         cache,
         block,
@@ -43,13 +45,13 @@ inline void attend_codes(
         lane,
         lane / 4,
         lane % 4,
-        {block.key_table(), lane * 4},
-        {block.value_table(), lane * 4}};
+        {block.key_table(), lane_bytes},
+        {block.value_table(), lane_bytes}};
     heads.top = -INFINITY;
     heads.unit = power_above(0.0f);
     constexpr uint kStride = kOnlineSimdgroups * kWarpKeys;
     uint at = from + simd * kWarpKeys;
-    if (at < coded) wide ? heads.template load_keys<true>(at) : heads.template load_keys<false>(at);
+    if (at < coded) wide ? heads.template load<true>(at) : heads.template load<false>(at);
     const T* own_q = q + ulong(first) * cache.dim;
     heads.stage(own_q, simd);
     if (wide)

@@ -33,8 +33,12 @@ struct CodedHeads {
   float sums[kColumns / 2][4];
 
   Codes<kKeyBits, kRun> keys[2][kRuns];
-  Codes<kValueBits, kColumns> values[4];
-  half key_scales[4], value_scales[4], key_means[4], value_means[4];
+  // Values of the lane's keys, and what the keys and values are multiplied with.
+  struct CodedValues {
+    Codes<kValueBits, kColumns> codes[4];
+    half key_scales[4], value_scales[4], key_means[4], value_means[4];
+  };
+  CodedValues coming;
 
   // What the lane's keys are multiplied with.
   struct Factors {
@@ -102,15 +106,21 @@ struct CodedHeads {
 #pragma unroll
     for (uint e = 0; e < 4; ++e) {
       const ulong row = cache.ring.row(min(key_of(first, e), to - 1));
-      values[e].template load<wide>(
+      coming.codes[e].template load<wide>(
           cache.values.packed + row * row_words(cache.dim, kValueBits), g * kColumns, cache.dim);
-      key_scales[e] = cache.keys.scales[row];
-      value_scales[e] = cache.values.scales[row];
+      coming.key_scales[e] = cache.keys.scales[row];
+      coming.value_scales[e] = cache.values.scales[row];
       if (bool(has_means)) {
-        key_means[e] = cache.keys.means[row];
-        value_means[e] = cache.values.means[row];
+        coming.key_means[e] = cache.keys.means[row];
+        coming.value_means[e] = cache.values.means[row];
       }
     }
+  }
+
+  template <bool wide>
+  void load(uint first) {
+    load_keys<wide>(first);
+    load_values<wide>(first);
   }
 
   // Adds compressed keys, which were asked for, and asks for those from `next` on, if these exist.
@@ -127,19 +137,19 @@ struct CodedHeads {
             products[j][s % 2], query, keys[j][run].neighbours(key_table, i),
             keys[j][run].neighbours(key_table, i + 2));
     }
-    load_values<wide>(first);
-    if (next < to) load_keys<wide>(next);
+    const CodedValues now = coming;
+    if (next < to) load<wide>(next);
     float scores[4];
     Factors factors = {};
 #pragma unroll
     for (uint e = 0; e < 4; ++e) {
       const float(&part)[2][4] = products[e / 2];
       scores[e] = sum_of_terms(part[0][e % 2] + part[1][e % 2], part[0][2 + e % 2] + part[1][2 + e % 2]);
-      factors.key[e] = float(key_scales[e]);
-      factors.value[e] = float(value_scales[e]);
+      factors.key[e] = float(now.key_scales[e]);
+      factors.value[e] = float(now.value_scales[e]);
       if (!bool(has_means)) continue;
-      factors.key_mean[e] = float(key_means[e]);
-      factors.value_mean[e] = float(value_means[e]);
+      factors.key_mean[e] = float(now.key_means[e]);
+      factors.value_mean[e] = float(now.value_means[e]);
     }
     weigh(first, scores, factors);
     const PairTerms weights[2] = {finite_terms(scores[0], scores[1]), finite_terms(scores[2], scores[3])};
@@ -148,8 +158,10 @@ struct CodedHeads {
       add_values(
           i / 2,
           uint4{
-              values[0].of_both(value_table, values[1], i), values[0].of_both(value_table, values[1], i + 1),
-              values[2].of_both(value_table, values[3], i), values[2].of_both(value_table, values[3], i + 1)},
+              now.codes[0].of_both(value_table, now.codes[1], i),
+              now.codes[0].of_both(value_table, now.codes[1], i + 1),
+              now.codes[2].of_both(value_table, now.codes[3], i),
+              now.codes[2].of_both(value_table, now.codes[3], i + 1)},
           weights);
   }
 
@@ -242,9 +254,15 @@ struct CodedHeads {
     for (uint e = 0; e < 4; ++e) {
       float score = scores[e] * inverse * factors.key[e];
       if (bool(has_means)) score = fma(factors.key_mean[e], offset, score);
-      scores[e] = soft_cap(cache.scale * score, cache.softcap);
-      if (key_of(first, e) < to) higher = max(higher, scores[e]);
+      scores[e] = cache.scale * score;
     }
+    if (cache.softcap > 0.0f) {
+#pragma unroll
+      for (uint e = 0; e < 4; ++e) scores[e] = soft_cap(scores[e], cache.softcap);
+    }
+#pragma unroll
+    for (uint e = 0; e < 4; ++e)
+      if (key_of(first, e) < to) higher = max(higher, scores[e]);
     higher = max(higher, simd_shuffle_xor(higher, 1));
     higher = max(higher, simd_shuffle_xor(higher, 2));
     const float kept = softmax_weight(top, higher);
