@@ -2,6 +2,7 @@
 #include "../common/order.h"
 
 constexpr constant uint kThreads = 1024;
+constexpr constant uint kAtOnce = 8;  // values that a thread asks for together
 
 // y[r] = index of the largest value of row r, the lowest among equals; the first NaN of a row that has one.
 // Layout: rows contiguous.
@@ -21,9 +22,16 @@ kernel void argmax(
   threadgroup uint indices[kThreads / 32];
   x += ulong(tg) * n;
   Ranked best = {0, kNoIndex};
-  for (uint i = tid; i < n; i += kThreads) {
-    const uint key = order_key(x[i]);
-    if (key > best.key) best = Ranked{key, i};
+  for (uint first = tid; first < n; first += kAtOnce * kThreads) {
+    uint found[kAtOnce];
+#pragma unroll
+    for (uint i = 0; i < kAtOnce; ++i) {
+      const uint index = first + i * kThreads;
+      found[i] = index < n ? order_key(x[index]) : 0;
+    }
+#pragma unroll
+    for (uint i = 0; i < kAtOnce; ++i)
+      if (found[i] > best.key) best = Ranked{found[i], first + i * kThreads};
   }
   best = simd_best(best);
   if (lane == 0) {
