@@ -10,10 +10,12 @@ struct CentroidTable {
 
   static void fill(uint* table, uint tid, uint threads) {
     const float* values = centroids(bits);
-    for (uint i = tid; i < kWords / 4; i += threads) {
-      const uint code = i / 8 % (1u << bits), other = pairs ? i / 8 >> bits : code;
+    for (uint entry = tid; entry < kEntries; entry += threads) {
+      const uint code = entry % (1u << bits), other = pairs ? entry >> bits : code;
       const uint word = MatrixUnits<half>::pair(values[code], values[other]);
-      reinterpret_cast<uint4*>(table)[i] = uint4{word, word, word, word};
+#pragma unroll
+      for (uint i = 0; i < 8; ++i)  // threads begin with different banks
+        reinterpret_cast<uint4*>(table)[entry * 8 + (i + tid) % 8] = uint4{word, word, word, word};
     }
   }
 
