@@ -4,6 +4,7 @@
 constexpr constant uint kPast = 3;       // rows of the history
 constexpr constant uint kChannels = 32;  // channels of one threadgroup, one per lane
 constexpr constant uint kRuns = 4;       // stretches of tokens, one per simdgroup
+constexpr constant uint kTokens = 128;   // of one threadgroup
 
 // Row `token` of u: the history, then x. Row 0 is the first of x.
 inline float input_row(
@@ -17,7 +18,7 @@ inline float input_row(
 
 // y[t] = silu(sum_i weight[:, i] * u[t - 3 + i]) with u = history, then x; history becomes the last rows of u.
 // Layout: rows contiguous, history updated in place; y overlaps neither x nor history.
-// Dispatch: groups (ceil_div(channels, kChannels)), threads (kChannels * kRuns)
+// Dispatch: groups (ceil_div(channels, kChannels), ceil_div(tokens, kTokens)), threads (kChannels * kRuns)
 // Requires: tokens > 0; channels > 0
 // Numerics: f32 fma from the oldest row on; NaN and inf reach only their own channel. History is copied.
 template <typename W>
@@ -28,14 +29,16 @@ kernel void conv1d(
     device float* y [[buffer(3)]],         // [tokens, channels]
     constant uint& tokens [[buffer(4)]],
     constant uint& channels [[buffer(5)]],
-    uint tg [[threadgroup_position_in_grid]],
+    uint2 tg [[threadgroup_position_in_grid]],
     uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]]) {
-  const uint c = tg * kChannels + lane;
+  const uint c = tg.x * kChannels + lane;
   const bool exists = c < channels;
   if (exists) {
-    const ulong first = ulong(tokens) * simd / kRuns;
-    const ulong end = ulong(tokens) * (simd + 1) / kRuns;
+    const ulong begin = ulong(tg.y) * kTokens;
+    const ulong count = min(ulong(kTokens), tokens - begin);
+    const ulong first = begin + count * simd / kRuns;
+    const ulong end = begin + count * (simd + 1) / kRuns;
     device const W* w = weight + ulong(c) * 4;
     const float4 taps = float4(float(w[0]), float(w[1]), float(w[2]), float(w[3]));
     float4 u = 0.0f;
@@ -49,8 +52,9 @@ kernel void conv1d(
     }
   }
 
-  threadgroup_barrier(mem_flags::mem_device);  // all runs have read the history
-  if (exists && simd == 0) {
+  // The first threadgroup alone reads the history, and all of its runs have.
+  threadgroup_barrier(mem_flags::mem_device);
+  if (exists && tg.y == 0 && simd == 0) {
     float last[kPast];
     for (uint i = 0; i < kPast; ++i) last[i] = input_row(x, history, channels, c, long(tokens) + i - kPast);
     for (uint i = 0; i < kPast; ++i) history[ulong(i) * channels + c] = last[i];

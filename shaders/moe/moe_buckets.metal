@@ -2,12 +2,22 @@
 #include <metal_stdlib>
 using namespace metal;
 
-constexpr constant uint kExperts = 4;  // experts of one threadgroup, one per simdgroup
+constexpr constant uint kSimdgroups = 8;  // of a threadgroup, each with a run of the ids
+constexpr constant uint kAtOnce = 8;      // ids that a lane asks for together
+
+// Ids from `first` on, 32 apart. One outside [0, experts) is `experts`, one from `end` on none at all.
+inline void load_ids(device const int* ids, uint first, uint end, uint experts, thread uint* to) {
+#pragma unroll
+  for (uint i = 0; i < kAtOnce; ++i) {
+    const uint at = first + i * 32;
+    to[i] = at < end ? min(uint(ids[at]), experts) : 0xffffffff;  // a negative id is a large one
+  }
+}
 
 // order = positions of ids sorted by expert, then by position; inverse[order[r]] = r; the rows of bucket e are
 // offsets[e] .. offsets[e + 1]. Ids outside [0, experts) come after all buckets and have inverse -1.
-// Layout: a position is token * k + choice. Lanes read ids in 32 runs, twice: to count, and to place.
-// Dispatch: groups (ceil_div(experts + 1, kExperts)), threads (32 * kExperts)
+// Layout: a position is token * k + choice. Ids are read twice: to count, and to place.
+// Dispatch: groups (experts + 1), threads (32 * kSimdgroups)
 // Requires: count > 0; count < 2147483648; experts > 0; experts < 2147483648
 // Numerics: integers; nothing depends on the order of threads.
 kernel void moe_buckets(
@@ -17,29 +27,48 @@ kernel void moe_buckets(
     device int* inverse [[buffer(3)]],    // [count]
     constant uint& count [[buffer(4)]],
     constant uint& experts [[buffer(5)]],
-    uint tg [[threadgroup_position_in_grid]],
+    uint expert [[threadgroup_position_in_grid]],  // the last one takes the ids outside the range
     uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]]) {
-  const uint expert = tg * kExperts + simd;  // the last one takes the ids outside the range
-  if (expert > experts) return;
-
-  const uint begin = uint(ulong(count) * lane / 32);
-  const uint end = uint(ulong(count) * (lane + 1) / 32);
-  uint below = 0;
-  uint equal = 0;
-  for (uint i = begin; i < end; ++i) {
-    const uint id = min(uint(ids[i]), experts);  // a negative id is a large one
-    below += id < expert;
-    equal += id == expert;
+  threadgroup uint smaller[kSimdgroups];
+  threadgroup uint equal[kSimdgroups];
+  const uint begin = uint(ulong(count) * simd / kSimdgroups);
+  const uint end = uint(ulong(count) * (simd + 1) / kSimdgroups);
+  uint found[kAtOnce];
+  uint counts[2] = {0, 0};
+  for (uint first = begin; first < end; first += 32 * kAtOnce) {
+    load_ids(ids, first + lane, end, experts, found);
+#pragma unroll
+    for (uint i = 0; i < kAtOnce; ++i) {
+      counts[0] += found[i] < expert;
+      counts[1] += found[i] == expert;
+    }
   }
-  const uint start = simd_sum(below);
-  if (lane == 0) offsets[expert] = int(start);
+  counts[0] = simd_sum(counts[0]);
+  counts[1] = simd_sum(counts[1]);
+  if (lane == 0) {
+    smaller[simd] = counts[0];
+    equal[simd] = counts[1];
+  }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
 
-  uint row = start + simd_prefix_exclusive_sum(equal);
-  for (uint i = begin; i < end; ++i) {
-    if (min(uint(ids[i]), experts) != expert || row >= count) continue;  // no row where ids change meanwhile
-    order[row] = int(i);
-    inverse[i] = expert < experts ? int(row) : -1;
-    ++row;
+  uint row = 0;
+#pragma unroll
+  for (uint i = 0; i < kSimdgroups; ++i) row += smaller[i];
+  if (simd == 0 && lane == 0) offsets[expert] = int(row);
+  for (uint i = 0; i < simd; ++i) row += equal[i];
+  for (uint first = begin; first < end; first += 32 * kAtOnce) {
+    load_ids(ids, first + lane, end, experts, found);
+#pragma unroll
+    for (uint i = 0; i < kAtOnce; ++i) {
+      const bool own = found[i] == expert;
+      if (!simd_any(own)) continue;
+      const uint place = row + simd_prefix_exclusive_sum(uint(own));
+      row += simd_sum(uint(own));
+      if (!own || place >= count) continue;  // no row where ids change meanwhile
+      const uint position = first + i * 32 + lane;
+      order[place] = int(position);
+      inverse[position] = expert < experts ? int(place) : -1;
+    }
   }
 }
