@@ -188,8 +188,24 @@ uint32_t Candidates::first() const {
 
 uint32_t Candidates::draw(float scale, double share) {
   const double target = share * weigh_current(scale);
-  keep_enough(target);
-  return tokens_[reach(values_, target)];
+  constexpr uint32_t kBlock = 256;
+  double before = 0;
+  uint32_t begin = 0;
+  for (; begin + kBlock < count_; begin += kBlock) {
+    double parts[kParts] = {};
+    for (uint32_t i = begin; i < begin + kBlock; ++i) parts[i % kParts] += weights_[i];
+    const double reached = before + ((parts[0] + parts[1]) + (parts[2] + parts[3]));
+    if (reached >= target) break;
+    before = reached;
+  }
+  uint32_t drawn = begin;  // the last that may be drawn, if rounding keeps the sum below the target
+  for (uint32_t i = begin; i < count_ && before < target; ++i) {
+    if (weights_[i] < kNegligible) continue;
+    before += weights_[i];
+    drawn = i;
+  }
+  while (weights_[drawn] < kNegligible) --drawn;
+  return listed_ ? tokens_[drawn] : drawn;
 }
 
 // Returns the bucket in which the cumulative weight reaches the target, or the last bucket that is not empty
