@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 
 import pyturbo
 from pyturbo.conversation import Conversation
+from pyturbo.engine.generation import Options
+from pyturbo.engine.reply import _Text
 from pyturbo.engine.thought_budget import ThoughtBudget
 from pyturbo.errors import ArgumentError
 from pyturbo.text.dialects import ReplyGrammar
@@ -220,3 +222,24 @@ def test_models_without_thoughts_keep_any_budget(tmp_path: Path) -> None:
 def test_wrong_budgets(models: Mapping[str, pyturbo.Model], budget: Any) -> None:
     with pytest.raises(ArgumentError, match="reasoning_budget: expected an integer"):
         models["added"].stream(QUESTION, reasoning_budget=budget)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stop_strings_are_for_answers(models: Mapping[str, pyturbo.Model], kind: str) -> None:
+    """Not for thoughts, and not for what is between these and an answer."""
+    model = models[kind]
+    chat = str(model.prompt_text(QUESTION))
+    thoughts, answer = "A stop, and\n\nmore.", "It rains. stop\n\nOr not."
+    if kind == "harmony":
+        ended = f"<|channel|>analysis<|message|>{thoughts}<|end|>"
+        ended += "<|start|>assistant<|channel|>final<|message|>"
+    else:
+        ended = f"{'<think>' if kind == 'not begun' else ''}{thoughts}</think>\n\n"
+    for stop in ("stop", "\n\n", "rains"):
+        text = _Text(model.tokenizer, Options(stop=stop, chat=chat))
+        found = ""
+        for token in model.tokenizer.encode_inside(ended + answer):
+            found += text.add(token)
+            if text.stop_string is not None:
+                break
+        assert (text.stop_string, found) == (stop, ended + answer.partition(stop)[0])

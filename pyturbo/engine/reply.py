@@ -16,7 +16,7 @@ from pyturbo.engine.prefix_store import PrefixStore
 from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError, CancelledError, ContextError, StateError
 from pyturbo.text import StopStrings, Tokenizer
-from pyturbo.text.dialects import Dialect, Message, Part, ReplyParser, ReplyText
+from pyturbo.text.dialects import Dialect, Message, Part, Reasoning, ReplyParser, ReplyText
 
 #: What a reply consists of: chunks, and before each of them tokens that its session must have read.
 Steps = Generator[Chunk | NDArray[np.int32], None, None]
@@ -317,13 +317,16 @@ class _Text:
     """The text of a reply as it becomes certain. Without a tokenizer there is none."""
 
     def __init__(self, tokenizer: Tokenizer | None, options: Options) -> None:
-        """Look for stop strings in the text after the first `min_tokens` tokens."""
+        """Look for stop strings after the first `min_tokens` tokens, but not in thoughts."""
         self._stops: StopStrings = options.stop_strings()
         self._left = options.min_tokens
         self._detokenizer = None
+        self._before_answer: ReplyParser | None = None  # of a chat with thoughts, until its answer begins
         if tokenizer is not None:
             markers = () if options.chat is None else tokenizer.dialect.markers
             self._detokenizer = tokenizer.detokenizer(continues=True, markers=markers)
+            if self._stops and options.chat is not None and tokenizer.dialect.may_think:
+                self._before_answer = tokenizer.dialect.parser(prompt=options.chat)
 
     @property
     def stop_string(self) -> str | None:
@@ -334,10 +337,19 @@ class _Text:
         if self._detokenizer is None:
             return ""
         piece = self._detokenizer.add(token)
-        if self._left > 0:
+        if self._is_before_answer(piece) or self._left > 0:
             self._left -= 1
             return piece
         return self._stops.add(piece)[0]
+
+    def _is_before_answer(self, piece: str) -> bool:
+        """Return whether a piece is one of thoughts, a marker of these, or blanks before the answer."""
+        if self._before_answer is None:
+            return False
+        if all(isinstance(part, Reasoning) for part in self._before_answer.add(piece)):
+            return True
+        self._before_answer = None
+        return False
 
     def finish(self) -> str:
         """Return the text that was held back, up to a stop string if it has one."""

@@ -67,7 +67,7 @@ class DeepSeek(Dialect):
 
     def _grammar(self, tools: Sequence[Tool], choice: Choice, grammar: Grammar, begun: str) -> str:
         bodies = [
-            f"{grammar.literal(self._head(tool.name))} {grammar.json(arguments_schema(tool))} "
+            f"{grammar.literal(self._head(tool.name))} {grammar.json(arguments_schema(tool), tool)} "
             f"{grammar.literal(self._tail())}"
             for tool in tools
         ]

@@ -52,6 +52,11 @@ class Dialect:
     special: Mapping[str, int] = field(default_factory=dict)
 
     @property
+    def may_think(self) -> bool:
+        """Whether replies may have thoughts."""
+        return self.thinks
+
+    @property
     def markers(self) -> tuple[str, ...]:
         """The texts that a parser needs to see, whether they are special tokens or not."""
         return (*((OPEN, CLOSE) if self.thinks else ()), *self.call_markers)

@@ -58,16 +58,21 @@ class Grammar:
             return self.rule(name, f"{before} {self.literal(end)}")
         return self.rule(f"{name}[suffix={_quoted(end)}]", "TEXT")
 
-    def json(self, schema: Mapping[str, Any], root: Mapping[str, Any] | None = None) -> str:
-        """Return what matches JSON of a schema, whose references are to definitions of `root`."""
-        defined = {name: root[name] for name in _DEFINITIONS if root is not None and name in root}
-        spacing = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
-        return "%json " + json.dumps({**defined, **schema, "x-guidance": spacing})
+    def json(self, schema: Mapping[str, Any], tool: Tool) -> str:
+        """Return what matches JSON of a schema, whose references are to definitions of a tool.
+
+        What llguidance cannot enforce is left out, unless the tool is strict.
+        """
+        defined = {name: tool.parameters[name] for name in _DEFINITIONS if name in tool.parameters}
+        options = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
+        return "%json " + json.dumps(
+            {**defined, **schema, "x-guidance": {**options, "lenient": not tool.strict}}
+        )
 
 
 def arguments_schema(tool: Tool) -> Mapping[str, Any]:
-    """Return the schema of a tool's arguments, which are an object whatever it says."""
-    return {**tool.parameters, "type": "object"}
+    """Return the schema of a tool's arguments: an object whatever it says, empty if it says nothing."""
+    return {**(tool.parameters or {"additionalProperties": False}), "type": "object"}
 
 
 def chosen(tools: Mapping[str, Tool], choice: Choice) -> list[Tool]:

@@ -52,6 +52,10 @@ class Harmony(Dialect):
     name: ClassVar[str] = "harmony"
     call_markers: ClassVar[tuple[str, ...]] = (*_BEGINNINGS, _CONSTRAIN, _MESSAGE, *_ENDS)
 
+    @property
+    def may_think(self) -> bool:
+        return True
+
     def begun(self, prompt: str) -> str:
         """Return the header of the message that a prompt begins, if its text has begun."""
         header, message, body = prompt[max(0, prompt.rfind(_START)) :].partition(_MESSAGE)
@@ -109,7 +113,7 @@ class Harmony(Dialect):
 
     def _grammar(self, tools: Sequence[Tool], choice: Choice, grammar: Grammar, begun: str) -> str:
         bodies = [
-            f"{grammar.literal(self._head(tool.name))} {grammar.json(arguments_schema(tool))}"
+            f"{grammar.literal(self._head(tool.name))} {grammar.json(arguments_schema(tool), tool)}"
             for tool in tools
         ]
         call = either(grammar, "call", bodies)

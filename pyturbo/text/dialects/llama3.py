@@ -51,7 +51,7 @@ class Llama3(Dialect):
     def _grammar(self, tools: Sequence[Tool], choice: Choice, grammar: Grammar, begun: str) -> str:
         bodies = [
             grammar.literal(f'{{"name": {compact(tool.name)}, "parameters": ')
-            + f" {grammar.json(arguments_schema(tool))} {grammar.literal('}')}"
+            + f" {grammar.json(arguments_schema(tool), tool)} {grammar.literal('}')}"
             for tool in tools
         ]
         call = either(grammar, "call", bodies)

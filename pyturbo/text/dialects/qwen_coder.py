@@ -44,4 +44,4 @@ class QwenCoder(Hermes):
             return f"({choices}) {grammar.literal(chr(10) + PARAMETER_END)}"
         if is_text(schema) or may_be_text(schema):
             return grammar.until(name, PARAMETER_END)
-        return f"{grammar.json(schema, tool.parameters)} {grammar.literal(chr(10) + PARAMETER_END)}"
+        return f"{grammar.json(schema, tool)} {grammar.literal(chr(10) + PARAMETER_END)}"

@@ -66,4 +66,4 @@ class Hermes(Dialect):
     def _call_rule(self, grammar: Grammar, number: int, tool: Tool) -> str:
         """Return the body of a call of one tool."""
         head = grammar.literal(f'{{"name": {compact(tool.name)}, "arguments": ')
-        return f"{head} {grammar.json(arguments_schema(tool))} {grammar.literal('}')}"
+        return f"{head} {grammar.json(arguments_schema(tool), tool)} {grammar.literal('}')}"

@@ -19,11 +19,13 @@ class Tool:
 
     Attributes:
         name: Its name.
-        parameters: The JSON schema of its arguments.
+        parameters: The JSON schema of its arguments; without any it takes none.
+        strict: Whether a call must fit all of the schema, or else be refused before it begins.
     """
 
     name: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    strict: bool = False
 
     def schema_of(self, name: str) -> Mapping[str, Any] | None:
         """Return the schema of an argument, if there is one."""
@@ -51,7 +53,7 @@ def tools_of(tools: Tools | None) -> dict[str, Tool]:
     Examples:
         >>> from pyturbo.text.dialects.tools import tools_of
         >>> tools_of([{"type": "function", "function": {"name": "now"}}])
-        {'now': Tool(name='now', parameters={})}
+        {'now': Tool(name='now', parameters={}, strict=False)}
     """
     if tools is None:
         return {}
@@ -71,5 +73,5 @@ def tools_of(tools: Tools | None) -> dict[str, Tool]:
             raise ArgumentError(
                 f"tools[{i}]: expected another name than {shown(name)}, which there is already"
             )
-        found[name] = Tool(name, parameters or {})
+        found[name] = Tool(name, parameters or {}, function.get("strict") is True)
     return found
