@@ -122,9 +122,16 @@ class Scheduler:
 
     @property
     def full(self) -> bool:
-        """Whether no further reply may wait. Those for whom a slot is free do not count."""
+        """Whether no further reply may wait. Those for whom there is a slot and memory do not count."""
         free = max(0, self._limits.slots - len(self._members) - (self._admitting is not None))
-        return len(self._waiting) >= self._limits.queue + free
+        waiting = self._waiting.copy()
+        ready, nbytes, limit = 0, self.state_bytes, self._limits.nbytes
+        for entry in heapq.nsmallest(free, waiting):
+            nbytes += entry.nbytes
+            if limit is not None and nbytes > limit:
+                break
+            ready += 1
+        return len(waiting) - ready >= self._limits.queue
 
     @property
     def state_bytes(self) -> int:

@@ -32,6 +32,7 @@ from pyturbo.text import Tokenizer
 from tiny_configs import MODELS
 from tiny_models import write_mlx
 
+from .gate import Gate
 from .prompts import PROMPTS, until
 
 
@@ -44,23 +45,6 @@ def model() -> pyturbo.Model:
 def engine(model: pyturbo.Model) -> Iterator[Engine]:
     with Engine(model) as engine:
         yield engine
-
-
-class Gate:
-    """Holds an engine in its next step or piece of a prompt until it is opened."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._open, self.reached, advance = threading.Event(), threading.Event(), Session._advance
-
-        def held(session: Session, *args: Any) -> Any:
-            self.reached.set()
-            assert self._open.wait(60)
-            return advance(session, *args)
-
-        monkeypatch.setattr(Session, "_advance", held)
-
-    def open(self) -> None:
-        self._open.set()
 
 
 def test_replies_are_those_of_the_model_alone(model: pyturbo.Model, engine: Engine) -> None:

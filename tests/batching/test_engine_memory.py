@@ -14,8 +14,9 @@ from pyturbo.batching import Engine, scheduler
 from pyturbo.batching.scheduler import Scheduler
 from pyturbo.cli import serve
 from pyturbo.cli._usage import UsageError
-from pyturbo.errors import AllocationError, ArgumentError, CancelledError, StateError
+from pyturbo.errors import AllocationError, ArgumentError, BusyError, CancelledError, StateError
 
+from .gate import Gate
 from .prompts import PROMPTS, until
 
 
@@ -37,6 +38,19 @@ def test_memory_for_states(model: pyturbo.Model) -> None:
         with pytest.raises(ArgumentError, match="the memory of the engine, got .* and 1800 more"):
             engine.submit(PROMPTS[0], max_tokens=1800)
         assert engine.submit(PROMPTS[0], max_tokens=3, temperature=0).result().text == ", there was"
+
+
+def test_the_queue_where_memory_is_the_limit(model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Free slots without memory make no room in it."""
+    gate = Gate(monkeypatch)
+    with Engine(model, slots=8, queue=2, context=512, memory=model.runner.layout(512).nbytes) as engine:
+        streams = [engine.submit(PROMPTS[0], max_tokens=2)]
+        assert gate.reached.wait(60)
+        streams += [engine.submit(PROMPTS[0], max_tokens=2) for _ in range(2)]
+        with pytest.raises(BusyError, match="submit: expected at most 2 replies that wait"):
+            engine.submit(PROMPTS[0])
+        gate.open()
+        assert all(len(stream.result().tokens) == 2 for stream in streams)
 
 
 @pytest.fixture
