@@ -15,10 +15,12 @@ from pyturbo.serve.server_state import state_of
 
 
 class TextFields(Fields):
-    """A text, or the messages of a chat with their tools."""
+    """A text, which llama.cpp calls content and vLLM prompt, or the messages of a chat with their tools."""
 
     model: str | None = None
     text: str | None = None
+    content: str | None = None
+    prompt: str | None = None
     add_special: bool = False
     messages: list[dict[str, Any]] | None = None
     tools: list[dict[str, Any]] | None = None
@@ -35,14 +37,15 @@ async def tokenize(request: Request) -> JSONResponse:
     """Return the tokens of a text, or of messages as the model reads them."""
     state = state_of(request)
     fields = await read_body(request, TextFields, state.settings)
-    if (fields.text is None) == (fields.messages is None):
-        raise refusal("text", "expected either text or messages")
+    texts = [each for each in (fields.text, fields.content, fields.prompt) if each is not None]
+    if len(texts) + (fields.messages is not None) != 1:
+        raise refusal("text", "expected one of text, content, prompt and messages")
     async with state.shelf.use(fields.model) as served:
 
         def encoded() -> list[int]:
             if fields.messages is not None:
                 return prompt_ids(served, Asked(checked_messages(fields.messages), {}, tools=fields.tools))
-            return served.model.tokenizer.encode(fields.text or "", fields.add_special)
+            return served.model.tokenizer.encode(texts[0], fields.add_special)
 
         tokens = await state.preparation.run(served, encoded)
     return JSONResponse({"tokens": tokens, "count": len(tokens)})
@@ -59,4 +62,4 @@ async def detokenize(request: Request) -> JSONResponse:
         text = await state.preparation.run(
             served, lambda: served.model.tokenizer.decode(fields.tokens, False)
         )
-    return JSONResponse({"text": text})
+    return JSONResponse({"text": text, "content": text, "prompt": text})

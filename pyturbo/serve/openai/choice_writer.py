@@ -16,6 +16,7 @@ from pyturbo.serve.replies.replies import Event, Replies
 from pyturbo.serve.replies.sse import comment, event
 from pyturbo.serve.requests.request_error import RequestError
 from pyturbo.serve.shelf import Served
+from pyturbo.text.dialects import Reasoning
 
 Choice = dict[str, Any]
 
@@ -36,6 +37,7 @@ class ChoiceWriter(ABC):
     def __init__(self, fields: SamplingFields) -> None:
         self._id, self._created = f"{self.PREFIX}-{uuid.uuid4().hex}", int(time.time())
         self._includes_usage = fields.includes_usage
+        self._thoughts = 0  # tokens so far that are thoughts
 
     @abstractmethod
     def whole_choice(self, served: Served, index: int, events: Sequence[Event]) -> Choice:
@@ -54,10 +56,11 @@ class ChoiceWriter(ABC):
         events: list[list[Event]] = [[] for _ in replies.streams]
         async for found in replies.events():
             events[found.index].append(found)
+            self._count(found)
         choices = [self.whole_choice(served, i, known) for i, known in enumerate(events)]
         return JSONResponse(
             self._object(served, self.WHOLE, choices)
-            | {"usage": accounts.usage(replies.streams), "timings": accounts.timings(replies.streams[0])}
+            | {"usage": self._usage(replies), "timings": accounts.timings(replies.streams[0])}
         )
 
     async def pieces(self, served: Served, replies: Replies) -> AsyncGenerator[bytes, None]:
@@ -68,19 +71,26 @@ class ChoiceWriter(ABC):
             if found.progress is not None:
                 yield comment("prompt {}/{}".format(*found.progress))
                 continue
+            self._count(found)
             choices = self.next_choices(served, found)
             for choice in choices:
                 ended = found.finish is not None and choice is choices[-1]
                 timings = {"timings": accounts.timings(replies.streams[found.index])} if ended else {}
                 yield self._piece(served, choice, timings)
         if self._includes_usage:
-            usage = {"usage": accounts.usage(replies.streams)}
-            yield event(self._object(served, self.PIECE, []) | usage)
+            yield event(self._object(served, self.PIECE, []) | {"usage": self._usage(replies)})
         yield event("[DONE]")
 
     def failed(self, error: RequestError) -> bytes:
         """Return the last event of a stream that fails."""
         return event(error.openai())
+
+    def _count(self, found: Event) -> None:
+        self._thoughts += any(isinstance(part, Reasoning) for part in found.parts)
+
+    def _usage(self, replies: Replies) -> dict[str, Any]:
+        details = {"completion_tokens_details": {"reasoning_tokens": self._thoughts}}
+        return accounts.usage(replies.streams) | details
 
     def _piece(self, served: Served, choice: Choice, more: Mapping[str, Any] | None = None) -> bytes:
         usage = {"usage": None} if self._includes_usage else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import Any
 
 from starlette.requests import Request
@@ -11,15 +12,32 @@ from pyturbo.serve.server_state import State, state_of
 
 
 async def models(request: Request) -> JSONResponse:
-    """List all models, loaded or not."""
+    """List all models, loaded or not, as OpenAI does or as Anthropic does."""
     state = state_of(request)
-    return JSONResponse({"object": "list", "data": [_model(state, name) for name in state.shelf.names]})
+    found = [_described(request, state, name) for name in state.shelf.names]
+    if not _is_anthropic(request):
+        return JSONResponse({"object": "list", "data": found})
+    ends = {"first_id": found[0]["id"], "last_id": found[-1]["id"]}
+    return JSONResponse({"data": found, "has_more": False, **ends})
 
 
 async def model(request: Request) -> JSONResponse:
     """Describe one model."""
     state = state_of(request)
-    return JSONResponse(_model(state, state.shelf.source(request.path_params["name"]).name))
+    return JSONResponse(_described(request, state, state.shelf.source(request.path_params["name"]).name))
+
+
+def _is_anthropic(request: Request) -> bool:
+    """Return whether a request is one of a client of Anthropic, which all have this header."""
+    return "anthropic-version" in request.headers
+
+
+def _described(request: Request, state: State, name: str) -> dict[str, Any]:
+    described = _model(state, name)
+    if not _is_anthropic(request):
+        return described
+    created = datetime.fromtimestamp(described["created"], timezone.utc).isoformat()
+    return {"type": "model", "id": name, "display_name": name, "created_at": created}
 
 
 def _model(state: State, name: str) -> dict[str, Any]:

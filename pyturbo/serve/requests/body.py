@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, NoReturn, TypeVar
 
@@ -19,6 +20,8 @@ Body = TypeVar("Body", bound="Fields")
 
 _GIVEN = "pyturbo.given"  # the key in the scope of a request
 _QUICK_BYTES = 1 << 16  # that are parsed without holding others up
+#: The kind of a value that may be of several, in the place of an error.
+_KIND = re.compile(r"str|int|float|bool|\w+\[.*\]")
 
 
 class Fields(BaseModel):
@@ -131,7 +134,8 @@ def _deeper(value: Any, depth: int) -> bool:
 def _refusal(error: ValidationError) -> RequestError:
     """Name the first field that is wrong, and what was expected of it."""
     first = error.errors(include_url=False)[0]
-    where = ".".join(map(str, first["loc"])) or "body"
+    places = (str(place) for place in first["loc"])
+    where = ".".join(place for place in places if not _KIND.fullmatch(place)) or "body"
     if first["type"] == "extra_forbidden":
         return RequestError("invalid_request_error", f"{where}: this field is not supported", param=where)
     message = str(first["msg"]).removeprefix("Value error, ")

@@ -68,6 +68,16 @@ def test_a_reply_has_thoughts_and_text(client: anthropic.Anthropic, script: Scri
     assert 2 < reply.usage.output_tokens_details.thinking_tokens < reply.usage.output_tokens - 2
 
 
+def test_models_have_anthropics_shape(client: anthropic.Anthropic) -> None:
+    found = client.models.list()
+    assert [(model.id, model.type, model.display_name) for model in found] == [
+        ("chat", "model", "chat"),
+        ("stories", "model", "stories"),
+    ]
+    assert found.has_more is False
+    assert client.models.retrieve("stories").created_at.year >= 1970
+
+
 def test_a_reply_has_timings(client: anthropic.Anthropic, script: Script) -> None:
     script("</think>Yes.")
     reply: Any = client.messages.create(**ASKED)

@@ -34,6 +34,8 @@ def test_a_reply_has_text_and_thoughts(client: openai.OpenAI, script: Script) ->
     assert choice.message.reasoning_content == "I see."  # type: ignore[attr-defined]
     assert reply.usage is not None
     assert reply.usage.total_tokens == reply.usage.prompt_tokens + reply.usage.completion_tokens
+    assert reply.usage.completion_tokens_details is not None
+    assert 0 < (reply.usage.completion_tokens_details.reasoning_tokens or 0) < reply.usage.completion_tokens
     assert reply.timings["tokens"] == reply.usage.completion_tokens  # type: ignore[attr-defined]
 
 
@@ -52,6 +54,8 @@ def test_a_stream_has_the_same_text(client: openai.OpenAI, script: Script) -> No
     assert last.choices == []
     assert last.usage is not None
     assert last.usage.completion_tokens > 6
+    assert last.usage.completion_tokens_details is not None
+    assert last.usage.completion_tokens_details.reasoning_tokens
 
 
 def test_calls_arrive_whole_and_in_pieces(client: openai.OpenAI, script: Script) -> None:

@@ -124,16 +124,17 @@ def test_a_stop_string_ends_the_text_before_it(client: openai.OpenAI) -> None:
 def test_text_becomes_tokens_and_text_again(live: LiveServer, stories: pyturbo.Model) -> None:
     with httpx.Client(base_url=live.url, headers=HEADERS) as http:
         asked = {"model": "stories", "text": "A café in Bern"}
-        found = http.post("/tokenize", json=asked).json()
-        assert found == {"tokens": (ids := stories.tokenizer.encode("A café in Bern")), "count": len(ids)}
-        assert http.post("/detokenize", json={"model": "stories", "tokens": ids}).json() == {
-            "text": "A café in Bern"
-        }
+        found, ids = http.post("/tokenize", json=asked).json(), stories.tokenizer.encode("A café in Bern")
+        assert found == {"tokens": ids, "count": len(ids)}
+        for name in ("content", "prompt"):  # as clients of llama.cpp and of vLLM ask
+            assert http.post("/tokenize", json={"model": "stories", name: "A café in Bern"}).json() == found
+        spelled = http.post("/detokenize", json={"model": "stories", "tokens": ids}).json()
+        assert spelled == dict.fromkeys(("text", "content", "prompt"), "A café in Bern")
         chat = {"model": "chat", "messages": [{"role": "user", "content": "Hi"}]}
         tokens = http.post("/tokenize", json=chat).json()["tokens"]
         spelled = http.post("/detokenize", json={"model": "chat", "tokens": tokens}).json()["text"]
         assert spelled.startswith("<|im_start|>user\nHi<|im_end|>")
-        for wrong in ({"text": "a", "messages": []}, {}, {"text": 1}):
+        for wrong in ({"text": "a", "messages": []}, {"text": "a", "prompt": "a"}, {}, {"text": 1}):
             assert http.post("/tokenize", json={"model": "chat", **wrong}).status_code == 400
         for wrong_ids in ([10**9], [-1], ["a"], [1.5]):
             answer = http.post("/detokenize", json={"model": "stories", "tokens": wrong_ids})

@@ -81,6 +81,16 @@ TOKENIZE = Api(
     (
         supported("model", "", "stories", lambda reply, ask: reply["tokens"] != ask()["tokens"]),
         supported("text", "", "Hi there", lambda reply, ask: reply["count"] > ask()["count"]),
+        *(
+            supported(
+                name,
+                f"instead of `text`, as {others} has it",
+                "Hi there",
+                lambda reply, ask: reply == ask(text="Hi there"),
+                text=None,
+            )
+            for name, others in (("content", "llama.cpp"), ("prompt", "vLLM"))
+        ),
         supported(
             "add_special",
             "with the tokens that a prompt begins with",

@@ -66,7 +66,13 @@ def sampling(repeats: dict[str, Any]) -> tuple[Row, ...]:
         ),
         supported("temperature", "0 takes the likeliest token", 5.0, changes(), seed=1),
         supported("top_p", "", 1e-9, same_as(), **_HOT),
-        supported("seed", "the same reply each time", 7, same_as(temperature=5.0, seed=7), temperature=5.0),
+        supported(
+            "seed",
+            "the same reply each time, as far as rounding allows; -1 is none",
+            7,
+            same_as(temperature=5.0, seed=7),
+            temperature=5.0,
+        ),
         supported(
             "stop",
             "a text or up to 64, each of at most 256 characters",
@@ -81,7 +87,7 @@ def sampling(repeats: dict[str, Any]) -> tuple[Row, ...]:
             {",": -100.0},
             lambda reply, ask: not text_of(reply).startswith(",") and text_of(ask()).startswith(","),
         ),
-        supported("top_k", "not OpenAI's", 1, same_as(), **_HOT),
+        supported("top_k", "not OpenAI's; 0 and -1 are none", 1, same_as(), **_HOT),
         supported("min_p", "not OpenAI's", 1.0, same_as(), **_HOT),
         supported("repetition_penalty", "not OpenAI's", 1.9, changes(max_tokens=40), max_tokens=40),
         supported("min_tokens", "not OpenAI's", 3, lambda reply, ask: tokens_of(reply) >= 3, **_ENDS_AT_ONCE),
