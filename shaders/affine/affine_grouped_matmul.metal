@@ -14,8 +14,8 @@ kernel void affine_grouped_matmul(
     device const int* offsets [[buffer(1)]],  // [experts + 1]
     device const uint* packed
     [[buffer(2)]],  // [(matrices - 1) * packed_stride + out * in / 32 * bits] aligned 16
-    device const S* scales [[buffer(3)]],     // [(matrices - 1) * scales_stride + out * in / group_size]
-    device const S* biases [[buffer(4)]],     // [(matrices - 1) * biases_stride + out * in / group_size]
+    device const S* scales [[buffer(3)]],  // [(matrices - 1) * scales_stride + out * in / group_size]
+    device const S* biases [[buffer(4)]],  // [(matrices - 1) * biases_stride + out * in / group_size]
     device const int* slots [[buffer(5), function_constant(by_slot)]],  // [experts]
     device float* y [[buffer(6)]],                                      // [rows, out]
     constant uint& rows [[buffer(7)]],

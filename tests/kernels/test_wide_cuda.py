@@ -101,13 +101,12 @@ def test_what_is_not_finite_stays_in_its_token_and_row(device, rng):
 
 
 def test_codes_that_are_not_aligned(device, rng):
-    w = of_affine.random_weight(rng, (OUTS, 192), 4, 64, "bf16")
-    x, read = rows(rng, device, 192)
-    want, terms = affine.matmul(read, w)
-    memory = device.empty(w.packed.size + 1, np.uint32)
-    memory.view(w.packed.shape, np.uint32, offset=4).write(w.packed)
+    w = of_fp.random_weight(rng, (OUTS, 160), "mxfp4")
+    x, read = rows(rng, device, 160)
+    want, terms = expected(fp, device, read, w, "mxfp4")
+    codes = device.empty(w.packed.size + 1, np.uint32).view(w.packed.shape, np.uint32, offset=4)
+    codes.write(w.packed)
     y = device.empty((TOKENS, OUTS))
-    device.kernel("affine_matmul_b4_bf16")(
-        x, memory.view(w.packed.shape, np.uint32, offset=4), w.scales, w.biases, y, TOKENS, 192, OUTS, 64
-    )
+    kernel = device.kernel("fp_matmul_mxfp4", of_fp.constants(w))
+    kernel(x, codes, w.scales, w.global_scale, y, TOKENS, 160, OUTS)
     assert_close(y.read(), want, "long dot", terms)
