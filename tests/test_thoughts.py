@@ -225,21 +225,29 @@ def test_wrong_budgets(models: Mapping[str, pyturbo.Model], budget: Any) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_stop_strings_are_for_answers(models: Mapping[str, pyturbo.Model], kind: str) -> None:
+@pytest.mark.parametrize("answer", ["It rains. stop\n\nOr not, <div> or <tool>.", "<div>stop\n\nrains<tool>"])
+def test_stop_strings_are_for_answers(models: Mapping[str, pyturbo.Model], kind: str, answer: str) -> None:
     """Not for thoughts, and not for what is between these and an answer."""
-    model = models[kind]
-    chat = str(model.prompt_text(QUESTION))
-    thoughts, answer = "A stop, and\n\nmore.", "It rains. stop\n\nOr not."
+    thoughts = "A stop, and\n\nmore: it rains <div> <tool>."
     if kind == "harmony":
-        ended = f"<|channel|>analysis<|message|>{thoughts}<|end|>"
-        ended += "<|start|>assistant<|channel|>final<|message|>"
+        before = f"<|channel|>analysis<|message|>{thoughts}<|end|>"
+        before += "<|start|>assistant<|channel|>final<|message|>"
     else:
-        ended = f"{'<think>' if kind == 'not begun' else ''}{thoughts}</think>\n\n"
-    for stop in ("stop", "\n\n", "rains"):
+        before = f"{'<think>' if kind == 'not begun' else ''}{thoughts}</think>\n\n"
+    check_stops(models[kind], before, answer)
+    if kind == "not begun":
+        check_stops(models[kind], "", answer)
+
+
+def check_stops(model: pyturbo.Model, before: str, answer: str) -> None:
+    chat, tokens = str(model.prompt_text(QUESTION)), model.tokenizer.encode_inside(before + answer)
+    for stop in ("stop", "\n\n", "rains", "<div", "<tool"):
         text = _Text(model.tokenizer, Options(stop=stop, chat=chat))
         found = ""
-        for token in model.tokenizer.encode_inside(ended + answer):
+        for token in tokens:
             found += text.add(token)
             if text.stop_string is not None:
                 break
-        assert (text.stop_string, found) == (stop, ended + answer.partition(stop)[0])
+        assert (text.stop_string, found) == (stop, before + answer.partition(stop)[0])
+    text = _Text(model.tokenizer, Options(stop="stop", chat=chat, min_tokens=len(tokens)))
+    assert "".join(map(text.add, tokens)) + text.finish() == before + answer

@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyturbo._guard import Claim
+from pyturbo.engine.answer import Answer
 from pyturbo.engine.chooser import Chooser, make_chooser
 from pyturbo.engine.generation import Chunk, FinishReason, Options, Stats
 from pyturbo.engine.prefix_store import PrefixStore
 from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError, CancelledError, ContextError, StateError
 from pyturbo.text import StopStrings, Tokenizer
-from pyturbo.text.dialects import Dialect, Message, Part, Reasoning, ReplyParser, ReplyText
+from pyturbo.text.dialects import Dialect, Message, Part, ReplyParser, ReplyText
 
 #: What a reply consists of: chunks, and before each of them tokens that its session must have read.
 Steps = Generator[Chunk | NDArray[np.int32], None, None]
@@ -317,16 +318,16 @@ class _Text:
     """The text of a reply as it becomes certain. Without a tokenizer there is none."""
 
     def __init__(self, tokenizer: Tokenizer | None, options: Options) -> None:
-        """Look for stop strings after the first `min_tokens` tokens, but not in thoughts."""
+        """Look for stop strings after the first `min_tokens` tokens, but not in thoughts before an answer."""
         self._stops: StopStrings = options.stop_strings()
         self._left = options.min_tokens
-        self._detokenizer = None
-        self._before_answer: ReplyParser | None = None  # of a chat with thoughts, until its answer begins
+        self._detokenizer, self._answer = None, Answer(None)
         if tokenizer is not None:
-            markers = () if options.chat is None else tokenizer.dialect.markers
+            dialect, chat = tokenizer.dialect, options.chat
+            markers = () if chat is None else dialect.markers
             self._detokenizer = tokenizer.detokenizer(continues=True, markers=markers)
-            if self._stops and options.chat is not None and tokenizer.dialect.may_think:
-                self._before_answer = tokenizer.dialect.parser(prompt=options.chat)
+            if self._stops and chat is not None and dialect.may_think:
+                self._answer = Answer(dialect.parser(prompt=chat))
 
     @property
     def stop_string(self) -> str | None:
@@ -336,23 +337,13 @@ class _Text:
     def add(self, token: int) -> str:
         if self._detokenizer is None:
             return ""
-        piece = self._detokenizer.add(token)
-        if self._is_before_answer(piece) or self._left > 0:
-            self._left -= 1
-            return piece
-        return self._stops.add(piece)[0]
-
-    def _is_before_answer(self, piece: str) -> bool:
-        """Return whether a piece is one of thoughts, a marker of these, or blanks before the answer."""
-        if self._before_answer is None:
-            return False
-        if all(isinstance(part, Reasoning) for part in self._before_answer.add(piece)):
-            return True
-        self._before_answer = None
-        return False
+        before, piece = self._answer.divide(self._detokenizer.add(token))
+        self._left -= 1
+        return before + (piece if self._left >= 0 else self._stops.add(piece)[0])
 
     def finish(self) -> str:
         """Return the text that was held back, up to a stop string if it has one."""
         if self._detokenizer is None:
             return ""
-        return self._stops.add(self._detokenizer.finish())[0] + self._stops.finish()
+        before, piece = self._answer.divide(self._detokenizer.finish())
+        return before + self._stops.add(piece + self._answer.finish())[0] + self._stops.finish()

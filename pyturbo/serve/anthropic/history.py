@@ -134,5 +134,7 @@ def tools_of(tools: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]] 
         function = {"name": required_text(where, tool, "name"), "parameters": schema}
         if tool.get("description") is not None:
             function["description"] = required_text(where, tool, "description")
+        if tool.get("strict") is not None:
+            function["strict"] = tool["strict"]
         made.append({"type": "function", "function": function})
     return made or None

@@ -121,7 +121,8 @@ def tools_of(tools: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]] 
         if kind != "function":
             raise refusal(f"{where}.type", f"expected function, got {shown(kind)}")
         known(where, tool, *_TOOL_FIELDS)
-        function = {name: tool[name] for name in ("description", "parameters") if tool.get(name) is not None}
+        given = ("description", "parameters", "strict")
+        function = {name: tool[name] for name in given if tool.get(name) is not None}
         made.append(
             {"type": "function", "function": {"name": required_text(where, tool, "name"), **function}}
         )

@@ -85,6 +85,11 @@ class ReplyParser:
         return Message.of(self._read)
 
     @property
+    def taken(self) -> int:
+        """How many characters of the reply are parts or markers; what follows them is not known yet."""
+        return self._reader.place
+
+    @property
     def thinking(self) -> bool:
         """Whether the text so far ends within thoughts."""
         return self._writer.thinking

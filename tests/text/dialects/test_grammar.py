@@ -191,3 +191,20 @@ def test_a_choice_may_be_a_mapping() -> None:
 def test_a_dialect_without_calls_has_no_grammar() -> None:
     with pytest.raises(ArgumentError, match="grammar: expected a model whose calls have a known format"):
         Dialect().grammar(TOOLS)
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_what_cannot_be_enforced_is_left_out_unless_a_tool_is_strict(name: str) -> None:
+    """In XML calls each argument has a schema, and none has those keys."""
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "propertyNames": {"type": "string"}}
+    for strict in (False, True):
+        tool = {"name": "f", "parameters": schema, "strict": strict}
+        lark = DIALECTS[name].grammar([{"type": "function", "function": tool}], "required")
+        problem = llguidance.LLMatcher.validate_grammar(llguidance.LLMatcher.grammar_from_lark(lark))
+        assert ("propertyNames" in problem) == (strict and not isinstance(DIALECTS[name], QwenCoder)), problem
+
+
+def test_a_tool_without_parameters_takes_none() -> None:
+    dialect, random = Hermes(), Random(1)
+    lark = dialect.grammar([{"type": "function", "function": {"name": "now"}}], "now")
+    assert walk(dialect, lark, random) == '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
