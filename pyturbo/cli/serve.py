@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--context",
         type=int,
         default=4096,
-        help="tokens that each has room for (default: %(default)s)",
+        help="tokens that each has room for, or more if prompt and reply need it (default: %(default)s)",
     )
     group.add_argument(
         "--state-memory",

@@ -19,6 +19,7 @@ from live_server import LiveServer
 from pyturbo.batching import Engine
 from pyturbo.serve import Settings, Shelf, Source, create_app
 from pyturbo.serve.access import Access
+from pyturbo.serve.openai.sampling_fields import SamplingFields
 from pyturbo.serve.replicas.in_process import messages_of
 from pyturbo.serve.replies.sse import event
 from pyturbo.serve.requests.request_error import RequestError
@@ -73,6 +74,13 @@ def test_system_messages_in_a_row_are_one(live: LiveServer) -> None:
 def test_the_last_seed_is_followed_by_the_first(live: LiveServer) -> None:
     found = chat(live, seed=2**64 - 1, n=2, temperature=1.0, max_tokens=3)
     assert len(found["choices"]) == 2
+
+
+def test_what_other_servers_take_for_none() -> None:
+    """A checkpoint's own top_k would hold without it."""
+    fields = SamplingFields(top_k=-1, seed=-1)
+    options = fields.options(Settings())
+    assert (options["top_k"], "seed" in options) == (0, False)
 
 
 def test_events_have_no_line_ends_but_their_own() -> None:

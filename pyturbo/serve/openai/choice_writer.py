@@ -86,7 +86,8 @@ class ChoiceWriter(ABC):
         return event(error.openai())
 
     def _count(self, found: Event) -> None:
-        self._thoughts += any(isinstance(part, Reasoning) for part in found.parts)
+        if found.chunk is not None:
+            self._thoughts += any(isinstance(part, Reasoning) for part in found.parts)
 
     def _usage(self, replies: Replies) -> dict[str, Any]:
         details = {"completion_tokens_details": {"reasoning_tokens": self._thoughts}}

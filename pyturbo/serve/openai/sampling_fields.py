@@ -87,9 +87,10 @@ class SamplingFields(Fields):
     def options(self, settings: Settings) -> dict[str, Any]:
         """Return the options of `Model.stream`."""
         options = {name: getattr(self, name) for name in _OPTIONS if getattr(self, name) is not None}
-        for name in ("top_k", "seed"):  # -1 is what other servers take for none
-            if options.get(name) == -1:
-                del options[name]
+        if options.get("top_k") == -1:  # as other servers take it for none, and so they do a seed of -1
+            options["top_k"] = 0
+        if options.get("seed") == -1:
+            del options["seed"]
         options["max_tokens"] = settings.max_tokens if self.max_tokens is None else self.max_tokens
         if self.logit_bias is not None:
             options["logit_bias"] = {_token(key): bias for key, bias in self.logit_bias.items()}

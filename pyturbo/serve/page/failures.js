@@ -1,5 +1,7 @@
 // What went wrong, in plain words.
 
+import { settings } from "./settings.js";
+
 /** An answer that is no reply. `kind` is "key", "busy", "away" or "other"; `wait` is in seconds where it is known. */
 export class Failure extends Error {
   constructor(kind, words, wait = null) {
@@ -15,7 +17,7 @@ export async function failureOf(response) {
   const wait = secondsOf(response.headers.get("Retry-After"));
   switch (response.status) {
     case 401:
-      return new Failure("key", "The server wants an API key, and did not accept this one.");
+      return new Failure("key", `The server wants an API key${settings.key ? ", and did not accept this one" : ""}.`);
     case 404:
       return new Failure("other", said || "The server does not have this model.");
     case 413:

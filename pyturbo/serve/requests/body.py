@@ -134,9 +134,10 @@ def _deeper(value: Any, depth: int) -> bool:
 def _refusal(error: ValidationError) -> RequestError:
     """Name the first field that is wrong, and what was expected of it."""
     first = error.errors(include_url=False)[0]
-    places = (str(place) for place in first["loc"])
-    where = ".".join(place for place in places if not _KIND.fullmatch(place)) or "body"
-    if first["type"] == "extra_forbidden":
+    places = [str(place) for place in first["loc"]]
+    unknown = first["type"] == "extra_forbidden"  # whose name may be any
+    where = ".".join(place for place in places if unknown or not _KIND.fullmatch(place)) or "body"
+    if unknown:
         return RequestError("invalid_request_error", f"{where}: this field is not supported", param=where)
     message = str(first["msg"]).removeprefix("Value error, ")
     return RequestError("invalid_request_error", f"{where}: {message[:1].lower()}{message[1:]}", param=where)

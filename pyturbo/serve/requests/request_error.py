@@ -146,8 +146,10 @@ def _by_field(message: str, path: str, given: Collection[str]) -> tuple[str, str
     found = _NAMES.match(message)
     if found is None:
         return message, None
-    for name in reversed(found.groups("")):
+    for group in (2, 1):
+        name = found[group] or ""
         for field in (name, _FIELDS.get(path, {}).get(name, "")):
             if field.partition(".")[0] in given:
-                return (message if field == name else field + message[found.end() :]), field
+                own = message[found.start(group) :] if field == name else field + message[found.end() :]
+                return own, field
     return message, None
