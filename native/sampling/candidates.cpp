@@ -16,8 +16,7 @@ struct Digit {
   uint32_t shift, buckets;
 };
 constexpr Digit kDigits[] = {{20, 4096}, {10, 1024}, {0, 1024}};
-// Neighbours often share a bucket. Each bucket has several parts, so that their sums do not wait for each
-// other.
+// Of a sum, so that additions do not wait for each other: neighbours often share a bucket, for example.
 constexpr uint32_t kParts = 4;
 
 // Larger than the weight of forbidden tokens, and of exponents below the range of `exponential`.

@@ -82,7 +82,7 @@ def check_conv(got, x, history, weight):
 
 @pytest.mark.parametrize("kind", STORED)
 @pytest.mark.parametrize("channels", [1, 45, 352])
-@pytest.mark.parametrize("tokens", [1, 2, 3, 4, 7, 33])
+@pytest.mark.parametrize("tokens", [1, 2, 3, 4, 7, 33, 128, 129, 300])
 def test_conv1d(device, rng, kind, tokens, channels):
     x, history, weight = conv_inputs(rng, tokens, channels, kind)
     args = (x, Out(history.shape, initial=history), weight, Out(x.shape), tokens, channels)

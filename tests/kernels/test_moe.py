@@ -335,7 +335,9 @@ def test_counts_of_replays_add_up(device, rng):
 
 
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
-@pytest.mark.parametrize(("x_rows", "repeat", "rows", "dim"), [(1, 1, 3, 1), (5, 3, 15, 259), (9, 2, 4, 33)])
+@pytest.mark.parametrize(
+    ("x_rows", "repeat", "rows", "dim"), [(1, 1, 3, 1), (5, 3, 15, 259), (9, 2, 4, 33), (3, 2, 5, 1100)]
+)
 def test_gather_rows(device, rng, x_rows, repeat, rows, dim, kind):
     dtype = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}[kind]
     x = rng.standard_normal((x_rows, dim), np.float32).astype(dtype)
