@@ -28,7 +28,7 @@ def main() -> None:
     question = "Lily met a new animal in the park today. What was it?"
     can_chat = model.tokenizer.chat_template is not None
     prompt = [{"role": "user", "content": f"{question} Answer as JSON."}] if can_chat else question
-    for reply in model.generate(prompt, 200, temperature=0.8, seed=4, schema=FORM, n=3):
+    for reply in model.generate(prompt, 100, temperature=0.8, seed=1, schema=FORM, n=3):
         animal = json.loads(reply.text)
         friendly = "friendly" if animal["friendly"] else "shy"
         print(f"{animal['name']}, a {friendly} {animal['animal']} with {animal['legs']} legs")

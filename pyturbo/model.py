@@ -406,12 +406,12 @@ class Model:
             >>> model = pyturbo.load()
             >>> reply = model.generate("Once upon a time", 40, temperature=0.7, seed=1, stop=".")
             >>> reply.text, reply.finish_reason
-            (', there was a big, strong dog named Spot', 'stop')
+            (', there was a little girl named Lily', 'stop')
             >>> reply.stats.prompt_tokens
             4
             >>> replies = model.generate("The cat was", 3, temperature=1, seed=1, n=2)
             >>> [reply.text for reply in replies]
-            [' sad. He', ' very clever.']
+            [' a very big', ' very alert and']
         """
         sampling = (temperature, top_p, top_k, min_p, repetition_penalty, seed, stop)
         if n is None:

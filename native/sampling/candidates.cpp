@@ -16,7 +16,8 @@ struct Digit {
   uint32_t shift, buckets;
 };
 constexpr Digit kDigits[] = {{20, 4096}, {10, 1024}, {0, 1024}};
-// Of a sum, so that additions do not wait for each other: neighbours often share a bucket, for example.
+// Neighbours often share a bucket. Each bucket has several parts, so that their sums do not wait for each
+// other.
 constexpr uint32_t kParts = 4;
 
 // Larger than the weight of forbidden tokens, and of exponents below the range of `exponential`.
@@ -187,24 +188,8 @@ uint32_t Candidates::first() const {
 
 uint32_t Candidates::draw(float scale, double share) {
   const double target = share * weigh_current(scale);
-  constexpr uint32_t kBlock = 256;
-  double before = 0;
-  uint32_t begin = 0;
-  for (; begin + kBlock < count_; begin += kBlock) {
-    double parts[kParts] = {};
-    for (uint32_t i = begin; i < begin + kBlock; ++i) parts[i % kParts] += weights_[i];
-    const double reached = before + ((parts[0] + parts[1]) + (parts[2] + parts[3]));
-    if (reached >= target) break;
-    before = reached;
-  }
-  uint32_t drawn = begin;  // the last that may be drawn, if rounding keeps the sum below the target
-  for (uint32_t i = begin; i < count_ && before < target; ++i) {
-    if (weights_[i] < kNegligible) continue;
-    before += weights_[i];
-    drawn = i;
-  }
-  while (weights_[drawn] < kNegligible) --drawn;
-  return listed_ ? tokens_[drawn] : drawn;
+  keep_enough(target);
+  return tokens_[reach(values_, target)];
 }
 
 // Returns the bucket in which the cumulative weight reaches the target, or the last bucket that is not empty

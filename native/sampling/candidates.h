@@ -47,9 +47,8 @@ class Candidates {
   // Returns the first token by rank, after a start with a mask.
   uint32_t first() const;
 
-  // Returns the token at which the sum of weights, by ascending token, reaches `share` of the total,
-  // 0 < share <= 1: logits that differ by rounding seldom give another one. In order of rank they would,
-  // since unlikely tokens change places.
+  // Returns the token at which the sum of weights, in order of rank, reaches `share` of the total,
+  // 0 < share <= 1.
   uint32_t draw(float scale, double share);
 
   // The remaining candidates after a filter, by ascending token.

@@ -68,7 +68,7 @@ def sampling(repeats: dict[str, Any]) -> tuple[Row, ...]:
         supported("top_p", "", 1e-9, same_as(), **_HOT),
         supported(
             "seed",
-            "the same reply each time, as far as rounding allows; -1 is none",
+            "the same reply, but rounding may change it once the prompt is known; -1 is none",
             7,
             same_as(temperature=5.0, seed=7),
             temperature=5.0,
