@@ -73,16 +73,18 @@ def measure(
     threads: int,
     tokens: int,
     rounds: int,
+    slots: int | None = None,
     clients: tuple[int, ...] = CLIENTS,
     precisions: tuple[str, ...] = PRECISIONS,
 ) -> ServeReport:
     """Measure our server, and that of llama-cpp-python if it is installed and starts, in the same run.
 
-    One client and the overload are those of the first precision.
+    One client and the overload are those of the first precision. `slots` are those of our server, except
+    under overload; without them there are as many as clients.
     """
     report = ServeReport()
     for precision in precisions:
-        ours = pyturbo_server(model, threads, precision, slots=max(clients), queue=max(clients))
+        ours = pyturbo_server(model, threads, precision, slots=slots or max(clients), queue=max(clients))
         name = OURS if precision == "default" else f"{OURS}, {precision}"
         with running(ours) as port:
             if not report.rows:

@@ -100,8 +100,9 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return given
 
 
-def measured() -> ServeReport:
-    return measure(default_model(), lambda text: None, threads=1, tokens=3, rounds=1, clients=(1, 8))
+def measured(slots: int | None = None) -> ServeReport:
+    sizes = {"threads": 1, "tokens": 3, "rounds": 1}
+    return measure(default_model(), lambda text: None, **sizes, slots=slots, clients=(1, 8))
 
 
 def test_the_servers_that_are_measured(commands: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,6 +112,13 @@ def test_the_servers_that_are_measured(commands: list[list[str]], monkeypatch: p
     precisions = [command[command.index("--precision") + 1] for command in commands if "serve" in command]
     assert precisions == ["default", "fast", "default"]  # the last one is overloaded
     assert commands[2] == ["llama"]
+
+
+@pytest.mark.parametrize(("slots", "expected"), [(None, "8"), (2, "2")])
+def test_the_slots_of_a_server(commands: list[list[str]], slots: int | None, expected: str) -> None:
+    measured(slots)
+    given = [command[command.index("--slots") + 1] for command in commands if "--slots" in command]
+    assert given[:2] == [expected] * 2
 
 
 def test_a_peer_that_does_not_start(commands: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,5 +132,6 @@ def test_a_peer_that_does_not_start(commands: list[list[str]], monkeypatch: pyte
 
 
 def test_wrong_values(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "serve", "--tokens", "0"]) == 2
-    assert "--tokens: expected an integer from 1 on, got 0" in capsys.readouterr().err
+    for name in ("--tokens", "--slots"):
+        assert main(["bench", "serve", name, "0"]) == 2
+        assert f"{name}: expected an integer from 1 on, got 0" in capsys.readouterr().err

@@ -30,6 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rounds", type=int, default=5, help="of one client beside the model alone (default: %(default)s)"
     )
     parser.add_argument(
+        "--slots", type=int, help="replies that our server has at work at once (default: as many as clients)"
+    )
+    parser.add_argument(
         "--precision", choices=PRECISIONS, help="of our server (default: both, one after the other)"
     )
 
@@ -37,6 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     for name in ("threads", "tokens", "rounds"):
         at_least_one(f"--{name}", getattr(arguments, name))
+    if arguments.slots is not None:
+        at_least_one("--slots", arguments.slots)
     with _output.telling() as tell:
         report = measure(
             gguf_file(None),
@@ -44,6 +49,7 @@ def run(arguments: argparse.Namespace) -> None:
             threads=arguments.threads,
             tokens=max(3, arguments.tokens),
             rounds=arguments.rounds,
+            slots=arguments.slots,
             precisions=(arguments.precision,) if arguments.precision else PRECISIONS,
         )
     _output.show(arguments, asdict(report), lambda: _table(report))
