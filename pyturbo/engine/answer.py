@@ -8,7 +8,7 @@ from pyturbo.text.dialects import Reasoning, ReplyParser, Text
 class Answer:
     """Divides the text of a reply into what is before its answer, thoughts and their markers, and the answer.
 
-    Text that may be either is held back until that is known.
+    Text that may be either is held back until that is known; white space before an answer is not part of it.
     """
 
     def __init__(self, parser: ReplyParser | None) -> None:
@@ -24,7 +24,9 @@ class Answer:
         parts = self._parser.add(piece)
         first = next((part for part in parts if not isinstance(part, Reasoning)), None)
         if first is None:
-            return self._take(self._parser.taken), ""
+            before = self._take(self._parser.taken)
+            blank = len(self._held) - len(self._held.lstrip())
+            return before + self._take(self._place + blank), ""
         self._parser = None
         before = self._take(first.span[0] if isinstance(first, Text) else taken)
         return before, self.finish()
