@@ -8,7 +8,7 @@ namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 // Where a panel is read to.
 struct PanelTarget {
-  uint8_t* codes;          // [rows, columns], or null: they are not read
+  uint8_t* codes;          // [rows, columns]
   float *scales, *biases;  // [rows, groups]
 };
 
@@ -21,8 +21,8 @@ static inline void read_panel(const Matrix& w, uint32_t first, uint32_t count, u
   if (width == w.in)  // the rows are one sequence of blocks
     return reader.read(w.row(first), count * (width / reader.block), to.codes, to.scales, to.biases);
   for (uint32_t r = 0; r < count; ++r)
-    reader.read(w.row(first + r) + offset, width / reader.block, to.codes ? to.codes + r * width : nullptr,
-                to.scales + r * groups, to.biases + r * groups);
+    reader.read(w.row(first + r) + offset, width / reader.block, to.codes + r * width, to.scales + r * groups,
+                to.biases + r * groups);
 }
 
 // A matrix of bytes.
@@ -38,24 +38,6 @@ struct Panel {
     const uint32_t width = least(columns, w.in - begin);
     read_panel(w, first, count, begin, width, {codes, scales, biases});
     return {codes, scales, biases, {8, DType::f32, 0}, 1.0f, count, width, w.reader->group};
-  }
-};
-
-// Scales and biases of blocks of 32 values, whose codes stay where they are.
-template <uint32_t rows>
-struct ScalePanel {
-  static constexpr uint32_t kColumns = 2048;
-  static constexpr uint32_t kGroups = kColumns / 32;  // of a row
-  alignas(64) float scales[rows * kGroups + kLanes];
-  alignas(64) float biases[rows * kGroups + kLanes];
-
-  Matrix load(const Matrix& w, uint32_t first, uint32_t count, uint32_t begin) {
-    const uint32_t width = least(kColumns, w.in - begin);
-    read_panel(w, first, count, begin, width, {nullptr, scales, biases});
-    const uint8_t* blocks = w.row(first) + uint64_t(begin / w.reader->block) * w.reader->block_bytes;
-    Matrix part = {blocks, scales, biases, {8, DType::f32, 0}, 1.0f, count, width, w.reader->group};
-    part.row_bytes = w.row_bytes;
-    return part;
   }
 };
 

@@ -5,9 +5,6 @@
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
 
-// The halves in the low bits of words.
-F32 low_halves(U32 words) { return from_half(__builtin_convertvector(words & 0xffff, U16Half)); }
-
 template <typename T>
 constexpr int32_t zero_of() {
   if constexpr (requires { T::kZero; })
@@ -36,10 +33,10 @@ void read_groups(const uint8_t* blocks, uint32_t count, float* scales, float* bi
       if constexpr (requires { T::scales(words); })
         own = T::scales(words);
       else
-        own = low_halves(words);
+        own = from_half(lower_halves(words));
       store_floats(scales + b, own);
       if constexpr (requires { T::kBiased; })
-        store_floats(biases + b, low_halves(words >> 16));
+        store_floats(biases + b, from_half(upper_halves(words)));
       else if constexpr (BlockCodes<T>::kOffset < 0)
         store_floats(biases + b, F32{});
       else

@@ -1,5 +1,5 @@
-// The codes of GGUF blocks in vectors of the level: a step is a block, or as many small ones as fill a
-// vector.
+// The codes of GGUF blocks in vectors of the level. A step is a block, or as many blocks of 32 values as fill
+// a vector; a span is a block, or as many small ones as a vector has lanes.
 #pragma once
 
 #include "cpu/kernels/gguf_types.h"
@@ -13,6 +13,15 @@ template <typename T>
 constexpr uint32_t kStep = kStepBlocks<T> * T::kBlock;  // values
 template <typename T>
 constexpr uint32_t kStepVectors = kStep<T> / kBytes;
+
+template <typename T>
+constexpr bool kLarge = T::kBlock > 32;
+template <typename T>
+constexpr uint32_t kSpanBlocks = kLarge<T> ? 1 : kLanes;
+template <typename T>
+constexpr uint32_t kSpan = kSpanBlocks<T> * T::kBlock;  // values
+template <typename T>
+constexpr uint32_t kSpanBytes = kSpanBlocks<T> * T::kBlockBytes;
 
 constexpr uint32_t kLine = 64;  // bytes of a cache line
 
@@ -79,6 +88,15 @@ PYTURBO_INLINE U8 step_codes(const uint8_t* from, uint32_t i) {
     return lookup(T::kTable, codes);
   else
     return codes;
+}
+
+// Vector i of a span.
+template <typename T>
+PYTURBO_INLINE U8 span_codes(const uint8_t* from, uint32_t i) {
+  if constexpr (kLarge<T>)
+    return step_codes<T>(from, i);
+  else
+    return step_codes<T>(from + uint64_t(i) * kStepBlocks<T> * T::kBlockBytes, 0);
 }
 
 // The vector of a last block that does not fill one: of what follows, only that it is a code.

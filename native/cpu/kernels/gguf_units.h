@@ -1,20 +1,10 @@
-// Units of GGUF blocks where vectors have 16 bytes: four groups, whose scales are the lanes of a vector. A
-// span is a block of 256 values, or four blocks of 32.
+// Units of GGUF blocks where vectors have 16 bytes: four groups, whose scales are the lanes of a vector.
 #pragma once
 
 #include "cpu/kernels/gguf_steps.h"
 #include "cpu/kernels/quantized_matrix.h"
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
-
-template <typename T>
-constexpr bool kLarge = T::kBlock > 32;
-template <typename T>
-constexpr uint32_t kSpanBlocks = kLarge<T> ? 1 : kLanes;
-template <typename T>
-constexpr uint32_t kSpan = kSpanBlocks<T> * T::kBlock;  // values
-template <typename T>
-constexpr uint32_t kSpanBytes = kSpanBlocks<T> * T::kBlockBytes;
 
 // The groups of a row of small blocks that do not fill a span. The last span of the row has them in its last
 // lanes, after some that were in the span before; a row that is shorter than a span has them in its first.

@@ -3,7 +3,6 @@
 // many tokens there are.
 #pragma once
 
-#include "cpu/kernels/gguf_panel.h"
 #include "cpu/kernels/quantized_again.h"
 #include "cpu/kernels/row.h"
 
@@ -203,17 +202,18 @@ struct RowLoops {
   uint32_t planes;  // of activations
   uint32_t classes;
   ReadValues values;
-  enum Reads : uint8_t {
-    arrays,        // codes, and scales that are prepared
-    small_blocks,  // the same, after the scales of blocks of 32 values became arrays
-    blocks,        // with their scales
-  } reads;
+  bool reads_blocks;  // whole rows of blocks with their scales, else codes and scales that are prepared
 };
 
 template <typename Q, uint32_t planes>
-constexpr RowLoops kRowLoops = {
-    add_groups<Q, planes, 1>,  add_groups<Q, planes, 2>, add_groups<Q, planes, 4>, float(Q::kOffset), planes,
-    Order<Q::kBits>::kClasses, kReadValues<Q>,           RowLoops::arrays};
+constexpr RowLoops kRowLoops = {add_groups<Q, planes, 1>,
+                                add_groups<Q, planes, 2>,
+                                add_groups<Q, planes, 4>,
+                                float(Q::kOffset),
+                                planes,
+                                Order<Q::kBits>::kClasses,
+                                kReadValues<Q>,
+                                false};
 
 // y[r] = the sum of the lanes of sums[r], for the first `rows` of kRowBlock. Returns whether one is doubtful.
 static inline bool store_sums(const F32* sums, uint32_t rows, float* y) {
@@ -251,18 +251,8 @@ static void multiply_few(AddGroups<tokens> add, const RowLoops& loops, const Mat
   RowBlock<tokens> block;
   for (uint32_t t = 0; t < tokens; ++t)
     for (uint32_t r = 0; r < kRowBlock; ++r) block.sums[t][r] = F32{};
-  if (loops.reads == RowLoops::blocks) {
+  if (loops.reads_blocks) {
     add_rows(add, w, first, rows, x, 0, w.groups, block);
-  } else if (loops.reads == RowLoops::small_blocks) {
-    ScalePanel<kRowBlock> panel;
-    block.ahead = kRowBlock * w.row_bytes;
-    static_assert(panel.kGroups <= kGroupChunk);
-    for (uint32_t begin = 0; begin < w.in; begin += panel.kColumns) {
-      const Matrix part = panel.load(w, first, rows, begin);
-      const Activations own = x.from_column(begin, w.group_shift, loops.planes);
-      prepare(part, 0, rows, own, loops.offset, 0, part.groups, block);
-      add_rows(add, part, 0, rows, own, 0, part.groups, block);
-    }
   } else {
     block.ahead = prefetch_distance(w, kRowsAtOnce<tokens>);
     for (uint32_t begin = 0; begin < w.groups; begin += kGroupChunk) {

@@ -4,7 +4,6 @@
 #if defined(__ARM_NEON)
 #include "cpu/kernels/gguf_unit_rows.h"
 #else
-#include "cpu/kernels/gguf_large_rows.h"
 #include "cpu/kernels/gguf_rows.h"
 #endif
 #include "cpu/kernels/quantized_product.h"
@@ -63,8 +62,8 @@ constexpr Instance kInstance<E4m3Codes> = {1, {}, {}};
 // Several tokens have shared_tile.
 template <typename T, uint32_t planes>
 struct GgufLoops {
-  static constexpr RowLoops value = {add_units<T, planes>,    nullptr,         nullptr, 0.0f, planes, 1,
-                                     {read_block, T::kBlock}, RowLoops::blocks};
+  static constexpr RowLoops value = {add_units<T, planes>,    nullptr, nullptr, 0.0f, planes, 1,
+                                     {read_block, T::kBlock}, true};
 };
 #else
 template <typename T, uint32_t planes>
@@ -72,23 +71,11 @@ struct GgufLoops {
   static constexpr RowLoops value = {add_blocks<T, planes, 1>,
                                      add_blocks<T, planes, 2>,
                                      add_blocks<T, planes, 4>,
-                                     float(BlockCodes<T>::kOffset),
-                                     planes,
-                                     1,
-                                     {read_block, T::kBlock},
-                                     RowLoops::small_blocks};
-};
-template <typename T, uint32_t planes>
-  requires(T::kBlock == 256)
-struct GgufLoops<T, planes> {
-  static constexpr RowLoops value = {add_large_blocks<T, planes, 1>,
-                                     add_large_blocks<T, planes, 2>,
-                                     add_large_blocks<T, planes, 4>,
                                      0.0f,
                                      planes,
                                      1,
                                      {read_block, T::kBlock},
-                                     RowLoops::blocks};
+                                     true};
 };
 #endif
 template <typename T>
@@ -152,8 +139,8 @@ Activations quantize(Batch& batch, const Format& format, const float* x, uint64_
 
 Activations row_activations(Batch& batch, const Format& format, const float* x, uint64_t rows, uint32_t in,
                             uint32_t group_size) {
-  const bool reads_blocks = instance_of(format).rows[precision_of(batch)].reads == RowLoops::blocks;
-  const bool repeated = !reads_blocks && in / group_size <= kShortRow;  // a panel has whole rows then
+  const bool reads_blocks = instance_of(format).rows[precision_of(batch)].reads_blocks;
+  const bool repeated = !reads_blocks && in / group_size <= kShortRow;
   return quantize(batch, format, x, rows, in, group_size, repeated ? kRowBlock : 1);
 }
 

@@ -66,6 +66,14 @@ PYTURBO_INLINE F32 pick(const float* table, I32 index) {
 // The lanes of v that `index` names.
 PYTURBO_INLINE F32 pick(F32 v, I32 index) { return (F32)_mm256_permutevar8x32_ps((__m256)v, (__m256i)index); }
 
+// The same in the lanes of `where`, and those of `others` in the others.
+PYTURBO_INLINE U32 pick_where(I32 where, U32 v, I32 index, U32 others) {
+  return where ? (U32)pick((F32)v, index) : others;
+}
+
+// 16 bits of each word.
+PYTURBO_INLINE U16Half lower_halves(U32 words) { return __builtin_convertvector(words, U16Half); }
+
 // kLanes signed bytes, each as 16 bits.
 PYTURBO_INLINE U16Half widen(const void* from) {
   return (U16Half)_mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i*)from));

@@ -59,6 +59,15 @@ PYTURBO_INLINE F32 pick(const float* table, I32 index) {
 // The lanes of v that `index` names.
 PYTURBO_INLINE F32 pick(F32 v, I32 index) { return (F32)_mm512_permutexvar_ps((__m512i)index, (__m512)v); }
 
+// The same in the lanes of `where`, and those of `others` in the others.
+PYTURBO_INLINE U32 pick_where(I32 where, U32 v, I32 index, U32 others) {
+  return (U32)_mm512_mask_permutexvar_epi32((__m512i)others, _mm512_movepi32_mask((__m512i)where),
+                                            (__m512i)index, (__m512i)v);
+}
+
+// 16 bits of each word.
+PYTURBO_INLINE U16Half lower_halves(U32 words) { return (U16Half)_mm512_cvtepi32_epi16((__m512i)words); }
+
 // Four times 16 bytes, at distances of `step` bytes.
 PYTURBO_INLINE U32 load_quarters(const uint8_t* from, uint64_t step) {
   const auto quarter = [=](uint32_t i) { return _mm_loadu_si128((const __m128i*)(from + i * step)); };
