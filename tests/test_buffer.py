@@ -141,6 +141,16 @@ def test_a_view_outlives_its_file(device: pyturbo.Device, tmp_path: Path) -> Non
     assert view[9, 19] == 4 + 199
 
 
+@pytest.mark.parametrize("offset", [0, 16, 3 << 20])
+def test_a_file_lies_in_memory_as_huge_pages_need_it(tmp_path: Path, offset: int) -> None:
+    """Otherwise the system cannot map those of its cache."""
+    huge, path = 2 << 20, tmp_path / "large"
+    with path.open("wb") as file:
+        file.truncate(3 * huge)
+    view = pyturbo.Device("cpu").map(path, offset=offset).numpy()
+    assert (view.ctypes.data - offset) % huge == 0
+
+
 def test_mapping_is_not_a_copy(device: pyturbo.Device, tmp_path: Path) -> None:
     path = tmp_path / "sparse.bin"
     with path.open("wb") as file:

@@ -34,13 +34,15 @@ class FileDescriptor {
   int fd_;
 };
 
-// A range of address space: whole pages of kPageBytes that start on a multiple of `alignment`, a power of two
-// not below kPageBytes. Owner: a Storage; unmapped by the destructor.
+// A range of address space: whole pages of kPageBytes that start `phase` bytes, a number of pages, after a
+// multiple of a power of two: the size of a huge page where the range has room for one. Owner: a Storage;
+// unmapped by the destructor.
 class Mapping {
  public:
   // Reserves `bytes` of address space; data() is null if there is not enough.
-  explicit Mapping(uint64_t bytes, uint64_t alignment = kPageBytes) : alignment_(alignment) {
-    reserved_ = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes + alignment;
+  explicit Mapping(uint64_t bytes, uint64_t phase = 0)
+      : alignment_(bytes >= kHugePageBytes ? kHugePageBytes : kPageBytes), phase_(phase % alignment_) {
+    reserved_ = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes + phase_ + alignment_;
     base_ = ::mmap(nullptr, reserved_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   }
   ~Mapping() {
@@ -52,7 +54,7 @@ class Mapping {
   uint8_t* data() const {
     if (base_ == MAP_FAILED) return nullptr;
     const uintptr_t address = reinterpret_cast<uintptr_t>(base_);
-    return reinterpret_cast<uint8_t*>((address + alignment_ - 1) / alignment_ * alignment_);
+    return reinterpret_cast<uint8_t*>((address + alignment_ - 1) / alignment_ * alignment_ + phase_);
   }
   // Maps memory or a file at the start. Returns false, with errno set, when the system refuses.
   bool fill(uint64_t bytes, int protection, int flags, int file, off_t offset) {
@@ -60,7 +62,7 @@ class Mapping {
   }
 
  private:
-  uint64_t alignment_;
+  uint64_t alignment_, phase_;
   uint64_t reserved_;
   void* base_;
 };
@@ -89,15 +91,13 @@ void Storage::attach(const void* device, std::shared_ptr<void> value) {
 std::shared_ptr<Storage> allocate_storage(uint64_t bytes) {
   const uint64_t length = bytes ? bytes : 1;
   std::shared_ptr<Mapping> mapping;
-  const bool huge = bytes >= kHugePageBytes;
-  if (bytes <= kLargestAllocation)
-    mapping = std::make_shared<Mapping>(length, huge ? kHugePageBytes : kPageBytes);
+  if (bytes <= kLargestAllocation) mapping = std::make_shared<Mapping>(length);
   if (!mapping || !mapping->data() ||
       !mapping->fill(length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))
     throw Error(ErrorKind::memory, "cannot allocate a buffer of " + std::to_string(bytes) + " bytes");
 #if defined(MADV_HUGEPAGE)
   // Weights are read from end to end for every token: huge pages need far fewer address translations.
-  if (huge) ::madvise(mapping->data(), length, MADV_HUGEPAGE);
+  if (bytes >= kHugePageBytes) ::madvise(mapping->data(), length, MADV_HUGEPAGE);
 #endif
   return std::make_shared<Storage>(mapping->data(), bytes, /*writable=*/true, mapping, Reach::pages);
 }
@@ -125,7 +125,8 @@ std::shared_ptr<Storage> map_file(int file, const std::string& path, uint64_t of
   if (length == 0) return std::make_shared<Storage>(nothing, 0, /*writable=*/false, nullptr);
 
   const uint64_t lead = offset % std::max(kPageBytes, page_bytes());
-  const auto mapping = std::make_shared<Mapping>(lead + length);
+  // The system maps huge pages of its cache as such where file and memory have them in the same places.
+  const auto mapping = std::make_shared<Mapping>(lead + length, offset - lead);
   if (!mapping->data() || !mapping->fill(lead + length, PROT_READ, MAP_SHARED, file, off_t(offset - lead)))
     throw Error(ErrorKind::file, path + ": cannot be mapped: " + std::strerror(errno));
   const auto mapped =
