@@ -1,6 +1,6 @@
 """Every instance of every shader as CUDA: NVRTC compiles the texts of the installed package, without a GPU.
 
-All are compiled to PTX, with next to no optimisation, which would take minutes, and one of each shader for a
+All are compiled to PTX, with next to no optimisation, which would take minutes, and some of each shader for a
 GPU. Kernels of a decode step must keep thread arrays and values in registers: some of them are optimised.
 What kernels compute is not seen here.
 """
@@ -53,6 +53,7 @@ DECODE = words(
 )
 
 OPTIMISED = 3  # one of as many instances of such a shader is
+FEW = 3  # as many instances of a shader are compiled for a GPU at once
 
 #: One shader each with conversions, simdgroup functions and simdgroup matrices, for other architectures.
 SAMPLE = ("norm_rms_norm", "moe_route", "linear_matmul")
@@ -104,10 +105,12 @@ def in_memory(log: str) -> set[str]:
 def test_every_instance_compiles(shader: str) -> None:
     names, optimised = instances(shader), shader in DECODE
     assert names
-    every = compiled(shader, names, "-arch=compute_90a", optimised=False)
-    assert every.accepted, every.log
-    assert all(f".entry {name}(" in every.ptx for name in names)
-    some = names[::-OPTIMISED] if optimised else names[-1:]
+    some = names
+    if len(names) > FEW:
+        every = compiled(shader, names, "-arch=compute_90a", optimised=False)
+        assert every.accepted, every.log
+        assert all(f".entry {name}(" in every.ptx for name in names)
+        some = names[::-OPTIMISED] if optimised else names[-1:]
     result = compiled(shader, some, "-arch=sm_90a", "--ptxas-options=-v", optimised=optimised)
     assert result.accepted, result.log
     assert all(name.encode() in result.cubin for name in some)
