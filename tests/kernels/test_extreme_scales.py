@@ -18,24 +18,22 @@ from reference.activations import as_read
 pytestmark = pytest.mark.skipif(not LEVELS, reason="this machine has no level")
 precisions = pytest.mark.parametrize("precision", ["default", "fast"])
 
-GROUPS = 3
-WIDTH = GROUPS * 32
 RUN = {"fp": test_fp.run_product, "gguf": test_gguf.run_product}
 LARGEST = 2.0**127  # what stays below it is finite, in any order of additions
 
 
-def scales(rng):
+def scales(rng, groups):
     """Rows with every scale as that of all groups, then as that of one beside small ones."""
     every = np.arange(256, dtype=np.uint8)
-    mixed = rng.integers(0, 3, (256, GROUPS), np.uint8)
-    mixed[every, every % GROUPS] = every
-    return np.concatenate([np.repeat(every[:, None], GROUPS, 1), mixed])
+    mixed = rng.integers(0, 3, (256, groups), np.uint8)
+    mixed[every, every % groups] = every
+    return np.concatenate([np.repeat(every[:, None], groups, 1), mixed])
 
 
 def weights(own, codes):
     """Codes and scales as mxfp4 of MLX and as MXFP4 of GGUF, which has no NaN, and their values."""
     packed = np.ascontiguousarray(codes[:, ::2] | codes[:, 1::2] << 4).view(np.uint32)
-    halves = codes.reshape(len(own), GROUPS, 2, 16)
+    halves = codes.reshape(*own.shape, 2, 16)
     blocks = np.concatenate([own[..., None], halves[:, :, 0] | halves[:, :, 1] << 4], axis=-1)
     numbers, each = fp.e2m1(codes.astype(np.int64)), np.repeat(own, 32, 1)
     return (
@@ -44,14 +42,15 @@ def weights(own, codes):
     )
 
 
+@pytest.mark.parametrize("groups", [3, 19])
 @pytest.mark.parametrize("size", [2.0**-24, 1.0, 2.0**20])
 @precisions
-def test_every_power_of_two(level, rng, precision, size):
+def test_every_power_of_two(level, rng, precision, size, groups):
     device = device_at(level, precision)
-    x = (rng.standard_normal((9, WIDTH)) * size).astype(np.float32)
+    x = (rng.standard_normal((9, groups * 32)) * size).astype(np.float32)
     x[1], x[2, 32:] = 0, 0
-    read, own = as_read(device, x, 32), scales(rng)
-    for family, w, values in weights(own, rng.integers(0, 16, (len(own), WIDTH), np.uint8)):
+    read, own = as_read(device, x, 32), scales(rng, groups)
+    for family, w, values in weights(own, rng.integers(0, 16, (len(own), groups * 32), np.uint8)):
         want, terms = read @ values.T, np.abs(read) @ np.abs(values).T
         for op, tokens in (("matvec", 1), ("matvec", 7), ("matmul", 9)):
             seen = np.isnan(want) | (terms < LARGEST)
@@ -64,9 +63,9 @@ def test_every_power_of_two(level, rng, precision, size):
 
 def test_weights_that_are_floats_are_used(level, rng):
     """Codes of 0, 1/2 and -1/2: times the largest scales they are finite."""
-    x = (rng.standard_normal((9, WIDTH)) * 2.0**-24).astype(np.float32)
-    own = np.repeat(np.arange(245, 256, dtype=np.uint8)[:, None], GROUPS, 1)
-    for family, w, values in weights(own, rng.choice(np.uint8([0, 1, 8, 9]), (len(own), WIDTH))):
+    x = (rng.standard_normal((9, 96)) * 2.0**-24).astype(np.float32)
+    own = np.repeat(np.arange(245, 256, dtype=np.uint8)[:, None], 3, 1)
+    for family, w, values in weights(own, rng.choice(np.uint8([0, 1, 8, 9]), (len(own), 96))):
         y = RUN[family](device_at(level), f"{family}_matmul", x, w)
         assert_close(y, x.astype(np.float64) @ values.T, "dot", np.abs(x) @ np.abs(values).T)
 

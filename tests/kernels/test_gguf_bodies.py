@@ -133,7 +133,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(level, rng, precision, kind
 
 @precisions
 @kinds
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", [1, 3, 16, 19])
 def test_nothing_behind_blocks_is_read(level, rng, at_the_edge, precision, kind, count):
     device = device_at(level, precision)
     gate, up = (random_weight(rng, (48, count), kind) for _ in range(2))

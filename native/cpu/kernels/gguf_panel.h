@@ -6,25 +6,6 @@
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 
-// Where a panel is read to.
-struct PanelTarget {
-  uint8_t* codes;          // [rows, columns]
-  float *scales, *biases;  // [rows, groups]
-};
-
-// Reads columns [begin, begin + width) of `count` rows from row `first` on.
-static inline void read_panel(const Matrix& w, uint32_t first, uint32_t count, uint32_t begin, uint32_t width,
-                              const PanelTarget& to) {
-  const Reader& reader = *w.reader;
-  const uint64_t offset = uint64_t(begin / reader.block) * reader.block_bytes;
-  const uint32_t groups = width / reader.group;
-  if (width == w.in)  // the rows are one sequence of blocks
-    return reader.read(w.row(first), count * (width / reader.block), to.codes, to.scales, to.biases);
-  for (uint32_t r = 0; r < count; ++r)
-    reader.read(w.row(first + r) + offset, width / reader.block, to.codes + r * width, to.scales + r * groups,
-                to.biases + r * groups);
-}
-
 // A matrix of bytes.
 template <uint32_t rows, uint32_t columns>
 struct Panel {
@@ -36,8 +17,16 @@ struct Panel {
   // Reads `count` rows of w, from row `first` and column `begin` on, to the end of the panel or of the rows.
   Matrix load(const Matrix& w, uint32_t first, uint32_t count, uint32_t begin) {
     const uint32_t width = least(columns, w.in - begin);
-    read_panel(w, first, count, begin, width, {codes, scales, biases});
-    return {codes, scales, biases, {8, DType::f32, 0}, 1.0f, count, width, w.reader->group};
+    const Reader& reader = *w.reader;
+    const uint64_t offset = uint64_t(begin / reader.block) * reader.block_bytes;
+    const uint32_t blocks = width / reader.block, groups = width / reader.group;
+    if (width == w.in)  // the rows are one sequence of blocks
+      reader.read(w.row(first), count * blocks, codes, scales, biases);
+    else
+      for (uint32_t r = 0; r < count; ++r)
+        reader.read(w.row(first + r) + offset, blocks, codes + r * width, scales + r * groups,
+                    biases + r * groups);
+    return {codes, scales, biases, {8, DType::f32, 0}, 1.0f, count, width, reader.group};
   }
 };
 

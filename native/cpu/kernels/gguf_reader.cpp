@@ -29,11 +29,7 @@ void read_groups(const uint8_t* blocks, uint32_t count, float* scales, float* bi
   } else {
     for (uint32_t b = 0; b < count; b += kLanes) {
       const U32 words = gather_words<T::kBlockBytes>(blocks + uint64_t(b) * T::kBlockBytes, count - b);
-      F32 own;
-      if constexpr (requires { T::scales(words); })
-        own = T::scales(words);
-      else
-        own = from_half(lower_halves(words));
+      const F32 own = scales_of_words<T>(words);
       store_floats(scales + b, own);
       if constexpr (requires { T::kBiased; })
         store_floats(biases + b, from_half(upper_halves(words)));

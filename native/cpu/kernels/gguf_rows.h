@@ -7,12 +7,15 @@
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 
+constexpr uint32_t kLine = 64;  // bytes of a cache line
+
 // As AddGroups says, for whole rows.
 template <typename T, uint32_t planes, uint32_t tokens>
 static void add_blocks(const Matrix& w, uint32_t row, uint32_t r, uint32_t step, const Activations& x,
                        uint32_t /*first*/, uint32_t /*last*/, RowBlock<tokens>& at) {
   using Q = BlockCodes<T>;
   using Scales = BlockScales<T>;
+  static_assert(!Q::kSigned);
   constexpr uint32_t kRows = kRowsAtOnce<tokens>;
   constexpr uint32_t kVectors = kSpan<T> / kBytes;
   F32 acc[tokens][kRows];
@@ -42,10 +45,7 @@ static void add_blocks(const Matrix& w, uint32_t row, uint32_t r, uint32_t step,
   const auto add = [&](uint32_t v, uint32_t first, auto codes_of) __attribute__((always_inline)) {
     U8 codes[kRows];
 #pragma GCC unroll 4
-    for (uint32_t i = 0; i < kRows; ++i) {
-      codes[i] = codes_of(from + i * row_step);
-      if constexpr (Q::kSigned) codes[i] ^= 0x80;
-    }
+    for (uint32_t i = 0; i < kRows; ++i) codes[i] = codes_of(from + i * row_step);
 #pragma GCC unroll 4
     for (uint32_t t = 0; t < tokens; ++t) {
       S8 own[planes];
@@ -90,7 +90,7 @@ static void add_blocks(const Matrix& w, uint32_t row, uint32_t r, uint32_t step,
       start(entries, skipped);
       for (uint32_t v = 0; v < count / kStepBlocks<T>; ++v)
         add(v, skipped + v * kStepBlocks<T>, [=](const uint8_t* own) { return span_codes<T>(own, v); });
-      if (count % kStepBlocks<T> != 0)
+      if (count % kStepBlocks<T> != 0)  // activations past the row are zeros, whatever scale they have
         add(count / kStepBlocks<T>, skipped + count - 1,
             [=](const uint8_t* own) { return last_codes<T>(own + (count - 1) * T::kBlockBytes); });
     }

@@ -5,12 +5,12 @@
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 
-// A minimum is an entry of the span times this: bytes of codes may stand for larger numbers.
+// A minimum is an entry of the span times this.
 template <typename T>
 constexpr int32_t kMinimumFactor = 1;
 template <typename T>
   requires requires { T::kZero; }
-constexpr int32_t kMinimumFactor<T> = int32_t(T::kZero) - (BlockCodes<T>::kSigned ? 128 : 0);
+constexpr int32_t kMinimumFactor<T> = int32_t(T::kZero);
 
 // The words that kLanes blocks of `stride` bytes begin with; of each, only as many bytes as are in one word
 // of the span. Vectors that lie side by side take less time than a gather.
@@ -55,7 +55,7 @@ struct SpanEntries<T> {
     return of_words(first_words_of_blocks<T::kBlockBytes>(span));
   }
 
-  // The same of a span that has `count` blocks; other lanes are zeros.
+  // The same of a span that has `count` blocks; other lanes are what a word of zero stands for.
   PYTURBO_INLINE SpanEntries read(const uint8_t* span, uint32_t count) {
     return of_words(gather_words<T::kBlockBytes>(span, count));
   }
@@ -63,10 +63,7 @@ struct SpanEntries<T> {
  private:
   PYTURBO_INLINE SpanEntries of_words(U32 words) {
     SpanEntries own;
-    if constexpr (requires { T::scales(words); })
-      own.vectors[0] = T::scales(words);
-    else
-      own.vectors[0] = from_half(lower_halves(words));
+    own.vectors[0] = scales_of_words<T>(words);
     if constexpr (kMinima > 0) own.vectors[1] = -from_half(upper_halves(words));
     return own;
   }
@@ -106,7 +103,7 @@ struct BlockScales {
 #pragma GCC unroll 4
     for (uint32_t v = 0; v < kVectors; ++v) {
       vectors[v] = entries.vectors[v] * by.scales[v];
-      if constexpr (kMinimumFactor<T> != 0) result = fused(minima[v], by.sums[v], result);
+      result = fused(minima[v], by.sums[v], result);
     }
     return result;
   }

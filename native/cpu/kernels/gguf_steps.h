@@ -23,7 +23,14 @@ constexpr uint32_t kSpan = kSpanBlocks<T> * T::kBlock;  // values
 template <typename T>
 constexpr uint32_t kSpanBytes = kSpanBlocks<T> * T::kBlockBytes;
 
-constexpr uint32_t kLine = 64;  // bytes of a cache line
+// The scales of blocks of 32 values, from the words that they begin with.
+template <typename T>
+PYTURBO_INLINE F32 scales_of_words(U32 words) {
+  if constexpr (requires { T::scales(words); })
+    return T::scales(words);
+  else
+    return from_half(lower_halves(words));
+}
 
 // The kind of codes that blocks of a type become.
 template <typename T, uint32_t bits = T::kBits>
@@ -93,10 +100,8 @@ PYTURBO_INLINE U8 step_codes(const uint8_t* from, uint32_t i) {
 // Vector i of a span.
 template <typename T>
 PYTURBO_INLINE U8 span_codes(const uint8_t* from, uint32_t i) {
-  if constexpr (kLarge<T>)
-    return step_codes<T>(from, i);
-  else
-    return step_codes<T>(from + uint64_t(i) * kStepBlocks<T> * T::kBlockBytes, 0);
+  const uint32_t step = i / kStepVectors<T>;
+  return step_codes<T>(from + step * kStepBlocks<T> * T::kBlockBytes, i % kStepVectors<T>);
 }
 
 // The vector of a last block that does not fill one: of what follows, only that it is a code.

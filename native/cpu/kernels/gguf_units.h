@@ -100,10 +100,7 @@ struct SpanScales<T> {
   PYTURBO_INLINE SpanScales read(const uint8_t* span) {
     const U32 words = gather_words<T::kBlockBytes>(span, kLanes);
     SpanScales own;
-    if constexpr (requires { T::scales(words); })
-      own.scales[0] = T::scales(words);
-    else
-      own.scales[0] = from_half(lower_halves(words));
+    own.scales[0] = scales_of_words<T>(words);
     if constexpr (kCenter<T> > 0)
       own.minima[0] = own.scales[0] * float(-kCenter<T>);
     else if constexpr (kHasMinima)

@@ -64,6 +64,7 @@ PYTURBO_INLINE S8 splat_word(const int8_t* from) {
 PYTURBO_INLINE F32 to_float(I32 v) { return __builtin_convertvector(v, F32); }
 #if !defined(__ARM_NEON)
 PYTURBO_INLINE F32 small_to_float(I32 v) { return to_float(v); }
+// The high 16 bits of each word.
 PYTURBO_INLINE U16Half upper_halves(U32 words) { return lower_halves(words >> 16); }
 #endif
 PYTURBO_INLINE S8Quarter low_bytes(I32 v) { return __builtin_convertvector(v, S8Quarter); }

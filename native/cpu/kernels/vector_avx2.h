@@ -71,7 +71,7 @@ PYTURBO_INLINE U32 pick_where(I32 where, U32 v, I32 index, U32 others) {
   return where ? (U32)pick((F32)v, index) : others;
 }
 
-// 16 bits of each word.
+// The low 16 bits of each word.
 PYTURBO_INLINE U16Half lower_halves(U32 words) { return __builtin_convertvector(words, U16Half); }
 
 // kLanes signed bytes, each as 16 bits.

@@ -65,7 +65,7 @@ PYTURBO_INLINE U32 pick_where(I32 where, U32 v, I32 index, U32 others) {
                                             (__m512i)index, (__m512i)v);
 }
 
-// 16 bits of each word.
+// The low 16 bits of each word.
 PYTURBO_INLINE U16Half lower_halves(U32 words) { return (U16Half)_mm512_cvtepi32_epi16((__m512i)words); }
 
 // Four times 16 bytes, at distances of `step` bytes.
