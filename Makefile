@@ -67,13 +67,12 @@ $(VENV)/built: $(VENV)/tools $(BUILD)/found $(BUILD)/sources $(shell $(call FIND
 	$(BIN)/pip install $(BUILD_OPTIONS) $(TO_TEST) ".[docs]"
 	mv $@.new $@
 
-# What the build finds on this machine: Python, the processor, the compiler, libraries, Xcode's metal, and the variables
-# that CMake reads.
+# What the build finds on this machine: Python, the compiler, libraries, Xcode's metal, and the variables that CMake reads.
 # When one of them changes, CMake configures again.
 VARIABLES := (C|CXX|CPP|LD|OBJCXX)FLAGS|CC|CXX|OBJCXX|CMAKE_[A-Z_]*|SKBUILD_[A-Z_]*|SDKROOT|MACOSX_DEPLOYMENT_TARGET
 $(BUILD)/found: FORCE
 	@mkdir -p $(BUILD)
-	@{ $(PYTHON) $(WHICH); grep -m1 -E '^(flags|Features)' /proc/cpuinfo; sysctl hw.optional; command -v $(COMPILER); \
+	@{ $(PYTHON) $(WHICH); command -v $(COMPILER); \
 	  for answer in --version -print-prog-name=cc1objplus -print-file-name=libgnustep-base.so; do $(COMPILER) $$answer; done; \
 	  xcrun -f metal; env | grep -E '^($(VARIABLES))=' | sort; } > $@.new 2>/dev/null || true
 	@if cmp -s $@.new $@; then rm $@.new; else rm -rf $(BUILD)/CMakeCache.txt $(BUILD)/CMakeFiles/[0-9]*; mv $@.new $@; fi

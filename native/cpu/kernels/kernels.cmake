@@ -25,16 +25,12 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
     set(tiles_of_${level} quantized_tiles gguf_unit_tiles)
   endforeach()
 endif()
-set(runnable ${levels})
-if(PYTURBO_LEVELS STREQUAL "native" OR (PYTURBO_TESTS AND NOT CMAKE_CROSSCOMPILING))
-  try_run(ran compiled ${CMAKE_CURRENT_BINARY_DIR}/available_levels ${CMAKE_CURRENT_LIST_DIR}/available_levels.cpp
-          RUN_OUTPUT_VARIABLE runnable)
-  if(NOT compiled OR NOT ran EQUAL 0)
-    message(FATAL_ERROR "available_levels.cpp: expected the levels of this machine, got status ${ran}")
-  endif()
-endif()
 if(PYTURBO_LEVELS STREQUAL "native")
-  set(available ${runnable})
+  try_run(ran compiled ${CMAKE_CURRENT_BINARY_DIR}/available_levels ${CMAKE_CURRENT_LIST_DIR}/available_levels.cpp
+          RUN_OUTPUT_VARIABLE available)
+  if(NOT compiled)
+    message(FATAL_ERROR "PYTURBO_LEVELS=native: available_levels.cpp does not compile")
+  endif()
 elseif(PYTURBO_LEVELS STREQUAL "all")
   set(available ${levels})
 else()
@@ -98,15 +94,14 @@ file(CONFIGURE OUTPUT ${built}/body_sources.h @ONLY
      CONTENT "// Generated from kernels.cmake.\n#define PYTURBO_SHARED_SOURCES(X) @shared_entries@\n#define PYTURBO_OWN_SOURCES(X) @entries@\n")
 target_include_directories(pyturbo PRIVATE ${built})
 
-# Sources in the namespace of a level, which has a base, into the library. Levels are optimised in every build type, but
-# less under sanitizers, where -O3 takes minutes per file; those that no test here can run only have to compile.
+# Levels are optimised in every build type, but less under sanitizers, where -O3 takes minutes per file.
+set(PYTURBO_LEVEL_OPTIMIZATION -O3)
+if(PYTURBO_SANITIZE)
+  set(PYTURBO_LEVEL_OPTIMIZATION -O1)
+endif()
+
+# Sources in the namespace of a level, which has a base, into the library.
 function(pyturbo_add_level_sources target level base)
-  set(optimization -O3)
-  if(NOT level IN_LIST runnable)
-    set(optimization -O0)
-  elseif(PYTURBO_SANITIZE)
-    set(optimization -O1)
-  endif()
   list(TRANSFORM ARGN REPLACE "(.+)" "${PYTURBO_NATIVE}/cpu/kernels/\\1.cpp" OUTPUT_VARIABLE sources)
   add_library(${target} OBJECT ${sources})
   add_dependencies(${target} pyturbo_shaders)
@@ -114,7 +109,7 @@ function(pyturbo_add_level_sources target level base)
   target_compile_definitions(${target} PRIVATE PYTURBO_LEVEL=${level} PYTURBO_BASE=${base})
   # Fused operations are written out, so that all compilers round alike. Each level keeps its symbols to itself: the
   # linker must not take one level's code for another's.
-  target_compile_options(${target} PRIVATE ${PYTURBO_WARNINGS} ${optimization} -ffp-contract=off
+  target_compile_options(${target} PRIVATE ${PYTURBO_WARNINGS} ${PYTURBO_LEVEL_OPTIMIZATION} -ffp-contract=off
                          -fno-math-errno -fno-trapping-math -fno-strict-aliasing -fvisibility=hidden ${flags_of_${level}}
                          # GCC 11 and 12 warn about their own headers, which leave values undefined on purpose.
                          $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-uninitialized -Wno-psabi>)
