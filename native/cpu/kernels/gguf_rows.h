@@ -30,17 +30,15 @@ static void add_blocks(const Matrix& w, uint32_t row, uint32_t r, uint32_t step,
   uint32_t group = 0;
   Scales scales[tokens][kRows];
   // Begins a span, whose first groups may be those of the span before.
-  const auto start = [&](const typename Scales::Entries* entries, uint32_t skipped)
-                         __attribute__((always_inline)) {
+  const auto start = [&](const auto* entries, uint32_t skipped) __attribute__((always_inline)) {
 #pragma GCC unroll 4
-                           for (uint32_t t = 0; t < tokens; ++t) {
-                             const uint64_t place = t * x.stride + group - skipped;
-                             const auto by = Scales::factors(x.scales + place, x.sums + place, skipped);
+    for (uint32_t t = 0; t < tokens; ++t) {
+      const uint64_t place = t * x.stride + group - skipped;
+      const auto by = Scales::factors(x.scales + place, x.sums + place, skipped);
 #pragma GCC unroll 4
-                             for (uint32_t i = 0; i < kRows; ++i)
-                               acc[t][i] = scales[t][i].start(acc[t][i], entries[i], by);
-                           }
-                         };
+      for (uint32_t i = 0; i < kRows; ++i) acc[t][i] = scales[t][i].start(acc[t][i], entries[i], by);
+    }
+  };
   // Adds vector v of a row's next values, whose first group is number `first` of the span.
   const auto add = [&](uint32_t v, uint32_t first, auto codes_of) __attribute__((always_inline)) {
     U8 codes[kRows];
