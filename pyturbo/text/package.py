@@ -22,7 +22,7 @@ def package_errors(what: str) -> Iterator[None]:
     """Turn any error of the package into a FormatError that begins with `what`."""
     try:
         yield
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:  # the package raises no narrower class; its panics are not Exceptions
         raise FormatError(f"{what}: {shown(str(error))}") from None
