@@ -133,7 +133,7 @@ class Stream:
 
     @property
     def ended(self) -> bool:
-        """Whether the last chunk is known; it may still have to be taken."""
+        """Whether nothing more will come; the last chunks may still have to be taken."""
         return self._mailbox.ended
 
     def cancel(self) -> None:
