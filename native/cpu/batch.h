@@ -46,7 +46,7 @@ class Batch {
   struct Made {
     const void* from;
     uint64_t rows;
-    uint32_t columns, group, classes, planes, copies;
+    uint32_t columns, group, piece, classes, planes, copies;
     bool operator==(const Made&) const = default;
   };
   void* find(const Made& what) const;

@@ -8,11 +8,25 @@
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 
-// The order of activations for weights of `bits` bits. Vectors of codes hold every kClasses-th value of a
-// block, so that unpacking is shifts and masks; the bytes of activations have the same order.
+// An order of the bytes of a row: each of the `classes` vectors of a block holds every `classes`-th piece of
+// `piece` values. Codes are unpacked to vectors by shifts and masks alone, and activations follow them.
+struct ByteOrder {
+  uint32_t piece, classes;
+
+  constexpr uint32_t block() const { return classes * kBytes; }
+
+  // Of a value of a block.
+  constexpr uint32_t place(uint32_t value) const {
+    return value / piece % classes * kBytes + value / piece / classes * piece + value % piece;
+  }
+};
+constexpr ByteOrder kNatural = {1, 1};
+
+// The order of activations for weights of `bits` bits.
 template <uint32_t bits>
 struct Order {
   static constexpr uint32_t kClasses = bits == 2 ? 4 : bits == 4 ? 2 : 1;
+  static constexpr ByteOrder kBytesOf = {1, kClasses};
   static constexpr uint32_t kBlock = kClasses * kBytes;       // values that are unpacked together
   static constexpr uint32_t kBlockBytes = kBlock / 8 * bits;  // of the weights
   static constexpr uint32_t kLaneValues = 4 * kClasses;       // consecutive values that one 32-bit lane sums
@@ -107,11 +121,11 @@ PYTURBO_INLINE void split_unit(const int8_t* natural, int8_t* target) {
   }
 }
 
-// One row of `in` values, for weights of `classes` classes. The bytes past `in` are zeros already.
-template <uint32_t classes, uint32_t planes>
+// One row of `in` values. The bytes past `in` are zeros already.
+template <ByteOrder order, uint32_t planes>
 static void quantize_row(const float* x, uint32_t in, uint32_t group, int8_t* bytes, float* scales,
                          float* sums) {
-  constexpr uint32_t kBlock = classes * kBytes;
+  constexpr uint32_t kBlock = order.block();
   constexpr uint32_t kUnit = kBlock < 32 ? kBlock : 32;  // values inside one block
   const uint32_t span = group < kUnit ? kUnit : group;
   alignas(64) int8_t natural[planes][kLargestGroup];
@@ -122,13 +136,18 @@ static void quantize_row(const float* x, uint32_t in, uint32_t group, int8_t* by
     }
     for (uint32_t i = 0; i < span; i += kUnit) {
       const uint32_t value = begin + i;
-      int8_t* target = bytes + uint64_t(value / kBlock) * planes * kBlock + value % kBlock / classes;
+      int8_t* target = bytes + uint64_t(value / kBlock) * planes * kBlock;
 #pragma GCC unroll 3
       for (uint32_t plane = 0; plane < planes; ++plane) {
-        if constexpr (classes == 1)
-          std::memcpy(target + plane * kBlock, natural[plane] + i, kUnit);
+        const int8_t* from = natural[plane] + i;
+        int8_t* to = target + plane * kBlock;
+        if constexpr (order.classes == 1)
+          std::memcpy(to + value % kBlock, from, kUnit);
+        else if constexpr (order.piece == 1)
+          split_unit<order.classes>(from, to + value % kBlock / order.classes);
         else
-          split_unit<classes>(natural[plane] + i, target + plane * kBlock);
+          for (uint32_t at = 0; at < kUnit; at += order.piece)
+            std::memcpy(to + order.place(value % kBlock + at), from + at, order.piece);
       }
     }
   }

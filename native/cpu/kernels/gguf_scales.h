@@ -1,7 +1,9 @@
 // The scales of spans of GGUF blocks times those of activations.
 #pragma once
 
-#include "cpu/kernels/gguf_steps.h"
+#include <utility>
+
+#include "cpu/kernels/gguf_folds.h"
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 
@@ -39,6 +41,8 @@ struct SpanEntries {
   static constexpr uint32_t kScales = T::kScales / kLanes, kMinima = T::kMinima / kLanes;  // vectors
   F32 vectors[kScales + kMinima];
 
+  const F32* minima() const { return vectors + (kMinima > 0 ? kScales : 0); }
+
   PYTURBO_INLINE SpanEntries read(const uint8_t* span) {
     SpanEntries own;
     T::entries(span, own.vectors);
@@ -51,16 +55,13 @@ struct SpanEntries<T> {
   static constexpr uint32_t kScales = 1, kMinima = requires { T::kBiased; };
   F32 vectors[kScales + kMinima];
 
+  const F32* minima() const { return vectors + kMinima; }
+
   PYTURBO_INLINE SpanEntries read(const uint8_t* span) {
     return of_words(first_words_of_blocks<T::kBlockBytes>(span));
   }
 
-  // The same of a span that has `count` blocks; other lanes are what a word of zero stands for.
-  PYTURBO_INLINE SpanEntries read(const uint8_t* span, uint32_t count) {
-    return of_words(gather_words<T::kBlockBytes>(span, count));
-  }
-
- private:
+  // What blocks hold that begin with these words.
   PYTURBO_INLINE SpanEntries of_words(U32 words) {
     SpanEntries own;
     own.vectors[0] = scales_of_words<T>(words);
@@ -69,23 +70,30 @@ struct SpanEntries<T> {
   }
 };
 
+// The lanes of scales that belong to the pieces of a fold, of which the first has group `first`.
+template <typename T>
+PYTURBO_INLINE I32 lanes_of_fold(uint32_t first) {
+  I32 index;
+  for (uint32_t l = 0; l < kLanes; ++l) index[l] = int32_t(first % kLanes + l / 4 * kGroupStep<T>);
+  return index;
+}
+
 template <typename T>
 struct BlockScales {
   using Entries = SpanEntries<T>;
   static constexpr uint32_t kVectors = Entries::kScales;
   F32 vectors[kVectors];
 
-  // Scales and sums of the activations of a span. The sums of its first `skipped` groups count as zeros.
+  // Scales and sums of the activations of a span.
   struct Factors {
     F32 scales[kVectors], sums[kVectors];
   };
-  PYTURBO_INLINE Factors factors(const float* scales, const float* sums, uint32_t skipped) {
+  PYTURBO_INLINE Factors factors(const float* scales, const float* sums) {
     Factors by;
 #pragma GCC unroll 4
     for (uint32_t v = 0; v < kVectors; ++v) {
       by.scales[v] = load_floats(scales + v * kLanes);
-      const F32 own = load_floats(sums + v * kLanes) * -float(kMinimumFactor<T>);
-      by.sums[v] = skipped == 0 ? own : (F32)((I32)own & ~first_lanes(skipped));
+      by.sums[v] = load_floats(sums + v * kLanes) * -float(kMinimumFactor<T>);
     }
     return by;
   }
@@ -99,25 +107,16 @@ struct BlockScales {
 
   // Sets the scales, and adds the minima times the sums of activations to a result.
   F32 start(F32 result, const Entries& entries, const Factors& by) {
-    const F32* minima = Entries::kMinima > 0 ? entries.vectors + kVectors : entries.vectors;
 #pragma GCC unroll 4
     for (uint32_t v = 0; v < kVectors; ++v) {
       vectors[v] = entries.vectors[v] * by.scales[v];
-      result = fused(minima[v], by.sums[v], result);
+      result = fused(entries.minima()[v], by.sums[v], result);
     }
     return result;
   }
 
-  // The scale of each lane of a vector whose first group is number `first` of the span.
-  F32 of_lanes(uint32_t first) const {
-    if constexpr (T::kGroup >= kBytes) {
-      return splat(reinterpret_cast<const float*>(vectors)[first]);
-    } else {
-      I32 index;
-      for (uint32_t l = 0; l < kLanes; ++l) index[l] = int32_t(first % kLanes + l * 4 / T::kGroup);
-      return pick(vectors[first / kLanes], index);
-    }
-  }
+  // The scale of each lane of a fold whose first group is number `first` of the span.
+  F32 of_lanes(uint32_t first) const { return pick(vectors[first / kLanes], lanes_of_fold<T>(first)); }
 };
 
 #if defined(__AVX512BW__)
@@ -136,7 +135,7 @@ struct BlockScales<T> {
   struct Factors {
     F32 both;
   };
-  PYTURBO_INLINE Factors factors(const float* scales, const float* sums, uint32_t /*skipped*/) {
+  PYTURBO_INLINE Factors factors(const float* scales, const float* sums) {
     const F32 both = join(scales, sums);
     if constexpr (kMinimumFactor<T> == 1) return {both};
     return {first_lanes(8) ? both : both * float(kMinimumFactor<T>)};
@@ -157,7 +156,7 @@ struct BlockScales<T> {
 
   // As scales_and_minima() does, four blocks at a time.
   PYTURBO_INLINE void read_four(const uint8_t* from, uint64_t step, Entries* to) {
-    const U32 words = load_quarters(from, step);
+    const U32 words = (U32)load_pieces(from, step, 4);
     const U32 low = shuffle_words<1, 3, 2, 3>(words) >> repeat_words(0, 0, 0, 4);
     const U32 high = shuffle_words<0, 1, 0, 2>(words) >> 2;
     const U32 all = (low & repeat_words(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f)) |
@@ -178,9 +177,50 @@ struct BlockScales<T> {
     return subtract_upper(result, both);
   }
 
-  F32 of_lanes(uint32_t first) const { return pick_two(both, int32_t(first), int32_t(first + 1)); }
+  F32 of_lanes(uint32_t first) const { return pick(both, lanes_of_fold<T>(first)); }
 };
 
 #endif
+
+// U32{fn(0), fn(1), ...}
+template <typename Fn, uint32_t... lanes>
+PYTURBO_INLINE U32 words_of(const Fn& fn, std::integer_sequence<uint32_t, lanes...>) {
+  return U32{fn(lanes)...};
+}
+
+// What folds of small blocks hold that do not belong to a whole span: those of one row after another, kPieces
+// lanes each.
+template <typename T, uint32_t rows>
+struct FoldEntries {
+  static_assert(rows * kPieces <= kLanes);
+  SpanEntries<T> own;
+
+  // Folds at distances of `step` bytes. Where they have `count` blocks, the others are the last one again.
+  FoldEntries(const uint8_t* from, uint64_t step, uint32_t count)
+      : own(SpanEntries<T>::of_words(words_of(
+            [=](uint32_t l) __attribute__((always_inline)) {
+              const uint32_t row = l / kPieces, block = least(l % kPieces, count - 1);
+              return row < rows ? load_vector<uint32_t>(from + row * step + block * T::kBlockBytes) : 0;
+            },
+            std::make_integer_sequence<uint32_t, kLanes>()))) {}
+
+  // Scales of the folds times those of activations, whose scales and sums past the row are zeros.
+  struct Scales {
+    F32 scales, minima;
+
+    Scales(const SpanEntries<T>& own, const float* by, const float* sums)
+        : scales(own.vectors[0] * repeat_floats(by)),
+          minima(own.minima()[0] * (repeat_floats(sums) * -float(kMinimumFactor<T>))) {}
+
+    // Adds the minima of a row to its result. They have the same lanes for every row.
+    F32 start(F32 result, uint32_t row) const {
+      I32 index;
+      for (uint32_t l = 0; l < kLanes; ++l) index[l] = int32_t(row * kPieces + l % kPieces);
+      return result + (F32)((I32)pick(minima, index) & first_lanes(kPieces));
+    }
+
+    F32 of_lanes(uint32_t row) const { return pick(scales, lanes_of_fold<T>(row * kPieces)); }
+  };
+};
 
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL

@@ -71,9 +71,10 @@ struct Q5_1 {
 
 struct Q8_0 {
   static constexpr uint32_t kType = 8, kBlock = 32, kBlockBytes = 34, kGroup = 32, kBits = 8, kZero = 128;
+  static constexpr uint32_t kCodes = 2;  // signed bytes
   template <typename V>
   PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
-    return load_vector<V>(from + 2 + at) ^ 128;
+    return load_vector<V>(from + kCodes + at) ^ 128;
   }
 };
 
@@ -204,9 +205,10 @@ PYTURBO_INLINE void scales_and_minima(const uint8_t* from, F32* to) {
 
 struct Q4_K {
   static constexpr uint32_t kType = 12, kBlock = 256, kBlockBytes = 144, kGroup = 32, kBits = 6;
+  static constexpr uint32_t kRuns = 16;  // 32 bytes for each two groups
   template <typename V>
   PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
-    return moved(load_run<V>(from + 16 + at / 64 * 32 + at % 32), at % 64 / 32 * 4, 4, 15);
+    return moved(load_run<V>(from + kRuns + at / 64 * 32 + at % 32), at % 64 / 32 * 4, 4, 15);
   }
   static constexpr uint32_t kScales = 8, kMinima = 8;
   static constexpr bool kSixBits = true;
@@ -217,10 +219,11 @@ struct Q4_K {
 
 struct Q5_K {
   static constexpr uint32_t kType = 13, kBlock = 256, kBlockBytes = 176, kGroup = 32, kBits = 6;
+  static constexpr uint32_t kRuns = 48, kFifths = 16;  // a bit of 32 bytes for each group
   template <typename V>
   PYTURBO_INLINE V codes(const uint8_t* from, uint32_t at) {
-    return moved(load_run<V>(from + 48 + at / 64 * 32 + at % 32), at % 64 / 32 * 4, 4, 15) |
-           moved(load_run<V>(from + 16 + at % 32), int32_t(at / 32) - 4, 1, 1 << 4);
+    return moved(load_run<V>(from + kRuns + at / 64 * 32 + at % 32), at % 64 / 32 * 4, 4, 15) |
+           moved(load_run<V>(from + kFifths + at % 32), int32_t(at / 32) - 4, 1, 1 << 4);
   }
   static constexpr uint32_t kScales = 8, kMinima = 8;
   static constexpr bool kSixBits = true;

@@ -184,7 +184,8 @@ static void multiply_unit_tile(const Matrix& w, uint32_t first, const Activation
         store_floats(y + r, result);
         found |= doubtful(result);
       }
-      if (any(found)) compute_again(w, first, rows, {read_block, T::kBlock}, {own.from(i), planes, 1}, y);
+      if (any(found))
+        compute_again(w, first, rows, {read_block, T::kBlock}, {own.from(i), planes, kNatural}, y);
     }
   }
 }

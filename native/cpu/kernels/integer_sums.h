@@ -55,12 +55,6 @@ struct IntegerSums {
 
 PYTURBO_INLINE void order_words(U8*) {}
 
-// Sums that go through this are added to in turns, so that none waits for itself.
-PYTURBO_INLINE I32 in_turn(I32 v) {
-  asm volatile("" : "+w"(v));
-  return v;
-}
-
 template <uint32_t bits, uint32_t tokens>
 struct IntegerSums {
   I32 total[kTileVectors][tokens];  // and kFloatBits

@@ -113,7 +113,13 @@ void run_matvec(Batch& batch, const Single& p) {
   run_rows(batch, p.products(batch), x);
 }
 
-void run_matmul(Batch& batch, const Single& p) { run_tiles(batch, p.products(batch), p.x, p.tokens); }
+// Most tokens of a product for which tiles take longer than rows.
+uint32_t few_tokens(const Format& format) { return format.reader && kLanes >= 8 ? 11 : 7; }
+
+void run_matmul(Batch& batch, const Single& p) {
+  if (p.tokens <= few_tokens(p.w.format)) return run_matvec(batch, p);
+  run_tiles(batch, p.products(batch), p.x, p.tokens);
+}
 
 // Products of the choices of all tokens.
 struct Choices : Weights {
@@ -148,8 +154,6 @@ void run_choices(Batch& batch, const Choices& c) {
   run_rows(batch, products, x);
 }
 
-constexpr uint32_t kFewRows = 7;  // of one expert: tiles take longer for so few
-
 // Rows in the order of their experts.
 struct Buckets {
   Stack w;
@@ -167,7 +171,7 @@ struct Buckets {
   Range written(uint32_t e, bool few) const {
     if (slots.at(e) < 0) return {rows, 0};
     const Range own = {least(uint32_t(offsets[e]), rows), least(uint32_t(offsets[e + 1]), rows)};
-    return own.begin < own.end && (own.end - own.begin <= kFewRows) == few ? own : Range{rows, 0};
+    return own.begin < own.end && (own.end - own.begin <= few_tokens(w.format)) == few ? own : Range{rows, 0};
   }
 
   // From the first to the last row that is written for experts with few rows, or with many.

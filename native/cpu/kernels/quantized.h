@@ -127,14 +127,12 @@ class Products {
   Product (*call_)(const void* fn, uint64_t i);
 };
 
-// Activations [rows, in], quantised for weights of a format, in memory of the batch, with `copies` copies of
-// the scales and sums of each row. They stay floats for codes that are multiplied with floats.
-Activations quantize(Batch& batch, const Format& format, const float* x, uint64_t rows, uint32_t in,
-                     uint32_t group_size, uint32_t copies);
-
-// The same as run_rows needs them.
+// Activations [rows, in], quantised for weights of a format, in memory of the batch: for run_rows, and for
+// tiles of integers. They stay floats for codes that are multiplied with floats.
 Activations row_activations(Batch& batch, const Format& format, const float* x, uint64_t rows, uint32_t in,
                             uint32_t group_size);
+Activations tile_integers(Batch& batch, const Format& format, const float* x, uint64_t rows, uint32_t in,
+                          uint32_t group_size);
 
 // Runs products with few tokens each (rows), or with many (tiles). x of the latter is [rows, in].
 void run_rows(Batch& batch, const Products& products, const Activations& x);

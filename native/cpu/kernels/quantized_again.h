@@ -18,16 +18,15 @@ PYTURBO_INLINE I32 doubtful(F32 results) {
   return (bits < least_bits) | (bits >= 0x7f800000);
 }
 
-// Activations of a row as integers: `planes` planes of bytes, in the order of weights of `classes` classes.
+// Activations of a row as integers, in planes of bytes.
 struct IntegerRow {
   const Activations of;
   uint32_t planes;
-  uint32_t classes;
+  ByteOrder order;
 
   int32_t at(uint32_t column) const {
-    const uint32_t block = classes * kBytes, value = column % block;
-    const int8_t* from =
-        of.planes + uint64_t(column / block) * planes * block + value % classes * kBytes + value / classes;
+    const uint32_t block = order.block();
+    const int8_t* from = of.planes + uint64_t(column / block) * planes * block + order.place(column % block);
     int32_t integer = 0;
     for (uint32_t p = 0; p < planes; ++p) integer = integer * 256 + from[p * block];
     return integer;

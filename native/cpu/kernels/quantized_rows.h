@@ -14,7 +14,9 @@ constexpr uint32_t kPrefetchBytes = 4096;  // how far ahead weights are asked fo
 // Whole passes of `rows` rows, which share their prefetches.
 PYTURBO_INLINE uint64_t prefetch_distance(const Matrix& w, uint32_t rows) {
   const uint64_t pass = rows * w.row_bytes;
-  return pass >= kPrefetchBytes ? pass : (kPrefetchBytes + pass - 1) / pass * pass;
+  if (pass >= kPrefetchBytes) return pass;
+  const auto bytes = uint32_t(pass);  // whose division takes a third of the time
+  return (kPrefetchBytes + bytes - 1) / bytes * bytes;
 }
 
 // Lane -> group of a block, as an index into the groups that start there.
@@ -25,29 +27,61 @@ PYTURBO_INLINE I32 lane_groups(uint32_t group_shift) {
   return index;
 }
 
-// The dot products of a block in each lane, as floats.
-template <typename Q, uint32_t planes>
-PYTURBO_INLINE F32 dot_block(const U8* codes, const S8* x) {
-  constexpr uint32_t kClasses = Order<Q::kBits>::kClasses;
+// Rows whose sums take turns. Vectors of 32 bytes have registers for one; with NEON the compiler orders them.
+constexpr uint32_t kRowsInTurn = kLanes == 16 ? 4 : 1;
+
+// A few tokens' integers from some place of their rows on.
+struct TokenBytes {
+  const int8_t* from;
+  uint64_t token_bytes, plane_bytes;  // from one to the next
+
+  S8 at(uint32_t token, uint32_t plane, uint32_t vector) const {
+    return load_vector<S8>(from + token * token_bytes + plane * plane_bytes + vector * kBytes);
+  }
+};
+
+// dots[t][i] = the dot products of token t with the codes of row i in each lane, as floats. The sums take
+// turns, since each would wait for itself.
+template <typename Q, uint32_t planes, uint32_t vectors, uint32_t tokens, uint32_t rows>
+PYTURBO_INLINE void dot_rows(const U8 (*codes)[vectors], const TokenBytes& x, F32 (*dots)[rows]) {
   // 8-bit weights need more than 32 bits for 24-bit activations: the high plane is added as a float.
   constexpr uint32_t kFirst = kDotBits<Q> == 8 && planes == 3 ? 1 : 0;
-  I32 total = {};
+  const auto each = [](const auto& fn) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+    for (uint32_t t = 0; t < tokens; ++t)
+#pragma GCC unroll 4
+      for (uint32_t i = 0; i < rows; ++i) fn(t, i);
+  };
+  I32 totals[tokens][rows] = {}, high[tokens][rows] = {};
+  const auto add = [&](uint32_t plane, I32(*sums)[rows]) __attribute__((always_inline)) {
+    each([&](uint32_t t, uint32_t i) __attribute__((always_inline)) {
+      S8 own[vectors];
+#pragma GCC unroll 4
+      for (uint32_t v = 0; v < vectors; ++v) own[v] = x.at(t, plane, v);
+      sums[t][i] = dot_all<kDotBits<Q>, vectors>(sums[t][i], codes[i], own);
+    });
+    if constexpr (tokens * rows > 1)
+      each([&](uint32_t t, uint32_t i) __attribute__((always_inline)) { sums[t][i] = in_turn(sums[t][i]); });
+  };
+  if constexpr (kFirst == 1) add(0, high);
 #pragma GCC unroll 3
   for (uint32_t plane = kFirst; plane < planes; ++plane) {
-    if (plane > kFirst) total <<= 8;
-    total = dot_all<kDotBits<Q>, kClasses>(total, codes, x + plane * kClasses);
+    if (plane > kFirst)
+      each([&](uint32_t t, uint32_t i) __attribute__((always_inline)) { totals[t][i] <<= 8; });
+    add(plane, totals);
   }
-  if constexpr (planes == 1) return small_to_float(total);
-  if constexpr (kFirst == 0) return to_float(total);
-  return fused(to_float(dot<kDotBits<Q>>(I32{}, codes[0], x[0])), splat(65536), to_float(total));
+  each([&](uint32_t t, uint32_t i) __attribute__((always_inline)) {
+    dots[t][i] = planes == 1 ? small_to_float(totals[t][i]) : to_float(totals[t][i]);
+    if constexpr (kFirst == 1) dots[t][i] = fused(to_float(high[t][i]), splat(65536), dots[t][i]);
+  });
 }
 
 // A block of rows at work on a few tokens.
 template <uint32_t tokens>
 struct RowBlock {
   static constexpr uint32_t kStride = kGroupChunk + kLanes;
-  uint32_t stride;                                        // from one row's scales to the next
   uint64_t ahead;                                         // bytes from a weight to the one to prefetch
+  uint32_t stride;                                        // from one row's scales to the next
   alignas(64) float scales[tokens][kRowBlock * kStride];  // of weight times of activation
   F32 sums[tokens][kRowBlock];
 
@@ -61,11 +95,11 @@ static void prepare_chunk(const Matrix& w, uint32_t row, uint32_t rows, const Ac
   block.stride = block.kStride;
   for (uint32_t r = 0; r < rows; ++r) {
     F32 sums[tokens];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (uint32_t t = 0; t < tokens; ++t) sums[t] = block.sums[t][r];
     for (uint32_t g = first; g < last; g += kLanes) {
       const GroupVector v = load_groups_as<S>(w, row + r, g, w.groups - g, offset);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (uint32_t t = 0; t < tokens; ++t) {
         const uint64_t place = t * x.stride + g;
         store_floats(block.scales[t] + r * block.kStride + (g - first),
@@ -73,7 +107,7 @@ static void prepare_chunk(const Matrix& w, uint32_t row, uint32_t rows, const Ac
         sums[t] = fused(v.biases, load_floats(x.sums + place), sums[t]);
       }
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (uint32_t t = 0; t < tokens; ++t) block.sums[t][r] = sums[t];
   }
 }
@@ -88,7 +122,7 @@ static void prepare_rows(const Matrix& w, uint32_t row, uint32_t rows, const Act
   const uint32_t count = rows * w.groups;
   for (uint32_t i = 0; i < count; i += kLanes) {
     const GroupVector v = load_groups_as<S>(w, row, i, count - i, offset);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (uint32_t t = 0; t < tokens; ++t) {
       const uint64_t place = t * x.stride + i;
       store_floats(block.scales[t] + i, v.scales * load_floats(x.scales + place));
@@ -137,42 +171,43 @@ static void add_groups(const Matrix& w, uint32_t row, uint32_t r, uint32_t step,
   constexpr uint32_t kRows = kRowsAtOnce<tokens>;
   const I32 groups = lane_groups<Q>(w.group_shift);
   F32 acc[tokens][kRows];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (uint32_t t = 0; t < tokens; ++t)
 #pragma GCC unroll 4
     for (uint32_t i = 0; i < kRows; ++i) acc[t][i] = at.sums[t][r + i * step];
 
   const uint64_t scale_step = step * at.stride;
   const auto group_of = [&](uint32_t block) { return (block * O::kBlock >> w.group_shift) - first; };
-  const auto load_bytes = [&](uint32_t block, uint32_t t, S8* bytes) {
-    const int8_t* from = x.planes + uint64_t(block) * planes * O::kBlock + t * x.row_bytes;
-#pragma GCC unroll 12
-    for (uint32_t i = 0; i < planes * O::kClasses; ++i) bytes[i] = load_vector<S8>(from + i * kBytes);
+  const auto bytes_of = [&](uint32_t block) {
+    return TokenBytes{x.planes + uint64_t(block) * planes * O::kBlock, x.row_bytes, O::kBlock};
   };
   const uint32_t values = last << w.group_shift;
   uint32_t block = (first << w.group_shift) / O::kBlock;
   const uint8_t* packed = w.row(row + r);
   const uint64_t row_step = step * w.row_bytes;
   for (; block < values / O::kBlock; ++block) {
-    U8 codes[kRows][O::kClasses];
+    constexpr uint32_t kTogether = least(kRows, kRowsInTurn);
 #pragma GCC unroll 4
-    for (uint32_t i = 0; i < kRows; ++i) {
-      const uint8_t* from = packed + i * row_step + uint64_t(block) * O::kBlockBytes;
-      __builtin_prefetch(from + at.ahead);
-      unpack<Q>(from, codes[i]);
-    }
+    for (uint32_t begin = 0; begin < kRows; begin += kTogether) {
+      U8 codes[kTogether][O::kClasses];
 #pragma GCC unroll 4
-    for (uint32_t t = 0; t < tokens; ++t) {
-      S8 bytes[planes * O::kClasses];
-      load_bytes(block, t, bytes);
-      const float* scales = at.scales_of(t, r) + group_of(block);
+      for (uint32_t i = 0; i < kTogether; ++i) {
+        const uint8_t* from = packed + (begin + i) * row_step + uint64_t(block) * O::kBlockBytes;
+        __builtin_prefetch(from + at.ahead);
+        unpack<Q>(from, codes[i]);
+      }
+      F32 dots[tokens][kTogether];
+      dot_rows<Q, planes, O::kClasses, tokens>(codes, bytes_of(block), dots);
+#pragma GCC unroll 8
+      for (uint32_t t = 0; t < tokens; ++t) {
+        const float* scales = at.scales_of(t, r) + group_of(block);
 #pragma GCC unroll 4
-      for (uint32_t i = 0; i < kRows; ++i)
-        acc[t][i] =
-            fused(dot_block<Q, planes>(codes[i], bytes), pick(scales + i * scale_step, groups), acc[t][i]);
+        for (uint32_t i = begin; i < begin + kTogether; ++i)
+          acc[t][i] = fused(dots[t][i - begin], pick(scales + i * scale_step, groups), acc[t][i]);
+      }
     }
   }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (uint32_t t = 0; t < tokens; ++t)
 #pragma GCC unroll 4
     for (uint32_t i = 0; i < kRows; ++i) at.sums[t][r + i * step] = acc[t][i];
@@ -181,14 +216,13 @@ static void add_groups(const Matrix& w, uint32_t row, uint32_t r, uint32_t step,
   const int32_t most = int32_t(last - 1 - first - group_of(block));
   const I32 index = groups < most ? groups : I32{} + most;
   for (uint32_t i = 0; i < (step == 0 ? 1 : kRows); ++i) {
-    U8 codes[O::kClasses];
-    unpack_block<Q>(w, row + r + i, uint64_t(block) * O::kBlockBytes, codes);
+    U8 codes[1][O::kClasses];
+    unpack_block<Q>(w, row + r + i, uint64_t(block) * O::kBlockBytes, codes[0]);
+    F32 dots[tokens][1];
+    dot_rows<Q, planes, O::kClasses, tokens>(codes, bytes_of(block), dots);
     for (uint32_t t = 0; t < tokens; ++t) {
-      S8 bytes[planes * O::kClasses];
-      load_bytes(block, t, bytes);
       F32& sums = at.sums[t][r + i];
-      sums = fused(dot_block<Q, planes>(codes, bytes),
-                   pick(at.scales_of(t, r) + group_of(block) + i * scale_step, index), sums);
+      sums = fused(dots[t][0], pick(at.scales_of(t, r) + group_of(block) + i * scale_step, index), sums);
     }
   }
 }
@@ -198,9 +232,10 @@ struct RowLoops {
   AddGroups<1> one;
   AddGroups<2> two;
   AddGroups<4> four;
-  float offset;     // a byte of codes plus this is the number
-  uint32_t planes;  // of activations
-  uint32_t classes;
+  AddGroups<8> eight;  // or null
+  float offset;        // a byte of codes plus this is the number
+  uint32_t planes;     // of activations
+  ByteOrder order;
   ReadValues values;
   bool reads_blocks;  // whole rows of blocks with their scales, else codes and scales that are prepared
 };
@@ -209,9 +244,10 @@ template <typename Q, uint32_t planes>
 constexpr RowLoops kRowLoops = {add_groups<Q, planes, 1>,
                                 add_groups<Q, planes, 2>,
                                 add_groups<Q, planes, 4>,
+                                nullptr,
                                 float(Q::kOffset),
                                 planes,
-                                Order<Q::kBits>::kClasses,
+                                Order<Q::kBits>::kBytesOf,
                                 kReadValues<Q>,
                                 false};
 
@@ -251,10 +287,10 @@ static void multiply_few(AddGroups<tokens> add, const RowLoops& loops, const Mat
   RowBlock<tokens> block;
   for (uint32_t t = 0; t < tokens; ++t)
     for (uint32_t r = 0; r < kRowBlock; ++r) block.sums[t][r] = F32{};
+  block.ahead = prefetch_distance(w, kRowsAtOnce<tokens>);
   if (loops.reads_blocks) {
     add_rows(add, w, first, rows, x, 0, w.groups, block);
   } else {
-    block.ahead = prefetch_distance(w, kRowsAtOnce<tokens>);
     for (uint32_t begin = 0; begin < w.groups; begin += kGroupChunk) {
       const uint32_t end = least(begin + kGroupChunk, w.groups);
       prepare(w, first, rows, x, loops.offset, begin, end, block);
@@ -263,13 +299,15 @@ static void multiply_few(AddGroups<tokens> add, const RowLoops& loops, const Mat
   }
   for (uint32_t t = 0; t < tokens; ++t)
     if (store_sums(block.sums[t], rows, y + t * y_stride))
-      compute_again(w, first, rows, loops.values, {x.from(t), loops.planes, loops.classes}, y + t * y_stride);
+      compute_again(w, first, rows, loops.values, {x.from(t), loops.planes, loops.order}, y + t * y_stride);
 }
 
 // The same for any number of tokens.
 static void multiply_rows(const RowLoops& loops, const Matrix& w, uint32_t first, uint32_t rows,
                           const Activations& x, uint32_t tokens, float* y, uint64_t y_stride) {
   uint32_t t = 0;
+  for (; loops.eight && t + 8 <= tokens; t += 8)
+    multiply_few<8>(loops.eight, loops, w, first, rows, x.from(t), y + t * y_stride, y_stride);
   for (; t + 4 <= tokens; t += 4)
     multiply_few<4>(loops.four, loops, w, first, rows, x.from(t), y + t * y_stride, y_stride);
   for (; t + 2 <= tokens; t += 2)

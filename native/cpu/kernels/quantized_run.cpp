@@ -42,45 +42,59 @@ void e4m3_rows_of(const Product& p, const Activations& x, uint32_t first, uint32
   multiply_e4m3_rows(p.w, first, rows, x.values + p.x * p.w.in, p.tokens, p.y + first, p.w.out);
 }
 
-// The functions of a format, for each precision.
+// How activations become integers of an order, for each precision.
+struct Quantizer {
+  ByteOrder order;
+  QuantizeRow rows[kPrecisions];
+};
+template <ByteOrder order>
+constexpr Quantizer kQuantizer = {order, {quantize_row<order, 1>, quantize_row<order, 3>}};
+
+// The functions of a format, for each precision; none where activations stay floats.
 struct Instance {
-  uint32_t classes;
-  QuantizeRow quantize[kPrecisions];  // none, nor loops, where activations stay floats
+  Quantizer for_rows, for_tiles;
   RowLoops rows[kPrecisions];
 };
 
 template <typename Q>
-constexpr uint32_t kClasses = Order<Q::kBits>::kClasses;
+constexpr Quantizer kQuantizerOf = kQuantizer<Order<Q::kBits>::kBytesOf>;
 template <typename Q>
-constexpr Instance kInstance = {kClasses<Q>,
-                                {quantize_row<kClasses<Q>, 1>, quantize_row<kClasses<Q>, 3>},
-                                {kRowLoops<Q, 1>, kRowLoops<Q, 3>}};
+constexpr Instance kInstance = {kQuantizerOf<Q>, kQuantizerOf<Q>, {kRowLoops<Q, 1>, kRowLoops<Q, 3>}};
 template <>
-constexpr Instance kInstance<E4m3Codes> = {1, {}, {}};
+constexpr Instance kInstance<E4m3Codes> = {};
 
 #if defined(__ARM_NEON)
 // Several tokens have shared_tile.
 template <typename T, uint32_t planes>
 struct GgufLoops {
-  static constexpr RowLoops value = {add_units<T, planes>,    nullptr, nullptr, 0.0f, planes, 1,
-                                     {read_block, T::kBlock}, true};
+  static constexpr RowLoops value = {
+      add_units<T, planes>, nullptr, nullptr, nullptr, 0.0f, planes, kNatural, {read_block, T::kBlock}, true};
 };
 #else
+// Eight tokens of several planes need more registers than there are, and so do any of 256 bits.
+template <typename T, uint32_t planes>
+constexpr AddGroups<8> kEight = nullptr;
+template <typename T>
+  requires(kLanes == 16)
+constexpr AddGroups<8> kEight<T, 1> = add_blocks<T, 1, 8>;
+
 template <typename T, uint32_t planes>
 struct GgufLoops {
   static constexpr RowLoops value = {add_blocks<T, planes, 1>,
                                      add_blocks<T, planes, 2>,
                                      add_blocks<T, planes, 4>,
+                                     kEight<T, planes>,
                                      0.0f,
                                      planes,
-                                     1,
+                                     kFoldOrder<T>,
                                      {read_block, T::kBlock},
                                      true};
 };
 #endif
 template <typename T>
-constexpr Instance kGgufInstance = {
-    1, {quantize_row<1, 1>, quantize_row<1, 3>}, {GgufLoops<T, 1>::value, GgufLoops<T, 3>::value}};
+constexpr Instance kGgufInstance = {kQuantizer<GgufLoops<T, 1>::value.order>,
+                                    kQuantizer<kNatural>,
+                                    {GgufLoops<T, 1>::value, GgufLoops<T, 3>::value}};
 
 const Instance& instance_of(const Format& format) {
   if (format.reader)
@@ -102,19 +116,18 @@ void pad_groups(float* groups, uint32_t count, uint32_t copies, uint64_t stride)
   clear_row(groups + copies * count, uint32_t(stride - copies * count));
 }
 
-}  // namespace
-
-Activations quantize(Batch& batch, const Format& format, const float* x, uint64_t rows, uint32_t in,
-                     uint32_t group_size, uint32_t copies) {
-  const Instance& instance = instance_of(format);
-  const uint32_t precision = precision_of(batch);
-  if (!instance.quantize[precision]) return {x, nullptr, nullptr, nullptr, 0, 0, false};
-  const uint32_t planes = precision == 0 ? 1 : 3;
+// x [rows, in] as integers, whose groups have `copies` copies of their scales.
+Activations quantized(Batch& batch, const Quantizer& quantizer, const float* x, uint64_t rows, uint32_t in,
+                      uint32_t group_size, uint32_t copies) {
+  const QuantizeRow quantize_row = quantizer.rows[precision_of(batch)];
+  if (!quantize_row) return {x, nullptr, nullptr, nullptr, 0, 0, false};
+  const uint32_t planes = precision_of(batch) == 0 ? 1 : 3;
   const uint32_t groups = in / group_size;
-  const uint64_t block = instance.classes * kBytes;
+  const uint64_t block = quantizer.order.block();
   const uint64_t row_bytes = (in + block - 1) / block * block * planes;
   const uint64_t stride = (copies * groups + kLanes - 1) / kLanes * kLanes + kLanes;
-  const Batch::Made what = {x, rows, in, group_size, instance.classes, planes, copies};
+  const Batch::Made what = {x,      rows,  in, group_size, quantizer.order.piece, quantizer.order.classes,
+                            planes, copies};
   void* made = batch.find(what);
   void* memory = made ? made : batch.memory(rows * (row_bytes + 2 * stride * sizeof(float)));
   auto* bytes = static_cast<int8_t*>(memory);
@@ -125,8 +138,8 @@ Activations quantize(Batch& batch, const Format& format, const float* x, uint64_
   batch.note(what, memory);
   const auto quantize_one = [&](uint64_t row) {
     std::memset(bytes + (row + 1) * row_bytes - block * planes, 0, block * planes);
-    instance.quantize[precision](x + row * in, in, group_size, bytes + row * row_bytes, scales + row * stride,
-                                 sums + row * stride);
+    quantize_row(x + row * in, in, group_size, bytes + row * row_bytes, scales + row * stride,
+                 sums + row * stride);
     pad_groups(scales + row * stride, groups, copies, stride);
     pad_groups(sums + row * stride, groups, copies, stride);
   };
@@ -137,11 +150,18 @@ Activations quantize(Batch& batch, const Format& format, const float* x, uint64_
   return result;
 }
 
+}  // namespace
+
+Activations tile_integers(Batch& batch, const Format& format, const float* x, uint64_t rows, uint32_t in,
+                          uint32_t group_size) {
+  return quantized(batch, instance_of(format).for_tiles, x, rows, in, group_size, 1);
+}
+
 Activations row_activations(Batch& batch, const Format& format, const float* x, uint64_t rows, uint32_t in,
                             uint32_t group_size) {
-  const bool reads_blocks = instance_of(format).rows[precision_of(batch)].reads_blocks;
-  const bool repeated = !reads_blocks && in / group_size <= kShortRow;
-  return quantize(batch, format, x, rows, in, group_size, repeated ? kRowBlock : 1);
+  const Instance& instance = instance_of(format);
+  const bool repeated = !instance.rows[precision_of(batch)].reads_blocks && in / group_size <= kShortRow;
+  return quantized(batch, instance.for_rows, x, rows, in, group_size, repeated ? kRowBlock : 1);
 }
 
 void run_rows(Batch& batch, const Products& products, const Activations& x) {

@@ -48,7 +48,7 @@ static inline Activations tile_activations(Batch& batch, const TileLoops& loops,
                                            const float* x, uint64_t rows) {
   const Product sample = products.at(0);
   if (loops.integers && (products.count > 1 || loops.use_integers(sample.tokens)))
-    return quantize(batch, products.format, x, rows, sample.w.in, 1u << sample.w.group_shift, 1);
+    return tile_integers(batch, products.format, x, rows, sample.w.in, 1u << sample.w.group_shift);
   return {x, nullptr, nullptr, nullptr, 0, 0, false};
 }
 

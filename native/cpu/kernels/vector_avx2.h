@@ -26,6 +26,12 @@ PYTURBO_INLINE U8 held(U8 v) {
   return v;
 }
 
+// Sums that go through this are added to in turns, so that none waits for itself.
+PYTURBO_INLINE I32 in_turn(I32 v) {
+  asm volatile("" : "+x"(v));
+  return v;
+}
+
 PYTURBO_INLINE F32 splat(float value) { return (F32)_mm256_set1_ps(value); }
 PYTURBO_INLINE F32 fused(F32 a, F32 b, F32 c) {
   return (F32)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
@@ -71,6 +77,9 @@ PYTURBO_INLINE U32 pick_where(I32 where, U32 v, I32 index, U32 others) {
   return where ? (U32)pick((F32)v, index) : others;
 }
 
+// Two floats, four times.
+PYTURBO_INLINE F32 repeat_floats(const float* from) { return (F32)_mm256_broadcast_sd((const double*)from); }
+
 // The low 16 bits of each word.
 PYTURBO_INLINE U16Half lower_halves(U32 words) { return __builtin_convertvector(words, U16Half); }
 
@@ -85,6 +94,24 @@ PYTURBO_INLINE U16 widen_two(const void* from) {
 }
 PYTURBO_INLINE U16Half low_half(U16 v) { return (U16Half)_mm256_castsi256_si128((__m256i)v); }
 PYTURBO_INLINE U16Half high_half(U16 v) { return (U16Half)_mm256_extracti128_si256((__m256i)v, 1); }
+
+// Twice 16 bytes, at a distance of `step` bytes, or the same ones where `count` is 1.
+PYTURBO_INLINE U8 load_pieces(const uint8_t* from, uint64_t step, uint32_t count) {
+  return (U8)_mm256_loadu2_m128i((const __m128i*)(from + (count - 1) * step), (const __m128i*)from);
+}
+
+// The same with 32 bytes each: both first halves, then both second halves.
+PYTURBO_INLINE void load_runs(const uint8_t* from, uint64_t step, uint32_t count, U8* halves) {
+  const __m256i first = _mm256_loadu_si256((const __m256i*)from);
+  const __m256i second = _mm256_loadu_si256((const __m256i*)(from + (count - 1) * step));
+  halves[0] = (U8)_mm256_permute2x128_si256(first, second, 0x20);
+  halves[1] = (U8)_mm256_permute2x128_si256(first, second, 0x31);
+}
+
+// The same 16 bytes everywhere.
+PYTURBO_INLINE U8 repeat_piece(const uint8_t* from) {
+  return (U8)_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)from));
+}
 
 // The low nibbles of 16 bytes, then their high nibbles.
 PYTURBO_INLINE U8 split_nibbles(const uint8_t* from) {
@@ -109,6 +136,9 @@ PYTURBO_INLINE U8 where_set(uint32_t bits, uint8_t value) {
   const __m256i own = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(int32_t(bits)), byte), bit);
   return (U8)_mm256_and_si256(_mm256_cmpeq_epi8(own, bit), _mm256_set1_epi8(char(value)));
 }
+
+// `value` where a byte has the bit of another, else 0.
+PYTURBO_INLINE U8 where_any(U8 bytes, U8 bit, uint8_t value) { return (U8)((bytes & bit) == bit) & value; }
 
 // 16 bytes, each as 32 bits, in 16 / kLanes vectors.
 PYTURBO_INLINE void widen_all(U8x16 v, I32* words) {

@@ -26,6 +26,12 @@ PYTURBO_INLINE U8 held(U8 v) {
   return v;
 }
 
+// Sums that go through this are added to in turns, so that none waits for itself.
+PYTURBO_INLINE I32 in_turn(I32 v) {
+  asm volatile("" : "+v"(v));
+  return v;
+}
+
 PYTURBO_INLINE F32 splat(float value) { return (F32)_mm512_set1_ps(value); }
 PYTURBO_INLINE F32 fused(F32 a, F32 b, F32 c) {
   return (F32)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
@@ -68,11 +74,32 @@ PYTURBO_INLINE U32 pick_where(I32 where, U32 v, I32 index, U32 others) {
 // The low 16 bits of each word.
 PYTURBO_INLINE U16Half lower_halves(U32 words) { return (U16Half)_mm512_cvtepi32_epi16((__m512i)words); }
 
-// Four times 16 bytes, at distances of `step` bytes.
-PYTURBO_INLINE U32 load_quarters(const uint8_t* from, uint64_t step) {
-  const auto quarter = [=](uint32_t i) { return _mm_loadu_si128((const __m128i*)(from + i * step)); };
+// Four times 16 bytes, at distances of `step` bytes; where there are `count`, the others are the last one.
+PYTURBO_INLINE U8 load_pieces(const uint8_t* from, uint64_t step, uint32_t count) {
+  const auto quarter = [=](uint32_t i) {
+    return _mm_loadu_si128((const __m128i*)(from + (i < count ? i : count - 1) * step));
+  };
   const __m512i two = _mm512_inserti32x4(_mm512_castsi128_si512(quarter(0)), quarter(1), 1);
-  return (U32)_mm512_inserti32x4(_mm512_inserti32x4(two, quarter(2), 2), quarter(3), 3);
+  return (U8)_mm512_inserti32x4(_mm512_inserti32x4(two, quarter(2), 2), quarter(3), 3);
+}
+
+// The same with 32 bytes each: all first halves, then all second halves.
+PYTURBO_INLINE void load_runs(const uint8_t* from, uint64_t step, uint32_t count, U8* halves) {
+  const auto run = [=](uint32_t i) {
+    return _mm256_loadu_si256((const __m256i*)(from + (i < count ? i : count - 1) * step));
+  };
+  const auto two = [=](uint32_t i) {
+    if (step == 32 && count == 4) return _mm512_loadu_si512(from + i * step);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(run(i)), run(i + 1), 1);
+  };
+  const __m512i first = two(0), second = two(2);
+  halves[0] = (U8)_mm512_shuffle_i32x4(first, second, 0x88);
+  halves[1] = (U8)_mm512_shuffle_i32x4(first, second, 0xdd);
+}
+
+// The same 16 bytes everywhere.
+PYTURBO_INLINE U8 repeat_piece(const uint8_t* from) {
+  return (U8)_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)from));
 }
 
 // In each of the quarters: the words that are named, from the first on; four words; and of all quarters the
@@ -84,6 +111,11 @@ PYTURBO_INLINE U32 shuffle_words(U32 v) {
 PYTURBO_INLINE U32 repeat_words(int a, int b, int c, int d) { return (U32)_mm512_setr4_epi32(a, b, c, d); }
 PYTURBO_INLINE __m256i first_words(U32 v) {
   return _mm512_castsi512_si256(_mm512_permutexvar_epi32(_mm512_setr4_epi32(0, 4, 8, 12), (__m512i)v));
+}
+
+// Four floats, four times.
+PYTURBO_INLINE F32 repeat_floats(const float* from) {
+  return (F32)_mm512_broadcast_f32x4(_mm_loadu_ps(from));
 }
 
 // Eight floats, then eight others.
@@ -150,6 +182,11 @@ PYTURBO_INLINE U8 move_halves(U8 v, int32_t first, int32_t second) {
 // `value` where a bit is set, else 0: bit i for byte i.
 PYTURBO_INLINE U8 where_set(uint64_t bits, uint8_t value) {
   return (U8)_mm512_maskz_set1_epi8(bits, char(value));
+}
+
+// `value` where a byte has the bit of another, else 0.
+PYTURBO_INLINE U8 where_any(U8 bytes, U8 bit, uint8_t value) {
+  return where_set(_mm512_test_epi8_mask((__m512i)bytes, (__m512i)bit), value);
 }
 
 // 16 bytes, each as 32 bits, in 16 / kLanes vectors.

@@ -27,6 +27,12 @@ PYTURBO_INLINE U8 held(U8 v) {
   return v;
 }
 
+// Sums that go through this are added to in turns, so that none waits for itself.
+PYTURBO_INLINE I32 in_turn(I32 v) {
+  asm volatile("" : "+w"(v));
+  return v;
+}
+
 PYTURBO_INLINE F32 splat(float value) { return (F32)vdupq_n_f32(value); }
 PYTURBO_INLINE F32 fused(F32 a, F32 b, F32 c) {
   return (F32)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
