@@ -46,7 +46,7 @@ class Batch {
   struct Made {
     const void* from;
     uint64_t rows;
-    uint32_t columns, group, piece, classes, planes, copies;
+    uint32_t columns, group, piece = 0, classes = 0, planes, copies = 0;
     bool operator==(const Made&) const = default;
   };
   void* find(const Made& what) const;

@@ -36,7 +36,7 @@ def test_every_kernel(level, reference_device, rng, precision, kind):
             y = test_gguf.run_product(device, op, x[:tokens], w)
             assert_close(y, want[:tokens], "long dot", terms[:tokens])
         want, terms = gguf.swiglu(read, w, up)
-        for op, tokens in (("gguf_swiglu", 1), ("gguf_swiglu", 7), ("gguf_swiglu_matmul", 37)):
+        for op, tokens in (("gguf_swiglu", 1), ("gguf_swiglu", 11), ("gguf_swiglu_matmul", 37)):
             y = test_gguf.run_product(device, op, x[:tokens], w, up)
             assert_close(y, want[:tokens], "long dot", terms[:tokens])
         ids = np.array([[3, 1, 0], [2, 2, 1]], np.int32)
@@ -44,12 +44,27 @@ def test_every_kernel(level, reference_device, rng, precision, kind):
         assert_close(test_gguf.run_experts(device, x[:2], ids, stack), want, "long dot", terms)
         want, terms = gguf.per_expert(gguf.swiglu, read[:2], ids, stack, other)
         assert_close(test_gguf.run_experts(device, x[:2], ids, stack, other), want, "long dot", terms)
-        offsets = np.array([0, 0, 33, 34, 37], np.int32)
+        offsets = np.array([0, 11, 33, 34, 37], np.int32)
         want, terms = gguf.grouped_matmul(read, offsets, stack)
         assert_close(test_gguf.run_grouped(device, x, offsets, stack), want, "long dot", terms)
         ids = np.array([44, 0, -1, 5, 45], np.int32)
         want = test_gguf.run_embed(reference_device, ids, w)
         np.testing.assert_array_equal(test_gguf.run_embed(device, ids, w), want)
+
+
+@precisions
+@kinds
+def test_largest_codes(level, rng, precision, kind):
+    device = device_at(level, precision)
+    w = random_weight(rng, (5, 3 if unit(kind) == 256 else 19), kind)
+    factors = {at + i for at in test_gguf.FACTORS[kind] for i in (0, 1)} or {0}
+    for at in range(w.blocks.shape[1]):
+        if at % gguf.SIZES[kind][0] not in factors:
+            w.blocks[:, at] = 0x7F if kind == "Q8_0" else 0xFF  # its bytes are signed
+    x = np.repeat(np.float32([[1], [-1], [0.7]]), width(w), axis=1)
+    want, terms = gguf.matmul(read_by(device, x, kind), w)
+    assert_close(test_gguf.run_product(device, "gguf_matvec", x, w), want, "long dot", terms)
+    assert_close(test_gguf.run_product(device, "gguf_matvec", x[:1], w), want[:1], "long dot", terms[:1])
 
 
 @precisions
@@ -82,7 +97,7 @@ LIKE_ALONE = {"i8mm": 71, "dotprod": 23, "neon": 7}
 def test_bits_do_not_depend_on_the_number_of_tokens(level, rng, precision, kind):
     device = device_at(level, precision)
     most = 71 if level in LIKE_ALONE and precision == "fast" else LIKE_ALONE.get(level, 11)
-    for blocks in (1, 3, 21, 131) if unit(kind) == 32 else (1, 3, 17):
+    for blocks in (1, 3, 20, 21, 131) if unit(kind) == 32 else (1, 3, 17):
         w = gguf.expert(random_weight(rng, (1, 21, blocks), kind), 0)
         x = random_rows(rng, most, width(w))
         alone = np.concatenate([test_gguf.run_product(device, "gguf_matvec", row[None], w) for row in x])

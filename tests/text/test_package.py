@@ -12,7 +12,7 @@ from pyturbo.text.package import package_errors
 
 def test_errors_and_panics_are_format_errors() -> None:
     for error in (ValueError("odd"), BaseException("odd")):
-        with pytest.raises(FormatError, match="^the file: .odd.$"), package_errors("the file"):
+        with pytest.raises(FormatError, match="^the file: 'odd'$"), package_errors("the file"):
             raise error
 
 

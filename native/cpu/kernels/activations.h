@@ -15,7 +15,7 @@ struct ByteOrder {
 
   constexpr uint32_t block() const { return classes * kBytes; }
 
-  // Of a value of a block.
+  // The byte of a block that is for its value number `value`.
   constexpr uint32_t place(uint32_t value) const {
     return value / piece % classes * kBytes + value / piece / classes * piece + value % piece;
   }
@@ -26,7 +26,7 @@ constexpr ByteOrder kNatural = {1, 1};
 template <uint32_t bits>
 struct Order {
   static constexpr uint32_t kClasses = bits == 2 ? 4 : bits == 4 ? 2 : 1;
-  static constexpr ByteOrder kBytesOf = {1, kClasses};
+  static constexpr ByteOrder kByteOrder = {1, kClasses};
   static constexpr uint32_t kBlock = kClasses * kBytes;       // values that are unpacked together
   static constexpr uint32_t kBlockBytes = kBlock / 8 * bits;  // of the weights
   static constexpr uint32_t kLaneValues = 4 * kClasses;       // consecutive values that one 32-bit lane sums

@@ -99,7 +99,7 @@ Rows split(Batch& batch, const TermLoops& loops, const Products& products, const
   const uint64_t pitch = uint64_t(in) / kTermStep * loops.terms * kTileValues;
   const uint64_t list_bytes = (sizeof(TokenBlock) * blocks + 63) / 64 * 64;
   const uint64_t kind_bytes = (uint64_t(blocks) * kSide + 63) / 64 * 64;
-  const Batch::Made what = {x, rows, in, blocks, 0, loops.terms, 0};
+  const Batch::Made what = {.from = x, .rows = rows, .columns = in, .group = blocks, .planes = loops.terms};
   void* made = batch.find(what);
   if (made && std::memcmp(made, list, sizeof(TokenBlock) * blocks) != 0) made = nullptr;
   auto* memory = static_cast<uint8_t*>(

@@ -1,5 +1,5 @@
 // The codes of GGUF blocks as rows of them are multiplied: in folds, whose vectors have one group in each
-// piece, so that the sums of all of them are scaled at once. Groups of 32 values fill two vectors.
+// piece, so that the sums of all of them are scaled at once. A group of 32 values has a piece in each of two.
 #pragma once
 
 #include "cpu/kernels/gguf_steps.h"
@@ -27,11 +27,11 @@ constexpr uint32_t kGroupStep = kShared<T> ? 2 : 1;
 
 // The fifth bits of values [16 * k, 16 * k + 16) of `count` small blocks.
 template <typename T>
-PYTURBO_INLINE auto fifth_bits_of_pieces(const uint8_t* from, uint32_t count, uint32_t k) {
-  decltype(fifth_bits<T>(from, 0)) bits = 0;
+PYTURBO_INLINE uint64_t fifth_bits_of_pieces(const uint8_t* from, uint32_t count, uint32_t k) {
+  uint64_t bits = 0;
 #pragma GCC unroll 4
   for (uint32_t q = 0; q < count; ++q)
-    bits |= decltype(bits)(load_vector<uint16_t>(from + q * T::kBlockBytes + T::kFifth + 2 * k)) << (16 * q);
+    bits |= uint64_t(load_vector<uint16_t>(from + q * T::kBlockBytes + T::kFifth + 2 * k)) << (16 * q);
   return bits;
 }
 
@@ -39,7 +39,7 @@ PYTURBO_INLINE auto fifth_bits_of_pieces(const uint8_t* from, uint32_t count, ui
 template <typename T>
 PYTURBO_INLINE void fold_codes(const uint8_t* span, uint32_t f, uint32_t count, U8* codes) {
   if constexpr (kFoldVectors<T> == 1) {
-    codes[0] = span_codes<T>(span, f);
+    codes[0] = step_codes<T>(span, f);
   } else if constexpr (kShared<T>) {
     U8 runs[2];
     load_runs(span + T::kRuns + f / 2 * kPieces * 32, 32, kPieces, runs);
@@ -50,7 +50,7 @@ PYTURBO_INLINE void fold_codes(const uint8_t* span, uint32_t f, uint32_t count, 
         U8 bit;
         for (uint32_t i = 0; i < kBytes; ++i)
           bit[i] = uint8_t(1 << (fold_group<T>(f) + i / 16 * kGroupStep<T>));
-        codes[k] |= where_any(repeat_piece(span + T::kFifths + 16 * k), bit, 16);
+        codes[k] |= where_bit(repeat_piece(span + T::kFifths + 16 * k), bit, 16);
       }
     }
   } else if constexpr (requires { T::kNibbles; }) {

@@ -212,7 +212,8 @@ struct FoldEntries {
         : scales(own.vectors[0] * repeat_floats(by)),
           minima(own.minima()[0] * (repeat_floats(sums) * -float(kMinimumFactor<T>))) {}
 
-    // Adds the minima of a row to its result. They have the same lanes for every row.
+    // Adds the minima of a row to its result, in the same lanes for every row: its place may not change the
+    // sum.
     F32 start(F32 result, uint32_t row) const {
       I32 index;
       for (uint32_t l = 0; l < kLanes; ++l) index[l] = int32_t(row * kPieces + l % kPieces);

@@ -97,13 +97,6 @@ PYTURBO_INLINE U8 step_codes(const uint8_t* from, uint32_t i) {
     return codes;
 }
 
-// Vector i of a span.
-template <typename T>
-PYTURBO_INLINE U8 span_codes(const uint8_t* from, uint32_t i) {
-  const uint32_t step = i / kStepVectors<T>;
-  return step_codes<T>(from + step * kStepBlocks<T> * T::kBlockBytes, i % kStepVectors<T>);
-}
-
 // The vector of a last block that does not fill one: of what follows, only that it is a code.
 template <typename T>
 PYTURBO_INLINE U8 last_codes(const uint8_t* from) {

@@ -114,10 +114,10 @@ void run_matvec(Batch& batch, const Single& p) {
 }
 
 // Most tokens of a product for which tiles take longer than rows.
-uint32_t few_tokens(const Format& format) { return format.reader && kLanes >= 8 ? 11 : 7; }
+uint32_t most_tokens_in_rows(const Format& format) { return format.reader && kLanes >= 8 ? 11 : 7; }
 
 void run_matmul(Batch& batch, const Single& p) {
-  if (p.tokens <= few_tokens(p.w.format)) return run_matvec(batch, p);
+  if (p.tokens <= most_tokens_in_rows(p.w.format)) return run_matvec(batch, p);
   run_tiles(batch, p.products(batch), p.x, p.tokens);
 }
 
@@ -171,7 +171,9 @@ struct Buckets {
   Range written(uint32_t e, bool few) const {
     if (slots.at(e) < 0) return {rows, 0};
     const Range own = {least(uint32_t(offsets[e]), rows), least(uint32_t(offsets[e + 1]), rows)};
-    return own.begin < own.end && (own.end - own.begin <= few_tokens(w.format)) == few ? own : Range{rows, 0};
+    return own.begin < own.end && (own.end - own.begin <= most_tokens_in_rows(w.format)) == few
+               ? own
+               : Range{rows, 0};
   }
 
   // From the first to the last row that is written for experts with few rows, or with many.

@@ -140,7 +140,7 @@ static void multiply_integer_tile(const Matrix& w, uint32_t first, const Activat
     I32 found = {};
     for (uint32_t i = 0; i < kTileRows; i += kLanes) found |= doubtful(load_floats(own + i));
     if (any(found))
-      compute_again(w, first, rows, values, {x.from(row + t), planes, Order<Q::kBits>::kBytesOf}, own);
+      compute_again(w, first, rows, values, {x.from(row + t), planes, Order<Q::kBits>::kByteOrder}, own);
   }
 }
 

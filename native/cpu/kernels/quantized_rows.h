@@ -27,8 +27,8 @@ PYTURBO_INLINE I32 lane_groups(uint32_t group_shift) {
   return index;
 }
 
-// Rows whose sums take turns. Vectors of 32 bytes have registers for one; with NEON the compiler orders them.
-constexpr uint32_t kRowsInTurn = kLanes == 16 ? 4 : 1;
+// Rows that are multiplied together. Vectors of 32 bytes have registers for one.
+constexpr uint32_t kRowsInTurn = kBytes == 32 ? 1 : 4;
 
 // A few tokens' integers from some place of their rows on.
 struct TokenBytes {
@@ -41,7 +41,8 @@ struct TokenBytes {
 };
 
 // dots[t][i] = the dot products of token t with the codes of row i in each lane, as floats. The sums take
-// turns, since each would wait for itself.
+// turns, since each would wait for itself; with NEON the compiler sees to that. Sums of SmallIntegers stay in
+// 32 bits where codes times vectors are at most 64.
 template <typename Q, uint32_t planes, uint32_t vectors, uint32_t tokens, uint32_t rows>
 PYTURBO_INLINE void dot_rows(const U8 (*codes)[vectors], const TokenBytes& x, F32 (*dots)[rows]) {
   // 8-bit weights need more than 32 bits for 24-bit activations: the high plane is added as a float.
@@ -60,7 +61,7 @@ PYTURBO_INLINE void dot_rows(const U8 (*codes)[vectors], const TokenBytes& x, F3
       for (uint32_t v = 0; v < vectors; ++v) own[v] = x.at(t, plane, v);
       sums[t][i] = dot_all<kDotBits<Q>, vectors>(sums[t][i], codes[i], own);
     });
-    if constexpr (tokens * rows > 1)
+    if constexpr (kBytes > 16 && tokens * rows > 1)
       each([&](uint32_t t, uint32_t i) __attribute__((always_inline)) { sums[t][i] = in_turn(sums[t][i]); });
   };
   if constexpr (kFirst == 1) add(0, high);
@@ -95,11 +96,11 @@ static void prepare_chunk(const Matrix& w, uint32_t row, uint32_t rows, const Ac
   block.stride = block.kStride;
   for (uint32_t r = 0; r < rows; ++r) {
     F32 sums[tokens];
-#pragma GCC unroll 8
+#pragma GCC unroll 4
     for (uint32_t t = 0; t < tokens; ++t) sums[t] = block.sums[t][r];
     for (uint32_t g = first; g < last; g += kLanes) {
       const GroupVector v = load_groups_as<S>(w, row + r, g, w.groups - g, offset);
-#pragma GCC unroll 8
+#pragma GCC unroll 4
       for (uint32_t t = 0; t < tokens; ++t) {
         const uint64_t place = t * x.stride + g;
         store_floats(block.scales[t] + r * block.kStride + (g - first),
@@ -107,7 +108,7 @@ static void prepare_chunk(const Matrix& w, uint32_t row, uint32_t rows, const Ac
         sums[t] = fused(v.biases, load_floats(x.sums + place), sums[t]);
       }
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 4
     for (uint32_t t = 0; t < tokens; ++t) block.sums[t][r] = sums[t];
   }
 }
@@ -122,7 +123,7 @@ static void prepare_rows(const Matrix& w, uint32_t row, uint32_t rows, const Act
   const uint32_t count = rows * w.groups;
   for (uint32_t i = 0; i < count; i += kLanes) {
     const GroupVector v = load_groups_as<S>(w, row, i, count - i, offset);
-#pragma GCC unroll 8
+#pragma GCC unroll 4
     for (uint32_t t = 0; t < tokens; ++t) {
       const uint64_t place = t * x.stride + i;
       store_floats(block.scales[t] + i, v.scales * load_floats(x.scales + place));
@@ -171,7 +172,7 @@ static void add_groups(const Matrix& w, uint32_t row, uint32_t r, uint32_t step,
   constexpr uint32_t kRows = kRowsAtOnce<tokens>;
   const I32 groups = lane_groups<Q>(w.group_shift);
   F32 acc[tokens][kRows];
-#pragma GCC unroll 8
+#pragma GCC unroll 4
   for (uint32_t t = 0; t < tokens; ++t)
 #pragma GCC unroll 4
     for (uint32_t i = 0; i < kRows; ++i) acc[t][i] = at.sums[t][r + i * step];
@@ -198,7 +199,7 @@ static void add_groups(const Matrix& w, uint32_t row, uint32_t r, uint32_t step,
       }
       F32 dots[tokens][kTogether];
       dot_rows<Q, planes, O::kClasses, tokens>(codes, bytes_of(block), dots);
-#pragma GCC unroll 8
+#pragma GCC unroll 4
       for (uint32_t t = 0; t < tokens; ++t) {
         const float* scales = at.scales_of(t, r) + group_of(block);
 #pragma GCC unroll 4
@@ -207,7 +208,7 @@ static void add_groups(const Matrix& w, uint32_t row, uint32_t r, uint32_t step,
       }
     }
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 4
   for (uint32_t t = 0; t < tokens; ++t)
 #pragma GCC unroll 4
     for (uint32_t i = 0; i < kRows; ++i) at.sums[t][r + i * step] = acc[t][i];
@@ -247,7 +248,7 @@ constexpr RowLoops kRowLoops = {add_groups<Q, planes, 1>,
                                 nullptr,
                                 float(Q::kOffset),
                                 planes,
-                                Order<Q::kBits>::kBytesOf,
+                                Order<Q::kBits>::kByteOrder,
                                 kReadValues<Q>,
                                 false};
 
@@ -290,7 +291,7 @@ static void multiply_few(AddGroups<tokens> add, const RowLoops& loops, const Mat
   block.ahead = prefetch_distance(w, kRowsAtOnce<tokens>);
   if (loops.reads_blocks) {
     add_rows(add, w, first, rows, x, 0, w.groups, block);
-  } else {
+  } else if constexpr (tokens <= 4) {  // codes without blocks have no loops for more
     for (uint32_t begin = 0; begin < w.groups; begin += kGroupChunk) {
       const uint32_t end = least(begin + kGroupChunk, w.groups);
       prepare(w, first, rows, x, loops.offset, begin, end, block);

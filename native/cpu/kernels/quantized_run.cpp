@@ -57,7 +57,7 @@ struct Instance {
 };
 
 template <typename Q>
-constexpr Quantizer kQuantizerOf = kQuantizer<Order<Q::kBits>::kBytesOf>;
+constexpr Quantizer kQuantizerOf = kQuantizer<Order<Q::kBits>::kByteOrder>;
 template <typename Q>
 constexpr Instance kInstance = {kQuantizerOf<Q>, kQuantizerOf<Q>, {kRowLoops<Q, 1>, kRowLoops<Q, 3>}};
 template <>
@@ -71,7 +71,8 @@ struct GgufLoops {
       add_units<T, planes>, nullptr, nullptr, nullptr, 0.0f, planes, kNatural, {read_block, T::kBlock}, true};
 };
 #else
-// Eight tokens of several planes need more registers than there are, and so do any of 256 bits.
+// Eight tokens at a time. The planes of default precision leave the first-level cache, and vectors of 32
+// bytes have too few registers.
 template <typename T, uint32_t planes>
 constexpr AddGroups<8> kEight = nullptr;
 template <typename T>
@@ -126,8 +127,14 @@ Activations quantized(Batch& batch, const Quantizer& quantizer, const float* x, 
   const uint64_t block = quantizer.order.block();
   const uint64_t row_bytes = (in + block - 1) / block * block * planes;
   const uint64_t stride = (copies * groups + kLanes - 1) / kLanes * kLanes + kLanes;
-  const Batch::Made what = {x,      rows,  in, group_size, quantizer.order.piece, quantizer.order.classes,
-                            planes, copies};
+  const Batch::Made what = {.from = x,
+                            .rows = rows,
+                            .columns = in,
+                            .group = group_size,
+                            .piece = quantizer.order.piece,
+                            .classes = quantizer.order.classes,
+                            .planes = planes,
+                            .copies = copies};
   void* made = batch.find(what);
   void* memory = made ? made : batch.memory(rows * (row_bytes + 2 * stride * sizeof(float)));
   auto* bytes = static_cast<int8_t*>(memory);

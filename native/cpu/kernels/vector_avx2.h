@@ -138,7 +138,7 @@ PYTURBO_INLINE U8 where_set(uint32_t bits, uint8_t value) {
 }
 
 // `value` where a byte has the bit of another, else 0.
-PYTURBO_INLINE U8 where_any(U8 bytes, U8 bit, uint8_t value) { return (U8)((bytes & bit) == bit) & value; }
+PYTURBO_INLINE U8 where_bit(U8 bytes, U8 bit, uint8_t value) { return (U8)((bytes & bit) == bit) & value; }
 
 // 16 bytes, each as 32 bits, in 16 / kLanes vectors.
 PYTURBO_INLINE void widen_all(U8x16 v, I32* words) {

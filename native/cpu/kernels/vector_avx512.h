@@ -185,7 +185,7 @@ PYTURBO_INLINE U8 where_set(uint64_t bits, uint8_t value) {
 }
 
 // `value` where a byte has the bit of another, else 0.
-PYTURBO_INLINE U8 where_any(U8 bytes, U8 bit, uint8_t value) {
+PYTURBO_INLINE U8 where_bit(U8 bytes, U8 bit, uint8_t value) {
   return where_set(_mm512_test_epi8_mask((__m512i)bytes, (__m512i)bit), value);
 }
 
