@@ -52,6 +52,10 @@ def test_every_kernel(level, reference_device, rng, precision, kind):
         np.testing.assert_array_equal(test_gguf.run_embed(device, ids, w), want)
 
 
+#: Bytes whose codes are the largest numbers: signed ones, and nibbles whose high bit is a sign.
+LARGEST_BYTES = {"Q8_0": 0x7F, "MXFP4": 0x77}
+
+
 @precisions
 @kinds
 def test_largest_codes(level, rng, precision, kind):
@@ -60,7 +64,7 @@ def test_largest_codes(level, rng, precision, kind):
     factors = {at + i for at in test_gguf.FACTORS[kind] for i in (0, 1)} or {0}
     for at in range(w.blocks.shape[1]):
         if at % gguf.SIZES[kind][0] not in factors:
-            w.blocks[:, at] = 0x7F if kind == "Q8_0" else 0xFF  # its bytes are signed
+            w.blocks[:, at] = LARGEST_BYTES.get(kind, 0xFF)
     x = np.repeat(np.float32([[1], [-1], [0.7]]), width(w), axis=1)
     want, terms = gguf.matmul(read_by(device, x, kind), w)
     assert_close(test_gguf.run_product(device, "gguf_matvec", x, w), want, "long dot", terms)

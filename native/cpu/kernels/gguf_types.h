@@ -3,9 +3,10 @@
 //
 // Codes: types with kNibbles have 16 bytes there for each 32 values, the low nibbles first, and a fifth bit
 // in four bytes at kFifth, if they have that; codes() of the others gives a vector V of values from value
-// `at` of a block on. Where there is a kTable, codes are looked up in it. Of those with scales for 32 values,
-// one has kRuns: 32 bytes for each two groups, whose codes are the low and the high nibbles, and a fifth bit
-// for each group in the 32 bytes at kFifths, if it has that; or kCodes, where its 32 bytes begin.
+// `at` of a block on. Where there is a kTable, codes are looked up in it. Types without kNibbles that have
+// scales for 32 values also say where codes lie: from kRuns on 32 bytes for each two groups, the low nibbles
+// for the first of them, with a fifth bit for each group in the 32 bytes at kFifths, if there is that; or
+// from kCodes on a byte for each value.
 //
 // Scales: blocks of 32 values have one, the half at byte 0, or what scales() makes of the first words of
 // blocks, and kBiased ones a bias, the half after it. entries() of larger ones gives kScales scales and
