@@ -2,8 +2,8 @@
 #include "arguments/attention/attention_merge.h"
 #include "arguments/attention/attention_partials.h"
 #include "arguments/attention/kv_append.h"
+#include "cpu/kernels/attention_few.h"
 #include "cpu/kernels/attention_merge.h"
-#include "cpu/kernels/attention_rows.h"
 #include "cpu/kernels/bodies.h"
 #include "cpu/kernels/scratch.h"
 
@@ -50,7 +50,10 @@ void attend_block(const Decode& a, uint32_t token, uint32_t kv_head, uint32_t bl
     const uint32_t rows = least(kQueryRows, group - first);
     const uint64_t row = first_row + first;
     for (uint32_t r = 0; r < rows; ++r) copy_row(w.queries[r], a.q + (row + r) * dim, dim);
-    attend<T>(a.cache, kv_head, rows, keys, [&](uint32_t) { return keys; }, w);
+    if (can_attend_few(dim))
+      attend_few<T>(a.cache, kv_head, rows, keys, w);
+    else
+      attend<T>(a.cache, kv_head, rows, keys, [&](uint32_t) { return keys; }, w);
     for (uint32_t r = 0; r < rows; ++r) {
       const uint64_t target = (row + r) * a.blocks + block;
       w.copy_sums(r, dim, a.o + target * dim);
@@ -72,8 +75,9 @@ void attention_partials(Batch& batch, const arguments::attention_partials<T>& a)
   const double each = 2.0 * length * a.heads / kv_heads * a.dim * kProductTime + kBlockTime;
   batch.add(uint64_t(a.tokens) * kv_heads * used, each, [=](uint64_t begin, uint64_t end) {
     for (uint64_t item = begin; item < end; ++item) {
-      const uint32_t token = uint32_t(item / used / kv_heads), kv_head = uint32_t(item / used % kv_heads);
-      const uint32_t block = uint32_t(item % used);
+      // Neighbours are heads of the same keys, which lie side by side.
+      const uint32_t token = uint32_t(item / kv_heads / used), kv_head = uint32_t(item % kv_heads);
+      const uint32_t block = uint32_t(item / kv_heads % used);
       attend_block<T>(decode, token, kv_head, block);
       if (block + 1 == used)
         for (uint32_t other = used; other < decode.blocks; ++other)

@@ -55,6 +55,16 @@ struct AttentionRows {
   float top[kQueryRows], total[kQueryRows];  // the largest score, the sum of weights
   KeyRange seen[kQueryRows];                 // in the tile
 
+  // Before the first key of `rows` rows.
+  void begin(uint32_t rows, uint32_t dim) {
+    for (uint32_t r = 0; r < rows; ++r) {
+      top[r] = kNoScore;
+      total[r] = 0;
+    }
+    for (uint32_t first = 0; first < dim; first += kTileRows)
+      clear_row(sums[first / kTileRows], rows * kTileRows);
+  }
+
   // The sums of a row, columns [0, dim).
   void copy_sums(uint32_t row, uint32_t dim, float* to) const {
     for (uint32_t begin = 0; begin < dim; begin += kTileRows)
@@ -157,12 +167,7 @@ struct NoMoreScores {
 template <typename T, typename Seen, typename MoreScores = NoMoreScores>
 static void attend(const Cache& c, uint32_t kv_head, uint32_t rows, KeyRange keys, const Seen& seen,
                    AttentionRows& w, const MoreScores& more_scores = {}) {
-  for (uint32_t r = 0; r < rows; ++r) {
-    w.top[r] = kNoScore;
-    w.total[r] = 0;
-  }
-  for (uint32_t begin = 0; begin < c.dim; begin += kTileRows)
-    clear_row(w.sums[begin / kTileRows], rows * kTileRows);
+  w.begin(rows, c.dim);
   for (uint32_t first = keys.begin; first < keys.end; first += kKeys) {
     const uint32_t last = least(first + kKeys, keys.end);
     const KeyTile tile(c, kv_head, {first, last});

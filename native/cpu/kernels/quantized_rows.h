@@ -257,16 +257,10 @@ static inline bool store_sums(const F32* sums, uint32_t rows, float* y) {
   static_assert(kRowBlock % kLanes == 0);
   I32 found = {};
   for (uint32_t r = 0; r < rows; r += kLanes) {
-    U8 lanes[kLanes];
-    for (uint32_t l = 0; l < kLanes; ++l) lanes[l] = (U8)sums[r + l];
-    transpose(lanes);
-#pragma GCC unroll 4
-    for (uint32_t half = kLanes / 2; half > 0; half /= 2)
-#pragma GCC unroll 8
-      for (uint32_t l = 0; l < half; ++l) lanes[l] = (U8)((F32)lanes[l] + (F32)lanes[l + half]);
+    const F32 results = sums_of(sums + r);
     const uint32_t count = least(kLanes, rows - r);
-    store_some(y + r, (F32)lanes[0], count);
-    found |= doubtful((F32)lanes[0]) & first_lanes(count);
+    store_some(y + r, results, count);
+    found |= doubtful(results) & first_lanes(count);
   }
   return any(found);
 }

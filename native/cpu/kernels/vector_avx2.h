@@ -211,6 +211,24 @@ PYTURBO_INLINE void transpose(U8* rows) {
   }
 }
 
+// Lane i is the sum of the lanes of v[i]: of its halves, then of the halves of that, and so on.
+PYTURBO_INLINE F32 sums_of(const F32* v) {
+  __m256 halves[4], pairs[2];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __m256 a = (__m256)v[i], b = (__m256)v[i + 4];
+    halves[i] = _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const __m256d a = _mm256_castps_pd(halves[i * 2]), b = _mm256_castps_pd(halves[i * 2 + 1]);
+    pairs[i] =
+        _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(a, b)), _mm256_castpd_ps(_mm256_unpackhi_pd(a, b)));
+  }
+  return (F32)_mm256_add_ps(_mm256_shuffle_ps(pairs[0], pairs[1], 0x88),
+                            _mm256_shuffle_ps(pairs[0], pairs[1], 0xdd));
+}
+
 // 32 values of 3, 5 or 6 bits, one after another from bit 0 of `from`, which has 4 * bits bytes.
 template <uint32_t bits>
 PYTURBO_INLINE U8 spread(const uint8_t* from) {

@@ -263,6 +263,29 @@ PYTURBO_INLINE void transpose(U8* rows) {
   }
 }
 
+// Lane i is the sum of the lanes of v[i]: of its halves, then of the halves of that, and so on.
+PYTURBO_INLINE F32 sums_of(const F32* v) {
+  __m512 halves[8], quarters[4], pairs[2];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {  // of the two whose sums are neighbours in the end, four lanes apart
+    const __m512 a = (__m512)v[i % 2 * 8 + i / 2], b = (__m512)v[i % 2 * 8 + i / 2 + 4];
+    halves[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __m512 a = halves[i * 2], b = halves[i * 2 + 1];
+    quarters[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const __m512d a = _mm512_castps_pd(quarters[i * 2]), b = _mm512_castps_pd(quarters[i * 2 + 1]);
+    pairs[i] =
+        _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+  }
+  return (F32)_mm512_add_ps(_mm512_shuffle_ps(pairs[0], pairs[1], 0x88),
+                            _mm512_shuffle_ps(pairs[0], pairs[1], 0xdd));
+}
+
 // The bytes of `count` vectors, those of the first vector at every count-th place.
 template <uint32_t count>
 PYTURBO_INLINE void interleave(U8* v) {

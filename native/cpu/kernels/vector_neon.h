@@ -216,6 +216,15 @@ PYTURBO_INLINE void transpose(U8* rows) {
   rows[3] = (U8)vtrn2q_u64(ab_odd, cd_odd);
 }
 
+// Lane i is the sum of the lanes of v[i]: of its halves, then of the halves of that, and so on.
+PYTURBO_INLINE F32 sums_of(const F32* v) {
+  const auto halves = [](F32 first, F32 second) __attribute__((always_inline)) {
+    const float64x2_t a = (float64x2_t)first, b = (float64x2_t)second;
+    return vaddq_f32((float32x4_t)vzip1q_f64(a, b), (float32x4_t)vzip2q_f64(a, b));
+  };
+  return (F32)vpaddq_f32(halves(v[0], v[1]), halves(v[2], v[3]));
+}
+
 // 16 values of 3, 5 or 6 bits, one after another from bit 0 of `from`, which has 2 * bits bytes.
 template <uint32_t bits>
 PYTURBO_INLINE U8 spread(const uint8_t* from) {
