@@ -10,16 +10,21 @@ struct BucketTile {
   uint rows;  // 0: nothing to do
 };
 
-// Bucket e owns the tiles from offsets[e] / kTileTokens + e on: increasing in e, and enough for any bucket sizes.
+// Bucket e owns the tiles from offsets[e] / kTileTokens + e on: increasing in e, and enough for any bucket sizes. The
+// search reads seven offsets at once: one after the other takes long.
 inline BucketTile find_bucket_tile(device const int* offsets, uint experts, uint rows, uint tile) {
   uint low = 0;
-  for (uint high = experts; high - low > 1;) {
-    const uint middle = (low + high) / 2;
-    if (min(uint(offsets[middle]), rows) / kTileTokens + middle <= tile) {
-      low = middle;
-    } else {
-      high = middle;
+  for (uint count = experts; count > 1;) {
+    const uint step = (count + 7) / 8;
+    uint parts = 0;
+#pragma unroll
+    for (uint i = 1; i < 8; ++i) {
+      const uint e = low + min(i * step, count - 1);
+      const bool begun = min(uint(offsets[e]), rows) / kTileTokens + e <= tile;
+      parts += begun && i * step < count ? 1 : 0;
     }
+    low += parts * step;
+    count = min(step, count - parts * step);
   }
   const uint begin = min(uint(offsets[low]), rows);
   const uint end = min(uint(offsets[low + 1]), rows);

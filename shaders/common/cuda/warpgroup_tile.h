@@ -31,6 +31,20 @@ struct TileForm {
 // Dynamic shared memory from a multiple of 1024 bytes on.
 inline uint columns_address() { return (shared_address(dynamic_memory()) + 1023) / 1024 * 1024; }
 
+// Codes 2 step and 2 step + 4 of a word, then the next two, which are made mantissas of bf16 from 128 on.
+inline StepTerms step_of_word(uint word, uint step) {
+  StepTerms terms;
+#pragma unroll
+  for (uint i = 0; i < 2; ++i) {
+    uint pair;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;"  // (a & b) | c
+        : "=r"(pair)
+        : "r"(word >> (step * 2 + i) * 4), "r"(0x000f000fu), "r"(0x43004300u));
+    terms.high[i] = Units::add(pair, 0xc300c300u);
+  }
+  return terms;
+}
+
 // What the sums of a group are multiplied with, for the two rows of a lane.
 struct GroupFactors {
   float scale[2], bias[2];
@@ -193,9 +207,13 @@ struct WarpgroupProduct {
       const uint unit = b * group + k / 2;
       StepTerms terms[2];
 #pragma unroll
-      for (uint r = 0; r < 2; ++r)
-        terms[r] =
-            weights_of(matrix, now_w[unit][r], now_scale[kScaled ? 0 : r * kStageUnits + unit], t, k % 2);
+      for (uint r = 0; r < 2; ++r) {
+        if constexpr (kNeighbours)
+          terms[r] = step_of_word(now_w[unit][r].words.x, k % 2);
+        else
+          terms[r] =
+              weights_of(matrix, now_w[unit][r], now_scale[kScaled ? 0 : r * kStageUnits + unit], t, k % 2);
+      }
       a[0][k] = uint4{terms[0].high[0], terms[1].high[0], terms[0].high[1], terms[1].high[1]};
       if constexpr (kWeightTerms > 1)
         a[1][k] = uint4{terms[0].low[0], terms[1].low[0], terms[0].low[1], terms[1].low[1]};
@@ -219,16 +237,17 @@ struct WarpgroupProduct {
 
   void run() {
     const uint stages = (units + kStageUnits - 1) / kStageUnits;
+    const SharedColumns begin = SharedColumns::at(memory);
     fetch(0);
     keep(0);
     team_barrier(0, kTileThreads);
     for (uint stage = 0; stage < stages; ++stage) {
       if (stage + 1 < stages) fetch(stage + 1);
+      const SharedColumns staged = begin.further(stage % 2 * (kTerms * kTermBytes));
 #pragma unroll
       for (uint b = 0; b < kGroups; ++b) {
         decode(b);
-        const SharedColumns columns =
-            SharedColumns::at(stage_terms(stage) + b * group / 2 * tokens * 128).step(b * group % 2 * 2);
+        const SharedColumns columns = staged.further(b * group / 2 * tokens * 128).step(b * group % 2 * 2);
         if constexpr (kScaled) {
           const GroupFactors factors = factors_of(stage, b);
           ask_group<true, kTermBytes>(sums, a, columns);

@@ -31,38 +31,46 @@ inline void wait_for_products() {
 // What threads wrote to shared memory before a barrier is for the units after it.
 inline void publish_columns() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-#define PT_SUMS_8(c, i)                                                                       \
-  "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), \
-      "+f"(c[i + 6]), "+f"(c[i + 7])
-#define PT_ASK(columns, sums, rows, matrix, keep)                                         \
-  "{ .reg .pred p; setp.ne.b32 p, " keep ", 0; wgmma.mma_async.sync.aligned.m64n" columns \
-  "k16.f32.bf16.bf16 {" sums "}, {" rows "}, " matrix ", p, 1, 1, 0; }"
+#define PT_SUMS_8(access, c, i)                                                                             \
+  access "f"(c[i]), access "f"(c[i + 1]), access "f"(c[i + 2]), access "f"(c[i + 3]), access "f"(c[i + 4]), \
+      access "f"(c[i + 5]), access "f"(c[i + 6]), access "f"(c[i + 7])
+#define PT_SUMS_16(access, c, i) PT_SUMS_8(access, c, i), PT_SUMS_8(access, c, i + 8)
+#define PT_SUMS_32(access, c, i) PT_SUMS_16(access, c, i), PT_SUMS_16(access, c, i + 16)
+#define PT_ASK(columns, sums, rows, matrix, keep, ...)                                                 \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, " keep ", 0; wgmma.mma_async.sync.aligned.m64n" columns \
+               "k16.f32.bf16.bf16 {" sums "}, {" rows "}, " matrix ", p, 1, 1, 0; }"                   \
+               : __VA_ARGS__                                                                           \
+               : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b.descriptor), "n"(added))
+#define PT_ASK_PRODUCTS(count, ...)                                      \
+  template <bool added>                                                  \
+  inline void ask_products(float(&c)[count], uint4 a, SharedColumns b) { \
+    if constexpr (added)                                                 \
+      PT_ASK(__VA_ARGS__, PT_SUMS_##count("+", c, 0));                   \
+    else                                                                 \
+      PT_ASK(__VA_ARGS__, PT_SUMS_##count("=", c, 0));                   \
+  }
 
 // Asks for c += a * b, or c = a * b.
-template <bool keep>
-inline void ask_products(float (&c)[8], uint4 a, SharedColumns b) {
-  asm volatile(PT_ASK("16", "%0,%1,%2,%3,%4,%5,%6,%7", "%8,%9,%10,%11", "%12", "%13")
-               : PT_SUMS_8(c, 0)
-               : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b.descriptor), "n"(keep));
-}
-template <bool keep>
-inline void ask_products(float (&c)[16], uint4 a, SharedColumns b) {
-  asm volatile(
-      PT_ASK("32", "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15", "%16,%17,%18,%19", "%20", "%21")
-      : PT_SUMS_8(c, 0), PT_SUMS_8(c, 8)
-      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b.descriptor), "n"(keep));
-}
-template <bool keep>
-inline void ask_products(float (&c)[32], uint4 a, SharedColumns b) {
-  asm volatile(PT_ASK(
-                   "64",
-                   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                   "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31",
-                   "%32,%33,%34,%35", "%36", "%37")
-               : PT_SUMS_8(c, 0), PT_SUMS_8(c, 8), PT_SUMS_8(c, 16), PT_SUMS_8(c, 24)
-               : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b.descriptor), "n"(keep));
-}
+PT_ASK_PRODUCTS(8, "16", "%0,%1,%2,%3,%4,%5,%6,%7", "%8,%9,%10,%11", "%12", "%13")
+PT_ASK_PRODUCTS(
+    16,
+    "32",
+    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15",
+    "%16,%17,%18,%19",
+    "%20",
+    "%21")
+PT_ASK_PRODUCTS(
+    32,
+    "64",
+    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+    "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31",
+    "%32,%33,%34,%35",
+    "%36",
+    "%37")
+#undef PT_ASK_PRODUCTS
 #undef PT_ASK
+#undef PT_SUMS_32
+#undef PT_SUMS_16
 #undef PT_SUMS_8
 
 // Shared memory by address.

@@ -56,20 +56,6 @@ inline bool can_copy(const W* w) {
     return true;
 }
 
-// Codes 2 step and 2 step + 4 of a word, then the next two, which are made mantissas of bf16 from 128 on.
-inline StepTerms step_of_word(uint word, uint step) {
-  StepTerms terms;
-#pragma unroll
-  for (uint i = 0; i < 2; ++i) {
-    uint pair;
-    asm("lop3.b32 %0, %1, %2, %3, 0xea;"  // (a & b) | c
-        : "=r"(pair)
-        : "r"(word >> (step * 2 + i) * 4), "r"(0x000f000fu), "r"(0x43004300u));
-    terms.high[i] = Units::add(pair, 0xc300c300u);
-  }
-  return terms;
-}
-
 // Lane t of four has octets 2 t and 2 t + 1 of each 64 values, or of groups of one unit octet t of both units.
 template <uint count, uint group, typename W>
 struct WideProduct {
