@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pyturbo._buffer import Buffer
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._checks import integer, values
-from pyturbo.ops._run import Array, DeviceLike, empty, launch, resolve, result
+from pyturbo.ops._run import Array, DeviceLike, Target, empty, launch, resolve, result, traits_of
 
 #: Values that `top_logits` returns at most.
 MAX_TOP_LOGITS = 64
@@ -28,7 +29,10 @@ def argmax(x: ArrayLike, *, device: DeviceLike = None) -> Array:
     rows, n = x.shape
     device = resolve(device)
     y = empty(device, (rows,), np.int32)
-    launch(device, "argmax", x, y, rows, n)
+    if traits_of(device).top_logits and _PART < n <= MAX_LOGITS:  # many threadgroups share a row
+        _launch_top(device, x, 1, empty(device, (rows,)), y, empty(device, (rows,)))
+    else:
+        launch(device, "argmax", x, y, rows, n)
     return result(y)
 
 
@@ -47,6 +51,12 @@ def top_logits(x: ArrayLike, k: int, *, device: DeviceLike = None) -> tuple[Arra
     device = resolve(device)
     best, tokens = empty(device, (rows, k)), empty(device, (rows, k), np.int32)
     totals = empty(device, (rows,))
+    _launch_top(device, x, k, best, tokens, totals)
+    return result(best), result(tokens), result(totals)
+
+
+def _launch_top(device: Target, x: Array, k: int, best: Buffer, tokens: Buffer, totals: Buffer) -> None:
+    rows, n = x.shape
     parts = min(-(-n // _PART), _MOST_PARTS)
     found = (
         empty(device, (rows, parts, k)),
@@ -56,4 +66,3 @@ def top_logits(x: ArrayLike, k: int, *, device: DeviceLike = None) -> tuple[Arra
     )
     launch(device, "top_logits_partials", x, *found, rows, parts, n, k)
     launch(device, "top_logits_merge", *found, best, tokens, totals, rows, parts, k)
-    return result(best), result(tokens), result(totals)

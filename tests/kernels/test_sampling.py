@@ -29,6 +29,14 @@ def test_argmax_any_shape_with_ties(device, rows, n, levels, seed):
     np.testing.assert_array_equal(ops.argmax(x, device=device), reference.argmax(x))
 
 
+@pytest.mark.parametrize("n", [2048, 2049, 4100, 50_000])  # where a GPU cuts rows into parts, and where not
+def test_argmax_of_long_rows_with_ties(device, rng, n):
+    x = rng.integers(-3, 3, (3, n)).astype(np.float32)
+    x[1] = -np.inf
+    x[2, [n // 2, n - 1]] = np.nan
+    np.testing.assert_array_equal(ops.argmax(x, device=device), [x[0].argmax(), 0, n // 2])
+
+
 @pytest.mark.parametrize("at", [0, 1, 31, 32, 1023, 1024, 2999])
 def test_argmax_finds_a_single_value_anywhere(device, at):
     x = np.full((2, 3000), -np.inf, np.float32)
