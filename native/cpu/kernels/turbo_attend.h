@@ -93,8 +93,55 @@ PYTURBO_INLINE KeyRange in_tile(KeyRange all, uint32_t first, uint32_t last) {
   return {begin, end > begin ? end : begin};
 }
 
+#if defined(__AVX512BW__)
+// w.scores of all rows, which are few, with keys of 8-bit codes: lanes are columns of the head.
+template <uint32_t rows>
+static void score_halves(const TurboCache& c, const TurboTile& tile, TurboAttending& w) {
+  constexpr uint32_t kPair = 2, kCodes = 2 * kLanes;
+  for (uint32_t begin = 0; begin < tile.count; begin += kLanes) {
+    F32 products[rows][kLanes];
+    for (uint32_t l = 0; l < kLanes; l += kPair) {
+      F32 sums[rows][kPair] = {};
+      for (uint32_t i = 0; i < c.dim; i += kCodes) {
+        F32 keys[kPair][2];
+#pragma GCC unroll 2
+        for (uint32_t j = 0; j < kPair; ++j) look_up_halves(tile.codes(begin + l + j) + i, keys[j]);
+#pragma GCC unroll 8
+        for (uint32_t r = 0; r < rows; ++r)
+#pragma GCC unroll 2
+          for (uint32_t v = 0; v < 2; ++v) {
+            const F32 query = load_floats(w.queries[r] + i + v * kLanes);
+#pragma GCC unroll 2
+            for (uint32_t j = 0; j < kPair; ++j) sums[r][j] = fused(keys[j][v], query, sums[r][j]);
+          }
+      }
+#pragma GCC unroll 8
+      for (uint32_t r = 0; r < rows; ++r)
+#pragma GCC unroll 2
+        for (uint32_t j = 0; j < kPair; ++j) products[r][l + j] = sums[r][j];
+    }
+    for (uint32_t r = 0; r < rows; ++r) store_floats(w.scores + r * kKeys + begin, sums_of(products[r]));
+  }
+}
+
+// The same, if there is such a loop for so many rows and heads of this size.
+template <uint32_t most = 8>
+static bool score_halves(const TurboCache& c, const TurboTile& tile, uint32_t rows, TurboAttending& w) {
+  if (rows > most || c.dim % (2 * kLanes) != 0) return false;
+  if (rows == most) {
+    score_halves<most>(c, tile, w);
+    return true;
+  }
+  if constexpr (most > 1) return score_halves<most - 1>(c, tile, rows, w);
+  return false;
+}
+#endif
+
 template <uint32_t bits>
 static void multiply_keys(const TurboCache& c, const TurboTile& tile, uint32_t rows, TurboAttending& w) {
+#if defined(__AVX512BW__)
+  if (kAsHalves<bits> && score_halves(c, tile, rows, w)) return;
+#endif
   if constexpr (kInRegisters<bits>) load_words(tile, c.keys.words, w.words);
   for (uint32_t begin = 0; begin < c.dim; begin += kChunk) {
     const uint32_t columns = least(kChunk, c.dim - begin);

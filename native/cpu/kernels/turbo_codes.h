@@ -164,6 +164,49 @@ PYTURBO_INLINE U32 codes_at(const uint32_t* words, uint32_t d) {
 #endif
 }
 
+// Whether the 8-bit codes of two vectors are looked up together, as halves.
+template <uint32_t bits>
+constexpr bool kAsHalves = bits == 8 && kLanes == 16;
+
+#if defined(__AVX512BW__)
+// The upper half of the centroids of 8-bit codes as halves, which they are.
+struct HalfTable {
+  static constexpr uint32_t kCount = 128;
+  alignas(64) uint16_t values[kCount];
+
+  constexpr HalfTable() : values() {
+    for (uint32_t i = 0; i < kCount; ++i)
+      values[i] = uint16_t((__builtin_bit_cast(uint32_t, kTable<8>.values[kCount + i]) >> 13) - (112 << 10));
+  }
+
+  constexpr bool exact() const {
+    for (uint32_t i = 0; i < kCount; ++i)
+      if (((uint32_t(values[i]) + (112 << 10)) << 13) !=
+          __builtin_bit_cast(uint32_t, kTable<8>.values[kCount + i]))
+        return false;
+    return true;
+  }
+};
+inline constexpr HalfTable kHalfTable;
+static_assert(kHalfTable.exact() && kTable<8>.mirrored());
+
+// The centroids of 32 codes.
+PYTURBO_INLINE void look_up_halves(const uint8_t* codes, F32* vectors) {
+  const auto table = [](uint32_t i) { return _mm512_load_si512(kHalfTable.values + 32 * i); };
+  const __m512i wide = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i*)codes));
+  const __mmask32 upper = _mm512_movepi16_mask(_mm512_slli_epi16(wide, 8));
+  const __m512i index = _mm512_mask_mov_epi16(_mm512_xor_si512(wide, _mm512_set1_epi16(127)), upper, wide);
+  const __mmask32 late = _mm512_movepi16_mask(_mm512_slli_epi16(index, 9));
+  const __m512i magnitude =
+      _mm512_mask_blend_epi16(late, _mm512_permutex2var_epi16(table(0), index, table(1)),
+                              _mm512_permutex2var_epi16(table(2), index, table(3)));
+  const __m512i halves =
+      _mm512_mask_mov_epi16(_mm512_xor_si512(magnitude, _mm512_set1_epi16(-0x8000)), upper, magnitude);
+  vectors[0] = (F32)_mm512_cvtph_ps(_mm512_castsi512_si256(halves));
+  vectors[1] = (F32)_mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
+}
+#endif
+
 // Whether the codes of four vectors are looked up together, as bytes.
 template <uint32_t bits>
 constexpr bool kAsBytes = bits == 6 && kLanes == 8;

@@ -71,6 +71,9 @@ struct TurboTile {
     load_ring(head.means, c.capacity, first, head.means ? count : 0, means);
   }
 
+  // The bytes of row j, which a key past the last one has, too.
+  const uint8_t* codes(uint32_t j) const { return reinterpret_cast<const uint8_t*>(rows[j]); }
+
   // Prefetches rows of `words` words.
   void prefetch(uint32_t words) const {
     constexpr uint32_t kLineWords = 16;
@@ -148,19 +151,23 @@ template <uint32_t bits>
 static void expand_values(const TurboTile& tile, uint32_t begin, uint32_t dim, TileChunk& chunk) {
   if constexpr (kAsBytes<bits>) {
     for (uint32_t j = 0; j < tile.count; j += 2) {  // the row after the last one may be any
-      const auto at = [&](uint32_t row) {
-        return reinterpret_cast<const uint8_t*>(tile.rows[row]) + begin * 6 / 8;
-      };
+      const auto at = [&](uint32_t row) { return tile.codes(row) + begin * 6 / 8; };
       F32 vectors[4];
       look_up_rows(at(j), at(j + 1), vectors);
       for (uint32_t i = 0; i < 4; ++i) chunk.values[j + i / 2][i % 2] = vectors[i];
     }
-  } else {
-    for (uint32_t v = 0; v < kTileVectors; ++v) {
-      const uint32_t d = begin + v * kLanes;
-      for (uint32_t j = 0; j < tile.count; ++j)
-        chunk.values[j][v] = d < dim ? centroids_at<bits>(tile.rows[j], d) : F32{};
-    }
+    return;
+  }
+#if defined(__AVX512BW__)
+  if (kAsHalves<bits> && begin + kTileRows <= dim) {
+    for (uint32_t j = 0; j < tile.count; ++j) look_up_halves(tile.codes(j) + begin, chunk.values[j]);
+    return;
+  }
+#endif
+  for (uint32_t v = 0; v < kTileVectors; ++v) {
+    const uint32_t d = begin + v * kLanes;
+    for (uint32_t j = 0; j < tile.count; ++j)
+      chunk.values[j][v] = d < dim ? centroids_at<bits>(tile.rows[j], d) : F32{};
   }
 }
 
