@@ -27,10 +27,10 @@ run: $(if $(wildcard $(VENV)/built),build,$(VENV)/runs)
 # other processes wait for much of their time: one process more than cores keeps the cores busy. Each takes 0.6 GB.
 PROCESSES ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 PYTEST = $(BIN)/pytest -q -n $(PROCESSES) --dist worksteal
-# Under it glibc looks for damage to the heap at every call, and ends the process when it finds some. What is freed stays
-# with the process: bringing its pages back takes longer than the checks.
+# Under it glibc looks for damage to the heap at every call, and ends the process when it finds some. Freed
+# memory is kept: to return its pages, and to get new ones, takes longer than the checks.
 HEAP_CHECKS := MALLOC_CHECK_=3 LD_PRELOAD=libc_malloc_debug.so.0
-HEAP_CHECKS += MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=1073741824
+HEAP_CHECKS += MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=268435456
 HAS_HEAP_CHECKS := $(wildcard $(addsuffix /libc_malloc_debug.so.0,/lib /lib64 /usr/lib /usr/lib64 /lib/*-linux-gnu))
 test: style build
 	$(if $(CI),$(if $(HAS_HEAP_CHECKS),$(HEAP_CHECKS))) $(PYTEST)

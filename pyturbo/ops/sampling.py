@@ -9,6 +9,7 @@ from pyturbo._buffer import Buffer
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._checks import integer, values
 from pyturbo.ops._run import Array, DeviceLike, Target, empty, launch, resolve, result, traits_of
+from pyturbo.recording import Extent
 
 #: Values that `top_logits` returns at most.
 MAX_TOP_LOGITS = 64
@@ -18,6 +19,9 @@ MAX_LOGITS = 1 << 20
 
 _PART = 2048  # values of a row that one threadgroup looks at, if there are enough threadgroups
 _MOST_PARTS = 256
+
+#: Rows that do not fill a GPU with a threadgroup each.
+_FEW_ROWS = 32
 
 
 def argmax(x: ArrayLike, *, device: DeviceLike = None) -> Array:
@@ -29,7 +33,7 @@ def argmax(x: ArrayLike, *, device: DeviceLike = None) -> Array:
     rows, n = x.shape
     device = resolve(device)
     y = empty(device, (rows,), np.int32)
-    if traits_of(device).top_logits and _PART < n <= MAX_LOGITS:  # many threadgroups share a row
+    if traits_of(device).top_logits and _shares_rows(rows, n):
         _launch_top(device, x, 1, empty(device, (rows,)), y, empty(device, (rows,)))
     else:
         launch(device, "argmax", x, y, rows, n)
@@ -55,7 +59,13 @@ def top_logits(x: ArrayLike, k: int, *, device: DeviceLike = None) -> tuple[Arra
     return result(best), result(tokens), result(totals)
 
 
+def _shares_rows(rows: Extent, n: Extent) -> bool:
+    """Whether many threadgroups look for the largest value of a row, instead of one."""
+    return isinstance(rows, int) and isinstance(n, int) and rows <= _FEW_ROWS and _PART < n <= MAX_LOGITS
+
+
 def _launch_top(device: Target, x: Array, k: int, best: Buffer, tokens: Buffer, totals: Buffer) -> None:
+    """Launch both halves of `top_logits`, for results of k values a row."""
     rows, n = x.shape
     parts = min(-(-n // _PART), _MOST_PARTS)
     found = (

@@ -10,8 +10,8 @@ struct BucketTile {
   uint rows;  // 0: nothing to do
 };
 
-// Bucket e owns the tiles from offsets[e] / kTileTokens + e on: increasing in e, and enough for any bucket sizes. The
-// search reads seven offsets at once: one after the other takes long.
+// Bucket e owns the tiles from offsets[e] / kTileTokens + e on: increasing in e, and enough for any bucket sizes. A
+// round of the search reads seven offsets at once and leaves an eighth of the buckets: each waits for memory.
 inline BucketTile find_bucket_tile(device const int* offsets, uint experts, uint rows, uint tile) {
   uint low = 0;
   for (uint count = experts; count > 1;) {

@@ -351,6 +351,20 @@ def test_any_buckets(device, sizes):
             np.testing.assert_array_equal(y[a:b], run_product(device, plain, x[a:b], reference.expert(w, e)))
 
 
+@pytest.mark.parametrize("experts", [67, 129, 600])
+def test_many_buckets(device, rng, experts):
+    """Most have no rows, and some have more than a tile; tables that are wrong are harmless."""
+    sizes = np.zeros(experts, int)
+    sizes[[0, 7, 8, 63, 64, experts // 2 + 1, experts - 1]] = [1, 65, 2, 33, 1, 130, 3]
+    w = random_weight(rng, (experts, 3, 32), 4, 32, "f32")
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    x = random_rows(rng, offsets[-1], 32)
+    want, terms = reference.grouped_matmul(as_read(device, x, 32), offsets, w)
+    assert_close(run_grouped(device, x, offsets, w), want, "long dot", terms)
+    for table in (offsets[::-1], offsets - 5, np.full(experts + 1, 2**31 - 1, np.int32)):
+        run_grouped(device, x, np.ascontiguousarray(table), w)
+
+
 def test_nan_stays_in_its_bucket(device, rng):
     w = random_weight(rng, (3, 34, 64), 4, 32, "bf16")
     w.scales[1, 5] = np.nan

@@ -222,9 +222,10 @@ def test_empty_blocks(device, rng):
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("form", FORMS)
-def test_rows_past_the_context_are_not_read(device, rng, form, kind):
-    q, k, v = operands(rng, 5, 39, 6, 2, 24, TYPES[kind])
-    garbage = np.full((20, 2, 24), np.nan, k.dtype)
+@pytest.mark.parametrize("dim", [24, 48])
+def test_rows_past_the_context_are_not_read(device, rng, dim, form, kind):
+    q, k, v = operands(rng, 5, 39, 6, 2, dim, TYPES[kind])
+    garbage = np.full((20, 2, dim), np.nan, k.dtype)
     y = run(form, device, q, np.concatenate([k, garbage]), np.concatenate([v, garbage]), 0.2, context=39)
     assert y.tobytes() == run(form, device, q, k, v, 0.2).tobytes()
 
@@ -264,8 +265,9 @@ def test_ops_at_a_late_position_of_a_ring(device, rng):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("where", ["q", "k", "v"])
-def test_nan_and_inf_show_where_they_are_seen(device, rng, form, kind, bad, where):
-    q, k, v = operands(rng, 9, 45, 6, 2, 72, TYPES[kind])  # small enough for the checker
+@pytest.mark.parametrize("dim", [72, 80])  # of vectors of 16 values, a part and whole ones
+def test_nan_and_inf_show_where_they_are_seen(device, rng, dim, form, kind, bad, where):
+    q, k, v = operands(rng, 9, 45, 6, 2, dim, TYPES[kind])  # small enough for the checker
     if where == "q":
         q[4, 1, 70] = bad
     elif where == "k":
@@ -284,9 +286,10 @@ def test_nan_and_inf_show_where_they_are_seen(device, rng, form, kind, bad, wher
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("form", FORMS)
-def test_scores_of_minus_infinity(device, rng, form, kind):
+@pytest.mark.parametrize("dim", [8, 16])
+def test_scores_of_minus_infinity(device, rng, dim, form, kind):
     """One such key has weight 0, first or last; where all scores are -inf there is no answer."""
-    q, k, v = operands(rng, 2, 40, 1, 1, 8, TYPES[kind])
+    q, k, v = operands(rng, 2, 40, 1, 1, dim, TYPES[kind])
     q[:] = 1
     k[[0, 39], 0, 0] = -np.inf
     check(run(form, device, q, k, v, 0.3), q, k, v, 0.3)

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from kernels.harness import Out, assert_close, run_kernel
 from pyturbo import errors, ops
+from pyturbo.recording import Recorder, Tensor
+from pyturbo.symbols import symbol
 from reference import sampling as reference
 
 
@@ -29,12 +31,32 @@ def test_argmax_any_shape_with_ties(device, rows, n, levels, seed):
     np.testing.assert_array_equal(ops.argmax(x, device=device), reference.argmax(x))
 
 
-@pytest.mark.parametrize("n", [2048, 2049, 4100, 50_000])  # where a GPU cuts rows into parts, and where not
-def test_argmax_of_long_rows_with_ties(device, rng, n):
+@pytest.mark.parametrize("split", [True, False])
+@pytest.mark.parametrize("n", [2048, 2049, 4100, 50_000, (1 << 20) + 1])
+def test_argmax_of_long_rows(device, rng, monkeypatch, n, split):
+    """Rows that many threadgroups share, which is for GPUs, and others."""
+    traits = device.traits._replace(top_logits=64 if split else 0)
+    monkeypatch.setattr("pyturbo.ops.sampling.traits_of", lambda target: traits)
     x = rng.integers(-3, 3, (3, n)).astype(np.float32)
     x[1] = -np.inf
     x[2, [n // 2, n - 1]] = np.nan
     np.testing.assert_array_equal(ops.argmax(x, device=device), [x[0].argmax(), 0, n // 2])
+
+
+def test_argmax_of_many_long_rows(device):
+    x = np.zeros((40, 2100), np.float32)
+    x[np.arange(40), np.arange(40) * 50] = 1
+    np.testing.assert_array_equal(ops.argmax(x, device=device), np.arange(40) * 50)
+
+
+def test_a_recorded_argmax_of_a_length_that_is_known_later(device, rng):
+    x, y = device.empty((1, 5000)), device.empty((1,), np.int32)
+    x.write(rng.standard_normal((1, 5000), np.float32))
+    recorder = Recorder(device, {"n": 5000})
+    with recorder, recorder.into(Tensor(y, (1,), np.int32)):
+        ops.argmax(Tensor(x, (1, symbol("n")), np.float32))
+    recorder.program.run(n=3000)
+    assert y.read()[0] == x.read()[0, :3000].argmax()
 
 
 @pytest.mark.parametrize("at", [0, 1, 31, 32, 1023, 1024, 2999])

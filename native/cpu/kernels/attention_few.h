@@ -13,7 +13,8 @@ constexpr uint32_t kAtOnce = kLanes == 8 ? 2 : 4;  // keys, or vectors of column
 // Whether heads of this size are made of whole vectors.
 PYTURBO_INLINE bool can_attend_few(uint32_t dim) { return dim % kLanes == 0; }
 
-// w.scores of `rows` rows from `first` on. Those past the last key repeat its own.
+// w.scores of `rows` rows from `first` on. Past the last key they are not valid: those of its vector repeat
+// its own, others are not written.
 template <uint32_t rows, typename T>
 static void score_few(const Cache& c, const KeyTile& tile, uint32_t first, AttentionRows& w) {
   for (uint32_t begin = 0; begin < tile.count; begin += kLanes) {

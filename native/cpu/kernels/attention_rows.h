@@ -45,7 +45,7 @@ PYTURBO_INLINE void prefetch_rows(const void* cache, const KeyTile& tile, uint32
   }
 }
 
-// Scratch memory of attend. The caller fills `queries`; the others are results.
+// Scratch memory of attend and attend_few. The caller fills `queries`; the others are results.
 struct AttentionRows {
   TileChunk chunk;
   float scores[kQueryRows * kKeys];    // [row, key]
@@ -55,7 +55,7 @@ struct AttentionRows {
   float top[kQueryRows], total[kQueryRows];  // the largest score, the sum of weights
   KeyRange seen[kQueryRows];                 // in the tile
 
-  // Before the first key of `rows` rows.
+  // Clears the sums of `rows` rows, which have seen no key.
   void begin(uint32_t rows, uint32_t dim) {
     for (uint32_t r = 0; r < rows; ++r) {
       top[r] = kNoScore;

@@ -267,7 +267,7 @@ PYTURBO_INLINE void transpose(U8* rows) {
 PYTURBO_INLINE F32 sums_of(const F32* v) {
   __m512 halves[8], quarters[4], pairs[2];
 #pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) {  // of the two whose sums are neighbours in the end, four lanes apart
+  for (int i = 0; i < 8; ++i) {  // v[k] and v[k + 4], so that sums end in the order of v
     const __m512 a = (__m512)v[i % 2 * 8 + i / 2], b = (__m512)v[i % 2 * 8 + i / 2 + 4];
     halves[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
   }

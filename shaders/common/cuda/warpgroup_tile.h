@@ -100,6 +100,7 @@ struct WarpgroupProduct {
   static constexpr uint kWeightTerms = kScaled ? 1 : kTerms;
   // Of 64 values a lane has octets 2 t and 2 t + 1, which it reads at once, in the places of octet t of both units.
   static constexpr bool kNeighbours = group == 2 && kReadsTwoOctets<W>;
+  static_assert(!kNeighbours || (W::kPairOffset == 128 && kScaled), "as step_of_word makes them");
   // Scales that a lane loads: its share of those that four lanes exchange, or, where weights are scaled, all of its rows'.
   static constexpr uint kScales = kScaled ? (kGroups + 1) / 2 : 2 * kStageUnits;
 

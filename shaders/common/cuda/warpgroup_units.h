@@ -31,6 +31,7 @@ inline void wait_for_products() {
 // What threads wrote to shared memory before a barrier is for the units after it.
 inline void publish_columns() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// Old sums that are not added to are not read: they are outputs alone. PT_ASK takes the operands a and b, and `added`.
 #define PT_SUMS_8(access, c, i)                                                                             \
   access "f"(c[i]), access "f"(c[i + 1]), access "f"(c[i + 2]), access "f"(c[i + 3]), access "f"(c[i + 4]), \
       access "f"(c[i + 5]), access "f"(c[i + 6]), access "f"(c[i + 7])
