@@ -19,6 +19,7 @@ from pyturbo.engine.budget import HEADROOM, Budget
 from pyturbo.engine.prefix_policy import Pace, value
 from pyturbo.engine.prefix_store import PrefixStore
 from pyturbo.engine.session import Session
+from pyturbo.engine.together import read_together
 from pyturbo.errors import CancelledError, StateError
 from pyturbo.layers.kv_cache import KV_FORMATS
 from pyturbo.model import Model, load
@@ -197,6 +198,21 @@ def test_copies_on_the_way_take_little_of_time_and_memory() -> None:
     assert pace.spacing(256, 4000, 10**8, 1 << 40) == 512  # 0.1 s are 2 % of the time of 500 tokens
     assert pace.spacing(256, 4000, 10**6, 16 * 10**6) == 1024  # four copies in a quarter of the memory
     assert value(100, 10, 0.0) == 2 * value(100, 10, 600.0) == 2 * value(50, 10, 0.0) == 10
+
+
+def test_reading_that_is_shared_with_others_is_no_measurement(folder: Path) -> None:
+    model = model_of(folder, "qwen3")
+    store = PrefixStore(model.runner, 1 << 30)
+    sessions = [model.session(CONTEXT) for _ in range(2)]
+    ids = model.runner.check_ids(TOKENS[: model.runner.piece])
+    parts = [store.parts(session, ids) for session in sessions]
+    read_together(sessions, [next(part) for part in parts], [True, True])
+    assert all(next(part, None) is None for part in parts)
+    assert store.pace.token is None
+    assert store.pace.byte is not None
+    store.read(model.session(CONTEXT), TOKENS[20:60])
+    assert store.pace.token is not None
+    assert store.pace.token > 0
 
 
 def test_the_least_valuable_is_given_up_first(folder: Path) -> None:

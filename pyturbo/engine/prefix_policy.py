@@ -42,7 +42,7 @@ class Pace:
         They are whole chunks. A store has `most` bytes.
         """
         least = tokens * nbytes / (_PART * most)
-        if self.token is not None and self.byte is not None:
+        if self.token and self.byte:
             least = max(least, nbytes * self.byte / (_SHARE * self.token))
         return chunk * max(1, math.ceil(least / chunk))
 

@@ -240,10 +240,11 @@ class PrefixStore:
         first, end = session.position, session.position + len(ids)
         stops = self._stops(session, end, before_reply) if end <= session.context else []
         for stop in [*stops, end]:
-            part, before = ids[session.position - first : stop - first], session.read_seconds
-            yield part
-            if len(part) > self._runner.traits.single:
-                self.pace.read(len(part), session.read_seconds - before)
+            seconds, tokens = session.read_seconds, session.read_tokens
+            yield ids[session.position - first : stop - first]
+            alone = session.read_tokens - tokens
+            if alone > self._runner.traits.single:
+                self.pace.read(alone, session.read_seconds - seconds)
             if stop < end:
                 self.keep(session, on_disk=False)
         if not self._parts.needs_rest or before_reply not in stops:

@@ -59,6 +59,7 @@ class Session:
         context: How many tokens it has room for.
         notes: Data of the caller, such as messages: JSON that is saved with the session.
         read_seconds: The time that reading has taken so far, without steps that were shared with others.
+        read_tokens: The tokens that were read in this time.
         timings: A `Profile` that every launch and every read of an expert is timed into, or None.
 
     Examples:
@@ -84,7 +85,7 @@ class Session:
         self._failure: str | None = None
         self.notes: dict[str, Any] = {}
         self.timings: Profile | None = None
-        self.read_seconds = 0.0
+        self.read_seconds, self.read_tokens = 0.0, 0
 
     def _allocated(self, context: int) -> State:
         """Return an empty state with room for `context` tokens."""
@@ -345,9 +346,10 @@ class Session:
         try:
             while self.position < end:
                 self._guard.check()
-                begin = time.perf_counter()
+                first, begin = self.position, time.perf_counter()
                 outputs = self._replay(end - self.position, output)
                 self.read_seconds += time.perf_counter() - begin
+                self.read_tokens += self.position - first
                 yield outputs
         finally:
             with self._failing():  # chunks before the last may still be at work where this is left early
