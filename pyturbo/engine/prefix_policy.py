@@ -20,7 +20,7 @@ class Pace:
     """How long reading a token and copying a byte of a state take here, as measured so far.
 
     Attributes:
-        token: Seconds to read a token; None before the first prompt.
+        token: Seconds to read a token; None before the first prompt that is read alone.
         byte: Seconds to copy a byte; None before the first copy.
     """
 

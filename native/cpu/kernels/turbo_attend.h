@@ -124,7 +124,8 @@ static void score_halves(const TurboCache& c, const TurboTile& tile, TurboAttend
   }
 }
 
-// The same, if there is such a loop for so many rows and heads of this size.
+// The same for up to `most` rows, of heads that are whole pairs of vectors. Returns false for others, whose
+// scores stay as they are.
 template <uint32_t most = 8>
 static bool score_halves(const TurboCache& c, const TurboTile& tile, uint32_t rows, TurboAttending& w) {
   if (rows > most || c.dim % (2 * kLanes) != 0) return false;

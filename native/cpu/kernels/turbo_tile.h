@@ -71,7 +71,7 @@ struct TurboTile {
     load_ring(head.means, c.capacity, first, head.means ? count : 0, means);
   }
 
-  // The bytes of row j, which a key past the last one has, too.
+  // The bytes of row j; past the last key those of any row.
   const uint8_t* codes(uint32_t j) const { return reinterpret_cast<const uint8_t*>(rows[j]); }
 
   // Prefetches rows of `words` words.
