@@ -2,8 +2,9 @@
 
 A vector is rotated by ``H diag(signs) / sqrt(dim)``, and each coordinate becomes the index of the nearest
 centroid of a standard normal variable, times a float16 scale that keeps the vector's length. The centroids
-are float16 numbers, in ``shaders/turboquant/tables.h``. The last `RECENT` vectors are also kept as they are,
-rotated, in float16. The version changes with any of these.
+are float16 numbers, in ``shaders/turboquant/tables.h``. With 8 bits a coordinate is a signed number of steps
+of 1/64 instead, times the scale, and the largest of a vector has 127. The last `RECENT` vectors are also kept
+as they are, rotated, in float16. The version of a width changes with any of these.
 """
 
 from __future__ import annotations
@@ -13,11 +14,10 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-#: The version of rows in saved sessions. A file of another version cannot be read.
-CODEC_VERSION = 3
+#: Bits of one coordinate, and the version of such rows in saved sessions. Those of another cannot be read.
+VERSIONS = {2: 3, 3: 3, 4: 3, 6: 3, 8: 4}
 
-#: Bits of one coordinate.
-WIDTHS = (2, 3, 4, 6, 8)
+WIDTHS = tuple(VERSIONS)
 
 #: Vectors that are kept exact beside their codes.
 RECENT = 16

@@ -79,7 +79,7 @@ class Compressed:
     @property
     def codec(self) -> int:
         """The version of compressed rows."""
-        return turbo_codec.CODEC_VERSION
+        return max(turbo_codec.VERSIONS[self.key_bits], turbo_codec.VERSIONS[self.value_bits])
 
     @property
     def name(self) -> str:

@@ -37,9 +37,8 @@ struct CompressedLatents {
       return float4(*(device const half4*)(recent + ulong(key % recent_rows) * rank + column));
     const uint run = code_run(packed + ulong(key) * row_words(rank, bits), column, 4, bits);
     const float factor = float(scales[key]);
-    constant float* table = centroids(bits);
     float4 x;
-    for (uint c = 0; c < 4; ++c) x[c] = table[code_at(run, c, bits)] * factor;
+    for (uint c = 0; c < 4; ++c) x[c] = centroid(code_at(run, c, bits), bits) * factor;
     return x;
   }
 };

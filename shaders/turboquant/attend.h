@@ -27,14 +27,15 @@ struct CodeShare {
     }
   }
 
-  // The centroids. Table is a pointer into constant or threadgroup memory.
+  // The centroids. Table, of codes of up to 6 bits, is a pointer into constant or threadgroup memory.
   template <typename Table>
   Share<max_dim> decode(Table table, uint bits, uint dim, uint lane) const {
     Share<max_dim> share;
 #pragma unroll
     for (uint i = 0; i < Share<max_dim>::kValues; ++i) {
       const bool inside = (i / kRun * 32 + lane) * kRun < dim;
-      share.values[i] = inside ? table[code_at(runs[i / kRun], i % kRun, bits)] : 0.0f;
+      const uint code = code_at(runs[i / kRun], i % kRun, bits);
+      share.values[i] = !inside ? 0.0f : bits == 8 ? centroid_of_byte(code) : table[code];
     }
     return share;
   }
@@ -125,15 +126,18 @@ inline Share<max_dim> row_values(
   return codes.decode(table, bits, cache.dim, lane);
 }
 
-constexpr constant uint kTableFloats = 256;  // of the centroids of one width, at most
+constexpr constant uint kTableFloats = 64;  // of the centroids of one width, at most
+
+inline void load_table(threadgroup float* table, uint bits, uint tid) {
+  if (bits == 8) return;
+  constant float* values = centroids(bits);
+  for (uint i = tid; i < (1u << bits); i += 32 * kOnlineSimdgroups) table[i] = values[i];
+}
 
 // Copies the centroids of keys and of values to threadgroup memory, where lanes can read different ones at once.
 inline void load_tables(threadgroup float* tables, uint tid) {
-  constant float* keys = centroids(key_bits);
-  constant float* values = centroids(value_bits);
-  for (uint i = tid; i < (1u << key_bits); i += 32 * kOnlineSimdgroups) tables[i] = keys[i];
-  for (uint i = tid; i < (1u << value_bits); i += 32 * kOnlineSimdgroups)
-    tables[kTableFloats + i] = values[i];
+  load_table(tables, key_bits, tid);
+  load_table(tables + kTableFloats, value_bits, tid);
   threadgroup_barrier(mem_flags::mem_threadgroup);
 }
 

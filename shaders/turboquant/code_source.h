@@ -27,13 +27,12 @@ struct TurboSource {
   uint dim;
 
   bool load(KeyRange keys, uint column, uint tid, threadgroup float* tile) const {
-    constant float* table = centroids(bits);
     bool finite = true;
     for (uint i = tid; i < kKeys * kChunk / 4; i += kThreads) {
       const uint key = i / (kChunk / 4);
       const uint at = i % (kChunk / 4) * 4;
       float4 x = 0;
-      if (keys.first + key < keys.end && column + at < dim) x = four(table, keys.first + key, column + at);
+      if (keys.first + key < keys.end && column + at < dim) x = four(keys.first + key, column + at);
       for (uint c = 0; c < 4; ++c) tile[key * kChunkStride + at + c] = x[c];
       finite = finite && all(isfinite(x));
     }
@@ -47,13 +46,13 @@ struct TurboSource {
     return float4(*(device const half4*)(recent + ulong(key % recent_rows) * dim + column));
   }
 
-  float4 four(constant float* table, uint key, uint column) const {
+  float4 four(uint key, uint column) const {
     if ((has_own || has_recent) && key >= exact) return exact_four(key, column);
     const uint row = ring.row(key);
     const uint run = code_run(packed + ulong(row) * row_words(dim, bits), column, 4, bits);
     const float factor = float(scales[row]);
     float4 x;
-    for (uint c = 0; c < 4; ++c) x[c] = table[code_at(run, c, bits)] * factor;
+    for (uint c = 0; c < 4; ++c) x[c] = centroid(code_at(run, c, bits), bits) * factor;
     if (has_means) {
       for (uint c = 0; c < 4; ++c) x[c] = fma(float(means[row]), ones[column + c], x[c]);
     }

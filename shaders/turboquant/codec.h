@@ -1,6 +1,7 @@
-// The codec of compressed rows: a rotated vector is a scale and, for each coordinate, the index of the nearest
-// centroid of a standard normal variable. Coordinate d is centroid * scale, plus mean * ones[d] in rows with
-// means, where ones is the rotated vector of ones.
+// The codec of compressed rows: a rotated vector is a scale and, for each coordinate, the code of the nearest
+// centroid. Coordinate d is centroid * scale, plus mean * ones[d] in rows with means, where ones is the rotated
+// vector of ones. Centroids of up to 6 bits are those of a standard normal variable, by index. A code of 8 bits is a
+// signed number of steps, which needs no table; the largest coordinate of a vector has the most steps.
 #pragma once
 
 #include <metal_stdlib>
@@ -11,17 +12,34 @@ using namespace metal;
 constexpr constant uint kMaxDim = 512;
 constexpr constant uint kMaxRecent = 32;  // exact rows of a cache, at most
 
+constexpr constant float kByteStep = 0.015625f;  // of 8-bit codes, whose multiples are halves
+constexpr constant float kMostByteSteps = 127.0f;
+
+// Of codes of up to 6 bits.
 inline constant float* centroids(uint bits) {
-  return bits == 2   ? kCentroids2
-         : bits == 3 ? kCentroids3
-         : bits == 4 ? kCentroids4
-         : bits == 6 ? kCentroids6
-                     : kCentroids8;
+  return bits == 2 ? kCentroids2 : bits == 3 ? kCentroids3 : bits == 4 ? kCentroids4 : kCentroids6;
 }
 
-// How many of the midpoints between centroids are below x; 0 for NaN.
-inline uint nearest(float x, constant float* table, uint bits) {
-  uint index = 0;
+// Of an 8-bit code in the low bits.
+inline float centroid_of_byte(uint code) { return float(int(code << 24) >> 24) * kByteStep; }
+
+inline float centroid(uint code, uint bits) {
+  return bits == 8 ? centroid_of_byte(code) : centroids(bits)[code];
+}
+
+// What a vector is multiplied with before its coordinates become codes, by its norm and its largest magnitude.
+inline float code_factor(float norm, float largest, uint dim, uint bits) {
+  return bits == 8 ? kMostByteSteps * kByteStep / largest : sqrt(float(dim)) / norm;
+}
+
+// The code of the centroid nearest to x, the first of an index for NaN.
+inline uint nearest(float x, uint bits) {
+  if (bits == 8) {
+    const float steps = rint(x / kByteStep);
+    return abs(steps) <= kMostByteSteps ? uint(int(steps)) & 0xff : 0;  // 0 for NaN
+  }
+  constant float* table = centroids(bits);
+  uint index = 0;  // how many of the midpoints between centroids are below x
   for (uint step = 1u << (bits - 1); step > 0; step >>= 1) {
     const uint below = index + step - 1;
     if (x > 0.5f * (table[below] + table[below + 1])) index += step;

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 HEADER = Path(__file__).parent / "tables.h"
-BITS = (2, 3, 4, 6, 8)
+BITS = (2, 3, 4, 6)  # codes of 8 bits have no table
 
 Floats = NDArray[np.float64]
 

@@ -6,7 +6,7 @@ constant bool has_means [[function_constant(1)]];
 
 constexpr constant uint kThreads = 64;
 
-// y[j] = centroids[codes] * scale, plus mean * ones: the rotated vector of key j of each head.
+// y[j] = centroids of codes * scale, plus mean * ones: the rotated vector of key j of each head.
 // Layout: key j is in row (ring_start + j) % capacity.
 // Dispatch: groups (ceil_div(dim, kThreads), kv_heads * batch, context), threads (kThreads)
 // Requires: bits == 2 || bits == 3 || bits == 4 || bits == 6 || bits == 8; batch > 0; kv_heads > 0; dim > 0;
@@ -30,7 +30,7 @@ kernel void turbo_decode(
   if (i >= dim) return;
   const ulong row = ulong(tg.y) * capacity + ring_row(ring_start, tg.z, capacity);
   const uint code = code_at(code_run(packed + row * row_words(dim, bits), i, 1, bits), 0, bits);
-  float value = centroids(bits)[code] * float(scales[row]);
+  float value = centroid(code, bits) * float(scales[row]);
   if (has_means) value = fma(float(means[row]), ones[i], value);
   const ulong target = (ulong(tg.y / kv_heads) * context + tg.z) * kv_heads + tg.y % kv_heads;
   y[target * dim + i] = value;

@@ -9,9 +9,10 @@ constant bool has_recent [[function_constant(3)]];
 constexpr constant uint kRows = 4;            // rows of one threadgroup, one per simdgroup
 constexpr constant float kLeastNorm = 1e-8f;  // of a vector whose direction is kept
 
-// Row (position + t) % capacity of a head gets the codes of y sqrt(dim) / r, y = P x[t] and r = |y|, and the
-// scale r / |centroids|: decoded rows have the length of x. With means, x - mean(x) is encoded. With has_recent
-// the last tokens are also kept as they are: y in row (position + t) % recent, whose key is position + t.
+// Row (position + t) % capacity of a head gets the codes of y sqrt(dim) / r, y = P x[t] and r = |y|, with 8 bits
+// those of y * 127 / 64 / max |y_i|, and the scale r / |centroids|: decoded rows have the length of x. With means,
+// x - mean(x) is encoded. With has_recent the last tokens are also kept as they are: y in row
+// (position + t) % recent, whose key is position + t.
 // Layout: codes from the lowest bit of a row's words on, then zeros; x is P x already unless it rotates. Of
 //   more tokens than the capacity the last ones are encoded.
 // Dispatch: groups (ceil_div(tokens * kv_heads, kRows), batch), threads (32 * kRows)
@@ -68,19 +69,21 @@ kernel void turbo_encode(
     mean = simd_sum(sum) / float(dim);
   }
   float squares = 0.0f;
+  float largest = 0.0f;
   for (uint i = lane; i < dim; i += 32) {
     row[i] = has_means ? fma(-mean, ones[i], row[i] * factor) : row[i] * factor;
     squares = fma(row[i], row[i], squares);
+    largest = max(largest, abs(row[i]));
   }
   const float norm = sqrt(simd_sum(squares));
-  const float inverse = norm > kLeastNorm ? sqrt(float(dim)) / norm : 0.0f;
+  const float inverse = norm > kLeastNorm ? code_factor(norm, simd_max(largest), dim, bits) : 0.0f;
 
-  constant float* table = centroids(bits);
   float decoded = 0.0f;
   for (uint i = lane; i < dim; i += 32) {
-    const uint code = nearest(row[i] * inverse, table, bits);
+    const uint code = nearest(row[i] * inverse, bits);
+    const float value = centroid(code, bits);
     codes[i] = uchar(code);
-    decoded = fma(table[code], table[code], decoded);
+    decoded = fma(value, value, decoded);
   }
   decoded = sqrt(simd_sum(decoded));
   simdgroup_barrier(mem_flags::mem_threadgroup);
@@ -98,7 +101,7 @@ kernel void turbo_encode(
     packed[w] = word;
   }
   if (lane == 0) {
-    scales[target] = half(norm / decoded);
+    scales[target] = half(decoded > 0.0f ? norm / decoded : norm);
     if (has_means) means[target] = half(mean);
   }
 }

@@ -44,13 +44,12 @@ kernel void turbo_values(
   const uint count = min(kShared, group - first);
   const ulong row = (ulong(head / kv_heads) * tokens + tg.z) * heads + head % kv_heads * group + first;
 
-  constant float* table = centroids(bits);
   float sum[kShared];
   for (uint h = 0; h < kShared; ++h) sum[h] = 0.0f;
   for (uint key = 0; key < context; ++key) {
     const ulong slot = ulong(head) * capacity + ring_row(ring_start, key, capacity);
     const uint code = code_at(code_run(v_packed + slot * row_words(dim, bits), i, 1, bits), 0, bits);
-    float value = table[code] * float(v_scales[slot]);
+    float value = centroid(code, bits) * float(v_scales[slot]);
     if (has_means) value = fma(float(v_means[slot]), ones[i], value);
     for (uint h = 0; h < count; ++h) {
       const float weight = float(p[(row + h) * context + key]);

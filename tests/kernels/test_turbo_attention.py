@@ -88,8 +88,8 @@ def run(
 
 
 def check(y, q, k, v, scale, *, own=None, live=None, ring_start=0, **options):
-    def vectors(rows, exact_rows, **how):
-        decoded = reference.decode(rows, turbo_codec.signs(rows.dim), **how)
+    def vectors(rows, exact_rows, decode=reference.decode):
+        decoded = decode(rows, turbo_codec.signs(rows.dim))
         if live is not None or ring_start:
             decoded = reference.in_order(decoded, ring_start, live)
         return decoded if exact_rows is None else np.concatenate([decoded, exact_rows])
@@ -97,7 +97,7 @@ def check(y, q, k, v, scale, *, own=None, live=None, ring_start=0, **options):
     own_keys, own_values = own or (None, None)
     keys, values = vectors(k, own_keys), vectors(v, own_values)
     # Codes and mean of a value may cancel: what rounding adds goes by their magnitudes.
-    parts = vectors(v, own_values, add=lambda vector, mean: np.abs(vector) + np.abs(mean))
+    parts = vectors(v, own_values, reference.magnitudes)
     kind = next(name for name, dtype in TYPES.items() if dtype == y.dtype)
     q = q.astype(np.float32)
     want = exact.attention(q, keys, values, scale, **options)

@@ -25,6 +25,7 @@ TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 DISTORTIONS = {2: 0.117482, 3: 0.034548, 4: 0.009501, 6: 6.4424e-4, 8: 4.1185e-5}
 
 widths = pytest.mark.parametrize("bits", WIDTHS)
+tables = pytest.mark.parametrize("bits", make_tables.BITS)
 dims = pytest.mark.parametrize("dim", DIMS)
 
 
@@ -60,7 +61,7 @@ def test_the_header_is_what_the_script_writes():
     assert make_tables.HEADER.read_text() == make_tables.header()
 
 
-@widths
+@tables
 def test_centroids_are_the_means_of_their_cells(bits):
     table = make_tables.lloyd_max(bits)
     assert (np.diff(table) > 0).all()
@@ -69,7 +70,7 @@ def test_centroids_are_the_means_of_their_cells(bits):
     assert reference.distortion(table) == pytest.approx(DISTORTIONS[bits], rel=1e-4)
 
 
-@widths
+@tables
 def test_the_codec_rounds_centroids_to_float16(bits):
     table, rounded = make_tables.lloyd_max(bits), make_tables.codebook(bits)
     np.testing.assert_array_equal(rounded.astype(np.float16), rounded)
@@ -85,11 +86,6 @@ def test_known_centroids():
     )
     np.testing.assert_allclose(make_tables.lloyd_max(4)[[8, 15]], [0.12839503, 2.73258957], atol=1e-8)
     np.testing.assert_allclose(make_tables.lloyd_max(6)[[32, 63]], [0.03340951, 3.74410127], atol=1e-8)
-    np.testing.assert_allclose(
-        make_tables.lloyd_max(8)[[128, 129, 254, 255]],
-        [0.00844619, 0.02533938, 4.18659544, 4.60353561],
-        atol=1e-8,
-    )
 
 
 @pytest.mark.parametrize("order", [12, 20])
@@ -111,7 +107,6 @@ def test_signs():
 def test_words_of_a_row():
     assert [turbo_codec.row_words(128, bits) for bits in WIDTHS] == [8, 12, 16, 24, 32]
     assert [turbo_codec.row_words(80, bits) for bits in WIDTHS] == [5, 8, 10, 15, 20]
-    assert isinstance(turbo_codec.CODEC_VERSION, int)
 
 
 # Rotation -----------------------------------------------------------------------------------------
@@ -220,7 +215,7 @@ def test_encode_matches_float64(device, rng, bits, dim):
     rows = ops.TurboRows(got[0][0][:, slots], got[1][0][:, slots], bits, dim)
     check_codes(rows, *reference.encode(reference.rotate(x[0], signs), bits))
     assert rows.scales[0, 1] == 0
-    assert (codes_of(rows)[1, 0] == (1 << bits) // 2 - 1).all()
+    assert (codes_of(rows)[1, 0] == (0 if bits == 8 else (1 << bits) // 2 - 1)).all()
 
 
 def check_codes(rows, codes, scales, scaled):
@@ -229,15 +224,17 @@ def check_codes(rows, codes, scales, scaled):
     A scale is rounded to float16, by half of a unit in its last place: 2^-11 of it, or 2^-25 near zero.
     """
     got, centroids = codes_of(rows), reference.codebook(rows.bits)
-    boundaries = np.convolve(centroids, [0.5, 0.5], "valid")
+    boundaries = np.convolve(np.sort(centroids), [0.5, 0.5], "valid")
     distance = np.abs(scaled[..., None] - boundaries).min(axis=-1)
-    assert (np.abs(got - codes) <= (distance < 1e-6 * (1 + np.abs(scaled)))).all()
+    rank = np.argsort(np.argsort(centroids))
+    assert (np.abs(rank[got] - rank[codes]) <= (distance < 1e-6 * (1 + np.abs(scaled)))).all()
     assert (got != codes).mean() <= 1e-3
     for h in range(rows.scales.shape[0]):
         for t in range(rows.scales.shape[1]):
             assert rows.packed[h, t].tobytes() == reference.pack(got[t, h], rows.bits).tobytes()
-    lengths = np.linalg.norm(centroids[codes], axis=-1) / np.linalg.norm(centroids[got], axis=-1)
-    np.testing.assert_allclose(rows.scales.T, scales * lengths, rtol=1e-6 + 2**-11, atol=2**-25)
+    wanted = scales * np.linalg.norm(centroids[codes], axis=-1)
+    lengths = np.linalg.norm(centroids[got], axis=-1)  # in units of the scale
+    assert (np.abs(rows.scales.T * lengths - wanted) <= (1e-6 + 2**-11) * wanted + 2**-25 * lengths).all()
 
 
 @widths
@@ -245,14 +242,16 @@ def test_centroids_are_encoded_as_themselves(device, rng, bits):
     """Without a rotation, up to the length that the codec divides by."""
     table = reference.codebook(bits)
     dim = 512
-    quantiles = np.sort(rng.standard_normal(dim))
-    codes = np.searchsorted((table[1:] + table[:-1]) / 2, quantiles)
+    if bits == 8:
+        codes = (np.arange(dim) % 255 - 127) % 256  # all but -128, which no coordinate has
+    else:
+        codes = np.searchsorted((table[1:] + table[:-1]) / 2, np.sort(rng.standard_normal(dim)))
     x = table[codes].astype(np.float32)
     x *= np.float32(math.sqrt(dim) / np.linalg.norm(x)) if bits > 4 else 1
     empty = ops.turbo_rows(1, 1, dim, bits)
     rows = ops.turbo_append(empty, x[None, None], 0, rotated=True, device=device)
     check_codes(rows, *reference.encode(x[None, None].astype(np.float64), bits))
-    if bits <= 4:
+    if bits != 6:
         np.testing.assert_array_equal(codes_of(rows)[0, 0], codes)
 
 
@@ -266,11 +265,26 @@ def test_values_around_known_boundaries(device):
         assert codes_of(rows)[0, 0, 0] == code
 
 
-def test_a_known_value_is_decoded(device):
-    rows = rows_of(np.full((1, 256), 15), 4, scale=2.0)
-    np.testing.assert_allclose(
-        ops.turbo_decode(rows, rotated=True, device=device), 2 * 2.732421875, rtol=1e-6
-    )
+def test_bytes_are_steps(device):
+    """The largest magnitude has 127 of them; halves go to even numbers."""
+    x = np.zeros(64, np.float32)
+    steps = [127, -127, 0.5, 1.5, -0.5, -1.5, 2.5, 0.49, -0.51, 126.4]
+    x[: len(steps)] = steps
+    for scale in (1.0, 2.0**-12, 512.0):
+        rows = ops.turbo_rows(1, 1, 64, 8)
+        rows = ops.turbo_append(rows, x[None, None] * np.float32(scale), 0, rotated=True, device=device)
+        codes = codes_of(rows)[0, 0].astype(np.int8)
+        assert codes.tolist() == [127, -127, 0, 2, 0, -2, 2, 0, -1, 126] + [0] * 54
+        length = np.linalg.norm(codes.astype(np.float64)) / 64
+        assert rows.scales[0, 0] == np.float16(np.linalg.norm(x) * scale / length)
+
+
+@pytest.mark.parametrize(
+    ("bits", "code", "value"), [(4, 15, 2.732421875), (8, 100, 100 / 64), (8, 156, -100 / 64)]
+)
+def test_a_known_value_is_decoded(device, bits, code, value):
+    rows = rows_of(np.full((1, 256), code), bits, scale=2.0)
+    np.testing.assert_allclose(ops.turbo_decode(rows, rotated=True, device=device), 2 * value, rtol=1e-6)
 
 
 @widths
@@ -292,10 +306,11 @@ def test_lengths_are_kept(device, rng, bits, dim):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_nan_and_inf_show_in_their_vector(device, rng, bad):
+@pytest.mark.parametrize("bits", [4, 8])
+def test_nan_and_inf_show_in_their_vector(device, rng, bad, bits):
     x = rng.standard_normal((5, 2, 64), np.float32)
     x[3, 1, 40] = bad
-    y = ops.turbo_decode(ops.turbo_encode(x, 4, device=device), rotated=True, device=device)
+    y = ops.turbo_decode(ops.turbo_encode(x, bits, device=device), rotated=True, device=device)
     finite = np.isfinite(y).all(axis=-1)
     assert not finite[3, 1]
     assert finite.sum() == 9
@@ -417,15 +432,15 @@ def relative_error(x, y):
 @pytest.mark.parametrize(
     ("dim", "errors_by_bits"),
     [
-        (64, (0.1163, 0.0328, 0.00888, 0.00060)),
-        (128, (0.1190, 0.0338, 0.00916, 0.00062)),
-        (256, (0.1200, 0.0344, 0.00935, 0.00063)),
-        (512, (0.1205, 0.0345, 0.00945, 0.00064)),
+        (64, (0.1163, 0.0328, 0.00888, 0.00060, 3.5e-5)),
+        (128, (0.1190, 0.0338, 0.00916, 0.00062, 4.15e-5)),
+        (256, (0.1200, 0.0344, 0.00935, 0.00063, 4.8e-5)),
+        (512, (0.1205, 0.0345, 0.00945, 0.00064, 5.5e-5)),
     ],
 )
 def test_error_of_normal_vectors(rng, dim, errors_by_bits):
     x = spread_vectors(rng, 500, 4, dim)
-    for bits, want in zip((2, 3, 4, 6), errors_by_bits):
+    for bits, want in zip(WIDTHS, errors_by_bits):
         y = ops.turbo_decode(ops.turbo_encode(x, bits, device="cpu"), device="cpu")
         assert relative_error(x, y).mean() == pytest.approx(want, rel=0.05)
         slope = (y.astype(np.float64) * x).sum() / (x.astype(np.float64) ** 2).sum()

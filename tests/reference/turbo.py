@@ -66,6 +66,9 @@ def distortion(centroids):
 
 @cache
 def codebook(bits):
+    """The centroid of each code. Those of 8 bits are signed numbers of steps."""
+    if bits == 8:
+        return np.arange(256).astype(np.int8) / 64
     return make_tables.codebook(bits)
 
 
@@ -88,23 +91,35 @@ def encode(y, bits):
     dim, centroids = y.shape[-1], codebook(bits)
     norms = np.linalg.norm(y, axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        inverse = np.where(norms > 1e-8, math.sqrt(dim) / norms, 0.0)
-    scaled = y * inverse[..., None]
-    boundaries = (centroids[1:] + centroids[:-1]) / 2
-    codes = np.searchsorted(boundaries, scaled, side="left")
-    return codes, norms / np.linalg.norm(centroids[codes], axis=-1), scaled
+        factor = 127 / 64 / np.abs(y).max(axis=-1) if bits == 8 else math.sqrt(dim) / norms
+        scaled = y * np.where(norms > 1e-8, factor, 0.0)[..., None]
+    if bits == 8:
+        codes = np.rint(scaled * 64).astype(np.int8).view(np.uint8)
+    else:
+        codes = np.searchsorted((centroids[1:] + centroids[:-1]) / 2, scaled, side="left")
+    lengths = np.linalg.norm(centroids[codes], axis=-1)
+    return codes, np.divide(norms, lengths, out=norms.copy(), where=lengths > 0), scaled
 
 
-def decode(rows, signs=1.0, add=lambda vector, mean: vector + mean):
-    """The rotated vectors [capacity, kv_heads, dim] of TurboRows without a batch.
+def decode(rows, signs=1.0):
+    """The rotated vectors [capacity, kv_heads, dim] of TurboRows without a batch. Exact rows are left out."""
+    return _parts(rows, signs, codebook(rows.bits), lambda mean: mean)
 
-    A vector is the sum of two parts, its codes' and its mean's; `add` may look at them instead. Exact rows
-    are left out.
+
+def magnitudes(rows, signs=1.0):
+    """The same with the magnitudes of codes and means, which rounding goes by.
+
+    A code of no steps stands for values of up to half a step.
     """
+    steps = 1 / 128 if rows.bits == 8 else 0
+    return _parts(rows, signs, np.maximum(np.abs(codebook(rows.bits)), steps), np.abs)
+
+
+def _parts(rows, signs, centroids, of_mean):
     codes = unpack(rows.packed, rows.dim, rows.bits)
-    y = codebook(rows.bits)[codes] * rows.scales[..., None].astype(np.float64)
+    y = centroids[codes] * rows.scales[..., None].astype(np.float64)
     if rows.means is not None:
-        y = add(y, rows.means[..., None].astype(np.float64) * rotate(np.ones(rows.dim), signs))
+        y = y + of_mean(rows.means[..., None].astype(np.float64) * rotate(np.ones(rows.dim), signs))
     return y.swapaxes(0, 1)
 
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cpu/kernels/attention.h"
+#include "cpu/kernels/cache_rows.h"
 #include "cpu/kernels/turbo_tile.h"
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
@@ -93,69 +94,37 @@ PYTURBO_INLINE KeyRange in_tile(KeyRange all, uint32_t first, uint32_t last) {
   return {begin, end > begin ? end : begin};
 }
 
-#if defined(__AVX512BW__)
-// w.scores of all rows, which are few, with keys of 8-bit codes: lanes are columns of the head.
-template <uint32_t rows>
-static void score_halves(const TurboCache& c, const TurboTile& tile, TurboAttending& w) {
-  constexpr uint32_t kPair = 2, kCodes = 2 * kLanes;
-  for (uint32_t begin = 0; begin < tile.count; begin += kLanes) {
-    F32 products[rows][kLanes];
-    for (uint32_t l = 0; l < kLanes; l += kPair) {
-      F32 sums[rows][kPair] = {};
-      for (uint32_t i = 0; i < c.dim; i += kCodes) {
-        F32 keys[kPair][2];
-#pragma GCC unroll 2
-        for (uint32_t j = 0; j < kPair; ++j) look_up_halves(tile.codes(begin + l + j) + i, keys[j]);
-#pragma GCC unroll 8
-        for (uint32_t r = 0; r < rows; ++r)
-#pragma GCC unroll 2
-          for (uint32_t v = 0; v < 2; ++v) {
-            const F32 query = load_floats(w.queries[r] + i + v * kLanes);
-#pragma GCC unroll 2
-            for (uint32_t j = 0; j < kPair; ++j) sums[r][j] = fused(keys[j][v], query, sums[r][j]);
-          }
-      }
-#pragma GCC unroll 8
-      for (uint32_t r = 0; r < rows; ++r)
-#pragma GCC unroll 2
-        for (uint32_t j = 0; j < kPair; ++j) products[r][l + j] = sums[r][j];
-    }
-    for (uint32_t r = 0; r < rows; ++r) store_floats(w.scores + r * kKeys + begin, sums_of(products[r]));
-  }
+// Whether 8-bit codes are used where they are read, which for more rows takes longer than tiles of them.
+template <uint32_t bits>
+PYTURBO_INLINE bool reads_bytes(uint32_t rows) {
+  return bits == 8 && rows <= 2 * kFewRows;
 }
-
-// The same for up to `most` rows, of heads that are whole pairs of vectors. Returns false for others, whose
-// scores stay as they are.
-template <uint32_t most = 8>
-static bool score_halves(const TurboCache& c, const TurboTile& tile, uint32_t rows, TurboAttending& w) {
-  if (rows > most || c.dim % (2 * kLanes) != 0) return false;
-  if (rows == most) {
-    score_halves<most>(c, tile, w);
-    return true;
-  }
-  if constexpr (most > 1) return score_halves<most - 1>(c, tile, rows, w);
-  return false;
-}
-#endif
 
 template <uint32_t bits>
 static void multiply_keys(const TurboCache& c, const TurboTile& tile, uint32_t rows, TurboAttending& w) {
-#if defined(__AVX512BW__)
-  if (kAsHalves<bits> && score_halves(c, tile, rows, w)) return;
-#endif
-  if constexpr (kInRegisters<bits>) load_words(tile, c.keys.words, w.words);
+  if (reads_bytes<bits>(rows)) {
+    by_few_rows(rows, [&]<uint32_t count>(uint32_t r) {
+      score_few<count>(tile.bytes(), tile.count, c.dim, w.queries[r], kMaxDim, w.scores + r * kKeys);
+    });
+    return;
+  }
+  load_words(tile, c.keys.words, w.words);
   for (uint32_t begin = 0; begin < c.dim; begin += kChunk) {
     const uint32_t columns = least(kChunk, c.dim - begin);
-    if constexpr (kInRegisters<bits>)
-      expand_keys<bits>(w.words, begin, columns, w.chunk);
-    else
-      look_up_keys(tile, begin, columns, w.chunk);
+    expand_keys<bits>(w.words, begin, columns, w.chunk);
     multiply_rows_of(w.chunk, columns, w.queries[0] + begin, kMaxDim, rows, w.scores);
   }
 }
 
 template <uint32_t bits>
 static void add_values(const TurboCache& c, const TurboTile& tile, uint32_t rows, TurboAttending& w) {
+  if (reads_bytes<bits>(rows)) {
+    by_few_rows(rows, [&]<uint32_t count>(uint32_t r) {
+      add_values_few<count>(tile.bytes(), tile.count, c.dim, w.scores + r * kKeys, w.sums[0] + r * kTileRows,
+                            sizeof(w.sums[0]) / sizeof(float));
+    });
+    return;
+  }
   for (uint32_t begin = 0; begin < c.dim; begin += kTileRows) {
     expand_values<bits>(tile, begin, c.dim, w.chunk);
     multiply_rows_of(w.chunk, tile.count, w.scores, kKeys, rows, w.sums[begin / kTileRows]);

@@ -65,21 +65,25 @@ void encode_row(const arguments::turbo_encode& a, uint64_t index) {
     mean = sum(sums) / float(dim);
   }
   F32 squares = {};
+  I32 most = {};
   for (uint32_t i = 0; i < dim; i += kLanes) {
     F32 v = load_floats(row + i) * factor;
     if (a.ones) v = fused(splat(-mean), load_floats(a.ones + i), v);
     store_floats(row + i, v);
     squares = fused(v, v, squares);
+    most = larger(most, magnitude(v));
   }
   const float norm = __builtin_sqrtf(sum(squares));
-  const F32 inverse = splat(norm > kLeastNorm ? root / norm : 0.0f);
+  const float factor_of_codes =
+      bits == 8 ? kMostByteSteps / __builtin_bit_cast(float, largest(most)) : root / norm;
+  const F32 inverse = splat(norm > kLeastNorm ? factor_of_codes : 0.0f);
 
   int32_t codes[kMaxDim];
   F32 decoded = {};
   for (uint32_t i = 0; i < dim; i += kLanes) {
     const I32 code = nearest<bits>(load_floats(row + i) * inverse);
     store_vector(codes + i, code);
-    const F32 value = lookup<bits>((U32)code);
+    const F32 value = centroids_of<bits>((U32)code);
     decoded = fused(value, value, decoded);
   }
 
@@ -89,7 +93,7 @@ void encode_row(const arguments::turbo_encode& a, uint64_t index) {
   uint64_t stream = 0;
   uint32_t held = 0;
   for (uint32_t i = 0; i < dim; ++i) {
-    stream |= uint64_t(uint32_t(codes[i])) << held;
+    stream |= uint64_t(uint32_t(codes[i]) % (1u << bits)) << held;
     held += bits;
     if (held < 32) continue;
     *packed++ = uint32_t(stream);
@@ -97,7 +101,8 @@ void encode_row(const arguments::turbo_encode& a, uint64_t index) {
     held -= 32;
   }
   if (held > 0) *packed = uint32_t(stream);
-  store_some(a.scales + target, splat(norm / __builtin_sqrtf(sum(decoded))), 1);
+  const float length = __builtin_sqrtf(sum(decoded)) * code_unit(bits);
+  store_some(a.scales + target, splat(length > 0 ? norm / length : norm), 1);
   if (a.means) store_some(a.means + target, splat(mean), 1);
 }
 
@@ -118,7 +123,7 @@ void decode_rows(Batch& batch, const arguments::turbo_decode& a) {
       const uint64_t head = index % a.kv_heads, token = index / a.kv_heads % a.context;
       const uint64_t sequence = index / a.kv_heads / a.context;
       const uint64_t row = (sequence * a.kv_heads + head) * a.capacity + (a.ring_start + token) % a.capacity;
-      const F32 factor = splat(load_float(a.scales + row));
+      const F32 factor = splat(load_float(a.scales + row) * code_unit(bits));
       for (uint32_t i = 0; i < a.dim; i += kLanes) {
         F32 v = centroids_at<bits>(a.packed + row * words, i) * factor;
         if (a.means) v = fused(splat(load_float(a.means + row)), load_floats(a.ones + i), v);

@@ -28,33 +28,10 @@ PYTURBO_INLINE F32 gather(const float* table, I32 index) {
 #endif
 }
 
-// Whether `lookup` has room for a table of centroids in registers. Codes of a larger table are looked up one
-// by one: no processor gathers much faster, and many gather far slower.
-template <uint32_t bits>
-constexpr bool kInRegisters = bits < 8 || kLanes == 16;
-
-// Lane l is the centroid of the 8-bit code(l).
-template <typename Code>
-PYTURBO_INLINE F32 look_up_each(const Code& code) {
-  const float* table = kTable<8>.values;
-#if defined(__AVX2__) && !defined(__AVX512BW__)
-  // Broadcasts from memory and blends need no shuffles, which are scarce.
-  const auto at = [&](uint32_t l) { return _mm256_broadcast_ss(table + code(l)); };
-  const auto pair = [&](uint32_t l) { return _mm256_blend_ps(at(l), at(l + 1), 0xaa); };
-  const __m256 low = _mm256_blend_ps(pair(0), pair(2), 0xcc), high = _mm256_blend_ps(pair(4), pair(6), 0xcc);
-  return (F32)_mm256_blend_ps(low, high, 0xf0);
-#else
-  F32 v = {};
-  for (uint32_t l = 0; l < kLanes; ++l) v[l] = table[code(l)];
-  return v;
-#endif
-}
-
-// Centroids of codes in the low bits of each lane; the higher bits do not matter.
+// Centroids of codes of up to 6 bits in the low bits of each lane; the higher bits do not matter.
 template <uint32_t bits>
 PYTURBO_INLINE F32 lookup(U32 codes) {
   const float* table = kTable<bits>.values;
-  if constexpr (!kInRegisters<bits>) return gather(table, (I32)(codes & ((1 << bits) - 1)));
 #if defined(__AVX512BW__)
   if constexpr (bits <= 4) return (F32)_mm512_permutexvar_ps((__m512i)codes, _mm512_load_ps(table));
 #elif defined(__AVX2__)
@@ -82,18 +59,7 @@ PYTURBO_INLINE F32 lookup(U32 codes) {
   const U32 index = codes ^ ~(U32)((I32)signs >> 31);
   U32 magnitude;
 #if defined(__AVX512BW__)
-  const auto part = [&](uint32_t i) {
-    const float* from = upper + 32 * i;
-    return _mm512_permutex2var_ps(_mm512_load_ps(from), (__m512i)index, _mm512_load_ps(from + 16));
-  };
-  if constexpr (bits == 6) {
-    magnitude = (U32)part(0);
-  } else {
-    const __mmask16 odd = _mm512_test_epi32_mask((__m512i)index, _mm512_set1_epi32(32));
-    const __mmask16 late = _mm512_test_epi32_mask((__m512i)index, _mm512_set1_epi32(64));
-    magnitude = (U32)_mm512_mask_blend_ps(late, _mm512_mask_blend_ps(odd, part(0), part(1)),
-                                          _mm512_mask_blend_ps(odd, part(2), part(3)));
-  }
+  magnitude = (U32)_mm512_permutex2var_ps(_mm512_load_ps(upper), (__m512i)index, _mm512_load_ps(upper + 16));
 #elif defined(__AVX2__)
   const auto part = [&](uint32_t i) {
     return _mm256_permutevar8x32_ps(_mm256_load_ps(upper + 8 * i), (__m256i)index);
@@ -110,6 +76,15 @@ PYTURBO_INLINE F32 lookup(U32 codes) {
   magnitude = (U32)vqtbx4q_u8(vqtbl4q_u8(parts(0), at), parts(1), vsubq_u8(at, vdupq_n_u8(64)));
 #endif
   return (F32)(magnitude ^ (~signs & 0x80000000));
+}
+
+// The same for every width, in units of code_unit.
+template <uint32_t bits>
+PYTURBO_INLINE F32 centroids_of(U32 codes) {
+  if constexpr (bits == 8)
+    return __builtin_convertvector((I32)(codes << 24) >> 24, F32);
+  else
+    return lookup<bits>(codes);
 }
 
 // The first `count` <= 8 bytes of a number, the others zero. Loads of powers of two are joined in a register:
@@ -163,49 +138,6 @@ PYTURBO_INLINE U32 codes_at(const uint32_t* words, uint32_t d) {
 #endif
 #endif
 }
-
-// Whether the 8-bit codes of two vectors are looked up together, as halves.
-template <uint32_t bits>
-constexpr bool kAsHalves = bits == 8 && kLanes == 16;
-
-#if defined(__AVX512BW__)
-// The upper half of the centroids of 8-bit codes as halves, which they are.
-struct HalfTable {
-  static constexpr uint32_t kCount = 128;
-  alignas(64) uint16_t values[kCount];
-
-  constexpr HalfTable() : values() {
-    for (uint32_t i = 0; i < kCount; ++i)
-      values[i] = uint16_t((__builtin_bit_cast(uint32_t, kTable<8>.values[kCount + i]) >> 13) - (112 << 10));
-  }
-
-  constexpr bool exact() const {
-    for (uint32_t i = 0; i < kCount; ++i)
-      if (((uint32_t(values[i]) + (112 << 10)) << 13) !=
-          __builtin_bit_cast(uint32_t, kTable<8>.values[kCount + i]))
-        return false;
-    return true;
-  }
-};
-inline constexpr HalfTable kHalfTable;
-static_assert(kHalfTable.exact() && kTable<8>.mirrored());
-
-// The centroids of 32 codes.
-PYTURBO_INLINE void look_up_halves(const uint8_t* codes, F32* vectors) {
-  const auto table = [](uint32_t i) { return _mm512_load_si512(kHalfTable.values + 32 * i); };
-  const __m512i wide = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i*)codes));
-  const __mmask32 upper = _mm512_movepi16_mask(_mm512_slli_epi16(wide, 8));
-  const __m512i index = _mm512_mask_mov_epi16(_mm512_xor_si512(wide, _mm512_set1_epi16(127)), upper, wide);
-  const __mmask32 late = _mm512_movepi16_mask(_mm512_slli_epi16(index, 9));
-  const __m512i magnitude =
-      _mm512_mask_blend_epi16(late, _mm512_permutex2var_epi16(table(0), index, table(1)),
-                              _mm512_permutex2var_epi16(table(2), index, table(3)));
-  const __m512i halves =
-      _mm512_mask_mov_epi16(_mm512_xor_si512(magnitude, _mm512_set1_epi16(-0x8000)), upper, magnitude);
-  vectors[0] = (F32)_mm512_cvtph_ps(_mm512_castsi512_si256(halves));
-  vectors[1] = (F32)_mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
-}
-#endif
 
 // Whether the codes of four vectors are looked up together, as bytes.
 template <uint32_t bits>
@@ -277,27 +209,27 @@ PYTURBO_INLINE void look_up_rows(const uint8_t* a, const uint8_t* b, F32* vector
 }
 #endif
 
-// Coordinates [d, d + kLanes) of a row in units of its scale.
+// Coordinates [d, d + kLanes) of a row in units of its scale and code_unit.
 template <uint32_t bits>
 PYTURBO_INLINE F32 centroids_at(const uint32_t* words, uint32_t d) {
-  if constexpr (kInRegisters<bits>) {
+  if constexpr (bits == 8)
+    return load_floats(reinterpret_cast<const int8_t*>(words) + d);
+  else
     return lookup<bits>(codes_at<bits>(words, d));
-  } else {
-    const uint8_t* codes = reinterpret_cast<const uint8_t*>(words) + d;
-    return look_up_each([=](uint32_t l) { return codes[l]; });
-  }
 }
 
-// How many boundaries are below each lane; 0 for NaN.
+// The code of the centroid nearest to each lane, in units of code_unit; 0 for NaN. Those of 8 bits are
+// signed.
 template <uint32_t bits>
 PYTURBO_INLINE I32 nearest(F32 x) {
-  const float* boundaries = kTable<bits>.boundaries;
-  I32 index = {};
-  if constexpr (bits <= 4) {
-    for (uint32_t i = 0; i + 1 < 1u << bits; ++i) index -= x > boundaries[i];
+  I32 index = {};  // how many boundaries are below
+  if constexpr (bits == 8) {
+    return to_nearest(x) & (x == x);
+  } else if constexpr (bits <= 4) {
+    for (uint32_t i = 0; i + 1 < 1u << bits; ++i) index -= x > kTable<bits>.boundaries[i];
   } else {
     for (int32_t step = 1 << (bits - 1); step > 0; step >>= 1)
-      index += (x > gather(boundaries, index + (step - 1))) & step;
+      index += (x > gather(kTable<bits>.boundaries, index + (step - 1))) & step;
   }
   return index;
 }

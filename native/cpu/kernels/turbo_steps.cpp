@@ -50,7 +50,7 @@ struct Rows {
 template <uint32_t bits>
 void expand(const Rows& c, uint64_t slot, float* vector) {
   const uint32_t* packed = c.packed + slot * c.words;
-  const F32 factor = splat(load_float(c.scales + slot));
+  const F32 factor = splat(load_float(c.scales + slot) * code_unit(bits));
   for (uint32_t i = 0; i < c.dim; i += kLanes) {
     F32 v = centroids_at<bits>(packed, i) * factor;
     if (c.means) v = fused(splat(load_float(c.means + slot)), load_floats(c.ones + i), v);

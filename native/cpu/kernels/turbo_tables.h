@@ -12,16 +12,17 @@ typedef unsigned int uint;
 
 constexpr uint32_t kMaxDim = 512;
 constexpr uint32_t kMaxWords = kMaxDim * 8 / 32;  // of a row
+constexpr float kMostByteSteps = 127.0f;
+
+// What the scale of a row is multiplied with: 8-bit codes are numbers of steps, others stand for centroids.
+PYTURBO_INLINE constexpr float code_unit(uint32_t bits) { return bits == 8 ? 0.015625f : 1.0f; }
 
 PYTURBO_INLINE uint32_t row_words(uint32_t dim, uint32_t bits) { return (dim * bits + 31) / 32; }
 
 template <uint32_t bits>
 constexpr const float* centroids() {
-  return bits == 2   ? kCentroids2
-         : bits == 3 ? kCentroids3
-         : bits == 4 ? kCentroids4
-         : bits == 6 ? kCentroids6
-                     : kCentroids8;
+  static_assert(bits <= 6);
+  return bits == 2 ? kCentroids2 : bits == 3 ? kCentroids3 : bits == 4 ? kCentroids4 : kCentroids6;
 }
 
 // Centroids, over and over up to a whole vector; and the midpoints between them.

@@ -53,7 +53,7 @@ static inline void load_ring(const Half* ring, uint32_t capacity, uint32_t first
   }
 }
 
-// The rows of a tile of keys of a head, with the factors and means of their vectors.
+// The rows of a tile of keys of a head, with the factors of their codes' centroids_of and the means.
 struct TurboTile {
   const uint32_t* rows[kKeys];
   alignas(64) float factors[kKeys];  // zero past the last key
@@ -69,10 +69,16 @@ struct TurboTile {
     }
     load_ring(head.scales, c.capacity, first, count, factors);
     load_ring(head.means, c.capacity, first, head.means ? count : 0, means);
+    for (uint32_t j = 0; j < kKeys; ++j) factors[j] *= code_unit(head.bits);
   }
 
   // The bytes of row j; past the last key those of any row.
   const uint8_t* codes(uint32_t j) const { return reinterpret_cast<const uint8_t*>(rows[j]); }
+
+  // Where rows of 8-bit codes start, by their number.
+  auto bytes() const {
+    return [this](uint32_t j) { return reinterpret_cast<const int8_t*>(rows[j]); };
+  }
 
   // Prefetches rows of `words` words.
   void prefetch(uint32_t words) const {
@@ -127,22 +133,10 @@ static void expand_keys(const TileWords& words, uint32_t begin, uint32_t columns
 #pragma GCC unroll 32
       for (uint32_t i = 0; i < kUnit; ++i) {
         if (i >= count) break;
-        for (uint32_t v = 0; v < kTileVectors; ++v) chunk.values[unit + i][v] = lookup<bits>(codes_of(i, v));
+        for (uint32_t v = 0; v < kTileVectors; ++v)
+          chunk.values[unit + i][v] = centroids_of<bits>(codes_of(i, v));
       }
     }
-  }
-}
-
-// The same for 8-bit codes, which are read from their rows.
-static inline void look_up_keys(const TurboTile& tile, uint32_t begin, uint32_t columns, TileChunk& chunk) {
-  for (uint32_t v = 0; v < kTileVectors; ++v) {
-    const uint8_t* rows[kLanes];
-    for (uint32_t l = 0; l < kLanes; ++l) {
-      const uint32_t key = v * kLanes + l;  // past the last key any row: its score does not count
-      rows[l] = reinterpret_cast<const uint8_t*>(tile.rows[key < tile.count ? key : 0]) + begin;
-    }
-    for (uint32_t i = 0; i < columns; ++i)
-      chunk.values[i][v] = look_up_each([&](uint32_t l) { return rows[l][i]; });
   }
 }
 
@@ -158,12 +152,6 @@ static void expand_values(const TurboTile& tile, uint32_t begin, uint32_t dim, T
     }
     return;
   }
-#if defined(__AVX512BW__)
-  if (kAsHalves<bits> && begin + kTileRows <= dim) {
-    for (uint32_t j = 0; j < tile.count; ++j) look_up_halves(tile.codes(j) + begin, chunk.values[j]);
-    return;
-  }
-#endif
   for (uint32_t v = 0; v < kTileVectors; ++v) {
     const uint32_t d = begin + v * kLanes;
     for (uint32_t j = 0; j < tile.count; ++j)

@@ -73,6 +73,7 @@ PYTURBO_INLINE S8Quarter low_bytes(I32 v) { return __builtin_convertvector(v, S8
 PYTURBO_INLINE F32 load_floats(const float* from) { return load_vector<F32>(from); }
 PYTURBO_INLINE F32 load_floats(const Half* from) { return from_half(load_vector<U16Half>(from)); }
 PYTURBO_INLINE F32 load_floats(const BFloat* from) { return from_bfloat(load_vector<U16Half>(from)); }
+PYTURBO_INLINE F32 load_floats(const int8_t* from) { return __builtin_convertvector(widen_twice(from), F32); }
 
 // E4M3 codes, as signed bytes, over kE4m3Unit: halves of the same bits, subnormal ones too. 0x7f and 0xff are
 // NaN.

@@ -133,7 +133,12 @@ PYTURBO_INLINE U16Half widen(const void* from) {
   return (U16Half)_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)from));
 }
 
-// The same of twice as many bytes, and the halves of such a vector.
+// The same as 32 bits.
+PYTURBO_INLINE I32 widen_twice(const void* from) {
+  return (I32)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)from));
+}
+
+// Twice as many signed bytes as 16 bits, and the halves of such a vector.
 PYTURBO_INLINE U16 widen_two(const void* from) {
   return (U16)_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i*)from));
 }

@@ -60,7 +60,10 @@ PYTURBO_INLINE U16Half widen(const void* from) {
   return (U16Half)vget_low_s16(vmovl_s8(vcreate_s8(four)));
 }
 
-// The same of twice as many bytes, and the halves of such a vector.
+// The same as 32 bits.
+PYTURBO_INLINE I32 widen_twice(const void* from) { return (I32)vmovl_s16((int16x4_t)widen(from)); }
+
+// Twice as many signed bytes as 16 bits, and the halves of such a vector.
 PYTURBO_INLINE U16 widen_two(const void* from) { return (U16)vmovl_s8(vld1_s8((const int8_t*)from)); }
 PYTURBO_INLINE U16Half low_half(U16 v) { return (U16Half)vget_low_u16((uint16x8_t)v); }
 PYTURBO_INLINE U16Half high_half(U16 v) { return (U16Half)vget_high_u16((uint16x8_t)v); }

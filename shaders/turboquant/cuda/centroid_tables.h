@@ -7,7 +7,7 @@ constexpr uint kKeyBits = key_bits, kValueBits = value_bits;
 
 // Pairs of codes have a table where it leaves room for the other one.
 constexpr bool has_pairs(uint bits, uint other) {
-  return bits < 4 ? other < 4 || other == 6 : bits == other && bits == 4;
+  return bits < 4 ? other != 4 : bits == 4 && (other == 4 || other == 8);
 }
 
 using KeyTable = CentroidTable<kKeyBits, has_pairs(kKeyBits, kValueBits)>;

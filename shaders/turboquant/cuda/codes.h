@@ -3,7 +3,7 @@
 
 #include "../../common/cuda/matrix_units.h"
 
-// Centroids by codes, twice in a word, or by pairs of codes. Each lane has a copy in a bank of its own.
+// Centroids by codes of up to 6 bits, twice in a word, or by pairs of codes. Each lane has a copy in a bank of its own.
 template <uint bits, bool pairs>
 struct CentroidTable {
   static constexpr uint kEntries = 1u << (pairs ? 2 * bits : bits), kWords = kEntries * 32;
@@ -29,6 +29,26 @@ struct CentroidTable {
     return *reinterpret_cast<const uint*>(reinterpret_cast<const uchar*>(table) + offset);
   }
 };
+
+// Codes of 8 bits have no table.
+template <bool pairs>
+struct CentroidTable<8, pairs> {
+  static constexpr uint kWords = 0;
+
+  static void fill(uint*, uint, uint) {}
+
+  const uint* table;
+  uint lane_bytes;
+};
+
+// The centroids of two neighbouring 8-bit codes of four, from the first or the third on.
+inline uint centroids_of_bytes(uint codes, uint first) {
+  // A byte b after 0x64 is the half 1024 + b; (1024 + 128 + steps) / 64 - 18 is exact.
+  const uint halves = ::__byte_perm(codes ^ 0x80808080u, 0x64646464u, first == 0 ? 0x4140 : 0x4342);
+  uint values;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(values) : "r"(halves), "r"(0x24002400u), "r"(0xcc80cc80u));
+  return values;
+}
 
 // `count` codes of a row, the first in the lowest bits of words[0].
 template <uint bits, uint count>
@@ -63,17 +83,25 @@ struct Codes {
     }
   }
 
-  // The centroids of codes i and i + 1.
+  // The centroids of codes i, which is even, and i + 1.
   template <bool pairs>
   uint neighbours(const CentroidTable<bits, pairs>& table, uint i) const {
-    if constexpr (pairs) return entry(table, i, 2 * bits);
-    return ::__byte_perm(entry(table, i, bits), entry(table, i + 1, bits), 0x5410);
+    if constexpr (bits == 8) {
+      return centroids_of_bytes(words[i / 4], i % 4);
+    } else if constexpr (pairs) {
+      return entry(table, i, 2 * bits);
+    } else {
+      return ::__byte_perm(entry(table, i, bits), entry(table, i + 1, bits), 0x5410);
+    }
   }
 
   // The centroids of code i here and in another row.
   template <bool pairs>
   uint of_both(const CentroidTable<bits, pairs>& table, const Codes& other, uint i) const {
-    if constexpr (!pairs) {
+    if constexpr (bits == 8) {
+      const uint merged = ::__byte_perm(words[i / 4], other.words[i / 4], i % 4 < 2 ? 0x5140 : 0x7362);
+      return centroids_of_bytes(merged, i % 2 * 2);
+    } else if constexpr (!pairs) {
       return ::__byte_perm(entry(table, i, bits), other.entry(table, i, bits), 0x5410);
     } else if constexpr (32 % (2 * bits) == 0) {
       // Codes of this row in the places of even codes, of the other row in those of odd ones.
