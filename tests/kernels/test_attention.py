@@ -67,6 +67,7 @@ def check(y, *args, **options):
         (11, 101, 12, 4, 128, "f16"),
         (3, 50, 15, 3, 256, "f32"),
         (2, 41, 3, 1, 512, "bf16"),
+        (1, 37, 50, 1, 64, "f16"),  # more than a CPU has rows at a time
     ],
 )
 def test_matches_float64(device, rng, form, tokens, context, heads, kv_heads, dim, kind):

@@ -122,6 +122,7 @@ def check(y, q, k, v, scale, *, own=None, live=None, ring_start=0, **options):
         (11, 101, 12, 4, 128, 8, 4),
         (3, 50, 15, 3, 256, 4, 4),
         (2, 41, 3, 1, 512, 8, 6),
+        *((1, 37, heads, 1, dim, 8, 8) for heads, dim in ((1, 64), (7, 80), (8, 96), (9, 128), (50, 64))),
     ],
 )
 def test_matches_float64(device, rng, form, tokens, capacity, heads, kv_heads, dim, key_bits, value_bits):
