@@ -32,11 +32,11 @@ inline float code_factor(float norm, float largest, uint dim, uint bits) {
   return bits == 8 ? kMostByteSteps * kByteStep / largest : sqrt(float(dim)) / norm;
 }
 
-// The code of the centroid nearest to x, the first of an index for NaN.
+// The code of the centroid nearest to x; 0 for NaN.
 inline uint nearest(float x, uint bits) {
   if (bits == 8) {
     const float steps = rint(x / kByteStep);
-    return abs(steps) <= kMostByteSteps ? uint(int(steps)) & 0xff : 0;  // 0 for NaN
+    return abs(steps) <= kMostByteSteps ? uint(int(steps)) & 0xff : 0;
   }
   constant float* table = centroids(bits);
   uint index = 0;  // how many of the midpoints between centroids are below x

@@ -122,7 +122,9 @@ def check(y, q, k, v, scale, *, own=None, live=None, ring_start=0, **options):
         (11, 101, 12, 4, 128, 8, 4),
         (3, 50, 15, 3, 256, 4, 4),
         (2, 41, 3, 1, 512, 8, 6),
-        *((1, 37, heads, 1, dim, 8, 8) for heads, dim in ((1, 64), (7, 80), (8, 96), (9, 128), (50, 64))),
+        (2, 37, 4, 2, 128, 3, 8),
+        (3, 37, 4, 2, 256, 4, 8),
+        *((1, 37, heads, 1, dim, 8, 8) for heads, dim in ((1, 64), (7, 80), (8, 96), (9, 256), (50, 64))),
     ],
 )
 def test_matches_float64(device, rng, form, tokens, capacity, heads, kv_heads, dim, key_bits, value_bits):
@@ -215,7 +217,7 @@ def check_recent(y, q, k, v, scale, first, end, own, **options):
 def test_the_last_rows_are_exact(device, rng, form, recent, first, end, chunk, window):
     """Of fewer keys than there are rows too: after a rewind, or at the beginning."""
     tokens = 9 if chunk else max(1, min(9, end))
-    q, k, v = operands(rng, tokens, 57, 6, 2, 64, 3, 2)
+    q, k, v = operands(rng, tokens, 57, 6, 2, 64, 3, 8)
     own = tuple(rng.standard_normal((2, tokens, 2, 64), np.float32)) if chunk else None
     k, v = with_recent(rng, k, v, recent, first, end)
     y = run(form, device, q, k, v, 0.3, own=own, live=end, window=window)
@@ -245,9 +247,10 @@ def test_a_gap_ends_the_exact_rows(device, rng, form):
 
 
 @forms
+@pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("live", [0, 1, 31, 32, 33, 100])
-def test_only_live_rows_are_read(device, rng, form, live):
-    q, k, v = operands(rng, 1, 103, 6, 2, 64)
+def test_only_live_rows_are_read(device, rng, form, live, bits):
+    q, k, v = operands(rng, 1, 103, 6, 2, 64, bits, bits)
     for rows in (k, v):
         rows.scales[:, live:] = np.nan
         rows.packed[:, live:] = 0xFFFFFFFF
@@ -258,6 +261,16 @@ def test_only_live_rows_are_read(device, rng, form, live):
 
 
 @forms
+def test_every_byte_is_a_number_of_steps(device, rng, form):
+    """Also -128, which is never encoded."""
+    q, k, v = operands(rng, 1, 40, 4, 2, 64, 8, 8)
+    for rows in (k, v):
+        rows.packed[...] = rng.integers(0, 1 << 32, rows.packed.shape, np.uint32)
+        rows.packed[:, ::3, ::5] = 0x80808080
+    check(run(form, device, q, k, v, 0.05), q, k, v, 0.05)
+
+
+@forms
 @pytest.mark.parametrize("window", [1, 4, 69, 70, 75])
 def test_window_edges(device, rng, form, window):
     q, k, v = operands(rng, 6, 70, 3, 1, 64)
@@ -265,9 +278,10 @@ def test_window_edges(device, rng, form, window):
 
 
 @forms
+@pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("group", [1, 2, 3, 4, 8, 9])
-def test_groups_of_query_heads(device, rng, form, group):
-    q, k, v = operands(rng, 2, 41, 2 * group, 2, 128)
+def test_groups_of_query_heads(device, rng, form, group, bits):
+    q, k, v = operands(rng, 2, 41, 2 * group, 2, 128, bits, bits)
     check(run(form, device, q, k, v, 0.1), q, k, v, 0.1)
 
 
@@ -316,11 +330,12 @@ def test_gate_of_the_result(device, rng):
 
 
 @forms
+@pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("window", [0, 50])
-def test_a_ring_that_went_round(device, rng, form, window):
+def test_a_ring_that_went_round(device, rng, form, window, bits):
     """150 vectors in 96 rows; one row off and a window of 50 must show."""
     vectors = rng.standard_normal((2, 150, 2, 64), np.float32)
-    caches = [ops.turbo_rows(96, 2, 64, 4) for _ in range(2)]
+    caches = [ops.turbo_rows(96, 2, 64, bits) for _ in range(2)]
     for position in range(0, 150, 10):
         part = vectors[:, position : position + 10]
         appended = (
@@ -328,7 +343,7 @@ def test_a_ring_that_went_round(device, rng, form, window):
             for c, x in zip(caches, part)
         )
         caches = list(appended)
-    k, v = map(encoded, vectors)
+    k, v = (encoded(x, bits) for x in vectors)
     q = rng.standard_normal((1, 6, 64), np.float32)
     newest = [rows._replace(packed=rows.packed[:, 54:], scales=rows.scales[:, 54:]) for rows in (k, v)]
     y = run(form, device, q, *caches, 0.3, window=window, ring_start=150 % 96)
@@ -376,8 +391,9 @@ def test_scores_of_any_size(device, rng, form):
 @forms
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("where", ["q", "k", "v", "own"])
-def test_nan_and_inf_show_where_they_are_seen(device, rng, form, bad, where):
-    q, k, v = operands(rng, 9, 36, 6, 2, 64)
+@pytest.mark.parametrize("bits", [4, 8])
+def test_nan_and_inf_show_where_they_are_seen(device, rng, form, bad, where, bits):
+    q, k, v = operands(rng, 9, 36, 6, 2, 64, bits, bits)
     own = tuple(rng.standard_normal((2, 9, 2, 64), np.float32))
     if where == "q":
         q[4, 1, 60] = bad

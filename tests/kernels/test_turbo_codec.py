@@ -228,7 +228,7 @@ def check_codes(rows, codes, scales, scaled):
     distance = np.abs(scaled[..., None] - boundaries).min(axis=-1)
     rank = np.argsort(np.argsort(centroids))
     assert (np.abs(rank[got] - rank[codes]) <= (distance < 1e-6 * (1 + np.abs(scaled)))).all()
-    assert (got != codes).mean() <= 1e-3
+    assert (got != codes).sum() <= max(1, 1e-3 * got.size)
     for h in range(rows.scales.shape[0]):
         for t in range(rows.scales.shape[1]):
             assert rows.packed[h, t].tobytes() == reference.pack(got[t, h], rows.bits).tobytes()
@@ -411,7 +411,8 @@ def test_a_batch_is_its_sequences(device, rng):
     position=st.integers(0, 2**32 - 7),
     seed=st.integers(0, 99),
 )
-@example(tokens=2, kv_heads=2, dim=512, bits=8, spare=0, position=0, seed=62)  # a value next to a boundary
+@example(tokens=2, kv_heads=2, dim=512, bits=8, spare=0, position=0, seed=14)  # a value next to a boundary
+@example(tokens=1, kv_heads=2, dim=80, bits=8, spare=0, position=0, seed=64)  # one of few values
 def test_any_shape(tokens, kv_heads, dim, bits, spare, position, seed):
     x = spread_vectors(np.random.default_rng(seed), tokens, kv_heads, dim)
     capacity = tokens + spare

@@ -109,7 +109,8 @@ def decode(rows, signs=1.0):
 def magnitudes(rows, signs=1.0):
     """The same with the magnitudes of codes and means, which rounding goes by.
 
-    A code of no steps stands for values of up to half a step.
+    A code of no steps has that of half a step: where the value of a key with nearly all the weight is zero,
+    the others show, whose weights are less precise on matrix units: they are halves, relative to the largest.
     """
     steps = 1 / 128 if rows.bits == 8 else 0
     return _parts(rows, signs, np.maximum(np.abs(codebook(rows.bits)), steps), np.abs)

@@ -3,7 +3,6 @@
 // starts.
 #pragma once
 
-#include "cpu/kernels/row.h"
 #include "cpu/kernels/tile.h"
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {

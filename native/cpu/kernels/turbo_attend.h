@@ -104,7 +104,7 @@ template <uint32_t bits>
 static void multiply_keys(const TurboCache& c, const TurboTile& tile, uint32_t rows, TurboAttending& w) {
   if (reads_bytes<bits>(rows)) {
     by_few_rows(rows, [&]<uint32_t count>(uint32_t r) {
-      score_few<count>(tile.bytes(), tile.count, c.dim, w.queries[r], kMaxDim, w.scores + r * kKeys);
+      score_few<count>(tile.byte_rows(), tile.count, c.dim, w.queries[r], kMaxDim, w.scores + r * kKeys);
     });
     return;
   }
@@ -120,8 +120,8 @@ template <uint32_t bits>
 static void add_values(const TurboCache& c, const TurboTile& tile, uint32_t rows, TurboAttending& w) {
   if (reads_bytes<bits>(rows)) {
     by_few_rows(rows, [&]<uint32_t count>(uint32_t r) {
-      add_values_few<count>(tile.bytes(), tile.count, c.dim, w.scores + r * kKeys, w.sums[0] + r * kTileRows,
-                            sizeof(w.sums[0]) / sizeof(float));
+      add_values_few<count>(tile.byte_rows(), tile.count, c.dim, w.scores + r * kKeys,
+                            w.sums[0] + r * kTileRows, sizeof(w.sums[0]) / sizeof(float));
     });
     return;
   }

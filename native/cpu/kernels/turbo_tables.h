@@ -12,9 +12,10 @@ typedef unsigned int uint;
 
 constexpr uint32_t kMaxDim = 512;
 constexpr uint32_t kMaxWords = kMaxDim * 8 / 32;  // of a row
-constexpr float kMostByteSteps = 127.0f;
+constexpr float kMostByteSteps = 127.0f;          // as in codec.h
 
-// What the scale of a row is multiplied with: 8-bit codes are numbers of steps, others stand for centroids.
+// What the scale of a row is multiplied with: 8-bit codes are numbers of codec.h's steps, others stand for
+// centroids.
 PYTURBO_INLINE constexpr float code_unit(uint32_t bits) { return bits == 8 ? 0.015625f : 1.0f; }
 
 PYTURBO_INLINE uint32_t row_words(uint32_t dim, uint32_t bits) { return (dim * bits + 31) / 32; }

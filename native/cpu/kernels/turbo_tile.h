@@ -76,7 +76,7 @@ struct TurboTile {
   const uint8_t* codes(uint32_t j) const { return reinterpret_cast<const uint8_t*>(rows[j]); }
 
   // Where rows of 8-bit codes start, by their number.
-  auto bytes() const {
+  auto byte_rows() const {
     return [this](uint32_t j) { return reinterpret_cast<const int8_t*>(rows[j]); };
   }
 

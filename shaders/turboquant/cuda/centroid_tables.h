@@ -1,13 +1,15 @@
 // The tables of a cache: of the centroids of its keys and of its values, which are one if both have as many bits.
 #pragma once
 
+#include "../../common/cuda/shared_rows.h"
 #include "codes.h"
 
 constexpr uint kKeyBits = key_bits, kValueBits = value_bits;
 
 // Pairs of codes have a table where it leaves room for the other one.
 constexpr bool has_pairs(uint bits, uint other) {
-  return bits < 4 ? other != 4 : bits == 4 && (other == 4 || other == 8);
+  if (other == 8) return bits <= 4 && kMostSharedBytes > 99 * 1024;
+  return bits < 4 ? other != 4 : bits == 4 && other == 4;
 }
 
 using KeyTable = CentroidTable<kKeyBits, has_pairs(kKeyBits, kValueBits)>;
