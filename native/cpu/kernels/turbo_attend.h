@@ -94,20 +94,32 @@ PYTURBO_INLINE KeyRange in_tile(KeyRange all, uint32_t first, uint32_t last) {
   return {begin, end > begin ? end : begin};
 }
 
-// Whether 8-bit codes are used where they are read, which for more rows takes longer than tiles of them.
+// Rows for which codes are unpacked where they are used, four rows at a time; for more, tiles take less time.
 template <uint32_t bits>
-PYTURBO_INLINE bool reads_bytes(uint32_t rows) {
-  return bits == 8 && rows <= 2 * kFewRows;
+constexpr uint32_t kRowsInPlace = bits == 8                  ? 2 * kFewRows
+                                  : kLanes == 16             ? 3
+                                  : kLanes == 8 && bits <= 4 ? 2
+                                                             : 0;
+
+// Calls use<count>(first) for all rows if these are as few. Returns whether they are.
+template <uint32_t bits, typename Use>
+PYTURBO_INLINE bool in_place(uint32_t rows, const Use& use) {
+  if constexpr (kRowsInPlace<bits> > 0) {
+    if (rows <= kRowsInPlace<bits>) {
+      by_few_rows(rows, use);
+      return true;
+    }
+  }
+  return false;
 }
 
 template <uint32_t bits>
 static void multiply_keys(const TurboCache& c, const TurboTile& tile, uint32_t rows, TurboAttending& w) {
-  if (reads_bytes<bits>(rows)) {
-    by_few_rows(rows, [&]<uint32_t count>(uint32_t r) {
-      score_few<count>(tile.byte_rows(), tile.count, c.dim, w.queries[r], kMaxDim, w.scores + r * kKeys);
-    });
-    return;
-  }
+  const bool done = in_place<bits>(rows, [&]<uint32_t count>(uint32_t r) {
+    score_few<count>(tile.template coded_rows<bits>(), tile.count, c.dim, w.queries[r], kMaxDim,
+                     w.scores + r * kKeys);
+  });
+  if (done) return;
   load_words(tile, c.keys.words, w.words);
   for (uint32_t begin = 0; begin < c.dim; begin += kChunk) {
     const uint32_t columns = least(kChunk, c.dim - begin);
@@ -118,13 +130,11 @@ static void multiply_keys(const TurboCache& c, const TurboTile& tile, uint32_t r
 
 template <uint32_t bits>
 static void add_values(const TurboCache& c, const TurboTile& tile, uint32_t rows, TurboAttending& w) {
-  if (reads_bytes<bits>(rows)) {
-    by_few_rows(rows, [&]<uint32_t count>(uint32_t r) {
-      add_values_few<count>(tile.byte_rows(), tile.count, c.dim, w.scores + r * kKeys,
-                            w.sums[0] + r * kTileRows, sizeof(w.sums[0]) / sizeof(float));
-    });
-    return;
-  }
+  const bool done = in_place<bits>(rows, [&]<uint32_t count>(uint32_t r) {
+    add_values_few<count>(tile.template coded_rows<bits>(), tile.count, c.dim, w.scores + r * kKeys,
+                          w.sums[0] + r * kTileRows, sizeof(w.sums[0]) / sizeof(float));
+  });
+  if (done) return;
   for (uint32_t begin = 0; begin < c.dim; begin += kTileRows) {
     expand_values<bits>(tile, begin, c.dim, w.chunk);
     multiply_rows_of(w.chunk, tile.count, w.scores, kKeys, rows, w.sums[begin / kTileRows]);

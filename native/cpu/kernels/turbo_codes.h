@@ -218,6 +218,20 @@ PYTURBO_INLINE F32 centroids_at(const uint32_t* words, uint32_t d) {
     return lookup<bits>(codes_at<bits>(words, d));
 }
 
+// The codes of a row from a column on, as cache_rows.h reads them.
+template <uint32_t bits>
+struct CodedRow {
+  const uint32_t* words;
+  uint32_t column;
+
+  CodedRow operator+(uint32_t columns) const { return {words, column + columns}; }
+};
+
+template <uint32_t bits>
+PYTURBO_INLINE F32 load_floats(CodedRow<bits> from) {
+  return centroids_at<bits>(from.words, from.column);
+}
+
 // The code of the centroid nearest to each lane, in units of code_unit; 0 for NaN. Those of 8 bits are
 // signed.
 template <uint32_t bits>

@@ -75,9 +75,10 @@ struct TurboTile {
   // The bytes of row j; past the last key those of any row.
   const uint8_t* codes(uint32_t j) const { return reinterpret_cast<const uint8_t*>(rows[j]); }
 
-  // Where rows of 8-bit codes start, by their number.
-  auto byte_rows() const {
-    return [this](uint32_t j) { return reinterpret_cast<const int8_t*>(rows[j]); };
+  // The rows by their number, as cache_rows.h reads them.
+  template <uint32_t bits>
+  auto coded_rows() const {
+    return [this](uint32_t j) { return CodedRow<bits>{rows[j], 0}; };
   }
 
   // Prefetches rows of `words` words.
