@@ -144,7 +144,10 @@ class _Reader:
         value = self.integer("<Q", what)
         left = len(self._data) - self.position
         if value * smallest > left:
-            raise FormatError(f"{self.path}: {shown(what)}: expected at most {left // smallest}, got {value}")
+            ends = f": the file ends {left} bytes after that number" if self._whole else ""
+            raise FormatError(
+                f"{self.path}: {shown(what)}: expected at most {left // smallest}, got {value}{ends}"
+            )
         return value
 
     def string(self, what: str) -> str:
