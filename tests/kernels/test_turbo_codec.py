@@ -266,7 +266,7 @@ def test_values_around_known_boundaries(device):
 
 
 def test_bytes_are_steps(device):
-    """The largest magnitude has 127 of them; halves go to even numbers."""
+    """The largest magnitude becomes 127 steps; ties round to even."""
     x = np.zeros(64, np.float32)
     steps = [127, -127, 0.5, 1.5, -0.5, -1.5, 2.5, 0.49, -0.51, 126.4]
     x[: len(steps)] = steps
@@ -411,8 +411,8 @@ def test_a_batch_is_its_sequences(device, rng):
     position=st.integers(0, 2**32 - 7),
     seed=st.integers(0, 99),
 )
-@example(tokens=2, kv_heads=2, dim=512, bits=8, spare=0, position=0, seed=14)  # a value next to a boundary
-@example(tokens=1, kv_heads=2, dim=80, bits=8, spare=0, position=0, seed=64)  # one of few values
+@example(tokens=2, kv_heads=2, dim=512, bits=8, spare=0, position=0, seed=14)  # one code rounds otherwise
+@example(tokens=1, kv_heads=2, dim=80, bits=8, spare=0, position=0, seed=64)  # the same among 160 codes
 def test_any_shape(tokens, kv_heads, dim, bits, spare, position, seed):
     x = spread_vectors(np.random.default_rng(seed), tokens, kv_heads, dim)
     capacity = tokens + spare

@@ -107,10 +107,10 @@ def decode(rows, signs=1.0):
 
 
 def magnitudes(rows, signs=1.0):
-    """The same with the magnitudes of codes and means, which rounding goes by.
+    """Return the same sums with the magnitudes of codes and means, which bound rounding errors.
 
-    A code of no steps has that of half a step: where the value of a key with nearly all the weight is zero,
-    the others show, whose weights are less precise on matrix units: they are halves, relative to the largest.
+    An 8-bit code of 0 counts as half a step. Matrix units hold weights as halves relative to the largest, so
+    small weights are less precise there. It shows where the value of the key with the most weight is 0.
     """
     steps = 1 / 128 if rows.bits == 8 else 0
     return _parts(rows, signs, np.maximum(np.abs(codebook(rows.bits)), steps), np.abs)

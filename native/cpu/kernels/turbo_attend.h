@@ -101,7 +101,7 @@ constexpr uint32_t kRowsInPlace = bits == 8                  ? 2 * kFewRows
                                   : kLanes == 8 && bits <= 4 ? 2
                                                              : 0;
 
-// Calls use<count>(first) for all rows if these are as few. Returns whether they are.
+// Calls use<count>(first) for all rows if there are at most kRowsInPlace. Returns whether it did.
 template <uint32_t bits, typename Use>
 PYTURBO_INLINE bool in_place(uint32_t rows, const Use& use) {
   if constexpr (kRowsInPlace<bits> > 0) {

@@ -6,7 +6,8 @@
 
 constexpr uint kKeyBits = key_bits, kValueBits = value_bits;
 
-// Pairs of codes have a table where it leaves room for the other one.
+// Pairs of codes have a table where it leaves room for the other one. 8-bit codes have none: beside them a table of pairs
+// must leave room for the tiles of attention.
 constexpr bool has_pairs(uint bits, uint other) {
   if (other == 8) return bits <= 4 && kMostSharedBytes > 99 * 1024;
   return bits < 4 ? other != 4 : bits == 4 && other == 4;
