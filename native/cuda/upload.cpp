@@ -13,6 +13,9 @@ namespace {
 
 constexpr uint64_t kPieceBytes = uint64_t(1) << 26;
 
+// A multiple of the pages of every processor.
+constexpr uint64_t kPageBytes = uint64_t(1) << 16;
+
 // Shorter pieces are not worth registering.
 constexpr uint64_t kRegisteredBytes = uint64_t(1) << 20;
 
@@ -38,13 +41,14 @@ class Registered {
   void* memory_ = nullptr;
 };
 
-// Pieces begin on whole pages, except for the first of an upload.
+// Pieces begin on whole pages, except for the first of an upload. One that is a page shorter than a piece stays
+// whole wherever it lies.
 std::vector<Upload> pieces_of(std::span<const Upload> uploads) {
   std::vector<Upload> pieces;
   for (const Upload& upload : uploads) {
     const uintptr_t begin = reinterpret_cast<uintptr_t>(upload.from), end = begin + upload.bytes;
     for (uintptr_t place = begin; place < end;) {
-      const uint64_t bytes = std::min(end, (place / kPieceBytes + 1) * kPieceBytes) - place;
+      const uint64_t bytes = std::min(end, place / kPageBytes * kPageBytes + kPieceBytes) - place;
       pieces.push_back({upload.to + (place - begin), reinterpret_cast<const uint8_t*>(place), bytes});
       place += bytes;
     }

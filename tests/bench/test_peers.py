@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -184,6 +185,10 @@ def test_several_at_once(llama: Callable[..., None], model: Path) -> None:
     gain = next(row for row in report.rows if row.work == gains[0])
     alone, many = (next(row for row in report.rows if row.work == decoded[i]) for i in (0, 2))
     assert gain.ratio == pytest.approx(many.figure / alone.figure)  # type: ignore[operator]
+    noted = re.fullmatch(r"(\d+)% of a prompt's (\d+) tok/s", gain.note)
+    assert noted
+    share, prompt = map(int, noted.groups())
+    assert share / 100 == pytest.approx(gain.figure / prompt, rel=0.05, abs=0.006)  # type: ignore[operator]
 
 
 @pytest.mark.slow

@@ -132,6 +132,16 @@ def test_files_are_copied_side_by_side(cuda: pyturbo.Device, tmp_path: Path) -> 
     assert soft_cuda.counters()["registered"] == 4
 
 
+def test_a_file_of_one_piece_is_copied_whole(cuda: pyturbo.Device, tmp_path: Path) -> None:
+    n = 15 << 20  # 60 MiB: wherever it lies, most likely across a multiple of 64 MiB
+    with (tmp_path / "numbers").open("wb") as file:
+        file.truncate(4 * n)
+    mapped = cuda.map(tmp_path / "numbers", dtype="float32")
+    soft_cuda.reset()
+    cuda.kernel("add")(mapped, mapped, cuda.empty(n), 100)
+    assert soft_cuda.counters()["registered"] == soft_cuda.counters()["copies_in"] == 1
+
+
 def test_progress_of_preparations(cuda: pyturbo.Device, tmp_path: Path) -> None:
     values = numbers(tmp_path)
     mapped, y = cuda.map(tmp_path / "numbers", dtype="float32"), cuda.empty(len(values))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pyturbo.bench.peers import random_moe
 from pyturbo.bench.peers.plan import LLAMA, Plan, contenders
-from pyturbo.bench.peers.rounds import Speeds, Tell, decoding, in_turns, ratio
+from pyturbo.bench.peers.rounds import Speeds, Tell, decoding, in_turns, prefilling, ratio
 from pyturbo.bench.peers.rows import PRECISIONS, Report, Row, beside_peers, failures, name_of
 
 CONVERSATIONS = (1, 4, 8, 16)
@@ -29,10 +29,16 @@ EXPERTS_AT_ONCE, EXPERT_GOAL = 8, 0.8
 
 
 def batch(plan: Plan, report: Report, tell: Tell) -> None:
-    """Decode in several conversations of a GGUF file at once, with the most threads of the plan."""
+    """Decode in several conversations of a GGUF file at once, with the most threads of the plan.
+
+    A prompt shares each read of the weights among more tokens than conversations do: rows of gains say how near
+    its speed they come.
+    """
     threads, name = max(plan.threads), plan.gguf.stem
     most = max(CONVERSATIONS)
     with contenders(plan, report, threads, plan.gguf, {LLAMA: plan.gguf}, tell, conversations=most) as ready:
+        ours = [contender for contender in ready if contender.name != LLAMA]
+        prompts = in_turns(ours, plan.rounds, prefilling(plan.prompt), tell)
         alone: list[Speeds] = []
         for count in CONVERSATIONS:
             turn = decoding(plan.context, plan.tokens, conversations=count)
@@ -41,7 +47,8 @@ def batch(plan: Plan, report: Report, tell: Tell) -> None:
             report.rows += beside_peers(f"decode {name}, {count} at once", threads, speeds, PEER_GOALS)
             if count in GAIN_GOALS:
                 work = f"gain of {count} at once, {name}"
-                report.rows += _gains(work, threads, alone, speeds, GAIN_GOALS[count])
+                gains = _gains(work, threads, alone, speeds, GAIN_GOALS[count])
+                report.rows += [_beside_prompt(row, prompts) for row in gains]
 
 
 def batch_experts(plan: Plan, report: Report, tell: Tell, shape: random_moe.Shape = random_moe.LARGE) -> None:
@@ -90,3 +97,12 @@ def _gains(work: str, threads: int, alone: list[Speeds], many: list[Speeds], goa
         row = Row(work, threads, precision, ours.best, "tok/s", goal, "ratio", note=failures(ours))
         rows.append(replace(row, ratio=ratio(ours, one[name_of(precision)])))
     return rows
+
+
+def _beside_prompt(row: Row, prompts: list[Speeds]) -> Row:
+    """Return a row that says how near the speed of a prompt its figure comes."""
+    (best,) = (speeds.best for speeds in prompts if speeds.name == name_of(row.precision))
+    if row.figure is None or best is None:
+        return row
+    share = f"{row.figure / best:.0%} of a prompt's {best:.0f} tok/s"
+    return replace(row, note="; ".join(filter(None, (row.note, share))))
