@@ -41,8 +41,8 @@ class Registered {
   void* memory_ = nullptr;
 };
 
-// Pieces begin on whole pages, except for the first of an upload. One that is a page shorter than a piece stays
-// whole wherever it lies.
+// Pieces begin on whole pages, except for the first of an upload. One that is a page shorter than a piece
+// stays whole wherever it lies.
 std::vector<Upload> pieces_of(std::span<const Upload> uploads) {
   std::vector<Upload> pieces;
   for (const Upload& upload : uploads) {

@@ -31,8 +31,8 @@ EXPERTS_AT_ONCE, EXPERT_GOAL = 8, 0.8
 def batch(plan: Plan, report: Report, tell: Tell) -> None:
     """Decode in several conversations of a GGUF file at once, with the most threads of the plan.
 
-    A prompt shares each read of the weights among more tokens than conversations do: rows of gains say how near
-    its speed they come.
+    A prompt shares each read of the weights among more tokens than conversations do: rows of gains say how
+    near its speed they come.
     """
     threads, name = max(plan.threads), plan.gguf.stem
     most = max(CONVERSATIONS)
