@@ -1,4 +1,5 @@
-// Prints the levels of this machine, best first, as a list of CMake, which runs it for PYTURBO_LEVELS=native.
+// Prints the levels of this machine, best first, as a list of CMake, which runs it for PYTURBO_LEVELS=native
+// and tested.
 #include <cstdio>
 
 #include "available.h"
