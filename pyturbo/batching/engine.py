@@ -44,10 +44,10 @@ class Engine:
     """Runs many replies at once. Each step reads all weights once for all conversations.
 
     Replies begin in the order of their priority, then of their arrival. Prompts are read in pieces between
-    the steps of others. A reply has the same tokens as with `Model.stream`, up to rounding; with up to 7
-    conversations on a CPU the same bits.
+    the steps of others. A reply has the same tokens as with `Model.stream`, up to rounding; steps of up to 7
+    conversations on a CPU have the same bits.
 
-    Leaving its `with` statement closes it: replies that are not at their end are cancelled.
+    Leaving its `with` statement closes it: for replies that are not at their end that is a StateError.
 
     Attributes:
         model: The model.
@@ -82,7 +82,7 @@ class Engine:
         """
         if not isinstance(model, Model):
             raise ArgumentError(f"Engine: model: expected a Model, got {shown(model)}")
-        if not isinstance(piece_ms, (int, float)) or not 0 < piece_ms < 1e6:
+        if isinstance(piece_ms, bool) or not isinstance(piece_ms, (int, float)) or not 0 < piece_ms < 1e6:
             raise ArgumentError(f"Engine: piece_ms: expected milliseconds above 0, got {shown(piece_ms)}")
         self.model, self._context = model, index("Engine: context", context, least=1)
         self._memory = None if memory is None else byte_count("Engine: memory", memory)

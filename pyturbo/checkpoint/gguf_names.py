@@ -39,6 +39,7 @@ _LAYER_NAMES = {
     "ffn_down": "mlp.down_proj",
 }
 _LAYER = re.compile(r"blk\.(\d{1,6})\.(.+)")
+_MODEL_LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
 _SUFFIXES = ("weight", "bias")
 _PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
@@ -64,6 +65,21 @@ def model_name(raw: str, more: Mapping[str, str], layers: int) -> str | None:
     module, _, suffix = name.rpartition(".")
     place = more.get(module, _LAYER_NAMES.get(module))
     return raw if place is None or suffix not in _SUFFIXES else f"model.layers.{layer}.{place}.{suffix}"
+
+
+def file_name(name: str, more: Mapping[str, str]) -> str:
+    """Return the name in a file of a tensor by its MLX name, as `model_name` has it the other way round."""
+    module, _, suffix = name.rpartition(".")
+    match = _MODEL_LAYER.fullmatch(name)
+    if match is None:
+        found = (raw for raw, place in _TOP_NAMES.items() if place == module)
+        return next((f"{raw}.{suffix}" for raw in found), name)
+    for raw, place in {**_LAYER_NAMES, **more}.items():
+        if match[2] == place:
+            return f"blk.{match[1]}.{raw}"
+        if match[2] == f"{place}.{suffix}":
+            return f"blk.{match[1]}.{raw}.{suffix}"
+    return name
 
 
 def part_path(path: Path, number: int, count: int) -> Path:

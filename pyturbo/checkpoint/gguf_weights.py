@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyturbo._arrays import Array
 from pyturbo.checkpoint.config import Format
 from pyturbo.checkpoint.file_layout import FileLayout
+from pyturbo.checkpoint.gguf_names import file_name
 from pyturbo.checkpoint.source import Plane, Shape, Source
 from pyturbo.checkpoint.tensors import Tensors
 from pyturbo.checkpoint.weights import FLOATS, Weights
@@ -22,6 +23,9 @@ class GgufWeights(Weights):
     ) -> None:
         super().__init__(checkpoint, names, layout, values)
         self._other_half: dict[str, Array] = {}  # tensors of which one half has been asked for
+
+    def _missing_name(self, name: str) -> str:
+        return file_name(name, {} if self.layout.gguf is None else self.layout.gguf.names)
 
     def _find_tensor(self, name: str) -> Source:
         info = self.typed(name, *FLOATS)

@@ -157,7 +157,13 @@ class Weights(ABC):
     def where(self, name: str) -> str:
         """Return the file and the name in it, for messages."""
         raw = self._names.get(name)
-        return str(self.checkpoint[raw]) if raw is not None else f"{self.checkpoint.path}: {shown(name)}"
+        if raw is not None:
+            return str(self.checkpoint[raw])
+        return f"{self.checkpoint.path}: {shown(self._missing_name(name))}"
+
+    def _missing_name(self, name: str) -> str:
+        """Return the name that a tensor would have in the checkpoint."""
+        return name
 
     @abstractmethod
     def _find_tensor(self, name: str) -> Source:

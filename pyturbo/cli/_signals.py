@@ -1,4 +1,4 @@
-"""Signals that end a long command between two of its steps."""
+"""Signals that end a long command: between two of its steps, or at once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyturbo.checkpoint.tensors import Progress
+
+
+@contextmanager
+def exit_when_terminated() -> Iterator[None]:
+    """Make SIGTERM an exit, as SIGINT is, so that temporary files are removed. A second one ends at once."""
+
+    def end(number: int, _: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pyturbo._messages import shown
 from pyturbo.errors import ArgumentError, StateError
+from pyturbo.text.finite import can_end
 from pyturbo.text.grammar_tokens import GrammarTokens
 from pyturbo.text.vocabulary import Vocabulary
 
@@ -66,6 +67,17 @@ class Constraint:
         if self._size > self._vocab:  # by one token, which stands for the end where the model has none
             self._words[self._vocab // 32] &= ~np.uint32(1 << self._vocab % 32)
         return self._words[: -(-self._vocab // 32)]
+
+    def _obstacle(self) -> str:
+        """Return why the reply could not go on after one of the tokens of the mask; empty if it could.
+
+        The parser finds out what it has no room for when it goes on.
+        """
+        word = int(np.flatnonzero(self._words)[0])
+        lowest = int(self._words[word])
+        trial = self._matcher.deep_copy()
+        goes_on = trial.consume_token(32 * word + (lowest & -lowest).bit_length() - 1)
+        return "" if goes_on else _reason(trial.get_error())
 
     def accepts(self, tokens: Sequence[int]) -> bool:
         """Return whether these tokens may come next, one after the other. The state stays as it is."""
@@ -127,6 +139,8 @@ class Constraints:
             raise ArgumentError(
                 f"{name}: expected {CONSTRAINTS[name]}, got one that only the empty text fits"
             )
+        if reason := constraint._obstacle():
+            raise ArgumentError(f"{name}: expected {CONSTRAINTS[name]}: {reason}")
         return constraint
 
 
@@ -160,9 +174,11 @@ def _grammar(name: str, value: Any) -> str:
     check(name, value)
     matcher = _package().LLMatcher
     if name == "schema":
-        options = {"whitespace_pattern": _WHITE_SPACE}
+        options, schema = {"whitespace_pattern": _WHITE_SPACE}, _json(value)
+        if not can_end(json.loads(schema)):
+            raise ArgumentError(f"schema: expected {CONSTRAINTS[name]}, got one whose values cannot end")
         try:
-            return str(matcher.grammar_from_json_schema(_json(value), defaults=options))
+            return str(matcher.grammar_from_json_schema(schema, defaults=options))
         except ValueError as error:  # half a surrogate pair
             raise ArgumentError(f"schema: expected JSON, got {shown(str(error))}") from None
     return str(matcher.grammar_from_regex(value) if name == "regex" else matcher.grammar_from_lark(value))

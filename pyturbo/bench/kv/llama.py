@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from ctypes import c_int32
@@ -81,14 +80,14 @@ class Cache:
 class Caches:
     """A model of llama.cpp with a context for each of `PAIRS`. Use it in a ``with`` statement."""
 
-    def __init__(self, path: Path, tokens: int) -> None:
+    def __init__(self, path: Path, tokens: int, threads: int) -> None:
         with suppress(ModuleNotFoundError):
             self._library = importlib.import_module("llama_cpp.llama_cpp")
         if not hasattr(self, "_library"):
             raise StateError("bench kv: --peers needs llama.cpp: pip install llama-cpp-python")
         self._opened = ExitStack()
         with ExitStack() as opened:
-            self.caches = self._open(path, tokens, opened)
+            self.caches = self._open(path, tokens, threads, opened)
             self._opened = opened.pop_all()
 
     def __enter__(self) -> Caches:
@@ -99,11 +98,11 @@ class Caches:
     ) -> None:
         self._opened.close()
 
-    def _open(self, path: Path, tokens: int, opened: ExitStack) -> list[Cache]:
+    def _open(self, path: Path, tokens: int, threads: int, opened: ExitStack) -> list[Cache]:
         library = self._library
         self._quiet = library.llama_log_callback(lambda level, text, data: None)
         library.llama_log_set(self._quiet, None)
-        opened.callback(library.llama_log_set, None, None)
+        opened.callback(library.llama_log_set, library.llama_log_callback(), None)
         library.llama_backend_init()
         options = library.llama_model_default_params()
         options.n_gpu_layers = 0
@@ -116,7 +115,7 @@ class Caches:
         for keys, values in PAIRS:
             settings = library.llama_context_default_params()
             settings.n_ctx, settings.n_batch, settings.n_ubatch = tokens, 1, 1
-            settings.n_threads = settings.n_threads_batch = os.cpu_count() or 1
+            settings.n_threads = settings.n_threads_batch = threads
             settings.type_k, settings.type_v = (
                 getattr(library, f"GGML_TYPE_{name.upper()}") for name in (keys, values)
             )

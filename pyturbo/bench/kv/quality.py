@@ -7,6 +7,7 @@ format. The distributions of the next token are compared.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -78,8 +79,14 @@ def compare(
     """
     with ExitStack() as opened:
         models = [opened.enter_context(load(path, device, kv.name)) for kv in KV_FORMATS]
-        windows = windows_of(models[0], texts, count, min(tokens, models[0].max_context))
-        caches = opened.enter_context(llama.Caches(path, windows.shape[1])).caches if peers else []
+        tokens = min(tokens, models[0].max_context)
+        windows = windows_of(models[0], texts, count, tokens)
+        if not len(windows):
+            raise ArgumentError(f"bench kv: text: expected at least a window of {tokens} tokens, got fewer")
+        caches: list[llama.Cache] = []
+        if peers:
+            threads = int(device.properties.get("threads", os.cpu_count() or 1))
+            caches = opened.enter_context(llama.Caches(path, tokens, threads)).caches
         return measure(models, windows, tell, caches)
 
 

@@ -9,6 +9,7 @@ from pyturbo.bench.host_steps import host_steps
 from pyturbo.bench.peers.plan import Plan
 from pyturbo.bench.peers.works import measure
 from pyturbo.cli import _output
+from pyturbo.cli._signals import exit_when_terminated
 from pyturbo.cli._usage import at_least_one, counts
 from pyturbo.cli.bench.peers import table
 from pyturbo.model import load
@@ -45,7 +46,7 @@ def run(arguments: argparse.Namespace) -> None:
         rounds=arguments.rounds or Plan.rounds,
         tokens=arguments.tokens or Plan.tokens,
     )
-    with _output.telling() as tell:
+    with exit_when_terminated(), _output.telling() as tell:
         report = measure(plan, ("batch", "batch_experts"), tell, quiet_check=arguments.quiet_check)
         tell("the host's own time")
         with load(threads=max(plan.threads)) as model:

@@ -11,6 +11,7 @@ from pyturbo.bench.peers.plan import Plan
 from pyturbo.bench.peers.rows import Report, Row
 from pyturbo.bench.peers.works import WORKS, measure
 from pyturbo.cli import _output
+from pyturbo.cli._signals import exit_when_terminated
 from pyturbo.cli._usage import add_model_name, at_least_one, counts, one_model
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def run(arguments: argparse.Namespace) -> None:
         rounds=arguments.rounds or Plan.rounds,
         tokens=arguments.tokens or Plan.tokens,
     )
-    with _output.telling() as tell:
+    with exit_when_terminated(), _output.telling() as tell:
         report = measure(plan, arguments.only, tell, quiet_check=arguments.quiet_check)
     rows = [asdict(row) | {"met": row.met} for row in report.rows]
     _output.show(arguments, {"rows": rows, "facts": report.facts}, lambda: table(report))

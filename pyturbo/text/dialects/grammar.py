@@ -14,6 +14,9 @@ from pyturbo.text.dialects.tools import Tool
 #: "auto", "required", or a tool: its name, or {"type": "function", "function": {"name": ...}}.
 Choice = str | Mapping[str, Any]
 
+#: What a regular expression between slashes cannot hold as it is, and what is escaped in it.
+_ESCAPED = re.compile(r"\\.|[/\n]", re.DOTALL)
+
 _DEFINITIONS = ("$defs", "definitions")  # of a schema, which references in it name
 
 
@@ -57,6 +60,18 @@ class Grammar:
             before = self.rule(f"{name.upper()}_TEXT", f"TEXT & ~(TEXT {_quoted(end)} TEXT)")
             return self.rule(name, f"{before} {self.literal(end)}")
         return self.rule(f"{name}[suffix={_quoted(end)}]", "TEXT")
+
+    def text(self, name: str, rules: Sequence[str], end: str) -> str:
+        """Return what matches a text that matches all of some regular expressions, a line break and a marker.
+
+        They are one terminal, since a terminal takes as much as it can, and the text may have line breaks.
+        """
+        matched = " & ".join(f"/{_ESCAPED.sub(_escape, rule)}/" for rule in rules)
+        text = f"({matched} & ~(TEXT {_quoted(end)} TEXT))"
+        if end in self._special:
+            before = self.rule(f"{name.upper()}_TEXT", f'{text} "\\n"')
+            return f"{before} {self.literal(end)}"
+        return self.rule(f"{name.upper()}_TEXT", f"{text} {_quoted(chr(10) + end)}")
 
     def json(self, schema: Mapping[str, Any], tool: Tool) -> str:
         """Return what matches JSON of a schema, whose references are to definitions of a tool.
@@ -102,3 +117,7 @@ def either(grammar: Grammar, name: str, bodies: Sequence[str]) -> str:
 
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
+
+
+def _escape(part: re.Match[str]) -> str:
+    return {"/": r"\/", "\n": r"\n"}.get(part.group(), part.group())

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from pyturbo.text.dialects.function_call import END, FUNCTION, PARAMETER, PARAMETER_END
 from pyturbo.text.dialects.grammar import Grammar
 from pyturbo.text.dialects.tagged import Hermes
+from pyturbo.text.dialects.text_rules import text_rules
 from pyturbo.text.dialects.tools import Tool
 from pyturbo.text.dialects.typed_text import is_text, may_be_text, text_of_value
 
@@ -39,9 +40,12 @@ class QwenCoder(Hermes):
 
     def _value_rule(self, grammar: Grammar, name: str, schema: Mapping[str, Any], tool: Tool) -> str:
         """Return what matches a value and the tag after it."""
-        if isinstance(schema.get("enum"), (list, tuple)) and schema["enum"]:
-            choices = " | ".join(grammar.literal(text_of_value(value)) for value in schema["enum"])
+        known = [schema["const"]] if "const" in schema and is_text(schema) else schema.get("enum")
+        if isinstance(known, (list, tuple)) and known:
+            choices = " | ".join(grammar.literal(text_of_value(value)) for value in known)
             return f"({choices}) {grammar.literal(chr(10) + PARAMETER_END)}"
+        if is_text(schema) and (rules := text_rules(schema, strict=tool.strict)):
+            return grammar.text(name, rules, PARAMETER_END)
         if is_text(schema) or may_be_text(schema):
             return grammar.until(name, PARAMETER_END)
         return f"{grammar.json(schema, tool)} {grammar.literal(chr(10) + PARAMETER_END)}"

@@ -208,3 +208,53 @@ def test_a_tool_without_parameters_takes_none() -> None:
     dialect, random = Hermes(), Random(1)
     lark = dialect.grammar([{"type": "function", "function": {"name": "now"}}], "now")
     assert walk(dialect, lark, random) == '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+
+
+def with_argument(schema: dict[str, Any], strict: bool) -> list[dict[str, Any]]:
+    parameters = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+    return [{"type": "function", "function": {"name": "f", "parameters": parameters, "strict": strict}}]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    ("schema", "fits", "others"),
+    [
+        ({"pattern": "^[A-Z]{3}$"}, ["BER"], ["BE", "BERN", "ber", " BER"]),
+        ({"pattern": "[0-9]"}, ["7", "a7b", "a\n7"], ["", "ab"]),
+        ({"pattern": "^(a|b/c)+"}, ["a", "b/cx"], ["", "x", "b"]),
+        ({"pattern": "cat|dog"}, ["a cat", "dogs"], ["cow"]),
+        ({"pattern": r"^a\/b[$^|]\$"}, ["a/b$$", "a/b|$!"], ["a/b", "a/ba$"]),
+        ({"pattern": "^a</parameter>|a\nb$"}, ["anything"], []),
+        ({"minLength": 2}, ["ab", "a\n\u00e9"], ["", "a"]),
+        ({"maxLength": 2, "description": "short"}, ["", "ab"], ["abc"]),
+        ({"minLength": 2, "maxLength": 3, "pattern": "^a"}, ["ab", "abc"], ["a", "abcd", "bb"]),
+        ({"format": "date"}, ["2026-11-18"], ["2026-13-18", "18.11.2026"]),
+        ({"format": "date-time"}, ["2026-11-18T08:00:00Z"], ["2026-11-18"]),
+        ({"const": "x"}, ["x"], ["y", '"x"']),
+    ],
+)
+def test_texts_without_quotes_fit_their_schema(
+    schema: dict[str, Any], fits: list[str], others: list[str], strict: bool
+) -> None:
+    dialect, tools = QwenCoder(), with_argument({"type": "string", **schema}, strict)
+    if fits == ["anything"] and strict:  # alternatives with anchors
+        with pytest.raises(ArgumentError, match="tools: pattern: expected what a text can be held to, got"):
+            dialect.grammar(tools, "f")
+        return
+    grammar = dialect.grammar(tools, "f")
+    for text in [*fits, *others]:
+        reply = dialect.compose(Message(tool_calls=[ToolCall("f", json.dumps({"a": text}))]), tools)
+        assert accepts(dialect, grammar, reply) == (text in fits), text
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"pattern": "a(?=b)"}, {"pattern": "("}, {"format": "hostname"}, {"maxLength": 10**8}, {"not": {}}],
+)
+def test_texts_that_cannot_be_held_to_their_schema(schema: dict[str, Any]) -> None:
+    any_text = with_argument({"type": "string", **schema}, strict=False)
+    reply = QwenCoder().compose(Message(tool_calls=[ToolCall("f", '{"a": "some text"}')]), any_text)
+    assert accepts(QwenCoder(), QwenCoder().grammar(any_text, "f"), reply)
+    (name,) = schema
+    with pytest.raises(ArgumentError, match=f"tools: {name}: expected what a text can be held to"):
+        QwenCoder().grammar(with_argument({"type": "string", **schema}, strict=True), "f")
