@@ -1,7 +1,7 @@
 # The bodies of this folder, once per level, into the library pyturbo. Include after pyturbo_add_kernels.
 
 set(PYTURBO_LEVELS all CACHE STRING
-    "Levels to build: all; native, the best one of this machine; or tested, all, those that it cannot run without optimisation")
+    "Levels to build: all; native, the best one of this machine; or tested, all, unoptimised where it cannot run them")
 
 # Levels, best first. A level that only adds instructions for products of quantised weights takes all other code from its
 # base. tiles_of_<level>: the sources of products with many tokens, where it is not quantized_tiles alone.
