@@ -1,5 +1,4 @@
-// Prints the levels of this machine, best first, as a list of CMake, which runs it for PYTURBO_LEVELS=native
-// and tested.
+// Prints the levels of this machine, best first, as a list of CMake, which runs it for PYTURBO_LEVELS=native.
 #include <cstdio>
 
 #include "available.h"

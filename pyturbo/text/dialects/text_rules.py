@@ -74,8 +74,7 @@ def _whole(pattern: Any) -> str | None:
         alternatives |= text == "|" and depth == 0
         if text in ("^", "$"):
             anchors.append(part.start())
-    first = 0 in anchors
-    last = bool(pattern) and len(pattern) - 1 in anchors[first:]
+    first, last = pattern.startswith("^"), pattern.endswith("$") and len(pattern) - 1 in anchors
     inner = pattern[first : len(pattern) - last]
     try:
         re.compile(inner)

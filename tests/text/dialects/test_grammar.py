@@ -225,6 +225,8 @@ def with_argument(schema: dict[str, Any], strict: bool) -> list[dict[str, Any]]:
         ({"pattern": "cat|dog"}, ["a cat", "dogs"], ["cow"]),
         ({"pattern": r"^a\/b[$^|]\$"}, ["a/b$$", "a/b|$!"], ["a/b", "a/ba$"]),
         ({"pattern": "^a</parameter>|a\nb$"}, ["anything"], []),
+        ({"pattern": "^$"}, [""], ["a"]),
+        ({"pattern": "$"}, ["", "a"], []),
         ({"minLength": 2}, ["ab", "a\n\u00e9"], ["", "a"]),
         ({"maxLength": 2, "description": "short"}, ["", "ab"], ["abc"]),
         ({"minLength": 2, "maxLength": 3, "pattern": "^a"}, ["ab", "abc"], ["a", "abcd", "bb"]),
