@@ -39,8 +39,8 @@ def text_rules(schema: Mapping[str, Any], *, strict: bool) -> list[str]:
 
     Examples:
         >>> from pyturbo.text.dialects.text_rules import text_rules
-        >>> text_rules({"type": "string", "pattern": "^[A-Z]+$", "maxLength": 3}, strict=True)
-        ['[A-Z]+', '(.|\\n){0,3}']
+        >>> text_rules({"type": "string", "pattern": "^[A-Z]+$", "format": "hostname"}, strict=False)
+        ['([A-Z]+)']
     """
     known = {
         "pattern": _whole(schema.get("pattern")),
@@ -82,4 +82,4 @@ def _whole(pattern: Any) -> str | None:
         return None
     if len(anchors) > first + last or (anchors and alternatives):
         return None
-    return f"{'' if first else _ANY}{f'({inner})' if alternatives else inner}{'' if last else _ANY}"
+    return f"{'' if first else _ANY}({inner}){'' if last else _ANY}"
