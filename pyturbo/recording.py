@@ -279,6 +279,8 @@ class Recorder:
         self._labels: list[str] = []
         self._when: str | None = None
         self._tokens: list[Token[Recorder | None]] = []
+        #: Called between layers, where recording may wait.
+        self.pause: Callable[[], None] = _go_on
 
     def __repr__(self) -> str:
         return f"Recorder({self.program!r}, limits={self.limits}, scratch_bytes={self.scratch_bytes})"
@@ -460,6 +462,10 @@ class SizeRecorder(Recorder):
         """Keep memory as launches of passes do."""
         with self._scratch.passes():
             yield
+
+
+def _go_on() -> None:
+    """Do not wait."""
 
 
 def _extents(what: str, shape: Any) -> tuple[Extent, ...]:

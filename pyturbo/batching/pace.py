@@ -15,6 +15,7 @@ class Pace:
     read is added to the piece before, because these round otherwise.
 
     Attributes:
+        seconds: The bound.
         chunk: The most tokens that a program reads.
     """
 
@@ -24,7 +25,7 @@ class Pace:
         `whole`: a piece is as large as a program reads, whatever time it takes, because the size of pieces
         changes the results.
         """
-        self._seconds, self.chunk, self._single = seconds, chunk, single
+        self.seconds, self.chunk, self._single = seconds, chunk, single
         self._grain = chunk if whole else min(GRAIN, chunk)
         self._speed: float | None = None  # tokens per second
 
@@ -32,7 +33,7 @@ class Pace:
     def allowed(self) -> int:
         """How many tokens to read while others wait, a multiple of a grain."""
         grain = self._grain
-        allowed = grain if self._speed is None else int(self._seconds * self._speed) // grain * grain
+        allowed = grain if self._speed is None else int(self.seconds * self._speed) // grain * grain
         return max(grain, min(allowed, self.chunk))
 
     def piece(self, unread: int) -> int:

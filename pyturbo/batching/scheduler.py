@@ -16,6 +16,7 @@ from pyturbo._fork import OwnProcess
 from pyturbo.batching.member import Member
 from pyturbo.batching.pace import Pace
 from pyturbo.batching.stream import Mailbox
+from pyturbo.engine.ahead import Ahead
 from pyturbo.engine.runner import MANY, PROMPTS
 from pyturbo.engine.together import read_together, step_together
 from pyturbo.errors import AllocationError, BusyError, StateError
@@ -101,6 +102,7 @@ class Scheduler:
         self._stopping = self._draining = False
         # The fewest conversations whose common program did not fit; forgotten when one ends.
         self._too_many: int | None = None
+        self._ahead = Ahead(pace.seconds)
         self.usage = Usage()
         self._thread = threading.Thread(target=self._run, name="pyturbo-engine", daemon=True)
         self._thread.start()
@@ -270,6 +272,7 @@ class Scheduler:
             error = found
             raise
         finally:
+            self._ahead.stop()
             with self._changed:
                 self._stopping = True
                 waiting, self._waiting = self._waiting, []
@@ -358,7 +361,13 @@ class Scheduler:
             pieces = self._pieces(waiting=bool(steps))
             if pieces is None:  # of a prompt for which a program of its own is better
                 self._read_a_piece()
-            self._read_together([*steps, *(pieces or [])])
+            parts = [*steps, *(pieces or [])]
+            if not steps or self._ahead.has_reading(parts[0][0].session, len(members), prompts=bool(pieces)):
+                self._read_together(parts)
+                return
+            if pieces:
+                self._read_a_piece()
+            self._step(recorded=True)
         else:
             self._read_a_piece()
             self._step()
@@ -439,46 +448,48 @@ class Scheduler:
         if not len(member.unread):
             self._resume(member)
 
-    def _step(self) -> None:
-        """Read one token of every conversation that has just one to read."""
+    def _step(self, *, recorded: bool = False) -> None:
+        """Read one token of every conversation that has just one to read.
+
+        While their program is being recorded, they read in groups that have one; so they do if only programs
+        that are `recorded` may be used.
+        """
         members = [member for member in self._members if len(member.unread) == 1]
         if not members:
             return
-        begin = time.perf_counter()
-        try:
-            step_together([member.session for member in members], [int(m.unread[0]) for m in members])
-        except AllocationError:  # for the program: no conversation has begun the step
-            self._step_one_by_one(members)
-            return
-        except Exception as error:
-            for member in members:
-                self._leave(member, error)
-            return
-        self._count_step(len(members), time.perf_counter() - begin)
-        for member in members:
-            self._resume(member)
-
-    def _step_one_by_one(self, members: Sequence[Member]) -> None:
-        """Read a token of each conversation with its own program; together that is one step."""
-        seconds, read = 0.0, []
-        for member in members:
-            begin = time.perf_counter()
-            try:
-                member.read(1)
-            except Exception as error:
-                self._leave(member, error)
-            else:
-                seconds += time.perf_counter() - begin
-                read.append(member)
+        members.sort(key=lambda member: member.session.context)
+        sessions = [member.session for member in members]
+        whole = not recorded and self._ahead.has_step(sessions)
+        read: list[Member] = []
+        begin = 0
+        for size in [len(members)] if whole else self._ahead.sizes(sessions):
+            read += self._step_group(members[begin : begin + size])
+            begin += size
         if read:
-            self._count_step(len(read), seconds)
+            self.usage.steps += 1
+            self.usage.step_tokens += len(read)
         for member in read:
             self._resume(member)
 
-    def _count_step(self, tokens: int, seconds: float) -> None:
-        self.usage.steps += 1
-        self.usage.step_tokens += tokens
-        self.usage.replay_seconds += seconds
+    def _step_group(self, members: Sequence[Member]) -> Sequence[Member]:
+        """Read a token of each of some conversations, with one program; return those that have read it."""
+        begin = time.perf_counter()
+        try:
+            if len(members) == 1:
+                members[0].read(1)
+            else:
+                step_together([member.session for member in members], [int(m.unread[0]) for m in members])
+        except AllocationError as error:  # for the program: no conversation has begun the step
+            if len(members) > 1:
+                return [member for each in members for member in self._step_group([each])]
+            self._leave(members[0], error)
+            return ()
+        except Exception as error:
+            for member in members:
+                self._leave(member, error)
+            return ()
+        self.usage.replay_seconds += time.perf_counter() - begin
+        return members
 
     def _resume(self, member: Member) -> None:
         try:

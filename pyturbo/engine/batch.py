@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,11 +28,20 @@ class BatchGraph:
     conversation are recorded for each, side by side.
     """
 
-    def __init__(self, device: Device, network: Decoder, kv: KvFormat, layouts: Sequence[Layout]) -> None:
+    def __init__(
+        self,
+        device: Device,
+        network: Decoder,
+        kv: KvFormat,
+        layouts: Sequence[Layout],
+        pause: Callable[[], None] | None = None,
+    ) -> None:
+        """Record the program. `pause` is called where that may wait."""
         names = [f"state{i}" for i in range(len(layouts))]
         self._positions = [f"position{i}" for i in range(len(layouts))]
         limits = {name: layout.context for name, layout in zip(self._positions, layouts)}
         recorder = Recorder(device, limits, blocks=names)
+        recorder.pause = pause or recorder.pause
         self._top = _record(
             recorder,
             network,

@@ -82,6 +82,7 @@ def record_layers(
             if kept:
                 outputs.append(stream.total())
                 stream = Known(outputs[-1])
+        recorder.pause()
     return stream, outputs
 
 

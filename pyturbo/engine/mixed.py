@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -52,7 +52,16 @@ class MixedGraph:
     conversation are recorded for each place that the program has; replays leave out those of empty places.
     """
 
-    def __init__(self, device: Device, network: Decoder, kv: KvFormat, layout: Layout, room: Room) -> None:
+    def __init__(
+        self,
+        device: Device,
+        network: Decoder,
+        kv: KvFormat,
+        layout: Layout,
+        room: Room,
+        pause: Callable[[], None] | None = None,
+    ) -> None:
+        """Record the program. `pause` is called where that may wait."""
         self._room, count = room, room.conversations
         names = [f"state{i}" for i in range(count)]
         limits = {"tokens": room.steps + room.prompts * room.piece, "heads": count}
@@ -63,6 +72,7 @@ class MixedGraph:
                 limits |= {f"row{i}": limits["tokens"], f"head{i}": count, f"ends{i}": 1}
         self._zeros = dict.fromkeys(limits, 0)
         recorder = Recorder(device, limits, blocks=names)
+        recorder.pause = pause or recorder.pause
         members = [_member(i, layout.tensors(name), kv, room) for i, name in enumerate(names)]
         self._top = _record(recorder, network, Steps(tuple(members), symbol("tokens")))
         self._heads: list[int] = []  # rows of the logits of the last replay

@@ -267,12 +267,25 @@ class Runner:
     def batch(self, contexts: tuple[int, ...]) -> Iterator[BatchGraph]:
         """Hold the program for a token each of conversations with these contexts. It is recorded once."""
 
-        def record() -> BatchGraph:
-            layouts = [self.layout(context) for context in contexts]
-            return BatchGraph(self.device, self.network, self.kv, layouts)
-
-        with self._held(self._batches, MAX_BATCHES, contexts, record, contexts) as graph:
+        with self._held(
+            self._batches, MAX_BATCHES, contexts, lambda: self._new_batch(contexts), contexts
+        ) as graph:
             yield graph
+
+    def lacks_batch(self, contexts: tuple[int, ...]) -> bool:
+        """Return whether that program is not recorded, and is not known to be too large."""
+        with self._lock:
+            return contexts not in self._batches and self._may_fit(contexts, contexts)
+
+    def record_batch(self, contexts: tuple[int, ...], pause: Callable[[], None]) -> None:
+        """Record that program, without holding up other threads, and call `pause` where that may wait."""
+        graph = self._new_batch(contexts, pause)
+        with self._held(self._batches, MAX_BATCHES, contexts, lambda: graph, contexts):
+            pass
+
+    def _new_batch(self, contexts: tuple[int, ...], pause: Callable[[], None] | None = None) -> BatchGraph:
+        layouts = [self.layout(context) for context in contexts]
+        return BatchGraph(self.device, self.network, self.kv, layouts, pause)
 
     @property
     def piece(self) -> int:
@@ -286,17 +299,36 @@ class Runner:
         One that is there serves fewer conversations, too. Where launches of single tokens are not joined, one
         without prompts would be the same.
         """
-        count = PROMPTS if prompts or not self.traits.fused else 0
-
-        def record() -> MixedGraph:
-            return MixedGraph(self.device, self.network, self.kv, self.layout(context), room)
-
         with self._lock:
-            known = [of.steps for at, of in self._mixed if (at, of.prompts) == (context, count)]
-            most = max(MANY, 1 << (steps - 1).bit_length())
-            room = Room(min((n for n in known if n >= steps), default=most), count, self.piece)
-            with self._held(self._mixed, MAX_MIXED, (context, room), record, [context]) as graph:
+            room = self._mixed_room(context, steps, prompts=prompts)
+            with self._held(
+                self._mixed, MAX_MIXED, (context, room), lambda: self._new_mixed(context, room), [context]
+            ) as graph:
                 yield graph
+
+    def lacks_mixed(self, context: int, steps: int, *, prompts: bool) -> bool:
+        """Return whether that program is not recorded, and is not known to be too large."""
+        with self._lock:
+            key = context, self._mixed_room(context, steps, prompts=prompts)
+            return key not in self._mixed and self._may_fit(key, [context])
+
+    def record_mixed(self, context: int, steps: int, pause: Callable[[], None], *, prompts: bool) -> None:
+        """Record that program, without holding up other threads, and call `pause` where that may wait."""
+        with self._lock:
+            room = self._mixed_room(context, steps, prompts=prompts)
+        graph = self._new_mixed(context, room, pause)
+        with self._held(self._mixed, MAX_MIXED, (context, room), lambda: graph, [context]):
+            pass
+
+    def _mixed_room(self, context: int, steps: int, *, prompts: bool) -> Room:
+        """Return the places of the program that serves that many steps; the smallest that there is."""
+        count = PROMPTS if prompts or not self.traits.fused else 0
+        known = [of.steps for at, of in self._mixed if (at, of.prompts) == (context, count)]
+        most = max(MANY, 1 << (steps - 1).bit_length())
+        return Room(min((n for n in known if n >= steps), default=most), count, self.piece)
+
+    def _new_mixed(self, context: int, room: Room, pause: Callable[[], None] | None = None) -> MixedGraph:
+        return MixedGraph(self.device, self.network, self.kv, self.layout(context), room, pause)
 
     @contextmanager
     def _held(
@@ -357,6 +389,13 @@ class Runner:
         if self._counts is not None and key in self._sizes:
             unneeded = sum(nbytes for _, _, nbytes in self._unneeded(several))
             self._counts.require(_SCRATCH, self._sizes[key], unneeded)
+
+    def _may_fit(self, key: Any, several: Collection[int]) -> bool:
+        try:
+            self._require(key, several)
+        except AllocationError:
+            return False
+        return True
 
     def _unneeded(self, needed: Collection[int]) -> list[tuple[dict[Any, Any], Any, int]]:
         """Return which programs may be given up, the first one first: where it is, its key and its bytes."""
