@@ -286,6 +286,7 @@ class Scheduler:
     def _await_work(self) -> bool:
         """Wait until there is something to do. Returns False when it is time to stop."""
         while not self._stopping and self._idle():
+            self._ahead.stop()
             self._wake.get()
         return not self._stopping
 
@@ -461,10 +462,12 @@ class Scheduler:
         sessions = [member.session for member in members]
         whole = not recorded and self._ahead.has_step(sessions)
         read: list[Member] = []
-        begin = 0
+        first, begin = 0, time.perf_counter()
         for size in [len(members)] if whole else self._ahead.sizes(sessions):
-            read += self._step_group(members[begin : begin + size])
-            begin += size
+            read += self._step_group(members[first : first + size])
+            first += size
+        if not whole:
+            self._ahead.step_seconds = time.perf_counter() - begin
         if read:
             self.usage.steps += 1
             self.usage.step_tokens += len(read)
@@ -475,21 +478,29 @@ class Scheduler:
         """Read a token of each of some conversations, with one program; return those that have read it."""
         begin = time.perf_counter()
         try:
-            if len(members) == 1:
-                members[0].read(1)
-            else:
-                step_together([member.session for member in members], [int(m.unread[0]) for m in members])
-        except AllocationError as error:  # for the program: no conversation has begun the step
-            if len(members) > 1:
-                return [member for each in members for member in self._step_group([each])]
-            self._leave(members[0], error)
-            return ()
+            step_together([member.session for member in members], [int(m.unread[0]) for m in members])
+        except AllocationError:  # for the program: no conversation has begun the step
+            return self._step_one_by_one(members)
         except Exception as error:
             for member in members:
                 self._leave(member, error)
             return ()
         self.usage.replay_seconds += time.perf_counter() - begin
         return members
+
+    def _step_one_by_one(self, members: Sequence[Member]) -> list[Member]:
+        """Read a token of each conversation with its own program; return those that have read it."""
+        read = []
+        for member in members:
+            begin = time.perf_counter()
+            try:
+                member.read(1)
+            except Exception as error:
+                self._leave(member, error)
+            else:
+                self.usage.replay_seconds += time.perf_counter() - begin
+                read.append(member)
+        return read
 
     def _resume(self, member: Member) -> None:
         try:

@@ -33,7 +33,6 @@ _LAYER_NAMES = {
     "attn_q_norm": "self_attn.q_norm",
     "attn_k_norm": "self_attn.k_norm",
     "ffn_norm": "post_attention_layernorm",
-    "post_attention_norm": "post_attention_layernorm",
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
@@ -74,7 +73,7 @@ def file_name(name: str, more: Mapping[str, str]) -> str:
     if match is None:
         found = (raw for raw, place in _TOP_NAMES.items() if place == module)
         return next((f"{raw}.{suffix}" for raw in found), name)
-    for raw, place in {**_LAYER_NAMES, **more}.items():
+    for raw, place in [*more.items(), *_LAYER_NAMES.items()]:
         if match[2] == place:
             return f"blk.{match[1]}.{raw}"
         if match[2] == f"{place}.{suffix}":

@@ -273,9 +273,14 @@ class Runner:
             yield graph
 
     def lacks_batch(self, contexts: tuple[int, ...]) -> bool:
-        """Return whether that program is not recorded, and is not known to be too large."""
+        """Return whether that program is not recorded, but could be, as far as is known."""
         with self._lock:
             return contexts not in self._batches and self._may_fit(contexts, contexts)
+
+    def longest_batch(self, contexts: tuple[int, ...]) -> int:
+        """Return how many of the first of these contexts have a program that is recorded; 1 if none have."""
+        with self._lock:
+            return max((len(known) for known in self._batches if known == contexts[: len(known)]), default=1)
 
     def record_batch(self, contexts: tuple[int, ...], pause: Callable[[], None]) -> None:
         """Record that program, without holding up other threads, and call `pause` where that may wait."""
@@ -307,7 +312,7 @@ class Runner:
                 yield graph
 
     def lacks_mixed(self, context: int, steps: int, *, prompts: bool) -> bool:
-        """Return whether that program is not recorded, and is not known to be too large."""
+        """Return whether that program is not recorded, but could be, as far as is known."""
         with self._lock:
             key = context, self._mixed_room(context, steps, prompts=prompts)
             return key not in self._mixed and self._may_fit(key, [context])
@@ -392,8 +397,9 @@ class Runner:
 
     def _may_fit(self, key: Any, several: Collection[int]) -> bool:
         try:
+            self.require_open()
             self._require(key, several)
-        except AllocationError:
+        except (AllocationError, StateError):
             return False
         return True
 

@@ -14,15 +14,19 @@ class _Abandoned(BaseException):
 class Sliced:
     """Runs `work` in a thread of its own, which only moves while `advance` waits for it.
 
-    It is given a function, which it calls wherever a slice may end. What it raises ends it, and stays in
-    `error`.
+    It is given a function, which it calls wherever a slice may end.
+
+    Attributes:
+        done: Whether it has ended.
+        error: What it raised.
     """
 
     def __init__(self, work: Callable[[Callable[[], None]], object]) -> None:
         self._work, self._until = work, 0.0
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
         self._abandoned = False
-        self.done, self.error = False, False
+        self.done = False
+        self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="pyturbo-recording", daemon=True)
 
     def advance(self, seconds: float) -> bool:
@@ -37,9 +41,11 @@ class Sliced:
         return self.done
 
     def abandon(self) -> None:
-        """End it where it is."""
+        """End it where it is, and wait for that."""
         self._abandoned = True
         self._go.release()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _pause(self) -> None:
         if time.perf_counter() < self._until:
@@ -54,8 +60,8 @@ class Sliced:
             self._work(self._pause)
         except _Abandoned:
             pass
-        except BaseException:  # who needs what it should have made meets the error again
-            self.error = True
+        except BaseException as error:
+            self.error = error
         finally:
             self.done = True
             self._back.release()

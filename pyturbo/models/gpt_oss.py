@@ -31,6 +31,7 @@ LAYOUT = FileLayout(
             "attn_sinks.weight": "self_attn.sinks",
             "ffn_gate_inp": "mlp.router",
             "ffn_gate_exps": "mlp.experts.gate_proj",
+            "post_attention_norm": "post_attention_layernorm",
             "ffn_up_exps": "mlp.experts.up_proj",
             "ffn_down_exps": "mlp.experts.down_proj",
         }

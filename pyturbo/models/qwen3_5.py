@@ -19,6 +19,7 @@ OFFSET_NORMS = re.compile(
 #: Names in delta nets of GGUF files.
 GGUF_NAMES = {
     "attn_qkv": "linear_attn.in_proj_qkv",
+    "post_attention_norm": "post_attention_layernorm",
     "attn_gate": "linear_attn.in_proj_z",
     "ssm_alpha": "linear_attn.in_proj_a",
     "ssm_beta": "linear_attn.in_proj_b",

@@ -65,8 +65,8 @@ class _Schema:
         if kind == "object":
             properties = schema.get("properties")
             properties = properties if isinstance(properties, Mapping) else {}
-            rest = schema.get("additionalProperties")
             needed = [name for name in _list(schema.get("required")) if isinstance(name, str)]
+            rest = None if "patternProperties" in schema else schema.get("additionalProperties")
             return all(self.ends(properties.get(name, rest)) for name in needed)
         if kind == "array":
             least, first = schema.get("minItems"), _list(schema.get("prefixItems"))
@@ -77,7 +77,7 @@ class _Schema:
 
     def _at(self, reference: str) -> Any:
         """Return what a reference within the schema names; None, which any value fits, for others."""
-        if not reference.startswith("#"):
+        if reference != "#" and not reference.startswith("#/"):
             return None
         place = self._root
         for part in reference[1:].split("/")[1:]:

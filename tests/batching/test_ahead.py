@@ -35,7 +35,7 @@ def test_work_in_slices() -> None:
     assert not sliced.advance(0)
     assert sliced.advance(0)
     assert sliced.advance(0)
-    assert (done, sliced.error) == ([0, 1, 2], False)
+    assert (done, sliced.error) == ([0, 1, 2], None)
 
 
 def test_a_long_slice_does_all_of_it() -> None:
@@ -45,7 +45,7 @@ def test_a_long_slice_does_all_of_it() -> None:
 def test_work_that_fails() -> None:
     sliced = Sliced(lambda pause: 1 // 0)
     assert sliced.advance(1)
-    assert sliced.error
+    assert isinstance(sliced.error, ZeroDivisionError)
 
 
 def test_work_that_is_abandoned() -> None:
@@ -60,8 +60,7 @@ def test_work_that_is_abandoned() -> None:
     sliced = Sliced(work)
     assert not sliced.advance(0)
     sliced.abandon()
-    sliced._thread.join(10)
-    assert (ended, sliced.done, sliced.error) == ([True], True, False)
+    assert (ended, sliced.done, sliced.error) == ([True], True, None)
     Sliced(work).abandon()  # before it began
 
 
@@ -71,18 +70,27 @@ def model() -> Iterator[pyturbo.Model]:
         yield model
 
 
-def slow(kind: Callable[..., Any], begun: list[int]) -> Callable[..., Any]:
-    """Make the recording of a kind of program last, with places where it may wait."""
+def slow(kind: Callable[..., Any], pauses: list[bool]) -> Callable[..., Any]:
+    """Make the recording of a kind of program last, and note whether it may wait."""
 
     def made(*args: Any) -> Any:
         *_, pause = args
-        begun.append(threading.get_ident())
-        for _ in range(PAUSES if pause else 0):
+        pauses.append(pause is not None)
+        for _ in range(PAUSES):
             time.sleep(SECONDS)
-            pause()
+            if pause:
+                pause()
         return kind(*args)
 
     return made
+
+
+def submitted(engine: pyturbo.Engine, prompts: list[str], tokens: int) -> list[pyturbo.Stream]:
+    """Ask for replies that begin together."""
+    with engine._scheduler._changed:
+        return [
+            engine.submit(prompt, max_tokens=tokens, temperature=0, ignore_eos=True) for prompt in prompts
+        ]
 
 
 @pytest.mark.parametrize(("others", "kind"), [(1, "BatchGraph"), (4, "BatchGraph"), (8, "MixedGraph")])
@@ -91,14 +99,12 @@ def test_replies_go_on_meanwhile(
 ) -> None:
     prompts = [f"Once upon a time number {i}" for i in range(others + 1)]
     want = [model.generate(prompt, 60, temperature=0, ignore_eos=True) for prompt in prompts]
-    begun: list[int] = []
-    monkeypatch.setattr(runners, kind, slow(getattr(runners, kind), begun))
+    pauses: list[bool] = []
+    monkeypatch.setattr(runners, kind, slow(getattr(runners, kind), pauses))
     with pyturbo.Engine(model, slots=16, piece_ms=5) as engine:
-        first = engine.submit(prompts[0], max_tokens=60, temperature=0, ignore_eos=True)
+        (first,) = submitted(engine, prompts[:1], 60)
         text = next(first).text
-        rest = [
-            engine.submit(prompt, max_tokens=60, temperature=0, ignore_eos=True) for prompt in prompts[1:]
-        ]
+        rest = submitted(engine, prompts[1:], 60)
         gaps, last = [], time.perf_counter()
         for chunk in first:
             now = time.perf_counter()
@@ -106,8 +112,8 @@ def test_replies_go_on_meanwhile(
             last, text = now, text + chunk.text
         assert [text, *(stream.result().text for stream in rest)] == [reply.text for reply in want]
         usage = engine.usage
-    assert begun
-    assert threading.get_ident() not in begun
+    assert pauses
+    assert all(pauses)
     assert max(gaps) < PAUSES * SECONDS  # what it would take in one piece
     assert usage.step_tokens == sum(len(reply.tokens) - 1 for reply in want)
     assert usage.steps < usage.step_tokens
@@ -115,27 +121,44 @@ def test_replies_go_on_meanwhile(
 
 def test_the_program_is_used_when_it_is_there(model: pyturbo.Model) -> None:
     with pyturbo.Engine(model) as engine:
-        streams = [engine.submit("Once", max_tokens=30, seed=i, ignore_eos=True) for i in range(3)]
+        streams = submitted(engine, ["Once", "Twice", "Never"], 60)
+        contexts = (context_of_replies(model),) * 3
         for stream in streams:
             stream.result()
-        contexts = (model.runner.context_for(4096),) * 3
-        assert not model.runner.lacks_batch(contexts)
+    assert not model.runner.lacks_batch(contexts)
+    assert model.runner.longest_batch((*contexts, 7)) == 3
+    assert model.runner.longest_batch((7, *contexts)) == 1
+
+
+def context_of_replies(model: pyturbo.Model) -> int:
+    return model.runner.context_for(4096)
 
 
 def test_an_engine_that_ends_meanwhile(model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[int] = []
-    monkeypatch.setattr(runners, "BatchGraph", slow(runners.BatchGraph, begun))
-    before = threading.active_count()
+    pauses: list[bool] = []
+    monkeypatch.setattr(runners, "BatchGraph", slow(runners.BatchGraph, pauses))
     with pyturbo.Engine(model, piece_ms=1) as engine:
-        streams = [engine.submit("Once", max_tokens=500, ignore_eos=True) for _ in range(2)]
-        while not begun:
+        streams = submitted(engine, ["Once", "Twice"], 500)
+        deadline = time.monotonic() + 60
+        while not pauses and time.monotonic() < deadline:
             time.sleep(0.001)
     with pytest.raises(StateError, match="the engine is closed"):
         streams[0].result()
-    deadline = time.monotonic() + 10
-    while threading.active_count() > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert threading.active_count() == before
+    assert not [thread for thread in threading.enumerate() if thread.name == "pyturbo-recording"]
+
+
+def test_replies_that_end_meanwhile(model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not needed any more is left off: it holds memory, and the weights."""
+    pauses: list[bool] = []
+    monkeypatch.setattr(runners, "BatchGraph", slow(runners.BatchGraph, pauses))
+    with pyturbo.Engine(model, piece_ms=1) as engine:
+        for stream in submitted(engine, ["Once", "Twice"], 5):
+            stream.result()
+        deadline = time.monotonic() + 60
+        while any(thread.name == "pyturbo-recording" for thread in threading.enumerate()):
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+    assert pauses == [True]
 
 
 def test_a_recording_that_fails(model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +167,33 @@ def test_a_recording_that_fails(model: pyturbo.Model, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(runners, "BatchGraph", fail)
     with pyturbo.Engine(model) as engine:
-        streams = [engine.submit("Once", max_tokens=9, ignore_eos=True) for _ in range(2)]
-        for stream in streams:
+        for stream in submitted(engine, ["Once", "Twice"], 500):
             with pytest.raises(ZeroDivisionError, match="a mistake"):
                 stream.result()
+
+
+def test_a_model_that_is_closed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[bool] = []
+    monkeypatch.setattr(runners, "BatchGraph", slow(runners.BatchGraph, pauses))
+    with pyturbo.load(threads=2) as model, pyturbo.Engine(model, piece_ms=1) as engine:
+        streams = submitted(engine, ["Once", "Twice"], 500)
+        deadline = time.monotonic() + 60
+        while not pauses and time.monotonic() < deadline:
+            time.sleep(0.001)
+        model.close()
+        for stream in streams:
+            with pytest.raises(StateError, match="closed"):
+                stream.result()
+
+
+def test_without_another_thread(model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program is recorded in one piece."""
+
+    def refuse(self: Sliced, seconds: float) -> bool:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Sliced, "advance", refuse)
+    with pyturbo.Engine(model) as engine:
+        for stream in submitted(engine, ["Once", "Twice"], 60):
+            assert len(stream.result().tokens) == 60
+    assert not model.runner.lacks_batch((context_of_replies(model),) * 2)

@@ -149,16 +149,22 @@ def test_wrong_usage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_leaves_no_files(number: int, status: int, tmp_path: Path) -> None:
-    code = "import sys; from pyturbo.cli import main; sys.exit(main())"
+    code = (
+        "import signal, sys; from pyturbo.cli import main; "
+        "signal.signal(signal.SIGINT, signal.default_int_handler); sys.exit(main())"
+    )
     command = [sys.executable, "-P", "-c", code, "bench", "peers", "--only", "q4_k_m", "--threads", "1"]
     with subprocess.Popen(
         command, env=os.environ | {"TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE
     ) as process:
-        while not any(tmp_path.glob("*/*")):
-            time.sleep(0.01)
-            assert process.poll() is None
-        process.send_signal(number)
-        assert process.wait(60) == status
+        try:
+            while not any(tmp_path.glob("*/*")):
+                time.sleep(0.01)
+                assert process.poll() is None
+            process.send_signal(number)
+            assert process.wait(60) == status
+        finally:
+            process.kill()
     assert not any(tmp_path.iterdir())
 
 

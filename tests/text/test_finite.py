@@ -37,6 +37,13 @@ ENDS: list[Any] = [
         **refers("b"),
     },
     needs(a={"$ref": 5}),
+    {"$ref": "#anchor"},
+    {
+        "type": "object",
+        "required": ["a"],
+        "patternProperties": {"a": {}},
+        "additionalProperties": {"$ref": "#"},
+    },
 ]
 ENDLESS: list[Any] = [
     {"$ref": "#"},

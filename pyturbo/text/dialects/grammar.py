@@ -120,4 +120,4 @@ def _quoted(text: str) -> str:
 
 
 def _escape(part: re.Match[str]) -> str:
-    return {"/": r"\/", "\n": r"\n"}.get(part.group(), part.group())
+    return {"/": r"\/", "\n": r"\n", "\\\n": r"\n"}.get(part.group(), part.group())

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyturbo._messages import shown
-from pyturbo.errors import ArgumentError
+from pyturbo.errors import ArgumentError, StateError
+from pyturbo.text.constraint import validate
 
 #: What says nothing about a text.
 _NOTES = {"type", "title", "description", "default", "examples", "deprecated", "$comment"}
@@ -27,9 +28,6 @@ _ANY = r"(.|\n)*"
 
 #: Parts of a regular expression: an escaped character, a class, a bracket, an alternative, an anchor.
 _PARTS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[()|^$]", re.DOTALL)
-
-#: What llguidance does not know: groups other than plain ones, boundaries, references.
-_OTHER = re.compile(r"\(\?(?!:)|\\[1-9bBAzZk]")
 
 
 def text_rules(schema: Mapping[str, Any], *, strict: bool) -> list[str]:
@@ -52,6 +50,10 @@ def text_rules(schema: Mapping[str, Any], *, strict: bool) -> list[str]:
     if strict and (unknown := schema.keys() - _NOTES - rules.keys()):
         name = min(unknown)
         raise ArgumentError(f"tools: {name}: expected what a text can be held to, got {shown(schema[name])}")
+    if {"minLength", "maxLength"} <= rules.keys() and schema["minLength"] > schema["maxLength"]:
+        raise ArgumentError(
+            f"tools: minLength: expected at most maxLength, {schema['maxLength']}, got {schema['minLength']}"
+        )
     return list(rules.values())
 
 
@@ -65,7 +67,7 @@ def _whole(pattern: Any) -> str | None:
 
     Anchors are, at the ends of a pattern that has no alternatives outside of groups.
     """
-    if not isinstance(pattern, str) or _OTHER.search(pattern):
+    if not isinstance(pattern, str):
         return None
     depth, anchors, alternatives = 0, [], False
     for part in _PARTS.finditer(pattern):
@@ -76,10 +78,17 @@ def _whole(pattern: Any) -> str | None:
             anchors.append(part.start())
     first, last = pattern.startswith("^"), pattern.endswith("$") and len(pattern) - 1 in anchors
     inner = pattern[first : len(pattern) - last]
-    try:
-        re.compile(inner)
-    except re.error:
-        return None
-    if len(anchors) > first + last or (anchors and alternatives):
+    if len(anchors) > first + last or (anchors and alternatives) or not _is_known(inner):
         return None
     return f"{'' if first else _ANY}({inner}){'' if last else _ANY}"
+
+
+def _is_known(regex: str) -> bool:
+    """Return whether llguidance reads an expression; without it, nothing is held to one."""
+    try:
+        validate("regex", regex)
+    except ArgumentError:
+        return False
+    except StateError:
+        return True
+    return True

@@ -225,6 +225,8 @@ def with_argument(schema: dict[str, Any], strict: bool) -> list[dict[str, Any]]:
         ({"pattern": "cat|dog"}, ["a cat", "dogs"], ["cow"]),
         ({"pattern": r"^a\/b[$^|]\$"}, ["a/b$$", "a/b|$!"], ["a/b", "a/ba$"]),
         ({"pattern": "^a</parameter>|a\nb$"}, ["anything"], []),
+        ({"pattern": r"^\(?[0-9]{2}\)?-\\b$"}, [r"(12)-\b", r"12-\b"], ["12-", "(a)-b"]),
+        ({"pattern": "^a\\\n/b$"}, ["a\n/b"], ["a/b"]),
         ({"pattern": "^$"}, [""], ["a"]),
         ({"pattern": "$"}, ["", "a"], []),
         ({"minLength": 2}, ["ab", "a\n\u00e9"], ["", "a"]),
@@ -251,7 +253,10 @@ def test_texts_without_quotes_fit_their_schema(
 
 @pytest.mark.parametrize(
     "schema",
-    [{"pattern": "a(?=b)"}, {"pattern": "("}, {"format": "hostname"}, {"maxLength": 10**8}, {"not": {}}],
+    [
+        *({"pattern": each} for each in ("a(?=b)", "(", ")(", "a{99999999999}", r"\bx", "^{a}$", "(" * 3000)),
+        *({"format": "hostname"}, {"maxLength": 10**8}, {"not": {}}),
+    ],
 )
 def test_texts_that_cannot_be_held_to_their_schema(schema: dict[str, Any]) -> None:
     any_text = with_argument({"type": "string", **schema}, strict=False)
@@ -260,3 +265,9 @@ def test_texts_that_cannot_be_held_to_their_schema(schema: dict[str, Any]) -> No
     (name,) = schema
     with pytest.raises(ArgumentError, match=f"tools: {name}: expected what a text can be held to"):
         QwenCoder().grammar(with_argument({"type": "string", **schema}, strict=True), "f")
+
+
+def test_lengths_that_no_text_has() -> None:
+    tools = with_argument({"type": "string", "minLength": 3, "maxLength": 2}, strict=False)
+    with pytest.raises(ArgumentError, match="tools: minLength: expected at most maxLength, 2, got 3"):
+        QwenCoder().grammar(tools, "f")
