@@ -125,12 +125,12 @@ def test_launches_go_on_while_a_record_is_read(packed: tuple[Path, Path], device
         with model.runner.program(64, 1, "last") as (_, graph):
             graph.program.prepare()  # kernels are compiled before the read, not during it
             once = len(graph.program)
-        _native_tests.fail_reads("slow", 400, first=0, count=1)  # launches have time on a busy machine
+        _native_tests.fail_reads("slow", 1200, first=0, count=1)  # launches have time on a busy machine
         profile = model.session(64).profile()
         events, reads = profile.timeline, of_kind(profile.timeline, "read")
     slow = max(reads, key=lambda read: read.seconds)
     assert slow.place == "layers.0"
-    assert slow.seconds >= 0.4
+    assert slow.seconds >= 1.2
     meanwhile = [e for e in of_kind(events, "launch") if slow.begin <= e.begin and e.end <= slow.end]
     assert {event.place for event in meanwhile} == {"layers.0.mlp"}
     assert len(of_kind(events, "launch")) > once  # the launches of passes ran again
