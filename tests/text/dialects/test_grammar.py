@@ -271,3 +271,19 @@ def test_lengths_that_no_text_has() -> None:
     tools = with_argument({"type": "string", "minLength": 3, "maxLength": 2}, strict=False)
     with pytest.raises(ArgumentError, match="tools: minLength: expected at most maxLength, 2, got 3"):
         QwenCoder().grammar(tools, "f")
+
+
+def test_texts_before_a_special_token_fit_their_schema() -> None:
+    tokens = Tokens(["</parameter>"])
+    dialect, tools = (
+        QwenCoder(special=tokens.special),
+        with_argument({"type": "string", "maxLength": 3}, True),
+    )
+    grammar = dialect.grammar(tools, "f")
+    for text in ("", "ab", "a\nb", "abcd", "a\nbc"):
+        made = matcher(tokens, grammar)
+        reply = dialect.compose(Message(tool_calls=[ToolCall("f", json.dumps({"a": text}))]), tools)
+        ids = tokens.encode(reply)
+        assert tokens.special["</parameter>"] in ids
+        fits = made.validate_tokens(ids) == len(ids) and made.consume_tokens(ids) and made.is_accepting()
+        assert bool(fits) == (len(text) <= 3), text
