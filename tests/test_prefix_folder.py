@@ -246,12 +246,45 @@ def test_two_stores_share_a_folder(
     model = models["qwen3_next"]
     client_of(model, tmp_path / "probe").reply(TOKENS[:40], 3)
     one = sum(path.stat().st_size for path in files(tmp_path / "probe"))
-    clients = [client_of(model, tmp_path / "store", memory=1, max_disk_bytes=2 * one) for _ in range(2)]
+    limits = {"memory": 2 * one, "max_disk_bytes": 2 * one}
+    clients = [client_of(model, tmp_path / "store", **limits) for _ in range(2)]
     clients[0]._seen = clients[1]._seen
     with caplog.at_level(logging.WARNING):
         for turn in range(8):
             ids = [turn % 3, *TOKENS[: 30 + turn]]
             assert clients[turn % 2].reply(ids, 2) == anew(model, CONTEXT, ids, 2)
+        assert files(tmp_path / "store")
+
+
+def test_a_file_that_is_being_deleted_is_not_missed(
+    models: dict[str, Model],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A conversation is asked for while its file is being deleted: it is read anew, without a warning."""
+    model = models["qwen3_next"]
+    probe = client_of(model, tmp_path / "probe")
+    probe.reply(TOKENS[:40], 1)
+    client = client_of(model, tmp_path / "store", memory=probe.store.nbytes // 2)
+    client.reply(TOKENS[:40], 1)
+    (one,) = files(tmp_path / "store")
+    assert client.store._folder is not None
+    client.store._folder.max_bytes = one.stat().st_size * 3 // 2
+    deleted, asked, unlink = threading.Event(), threading.Event(), Path.unlink
+
+    def unlink_slowly(path: Path) -> None:
+        unlink(path)
+        deleted.set()
+        asked.wait(60)
+
+    monkeypatch.setattr(Path, "unlink", unlink_slowly)
+    client.reply([5, *TOKENS[:40]], 1)  # there is room for one, in memory and on disk
+    assert deleted.wait(60)
+    assert client.reply(TOKENS[:40], 2) == anew(model, CONTEXT, TOKENS[:40], 2)
+    asked.set()
+    wait()
+    assert not caplog.records
 
 
 def test_nobody_waits_for_the_disk(models: dict[str, Model], tmp_path: Path) -> None:

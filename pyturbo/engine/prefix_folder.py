@@ -174,15 +174,14 @@ class PrefixFolder:
         for _, size, path in files:
             if total + nbytes <= self.max_bytes:
                 break
+            if (copy := self._known.pop(path, None)) is not None:
+                copy.gone = self.has_lost = True  # before it is: nobody is surprised to miss the file
             try:
                 path.unlink()
             except OSError as error:
                 _log.warning("cannot be deleted from the prefix store: %s", error)
                 continue
             total -= size
-            if path in self._known:
-                self._known.pop(path).gone = True
-                self.has_lost = True
         self._total, self._count_again = total, time.monotonic() + _COUNT_SECONDS
         return total + nbytes <= self.max_bytes
 
