@@ -17,6 +17,7 @@ import pyturbo
 from host_loops import Log, Work, record
 from packed_models import IN_PLACE, streamed, write_packed
 from pyturbo import _native_tests
+from pyturbo._device import device_traits
 from pyturbo.checkpoint import open_checkpoint
 from pyturbo.checkpoint.packed import PackedCheckpoint
 from pyturbo.engine.timeline import ProfileEvent, covered, lanes, merged, of_kind, rates
@@ -120,18 +121,23 @@ def check_order(events: list[ProfileEvent]) -> None:
 
 
 def test_launches_go_on_while_a_record_is_read(packed: tuple[Path, Path], device_name: str) -> None:
-    """One read takes long; experts that arrive meanwhile are computed at once, in a pass of their own."""
+    """One read takes long. What needs no expert is computed meanwhile, and where passes wait for single
+    experts, so are those that arrive before it.
+    """
     with streamed(packed[1], device_name, 100) as model:
         with model.runner.program(64, 1, "last") as (_, graph):
             graph.program.prepare()  # kernels are compiled before the read, not during it
             once = len(graph.program)
-        _native_tests.fail_reads("slow", 1200, first=0, count=1)  # launches have time on a busy machine
+        _native_tests.fail_reads("slow", 800, first=0, count=1)
         profile = model.session(64).profile()
         events, reads = profile.timeline, of_kind(profile.timeline, "read")
     slow = max(reads, key=lambda read: read.seconds)
     assert slow.place == "layers.0"
-    assert slow.seconds >= 1.2
-    meanwhile = [e for e in of_kind(events, "launch") if slow.begin <= e.begin and e.end <= slow.end]
+    assert slow.seconds >= 0.8
+    # A thread begins to read some time after it was asked to, on a busy machine after those launches.
+    asked = min(wait.begin for wait in of_kind(events, "wait"))
+    since = slow.begin if device_traits(device_name).pass_experts == 1 else asked
+    meanwhile = [e for e in of_kind(events, "launch") if since <= e.begin and e.end <= slow.end]
     assert {event.place for event in meanwhile} == {"layers.0.mlp"}
     assert len(of_kind(events, "launch")) > once  # the launches of passes ran again
     assert sum(row.launches for row in profile.rows()) == len(of_kind(events, "launch"))
