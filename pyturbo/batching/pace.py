@@ -5,14 +5,17 @@ from __future__ import annotations
 #: Pieces are a multiple of this, but for the last of a prompt; chunkwise kernels work on 32 tokens at a time.
 GRAIN = 32
 
+#: Where a grain takes too long, they are a multiple of this. Fewer tokens take hardly less time than these.
+LEAST = 8
+
 _KEPT = 0.5  # of the old speed when a new one is measured
 
 
 class Pace:
     """The size of pieces, such that each takes at most `seconds`, from the speed of those before.
 
-    A piece is at least one grain, and the first one is just that. A rest that programs of single tokens would
-    read is added to the piece before, because these round otherwise.
+    A piece is at least `LEAST` tokens, and one grain while the speed is not known. A rest that programs of
+    single tokens would read is added to the piece before, because these round otherwise.
 
     Attributes:
         seconds: The bound.
@@ -27,14 +30,15 @@ class Pace:
         """
         self.seconds, self.chunk, self._single = seconds, chunk, single
         self._grain = chunk if whole else min(GRAIN, chunk)
+        self._least = self._grain if whole else min(LEAST, chunk)
         self._speed: float | None = None  # tokens per second
 
     @property
     def allowed(self) -> int:
-        """How many tokens to read while others wait, a multiple of a grain."""
-        grain = self._grain
-        allowed = grain if self._speed is None else int(self.seconds * self._speed) // grain * grain
-        return max(grain, min(allowed, self.chunk))
+        """How many tokens to read while others wait."""
+        allowed = self._grain if self._speed is None else int(self.seconds * self._speed)
+        unit = self._grain if allowed >= self._grain else self._least
+        return max(unit, min(allowed // unit * unit, self.chunk))
 
     def piece(self, unread: int) -> int:
         """Return how many of the `unread` tokens of a prompt to read while others wait."""

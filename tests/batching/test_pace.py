@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyturbo.batching.pace import GRAIN, Pace
+from pyturbo.batching.pace import GRAIN, LEAST, Pace
 
 
 def test_the_first_piece_is_one_grain() -> None:
@@ -19,11 +19,14 @@ def test_pieces_take_the_time_allowed() -> None:
     assert pace.piece(1000) == 256
 
 
-def test_a_slow_device_reads_one_grain() -> None:
+def test_a_slow_device_reads_less_than_a_grain() -> None:
     pace = Pace(0.05, 256, 3, whole=False)
-    pace.note(32, 10)
-    assert pace.piece(1000) == GRAIN
-    assert pace.piece(20) == 20
+    pace.note(32, 0.06)
+    assert pace.piece(1000) == 24  # 26 tokens take 50 ms
+    pace.note(24, 10)
+    assert pace.piece(1000) == 8  # at 267 tokens per second, 13
+    pace.note(8, 10)
+    assert [pace.piece(unread) for unread in (1000, 12, 11)] == [LEAST, LEAST, 11]
 
 
 def test_no_rest_is_left_for_programs_of_single_tokens() -> None:
@@ -38,4 +41,7 @@ def test_whole_chunks() -> None:
 
 
 def test_a_chunk_may_be_less_than_a_grain() -> None:
-    assert Pace(0.05, 16, 3, whole=False).piece(100) == 16
+    pace = Pace(0.05, 16, 3, whole=False)
+    assert pace.piece(100) == 16
+    pace.note(16, 10)
+    assert pace.piece(100) == 8
