@@ -47,8 +47,8 @@ struct Activations {
   uint64_t stride;
   bool repeated;
 
-  // The integers of columns from `column` on, where a group is of 2^group_shift, and bytes have `count`
-  // planes and the order of the values.
+  // The integers of columns from `column` on, the first of a block, where a group is of 2^group_shift, and
+  // bytes have `count` planes.
   Activations from_column(uint32_t column, uint32_t group_shift, uint32_t count) const {
     const uint32_t group = column >> group_shift;
     return {nullptr, planes + uint64_t(column) * count, scales + group, sums + group, row_bytes, stride,

@@ -6,37 +6,23 @@ namespace pyturbo::cpu::PYTURBO_LEVEL {
 namespace {
 
 template <typename T>
-constexpr int32_t zero_of() {
-  if constexpr (requires { T::kZero; })
-    return T::kZero;
-  else
-    return -1;
-}
-
-template <typename T>
 void read_groups(const uint8_t* blocks, uint32_t count, float* scales, float* biases) {
   if constexpr (T::kBlock > 32) {
-    constexpr float kFactor = zero_of<T>() < 0 ? 1 : zero_of<T>();
     for (uint32_t b = 0; b < count; ++b) {
       alignas(F32) float entries[T::kScales + T::kMinima];
       T::entries(blocks + uint64_t(b) * T::kBlockBytes, reinterpret_cast<F32*>(entries));
       const float* minima = T::kMinima > 0 ? entries + T::kScales : entries;
       for (uint32_t g = 0; g < T::kScales; ++g) {
         scales[b * T::kScales + g] = entries[g];
-        biases[b * T::kScales + g] = minima[g] * -kFactor;
+        biases[b * T::kScales + g] = minima[g] * -kMinimumFactor<T>;
       }
     }
   } else {
     for (uint32_t b = 0; b < count; b += kLanes) {
-      const U32 words = gather_words<T::kBlockBytes>(blocks + uint64_t(b) * T::kBlockBytes, count - b);
-      const F32 own = scales_of_words<T>(words);
-      store_floats(scales + b, own);
-      if constexpr (requires { T::kBiased; })
-        store_floats(biases + b, from_half(upper_halves(words)));
-      else if constexpr (BlockCodes<T>::kOffset < 0)
-        store_floats(biases + b, F32{});
-      else
-        store_floats(biases + b, own * -float(T::kZero));
+      const ScaleAndBias own =
+          scale_and_bias<T>(gather_words<T::kBlockBytes>(blocks + uint64_t(b) * T::kBlockBytes, count - b));
+      store_floats(scales + b, own.scale);
+      store_floats(biases + b, own.bias);
     }
   }
 }

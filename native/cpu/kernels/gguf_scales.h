@@ -7,13 +7,6 @@
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 
-// A minimum is an entry of the span times this.
-template <typename T>
-constexpr int32_t kMinimumFactor = 1;
-template <typename T>
-  requires requires { T::kZero; }
-constexpr int32_t kMinimumFactor<T> = int32_t(T::kZero);
-
 // The words that kLanes blocks of `stride` bytes begin with; of each, only as many bytes as are in one word
 // of the span. Vectors that lie side by side take less time than a gather.
 template <uint32_t stride>

@@ -48,6 +48,34 @@ struct CodesOf<Mxfp4> {  // whose scales go up to 2^127: a bias of -12 * scale m
 template <typename T>
 using BlockCodes = typename CodesOf<T>::Kind;
 
+// The code of zero where values are (code - zero) * scale, else -1.
+template <typename T>
+constexpr int32_t zero_of() {
+  if constexpr (requires { T::kZero; })
+    return T::kZero;
+  else
+    return -1;
+}
+
+// What the minima of large blocks are multiplied by.
+template <typename T>
+constexpr float kMinimumFactor = zero_of<T>() < 0 ? 1 : float(zero_of<T>());
+
+// What blocks of 32 values hold that begin with these words, for BlockCodes.
+struct ScaleAndBias {
+  F32 scale, bias;
+};
+template <typename T>
+PYTURBO_INLINE ScaleAndBias scale_and_bias(U32 words) {
+  const F32 scale = scales_of_words<T>(words);
+  if constexpr (requires { T::kBiased; })
+    return {scale, from_half(upper_halves(words))};
+  else if constexpr (BlockCodes<T>::kOffset < 0)
+    return {scale, F32{}};
+  else
+    return {scale, scale * -float(T::kZero)};
+}
+
 // The codes of 32 values from value `at` of a step on, in types with nibbles.
 template <typename T>
 PYTURBO_INLINE const uint8_t* nibbles_of(const uint8_t* from, uint32_t at) {

@@ -73,16 +73,16 @@ PYTURBO_INLINE void dot_group(const UnitChunk& chunk, uint32_t g, const int8_t* 
   constexpr uint32_t kVectors = group / kBytes;
 #pragma GCC unroll 3
   for (uint32_t p = 0; p < planes; ++p) {
-    IntegerSums<8, tokens> total;
+    IntegerSums<8, 1, tokens> total;
 #pragma GCC unroll 2
     for (uint32_t k = 0; k < kVectors; ++k)
-      total.add(chunk.codes[0] + (g * kVectors + k) * kLanes, kUnitChunk / 4, kLanes,
-                x + ((g * kVectors + k) * planes + p) * kBytes, row_bytes);
+      total.template add<kLanes>(chunk.codes[0] + (g * kVectors + k) * kLanes, kUnitChunk / 4,
+                                 x + ((g * kVectors + k) * planes + p) * kBytes, row_bytes, 0);
 #pragma GCC unroll 8
     for (uint32_t t = 0; t < tokens; ++t)
 #pragma GCC unroll 2
       for (uint32_t v = 0; v < kTileVectors; ++v)
-        dots[t][v] = p == 0 ? total.of(v, t) : fused(dots[t][v], splat(256), total.of(v, t));
+        dots[t][v] = p == 0 ? total.of(0, v, t) : fused(dots[t][v], splat(256), total.of(0, v, t));
   }
 }
 

@@ -56,6 +56,15 @@ PYTURBO_INLINE void unpack_block(const Matrix& w, uint32_t row, uint64_t offset,
     unpack_part<Q>(from, uint32_t(w.row_bytes - offset), codes);
 }
 
+// The block itself, where it has kBytes bytes.
+PYTURBO_INLINE U8 packed_block(const Matrix& w, uint32_t row, uint64_t offset) {
+  const uint8_t* from = w.row(row) + offset;
+  if (uint64_t(w.out - row) * w.row_bytes - offset >= kBytes) return load_vector<U8>(from);
+  uint8_t copy[kBytes] = {};
+  std::memcpy(copy, from, w.row_bytes - offset);
+  return load_vector<U8>(copy);
+}
+
 // Scales and biases of kLanes groups; those past the last one asked for are zeros.
 struct GroupVector {
   F32 scales;

@@ -32,6 +32,29 @@ static void load_lane_groups(const Matrix& w, const uint32_t* rows, uint32_t gro
   });
 }
 
+// codes[c][l] = word l of class c of the blocks that start `offset` bytes into kLanes rows, one in each lane.
+template <typename Q>
+PYTURBO_INLINE void load_lane_codes(const Matrix& w, const uint32_t* rows, uint64_t offset,
+                                    U8 (*codes)[kLanes]) {
+  constexpr uint32_t kClasses = Order<Q::kBits>::kClasses;
+  if constexpr (kWithinBytes<Q>) {
+    U8 words[kLanes];
+    for (uint32_t l = 0; l < kLanes; ++l) words[l] = packed_block(w, rows[l], offset);
+    transpose(words);
+#pragma GCC unroll 16
+    for (uint32_t l = 0; l < kLanes; ++l) {
+      U8 own[kClasses];
+      split<Q>(words[l], own);
+#pragma GCC unroll 4
+      for (uint32_t c = 0; c < kClasses; ++c) codes[c][l] = own[c];
+    }
+  } else {
+    static_assert(kClasses == 1);
+    for (uint32_t l = 0; l < kLanes; ++l) unpack_block<Q>(w, rows[l], offset, &codes[0][l]);
+    transpose(codes[0]);
+  }
+}
+
 // Columns [begin, begin + kChunk) of the tile from row `first`; rows past the matrix repeat the last one.
 template <typename Q>
 static void load_chunk(const Matrix& w, uint32_t first, uint32_t begin, TileChunk& chunk) {
@@ -46,13 +69,8 @@ static void load_chunk(const Matrix& w, uint32_t first, uint32_t begin, TileChun
     load_lane_groups(w, rows, begin >> w.group_shift, values >> w.group_shift, 0, scales, biases);
     for (uint32_t at = 0; at < values; at += O::kBlock) {
       U8 codes[O::kClasses][kLanes];
-      for (uint32_t l = 0; l < kLanes; ++l) {
-        U8 row[O::kClasses];
-        unpack_block<Q>(w, rows[l], uint64_t(begin + at) / 8 * Q::kBits, row);
-        for (uint32_t c = 0; c < O::kClasses; ++c) codes[c][l] = row[c];
-      }
+      load_lane_codes<Q>(w, rows, uint64_t(begin + at) / 8 * Q::kBits, codes);
       for (uint32_t c = 0; c < O::kClasses; ++c) {
-        transpose(codes[c]);  // codes[c][l]: word l of every row
         for (uint32_t l = 0; l < kLanes; ++l) {
           const uint32_t column = at + l * O::kLaneValues + c;
           if (column >= values) break;

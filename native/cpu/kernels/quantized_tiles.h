@@ -1,8 +1,11 @@
 // Which instance of the inner loops of tiles serves a format.
 #pragma once
 
-#include "cpu/kernels/gguf_steps.h"
+#if defined(__ARM_NEON)
 #include "cpu/kernels/quantized_integer_tile.h"
+#else
+#include "cpu/kernels/gguf_chunk.h"
+#endif
 #include "cpu/kernels/tile_loops.h"
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
@@ -21,12 +24,18 @@ constexpr uint32_t kSmallGroup = 0;
 constexpr uint32_t kSmallGroup = 16;
 
 template <typename T>
+constexpr LoadChunk kLoadChunk = load_panel_chunk<BlockCodes<T> >;
+template <typename T>
+  requires kInPieces<T>
+constexpr LoadChunk kLoadChunk<T> = load_block_chunk<T>;
+
+template <typename T>
 constexpr MultiplyTile kThreePlanes =
-    T::kGroup > kSmallGroup ? multiply_integer_tile<BlockCodes<T>, 3, /*panels=*/true> : nullptr;
+    T::kGroup > kSmallGroup ? multiply_integer_tile<BlockCodes<T>, 3, kLoadChunk<T> > : nullptr;
 
 template <typename T>
 constexpr TileLoops kGgufTileLoops[kPrecisions] = {
-    {multiply_integer_tile<BlockCodes<T>, 1, /*panels=*/true>, nullptr},
+    {multiply_integer_tile<BlockCodes<T>, 1, kLoadChunk<T> >, nullptr},
     {kThreePlanes<T>, multiply_tile<BlockCodes<T>, /*panels=*/true>}};
 
 static inline const TileLoops* gguf_tiles(const Reader& reader) {

@@ -49,14 +49,18 @@ struct E4m3Codes {
   static constexpr bool kSigned = false;
 };
 
-// The kBlockBytes bytes at `from` as kClasses vectors of bytes.
+// Whether each byte has codes of its own, so that they can be unpacked wherever it lies.
 template <typename Q>
-PYTURBO_INLINE void unpack(const uint8_t* from, U8* codes) {
+constexpr bool kWithinBytes = 8 % Q::kBits == 0;
+
+// The codes of a vector of such bytes, as kClasses vectors.
+template <typename Q>
+PYTURBO_INLINE void split(U8 bytes, U8* codes) {
   if constexpr (Q::kBits == 8) {
-    codes[0] = load_vector<U8>(from);
+    codes[0] = bytes;
     if constexpr (Q::kSigned) codes[0] ^= 0x80;
   } else if constexpr (Q::kBits == 4) {
-    const U8 bytes = held(load_vector<U8>(from));
+    bytes = held(bytes);
     codes[0] = bytes & 0x0f;
     codes[1] = (U8)((U16)bytes >> 4) & 0x0f;
     if constexpr (Q::kFloats) {
@@ -80,15 +84,22 @@ PYTURBO_INLINE void unpack(const uint8_t* from, U8* codes) {
       codes[0] = lookup(kTwice, codes[0]);
       codes[1] = lookup(kTwice, codes[1]);
     }
-  } else if constexpr (Q::kBits == 2) {
-    const U8 bytes = load_vector<U8>(from);
+  } else {
+    static_assert(Q::kBits == 2);
     codes[0] = bytes & 0x03;
     codes[1] = (U8)((U16)bytes >> 2) & 0x03;
     codes[2] = (U8)((U16)bytes >> 4) & 0x03;
     codes[3] = (U8)((U16)bytes >> 6) & 0x03;
-  } else {
-    codes[0] = spread<Q::kBits>(from);
   }
+}
+
+// The kBlockBytes bytes at `from` as kClasses vectors of bytes.
+template <typename Q>
+PYTURBO_INLINE void unpack(const uint8_t* from, U8* codes) {
+  if constexpr (kWithinBytes<Q>)
+    split<Q>(load_vector<U8>(from), codes);
+  else
+    codes[0] = spread<Q::kBits>(from);
 }
 
 // The same where only `bytes` bytes may be read; codes past them are zeros.

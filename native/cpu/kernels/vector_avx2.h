@@ -9,7 +9,13 @@ constexpr uint32_t kBytes = 32;
 constexpr uint32_t kLanes = 8;          // 32-bit values of a vector
 constexpr uint32_t kTileTokens = 6;     // tokens whose sums in f32 stay in registers
 constexpr uint32_t kIntegerTokens = 4;  // tokens whose integer sums do
+constexpr uint32_t kPlanesAtOnce = 1;   // planes of bytes whose sums do, with those of four tokens
 constexpr bool kSignedWeights = false;
+#if defined(__AVXVNNI__)
+constexpr bool kDotsInPairs = false;  // whether `dot` adds products of codes below 64 in pairs
+#else
+constexpr bool kDotsInPairs = true;
+#endif
 
 typedef float F32 __attribute__((vector_size(32)));
 typedef int32_t I32 __attribute__((vector_size(32)));
@@ -194,25 +200,27 @@ PYTURBO_INLINE I32 dot_all(I32 acc, const U8* w, const S8* x) {
   return acc;
 }
 
-// rows[i][j] and rows[j][i] change places, as 32-bit words.
+// rows[i][j] and rows[j][i] change places, as 32-bit words, in each 16 bytes of four vectors.
+PYTURBO_INLINE void transpose_pieces(U8* rows) {
+  const __m256i low = _mm256_unpacklo_epi32((__m256i)rows[0], (__m256i)rows[1]);
+  const __m256i high = _mm256_unpackhi_epi32((__m256i)rows[0], (__m256i)rows[1]);
+  const __m256i low2 = _mm256_unpacklo_epi32((__m256i)rows[2], (__m256i)rows[3]);
+  const __m256i high2 = _mm256_unpackhi_epi32((__m256i)rows[2], (__m256i)rows[3]);
+  rows[0] = (U8)_mm256_unpacklo_epi64(low, low2);
+  rows[1] = (U8)_mm256_unpackhi_epi64(low, low2);
+  rows[2] = (U8)_mm256_unpacklo_epi64(high, high2);
+  rows[3] = (U8)_mm256_unpackhi_epi64(high, high2);
+}
+
+// The same in eight whole vectors.
 PYTURBO_INLINE void transpose(U8* rows) {
-  __m256i a[8], b[8];
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; i += 2) {
-    a[i] = _mm256_unpacklo_epi32((__m256i)rows[i], (__m256i)rows[i + 1]);
-    a[i + 1] = _mm256_unpackhi_epi32((__m256i)rows[i], (__m256i)rows[i + 1]);
-  }
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; i += 4) {
-    b[i] = _mm256_unpacklo_epi64(a[i], a[i + 2]);
-    b[i + 1] = _mm256_unpackhi_epi64(a[i], a[i + 2]);
-    b[i + 2] = _mm256_unpacklo_epi64(a[i + 1], a[i + 3]);
-    b[i + 3] = _mm256_unpackhi_epi64(a[i + 1], a[i + 3]);
-  }
-#pragma GCC unroll 8
+  transpose_pieces(rows);
+  transpose_pieces(rows + 4);
+#pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
-    rows[i] = (U8)_mm256_permute2x128_si256(b[i], b[i + 4], 0x20);
-    rows[i + 4] = (U8)_mm256_permute2x128_si256(b[i], b[i + 4], 0x31);
+    const __m256i low = (__m256i)rows[i], high = (__m256i)rows[i + 4];
+    rows[i] = (U8)_mm256_permute2x128_si256(low, high, 0x20);
+    rows[i + 4] = (U8)_mm256_permute2x128_si256(low, high, 0x31);
   }
 }
 

@@ -8,8 +8,14 @@ namespace pyturbo::cpu::PYTURBO_LEVEL {
 constexpr uint32_t kBytes = 64;
 constexpr uint32_t kLanes = 16;         // 32-bit values of a vector
 constexpr uint32_t kTileTokens = 12;    // tokens whose sums in f32 stay in registers
-constexpr uint32_t kIntegerTokens = 6;  // tokens whose integer sums do
+constexpr uint32_t kIntegerTokens = 8;  // tokens whose integer sums do
+constexpr uint32_t kPlanesAtOnce = 3;   // planes of bytes whose sums do, with those of four tokens
 constexpr bool kSignedWeights = false;
+#if defined(__AVX512VNNI__)
+constexpr bool kDotsInPairs = false;  // whether `dot` adds products of codes below 64 in pairs
+#else
+constexpr bool kDotsInPairs = true;
+#endif
 
 typedef float F32 __attribute__((vector_size(64)));
 typedef int32_t I32 __attribute__((vector_size(64)));
@@ -240,27 +246,29 @@ PYTURBO_INLINE I32 dot_all(I32 acc, const U8* w, const S8* x) {
   return acc;
 }
 
-// rows[i][j] and rows[j][i] change places, as 32-bit words.
+// rows[i][j] and rows[j][i] change places, as 32-bit words, in each 16 bytes of four vectors.
+PYTURBO_INLINE void transpose_pieces(U8* rows) {
+  const __m512i low = _mm512_unpacklo_epi32((__m512i)rows[0], (__m512i)rows[1]);
+  const __m512i high = _mm512_unpackhi_epi32((__m512i)rows[0], (__m512i)rows[1]);
+  const __m512i low2 = _mm512_unpacklo_epi32((__m512i)rows[2], (__m512i)rows[3]);
+  const __m512i high2 = _mm512_unpackhi_epi32((__m512i)rows[2], (__m512i)rows[3]);
+  rows[0] = (U8)_mm512_unpacklo_epi64(low, low2);
+  rows[1] = (U8)_mm512_unpackhi_epi64(low, low2);
+  rows[2] = (U8)_mm512_unpacklo_epi64(high, high2);
+  rows[3] = (U8)_mm512_unpackhi_epi64(high, high2);
+}
+
+// The same in 16 whole vectors.
 PYTURBO_INLINE void transpose(U8* rows) {
-  __m512i a[16], b[16];
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; i += 2) {
-    a[i] = _mm512_unpacklo_epi32((__m512i)rows[i], (__m512i)rows[i + 1]);
-    a[i + 1] = _mm512_unpackhi_epi32((__m512i)rows[i], (__m512i)rows[i + 1]);
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; i += 4) {
-    b[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
-    b[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
-    b[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
-    b[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
-  }
-#pragma GCC unroll 16
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) transpose_pieces(rows + i);
+#pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
-    const __m512i low = _mm512_shuffle_i32x4(b[i], b[i + 4], 0x88);
-    const __m512i high = _mm512_shuffle_i32x4(b[i], b[i + 4], 0xdd);
-    const __m512i low2 = _mm512_shuffle_i32x4(b[i + 8], b[i + 12], 0x88);
-    const __m512i high2 = _mm512_shuffle_i32x4(b[i + 8], b[i + 12], 0xdd);
+    const auto row = [&](int r) { return (__m512i)rows[i + r]; };
+    const __m512i low = _mm512_shuffle_i32x4(row(0), row(4), 0x88);
+    const __m512i high = _mm512_shuffle_i32x4(row(0), row(4), 0xdd);
+    const __m512i low2 = _mm512_shuffle_i32x4(row(8), row(12), 0x88);
+    const __m512i high2 = _mm512_shuffle_i32x4(row(8), row(12), 0xdd);
     rows[i] = (U8)_mm512_shuffle_i32x4(low, low2, 0x88);
     rows[i + 8] = (U8)_mm512_shuffle_i32x4(low, low2, 0xdd);
     rows[i + 4] = (U8)_mm512_shuffle_i32x4(high, high2, 0x88);

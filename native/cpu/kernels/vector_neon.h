@@ -10,7 +10,9 @@ constexpr uint32_t kBytes = 16;
 constexpr uint32_t kLanes = 4;          // 32-bit values of a vector
 constexpr uint32_t kTileTokens = 8;     // tokens whose sums in f32 stay in registers
 constexpr uint32_t kIntegerTokens = 4;  // tokens whose integer sums do
+constexpr uint32_t kPlanesAtOnce = 1;   // planes of bytes whose sums do, with those of four tokens
 constexpr bool kSignedWeights = true;
+constexpr bool kDotsInPairs = false;  // whether `dot` adds products of codes below 64 in pairs
 
 typedef float F32 __attribute__((vector_size(16)));
 typedef int32_t I32 __attribute__((vector_size(16)));
