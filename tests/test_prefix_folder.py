@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import shutil
 import struct
@@ -239,9 +238,7 @@ def test_a_folder_that_disappears_is_a_warning(
     assert client.reply(TOKENS[:30], 2) == anew(model, CONTEXT, TOKENS[:30], 2)
 
 
-def test_two_stores_share_a_folder(
-    models: dict[str, Model], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_two_stores_share_a_folder(models: dict[str, Model], tmp_path: Path) -> None:
     """Each deletes files that the other one knows."""
     model = models["qwen3_next"]
     client_of(model, tmp_path / "probe").reply(TOKENS[:40], 3)
@@ -249,11 +246,10 @@ def test_two_stores_share_a_folder(
     limits = {"memory": 2 * one, "max_disk_bytes": 2 * one}
     clients = [client_of(model, tmp_path / "store", **limits) for _ in range(2)]
     clients[0]._seen = clients[1]._seen
-    with caplog.at_level(logging.WARNING):
-        for turn in range(8):
-            ids = [turn % 3, *TOKENS[: 30 + turn]]
-            assert clients[turn % 2].reply(ids, 2) == anew(model, CONTEXT, ids, 2)
-        assert files(tmp_path / "store")
+    for turn in range(8):
+        ids = [turn % 3, *TOKENS[: 30 + turn]]
+        assert clients[turn % 2].reply(ids, 2) == anew(model, CONTEXT, ids, 2)
+    assert files(tmp_path / "store")
 
 
 def test_a_file_that_is_being_deleted_is_not_missed(
@@ -273,18 +269,44 @@ def test_a_file_that_is_being_deleted_is_not_missed(
     client.store._folder.max_bytes = one.stat().st_size * 3 // 2
     deleted, asked, unlink = threading.Event(), threading.Event(), Path.unlink
 
-    def unlink_slowly(path: Path) -> None:
-        unlink(path)
+    def unlink_slowly(path: Path, **options: Any) -> None:
+        unlink(path, **options)
         deleted.set()
         asked.wait(60)
 
     monkeypatch.setattr(Path, "unlink", unlink_slowly)
     client.reply([5, *TOKENS[:40]], 1)  # there is room for one, in memory and on disk
-    assert deleted.wait(60)
-    assert client.reply(TOKENS[:40], 2) == anew(model, CONTEXT, TOKENS[:40], 2)
-    asked.set()
+    try:
+        assert deleted.wait(60)
+        assert client.reply(TOKENS[:40], 2) == anew(model, CONTEXT, TOKENS[:40], 2)
+    finally:
+        asked.set()
     wait()
     assert not caplog.records
+
+
+def test_a_file_that_cannot_be_deleted_goes_on_serving(
+    models: dict[str, Model],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = models["qwen3"]
+    client = client_of(model, tmp_path)
+    client.reply(TOKENS[:40], 1)
+    (one,) = files(tmp_path)
+
+    def refuse(path: Path, **options: Any) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert client.store._folder is not None
+    client.store._folder.max_bytes = one.stat().st_size * 3 // 2
+    client.reply([5, *TOKENS[:40]], 1)
+    wait()
+    assert "cannot be deleted from the prefix store: [Errno 13] Permission denied" in caplog.text
+    assert files(tmp_path) == [one]
+    assert not client.store._folder._known[one].gone
 
 
 def test_nobody_waits_for_the_disk(models: dict[str, Model], tmp_path: Path) -> None:

@@ -174,14 +174,17 @@ class PrefixFolder:
         for _, size, path in files:
             if total + nbytes <= self.max_bytes:
                 break
-            if (copy := self._known.pop(path, None)) is not None:
-                copy.gone = self.has_lost = True  # before it is: nobody is surprised to miss the file
+            if (copy := self._known.get(path)) is not None:
+                copy.gone = True  # first, so that a reader who misses the file does not warn
             try:
-                path.unlink()
+                path.unlink(missing_ok=True)  # others delete files, too
             except OSError as error:
                 _log.warning("cannot be deleted from the prefix store: %s", error)
+                if copy is not None:
+                    copy.gone = False
                 continue
             total -= size
+            self.has_lost |= self._known.pop(path, None) is not None
         self._total, self._count_again = total, time.monotonic() + _COUNT_SECONDS
         return total + nbytes <= self.max_bytes
 
