@@ -77,8 +77,8 @@ class Engine:
         prompt and reply need it; equal ones share their programs.
 
         While others wait for their next token, prompts are read in pieces of at most `piece_ms` milliseconds,
-        or of 8 tokens, if these take longer. With compressed keys and values a piece is a whole chunk,
-        because its size changes the results.
+        or as long as a step takes, or of 8 tokens, if these take longer. With compressed keys and values a
+        piece is a whole chunk, because its size changes the results.
         """
         if not isinstance(model, Model):
             raise ArgumentError(f"Engine: model: expected a Model, got {shown(model)}")

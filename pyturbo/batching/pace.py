@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-#: Pieces are a multiple of this, but for the last of a prompt; chunkwise kernels work on 32 tokens at a time.
+#: Pieces from here on are a multiple of this, but for the last of a prompt: chunkwise kernels work on 32
+#: tokens at a time.
 GRAIN = 32
 
-#: Where a grain takes too long, they are a multiple of this. Fewer tokens take hardly less time than these.
+#: Smaller ones are a multiple of this: the products of fewer tokens are slower.
 LEAST = 8
 
 _KEPT = 0.5  # of the old speed when a new one is measured
@@ -14,11 +15,12 @@ _KEPT = 0.5  # of the old speed when a new one is measured
 class Pace:
     """The size of pieces, such that each takes at most `seconds`, from the speed of those before.
 
-    A piece is at least `LEAST` tokens, and one grain while the speed is not known. A rest that programs of
-    single tokens would read is added to the piece before, because these round otherwise.
+    A piece is at least `LEAST` tokens, and one grain while the speed is not known. Programs of single tokens
+    read none of it, because these round otherwise: a rest that they would read is added to the piece before.
 
     Attributes:
         seconds: The bound.
+        step_seconds: How long the last step took. A piece may take as long.
         chunk: The most tokens that a program reads.
     """
 
@@ -29,14 +31,16 @@ class Pace:
         changes the results.
         """
         self.seconds, self.chunk, self._single = seconds, chunk, single
+        self.step_seconds = 0.0
         self._grain = chunk if whole else min(GRAIN, chunk)
-        self._least = self._grain if whole else min(LEAST, chunk)
+        self._least = self._grain if whole else min((single // LEAST + 1) * LEAST, self._grain)
         self._speed: float | None = None  # tokens per second
 
     @property
     def allowed(self) -> int:
         """How many tokens to read while others wait."""
-        allowed = self._grain if self._speed is None else int(self.seconds * self._speed)
+        seconds = max(self.seconds, self.step_seconds)
+        allowed = self._grain if self._speed is None else int(seconds * self._speed)
         unit = self._grain if allowed >= self._grain else self._least
         return max(unit, min(allowed // unit * unit, self.chunk))
 

@@ -466,8 +466,9 @@ class Scheduler:
         for size in [len(members)] if whole else self._ahead.sizes(sessions):
             read += self._step_group(members[first : first + size])
             first += size
+        self._pace.step_seconds = time.perf_counter() - begin
         if not whole:
-            self._ahead.step_seconds = time.perf_counter() - begin
+            self._ahead.step_seconds = self._pace.step_seconds
         if read:
             self.usage.steps += 1
             self.usage.step_tokens += len(read)

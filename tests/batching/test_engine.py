@@ -172,12 +172,15 @@ def with_memory_for_all_but_the_program_of_many(model: pyturbo.Model) -> tuple[p
 
 
 def test_a_program_of_many_that_does_not_fit(model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
     recorded: list[str] = []
 
     def watch(graph: type) -> None:
         def record(*args: Any) -> Any:
+            begun.append(graph.__name__)
+            made = graph(*args)
             recorded.append(graph.__name__)
-            return graph(*args)
+            return made
 
         monkeypatch.setattr(runner, graph.__name__, record)
 
@@ -185,6 +188,7 @@ def test_a_program_of_many_that_does_not_fit(model: pyturbo.Model, monkeypatch: 
         watch(graph)
     want = [model.generate(prompt, 20, temperature=0).tokens for prompt in PROMPTS]
     limited, _ = with_memory_for_all_but_the_program_of_many(model)
+    begun.clear()
     recorded.clear()
     with Engine(limited, slots=8) as engine:
         for _ in range(2):
@@ -196,9 +200,9 @@ def test_a_program_of_many_that_does_not_fit(model: pyturbo.Model, monkeypatch: 
     assert usage.step_tokens == 2 * (tokens - len(streams))
     assert usage.steps < 0.5 * usage.step_tokens
     assert usage.prompt_tokens == 2 * sum(stream.stats.prompt_tokens for stream in streams)
-    assert recorded.count("MixedGraph") == 1
+    assert begun.count("MixedGraph") == 1
     assert recorded.count("Graph") <= 2  # for a token, and for a piece of a prompt
-    assert recorded.count("BatchGraph") <= 7  # for 2 to 8 conversations
+    assert recorded.count("BatchGraph") <= 7  # for 2 to 8 conversations; others may be left off
 
 
 def test_a_program_of_many_fits_once_memory_is_freed(model: pyturbo.Model) -> None:
@@ -216,7 +220,9 @@ def test_a_program_of_many_fits_once_memory_is_freed(model: pyturbo.Model) -> No
 @pytest.mark.parametrize("kv", ["f16", "turbo4"])
 def test_a_long_prompt_is_read_between_the_steps_of_others(kv: str) -> None:
     model = pyturbo.load(threads=2, kv=kv)
-    prompt = np.random.default_rng(1).integers(5, 4000, 700).tolist()
+    # Chunks of 256 tokens; pieces of 32 and less.
+    tokens, pieces = (700, 3) if kv == "turbo4" else (150, 5)
+    prompt = np.random.default_rng(1).integers(5, 4000, tokens).tolist()
     want = [model.generate(p, 30, temperature=0).tokens for p in (PROMPTS[0], prompt)]
     with Engine(model, piece_ms=0.01) as engine:
         first = engine.submit(PROMPTS[0], max_tokens=30, temperature=0)
@@ -227,8 +233,8 @@ def test_a_long_prompt_is_read_between_the_steps_of_others(kv: str) -> None:
             chunks.append(chunk)
             if tokens_before is None and second.stats.tokens:
                 tokens_before = len(chunks)
-        pieces = 3 if kv == "turbo4" else 22  # chunks of 256 tokens; pieces of 32
-        assert tokens_before is None or tokens_before >= pieces
+        assert tokens_before is not None
+        assert tokens_before >= pieces
         assert [[chunk.token for chunk in chunks], second.result().tokens] == want
 
 

@@ -29,6 +29,32 @@ def test_a_slow_device_reads_less_than_a_grain() -> None:
     assert [pace.piece(unread) for unread in (1000, 12, 11)] == [LEAST, LEAST, 11]
 
 
+def test_a_slow_piece_is_forgotten() -> None:
+    """Where 8 tokens take 22 ms, and each further one 1.5 ms."""
+    pace = Pace(0.05, 256, 3, whole=False)
+    pace.note(8, 10)
+    sizes = []
+    for _ in range(12):
+        sizes.append(pace.piece(1000))
+        pace.note(sizes[-1], 0.01 + 0.0015 * sizes[-1])
+    assert sizes[0] == LEAST
+    assert sizes[-1] == 16
+
+
+def test_a_piece_may_take_as_long_as_a_step() -> None:
+    pace = Pace(0.05, 256, 3, whole=False)
+    pace.note(32, 0.16)
+    assert pace.piece(1000) == LEAST
+    pace.step_seconds = 0.3
+    assert pace.piece(1000) == GRAIN
+
+
+def test_no_piece_is_for_programs_of_single_tokens() -> None:
+    pace = Pace(0.05, 32, 16, whole=False)
+    pace.note(32, 10)
+    assert [pace.piece(unread) for unread in (1000, 41, 40, 17)] == [24, 24, 40, 17]
+
+
 def test_no_rest_is_left_for_programs_of_single_tokens() -> None:
     pace = Pace(0.05, 256, 3, whole=False)
     assert [pace.piece(unread) for unread in (32, 35, 36)] == [32, 35, 32]
