@@ -1,5 +1,5 @@
-// Chunks of tiles of GGUF blocks that have a scale for 32 values, without a detour over rows of bytes: 16
-// bytes of each row become four words with a row in each lane.
+// Chunks of tiles of GGUF blocks. Where these have a scale for 32 values, 16 bytes of each row become four
+// words with a row in each lane before they are unpacked; others are unpacked first.
 #pragma once
 
 #include "cpu/kernels/gguf_folds.h"
@@ -7,21 +7,23 @@
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 
-template <typename T>
-constexpr bool kInPieces = T::kGroup == 32 && !requires { T::kFifth; };
-
-constexpr uint32_t kGroupWords = 8;
-
-// The words of 16 bytes at `from` and in the rows after it, which are `step` bytes apart.
-PYTURBO_INLINE void load_words(const uint8_t* from, uint64_t step, U8* words) {
+// words[i] = word i of the 16 bytes at `from` in its row, and at the same place in those after it, which are
+// `step` bytes apart.
+PYTURBO_INLINE void load_row_words(const uint8_t* from, uint64_t step, U8* words) {
 #pragma GCC unroll 4
   for (uint32_t i = 0; i < 4; ++i) words[i] = load_pieces(from + i * step, 4 * step, kPieces);
   transpose_pieces(words);
 }
 
-// The codes of groups [0, groups) of kLanes rows.
+// Bit 4 of each byte of word i of a group: bits 4 * i to 4 * i + 3 of each lane.
+PYTURBO_INLINE U8 fifth_bits_of_word(U32 bits, uint32_t i) {
+  return (U8)((((bits >> (4 * i)) & 15) * 0x00204081 & 0x01010101) << 4);
+}
+
+// The codes of the first `groups` groups of kLanes rows: word i of group g is codes[g * T::kGroup / 4 + i].
 template <typename T>
 PYTURBO_INLINE void load_codes(const uint8_t* from, uint64_t step, uint32_t groups, U8* codes) {
+  constexpr uint32_t kGroupWords = T::kGroup / 4;
   const auto low = [](U8 word) { return word & 15; };
   const auto high = [](U8 word) { return (U8)((U16)word >> 4) & 15; };
   if constexpr (kShared<T>) {
@@ -32,8 +34,8 @@ PYTURBO_INLINE void load_codes(const uint8_t* from, uint64_t step, uint32_t grou
 #pragma GCC unroll 2
       for (uint32_t k = 0; k < 2; ++k) {
         U8 words[4], fifths[4] = {};
-        load_words(block + T::kRuns + 32 * pair + 16 * k, step, words);
-        if constexpr (requires { T::kFifths; }) load_words(block + T::kFifths + 16 * k, step, fifths);
+        load_row_words(block + T::kRuns + 32 * pair + 16 * k, step, words);
+        if constexpr (requires { T::kFifths; }) load_row_words(block + T::kFifths + 16 * k, step, fifths);
 #pragma GCC unroll 4
         for (uint32_t i = 0; i < 4; ++i) {
           const U8 two = (U8)((U16)fifths[i] >> (2 * pair));
@@ -42,24 +44,32 @@ PYTURBO_INLINE void load_codes(const uint8_t* from, uint64_t step, uint32_t grou
         }
       }
     }
+  } else if constexpr (T::kGroup == 16) {
+    for (uint32_t b = 0; b < groups * T::kGroup / T::kBlock; ++b, from += T::kBlockBytes)
+      for (uint32_t k = 0; k < kStepVectors<T>; ++k, codes += kLanes) {
+#pragma GCC unroll 16
+        for (uint32_t l = 0; l < kLanes; ++l) codes[l] = step_codes<T>(from + l * step, k);
+        transpose(codes);
+      }
   } else {
     for (uint32_t g = 0; g < groups; ++g, codes += kGroupWords) {
       const uint8_t* block = from + g * T::kGroup / T::kBlock * T::kBlockBytes;
       if constexpr (requires { T::kNibbles; }) {
-        U8 words[4];
-        load_words(block + T::kNibbles + g * T::kGroup % T::kBlock / 2, step, words);
+        U8 words[4], fifths[4] = {};  // all of a row in the first word
+        load_row_words(block + T::kNibbles + g * T::kGroup % T::kBlock / 2, step, words);
+        if constexpr (requires { T::kFifth; }) load_row_words(block + T::kFifth, step, fifths);
 #pragma GCC unroll 4
         for (uint32_t i = 0; i < 4; ++i) {
-          codes[i] = low(words[i]);
-          codes[4 + i] = high(words[i]);
+          codes[i] = low(words[i]) | fifth_bits_of_word((U32)fifths[0], i);
+          codes[4 + i] = high(words[i]) | fifth_bits_of_word((U32)fifths[0], 4 + i);
           if constexpr (requires { T::kTable; }) {
             codes[i] = lookup(T::kTable, codes[i]);
             codes[4 + i] = lookup(T::kTable, codes[4 + i]);
           }
         }
       } else {
-        load_words(block + T::kCodes, step, codes);
-        load_words(block + T::kCodes + 16, step, codes + 4);
+        load_row_words(block + T::kCodes, step, codes);
+        load_row_words(block + T::kCodes + 16, step, codes + 4);
 #pragma GCC unroll 8
         for (uint32_t i = 0; i < kGroupWords; ++i) codes[i] ^= 128;
       }
@@ -72,8 +82,7 @@ template <typename T>
 PYTURBO_INLINE void load_scales(const uint8_t* from, uint64_t step, uint32_t groups, F32* scales,
                                 F32* biases) {
   if constexpr (kLarge<T>) {
-    constexpr uint32_t kGroups = T::kScales, kVectors = 2 * kGroups / kLanes;  // scales, then minima
-    static_assert(T::kMinima == kGroups);
+    constexpr uint32_t kGroups = T::kScales, kVectors = (kGroups + T::kMinima) / kLanes;
     for (uint32_t g = 0; g < groups; g += kGroups, from += T::kBlockBytes) {
       U8 entries[kVectors][kLanes];
       for (uint32_t l = 0; l < kLanes; ++l) {
@@ -83,7 +92,7 @@ PYTURBO_INLINE void load_scales(const uint8_t* from, uint64_t step, uint32_t gro
       }
       for (uint32_t v = 0; v < kVectors; ++v) transpose(entries[v]);
       for (uint32_t i = 0; i < kGroups; ++i) {
-        const uint32_t minimum = kGroups + i;
+        const uint32_t minimum = i + (T::kMinima > 0 ? kGroups : 0);
         scales[g + i] = (F32)entries[i / kLanes][i % kLanes];
         biases[g + i] = (F32)entries[minimum / kLanes][minimum % kLanes] * -kMinimumFactor<T>;
       }
@@ -91,10 +100,12 @@ PYTURBO_INLINE void load_scales(const uint8_t* from, uint64_t step, uint32_t gro
   } else {
     for (uint32_t g = 0; g < groups; ++g, from += T::kBlockBytes) {
       U8 words[4];
-      load_words(from, step, words);
+      load_row_words(from, step, words);
       const ScaleAndBias own = scale_and_bias<T>((U32)words[0]);
       scales[g] = own.scale;
-      biases[g] = own.bias + own.scale * float(BlockCodes<T>::kOffset);
+      biases[g] = own.bias;
+      if constexpr (constexpr int32_t kOffset = BlockCodes<T>::kOffset; kOffset != 0)
+        biases[g] += own.scale * float(kOffset);
     }
   }
 }

@@ -7,8 +7,6 @@
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 
-constexpr uint32_t kLine = 64;  // bytes of a cache line
-
 // The activations of fold `f` of those from `bytes` on.
 template <typename T, uint32_t planes>
 PYTURBO_INLINE TokenBytes fold_bytes(const int8_t* bytes, uint32_t f, uint64_t token_bytes) {

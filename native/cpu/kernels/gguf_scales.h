@@ -86,7 +86,7 @@ struct BlockScales {
 #pragma GCC unroll 4
     for (uint32_t v = 0; v < kVectors; ++v) {
       by.scales[v] = load_floats(scales + v * kLanes);
-      by.sums[v] = load_floats(sums + v * kLanes) * -float(kMinimumFactor<T>);
+      by.sums[v] = load_floats(sums + v * kLanes) * -kMinimumFactor<T>;
     }
     return by;
   }
@@ -131,7 +131,7 @@ struct BlockScales<T> {
   PYTURBO_INLINE Factors factors(const float* scales, const float* sums) {
     const F32 both = join(scales, sums);
     if constexpr (kMinimumFactor<T> == 1) return {both};
-    return {first_lanes(8) ? both : both * float(kMinimumFactor<T>)};
+    return {first_lanes(8) ? both : both * kMinimumFactor<T>};
   }
 
   struct Entries {
@@ -203,7 +203,7 @@ struct FoldEntries {
 
     Scales(const SpanEntries<T>& own, const float* by, const float* sums)
         : scales(own.vectors[0] * repeat_floats(by)),
-          minima(own.minima()[0] * (repeat_floats(sums) * -float(kMinimumFactor<T>))) {}
+          minima(own.minima()[0] * (repeat_floats(sums) * -kMinimumFactor<T>)) {}
 
     // Adds the minima of a row to its result, in the same lanes for every row: its place may not change the
     // sum.

@@ -57,11 +57,11 @@ constexpr int32_t zero_of() {
     return -1;
 }
 
-// What the minima of large blocks are multiplied by.
+// What minima are multiplied by, or scales where these are minima, too.
 template <typename T>
 constexpr float kMinimumFactor = zero_of<T>() < 0 ? 1 : float(zero_of<T>());
 
-// What blocks of 32 values hold that begin with these words, for BlockCodes.
+// What blocks of 32 values hold beside their codes, from the words that they begin with.
 struct ScaleAndBias {
   F32 scale, bias;
 };

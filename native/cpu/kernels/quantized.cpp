@@ -116,8 +116,7 @@ void run_matvec(Batch& batch, const Single& p) {
 // Most tokens of a product for which tiles take longer than rows.
 uint32_t most_tokens_in_rows(const Format& format) {
   if (!format.reader || kLanes < 8) return 7;
-  const bool tiles_are_fast = kPlanesAtOnce > 1 && !kDotsInPairs && format.reader->group == 32;
-  return tiles_are_fast ? 7 : 11;
+  return kFastIntegers && format.reader->group == 32 ? 7 : 11;
 }
 
 void run_matmul(Batch& batch, const Single& p) {

@@ -46,7 +46,7 @@ static void load_integer_chunk(const Matrix& w, uint32_t first, uint32_t begin, 
   }
 }
 
-// Codes are bytes alike once they are unpacked, but that those below 64 may be added in pairs.
+// All codes are bytes once they are unpacked. `dot` only asks whether they have less than 8 bits.
 constexpr uint32_t like_bits(uint32_t bits) { return bits < 8 && kDotsInPairs ? 6 : 8; }
 
 // The words of a group in a chunk.
@@ -55,22 +55,25 @@ struct GroupWords {
   uint32_t classes;
 };
 
-// Asks for the rows of the next tile, line by line, while this one is multiplied: a tile begins with a line
-// of each of its rows, which nothing foresees.
+// Asks for the rows of the next tile, line by line, while one is multiplied: a tile begins with a line of
+// each of its rows, which nothing foresees.
 class NextTile {
  public:
-  // The tile after that from row `first`, in equal parts at each of `times` calls.
+  // The tile after that from row `first`, if there is one, in at least `times` calls.
   NextTile(const Matrix& w, uint32_t first, uint64_t times)
-      : line_(w.row(first + kTileRows)),
+      : line_(w.row(least(first + kTileRows, w.out))),
+        end_(w.row(least(first + 2 * kTileRows, w.out))),
         share_(uint32_t((kTileRows * w.row_bytes << kBits) / (kLine * times))) {}
 
   void ask() {
-    for (due_ += share_; due_ >> kBits > 0; due_ -= 1u << kBits, line_ += kLine) __builtin_prefetch(line_);
+    for (due_ += share_; due_ >> kBits > 0 && line_ < end_; due_ -= 1u << kBits, line_ += kLine)
+      __builtin_prefetch(line_);
   }
 
  private:
-  static constexpr uint32_t kBits = 8, kLine = 64;
+  static constexpr uint32_t kBits = 8;
   const uint8_t* line_;
+  const uint8_t* const end_;
   const uint32_t share_;  // lines of a call, in units of 2^-kBits
   uint32_t due_ = 0;
 };
@@ -81,6 +84,7 @@ template <uint32_t bits, uint32_t run, bool single, uint32_t planes, uint32_t to
 [[gnu::noinline]] static void multiply_runs(const IntegerChunk& chunk, uint32_t groups, GroupWords group,
                                             const Activations& x, NextTile& next, float* sums) {
   constexpr uint32_t kTogether = least(planes, kPlanesAtOnce);
+  static_assert(planes % kTogether == 0);
   const uint32_t classes = single ? 1 : group.classes;
   F32 acc[tokens][kTileVectors];
 #pragma GCC unroll 8
@@ -148,13 +152,6 @@ static void multiply_integer_chunk(const IntegerChunk& chunk, uint32_t groups, G
 // Tokens at once: sums of three planes need more registers.
 template <uint32_t planes>
 constexpr uint32_t kTokensAtOnce = planes == 1 ? kIntegerTokens : 4;
-
-// Rows of GGUF blocks, by way of bytes.
-template <typename Q>
-static void load_panel_chunk(const Matrix& w, uint32_t first, uint32_t begin, IntegerChunk& chunk) {
-  Panel<kTileRows, kIntegerChunk> panel;
-  load_integer_chunk<Q>(panel.load(w, first, least(kTileRows, w.out - first), begin), 0, 0, chunk);
-}
 
 // As MultiplyTile says.
 template <typename Q, uint32_t planes, LoadChunk load = load_integer_chunk<Q>>

@@ -71,12 +71,12 @@ struct GgufLoops {
       add_units<T, planes>, nullptr, nullptr, nullptr, 0.0f, planes, kNatural, {read_block, T::kBlock}, true};
 };
 #else
-// Eight tokens at a time. The planes of default precision leave the first-level cache, and vectors of 32
-// bytes have too few registers.
+// Eight tokens at a time. The planes of default precision leave the first-level cache, vectors of 32 bytes
+// have too few registers, and where integers are fast eight tokens are a tile.
 template <typename T, uint32_t planes>
 constexpr AddGroups<8> kEight = nullptr;
 template <typename T>
-  requires(kLanes == 16)
+  requires(kLanes == 16 && !(kFastIntegers && T::kGroup == 32))
 constexpr AddGroups<8> kEight<T, 1> = add_blocks<T, 1, 8>;
 
 template <typename T, uint32_t planes>

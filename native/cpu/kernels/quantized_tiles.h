@@ -24,18 +24,12 @@ constexpr uint32_t kSmallGroup = 0;
 constexpr uint32_t kSmallGroup = 16;
 
 template <typename T>
-constexpr LoadChunk kLoadChunk = load_panel_chunk<BlockCodes<T> >;
-template <typename T>
-  requires kInPieces<T>
-constexpr LoadChunk kLoadChunk<T> = load_block_chunk<T>;
-
-template <typename T>
 constexpr MultiplyTile kThreePlanes =
-    T::kGroup > kSmallGroup ? multiply_integer_tile<BlockCodes<T>, 3, kLoadChunk<T> > : nullptr;
+    T::kGroup > kSmallGroup ? multiply_integer_tile<BlockCodes<T>, 3, load_block_chunk<T> > : nullptr;
 
 template <typename T>
 constexpr TileLoops kGgufTileLoops[kPrecisions] = {
-    {multiply_integer_tile<BlockCodes<T>, 1, kLoadChunk<T> >, nullptr},
+    {multiply_integer_tile<BlockCodes<T>, 1, load_block_chunk<T> >, nullptr},
     {kThreePlanes<T>, multiply_tile<BlockCodes<T>, /*panels=*/true>}};
 
 static inline const TileLoops* gguf_tiles(const Reader& reader) {

@@ -27,12 +27,10 @@ static inline void tile_of(MultiplyTile multiply, const Product& p, const Activa
 // Fewest tokens for which floats are faster where a format has loops over both.
 #if defined(__ARM_FEATURE_MATMUL_INT8)
 constexpr uint32_t kFloatTokens = ~0u;  // never
-#elif defined(__AVX512VNNI__)
-constexpr uint32_t kFloatTokens = 64;
 #elif defined(__ARM_NEON) && !defined(__ARM_FEATURE_DOTPROD)
 constexpr uint32_t kFloatTokens = 8;
 #else
-constexpr uint32_t kFloatTokens = 24;
+constexpr uint32_t kFloatTokens = kFastIntegers ? 64 : 24;
 #endif
 
 // The loops of a format and a precision, over integers and over floats; one of them may be missing.

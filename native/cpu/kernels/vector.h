@@ -33,6 +33,12 @@ typedef uint8_t U8x32 __attribute__((vector_size(32)));
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 
+// Whether dot products of bytes are so fast that tiles of them, with a scale for 32 values or more, take less
+// time than rows from 8 tokens on, and than floats up to 63 with default precision.
+constexpr bool kFastIntegers = kPlanesAtOnce > 1 && !kDotsInPairs;
+
+constexpr uint32_t kLine = 64;  // bytes of a cache line
+
 // 8-bit floats of quantised formats (shaders/fp/fp.h).
 struct E4M3 {
   uint8_t bits;
