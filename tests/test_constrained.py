@@ -19,6 +19,7 @@ import pytest
 import pyturbo
 import smollm2
 from pyturbo.errors import ArgumentError, FormatError
+from pyturbo.text import constraint as constraints
 from reference import sampler as reference
 from text.tiny_chat import write_model
 from tiny_configs import MODELS
@@ -61,6 +62,26 @@ def test_a_reply_matches_the_regular_expression(model: pyturbo.Model, options: d
     assert re.fullmatch(REGEX, reply.text), reply.text
     assert reply.finish_reason == "stop"
     assert not set(reply.tokens) & set(model.eos_ids)  # nothing can follow the full stop
+
+
+@pytest.mark.parametrize("regex", [REGEX, "[a-z ]{40}", r"[A-Z][a-z]+(, [a-zA-Z ]+)*\."])
+def test_slices_change_no_mask(plain: pyturbo.Model, monkeypatch: pytest.MonkeyPatch, regex: str) -> None:
+    def make() -> constraints.Constraint:
+        vocabulary, vocab = plain.tokenizer._vocabulary, plain.network.vocab
+        return constraints.Constraints(vocabulary, vocab).make("regex", regex)
+
+    sliced = make()
+    monkeypatch.setattr(constraints, "SLICES", ())
+    whole, rng, steps = make(), np.random.default_rng(1), 0
+    while not sliced.ended and steps < 30:
+        bits = np.unpackbits(sliced.mask().view(np.uint8), bitorder="little")
+        np.testing.assert_array_equal(bits, np.unpackbits(whole.mask().view(np.uint8), bitorder="little"))
+        allowed = [token for token in np.flatnonzero(bits) if token not in plain.eos_ids]
+        token = int(rng.choice(allowed))
+        sliced.accept(token)
+        whole.accept(token)
+        steps += 1
+    assert steps > 3
 
 
 def test_greedy_tokens_are_the_likeliest_that_are_allowed(plain: pyturbo.Model) -> None:

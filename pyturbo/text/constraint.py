@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 #: allowed, some models would write nothing else.
 _WHITE_SPACE = r" |\n{1,2}[ \t]{0,20}"
 
+#: Sets of tokens that llguidance finds at once to be allowed, where every text of a set is: words, before the
+#: sets of its own. A long run of letters, as in "[a-z ]{300}", else has it look at most of them one by one.
+SLICES = ("[a-z]{1,16}", "[a-z ]{1,16}")
+
 #: What a reply may be constrained by, one at a time.
 CONSTRAINTS = {
     "schema": "a JSON schema that a reply can fit",
@@ -118,7 +122,8 @@ class Constraints:
         package = _package()
         tokens = GrammarTokens(vocabulary, vocab)
         self._vocab = vocab
-        self._tokenizer = package.LLTokenizer(tokens, eos_token=tokens.ends or None)
+        slices = [*SLICES, *package.LLTokenizer.general_slices()]
+        self._tokenizer = package.LLTokenizer(tokens, eos_token=tokens.ends or None, slices=slices)
         self._limits = package.LLParserLimits(verbose_errors=False)
 
     def make(self, name: str, value: Any, around: str | None = None) -> Constraint:
