@@ -631,7 +631,7 @@ def test_every_control_has_a_name_and_a_visible_focus(reader: Reader, script: Sc
 
 
 def test_screen_readers_hear_the_reply_once(reader: Reader, script: Script) -> None:
-    script.replies.append(Reply(["One ", 0.3, "two."]))
+    script.replies.append(Reply(["One ", 3.0, "two."]))  # time to look, also on a busy machine
     reader.say("Go")
     reader.until(
         lambda: reader.one("#announcer").get_attribute("textContent") == "The reply is being written."

@@ -112,7 +112,8 @@ PYTURBO_INLINE void load_scales(const uint8_t* from, uint64_t step, uint32_t gro
 
 // As LoadChunk says.
 template <typename T>
-static void load_block_chunk(const Matrix& w, uint32_t first, uint32_t begin, IntegerChunk& chunk) {
+[[gnu::noinline]] static void load_block_chunk(const Matrix& w, uint32_t first, uint32_t begin,
+                                               IntegerChunk& chunk) {
   const uint32_t values = least(kIntegerChunk, w.in - begin), bytes = values / T::kBlock * T::kBlockBytes;
   const uint8_t* from = w.row(first) + begin / T::kBlock * T::kBlockBytes;
   uint64_t step = w.row_bytes;

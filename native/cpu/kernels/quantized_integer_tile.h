@@ -26,7 +26,8 @@ struct IntegerChunk {
 using LoadChunk = void (*)(const Matrix& w, uint32_t first, uint32_t begin, IntegerChunk& chunk);
 
 template <typename Q>
-static void load_integer_chunk(const Matrix& w, uint32_t first, uint32_t begin, IntegerChunk& chunk) {
+[[gnu::noinline]] static void load_integer_chunk(const Matrix& w, uint32_t first, uint32_t begin,
+                                                 IntegerChunk& chunk) {
   using O = Order<Q::kBits>;
   const uint32_t values = least(kIntegerChunk, w.in - begin);
   for (uint32_t v = 0; v < kTileVectors; ++v) {
@@ -132,31 +133,30 @@ template <uint32_t bits, uint32_t run, bool single, uint32_t planes, uint32_t to
     for (uint32_t v = 0; v < kTileVectors; ++v) store_floats(sums + t * kTileRows + v * kLanes, acc[t][v]);
 }
 
-// The same for groups of any size.
+// The same for groups of any size. Where integers are not that fast, a loop costs little, and short runs make
+// little code.
 template <uint32_t bits, uint32_t planes, uint32_t tokens>
 static void multiply_integer_chunk(const IntegerChunk& chunk, uint32_t groups, GroupWords group,
                                    const Activations& x, NextTile& next, float* sums) {
-  constexpr uint32_t kMost = least(kLanes, 8);
-  const bool single = group.classes == 1 && group.words <= kMost;
   const auto multiply = [&](auto loop) { loop(chunk, groups, group, x, next, sums); };
-  if (group.words >= kMost)
-    multiply(single ? multiply_runs<bits, kMost, true, planes, tokens>
-                    : multiply_runs<bits, kMost, false, planes, tokens>);
-  else if (group.words >= 4)
-    multiply(single ? multiply_runs<bits, 4, true, planes, tokens>
-                    : multiply_runs<bits, 4, false, planes, tokens>);
-  else
-    multiply(multiply_runs<bits, 2, false, planes, tokens>);
+  if constexpr (kFastIntegers)
+    if (group.words >= 8)
+      return multiply(group.classes == 1 && group.words == 8 ? multiply_runs<bits, 8, true, planes, tokens>
+                                                             : multiply_runs<bits, 8, false, planes, tokens>);
+  if constexpr (kFastIntegers || kLanes == 4)
+    if (group.words >= 4) return multiply(multiply_runs<bits, 4, false, planes, tokens>);
+  multiply(multiply_runs<bits, 2, false, planes, tokens>);
 }
 
 // Tokens at once: sums of three planes need more registers.
 template <uint32_t planes>
 constexpr uint32_t kTokensAtOnce = planes == 1 ? kIntegerTokens : 4;
 
-// As MultiplyTile says.
-template <typename Q, uint32_t planes, LoadChunk load = load_integer_chunk<Q>>
-static void multiply_integer_tile(const Matrix& w, uint32_t first, const Activations& x, uint64_t row,
-                                  uint32_t tokens, float* sums) {
+// As MultiplyTile says, of what `load` makes of a matrix.
+template <typename Q, uint32_t planes>
+[[gnu::noinline]] static void multiply_loaded(LoadChunk load, const Matrix& w, uint32_t first,
+                                              const Activations& x, uint64_t row, uint32_t tokens,
+                                              float* sums) {
   constexpr uint32_t kBits = like_bits(kDotBits<Q>);
   using O = Order<Q::kBits>;
   const GroupWords group = {(1u << w.group_shift) / O::kLaneValues, O::kClasses};
@@ -186,6 +186,12 @@ static void multiply_integer_tile(const Matrix& w, uint32_t first, const Activat
     for (uint32_t i = 0; i < kTileRows; i += kLanes) found |= doubtful(load_floats(own + i));
     if (any(found)) compute_again(w, first, rows, values, {x.from(row + t), planes, O::kByteOrder}, own);
   }
+}
+
+template <typename Q, uint32_t planes, LoadChunk load = load_integer_chunk<Q>>
+static void multiply_integer_tile(const Matrix& w, uint32_t first, const Activations& x, uint64_t row,
+                                  uint32_t tokens, float* sums) {
+  multiply_loaded<Q, planes>(load, w, first, x, row, tokens, sums);
 }
 
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL
