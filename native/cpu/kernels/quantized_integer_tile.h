@@ -188,6 +188,7 @@ template <typename Q, uint32_t planes>
   }
 }
 
+// As MultiplyTile says.
 template <typename Q, uint32_t planes, LoadChunk load = load_integer_chunk<Q>>
 static void multiply_integer_tile(const Matrix& w, uint32_t first, const Activations& x, uint64_t row,
                                   uint32_t tokens, float* sums) {
