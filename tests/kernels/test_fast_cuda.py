@@ -1,7 +1,7 @@
 """Products of many tokens with fast precision on an NVIDIA GPU: activations are one bf16 each.
 
-Codes are exact. Weights with a scale for 16 values are one bf16 each, too. What these tests cannot catch:
-GPUs that this machine has not.
+Codes are exact. Weights with a scale for 16 values are one bf16 each, too, and on Hopper those of 4 bits with
+scales of bf16. What these tests cannot catch: GPUs that this machine has not.
 """
 
 from __future__ import annotations
@@ -46,15 +46,29 @@ def rounded(values):
     return values.astype(np.float32).astype(bfloat16).astype(np.float64)
 
 
-def product(formats, read, w, kind):
+def product(formats, read, w, rounds):
     """Return the product of what is read, and the magnitude of its terms."""
     want, terms = formats.matmul(read, w)
-    return (read @ rounded(formats.dequantize(w)).T if kind in COARSE else want), terms
+    return (read @ rounded(formats.dequantize(w)).T if rounds else want), terms
 
 
-def grouped(formats, read, w, kind):
+def rounds_affine(device, bits, kind):
+    """Tell whether a device with fast precision rounds these weights to bf16."""
+    return device.properties["compute capability"] == "9.0" and (bits, kind) == (4, "bf16")
+
+
+def swiglu(read, gate, up, rounds):
+    """Return the product as ``product`` does."""
+    want, terms = affine.swiglu(read, gate, up)
+    if not rounds:
+        return want, terms
+    of_gate, of_up = (read @ rounded(affine.dequantize(w)).T for w in (gate, up))
+    return affine.silu(of_gate) * of_up, terms
+
+
+def grouped(formats, read, w, rounds):
     parts = [
-        product(formats, read[begin:end], formats.expert(w, e), kind)
+        product(formats, read[begin:end], formats.expert(w, e), rounds)
         for e, (begin, end) in enumerate(pairwise(OFFSETS))
     ]
     return tuple(np.concatenate(each) for each in zip(*parts))
@@ -64,7 +78,7 @@ def grouped(formats, read, w, kind):
 def test_affine(device, rng, bits, group_size, kind):
     w = of_affine.random_weight(rng, (OUTS, 5 * group_size), bits, group_size, kind)
     x, read = rows(rng, TOKENS, 5 * group_size)
-    want, terms = affine.matmul(read, w)
+    want, terms = product(affine, read, w, rounds_affine(device, bits, kind))
     y = of_affine.run_product(device, "affine_matmul", x, w)
     assert_close(y, want, "long dot", terms)
     exact, _ = affine.matmul(x, w)
@@ -83,12 +97,13 @@ def test_affine_swiglu_and_experts(device, rng, bits, group_size, kind):
     form = bits, group_size, kind
     gate, up = (of_affine.random_weight(rng, (OUTS, 3 * group_size), *form) for _ in range(2))
     x, read = rows(rng, TOKENS, 3 * group_size)
-    want, terms = affine.swiglu(read, gate, up)
+    rounds = rounds_affine(device, bits, kind)
+    want, terms = swiglu(read, gate, up, rounds)
     y = of_affine.run_product(device, "affine_swiglu_matmul", x, gate, up)
     assert_close(y, want, "long dot", terms)
     stack = of_affine.random_weight(rng, (5, OUTS, group_size), *form)
     x, read = rows(rng, OFFSETS[-1], group_size)
-    want, terms = grouped(affine, read, stack, "")
+    want, terms = grouped(affine, read, stack, rounds)
     assert_close(of_affine.run_grouped(device, x, OFFSETS, stack), want, "long dot", terms)
 
 
@@ -96,11 +111,11 @@ def test_affine_swiglu_and_experts(device, rng, bits, group_size, kind):
 def test_small_floats(device, rng, mode):
     w = of_fp.random_weight(rng, (OUTS, 96), mode)
     x, read = rows(rng, TOKENS, 96)
-    want, terms = product(fp, read, w, mode)
+    want, terms = product(fp, read, w, mode in COARSE)
     assert_close(of_fp.run_product(device, "fp_matmul", x, w), want, "long dot", terms)
     stack = of_fp.random_weight(rng, (5, OUTS, 96), mode)
     x, read = rows(rng, OFFSETS[-1], 96)
-    want, terms = grouped(fp, read, stack, mode)
+    want, terms = grouped(fp, read, stack, mode in COARSE)
     assert_close(of_fp.run_grouped(device, x, OFFSETS, stack), want, "long dot", terms)
 
 
@@ -108,11 +123,11 @@ def test_small_floats(device, rng, mode):
 def test_blocks(device, rng, kind):
     w = random_blocks(rng, (OUTS, 3), kind)
     x, read = rows(rng, TOKENS, of_gguf.width(w))
-    want, terms = product(gguf, read, w, kind)
+    want, terms = product(gguf, read, w, kind in COARSE)
     assert_close(of_gguf.run_product(device, "gguf_matmul", x, w), want, "long dot", terms)
     stack = random_blocks(rng, (5, OUTS, 1), kind)
     x, read = rows(rng, OFFSETS[-1], of_gguf.width(stack))
-    want, terms = grouped(gguf, read, stack, kind)
+    want, terms = grouped(gguf, read, stack, kind in COARSE)
     assert_close(of_gguf.run_grouped(device, x, OFFSETS, stack), want, "long dot", terms)
 
 
@@ -123,5 +138,5 @@ def test_what_is_not_finite_stays_in_its_token(device, rng):
     y = of_affine.run_product(device, "affine_matmul", x, w)
     others = [token for token in range(TOKENS) if token not in (3, 20)]
     assert not np.isfinite(y[[3, 20]]).any()
-    want, terms = affine.matmul(read[others], w)
+    want, terms = product(affine, read[others], w, rounds_affine(device, 4, "bf16"))
     assert_close(y[others], want, "long dot", terms)

@@ -17,7 +17,7 @@ from kernels import test_fp as of_fp
 from kernels import test_gguf as of_gguf
 from kernels.harness import assert_close
 from kernels.random_blocks import random_weight as random_blocks
-from kernels.test_fast_cuda import product, rounded
+from kernels.test_fast_cuda import COARSE, product, rounded, rounds_affine, swiglu
 from reference import affine, fp, gguf
 
 pytestmark = pytest.mark.skipif(
@@ -35,11 +35,19 @@ def device(request):
 def rows(rng, device, width, tokens=TOKENS):
     """Return values as they are, and as the device reads them."""
     x = rng.standard_normal((tokens, width)).astype(np.float32)
-    return x, rounded(x) if device.properties["precision"] == "fast" else x
+    return x, rounded(x) if is_fast(device) else x
+
+
+def is_fast(device):
+    return device.properties["precision"] == "fast"
 
 
 def expected(formats, device, read, w, kind):
-    return product(formats, read, w, kind if device.properties["precision"] == "fast" else "")
+    return product(formats, read, w, is_fast(device) and kind in COARSE)
+
+
+def rounds(device, bits, kind):
+    return is_fast(device) and rounds_affine(device, bits, kind)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +64,7 @@ def expected(formats, device, read, w, kind):
 def test_affine(device, rng, bits, group_size, kind, groups):
     w = of_affine.random_weight(rng, (OUTS, groups * group_size), bits, group_size, kind)
     x, read = rows(rng, device, groups * group_size)
-    want, terms = affine.matmul(read, w)
+    want, terms = product(affine, read, w, rounds(device, bits, kind))
     assert_close(of_affine.run_product(device, "affine_matmul", x, w), want, "long dot", terms)
 
 
@@ -65,7 +73,7 @@ def test_affine_swiglu(device, rng, bits, group_size):
     form = bits, group_size, "bf16"
     gate, up = (of_affine.random_weight(rng, (OUTS // 2, 3 * group_size), *form) for _ in range(2))
     x, read = rows(rng, device, 3 * group_size)
-    want, terms = affine.swiglu(read, gate, up)
+    want, terms = swiglu(read, gate, up, rounds(device, bits, "bf16"))
     assert_close(of_affine.run_product(device, "affine_swiglu_matmul", x, gate, up), want, "long dot", terms)
 
 
@@ -96,7 +104,7 @@ def test_what_is_not_finite_stays_in_its_token_and_row(device, rng):
     assert not np.isfinite(y[[3, 200]]).any()
     assert np.isnan(y[:, 7]).all()
     finite = w._replace(packed=w.packed[outs], scales=w.scales[outs], biases=w.biases[outs])
-    want, terms = affine.matmul(read[tokens], finite)
+    want, terms = product(affine, read[tokens], finite, rounds(device, 4, "bf16"))
     assert_close(y[np.ix_(tokens, outs)], want, "long dot", terms)
 
 

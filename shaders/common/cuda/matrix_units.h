@@ -15,11 +15,12 @@ struct MatrixUnits {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
     return bits;
   }
-  static uint add(uint a, uint b) {
+  static uint fma(uint a, uint b, uint c) {
     uint sum;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(0x3f803f80u), "r"(b));
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
     return sum;
   }
+  static uint add(uint a, uint b) { return fma(a, 0x3f803f80u, b); }
   static float2 floats(uint bits) { return {as_type<float>(bits << 16), as_type<float>(bits & 0xffff0000u)}; }
   static bool is_finite(uint bits) {
     return (bits & 0x7f80u) != 0x7f80u && (bits & 0x7f800000u) != 0x7f800000u;

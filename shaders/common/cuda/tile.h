@@ -3,7 +3,8 @@
 // x is rounded to the sum of two bf16 values, 17 bits. Codes are exact in bf16: the products of a group are summed
 // in f32, then multiplied by its scale. Where a unit has several scales, weights are such sums as well, and
 // three of the four products are added up. With fast precision x, and weights of such units, are one bf16, 8 bits,
-// and biases are multiplied by sums of what x is rounded to. A lane decodes its weights straight into operands.
+// and biases are multiplied by sums of what x is rounded to; on Hopper 4-bit weights with scales of bf16 are one bf16,
+// too. A lane decodes its weights straight into operands.
 //
 // Steps of 16 ins take values i and i + 4 of an octet as a pair: in words of 4-bit codes they are 16 bits apart.
 #include "matrix_units.h"

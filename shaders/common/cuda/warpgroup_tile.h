@@ -45,6 +45,33 @@ inline StepTerms step_of_word(uint word, uint step) {
   return terms;
 }
 
+// Whether weights are rounded to bf16, where others have the products of their codes scaled. Scales that are bf16
+// themselves take one instruction for a pair of weights.
+template <typename W>
+constexpr bool kRoundsWeights = false;
+template <>
+constexpr bool kRoundsWeights<Affine<4, bfloat>> = kTerms == 1;
+
+// The scale and the bias of a group as one word.
+template <typename Octet>
+inline uint scale_and_bias(const Octet& octet) {
+  return as_type<ushort>(octet.scale) | uint(as_type<ushort>(octet.bias)) << 16;
+}
+
+// The scale and the bias of a group, each as a pair.
+struct PairFactors {
+  uint scale, bias;
+
+  static PairFactors of(uint scale_and_bias) {
+    return {::__byte_perm(scale_and_bias, 0, 0x1010), ::__byte_perm(scale_and_bias, 0, 0x3232)};
+  }
+  StepTerms weights_of(StepTerms codes) const {
+#pragma unroll
+    for (uint i = 0; i < 2; ++i) codes.high[i] = Units::fma(codes.high[i], scale, bias);
+    return codes;
+  }
+};
+
 // What the sums of a group are multiplied with, for the two rows of a lane.
 struct GroupFactors {
   float scale[2], bias[2];
@@ -95,14 +122,18 @@ struct WarpgroupProduct {
   static constexpr uint kStageUnits = 2 * kTileTokens / tokens;
   static constexpr uint kGroups = kStageUnits / group;  // of a stage
   static constexpr uint kSteps = group * 2;             // of 16 values
-  static constexpr bool kScaled = W::kSharesScale;      // the products of a group are scaled, not the weights
+  static constexpr bool kRounded = kRoundsWeights<W>;
+  // The products of a group are scaled, not the weights.
+  static constexpr bool kScaled = W::kSharesScale && !kRounded;
   static constexpr bool kBiased = kScaled && W::kHasBias;  // by the sums of x
   static constexpr uint kWeightTerms = kScaled ? 1 : kTerms;
   // Of 64 values a lane has octets 2 t and 2 t + 1, which it reads at once, in the places of octet t of both units.
   static constexpr bool kNeighbours = group == 2 && kReadsTwoOctets<W>;
-  static_assert(!kNeighbours || (W::kPairOffset == 128 && kScaled), "as step_of_word makes them");
-  // Scales that a lane loads: its share of those that four lanes exchange, or, where weights are scaled, all of its rows'.
-  static constexpr uint kScales = kScaled ? (kGroups + 1) / 2 : 2 * kStageUnits;
+  static_assert(
+      !(kNeighbours || kRounded) || (W::kPairOffset == 128 && W::kSharesScale),
+      "as step_of_word makes them");
+  // Scales that a lane loads: its share of those that four lanes exchange, or, where a unit has several, all of its rows'.
+  static constexpr uint kScales = W::kSharesScale ? (kGroups + 1) / 2 : 2 * kStageUnits;
 
   using Octet = typename W::Octet;
 
@@ -116,7 +147,7 @@ struct WarpgroupProduct {
   float4 next_x[2][2];
   Octet next_w[kStageUnits][2], next_scale[kScales];
   Octet now_w[kStageUnits][2], now_scale[kScales];
-  uint4 a[kWeightTerms][kSteps];
+  uint4 a[kRounded ? 2 : 1][kWeightTerms][kSteps];  // of two groups, if their sums are one
   float result[tokens / 2], sums[tokens / 2];
 
   uint stage_terms(uint stage) const { return memory + stage % 2 * (kTerms * kTermBytes); }
@@ -164,7 +195,7 @@ struct WarpgroupProduct {
     }
 #pragma unroll
     for (uint i = 0; i < kScales; ++i) {  // those that lanes exchange are numbered row by row
-      const uint s = kScaled ? (i * 4 + t) % kGroups * group : i % kStageUnits;
+      const uint s = W::kSharesScale ? (i * 4 + t) % kGroups * group : i % kStageUnits;
       fetch_scale(scaled_row[i * 2 / kScales], 0, min(first + s, units - 1), t, next_scale[i]);
     }
   }
@@ -202,14 +233,25 @@ struct WarpgroupProduct {
   }
 
   // Decodes the weights of group b of the stage.
-  void decode(uint b) {
+  void decode(uint b, uint4 (&a)[kWeightTerms][kSteps]) const {
+    PairFactors factors[2];
+    if constexpr (kRounded) {
+#pragma unroll
+      for (uint r = 0; r < 2; ++r) {
+        const uint number = r * kGroups + b;
+        factors[r] =
+            PairFactors::of(::__shfl_sync(0xffffffffu, scale_and_bias(now_scale[number / 4]), number % 4, 4));
+      }
+    }
 #pragma unroll
     for (uint k = 0; k < kSteps; ++k) {
       const uint unit = b * group + k / 2;
       StepTerms terms[2];
 #pragma unroll
       for (uint r = 0; r < 2; ++r) {
-        if constexpr (kNeighbours)
+        if constexpr (kRounded)
+          terms[r] = factors[r].weights_of(step_of_word(now_w[unit][r].words.x, k % 2));
+        else if constexpr (kNeighbours)
           terms[r] = step_of_word(now_w[unit][r].words.x, k % 2);
         else
           terms[r] =
@@ -247,18 +289,22 @@ struct WarpgroupProduct {
       const SharedColumns staged = begin.further(stage % 2 * (kTerms * kTermBytes));
 #pragma unroll
       for (uint b = 0; b < kGroups; ++b) {
-        decode(b);
+        uint4(&operands)[kWeightTerms][kSteps] = a[kRounded ? b % 2 : 0];
+        decode(b, operands);
         const SharedColumns columns = staged.further(b * group / 2 * tokens * 128).step(b * group % 2 * 2);
         if constexpr (kScaled) {
           const GroupFactors factors = factors_of(stage, b);
-          ask_group<true, kTermBytes>(sums, a, columns);
+          ask_group<true, kTermBytes>(sums, operands, columns);
           if (b + 1 == kGroups && stage + 1 < stages) keep(stage + 1);
           wait_for_products<0>();
           add_group<kBiased>(result, sums, factors, t);
         } else {
-          ask_group<false, kTermBytes>(result, a, columns);
+          ask_group<false, kTermBytes>(result, operands, columns);
           if (b + 1 == kGroups && stage + 1 < stages) keep(stage + 1);
-          wait_for_products<0>();
+          if (kRounded && b + 1 < kGroups)
+            wait_for_products<1>();
+          else
+            wait_for_products<0>();
         }
       }
       team_barrier(0, kTileThreads);
@@ -306,7 +352,7 @@ inline void multiply_warpgroups(const TileCall<W>& call) {
       product.row[r] = row_of(r);
       hold_codes(product.row[r]);
       const uint number = r * (Product::kScales / 2) * 4 + t;
-      product.scaled_row[r] = Product::kScaled ? row_of(number / Product::kGroups % 2) : product.row[r];
+      product.scaled_row[r] = W::kSharesScale ? row_of(number / Product::kGroups % 2) : product.row[r];
     }
     product.run();
   }

@@ -65,7 +65,9 @@ struct WideProduct {
   static constexpr uint kStageUnits = Shape::kUnits;
   static constexpr uint kGroups = kStageUnits / group;  // of a stage
   static constexpr uint kSteps = group * 2;             // of 16 values
-  static constexpr bool kScaled = W::kSharesScale;      // the products of a group are scaled, not the weights
+  static constexpr bool kRounded = kRoundsWeights<W>;
+  // The products of a group are scaled, not the weights.
+  static constexpr bool kScaled = W::kSharesScale && !kRounded;
   static constexpr bool kBiased = kScaled && W::kHasBias;  // by the sums of x
   static constexpr uint kWeightTerms = kScaled ? 1 : kTerms;
   static constexpr uint kPanelStages = kPanelGroups / kGroups;
@@ -194,6 +196,16 @@ struct WideProduct {
     }
   }
 
+  // The factors of a group as multipliers read them.
+  float2 factors_in(const Octet& octet) const {
+    if constexpr (kRounded) {
+      const PairFactors factors = PairFactors::of(scale_and_bias(octet));
+      return {as_type<float>(factors.scale), as_type<float>(factors.bias)};
+    } else {
+      return scale_of(w[0], octet);
+    }
+  }
+
   // Those of groups that do not exist are zero.
   void keep_factors(uint number, uint share, const Octet (&octets)[kShare]) const {
     const bool exists = factor_unit(number) < units;
@@ -201,7 +213,7 @@ struct WideProduct {
     for (uint i = 0; i < kShare; ++i)
       store_shared(
           panel(number) + tid % 8 * Shape::kPanelPitch + factor_place(share, i) * 8,
-          exists ? scale_of(w[0], octets[i]) : float2(0));
+          exists ? factors_in(octets[i]) : float2(0));
   }
 
   void bring() const {
@@ -211,7 +223,7 @@ struct WideProduct {
     copy_codes(0, 0);
 #pragma unroll
     for (uint i = 0; i < kItems; ++i) load(0, i, inputs);
-    if constexpr (kScaled) {
+    if constexpr (W::kSharesScale) {
       for (uint share = 0; share < kPanelStages; ++share) {
         fetch_factors(0, share, octets);
         keep_factors(0, share, octets);
@@ -222,13 +234,13 @@ struct WideProduct {
       if (stage >= 2) wait_for_turn(used(stage), (stage / 2 + 1) % 2);
       if (stage + 1 < count_of_stages) copy_codes(stage + 1, slot);
       slot = slot + 1 == kCodeStages ? 0 : slot + 1;
-      if constexpr (kScaled) fetch_factors(stage / kPanelStages + 1, stage % kPanelStages, octets);
+      if constexpr (W::kSharesScale) fetch_factors(stage / kPanelStages + 1, stage % kPanelStages, octets);
 #pragma unroll
       for (uint i = 0; i < kItems; ++i) {
         convert(stage, i, inputs);
         load(min(stage + 1, count_of_stages - 1), i, inputs);
       }
-      if constexpr (kScaled) keep_factors(stage / kPanelStages + 1, stage % kPanelStages, octets);
+      if constexpr (W::kSharesScale) keep_factors(stage / kPanelStages + 1, stage % kPanelStages, octets);
       publish_columns();
       arrive(filled(stage));
     }
@@ -239,7 +251,7 @@ struct WideProduct {
   // The weights of a lane where they are not copied: codes, and scales if a unit has several.
   struct Weights {
     W row[kRows];
-    Octet codes[kStageUnits][kRows], scale[kScaled ? 1 : kStageUnits][kScaled ? 1 : kRows];
+    Octet codes[kStageUnits][kRows], scale[W::kSharesScale ? 1 : kStageUnits][W::kSharesScale ? 1 : kRows];
   };
 
   // The place of the lane's first row.
@@ -254,14 +266,24 @@ struct WideProduct {
 #pragma unroll
         for (uint r = j * 2; r < j * 2 + 2; ++r) {
           fetch_codes(weights.row[r], 0, unit, octet_of(s % 2), weights.codes[s][r]);
-          if constexpr (!kScaled) fetch_scale(weights.row[r], 0, unit, octet_of(s % 2), weights.scale[s][r]);
+          if constexpr (!W::kSharesScale)
+            fetch_scale(weights.row[r], 0, unit, octet_of(s % 2), weights.scale[s][r]);
         }
       }
     }
   }
 
-  void decode(uint slot, uint b, uint j, const Weights& weights, uint4 (&a)[kWeightTerms][kSteps]) const {
+  void decode(uint stage, uint slot, uint b, uint j, const Weights& weights, uint4 (&a)[kWeightTerms][kSteps])
+      const {
     const uint part = b * group / 2;
+    PairFactors factors[2];
+    if constexpr (kRounded) {
+#pragma unroll
+      for (uint h = 0; h < 2; ++h) {
+        const uint2 pairs = shared_words(factors_at(stage, b, j) + h * 64);
+        factors[h] = {pairs.x, pairs.y};
+      }
+    }
     uint2 words[2];
     if constexpr (kCopied) {
       const uint own = stage_codes(slot) + (place() + j * 16) * Shape::kCodePitch;
@@ -281,6 +303,7 @@ struct WideProduct {
         const uint word = group == 2 && second > 0 ? words[h].y : words[h].x;
         if constexpr (kCopied && W::kPairOffset == 128) {
           terms[h] = step_of_word(word, k % 2);
+          if constexpr (kRounded) terms[h] = factors[h].weights_of(terms[h]);
         } else {
           Octet octet;
           if constexpr (kCopied)
@@ -288,7 +311,8 @@ struct WideProduct {
           else
             octet = weights.codes[s][j * 2 + h];
           terms[h] = weights_of(
-              w[0], octet, weights.scale[kScaled ? 0 : s][kScaled ? 0 : j * 2 + h], octet_of(second), k % 2);
+              w[0], octet, weights.scale[W::kSharesScale ? 0 : s][W::kSharesScale ? 0 : j * 2 + h],
+              octet_of(second), k % 2);
         }
       }
       a[0][k] = uint4{terms[0].high[0], terms[1].high[0], terms[0].high[1], terms[1].high[1]};
@@ -297,11 +321,14 @@ struct WideProduct {
     }
   }
 
+  uint factors_at(uint stage, uint b, uint j) const {
+    const uint number = stage * kGroups + b;
+    return panel(number / kPanelGroups) + number % kPanelGroups * Shape::kPanelPitch + (place() + j * 16) * 8;
+  }
+
   GroupFactors factors_of(uint stage, uint b, uint j) const {
     GroupFactors factors = {};
-    const uint number = stage * kGroups + b;
-    const uint own =
-        panel(number / kPanelGroups) + number % kPanelGroups * Shape::kPanelPitch + (place() + j * 16) * 8;
+    const uint own = factors_at(stage, b, j);
 #pragma unroll
     for (uint h = 0; h < 2; ++h) {
       const float2 factor = shared_float2(own + h * 64);
@@ -338,7 +365,7 @@ struct WideProduct {
             SharedColumns::at(stage_terms(stage) + b * group / 2 * kTileTokens * 128).step(b * group % 2 * 2);
 #pragma unroll
         for (uint j = 0; j < kTiles; ++j) {
-          decode(slot, b, j, weights, a[j]);
+          decode(stage, slot, b, j, weights, a[j]);
           fetch(min(stage + 1, count_of_stages - 1), b, j, weights);
           if constexpr (kScaled) {
             const GroupFactors factors = factors_of(stage, b, j);
