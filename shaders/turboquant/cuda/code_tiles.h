@@ -188,6 +188,8 @@ inline void attend_coded(
       }
     });
     if (bool(has_own) || bool(has_recent)) add_exact(warp, k, v, keys, memory, team_tid);
+    // For racecheck, which does not see that the barrier of all ends the work of a team, too.
+    team_barrier(team, Form::kTeamThreads);
     warp.finish(k.ones, dim);
     ::__syncthreads();
     float* left = reinterpret_cast<float*>(memory.queries());
