@@ -36,12 +36,15 @@ FeedForward = Callable[[Stream, Norm], Stream]
 
 
 class Mlp:
-    """``down(silu(gate x) * up x)``. Gate and up are one launch where their formats have a kernel for it."""
+    """``down(silu(gate x) * up x)``, with biases if the checkpoint has them.
+
+    Gate and up are one launch where their formats have a kernel for it.
+    """
 
     def __init__(self, weights: Weights, path: str, hidden: int, inner: int) -> None:
-        self.gate = weights.linear(f"{path}.gate_proj", (inner, hidden), bias=False)
-        self.up = weights.linear(f"{path}.up_proj", (inner, hidden), bias=False)
-        self.down = weights.linear(f"{path}.down_proj", (hidden, inner), bias=False)
+        self.gate = weights.linear(f"{path}.gate_proj", (inner, hidden))
+        self.up = weights.linear(f"{path}.up_proj", (inner, hidden))
+        self.down = weights.linear(f"{path}.down_proj", (hidden, inner))
 
     def inner(self, x: Any) -> Any:
         """Return the input of `down`."""
