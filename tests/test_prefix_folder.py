@@ -135,6 +135,17 @@ def test_damage_is_a_warning_and_the_tokens_are_read(
             assert client.reply(prompt, 3) == want
             if name == "qwen3":  # all of its files are needed
                 assert path.name in caplog.text
+            if kind % 4 == 0:
+                assert_is_whole(client, place, prompt)
+
+
+def assert_is_whole(client: Client, folder: Path, prompt: list[int]) -> None:
+    """What a client has read is found by the next process, whatever was there before."""
+    client.store.flush()
+    other = client_of(client.model, folder)
+    other._seen = client._seen
+    other.reply([*prompt, 8], 2)
+    assert other.cached >= len(prompt)
 
 
 def parts(path: Path) -> tuple[dict[str, Any], bytes, bytes]:
@@ -236,6 +247,18 @@ def test_a_folder_that_disappears_is_a_warning(
     assert "not written to the prefix store" in caplog.text
     os.rmdir(tmp_path / "store")  # noqa: PTH106
     assert client.reply(TOKENS[:30], 2) == anew(model, CONTEXT, TOKENS[:30], 2)
+
+
+def test_files_that_others_delete_are_no_warning(
+    models: dict[str, Model], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, model in models.items():
+        client_of(model, tmp_path / name).reply(TOKENS[:40], 3)
+        client = client_of(model, tmp_path / name)
+        for path in files(tmp_path / name):
+            path.unlink()
+        assert client.reply(TOKENS[:40], 3) == anew(model, CONTEXT, TOKENS[:40], 3)
+    assert not caplog.records
 
 
 def test_two_stores_share_a_folder(models: dict[str, Model], tmp_path: Path) -> None:

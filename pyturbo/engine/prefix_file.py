@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ def write(
     rows: Bytes,
     rest: Bytes,
 ) -> Stored:
-    """Write a file into `folder`, completely or not at all. One that is there already stays."""
+    """Write a file into `folder`, completely or not at all. One that is there, and whole, stays."""
     sizes = {
         "rows_bytes": rows.nbytes,
         "rows_sha256": hashlib.sha256(rows.data).hexdigest(),
@@ -107,18 +108,28 @@ def write(
     digest = hashlib.sha256(head).digest()
     name = digest.hex()
     path = folder / f"{name[:32]}{SUFFIX}"
-    if not path.exists():
+    parts = (head, digest, rows.data, rest.data)
+    if not _holds(path, parts):
         with (
             new_file(path, _require_replaceable, mode=0o600) as descriptor,
             os.fdopen(descriptor, "wb", closefd=False) as file,
         ):
-            for part in (head, digest, rows.data, rest.data):
+            for part in parts:
                 file.write(part)
     return Stored(path, name, parent, start, tokens, len(head) + _DIGEST, **sizes)  # type: ignore[arg-type]
 
 
+def _holds(path: Path, parts: Sequence[Any]) -> bool:
+    """Return whether a file is there and has these bytes, one part after the other."""
+    try:
+        with path.open("rb") as file:
+            return all(file.read(len(part)) == part for part in parts) and not file.read(1)
+    except FileNotFoundError:
+        return False
+
+
 def _require_replaceable(path: Path) -> None:
-    require_replaceable(path, lambda head: head.startswith(MAGIC), "a file of a prefix store")
+    require_replaceable(path, lambda head: True, "a file of a prefix store")  # so says its name
 
 
 def read(path: Path, identity: dict[str, Any], parts: StateParts) -> Stored:

@@ -77,7 +77,8 @@ class PrefixFolder:
                     stored = prefix_file.read(path, self._identity, self._parts)
                     found[stored.name] = stored
                 except TurboError as error:
-                    _log.warning("left out of the prefix store: %s", error)
+                    if path.exists():  # others delete files, too
+                        _log.warning("left out of the prefix store: %s", error)
         nodes: dict[str, list[Node]] = {}  # those with rows of a file
         for stored in sorted(found.values(), key=lambda stored: (stored.start, len(stored.tokens))):
             self._attach(tree, nodes, stored)

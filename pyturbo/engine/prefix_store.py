@@ -146,6 +146,17 @@ class PrefixStore:
             session._leave(int(wanted[position]))
         return match.end
 
+    def known(self, ids: NDArray[np.int32]) -> int:
+        """Return how many of the first tokens of `ids` can be restored."""
+        with self._lock:
+            match, _ = self._longest(ids, len(ids))
+            return 0 if match is None else match.end
+
+    @property
+    def restores_anywhere(self) -> bool:
+        """Whether states can be restored after any token, not only where one was kept."""
+        return not self._parts.needs_rest
+
     def _last(self, ids: NDArray[np.int32]) -> int:
         """Return the last position to restore for `ids`. Without logits the last token is read again."""
         return len(ids) if self._parts.needs_rest else len(ids) - 1
@@ -193,11 +204,11 @@ class PrefixStore:
         return self._parts.cut(data, total, first, len(node.tokens))
 
     def _read(self, copy: DiskCopy, section: Callable[[], Bytes]) -> Bytes | None:
-        """Read a section of a file. One that cannot be used any more is a warning, and None."""
+        """Read a section of a file; None if it cannot be used any more: a warning, unless it was deleted."""
         try:
             return section()
         except TurboError as error:
-            if not copy.gone:
+            if not copy.gone and (copy.stored is None or copy.stored.path.exists()):
                 _log.warning("left out of the prefix store: %s", error)
             copy.gone = True
             if self._folder is not None:
