@@ -11,6 +11,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from pyturbo._arguments import byte_count, index
 from pyturbo._messages import shown, size
 from pyturbo.batching.member import Member
@@ -18,11 +20,15 @@ from pyturbo.batching.pace import Pace
 from pyturbo.batching.scheduler import Limits, Scheduler, Usage
 from pyturbo.batching.stream import Mailbox, Stream
 from pyturbo.engine.chooser import Chooser
-from pyturbo.engine.generation import Options, Prompt, is_chat
+from pyturbo.engine.generation import Options, Prompt
+from pyturbo.engine.prefix_tree import common
 from pyturbo.engine.reply import require_room
 from pyturbo.errors import ArgumentError, ContextError
 from pyturbo.model import Model
 from pyturbo.text.dialects import Tools
+
+#: Tokens that are worth waiting for, while another conversation reads them.
+_FEWEST_SHARED = 32
 
 _OPTIONS = tuple(field.name for field in fields(Options) if field.name != "chat")
 
@@ -91,6 +97,7 @@ class Engine:
             index("Engine: queue", queue, least=1),
             self._memory,
             partial(_has_room, model),
+            partial(_shares, model),
         )
         traits = model.runner.traits
         pace = Pace(piece_ms / 1e3, traits.chunk, traits.single, whole=model.runner.kv.codec is not None)
@@ -183,7 +190,7 @@ class Engine:
         variables: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> list[Stream]:
-        """Have the model reply to one prompt several times, which is rendered and encoded once.
+        """Have the model reply to one prompt several times, which is read once for all that run at once.
 
         The other arguments are those of `submit`. With a `seed`, each further reply has the next one.
         """
@@ -195,7 +202,7 @@ class Engine:
         index("submit: count", count, least=1)
         model = self.model
         chosen = Options(**options).with_defaults(model.sampling)
-        messages, whole, prompt = prompt, is_chat(prompt), model.prompt_text(prompt, tools, variables)
+        messages, prompt = prompt, model.prompt_text(prompt, tools, variables)
         ids = model.prompt_ids(prompt)
         chosen = model.in_chat(chosen, prompt)
         # Wrong options are an error here, not later.
@@ -212,26 +219,22 @@ class Engine:
             try:
                 if model.runner.most_bytes is not None:
                     model.runner.record(context)  # before others can take the memory for it
-                require_room(session, ids, whole=whole)
-                steps = partial(model.steps, whole=whole, before_reply=before_reply, chooser=chooser)
-                return Member(mailbox, session, lambda own: steps(own, ids, chosen, mailbox.stats))
+                require_room(session, ids, whole=True)
+                steps = partial(model.steps, whole=True, before_reply=before_reply, chooser=chooser)
+                make = partial(steps, session, ids, chosen, mailbox.stats)
+                return Member(mailbox, session, np.asarray(ids, np.int32), make)
             except BaseException:
                 session.close()
                 raise
 
         if len(ids) > context:
             raise ContextError(f"prompt: expected at most {context} tokens, a context, got {len(ids)}")
-        streams: list[Stream] = []
-        try:
-            for chooser in choosers:
-                mailbox = Mailbox(len(ids))
-                stream = Stream(mailbox, model.reply_parser(prompt, tools))
-                self._scheduler.add(priority, nbytes, context, mailbox, partial(admit, mailbox, chooser))
-                streams.append(stream)
-        except BaseException:
-            for stream in streams:
-                stream.cancel()
-            raise
+        mailboxes = [Mailbox(len(ids)) for _ in choosers]
+        streams = [Stream(mailbox, model.reply_parser(prompt, tools)) for mailbox in mailboxes]
+        replies = [
+            (mailbox, partial(admit, mailbox, chooser)) for mailbox, chooser in zip(mailboxes, choosers)
+        ]
+        self._scheduler.add(priority, nbytes, context, replies)
         return streams
 
     def require_text(self, tokens: int) -> None:
@@ -284,6 +287,19 @@ def _has_room(model: Model, nbytes: int, contexts: Collection[int]) -> bool:
     """Return whether a model has memory for a further state, for which it forgets prompts if need be."""
     missing = partial(model.runner.missing_bytes, nbytes, contexts)
     return not missing() or (model.prefix_store is not None and model.prefix_store.make_room(missing))
+
+
+def _shares(model: Model, member: Member, other: Member) -> bool:
+    """Return whether a prompt had better wait until another has been read, which begins with the same tokens.
+
+    It is then a copy of that one, or takes what the prefix store has kept of it.
+    """
+    shared, store = common(member.prompt, other.prompt), model.prefix_store
+    if shared < _FEWEST_SHARED or member.is_twin(other):
+        return shared >= _FEWEST_SHARED
+    if store is None or not store.restores_anywhere:
+        return False
+    return shared - store.known(member.prompt) >= _FEWEST_SHARED
 
 
 def _with_seeds(options: Options, count: int) -> Iterator[Options]:

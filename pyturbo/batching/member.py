@@ -19,23 +19,43 @@ class Member:
 
     Attributes:
         session: The conversation; it belongs to the engine.
+        prompt: The tokens of its prompt.
+        reading: Whether the reply has not begun.
+        waits_for: Who reads tokens that the prompt begins with, too; meanwhile this one reads nothing.
         unread: Tokens to read before `resume`.
         crowded: Whether it has been at work when the program for many conversations was needed.
     """
 
-    def __init__(self, mailbox: Mailbox, session: Session, make: Callable[[Session], Steps]) -> None:
-        self.session, self.crowded = session, False
+    def __init__(
+        self, mailbox: Mailbox, session: Session, prompt: NDArray[np.int32], steps: Callable[[], Steps]
+    ) -> None:
+        self.session, self.prompt, self.crowded = session, prompt, False
+        self.reading = True
+        self.waits_for: Member | None = None
         self.unread: NDArray[np.int32] = np.zeros(0, np.int32)
-        self._mailbox, self._steps = mailbox, make(session)
+        self._mailbox, self._make = mailbox, steps
+        self._steps: Steps | None = None
 
     @property
     def cancelled(self) -> bool:
         return self._mailbox.cancelled
 
-    def resume(self) -> bool:
-        """Deliver chunks up to the next tokens to read. Returns False at the end of the reply."""
+    def is_twin(self, other: Member) -> bool:
+        """Return whether another conversation has the same prompt, and as much room."""
+        return self.session.context == other.session.context and np.array_equal(self.prompt, other.prompt)
+
+    def resume(self, begun: Callable[[Member], None]) -> bool:
+        """Deliver chunks up to the next tokens to read. Returns False at the end of the reply.
+
+        `begun` is called before the first chunk, when the session has read the prompt and nothing else.
+        """
+        if self._steps is None:
+            self._steps = self._make()
         for step in self._steps:
             if isinstance(step, Chunk):
+                if self.reading:
+                    self.reading = False
+                    begun(self)
                 self._mailbox.put(step)
             else:
                 self.unread = step
@@ -60,7 +80,8 @@ class Member:
     def leave(self, error: BaseException | None = None) -> None:
         """End the reply, because it is over, was cancelled or failed."""
         try:
-            self._steps.close()
+            if self._steps is not None:
+                self._steps.close()
         finally:
             try:
                 self.session.close()

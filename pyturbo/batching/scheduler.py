@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from pyturbo.batching.stream import Mailbox
 from pyturbo.engine.ahead import Ahead
 from pyturbo.engine.runner import MANY, PROMPTS
 from pyturbo.engine.together import read_together, step_together
-from pyturbo.errors import AllocationError, BusyError, StateError
+from pyturbo.errors import AllocationError, ArgumentError, BusyError, StateError
 
 _CHECK_SECONDS = 0.05  # between two looks at who has gone, while nothing else happens
 
@@ -51,12 +52,15 @@ class Limits(NamedTuple):
         nbytes: Of all states together; None: no limit.
         has_room: Takes the bytes of a further state, and contexts; returns whether the model has memory for
             the state and for the programs of all these contexts. It may forget something for that.
+        shares: Takes two conversations; returns whether the first had better wait until the second has read
+            its prompt, because that begins with the same tokens.
     """
 
     slots: int
     queue: int
     nbytes: int | None
     has_room: Callable[[int, Collection[int]], bool]
+    shares: Callable[[Member, Member], bool]
 
 
 @dataclass
@@ -141,19 +145,32 @@ class Scheduler:
         return sum(self._taken.copy().values())
 
     def add(
-        self, priority: int, nbytes: int, context: int, mailbox: Mailbox, admit: Callable[[], Member]
+        self,
+        priority: int,
+        nbytes: int,
+        context: int,
+        replies: Sequence[tuple[Mailbox, Callable[[], Member]]],
     ) -> None:
-        """Have a reply begin when there is room. BusyError if too many wait."""
+        """Have replies begin when there is room, all of them: BusyError if too many would wait."""
         self._own.require("the engine")
+        most = self._limits.slots + self._limits.queue
+        if len(replies) > most:
+            raise ArgumentError(
+                f"submit: expected at most {most} replies at once, which is how many may run and wait, "
+                f"got {len(replies)}"
+            )
         with self._changed:
             if self._stopping or self._draining:
                 raise StateError("the engine is closed")
-            if self.full:
-                raise BusyError(
-                    f"submit: expected at most {self._limits.queue} replies that wait, got one more"
-                )
-            rank = (-priority, next(self._numbers))
-            heapq.heappush(self._waiting, Waiting(rank, nbytes, context, mailbox, admit))
+            before = self._waiting.copy()
+            for mailbox, admit in replies:
+                if self.full:
+                    self._waiting = before
+                    raise BusyError(
+                        f"submit: expected at most {self._limits.queue} replies that wait, got one more"
+                    )
+                rank = (-priority, next(self._numbers))
+                heapq.heappush(self._waiting, Waiting(rank, nbytes, context, mailbox, admit))
         self._wake.put(None)
 
     @contextmanager
@@ -309,7 +326,27 @@ class Scheduler:
                     self._taken[id(member)] = nbytes
                 self._changed.notify_all()
             if member is not None:
-                self._resume(member)
+                self._begin(member)
+
+    def _begin(self, member: Member) -> None:
+        """Begin with a prompt, unless someone reads its first tokens: these are then known soon."""
+        at_work = (other for other in self._members if other.reading and other.waits_for is None)
+        shared = (other for other in at_work if other is not member and self._limits.shares(member, other))
+        member.waits_for = next(shared, None)
+        if member.waits_for is None:
+            self._resume(member)
+
+    def _begin_others(self, member: Member, *, read: bool) -> None:
+        """Begin with the prompts that wait for that of a member, which has been `read`, or never will be."""
+        for other in [other for other in self._members if other.waits_for is member]:
+            other.waits_for = None
+            try:
+                if read and other.is_twin(member):
+                    other.session._take(member.session)
+            except Exception as error:
+                self._leave(other, error)
+            else:
+                self._begin(other)
 
     @staticmethod
     def _admitted(entry: Waiting) -> Member | None:
@@ -505,7 +542,7 @@ class Scheduler:
 
     def _resume(self, member: Member) -> None:
         try:
-            goes_on = member.resume()
+            goes_on = member.resume(partial(self._begin_others, read=True))
         except Exception as error:
             self._leave(member, error)
         else:
@@ -522,3 +559,5 @@ class Scheduler:
             self._taken.pop(id(member))
             self._too_many = None
             self._changed.notify_all()
+        if not self._stopping:
+            self._begin_others(member, read=False)

@@ -424,11 +424,15 @@ class Session:
     def _forked(self) -> Session:
         """Fork, for a caller that holds the session."""
         other = Session(self._runner, self.context)
-        other._cursor.position = self.position
-        other._pending, other._failure = self._pending, self._failure
-        other.notes = self._copied_notes()
-        other._state.copy(self._state, self.position)
+        other._take(self)
         return other
+
+    def _take(self, other: Session) -> None:
+        """Become a copy of a session with the same context, for a caller that holds both."""
+        self._cursor.position = other.position
+        self._pending, self._failure = other._pending, other._failure
+        self.notes = other._copied_notes()
+        self._state.copy(other._state, other.position)
 
     def _copied_notes(self) -> dict[str, Any]:
         try:
