@@ -230,7 +230,7 @@ class Engine:
         if len(ids) > context:
             raise ContextError(f"prompt: expected at most {context} tokens, a context, got {len(ids)}")
         mailboxes = [Mailbox(len(ids)) for _ in choosers]
-        streams = [Stream(mailbox, model.reply_parser(prompt, tools)) for mailbox in mailboxes]
+        streams = [Stream(mailbox, model.reply_parser(prompt, tools), self) for mailbox in mailboxes]
         replies = [
             (mailbox, partial(admit, mailbox, chooser)) for mailbox, chooser in zip(mailboxes, choosers)
         ]

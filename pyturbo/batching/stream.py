@@ -103,9 +103,9 @@ class Stream:
         [',', ' there', ' was']
     """
 
-    def __init__(self, mailbox: Mailbox, parser: ReplyParser) -> None:
-        """Take what the engine fills, and what takes the text apart."""
-        self._mailbox, self._text = mailbox, ReplyText(parser)
+    def __init__(self, mailbox: Mailbox, parser: ReplyParser, engine: object) -> None:
+        """Take what the engine fills, what takes the text apart, and the engine, which lives as long."""
+        self._mailbox, self._text, self._engine = mailbox, ReplyText(parser), engine
 
     def __repr__(self) -> str:
         state = "cancelled" if self.cancelled else "ended" if self._mailbox.ended else "under way"

@@ -291,6 +291,12 @@ def test_a_forgotten_stream_is_cancelled(engine: Engine) -> None:
     assert engine.running == 0
 
 
+def test_a_stream_keeps_its_engine(model: pyturbo.Model) -> None:
+    stream = Engine(model).submit([7, 8, 9], max_tokens=6)
+    gc.collect()
+    assert len(stream.result().tokens) == 6
+
+
 def test_those_that_wait(model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch)
     order: list[str] = []
@@ -487,7 +493,8 @@ def test_an_engine_that_is_forgotten_in_a_cycle(model: pyturbo.Model) -> None:
     cycle.append(cycle)
     thread, stream = engine._scheduler._thread, engine.submit([5, 6, 7], max_tokens=1500, ignore_eos=True)
     next(stream)
-    del engine, cycle
+    cycle.append(stream)  # which would keep the engine
+    del engine, stream, cycle
     with model.runner._lock:  # which the thread of the engine needs
         gc.collect()
     thread.join(60)
