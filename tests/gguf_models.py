@@ -72,16 +72,6 @@ def _without(ending: str) -> Callable[[Tensors, dict[str, Any]], Tensors]:
     }
 
 
-def _biases(tensors: Tensors, config: dict[str, Any]) -> Tensors:
-    """Biases of all matrices of layers, which some llamas have."""
-    rng = np.random.default_rng(4)
-    return tensors | {
-        name.replace(".weight", ".bias"): rng.normal(0, 0.5, array.shape[:1]).astype(np.float32)
-        for name, array in tensors.items()
-        if name.startswith("blk.") and array.ndim == 2
-    }
-
-
 def _fused_inputs(tensors: Tensors, config: dict[str, Any]) -> Tensors:
     """Older files of qwen3next have queries, keys, values and gates in one tensor, by key head."""
     keys, groups = config["linear_key_head_dim"], config["linear_num_key_heads"]
@@ -154,7 +144,7 @@ GGUF_MODELS = {
     one.name: one
     for one in (
         GgufModel("llama", _LLAMA, "llama"),
-        GgufModel("llama_biases", _LLAMA, "llama", change=_biases, published=False),
+        GgufModel("llama_biases", _tiny("llama", 4, attention_bias=True, mlp_bias=True), "llama"),
         GgufModel("llama_tied", _tiny("llama_scaled_rope", 1, rope_scaling=None), "llama"),
         GgufModel("mistral", _LLAMA, "mistral", golden=False),
         GgufModel("mixtral", _tiny("mixtral", 2), "llama"),

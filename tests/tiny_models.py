@@ -76,7 +76,7 @@ def hf_tensors(model: TinyModel) -> Tensors:
         elif i >= c.get("first_k_dense_replace", i + 1):
             _grouped_experts(make, c, layer + "mlp.")
         else:
-            _mlp(make, layer + "mlp.", hidden, c["intermediate_size"])
+            _mlp(make, layer + "mlp.", hidden, c["intermediate_size"], biased=c.get("mlp_bias", False))
     make.normal("norm.weight", hidden, scale=0.2, mean=norm_mean)
     make.prefix = ""
     if not tied:
@@ -113,13 +113,15 @@ def _attention(make: _Maker, c: Mapping[str, Any], path: str, norm_mean: float) 
     dim = c.get("head_dim", hidden // heads)
     gated = c["model_type"] in ("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next")
     sizes = {"q_proj": (1 + gated) * heads * dim, "k_proj": kv_heads * dim, "v_proj": kv_heads * dim}
+    biased = c["model_type"] in ("llama", "gpt_oss") and c["attention_bias"]
     for name, size in sizes.items():
         make.linear(path + name, size, hidden)
-        if c["model_type"] in ("qwen2", "gpt_oss"):
+        if biased or c["model_type"] == "qwen2":
             make.normal(path + name + ".bias", size, scale=0.5)
     make.linear(path + "o_proj", hidden, heads * dim)
-    if c["model_type"] == "gpt_oss":
+    if biased:
         make.normal(path + "o_proj.bias", hidden, scale=0.5)
+    if c["model_type"] == "gpt_oss":
         make.normal(path + "sinks", heads, scale=1.0, mean=1.0)
     if c["model_type"].startswith("qwen3"):
         make.normal(path + "q_norm.weight", dim, scale=0.2, mean=norm_mean)
@@ -144,10 +146,15 @@ def _latent_attention(make: _Maker, c: Mapping[str, Any], path: str) -> None:
         make.normal(path + "o_proj.bias", hidden, scale=0.5)
 
 
-def _mlp(make: _Maker, path: str, hidden: int, inner: int) -> None:
-    make.linear(path + "gate_proj", inner, hidden)
-    make.linear(path + "up_proj", inner, hidden)
-    make.linear(path + "down_proj", hidden, inner)
+def _mlp(make: _Maker, path: str, hidden: int, inner: int, *, biased: bool = False) -> None:
+    for name, out, width in (
+        ("gate_proj", inner, hidden),
+        ("up_proj", inner, hidden),
+        ("down_proj", hidden, inner),
+    ):
+        make.linear(path + name, out, width)
+        if biased:
+            make.normal(path + name + ".bias", out, scale=0.5)
 
 
 def _experts(make: _Maker, c: Mapping[str, Any], path: str, *, fused: bool) -> None:
