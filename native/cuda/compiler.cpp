@@ -17,6 +17,8 @@ namespace fs = std::filesystem;
 
 constexpr char kSuffix[] = ".cubin";
 constexpr char kHopper[] = "sm_90";
+constexpr int kFirstThatWaits = 90;  // as invoke::begin of kernels
+
 constexpr char kMagic[] = "pyturbo cubin 1\n";  // before an image on disk, with its hash
 
 std::string read(const fs::path& path) {
@@ -129,6 +131,7 @@ Compiler::Compiler(int capability, Precision precision)
     throw Error(ErrorKind::device,
                 "cuda: NVRTC " + version() + " cannot compile for a GPU of compute capability " +
                     std::to_string(capability / 10) + "." + std::to_string(capability % 10));
+  kernels_wait_ = best >= kFirstThatWaits;
   architecture_ = (best == capability ? "sm_" : "compute_") + std::to_string(best);
   if (architecture_ == kHopper) architecture_ += "a";  // with the instructions that no other GPU has
   if (const std::string cache = cache_folder(); !cache.empty()) {

@@ -28,6 +28,8 @@ class Compiler {
   // Returns where texts come from.
   const std::string& path() const { return folder_; }
   const std::string& architecture() const { return architecture_; }
+  // Returns whether kernels wait for the launches that theirs depends on.
+  bool kernels_wait() const { return kernels_wait_; }
   std::string version() const;
 
  private:
@@ -47,7 +49,8 @@ class Compiler {
   std::string folder_;        // of texts
   std::string cache_;         // folder of images; empty: none are kept
   std::string architecture_;  // "sm_90a", or "compute_90" where the GPU is newer than NVRTC
-  std::string stdlib_;        // the text of <metal_stdlib>
+  bool kernels_wait_ = false;
+  std::string stdlib_;  // the text of <metal_stdlib>
   std::mutex mutex_;
   std::map<std::string, Text> texts_;  // by file
 };

@@ -12,10 +12,14 @@ namespace {
 
 // Fills the table. Returns what is missing, or an empty string.
 std::string fill(Driver& driver, void* library, const std::string& name) {
-#define PYTURBO_CUDA_LOOKUP(member, symbol, parameters)                                 \
-  driver.member = reinterpret_cast<decltype(driver.member)>(::dlsym(library, #symbol)); \
+#define PYTURBO_CUDA_LOOKUP(member, symbol, parameters) \
+  driver.member = reinterpret_cast<decltype(driver.member)>(::dlsym(library, #symbol));
+#define PYTURBO_CUDA_REQUIRE(member, symbol, parameters) \
+  PYTURBO_CUDA_LOOKUP(member, symbol, parameters)        \
   if (!driver.member) return name + " has no " #symbol ": expected a driver for CUDA 12 or newer";
-  PYTURBO_CUDA_FUNCTIONS(PYTURBO_CUDA_LOOKUP)
+  PYTURBO_CUDA_FUNCTIONS(PYTURBO_CUDA_REQUIRE)
+  PYTURBO_CUDA_NEWER_FUNCTIONS(PYTURBO_CUDA_LOOKUP)
+#undef PYTURBO_CUDA_REQUIRE
 #undef PYTURBO_CUDA_LOOKUP
   return "";
 }

@@ -84,6 +84,13 @@ struct KernelNode {
 };
 static_assert(sizeof(KernelNode) == 72 && offsetof(KernelNode, parameters) == 40);
 
+// CUgraphEdgeData: of an edge from one launch to another.
+struct Edge {
+  uint8_t from_port, to_port, type, reserved[5];
+};
+// The second starts when the first has ended, or when all threadgroups of the first have begun, and waits.
+inline constexpr Edge kWhenEnded = {}, kWhenBegun = {1, 0, 1, {}};
+
 // Name in the table, symbol of libcuda, parameters.
 #define PYTURBO_CUDA_FUNCTIONS(X)                                                                            \
   X(init, cuInit, (unsigned flags))                                                                          \
@@ -141,10 +148,16 @@ static_assert(sizeof(KernelNode) == 72 && offsetof(KernelNode, parameters) == 40
   X(exec_enable, cuGraphNodeSetEnabled, (ExecHandle exec, NodeHandle node, unsigned enabled))                \
   X(exec_launch, cuGraphLaunch, (ExecHandle exec, StreamHandle stream))
 
-// The functions of the driver.
+// Those that drivers older than CUDA 12.3 have not.
+#define PYTURBO_CUDA_NEWER_FUNCTIONS(X)       \
+  X(graph_connect, cuGraphAddDependencies_v2, \
+    (GraphHandle graph, const NodeHandle* from, const NodeHandle* to, const Edge* edges, size_t count))
+
+// The functions of the driver. Newer ones may be null.
 struct Driver {
 #define PYTURBO_CUDA_MEMBER(name, symbol, parameters) Result(*name) parameters;
   PYTURBO_CUDA_FUNCTIONS(PYTURBO_CUDA_MEMBER)
+  PYTURBO_CUDA_NEWER_FUNCTIONS(PYTURBO_CUDA_MEMBER)
 #undef PYTURBO_CUDA_MEMBER
 };
 

@@ -76,14 +76,25 @@ void Graph::build(std::span<const ReadyLaunch> launches, size_t first,
                   const std::vector<std::vector<uint32_t>>& dependencies) {
   const Driver& driver = stream_->driver();
   const std::string what = "a graph of " + std::to_string(nodes_.size()) + " launches";
+  const bool overlaps = driver.graph_connect && modules_->compiler().kernels_wait();
   stream_->require(what, driver.graph_create(&graph_, 0));
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    std::vector<NodeHandle> after;
-    for (const uint32_t earlier : dependencies[first + i])
-      if (earlier >= first) after.push_back(nodes_[earlier - first].handle);
     const KernelNode kernel = description(nodes_[i]);
-    stream_->require(what + ": " + launches[i].kernel->name,
-                     driver.graph_add(&nodes_[i].handle, graph_, after.data(), after.size(), &kernel));
+    const std::string name = what + ": " + launches[i].kernel->name;
+    std::vector<NodeHandle> after;
+    std::vector<Edge> edges;
+    for (const uint32_t earlier : dependencies[first + i]) {
+      if (earlier < first) continue;
+      const size_t from = earlier - first;
+      const bool steady = !launches[from].changes && !launches[i].changes;  // and so always enabled, or never
+      after.push_back(nodes_[from].handle);
+      edges.push_back(steady && nodes_[from].enabled && nodes_[i].enabled ? kWhenBegun : kWhenEnded);
+    }
+    const size_t whole = overlaps ? 0 : after.size();  // edges that are made with the node
+    stream_->require(name, driver.graph_add(&nodes_[i].handle, graph_, after.data(), whole, &kernel));
+    if (whole == after.size()) continue;
+    const std::vector<NodeHandle> to(after.size(), nodes_[i].handle);
+    stream_->require(name, driver.graph_connect(graph_, after.data(), to.data(), edges.data(), after.size()));
   }
   stream_->require(what, driver.graph_instantiate(&exec_, graph_, 0));
   for (Node& node : nodes_)

@@ -117,7 +117,8 @@ def _kernel(program: Program, entry: Entry) -> Iterator[str]:
         f"PT_GEOMETRY({', '.join(['pt_name', *names])}) "
         f'extern "C" __global__ void '
         f"__launch_bounds__(PT_THREADS({', '.join(['pt_threads', *names])}), {_RESIDENT}) "
-        f"pt_name({', '.join(parameters)}) {{ {function}({', '.join(map(_value, entry.arguments))}); }}"
+        f"pt_name({', '.join(parameters)}) "
+        f"{{ {_INVOKE}begin(); {function}({', '.join(map(_value, entry.arguments))}); }}"
     )
     for instance in kernel.instances:
         given = [instance.host_name, str(_threads(program, entry, instance)), *instance.arguments]

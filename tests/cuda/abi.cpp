@@ -38,6 +38,7 @@ SAME_HANDLE(Attribute, CUdevice_attribute)
 SAME_HANDLE(FunctionAttribute, CUfunction_attribute)
 SAME_HANDLE(Result, CUresult)
 SAME_HANDLE(KernelNode, CUDA_KERNEL_NODE_PARAMS_v2)
+SAME_HANDLE(Edge, CUgraphEdgeData)
 template <typename R, typename... A>
 struct Theirs<R (*)(A...)> {
   using type = typename Theirs<R>::type (*)(typename Theirs<A>::type...);
@@ -50,6 +51,7 @@ extern "C" CUresult CUDAAPI cuEventElapsedTime(float*, CUevent, CUevent);
 #define SAME_FUNCTION(name, symbol, parameters) \
   static_assert(std::is_same_v<Theirs<decltype(ours::Driver::name)>::type, decltype(&symbol)>, #symbol);
 PYTURBO_CUDA_FUNCTIONS(SAME_FUNCTION)
+PYTURBO_CUDA_NEWER_FUNCTIONS(SAME_FUNCTION)
 
 using Mine = ours::KernelNode;
 using Node = CUDA_KERNEL_NODE_PARAMS_v2;
@@ -62,6 +64,11 @@ static_assert(offsetof(Mine, parameters) == offsetof(Node, kernelParams));
 static_assert(offsetof(Mine, extra) == offsetof(Node, extra));
 static_assert(offsetof(Mine, kernel) == offsetof(Node, kern));
 static_assert(offsetof(Mine, context) == offsetof(Node, ctx));
+
+static_assert(sizeof(ours::Edge) == sizeof(CUgraphEdgeData));
+static_assert(offsetof(ours::Edge, from_port) == offsetof(CUgraphEdgeData, from_port));
+static_assert(offsetof(ours::Edge, to_port) == offsetof(CUgraphEdgeData, to_port));
+static_assert(offsetof(ours::Edge, type) == offsetof(CUgraphEdgeData, type));
 
 #define SAME_VALUE(mine, their) static_assert(int(mine) == int(their), #their)
 SAME_VALUE(ours::Result::invalid_value, CUDA_ERROR_INVALID_VALUE);
@@ -100,3 +107,7 @@ SAME_VALUE(ours::kHostAllocPortable, CU_MEMHOSTALLOC_PORTABLE);
 SAME_VALUE(ours::kHostAllocDeviceMap, CU_MEMHOSTALLOC_DEVICEMAP);
 SAME_VALUE(ours::kHostRegisterPortable, CU_MEMHOSTREGISTER_PORTABLE);
 SAME_VALUE(ours::kHostRegisterReadOnly, CU_MEMHOSTREGISTER_READ_ONLY);
+SAME_VALUE(ours::kWhenEnded.from_port, CU_GRAPH_KERNEL_NODE_PORT_DEFAULT);
+SAME_VALUE(ours::kWhenEnded.type, CU_GRAPH_DEPENDENCY_TYPE_DEFAULT);
+SAME_VALUE(ours::kWhenBegun.from_port, CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC);
+SAME_VALUE(ours::kWhenBegun.type, CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC);

@@ -37,6 +37,27 @@ def test_a_program_is_one_graph_with_the_edges_it_needs(cuda: pyturbo.Device) ->
     assert [x.read()[0] for x in (a, b, c, d)] == [16, 8, 8, 16]
 
 
+@pytest.mark.parametrize(("capability", "early"), [(90, 2), (89, 0)])
+def test_what_never_changes_starts_early_and_waits(capability: int, early: int) -> None:
+    """Kernels wait themselves on GPUs of compute capability 9.0 and newer."""
+    soft_cuda.set_options(capability=capability)
+    with pyturbo.Device("cuda") as cuda:
+        a, b, c, d = full(cuda, 1), *(cuda.empty(64) for _ in range(3))
+        program = pyturbo.Program(cuda, symbols=("count",))
+        kernel = cuda.kernel("add")
+        program.add(kernel, a, a, b, 64)
+        program.add(kernel, b, b, c, 64)
+        program.add(kernel, c, c, d, symbol("count"))
+        program.add(kernel, c, b, a, 64)
+        soft_cuda.reset()
+        soft_cuda.set_options(capability=capability)
+        for count in (64, 10):
+            program.run(count=count)
+        counters = soft_cuda.counters()
+        assert (counters["graphs"], counters["edges"], counters["early_edges"]) == (1, 2 * 3, early)
+        assert [x.read()[9] for x in (a, b, c, d)] == [36, 12, 24, 48]
+
+
 def test_every_order_that_the_edges_allow_gives_the_same(cuda: pyturbo.Device) -> None:
     rng = np.random.default_rng(5)
     places = rng.integers(0, 6, (40, 3))

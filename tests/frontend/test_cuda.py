@@ -49,7 +49,7 @@ def test_an_instance_is_a_function_of_its_host_name(run: Run) -> None:
         "PT_GEOMETRY(pt_name, T, side) "
         'extern "C" __global__ void __launch_bounds__(PT_THREADS(pt_threads, T, side), PT_RESIDENT) '
         "pt_name(const T* x, T* y, const __grid_constant__ uint count, const __grid_constant__ Sizes sizes, "
-        "const float* table, atomic_uint* total, unsigned row) { "
+        "const float* table, atomic_uint* total, unsigned row) { ::pyturbo::invoke::begin(); "
         "shader::copies<T, side>(x, y, count, sizes, table, *total, "
         "(T*)(::pyturbo::invoke::shared_memory + row), "
         "::pyturbo::invoke::threadgroup_position_in_grid<uint2>(), "

@@ -27,6 +27,7 @@ cdef extern from "soft_cuda/soft_cuda.h" namespace "soft_cuda":
         uint64_t disabled_nodes
         uint64_t edges
         uint64_t needless_edges
+        uint64_t early_edges
         uint64_t node_updates
         uint64_t compiled
         uint64_t loaded

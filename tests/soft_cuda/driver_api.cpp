@@ -131,6 +131,24 @@ bool node_of(NodeHandle handle, uint32_t& index) {
   return true;
 }
 
+bool node_in(const soft::Graph& graph, NodeHandle handle, uint32_t& index) {
+  if (node_of(handle, index) && index < graph.nodes.size() &&
+      graph.nodes[index].get() == reinterpret_cast<const soft::Node*>(handle))
+    return true;
+  violate(Rule::handle, "expected nodes of the same graph, got others");
+  return false;
+}
+
+// Adds an edge from the node with that index.
+bool connect(soft::Node& node, uint32_t from) {
+  if (std::find(node.after.begin(), node.after.end(), from) != node.after.end()) {
+    violate(Rule::parameter, "expected each edge once, got one twice");
+    return false;
+  }
+  node.after.push_back(from);
+  return true;
+}
+
 std::vector<std::shared_ptr<Block>> blocks_of(const soft::Launch& launch) {
   pyturbo::Arguments arguments;
   std::vector<soft::Access> accesses;
@@ -143,6 +161,7 @@ std::vector<std::shared_ptr<Block>> blocks_of(const soft::Launch& launch) {
 
 #define SOFT_CUDA_CHECK(name, symbol, parameters) extern "C" Result symbol parameters;
 PYTURBO_CUDA_FUNCTIONS(SOFT_CUDA_CHECK)
+PYTURBO_CUDA_NEWER_FUNCTIONS(SOFT_CUDA_CHECK)
 #undef SOFT_CUDA_CHECK
 
 // Process, device, context --------------------------------------------------------------------------
@@ -631,16 +650,7 @@ Result cuGraphAddKernelNode_v2(NodeHandle* node, GraphHandle handle, const NodeH
   auto added = std::make_shared<soft::Node>();
   for (size_t i = 0; i < count; ++i) {
     uint32_t index;
-    if (!node_of(after[i], index) || index >= graph->nodes.size() ||
-        graph->nodes[index].get() != reinterpret_cast<const soft::Node*>(after[i])) {
-      violate(Rule::handle, "expected nodes of the same graph, got others");
-      return Result::invalid_value;
-    }
-    if (std::find(added->after.begin(), added->after.end(), index) != added->after.end()) {
-      violate(Rule::parameter, "expected each edge once, got one twice");
-      return Result::invalid_value;
-    }
-    added->after.push_back(index);
+    if (!node_in(*graph, after[i], index) || !connect(*added, index)) return Result::invalid_value;
   }
   result = added->launch.take(kernel, *description);
   if (result != Result::success) return result;
@@ -648,6 +658,32 @@ Result cuGraphAddKernelNode_v2(NodeHandle* node, GraphHandle handle, const NodeH
   primary().nodes[added.get()] = {graph.get(), uint32_t(graph->nodes.size())};
   *node = reinterpret_cast<NodeHandle>(added.get());
   graph->nodes.push_back(std::move(added));
+  return Result::success;
+}
+
+Result cuGraphAddDependencies_v2(GraphHandle handle, const NodeHandle* from, const NodeHandle* to,
+                                 const Edge* edges, size_t count) {
+  const Result result = in_context();
+  if (result != Result::success) return result;
+  const auto graph = graphs().get(handle);
+  if (!graph) return Result::invalid_handle;
+  const auto same = [](const Edge& a, const Edge& b) { return std::memcmp(&a, &b, sizeof a) == 0; };
+  for (size_t i = 0; i < count; ++i) {
+    const bool early = same(edges[i], kWhenBegun);
+    if (!early && !same(edges[i], kWhenEnded)) {
+      violate(Rule::parameter, "expected an edge between kernels, got one of another kind");
+      return Result::invalid_value;
+    }
+    if (early && soft::options().capability < 90) {
+      violate(Rule::parameter, "expected kernels that wait, got compute capability " +
+                                   std::to_string(soft::options().capability));
+      return Result::not_supported;
+    }
+    uint32_t begin, end;
+    if (!node_in(*graph, from[i], begin) || !node_in(*graph, to[i], end)) return Result::invalid_value;
+    if (begin >= end || !connect(*graph->nodes[end], begin)) return Result::invalid_value;
+    if (early) soft::count(&Counters::early_edges);
+  }
   return Result::success;
 }
 

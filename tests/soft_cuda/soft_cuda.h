@@ -78,6 +78,7 @@ struct Counters {
   uint64_t disabled_nodes = 0;  // reached, but disabled
   uint64_t edges = 0;           // of the graphs that ran
   uint64_t needless_edges = 0;  // of these: the two nodes do not depend on each other
+  uint64_t early_edges = 0;     // made: the second node starts early, and waits
   uint64_t node_updates = 0;    // parameters set, or nodes enabled or disabled
   uint64_t compiled = 0;
   uint64_t loaded = 0;

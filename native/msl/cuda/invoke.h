@@ -31,6 +31,15 @@ constexpr bool is_function_constant_defined(const function_constant<T, bits, def
 // What is bound at [[threadgroup(n)]] is at an offset in it.
 alignas(128) extern __shared__ unsigned char shared_memory[];
 
+// Lets launches start that wait for this one, and waits for those that this one depends on: edges of graphs
+// may leave that to kernels.
+inline void begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // A position in the parameter's own type: a scalar takes x.
 template <typename P>
 struct Coordinates {
