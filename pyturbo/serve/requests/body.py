@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Scope
 
+from pyturbo._messages import shown
 from pyturbo.serve.requests.request_error import RequestError
 from pyturbo.serve.settings import Settings
 
@@ -132,7 +133,7 @@ def _deeper(value: Any, depth: int) -> bool:
 
 
 def _refusal(error: ValidationError) -> RequestError:
-    """Name the first field that is wrong, and what was expected of it."""
+    """Name the first field that is wrong, what was expected of it, and what was found."""
     first = error.errors(include_url=False)[0]
     places = [str(place) for place in first["loc"]]
     unknown = first["type"] == "extra_forbidden"  # whose name may be any
@@ -140,4 +141,6 @@ def _refusal(error: ValidationError) -> RequestError:
     if unknown:
         return RequestError("invalid_request_error", f"{where}: this field is not supported", param=where)
     message = str(first["msg"]).removeprefix("Value error, ")
+    if first["type"] != "missing" and ", got " not in message:
+        message += f", got {shown(first['input'])}"
     return RequestError("invalid_request_error", f"{where}: {message[:1].lower()}{message[1:]}", param=where)
