@@ -156,7 +156,7 @@ class Scheduler:
         most = self._limits.slots + self._limits.queue
         if len(replies) > most:
             raise ArgumentError(
-                f"submit: expected at most {most} replies at once, which is how many may run and wait, "
+                f"count: expected at most {most} replies at once, which is how many may run and wait, "
                 f"got {len(replies)}"
             )
         with self._changed:

@@ -51,8 +51,9 @@ def test_more_than_have_a_slot() -> None:
     model = pyturbo.load(threads=2)
     with Engine(model, slots=2) as engine:
         got = [stream.result() for stream in engine.submit_several(STORY, 5, max_tokens=4)]
-        with pytest.raises(ArgumentError, match="submit: expected at most 5 replies at once, .* got 6"):
-            Engine(model, slots=2, queue=3).submit_several(STORY, 6)
+    most = "count: expected at most 5 replies at once, .* got 6"
+    with Engine(model, slots=2, queue=3) as engine, pytest.raises(ArgumentError, match=most):
+        engine.submit_several(STORY, 6)
     assert len({tuple(reply.tokens) for reply in got}) == 1
     assert sum(reply.stats.prompt_tokens == 0 for reply in got) >= 1
 

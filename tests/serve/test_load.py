@@ -96,8 +96,11 @@ def test_admitted_replies_are_those_of_the_model_alone(server: Small) -> None:
 
 def test_replies_to_one_request_are_admitted_together_or_not_at_all(server: Small) -> None:
     others = fill(server, running=2, waiting=0)
-    answer = httpx.post(server.completions, json=LONG | {"n": 5})
+    answer = httpx.post(server.completions, json=LONG | {"n": 4})
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "queue_full")
+    answer = httpx.post(server.completions, json=LONG | {"n": 5})  # which would never be admitted
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "n")
+    assert answer.json()["error"]["message"].startswith("n: expected at most 4 replies at once")
     until(lambda: (server.engine.running, server.engine.waiting) == (2, 0))
     for each in others:
         each.close()

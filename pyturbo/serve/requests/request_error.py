@@ -53,10 +53,11 @@ _FIELDS = {
     "/v1/chat/completions": {
         "prompt": "messages",
         "submit": "messages",
+        "count": "n",
         "schema": "response_format.json_schema.schema",
         "grammar": "tools",
     },
-    "/v1/completions": {"submit": "prompt"},
+    "/v1/completions": {"submit": "prompt", "count": "n"},
     "/v1/responses": {
         "prompt": "input",
         "submit": "input",
