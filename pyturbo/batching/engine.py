@@ -190,7 +190,7 @@ class Engine:
         variables: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> list[Stream]:
-        """Have the model reply to one prompt several times, which is read once for all that run at once.
+        """Have the model reply to one prompt several times. Those that begin together read it once.
 
         The other arguments are those of `submit`. With a `seed`, each further reply has the next one.
         """
@@ -297,7 +297,7 @@ def _shares(model: Model, member: Member, other: Member) -> bool:
     shared, store = common(member.prompt, other.prompt), model.prefix_store
     if shared < _FEWEST_SHARED or member.is_twin(other):
         return shared >= _FEWEST_SHARED
-    if store is None or not store.restores_anywhere:
+    if store is None or not store.restores_anywhere or 2 * shared < len(other.prompt):
         return False
     return shared - store.known(member.prompt) >= _FEWEST_SHARED
 

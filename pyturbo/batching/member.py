@@ -47,16 +47,16 @@ class Member:
     def resume(self, begun: Callable[[Member], None]) -> bool:
         """Deliver chunks up to the next tokens to read. Returns False at the end of the reply.
 
-        `begun` is called before the first chunk, when the session has read the prompt and nothing else.
+        `begun` is called after the first chunk, when the session has read the prompt and nothing else.
         """
         if self._steps is None:
             self._steps = self._make()
         for step in self._steps:
             if isinstance(step, Chunk):
-                if self.reading:
-                    self.reading = False
-                    begun(self)
                 self._mailbox.put(step)
+                if self.reading:
+                    self.reading, self._mailbox.read = False, self.session.position
+                    begun(self)
             else:
                 self.unread = step
                 return True

@@ -340,13 +340,17 @@ class Scheduler:
         """Begin with the prompts that wait for that of a member, which has been `read`, or never will be."""
         for other in [other for other in self._members if other.waits_for is member]:
             other.waits_for = None
+            if other.cancelled:
+                continue  # it is dropped soon
+            if not (read and other.is_twin(member)):
+                self._begin(other)
+                continue
             try:
-                if read and other.is_twin(member):
-                    other.session._take(member.session)
+                other.session._take(member.session)
             except Exception as error:
                 self._leave(other, error)
             else:
-                self._begin(other)
+                self._resume(other)
 
     @staticmethod
     def _admitted(entry: Waiting) -> Member | None:
@@ -383,8 +387,8 @@ class Scheduler:
                 self._changed.notify_all()
         for entry in dropped:
             entry.mailbox.end()
-        for member in [member for member in self._members if member.cancelled]:
-            self._leave(member)
+        while member := next((member for member in self._members if member.cancelled), None):
+            self._leave(member)  # others may begin then, and end
 
     def _read(self) -> None:
         """Read some of the prompts, and one token of every conversation that has just one to read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 import pyturbo
 from pyturbo.batching import Engine
 from pyturbo.engine.session import Session
-from pyturbo.errors import ArgumentError
+from pyturbo.errors import ArgumentError, StateError
 from tiny_configs import MODELS
 from tiny_models import write_mlx
 
@@ -63,7 +64,8 @@ def test_one_that_never_reads_its_prompt_holds_nobody_up(
     monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     model = pyturbo.load(threads=2)
-    want = model.generate(STORY, 4).tokens
+    prompt = [5 + i % 300 for i in range(model.runner.traits.chunk + 50)]  # two pieces
+    want = model.generate(prompt, 4).tokens
     with Engine(model) as engine:
         gate, advance = Gate(monkeypatch), Session._advance
         failing = [fails]
@@ -75,7 +77,7 @@ def test_one_that_never_reads_its_prompt_holds_nobody_up(
             return result
 
         monkeypatch.setattr(Session, "_advance", advanced)
-        first, *others = engine.submit_several(STORY, 3, max_tokens=4)
+        first, *others = engine.submit_several(prompt, 3, max_tokens=4)
         assert gate.reached.wait(60)
         until(lambda: engine.running == 3)
         if not fails:
@@ -88,8 +90,38 @@ def test_one_that_never_reads_its_prompt_holds_nobody_up(
             assert first.result().finish_reason == "cancelled"
         got = [stream.result() for stream in others]
     assert [reply.tokens for reply in got] == [want, want]
-    # The prompt is one piece: the one that was cancelled has read it, the one that failed has not.
-    assert [reply.stats.prompt_tokens > 0 for reply in got] == [fails, False]
+    assert [reply.stats.prompt_tokens > 0 for reply in got] == [True, False]
+    assert [stream.progress for stream in others] == [(len(prompt), len(prompt))] * 2
+
+
+@pytest.mark.parametrize("how", ["cancel", "close", "drain"])
+def test_the_end_of_all_that_wait(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    model = pyturbo.load(threads=2)
+    engine, gate = Engine(model), Gate(monkeypatch)
+    streams = engine.submit_several(STORY, 4, max_tokens=4)
+    assert gate.reached.wait(60)
+    until(lambda: engine.running == 4)
+    if how == "cancel":
+        monkeypatch.setattr(type(model.runner.origin), "check_files", _fail)
+        for stream in streams:
+            stream.cancel()
+    ending = threading.Thread(target=engine.close if how == "close" else engine.drain)
+    ending.start()
+    gate.open()
+    ending.join(60)
+    assert not ending.is_alive()
+    assert engine.running == 0
+    for stream in streams:
+        if how == "close":
+            with pytest.raises(StateError, match="closed"):
+                stream.result()
+        else:
+            assert stream.result().finish_reason == ("cancelled" if how == "cancel" else "length")
+    engine.close()
+
+
+def _fail(*args: object) -> None:
+    raise RuntimeError("files that changed")
 
 
 def test_common_beginnings_are_read_once_with_a_store(tmp_path: Path) -> None:

@@ -399,7 +399,7 @@ def _allowed(*tools: Any) -> dict[str, Any]:
     [
         ({"bogus": 1}, "bogus", "this field is not supported"),
         ({"input": []}, "input", "at least 1"),
-        ({"input": 5}, "input", "valid string"),
+        ({"input": 5}, "input", "valid string, got 5"),
         ({"max_output_tokens": 0}, "max_output_tokens", "greater than or equal to 1"),
         ({"temperature": -1}, "temperature", "expected"),
         ({"previous_response_id": "resp_1"}, "previous_response_id", "stores no responses"),
