@@ -19,7 +19,7 @@ from pyturbo.batching.pace import Pace
 from pyturbo.batching.stream import Mailbox
 from pyturbo.engine.ahead import Ahead
 from pyturbo.engine.runner import MANY, PROMPTS
-from pyturbo.engine.together import read_together, step_together
+from pyturbo.engine.together import copy_into, read_together, step_together
 from pyturbo.errors import AllocationError, ArgumentError, BusyError, StateError
 
 _CHECK_SECONDS = 0.05  # between two looks at who has gone, while nothing else happens
@@ -346,7 +346,7 @@ class Scheduler:
                 self._begin(other)
                 continue
             try:
-                other.session._take(member.session)
+                copy_into(other.session, member.session)
             except Exception as error:
                 self._leave(other, error)
             else:

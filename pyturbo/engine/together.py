@@ -12,6 +12,11 @@ from pyturbo.engine.mixed import Reading
 from pyturbo.engine.session import Session
 
 
+def copy_into(session: Session, other: Session) -> None:
+    """Make a session a copy of one with the same context. The caller holds both."""
+    session._take(other)
+
+
 def read_alone(session: Session, ids: NDArray[np.int32]) -> None:
     """Read tokens of the vocabulary in a session that the caller holds."""
     session._advance_all(ids)
