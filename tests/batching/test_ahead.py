@@ -11,6 +11,7 @@ import pytest
 
 import pyturbo
 from pyturbo.engine import runner as runners
+from pyturbo.engine.ahead import Ahead
 from pyturbo.engine.sliced import Sliced
 from pyturbo.errors import StateError
 
@@ -109,6 +110,10 @@ def test_replies_go_on_meanwhile(
     pauses: list[bool] = []
     times: list[tuple[float, float]] = []
     monkeypatch.setattr(runners, kind, slow(getattr(runners, kind), pauses, times))
+    # On a busy machine steps, and so slices, would take as long as the whole recording.
+    monkeypatch.setattr(
+        Ahead, "step_seconds", property(lambda ahead: 0.0, lambda ahead, seconds: None), raising=False
+    )
     with pyturbo.Engine(model, slots=16, piece_ms=5) as engine:
         (first,) = submitted(engine, prompts[:1], 60)
         text = next(first).text

@@ -107,6 +107,8 @@ def test_the_end_of_all_that_wait(monkeypatch: pytest.MonkeyPatch, how: str) -> 
             stream.cancel()
     ending = threading.Thread(target=engine.close if how == "close" else engine.drain)
     ending.start()
+    if how == "close":
+        until(lambda: not engine.alive)
     gate.open()
     ending.join(60)
     assert not ending.is_alive()
