@@ -175,6 +175,20 @@ def test_swiglu(device, rng, kind, op, tokens):
     assert_close(run_product(device, op, x, gate, up), want, "long dot", terms)
 
 
+@few
+def test_any_number_of_tokens(device, rng, kind):
+    """Tiles of processors have 4 to 12 tokens of a prompt: a result does not depend on the others."""
+    w = random_weight(rng, (21, 3), kind)
+    x = random_rows(rng, 36, width(w))
+    want, terms = reference.matmul(read_by(device, x, kind), w)
+    most = run_product(device, "gguf_matmul", x, w)
+    for tokens in range(24, 36):
+        got = run_product(device, "gguf_matmul", x[:tokens], w)
+        assert_close(got, want[:tokens], "long dot", terms[:tokens])
+        if device.name.startswith("cpu"):
+            np.testing.assert_array_equal(got, most[:tokens])
+
+
 @pytest.mark.parametrize("in_dim", [1536, 8960])
 @pytest.mark.parametrize(
     ("op", "tokens", "out_dim"), [("gguf_matvec", 1, 9), ("gguf_few_matmul", 3, 5), ("gguf_matmul", 10, 7)]

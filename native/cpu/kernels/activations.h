@@ -46,6 +46,7 @@ struct Activations {
   uint64_t row_bytes;    // of planes
   uint64_t stride;
   bool repeated;
+  const float* packed = nullptr;  // the values as packed_tokens.h has them, or null
 
   // The integers of columns from `column` on, the first of a block, where a group is of 2^group_shift, and
   // bytes have `count` planes.

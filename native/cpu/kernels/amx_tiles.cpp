@@ -46,19 +46,21 @@ struct Loops {
 };
 
 template <typename Q>
-constexpr Loops kLoops = {
-    {kFast, kExact}, load_array_row<Q>, {convert_rows<Q, 2>, convert_rows<Q, kTerms>}, multiply_tile<Q>};
+constexpr Loops kLoops = {{kFast, kExact},
+                          load_array_row<Q>,
+                          {convert_rows<Q, 2>, convert_rows<Q, kTerms>},
+                          multiply_tile<load_chunk<Q>>};
 // Products with E4M3 codes are as precise in both.
 template <>
 constexpr Loops kLoops<E4m3Codes> = {{kExact, kExact},
                                      load_array_row<E4m3Codes>,
                                      {convert_rows<E4m3Codes, kTerms>, convert_rows<E4m3Codes, kTerms>},
-                                     multiply_tile<E4m3Codes>};
+                                     multiply_tile<load_chunk<E4m3Codes>>};
 template <typename T>
 constexpr Loops kBlockLoops = {{kFast, kExact},
                                load_block_row,
                                {convert_rows<BlockCodes<T>, 2>, convert_rows<BlockCodes<T>, kTerms>},
-                               multiply_tile<BlockCodes<T>, true>};
+                               multiply_tile<load_panel<BlockCodes<T>>>};
 
 const Loops& loops_of(const Format& format) {
   if (format.reader)

@@ -248,6 +248,16 @@ struct Q6_K {
       return moved(load_vector<V>(from + 64 * half + part % 2 * 32 + at % 32), part / 2 * 4, 0, 15) |
              moved(load_run<V>(from + 128 + 32 * half + at % 32), 2 * int32_t(part) - 4, 2, 3 << 4);
   }
+#if defined(__ARM_NEON)
+  // Four times a code less kZero, as signed bytes: the highest of its six bits, inverted, is the sign.
+  static constexpr uint32_t kTimes = 4;
+  PYTURBO_INLINE U8x16 signed_codes(const uint8_t* from, uint32_t at) {
+    const uint32_t half = at / 128, part = at % 128 / 32;
+    const U8x16 high = load_vector<U8x16>(from + 128 + 32 * half + at % 32) ^ 0xaa;
+    return upper_six_bits_of(load_vector<U8x16>(from + 64 * half + part % 2 * 32 + at % 32), part / 2 * 4,
+                             high, 2 * part);
+  }
+#endif
   static constexpr uint32_t kScales = 16, kMinima = 0;
   static constexpr uint32_t kFactor = 208, kScaleZero = 128;
   PYTURBO_INLINE U8x16 scale_codes(const uint8_t* from) {

@@ -14,9 +14,8 @@ namespace pyturbo::cpu::PYTURBO_LEVEL {
 template <typename T, uint32_t planes>
 class UnitDots {
  public:
-  // Units after which sums are at most 2^22, as kFloatBits needs it: bytes of activations are at most 128,
-  // and codes at most 64, or 128 where they have 8 bits.
-  static constexpr uint32_t kMost = (1u << 22) / (T::kGroup * 128 * (T::kBits == 8 ? 128 : 64));
+  // Units after which sums are at most 2^22, as kFloatBits needs it: bytes of activations are at most 128.
+  static constexpr uint32_t kMost = (1u << 22) / (T::kGroup * 128 * kLargest<T>);
 
   PYTURBO_INLINE UnitDots start() {
     UnitDots dots;

@@ -7,8 +7,7 @@ namespace {
 
 template <typename T>
 constexpr TileLoops kUnitTiles[kPrecisions] = {
-    {multiply_unit_tile<T, 1>, nullptr},
-    {multiply_unit_tile<T, 3>, multiply_tile<BlockCodes<T>, /*panels=*/true>}};
+    {multiply_unit_tile<T, 1>, nullptr}, {multiply_unit_tile<T, 3>, multiply_tile<load_unit_floats<T>>}};
 
 }  // namespace
 

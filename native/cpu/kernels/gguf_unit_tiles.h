@@ -4,14 +4,14 @@
 // order: a result has the same bits.
 #pragma once
 
-#include "cpu/kernels/gguf_units.h"
+#include "cpu/kernels/gguf_unit_floats.h"
 #include "cpu/kernels/integer_sums.h"
 #include "cpu/kernels/quantized_again.h"
 #include "cpu/kernels/quantized_tile.h"
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
 
-constexpr uint32_t kUnitChunk = 512;  // columns at a time: they stay in the first-level cache
+constexpr uint32_t kUnitChunk = 2048;  // columns at a time: they stay in the first-level cache
 constexpr uint32_t kUnitChunkGroups = kUnitChunk / 16;  // at most
 
 // A chunk of a tile, row per lane.
@@ -20,14 +20,6 @@ struct UnitChunk {
   F32 scales[kTileVectors][kUnitChunkGroups];
   F32 minima[kTileVectors][kUnitChunkGroups];
 };
-
-// Four vectors, one of each row, into vectors with a lane for each row.
-PYTURBO_INLINE void turn(F32 a, F32 b, F32 c, F32 d, F32* to) {
-  U8 rows[kLanes] = {(U8)a, (U8)b, (U8)c, (U8)d};
-  transpose(rows);
-#pragma GCC unroll 4
-  for (uint32_t i = 0; i < kLanes; ++i) to[i] = (F32)rows[i];
-}
 
 // Spans from `from` on of kTileRows rows, which are `step` bytes apart; past the first `rows` the last one is
 // repeated.
@@ -142,7 +134,7 @@ static void multiply_all_units(const UnitChunk& chunk, ChunkUnits units, const A
 template <typename T, uint32_t planes>
 static void multiply_unit_tile(const Matrix& w, uint32_t first, const Activations& x, uint64_t row,
                                uint32_t tokens, float* sums) {
-  constexpr uint32_t kTokens = 64;                              // whose sums stay in the first-level cache
+  constexpr uint32_t kTokens = 128;                             // whose sums stay in the first-level cache
   constexpr uint32_t kUnits = kSpan<T> / (kLanes * T::kGroup);  // of a span
   const uint32_t rows = least(kTileRows, w.out - first);
   const uint32_t whole = w.in / kSpan<T> * kSpan<T>;

@@ -24,13 +24,19 @@ struct LastSpan {
   I32 lanes() const { return first_lanes(skipped + groups) & ~first_lanes(skipped); }
 };
 
-// What a byte of signed_codes() has to be lowered by.
+// Whether a type has signed codes of its own, kTimes as large.
+template <typename T>
+constexpr bool kHasSigned = requires { T::kTimes; };
+
+// What a byte of signed_codes() has to be lowered by, and how large it is at most.
 template <typename T>
 constexpr int32_t kCenter = 0;
 template <typename T>
   requires(
-              requires { T::kZero; } && !requires { T::kTable; } && T::kBits < 8)
+              requires { T::kZero; } && !requires { T::kTable; } && T::kBits < 8 && !kHasSigned<T>)
 constexpr int32_t kCenter<T> = int32_t(T::kZero);
+template <typename T>
+constexpr uint32_t kLargest = T::kBits == 8 || kHasSigned<T> ? 128 : 64;
 
 // The numbers of a table of codes, as signed bytes.
 template <typename T>
@@ -47,6 +53,7 @@ constexpr SignedTable<T> kSignedTable;
 template <typename T>
 PYTURBO_INLINE U8 signed_codes(const uint8_t* span, uint32_t v) {
   constexpr uint32_t kVectors = T::kBlock / kBytes;
+  if constexpr (kHasSigned<T>) return T::signed_codes(span, v * kBytes);
   const U8 codes = packed_codes<T>(span + v / kVectors * T::kBlockBytes, v % kVectors);
   if constexpr (requires { T::kTable; })
     return lookup(kSignedTable<T>.bytes, codes);
@@ -79,7 +86,8 @@ struct SpanScales {
         own.minima[u] = times_lane<1>(kApart ? others[u] : numbers[2 * u + 1], negative);
       }
     } else {
-      const float factor = half(span + T::kFactor);
+      float factor = half(span + T::kFactor);
+      if constexpr (kHasSigned<T>) factor /= T::kTimes;
 #pragma GCC unroll 4
       for (uint32_t u = 0; u < kUnits; ++u) {
         own.scales[u] = numbers[u] * factor;

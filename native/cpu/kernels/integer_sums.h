@@ -67,7 +67,7 @@ struct IntegerSums {
 #pragma GCC unroll 8
     for (uint32_t t = 0; t < tokens; ++t)
 #pragma GCC unroll 2
-      for (uint32_t v = 0; v < kTileVectors; ++v) total[v][t] = I32{} + kFloatBits;
+      for (uint32_t v = 0; v < kTileVectors; ++v) total[v][t] = read_float_bits();
   }
 
   // Adds `count` words, two or four.

@@ -5,6 +5,9 @@
 #pragma once
 
 #include "cpu/kernels/gguf_panel.h"
+#if defined(__ARM_NEON)
+#include "cpu/kernels/packed_tokens.h"
+#endif
 #include "cpu/kernels/tile.h"
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
@@ -55,7 +58,11 @@ PYTURBO_INLINE void load_lane_codes(const Matrix& w, const uint32_t* rows, uint6
   }
 }
 
-// Columns [begin, begin + kChunk) of the tile from row `first`; rows past the matrix repeat the last one.
+// Loads columns [begin, begin + kChunk) of the tile from row `first`; rows past the matrix repeat the last
+// one.
+using LoadFloats = void (*)(const Matrix& w, uint32_t first, uint32_t begin, TileChunk& chunk);
+
+// As LoadFloats says, of arrays.
 template <typename Q>
 static void load_chunk(const Matrix& w, uint32_t first, uint32_t begin, TileChunk& chunk) {
   using O = Order<Q::kBits>;
@@ -88,23 +95,33 @@ static void load_chunk(const Matrix& w, uint32_t first, uint32_t begin, TileChun
 }
 
 // sums[t, r] = row first + r of w times row row + t of x, for the kTileRows rows of a tile and all tokens.
+// Where x is packed, sums has room for whole vectors of tokens.
 using MultiplyTile = void (*)(const Matrix& w, uint32_t first, const Activations& x, uint64_t row,
                               uint32_t tokens, float* sums);
 
-template <typename Q, bool panels = false>
+// As LoadFloats says, of blocks.
+template <typename Q>
+static void load_panel(const Matrix& w, uint32_t first, uint32_t begin, TileChunk& chunk) {
+  Panel<kTileRows, kChunk> panel;
+  load_chunk<Q>(panel.load(w, first, least(kTileRows, w.out - first), begin), 0, 0, chunk);
+}
+
+// As MultiplyTile says.
+template <LoadFloats load>
 static void multiply_tile(const Matrix& w, uint32_t first, const Activations& x, uint64_t row,
                           uint32_t tokens, float* sums) {
   const float* values = x.values + row * w.in;
   TileChunk chunk;
-  std::memset(sums, 0, sizeof(float) * tokens * kTileRows);
+  std::memset(sums, 0, sizeof(float) * (x.packed ? in_lanes(tokens) : tokens) * kTileRows);
   for (uint32_t begin = 0; begin < w.in; begin += kChunk) {
-    if constexpr (panels) {
-      Panel<kTileRows, kChunk> panel;
-      load_chunk<Q>(panel.load(w, first, least(kTileRows, w.out - first), begin), 0, 0, chunk);
-    } else {
-      load_chunk<Q>(w, first, begin, chunk);
-    }
+    load(w, first, begin, chunk);
     const uint32_t columns = least(kChunk, w.in - begin);
+#if defined(__ARM_NEON)
+    if (x.packed) {
+      multiply_packed(chunk, columns, x.packed, w.in, begin, tokens, sums);
+      continue;
+    }
+#endif
     multiply_rows_of(chunk, columns, values + begin, w.in, tokens, sums);
   }
 }

@@ -10,6 +10,9 @@ constexpr uint32_t kTileVectors = 2;
 constexpr uint32_t kTileRows = kTileVectors * kLanes;  // results of one row of the other factor
 constexpr uint32_t kChunk = 256;  // terms of a chunk: a multiple of every block of weights
 
+// `count` rounded up to whole vectors.
+PYTURBO_INLINE constexpr uint64_t in_lanes(uint64_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
+
 struct TileChunk {
   F32 values[kChunk][kTileVectors];
 };

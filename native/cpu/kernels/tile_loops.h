@@ -9,7 +9,7 @@ namespace pyturbo::cpu::PYTURBO_LEVEL {
 
 // Row `first` and those after it of a product with all its tokens.
 static inline void tile_of(MultiplyTile multiply, const Product& p, const Activations& x, uint32_t first) {
-  const uint64_t floats = uint64_t(p.tokens) * kTileRows;
+  const uint64_t floats = in_lanes(p.tokens) * kTileRows;
   float* sums = static_cast<float*>(item_scratch(sizeof(float) * floats * (p.gated ? 2 : 1)));
   multiply(p.w, first, x, p.x, p.tokens, sums);
   if (p.gated) multiply(p.up, first, x, p.x, p.tokens, sums + floats);

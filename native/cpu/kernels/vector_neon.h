@@ -39,6 +39,10 @@ PYTURBO_INLINE F32 splat(float value) { return (F32)vdupq_n_f32(value); }
 PYTURBO_INLINE F32 fused(F32 a, F32 b, F32 c) {
   return (F32)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 }
+template <int lane>
+PYTURBO_INLINE F32 fused_lane(F32 a, F32 b, F32 c) {  // a * lane of b + c
+  return (F32)vfmaq_laneq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b, lane);
+}
 PYTURBO_INLINE F32 larger(F32 a, F32 b) { return (F32)vmaxq_f32((float32x4_t)a, (float32x4_t)b); }
 PYTURBO_INLINE F32 from_half(U16Half v) { return (F32)vcvt_f32_f16((float16x4_t)v); }
 PYTURBO_INLINE F32 from_bfloat(U16Half v) { return (F32)vshll_n_u16((uint16x4_t)v, 16); }
@@ -94,6 +98,12 @@ PYTURBO_INLINE U8x16 six_bits_of(U8x16 low, uint32_t low_right, U8x16 high, uint
   return high_right == 6 ? both : both & 0x3f;
 }
 
+// The same bits as the highest of bytes, above two zeros.
+PYTURBO_INLINE U8x16 upper_six_bits_of(U8x16 low, uint32_t low_right, U8x16 high, uint32_t high_right) {
+  if (low_right == 0) return (U8x16)vsliq_n_u8((uint8x16_t)(low << 2), (uint8x16_t)(high >> high_right), 6);
+  return (U8x16)vsriq_n_u8((uint8x16_t)(high << (6 - high_right)), (uint8x16_t)low, 2) & 0xfc;
+}
+
 // kLanes words at distances of `stride` bytes, or the `count` there are and zeros.
 template <int stride>
 PYTURBO_INLINE U32 gather_words(const uint8_t* from, uint32_t count) {
@@ -133,6 +143,12 @@ PYTURBO_INLINE void load_again() { asm volatile("" ::: "memory"); }
 // takes half as long as a conversion.
 constexpr int32_t kFloatBits = 0x4b400000;
 constexpr float kFloatOfBits = 0x1.8p23f;
+alignas(16) constexpr int32_t kFloatBitsOfLanes[] = {kFloatBits, kFloatBits, kFloatBits, kFloatBits};
+PYTURBO_INLINE I32 read_float_bits() {  // from memory: copies of a register would take the time of products
+  I32 bits;
+  asm volatile("ldr %q0, [%1]" : "=w"(bits) : "r"(kFloatBitsOfLanes));
+  return bits;
+}
 PYTURBO_INLINE F32 less_float_bits(I32 v) { return (F32)v - kFloatOfBits; }
 PYTURBO_INLINE F32 small_to_float(I32 v) { return less_float_bits(v + kFloatBits); }
 
@@ -219,6 +235,18 @@ PYTURBO_INLINE void transpose(U8* rows) {
   rows[1] = (U8)vtrn1q_u64(ab_odd, cd_odd);
   rows[2] = (U8)vtrn2q_u64(ab_even, cd_even);
   rows[3] = (U8)vtrn2q_u64(ab_odd, cd_odd);
+}
+
+// Byte i of row j becomes byte j of four, number i of all: rows[i / 4] has those of bytes i to i + 3.
+PYTURBO_INLINE void interleave(U8* rows) {
+  const uint8x16_t a = (uint8x16_t)rows[0], b = (uint8x16_t)rows[1];
+  const uint8x16_t c = (uint8x16_t)rows[2], d = (uint8x16_t)rows[3];
+  const uint8x16_t ac_low = vzip1q_u8(a, c), ac_high = vzip2q_u8(a, c);
+  const uint8x16_t bd_low = vzip1q_u8(b, d), bd_high = vzip2q_u8(b, d);
+  rows[0] = (U8)vzip1q_u8(ac_low, bd_low);
+  rows[1] = (U8)vzip2q_u8(ac_low, bd_low);
+  rows[2] = (U8)vzip1q_u8(ac_high, bd_high);
+  rows[3] = (U8)vzip2q_u8(ac_high, bd_high);
 }
 
 // Lane i is the sum of the lanes of v[i]: of its halves, then of the halves of that, and so on.
