@@ -231,26 +231,15 @@ static void add_groups(const Matrix& w, uint32_t row, uint32_t r, uint32_t step,
 // The inner loops of a kind of codes; all around them is shared by the kinds.
 struct RowLoops {
   AddGroups<1> one;
-  AddGroups<2> two;
+  AddGroups<2> two;  // or null, as the next two
   AddGroups<4> four;
-  AddGroups<8> eight;  // or null
-  float offset;        // a byte of codes plus this is the number
-  uint32_t planes;     // of activations
+  AddGroups<8> eight;
+  float offset;     // a byte of codes plus this is the number
+  uint32_t planes;  // of activations
   ByteOrder order;
   ReadValues values;
-  bool reads_blocks;  // whole rows of blocks with their scales, else codes and scales that are prepared
+  bool whole_rows;  // with their scales, else codes and scales that are prepared
 };
-
-template <typename Q, uint32_t planes>
-constexpr RowLoops kRowLoops = {add_groups<Q, planes, 1>,
-                                add_groups<Q, planes, 2>,
-                                add_groups<Q, planes, 4>,
-                                nullptr,
-                                float(Q::kOffset),
-                                planes,
-                                Order<Q::kBits>::kByteOrder,
-                                kReadValues<Q>,
-                                false};
 
 // y[r] = the sum of the lanes of sums[r], for the first `rows` of kRowBlock. Returns whether one is doubtful.
 static inline bool store_sums(const F32* sums, uint32_t rows, float* y) {
@@ -283,7 +272,7 @@ static void multiply_few(AddGroups<tokens> add, const RowLoops& loops, const Mat
   for (uint32_t t = 0; t < tokens; ++t)
     for (uint32_t r = 0; r < kRowBlock; ++r) block.sums[t][r] = F32{};
   block.ahead = prefetch_distance(w, kRowsAtOnce<tokens>);
-  if (loops.reads_blocks) {
+  if (loops.whole_rows) {
     add_rows(add, w, first, rows, x, 0, w.groups, block);
   } else if constexpr (tokens <= 4) {  // codes without blocks have no loops for more
     for (uint32_t begin = 0; begin < w.groups; begin += kGroupChunk) {
@@ -303,9 +292,9 @@ static void multiply_rows(const RowLoops& loops, const Matrix& w, uint32_t first
   uint32_t t = 0;
   for (; loops.eight && t + 8 <= tokens; t += 8)
     multiply_few<8>(loops.eight, loops, w, first, rows, x.from(t), y + t * y_stride, y_stride);
-  for (; t + 4 <= tokens; t += 4)
+  for (; loops.four && t + 4 <= tokens; t += 4)
     multiply_few<4>(loops.four, loops, w, first, rows, x.from(t), y + t * y_stride, y_stride);
-  for (; t + 2 <= tokens; t += 2)
+  for (; loops.two && t + 2 <= tokens; t += 2)
     multiply_few<2>(loops.two, loops, w, first, rows, x.from(t), y + t * y_stride, y_stride);
   for (; t < tokens; ++t)
     multiply_few<1>(loops.one, loops, w, first, rows, x.from(t), y + t * y_stride, y_stride);

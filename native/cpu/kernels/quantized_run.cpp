@@ -3,11 +3,11 @@
 #include "cpu/kernels/e4m3_rows.h"
 #if defined(__ARM_NEON)
 #include "cpu/kernels/gguf_unit_rows.h"
+#include "cpu/kernels/quantized_unit_rows.h"
 #else
 #include "cpu/kernels/gguf_rows.h"
 #endif
 #include "cpu/kernels/quantized_product.h"
-#include "cpu/kernels/quantized_rows.h"
 #include "cpu/kernels/tile_loops.h"
 
 namespace pyturbo::cpu::PYTURBO_LEVEL {
@@ -56,10 +56,30 @@ struct Instance {
   RowLoops rows[kPrecisions];
 };
 
+#if defined(__ARM_NEON)
+// By default products of several tokens take as long as those of one: only their weights are shared.
+template <typename Q, uint32_t planes, uint32_t tokens>
+constexpr AddGroups<tokens> kAddGroups =
+    tokens == 1 || (tokens == 4 && planes == 1) ? add_array_rows<Q, planes, tokens> : nullptr;
+#else
+template <typename Q, uint32_t planes, uint32_t tokens>
+constexpr AddGroups<tokens> kAddGroups = add_groups<Q, planes, tokens>;
+#endif
+template <typename Q, uint32_t planes>
+constexpr RowLoops kArrayLoops = {.one = kAddGroups<Q, planes, 1>,
+                                  .two = kAddGroups<Q, planes, 2>,
+                                  .four = kAddGroups<Q, planes, 4>,
+                                  .eight = nullptr,
+                                  .offset = float(Q::kOffset),
+                                  .planes = planes,
+                                  .order = Order<Q::kBits>::kByteOrder,
+                                  .values = kReadValues<Q>,
+                                  .whole_rows = kLanes == 4};
+
 template <typename Q>
 constexpr Quantizer kQuantizerOf = kQuantizer<Order<Q::kBits>::kByteOrder>;
 template <typename Q>
-constexpr Instance kInstance = {kQuantizerOf<Q>, kQuantizerOf<Q>, {kRowLoops<Q, 1>, kRowLoops<Q, 3>}};
+constexpr Instance kInstance = {kQuantizerOf<Q>, kQuantizerOf<Q>, {kArrayLoops<Q, 1>, kArrayLoops<Q, 3>}};
 template <>
 constexpr Instance kInstance<E4m3Codes> = {};
 
@@ -167,7 +187,7 @@ Activations tile_integers(Batch& batch, const Format& format, const float* x, ui
 Activations row_activations(Batch& batch, const Format& format, const float* x, uint64_t rows, uint32_t in,
                             uint32_t group_size) {
   const Instance& instance = instance_of(format);
-  const bool repeated = !instance.rows[precision_of(batch)].reads_blocks && in / group_size <= kShortRow;
+  const bool repeated = !instance.rows[precision_of(batch)].whole_rows && in / group_size <= kShortRow;
   return quantized(batch, instance.for_rows, x, rows, in, group_size, repeated ? kRowBlock : 1);
 }
 

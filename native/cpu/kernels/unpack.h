@@ -49,6 +49,11 @@ struct E4m3Codes {
   static constexpr bool kSigned = false;
 };
 
+PYTURBO_INLINE U8 high_nibbles(U8 bytes) {
+  if constexpr (kBytes == 16) return bytes >> 4;  // larger vectors have no shifts of bytes
+  return (U8)((U16)bytes >> 4) & 0x0f;
+}
+
 // Whether each byte has codes of its own, so that they can be unpacked wherever it lies.
 template <typename Q>
 constexpr bool kWithinBytes = 8 % Q::kBits == 0;
@@ -62,7 +67,7 @@ PYTURBO_INLINE void split(U8 bytes, U8* codes) {
   } else if constexpr (Q::kBits == 4) {
     bytes = held(bytes);
     codes[0] = bytes & 0x0f;
-    codes[1] = (U8)((U16)bytes >> 4) & 0x0f;
+    codes[1] = high_nibbles(bytes);
     if constexpr (Q::kFloats) {
       constexpr uint8_t kZero = uint8_t(-Q::kOffset);
       static constexpr uint8_t kTwice[16] = {kZero,
