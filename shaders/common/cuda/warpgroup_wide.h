@@ -1,13 +1,14 @@
-// Tiles of 64 tokens and 256 rows of weights for the matrix units of Hopper.
+// Tiles of 64 tokens and 128 or 256 rows of weights for the matrix units of Hopper.
 //
-// Two warpgroups decode weights and multiply, 128 rows each in two tiles: while the products of one are computed, the
-// weights of the other are decoded and its sums scaled. Two more bring what they need to shared memory: terms of x,
-// copies of 4-bit codes, and scales, eight groups of a row at a time. They wait for each other at barriers of a stage.
+// Two warpgroups decode weights and multiply, in one or two tiles of 64 rows each: while some products are computed, the
+// weights of the next are decoded and the sums of the last scaled. Two more bring what they need to shared memory: terms
+// of x, copies of 4-bit codes, and scales, eight groups of a row at a time. They wait for each other at barriers of a stage.
 #pragma once
 
 constexpr uint kMultipliers = 256, kBringers = 256;                 // threads
 constexpr uint kMultiplierRegisters = 184, kBringerRegisters = 72;  // of a thread
-constexpr uint kWideRows = 256;
+constexpr uint kTileRows = 128;    // of the two warpgroups together
+constexpr uint kMostRows = 2 * kTileRows;
 constexpr uint kPanelGroups = 8;  // groups whose scales are brought together
 constexpr uint kPanels = 3;       // one that is used, the one before, the next
 constexpr uint kCodeStages = 3;
@@ -18,9 +19,9 @@ struct WideShape {
   static constexpr uint kUnits = copied ? 4 : 2, kParts = kUnits / 2;
   static constexpr uint kTermBytes = kParts * kTileTokens * 128;
   static constexpr uint kCodePitch = kUnits * 16 + 32;  // of a row, so that neighbours begin in other banks
-  static constexpr uint kCodeBytes = copied ? kWideRows * kCodePitch : 0;
+  static constexpr uint kCodeBytes = copied ? kMostRows * kCodePitch : 0;
   static constexpr uint kSumBytes = kUnits * kTileTokens * 4;
-  static constexpr uint kPanelPitch = (kWideRows + 4) * 8;  // of a group, for the same reason
+  static constexpr uint kPanelPitch = (kMostRows + 4) * 8;  // of a group, for the same reason
 
   // Two stages of terms, copies of codes, two stages of sums of x, panels of factors, barriers.
   static constexpr uint kCodes = 2 * kTerms * kTermBytes;
@@ -57,11 +58,11 @@ inline bool can_copy(const W* w) {
 }
 
 // Lane t of four has octets 2 t and 2 t + 1 of each 64 values, or of groups of one unit octet t of both units.
-template <uint count, uint group, typename W>
+template <uint count, uint tiles, uint group, typename W>
 struct WideProduct {
   static constexpr bool kCopied = is_copied<W>();
   using Shape = WideShape<kCopied>;
-  static constexpr uint kTiles = 2, kRows = kTiles * 2;  // of a lane
+  static constexpr uint kTiles = tiles, kRows = kTiles * 2;  // of a lane
   static constexpr uint kStageUnits = Shape::kUnits;
   static constexpr uint kGroups = kStageUnits / group;  // of a stage
   static constexpr uint kSteps = group * 2;             // of 16 values
@@ -172,7 +173,7 @@ struct WideProduct {
       const uint* words = from_row(matrix_at(place), min(row, out - 1)).packed + min(unit, units - 1) * 4;
       const ulong stride = ulong(kStep / count) * w[0].units * 4;
 #pragma unroll
-      for (uint i = 0; i < kWideRows / kStep; ++i) {
+      for (uint i = 0; i < kTiles * kTileRows / kStep; ++i) {
         const bool exists = unit < units && row + i * (kStep / count) < out;
         copy_16_bytes(
             to + i * kStep * Shape::kCodePitch, exists ? words + i * stride : words, exists ? 16 : 0);
@@ -184,12 +185,16 @@ struct WideProduct {
   static constexpr uint kShare = kGroups;  // factors of a thread in a stage
 
   uint factor_place(uint share, uint i) const { return (share * kShare + i) * 32 + own_token(); }
+  static constexpr bool has_factors(uint share, uint i) {
+    return tiles == 2 || (share * kShare + i) * 32 < kTileRows;
+  }
   uint factor_unit(uint number) const { return (number * kPanelGroups + tid % 8) * group; }
 
   // Asks for a share of the factors of a panel.
   void fetch_factors(uint number, uint share, Octet (&octets)[kShare]) const {
 #pragma unroll
     for (uint i = 0; i < kShare; ++i) {
+      if (!has_factors(share, i)) continue;
       const uint place = factor_place(share, i);
       fetch_scale(
           matrix_at(place), min(row_at(place), out - 1), min(factor_unit(number), units - 1), 0, octets[i]);
@@ -210,10 +215,12 @@ struct WideProduct {
   void keep_factors(uint number, uint share, const Octet (&octets)[kShare]) const {
     const bool exists = factor_unit(number) < units;
 #pragma unroll
-    for (uint i = 0; i < kShare; ++i)
-      store_shared(
-          panel(number) + tid % 8 * Shape::kPanelPitch + factor_place(share, i) * 8,
-          exists ? factors_in(octets[i]) : float2(0));
+    for (uint i = 0; i < kShare; ++i) {
+      if (has_factors(share, i))
+        store_shared(
+            panel(number) + tid % 8 * Shape::kPanelPitch + factor_place(share, i) * 8,
+            exists ? factors_in(octets[i]) : float2(0));
+    }
   }
 
   void bring() const {
@@ -342,8 +349,8 @@ struct WideProduct {
   void multiply(float (&result)[kTiles][kTileTokens / 2]) const {
     const uint count_of_stages = stages();
     Weights weights;
-    uint4 a[kTiles][kWeightTerms][kSteps];
-    float sums[kTiles][kTileTokens / 2];
+    uint4 a[2][kWeightTerms][kSteps];  // of the products that are computed and of those before them
+    float sums[2][kTileTokens / 2];
     if constexpr (!kCopied) {
 #pragma unroll
       for (uint r = 0; r < kRows; ++r)
@@ -365,24 +372,25 @@ struct WideProduct {
             SharedColumns::at(stage_terms(stage) + b * group / 2 * kTileTokens * 128).step(b * group % 2 * 2);
 #pragma unroll
         for (uint j = 0; j < kTiles; ++j) {
-          decode(stage, slot, b, j, weights, a[j]);
+          const uint now = (b * kTiles + j) % 2;
+          decode(stage, slot, b, j, weights, a[now]);
           fetch(min(stage + 1, count_of_stages - 1), b, j, weights);
           if constexpr (kScaled) {
             const GroupFactors factors = factors_of(stage, b, j);
-            ask_group<true, Shape::kTermBytes>(sums[j], a[j], columns);
+            ask_group<true, Shape::kTermBytes>(sums[now], a[now], columns);
             if (b + j > 0) {
               wait_for_products<1>();
-              add_group<kBiased>(result[1 - j], sums[1 - j], last, t);
+              add_group<kBiased>(result[(j + kTiles - 1) % kTiles], sums[1 - now], last, t);
             }
             last = factors;
           } else {
-            ask_group<false, Shape::kTermBytes>(result[j], a[j], columns);
+            ask_group<false, Shape::kTermBytes>(result[j], a[now], columns);
             wait_for_products<1>();
           }
         }
       }
       wait_for_products<0>();
-      if constexpr (kScaled) add_group<kBiased>(result[kTiles - 1], sums[kTiles - 1], last, t);
+      if constexpr (kScaled) add_group<kBiased>(result[kTiles - 1], sums[(kGroups * kTiles - 1) % 2], last, t);
       ::__syncwarp();
       if (lane == 0) arrive(used(stage));
       if (++slot == kCodeStages) {
@@ -393,9 +401,9 @@ struct WideProduct {
   }
 };
 
-template <uint count, uint group, typename W>
-inline void multiply_pair(const WideProduct<count, group, W>& product, float factor, float* y) {
-  using Product = WideProduct<count, group, W>;
+template <uint count, uint tiles, uint group, typename W>
+inline void multiply_and_store(const WideProduct<count, tiles, group, W>& product, float factor, float* y) {
+  using Product = WideProduct<count, tiles, group, W>;
   float result[Product::kTiles][kTileTokens / 2] = {};
   product.multiply(result);
 #pragma unroll
@@ -406,10 +414,10 @@ inline void multiply_pair(const WideProduct<count, group, W>& product, float fac
 }
 
 // Calls `use` with the product for the size of groups.
-template <uint count, typename W>
+template <uint count, uint tiles, typename W>
 inline void with_product(const TileCall<W>& call, auto use) {
   with_group(call.w, [&]<uint group>() {
-    use(WideProduct<count, group, W>{
+    use(WideProduct<count, tiles, group, W>{
         call.w, call.x, call.rows, call.in, call.units, call.first, call.out, call.tid, call.tid % 32,
         call.tid % 4, columns_address()});
   });

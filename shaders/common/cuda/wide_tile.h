@@ -31,9 +31,10 @@ inline void multiply_wide_tile(
     uint tid,
     float*) {
   const TileCall<W> call = {w, x, rows, in, units, first, out, factor, y, tid};
-  const bool wide = fills_gpu(rows) && can_copy<count>(w), own = wide && ::blockIdx.x % 2 == 0;
+  const bool copies = can_copy<count>(w), wide = fills_gpu(rows);
   const auto with_own = [&](auto use) {
-    if (own) with_product<count>(call, use);
+    if (copies && !wide) with_product<count, 1>(call, use);
+    if (copies && wide && ::blockIdx.x % 2 == 0) with_product<count, 2>(call, use);
   };
   with_own([](const auto& product) { product.begin(); });
   if (tid >= kMultipliers) {
@@ -41,8 +42,10 @@ inline void multiply_wide_tile(
     with_own([](const auto& product) { product.bring(); });
   } else {
     take_registers<kMultiplierRegisters>();
-    if (!wide) multiply_by_warpgroups<count>(call);
-    with_own([&](const auto& product) { multiply_pair(product, factor, y); });
+    if constexpr (is_copied<W>()) {
+      if (!copies) multiply_by_warpgroups<count>(call);
+    }
+    with_own([&](const auto& product) { multiply_and_store(product, factor, y); });
   }
 }
 
