@@ -13,6 +13,7 @@ import pytest
 import cuda_in_tests
 import pyturbo
 from pyturbo.errors import DeviceError
+from pyturbo.ops.attention import key_blocks
 
 if not cuda_in_tests.IN_USE:
     pytest.skip("soft CUDA is not in use", allow_module_level=True)
@@ -149,6 +150,13 @@ def test_an_older_gpu_reads_delta_nets_token_by_token() -> None:
         soft_cuda.set_options(capability=capability)
         with pyturbo.Device("cuda") as device:
             assert (device.traits.chunkwise_tokens <= 512) == chunkwise
+
+
+def test_parts_of_keys_are_as_many_as_the_gpu_has_multiprocessors_for() -> None:
+    for multiprocessors, parts in ((20, 10), (132, 66)):
+        soft_cuda.set_options(multiprocessors=multiprocessors)
+        with pyturbo.Device("cuda") as device:
+            assert key_blocks(device, heads=2, dim=256) == parts
 
 
 def test_an_older_gpu_has_no_kernel_for_few_tokens() -> None:

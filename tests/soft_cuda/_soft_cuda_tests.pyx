@@ -39,6 +39,7 @@ cdef extern from "soft_cuda/soft_cuda.h" namespace "soft_cuda":
     cdef struct Options:
         int capability
         int devices
+        int multiprocessors
         int driver
         uint64_t memory
         uint32_t max_threads

@@ -243,7 +243,7 @@ Result cuDeviceGetAttribute(int* value, Attribute attribute, DeviceId) {
       *value = int(soft::options().max_shared_bytes);
       break;
     case Attribute::multiprocessor_count:
-      *value = 2;
+      *value = soft::options().multiprocessors;
       break;
     case Attribute::compute_capability_major:
       *value = soft::options().capability / 10;

@@ -37,6 +37,7 @@ struct Options {
   std::string name = "Soft CUDA";
   int capability = 90;
   int devices = 1;
+  int multiprocessors = 132;
   int driver = 13000;  // the version of CUDA that the driver supports
   uint64_t memory = uint64_t(16) << 30;
   uint32_t max_threads = 1024;                              // of any kernel

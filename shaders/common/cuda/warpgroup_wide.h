@@ -7,7 +7,7 @@
 
 constexpr uint kMultipliers = 256, kBringers = 256;                 // threads
 constexpr uint kMultiplierRegisters = 184, kBringerRegisters = 72;  // of a thread
-constexpr uint kTileRows = 128;    // of the two warpgroups together
+constexpr uint kTileRows = 128;                                     // of the two warpgroups together
 constexpr uint kMostRows = 2 * kTileRows;
 constexpr uint kPanelGroups = 8;  // groups whose scales are brought together
 constexpr uint kPanels = 3;       // one that is used, the one before, the next
@@ -390,7 +390,8 @@ struct WideProduct {
         }
       }
       wait_for_products<0>();
-      if constexpr (kScaled) add_group<kBiased>(result[kTiles - 1], sums[(kGroups * kTiles - 1) % 2], last, t);
+      if constexpr (kScaled)
+        add_group<kBiased>(result[kTiles - 1], sums[(kGroups * kTiles - 1) % 2], last, t);
       ::__syncwarp();
       if (lane == 0) arrive(used(stage));
       if (++slot == kCodeStages) {
