@@ -387,9 +387,9 @@ std::string missing(uint32_t ordinal) {
 }  // namespace
 
 // Measured on an H200: in chunks of 2048 tokens each of many experts has enough rows for the matrix units
-// (with 512 a prompt takes 1.6 times as long), each multiprocessor has a threadgroup of attention, or two with
-// heads of 128 values (an opened device has as many as its GPU), and the chunkwise delta net is faster from 8
-// tokens on. Passes of host loops: reasoned, as for Metal.
+// (with 512 a prompt takes 1.6 times as long), each multiprocessor has a threadgroup of attention, or two
+// with heads of 128 values (an opened device has as many as its GPU), and the chunkwise delta net is faster
+// from 8 tokens on. Passes of host loops: reasoned, as for Metal.
 DeviceKind kind(uint32_t ordinal) {
   return {.name = ordinal == 0 ? "cuda" : "cuda:" + std::to_string(ordinal),
           .rank = driver_is_named() ? Rank::emulator : Rank::gpu,
