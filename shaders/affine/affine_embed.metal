@@ -28,8 +28,10 @@ kernel void affine_embed(
       const Affine<bits, S> table = affine_matrix<bits, S>(packed, scales, biases, hidden, group_size);
       dequantize_octet(table, id, column / kUnit, column % kUnit / kOctet, values);
     } else {
+#pragma unroll
       for (uint i = 0; i < kOctet; ++i) values[i] = NAN;
     }
+#pragma unroll
     for (uint i = 0; i < kOctet; ++i) y[ulong(tg.y) * hidden + column + i] = values[i];
   }
 }

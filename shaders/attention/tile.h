@@ -34,6 +34,7 @@ inline void multiply_keys(
   for (uint i = 0; i < width; i += kBlock) {
     simdgroup_float8x8 key, query;
     simdgroup_load(key, tile + simd * kBlock * kChunkStride + i, kChunkStride, ulong2(0, 0), true);
+#pragma unroll
     for (uint b = 0; b < blocks; ++b) {
       simdgroup_load(query, queries + b * kBlock * stride + i, stride);
       simdgroup_multiply_accumulate(sums[b], query, key, sums[b]);
@@ -47,7 +48,9 @@ struct Output {
   simdgroup_float8x8 sums[blocks][kColumns];
 
   void clear() {
+#pragma unroll
     for (uint b = 0; b < blocks; ++b) {
+#pragma unroll
       for (uint c = 0; c < kColumns; ++c) sums[b][c] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
     }
   }
@@ -55,9 +58,11 @@ struct Output {
   // Multiplies each row by its factor. factors holds 8 equal values a row: a product element by element keeps
   // a NaN in its row, a product with a diagonal matrix would not.
   void scale(threadgroup const float* factors) {
+#pragma unroll
     for (uint b = 0; b < blocks; ++b) {
       simdgroup_float8x8 factor;
       simdgroup_load(factor, factors + b * kBlock * kBlock, kBlock);
+#pragma unroll
       for (uint c = 0; c < kColumns; ++c) sums[b][c].thread_elements() *= factor.thread_elements();
     }
   }
@@ -66,10 +71,13 @@ struct Output {
   void add(threadgroup const float* weights, threadgroup const float* tile, uint simd) {
     for (uint key = 0; key < kKeys; key += kBlock) {
       simdgroup_float8x8 value[kColumns], weight;
+#pragma unroll
       for (uint c = 0; c < kColumns; ++c)
         simdgroup_load(value[c], tile + key * kChunkStride + (simd * kColumns + c) * kBlock, kChunkStride);
+#pragma unroll
       for (uint b = 0; b < blocks; ++b) {
         simdgroup_load(weight, weights + b * kBlock * kWeightStride + key, kWeightStride);
+#pragma unroll
         for (uint c = 0; c < kColumns; ++c)
           simdgroup_multiply_accumulate(sums[b][c], weight, value[c], sums[b][c]);
       }
@@ -88,7 +96,9 @@ struct Output {
       uint lane,
       uint simd,
       threadgroup float* scratch) {
+#pragma unroll
     for (uint b = 0; b < blocks; ++b) {
+#pragma unroll
       for (uint c = 0; c < kColumns; ++c) {
         simdgroup_store(sums[b][c], scratch, kBlock);
         simdgroup_barrier(mem_flags::mem_threadgroup);
@@ -111,7 +121,9 @@ struct Output {
 
   // tile [8 * blocks, kChunk] = sums.
   void store(threadgroup float* tile, uint simd) const {
+#pragma unroll
     for (uint b = 0; b < blocks; ++b) {
+#pragma unroll
       for (uint c = 0; c < kColumns; ++c) {
         threadgroup float* target = tile + b * kBlock * kChunkStride + (simd * kColumns + c) * kBlock;
         simdgroup_store(sums[b][c], target, kChunkStride);

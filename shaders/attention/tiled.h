@@ -72,8 +72,10 @@ inline void attend_tiles(
   const uint end = mask.end(own.query(own.count - 1));
   KeyRange keys = {mask.begin(own.query(0)), end};
   Output<kRowBlocks> out[max_dim / kChunk];
+#pragma unroll
   for (uint c = 0; c < max_dim / kChunk; ++c) out[c].clear();
   float top[kOwnRows], total[kOwnRows];
+#pragma unroll
   for (uint i = 0; i < kOwnRows; ++i) {
     top[i] = -INFINITY;
     total[i] = 0.0f;
@@ -81,6 +83,7 @@ inline void attend_tiles(
 
   for (; keys.first < end; keys.first += kKeys) {
     simdgroup_float8x8 sums[kRowBlocks];
+#pragma unroll
     for (uint b = 0; b < kRowBlocks; ++b) sums[b] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
     for (uint column = 0; column < key_dim; column += kChunk) {
       k.load(keys, column, tid, memory.tile);
@@ -89,10 +92,12 @@ inline void attend_tiles(
       multiply_keys<kRowBlocks>(memory.queries + column, kStride, memory.tile, width, simd, sums);
       threadgroup_barrier(mem_flags::mem_threadgroup);
     }
+#pragma unroll
     for (uint b = 0; b < kRowBlocks; ++b)
       simdgroup_store(sums[b], memory.weights + b * kBlock * kWeightStride + simd * kBlock, kWeightStride);
     threadgroup_barrier(mem_flags::mem_threadgroup);
 
+#pragma unroll
     for (uint i = 0; i < kOwnRows; ++i) {
       const uint row = i * kSimdgroups + simd;
       threadgroup float& weight = memory.weights[row * kWeightStride + lane];
@@ -107,6 +112,7 @@ inline void attend_tiles(
       if (lane < kBlock) memory.factors[row * kBlock + lane] = kept;
     }
 
+#pragma unroll
     for (uint c = 0; c < max_dim / kChunk; ++c) {
       if (c * kChunk >= dim) continue;
       const bool all_finite = simd_all(v.load(keys, c * kChunk, tid, memory.tile));
@@ -123,11 +129,13 @@ inline void attend_tiles(
     }
   }
 
+#pragma unroll
   for (uint i = 0; i < kOwnRows; ++i) {
     const uint row = i * kSimdgroups + simd;
     const float sink = sinks != nullptr ? sinks[own.head(row)] : -INFINITY;
     if (lane < kBlock) memory.factors[row * kBlock + lane] = normalizer(top[i], total[i], sink);
   }
+#pragma unroll
   for (uint c = 0; c < max_dim / kChunk; ++c) {
     threadgroup_barrier(mem_flags::mem_threadgroup);
     out[c].scale(memory.factors);

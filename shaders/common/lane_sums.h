@@ -10,9 +10,9 @@ inline void fold(thread float* p, uint lane) {
   const bool upper = (lane & stride) != 0;
 #pragma unroll
   for (uint i = 0; i < stride; ++i) {
-    const float kept = upper ? p[i + stride] : p[i];
-    const float sent = upper ? p[i] : p[i + stride];
-    p[i] = kept + simd_shuffle_xor(sent, ushort(stride));
+    const float low = p[i];
+    const float high = p[i + stride];
+    p[i] = (upper ? high : low) + simd_shuffle_xor(upper ? low : high, ushort(stride));
   }
 }
 

@@ -28,8 +28,10 @@ kernel void fp_embed(
       const Fp<bits, group> table = {packed, scales, hidden / kUnit};
       dequantize_octet(table, id, column / kUnit, column % kUnit / kOctet, values);
     } else {
+#pragma unroll
       for (uint i = 0; i < kOctet; ++i) values[i] = NAN;
     }
+#pragma unroll
     for (uint i = 0; i < kOctet; ++i) y[ulong(tg.y) * hidden + column + i] = values[i] * factor;
   }
 }

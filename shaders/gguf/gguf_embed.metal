@@ -25,8 +25,10 @@ kernel void gguf_embed(
       const Blocks<type, block, block_bytes> table = {blocks, hidden / kUnit};
       dequantize_octet(table, id, column / kUnit, column % kUnit / kOctet, values);
     } else {
+#pragma unroll
       for (uint i = 0; i < kOctet; ++i) values[i] = NAN;
     }
+#pragma unroll
     for (uint i = 0; i < kOctet; ++i) y[ulong(tg.y) * hidden + column + i] = values[i];
   }
 }

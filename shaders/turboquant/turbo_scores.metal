@@ -47,6 +47,7 @@ kernel void turbo_scores(
     const float factor = float(k_scales[slot]);
     Share<kMaxDim> offsets;
     if (has_means) offsets.load(ones, dim, lane);
+#pragma unroll
     for (uint i = 0; i < Share<kMaxDim>::kValues; ++i) {
       k.values[i] *= factor;
       if (has_means) k.values[i] = fma(float(k_means[slot]), offsets.values[i], k.values[i]);
@@ -55,6 +56,7 @@ kernel void turbo_scores(
       Share<kMaxDim> query;
       query.load(q + (row + h) * dim, dim, lane);
       float sum = 0.0f;
+#pragma unroll
       for (uint i = 0; i < Share<kMaxDim>::kValues; ++i) sum = fma(query.values[i], k.values[i], sum);
       const float score = soft_cap(scale * simd_sum(sum), softcap);
       if (lane == 0) scores[(row + h) * context + key] = mask.visible(tg.z, key) ? score : -INFINITY;

@@ -1,8 +1,6 @@
 """What Apple's compiler would refuse and clang can see: each shader, read with Metal's address spaces.
 
-Clang reads the shaders as C++14 with the words device, constant and threadgroup as numbered address spaces
-(metal_stdlib beside this file), after the few spellings it does not know are replaced. Warnings are errors,
-as where the metallib is built.
+Warnings are errors, as where the metallib is built.
 
 Not seen here: a pointer without an address space, which the front end refuses; a cast by way of an integer;
 lambdas and recursion; what attributes say; whatever Metal decides after the syntax tree.
@@ -12,82 +10,29 @@ struct from device, constant or threadgroup memory.
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("shaders", "tests/shaders")
-SHADERS = sorted(
-    str(path.relative_to(ROOT)) for folder in FOLDERS for path in (ROOT / folder).rglob("*.metal")
-)
+from msl.compiler import MARKS, ROOT, SHADERS, clang, write_sources
 
-OLDEST = 17  # the first with arithmetic of bfloat
+pytestmark = MARKS
+
 FLAGS = [
-    *("--target=arm64-apple-macos14", "-x", "c++", "-std=c++14", "-nostdinc", "-fsyntax-only"),
-    *("-fno-exceptions", "-fno-rtti", "-fno-lax-vector-conversions", "-fno-color-diagnostics"),
-    *("-Xclang", "-cl-single-precision-constant", "-Xclang", "-ast-dump"),
+    *("-fsyntax-only", "-Xclang", "-ast-dump"),
     *("-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"),
 ]
-
-ATTRIBUTE = re.compile(r"\[\[.*?\]\]", re.DOTALL)
-FUNCTION_CONSTANT = re.compile(r"^(?=constant .*\[\[function_constant)", re.MULTILINE)
-THREADGROUP_VARIABLE = re.compile(r"^( +)(?=threadgroup [\w<>:, ]*\w[\[,;])", re.MULTILINE)
-VECTOR = re.compile(r"\b((?:bool|u?(?:char|short|int|long)|half|bfloat|float)[234]|vec<[\w, ]+>)\(")
-LITERAL = re.compile(r"\b(\d+\.\d*(?:e[-+]?\d+)?)(h|bf)\b")
 
 # In a syntax tree, where a node names its file or line if that is new.
 CONVERSION = "<AddressSpaceConversion>"
 PLACE = re.compile(r"(?:\bline|([^\s<]+\.(?:metal|h))):(\d+):\d+")
 
 
-def newest_clang() -> str | None:
-    versions: dict[str, int] = {}
-    for name in ("clang", *(f"clang-{version}" for version in range(OLDEST, 31))):
-        if shutil.which(name):
-            text = subprocess.run([name, "--version"], capture_output=True, text=True, check=True).stdout
-            versions[name] = int(text.partition("clang version ")[2].partition(".")[0])
-    newest = max(versions, key=versions.__getitem__, default="")
-    return newest if versions.get(newest, 0) >= OLDEST else None
-
-
-CLANG = newest_clang()
-MISSING = f"clang {OLDEST} or newer is missing"
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CLANG is None and os.environ.get("CI") != "true", reason=MISSING),
-]
-
-
-def as_clang_reads_it(text: str) -> str:
-    """`text` with its lines where they are, and MSL's own spellings as C++."""
-    text = FUNCTION_CONSTANT.sub("extern ", text)
-    text = ATTRIBUTE.sub(lambda match: "".join(re.findall(r"\\?\n", match[0])), text)
-    text = THREADGROUP_VARIABLE.sub(r"\1static ", text)
-    text = LITERAL.sub(lambda match: f"{'half' if match[2] == 'h' else 'bfloat'}({match[1]}f)", text)
-    return VECTOR.sub(r"vector_of<\1>(", text)
-
-
-def write_sources(root: Path, changed: dict[str, str] | None = None) -> None:
-    """All shaders and headers under `root`, as clang reads them; `changed` has the text of some of them."""
-    for folder in FOLDERS:
-        for path in (ROOT / folder).rglob("*"):
-            name = str(path.relative_to(ROOT))
-            if path.suffix in (".metal", ".h"):
-                (root / name).parent.mkdir(parents=True, exist_ok=True)
-                (root / name).write_text(as_clang_reads_it((changed or {}).get(name, path.read_text())))
-
-
 def messages(root: Path, shader: str) -> list[str]:
     """What clang says of a shader under `root`; nothing if it accepts it."""
-    assert CLANG, MISSING
-    command = [CLANG, *FLAGS, f"-I{Path(__file__).parent}", f"-I{root / 'shaders'}", shader]
-    result = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    result = clang(root, shader, *FLAGS)
     assert (result.returncode == 0) == (result.stderr == "")
     return [*result.stderr.splitlines(), *casts_across_spaces(result.stdout)]
 
