@@ -27,7 +27,7 @@ from pyturbo.cli import main
 from pyturbo.engine.session import at_position
 from pyturbo.errors import ArgumentError
 
-DEVICES = [name for name in ("cpu", "cuda") if name in pyturbo.devices()]
+DEVICES = [name for name in ("cpu", "cuda", "metal") if name in pyturbo.devices()]
 SHAPE = model.QUICK.shape
 
 
