@@ -7,7 +7,7 @@ from typing import Any
 
 from pyturbo import ops
 from pyturbo._arrays import Array
-from pyturbo.formats.linear import Linear
+from pyturbo.formats.linear import Buckets, Linear
 from pyturbo.formats.rows import take_bias, take_rows
 
 
@@ -47,6 +47,11 @@ class Affine(Linear):
         if isinstance(up, Affine) and self._pairs(up):
             return ops.affine_experts_swiglu(x, ids, self.weight, up.weight, slots=slots)
         return super().apply_experts_swiglu(up, x, ids, slots)
+
+    def apply_buckets_swiglu(self, up: Linear, x: Any, buckets: Buckets, slots: Any = None) -> Any:
+        if isinstance(up, Affine) and self._pairs(up):
+            return ops.affine_grouped_swiglu(x, buckets.offsets, self.weight, up.weight, slots=slots)
+        return super().apply_buckets_swiglu(up, x, buckets, slots)
 
     def embed(self, ids: Any) -> Any:
         return ops.affine_embed(ids, *self.weight)

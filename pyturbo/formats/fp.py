@@ -7,7 +7,7 @@ from typing import Any
 
 from pyturbo import ops
 from pyturbo._arrays import Array
-from pyturbo.formats.linear import Linear
+from pyturbo.formats.linear import Buckets, Linear
 from pyturbo.formats.rows import take_bias, take_rows
 
 
@@ -42,12 +42,22 @@ class Fp(Linear):
     def foldable(self) -> bool:
         return self.global_scale is None
 
+    def apply_buckets_swiglu(self, up: Linear, x: Any, buckets: Buckets, slots: Any = None) -> Any:
+        if isinstance(up, Fp) and self._pairs(up):
+            return ops.fp_grouped_swiglu(x, buckets.offsets, self.weight, up.weight, slots=slots)
+        return super().apply_buckets_swiglu(up, x, buckets, slots)
+
     def embed(self, ids: Any) -> Any:
         return ops.fp_embed(ids, *self.weight)
 
     def rows(self, index: Array) -> Fp:
         packed, scales = (take_rows(array, index) for array in (self.packed, self.scales))
         return replace(self, packed=packed, scales=scales, bias=take_bias(self.bias, index))
+
+    def _pairs(self, up: Fp) -> bool:
+        """Tell whether one kernel can read both weights: they have one format, equal strides and no bias."""
+        formats = [(layer.mode, [array.strides for array in layer.arrays]) for layer in (self, up)]
+        return formats[0] == formats[1] and self.bias is None and up.bias is None
 
     def _operand(self) -> Any:
         return self.weight

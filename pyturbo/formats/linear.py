@@ -94,6 +94,14 @@ class Linear(ABC):
             return y
         return ops.add_expert_bias(y, self.bias, buckets.ids, buckets.order, slots=slots)
 
+    def apply_buckets_swiglu(self, up: Linear, x: Any, buckets: Buckets, slots: Any = None) -> Any:
+        """Return ``silu(gate x) * up x`` of rows in the order of the buckets: x [rows, in] -> [rows, out].
+
+        `slots` as for `apply_experts_swiglu`.
+        """
+        gate, product = (layer.apply_buckets(x, buckets, slots) for layer in (self, up))
+        return ops.swiglu(gate, product)
+
     @abstractmethod
     def embed(self, ids: Any) -> Any:
         """Return rows of the weight as float32: ids [tokens] -> [tokens, in]."""

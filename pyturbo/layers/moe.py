@@ -82,8 +82,12 @@ class Experts:
         buckets = Buckets.sort(ids, self.count)
         rows = ops.gather_rows(x, buckets.order, ids.shape[1])
         with self._passes() as slots:
-            gate, up = (layer.apply_buckets(rows, buckets, slots) for layer in (self.gate, self.up))
-            y = self.down.apply_buckets(self.activation(gate, up), buckets, slots)
+            if self.activation is ops.swiglu:
+                h = self.gate.apply_buckets_swiglu(self.up, rows, buckets, slots)
+            else:
+                gate, up = (layer.apply_buckets(rows, buckets, slots) for layer in (self.gate, self.up))
+                h = self.activation(gate, up)
+            y = self.down.apply_buckets(h, buckets, slots)
         return ops.gather_rows(y, buckets.inverse)
 
     def _passes(self) -> AbstractContextManager[Any]:

@@ -27,6 +27,7 @@ __all__ = [
     "affine_experts_matmul",
     "affine_experts_swiglu",
     "affine_grouped_matmul",
+    "affine_grouped_swiglu",
     "affine_matmul",
     "affine_quantize",
     "affine_swiglu",
@@ -168,9 +169,7 @@ def affine_experts_swiglu(
     `slots` as for `affine_experts_matmul`.
     """
     op = "affine_experts_swiglu"
-    g, u = _pair(op, gate, up, axes=3, stack=True)
-    if g.strides != u.strides:
-        g, u = g.contiguous(), u.contiguous()
+    g, u = _stacks(op, gate, up)
     x, chosen, experts, sizes = _expert_operands(op, x, ids, g, slots)
     device = resolve(device)
     y = empty(device, (*chosen.shape, g.out_dim))
@@ -198,14 +197,33 @@ def affine_grouped_matmul(
     """
     op = "affine_grouped_matmul"
     w = matrix(op, "", (packed, scales, biases, bits, group_size), axes=3, stack=True)
-    x = activations(op, x, w.in_dim)
-    rows = x.shape[0]
-    experts = experts_of(op, slots, w.packed.shape[0])
-    bounds = bucket_bounds(op, offsets, experts.count, rows)
+    x, bounds, experts, sizes = _bucket_operands(op, x, offsets, w, slots)
     device = resolve(device)
-    y = empty(device, (rows, w.out_dim))
-    sizes = rows, w.in_dim, w.out_dim, w.group_size, *experts.sizes, *w.strides
+    y = empty(device, (x.shape[0], w.out_dim))
     launch(device, op + w.suffix, x, bounds, *w.arrays, experts.slots, y, *sizes, constants=experts.constants)
+    return result(y)
+
+
+def affine_grouped_swiglu(
+    x: ArrayLike,
+    offsets: ArrayLike,
+    gate: Weight,
+    up: Weight,
+    *,
+    slots: ArrayLike | None = None,
+    device: DeviceLike = None,
+) -> Array:
+    """Return ``silu(gate_e x) * (up_e x)`` of rows that are sorted by expert: x [rows, in] -> [rows, out].
+
+    Weights as for `affine_experts_swiglu`; the rest as for `affine_grouped_matmul`.
+    """
+    op = "affine_grouped_swiglu"
+    g, u = _stacks(op, gate, up)
+    x, bounds, experts, sizes = _bucket_operands(op, x, offsets, g, slots)
+    device = resolve(device)
+    y = empty(device, (x.shape[0], g.out_dim))
+    args = x, bounds, *g.arrays, *u.arrays, experts.slots, y, *sizes
+    launch(device, op + g.suffix, *args, constants=experts.constants)
     return result(y)
 
 
@@ -248,6 +266,12 @@ def _pair(op: str, gate: Weight, up: Weight, axes: int, stack: bool = False) -> 
     return g, u
 
 
+def _stacks(op: str, gate: Weight, up: Weight) -> tuple[_Matrix, _Matrix]:
+    """Check two stacks that one kernel reads together; they are copied unless they have the same strides."""
+    g, u = _pair(op, gate, up, axes=3, stack=True)
+    return (g, u) if g.strides == u.strides else (g.contiguous(), u.contiguous())
+
+
 def _expert_operands(
     op: str, x: ArrayLike, ids: ArrayLike, w: _Matrix, slots: ArrayLike | None
 ) -> tuple[Array, Array, Experts, tuple[int, ...]]:
@@ -255,3 +279,14 @@ def _expert_operands(
     experts = experts_of(op, slots, w.packed.shape[0])
     rows, chosen, sizes = expert_operands(op, x, ids, experts.count, w.in_dim)
     return rows, chosen, experts, (*sizes, w.out_dim, w.group_size, *experts.sizes, *w.strides)
+
+
+def _bucket_operands(
+    op: str, x: ArrayLike, offsets: ArrayLike, w: _Matrix, slots: ArrayLike | None
+) -> tuple[Array, Array, Experts, tuple[int, ...]]:
+    """Return x, the bounds, the experts and the sizes that end the arguments of the grouped kernels."""
+    rows = activations(op, x, w.in_dim)
+    experts = experts_of(op, slots, w.packed.shape[0])
+    bounds = bucket_bounds(op, offsets, experts.count, rows.shape[0])
+    sizes = rows.shape[0], w.in_dim, w.out_dim, w.group_size, *experts.sizes, *w.strides
+    return rows, bounds, experts, sizes

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._ids import expert_operands, known_ids
 from pyturbo.ops._products import Kernels, activations, bucket_bounds, kernel_for
-from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve, result
+from pyturbo.ops._run import Array, DeviceLike, aligned, empty, launch, operand, resolve, result
 from pyturbo.ops._stacks import experts_of, spaced_by, stack_memory, stack_stride
 from pyturbo.ops.fp_format import FP_FORMATS, check_global_scale, check_mode, fp_dequantize, fp_quantize
 
@@ -27,6 +27,7 @@ __all__ = [
     "fp_embed",
     "fp_experts_matmul",
     "fp_grouped_matmul",
+    "fp_grouped_swiglu",
     "fp_matmul",
     "fp_quantize",
 ]
@@ -42,6 +43,7 @@ class Matrix(NamedTuple):
     scales: Array
     global_scale: Array | None  # [1], or of each matrix of a stack
     in_dim: int
+    mode: str
 
     @property
     def arrays(self) -> tuple[Array, Array, Array | None]:
@@ -62,6 +64,17 @@ class Matrix(NamedTuple):
         """Elements from one matrix of a stack to the next, in each array."""
         whole = 1 if self.global_scale is None else stack_stride(self.global_scale)
         return stack_stride(self.packed), stack_stride(self.scales), whole
+
+    @property
+    def form(self) -> str:
+        """Shape and format in words."""
+        whole = "" if self.global_scale is None else " with a global scale"
+        return f"{list(self.packed.shape)} as {self.mode}{whole}"
+
+    def contiguous(self) -> Matrix:
+        """Return a stack without space between its matrices."""
+        whole = None if self.global_scale is None else aligned(self.global_scale)
+        return self._replace(packed=aligned(self.packed), scales=aligned(self.scales), global_scale=whole)
 
 
 def fp_matmul(
@@ -162,6 +175,34 @@ def fp_grouped_matmul(
     return result(y)
 
 
+def fp_grouped_swiglu(
+    x: ArrayLike,
+    offsets: ArrayLike,
+    gate: Weight,
+    up: Weight,
+    *,
+    slots: ArrayLike | None = None,
+    device: DeviceLike = None,
+) -> Array:
+    """Return ``silu(gate_e x) * (up_e x)`` of rows that are sorted by expert: x [rows, in] -> [rows, out].
+
+    Both weights have one mode, and both a global scale or neither. They are stacks [experts, out, in], which
+    are copied unless both have the same strides; the rest as for `fp_grouped_matmul`.
+    """
+    op = "fp_grouped_swiglu"
+    g, u = _stacks(op, gate, up)
+    x = activations(op, x, g.in_dim)
+    rows = x.shape[0]
+    experts = experts_of(op, slots, g.packed.shape[0])
+    bounds = bucket_bounds(op, offsets, experts.count, rows)
+    device = resolve(device)
+    y = empty(device, (rows, g.out_dim))
+    sizes = rows, g.in_dim, g.out_dim, *experts.sizes, *g.strides
+    args = x, bounds, *g.arrays, *u.arrays, experts.slots, y, *sizes
+    launch(device, f"{op}_{g.mode}", *args, constants={**experts.constants, **g.constants})
+    return result(y)
+
+
 def matrix(
     op: str,
     packed: ArrayLike,
@@ -170,17 +211,40 @@ def matrix(
     global_scale: ArrayLike | None,
     axes: int,
     stack: bool = False,
+    name: str = "",
 ) -> Matrix:
-    """Check a weight of `axes` axes."""
+    """Check a weight of `axes` axes; messages say `name` where an operation has two weights."""
     bits, group = check_mode(op, mode)
-    words = operand(op, "packed", packed, np.uint32, (None,) * axes, stack=stack)
+    prefix = f"{name} " if name else ""
+    words = operand(op, f"{prefix}packed", packed, np.uint32, (None,) * axes, stack=stack)
     if words.size == 0 or words.shape[-1] % bits:
         raise ArgumentError(
-            f"{op}: packed: expected rows of {bits}-bit codes in units of 32, got shape {list(words.shape)}"
+            f"{op}: {prefix}packed: expected rows of {bits}-bit codes in units of 32, "
+            f"got shape {list(words.shape)}"
         )
     if stack:
         words = spaced_by(words, 4)
     in_dim = words.shape[-1] * 32 // bits
-    groups = operand(op, "scales", scales, np.uint8, (*words.shape[:-1], in_dim // group), stack=stack)
+    shape = *words.shape[:-1], in_dim // group
+    groups = operand(op, f"{prefix}scales", scales, np.uint8, shape, stack=stack)
     count = words.shape[0] if axes == 3 else 1
-    return Matrix(words, groups, check_global_scale(op, mode, global_scale, count), in_dim)
+    whole = check_global_scale(op, mode, global_scale, count, f"{prefix}global_scale")
+    return Matrix(words, groups, whole, in_dim, mode)
+
+
+def _pair(op: str, gate: Weight, up: Weight, axes: int, stack: bool = False) -> tuple[Matrix, Matrix]:
+    """Check two weights that one kernel reads together."""
+    for name, weight in (("gate", gate), ("up", up)):
+        if not isinstance(weight, (tuple, list)) or len(weight) != 4:
+            got = f"{len(weight)} items" if isinstance(weight, (tuple, list)) else type(weight).__name__
+            raise ArgumentError(f"{op}: {name}: expected (packed, scales, mode, global_scale), got {got}")
+    g, u = (matrix(op, *w, axes, stack, name) for name, w in (("gate", gate), ("up", up)))
+    if g.form != u.form:
+        raise ArgumentError(f"{op}: up: expected the format of gate, {g.form}, got {u.form}")
+    return g, u
+
+
+def _stacks(op: str, gate: Weight, up: Weight) -> tuple[Matrix, Matrix]:
+    """Check two stacks that one kernel reads together; they are copied unless they have the same strides."""
+    g, u = _pair(op, gate, up, axes=3, stack=True)
+    return (g, u) if g.strides == u.strides else (g.contiguous(), u.contiguous())

@@ -42,18 +42,20 @@ def check_mode(op: str, mode: str) -> tuple[int, int]:
     return FP_FORMATS[mode]
 
 
-def check_global_scale(op: str, mode: str, value: ArrayLike | None, count: int) -> Array | None:
-    """Return the global scales of `count` matrices as float32 [count]."""
+def check_global_scale(
+    op: str, mode: str, value: ArrayLike | None, count: int, name: str = "global_scale"
+) -> Array | None:
+    """Return the global scales of `count` matrices as float32 [count]; messages call them `name`."""
     if value is None:
         return None
     if mode != "nvfp4":
-        raise ArgumentError(f"{op}: global_scale: expected None for {mode}, got a value")
-    array = as_array(op, "global_scale", value, np.float32)
+        raise ArgumentError(f"{op}: {name}: expected None for {mode}, got a value")
+    array = as_array(op, name, value, np.float32)
     if array.dtype != np.float32 or array.size != count:
         raise ArgumentError(
-            f"{op}: global_scale: expected {count} float32, got {array.dtype} of shape {list(array.shape)}"
+            f"{op}: {name}: expected {count} float32, got {array.dtype} of shape {list(array.shape)}"
         )
-    return operand(op, "global_scale", array.reshape(count), np.float32, (count,), stack=True)
+    return operand(op, name, array.reshape(count), np.float32, (count,), stack=True)
 
 
 def fp_quantize(w: ArrayLike, mode: str = "mxfp4", global_scale: float | None = None) -> tuple[Array, Array]:

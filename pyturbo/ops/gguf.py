@@ -24,6 +24,7 @@ __all__ = [
     "gguf_experts_matmul",
     "gguf_experts_swiglu",
     "gguf_grouped_matmul",
+    "gguf_grouped_swiglu",
     "gguf_matmul",
     "gguf_swiglu",
 ]
@@ -136,9 +137,7 @@ def gguf_experts_swiglu(
     `slots` as for `gguf_experts_matmul`.
     """
     op = "gguf_experts_swiglu"
-    g, u = _pair(op, gate, up, kind, axes=3)
-    if g.stride != u.stride:
-        g, u = (w._replace(blocks=aligned(w.blocks)) for w in (g, u))
+    g, u = _stacks(op, gate, up, kind)
     experts = experts_of(op, slots, g.blocks.shape[0])
     x, chosen, sizes = expert_operands(op, x, ids, experts.count, g.in_dim)
     device = resolve(device)
@@ -175,6 +174,34 @@ def gguf_grouped_matmul(
     return result(y)
 
 
+def gguf_grouped_swiglu(
+    x: ArrayLike,
+    offsets: ArrayLike,
+    gate: ArrayLike,
+    up: ArrayLike,
+    kind: str,
+    *,
+    slots: ArrayLike | None = None,
+    device: DeviceLike = None,
+) -> Array:
+    """Return ``silu(gate_e x) * (up_e x)`` of rows that are sorted by expert: x [rows, in] -> [rows, out].
+
+    Weights as for `gguf_experts_swiglu`; the rest as for `gguf_grouped_matmul`.
+    """
+    op = "gguf_grouped_swiglu"
+    g, u = _stacks(op, gate, up, kind)
+    x = activations(op, x, g.in_dim)
+    rows = x.shape[0]
+    experts = experts_of(op, slots, g.blocks.shape[0])
+    bounds = bucket_bounds(op, offsets, experts.count, rows)
+    device = resolve(device)
+    y = empty(device, (rows, g.out_dim))
+    sizes = rows, g.in_dim, g.out_dim, *experts.sizes, g.stride
+    args = x, bounds, g.memory, u.memory, experts.slots, y, *sizes
+    launch(device, op + g.suffix, *args, constants=experts.constants)
+    return result(y)
+
+
 def matrix(op: str, name: str, blocks: ArrayLike, kind: str, axes: int) -> Matrix:
     """Check a weight of `axes` axes, of which three are a stack."""
     block = check_type(op, kind)
@@ -197,3 +224,11 @@ def _pair(op: str, gate: ArrayLike, up: ArrayLike, kind: str, axes: int) -> tupl
             f"{op}: up: expected the shape of gate, {list(g.blocks.shape)}, got {list(u.blocks.shape)}"
         )
     return g, u
+
+
+def _stacks(op: str, gate: ArrayLike, up: ArrayLike, kind: str) -> tuple[Matrix, Matrix]:
+    """Check two stacks that one kernel reads together; they are copied unless they have the same stride."""
+    g, u = _pair(op, gate, up, kind, axes=3)
+    if g.stride == u.stride:
+        return g, u
+    return g._replace(blocks=aligned(g.blocks)), u._replace(blocks=aligned(u.blocks))

@@ -75,8 +75,8 @@ inline void multiply_staged(
   }
 }
 
-// With one matrix y = x * w^T * factor, with two y = silu(x * w[0]^T) * (x * w[1]^T), for `rows` rows of x and y
-// and the kTileOuts / count outs from `first` that exist. With units = 0 the products are zero and x is not read.
+// Products p[m] = x * w[m]^T * factors[m]: with one matrix y = p[0], with two y = silu(p[0]) * p[1], for `rows` rows of
+// x and y and the kTileOuts / count outs from `first` that exist. With units = 0 they are zero and x is not read.
 template <uint count, typename W>
 inline void multiply_tile(
     thread const W* w,
@@ -86,7 +86,7 @@ inline void multiply_tile(
     uint units,
     uint first,
     uint out,
-    float factor,
+    float2 factors,
     device float* y,
     uint tid,
     threadgroup float* memory) {
@@ -130,7 +130,7 @@ inline void multiply_tile(
       threadgroup const float* result = memory + e / kOuts * kResultStride + column;
       if (token < rows && first + column < out)
         y[ulong(token) * out + first + column] =
-            count == 2 ? silu(result[0]) * result[kOuts] : result[0] * factor;
+            count == 2 ? silu(result[0] * factors.x) * (result[kOuts] * factors.y) : result[0] * factors.x;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
   }

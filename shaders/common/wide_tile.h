@@ -13,9 +13,9 @@ inline void multiply_wide_tile(
     uint units,
     uint first,
     uint out,
-    float factor,
+    float2 factors,
     device float* y,
     uint tid,
     threadgroup float* memory) {
-  multiply_tile<count>(w, x, rows, in, units, first, out, factor, y, tid, memory);
+  multiply_tile<count>(w, x, rows, in, units, first, out, factors, y, tid, memory);
 }

@@ -215,6 +215,60 @@ def test_swiglu_is_one_launch_where_a_format_has_a_kernel_for_it(make: Make) -> 
     assert (both == [experts]) == (make in FUSED)
 
 
+#: Kernels for both with rows sorted by expert.
+GROUPED = {
+    affine: "affine_grouped_swiglu_b4_f32",
+    fp: "fp_grouped_swiglu_mxfp4",
+    scaled_fp: "fp_grouped_swiglu_nvfp4",
+    gguf: "gguf_grouped_swiglu_q5_0",
+}
+
+
+def test_swiglu_of_buckets_is_one_launch_where_both_have_one_format() -> None:
+    x = normal(IDS.size, IN)
+
+    def listed(gate: Any, up: Any) -> list[str]:
+        count = gate.shape[0]
+        return launches(lambda x, ids: gate.apply_buckets_swiglu(up, x, Buckets.sort(ids, count)), x, IDS)
+
+    sort = launches(lambda ids: Buckets.sort(ids, EXPERTS), IDS)
+    for make, kernel in GROUPED.items():
+        gate, up = make(EXPERTS, OUT, IN), make(EXPERTS, OUT, IN)
+        assert listed(gate, up) == [*sort, kernel]
+        assert listed(in_records(gate), in_records(up)) == [*sort, kernel]
+        assert listed(in_records(gate), make(7, OUT, IN))[-1] == "swiglu"  # no stack is copied
+        assert listed(gate, affine(EXPERTS, OUT, IN, bits=8))[-1] == "swiglu"
+        biased = make(EXPERTS, OUT, IN, bias=normal(EXPERTS, OUT))
+        assert listed(biased, up)[-1] == listed(gate, biased)[-1] == "swiglu"
+    plain, scaled = scaled_fp(EXPERTS, OUT, IN), scaled_fp(EXPERTS, OUT, IN)
+    assert listed(replace(plain, global_scale=None), scaled)[-1] == "swiglu"
+
+
+@quantized
+@pytest.mark.parametrize("biased", [False, True])
+def test_swiglu_of_buckets(device: pyturbo.Device, make: Make, biased: bool) -> None:
+    """With slots, rows of experts without one are those of no other, or zeros."""
+    gate, up = (make(EXPERTS, OUT, IN, bias=normal(EXPERTS, OUT) if biased else None) for _ in range(2))
+    x, (offsets, order, _) = normal(IDS.size, IN), ops.moe_buckets(IDS, EXPERTS, device=device)
+    products = []
+    for layer in (gate, up):
+        y = OPERATIONS[type(layer)][2](x, offsets, *operands(layer), device=device)
+        products.append(ops.add_expert_bias(y, layer.bias, IDS, order, device=device) if biased else y)
+    want = ops.swiglu(*products, device=device)
+    got = record(device, lambda x, ids: gate.apply_buckets_swiglu(up, x, Buckets.sort(ids, EXPERTS)), x, IDS)
+    np.testing.assert_array_equal(got, want)
+    others, here = [in_records(layer) for layer in (gate, up)], SLOTS[np.sort(IDS.ravel())] >= 0
+    got = record(
+        device,
+        lambda x, ids, slots: others[0].apply_buckets_swiglu(
+            others[1], x, Buckets.sort(ids, EXPERTS), slots
+        ),
+        x, IDS, SLOTS,
+    )  # fmt: skip
+    np.testing.assert_array_equal(got[here], want[here])
+    assert not got[~here].any()
+
+
 @each_format
 def test_swiglu(device: pyturbo.Device, make: Make) -> None:
     x, gate, up = normal(TOKENS, IN), make(OUT, IN), make(OUT, IN)

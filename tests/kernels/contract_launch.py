@@ -150,7 +150,7 @@ def _integers(
         numbers = np.zeros(count, dtype)
         numbers[keys % values["recent"]] = keys
         return numbers
-    if name == "scales":  # of small floats: powers of two near 1, as E4M3 or as E8M0
+    if name.endswith("scales"):  # of small floats: powers of two near 1, as E4M3 or as E8M0
         e4m3, e8m0 = rng.integers(5, 9, count) * 8, rng.integers(125, 129, count)
         return (e4m3 if values["group"] == 16 else e8m0).astype(dtype)
     if "block_bytes" in values and dtype == np.uint8:

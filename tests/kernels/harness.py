@@ -132,6 +132,7 @@ def assert_bucket(device: pyturbo.Device, rows: np.ndarray, alone: np.ndarray) -
         np.testing.assert_array_equal(rows, alone)
 
 
-def plain_product(device: pyturbo.Device, family: str, rows: int) -> str:
+def plain_product(device: pyturbo.Device, family: str, rows: int, gated: bool = False) -> str:
     """Return the kernel whose bits a bucket has: on the CPU that of single rows if it has few."""
-    return f"{family}_matvec" if device.name == "cpu" and rows < 8 else f"{family}_matmul"
+    one, many = ("swiglu", "swiglu_matmul") if gated else ("matvec", "matmul")
+    return f"{family}_{one}" if device.name == "cpu" and rows < 8 else f"{family}_{many}"

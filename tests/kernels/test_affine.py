@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.harness import Out, assert_close, chosen, in_slots, plain_product, run_kernel
+from kernels.harness import Out, assert_bucket, assert_close, chosen, in_slots, plain_product, run_kernel
 from pyturbo import ops
 from pyturbo._dtypes import bfloat16
 from pyturbo.errors import AllocationError, ArgumentError, DeviceError
@@ -88,13 +88,16 @@ def run_experts(device, op, x, ids, *stacks, slots=None, initial=None):
     return run_kernel(device, name(op, w), *args, constants={"by_slot": slots is not None})[0]
 
 
-def run_grouped(device, x, offsets, w, slots=None, initial=None):
+def run_grouped(device, x, offsets, *stacks, slots=None, initial=None):
+    """affine_grouped_matmul, or with a gate and an up affine_grouped_swiglu."""
+    op = "affine_grouped_matmul" if len(stacks) == 1 else "affine_grouped_swiglu"
+    w = stacks[0]
     out_dim = w.packed.shape[-2]
-    arrays, *matrices = stacks_in_slots([w], slots)
+    arrays, *matrices = stacks_in_slots(stacks, slots)
     sizes = *x.shape, out_dim, w.group_size, len(w.packed), *matrices
     args = x, offsets, *arrays, slots, Out((len(x), out_dim), initial=initial), *sizes
     constants = {"by_slot": slots is not None}
-    return run_kernel(device, name("affine_grouped_matmul", w), *args, constants=constants)[0]
+    return run_kernel(device, name(op, w), *args, constants=constants)[0]
 
 
 def run_embed(device, ids, table):
@@ -319,21 +322,36 @@ def test_grouped_matmul(device, rng, bits, group_size, kind):
     assert_close(run_grouped(device, x, offsets, w), want, "long dot", terms)
 
 
+@formats
+def test_grouped_swiglu(device, rng, bits, group_size, kind):
+    """Also bit for bit what the products and `swiglu` give."""
+    gate, up = (random_weight(rng, (4, 69, 2 * group_size), bits, group_size, kind) for _ in range(2))
+    offsets = np.array([0, 0, 33, 34, 39], np.int32)
+    x = random_rows(rng, 39, 2 * group_size)
+    want, terms = reference.grouped_swiglu(as_read(device, x, group_size), offsets, gate, up)
+    y = run_grouped(device, x, offsets, gate, up)
+    assert_close(y, want, "long dot", terms)
+    apart = ops.swiglu(*(run_grouped(device, x, offsets, w) for w in (gate, up)), device=device)
+    assert_bucket(device, y, apart)
+
+
 @some_formats
+@pytest.mark.parametrize("count", [1, 2], ids=["matmul", "swiglu"])
 @pytest.mark.parametrize("slots", [[6, -1, 2, 7, 0], [-1, -1, 4, -1, -1], [3, 4, -1, -1, 7]])
-def test_grouped_matmul_by_slot(device, rng, bits, group_size, kind, slots):
+def test_grouped_by_slot(device, rng, bits, group_size, kind, count, slots):
     """Rows of experts without a slot stay as they are, those of a slot that does not exist are NaN."""
-    w = random_weight(rng, (5, 34, 2 * group_size), bits, group_size, kind)
+    stacks = [random_weight(rng, (5, 34, 2 * group_size), bits, group_size, kind) for _ in range(count)]
+    product = reference.matmul if count == 1 else reference.swiglu
     offsets, slots = np.array([0, 3, 36, 69, 70, 75], np.int32), np.array(slots, np.int32)
     x = random_rows(rng, 75, 2 * group_size)
-    y = run_grouped(device, x, offsets, w, slots=slots, initial=7)
-    want, terms = reference.grouped_matmul(as_read(device, x, group_size), offsets, w)
+    y = run_grouped(device, x, offsets, *stacks, slots=slots, initial=7)
+    want, terms = reference.per_bucket(product, as_read(device, x, group_size), offsets, *stacks)
     slot = np.repeat(slots, np.diff(offsets))
     found = (slot >= 0) & (slot < 7)
     assert_close(y[found], want[found], "long dot", terms[found])
     assert (y[slot < 0] == 7).all()
     assert np.isnan(y[slot == 7]).all()
-    np.testing.assert_array_equal(y[found], run_grouped(device, x, offsets, w)[found])
+    np.testing.assert_array_equal(y[found], run_grouped(device, x, offsets, *stacks)[found])
 
 
 @settings(max_examples=25, deadline=None)
@@ -341,14 +359,17 @@ def test_grouped_matmul_by_slot(device, rng, bits, group_size, kind, slots):
 def test_any_buckets(device, sizes):
     """Every row meets its own expert, bit for bit what the plain product of its bucket gives."""
     rng = np.random.default_rng(sum(sizes))
-    w = random_weight(rng, (len(sizes), 3, 32), 4, 32, "f32")
+    w, up = (random_weight(rng, (len(sizes), 3, 32), 4, 32, "f32") for _ in range(2))
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     x = random_rows(rng, offsets[-1], 32)
     y = ops.affine_grouped_matmul(x, offsets, *w, device=device)
+    gated = ops.affine_grouped_swiglu(x, offsets, w, up, device=device)
     for e, (a, b) in enumerate(pairwise(offsets)):
         if b > a:
-            plain = plain_product(device, "affine", b - a)
-            np.testing.assert_array_equal(y[a:b], run_product(device, plain, x[a:b], reference.expert(w, e)))
+            own, plain = reference.expert(w, e), plain_product(device, "affine", b - a)
+            np.testing.assert_array_equal(y[a:b], run_product(device, plain, x[a:b], own))
+            both, plain = (own, reference.expert(up, e)), plain_product(device, "affine", b - a, gated=True)
+            np.testing.assert_array_equal(gated[a:b], run_product(device, plain, x[a:b], *both))
 
 
 @pytest.mark.parametrize("experts", [67, 129, 600])
@@ -383,8 +404,10 @@ def test_wrong_offsets_are_harmless(device, rng):
     w = random_weight(rng, (3, 6, 64), 4, 32, "bf16")
     x = random_rows(rng, 40, 64)
     for table in ([0, 5, 10, 2**31 - 1], [-7, 5, 20, 40], [30, 20, 10, 0], [0, 0, 0, 0]):
-        run_grouped(device, x, np.array(table, np.int32), w)
-        run_grouped(device, x, np.array(table, np.int32), w, slots=np.array([5, -1, 2**31 - 1], np.int32))
+        for stacks in ((w,), (w, w)):
+            run_grouped(device, x, np.array(table, np.int32), *stacks)
+            slots = np.array([5, -1, 2**31 - 1], np.int32)
+            run_grouped(device, x, np.array(table, np.int32), *stacks, slots=slots)
 
 
 # Embedding ----------------------------------------------------------------------------------------
@@ -469,12 +492,14 @@ def test_checked(checked, rng):
         run_product(checked, "affine_matmul", x, g)
         run_product(checked, "affine_swiglu_matmul", x, g, u)
         run_grouped(checked, x, np.array([0, 1, 1, 33], np.int32), gate)
+        run_grouped(checked, x, np.array([0, 1, 1, 33], np.int32), gate, up)
         run_embed(checked, np.array([34, -1], np.int32), g)
         ids = np.array([[2, 5], [0, -1]], np.int32)
         run_experts(checked, "affine_experts_matvec", x[:2], ids, gate)
         run_experts(checked, "affine_experts_swiglu", x[:2], ids, gate, up)
         slots = np.array([-1, 6, 0], np.int32)
         run_grouped(checked, x, np.array([0, 1, 20, 33], np.int32), gate, slots=slots)
+        run_grouped(checked, x, np.array([0, 1, 20, 33], np.int32), gate, up, slots=slots)
         run_experts(checked, "affine_experts_matvec", x[:2], ids, gate, slots=slots)
         run_experts(checked, "affine_experts_swiglu", x[:2], ids, gate, up, slots=slots)
 
@@ -484,6 +509,7 @@ def test_arguments_are_checked(device, rng):
     stack = random_weight(rng, (2, 6, 64), 4, 32, "bf16")
     x = random_rows(rng, 3, 64)
     other = random_weight(rng, (6, 64), 8, 32, "bf16")
+    wide = random_weight(rng, (2, 6, 64), 8, 32, "bf16")
     wrong = [
         ("x: expected shape", lambda: ops.affine_matmul(x[:, :32], *w, device=device)),
         ("x: expected float32", lambda: ops.affine_matmul(x.astype(np.float64), *w, device=device)),
@@ -512,6 +538,14 @@ def test_arguments_are_checked(device, rng):
         ("offsets: expected shape", lambda: ops.affine_grouped_matmul(x, [0, 3], *stack, device=device)),
         ("offsets: expected an", lambda: ops.affine_grouped_matmul(x, [0, 4, 3], *stack, device=device)),
         ("offsets: expected an", lambda: ops.affine_grouped_matmul(x, [0, 1, 2], *stack, device=device)),
+        (
+            "affine_grouped_swiglu: offsets: expected an",
+            lambda: ops.affine_grouped_swiglu(x, [0, 1, 2], stack, stack, device=device),
+        ),
+        (
+            "affine_grouped_swiglu: up: expected the format of gate",
+            lambda: ops.affine_grouped_swiglu(x, [0, 1, 3], stack, wide, device=device),
+        ),
     ]
     for message, call in wrong:
         with pytest.raises(ArgumentError, match=message):

@@ -71,18 +71,25 @@ def run_product(device, op, x, w):
     return run_kernel(device, f"{op}_{w.mode}", *args, constants=constants(w))[0]
 
 
-def stack_in_slots(w, slots):
-    """The arrays of a stack, as it is or in its slots of 7, the number of matrices, and the strides."""
+def stacks_in_slots(stacks, slots):
+    """The arrays of stacks, as they are or in their slots of 7, the number of matrices, and the strides."""
     if slots is None:
-        return arrays(w), len(w.packed), w.packed[0].size, w.scales[0].size, 1
-    whole = (None, 1) if w.global_scale is None else in_slots(w.global_scale, slots, 7, 3)
-    placed = [in_slots(w.packed, slots, 7, 8), in_slots(w.scales, slots, 7, 12), whole]
-    return [memory for memory, _ in placed], 7, *(stride for _, stride in placed)
+        w, memory = stacks[0], [array for stack in stacks for array in arrays(stack)]
+        return memory, len(w.packed), w.packed[0].size, w.scales[0].size, 1
+    placed = [
+        (in_slots(w.packed, slots, 7, 8), in_slots(w.scales, slots, 7, 12), global_in_slots(w, slots))
+        for w in stacks
+    ]
+    return [memory for stack in placed for memory, _ in stack], 7, *(stride for _, stride in placed[0])
+
+
+def global_in_slots(w, slots):
+    return (None, 1) if w.global_scale is None else in_slots(w.global_scale, slots, 7, 3)
 
 
 def run_experts(device, x, ids, w, slots=None, initial=None):
     experts, out_dim, _ = w.packed.shape
-    memory, *matrices = stack_in_slots(w, slots)
+    memory, *matrices = stacks_in_slots([w], slots)
     x_rows = 1 if x.ndim == 2 else ids.shape[1]
     sizes = *ids.shape, x_rows, x.shape[-1], out_dim, experts, *matrices
     args = x, ids, *memory, slots, Out((*ids.shape, out_dim), initial=initial), *sizes
@@ -90,13 +97,16 @@ def run_experts(device, x, ids, w, slots=None, initial=None):
     return run_kernel(device, f"fp_experts_matvec_{w.mode}", *args, constants=chosen)[0]
 
 
-def run_grouped(device, x, offsets, w, slots=None, initial=None):
+def run_grouped(device, x, offsets, *stacks, slots=None, initial=None):
+    """fp_grouped_matmul, or with a gate and an up fp_grouped_swiglu."""
+    op = "fp_grouped_matmul" if len(stacks) == 1 else "fp_grouped_swiglu"
+    w = stacks[0]
     out_dim = w.packed.shape[-2]
-    memory, *matrices = stack_in_slots(w, slots)
+    memory, *matrices = stacks_in_slots(stacks, slots)
     sizes = *x.shape, out_dim, len(w.packed), *matrices
     args = x, offsets, *memory, slots, Out((len(x), out_dim), initial=initial), *sizes
     chosen = {"by_slot": slots is not None, **constants(w)}
-    return run_kernel(device, f"fp_grouped_matmul_{w.mode}", *args, constants=chosen)[0]
+    return run_kernel(device, f"{op}_{w.mode}", *args, constants=chosen)[0]
 
 
 def run_embed(device, ids, table):
@@ -267,20 +277,22 @@ def test_experts_by_slot(device, rng, mode, scaled):
 
 
 @forms
+@pytest.mark.parametrize("count", [1, 2], ids=["matmul", "swiglu"])
 @pytest.mark.parametrize("slots", [[6, -1, 2, 7, 0], [-1, -1, 4, -1, -1]])
-def test_grouped_matmul_by_slot(device, rng, mode, scaled, slots):
+def test_grouped_by_slot(device, rng, mode, scaled, count, slots):
     """Rows of experts without a slot stay as they are, those of a slot that does not exist are NaN."""
-    w = random_weight(rng, (5, 34, 64), mode, scaled)
+    stacks = [random_weight(rng, (5, 34, 64), mode, scaled) for _ in range(count)]
+    grouped = reference.grouped_matmul if count == 1 else reference.grouped_swiglu
     offsets, slots = np.array([0, 3, 36, 69, 70, 75], np.int32), np.array(slots, np.int32)
     x = random_rows(rng, 75, 64)
-    y = run_grouped(device, x, offsets, w, slots=slots, initial=7)
-    want, terms = reference.grouped_matmul(read_by(device, x, mode), offsets, w)
+    y = run_grouped(device, x, offsets, *stacks, slots=slots, initial=7)
+    want, terms = grouped(read_by(device, x, mode), offsets, *stacks)
     slot = np.repeat(slots, np.diff(offsets))
     found = (slot >= 0) & (slot < 7)
     assert_close(y[found], want[found], "long dot", terms[found])
     assert (y[slot < 0] == 7).all()
     assert np.isnan(y[slot == 7]).all()
-    np.testing.assert_array_equal(y[found], run_grouped(device, x, offsets, w)[found])
+    np.testing.assert_array_equal(y[found], run_grouped(device, x, offsets, *stacks)[found])
 
 
 @forms
@@ -290,6 +302,20 @@ def test_grouped_matmul(device, rng, mode, scaled):
     x = random_rows(rng, 39, 64)
     want, terms = reference.grouped_matmul(read_by(device, x, mode), offsets, w)
     assert_close(run_grouped(device, x, offsets, w), want, "long dot", terms)
+
+
+@forms
+def test_grouped_swiglu(device, rng, mode, scaled):
+    """Also bit for bit what the products and `swiglu` give."""
+    gate, up = (random_weight(rng, (4, 69, 64), mode, scaled) for _ in range(2))
+    offsets = np.array([0, 0, 33, 34, 39], np.int32)
+    x = random_rows(rng, 39, 64)
+    want, terms = reference.grouped_swiglu(read_by(device, x, mode), offsets, gate, up)
+    y = ops.fp_grouped_swiglu(x, offsets, gate, up, device=device)
+    np.testing.assert_array_equal(y, run_grouped(device, x, offsets, gate, up))
+    assert_close(y, want, "long dot", terms)
+    apart = ops.swiglu(*(run_grouped(device, x, offsets, w) for w in (gate, up)), device=device)
+    assert_bucket(device, y, apart)
 
 
 @modes
@@ -310,8 +336,10 @@ def test_wrong_offsets_are_harmless(device, rng):
     w = random_weight(rng, (3, 6, 64), "mxfp4")
     x = random_rows(rng, 40, 64)
     for table in ([0, 5, 10, 2**31 - 1], [-7, 5, 20, 40], [30, 20, 10, 0], [0, 0, 0, 0]):
-        run_grouped(device, x, np.array(table, np.int32), w)
-        run_grouped(device, x, np.array(table, np.int32), w, slots=np.array([5, -1, 2**31 - 1], np.int32))
+        for stacks in ((w,), (w, w)):
+            run_grouped(device, x, np.array(table, np.int32), *stacks)
+            slots = np.array([5, -1, 2**31 - 1], np.int32)
+            run_grouped(device, x, np.array(table, np.int32), *stacks, slots=slots)
 
 
 # Embedding ----------------------------------------------------------------------------------------
@@ -367,17 +395,19 @@ def test_quantized_product(device, rng, mode):
 def test_checked(checked, rng):
     """One launch of each kernel under the checker: bounds, barriers, unwritten memory and races."""
     for mode, scaled in FORMS:
-        stack = random_weight(rng, (3, 35, 64), mode, scaled)
+        stack, up = (random_weight(rng, (3, 35, 64), mode, scaled) for _ in range(2))
         x = random_rows(rng, 33, 64)
         w = reference.expert(stack, 1)
         run_product(checked, "fp_matvec", x[:2], w)
         run_product(checked, "fp_matmul", x, w)
         run_grouped(checked, x, np.array([0, 1, 1, 33], np.int32), stack)
+        run_grouped(checked, x, np.array([0, 1, 1, 33], np.int32), stack, up)
         run_embed(checked, np.array([34, -1], np.int32), w)
         ids, slots = np.array([[2, 5], [0, -1]], np.int32), np.array([-1, 6, 0], np.int32)
         run_experts(checked, x[:2], ids, stack)
         run_experts(checked, x[:2], ids, stack, slots=slots)
         run_grouped(checked, x, np.array([0, 1, 20, 33], np.int32), stack, slots=slots)
+        run_grouped(checked, x, np.array([0, 1, 20, 33], np.int32), stack, up, slots=slots)
 
 
 def test_arguments_are_checked(device, rng):
@@ -420,6 +450,22 @@ def test_arguments_are_checked(device, rng):
         ),
         ("offsets: expected shape", lambda: ops.fp_grouped_matmul(x, [0, 3], *stack, device=device)),
         ("offsets: expected an", lambda: ops.fp_grouped_matmul(x, [0, 4, 3], *stack, device=device)),
+        (
+            "fp_grouped_swiglu: offsets: expected an",
+            lambda: ops.fp_grouped_swiglu(x, [0, 4, 3], stack, stack, device=device),
+        ),
+        (
+            "fp_grouped_swiglu: up: expected the format of gate, .* with a global scale, got",
+            lambda: ops.fp_grouped_swiglu(x, [0, 1, 3], stack, (*stack[:3], None), device=device),
+        ),
+        (
+            "fp_grouped_swiglu: gate: expected \\(packed, scales, mode, global_scale\\), got 3 items",
+            lambda: ops.fp_grouped_swiglu(x, [0, 1, 3], stack[:3], stack, device=device),
+        ),
+        (
+            "fp_grouped_swiglu: up packed: expected uint32",
+            lambda: ops.fp_grouped_swiglu(x, [0, 1, 3], stack, (scales, *stack[1:]), device=device),
+        ),
     ]
     for message, call in wrong:
         with pytest.raises(ArgumentError, match=message):

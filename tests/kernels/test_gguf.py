@@ -77,13 +77,16 @@ def run_experts(device, x, ids, *weights, slots=None, initial=None):
     return run_kernel(device, f"{op}_{weights[0].kind.lower()}", *args, constants=constants)[0]
 
 
-def run_grouped(device, x, offsets, w, slots=None, initial=None):
+def run_grouped(device, x, offsets, *weights, slots=None, initial=None):
+    """gguf_grouped_matmul, or with a gate and an up gguf_grouped_swiglu."""
+    op = "gguf_grouped_matmul" if len(weights) == 1 else "gguf_grouped_swiglu"
+    w = weights[0]
     out_dim = w.blocks.shape[-2]
-    memory, matrices, stride = stacks_in_slots([w], slots)
+    memory, matrices, stride = stacks_in_slots(weights, slots)
     sizes = *x.shape, out_dim, len(w.blocks), matrices, stride
     args = x, offsets, *memory, slots, Out((len(x), out_dim), initial=initial), *sizes
     constants = {"by_slot": slots is not None}
-    return run_kernel(device, f"gguf_grouped_matmul_{w.kind.lower()}", *args, constants=constants)[0]
+    return run_kernel(device, f"{op}_{w.kind.lower()}", *args, constants=constants)[0]
 
 
 def run_embed(device, ids, table):
@@ -310,33 +313,51 @@ def test_experts_by_slot(device, rng, kind, count):
 
 
 @kinds
+@pytest.mark.parametrize("count", [1, 2], ids=["matmul", "swiglu"])
 @pytest.mark.parametrize("slots", [[6, -1, 2, 7, 0], [-1, -1, 4, -1, -1]])
-def test_grouped_matmul_by_slot(device, rng, kind, slots):
+def test_grouped_by_slot(device, rng, kind, count, slots):
     """Rows of experts without a slot stay as they are, those of a slot that does not exist are NaN."""
-    w = random_weight(rng, (5, 34, 1), kind)
+    weights = [random_weight(rng, (5, 34, 1), kind) for _ in range(count)]
+    grouped = reference.grouped_matmul if count == 1 else reference.grouped_swiglu
     offsets, slots = np.array([0, 3, 36, 69, 70, 75], np.int32), np.array(slots, np.int32)
-    x = random_rows(rng, 75, width(w))
-    y = run_grouped(device, x, offsets, w, slots=slots, initial=7)
-    want, terms = reference.grouped_matmul(read_by(device, x, kind), offsets, w)
+    x = random_rows(rng, 75, unit(kind))
+    y = run_grouped(device, x, offsets, *weights, slots=slots, initial=7)
+    want, terms = grouped(read_by(device, x, kind), offsets, *weights)
     slot = np.repeat(slots, np.diff(offsets))
     found = (slot >= 0) & (slot < 7)
     assert_close(y[found], want[found], "long dot", terms[found])
     assert (y[slot < 0] == 7).all()
     assert np.isnan(y[slot == 7]).all()
-    np.testing.assert_array_equal(y[found], run_grouped(device, x, offsets, w)[found])
+    np.testing.assert_array_equal(y[found], run_grouped(device, x, offsets, *weights)[found])
+
+
+@kinds
+def test_grouped_swiglu(device, rng, kind):
+    """Also bit for bit what the products and `swiglu` give."""
+    gate, up = (random_weight(rng, (4, 69, 1), kind) for _ in range(2))
+    offsets = np.array([0, 0, 33, 34, 39], np.int32)
+    x = random_rows(rng, 39, unit(kind))
+    want, terms = reference.grouped_swiglu(read_by(device, x, kind), offsets, gate, up)
+    y = run_grouped(device, x, offsets, gate, up)
+    assert_close(y, want, "long dot", terms)
+    apart = ops.swiglu(*(run_grouped(device, x, offsets, w) for w in (gate, up)), device=device)
+    assert_bucket(device, y, apart)
 
 
 @kinds
 def test_buckets_are_plain_products(device, rng, kind):
     """Every row meets its own expert, bit for bit what the plain product of its bucket gives."""
-    w = random_weight(rng, (5, 3, 1), kind)
+    w, up = (random_weight(rng, (5, 3, 1), kind) for _ in range(2))
     offsets = np.concatenate([[0], np.cumsum([2, 0, 33, 1, 32])]).astype(np.int32)
     x = random_rows(rng, offsets[-1], width(w))
     y = ops.gguf_grouped_matmul(x, offsets, *w, device=device)
+    gated = ops.gguf_grouped_swiglu(x, offsets, w.blocks, up.blocks, kind, device=device)
     for e, (a, b) in enumerate(pairwise(offsets)):
         if b > a:
-            alone = run_product(device, plain_product(device, "gguf", b - a), x[a:b], reference.expert(w, e))
-            assert_bucket(device, y[a:b], alone)
+            own, plain = reference.expert(w, e), plain_product(device, "gguf", b - a)
+            assert_bucket(device, y[a:b], run_product(device, plain, x[a:b], own))
+            both, plain = (own, reference.expert(up, e)), plain_product(device, "gguf", b - a, gated=True)
+            assert_bucket(device, gated[a:b], run_product(device, plain, x[a:b], *both))
 
 
 def test_wrong_offsets_are_harmless(device, rng):
@@ -344,8 +365,10 @@ def test_wrong_offsets_are_harmless(device, rng):
     w = random_weight(rng, (3, 6, 2), "Q5_0")
     x = random_rows(rng, 40, 64)
     for table in ([0, 5, 10, 2**31 - 1], [-7, 5, 20, 40], [30, 20, 10, 0], [0, 0, 0, 0]):
-        run_grouped(device, x, np.array(table, np.int32), w)
-        run_grouped(device, x, np.array(table, np.int32), w, slots=np.array([5, -1, 2**31 - 1], np.int32))
+        for weights in ((w,), (w, w)):
+            run_grouped(device, x, np.array(table, np.int32), *weights)
+            slots = np.array([5, -1, 2**31 - 1], np.int32)
+            run_grouped(device, x, np.array(table, np.int32), *weights, slots=slots)
 
 
 # Embedding ----------------------------------------------------------------------------------------
@@ -428,12 +451,14 @@ def test_checked(checked, rng):
         run_product(checked, "gguf_swiglu", x[:2], *pair)
         run_product(checked, "gguf_swiglu_matmul", x, *pair)
         run_grouped(checked, x, np.array([0, 1, 1, 33], np.int32), stacks[0])
+        run_grouped(checked, x, np.array([0, 1, 1, 33], np.int32), *stacks)
         run_embed(checked, np.array([34, -1], np.int32), pair[0])
         ids, slots = np.array([[2, 5], [0, -1]], np.int32), np.array([-1, 6, 0], np.int32)
         run_experts(checked, x[:2], ids, stacks[0])
         run_experts(checked, x[:2], ids, stacks[0], slots=slots)
         run_experts(checked, x[:2], ids, *stacks, slots=slots)
         run_grouped(checked, x, np.array([0, 1, 20, 33], np.int32), stacks[0], slots=slots)
+        run_grouped(checked, x, np.array([0, 1, 20, 33], np.int32), *stacks, slots=slots)
 
 
 def test_arguments_are_checked(device, rng):
@@ -464,6 +489,16 @@ def test_arguments_are_checked(device, rng):
         ),
         ("offsets: expected shape", lambda: ops.gguf_grouped_matmul(x, [0, 3], *stack, device=device)),
         ("offsets: expected an", lambda: ops.gguf_grouped_matmul(x, [0, 4, 3], *stack, device=device)),
+        (
+            "gguf_grouped_swiglu: offsets: expected an",
+            lambda: ops.gguf_grouped_swiglu(x, [0, 4, 3], *[stack.blocks] * 2, "Q4_0", device=device),
+        ),
+        (
+            "gguf_grouped_swiglu: up: expected the shape of gate",
+            lambda: ops.gguf_grouped_swiglu(
+                x, [0, 1, 3], stack.blocks, stack.blocks[:, :5], "Q4_0", device=device
+            ),
+        ),
     ]
     for message, call in wrong:
         with pytest.raises(ArgumentError, match=message):

@@ -51,6 +51,8 @@ def test_every_kernel(level, reference_device, rng, precision, kind):
         offsets = np.array([0, 11, 33, 34, 37], np.int32)
         want, terms = gguf.grouped_matmul(read, offsets, stack)
         assert_close(test_gguf.run_grouped(device, x, offsets, stack), want, "long dot", terms)
+        want, terms = gguf.grouped_swiglu(read, offsets, stack, other)
+        assert_close(test_gguf.run_grouped(device, x, offsets, stack, other), want, "long dot", terms)
         ids = np.array([44, 0, -1, 5, 45], np.int32)
         want = test_gguf.run_embed(reference_device, ids, w)
         np.testing.assert_array_equal(test_gguf.run_embed(device, ids, w), want)
@@ -85,8 +87,8 @@ def test_slots(level, rng, precision, kind):
     device = device_at(level, precision)
     for count in (1, 2):
         test_gguf.test_experts_by_slot(device, rng, kind, count)
-    for slots in ([6, -1, 2, 7, 0], [-1] * 5):
-        test_gguf.test_grouped_matmul_by_slot(device, rng, kind, slots)
+        for slots in ([6, -1, 2, 7, 0], [-1] * 5):
+            test_gguf.test_grouped_by_slot(device, rng, kind, count, slots)
 
 
 @precisions

@@ -82,16 +82,17 @@ def test_blocks(level, rng, precision, kind):
 def test_buckets_of_many_and_of_few_rows(level, rng, precision, kind):
     """Each row has the bits that the plain product of its bucket gives."""
     device = device_at(level, precision)
-    stack = random_blocks(rng, (5, 45, 2), kind)
+    stack, other = (random_blocks(rng, (5, 45, 2), kind) for _ in range(2))
     offsets = np.array([0, 7, 7 + TOKENS, 7 + TOKENS, 47 + TOKENS, 55 + 2 * TOKENS], np.int32)
     x = rng.standard_normal((offsets[-1], test_gguf.width(stack)), np.float32)
-    y = test_gguf.run_grouped(device, x, offsets, stack)
-    for e in range(5):
-        rows = slice(offsets[e], offsets[e + 1])
-        if rows.start < rows.stop:
-            plain = plain_product(device, "gguf", rows.stop - rows.start)
-            alone = test_gguf.run_product(device, plain, x[rows], gguf.expert(stack, e))
-            np.testing.assert_array_equal(y[rows], alone)
+    for stacks in ((stack,), (stack, other)):
+        y = test_gguf.run_grouped(device, x, offsets, *stacks)
+        for e in range(5):
+            rows = slice(offsets[e], offsets[e + 1])
+            if rows.start < rows.stop:
+                plain = plain_product(device, "gguf", rows.stop - rows.start, gated=len(stacks) == 2)
+                own = (gguf.expert(w, e) for w in stacks)
+                np.testing.assert_array_equal(y[rows], test_gguf.run_product(device, plain, x[rows], *own))
 
 
 WITHOUT_ROOM = """

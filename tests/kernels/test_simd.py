@@ -116,6 +116,9 @@ def test_experts(level, reference_device, rng, precision, bits, group_size, kind
     _, terms = reference.grouped_matmul(x, offsets, gate)
     want = run_grouped(reference_device, read, offsets, gate)
     assert_agree(run_grouped(device, x, offsets, gate), want, terms)
+    _, gated_terms = reference.grouped_swiglu(x, offsets, gate, up)
+    want = run_grouped(reference_device, read, offsets, gate, up)
+    assert_agree(run_grouped(device, x, offsets, gate, up), want, gated_terms)
 
 
 @precisions
@@ -126,7 +129,8 @@ def test_slots(level, rng, precision, bits, group_size, kind):
     for op in ("affine_experts_matvec", "affine_experts_swiglu"):
         test_affine.test_experts_by_slot(device, rng, op, *form)
     for slots in ([6, -1, 2, 7, 0], [-1, -1, 4, -1, -1], [-1] * 5):
-        test_affine.test_grouped_matmul_by_slot(device, rng, *form, slots)
+        for count in (1, 2):
+            test_affine.test_grouped_by_slot(device, rng, *form, count, slots)
 
 
 @some_formats
@@ -143,7 +147,7 @@ def test_small_floats(level, reference_device, rng, precision, mode, scaled):
     """Every kernel of shaders/fp; rows of many blocks, of one, and of a part of one."""
     device = device_at(level, precision)
     for units in (1, 3, 19):
-        stack = test_fp.random_weight(rng, (4, 45, 32 * units), mode, scaled)
+        stack, other = (test_fp.random_weight(rng, (4, 45, 32 * units), mode, scaled) for _ in range(2))
         w, x = fp.expert(stack, 2), random_rows(rng, 37, 32 * units)
         read = test_fp.read_by(device, x, mode)
         want, terms = fp.matmul(read, w)
@@ -156,6 +160,8 @@ def test_small_floats(level, reference_device, rng, precision, mode, scaled):
         offsets = np.array([0, 0, 33, 34, 37], np.int32)
         want, terms = fp.grouped_matmul(read, offsets, stack)
         assert_close(test_fp.run_grouped(device, x, offsets, stack), want, "long dot", terms)
+        want, terms = fp.grouped_swiglu(read, offsets, stack, other)
+        assert_close(test_fp.run_grouped(device, x, offsets, stack, other), want, "long dot", terms)
         ids = np.array([44, 0, -1, 5, 45], np.int32)
         want = test_fp.run_embed(reference_device, ids, w)
         got = test_fp.run_embed(device, ids, w)

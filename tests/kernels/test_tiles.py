@@ -46,15 +46,25 @@ def test_affine_grouped_matmul(device, rng):
     assert_close(of_affine.run_grouped(device, x, OFFSETS, w), want, "long dot", terms)
 
 
+def test_affine_grouped_swiglu(device, rng):
+    gate, up = (of_affine.random_weight(rng, (5, OUTS, 64), 4, 64, "bf16") for _ in range(2))
+    x = rows(rng, 193, 64)
+    want, terms = affine.grouped_swiglu(as_read(device, x, 64, TOKENS), OFFSETS, gate, up)
+    assert_close(of_affine.run_grouped(device, x, OFFSETS, gate, up), want, "long dot", terms)
+
+
 def test_fp(device, rng):
     w = of_fp.random_weight(rng, (OUTS, 96), "mxfp4")
     x = rows(rng, TOKENS, 96)
     want, terms = fp.matmul(of_fp.read_by(device, x, "mxfp4"), w)
     assert_close(of_fp.run_product(device, "fp_matmul", x, w), want, "long dot", terms)
-    stack = of_fp.random_weight(rng, (5, OUTS, 32), "mxfp4")
+    stack, other = (of_fp.random_weight(rng, (5, OUTS, 32), "mxfp4") for _ in range(2))
     x = rows(rng, 193, 32)
-    want, terms = fp.grouped_matmul(of_fp.read_by(device, x, "mxfp4"), OFFSETS, stack)
+    read = of_fp.read_by(device, x, "mxfp4")
+    want, terms = fp.grouped_matmul(read, OFFSETS, stack)
     assert_close(of_fp.run_grouped(device, x, OFFSETS, stack), want, "long dot", terms)
+    want, terms = fp.grouped_swiglu(read, OFFSETS, stack, other)
+    assert_close(of_fp.run_grouped(device, x, OFFSETS, stack, other), want, "long dot", terms)
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q6_K"])
@@ -66,10 +76,13 @@ def test_gguf(device, rng, kind):
     assert_close(of_gguf.run_product(device, "gguf_matmul", x, gate), want, "long dot", terms)
     want, terms = gguf.swiglu(read, gate, up)
     assert_close(of_gguf.run_product(device, "gguf_swiglu_matmul", x, gate, up), want, "long dot", terms)
-    stack = random_blocks(rng, (5, OUTS, 1), kind)
+    stack, other = (random_blocks(rng, (5, OUTS, 1), kind) for _ in range(2))
     x = rows(rng, 193, of_gguf.width(stack))
-    want, terms = gguf.grouped_matmul(of_gguf.read_by(device, x, kind), OFFSETS, stack)
+    read = of_gguf.read_by(device, x, kind)
+    want, terms = gguf.grouped_matmul(read, OFFSETS, stack)
     assert_close(of_gguf.run_grouped(device, x, OFFSETS, stack), want, "long dot", terms)
+    want, terms = gguf.grouped_swiglu(read, OFFSETS, stack, other)
+    assert_close(of_gguf.run_grouped(device, x, OFFSETS, stack, other), want, "long dot", terms)
 
 
 #: So many that a threadgroup of a GPU may have more rows of a product of few tokens.

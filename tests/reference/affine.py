@@ -40,11 +40,16 @@ def matmul(x, w):
     return x @ dequantize(w).T, np.abs(x) @ magnitudes(w).T
 
 
-def swiglu(x, gate, up):
-    """silu(x gate^T) * (x up^T), and the magnitude that the errors of both products make in it."""
-    (g, g_terms), (u, u_terms) = matmul(x, gate), matmul(x, up)
+def gated(gate, up):
+    """silu(gate) * up of two products, and the magnitude that the errors of both make in it."""
+    (g, g_terms), (u, u_terms) = gate, up
     steepest = 1.1  # of silu
     return silu(g) * u, steepest * g_terms * np.abs(u) + np.abs(silu(g)) * u_terms + np.abs(silu(g) * u)
+
+
+def swiglu(x, gate, up):
+    """silu(x gate^T) * (x up^T)."""
+    return gated(matmul(x, gate), matmul(x, up))
 
 
 def expert(w, e):
@@ -59,6 +64,15 @@ def per_expert(product, x, ids, *stacks, expert=expert):
     return tuple(np.reshape([part[n][0] for part in one], (*ids.shape, -1)) for n in range(2))
 
 
-def grouped_matmul(x, offsets, w):
-    parts = [matmul(x[a:b], expert(w, e)) for e, (a, b) in enumerate(pairwise(offsets))]
+def per_bucket(product, x, offsets, *stacks, expert=expert):
+    """`product` of the rows offsets[e] .. offsets[e + 1] of x with expert e of the stacks."""
+    parts = [product(x[a:b], *(expert(w, e) for w in stacks)) for e, (a, b) in enumerate(pairwise(offsets))]
     return tuple(np.concatenate([part[n] for part in parts]) for n in range(2))
+
+
+def grouped_matmul(x, offsets, w):
+    return per_bucket(matmul, x, offsets, w)
+
+
+def grouped_swiglu(x, offsets, gate, up):
+    return per_bucket(swiglu, x, offsets, gate, up)

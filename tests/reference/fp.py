@@ -1,6 +1,5 @@
 """Float64 references of pyturbo.ops.fp, from the definitions of the formats."""
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -64,6 +63,11 @@ def matmul(x, w):
     return x @ values.T, np.abs(x) @ np.abs(values).T
 
 
+def swiglu(x, gate, up):
+    """silu(x gate^T) * (x up^T), and the magnitude that the errors of both products make in it."""
+    return affine.gated(matmul(x, gate), matmul(x, up))
+
+
 def expert(w, e):
     """A copy of matrix e of a stack."""
     one = None if w.global_scale is None else w.global_scale[e : e + 1].copy()
@@ -76,5 +80,8 @@ def per_expert(x, ids, w):
 
 
 def grouped_matmul(x, offsets, w):
-    parts = [matmul(x[a:b], expert(w, e)) for e, (a, b) in enumerate(pairwise(offsets))]
-    return tuple(np.concatenate([part[n] for part in parts]) for n in range(2))
+    return affine.per_bucket(matmul, x, offsets, w, expert=expert)
+
+
+def grouped_swiglu(x, offsets, gate, up):
+    return affine.per_bucket(swiglu, x, offsets, gate, up, expert=expert)

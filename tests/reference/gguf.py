@@ -3,13 +3,11 @@
 `permuted` is the order of rotary rows in files of the llama architecture.
 """
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from reference import affine
-from reference.activation import silu
 
 #: bytes and values of a block
 SIZES = {
@@ -70,9 +68,7 @@ def matmul(x, w):
 
 def swiglu(x, gate, up):
     """silu(x gate^T) * (x up^T), and the magnitude that the errors of both products make in it."""
-    (g, g_terms), (u, u_terms) = matmul(x, gate), matmul(x, up)
-    steepest = 1.1  # of silu
-    return silu(g) * u, steepest * g_terms * np.abs(u) + np.abs(silu(g)) * u_terms + np.abs(silu(g) * u)
+    return affine.gated(matmul(x, gate), matmul(x, up))
 
 
 def expert(w, e):
@@ -86,8 +82,11 @@ def per_expert(product, x, ids, *stacks):
 
 
 def grouped_matmul(x, offsets, w):
-    each = [matmul(x[a:b], expert(w, e)) for e, (a, b) in enumerate(pairwise(offsets))]
-    return tuple(np.concatenate([part[n] for part in each]) for n in range(2))
+    return affine.per_bucket(matmul, x, offsets, w, expert=expert)
+
+
+def grouped_swiglu(x, offsets, gate, up):
+    return affine.per_bucket(swiglu, x, offsets, gate, up, expert=expert)
 
 
 def permuted(rows, heads):

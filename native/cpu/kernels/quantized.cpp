@@ -6,6 +6,7 @@
 #include "arguments/affine/affine_experts_matvec.h"
 #include "arguments/affine/affine_experts_swiglu.h"
 #include "arguments/affine/affine_grouped_matmul.h"
+#include "arguments/affine/affine_grouped_swiglu.h"
 #include "arguments/affine/affine_matmul.h"
 #include "arguments/affine/affine_matvec.h"
 #include "arguments/affine/affine_swiglu.h"
@@ -13,12 +14,14 @@
 #include "arguments/fp/fp_embed.h"
 #include "arguments/fp/fp_experts_matvec.h"
 #include "arguments/fp/fp_grouped_matmul.h"
+#include "arguments/fp/fp_grouped_swiglu.h"
 #include "arguments/fp/fp_matmul.h"
 #include "arguments/fp/fp_matvec.h"
 #include "arguments/gguf/gguf_embed.h"
 #include "arguments/gguf/gguf_experts_matvec.h"
 #include "arguments/gguf/gguf_experts_swiglu.h"
 #include "arguments/gguf/gguf_grouped_matmul.h"
+#include "arguments/gguf/gguf_grouped_swiglu.h"
 #include "arguments/gguf/gguf_matmul.h"
 #include "arguments/gguf/gguf_matvec.h"
 #include "arguments/gguf/gguf_swiglu.h"
@@ -46,12 +49,22 @@ Matrix Stack::at(uint64_t number) const {
 
 namespace {
 
+// A matrix [out, in] of small floats at the given places, with its global scale.
+template <typename A>
+Stack small_floats_at(const A& a, const uint32_t* packed, const uint8_t* scales, const float* global_scale,
+                      uint32_t out, uint32_t in) {
+  Stack stack = stack_at<SmallFloats>(a, packed, scales, static_cast<const uint8_t*>(nullptr), out, in);
+  stack.global_scale = global_scale;
+  return stack;
+}
+
 // The matrix [out, in] of a kernel, with its global scale where it has small floats.
 template <typename F, typename A>
 Stack scaled_stack_of(const A& a, uint32_t out, uint32_t in) {
-  Stack stack = stack_of<F>(a, out, in);
-  if constexpr (requires { a.global_scale; }) stack.global_scale = a.global_scale;
-  return stack;
+  if constexpr (requires { a.global_scale; })
+    return small_floats_at(a, a.packed, a.scales, a.global_scale, out, in);
+  else
+    return stack_of<F>(a, out, in);
 }
 
 // The stack with the distances between its matrices.
@@ -71,17 +84,22 @@ Stack with_strides(Stack stack, const A& a) {
   }
 }
 
-// The matrices of a product, or of the two products of a gated one.
+// The matrices of a product, or of the two products of a gated one; stacks of them where the kernel has
+// strides.
 struct Weights {
   Stack w, up;
   bool gated;
 
   template <typename F, typename A>
   Weights(F, const A& a) {
-    if constexpr (requires { a.up_packed; }) {
+    if constexpr (requires { a.up_biases; }) {
       gated = true;
       w = stack_at<F>(a, a.gate_packed, a.gate_scales, a.gate_biases, a.out, a.in);
       up = stack_at<F>(a, a.up_packed, a.up_scales, a.up_biases, a.out, a.in);
+    } else if constexpr (requires { a.up_scales; }) {
+      gated = true;
+      w = small_floats_at(a, a.gate_packed, a.gate_scales, a.gate_global_scale, a.out, a.in);
+      up = small_floats_at(a, a.up_packed, a.up_scales, a.up_global_scale, a.out, a.in);
     } else if constexpr (requires { a.up; }) {
       gated = true;
       w = blocks_at(a, a.gate, a.out, a.in);
@@ -89,6 +107,10 @@ struct Weights {
     } else {
       gated = false;
       w = up = scaled_stack_of<F>(a, a.out, a.in);
+    }
+    if constexpr (requires { a.matrices; }) {
+      w = with_strides<F>(w, a);
+      up = with_strides<F>(up, a);
     }
   }
 };
@@ -134,10 +156,14 @@ struct Choices : Weights {
 
   template <typename F, typename A>
   Choices(F family, const A& a)
-      : Weights(family, a), slots(a), x(a.x), ids(a.ids), y(a.y), tokens(a.tokens), k(a.k), x_rows(a.x_rows) {
-    w = with_strides<F>(w, a);
-    up = with_strides<F>(up, a);
-  }
+      : Weights(family, a),
+        slots(a),
+        x(a.x),
+        ids(a.ids),
+        y(a.y),
+        tokens(a.tokens),
+        k(a.k),
+        x_rows(a.x_rows) {}
 
   Product at(uint64_t i) const {
     const int32_t number = slots.at(uint32_t(ids[i]));  // a negative id is a large one
@@ -158,13 +184,16 @@ void run_choices(Batch& batch, const Choices& c) {
 }
 
 // Rows in the order of their experts.
-struct Buckets {
-  Stack w;
+struct Buckets : Weights {
   Slots slots;
   const float* x;          // [rows, in]
   const int32_t* offsets;  // [experts + 1]
   float* y;                // [rows, out]
   uint32_t rows;
+
+  template <typename F, typename A>
+  Buckets(F family, const A& a)
+      : Weights(family, a), slots(a), x(a.x), offsets(a.offsets), y(a.y), rows(a.rows) {}
 
   struct Range {
     uint32_t begin, end;  // nothing unless begin < end
@@ -192,17 +221,18 @@ struct Buckets {
 
   // The product of expert `e`, which is empty unless it is one of those; activations start with row `first`.
   Product at(uint32_t e, uint32_t first, bool few) const {
-    const Range own = written(e, few);
+    const Range range = written(e, few);
     const int32_t number = slots.at(e);
-    const bool known = slots.has(number), any = own.begin < own.end;
-    const Matrix matrix = w.at(known ? number : 0);
-    return {matrix,
-            matrix,
-            false,
+    const bool known = slots.has(number), any = range.begin < range.end;
+    const uint64_t matrix = known ? number : 0;
+    const Matrix own = w.at(matrix);
+    return {own,
+            gated ? up.at(matrix) : own,
+            gated,
             known,
-            any ? own.begin - first : 0,
-            any ? own.end - own.begin : 0,
-            y + uint64_t(own.begin) * w.out};
+            any ? range.begin - first : 0,
+            any ? range.end - range.begin : 0,
+            y + uint64_t(range.begin) * w.out};
   }
 };
 
@@ -253,9 +283,8 @@ void experts(Batch& batch, const A& a) {
   run_choices(batch, Choices(F{}, a));
 }
 template <typename F, typename A>
-void grouped_matmul(Batch& batch, const A& a) {
-  const Stack w = with_strides<F>(scaled_stack_of<F>(a, a.out, a.in), a);
-  run_buckets(batch, {w, Slots(a), a.x, a.offsets, a.y, a.rows});
+void grouped(Batch& batch, const A& a) {
+  run_buckets(batch, Buckets(F{}, a));
 }
 template <typename F, typename A>
 void embed(Batch& batch, const A& a) {
@@ -269,13 +298,16 @@ PYTURBO_BODIES(
     PYTURBO_BODY(affine_swiglu, matvec<Affine>), PYTURBO_BODY(affine_swiglu_matmul, matmul<Affine>),
     PYTURBO_BODY(affine_experts_matvec, experts<Affine>),
     PYTURBO_BODY(affine_experts_swiglu, experts<Affine>),
-    PYTURBO_BODY(affine_grouped_matmul, grouped_matmul<Affine>), PYTURBO_BODY(affine_embed, embed<Affine>),
+    PYTURBO_BODY(affine_grouped_matmul, grouped<Affine>),
+    PYTURBO_BODY(affine_grouped_swiglu, grouped<Affine>), PYTURBO_BODY(affine_embed, embed<Affine>),
     PYTURBO_BODY(fp_matvec, matvec<SmallFloats>), PYTURBO_BODY(fp_matmul, matmul<SmallFloats>),
     PYTURBO_BODY(fp_experts_matvec, experts<SmallFloats>),
-    PYTURBO_BODY(fp_grouped_matmul, grouped_matmul<SmallFloats>), PYTURBO_BODY(fp_embed, embed<SmallFloats>),
+    PYTURBO_BODY(fp_grouped_matmul, grouped<SmallFloats>),
+    PYTURBO_BODY(fp_grouped_swiglu, grouped<SmallFloats>), PYTURBO_BODY(fp_embed, embed<SmallFloats>),
     PYTURBO_BODY(gguf_matvec, matvec<Blocks>), PYTURBO_BODY(gguf_matmul, matmul<Blocks>),
     PYTURBO_BODY(gguf_swiglu, matvec<Blocks>), PYTURBO_BODY(gguf_swiglu_matmul, matmul<Blocks>),
     PYTURBO_BODY(gguf_experts_matvec, experts<Blocks>), PYTURBO_BODY(gguf_experts_swiglu, experts<Blocks>),
-    PYTURBO_BODY(gguf_grouped_matmul, grouped_matmul<Blocks>), PYTURBO_BODY(gguf_embed, embed<Blocks>))
+    PYTURBO_BODY(gguf_grouped_matmul, grouped<Blocks>), PYTURBO_BODY(gguf_grouped_swiglu, grouped<Blocks>),
+    PYTURBO_BODY(gguf_embed, embed<Blocks>))
 
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL

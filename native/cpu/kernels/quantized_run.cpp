@@ -20,26 +20,30 @@ constexpr double kWorthQuantizingShared = 1e4;  // nanoseconds: less is quantise
 
 using QuantizeRow = void (*)(const float*, uint32_t, uint32_t, int8_t*, float*, float*);
 
+// Rows of a matrix times `tokens` rows of activations from row `x` on. E4M3 codes, which have no loops, are
+// multiplied with f32 activations in both precisions.
+void multiply(const RowLoops& loops, const Matrix& w, uint32_t first, uint32_t rows, const Activations& from,
+              uint64_t x, uint32_t tokens, float* y, uint64_t y_stride) {
+  if (loops.one)
+    multiply_rows(loops, w, first, rows, from.from(x), tokens, y, y_stride);
+  else
+    multiply_e4m3_rows(w, first, rows, from.values + x * w.in, tokens, y, y_stride);
+}
+
 void rows_of(const RowLoops& loops, const Product& p, const Activations& x, uint32_t first, uint32_t rows) {
   for (uint32_t t = 0; t < p.tokens; t += kTokenBlock) {
     const uint32_t tokens = least(kTokenBlock, p.tokens - t);
-    const Activations from = x.from(p.x + t);
     float* y = p.y + uint64_t(t) * p.w.out + first;
     if (!p.gated) {
-      multiply_rows(loops, p.w, first, rows, from, tokens, y, p.w.out);
+      multiply(loops, p.w, first, rows, x, p.x + t, tokens, y, p.w.out);
       continue;
     }
     float sums[2][kTokenBlock * kRowBlock];
-    multiply_rows(loops, p.w, first, rows, from, tokens, sums[0], kRowBlock);
-    multiply_rows(loops, p.up, first, rows, from, tokens, sums[1], kRowBlock);
+    multiply(loops, p.w, first, rows, x, p.x + t, tokens, sums[0], kRowBlock);
+    multiply(loops, p.up, first, rows, x, p.x + t, tokens, sums[1], kRowBlock);
     for (uint32_t i = 0; i < tokens; ++i)
       gate(y + uint64_t(i) * p.w.out, sums[0] + i * kRowBlock, sums[1] + i * kRowBlock, rows);
   }
-}
-
-// E4M3 codes are multiplied with f32 activations in both precisions.
-void e4m3_rows_of(const Product& p, const Activations& x, uint32_t first, uint32_t rows) {
-  multiply_e4m3_rows(p.w, first, rows, x.values + p.x * p.w.in, p.tokens, p.y + first, p.w.out);
 }
 
 // How activations become integers of an order, for each precision.
@@ -209,10 +213,8 @@ void run_rows(Batch& batch, const Products& products, const Activations& x) {
           fill_nan(p, first, rows);
         else if (shared && p.tokens > 1)
           for (uint32_t r = 0; r < rows; r += kTileRows) tile_of(shared, p, x, first + r);
-        else if (loops.one)
-          rows_of(loops, p, x, first, rows);
         else
-          e4m3_rows_of(p, x, first, rows);
+          rows_of(loops, p, x, first, rows);
       }
       begin = last;
     }

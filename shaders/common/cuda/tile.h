@@ -27,7 +27,7 @@ struct TileCall {
   const W* w;
   const float* x;
   uint rows, in, units, first, out;
-  float factor;
+  float2 factors;
   float* y;
   uint tid;
 };
@@ -238,7 +238,7 @@ struct TileProduct {
 
 template <uint count, uint blocks, uint outs = kSimdgroupOuts, typename W>
 inline void multiply_blocks(const TileCall<W>& call, float* memory) {
-  auto [w, x, rows, in, units, first, out, factor, y, tid] = call;
+  auto [w, x, rows, in, units, first, out, factors, y, tid] = call;
   using Product = TileProduct<count, blocks, outs, W>;
   constexpr uint kColumns = Product::kColumns, kOwn = kColumns / count;  // of two matrices, 8 outs of each
   const uint lane = tid % 32, g = lane / 4, t = lane % 4;
@@ -281,7 +281,8 @@ inline void multiply_blocks(const TileCall<W>& call, float* memory) {
         const float(&sums)[kColumns][4] = product.result[m];
         if (column < out)
           y[ulong(token) * out + column] =
-              count == 1 ? sums[j][e] * factor : silu(sums[j][e]) * sums[kColumns - kOwn + j][e];
+              count == 1 ? sums[j][e] * factors.x
+                         : silu(sums[j][e] * factors.x) * (sums[kColumns - kOwn + j][e] * factors.y);
       }
     }
   }
@@ -316,11 +317,11 @@ inline void multiply_tile(
     uint units,
     uint first,
     uint out,
-    float factor,
+    float2 factors,
     float* y,
     uint tid,
     float* memory) {
-  const TileCall<W> call = {w, x, rows, in, units, first, out, factor, y, tid};
+  const TileCall<W> call = {w, x, rows, in, units, first, out, factors, y, tid};
   if constexpr (is_for_warpgroups<W>())
     multiply_by_warpgroups<count>(call);
   else

@@ -319,7 +319,7 @@ inline void store_rows(
     uint rows,
     uint first,
     uint out,
-    float factor,
+    float2 factors,
     float* y,
     uint lane) {
   const uint column = first + lane / 4;
@@ -329,14 +329,14 @@ inline void store_rows(
     if (token >= rows) continue;
     const float own = result[i / 2 * 4 + i % 2], other = result[i / 2 * 4 + 2 + i % 2];
     float* to = y + ulong(token) * out + column;
-    if (column < out) to[0] = count == 1 ? own * factor : silu(own) * other;
-    if (count == 1 && column + 8 < out) to[8] = other * factor;
+    if (column < out) to[0] = count == 1 ? own * factors.x : silu(own * factors.x) * (other * factors.y);
+    if (count == 1 && column + 8 < out) to[8] = other * factors.x;
   }
 }
 
 template <uint count, uint tokens, uint group, typename W>
 inline void multiply_warpgroups(const TileCall<W>& call) {
-  auto [w, x, rows, in, units, first, out, factor, y, tid] = call;
+  auto [w, x, rows, in, units, first, out, factors, y, tid] = call;
   using Product = WarpgroupProduct<tokens, group, W>;
   const uint lane = tid % 32, g = lane / 4, t = lane % 4;
   const uint warp_first = first + tid / 32 * (16 / count);
@@ -357,7 +357,7 @@ inline void multiply_warpgroups(const TileCall<W>& call) {
     product.run();
   }
   asm volatile("" : "+r"(out));  // places of results are computed here, not before the loop
-  store_rows<count>(product.result, rows, warp_first, out, factor, y, lane);
+  store_rows<count>(product.result, rows, warp_first, out, factors, y, lane);
 }
 
 // Calls `use` with the units of a group, as a template's argument: some formats have them at run time.

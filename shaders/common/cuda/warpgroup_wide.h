@@ -403,7 +403,7 @@ struct WideProduct {
 };
 
 template <uint count, uint tiles, uint group, typename W>
-inline void multiply_and_store(const WideProduct<count, tiles, group, W>& product, float factor, float* y) {
+inline void multiply_and_store(const WideProduct<count, tiles, group, W>& product, float2 factors, float* y) {
   using Product = WideProduct<count, tiles, group, W>;
   float result[Product::kTiles][kTileTokens / 2] = {};
   product.multiply(result);
@@ -411,7 +411,7 @@ inline void multiply_and_store(const WideProduct<count, tiles, group, W>& produc
   for (uint j = 0; j < Product::kTiles; ++j)
     store_rows<count>(
         result[j], product.rows, product.first + (product.tid / 32 * Product::kTiles + j) * (16 / count),
-        product.out, factor, y, product.lane);
+        product.out, factors, y, product.lane);
 }
 
 // Calls `use` with the product for the size of groups.

@@ -26,11 +26,11 @@ inline void multiply_wide_tile(
     uint units,
     uint first,
     uint out,
-    float factor,
+    float2 factors,
     float* y,
     uint tid,
     float*) {
-  const TileCall<W> call = {w, x, rows, in, units, first, out, factor, y, tid};
+  const TileCall<W> call = {w, x, rows, in, units, first, out, factors, y, tid};
   const bool copies = can_copy<count>(w), wide = fills_gpu(rows);
   const auto with_own = [&](auto use) {
     if (copies && !wide) with_product<count, 1>(call, use);
@@ -45,7 +45,7 @@ inline void multiply_wide_tile(
     if constexpr (is_copied<W>()) {
       if (!copies) multiply_by_warpgroups<count>(call);
     }
-    with_own([&](const auto& product) { multiply_and_store(product, factor, y); });
+    with_own([&](const auto& product) { multiply_and_store(product, factors, y); });
   }
 }
 
@@ -60,15 +60,15 @@ inline void multiply_wide_tile(
     uint units,
     uint first,
     uint out,
-    float factor,
+    float2 factors,
     float* y,
     uint tid,
     float* memory) {
   if (!fills_gpu(rows))
-    multiply_tile<count>(w, x, rows, in, units, first, out, factor, y, tid, memory);
+    multiply_tile<count>(w, x, rows, in, units, first, out, factors, y, tid, memory);
   else if (::blockIdx.x % 2 == 0)
     multiply_blocks<count, 4, 2 * kSimdgroupOuts>(
-        TileCall<W>{w, x, rows, in, units, first, out, factor, y, tid}, memory);
+        TileCall<W>{w, x, rows, in, units, first, out, factors, y, tid}, memory);
 }
 
 #endif
