@@ -16,8 +16,8 @@ class Traits(NamedTuple):
         attention_blocks: Parts that the keys of a query are split into, at most. The number is fixed, so that
             one recorded launch serves every context.
         attention_groups: Threadgroups that fill the device, where each reads a part of the keys of a head of
-            256 values: there are no more parts than these need. 0 where there are always as many. An opened
-            NVIDIA GPU has as many as multiprocessors.
+            256 values: there are no more parts than these need, or of latents than twice as many need. 0
+            where there are always as many. An opened NVIDIA GPU has as many as multiprocessors.
         chunkwise_tokens: Fewest tokens for which the chunkwise delta net is faster than the recurrent one.
         pass_experts: Experts that are read from disk are computed as they arrive, at least so many at once if
             as many are still to come.

@@ -13,6 +13,7 @@ from pyturbo._device import device_traits
 from pyturbo._traits import Traits
 from pyturbo.errors import ArgumentError
 from pyturbo.ops.attention import key_blocks
+from pyturbo.ops.mla import latent_blocks
 
 PACKAGE = Path(__file__).resolve().parents[1] / "pyturbo"
 DEVICES = {"cpu", "cpu:reference", "cuda", "metal"}
@@ -36,6 +37,13 @@ def test_parts_of_keys_fill_a_gpu(heads: int, dim: int, blocks: int) -> None:
     """One threadgroup for each of the 132 multiprocessors of an H200, two where heads are small."""
     assert key_blocks(pyturbo.Device("cuda"), heads, dim) == blocks
     assert key_blocks(pyturbo.Device("cpu", threads=1), heads, dim) == TRAITS["cpu"].attention_blocks
+
+
+@pytest.mark.parametrize(("heads", "blocks"), [(1, 128), (20, 128), (48, 88), (128, 33), (9000, 1)])
+def test_parts_of_latents_fill_a_gpu(heads: int, blocks: int) -> None:
+    """Two threadgroups, of 16 heads each, for each of the 132 multiprocessors of an H200."""
+    assert latent_blocks(pyturbo.Device("cuda"), heads) == blocks
+    assert latent_blocks(pyturbo.Device("cpu", threads=1), heads) == TRAITS["cpu"].attention_blocks
 
 
 def test_python_has_every_trait_of_the_native_struct() -> None:

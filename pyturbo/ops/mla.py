@@ -25,6 +25,7 @@ from pyturbo.ops._checks import flag, integer, pair, stored_weight, values
 from pyturbo.ops._run import (
     Array,
     DeviceLike,
+    Target,
     aligned,
     as_array,
     changeable,
@@ -42,6 +43,8 @@ from pyturbo.symbols import Linear
 
 #: The largest sizes of latents and rotary keys that the attention kernels support.
 MAX_RANK, MAX_ROPE = 512, 64
+
+_SHARED_HEADS = 16  # of a threadgroup of the kernels for few tokens, which reads a row once for all of them
 
 
 class _Matrix(NamedTuple):
@@ -218,7 +221,7 @@ def _folded(
     kind = SUFFIXES[latents.dtype]
     arrays, sizes = (q, q_rope, latents, rope_keys), (tokens, keys, capacity, heads, rank, rope)
     if not isinstance(tokens, Linear) and tokens <= SPLIT_TOKENS:
-        blocks = traits_of(device).attention_blocks
+        blocks = latent_blocks(device, heads)
         rows = (tokens, heads, blocks)
         parts = empty(device, (*rows, rank)), empty(device, rows), empty(device, rows)
         launch(device, f"mla_partials_{kind}", *arrays, *parts, *sizes, blocks, scale)
@@ -226,6 +229,18 @@ def _folded(
     y = empty(device, q.shape)
     launch(device, f"mla_attention_{kind}", *arrays, y, *sizes, scale)
     return result(y)
+
+
+def latent_blocks(device: Target, heads: int) -> int:
+    """Return how many parts the keys of a query are split into where `heads` heads share the latents.
+
+    There are two threadgroups for each one of attention over large heads that fills the device.
+    """
+    traits = traits_of(device)
+    if traits.attention_groups == 0:
+        return traits.attention_blocks
+    parts = -(-heads // _SHARED_HEADS)
+    return min(traits.attention_blocks, -(-2 * traits.attention_groups // parts))
 
 
 def _cache(op: str, latents: ArrayLike, rope_keys: ArrayLike) -> tuple[Array, Array]:

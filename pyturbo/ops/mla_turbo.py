@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike
 from pyturbo import turbo_codec
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._checks import integer, pair, values
-from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve, result, traits_of
+from pyturbo.ops._run import Array, DeviceLike, empty, launch, operand, resolve, result
 from pyturbo.ops.attention import SPLIT_TOKENS
-from pyturbo.ops.mla import MAX_ROPE
+from pyturbo.ops.mla import MAX_ROPE, latent_blocks
 from pyturbo.ops.turbo import TurboRows, checked_rows, turbo_rotate, turbo_unrotate
 from pyturbo.symbols import Linear
 
@@ -69,7 +69,7 @@ def mla_turbo_attention(
         y = empty(device, q.shape)
         launch(device, "mla_turbo_attention", *arrays, y, *sizes, scale, constants=constants)
         return turbo_unrotate(result(y), device=device)
-    blocks = traits_of(device).attention_blocks
+    blocks = latent_blocks(device, heads)
     shape = (tokens, heads, blocks)
     parts = empty(device, (*shape, rank)), empty(device, shape), empty(device, shape)
     launch(device, "mla_turbo_partials", *arrays, *parts, *sizes, blocks, scale, constants=constants)

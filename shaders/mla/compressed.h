@@ -38,6 +38,7 @@ struct CompressedLatents {
     const uint run = code_run(packed + ulong(key) * row_words(rank, bits), column, 4, bits);
     const float factor = float(scales[key]);
     float4 x;
+#pragma unroll
     for (uint c = 0; c < 4; ++c) x[c] = centroid(code_at(run, c, bits), bits) * factor;
     return x;
   }

@@ -1,15 +1,15 @@
 // Latent attention for decode over a compressed cache, first half: the keys of each query split over threadgroups,
 // merged by turbo_merge. A few rows at a time are unpacked into threadgroup memory, once for all heads at work.
-#include "../attention/attention.h"
-#include "../attention/share.h"
 #include "compressed.h"
+#include "latent_block.h"
 
-constexpr constant uint kSimdgroups = 8;  // of a threadgroup
-constexpr constant uint kShared = 2;      // heads of a simdgroup: they share each load of a key
-constexpr constant uint kHeads = kSimdgroups * kShared;
-constexpr constant uint kThreads = 32 * kSimdgroups;
-constexpr constant uint kTileKeys = 8;     // unpacked at a time
-constexpr constant uint kFewestKeys = 16;  // of a block, except the last one that has any
+struct UnpackedRows {
+  static constexpr constant bool kAhead = false;  // unpacking waits for the codes
+
+  CompressedLatents rows;
+
+  float4 four(uint key, uint column) const { return rows.four(key, column); }
+};
 
 // The keys that a query sees, causally, are cut in order into blocks. Of each, m is the largest score
 // scale * (q . latent + q_rope . rope_key), l = sum e^(score - m), o = sum e^(score - m) * latent; no keys:
@@ -22,7 +22,7 @@ constexpr constant uint kFewestKeys = 16;  // of a block, except the last one th
 //   !has_recent || (0 < recent && recent <= kMaxRecent);
 //   heads > 0; rank > 0; rank % 16 == 0; rank <= kMaxRank; rope > 0; rope % 8 == 0; rope <= kMaxRope;
 //   context + tokens <= 2147483647; 0 < blocks; blocks <= 65535
-// Numerics: f32, online softmax with one key at a time. NaN and inf reach only queries that see them.
+// Numerics: f32, online softmax with some keys at a time. NaN and inf reach only queries that see them.
 kernel void mla_turbo_partials(
     device const float* q [[buffer(0)]],         // [tokens, heads, rank]
     device const float* q_rope [[buffer(1)]],    // [tokens, heads, rope]
@@ -46,19 +46,12 @@ kernel void mla_turbo_partials(
     constant uint& blocks [[buffer(19)]],
     constant float& scale [[buffer(20)]],
     uint3 tg [[threadgroup_position_in_grid]],
-    uint tid [[thread_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]]) {
-  threadgroup float tile[kTileKeys * (kMaxRank + kMaxRope)];
-  const uint width = rank + rope;
-  const uint block = tg.y;
-  const uint first = tg.x * kHeads + simd * kShared;
-  const uint count = first < heads ? min(kShared, heads - first) : 0;
-  const ulong row = ulong(tg.z) * heads + first;
-  const uint end = make_mask(tokens, has_own ? context + tokens : context, 0, true).end(tg.z);
-  const uint length = max(kFewestKeys, (end + blocks - 1) / blocks);
-  const uint from = uint(min(ulong(block) * length, ulong(end)));
-  const uint to = min(from + length, end);
+  threadgroup float4 unpacked[row_fours<float>()];
+  threadgroup float partials[partial_floats<float>()];
+  threadgroup float4 weights[weight_fours<float>()];
+
   CompressedLatents rows = {packed,  scales,  rope_keys, nullptr, nullptr, nullptr,
                             context, context, 0,         rank,    rope};
   if (has_recent) {
@@ -70,61 +63,9 @@ kernel void mla_turbo_partials(
     rows.own = own;
     rows.own_ropes = own_ropes;
   }
-
-  Share<kMaxRank> query[kShared], sum[kShared];
-  Share<kMaxRope> turned[kShared];
-  float top[kShared], total[kShared];
-  for (uint h = 0; h < kShared; ++h) {
-    if (h < count) {
-      query[h].load(q + (row + h) * rank, rank, lane);
-      turned[h].load(q_rope + (row + h) * rope, rope, lane);
-    }
-    for (uint i = 0; i < Share<kMaxRank>::kValues; ++i) sum[h].values[i] = 0.0f;
-    top[h] = -INFINITY;
-    total[h] = 0.0f;
-  }
-
-  for (uint begin = from; begin < to; begin += kTileKeys) {
-    const uint keys = min(kTileKeys, to - begin);
-    for (uint i = tid; i < keys * width / 4; i += kThreads) {
-      const uint key = i * 4 / width;
-      const uint column = i * 4 % width;
-      const float4 x = rows.four(begin + key, column);
-      for (uint c = 0; c < 4; ++c) tile[key * width + column + c] = x[c];
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    for (uint j = 0; j < keys; ++j) {
-      Share<kMaxRank> latent;
-      Share<kMaxRope> key;
-      latent.load_floats((threadgroup const float*)tile + j * width, rank, lane);
-      key.load_floats((threadgroup const float*)tile + j * width + rank, rope, lane);
-      for (uint h = 0; h < kShared; ++h) {
-        if (h >= count) continue;
-        float dot = 0.0f;
-        for (uint i = 0; i < Share<kMaxRank>::kValues; ++i)
-          dot = fma(query[h].values[i], latent.values[i], dot);
-        for (uint i = 0; i < Share<kMaxRope>::kValues; ++i)
-          dot = fma(turned[h].values[i], key.values[i], dot);
-        const float score = scale * simd_sum(dot);
-        const float higher = max(top[h], score);
-        const float kept = softmax_weight(top[h], higher);
-        const float weight = softmax_weight(score, higher);
-        total[h] = fma(total[h], kept, weight);
-        top[h] = higher;
-        for (uint i = 0; i < Share<kMaxRank>::kValues; ++i)
-          sum[h].values[i] = fma(sum[h].values[i], kept, weight * latent.values[i]);
-      }
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-  }
-
-  for (uint h = 0; h < kShared; ++h) {
-    if (h >= count) continue;
-    const ulong target = (row + h) * blocks + block;
-    sum[h].store(o + target * rank, rank, lane);
-    if (lane == 0) {
-      m[target] = top[h];
-      l[target] = total[h];
-    }
-  }
+  const uint all = has_own ? context + tokens : context;
+  const LatentBlock block = latent_block(tg, make_mask(tokens, all, 0, true).end(tg.z), heads, blocks);
+  attend_latents(
+      UnpackedRows{rows}, block, q, q_rope, o, m, l, rank, rope, blocks, scale,
+      LatentMemory<float>{unpacked, partials, weights}, lane, simd);
 }

@@ -159,6 +159,11 @@ def run(form, device, q, q_rope, latents, rope_keys, scale, *, blocks=5, context
         (13, 47, 3, 128, 64, "bf16"),
         (2, 70, 4, 512, 64, "f16"),
         (5, 3, 2, 40, 16, "f32"),  # queries that see no key
+        (1, 9, 20, 328, 40, "bf16"),  # heads of two threadgroups; fewer keys than a block
+        (3, 5, 8, 72, 48, "f16"),
+        (2, 37, 40, 264, 8, "f32"),
+        (1, 70, 128, 96, 56, "f16"),
+        (1, 203, 16, 512, 64, "f32"),  # blocks of several tiles
     ],
 )
 def test_attention_matches_float64(device, rng, form, tokens, context, heads, rank, rope, kind):
@@ -182,6 +187,20 @@ def test_rows_past_the_context_and_nan_stay_unseen(device, rng, form):
     y = run(form, device, *args, 0.2, context=41)
     np.testing.assert_allclose(y[:2], want[:2], rtol=0, atol=1e-6)  # other order of additions
     assert np.isnan(y[2]).all()
+
+
+@pytest.mark.parametrize("form", ["split", "tiled"])
+@pytest.mark.parametrize("kind", TYPES)
+def test_heads_that_share_rows_do_not_reach_each_other(device, rng, form, kind):
+    args = operands(rng, 2, 75, 20, 40, 16, TYPES[kind])
+    q, q_rope = args[:2]
+    want = run(form, device, *args, 0.2)
+    q[0, 6, 3], q_rope[1, 17, 5], q[1, 19, 0] = np.nan, np.inf, -np.inf
+    y = run(form, device, *args, 0.2)
+    lost = np.zeros(y.shape[:2], bool)
+    lost[0, 6] = lost[1, 17] = lost[1, 19] = True
+    assert np.isnan(y[lost]).all()
+    np.testing.assert_array_equal(y[~lost], want[~lost])
 
 
 @pytest.mark.parametrize("tokens", [1, SPLIT_TOKENS, SPLIT_TOKENS + 3])

@@ -70,6 +70,10 @@ def check(y, q, q_rope, rows, rope_keys, scale, *, own=None, live=None, exact=ra
         (4, 50, 3, 256, 32, 4),
         (2, 70, 4, 512, 64, 8),
         (5, 3, 2, 64, 16, 4),  # queries that see no key
+        (1, 9, 20, 80, 48, 3),  # fewer keys than a block
+        (2, 37, 40, 256, 8, 6),
+        (1, 70, 128, 96, 56, 2),
+        (1, 203, 16, 512, 64, 4),  # blocks of several tiles
     ],
 )
 def test_matches_float64(device, rng, form, tokens, capacity, heads, rank, rope, bits):
