@@ -12,7 +12,9 @@ inline void fold(thread float* p, uint lane) {
   for (uint i = 0; i < stride; ++i) {
     const float low = p[i];
     const float high = p[i + stride];
-    p[i] = (upper ? high : low) + simd_shuffle_xor(upper ? low : high, ushort(stride));
+    const float kept = upper ? high : low;
+    const float sent = upper ? low : high;
+    p[i] = kept + simd_shuffle_xor(sent, ushort(stride));
   }
 }
 
