@@ -9,6 +9,7 @@ from pathlib import Path
 _INCLUDE = re.compile(r'\s*#\s*include\s*"([^"]+)"')
 _SYSTEM = re.compile(r"\s*#\s*include\s*<[^>]+>")
 _ONCE = re.compile(r"\s*#\s*pragma\s+once\b")
+_COMMENT = re.compile(r"\s*//")
 
 
 class IncludeError(Exception):
@@ -18,7 +19,8 @@ class IncludeError(Exception):
 def inline(shader: Path, root: Path, includes: Sequence[Path] = ()) -> str:
     """Return the text of `shader` with each of our headers in place of its first include.
 
-    Markers keep the file and line of everything, so that Metal's messages point at the sources.
+    Markers keep the file and line of everything, so that Metal's messages point at the sources. Lines that
+    are comments are empty: the package has the texts of all shaders.
     """
     return "\n".join(_Inliner(root, includes).lines(shader)) + "\n"
 
@@ -33,6 +35,8 @@ class _Inliner:
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             if _ONCE.match(line):
                 self._seen.add(str(path.resolve()))
+                lines.append("")
+            elif _COMMENT.match(line):
                 lines.append("")
             elif _SYSTEM.match(line):
                 lines.append("" if line.strip() in self._seen else line)
