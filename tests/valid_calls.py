@@ -144,6 +144,12 @@ def operation_calls() -> dict[str, Arguments]:
             "tiled": True,
         },
         "dense_experts_matmul": {"x": _floats(1, 5), "ids": ids, "w": _floats(2, 3, 5), "slots": slots},
+        "dense_grouped_matmul": {
+            "x": _floats(2, 64),
+            "offsets": offsets,
+            "w": _floats(2, 3, 64).astype(np.float16),
+            "slots": slots,
+        },
         "find_slots": {
             "ids": ids,
             "table": slots,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from pyturbo import ops
 from pyturbo._arrays import Array
-from pyturbo.errors import ArgumentError
 from pyturbo.formats.linear import Linear
 from pyturbo.formats.rows import take_bias, take_rows
 
@@ -18,7 +17,9 @@ class Dense(Linear):
 
     weight: Array
 
-    grouped: ClassVar[bool] = False
+    @property
+    def grouped(self) -> bool:
+        return self.weight.dtype.itemsize == 2 and self.shape[-1] % 32 == 0
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -48,4 +49,4 @@ class Dense(Linear):
         return ops.dense_experts_matmul(x, ids, self.weight, slots=slots)
 
     def _multiply_buckets(self, x: Any, offsets: Any, slots: Any) -> Any:
-        raise ArgumentError("apply_buckets: expected quantised experts, got dense ones")
+        return ops.dense_grouped_matmul(x, offsets, self.weight, slots=slots)

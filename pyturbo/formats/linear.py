@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from pyturbo import ops
 from pyturbo._arrays import Array
@@ -33,9 +33,6 @@ class Linear(ABC):
 
     bias: Array | None = field(default=None, kw_only=True)  # [out] or [experts, out]
 
-    #: Whether `apply_buckets` has a kernel for this format.
-    grouped: ClassVar[bool] = True
-
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]: ...
@@ -49,6 +46,11 @@ class Linear(ABC):
     @abstractmethod
     def name(self) -> str:
         """The format in words, such as "4 bits in groups of 64"."""
+
+    @property
+    def grouped(self) -> bool:
+        """Whether `apply_buckets` has a kernel for this weight."""
+        return True
 
     @property
     def foldable(self) -> bool:

@@ -51,7 +51,7 @@ from pyturbo.ops.gguf import (
     gguf_matmul,
     gguf_swiglu,
 )
-from pyturbo.ops.linear import dense_experts_matmul, matmul
+from pyturbo.ops.linear import dense_experts_matmul, dense_grouped_matmul, matmul
 from pyturbo.ops.mla import (
     MAX_RANK,
     MAX_ROPE,
@@ -141,6 +141,7 @@ __all__ = [
     "delta_net",
     "delta_step",
     "dense_experts_matmul",
+    "dense_grouped_matmul",
     "find_slots",
     "fp_dequantize",
     "fp_embed",

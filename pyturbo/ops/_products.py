@@ -1,4 +1,4 @@
-"""Helpers of products with quantised weights of any format."""
+"""Helpers of products with weights of any format."""
 
 from __future__ import annotations
 

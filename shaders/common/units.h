@@ -1,4 +1,5 @@
-// Quantised matrices are read in units of 32 consecutive values of a row, `bits` words for every width.
+// Matrices are read in units of 32 consecutive values of a row: quantised ones, `bits` words for every width, and those
+// that are not, whose codes are their values.
 // A format is a struct with `units`, how many a row has, and what tile.h needs:
 //   Octet                                      the codes and the scale of eight values of a unit, in registers
 //   void fetch_codes(w, row, unit, index, to)  loads the codes
@@ -6,13 +7,14 @@
 //   void decode_octet(w, octet, index, codes)  the codes as floats, which bf16 holds exactly
 //   kBits                                      where codes are a stream of words: the bits of one
 //   kPairOffset                                0, or there is code_pair
-//   uint code_pair(w, octet, index, i)         codes i and i + 4, each plus kPairOffset, as the two bf16 of a word
+//   uint code_pair(w, octet, index, i)         codes i and i + 4, each plus kPairOffset, as the two bf16 of a word; also
+//                                              where weights are bf16 themselves
 //   W from_row(w, row)                         the matrix of the rows from this one on
 //   float2 scale_of(w, octet)                  scale and bias: value = code * scale + bias
 //   kHasBias                                   whether there is a bias
 //   kSharesScale                               whether all values of a unit have one scale and bias
 //   bool ends_group(w, unit)                   if so, whether the next unit has others
-// For rows.h it has spans of kSpan values of a row, 16 or 32, which a lane multiplies at once:
+// For rows.h it has spans of kSpan values of a row, 4 to 32, which a lane multiplies at once:
 //   Span                                    the codes and scales of a span, in registers
 //   kTotals                                 the parts of a span, 1, 2 or 4, of which dot_span needs the sums of x
 //   void fetch_span(w, row, span, to)       asks for them

@@ -1,18 +1,17 @@
 // Folded projections of latent attention on weights that are not quantised: each head has its own matrix.
-#include "../linear/dot_row.h"
+#include "../linear/dense_rows.h"
 
-constexpr constant uint kRows = 8;  // weight rows of one threadgroup, one per simdgroup
 constexpr constant uint kThreads = 64;
 
 // y[t, h] = W_h x[t, h].
 // Layout: W_h is `out` rows of w from row h * stride + first on: one matrix can hold two of each head.
-// Dispatch: groups (ceil_div(out, kRows), heads, tokens), threads (32 * kRows)
+// Dispatch: groups (ceil_div(out, kRowsPerGroup), heads, tokens), threads (kRowThreads)
 // Requires: tokens > 0; heads > 0; in > 0; out > 0; first + out <= stride
-// Numerics: as matmul.
+// Numerics: as dense_matvec.
 template <typename W>
 kernel void mla_dense_project(
-    device const float* x [[buffer(0)]],   // [tokens, heads, in]
-    device const W* weight [[buffer(1)]],  // [heads * stride, in]
+    device const float* x [[buffer(0)]],   // [tokens, heads, in] aligned 16
+    device const W* weight [[buffer(1)]],  // [heads * stride, in] aligned 16
     device float* y [[buffer(2)]],         // [tokens, heads, out]
     constant uint& tokens [[buffer(3)]],
     constant uint& heads [[buffer(4)]],
@@ -21,13 +20,14 @@ kernel void mla_dense_project(
     constant uint& stride [[buffer(7)]],
     constant uint& first [[buffer(8)]],
     uint3 tg [[threadgroup_position_in_grid]],
-    uint lane [[thread_index_in_simdgroup]],
-    uint simd [[simdgroup_index_in_threadgroup]]) {
-  const uint r = tg.x * kRows + simd;
-  if (r >= out) return;
+    uint tid [[thread_index_in_threadgroup]]) {
+  threadgroup float partial[kRowPartials];
   const ulong head = ulong(tg.z) * heads + tg.y;
-  const ulong row = ulong(tg.y) * stride + first + r;
-  dot_row<W, 1>(weight + row * in, x + head * in, y + head * out + r, in, out, lane);
+  const uint row = tg.x * kRowsPerGroup;
+  const float sum = multiply_dense(
+      weight + (ulong(tg.y) * stride + first) * in, x + head * in, in, has_units(in, 0), row, out, tid,
+      partial);
+  if (tid < kRowsPerGroup && row + tid < out) y[head * out + row + tid] = sum;
 }
 
 // y[t, h] = W_h^T x[t, h].
@@ -59,11 +59,5 @@ kernel void mla_dense_project_transposed(
   y[head * out + column] = sum;
 }
 
-#define INSTANTIATE_DENSE_AS(op, type, name) \
-  template [[host_name(#op "_" #name)]] kernel decltype(op<type>) op<type>;
-#define INSTANTIATE_DENSE(op)          \
-  INSTANTIATE_DENSE_AS(op, float, f32) \
-  INSTANTIATE_DENSE_AS(op, half, f16)  \
-  INSTANTIATE_DENSE_AS(op, bfloat, bf16)
 INSTANTIATE_DENSE(mla_dense_project)
 INSTANTIATE_DENSE(mla_dense_project_transposed)

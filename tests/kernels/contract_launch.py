@@ -36,7 +36,7 @@ SIZES: dict[str, float | Callable[[Values], float]] = {
     "sets": 3, "kept": 2, "eps": 1e-5, "pairs": 24, "batch": 2, "ring_start": 3, "threshold": 0.01,
     "alpha": 1.702, "limit": 7.0, "recent": 16,
     "matrices": lambda v: 4 if v["by_slot"] else v["experts"],
-    "weight_stride": lambda v: v["out"] * v["in"] + 5,
+    "weight_stride": lambda v: v["out"] * v["in"] + 8,
     "bias_stride": lambda v: v["dim"] + 3,
     "global_stride": 7,
     "window": lambda v: 30 if v.get("causal", True) else 0,

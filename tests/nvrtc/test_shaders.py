@@ -42,7 +42,7 @@ DECODE = words(
     delta_delta_net delta_delta_step elementwise_add_bias
     elementwise_split_q_gate fp_fp_embed fp_fp_experts_matvec fp_fp_matvec gguf_gguf_embed
     gguf_gguf_experts_matvec gguf_gguf_experts_swiglu gguf_gguf_matvec gguf_gguf_swiglu
-    linear_dense_experts_matvec linear_matmul mla_mla_affine_project mla_mla_append
+    linear_dense_experts_matvec linear_dense_matvec mla_mla_affine_project mla_mla_append
     mla_mla_dense_project mla_mla_fp_project mla_mla_gguf_project mla_mla_partials
     mla_mla_split mla_mla_turbo_partials moe_add_expert_bias moe_gather_rows moe_moe_combine
     moe_moe_combine_norm moe_route moe_route_grouped norm_gated_rms_norm norm_head_rms_norm
@@ -56,13 +56,14 @@ OPTIMISED = 5  # one of as many instances of such a shader is
 FEW = 3  # as many instances of a shader are compiled for a GPU at once
 
 #: One shader each with conversions, simdgroup functions and simdgroup matrices, for other architectures.
-SAMPLE = ("norm_rms_norm", "moe_route", "linear_matmul")
+SAMPLE = ("norm_rms_norm", "moe_route", "linear_dense_matvec")
 
 #: Shaders whose forms for matrix units depend on the memory of a threadgroup, or are others on Hopper.
 FORMS = words(
     """
     affine_affine_few_matmul affine_affine_grouped_matmul affine_affine_swiglu_matmul attention_attention
-    delta_delta_net_chunkwise fp_fp_matmul gguf_gguf_grouped_matmul turboquant_turbo_prefill
+    delta_delta_net_chunkwise fp_fp_matmul gguf_gguf_grouped_matmul linear_dense_few_matmul
+    linear_dense_grouped_matmul linear_dense_matmul turboquant_turbo_prefill
     """
 )
 

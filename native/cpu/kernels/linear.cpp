@@ -1,6 +1,8 @@
 // Products with weights that are not quantised: shaders/linear specifies each kernel.
 #include "arguments/linear/dense_experts_matvec.h"
-#include "arguments/linear/matmul.h"
+#include "arguments/linear/dense_grouped_matmul.h"
+#include "arguments/linear/dense_matmul.h"
+#include "arguments/linear/dense_matvec.h"
 #include "cpu/kernels/bodies.h"
 #include "cpu/kernels/slots.h"
 
@@ -71,10 +73,11 @@ void dot_rows(const W* weight, const float* x, uint32_t tokens, uint32_t in, flo
   }
 }
 
-template <typename W>
-void matmul(Batch& batch, const arguments::matmul<W>& a) {
+// For one token and for many.
+template <typename A>
+void matmul(Batch& batch, const A& a) {
   const uint64_t blocks = (a.out + kRowBlock - 1) / kRowBlock;
-  const double bytes = double(a.in) * sizeof(W) * kRowBlock * a.tokens;
+  const double bytes = double(a.in) * sizeof(*a.weight) * kRowBlock * a.tokens;
   batch.add(blocks, bytes * kByteTime, [=](uint64_t begin, uint64_t end) {
     for (uint64_t block = begin; block < end; ++block) {
       const uint32_t first = uint32_t(block) * kRowBlock;
@@ -106,8 +109,35 @@ void dense_experts_matvec(Batch& batch, const arguments::dense_experts_matvec<W>
   });
 }
 
+template <typename W>
+void dense_grouped_matmul(Batch& batch, const arguments::dense_grouped_matmul<W>& a) {
+  const uint64_t blocks = (a.out + kRowBlock - 1) / kRowBlock;
+  const double bytes = double(a.in) * sizeof(W) * kRowBlock * a.rows / a.experts;
+  const Slots slots(a);
+  batch.add(a.experts * blocks, bytes * kByteTime, [=](uint64_t begin, uint64_t end) {
+    for (uint64_t item = begin; item < end; ++item) {
+      const uint32_t expert = uint32_t(item / blocks);
+      const uint32_t from = least(uint32_t(a.offsets[expert]), a.rows);
+      const uint32_t to = least(uint32_t(a.offsets[expert + 1]), a.rows);
+      const int32_t number = slots.at(expert);
+      if (number < 0 || from >= to) continue;
+      const uint32_t first = uint32_t(item % blocks) * kRowBlock;
+      const uint32_t rows = least(kRowBlock, a.out - first);
+      float* y = a.y + uint64_t(from) * a.out;
+      if (!slots.has(number)) {
+        for (uint32_t t = 0; t < to - from; ++t)
+          for (uint32_t r = first; r < first + rows; ++r) y[uint64_t(t) * a.out + r] = __builtin_nanf("");
+        continue;
+      }
+      dot_rows(a.weight + uint32_t(number) * a.weight_stride, a.x + uint64_t(from) * a.in, to - from, a.in, y,
+               a.out, first, rows);
+    }
+  });
+}
+
 }  // namespace
 
-PYTURBO_BODIES(linear, PYTURBO_BODY(matmul), PYTURBO_BODY(dense_experts_matvec))
+PYTURBO_BODIES(linear, PYTURBO_BODY(dense_matvec, matmul), PYTURBO_BODY(dense_matmul, matmul),
+               PYTURBO_BODY(dense_experts_matvec), PYTURBO_BODY(dense_grouped_matmul))
 
 }  // namespace pyturbo::cpu::PYTURBO_LEVEL

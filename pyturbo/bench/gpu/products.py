@@ -33,8 +33,10 @@ def products(sizes: Sizes) -> Iterator[Case]:
     yield from _experts(sizes)
     out, width = sizes.product
     for tokens in sizes.few:
-        name = f"matmul 4 bits, {tokens} tokens, {out} x {width}"
-        yield Case(name, _affine(4, sizes.product, tokens))
+        of = f"{tokens} tokens, {out} x {width}"
+        yield Case(f"matmul 4 bits, {of}", _affine(4, sizes.product, tokens))
+        bf16, peer = _bf16(sizes.product, tokens), _bf16_peer(sizes.product, tokens)
+        yield Case(f"matmul bf16, {of}", bf16, peer=peer)
     yield from _chunk(sizes)
 
 
@@ -104,13 +106,13 @@ def _dense(sizes: Sizes) -> Iterator[Case]:
         yield Case(_name("bf16", shape), _bf16(shape), peer=_bf16_peer(shape))
 
 
-def _bf16(shape: Shape) -> Call:
-    x = _token(shape[1])
+def _bf16(shape: Shape, tokens: int = 1) -> Call:
+    x = _token(shape[1], tokens)
     return lambda operands: ops.matmul(x, operands.take(shape, ml_dtypes.bfloat16))
 
 
-def _bf16_peer(shape: Shape) -> Peer:
-    return lambda torch: torch.matmul(1, *shape)
+def _bf16_peer(shape: Shape, tokens: int = 1) -> Peer:
+    return lambda torch: torch.matmul(tokens, *shape)
 
 
 def _experts(sizes: Sizes) -> Iterator[Case]:
@@ -146,6 +148,8 @@ def _chunk(sizes: Sizes) -> Iterator[Case]:
         lambda torch: torch.matmul(sizes.prompt, out, width),
         Goal(us=63),
     )
+    bf16, peer = _bf16(sizes.product, sizes.prompt), _bf16_peer(sizes.product, sizes.prompt)
+    yield Case(f"matmul bf16, {sizes.prompt} tokens, {out} x {width}", bf16, flops, peer)
     rows = sizes.prompt * sizes.chosen
     counts = np.random.default_rng(3).multinomial(rows, np.full(sizes.experts, 1 / sizes.experts))
     offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)

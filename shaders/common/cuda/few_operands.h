@@ -48,7 +48,10 @@ inline uint code_pair_of(const Affine<4, S>&, const auto& octet, uint, uint i, u
 template <typename W>
 inline OctetTerms octet_terms(const W& w, const typename W::Octet& octet, uint index, uint offsets) {
   OctetTerms terms;
-  if constexpr (W::kSharesScale && W::kPairOffset > 0) {
+  if constexpr (kIsOperand<W>) {
+#pragma unroll
+    for (uint i = 0; i < 4; ++i) terms.high[i] = code_pair(w, octet, index, i);
+  } else if constexpr (W::kSharesScale && W::kPairOffset > 0) {
     const float offset = W::kPairOffset;
     const uint minus = FewUnits::pair(-offset, -offset);
 #pragma unroll

@@ -1,9 +1,9 @@
 // multiply_few for NVIDIA's matrix units: each weight is read once for eight tokens.
 //
 // The left operand has 16 rows of weights, the right one eight tokens. x is the sum of three bf16 values, 24 bits. Codes are
-// exact in bf16: the products of a group are summed in f32, then multiplied by its scale. Where a unit has several scales,
-// weights and x are sums of two values, 17 bits, and three of the four products are added up. A lane makes operands in
-// registers, those of x for up to 32 rows.
+// exact in bf16: the products of a group are summed in f32, then multiplied by its scale; bf16 are operands as they are.
+// Where a unit has several scales, and where weights are f16, weights and x are sums of two values, 17 bits, and three of the
+// four products are added up. A lane makes operands in registers, those of x for up to 32 rows.
 //
 // The warps of a threadgroup share the ins of its rows; with two matrices, every second warp has the second one.
 #include "few_operands.h"
@@ -32,8 +32,9 @@ constexpr uint kManyGroups = 192;
 template <uint blocks, uint units, typename W>
 struct FewProduct {
   static constexpr bool kScaled = W::kSharesScale;  // the products of a group are scaled, not the weights
-  static constexpr bool kBiased = kScaled && W::kHasBias;  // by the sums of x
-  static constexpr uint kFours = units * kUnit / 4;        // of a token in a step
+  static constexpr bool kBiased = kScaled && W::kHasBias;   // by the sums of x
+  static constexpr bool kExact = kScaled || kIsOperand<W>;  // operands are what is multiplied
+  static constexpr uint kFours = units * kUnit / 4;         // of a token in a step
   static constexpr uint kStage = kFours * kFewTokens;
 
   using Octet = typename W::Octet;
@@ -96,7 +97,7 @@ struct FewProduct {
           const auto multiply = [&](float(&c)[4], uint4 weights, uint term) {
             FewUnits::multiply(c, weights, b.terms[term][k], b.terms[term][k + 1]);
           };
-          if (kScaled)
+          if (kExact)
             multiply(small_sums[m], a, 2);
           else
             multiply(small_sums[m], {upper.low[k], lower.low[k], upper.low[k + 1], lower.low[k + 1]}, 0);
@@ -247,7 +248,7 @@ inline void multiply_few(
     float*) {
   const uint passes = ::gridDim.y;  // over the rows, with eight tokens each
   const uint group = tg.y * ::gridDim.x + tg.x;
-  if (::gridDim.x * passes < kManyGroups)
+  if (kNeedsRegisters<W> || ::gridDim.x * passes < kManyGroups)
     multiply_few_rows<count, 2>(FewCall<W>{w, x, tokens, tg.y, in, tg.x * 16, out, factor, y, tid});
   else if (group / passes * 32 < out)
     multiply_few_rows<count, 4>(

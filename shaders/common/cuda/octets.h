@@ -3,6 +3,22 @@
 
 template <uint bits, typename S>
 struct Affine;
+template <typename T>
+struct Dense;
+
+// Whether weights are bf16 themselves: they are operands as they are.
+template <typename W>
+constexpr bool kIsOperand = false;
+template <>
+constexpr bool kIsOperand<Dense<bfloat>> = true;
+
+// Whether octets and the terms of their weights take so many registers that a lane has fewer of them.
+template <typename W>
+constexpr bool kNeedsRegisters = false;
+template <>
+constexpr bool kNeedsRegisters<Dense<half>> = true;
+template <>
+constexpr bool kNeedsRegisters<Dense<float>> = true;
 
 // Whether a lane reads two octets at once, where two units have one scale.
 template <typename W>

@@ -2,12 +2,13 @@
 //
 // x is rounded to the sum of two bf16 values, 17 bits. Codes are exact in bf16: the products of a group are summed
 // in f32, then multiplied by its scale. Where a unit has several scales, weights are such sums as well, and
-// three of the four products are added up. With fast precision x, and weights of such units, are one bf16, 8 bits,
-// and biases are multiplied by sums of what x is rounded to; on Hopper 4-bit weights with scales of bf16 are one bf16,
-// too. A lane decodes its weights straight into operands.
+// three of the four products are added up; so are f32 and f16, while bf16 are operands as they are. With fast precision
+// x, and weights of such units, are one bf16, 8 bits, and biases are multiplied by sums of what x is rounded to; on
+// Hopper 4-bit weights with scales of bf16 are one bf16, too. A lane decodes its weights straight into operands.
 //
 // Steps of 16 ins take values i and i + 4 of an octet as a pair: in words of 4-bit codes they are 16 bits apart.
 #include "matrix_units.h"
+#include "octets.h"
 #include "shared_rows.h"
 
 #define PT_RESIDENT 2
@@ -49,7 +50,10 @@ inline StepTerms weights_of(
     uint index,
     uint step) {
   StepTerms terms;
-  if constexpr (W::kSharesScale && W::kPairOffset > 0) {
+  if constexpr (kIsOperand<W>) {
+#pragma unroll
+    for (uint i = 0; i < 2; ++i) terms.high[i] = code_pair(w, octet, index, step * 2 + i);
+  } else if constexpr (W::kSharesScale && W::kPairOffset > 0) {
     const float offset = W::kPairOffset;
     const uint minus = Units::pair(-offset, -offset);
 #pragma unroll
@@ -87,8 +91,9 @@ struct TileProduct {
   static constexpr uint kStageUnits = kParts / blocks;
   static constexpr uint kPlane = kParts * 64;       // operands of a term of x in a stage
   static constexpr bool kScaled = W::kSharesScale;  // the products of a group are scaled, not the weights
-  static constexpr bool kBiased = kScaled && W::kHasBias;  // by the sums of x
-  static constexpr uint kTurns = kScaled ? 1 : kColumns;   // scales that a lane loads for a unit
+  static constexpr bool kBiased = kScaled && W::kHasBias;       // by the sums of x
+  static constexpr bool kRounded = !kScaled && !kIsOperand<W>;  // weights are sums of terms
+  static constexpr uint kTurns = kScaled ? 1 : kColumns;        // scales that a lane loads for a unit
   static_assert(2 * kTerms * 4 * kPlane + 2 * kTileTokens <= kTileFloats, "x and its sums are staged twice");
 
   using Octet = typename W::Octet;
@@ -171,7 +176,7 @@ struct TileProduct {
 #pragma unroll
           for (uint j = 0; j < kColumns; ++j) {
             float(&c)[4] = kScaled ? group[m][j] : result[m][j];
-            if (!kScaled) Units::multiply(c, high, b[j].low[0], b[j].low[1]);
+            if (kRounded) Units::multiply(c, high, b[j].low[0], b[j].low[1]);
             Units::multiply(c, low, b[j].high[0], b[j].high[1]);
           }
         }

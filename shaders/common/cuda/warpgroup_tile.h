@@ -89,7 +89,7 @@ inline void ask_group(float (&sums)[count], const uint4 (&a)[terms][steps], Shar
       ask_products<false>(sums, a[0][k], low);
     else
       ask_products<true>(sums, a[0][k], low);
-    if (kTerms > 1 && !scaled) ask_products<true>(sums, a[terms - 1][k], high);
+    if (terms > 1) ask_products<true>(sums, a[terms - 1][k], high);
     if (kTerms > 1) ask_products<true>(sums, a[0][k], high);
   }
   products_asked();
@@ -126,7 +126,7 @@ struct WarpgroupProduct {
   // The products of a group are scaled, not the weights.
   static constexpr bool kScaled = W::kSharesScale && !kRounded;
   static constexpr bool kBiased = kScaled && W::kHasBias;  // by the sums of x
-  static constexpr uint kWeightTerms = kScaled ? 1 : kTerms;
+  static constexpr uint kWeightTerms = kScaled || kIsOperand<W> ? 1 : kTerms;
   // Of 64 values a lane has octets 2 t and 2 t + 1, which it reads at once, in the places of octet t of both units.
   static constexpr bool kNeighbours = group == 2 && kReadsTwoOctets<W>;
   static_assert(
@@ -369,7 +369,7 @@ inline void with_group(const W* w, auto use) {
     else
       use.template operator()<2>();
   } else {
-    use.template operator()<W::kSharesScale ? 1 : 2>();
+    use.template operator()<W::kSharesScale || kNeedsRegisters<W> ? 1 : 2>();
   }
 }
 
@@ -378,7 +378,7 @@ inline void multiply_by_warpgroups(const TileCall<W>& call) {
   const auto multiply = [&]<uint tokens>() {
     with_group(call.w, [&]<uint group>() { multiply_warpgroups<count, tokens, group>(call); });
   };
-  if (call.rows > 32)
+  if (kNeedsRegisters<W> || call.rows > 32)  // fewer tokens are multiplied with more units at a time
     multiply.template operator()<64>();
   else if (call.rows > 16)
     multiply.template operator()<32>();

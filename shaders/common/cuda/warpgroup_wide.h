@@ -48,10 +48,12 @@ constexpr bool is_copied() {
     return false;
 }
 
-// Whether codes that are copied begin at a multiple of 16 bytes.
+// Whether codes that are copied begin at a multiple of 16 bytes, and others leave registers for two tiles.
 template <uint count, typename W>
 inline bool can_copy(const W* w) {
-  if constexpr (is_copied<W>())
+  if constexpr (sizeof(typename W::Octet) > 16)
+    return false;
+  else if constexpr (is_copied<W>())
     return (reinterpret_cast<ulong>(w[0].packed) | reinterpret_cast<ulong>(w[count - 1].packed)) % 16 == 0;
   else
     return true;
@@ -70,7 +72,7 @@ struct WideProduct {
   // The products of a group are scaled, not the weights.
   static constexpr bool kScaled = W::kSharesScale && !kRounded;
   static constexpr bool kBiased = kScaled && W::kHasBias;  // by the sums of x
-  static constexpr uint kWeightTerms = kScaled ? 1 : kTerms;
+  static constexpr uint kWeightTerms = kScaled || kIsOperand<W> ? 1 : kTerms;
   static constexpr uint kPanelStages = kPanelGroups / kGroups;
   static constexpr uint kWarpRows = kTiles * 16;
 
