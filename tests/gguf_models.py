@@ -101,6 +101,12 @@ def _fused_gates(tensors: Tensors, config: dict[str, Any]) -> Tensors:
     return out
 
 
+def _rope_factors(tensors: Tensors, config: dict[str, Any]) -> Tensors:
+    """A divisor for each frequency, as files of Llama 3 have them."""
+    pairs = config["head_dim"] // 2
+    return {"rope_freqs.weight": np.linspace(1, 8, pairs, dtype=np.float32)} | tensors
+
+
 def _drafts(tensors: Tensors, config: dict[str, Any]) -> Tensors:
     """One more layer of full attention, which predicts further tokens."""
     like = f"blk.{config['full_attention_interval'] - 1}."
@@ -132,7 +138,15 @@ _WIDE_YARN = {
     "truncate": False,
 }
 
+#: What llama.cpp multiplies sine and cosine by, beside what YaRN does.
+_GROWTH = {"{}.rope.scaling.attn_factor": 1.5}
+_LONG = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+_FARTHER = {"rope_type": "linear", "factor": 4.0}
+
 _LLAMA = _tiny("llama", 1)
+_LLAMA_LONG = _tiny("llama", 1, rope_scaling=_LONG)
+_QWEN2_LONG = _tiny("qwen2", 1, rope_scaling=_LONG)
+_QWEN3_LONG = _tiny("qwen3", 1, rope_scaling=_LONG)
 _DEEPSEEK = _tiny("deepseek_v3", 1, rope_scaling=_YARN)
 _DEEPSEEK_PLAIN = _tiny("deepseek_v3_plain", 3, attention_bias=False)
 _NEXT = _tiny("qwen3_next", 3, **_HEADS)
@@ -146,11 +160,32 @@ GGUF_MODELS = {
         GgufModel("llama", _LLAMA, "llama"),
         GgufModel("llama_biases", _tiny("llama", 4, attention_bias=True, mlp_bias=True), "llama"),
         GgufModel("llama_tied", _tiny("llama_scaled_rope", 1, rope_scaling=None), "llama"),
+        GgufModel("llama_yarn", _LLAMA_LONG, "llama"),
+        GgufModel("llama_linear", _tiny("llama", 1, rope_scaling=_FARTHER), "llama"),
+        GgufModel("llama_factor", _LLAMA, "llama", more={"{}.rope.scaling.factor": 4.0}, published=False),
+        GgufModel("llama_scale", _LLAMA, "llama", more={"{}.rope.scale_linear": 4.0}, published=False),
+        GgufModel("llama_growth", _LLAMA, "llama", more=_GROWTH, published=False),
+        GgufModel("llama_yarn_growth", _LLAMA_LONG, "llama", more=_GROWTH, published=False),
+        GgufModel("llama_freqs", _LLAMA, "llama", change=_rope_factors, published=False),
+        GgufModel("llama_freqs_scaled", _LLAMA, "llama", change=_rope_factors, published=False, more={
+            "{}.rope.scaling.factor": 2.0,
+            "{}.rope.scaling.attn_factor": 0.8,
+        }),
         GgufModel("mistral", _LLAMA, "mistral", golden=False),
         GgufModel("mixtral", _tiny("mixtral", 2), "llama"),
         GgufModel("qwen2", _tiny("qwen2", 1), "qwen2"),
+        GgufModel("qwen2_yarn", _QWEN2_LONG, "qwen2"),
+        GgufModel("qwen2_linear", _tiny("qwen2", 1, rope_scaling=_FARTHER), "qwen2"),
+        GgufModel("qwen2_yarn_growth", _QWEN2_LONG, "qwen2", more=_GROWTH, published=False),
         GgufModel("qwen3", _tiny("qwen3", 1), "qwen3"),
+        GgufModel("qwen3_yarn", _QWEN3_LONG, "qwen3"),
+        GgufModel("qwen3_yarn_growth", _QWEN3_LONG, "qwen3", more=_GROWTH, published=False),
+        GgufModel("qwen3_yarn_context", _QWEN3_LONG, "qwen3", published=False, more={
+            "{}.rope.scaling.original_context_length": None,
+        }),
         GgufModel("qwen3moe", _tiny("qwen3_moe", 2, norm_topk_prob=True), "qwen3moe"),
+        GgufModel("qwen3moe_none", _tiny("qwen3_moe", 2, norm_topk_prob=True), "qwen3moe", published=False,
+                  more={"{}.rope.scaling.type": "none", "{}.rope.scaling.factor": 4.0} | _GROWTH),
         GgufModel("qwen3next", _NEXT, "qwen3next"),
         GgufModel("qwen3next_fused", _NEXT, "qwen3next", change=_fused_inputs),
         GgufModel("qwen35", _DENSE, "qwen35"),
@@ -380,9 +415,9 @@ def _rope(architecture: str, c: dict[str, Any]) -> dict[str, Any]:
         entries["{}.rope.dimension_sections"] = [*given["mrope_section"], 0]
     if scaling := c.get("rope_scaling"):
         entries |= {
-            "{}.rope.scaling.type": "yarn",
+            "{}.rope.scaling.type": scaling.get("rope_type", "yarn"),
             "{}.rope.scaling.factor": scaling["factor"],
-            "{}.rope.scaling.original_context_length": scaling["original_max_position_embeddings"],
+            "{}.rope.scaling.original_context_length": scaling.get("original_max_position_embeddings"),
         }
         for name in ("beta_fast", "beta_slow"):
             if name in scaling:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from pyturbo._messages import shown
 from pyturbo.checkpoint.gguf_fields import Fields
 from pyturbo.checkpoint.gguf_names import ROPE_FACTORS
 from pyturbo.checkpoint.tensors import Tensors
@@ -143,6 +142,7 @@ def _deepseek_v3(fields: Fields, tensors: Tensors, config: dict[str, Any]) -> di
     }
     if (gate := fields.integer("{}.expert_gating_func", 1, smallest=0)) != _SIGMOID:
         fields.refuse("{}.expert_gating_func", f"{_SIGMOID}, scores of sigmoid", gate)
+    fields.refuse_set("{}.attention.temperature_scale", "scores that depend on positions")
     if not any(name.endswith(".exp_probs_b.bias") for name in tensors):
         entries["topk_method"] = "greedy"
     return entries
@@ -177,19 +177,38 @@ _MORE: dict[str, Callable[[Fields, Tensors, dict[str, Any]], dict[str, Any]]] = 
 def _rope_scaling(
     fields: Fields, tensors: Tensors, config: dict[str, Any], pairs: int
 ) -> dict[str, Any] | None:
-    if ROPE_FACTORS in tensors:
-        return _rope_factors(tensors, config["max_position_embeddings"], pairs)
-    kind = fields.text("{}.rope.scaling.type", "none")
-    if kind == "none":
-        return None
-    if kind not in ("linear", "yarn"):
-        raise FormatError(
-            f"{fields.path}: rope.scaling.type: expected none, linear or yarn, got {shown(kind)}"
-        )
-    scaling: dict[str, Any] = {"rope_type": kind, "factor": fields.number("{}.rope.scaling.factor")}
-    if kind == "linear":
-        return scaling
-    scaling["original_max_position_embeddings"] = fields.integer("{}.rope.scaling.original_context_length")
+    """Return how positions are scaled. A factor without a type is linear."""
+    kind = fields.text("{}.rope.scaling.type", "linear")
+    growth = fields.number("{}.rope.scaling.attn_factor", 1.0)
+    if growth != 1 and config["model_type"] == "deepseek_v3":
+        fields.refuse("{}.rope.scaling.attn_factor", "1 beside latent attention", growth)
+    if kind == "yarn":
+        if ROPE_FACTORS in tensors:
+            fields.refuse("{}.rope.scaling.type", f"none or linear beside {ROPE_FACTORS}", kind)
+        return _yarn(fields, config, growth)
+    if kind not in ("none", "linear"):
+        fields.refuse("{}.rope.scaling.type", "none, linear or yarn", kind)
+    factor = 1.0 if kind == "none" else _factor(fields)
+    if ROPE_FACTORS in tensors or growth != 1:
+        factors = _rope_factors(tensors, pairs) if ROPE_FACTORS in tensors else [1.0] * pairs
+        return _divided([factor * one for one in factors], growth, config["max_position_embeddings"])
+    return None if factor == 1 else {"rope_type": "linear", "factor": factor}
+
+
+def _factor(fields: Fields) -> float:
+    """Return the divisor of positions; older files have another name for it."""
+    return fields.number("{}.rope.scaling.factor", fields.number("{}.rope.scale_linear", 1.0))
+
+
+def _yarn(fields: Fields, config: dict[str, Any], growth: float) -> dict[str, Any]:
+    """Return the entries of YaRN, whose factor of sine and cosine is multiplied by `growth`."""
+    factor = _factor(fields)
+    scaling: dict[str, Any] = {"rope_type": "yarn", "factor": factor}
+    scaling["original_max_position_embeddings"] = fields.integer(
+        "{}.rope.scaling.original_context_length", config["max_position_embeddings"]
+    )
+    if growth != 1:
+        scaling["attention_factor"] = growth * (1 + 0.1 * math.log(max(1.0, factor)))
     for name in ("beta_fast", "beta_slow"):
         if f"{{}}.rope.scaling.yarn_{name}" in fields:
             scaling[name] = fields.number(f"{{}}.rope.scaling.yarn_{name}")
@@ -202,21 +221,26 @@ def _rope_scaling(
     return scaling
 
 
-def _rope_factors(tensors: Tensors, context: int, pairs: int) -> dict[str, Any]:
-    """Return a divisor for each frequency. In transformers that is "longrope", here for any context."""
+def _rope_factors(tensors: Tensors, pairs: int) -> list[float]:
+    """Return the divisor of each frequency."""
     info = tensors.info(ROPE_FACTORS)
     if info.dtype != "F32" or info.shape != (pairs,):
         raise FormatError(
             f"{info}: expected {pairs} numbers in F32, one for each rotary pair, "
             f"got {list(info.shape)} in {info.dtype}"
         )
-    factors = tensors.read(ROPE_FACTORS).tolist()
+    factors: list[float] = tensors.read(ROPE_FACTORS).tolist()
     if not all(math.isfinite(factor) and factor > 0 for factor in factors):
         raise FormatError(f"{info}: expected positive numbers")
+    return factors
+
+
+def _divided(factors: list[float], growth: float, context: int) -> dict[str, Any]:
+    """Return a divisor for each frequency. In transformers that is "longrope", here for any context."""
     return {
         "rope_type": "longrope",
         "short_factor": factors,
         "long_factor": factors,
-        "attention_factor": 1.0,
+        "attention_factor": growth,
         "original_max_position_embeddings": context,
     }

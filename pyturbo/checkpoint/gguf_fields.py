@@ -86,6 +86,12 @@ class Fields:
             self.refuse(key, f"a token below {count}", ids)
         return ids[0] if ids else None
 
+    def refuse_set(self, key: str, what: str) -> None:
+        """Refuse an entry, for `what` is not supported, unless it is missing or 0."""
+        value = self._value(key, 0)
+        if isinstance(value, np.ndarray) or value:
+            self.refuse(key, f"0, because {what} are not supported", value)
+
     def _value(self, key: str, default: Any) -> Any:
         return self._metadata.get(key.replace("{}", self.architecture), default)
 

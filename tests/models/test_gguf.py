@@ -93,6 +93,31 @@ def test_tokenizer_and_chat_template_are_those_of_the_file(folder: Path) -> None
             {"expert_gating_func": None},
             "expert_gating_func: expected 2, scores of sigmoid, got 1",
         ),
+        (
+            "deepseek2",
+            {"attention.temperature_scale": 0.1},
+            "temperature_scale: expected 0, because scores that depend on positions are not supported",
+        ),
+        (
+            "deepseek2",
+            {"rope.scaling.attn_factor": 1.5},
+            "rope.scaling.attn_factor: expected 1 beside latent attention, got 1.5",
+        ),
+        (
+            "llama_freqs",
+            {"rope.scaling.type": "yarn"},
+            "scaling.type: expected none or linear beside rope_freqs.weight",
+        ),
+        (
+            "llama",
+            {"rope.scaling.type": "longrope"},
+            "rope.scaling.type: expected none, linear or yarn, got 'longrope'",
+        ),
+        (
+            "llama",
+            {"rope.scaling.attn_factor": 0.0},
+            "rope.scaling.attn_factor: expected a positive number, got 0.0",
+        ),
         ("deepseek2", {"rope.dimension_count": 80}, "dimension_count: expected less than the 80 values"),
         ("deepseek2", {"attention.kv_lora_rank": None}, "kv_lora_rank: expected a number"),
         ("gpt-oss", {"attention.sliding_window": None}, "sliding_window: expected a number from 1 on"),

@@ -1,6 +1,7 @@
 """Makes tests/goldens/gguf_logits.npz: what llama.cpp computes from the files of tests/gguf_models.py.
 
     PYTHONPATH=tests python tests/oracle/make_gguf_goldens.py            # writes
+    PYTHONPATH=tests python tests/oracle/make_gguf_goldens.py NAME ...   # writes some, and keeps the others
     PYTHONPATH=tests python tests/oracle/make_gguf_goldens.py --check    # compares with what is there
 
 For each model ``<name>`` are logits [positions, vocab] and ``<name>_checksum`` is that of its tensors.
@@ -36,14 +37,18 @@ def forward(one: GgufModel) -> np.ndarray:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*", metavar="NAME", help="models (default: all)")
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     arguments = parser.parse_args()
     made = {"positions": np.array(POSITIONS, np.int32)}
     for name, one in GGUF_MODELS.items():
-        if one.golden:
+        if one.golden and name in (arguments.names or GGUF_MODELS):
             made[name], made[f"{name}_checksum"] = forward(one), np.array(checksum(gguf_tensors(one)))
             print(f"{name:20} std {made[name].std():.2f}", flush=True)
     if not arguments.check:
+        if arguments.names:
+            with np.load(GOLDEN) as stored:
+                made = dict(stored) | made
         np.savez_compressed(GOLDEN, **made)
         return
     problems = []
