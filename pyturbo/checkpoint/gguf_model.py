@@ -46,9 +46,9 @@ class GgufCheckpoint(Checkpoint):
     def weights(self, layout: FileLayout | None = None, values: bool = True) -> GgufWeights:
         layout = layout or FileLayout()
         gguf = layout.gguf or Gguf()
-        names = {}
+        names, drafts = {}, range(self.config["num_hidden_layers"], self._fields.integer("{}.block_count"))
         for raw in self:
-            name = model_name(raw, gguf.names, self.config["num_hidden_layers"])
+            name = model_name(raw, gguf.names, drafts)
             if name is not None:
                 names[name] = raw
         return GgufWeights(self, names, layout, values)

@@ -29,6 +29,7 @@ _LAYER_NAMES = {
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
+    "attn_qkv": "self_attn.qkv_proj",
     "attn_output": "self_attn.o_proj",
     "attn_q_norm": "self_attn.q_norm",
     "attn_k_norm": "self_attn.k_norm",
@@ -43,8 +44,8 @@ _SUFFIXES = ("weight", "bias")
 _PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 
-def model_name(raw: str, more: Mapping[str, str], layers: int) -> str | None:
-    """Return the MLX name of a tensor; None for those of layers after the first `layers`, and of RoPE.
+def model_name(raw: str, more: Mapping[str, str], drafts: range) -> str | None:
+    """Return the MLX name of a tensor; None for those of the layers `drafts`, and of RoPE.
 
     The former predict further tokens. `more` has names in a layer in addition to the common ones: of modules,
     or of tensors with their suffix. A name that is not known stays as it is.
@@ -57,7 +58,7 @@ def model_name(raw: str, more: Mapping[str, str], layers: int) -> str | None:
         known = module in _TOP_NAMES and suffix in _SUFFIXES
         return f"{_TOP_NAMES[module]}.{suffix}" if known else raw
     layer, name = int(match[1]), match[2]
-    if layer >= layers:
+    if layer in drafts:
         return None
     if name in more:
         return f"model.layers.{layer}.{more[name]}"

@@ -161,6 +161,10 @@ class Weights(ABC):
             return str(self.checkpoint[raw])
         return f"{self.checkpoint.path}: {shown(self._missing_name(name))}"
 
+    def raw_name(self, name: str) -> str:
+        """Return the name of a tensor in the checkpoint."""
+        return self._names.get(name, name)
+
     def _missing_name(self, name: str) -> str:
         """Return the name that a tensor would have in the checkpoint."""
         return name

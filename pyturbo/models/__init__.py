@@ -49,10 +49,13 @@ def _build(checkpoint: Checkpoint, weights: Weights, progress: Progress | None =
     weights.preload(progress)
     network: Decoder = _module(checkpoint.model_type).build(entries, weights)
     if unused := weights.unused():
-        some = ", ".join(map(shown, unused[:3])) + (", ..." if len(unused) > 3 else "")
+        some = ", ".join(shown(weights.raw_name(name)) for name in unused[:3])
+        numbers = [int(match[1]) for match in map(_LAYER.match, unused) if match]
+        last = max(numbers, default=-1)
         raise FormatError(
             f"{checkpoint.path}: expected the tensors of {checkpoint.model_type}, "
-            f"found {len(unused)} others: {some}"
+            f"found {len(unused)} others: {some}{', ...' if len(unused) > 3 else ''}"
+            f"{f'; layer {last} is beyond {checkpoint.layers_entry}' if last >= len(network.layers) else ''}"
         )
     return network
 
@@ -60,7 +63,8 @@ def _build(checkpoint: Checkpoint, weights: Weights, progress: Progress | None =
 def _check_layers(checkpoint: Checkpoint, entries: Entries, weights: Weights) -> None:
     """Refuse more layers than have tensors, before anything is built for each of them.
 
-    All other counts are sizes of tensors and are checked when those are asked for.
+    Fewer leave tensors that no layer uses. All other counts are sizes of tensors and are checked when those
+    are asked for.
     """
     found = len({match[1] for match in map(_LAYER.match, weights) if match})
     count = entries.count("num_hidden_layers")

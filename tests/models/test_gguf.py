@@ -182,6 +182,32 @@ def test_an_unknown_tensor_is_refused(tmp_path: Path) -> None:
         load(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "layers", "message"),
+    [
+        (
+            "qwen3",
+            1,
+            r"found 22 others: 'blk.1.attn_norm.weight', .*, \.\.\.; layer 2 is beyond qwen3.block_count",
+        ),
+        ("qwen35_drafts", 4, r"found [0-9]+ others: .*'blk\..*; layer 4 is beyond qwen35.block_count"),
+    ],
+)
+def test_more_layers_than_the_file_says(tmp_path: Path, name: str, layers: int, message: str) -> None:
+    one = GGUF_MODELS[name]
+    (path,) = write(replace(one, more=(one.more or {}) | {"{}.block_count": layers}), tmp_path / "a.gguf")
+    with pytest.raises(FormatError, match=message):
+        load(path)
+
+
+def test_tensors_of_no_layer_have_the_name_of_the_file(tmp_path: Path) -> None:
+    one = GGUF_MODELS["llama"]
+    extra = {"blk.1.attn_v.odd": np.ones(1, np.float32), "blk.0.attn_q_norm.bias": np.ones(80, np.float32)}
+    (path,) = write(replace(one, change=lambda tensors, config: tensors | extra), tmp_path / "a.gguf")
+    with pytest.raises(FormatError, match="found 2 others: 'blk.1.attn_v.odd', 'blk.0.attn_q_norm.bias'"):
+        load(path)
+
+
 def test_both_forms_of_keys_and_values(folder: Path, tmp_path: Path) -> None:
     """Some files have the projections of keys and values split and in one: the split ones are used."""
     one, fused = GGUF_MODELS["deepseek2"], GGUF_MODELS["deepseek2_fused"]
