@@ -99,16 +99,17 @@ def survey(checkpoint: Checkpoint) -> Survey:
     network, weights = models.outline(checkpoint)
     out = Survey(network, {name: Part() for name in PARTS}, Counter())
     _count_memory(out, weights)
-    used: dict[str, TensorInfo] = {}  # by name in the files
+    used: dict[tuple[str, int], TensorInfo] = {}  # by name and place in the files
     formats: dict[str, str] = {}  # of the tensors with values
     for source in weights.sources.values():
         out.parts[_part(f"{source.name}.")].parameters += math.prod(source.shape)
         formats |= {info.name: source.format_name for info in source.values.tensors}
-        used |= {info.name: info for plane in source.planes for info in plane.tensors}
+        used |= {(info.name, info.offset): info for plane in source.planes for info in plane.tensors}
     out.formats.update(formats.values())
     out.file_bytes = sum(info.nbytes for info in used.values())
     out.parts = {name: part for name, part in out.parts.items() if part.nbytes}
-    out.other_bytes = sum(info.nbytes for name, info in checkpoint.items() if name not in used)
+    names = {name for name, _ in used}
+    out.other_bytes = sum(info.nbytes for name, info in checkpoint.items() if name not in names)
     out.tied = weights.tied
     out.files = sorted({info.file.path.name for info in checkpoint.all_tensors()})
     return out

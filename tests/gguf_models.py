@@ -6,6 +6,7 @@ that is added, matrices of one row as vectors. tests/oracle/make_gguf_goldens.py
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -101,6 +102,25 @@ def _fused_gates(tensors: Tensors, config: dict[str, Any]) -> Tensors:
     return out
 
 
+def _fused_qkv(tensors: Tensors, config: dict[str, Any]) -> Tensors:
+    """Queries, keys and values in one tensor, as the option --fuse-qkv of the converter has them."""
+    out = {}
+    for name, array in tensors.items():
+        if ".attn_q." in name:
+            parts = [array, *(tensors[name.replace("attn_q", f"attn_{part}")] for part in "kv")]
+            out[name.replace("attn_q", "attn_qkv")] = np.concatenate(parts)
+        elif ".attn_k." not in name and ".attn_v." not in name:
+            out[name] = array
+    return out
+
+
+def _fused_matrices(tensors: Tensors, config: dict[str, Any]) -> Tensors:
+    """Some older files have biases of each."""
+    fused = _fused_qkv(tensors, config)
+    biases = {name: array for name, array in tensors.items() if re.search(r"attn_[qkv]\.bias", name)}
+    return {name: array for name, array in fused.items() if not name.endswith("qkv.bias")} | biases
+
+
 def _rope_factors(tensors: Tensors, config: dict[str, Any]) -> Tensors:
     """A divisor for each frequency, as files of Llama 3 have them."""
     pairs = config["head_dim"] // 2
@@ -171,29 +191,40 @@ GGUF_MODELS = {
             "{}.rope.scaling.factor": 2.0,
             "{}.rope.scaling.attn_factor": 0.8,
         }),
+        GgufModel("llama_qkv", _LLAMA, "llama", change=_fused_qkv),
+        GgufModel("llama_biases_qkv", _tiny("llama", 4, attention_bias=True, mlp_bias=True), "llama",
+                  change=_fused_qkv),
         GgufModel("mistral", _LLAMA, "mistral", golden=False),
         GgufModel("mixtral", _tiny("mixtral", 2), "llama"),
+        GgufModel("mixtral_qkv", _tiny("mixtral", 2), "llama", change=_fused_qkv),
         GgufModel("qwen2", _tiny("qwen2", 1), "qwen2"),
+        GgufModel("qwen2_qkv", _tiny("qwen2", 1), "qwen2", change=_fused_qkv),
+        GgufModel("qwen2_qkv_matrices", _tiny("qwen2", 1), "qwen2", change=_fused_matrices, golden=False),
         GgufModel("qwen2_yarn", _QWEN2_LONG, "qwen2"),
         GgufModel("qwen2_linear", _tiny("qwen2", 1, rope_scaling=_FARTHER), "qwen2"),
         GgufModel("qwen2_yarn_growth", _QWEN2_LONG, "qwen2", more=_GROWTH, published=False),
         GgufModel("qwen3", _tiny("qwen3", 1), "qwen3"),
+        GgufModel("qwen3_qkv", _tiny("qwen3", 1), "qwen3", change=_fused_qkv),
         GgufModel("qwen3_yarn", _QWEN3_LONG, "qwen3"),
         GgufModel("qwen3_yarn_growth", _QWEN3_LONG, "qwen3", more=_GROWTH, published=False),
         GgufModel("qwen3_yarn_context", _QWEN3_LONG, "qwen3", published=False, more={
             "{}.rope.scaling.original_context_length": None,
         }),
         GgufModel("qwen3moe", _tiny("qwen3_moe", 2, norm_topk_prob=True), "qwen3moe"),
+        GgufModel("qwen3moe_qkv", _tiny("qwen3_moe", 2, norm_topk_prob=True), "qwen3moe", change=_fused_qkv),
         GgufModel("qwen3moe_none", _tiny("qwen3_moe", 2, norm_topk_prob=True), "qwen3moe", published=False,
                   more={"{}.rope.scaling.type": "none", "{}.rope.scaling.factor": 4.0} | _GROWTH),
         GgufModel("qwen3next", _NEXT, "qwen3next"),
+        GgufModel("qwen3next_qkv", _NEXT, "qwen3next", change=_fused_qkv),
         GgufModel("qwen3next_fused", _NEXT, "qwen3next", change=_fused_inputs),
         GgufModel("qwen35", _DENSE, "qwen35"),
+        GgufModel("qwen35_qkv", _DENSE, "qwen35", change=_fused_qkv),
         GgufModel("qwen35_drafts", _DENSE, "qwen35", change=_drafts, more={
             "{}.nextn_predict_layers": 1,
             "{}.block_count": 5,
         }),
         GgufModel("qwen35moe", _MOE, "qwen35moe"),
+        GgufModel("qwen35moe_qkv", _MOE, "qwen35moe", change=_fused_qkv),
         GgufModel("qwen35moe_layers", _MOE, "qwen35moe", more={
             "{}.full_attention_interval": None,
             "{}.attention.recurrent_layers": np.array([True, False, True, False]),
@@ -206,6 +237,7 @@ GGUF_MODELS = {
         GgufModel("deepseek2_unbiased", _DEEPSEEK_PLAIN, "deepseek2",
                   change=_without("exp_probs_b.bias"), published=False),
         GgufModel("gpt-oss", _OSS, "gpt-oss"),
+        GgufModel("gpt-oss_qkv", _OSS, "gpt-oss", change=_fused_qkv),
         GgufModel("gpt-oss_rope", _tiny("gpt_oss", 8), "gpt-oss", golden=False),
     )
 }  # fmt: skip
@@ -241,8 +273,15 @@ BLOCK_MODELS = {
     for one in (
         GgufModel("qwen2", _tiny("qwen2", 1, **_BLOCKS, intermediate_size=512), "qwen2"),
         GgufModel("llama", _tiny("llama", 1, **_BLOCKS, intermediate_size=512, head_dim=64), "llama"),
+        GgufModel(
+            "llama_qkv",
+            _tiny("llama", 1, **_BLOCKS, intermediate_size=512, head_dim=64),
+            "llama",
+            change=_fused_qkv,
+        ),
         GgufModel("qwen3moe", _tiny("qwen3_moe", 2, **_BLOCKS, moe_intermediate_size=256), "qwen3moe"),
         GgufModel("qwen3next", _BLOCK_NEXT, "qwen3next"),
+        GgufModel("qwen3next_qkv", _BLOCK_NEXT, "qwen3next", change=_fused_qkv),
         GgufModel("qwen3next_fused", _BLOCK_NEXT, "qwen3next", change=_fused_inputs),
         GgufModel(
             "qwen35moe",

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 from pyturbo._arrays import Array
 from pyturbo.checkpoint.config import Format
 from pyturbo.checkpoint.file_layout import FileLayout
 from pyturbo.checkpoint.gguf_names import file_name
 from pyturbo.checkpoint.source import Plane, Shape, Source
-from pyturbo.checkpoint.tensors import Tensors
+from pyturbo.checkpoint.tensors import TensorInfo, Tensors
 from pyturbo.checkpoint.weights import FLOATS, Weights
 from pyturbo.errors import FormatError
 from pyturbo.formats import Dense, Gguf, Linear
 
 _HALVES = ("gate_proj", "up_proj")
+_QKV = re.compile(r"(?P<layer>model\.layers\.\d+)\.self_attn\.(?P<part>[qkv])_proj\.(?P<suffix>weight|bias)")
+_FUSED = re.compile(r"blk\.(\d+)\.attn_qkv\.(weight|bias)")
 
 
 class GgufWeights(Weights):
@@ -23,6 +27,37 @@ class GgufWeights(Weights):
     ) -> None:
         super().__init__(checkpoint, names, layout, values)
         self._other_half: dict[str, Array] = {}  # tensors of which one half has been asked for
+
+    def info(self, name: str) -> TensorInfo:
+        """Return the tensor of that name; queries, keys and values may be rows of one, in this order."""
+        whole, match = super().info(name), _QKV.fullmatch(name)
+        if match is None or self._stored(name) == name:
+            return whole
+        config = self.checkpoint.config
+        keys = config["num_key_value_heads"] * config["head_dim"]
+        queries = whole.shape[0] - 2 * keys
+        if queries < 1:
+            raise FormatError(f"{whole}: shape: expected more than {2 * keys} rows, got {whole.shape[0]}")
+        if match["part"] == "q":
+            return whole.rows(0, queries)
+        return whole.rows(queries + (keys if match["part"] == "v" else 0), keys)
+
+    def _stored(self, name: str) -> str:
+        """Return the name of the tensor with queries, keys and values where there is none for each.
+
+        Latent attention, whose heads have no common size, has no such tensor.
+        """
+        match = None if name in self._names else _QKV.fullmatch(name)
+        if match is None or "head_dim" not in self.checkpoint.config:
+            return name
+        more = {} if self.layout.gguf is None else self.layout.gguf.names
+        # In networks with delta nets the tensor has their name for it, whatever the layer is.
+        fused = f"{match['layer']}.{more.get('attn_qkv', 'self_attn.qkv_proj')}.{match['suffix']}"
+        return fused if fused in self._names else name
+
+    def _read_whole(self, name: str) -> bool:
+        match = _FUSED.fullmatch(self._names[name])
+        return match is None or f"model.layers.{match[1]}.self_attn.o_proj.weight" not in self
 
     def _missing_name(self, name: str) -> str:
         return file_name(name, {} if self.layout.gguf is None else self.layout.gguf.names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -44,6 +44,17 @@ class TensorInfo:
     def mapped(self) -> bool:
         """Return whether reading the tensor gives the mapped file itself."""
         return self.offset % ALIGNMENT == 0
+
+    def rows(self, first: int, count: int) -> TensorInfo:
+        """Return the place of some rows of the first axis."""
+        row = self.nbytes // self.shape[0]
+        return replace(
+            self,
+            shape=(count, *self.shape[1:]),
+            offset=self.offset + first * row,
+            nbytes=count * row,
+            array_shape=(count, *self.array_shape[1:]),
+        )
 
     def __getitem__(self, part: slice) -> Array:
         """Return a copy of some rows of the first axis, read so that no mapped page stays in memory."""

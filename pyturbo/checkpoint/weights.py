@@ -55,7 +55,7 @@ class Weights(ABC):
         return f"{type(self).__name__}({str(self.checkpoint.path)!r}, tensors={len(self._names)})"
 
     def __contains__(self, name: str) -> bool:
-        return name in self._names
+        return self._stored(name) in self._names
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -132,8 +132,9 @@ class Weights(ABC):
 
     def info(self, name: str) -> TensorInfo:
         """Return the tensor of that name here, which counts as used from then on."""
-        if name not in self._names:
+        if name not in self:
             raise FormatError(f"{self.where(name)}: expected a tensor of this name, found none")
+        name = self._stored(name)
         self._asked.add(name)
         return self.checkpoint[self._names[name]]
 
@@ -156,7 +157,7 @@ class Weights(ABC):
 
     def where(self, name: str) -> str:
         """Return the file and the name in it, for messages."""
-        raw = self._names.get(name)
+        raw = self._names.get(self._stored(name))
         if raw is not None:
             return str(self.checkpoint[raw])
         return f"{self.checkpoint.path}: {shown(self._missing_name(name))}"
@@ -164,6 +165,10 @@ class Weights(ABC):
     def raw_name(self, name: str) -> str:
         """Return the name of a tensor in the checkpoint."""
         return self._names.get(name, name)
+
+    def _stored(self, name: str) -> str:
+        """Return the name of the tensor that holds another one as some of its rows; otherwise `name`."""
+        return name
 
     def _missing_name(self, name: str) -> str:
         """Return the name that a tensor would have in the checkpoint."""
@@ -229,7 +234,7 @@ class Weights(ABC):
         if self.ledger is not None:
             return self.ledger.array(info.array_shape, info.array_dtype, mapped=info.mapped and self._keeps)
         if self._keeps:
-            return self.checkpoint.read(info.name)
+            return info.file.read(info.array_dtype, info.array_shape, info.offset)
         array = host_empty(info.array_shape, info.array_dtype).numpy()  # its pages are freed with it
         info.file.fill(array, info.offset)
         return array

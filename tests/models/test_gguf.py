@@ -5,7 +5,9 @@ The architectures have their own tests of what they compute; these are about nam
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ import numpy as np
 import pytest
 
 from gguf_models import GGUF_MODELS, GOLDEN, gguf_tensors, metadata, write
-from pyturbo.checkpoint import open_checkpoint
+from pyturbo.checkpoint import Checkpoint, open_checkpoint
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.checkpoint.gguf import read_header
 from pyturbo.checkpoint.gguf_writer import GgufTensor, write_gguf
+from pyturbo.describe import survey
 from pyturbo.errors import FormatError
 from pyturbo.layers.rope import Rope
 from pyturbo.model import Model, load
@@ -218,21 +221,21 @@ def test_both_forms_of_keys_and_values(folder: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(load(path, kv="f32").logits(tokens), want)
 
 
-def unmapped(name: str, path: Path) -> Path:
-    """Write a model whose fused gates lie at addresses that kernels cannot use in the mapped file."""
+def unmapped(name: str, path: Path, fused: str) -> Path:
+    """Write a model whose fused tensors lie at addresses that kernels cannot use in the mapped file."""
     one = GGUF_MODELS[name]
     tensors = [GgufTensor.of(raw, array) for raw, array in gguf_tensors(one).items()]
     for pad in ("", "1234567", "12345678"):
         write_gguf(path, {**metadata(one), "general.description": pad}, tensors, alignment=8)
         header = read_header(path)
-        if not any(info.mapped for raw, info in header.tensors.items() if "gate_up" in raw):
+        if not any(info.mapped for raw, info in header.tensors.items() if fused in raw):
             return path
     raise AssertionError("every place is a multiple of 16")
 
 
 @pytest.mark.parametrize("preloaded", [False, True])
 def test_a_fused_tensor_that_cannot_be_mapped_is_held_once(tmp_path: Path, preloaded: bool) -> None:
-    path = unmapped("qwen35moe_gates", tmp_path / "model.gguf")
+    path = unmapped("qwen35moe_gates", tmp_path / "model.gguf", "gate_up")
     module = "model.layers.1.mlp.switch_mlp"
     with open_checkpoint(path) as checkpoint:
         fused = next(info for raw, info in checkpoint.items() if raw.startswith("blk.1.ffn_gate_up"))
@@ -251,3 +254,73 @@ def test_a_fused_tensor_that_cannot_be_mapped_is_held_once(tmp_path: Path, prelo
     tokens = GGUF_MODELS["qwen35moe_gates"].model.tokens()[:9]
     (mapped,) = write(GGUF_MODELS["qwen35moe_gates"], tmp_path / "mapped.gguf")
     np.testing.assert_array_equal(load(path).logits(tokens), load(mapped).logits(tokens))
+
+
+def fused_layer(checkpoint: Checkpoint) -> tuple[str, str]:
+    """Names in the file and here of a layer of attention after the first."""
+    raw = [raw for raw in checkpoint if raw.endswith("attn_output.weight") and not raw.startswith("blk.0.")]
+    return raw[0].removesuffix(".attn_output.weight"), f"model.layers.{raw[0][4]}.self_attn"
+
+
+@pytest.mark.parametrize("name", ["qwen35_qkv", "llama_biases_qkv"])
+def test_queries_keys_and_values_in_one_tensor_are_its_rows(tmp_path: Path, name: str) -> None:
+    """They lie in the mapped file, one after another."""
+    (path,) = write(GGUF_MODELS[name], tmp_path / "model.gguf")
+    with open_checkpoint(path) as checkpoint:
+        layer, module = fused_layer(checkpoint)
+        fused = checkpoint[f"{layer}.attn_qkv.weight"]
+        weights = checkpoint.weights(layout(checkpoint.model_type))
+        q, k, v = (weights.linear(f"{module}.{part}_proj") for part in "qkv")
+        arrays = [layer.arrays[0] for layer in (q, k, v)]
+        np.testing.assert_array_equal(np.concatenate(arrays), fused[:])
+        for before, after in pairwise(arrays):
+            assert after.ctypes.data - before.ctypes.data == before.nbytes
+        if name == "llama_biases_qkv":
+            biases = [layer.bias for layer in (q, k, v)]
+            np.testing.assert_array_equal(np.concatenate(biases), checkpoint[f"{layer}.attn_qkv.bias"][:])
+        counted = survey(checkpoint)
+        assert counted.file_bytes + counted.other_bytes == sum(info.nbytes for info in checkpoint.values())
+        assert counted.weights.nbytes >= counted.file_bytes
+
+
+@pytest.mark.parametrize("name", ["qwen35_qkv", "llama_qkv"])
+def test_rows_that_cannot_be_mapped_are_held_once(tmp_path: Path, name: str) -> None:
+    path = unmapped(name, tmp_path / "model.gguf", "attn_qkv")
+    with open_checkpoint(path) as checkpoint:
+        weights = checkpoint.weights(layout(checkpoint.model_type), values=False)
+        weights.preload()
+        assert weights.ledger is not None
+        held = weights.ledger.held
+        layer, module = fused_layer(checkpoint)
+        layers = [weights.linear(f"{module}.{part}_proj") for part in "qkv"]
+        assert weights.ledger.held - held == checkpoint[f"{layer}.attn_qkv.weight"].nbytes
+        assert len(layers) == 3
+    tokens = GGUF_MODELS[name].model.tokens()[:9]
+    (mapped,) = write(GGUF_MODELS[name], tmp_path / "mapped.gguf")
+    np.testing.assert_array_equal(load(path).logits(tokens), load(mapped).logits(tokens))
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (lambda array: array[:-1], r"expected \[[0-9]+, 192\], got"),
+        (lambda array: array[:9], "expected more than [0-9]+ rows, got 9"),
+    ],
+)
+def test_fused_rows_of_another_size(
+    tmp_path: Path, rows: Callable[[np.ndarray], np.ndarray], message: str
+) -> None:
+    one = GGUF_MODELS["llama_qkv"]
+    raw = "blk.1.attn_qkv.weight"
+    cut = replace(one, change=lambda *given: (fused := one.change(*given)) | {raw: rows(fused[raw])})
+    (path,) = write(cut, tmp_path / "a.gguf")
+    with pytest.raises(FormatError, match=f"a.gguf: '{raw}': shape: {message}"):
+        load(path)
+
+
+def test_latent_attention_has_no_fused_tensor(tmp_path: Path) -> None:
+    one = GGUF_MODELS["deepseek2_plain"]
+    extra = {"blk.1.attn_qkv.weight": np.ones((9, one.model.text["hidden_size"]), np.float32)}
+    (path,) = write(replace(one, change=lambda tensors, config: tensors | extra), tmp_path / "a.gguf")
+    with pytest.raises(FormatError, match="found 1 others: 'blk.1.attn_qkv.weight'"):
+        load(path)
