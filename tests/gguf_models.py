@@ -67,7 +67,7 @@ def _fused_kv(tensors: Tensors, config: dict[str, Any]) -> Tensors:
     return out
 
 
-def _without(ending: str) -> Callable[[Tensors, dict[str, Any]], Tensors]:
+def _without(ending: str | tuple[str, ...]) -> Callable[[Tensors, dict[str, Any]], Tensors]:
     return lambda tensors, config: {
         name: array for name, array in tensors.items() if not name.endswith(ending)
     }
@@ -99,6 +99,19 @@ def _fused_gates(tensors: Tensors, config: dict[str, Any]) -> Tensors:
             out[name.replace("gate", "gate_up")] = np.concatenate([array, up], axis=1)
         elif "ffn_up_exps" not in name:
             out[name] = array
+    return out
+
+
+def _output_bias(tensors: Tensors, config: dict[str, Any]) -> Tensors:
+    return tensors | {"output.bias": np.random.default_rng(5).normal(size=VOCAB).astype(np.float32)}
+
+
+def _qkv_biases(tensors: Tensors, config: dict[str, Any]) -> Tensors:
+    """Biases that llama.cpp adds wherever a file has them."""
+    rng, out = np.random.default_rng(9), dict(tensors)
+    for name, array in tensors.items():
+        if re.search(r"attn_[qkv]\.weight", name):
+            out[name.replace("weight", "bias")] = rng.normal(size=len(array)).astype(np.float32)
     return out
 
 
@@ -169,6 +182,7 @@ _QWEN2_LONG = _tiny("qwen2", 1, rope_scaling=_LONG)
 _QWEN3_LONG = _tiny("qwen3", 1, rope_scaling=_LONG)
 _DEEPSEEK = _tiny("deepseek_v3", 1, rope_scaling=_YARN)
 _DEEPSEEK_PLAIN = _tiny("deepseek_v3_plain", 3, attention_bias=False)
+_QWEN3_MOE = _tiny("qwen3_moe", 2, norm_topk_prob=True)
 _NEXT = _tiny("qwen3_next", 3, **_HEADS)
 _DENSE = _tiny("qwen3_5", 1, **_HEADS)
 _MOE = _tiny("qwen3_5_moe", 11, **_HEADS)
@@ -196,25 +210,33 @@ GGUF_MODELS = {
                   change=_fused_qkv),
         GgufModel("mistral", _LLAMA, "mistral", golden=False),
         GgufModel("mixtral", _tiny("mixtral", 2), "llama"),
+        GgufModel("mixtral_biases", _tiny("mixtral", 2), "llama", change=_qkv_biases, published=False),
         GgufModel("mixtral_qkv", _tiny("mixtral", 2), "llama", change=_fused_qkv),
         GgufModel("qwen2", _tiny("qwen2", 1), "qwen2"),
+        GgufModel("qwen2_bias", _tiny("qwen2", 1), "qwen2", change=_output_bias, published=False),
+        GgufModel("qwen2_bias_untied", _tiny("qwen2", 1, tie_word_embeddings=False), "qwen2",
+                  change=_output_bias, published=False),
+        GgufModel("qwen2_unbiased", _tiny("qwen2", 1), "qwen2", change=_without(".bias"), published=False),
         GgufModel("qwen2_qkv", _tiny("qwen2", 1), "qwen2", change=_fused_qkv),
         GgufModel("qwen2_qkv_matrices", _tiny("qwen2", 1), "qwen2", change=_fused_matrices, golden=False),
         GgufModel("qwen2_yarn", _QWEN2_LONG, "qwen2"),
         GgufModel("qwen2_linear", _tiny("qwen2", 1, rope_scaling=_FARTHER), "qwen2"),
         GgufModel("qwen2_yarn_growth", _QWEN2_LONG, "qwen2", more=_GROWTH, published=False),
         GgufModel("qwen3", _tiny("qwen3", 1), "qwen3"),
+        GgufModel("qwen3_biases", _tiny("qwen3", 1), "qwen3", change=_qkv_biases, published=False),
         GgufModel("qwen3_qkv", _tiny("qwen3", 1), "qwen3", change=_fused_qkv),
         GgufModel("qwen3_yarn", _QWEN3_LONG, "qwen3"),
         GgufModel("qwen3_yarn_growth", _QWEN3_LONG, "qwen3", more=_GROWTH, published=False),
         GgufModel("qwen3_yarn_context", _QWEN3_LONG, "qwen3", published=False, more={
             "{}.rope.scaling.original_context_length": None,
         }),
-        GgufModel("qwen3moe", _tiny("qwen3_moe", 2, norm_topk_prob=True), "qwen3moe"),
-        GgufModel("qwen3moe_qkv", _tiny("qwen3_moe", 2, norm_topk_prob=True), "qwen3moe", change=_fused_qkv),
-        GgufModel("qwen3moe_none", _tiny("qwen3_moe", 2, norm_topk_prob=True), "qwen3moe", published=False,
+        GgufModel("qwen3moe", _QWEN3_MOE, "qwen3moe"),
+        GgufModel("qwen3moe_biases", _QWEN3_MOE, "qwen3moe", change=_qkv_biases, published=False),
+        GgufModel("qwen3moe_qkv", _QWEN3_MOE, "qwen3moe", change=_fused_qkv),
+        GgufModel("qwen3moe_none", _QWEN3_MOE, "qwen3moe", published=False,
                   more={"{}.rope.scaling.type": "none", "{}.rope.scaling.factor": 4.0} | _GROWTH),
         GgufModel("qwen3next", _NEXT, "qwen3next"),
+        GgufModel("qwen3next_biases", _NEXT, "qwen3next", change=_qkv_biases, published=False),
         GgufModel("qwen3next_qkv", _NEXT, "qwen3next", change=_fused_qkv),
         GgufModel("qwen3next_fused", _NEXT, "qwen3next", change=_fused_inputs),
         GgufModel("qwen35", _DENSE, "qwen35"),
@@ -224,6 +246,7 @@ GGUF_MODELS = {
             "{}.block_count": 5,
         }),
         GgufModel("qwen35moe", _MOE, "qwen35moe"),
+        GgufModel("qwen35moe_biases", _MOE, "qwen35moe", change=_qkv_biases, published=False),
         GgufModel("qwen35moe_qkv", _MOE, "qwen35moe", change=_fused_qkv),
         GgufModel("qwen35moe_layers", _MOE, "qwen35moe", more={
             "{}.full_attention_interval": None,
@@ -236,7 +259,16 @@ GGUF_MODELS = {
         GgufModel("deepseek2_plain", _DEEPSEEK_PLAIN, "deepseek2"),
         GgufModel("deepseek2_unbiased", _DEEPSEEK_PLAIN, "deepseek2",
                   change=_without("exp_probs_b.bias"), published=False),
+        GgufModel("deepseek2_defaults", _DEEPSEEK, "deepseek2", published=False, more={
+            "{}.expert_weights_norm": None,
+            "{}.expert_weights_scale": None,
+            "{}.expert_group_count": None,
+            "{}.expert_group_used_count": None,
+        }),
         GgufModel("gpt-oss", _OSS, "gpt-oss"),
+        GgufModel("gpt-oss_unbiased", _OSS, "gpt-oss", published=False, change=_without(
+            ("attn_q.bias", "attn_k.bias", "attn_v.bias")
+        )),
         GgufModel("gpt-oss_qkv", _OSS, "gpt-oss", change=_fused_qkv),
         GgufModel("gpt-oss_rope", _tiny("gpt_oss", 8), "gpt-oss", golden=False),
     )

@@ -70,14 +70,15 @@ class Weights(ABC):
         """Return the layer [out, in] at `path`.
 
         `bias` says whether the layer must or must not have a bias; None allows both. If the output layer is
-        tied to the embedding, "lm_head" and "model.embed_tokens" are one object.
+        tied to the embedding, "lm_head" and "model.embed_tokens" are one object, but for a bias.
         """
         if path in ("lm_head", _EMBEDDING) and self.tied:
             if self._tied is None:
                 self._tied = self._matrix(_EMBEDDING, shape, axes=2)
             self.check(f"{_EMBEDDING}.weight", "shape", shape, self._tied.shape)
-            return self._tied
-        layer = self._matrix(path, shape, axes=2)
+            layer = self._tied
+        else:
+            layer = self._matrix(path, shape, axes=2)
         name = f"{path}.bias"
         if bias is False and name in self:
             raise FormatError(f"{self.where(name)}: expected no such tensor")

@@ -92,8 +92,12 @@ class Decoder:
         weights: Weights,
         mixer: Callable[[int, str], Mixer],
         mlp: Callable[[int, str], FeedForward],
+        head_bias: bool | None = False,
     ) -> None:
-        """Build the network. `mixer` and `mlp` make the parts of a layer from its number and path."""
+        """Build the network. `mixer` and `mlp` make the parts of a layer from its number and path.
+
+        `head_bias` says whether the output layer has a bias; None allows both.
+        """
         if entries.text("hidden_act", "silu") not in ("silu", "swish"):
             raise entries.wrong("hidden_act", "silu")
         hidden = entries.count("hidden_size")
@@ -108,7 +112,7 @@ class Decoder:
         for layer, following in pairwise(sparse):
             layer.mlp.experts.foresee_next = following.foresee  # type: ignore[attr-defined]
         self.norm = Norm(weights.tensor("model.norm.weight", (hidden,)), self.eps)
-        self.head = weights.linear("lm_head", (self.vocab, hidden), bias=False)
+        self.head = weights.linear("lm_head", (self.vocab, hidden), bias=head_bias)
 
     def __repr__(self) -> str:
         return f"Decoder(layers={len(self.layers)}, vocab={self.vocab}, context={self.context})"

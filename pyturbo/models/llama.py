@@ -13,7 +13,9 @@ from pyturbo.models import mixtral
 LAYOUT = FileLayout(gguf=Gguf(names=mixtral.GGUF_NAMES))
 
 
-def build(entries: Entries, weights: Weights, *, head_norms: bool = False) -> Decoder:
+def build(
+    entries: Entries, weights: Weights, *, head_norms: bool = False, head_bias: bool | None = False
+) -> Decoder:
     if "num_local_experts" in entries:
         return mixtral.build(entries, weights)  # GGUF files of Mixtral are called llama
     hidden, inner = entries.count("hidden_size"), entries.count("intermediate_size")
@@ -25,4 +27,5 @@ def build(entries: Entries, weights: Weights, *, head_norms: bool = False) -> De
             entries, weights, f"{path}.self_attn", head_norms=head_norms, window=windows[i]
         ),
         mlp=lambda i, path: Mlp(weights, f"{path}.mlp", hidden, inner),
+        head_bias=head_bias,
     )

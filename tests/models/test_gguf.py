@@ -211,6 +211,13 @@ def test_tensors_of_no_layer_have_the_name_of_the_file(tmp_path: Path) -> None:
         load(path)
 
 
+def test_a_bias_of_the_output_is_that_of_qwen2_alone(tmp_path: Path) -> None:
+    one, bias = GGUF_MODELS["qwen3"], {"output.bias": np.ones(300, np.float32)}
+    (path,) = write(replace(one, change=lambda tensors, config: tensors | bias), tmp_path / "a.gguf")
+    with pytest.raises(FormatError, match="a.gguf: 'output.bias': expected no such tensor"):
+        load(path)
+
+
 def test_both_forms_of_keys_and_values(folder: Path, tmp_path: Path) -> None:
     """Some files have the projections of keys and values split and in one: the split ones are used."""
     one, fused = GGUF_MODELS["deepseek2"], GGUF_MODELS["deepseek2_fused"]
