@@ -1,4 +1,4 @@
-"""Qwen2: Llama with biases of query, key and value, and seldom of the output, which layers find in the files."""
+"""Qwen2: Llama with biases of query, key and value, seldom of the output, which layers find in the files."""
 
 from __future__ import annotations
 

@@ -30,6 +30,10 @@ _CAPITALS_SMALL = rf"[^\r\n\p{{L}}\p{{N}}]?{_CAPITAL}*{_SMALL}+"
 _CAPITALS = rf"[^\r\n\p{{L}}\p{{N}}]?{_CAPITAL}+{_SMALL}*"
 _OTHERS_PATHS = r" ?[^\s\p{L}\p{N}]+[\r\n/]*"
 
+# The same of all scripts but Chinese characters.
+_NOT_HAN = r"&&[^\p{Han}]]"
+_CAPITAL_NOT_HAN, _SMALL_NOT_HAN = (letter[:-1] + _NOT_HAN for letter in (_CAPITAL, _SMALL))
+
 # Letters with upper and lower case, as DeepSeek lists them.
 _CASED = (
     "A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af"
@@ -54,6 +58,8 @@ _LLAMA3 = PreTokenizer(
     ("|".join((_CONTRACTIONS, _WORDS, r"\p{N}{1,3}", _OTHERS, _SPACES)),), whole_words=True, add_bos=True
 )
 _QWEN2 = PreTokenizer(("|".join((_CONTRACTIONS, _WORDS, r"\p{N}", _OTHERS, _SPACES)),))
+#: Llama 3's expression, with the settings of others.
+_LIKE_LLAMA3 = PreTokenizer(_LLAMA3.patterns)
 _GPT4O = PreTokenizer(
     (
         "|".join(
@@ -74,15 +80,42 @@ PRE_TOKENIZERS = {
     "mpt": _PLAIN_GPT2,
     "olmo": _PLAIN_GPT2,
     "phi-2": _PLAIN_GPT2,
+    "gigachat": _PLAIN_GPT2,
+    "trillion": _PLAIN_GPT2,
+    "superbpe": PreTokenizer((r"\p{N}+", r"(?=(\d{3})+(?!\d))")),
     "smollm": _DIGITS_GPT2,
     "starcoder": _DIGITS_GPT2,
     "refact": _DIGITS_GPT2,
     "command-r": _DIGITS_GPT2,
+    "minerva-7b": _DIGITS_GPT2,
     "llama-bpe": _LLAMA3,
     "llama3": _LLAMA3,
     "llama-v3": _LLAMA3,
+    "falcon3": _LLAMA3,
+    "pixtral": _LLAMA3,
+    "smaug-bpe": _LIKE_LLAMA3,
+    "glm4": _LIKE_LLAMA3,
+    "chatglm-bpe": _LIKE_LLAMA3,
     "qwen2": _QWEN2,
     "deepseek-r1-qwen": _QWEN2,
+    "megrez": _QWEN2,
+    "seed-coder": PreTokenizer(
+        ("|".join((_CONTRACTIONS, _WORDS, r"\p{N}", r" ?[^\s\p{L}\p{N}\r\n]+", _SPACES)),)
+    ),
+    "kimi-k2": PreTokenizer(
+        (
+            "|".join(
+                (
+                    r"\p{Han}+",
+                    rf"[^\r\n\p{{L}}\p{{N}}]?{_CAPITAL_NOT_HAN}*{_SMALL_NOT_HAN}+{_CONTRACTIONS}?",
+                    rf"[^\r\n\p{{L}}\p{{N}}]?{_CAPITAL_NOT_HAN}+{_SMALL_NOT_HAN}*{_CONTRACTIONS}?",
+                    r"\p{N}{1,3}",
+                    _OTHERS,
+                    _SPACES,
+                )
+            ),
+        )
+    ),
     "qwen35": PreTokenizer(
         (
             "|".join(

@@ -1,14 +1,19 @@
 """The vocabulary of a GGUF file, against the `tokenizers` package with the same vocabulary.
 
 Of real vocabularies only that of SmolLM2 is here: of the expressions of pre-tokenizers, only its own and that
-of Qwen2 are tested.
+of Qwen2 are tested with whole vocabularies, others by their parts of a few texts.
 """
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Regex
+from tokenizers.pre_tokenizers import Sequence, Split
 
 import smollm2
 from pyturbo.checkpoint import open_checkpoint
@@ -153,3 +158,35 @@ def test_smollm2_gives_the_ids_of_llama_cpp() -> None:
         assert prompt == chat["prompt"]
         assert tokenizer.encode(prompt, special=False) == chat["prompt_tokens"]
         assert tokenizer.decode(chat["tokens"]) == chat["reply"]
+
+
+@pytest.mark.parametrize(
+    ("pre", "text", "parts"),
+    [
+        ("kimi-k2", "It's漢字Aの hindी'll 12345 !!\n\n x", "It's|漢字|Aの| hindी'll| |123|45| !!\n\n| x"),
+        ("glm4", "It'S漢字 12345 !!\n\n x", "It|'S|漢字| |123|45| !!\n\n| x"),
+        ("falcon3", "It'S漢字 12345 !!\n\n x", "It|'S|漢字| |123|45| !!\n\n| x"),
+        ("megrez", "It'S漢字 12 !!\n\n x", "It|'S|漢字| |1|2| !!\n\n| x"),
+        ("seed-coder", "It'S漢字 12 !!\n\n x", "It|'S|漢字| |1|2| !!|\n\n| x"),
+        ("superbpe", "by the 1234567 and 12", "by the |1|234|567| and |12"),
+        ("trillion", "It's  12345!!\n\nx", "It|'s| | 12345|!!|\n|\n|x"),
+        ("minerva-7b", "It's  123!!\n\nx", "It|'s|  |1|2|3|!!|\n|\n|x"),
+    ],
+)
+def test_a_text_is_split_as_the_file_names(pre: str, text: str, parts: str) -> None:
+    splits = [Split(Regex(pattern), "isolated") for pattern in PRE_TOKENIZERS[pre].patterns]
+    assert [part for part, _ in Sequence(splits).pre_tokenize_str(text)] == parts.split("|")
+
+
+def test_settings_of_pre_tokenizers_that_share_an_expression() -> None:
+    """Only those that llama.cpp takes for Llama 3 add a token, and do not merge whole words."""
+    for pre in ("llama-bpe", "falcon3", "pixtral", "smaug-bpe", "glm4"):
+        like = pre in ("llama-bpe", "falcon3", "pixtral")
+        one = PRE_TOKENIZERS[pre]
+        assert (one.patterns, one.whole_words, one.add_bos) == (PRE_TOKENIZERS["llama3"].patterns, like, like)
+
+
+def test_the_documentation_lists_all_names() -> None:
+    page = Path(__file__).parents[2] / "docs" / "guides" / "load-a-model.md"
+    (names,) = re.findall(r"as `tokenizer\.ggml\.pre` names: (.*?);", page.read_text(), re.DOTALL)
+    assert sorted(re.findall("`(.*?)`", names)) == sorted(PRE_TOKENIZERS)
