@@ -44,6 +44,8 @@ class Header:
 def read_header(path: Path) -> Header:
     """Read the metadata and the tensors, in the order of the file."""
     file = TensorFile(path)
+    if not file.size:
+        raise FormatError(f"{path}: expected a GGUF file, it is empty")
     reader = _Reader(file)
     if reader.bytes(4, "magic") != MAGIC:
         raise FormatError(f"{path}: expected a GGUF file")
@@ -180,7 +182,8 @@ class _Reader:
     @property
     def _end(self) -> str:
         """Say where the items end, for messages."""
-        return f"{'the file ends at' if self._whole else 'a header ends before'} {len(self._data)}"
+        end = len(self._data)
+        return f"the file ends at {end}: it is cut" if self._whole else f"a header ends before {end}"
 
     def _take(self, count: int, what: str) -> memoryview:
         end = self.position + count

@@ -42,6 +42,11 @@ def read_config(fields: Fields, tensors: Tensors, model_type: str) -> dict[str, 
     if rotary != head_dim:
         config["partial_rotary_factor"] = rotary / head_dim
     scaling = _rope_scaling(fields, tensors, config, rotary // 2)
+    if (count := len(fields.texts("tokenizer.ggml.tokens"))) > config["vocab_size"]:
+        raise FormatError(
+            f"{fields.path}: tokenizer.ggml.tokens: expected at most {config['vocab_size']}, "
+            f"the rows of 'token_embd.weight', got {count}"
+        )
     return config if scaling is None else config | {"rope_scaling": scaling}
 
 

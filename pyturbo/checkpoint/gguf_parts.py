@@ -36,9 +36,12 @@ def read_parts(path: Path) -> Header:
             raise FileError(f"{place}: no such file: part {number + 1} of {count} of the model is missing")
         headers.append(header if place == path else read_header(place))
         own = Fields(place, headers[-1].metadata)
-        for key, expected in (("split.no", number), ("split.count", count)):
-            if own.integer(key, smallest=0) != expected:
-                own.refuse(key, str(expected), own.integer(key, smallest=0))
+        if (stated := own.integer("split.count", smallest=0)) != count:
+            own.refuse("split.count", str(count), stated)
+        if (stated := own.integer("split.no", smallest=0)) != number:
+            raise FormatError(
+                f"{place}: split.no: this is part {stated + 1} of {count}, its name says {number + 1}"
+            )
     return _joined(path, headers)
 
 

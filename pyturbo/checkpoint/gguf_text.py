@@ -23,6 +23,7 @@ def gguf_tokenizer(fields: Fields) -> TokenizerSource:
     ends = (ids[name] for name in ("eos", "eot", "eom"))
     return TokenizerSource(
         kind="gguf",
+        file=fields.path,
         chat_template=fields.text("tokenizer.chat_template", "") or None,
         bos_id=ids["bos"],
         eos_ids=tuple(dict.fromkeys(i for i in ends if i is not None)),

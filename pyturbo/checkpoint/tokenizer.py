@@ -26,6 +26,7 @@ class TokenizerSource:
     settings: dict[str, Any] = field(default_factory=dict)  # tokenizer_config.json
 
     # gguf
+    file: Path | None = field(default=None, repr=False, compare=False)  # for messages
     model: str | None = None  # "gpt2" (byte-level BPE) or "llama" (SentencePiece)
     pre: str | None = None  # name of the pre-tokenizer
     tokens: list[str] = field(default_factory=list, repr=False)
@@ -43,7 +44,7 @@ class TokenizerSource:
     @property
     def found(self) -> bool:
         """Whether the checkpoint came with a tokenizer."""
-        return self.kind == "gguf" or self.path is not None
+        return bool(self.tokens) if self.kind == "gguf" else self.path is not None
 
 
 def huggingface_source(directory: Path, config: dict[str, Any]) -> TokenizerSource:

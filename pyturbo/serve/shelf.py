@@ -84,8 +84,16 @@ class Served:
 
 
 def load_source(source: Source) -> Model:
-    """Load a model, and hash its weights, which takes a while, too, and which every reply says."""
+    """Load a model, and hash its weights, which takes a while, too, and which every reply says.
+
+    A tokenizer that cannot be used is an error now, not that of every request. Without one, ids can be read.
+    """
     model = source.load()
+    try:
+        model.tokenizer if model.has_tokenizer else None  # noqa: B018
+    except BaseException:
+        model.close()
+        raise
     model.fingerprint  # noqa: B018
     return model
 

@@ -9,7 +9,7 @@ from pyturbo._arguments import flag, index
 from pyturbo._messages import shown
 from pyturbo._once import once
 from pyturbo.checkpoint.tokenizer import TokenizerSource
-from pyturbo.errors import ArgumentError
+from pyturbo.errors import ArgumentError, FormatError
 from pyturbo.text import chat
 from pyturbo.text.breakers import breaker_tokens
 from pyturbo.text.chat_text import ChatText
@@ -272,7 +272,10 @@ def _vocabulary(source: TokenizerSource) -> Vocabulary:
     if source.kind == "gguf":
         from pyturbo.text.gguf_tokenizer import GgufVocabulary
 
-        return GgufVocabulary(source)
+        try:
+            return GgufVocabulary(source)
+        except FormatError as error:
+            raise FormatError(f"{source.file}: {error}" if source.file else str(error)) from None
     from pyturbo.text.huggingface_tokenizer import HuggingFaceVocabulary
 
     return HuggingFaceVocabulary(source)

@@ -80,7 +80,8 @@ class TestHeader:
             return head + struct.pack("<QQ", 0, 1) + files.string(key) + value
 
         return {
-            "empty": (b"", "magic"), "short": (b"GGU", "magic"),
+            "empty": (b"", "expected a GGUF file, it is empty"),
+            "short": (b"GGU", "magic.*: expected 4 bytes at 0, the file ends at 3: it is cut"),
             "magic": (b"GGML" + good[4:], "expected a GGUF file"),
             "version 1": (b"GGUF\1\0\0\0" + good[8:], "version"),
             "big-endian": (b"GGUF\0\0\0\3" + good[8:], "version: expected 2 or 3, little-endian"),
@@ -88,7 +89,7 @@ class TestHeader:
             "tensor count": (head + struct.pack("<QQ", 2**63, 0), "number of tensors"),
             "metadata count": (head + struct.pack("<QQ", 0, 2**63), "number of metadata entries"),
             "truncated": (good[:-1], "'token_embd.weight': expected 1024 bytes"),
-            "truncated header": (good[:200], "expected"),
+            "truncated header": (good[:200], "expected .* the file ends"),
             "key length": (head + struct.pack("<QQQ", 0, 1, 2**62) + bytes(20), "a metadata key"),
             "key not UTF-8": (with_value(files.value("u8", 1), key=b"\xff"), "a metadata key.*UTF-8"),
             "key twice": (
@@ -285,13 +286,13 @@ class TestWeights:
             "blk.0.ffn_up": "model.layers.0.mlp.up_proj",
             "blk.0.ffn_down": "model.layers.0.mlp.down_proj",
         }
-        arrays = {f"{raw}.weight": draw(3, 4) for raw in tensors}
+        arrays = {f"{raw}.weight": draw(4, 3) for raw in tensors}
         others = {"blk.0.odd.weight": draw(2), "blk.0.attn_q.scale": draw(1), "odd": draw(1)}
         view = model(tmp_path, arrays | others | {"rope_freqs.weight": draw(8) ** 2}, "qwen3").weights(
             models.layout("qwen3")
         )
         for raw, path in tensors.items():
-            layer = view.linear(path, (3, 4))
+            layer = view.linear(path, (4, 3))
             assert isinstance(layer, Dense)
             np.testing.assert_array_equal(layer.weight, arrays[f"{raw}.weight"])
         assert view.unused() == [*others]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gguf_models import GGUF_MODELS, GOLDEN, gguf_tensors, metadata, write
+from gguf_models import GGUF_MODELS, GOLDEN, GgufModel, gguf_tensors, metadata, write
 from pyturbo.checkpoint import Checkpoint, open_checkpoint
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.checkpoint.gguf import read_header
@@ -24,6 +24,7 @@ from pyturbo.errors import FormatError
 from pyturbo.layers.rope import Rope
 from pyturbo.model import Model, load
 from pyturbo.models import layout
+from pyturbo.serve.shelf import Source, load_source
 from tiny_models import checksum, write_hf
 
 BOUND = 1e-4  # of the logits' standard deviation: everything is in float32, added in another order
@@ -143,6 +144,51 @@ def test_wrong_metadata(tmp_path: Path, name: str, more: dict[str, Any], message
     (path,) = write(replace(one, more=(one.more or {}) | changes), tmp_path / "model.gguf")
     with pytest.raises(FormatError, match=f"{one.architecture}.*{message}"):
         load(path)
+
+
+def texts_of(name: str, **more: Any) -> GgufModel:
+    changes = {f"tokenizer.ggml.{key}": value for key, value in more.items()}
+    return replace(GGUF_MODELS[name], more=changes)
+
+
+def test_more_tokens_than_the_embedding_has(tmp_path: Path) -> None:
+    tokens = metadata(GGUF_MODELS["qwen3"])["tokenizer.ggml.tokens"]
+    (path,) = write(texts_of("qwen3", tokens=[*tokens, "zz"], token_type=None), tmp_path / "a.gguf")
+    message = "a.gguf: tokenizer.ggml.tokens: expected at most 300, the rows of 'token_embd.weight', got 301"
+    with pytest.raises(FormatError, match=message):
+        load(path)
+    (path,) = write(texts_of("qwen3", tokens=tokens[:280], token_type=None), tmp_path / "b.gguf")
+    assert load(path).tokenizer.vocab_size == 280
+
+
+def test_a_file_without_a_tokenizer_reads_token_ids(tmp_path: Path) -> None:
+    (path,) = write(
+        texts_of("qwen3", tokens=None, token_type=None, merges=None, bos_token_id=None, eos_token_id=None),
+        tmp_path / "a.gguf",
+    )
+    model = load(path)
+    assert not model.has_tokenizer
+    assert model.embed([[1, 2, 3]]).shape == (1, 192)
+    with pytest.raises(
+        FormatError, match="a.gguf: tokenizer.ggml.tokens: expected a vocabulary, got nothing"
+    ):
+        model.prompt_ids("a")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"model": "bert"}, 'tokenizer.ggml.model: expected "gpt2" or "llama", got \'bert\''),
+        ({"pre": "weird"}, "tokenizer.ggml.pre: expected one of .*, got 'weird'"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_used(tmp_path: Path, more: dict[str, str], message: str) -> None:
+    """A server says so when it starts."""
+    (path,) = write(texts_of("qwen3", **more), tmp_path / "a.gguf")
+    with pytest.raises(FormatError, match=f"a.gguf: {message}"):
+        load(path).generate("a", max_tokens=1)
+    with pytest.raises(FormatError, match=f"a.gguf: {message}"):
+        load_source(Source("a", lambda: load(path)))
 
 
 def test_metadata_that_may_be_missing(tmp_path: Path) -> None:
