@@ -265,7 +265,12 @@ GGUF_MODELS = {
             "{}.expert_group_count": None,
             "{}.expert_group_used_count": None,
         }),
+        GgufModel("deepseek2_some_biases", _DEEPSEEK, "deepseek2", published=False,
+                  change=_without("blk.2.exp_probs_b.bias")),
         GgufModel("gpt-oss", _OSS, "gpt-oss"),
+        GgufModel("gpt-oss_pattern", _OSS, "gpt-oss", more={
+            "{}.attention.sliding_window_pattern": np.array([True, False, True]),
+        }),
         GgufModel("gpt-oss_unbiased", _OSS, "gpt-oss", published=False, change=_without(
             ("attn_q.bias", "attn_k.bias", "attn_v.bias")
         )),

@@ -10,6 +10,7 @@ from pyturbo.checkpoint.gguf_fields import Fields
 from pyturbo.checkpoint.gguf_names import ROPE_FACTORS
 from pyturbo.checkpoint.tensors import Tensors
 from pyturbo.errors import FormatError
+from pyturbo.ops import MAX_HEAD_DIM
 
 _SIGMOID = 2  # of expert_gating_func
 
@@ -17,6 +18,9 @@ _SIGMOID = 2  # of expert_gating_func
 def read_config(fields: Fields, tensors: Tensors, model_type: str) -> dict[str, Any]:
     """Return the entries of a configuration; some depend on which tensors the file has."""
     hidden, heads = fields.integer("{}.embedding_length"), fields.integer("{}.attention.head_count")
+    key_heads = fields.integer("{}.attention.head_count_kv", heads)
+    if heads % key_heads:
+        fields.refuse("{}.attention.head_count_kv", f"a divisor of the {heads} heads", key_heads)
     drafts = fields.integer("{}.nextn_predict_layers", 0, smallest=0)
     layers = fields.integer("{}.block_count")
     if drafts >= layers:
@@ -26,7 +30,7 @@ def read_config(fields: Fields, tensors: Tensors, model_type: str) -> dict[str, 
         "hidden_size": hidden,
         "num_hidden_layers": layers - drafts,
         "num_attention_heads": heads,
-        "num_key_value_heads": fields.integer("{}.attention.head_count_kv", heads),
+        "num_key_value_heads": key_heads,
         "rms_norm_eps": fields.number("{}.attention.layer_norm_rms_epsilon"),
         "rope_theta": fields.number("{}.rope.freq_base", 10000.0),
         "max_position_embeddings": fields.integer("{}.context_length"),
@@ -39,6 +43,8 @@ def read_config(fields: Fields, tensors: Tensors, model_type: str) -> dict[str, 
     config |= _MORE[model_type](fields, tensors, config) if model_type in _MORE else {}
     head_dim = config.get("qk_rope_head_dim") or _head_dim(fields, config)
     rotary = fields.integer("{}.rope.dimension_count", head_dim)
+    if rotary > head_dim or rotary % 2:
+        fields.refuse("{}.rope.dimension_count", f"an even number up to {head_dim}", rotary)
     if rotary != head_dim:
         config["partial_rotary_factor"] = rotary / head_dim
     scaling = _rope_scaling(fields, tensors, config, rotary // 2)
@@ -54,8 +60,10 @@ def _head_dim(fields: Fields, config: dict[str, Any]) -> int:
     """Return the size of all heads, and note it in the configuration."""
     size = max(1, config["hidden_size"] // config["num_attention_heads"])
     size = fields.integer("{}.attention.key_length", size)
-    if fields.integer("{}.attention.value_length", size) != size or size % 2:
-        raise FormatError(f"{fields.path}: expected even heads of one size for keys and values, got {size}")
+    if size % 2 or size > MAX_HEAD_DIM:
+        fields.refuse("{}.attention.key_length", f"an even number up to {MAX_HEAD_DIM}", size)
+    if (values := fields.integer("{}.attention.value_length", size)) != size:
+        fields.refuse("{}.attention.value_length", f"{size}, as many as keys have", values)
     config["head_dim"] = size
     return size
 
@@ -148,22 +156,31 @@ def _deepseek_v3(fields: Fields, tensors: Tensors, config: dict[str, Any]) -> di
     if (gate := fields.integer("{}.expert_gating_func", 1, smallest=0)) != _SIGMOID:
         fields.refuse("{}.expert_gating_func", f"{_SIGMOID}, scores of sigmoid", gate)
     fields.refuse_set("{}.attention.temperature_scale", "scores that depend on positions")
+    entries["score_corrections_optional"] = True
     if not any(name.endswith(".exp_probs_b.bias") for name in tensors):
         entries["topk_method"] = "greedy"
     return entries
 
 
 def _gpt_oss(fields: Fields, tensors: Tensors, config: dict[str, Any]) -> dict[str, Any]:
-    """Return the entries of windows; without a pattern, layers 0, 2, 4, ... have one."""
+    """Return the entries of windows; without a pattern, layers 0, 2, 4, ... have one.
+
+    A pattern is a period, whose last layer has none, or a flag for each layer.
+    """
     fields.integer("{}.expert_count")
     entries = {
         "intermediate_size": config["moe_intermediate_size"],
         "sliding_window": fields.integer("{}.attention.sliding_window"),
     }
-    if "{}.attention.sliding_window_pattern" in fields:
-        period = fields.integer("{}.attention.sliding_window_pattern")
-        layers = min(config["num_hidden_layers"], len(tensors))  # more are refused later
-        kinds = ("full_attention", "sliding_attention")
+    key, kinds = "{}.attention.sliding_window_pattern", ("full_attention", "sliding_attention")
+    layers = min(config["num_hidden_layers"], len(tensors))  # more are refused later
+    if fields.is_list(key):
+        sliding = fields.each(key) or []
+        if len(sliding) < layers:
+            fields.refuse(key, "a value for each layer", sliding)
+        entries["layer_types"] = [kinds[bool(one)] for one in sliding[:layers]]
+    elif key in fields:
+        period = fields.integer(key)
         entries["layer_types"] = [kinds[i % period < period - 1] for i in range(layers)]
     return entries
 

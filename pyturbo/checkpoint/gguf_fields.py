@@ -35,6 +35,9 @@ class Fields:
             self.refuse(key, f"a number from {smallest} on", value)
         return int(value)
 
+    def is_list(self, key: str) -> bool:
+        return isinstance(self._value(key, None), np.ndarray)
+
     def each(self, key: str) -> list[int] | None:
         """Return the values of a list, one for each layer; None if there is no such entry."""
         value = self._value(key, None)

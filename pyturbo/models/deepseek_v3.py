@@ -66,8 +66,10 @@ class GroupedMoe:
         self.scale = entries.number("routed_scaling_factor", 1.0)
         self.router = weights.linear(f"{path}.gate", (count, hidden), bias=False)
         self.bias = np.zeros(count, np.float32)
-        if method == "noaux_tc":
-            self.bias = weights.tensor(f"{path}.gate.e_score_correction_bias", (count,)).astype(np.float32)
+        correction = f"{path}.gate.e_score_correction_bias"
+        optional = entries.flag("score_corrections_optional", False)
+        if method == "noaux_tc" and not (optional and correction not in weights):
+            self.bias = weights.tensor(correction, (count,)).astype(np.float32)
         self.experts = Experts(weights, f"{path}.switch_mlp", count, hidden, inner)
         self.shared: Mlp | None = None
         if shared := entries.count_or_none("n_shared_experts", 0):

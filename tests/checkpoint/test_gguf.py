@@ -125,6 +125,7 @@ class TestHeader:
             "type": (with_infos(info("t", (4,), 77, 0)), "'t': type number 77 is not supported"),
             "type by name": (with_infos(info("t", (256,), 17, 0)), "'t': type IQ2_XS is not supported"),
             "newest type": (with_infos(info("t", (256,), 41, 0)), "'t': type Q1_0 is not supported"),
+            "type after it": (with_infos(info("t", (256,), 42, 0)), "'t': type Q2_0 is not supported"),
             "block": (with_infos(info("t", (2, 48), 2, 0)), "'t': expected rows in Q4_0 blocks of 32"),
             "offset": (with_infos(info("t", (4,), 0, 4)), "'t': offset: expected a multiple of 32"),
             "offset beyond": (with_infos(info("t", (4,), 0, 64)), "'t': expected 16 bytes at"),

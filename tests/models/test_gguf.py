@@ -125,6 +125,25 @@ def test_tokenizer_and_chat_template_are_those_of_the_file(folder: Path) -> None
         ("deepseek2", {"rope.dimension_count": 80}, "dimension_count: expected less than the 80 values"),
         ("deepseek2", {"attention.kv_lora_rank": None}, "kv_lora_rank: expected a number"),
         ("gpt-oss", {"attention.sliding_window": None}, "sliding_window: expected a number from 1 on"),
+        (
+            "gpt-oss",
+            {"attention.sliding_window_pattern": [1, 0]},
+            "attention.sliding_window_pattern: expected a value for each layer",
+        ),
+        ("qwen3", {"attention.head_count_kv": 5}, "head_count_kv: expected a divisor of the . heads, got 5"),
+        (
+            "qwen3",
+            {"rope.dimension_count": 98},
+            "rope.dimension_count: expected an even number up to 96, got 98",
+        ),
+        (
+            "qwen3",
+            {"rope.dimension_count": 31},
+            "rope.dimension_count: expected an even number up to 96, got 31",
+        ),
+        ("qwen3", {"attention.key_length": 95}, "key_length: expected an even number up to 512, got 95"),
+        ("qwen3", {"attention.key_length": 2**30}, "key_length: expected an even number up to 512, got"),
+        ("qwen3", {"attention.value_length": 64}, "value_length: expected 96, as many as keys have, got 64"),
         ("gpt-oss", {"expert_count": None}, "expert_count: expected a number from 1 on, got nothing"),
         (
             "gpt-oss",
@@ -200,6 +219,9 @@ def test_metadata_that_may_be_missing(tmp_path: Path) -> None:
     oss = GGUF_MODELS["gpt-oss"]
     (path,) = write(replace(oss, more={"{}.attention.sliding_window_pattern": 3}), tmp_path / "b.gguf")
     assert [layer.mixer.kv_heads.window for layer in load(path).network.layers] == [27, 27, 0]
+    flags = np.array([False, True, True])
+    (path,) = write(replace(oss, more={"{}.attention.sliding_window_pattern": flags}), tmp_path / "c.gguf")
+    assert [layer.mixer.kv_heads.window for layer in load(path).network.layers] == [0, 27, 27]
 
 
 def test_yarn_of_gpt_oss_is_that_of_its_configuration(tmp_path: Path) -> None:
