@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+from ml_dtypes import bfloat16
 
 from gguf_models import GgufModel, gguf_tensors
 from pyturbo.bench.peers.random_blocks import random_rows
 from pyturbo.checkpoint.gguf_writer import GgufTensor
 from reference import gguf as reference
+
+#: Types that are no blocks.
+FLOATS = ("F16", "BF16")
 
 #: Tensors that llama.cpp leaves in float32.
 PLAIN = ("norm.weight", "conv1d.weight", "gate_inp.weight")
@@ -29,8 +33,10 @@ def both_forms(one: GgufModel, kinds: tuple[str, ...]) -> tuple[list[GgufTensor]
         kind = kinds[number % len(kinds)]
         number += 1
         width, rows = array.shape[-1], array.size // array.shape[-1]
-        data = random_rows(rng, kind, rows, width, float(array.std()))
+        data = random_rows(rng, "F32" if kind == "BF16" else kind, rows, width, float(array.std()))
+        if kind == "BF16":
+            data = data.astype(bfloat16)
         blocks.append(GgufTensor.of(name, data, kind, array.shape))
-        values = data if kind == "F16" else reference.dequantize(reference.Weight(data, kind))
+        values = data if kind in FLOATS else reference.dequantize(reference.Weight(data, kind))
         exact.append(GgufTensor.of(name, values.astype(np.float32).reshape(array.shape)))
     return blocks, exact

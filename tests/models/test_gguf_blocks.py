@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gguf_blocks import both_forms
+from gguf_blocks import FLOATS, both_forms
 from gguf_models import BLOCK_MODELS, GgufModel, metadata
 from pyturbo.checkpoint.gguf_writer import write_gguf
 from pyturbo.model import load
@@ -21,7 +21,7 @@ TOKENS = 40  # more than a tile of a product of matrices
 #: Types that the tensors of a file mix, in turns.
 MIXTURE = ("Q4_K", "Q6_K", "Q8_0", "F16", "IQ4_XS")
 
-KINDS = sorted(reference.SIZES)
+KINDS = [*sorted(reference.SIZES), *FLOATS]
 
 
 def check(one: GgufModel, kinds: tuple[str, ...], folder: Path) -> None:
