@@ -44,6 +44,10 @@ cdef extern from "pyturbo/program.h" namespace "pyturbo" nogil:
         string arguments
         cbool waits, repeats
 
+    cdef cppclass NativePart "pyturbo::Part":
+        size_t begin, end
+        double seconds
+
     cdef cppclass LoopText:
         uint64_t ask, begin, end
 
@@ -79,6 +83,7 @@ cdef extern from "pyturbo/program.h" namespace "pyturbo" nogil:
         uint64_t size()
         vector[LaunchText] listing() except +raise_python
         vector[LoopText] loops() except +raise_python
+        vector[NativePart] parts(const int64_t*, const Block*) except +raise_python
 
 
 cdef class Cursor:

@@ -5,7 +5,7 @@ from pyturbo._buffer import Buffer
 from pyturbo._device import Device
 from pyturbo._host_loop import HostLoop
 from pyturbo._kernel import Kernel
-from pyturbo.symbols import Launch, Loop, Timeline
+from pyturbo.symbols import Launch, Loop, Part, Timeline
 
 class Cursor:
     position: int
@@ -49,3 +49,4 @@ class Program:
     ) -> Timeline: ...
     def listing(self) -> list[Launch]: ...
     def loops(self) -> list[Loop]: ...
+    def parts(self, blocks: Sequence[Buffer | None] = (), **symbols: int | Cursor) -> list[Part]: ...

@@ -15,7 +15,7 @@ from pyturbo._arguments import flag, index, value_bytes
 from pyturbo._messages import shown
 from pyturbo._dtypes import NAMES, code_of
 from pyturbo.errors import ArgumentError, StateError
-from pyturbo.symbols import HostCall, Launch, LaunchRun, Linear, Loop, Place, Timeline, described
+from pyturbo.symbols import HostCall, Launch, LaunchRun, Linear, Loop, Part, Place, Timeline, described
 
 
 cdef class Cursor:
@@ -171,6 +171,18 @@ cdef class Program:
                    texts[i].repeats)
             for i in range(texts.size())
         ]
+
+    def parts(self, blocks=(), **symbols):
+        """Return one ``Part`` for each command buffer that a replay with these blocks and symbols would take without host
+        loops. Nothing runs."""
+        cdef vector[int64_t] values
+        cdef vector[Block] memory
+        cdef vector[NativePart] parts
+        cdef NativeProgram* program = self.native()
+        blocks = self._given("parts", blocks, symbols, &memory, &values)
+        with nogil:
+            parts = program.parts(values.data(), memory.data())
+        return [Part(part.begin, part.end, part.seconds) for part in parts]
 
     def loops(self):
         """Return one ``Loop`` for each call of ``ask``, in order."""

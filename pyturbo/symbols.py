@@ -104,6 +104,14 @@ class Loop(NamedTuple):
     end: int | None  # the first launch after the passes
 
 
+class Part(NamedTuple):
+    """Launches of a replay that a GPU gets at once, as indices of them."""
+
+    begin: int
+    end: int
+    seconds: float  # that they are estimated to take, on the slowest GPU; 0: unknown
+
+
 class LaunchRun(NamedTuple):
     """One execution of a launch."""
 

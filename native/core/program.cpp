@@ -399,6 +399,14 @@ std::vector<LaunchText> Program::listing() const {
   return texts;
 }
 
+std::vector<Part> Program::parts(const int64_t* symbols, const Block* blocks) {
+  device_->require_open();
+  const std::lock_guard lock(running_);
+  require_stage("parts", Stage::closed);
+  set(symbols, blocks);
+  return device_->parts(ready_);
+}
+
 std::vector<LoopText> Program::loops() const {
   const std::lock_guard lock(growing_);
   std::vector<LoopText> places;

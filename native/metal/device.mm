@@ -3,7 +3,6 @@
 #import <Metal/Metal.h>
 
 #include <algorithm>
-#include <cmath>
 #include <mutex>
 #include <span>
 
@@ -12,6 +11,7 @@
 #include "metal/gates.h"
 #include "metal/memory.h"
 #include "metal/object.h"
+#include "metal/parts.h"
 #include "metal/pipelines.h"
 #include "metal/plan.h"
 #include "metal/residency.h"
@@ -24,10 +24,6 @@ namespace {
 
 constexpr size_t kMostInFlight = 4;  // command buffers that run when another replay begins, itself included
 static_assert(kMostInFlight < Plan::kReplays);
-
-// Estimated seconds of a command buffer: the first one is short, so that the GPU begins early; the others
-// keep the screen and other programs responsive.
-constexpr double kFirstSeconds = 0.005, kMostSeconds = 0.05;
 
 // Segments of a replay with host loops that are committed at the same time, the running one included. More of
 // them hide more of the host's time, but after a miss all but the next one were encoded for nothing.
@@ -107,6 +103,14 @@ class MetalDevice final : public Device {
     if (!program.kept) prepare(launches);
   }
 
+  std::vector<Part> parts(std::span<const ReadyLaunch> launches) const override {
+    std::vector<Part> parts;
+    for (size_t begin = 0; begin < launches.size(); begin = parts.back().end)
+      parts.push_back(next_part(begin, launches.size(), begin == 0,
+                                [&](size_t i) { return estimated_seconds(launches[i]); }));
+    return parts;
+  }
+
   bool prepares_ahead() const override { return true; }
 
   void synchronize() override {
@@ -124,11 +128,15 @@ class MetalDevice final : public Device {
     const Staging staging(launches, count, *memory);
     {
       const std::lock_guard lock(mutex_);
-      if (memory->aliased()) flight_->wait_all();
-      if (runs)
+      if (runs) {
+        wait_if_aliased();
         run_timed(launches, count, staging, *runs);
-      else
-        commit(launches, count, staging);
+      } else {
+        const std::string label = label_of(launches, count);
+        const auto add = [&](Encoder& encoder, size_t i) { encoder.add(launches[i]); };
+        const auto seconds = [&](size_t i) { return estimated_seconds(launches[i]); };
+        commit({0, count, label, staging}, seconds, add);
+      }
     }
     if (wait || !staging.empty()) flight_->wait_all();
     throw_failure();
@@ -218,10 +226,11 @@ class MetalDevice final : public Device {
     if (known == plans.end()) {
       prepare(launches);
       std::unique_ptr<Plan> plan = Plan::make(launches, *pipelines(), *memory);
+      if (!plan) return nullptr;
       known = plans.emplace(std::make_pair(first, launches.size()), std::move(plan)).first;
     }
     Plan* plan = known->second.get();
-    return plan && plan->update(launches, *memory) ? plan : nullptr;
+    return plan->update(launches, *memory) ? plan : nullptr;
   }
 
   Ref<CommandsObject> new_commands(const std::string& label) {
@@ -242,42 +251,46 @@ class MetalDevice final : public Device {
     return flight_->commit(commands);
   }
 
-  // Commits a command buffer with one pass for all launches.
-  void commit(const ReadyLaunch* launches, size_t count, const Staging& staging) {
-    const auto commands = new_commands(label_of(launches, count));
-    {
-      Encoder encoder(made([commands.get() computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent]),
-                      *pipelines_, *memory_, staging);
-      for (size_t i = 0; i < count; ++i) encoder.add(launches[i]);
-    }
-    submit(commands.get());
+  // Waits until nothing runs where command buffers may share memory that Metal does not know to be shared.
+  void wait_if_aliased() {
+    if (memory_->aliased()) flight_->wait_all();
   }
 
-  // Commits a plan, in several command buffers where one would hold the GPU for long. The GPU begins with the
-  // first while the others are encoded.
-  void commit(const Plan& plan, std::span<const ReadyLaunch> launches) {
-    const std::lock_guard lock(mutex_);
-    const bool aliased = memory_->aliased();
-    if (aliased) flight_->wait_all();
-    const std::string label = label_of(launches.data(), launches.size());
-    const Staging no_copies(nullptr, 0, *memory_);
-    double most = aliased ? INFINITY : kFirstSeconds;
-    for (size_t begin = 0; begin < launches.size();) {
+  struct Launches {
+    size_t begin, end;
+    const std::string& label;
+    const Staging& staging;
+  };
+
+  // Commits launches, in several command buffers where one would hold the GPU for long. The GPU begins with
+  // the first while the others are encoded. `seconds(i)` is the estimate of launch i, `add(encoder, i)`
+  // encodes it. Returns the number of the last command buffer.
+  template <typename Seconds, typename Add>
+  uint64_t commit(const Launches& launches, const Seconds& seconds, const Add& add) {
+    uint64_t number = 0;
+    for (Part part{0, launches.begin, 0}; number == 0 || part.end < launches.end;) {
+      part = next_part(part.end, launches.end, part.end == 0, seconds);
+      wait_if_aliased();
       const Pool pool;
-      const auto commands = new_commands(label);
+      const auto commands = new_commands(launches.label);
       {
         Encoder encoder(
             made([commands.get() computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent]),
-            *pipelines_, *memory_, no_copies);
-        double seconds = 0;
-        for (; begin < launches.size() && seconds < most; ++begin) {
-          encoder.add(plan, begin);
-          seconds += plan.command(begin).seconds;
-        }
+            *pipelines_, *memory_, launches.staging);
+        for (size_t i = part.begin; i < part.end; ++i) add(encoder, i);
       }
-      submit(commands.get());
-      most = aliased ? INFINITY : kMostSeconds;
+      number = submit(commands.get());
     }
+    return number;
+  }
+
+  void commit(const Plan& plan, std::span<const ReadyLaunch> launches) {
+    const std::lock_guard lock(mutex_);
+    const std::string label = label_of(launches.data(), launches.size());
+    const Staging no_copies(nullptr, 0, *memory_);
+    const auto seconds = [&](size_t i) { return plan.command(i).seconds; };
+    commit({0, launches.size(), label, no_copies}, seconds,
+           [&](Encoder& encoder, size_t i) { encoder.add(plan, i); });
   }
 
   // Memory for the gates of one replay. It is used again once all that was committed has finished.
@@ -359,25 +372,22 @@ class MetalDevice final : public Device {
     return loop.end;
   }
 
-  // Commits launches in a command buffer of their own, and the gate of a loop behind them if there is such a
-  // loop. Returns its number.
+  // Commits launches in command buffers of their own, and the gate of a loop at the end of the last one if
+  // there is such a loop. Returns its number.
   uint64_t commit_segment(const LoopReplay& replay, size_t begin, size_t end, bool gated, size_t loop) {
     const Pool pool;
     flight_->wait_for_room(kMostInFlight - 1);
     const std::lock_guard lock(mutex_);
-    if (memory_->aliased()) flight_->wait_all();
-    const auto commands = new_commands(label_of(replay.launches.data(), replay.launches.size()));
+    const std::string label = label_of(replay.launches.data(), replay.launches.size());
     const Staging no_copies(nullptr, 0, *memory_);
-    {
-      Encoder encoder(made([commands.get() computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent]),
-                      *pipelines_, *memory_, no_copies);
-      for (size_t i = begin; i < end; ++i) {
-        const uint64_t offset = replay.groups.offset + i * sizeof(MTLDispatchThreadgroupsIndirectArguments);
-        encoder.add(replay.plan, i, gated ? Place{replay.groups.buffer, offset} : Place{});
-      }
-      if (loop < replay.loops.size()) encoder.add(replay.gates.launch(loop));
-    }
-    return submit(commands.get());
+    const bool closes = loop < replay.loops.size();
+    const auto seconds = [&](size_t i) { return i < end ? replay.plan.command(i).seconds : 0; };
+    const auto add = [&](Encoder& encoder, size_t i) {
+      if (i == end) return encoder.add(replay.gates.launch(loop));
+      const uint64_t offset = replay.groups.offset + i * sizeof(MTLDispatchThreadgroupsIndirectArguments);
+      encoder.add(replay.plan, i, gated ? Place{replay.groups.buffer, offset} : Place{});
+    };
+    return commit({begin, end + (closes ? 1 : 0), label, no_copies}, seconds, add);
   }
 
   // Runs one pass for each launch, with timestamps around it. Each launch gets its own command buffer if

@@ -81,8 +81,7 @@ class Plan {
   uint64_t version_ = 0;  // of Memory when buffers were found
 };
 
-// What the device keeps for a program: plans by first launch and number of launches; null where there can be
-// none.
+// What the device keeps for a program: plans by first launch and number of launches.
 struct ProgramPlans {
   std::map<std::pair<size_t, size_t>, std::unique_ptr<Plan>> plans;
 };

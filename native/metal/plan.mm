@@ -1,11 +1,10 @@
 #include "metal/plan.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <utility>
 
 #include "metal/geometry.h"
+#include "metal/parts.h"
 
 namespace pyturbo::metal {
 namespace {
@@ -17,22 +16,6 @@ uint64_t room(uint32_t size) { return (size + kValueAlignment - 1) / kValueAlign
 // Returns whether an argument has memory: it may be disabled by a function constant, or be empty.
 bool bound(const Arguments& arguments, const ArgumentInfo& info) {
   return arguments.buffers[info.index] && arguments.bytes[info.index] > 0;
-}
-
-// Returns a rough time of a launch on an M1: the bytes of its buffers at 60 GB/s, or the arithmetic of a
-// product of matrices at 1 TFLOP/s, if that is longer. A product of [t, k] and [n, k] values has t * k * n
-// steps: the square root of the product of the sizes of its three buffers, which are the largest ones.
-double estimated_seconds(const ReadyLaunch& launch) {
-  double bytes = 0, largest[3] = {1, 1, 1};
-  for (uint32_t i = 0; i < launch.kernel->argument_count; ++i) {
-    const ArgumentInfo& info = launch.kernel->arguments[i];
-    if (info.kind != ArgumentKind::buffer || !bound(*launch.arguments, info)) continue;
-    double size = double(launch.arguments->bytes[info.index]);
-    bytes += size;
-    for (double& known : largest)
-      if (size > known) std::swap(size, known);
-  }
-  return std::max(bytes / 60e9, std::sqrt(largest[0] * largest[1] * largest[2]) / 1e12);
 }
 
 }  // namespace
@@ -48,6 +31,8 @@ std::unique_ptr<Plan> Plan::make(std::span<const ReadyLaunch> launches, Pipeline
   }
   plan->lay_out(launches);
   plan->version_ = memory.version();
+  for (size_t i = 0; i < launches.size(); ++i)
+    if (!plan->find_buffers(launches[i], plan->commands_[i], memory, /*again=*/true)) return nullptr;
   const uint64_t bytes = plan->lasting_bytes_ + kReplays * plan->changing_bytes_;
   if (bytes > 0) {
     plan->values_ = allocate_storage(bytes);
@@ -56,7 +41,6 @@ std::unique_ptr<Plan> Plan::make(std::span<const ReadyLaunch> launches, Pipeline
   }
   for (size_t i = 0; i < launches.size(); ++i) {
     Command& command = plan->commands_[i];
-    if (!plan->find_buffers(launches[i], command, memory, /*again=*/true)) return nullptr;
     plan->set_work(launches[i], command);
     if (!launches[i].changes) plan->write_values(launches[i], command, plan->value_at_[i]);
   }

@@ -6,6 +6,7 @@ constexpr constant uint kEmbedThreads = 256;
 // Layout: row-major; the table as the weights of affine_matvec.
 // Dispatch: groups (ceil_div(hidden, kEmbedThreads * kOctet), tokens), threads (kEmbedThreads)
 // Requires: group_size == 32 || group_size == 64 || group_size == 128; hidden % group_size == 0
+// Work: bytes (tokens * hidden * 8)
 // Numerics: q * scale + bias rounded once to f32. An id outside [0, vocab) gives NaN.
 template <uint bits, typename S>
 kernel void affine_embed(

@@ -8,6 +8,7 @@
 //   x_rows == 1 || x_rows == k; experts > 0; matrices > 0; matrices <= kNoMatrix;
 //   by_slot || matrices == experts;
 //   bits % 4 > 0 || packed_stride % 4 == 0
+// Work: products (tokens * k * in * out), bytes (min(tokens * k, matrices) * out * in * (bits + 1) / 8)
 // Numerics: as affine_matvec. Rows of a negative slot stay as they are; an unknown id or slot gives NaN.
 template <uint bits, typename S>
 kernel void affine_experts_matvec(

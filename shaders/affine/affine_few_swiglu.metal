@@ -5,6 +5,7 @@
 // Layout: as affine_few_matmul, gate and up alike.
 // Dispatch: groups (ceil_div(out, kRowsPerGroup), ceil_div(tokens, kFewTokens)), threads (kRowThreads)
 // Requires: group_size == 32 || group_size == 64 || group_size == 128; in > 0; in % group_size == 0
+// Work: products (2 * tokens * in * out)
 // Numerics: f32; the products as affine_few_matmul.
 template <uint bits, typename S>
 kernel void affine_few_swiglu(

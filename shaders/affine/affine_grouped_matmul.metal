@@ -7,6 +7,8 @@
 // Requires: group_size == 32 || group_size == 64 || group_size == 128; in > 0; in % group_size == 0;
 //   experts > 0; matrices > 0; matrices <= kNoMatrix; by_slot || matrices == experts;
 //   bits % 4 > 0 || packed_stride % 4 == 0
+// Work: products (rows * in * out),
+//   bytes (rows * (in + out) * 4 + min(rows, matrices) * in * out * (bits + 1) / 8)
 // Numerics: as affine_matmul. Rows in no bucket or of a negative slot are kept; an unknown slot gives NaN.
 template <uint bits, typename S>
 kernel void affine_grouped_matmul(

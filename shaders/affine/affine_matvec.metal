@@ -5,6 +5,7 @@
 // Layout: row-major; packed holds a little-endian stream of `bits`-bit values per row.
 // Dispatch: groups (ceil_div(out, kRowsPerGroup), tokens), threads (kRowThreads)
 // Requires: group_size == 32 || group_size == 64 || group_size == 128; in > 0; in % group_size == 0
+// Work: products (tokens * in * out)
 // Numerics: f32; scale * dot(q, x) + bias * sum(x) per 32 values.
 template <uint bits, typename S>
 kernel void affine_matvec(

@@ -6,6 +6,7 @@
 // Layout: as affine_matvec, gate and up alike.
 // Dispatch: groups (ceil_div(out, kRowsPerGroup), tokens), threads (kRowThreads)
 // Requires: group_size == 32 || group_size == 64 || group_size == 128; in > 0; in % group_size == 0
+// Work: products (2 * tokens * in * out)
 // Numerics: f32; the products as affine_matvec.
 template <uint bits, typename S>
 kernel void affine_swiglu(

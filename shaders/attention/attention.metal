@@ -10,6 +10,8 @@ constant bool has_sinks [[function_constant(1)]];
 // Requires: tokens > 0; context > 0; kv_heads > 0; heads > 0; heads % kv_heads == 0; dim > 0; dim % 8 == 0;
 //   dim <= max_dim; softcap >= 0; causal || window == 0; context + tokens + window <= 2147483647;
 //   tokens * heads <= 2147483647; context <= capacity || (window > 0 && window + tokens - 1 <= capacity)
+// Work: products (2 * tokens * heads * dim * (window > 0 ? min(context, window + tokens) : context)),
+//   bytes (2 * kv_heads * dim * sizeof(T) * (window > 0 ? min(context, window + tokens) : context))
 // Numerics: f32, online softmax; on NVIDIA's matrix units q and p have 22 bits beside f16 and 17 beside bf16. No visible
 //   key gives 0. NaN and inf reach only queries that see them.
 template <typename T, uint max_dim, uint rows>

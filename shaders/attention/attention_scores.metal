@@ -8,6 +8,7 @@ constexpr constant uint kThreads = 64;
 // Layout: row-major and contiguous.
 // Dispatch: groups (ceil_div(context, kThreads), heads, tokens), threads (kThreads)
 // Requires: tokens > 0; context > 0; dim > 0; kv_heads > 0; heads > 0; heads % kv_heads == 0
+// Work: products (tokens * heads * context * dim)
 // Numerics: f32 fma, dim ascending; NaN and inf reach only scores of their query or key.
 template <typename T>
 kernel void attention_scores(

@@ -8,6 +8,7 @@ constexpr constant uint kThreads = 64;
 // Layout: row-major and contiguous.
 // Dispatch: groups (ceil_div(dim, kThreads), heads, tokens), threads (kThreads)
 // Requires: tokens > 0; context > 0; dim > 0; kv_heads > 0; heads > 0; heads % kv_heads == 0
+// Work: products (tokens * heads * context * dim)
 // Numerics: f32 fma, keys ascending; a NaN or inf of v shows at its own coordinate even where p is 0.
 template <typename T>
 kernel void attention_values(

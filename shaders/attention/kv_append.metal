@@ -8,6 +8,7 @@ constexpr constant uint kThreads = 256;
 // Layout: a row holds all heads of one position, width = kv_heads * dim values.
 // Dispatch: groups (ceil_div(width, kThreads), tokens), threads (kThreads)
 // Requires: width > 0; 0 < tokens; tokens <= capacity; position + tokens <= 4294967296
+// Work: bytes (tokens * width * 8)
 // Numerics: rounded once to the cache's type; values out of the range of f16 become inf.
 template <typename T>
 kernel void kv_append(

@@ -41,6 +41,7 @@ inline DeltaToken<columns> read_token(
 // Dispatch: groups (ceil_div(v_dim, kRowsPerGroup), v_heads), threads (32 * kSimdgroups)
 // Requires: tokens > 0; k_heads > 0; v_heads > 0; v_heads % k_heads == 0; v_dim > 0; v_dim % kRows == 0;
 //   qk_stride >= k_heads * columns * 32; v_stride >= v_heads * v_dim
+// Work: products (4 * tokens * v_heads * v_dim * columns * 32)
 // Numerics: f32 fma, dot products as a tree over lanes; NaN of q reaches its y only, of k, v, g, beta the state.
 template <uint columns>
 kernel void delta_net(

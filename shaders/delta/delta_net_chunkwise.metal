@@ -8,6 +8,7 @@ constant bool tiled [[function_constant(0)]];  // value heads of one key head li
 // Dispatch: groups (ceil_div(v_dim, kRows), v_heads), threads (kThreads)
 // Requires: tokens > 0; k_heads > 0; v_heads > 0; v_heads % k_heads == 0; v_dim > 0; v_dim % kBlock == 0;
 //   qk_stride >= k_heads * tiles * kColumns; v_stride >= v_heads * v_dim
+// Work: products (4 * tokens * v_heads * v_dim * tiles * kColumns)
 // Numerics: f32, as delta_net to rounding, for g in [0, 1]; NaN reaches the same values as there, token by token.
 template <uint tiles>
 kernel void delta_net_chunkwise(

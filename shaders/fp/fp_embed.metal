@@ -6,6 +6,7 @@ constexpr constant uint kEmbedThreads = 256;
 // Layout: row-major; the table as the weights of fp_matvec.
 // Dispatch: groups (ceil_div(hidden, kEmbedThreads * kOctet), tokens), threads (kEmbedThreads)
 // Requires: hidden % 32 == 0
+// Work: bytes (tokens * hidden * 8)
 // Numerics: code * scale is exact; times global_scale / 2688 in f32. An id outside [0, vocab) gives NaN.
 template <uint bits, uint group>
 kernel void fp_embed(

@@ -8,6 +8,7 @@
 // Requires: in > 0; in % 32 == 0; x_rows == 1 || x_rows == k; experts > 0; matrices > 0;
 //   matrices <= kNoMatrix; by_slot || matrices == experts;
 //   bits % 4 > 0 || packed_stride % 4 == 0
+// Work: products (tokens * k * in * out), bytes (min(tokens * k, matrices) * out * in * (bits + 1) / 8)
 // Numerics: as fp_matvec. Rows of a negative slot stay as they are; an unknown id or slot gives NaN.
 template <uint bits, uint group>
 kernel void fp_experts_matvec(

@@ -5,6 +5,7 @@
 // Layout: row-major; packed holds the codes of a row one after another, the first in the lowest bits.
 // Dispatch: groups (ceil_div(out, kRowsPerGroup), ceil_div(tokens, kFewTokens)), threads (kRowThreads)
 // Requires: in > 0; in % 32 == 0
+// Work: products (tokens * in * out)
 // Numerics: as fp_matvec. On NVIDIA's matrix units x and W have 17 bits with nvfp4. A NaN in x stays in its token.
 template <uint bits, uint group>
 kernel void fp_few_matmul(

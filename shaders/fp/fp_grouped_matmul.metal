@@ -7,6 +7,8 @@
 // Dispatch: groups (ceil_div(out, kTileOuts), ceil_div(rows, kTileTokens) + experts), threads (kTileThreads)
 // Requires: in > 0; in % 32 == 0; experts > 0; matrices > 0; matrices <= kNoMatrix;
 //   by_slot || matrices == experts
+// Work: products (rows * in * out),
+//   bytes (rows * (in + out) * 4 + min(rows, matrices) * in * out * (bits + 1) / 8)
 // Numerics: as fp_matmul. Rows in no bucket or of a negative slot are kept; an unknown slot gives NaN.
 template <uint bits, uint group>
 kernel void fp_grouped_matmul(

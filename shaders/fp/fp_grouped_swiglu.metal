@@ -7,6 +7,8 @@
 // Dispatch: groups (ceil_div(out, kTileOuts / 2), ceil_div(rows, kTileTokens) + experts), threads (kTileThreads)
 // Requires: in > 0; in % 32 == 0; experts > 0; matrices > 0; matrices <= kNoMatrix;
 //   by_slot || matrices == experts
+// Work: products (2 * rows * in * out),
+//   bytes (rows * (in + out) * 4 + 2 * min(rows, matrices) * in * out * (bits + 1) / 8)
 // Numerics: the products as fp_grouped_matmul. Rows in no bucket or of a negative slot are kept; an unknown slot
 //   gives NaN.
 template <uint bits, uint group>

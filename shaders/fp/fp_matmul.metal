@@ -5,6 +5,7 @@
 // Layout: row-major; packed holds the codes of a row one after another, the first in the lowest bits.
 // Dispatch: groups (ceil_div(out, kTileOuts), ceil_div(tokens, kTileTokens)), threads (kTileThreads)
 // Requires: in > 0; in % 32 == 0
+// Work: products (tokens * in * out)
 // Numerics: f32; W is exact in the product, the sum times global_scale / 2688. On NVIDIA's matrix units x has 17
 //   bits. A NaN in x stays in its token.
 template <uint bits, uint group>

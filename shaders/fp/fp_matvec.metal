@@ -5,6 +5,7 @@
 // Layout: row-major; packed holds the codes of a row one after another, the first in the lowest bits.
 // Dispatch: groups (ceil_div(out, kRowsPerGroup), tokens), threads (kRowThreads)
 // Requires: in > 0; in % 32 == 0
+// Work: products (tokens * in * out)
 // Numerics: f32; scale * dot(code, x) per group, the sum times global_scale / 2688.
 template <uint bits, uint group>
 kernel void fp_matvec(

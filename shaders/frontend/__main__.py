@@ -10,7 +10,7 @@ from pathlib import Path
 if not __package__:  # run as `python shaders/frontend`
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from frontend import check, contract, cuda, emit, host
+from frontend import check, contract, cuda, emit, host, work
 from frontend.arguments import Reader
 from frontend.inline import inline
 from frontend.manifest import manifest
@@ -86,6 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check.check(program)
         shaders.append((program, read_entries(program)))
     check.check_names(program for program, _ in shaders)
+    works = work.functions(shaders)
     if len(set(stems)) < len(stems):
         errors.found.append(f"{options.root}: error: two shaders would be written to the same file: {stems}")
     if errors.found:
@@ -101,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _write(path, cuda.text(program, entries, options.root))
     for path in library:
         _write(path, inline(options.msl / "cuda" / "invoke.h", options.msl, [options.msl / "cuda"]))
-    _write(outputs[-1], emit.tables(options.library, stems))
+    _write(outputs[-1], emit.tables(options.library, stems, works))
     _write(options.manifest, manifest(shaders, options.root))
     return 0
 

@@ -29,12 +29,13 @@ class Contract:
     groups: list[Expression] = field(default_factory=list)
     threads: list[Expression] = field(default_factory=list)
     requires: list[Expression] = field(default_factory=list)
+    work: dict[str, Expression] = field(default_factory=dict)  # "products" and "bytes", where stated
     shapes: dict[str, list[Expression]] = field(default_factory=dict)  # by argument
     alignments: dict[str, int] = field(default_factory=dict)  # bytes, by argument; where stated
 
     def expressions(self) -> list[Expression]:
         shapes = [extent for shape in self.shapes.values() for extent in shape]
-        return [*self.groups, *self.threads, *self.requires, *shapes]
+        return [*self.groups, *self.threads, *self.requires, *self.work.values(), *shapes]
 
 
 @cache
@@ -54,7 +55,7 @@ def read(program: Program, kernel: Kernel, arguments: Sequence[Argument]) -> Con
     contract = Contract()
     seen: set[str] = set()
     for line in _joined(_comment_above(program.unit.tokens[kernel.item.begin])):
-        keyword = re.match(r"(Dispatch|Requires)\s*:", line.text.strip())
+        keyword = re.match(r"(Dispatch|Requires|Work)\s*:", line.text.strip())
         if not keyword:
             contract.comment.append(line.text.strip())
             continue
@@ -63,6 +64,8 @@ def read(program: Program, kernel: Kernel, arguments: Sequence[Argument]) -> Con
             errors.add(line, f"{kernel.name}: expected one {keyword[1]} line, got another")
         elif keyword[1] == "Dispatch":
             _read_dispatch(contract, Line(line.file, line.number, text), errors)
+        elif keyword[1] == "Work":
+            _read_work(contract, Line(line.file, line.number, text), errors)
         else:
             parts = [part.strip() for part in text.rstrip(";").split(";")]
             contract.requires = _expressions(parts, line, "Requires", errors)
@@ -73,7 +76,7 @@ def read(program: Program, kernel: Kernel, arguments: Sequence[Argument]) -> Con
 
 
 def _joined(lines: Sequence[Line]) -> list[Line]:
-    """Join to a Dispatch or Requires line the following lines that are indented by two more spaces."""
+    """Join to a line of Dispatch, Requires or Work the next lines that are indented by two more spaces."""
     joined: list[Line] = []
     indent = None
     for line in lines:
@@ -81,7 +84,7 @@ def _joined(lines: Sequence[Line]) -> list[Line]:
         if indent is not None and own >= indent + 2:
             joined[-1] = joined[-1]._replace(text=joined[-1].text + " " + line.text.strip())
             continue
-        indent = own if line.text.strip().startswith(("Dispatch:", "Requires:")) else None
+        indent = own if line.text.strip().startswith(("Dispatch:", "Requires:", "Work:")) else None
         joined.append(line)
     return joined
 
@@ -95,6 +98,17 @@ def _read_dispatch(contract: Contract, line: Line, errors: Errors) -> None:
         target.extend(_expressions(_split(text), line, "Dispatch", errors))
         if len(target) > 3:
             errors.add(line, f"Dispatch: expected at most 3 axes, got '{text}'")
+
+
+def _read_work(contract: Contract, line: Line, errors: Errors) -> None:
+    for part in _split(line.text):
+        match = re.fullmatch(r"(products|bytes)\s*\((.*)\)", part)
+        if not match or match[1] in contract.work:
+            errors.add(
+                line, f"Work: expected 'products (...), bytes (...)' or one of them, got '{line.text}'"
+            )
+            return
+        contract.work.update((match[1], found) for found in _expressions([match[2]], line, "Work", errors))
 
 
 def _read_shapes(contract: Contract, arguments: Sequence[Argument], errors: Errors) -> None:

@@ -38,6 +38,7 @@ def _kernel(program: Program, entry: Entry, instance: Instance, root: Path) -> d
         "contract": {
             "dispatch": dispatch if contract.groups else None,
             "requires": _texts(contract.requires),
+            "work": {what: expression.text for what, expression in contract.work.items()} or None,
         },
         "template": bound,
         "arguments": [_argument(program, entry, a, bound) for a in entry.arguments if not a.is_position],

@@ -6,6 +6,7 @@ constexpr constant uint kEmbedThreads = 256;
 // Layout: row-major; the table as the weights of gguf_matvec.
 // Dispatch: groups (ceil_div(hidden, kEmbedThreads * kOctet), tokens), threads (kEmbedThreads)
 // Requires: hidden % block == 0
+// Work: bytes (tokens * hidden * 8)
 // Numerics: code * scale + bias rounded once to f32. An id outside [0, vocab) gives NaN.
 template <uint type, uint block, uint block_bytes>
 kernel void gguf_embed(

@@ -8,6 +8,7 @@
 // Requires: in > 0; in % block == 0; x_rows == 1 || x_rows == k; experts > 0; matrices > 0;
 //   matrices <= kNoMatrix; by_slot || matrices == experts;
 //   blocks_stride % (block_bytes % 4 > 0 ? 2 - block_bytes % 2 : block_bytes % 16 > 0 ? 4 : 16) == 0
+// Work: products (tokens * k * in * out), bytes (min(tokens * k, matrices) * in / block * out * block_bytes)
 // Numerics: as gguf_matvec. Rows of a negative slot stay as they are; an unknown id or slot gives NaN.
 template <uint type, uint block, uint block_bytes>
 kernel void gguf_experts_matvec(

@@ -5,6 +5,7 @@
 // Layout: row-major; a row of `blocks` is in / block blocks of GGML type `type`.
 // Dispatch: groups (ceil_div(out, kRowsPerGroup), ceil_div(tokens, kFewTokens)), threads (kRowThreads)
 // Requires: in > 0; in % block == 0
+// Work: products (tokens * in * out)
 // Numerics: as gguf_matvec. On NVIDIA's matrix units x and W have 17 bits with Q2_K, Q3_K and Q6_K. A NaN in x stays in
 //   its token.
 template <uint type, uint block, uint block_bytes>

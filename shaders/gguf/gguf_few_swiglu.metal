@@ -5,6 +5,7 @@
 // Layout: as gguf_few_matmul, gate and up alike.
 // Dispatch: groups (ceil_div(out, kRowsPerGroup), ceil_div(tokens, kFewTokens)), threads (kRowThreads)
 // Requires: in > 0; in % block == 0
+// Work: products (2 * tokens * in * out)
 // Numerics: f32; the products as gguf_few_matmul.
 template <uint type, uint block, uint block_bytes>
 kernel void gguf_few_swiglu(

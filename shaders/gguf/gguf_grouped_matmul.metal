@@ -8,6 +8,8 @@
 // Requires: in > 0; in % block == 0; experts > 0; matrices > 0; matrices <= kNoMatrix;
 //   by_slot || matrices == experts;
 //   blocks_stride % (block_bytes % 4 > 0 ? 2 - block_bytes % 2 : 4) == 0
+// Work: products (rows * in * out),
+//   bytes (rows * (in + out) * 4 + min(rows, matrices) * in / block * out * block_bytes)
 // Numerics: as gguf_matmul. Rows in no bucket or of a negative slot are kept; an unknown slot gives NaN.
 template <uint type, uint block, uint block_bytes>
 kernel void gguf_grouped_matmul(

@@ -5,6 +5,7 @@
 // Layout: row-major; a row of `blocks` is in / block blocks of GGML type `type`.
 // Dispatch: groups (ceil_div(out, kTileOuts), ceil_div(tokens, kTileTokens)), threads (kTileThreads)
 // Requires: in > 0; in % block == 0
+// Work: products (tokens * in * out)
 // Numerics: f32; W is rounded to f32 before the product. On NVIDIA's matrix units x has 17 bits, or 8 with
 //   fast precision. A NaN in x stays in its token.
 template <uint type, uint block, uint block_bytes>

@@ -5,6 +5,7 @@
 // Layout: row-major; a row of `blocks` is in / block blocks of GGML type `type`.
 // Dispatch: groups (ceil_div(out, kRowsPerGroup), tokens), threads (kRowThreads)
 // Requires: in > 0; in % block == 0
+// Work: products (tokens * in * out)
 // Numerics: f32; scale * dot(code, x) + bias * sum(x) per group of 16 or 32 values.
 template <uint type, uint block, uint block_bytes>
 kernel void gguf_matvec(

@@ -6,6 +6,7 @@
 // Layout: as gguf_matvec, gate and up alike.
 // Dispatch: groups (ceil_div(out, kRowsPerGroup), tokens), threads (kRowThreads)
 // Requires: in > 0; in % block == 0
+// Work: products (2 * tokens * in * out)
 // Numerics: f32; the products as gguf_matvec.
 template <uint type, uint block, uint block_bytes>
 kernel void gguf_swiglu(

@@ -6,6 +6,7 @@
 // Layout: as gguf_matmul, gate and up alike.
 // Dispatch: groups (ceil_div(out, kTileOuts / 2), ceil_div(tokens, kTileTokens)), threads (kTileThreads)
 // Requires: in > 0; in % block == 0
+// Work: products (2 * tokens * in * out)
 // Numerics: f32; the products as gguf_matmul.
 template <uint type, uint block, uint block_bytes>
 kernel void gguf_swiglu_matmul(

@@ -6,6 +6,7 @@
 // Dispatch: groups (ceil_div(out, kRowsPerGroup), k, tokens), threads (kRowThreads)
 // Requires: in > 0; x_rows == 1 || x_rows == k; experts > 0; matrices > 0; matrices <= kNoMatrix;
 //   by_slot || matrices == experts
+// Work: products (tokens * k * in * out), bytes (min(tokens * k, matrices) * in * out * sizeof(W))
 // Numerics: as dense_matvec. Rows of a negative slot stay as they are; an unknown id or slot gives NaN.
 template <typename W>
 kernel void dense_experts_matvec(

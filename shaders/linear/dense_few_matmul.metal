@@ -5,6 +5,7 @@
 // Layout: all row-major and contiguous.
 // Dispatch: groups (ceil_div(out, kRowsPerGroup), ceil_div(tokens, kFewTokens)), threads (kRowThreads)
 // Requires: in > 0; in % 32 == 0
+// Work: products (tokens * in * out)
 // Numerics: f32. On NVIDIA's matrix units x has 24 bits beside bf16, 17 beside f16. A NaN in x stays in its token.
 template <typename T>
 kernel void dense_few_matmul(

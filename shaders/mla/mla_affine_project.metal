@@ -9,6 +9,7 @@ constexpr constant uint kThreads = 64;
 // Dispatch: groups (ceil_div(out, kRowsPerGroup), heads, tokens), threads (kRowThreads)
 // Requires: tokens > 0; heads > 0; in > 0; out > 0;
 //   group_size == 32 || group_size == 64 || group_size == 128; in % group_size == 0; first + out <= stride
+// Work: products (tokens * heads * in * out)
 // Numerics: as affine_matvec.
 template <uint bits, typename S>
 kernel void mla_affine_project(
@@ -43,6 +44,7 @@ kernel void mla_affine_project(
 // Dispatch: groups (ceil_div(out / kOctet, kThreads), heads, tokens), threads (kThreads)
 // Requires: tokens > 0; heads > 0; in > 0; out > 0;
 //   group_size == 32 || group_size == 64 || group_size == 128; out % group_size == 0; first + in <= stride
+// Work: products (tokens * heads * in * out)
 // Numerics: f32 fma, rows ascending. Neighbouring threads read neighbouring octets of one row.
 template <uint bits, typename S>
 kernel void mla_affine_project_transposed(

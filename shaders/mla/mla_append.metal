@@ -8,6 +8,7 @@ constexpr constant uint kThreads = 256;
 // Layout: one row for each position, for all heads.
 // Dispatch: groups (ceil_div(rank + rope, kThreads), tokens), threads (kThreads)
 // Requires: tokens > 0; rank > 0; rope > 0; position + tokens <= capacity
+// Work: bytes (tokens * (rank + rope) * 8)
 // Numerics: rounded once to the cache's type; values out of the range of f16 become inf.
 template <typename T>
 kernel void mla_append(

@@ -40,6 +40,8 @@ struct LatentSource {
 // Requires: tokens > 0; context > 0; context <= capacity; heads > 0; rank > 0; rank % 8 == 0;
 //   rank <= kMaxRank; rope > 0; rope % 8 == 0; rope <= kMaxRope; context + tokens <= 2147483647;
 //   tokens * heads <= 2147483647
+// Work: products (tokens * heads * context * (2 * rank + rope)),
+//   bytes (context * (rank + rope) * sizeof(T))
 // Numerics: f32, online softmax; no visible key gives 0. NaN and inf reach only queries that see them.
 template <typename T>
 kernel void mla_attention(

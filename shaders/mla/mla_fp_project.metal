@@ -8,6 +8,7 @@ constexpr constant uint kThreads = 64;
 // Layout: W_h is `out` rows of w from row h * stride + first on: one matrix can hold two of each head.
 // Dispatch: groups (ceil_div(out, kRowsPerGroup), heads, tokens), threads (kRowThreads)
 // Requires: tokens > 0; heads > 0; in > 0; out > 0; in % 32 == 0; first + out <= stride
+// Work: products (tokens * heads * in * out)
 // Numerics: as fp_matvec.
 template <uint bits, uint group>
 kernel void mla_fp_project(
@@ -37,6 +38,7 @@ kernel void mla_fp_project(
 // Layout: W_h is `in` rows of w, each of `out` values, from row h * stride + first on.
 // Dispatch: groups (ceil_div(out / kOctet, kThreads), heads, tokens), threads (kThreads)
 // Requires: tokens > 0; heads > 0; in > 0; out > 0; out % 32 == 0; first + in <= stride
+// Work: products (tokens * heads * in * out)
 // Numerics: f32 fma, rows ascending. Neighbouring threads read neighbouring octets of one row.
 template <uint bits, uint group>
 kernel void mla_fp_project_transposed(

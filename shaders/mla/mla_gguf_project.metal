@@ -8,6 +8,7 @@ constexpr constant uint kThreads = 64;
 // Layout: W_h is `out` rows of w from row h * stride + first on: one matrix can hold two of each head.
 // Dispatch: groups (ceil_div(out, kRowsPerGroup), heads, tokens), threads (kRowThreads)
 // Requires: tokens > 0; heads > 0; in > 0; out > 0; in % block == 0; first + out <= stride
+// Work: products (tokens * heads * in * out)
 // Numerics: as gguf_matvec.
 template <uint type, uint block, uint block_bytes>
 kernel void mla_gguf_project(
@@ -36,6 +37,7 @@ kernel void mla_gguf_project(
 // Layout: W_h is `in` rows of w, each of `out` values, from row h * stride + first on.
 // Dispatch: groups (ceil_div(out / kOctet, kThreads), heads, tokens), threads (kThreads)
 // Requires: tokens > 0; heads > 0; in > 0; out > 0; out % block == 0; first + in <= stride
+// Work: products (tokens * heads * in * out)
 // Numerics: f32 fma, rows ascending. Neighbouring threads read neighbouring octets of one row.
 template <uint type, uint block, uint block_bytes>
 kernel void mla_gguf_project_transposed(

@@ -25,6 +25,8 @@ struct LatentRows {
 // Requires: tokens > 0; context > 0; context <= capacity; heads > 0; rank > 0; rank % 8 == 0;
 //   rank <= kMaxRank; rope > 0; rope % 8 == 0; rope <= kMaxRope; context + tokens <= 2147483647;
 //   0 < blocks; blocks <= 65535
+// Work: products (tokens * heads * context * (2 * rank + rope)),
+//   bytes (context * (rank + rope) * sizeof(T))
 // Numerics: f32, online softmax with some keys at a time. NaN and inf reach only queries that see them.
 template <typename T>
 kernel void mla_partials(

@@ -33,6 +33,8 @@ struct CompressedSource {
 //   !has_recent || (0 < recent && recent <= kMaxRecent);
 //   heads > 0; rank > 0; rank % 16 == 0; rank <= kMaxRank; rope > 0; rope % 8 == 0; rope <= kMaxRope;
 //   context + tokens <= 2147483647; tokens * heads <= 2147483647
+// Work: products (tokens * heads * (context + tokens) * (2 * rank + rope)),
+//   bytes (context * (rank * bits / 8 + rope * 2))
 // Numerics: f32, online softmax; no visible key gives 0. NaN and inf reach only queries that see them.
 kernel void mla_turbo_attention(
     device const float* q [[buffer(0)]],         // [tokens, heads, rank]

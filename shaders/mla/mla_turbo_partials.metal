@@ -22,6 +22,8 @@ struct UnpackedRows {
 //   !has_recent || (0 < recent && recent <= kMaxRecent);
 //   heads > 0; rank > 0; rank % 16 == 0; rank <= kMaxRank; rope > 0; rope % 8 == 0; rope <= kMaxRope;
 //   context + tokens <= 2147483647; 0 < blocks; blocks <= 65535
+// Work: products (tokens * heads * (context + tokens) * (2 * rank + rope)),
+//   bytes (context * (rank * bits / 8 + rope * 2))
 // Numerics: f32, online softmax with some keys at a time. NaN and inf reach only queries that see them.
 kernel void mla_turbo_partials(
     device const float* q [[buffer(0)]],         // [tokens, heads, rank]

@@ -10,6 +10,7 @@ constexpr constant uint kThreads = 256;
 // Dispatch: groups (ceil_div(dim, kThreads), rows), threads (kThreads)
 // Requires: rows > 0; dim > 0; experts > 0; matrices > 0; matrices <= kNoMatrix;
 //   by_slot || matrices == experts
+// Work: bytes (rows * dim * 12)
 // Numerics: one f32 addition a value. Rows of a negative slot stay as they are; an id, slot or place in
 //   the order that is out of range gives NaN.
 template <typename B>

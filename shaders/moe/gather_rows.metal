@@ -9,6 +9,7 @@ constexpr constant uint kEach = 4;  // values of a thread
 // Layout: rows contiguous; y overlaps neither input.
 // Dispatch: groups (ceil_div(dim, kEach * kThreads), rows), threads (kThreads)
 // Requires: rows > 0; x_rows > 0; dim > 0; repeat > 0
+// Work: bytes (rows * dim * 8)
 // Numerics: values are copied; an index outside [0, x_rows * repeat) gives a row of NaN.
 template <typename X>
 kernel void gather_rows(

@@ -52,6 +52,7 @@ inline void rotate_head(
 // Dispatch: groups (ceil_div(heads + 2 * kv_heads, kHeads), tokens), threads (32 * kHeads)
 // Requires: tokens > 0; heads > 0; kv_heads > 0; pairs > 0; 2 * pairs <= dim; q_stride >= dim;
 //   tokens <= capacity; position + tokens <= 4294967296; eps >= 0
+// Work: bytes (tokens * (heads + 2 * kv_heads) * max(dim, q_stride) * 8)
 // Numerics: as these kernels; keys and values are rounded once to the type of the cache.
 template <typename T>
 kernel void rope_append(

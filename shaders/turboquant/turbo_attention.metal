@@ -15,6 +15,10 @@ constexpr constant uint kThreads = 32 * kOnlineSimdgroups;
 //   dim <= max_dim; softcap >= 0; context + tokens + window <= 2147483647; ring_start < capacity;
 //   !has_recent || (0 < recent && recent <= kMaxRecent);
 //   context <= capacity || (window > 0 && window + (has_own ? 0 : tokens) <= capacity + 1)
+// Work: products (2 * batch * tokens * heads * dim *
+//     (window > 0 ? min(context, window) + tokens : context + tokens)),
+//   bytes (batch * kv_heads * dim * (key_bits + value_bits) / 8 *
+//     (window > 0 ? min(context, window) + tokens : context + tokens))
 // Numerics: f32, rounded once to the type of y. NaN and inf reach only queries that see them.
 template <typename T, uint max_dim, uint shared>
 kernel void turbo_attention(

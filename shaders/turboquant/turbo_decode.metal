@@ -11,6 +11,7 @@ constexpr constant uint kThreads = 64;
 // Dispatch: groups (ceil_div(dim, kThreads), kv_heads * batch, context), threads (kThreads)
 // Requires: bits == 2 || bits == 3 || bits == 4 || bits == 6 || bits == 8; batch > 0; kv_heads > 0; dim > 0;
 //   dim % 16 == 0; dim <= kMaxDim; context > 0; context <= capacity; ring_start < capacity
+// Work: bytes (batch * context * kv_heads * dim * 5)
 // Numerics: f32; a scale or mean that is not finite shows in its whole row.
 kernel void turbo_decode(
     device const uint* packed [[buffer(0)]],  // [batch, kv_heads, capacity, ceil_div(dim * bits, 32)]

@@ -20,6 +20,7 @@ constexpr constant float kLeastNorm = 1e-8f;  // of a vector whose direction is 
 //   0 < tokens; 0 < capacity;
 //   !has_recent || 0 < recent; position + tokens <= 4294967296; tokens * kv_heads <= 2147483647;
 //   dim == 64 || dim == 80 || dim == 96 || dim == 128 || dim == 256 || dim == 512
+// Work: bytes (batch * tokens * kv_heads * dim * 8)
 // Numerics: f32; scales, means and recent rows are rounded once, and are inf above 65504. The scale of a vector
 //   with NaN or inf, or longer than 1.8e19, is NaN or inf.
 kernel void turbo_encode(

@@ -15,6 +15,10 @@
 //   blocks <= 65536; ring_start < capacity;
 //   !has_recent || (0 < recent && recent <= kMaxRecent);
 //   context <= capacity || (window > 0 && window + (has_own ? 0 : tokens) <= capacity + 1)
+// Work: products (2 * batch * tokens * heads * dim *
+//     (window > 0 ? min(context, window) + tokens : context + tokens)),
+//   bytes (batch * kv_heads * dim * (key_bits + value_bits) / 8 *
+//     (window > 0 ? min(context, window) + tokens : context + tokens))
 // Numerics: f32, online softmax with some keys at a time; on NVIDIA's matrix units q, own rows and e^(score - m) have 22
 //   bits. NaN and inf reach only queries that see them.
 template <typename T, uint max_dim, uint shared>

@@ -15,6 +15,10 @@ constant bool has_sinks [[function_constant(4)]];
 //   ring_start < capacity;
 //   !has_recent || (0 < recent && recent <= kMaxRecent);
 //   context <= capacity || (window > 0 && window + (has_own ? 0 : tokens) <= capacity + 1)
+// Work: products (2 * batch * tokens * heads * dim *
+//     (window > 0 ? min(context, window) + tokens : context + tokens)),
+//   bytes (batch * kv_heads * dim * (key_bits + value_bits) / 8 *
+//     (window > 0 ? min(context, window) + tokens : context + tokens))
 // Numerics: f32, online softmax; on NVIDIA's matrix units q, p and exact rows have 22 bits. No visible key gives 0. NaN and
 //   inf reach only queries that see them.
 template <uint max_dim, uint rows>

@@ -13,6 +13,8 @@ constexpr constant uint kKeys = 8;        // of a simdgroup
 //   batch > 0; tokens > 0; kv_heads > 0; heads > 0; heads % kv_heads == 0; dim > 0; dim % 16 == 0;
 //   dim <= kMaxDim; softcap >= 0; 0 < context; context <= capacity; ring_start < capacity;
 //   context + tokens + window <= 2147483647
+// Work: products (batch * tokens * heads * context * dim),
+//   bytes (batch * context * (kv_heads * dim * key_bits / 8 + tokens * heads * 4))
 // Numerics: f32; NaN and inf reach only scores of their query or key.
 template <typename T>
 kernel void turbo_scores(

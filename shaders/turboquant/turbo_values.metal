@@ -15,6 +15,8 @@ constexpr constant uint kShared = 8;  // query heads of a key head that unpack a
 // Requires: bits == 2 || bits == 3 || bits == 4 || bits == 6 || bits == 8; batch > 0; tokens > 0; kv_heads > 0;
 //   heads > 0; heads % kv_heads == 0; dim > 0; dim % 16 == 0; dim <= kMaxDim;
 //   context <= capacity; ring_start < capacity
+// Work: products (batch * tokens * heads * context * dim),
+//   bytes (batch * context * (kv_heads * dim * bits / 8 + tokens * heads * 4))
 // Numerics: f32 fma, keys ascending, rounded once; a scale that is not finite shows even where p is 0.
 template <typename T>
 kernel void turbo_values(

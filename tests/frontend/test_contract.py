@@ -41,6 +41,7 @@ def test_manifest(run: Run) -> None:
     assert kernel["contract"] == {
         "dispatch": {"groups": ["ceil_div(dim, kThreads)", "params.rows"], "threads": ["kThreads"]},
         "requires": ["dim > 0", "params.rows % N == 0"],
+        "work": None,
     }
     assert [a["shape"] for a in kernel["arguments"]] == [
         ["params.rows", "dim"],
@@ -62,7 +63,7 @@ def test_generated_checks(run: Run) -> None:
 
 def test_a_kernel_without_contract(run: Run) -> None:
     result = run("kernel void k(device float* x) {}")
-    assert result.kernels["k"]["contract"] == {"dispatch": None, "requires": []}
+    assert result.kernels["k"]["contract"] == {"dispatch": None, "requires": [], "work": None}
     assert "nullptr, contract_0::violated" in result.cpp
 
 
@@ -107,4 +108,62 @@ def test_malformed(run: Run, old: str, new: str, expected: str) -> None:
     assert old in KERNEL
     errors = run(KERNEL.replace(old, new, 1)).errors
     assert len(errors) == 1
+    assert errors[0].startswith(f"a.metal:{expected}")
+
+
+WORK = """
+    constant bool has_pairs [[function_constant(0)]];
+    constant uint kEach = 3;
+
+    // Work: products (dim * N * (has_pairs ? 2 : 1)), bytes (min(dim, rows) *
+    //   (sizeof(T) + kEach))
+    template <typename T, int N>
+    kernel void copy(
+        device const T* x [[buffer(0)]],
+        device T* y [[buffer(1)]],
+        constant uint& dim [[buffer(2)]],
+        constant ulong& rows [[buffer(3)]],
+        constant float& scale [[buffer(4)]],
+        uint tid [[thread_index_in_threadgroup]]) { if (has_pairs) y[0] = x[0]; }
+    template [[host_name("copy_f32")]] kernel decltype(copy<float, 2>) copy<float, 2>;
+    template [[host_name("copy_f16")]] kernel decltype(copy<half, 4>) copy<half, 4>;
+"""
+
+
+def test_work(run: Run) -> None:
+    result = run(WORK)
+    assert result.errors == []
+    work = {
+        "products": "dim * N * (has_pairs ? 2 : 1)",
+        "bytes": "min(dim, rows) * (sizeof(T) + kEach)",
+    }
+    assert result.kernels["copy_f16"]["contract"]["work"] == work
+    assert result.kernels["copy_f16"]["comment"] == []
+    cpp = (result.out / "test_tables.cpp").read_text()
+    for line in (
+        "const int64_t dim = ::pyturbo::read::value<uint32_t>(pt_launch, 2);",
+        "const int64_t rows = ::pyturbo::read::value<uint64_t>(pt_launch, 3);",
+        "const int64_t N = pt_info.parameters[1].value;",
+        "const int64_t has_pairs = ::pyturbo::read::constant<bool>(pt_launch, 0);",
+        "const int64_t kEach = 3;",
+        "double(min(dim, rows) * (bytes_of(pt_info.parameters[0].type) + kEach))",
+    ):
+        assert line in cpp
+    assert cpp.count('{"copy", work_of_copy}') == 1  # for both instances
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("dim * N", "dims * N", "4: error: copy: unknown name 'dims' in 'dims * N * (has_pairs ? 2 : 1)'"),
+        ("dim * N", "scale * N", "4: error: copy: Work: expected integers, got 'scale'"),
+        ("dim * N", "dim *", "4: error: Work: 'dim * * (has_pairs ? 2 : 1)' is not an expression"),
+        ("products (", "steps (", "4: error: Work: expected 'products (...), bytes (...)' or one of them"),
+        ("bytes (", "products (", "4: error: Work: expected 'products (...), bytes (...)' or one of them"),
+    ],
+)
+def test_malformed_work(run: Run, old: str, new: str, expected: str) -> None:
+    assert old in WORK
+    errors = run(WORK.replace(old, new, 1)).errors
+    assert errors
     assert errors[0].startswith(f"a.metal:{expected}")

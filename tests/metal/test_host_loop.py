@@ -207,6 +207,24 @@ def test_windows_over_the_same_memory() -> None:
         assert soft_metal.counters()["empty_dispatches"] == 0
 
 
+@pytest.mark.parametrize("missed", [[], [2], [LOOPS]])
+def test_long_segments_are_cut(metal: pyturbo.Device, missed: list[int]) -> None:
+    layers = Layers(metal)
+    long = metal.empty(1 << 28)  # of which only the beginning is used
+    for i in (LOOPS, LOOPS + 1):
+        for _ in range(4):
+            layers.program.add(metal.kernel("add"), long, long, long, 64)  # 3 GiB: 54 ms
+        layers.works.append(Work(layers.log, f"{i} ", layers.calls))
+        record(layers.program, layers.log, layers.works[-1], 4 * i)
+    for i in missed:
+        layers.works[i].miss(1, knows_last=True)
+    counters = layers.run()
+    again = [4 * i + 2 for i in missed]
+    assert layers.log.read() == [i for i in range(4 * (LOOPS + 2)) for _ in range(1 + (i in again))]
+    if not missed:
+        assert counters["command_buffers"] == LOOPS + 2 + 1 + 2 * 4
+
+
 @pytest.mark.parametrize("after", range(1 + LOOPS))
 def test_a_command_buffer_fails(after: int) -> None:
     """Whichever it is, the host is told once, and nothing of the device hangs."""

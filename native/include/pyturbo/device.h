@@ -45,6 +45,12 @@ struct ReadyLoop {
 // bytes.
 enum class Preparation : uint8_t { kernels, weights };
 
+// Launches of a replay in a row that a device gives to its GPU at once, and the seconds that they may take.
+struct Part {
+  size_t begin, end;
+  double seconds;  // 0: unknown
+};
+
 // Called with how much is done, and the total. From any thread, but one at a time.
 using Progress = std::function<void(Preparation what, uint64_t done, uint64_t total)>;
 
@@ -147,6 +153,11 @@ class Device : public ClosedAtEnd {
   // Prepares a replay of all launches of a program without loops, which need not wait for it. Replays under
   // way are not affected.
   virtual void prepare_replay(std::span<const ReadyLaunch> launches, Recorded&) { prepare(launches); }
+
+  // Returns how a replay of these launches is divided, but for its host loops.
+  virtual std::vector<Part> parts(std::span<const ReadyLaunch> launches) const {
+    return {{0, launches.size(), 0}};
+  }
 
   // Whether prepare_replay() saves time where it is called while the device is at work.
   virtual bool prepares_ahead() const { return false; }

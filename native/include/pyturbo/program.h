@@ -123,6 +123,8 @@ class Program : private Recorded {
     return launches_.size();
   }
   std::vector<LaunchText> listing() const;
+  // Returns how the device would divide a run with these symbols and blocks; see Device::parts.
+  std::vector<Part> parts(const int64_t* symbols, const Block* blocks);
   std::vector<LoopText> loops() const;
 
  private:

@@ -1,6 +1,7 @@
-"""A qwen3_5_moe with random weights, made in memory.
+"""Models without a checkpoint: of random weights made in memory, or of blank ones.
 
-Layers have equal values but memory of their own, so that a step reads as many bytes as that of a real model.
+Layers of a random model have equal values but memory of their own, so that a step reads as many bytes as that
+of a real model. A blank model is not meant to run: it shows its launches, their estimates and its bytes.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pyturbo.checkpoint.origin import Origin
 from pyturbo.checkpoint.tensors import Tensors
 from pyturbo.engine.runner import Runner
 from pyturbo.formats.affine import Affine
+from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.kv_cache import kv_format
 from pyturbo.models import qwen3_5_moe
 
@@ -39,9 +41,20 @@ _RANGES = {"conv1d.weight": (-1.0, 1.0), "A_log": (-1.0, 2.7), "dt_bias": (-6.0,
 
 def random_runner(device: Device, shape: Shape, kv: str, tell: Callable[[str], None]) -> Runner:
     """Return a network of that shape on a device."""
-    source = _Source(random_moe.config(shape))
     with closing(RandomWeights(device, shape, tell)) as weights:
-        network = qwen3_5_moe.build(Entries.of(source), cast(Weights, weights))
+        return runner_of(device, random_moe.config(shape), weights, kv)
+
+
+def runner_of(
+    device: Device,
+    config: dict[str, Any],
+    weights: RandomWeights | BlankWeights,
+    kv: str,
+    build: Callable[[Entries, Weights], Decoder] = qwen3_5_moe.build,
+) -> Runner:
+    """Return the network of an architecture with these weights on a device."""
+    source = _Source(config)
+    network = build(Entries.of(source), cast(Weights, weights))
     return Runner(network, device, kv_format(kv), Origin(source))
 
 
@@ -50,15 +63,70 @@ class _Source(Tensors):
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(Path(_NAME), {})
-        text = config.pop("text_config")
-        self.config = text | config
+        self.config = config.get("text_config", {}) | config
+        self.config.pop("text_config", None)
 
     def stated_fingerprint(self) -> str:
         return _NAME
 
 
-class RandomWeights:
-    """Has what architectures ask of `Weights`."""
+class _Weights:
+    """Has what architectures ask of `Weights`.
+
+    Attributes:
+        nbytes: Of all matrices.
+    """
+
+    nbytes = 0
+
+    def __contains__(self, name: str) -> bool:
+        return not name.endswith(("linear_attn.A", ".bias"))
+
+    def linear(self, path: str, shape: tuple[int, ...], bias: bool | None = None) -> Affine:
+        """Return a matrix, or a stack of them."""
+        bits = 8 if path.endswith(_GATES) else 4
+        arrays = self._arrays(path, shape, bits)
+        self.nbytes += sum(array.nbytes for array in arrays)
+        packed, scales, biases = arrays
+        return Affine(packed, scales, biases, bits, random_moe.GROUP_SIZE)
+
+    def experts(self, path: str, shape: tuple[int, ...], bias: bool = False) -> Affine:
+        """Return a stack of experts."""
+        return self.linear(path, shape)
+
+    def served(self, path: str) -> None:
+        """Return that all experts are in memory."""
+
+    def _arrays(self, path: str, shape: tuple[int, ...], bits: int) -> list[Array]:
+        """Return packed values, scales and biases."""
+        raise NotImplementedError
+
+
+class BlankWeights(_Weights):
+    """Matrices of equal sizes are the same pages, which nobody touches."""
+
+    def __init__(self) -> None:
+        self._made: dict[Any, list[Array]] = {}
+
+    def tensor(self, name: str, shape: tuple[int, ...]) -> Array:
+        """Return a tensor that is not quantised."""
+        return np.ones(shape, np.float32 if name.endswith("A_log") else ml_dtypes.bfloat16)
+
+    def _arrays(self, path: str, shape: tuple[int, ...], bits: int) -> list[Array]:
+        *rows, width = shape
+        groups = width // random_moe.GROUP_SIZE
+        if (shape, bits) not in self._made:
+            parts = (
+                (width * bits // 32, np.uint32),
+                (groups, ml_dtypes.bfloat16),
+                (groups, ml_dtypes.bfloat16),
+            )
+            self._made[shape, bits] = [host_empty((*rows, size), dtype).numpy() for size, dtype in parts]
+        return self._made[shape, bits]
+
+
+class RandomWeights(_Weights):
+    """Values of about 1 / sqrt(in)."""
 
     def __init__(self, device: Device, shape: Shape, tell: Callable[[str], None]) -> None:
         self._make = Maker(
@@ -73,29 +141,15 @@ class RandomWeights:
         """Close files; arrays stay valid."""
         self._copies.close()
 
-    def __contains__(self, name: str) -> bool:
-        return not name.endswith(("linear_attn.A", ".bias"))
-
     def tensor(self, name: str, shape: tuple[int, ...]) -> Array:
         """Return a tensor that is not quantised."""
         low, high = next((bounds for ends, bounds in _RANGES.items() if name.endswith(ends)), (1.0, 1.0))
         dtype = np.float32 if name.endswith("A_log") else ml_dtypes.bfloat16
         return self._rng.uniform(low, high, shape).astype(dtype)
 
-    def linear(self, path: str, shape: tuple[int, ...], bias: bool | None = None) -> Affine:
-        """Return a matrix, or a stack of them, with values of about 1 / sqrt(in)."""
+    def _arrays(self, path: str, shape: tuple[int, ...], bits: int) -> list[Array]:
         self._show(path)
-        bits = 8 if path.endswith(_GATES) else 4
-        name = path.rpartition(".")[2]
-        packed, scales, biases = self._copies.of((name, shape), lambda: self._made(shape, bits))
-        return Affine(packed, scales, biases, bits, random_moe.GROUP_SIZE)
-
-    def experts(self, path: str, shape: tuple[int, ...], bias: bool = False) -> Affine:
-        """Return a stack of experts."""
-        return self.linear(path, shape)
-
-    def served(self, path: str) -> None:
-        """Return that all experts are in memory."""
+        return self._copies.of((path.rpartition(".")[2], shape), lambda: self._made(shape, bits))
 
     def _made(self, shape: tuple[int, ...], bits: int) -> list[Array]:
         self._make.linear("", *shape, bits=bits)

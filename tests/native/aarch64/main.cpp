@@ -3,10 +3,13 @@
 
 #include "cpu/kernels/levels.h"
 #include "native_test.h"
+#include "pyturbo/work.h"
 
 namespace pyturbo::generated {
 std::vector<const KernelTable*> pyturbo_tables();
 std::vector<const KernelTable*> pyturbo_tables() { return {}; }  // the cases have no shaders
+std::vector<KernelWork> pyturbo_works();
+std::vector<KernelWork> pyturbo_works() { return {}; }
 }  // namespace pyturbo::generated
 
 int main() {
