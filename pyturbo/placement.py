@@ -96,7 +96,7 @@ def place_experts(
     else:
         mode = policy.mode
     if limit is not None and mode == "mapped":
-        _require_working_set(limit, found.weights.nbytes + conversation(SHORT))
+        require_working_set(limit, found.weights.nbytes + conversation(SHORT))
     if own_memory is not None:
         streamed_bytes = found.parts["experts"].nbytes if mode == "stream" else 0
         _require_on_device(own_memory, found.weights.nbytes - streamed_bytes, conversation(SHORT))
@@ -200,7 +200,7 @@ def _require_on_device(memory: DeviceMemory, weights: int, conversation: int) ->
         )
 
 
-def _require_working_set(limit: int, need: int) -> None:
+def require_working_set(limit: int, need: int) -> None:
     """Require that weights and a conversation fit into the memory that a GPU may use of the host's."""
     if need > limit:
         raise AllocationError(

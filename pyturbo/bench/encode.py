@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from pyturbo._device import Device
-from pyturbo.bench.gpu.model import QUICK, replay_times
-from pyturbo.bench.gpu.random_model import random_runner
-from pyturbo.bench.stream.synthetic import SHAPE
+from pyturbo.bench.gpu.model import QUICK, Plan, replay_times
+from pyturbo.bench.gpu.random_model import BlankWeights, random_runner, runner_of
+from pyturbo.bench.peers import random_moe
+from pyturbo.symbols import Part
 
-#: As many layers as Qwen3.6-35B-A3B has. The sizes of matrices do not change the work of the host.
-_SHAPE = replace(QUICK.shape, layers=SHAPE.layers)
+#: As many layers as Qwen3.6-35B-A3B has, with small matrices: their sizes change the work of the host only in
+#: the number of command buffers.
+_SHAPE = replace(QUICK.shape, layers=Plan.shape.layers)
 _STEPS = 200
+_POSITION = 1024
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,8 @@ class Encoded:
         waits: Launches that wait for others.
         us: Microseconds, the median of many steps.
         least_us: Those of the fastest step, which other load on the machine affects least.
+        command_buffers: That such a step of the real sizes is divided into, on Metal.
+        longest_ms: The estimate for the longest of them on an M1, milliseconds.
         goal: Microseconds to stay below.
     """
 
@@ -32,6 +38,8 @@ class Encoded:
     waits: int
     us: float
     least_us: float
+    command_buffers: int | None = None
+    longest_ms: float | None = None
     goal: float = 150.0
 
 
@@ -48,4 +56,18 @@ def encode(device: Device) -> Encoded:
         runner.close()
     waits = sum(launch.waits for launch in listing)
     name = device.properties.get("name", device.name)
-    return Encoded(name, len(listing), waits, times.host_us, times.least_host_us)
+    encoded = Encoded(name, len(listing), waits, times.host_us, times.least_host_us)
+    if device.traits.host_memory != "pages":
+        return encoded
+    parts = step_parts(device)
+    longest = max(part.seconds for part in parts)
+    return replace(encoded, command_buffers=len(parts), longest_ms=1e3 * longest)
+
+
+def step_parts(device: Device) -> list[Part]:
+    """Return the command buffers of a step with the sizes of Qwen3.6-35B-A3B. Nothing runs."""
+    runner = runner_of(device, random_moe.config(Plan.shape), BlankWeights(), "f16")
+    with closing(runner):
+        context = runner.context_for(_POSITION + 1)
+        with runner.program(context, 1, "last") as (_, graph):
+            return graph.program.parts([runner.allocate(runner.layout(context))], position=_POSITION)

@@ -26,10 +26,14 @@ def test_a_step_for_a_metal_that_does_nothing(capsys: pytest.CaptureFixture[str]
     assert found["device"] == "Soft Metal"
     assert found["launches"] > found["waits"] > 40
     assert 0 < found["least_us"] <= found["us"]
+    assert found["command_buffers"] == 2  # of a step with real sizes, of which nothing runs
+    assert 20 < found["longest_ms"] <= 100
     counters = soft_metal.counters()
     assert counters["dispatches"] == counters["command_buffers"] == 0
 
 
 def test_another_device() -> None:
     with pyturbo.Device("cpu", threads=1) as device:
-        assert encode(device).device == "cpu"
+        encoded = encode(device)
+    assert encoded.device == "cpu"
+    assert encoded.command_buffers is encoded.longest_ms is None

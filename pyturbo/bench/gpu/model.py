@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median, quantiles
@@ -14,8 +15,9 @@ import numpy as np
 from pyturbo._buffer import Buffer
 from pyturbo._device import Device
 from pyturbo._program import Cursor, Program
-from pyturbo.bench.gpu.random_model import random_runner
+from pyturbo.bench.gpu.random_model import BlankWeights, random_runner, runner_of
 from pyturbo.bench.gpu.reason import reason
+from pyturbo.bench.peers import random_moe
 from pyturbo.bench.peers.random_moe import Shape
 from pyturbo.bench.stream.synthetic import SHAPE
 from pyturbo.engine.generation import Options, Stats
@@ -25,6 +27,7 @@ from pyturbo.engine.runner import Runner
 from pyturbo.engine.session import Session, at_position
 from pyturbo.engine.together import step_together
 from pyturbo.errors import DeviceError
+from pyturbo.placement import require_working_set
 
 Tell = Callable[[str], None]
 
@@ -138,6 +141,8 @@ def measure(device: Device, plan: Plan, tell: Tell) -> ModelReport:
     name = f"qwen3_5_moe, {shape.layers} layers, {shape.experts} experts, 4 bits, random; {plan.kv}"
     begin = time.perf_counter()
     try:
+        if device.working_set is not None:
+            require_working_set(device.working_set, needed_bytes(device, plan))
         runner = random_runner(device, shape, plan.kv, tell)
         tell("recording a step")
         nbytes = _warm_up(runner, plan)
@@ -162,6 +167,15 @@ def measure(device: Device, plan: Plan, tell: Tell) -> ModelReport:
     rows.append(_guarded(work, plan.prompt_goal if is_goal else None, partial(_prefill, runner, plan.prompt)))
     runner.close()
     return ModelReport(name, ready, nbytes, rows)
+
+
+def needed_bytes(device: Device, plan: Plan) -> int:
+    """Count the bytes of weights and of all conversations that exist at the same time."""
+    weights = BlankWeights()
+    with closing(runner_of(device, random_moe.config(plan.shape), weights, plan.kv)) as runner:
+        together = runner.layout(_context(runner, plan.contexts[0][0] + 2 * plan.tokens))
+        longest = runner.layout(_context(runner, plan.contexts[-1][0] + 3 * plan.tokens + 2 * plan.replays))
+    return weights.nbytes + max(max(plan.at_once) * together.nbytes, 2 * longest.nbytes)
 
 
 def _guarded(work: str, goal: float | None, measured: Callable[[], StepRow]) -> StepRow:

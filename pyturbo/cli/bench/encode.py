@@ -31,11 +31,15 @@ def run(arguments: argparse.Namespace) -> None:
 
     def table() -> Table:
         out = _output.table(
-            "device", "launches", "waits", "us", "least us", "goal", right=("us", "least us", "goal")
+            *("device", "launches", "waits", "us", "least us", "goal", "command buffers", "longest ms"),
+            right=("us", "least us", "goal", "command buffers", "longest ms"),
         )
         goal = f"< {found.goal:.0f}"
         figures = (f"{found.us:.0f}", f"{found.least_us:.0f}", goal)
-        out.add_row(found.device, str(found.launches), str(found.waits), *figures)
+        parts = ("", "")
+        if found.longest_ms is not None:
+            parts = (str(found.command_buffers), f"{found.longest_ms:.0f}")
+        out.add_row(found.device, str(found.launches), str(found.waits), *figures, *parts)
         return out
 
     _output.show(arguments, asdict(found), table)
