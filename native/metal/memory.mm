@@ -62,14 +62,20 @@ void Memory::close() {
 void Memory::forget(uintptr_t begin) {
   const Pool pool;
   flight_->wait_all();
-  const std::lock_guard lock(mutex_);
-  const auto region = std::find_if(regions_.begin(), regions_.end(),
-                                   [&](const Region& known) { return known.begin == begin; });
-  if (region == regions_.end()) return;
-  ++version_;
-  for (const Window& window : region->windows)
-    if (region->lasting) residency_->remove(window.buffer.get());
-  regions_.erase(region);
+  std::shared_ptr<Residency> residency;  // used without the lock: it may wait
+  std::vector<Window> windows;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto region = std::find_if(regions_.begin(), regions_.end(),
+                                     [&](const Region& known) { return known.begin == begin; });
+    if (region == regions_.end()) return;
+    ++version_;
+    if (region->lasting) residency = residency_;
+    windows = std::move(region->windows);
+    regions_.erase(region);
+  }
+  for (const Window& window : windows)
+    if (residency) residency->remove(window.buffer.get());
 }
 
 bool Memory::find(const void* pointer, uint64_t bytes, const ArgumentName& name, Place& place) {

@@ -1,5 +1,7 @@
 #include "metal/residency.h"
 
+#include <utility>
+
 #include "metal/residency_selectors.h"
 
 namespace pyturbo::metal {
@@ -15,7 +17,7 @@ Residency::Residency(id<MTLDevice> device, id<MTLCommandQueue> queue, const Keep
   set_ = Ref<id>::adopt([(id)device newResidencySetWithDescriptor:wanted.get() error:&error]);
   if (!set_) return;
   [(id)queue addResidencySet:set_.get()];
-  thread_ = std::thread([this] { this->keep_alive(); });
+  thread_ = std::thread([this] { request(); });
 }
 
 Residency::~Residency() {
@@ -31,41 +33,64 @@ Residency::~Residency() {
   [(id)queue_.get() removeResidencySet:set_.get()];
 }
 
+template <typename Work>
+void Residency::use_set(Lock& lock, const Work& work) {
+  const Pool pool;
+  changed_.wait(lock, [&] { return !busy_; });
+  busy_ = true;
+  lock.unlock();
+  work();
+  lock.lock();
+  while (!added_.empty()) {
+    const std::vector<Ref<BufferObject>> buffers = std::exchange(added_, {});
+    lock.unlock();
+    for (const Ref<BufferObject>& buffer : buffers) [set_.get() addAllocation:buffer.get()];
+    [set_.get() commit];
+    lock.lock();
+    wanted_ = true;
+  }
+  busy_ = false;
+  changed_.notify_all();
+}
+
 void Residency::add(id<MTLBuffer> buffer) {
   if (!set_) return;
-  const std::lock_guard lock(mutex_);
-  [set_.get() addAllocation:buffer];
-  [set_.get() commit];
-  [set_.get() requestResidency];
+  Lock lock(mutex_);
+  added_.push_back(Ref<BufferObject>::retain(buffer));
+  if (!busy_) use_set(lock, [] {});
 }
 
 void Residency::remove(id<MTLBuffer> buffer) {
   if (!set_) return;
-  const std::lock_guard lock(mutex_);
-  [set_.get() removeAllocation:buffer];
-  [set_.get() commit];
+  Lock lock(mutex_);
+  use_set(lock, [&] {
+    [set_.get() removeAllocation:buffer];
+    [set_.get() commit];
+  });
 }
 
+// Either this sees that the thread is asleep, or the thread sees the new time.
 void Residency::used() {
   if (!set_) return;
-  const Clock::time_point now = Clock::now();
+  last_use_ = Clock::now().time_since_epoch().count();
+  if (!asleep_.exchange(false)) return;
   const std::lock_guard lock(mutex_);
-  last_use_ = now;
-  if (!asleep_) return;
-  asleep_ = false;
   changed_.notify_all();
 }
 
-void Residency::keep_alive() {
-  std::unique_lock lock(mutex_);
+void Residency::request() {
+  const auto ready = [&] { return ends_ || wanted_; };
+  Lock lock(mutex_);
   while (!ends_) {
     if (asleep_) {
-      changed_.wait(lock, [&] { return ends_ || !asleep_; });
-    } else if (!changed_.wait_for(lock, times_.interval, [&] { return ends_; })) {
-      const Pool pool;
-      asleep_ = Clock::now() - last_use_ > times_.lasts;
-      if (!asleep_) [set_.get() requestResidency];
+      changed_.wait(lock, [&] { return ready() || !asleep_; });
+    } else if (!changed_.wait_for(lock, times_.interval, ready)) {
+      asleep_ = true;
+      if (Clock::now() - Clock::time_point(Clock::duration(last_use_)) <= times_.lasts) asleep_ = false;
     }
+    if (ends_ || (asleep_ && !wanted_)) continue;
+    wanted_ = false;
+    use_set(lock, [&] { [set_.get() requestResidency]; });
   }
 }
 

@@ -47,6 +47,7 @@ cdef extern from "soft_metal/soft_metal.h" namespace "soft_metal":
         pipeline
         command_buffer
         slow_pipeline
+        slow_residency
         slow
         device_lost
     cdef cppclass Injection:

@@ -3,6 +3,9 @@
 #include "control.h"
 #include "objects.h"
 
+#include <chrono>
+#include <thread>
+
 namespace {
 
 void set_resident(uint64_t allocations) {
@@ -60,6 +63,8 @@ void set_resident(uint64_t allocations) {
 }
 
 - (void)requestResidency {
+  if (const auto fault = soft_metal::take_fault(soft_metal::Fault::slow_residency))
+    std::this_thread::sleep_for(std::chrono::milliseconds(fault->milliseconds));
   requested_ = YES;
   set_resident(committed_);
   soft_metal::count([](soft_metal::Counters& counters) { ++counters.residency_requests; });

@@ -69,6 +69,7 @@ enum class Fault {
   slow_pipeline,   // newComputePipelineState... takes `milliseconds` longer
   slow,            // a committed command buffer completes `milliseconds` later
   device_lost,     // this and every later command buffer ends with an error
+  slow_residency,  // requestResidency takes `milliseconds` longer
 };
 
 using Injection = SoftInjection<Fault>;
