@@ -34,11 +34,7 @@ kernel void attention(
     uint tid [[thread_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]]) {
-  threadgroup float queries[rows * (max_dim + kPad)];
-  threadgroup float tile[kKeys * kChunkStride];
-  threadgroup float weights[rows * kWeightStride];
-  threadgroup float factors[rows * kBlock];
-  threadgroup float scratch[kSimdgroups * kBlock * kBlock];
+  threadgroup float4 tile[kTileFloats / 4];
   threadgroup bool finite[kSimdgroups];
 
   const uint group = heads / kv_heads;
@@ -51,8 +47,8 @@ kernel void attention(
   const CacheSource<T> keys = {ring, k + ulong(tg.y) * dim, stride, dim};
   const CacheSource<T> values = {ring, v + ulong(tg.y) * dim, stride, dim};
   attend_cache<max_dim, rows>(
-      q, keys, values, own, mask, scale, softcap, has_sinks ? sinks : nullptr, y,
-      TileMemory{queries, tile, weights, factors, scratch, finite}, tid, lane, simd);
+      q, keys, values, own, mask, scale, softcap, has_sinks ? sinks : nullptr, y, TileMemory{tile, finite},
+      tid, lane, simd);
 }
 
 INSTANTIATE_ATTENTION(attention, 64, 32)

@@ -1,6 +1,7 @@
-// Tiles of keys and of values for attention over many queries. A threadgroup of four simdgroups works on a
-// few rows, which are (query, head) pairs of one key head, and on 32 keys at a time: each simdgroup computes
-// the scores of 8 keys, then 16 of every 64 columns of the output.
+// Tiles of keys and of values for attention over many queries. A threadgroup of four simdgroups works on a few
+// rows, which are (query, head) pairs of one key head, and on 32 keys at a time. A simdgroup keeps 8 rows in
+// registers: their queries, the scores and weights of a tile, and the weighted sums of values. Where a head is too
+// long for that, two or four simdgroups are a team, which has the same 8 rows and divides the columns.
 #pragma once
 
 #include "attention.h"
@@ -8,13 +9,23 @@
 constexpr constant uint kThreads = 128;   // of a threadgroup
 constexpr constant uint kSimdgroups = 4;  // of a threadgroup
 constexpr constant uint kBlock = 8;       // rows and columns of a simdgroup matrix
-constexpr constant uint kKeys = 32;       // of a tile; one per lane in the softmax
-constexpr constant uint kChunk = 64;      // columns of a head that are staged at a time
-constexpr constant uint kPad = 4;  // floats after a row in threadgroup memory: rows start in different banks
-constexpr constant uint kChunkStride = kChunk + kPad;
-constexpr constant uint kWeightStride = kKeys + kPad;
-constexpr constant uint kColumns =
-    2;  // simdgroup matrices beside each other that one simdgroup sums in a chunk
+constexpr constant uint kKeys = 32;       // of a tile
+constexpr constant uint kKeyBlocks = kKeys / kBlock;
+constexpr constant uint kRowBytes = 256;  // most of a key that are staged at a time
+constexpr constant uint kPadBytes = 16;   // after a staged row: rows start in different banks
+constexpr constant uint kTileFloats = kKeys * (kRowBytes + kPadBytes) / 4;
+
+static_assert(
+    kSimdgroups * kBlock * kKeys <= kTileFloats,
+    "a tile has room for the scores of all simdgroups");
+
+// A chunk of the columns of heads of up to max_dim values in a tile.
+template <typename T, uint max_dim>
+struct TileShape {
+  static constexpr constant uint kMostColumns = kRowBytes / sizeof(T);
+  static constexpr constant uint kColumns = max_dim < kMostColumns ? max_dim : kMostColumns;
+  static constexpr constant uint kStride = kColumns + kPadBytes / sizeof(T);
+};
 
 // Keys [first, end); a tile is the first kKeys of them.
 struct KeyRange {
@@ -22,112 +33,49 @@ struct KeyRange {
   uint end;
 };
 
-// sums[b] += rows [8 b, 8 b + 8) of a chunk of the queries times the simdgroup's 8 keys of the tile.
-template <uint blocks>
-inline void multiply_keys(
-    threadgroup const float* queries,
-    uint stride,
-    threadgroup const float* tile,
-    uint width,
-    uint simd,
-    thread simdgroup_float8x8* sums) {
-  for (uint i = 0; i < width; i += kBlock) {
-    simdgroup_float8x8 key, query;
-    simdgroup_load(key, tile + simd * kBlock * kChunkStride + i, kChunkStride, ulong2(0, 0), true);
-#pragma unroll
-    for (uint b = 0; b < blocks; ++b) {
-      simdgroup_load(query, queries + b * kBlock * stride + i, stride);
-      simdgroup_multiply_accumulate(sums[b], query, key, sums[b]);
-    }
-  }
+// The rows of one threadgroup: row r of a key head is head r % group of query r / group.
+struct TileRows {
+  uint first;
+  uint count;
+  uint group;  // query heads of a key head
+  uint heads;
+  ulong first_head;  // of the key head
+
+  // Of row r counted from `first`, in q and y.
+  ulong place(uint r) const { return ulong((first + r) / group) * heads + first_head + (first + r) % group; }
+  uint query(uint r) const { return (first + r) / group; }
+  uint head(uint r) const { return uint(first_head) + (first + r) % group; }
+};
+
+// The two elements of a simdgroup matrix that a lane holds: `column` and the one after it, in `row`. The lanes of a
+// row differ in bits 0 and 3.
+struct LanePlace {
+  uint row;
+  uint column;
+};
+inline LanePlace lane_place(uint lane) {
+  return LanePlace{(lane / 4 & 4) + lane / 2 % 4, (lane / 4 & 2) * 2 + lane % 2 * 2};
+}
+// The lane with `column` of the row of `lane`.
+inline uint lane_of_column(uint lane, uint column) {
+  return (lane & ~9u) + (column & 4) * 2 + column / 2 % 2;
 }
 
-// The output of a simdgroup in one chunk of columns.
-template <uint blocks>
-struct Output {
-  simdgroup_float8x8 sums[blocks][kColumns];
+inline float max_of_row(float x) {
+  x = max(x, simd_shuffle_xor(x, 1));
+  return max(x, simd_shuffle_xor(x, 8));
+}
+inline float sum_of_row(float x) {
+  x += simd_shuffle_xor(x, 1);
+  return x + simd_shuffle_xor(x, 8);
+}
 
-  void clear() {
-#pragma unroll
-    for (uint b = 0; b < blocks; ++b) {
-#pragma unroll
-      for (uint c = 0; c < kColumns; ++c) sums[b][c] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
-    }
-  }
-
-  // Multiplies each row by its factor. factors holds 8 equal values a row: a product element by element keeps
-  // a NaN in its row, a product with a diagonal matrix would not.
-  void scale(threadgroup const float* factors) {
-#pragma unroll
-    for (uint b = 0; b < blocks; ++b) {
-      simdgroup_float8x8 factor;
-      simdgroup_load(factor, factors + b * kBlock * kBlock, kBlock);
-#pragma unroll
-      for (uint c = 0; c < kColumns; ++c) sums[b][c].thread_elements() *= factor.thread_elements();
-    }
-  }
-
-  // sums += weights [rows, kKeys] * tile [kKeys, kChunk].
-  void add(threadgroup const float* weights, threadgroup const float* tile, uint simd) {
-    for (uint key = 0; key < kKeys; key += kBlock) {
-      simdgroup_float8x8 value[kColumns], weight;
-#pragma unroll
-      for (uint c = 0; c < kColumns; ++c)
-        simdgroup_load(value[c], tile + key * kChunkStride + (simd * kColumns + c) * kBlock, kChunkStride);
-#pragma unroll
-      for (uint b = 0; b < blocks; ++b) {
-        simdgroup_load(weight, weights + b * kBlock * kWeightStride + key, kWeightStride);
-#pragma unroll
-        for (uint c = 0; c < kColumns; ++c)
-          simdgroup_multiply_accumulate(sums[b][c], weight, value[c], sums[b][c]);
-      }
-    }
-  }
-
-  // The same for a tile with values that are not finite. They must not reach rows that do not see them, and
-  // 0 * inf is not 0. Row r belongs to query r / group; scratch [64] is the simdgroup's own.
-  void add_visible(
-      threadgroup const float* weights,
-      threadgroup const float* tile,
-      Mask mask,
-      KeyRange keys,
-      uint first_row,
-      uint group,
-      uint lane,
-      uint simd,
-      threadgroup float* scratch) {
-#pragma unroll
-    for (uint b = 0; b < blocks; ++b) {
-#pragma unroll
-      for (uint c = 0; c < kColumns; ++c) {
-        simdgroup_store(sums[b][c], scratch, kBlock);
-        simdgroup_barrier(mem_flags::mem_threadgroup);
-        for (uint i = lane; i < kBlock * kBlock; i += 32) {
-          const uint row = b * kBlock + i / kBlock;
-          const uint column = (simd * kColumns + c) * kBlock + i % kBlock;
-          float sum = scratch[i];
-          for (uint key = 0; key < kKeys && keys.first + key < keys.end; ++key) {
-            if (mask.visible((first_row + row) / group, keys.first + key))
-              sum = fma(weights[row * kWeightStride + key], tile[key * kChunkStride + column], sum);
-          }
-          scratch[i] = sum;
-        }
-        simdgroup_barrier(mem_flags::mem_threadgroup);
-        simdgroup_load(sums[b][c], scratch, kBlock);
-        simdgroup_barrier(mem_flags::mem_threadgroup);
-      }
-    }
-  }
-
-  // tile [8 * blocks, kChunk] = sums.
-  void store(threadgroup float* tile, uint simd) const {
-#pragma unroll
-    for (uint b = 0; b < blocks; ++b) {
-#pragma unroll
-      for (uint c = 0; c < kColumns; ++c) {
-        threadgroup float* target = tile + b * kBlock * kChunkStride + (simd * kColumns + c) * kBlock;
-        simdgroup_store(sums[b][c], target, kChunkStride);
-      }
-    }
-  }
-};
+// Eight rows and columns of a tile in f32.
+template <typename T>
+inline simdgroup_float8x8 load_block(threadgroup const T* tile, uint stride, bool transposed) {
+  simdgroup_matrix<T, 8, 8> stored;
+  simdgroup_load(stored, tile, stride, ulong2(0, 0), transposed);
+  simdgroup_float8x8 block;
+  block.thread_elements() = float2(stored.thread_elements());
+  return block;
+}

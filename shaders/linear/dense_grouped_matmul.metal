@@ -8,7 +8,7 @@
 // Requires: in > 0; in % 32 == 0; weight_stride % 8 == 0; experts > 0; matrices > 0; matrices <= kNoMatrix;
 //   by_slot || matrices == experts
 // Work: products (rows * in * out),
-//   bytes (rows * (in + out) * 4 + min(rows, matrices) * in * out * sizeof(W))
+//   bytes (rows * (in + out) * 4 + min(rows, matrices) * in * out * sizeof(T))
 // Numerics: as dense_matmul. Rows in no bucket or of a negative slot are kept; an unknown slot gives NaN.
 template <typename T>
 kernel void dense_grouped_matmul(

@@ -1,35 +1,19 @@
 // Latent attention for prefill: a chunk of queries over the cache, in tiles of simdgroup matrices.
 #include "../attention/tiled.h"
-#include "sizes.h"
+#include "latent_queries.h"
 
-constexpr constant uint kRows = 8;  // (query, head) pairs of a threadgroup
-constexpr constant uint kQueryStride = kMaxRank + kMaxRope + kPad;
-
-// Rows latent | rope key, or with columns = rank the latents alone.
+// Rows latent | rope key.
 template <typename T>
 struct LatentSource {
   device const T* latents;
   device const T* rope_keys;
   uint rank;
   uint rope;
-  uint columns;
 
-  bool load(KeyRange keys, uint column, uint tid, threadgroup float* tile) const {
-    bool finite = true;
-    for (uint i = tid; i < kKeys * kChunk / 4; i += kThreads) {
-      const uint key = i / (kChunk / 4);
-      const uint at = i % (kChunk / 4) * 4;
-      const ulong row = keys.first + key;
-      float4 x = 0;
-      if (row < keys.end && column + at < columns) {
-        device const T* source = latents + row * rank + column + at;
-        if (column + at >= rank) source = rope_keys + row * rope + column + at - rank;
-        x = float4(*(device const vec<T, 4>*)source);
-      }
-      for (uint c = 0; c < 4; ++c) tile[key * kChunkStride + at + c] = x[c];
-      finite = finite && all(isfinite(x));
-    }
-    return finite;
+  vec<T, 4> four(uint key, uint column) const {
+    device const T* source = latents + ulong(key) * rank + column;
+    if (column >= rank) source = rope_keys + ulong(key) * rope + column - rank;
+    return *(device const vec<T, 4>*)source;
   }
 };
 
@@ -61,22 +45,15 @@ kernel void mla_attention(
     uint tid [[thread_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]]) {
-  threadgroup float queries[kRows * kQueryStride];
-  threadgroup float tile[kKeys * kChunkStride];
-  threadgroup float weights[kRows * kWeightStride];
-  threadgroup float factors[kRows * kBlock];
-  threadgroup float scratch[kSimdgroups * kBlock * kBlock];
+  threadgroup float4 tile[kTileFloats / 4];
   threadgroup bool finite[kSimdgroups];
 
   const uint first = tg * kRows;
   const TileRows own = {first, min(kRows, tokens * heads - first), heads, heads, 0};
-  const LatentSource<T> keys = {latents, rope_keys, rank, rope, rank + rope};
-  const LatentSource<T> values = {latents, rope_keys, rank, rope, rank};
-  load_queries<kRows>(q, rank, own, queries, kQueryStride, 0, tid);
-  load_queries<kRows>(q_rope, rope, own, queries, kQueryStride, rank, tid);
-  attend_tiles<kMaxRank, kRows, kMaxRank + kMaxRope>(
-      keys, values, own, make_mask(tokens, context, 0, true), rank + rope, rank, scale, 0.0f, nullptr, y,
-      TileMemory{queries, tile, weights, factors, scratch, finite}, tid, lane, simd);
+  const LatentSource<T> rows = {latents, rope_keys, rank, rope};
+  attend_tiles<T, kMaxRank, kRows, kMaxRank + kMaxRope>(
+      LatentQueries{q, q_rope, rank, rope}, rows, rows, own, make_mask(tokens, context, 0, true), rank + rope,
+      rank, scale, 0.0f, nullptr, y, TileMemory{tile, finite}, tid, lane, simd);
 }
 
 template [[host_name("mla_attention_f32")]] kernel decltype(mla_attention<float>) mla_attention<float>;

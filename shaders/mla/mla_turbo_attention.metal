@@ -1,29 +1,7 @@
 // Latent attention for prefill over a compressed cache: a chunk of queries over the rows encoded before it, then
 // over its own rows, which are exact.
-#include "../attention/tiled.h"
 #include "compressed.h"
-
-constexpr constant uint kRows = 8;  // (query, head) pairs of a threadgroup
-constexpr constant uint kQueryStride = kMaxRank + kMaxRope + kPad;
-
-// Rows latent | rope key, or with columns = rank the latents alone.
-struct CompressedSource {
-  CompressedLatents rows;
-  uint columns;
-
-  bool load(KeyRange keys, uint column, uint tid, threadgroup float* tile) const {
-    bool finite = true;
-    for (uint i = tid; i < kKeys * kChunk / 4; i += kThreads) {
-      const uint key = i / (kChunk / 4);
-      const uint at = i % (kChunk / 4) * 4;
-      float4 x = 0;
-      if (keys.first + key < keys.end && column + at < columns) x = rows.four(keys.first + key, column + at);
-      for (uint c = 0; c < 4; ++c) tile[key * kChunkStride + at + c] = x[c];
-      finite = finite && all(isfinite(x));
-    }
-    return finite;
-  }
-};
+#include "latent_queries.h"
 
 // y = sum_j p_j latent_j over the keys a query sees, causally; p is the softmax of
 // scale * (q . latent + q_rope . rope_key). Latents are rotated, from q to y.
@@ -59,11 +37,7 @@ kernel void mla_turbo_attention(
     uint tid [[thread_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]]) {
-  threadgroup float queries[kRows * kQueryStride];
-  threadgroup float tile[kKeys * kChunkStride];
-  threadgroup float weights[kRows * kWeightStride];
-  threadgroup float factors[kRows * kBlock];
-  threadgroup float scratch[kSimdgroups * kBlock * kBlock];
+  threadgroup float4 tile[kTileFloats / 4];
   threadgroup bool finite[kSimdgroups];
 
   const uint first = tg * kRows;
@@ -79,12 +53,8 @@ kernel void mla_turbo_attention(
     rows.own = own;
     rows.own_ropes = own_ropes;
   }
-  const CompressedSource keys = {rows, rank + rope};
-  const CompressedSource values = {rows, rank};
-  load_queries<kRows>(q, rank, at_work, queries, kQueryStride, 0, tid);
-  load_queries<kRows>(q_rope, rope, at_work, queries, kQueryStride, rank, tid);
   const Mask mask = make_mask(tokens, has_own ? context + tokens : context, 0, true);
-  attend_tiles<kMaxRank, kRows, kMaxRank + kMaxRope>(
-      keys, values, at_work, mask, rank + rope, rank, scale, 0.0f, nullptr, y,
-      TileMemory{queries, tile, weights, factors, scratch, finite}, tid, lane, simd);
+  attend_tiles<float, kMaxRank, kRows, kMaxRank + kMaxRope>(
+      LatentQueries{q, q_rope, rank, rope}, rows, rows, at_work, mask, rank + rope, rank, scale, 0.0f,
+      nullptr, y, TileMemory{tile, finite}, tid, lane, simd);
 }

@@ -26,19 +26,6 @@ struct TurboSource {
   Ring ring;
   uint dim;
 
-  bool load(KeyRange keys, uint column, uint tid, threadgroup float* tile) const {
-    bool finite = true;
-    for (uint i = tid; i < kKeys * kChunk / 4; i += kThreads) {
-      const uint key = i / (kChunk / 4);
-      const uint at = i % (kChunk / 4) * 4;
-      float4 x = 0;
-      if (keys.first + key < keys.end && column + at < dim) x = four(keys.first + key, column + at);
-      for (uint c = 0; c < 4; ++c) tile[key * kChunkStride + at + c] = x[c];
-      finite = finite && all(isfinite(x));
-    }
-    return finite;
-  }
-
   // Of a key from `exact` on.
   float4 exact_four(uint key, uint column) const {
     if (has_own && key >= context)

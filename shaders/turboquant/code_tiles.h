@@ -26,7 +26,7 @@ inline void attend_coded(
     uint tid,
     uint lane,
     uint simd) {
-  load_queries<rows>(q, k.dim, own, memory.queries, max_dim + kPad, 0, tid);
-  attend_tiles<max_dim, rows>(
-      k, v, own, mask, k.dim, k.dim, scale, softcap, sinks, y, memory, tid, lane, simd);
+  attend_tiles<float, max_dim, rows>(
+      HeadQueries{q, k.dim}, k, v, own, mask, k.dim, k.dim, scale, softcap, sinks, y, memory, tid, lane,
+      simd);
 }

@@ -56,11 +56,7 @@ kernel void turbo_prefill(
     uint tid [[thread_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]]) {
-  threadgroup float queries[rows * (max_dim + kPad)];
-  threadgroup float tile[kKeys * kChunkStride];
-  threadgroup float weights[rows * kWeightStride];
-  threadgroup float factors[rows * kBlock];
-  threadgroup float scratch[kSimdgroups * kBlock * kBlock];
+  threadgroup float4 tile[kTileFloats / 4];
   threadgroup bool finite[kSimdgroups];
 
   const uint group = heads / kv_heads;
@@ -108,7 +104,7 @@ kernel void turbo_prefill(
   const ulong chunk = ulong(sequence) * tokens * heads * dim;
   attend_coded<max_dim, rows>(
       q + chunk, keys, values, own, mask, scale, softcap, has_sinks ? sinks : nullptr, y + chunk,
-      TileMemory{queries, tile, weights, factors, scratch, finite}, tid, lane, simd);
+      TileMemory{tile, finite}, tid, lane, simd);
 }
 
 #define INSTANTIATE_PREFILL(max_dim, rows)                                                         \

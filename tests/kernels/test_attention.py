@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import pyturbo
 from kernels.harness import Out, assert_close, run_kernel
 from pyturbo import errors, ops
 from pyturbo.ops.attention import SPLIT_TOKENS
@@ -450,3 +451,14 @@ def test_a_ring_that_is_too_small_is_refused(device, tokens):
         ops.attention(q, k, k, 1.0, context=21, device=device)
     with pytest.raises(errors.ArgumentError, match="causal"):
         ops.attention(q, k, k, 1.0, causal=False, window=2, device=device)
+
+
+def test_prompts_take_at_most_half_of_the_threadgroup_memory():
+    prefixes = ("attention_d", "turbo_prefill_d", "mla_attention_", "mla_turbo_attention")
+    sizes = {
+        name: kernel["threadgroup_bytes"]
+        for name, kernel in pyturbo.kernels().items()
+        if name.startswith(prefixes)
+    }
+    assert len(sizes) == 4 * 3 + 4 + 3 + 1
+    assert all(size is not None and size <= 16384 for size in sizes.values()), sizes

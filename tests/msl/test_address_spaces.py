@@ -113,8 +113,8 @@ MUTATIONS = {
     "matrix loaded from thread memory": (
         "shaders/attention/attention.metal",
         "shaders/attention/tile.h",
-        "void scale(threadgroup const float* factors)",
-        "void scale(thread const float* factors)",
+        "load_block(threadgroup const T* tile",
+        "load_block(thread const T* tile",
         "no matching function",
     ),
     "write to constant memory": (

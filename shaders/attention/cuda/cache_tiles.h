@@ -117,10 +117,10 @@ inline void attend_cache(
     finite = ::__syncthreads_and(finite);
     if (finite && team == 0) warp.store(y, dim);
     if (!finite && team == 0)
-      attend_again<Form, max_dim, rows>(
+      attend_again<Form, T, max_dim, rows>(
           q, k, v, own, mask, scale, softcap, sinks, y, reinterpret_cast<float*>(queries), tid, lane, simd);
   } else {
-    load_queries<rows>(q, dim, own, memory.queries, max_dim + kPad, 0, tid);
-    attend_tiles<max_dim, rows>(k, v, own, mask, dim, dim, scale, softcap, sinks, y, memory, tid, lane, simd);
+    attend_tiles<T, max_dim, rows>(
+        HeadQueries{q, dim}, k, v, own, mask, dim, dim, scale, softcap, sinks, y, memory, tid, lane, simd);
   }
 }

@@ -247,7 +247,7 @@ inline void stage_queries(
 
 // attend_tiles for all rows, with its memory at `place`. Apart, so that it takes no registers from what is usual. Only one
 // team is left by then: barriers wait for those threads that have not ended.
-template <typename Form, uint max_dim, uint rows, typename Source>
+template <typename Form, typename T, uint max_dim, uint rows, typename Source>
 __noinline__ void attend_again(
     const float* q,
     const Source& k,
@@ -262,22 +262,14 @@ __noinline__ void attend_again(
     uint tid,
     uint lane,
     uint simd) {
-  TileMemory memory = {place};
-  memory.tile = memory.queries + rows * (max_dim + kPad);
-  memory.weights = memory.tile + kKeys * kChunkStride;
-  memory.factors = memory.weights + rows * kWeightStride;
-  memory.scratch = memory.factors + rows * kBlock;
-  memory.finite = reinterpret_cast<bool*>(memory.scratch + kSimdgroups * kBlock * kBlock);
-  constexpr uint values = rows * (max_dim + kPad + kWeightStride + kBlock) + kKeys * kChunkStride;
-  static_assert(
-      (values + kSimdgroups * kBlock * kBlock) * 4 + kSimdgroups <= Form::kBytes,
-      "the memory of the form has room for it");
+  static_assert(kTileFloats * 4 + kSimdgroups <= Form::kBytes, "the memory of the form has room for it");
+  const TileMemory memory = {reinterpret_cast<float4*>(place), reinterpret_cast<bool*>(place + kTileFloats)};
   const uint end = own.first + own.count;
   for (; own.first < end; own.first += rows) {
     own.count = min(rows, end - own.first);
-    load_queries<rows>(q, k.dim, own, memory.queries, max_dim + kPad, 0, tid);
-    attend_tiles<max_dim, rows>(
-        k, v, own, mask, k.dim, k.dim, scale, softcap, sinks, y, memory, tid, lane, simd);
+    attend_tiles<T, max_dim, rows>(
+        HeadQueries{q, k.dim}, k, v, own, mask, k.dim, k.dim, scale, softcap, sinks, y, memory, tid, lane,
+        simd);
     ::__syncthreads();
   }
 }

@@ -203,9 +203,10 @@ inline void attend_coded(
     finite = ::__syncthreads_and(finite);
     if (finite && team == 0) warp.store(y, dim);
     if (!finite && team == 0)
-      attend_again<Form, max_dim, rows>(q, k, v, own, mask, scale, softcap, sinks, y, left, tid, lane, simd);
+      attend_again<Form, float, max_dim, rows>(
+          q, k, v, own, mask, scale, softcap, sinks, y, left, tid, lane, simd);
   } else {
-    load_queries<rows>(q, dim, own, tiles.queries, max_dim + kPad, 0, tid);
-    attend_tiles<max_dim, rows>(k, v, own, mask, dim, dim, scale, softcap, sinks, y, tiles, tid, lane, simd);
+    attend_tiles<float, max_dim, rows>(
+        HeadQueries{q, dim}, k, v, own, mask, dim, dim, scale, softcap, sinks, y, tiles, tid, lane, simd);
   }
 }
