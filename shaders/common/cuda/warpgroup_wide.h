@@ -48,16 +48,18 @@ constexpr bool is_copied() {
     return false;
 }
 
-// Whether codes that are copied begin at a multiple of 16 bytes, and others leave registers for two tiles.
+// Whether codes that are copied begin at a multiple of 16 bytes.
 template <uint count, typename W>
 inline bool can_copy(const W* w) {
-  if constexpr (sizeof(typename W::Octet) > 16)
-    return false;
-  else if constexpr (is_copied<W>())
+  if constexpr (is_copied<W>())
     return (reinterpret_cast<ulong>(w[0].packed) | reinterpret_cast<ulong>(w[count - 1].packed)) % 16 == 0;
   else
     return true;
 }
+
+// Whether octets leave registers for two tiles.
+template <typename W>
+constexpr bool kHasTwoTiles = sizeof(typename W::Octet) <= 16;
 
 // Lane t of four has octets 2 t and 2 t + 1 of each 64 values, or of groups of one unit octet t of both units.
 template <uint count, uint tiles, uint group, typename W>

@@ -31,10 +31,12 @@ inline void multiply_wide_tile(
     uint tid,
     float*) {
   const TileCall<W> call = {w, x, rows, in, units, first, out, factors, y, tid};
-  const bool copies = can_copy<count>(w), wide = fills_gpu(rows);
+  const bool copies = can_copy<count>(w), wide = kHasTwoTiles<W> && fills_gpu(rows);
   const auto with_own = [&](auto use) {
     if (copies && !wide) with_product<count, 1>(call, use);
-    if (copies && wide && ::blockIdx.x % 2 == 0) with_product<count, 2>(call, use);
+    if constexpr (kHasTwoTiles<W>) {
+      if (copies && wide && ::blockIdx.x % 2 == 0) with_product<count, 2>(call, use);
+    }
   };
   with_own([](const auto& product) { product.begin(); });
   if (tid >= kMultipliers) {
