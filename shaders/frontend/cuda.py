@@ -118,7 +118,7 @@ def _kernel(program: Program, entry: Entry) -> Iterator[str]:
         f'extern "C" __global__ void '
         f"__launch_bounds__(PT_THREADS({', '.join(['pt_threads', *names])}), {_RESIDENT}) "
         f"pt_name({', '.join(parameters)}) "
-        f"{{ {_INVOKE}begin(); {function}({', '.join(map(_value, entry.arguments))}); }}"
+        f"{{ {_INVOKE}begin(); {function}({', '.join(map(_value, entry.arguments))}); {_INVOKE}end(); }}"
     )
     for instance in kernel.instances:
         given = [instance.host_name, str(_threads(program, entry, instance)), *instance.arguments]

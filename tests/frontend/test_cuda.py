@@ -53,7 +53,7 @@ def test_an_instance_is_a_function_of_its_host_name(run: Run) -> None:
         "shader::copies<T, side>(x, y, count, sizes, table, *total, "
         "(T*)(::pyturbo::invoke::shared_memory + row), "
         "::pyturbo::invoke::threadgroup_position_in_grid<uint2>(), "
-        "::pyturbo::invoke::thread_index_in_simdgroup<uint>()); }\n"
+        "::pyturbo::invoke::thread_index_in_simdgroup<uint>()); ::pyturbo::invoke::end(); }\n"
         "#ifdef PT_INSTANCE_copies_half\n"
         "PT_KERNEL(copies_half, 128, half, 2)\n"
         "#endif\n"

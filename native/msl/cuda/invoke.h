@@ -31,12 +31,18 @@ constexpr bool is_function_constant_defined(const function_constant<T, bits, def
 // What is bound at [[threadgroup(n)]] is at an offset in it.
 alignas(128) extern __shared__ unsigned char shared_memory[];
 
-// Lets launches start that wait for this one, and waits for those that this one depends on: edges of graphs
-// may leave that to kernels.
+// Waits for the launches that this one depends on: edges of graphs may leave that to kernels.
 inline void begin() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Lets launches start that wait for this one. Threadgroups that started earlier would gather on those
+// multiprocessors that are free first.
+inline void end() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
