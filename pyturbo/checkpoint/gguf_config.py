@@ -19,7 +19,7 @@ def read_config(fields: Fields, tensors: Tensors, model_type: str) -> dict[str, 
     """Return the entries of a configuration; some depend on which tensors the file has."""
     hidden, heads = fields.integer("{}.embedding_length"), fields.integer("{}.attention.head_count")
     key_heads = fields.integer("{}.attention.head_count_kv", heads)
-    if heads % key_heads:
+    if heads % key_heads and model_type != "deepseek_v3":  # latents have no heads
         fields.refuse("{}.attention.head_count_kv", f"a divisor of the {heads} heads", key_heads)
     drafts = fields.integer("{}.nextn_predict_layers", 0, smallest=0)
     layers = fields.integer("{}.block_count")
@@ -48,12 +48,18 @@ def read_config(fields: Fields, tensors: Tensors, model_type: str) -> dict[str, 
     if rotary != head_dim:
         config["partial_rotary_factor"] = rotary / head_dim
     scaling = _rope_scaling(fields, tensors, config, rotary // 2)
-    if (count := len(fields.texts("tokenizer.ggml.tokens"))) > config["vocab_size"]:
-        raise FormatError(
-            f"{fields.path}: tokenizer.ggml.tokens: expected at most {config['vocab_size']}, "
-            f"the rows of 'token_embd.weight', got {count}"
-        )
+    _check_tokens(fields, tensors)
     return config if scaling is None else config | {"rope_scaling": scaling}
+
+
+def _check_tokens(fields: Fields, tensors: Tensors) -> None:
+    """Refuse tokens that the embedding has no rows for; rows without tokens are common."""
+    rows, tokens = tensors.info("token_embd.weight").shape[0], len(fields.texts("tokenizer.ggml.tokens"))
+    if tokens > rows:
+        raise FormatError(
+            f"{fields.path}: tokenizer.ggml.tokens: "
+            f"expected at most {rows}, the rows of 'token_embd.weight', got {tokens}"
+        )
 
 
 def _head_dim(fields: Fields, config: dict[str, Any]) -> int:

@@ -57,7 +57,7 @@ quantized = pytest.mark.parametrize("make", [affine, fp, scaled_fp, gguf])
 
 #: The operations of each class: a product, one with experts, one with rows sorted by expert, rows of a table.
 OPERATIONS: dict[type, tuple[Any, ...]] = {
-    Dense: (ops.matmul, ops.dense_experts_matmul, None, None),
+    Dense: (ops.matmul, ops.dense_experts_matmul, ops.dense_grouped_matmul, None),
     Affine: (ops.affine_matmul, ops.affine_experts_matmul, ops.affine_grouped_matmul, ops.affine_embed),
     Fp: (ops.fp_matmul, ops.fp_experts_matmul, ops.fp_grouped_matmul, ops.fp_embed),
     Gguf: (ops.gguf_matmul, ops.gguf_experts_matmul, ops.gguf_grouped_matmul, ops.gguf_embed),
@@ -101,7 +101,7 @@ def test_apply_experts(device: pyturbo.Device, make: Make, biased: bool) -> None
     np.testing.assert_array_equal(record(device, layer.apply_experts, x, IDS), want)
 
 
-@quantized
+@each_format
 @pytest.mark.parametrize("biased", [False, True])
 def test_apply_buckets(device: pyturbo.Device, make: Make, biased: bool) -> None:
     layer = make(EXPERTS, OUT, IN, bias=normal(EXPERTS, OUT) if biased else None)
@@ -154,7 +154,7 @@ def test_apply_experts_by_slot(device: pyturbo.Device, make: Make, biased: bool)
     assert not got[~here].any()
 
 
-@quantized
+@each_format
 @pytest.mark.parametrize("biased", [False, True])
 def test_apply_buckets_by_slot(device: pyturbo.Device, make: Make, biased: bool) -> None:
     layer = make(EXPERTS, OUT, IN, bias=normal(EXPERTS, OUT) if biased else None)
@@ -168,10 +168,10 @@ def test_apply_buckets_by_slot(device: pyturbo.Device, make: Make, biased: bool)
     assert not got[~here].any()
 
 
-def test_dense_experts_have_no_buckets(device: pyturbo.Device) -> None:
-    layer = dense(EXPERTS, OUT, IN)
+def test_experts_in_float32_have_no_buckets(device: pyturbo.Device) -> None:
+    layer = Dense(normal(EXPERTS, OUT, IN))
     assert not layer.grouped
-    with pytest.raises(ArgumentError, match="apply_buckets: expected quantised experts"):
+    with pytest.raises(ArgumentError, match="dense_grouped_matmul: w: expected 16-bit values"):
         record(device, lambda x, ids: layer.apply_buckets(x, Buckets.sort(ids, EXPERTS)), normal(6, IN), IDS)
 
 

@@ -79,8 +79,8 @@ MUTATIONS = {
     "loop that is not unrolled": (
         "mla/mla_turbo_attention.metal",
         "shaders/attention/tiled.h",
-        "#pragma unroll\n    for (uint c = 0; c < max_dim / kChunk; ++c) {",
-        "for (uint c = 0; c < max_dim / kChunk; ++c) {",
+        "#pragma unroll\n    for (uint c = 0; c < max_dim; c += Shape::kColumns) {",
+        "for (uint c = 0; c < max_dim; c += Shape::kColumns) {",
     ),
     "index that is not known": (
         "moe/route.metal",
