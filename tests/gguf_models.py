@@ -196,6 +196,7 @@ GGUF_MODELS = {
         GgufModel("llama_tied", _tiny("llama_scaled_rope", 1, rope_scaling=None), "llama"),
         GgufModel("llama_yarn", _LLAMA_LONG, "llama"),
         GgufModel("llama_linear", _tiny("llama", 1, rope_scaling=_FARTHER), "llama"),
+        GgufModel("llama_no_factor", _LLAMA, "llama", more={"{}.rope.scaling.factor": 0.0}, golden=False),
         GgufModel("llama_factor", _LLAMA, "llama", more={"{}.rope.scaling.factor": 4.0}, published=False),
         GgufModel("llama_scale", _LLAMA, "llama", more={"{}.rope.scale_linear": 4.0}, published=False),
         GgufModel("llama_growth", _LLAMA, "llama", more=_GROWTH, published=False),

@@ -88,8 +88,8 @@ static_assert(sizeof(KernelNode) == 72 && offsetof(KernelNode, parameters) == 40
 struct Edge {
   uint8_t from_port, to_port, type, reserved[5];
 };
-// The second starts when the first has ended, or when all threadgroups of the first have begun, and waits.
-inline constexpr Edge kWhenEnded = {}, kWhenBegun = {1, 0, 1, {}};
+// The second starts when the first has ended, or when all its threadgroups are at their end, and waits.
+inline constexpr Edge kWhenEnded = {}, kWhenEnding = {1, 0, 1, {}};
 
 // Name in the table, symbol of libcuda, parameters.
 #define PYTURBO_CUDA_FUNCTIONS(X)                                                                            \

@@ -88,7 +88,7 @@ void Graph::build(std::span<const ReadyLaunch> launches, size_t first,
       const size_t from = earlier - first;
       const bool steady = !launches[from].changes && !launches[i].changes;  // and so always enabled, or never
       after.push_back(nodes_[from].handle);
-      edges.push_back(steady && nodes_[from].enabled && nodes_[i].enabled ? kWhenBegun : kWhenEnded);
+      edges.push_back(steady && nodes_[from].enabled && nodes_[i].enabled ? kWhenEnding : kWhenEnded);
     }
     const size_t whole = overlaps ? 0 : after.size();  // edges that are made with the node
     stream_->require(name, driver.graph_add(&nodes_[i].handle, graph_, after.data(), whole, &kernel));

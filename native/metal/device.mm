@@ -264,7 +264,7 @@ class MetalDevice final : public Device {
 
   // Commits launches, in several command buffers where one would hold the GPU for long. The GPU begins with
   // the first while the others are encoded. `seconds(i)` is the estimate of launch i, `add(encoder, i)`
-  // encodes it. Returns the number of the last command buffer.
+  // encodes it; where that fails, the parts before it run. Returns the number of the last command buffer.
   template <typename Seconds, typename Add>
   uint64_t commit(const Launches& launches, const Seconds& seconds, const Add& add) {
     uint64_t number = 0;

@@ -224,8 +224,10 @@ def _rope_scaling(
 
 
 def _factor(fields: Fields) -> float:
-    """Return the divisor of positions; older files have another name for it."""
-    return fields.number("{}.rope.scaling.factor", fields.number("{}.rope.scale_linear", 1.0))
+    """Return the divisor of positions; older files have another name for it. 0 is none."""
+    names = "{}.rope.scaling.factor", "{}.rope.scale_linear"
+    name = next((name for name in names if name in fields and not fields.is_zero(name)), None)
+    return 1.0 if name is None else fields.number(name)
 
 
 def _yarn(fields: Fields, config: dict[str, Any], growth: float) -> dict[str, Any]:

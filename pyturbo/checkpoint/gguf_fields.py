@@ -47,6 +47,10 @@ class Fields:
             self.refuse(key, "a list of numbers", value)
         return [int(item) for item in value]
 
+    def is_zero(self, key: str) -> bool:
+        value = self._value(key, None)
+        return type(value) in (int, float) and value == 0
+
     def number(self, key: str, default: float | None = None) -> float:
         value = self._value(key, default)
         if type(value) not in (int, float) or not (math.isfinite(value) and value > 0):

@@ -29,10 +29,10 @@ struct LatentSource {
 // Numerics: f32, online softmax; no visible key gives 0. NaN and inf reach only queries that see them.
 template <typename T>
 kernel void mla_attention(
-    device const float* q [[buffer(0)]],       // [tokens, heads, rank]
+    device const float* q [[buffer(0)]],       // [tokens, heads, rank] aligned 16
     device const float* q_rope [[buffer(1)]],  // [tokens, heads, rope]
-    device const T* latents [[buffer(2)]],     // [capacity, rank]
-    device const T* rope_keys [[buffer(3)]],   // [capacity, rope]
+    device const T* latents [[buffer(2)]],     // [capacity, rank] aligned 16
+    device const T* rope_keys [[buffer(3)]],   // [capacity, rope] aligned 16
     device float* y [[buffer(4)]],             // [tokens, heads, rank]
     constant uint& tokens [[buffer(5)]],
     constant uint& context [[buffer(6)]],

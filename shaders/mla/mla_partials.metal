@@ -30,10 +30,10 @@ struct LatentRows {
 // Numerics: f32, online softmax with some keys at a time. NaN and inf reach only queries that see them.
 template <typename T>
 kernel void mla_partials(
-    device const float* q [[buffer(0)]],       // [tokens, heads, rank]
+    device const float* q [[buffer(0)]],       // [tokens, heads, rank] aligned 16
     device const float* q_rope [[buffer(1)]],  // [tokens, heads, rope]
-    device const T* latents [[buffer(2)]],     // [capacity, rank]
-    device const T* rope_keys [[buffer(3)]],   // [capacity, rope]
+    device const T* latents [[buffer(2)]],     // [capacity, rank] aligned 16
+    device const T* rope_keys [[buffer(3)]],   // [capacity, rope] aligned 16
     device float* o [[buffer(4)]],             // [tokens, heads, blocks, rank]
     device float* m [[buffer(5)]],             // [tokens, heads, blocks]
     device float* l [[buffer(6)]],             // [tokens, heads, blocks]

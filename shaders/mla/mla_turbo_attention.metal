@@ -15,16 +15,17 @@
 //   bytes (context * (rank * bits / 8 + rope * 2))
 // Numerics: f32, online softmax; no visible key gives 0. NaN and inf reach only queries that see them.
 kernel void mla_turbo_attention(
-    device const float* q [[buffer(0)]],         // [tokens, heads, rank]
+    device const float* q [[buffer(0)]],         // [tokens, heads, rank] aligned 16
     device const float* q_rope [[buffer(1)]],    // [tokens, heads, rope]
     device const uint* packed [[buffer(2)]],     // [capacity, ceil_div(rank * bits, 32)]
     device const half* scales [[buffer(3)]],     // [capacity]
-    device const half* rope_keys [[buffer(4)]],  // [capacity, rope]
-    device const float* own [[buffer(5), function_constant(has_own)]],               // [tokens, rank]
-    device const float* own_ropes [[buffer(6), function_constant(has_own)]],         // [tokens, rope]
-    device const half* recent_latents [[buffer(7), function_constant(has_recent)]],  // [recent, rank]
-    device const uint* recent_keys [[buffer(8), function_constant(has_recent)]],     // [recent]
-    device float* y [[buffer(9)]],                                                   // [tokens, heads, rank]
+    device const half* rope_keys [[buffer(4)]],  // [capacity, rope] aligned 16
+    device const float* own [[buffer(5), function_constant(has_own)]],        // [tokens, rank] aligned 16
+    device const float* own_ropes [[buffer(6), function_constant(has_own)]],  // [tokens, rope] aligned 16
+    device const half* recent_latents
+    [[buffer(7), function_constant(has_recent)]],                                 // [recent, rank] aligned 16
+    device const uint* recent_keys [[buffer(8), function_constant(has_recent)]],  // [recent]
+    device float* y [[buffer(9)]],                                                // [tokens, heads, rank]
     constant uint& tokens [[buffer(10)]],
     constant uint& context [[buffer(11)]],
     constant uint& capacity [[buffer(12)]],

@@ -669,7 +669,7 @@ Result cuGraphAddDependencies_v2(GraphHandle handle, const NodeHandle* from, con
   if (!graph) return Result::invalid_handle;
   const auto same = [](const Edge& a, const Edge& b) { return std::memcmp(&a, &b, sizeof a) == 0; };
   for (size_t i = 0; i < count; ++i) {
-    const bool early = same(edges[i], kWhenBegun);
+    const bool early = same(edges[i], kWhenEnding);
     if (!early && !same(edges[i], kWhenEnded)) {
       violate(Rule::parameter, "expected an edge between kernels, got one of another kind");
       return Result::invalid_value;
