@@ -15,10 +15,11 @@ import pyturbo
 from kernels import test_affine as of_affine
 from kernels import test_fp as of_fp
 from kernels import test_gguf as of_gguf
+from kernels import test_linear as of_linear
 from kernels.harness import assert_close
 from kernels.random_blocks import random_weight as random_blocks
 from kernels.test_fast_cuda import COARSE, product, rounded, rounds_affine, swiglu
-from reference import affine, fp, gguf
+from reference import affine, fp, gguf, linear
 
 pytestmark = pytest.mark.skipif(
     cuda_in_tests.IN_USE or "cuda" not in pyturbo.devices(), reason="needs a GPU with matrix units"
@@ -96,6 +97,14 @@ def test_blocks(device, tokens, rng, kind):
     x, read = rows(rng, device, of_gguf.width(w), tokens)
     want, terms = expected(gguf, device, read, w, kind)
     assert_close(of_gguf.run_product(device, "gguf_matmul", x, w), want, "long dot", terms)
+
+
+@of_linear.kinds
+def test_dense(device, tokens, rng, kind):
+    x, w = of_linear.operands(rng, tokens, OUTS, 160, of_linear.WEIGHTS[kind])
+    read, weights = (rounded(x), rounded(w)) if is_fast(device) else (x, w)
+    y = of_linear.run_product(device, "dense_matmul", x, w, kind)
+    assert_close(y, linear.matmul(read, weights), "long dot", linear.matmul_magnitude(read, weights))
 
 
 def test_what_is_not_finite_stays_in_its_token_and_row(device, tokens, rng):

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Compiles native/metal against Apple's own headers, without linking: tests/metal/check_apple_headers.sh SDK [FILE...]
 # SDK is a folder outside the checkout with include/ and Frameworks/ of macOS 14 or newer, such as a copy of
-# github.com/hexops/xcode-frameworks. Needs clang (19 is tested; CLANG names another one). Run from the root of the repository.
+# the repository hexops/xcode-frameworks. Needs clang (19 is tested; CLANG names another one). Run from the root of the repository.
 set -eu
 sdk=$1
 shift
