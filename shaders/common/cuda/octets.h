@@ -12,7 +12,7 @@ constexpr bool kIsOperand = false;
 template <>
 constexpr bool kIsOperand<Dense<bfloat>> = true;
 
-// Whether octets and the terms of their weights take so many registers that a lane has fewer of them.
+// Whether octets and the terms of their weights take many registers: a lane then has fewer octets.
 template <typename W>
 constexpr bool kNeedsRegisters = false;
 template <>
