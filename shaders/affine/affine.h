@@ -100,9 +100,10 @@ inline bool ends_group(thread const Affine<bits, S>& w, uint unit) {
   return unit >> w.group_shift != (unit + 1) >> w.group_shift;
 }
 
-// Codes of 2, 4 and 8 bits are not shifted down: the activations are multiplied by 2^-shift instead.
+// Codes of 2, 4 and 8 bits are read by pairs, as small_pair says, where they are in the lower or upper bytes of both halves of
+// a word: the activations are multiplied by 2^-shift instead.
 template <uint bits>
-inline bool in_place() {
+inline bool in_pairs() {
   return bits == 2 || bits == 4 || bits == 8;
 }
 
@@ -127,7 +128,7 @@ inline uint column_of(thread const Affine<bits, S>&, uint span, uint i) {
 
 template <uint bits, typename S>
 inline float place_of(thread const Affine<bits, S>&, uint i) {
-  return in_place<bits>() ? 1.0f / float(1u << (i * bits % 16)) : 1.0f;
+  return in_pairs<bits>() ? 1.0f / float(1u << (i * bits % 8)) : 1.0f;
 }
 
 // scale * dot(q, x) + bias * sum(x).
@@ -138,12 +139,22 @@ inline float dot_span(
     thread const float* x,
     thread const float* totals) {
   float dot = 0;
-  if (in_place<bits>()) {
+  if (in_pairs<bits>()) {
+    constexpr uint kPairs = 16 / bits;  // of a word
 #pragma unroll
-    for (uint i = 0; i < Affine<bits, S>::kSpan; ++i) {
-      const uint half_word = span.words[i * bits / 32] >> (i * bits % 32 / 16 * 16);
-      dot = fma(float(half_word & (((1u << bits) - 1) << (i * bits % 16))), x[i], dot);
+    for (uint word = 0; word < Affine<bits, S>::kSpan / (2 * kPairs); ++word) {
+      float codes[2 * kPairs];
+#pragma unroll
+      for (uint i = 0; i < kPairs; ++i) {
+        const uint bytes = span.words[word] >> (i * bits / 8 * 8);
+        const float2 pair = small_pair(bytes & 0x10001u * (((1u << bits) - 1) << (i * bits % 8)));
+        codes[i] = pair.x;
+        codes[kPairs + i] = pair.y;
+      }
+#pragma unroll
+      for (uint i = 0; i < 2 * kPairs; ++i) dot = fma(codes[i], x[word * 2 * kPairs + i], dot);
     }
+    dot *= kSmallUnit;
   } else {
 #pragma unroll
     for (uint index = 0; index < Affine<bits, S>::kSpan / kOctet; ++index) {

@@ -1,11 +1,16 @@
 // Spans of Q4_K, Q5_K and Q6_K in registers. They are not units: a span has all bits of the bytes that it reads, so that
-// each byte is read once. Codes are not shifted down: x is multiplied by 2^-shift instead.
+// each byte is read once. Codes are read by pairs, as small_pair says; those of Q4_K are not shifted down: x is multiplied by
+// 2^-shift instead.
 #pragma once
 
 #include "spans.h"
 
-// Byte k of each word, where it is.
-inline float byte_in_place(uint word, uint k) { return float(word & (255u << (8 * k))); }
+// Sum + the bytes of a word, as small_pair says, times x[0] to x[3].
+inline float add_bytes(uint word, thread const float* x, float sum) {
+  const float2 even = small_pair(word & 0x00ff00ffu);
+  const float2 odd = small_pair(word >> 8 & 0x00ff00ffu);
+  return fma(odd.y, x[3], fma(even.y, x[2], fma(odd.x, x[1], fma(even.x, x[0], sum))));
+}
 
 // Q4_K and Q5_K: 16 values each of units 2 * pair and 2 * pair + 1, the low and high nibbles of 16 bytes.
 template <>
@@ -29,9 +34,7 @@ inline uint column_in_block(Type<kQ4_K>, uint part, uint i) { return column_in_p
 
 inline uint column_in_block(Type<kQ5_K>, uint part, uint i) { return column_in_pair(part, i); }
 
-inline float place(Type<kQ4_K>, uint i) { return 1.0f / float(1u << (i % 4 * 8 + i / 16 * 4)); }
-
-inline float place(Type<kQ5_K>, uint i) { return 1.0f / float(1u << (i % 4 * 8)); }
+inline float place(Type<kQ4_K>, uint i) { return i < 16 ? 1.0f : 0.0625f; }
 
 inline void fetch(device const uchar* block, uint part, thread BlockSpan<kQ4_K>& span) {
   const uint4 header = *(device const uint4*)block;
@@ -77,12 +80,12 @@ inline float product_of(
   float low = 0;
   float high = 0;
 #pragma unroll
-  for (uint i = 0; i < 16; ++i) {
-    const uint word = span.codes[i / 4];
-    low = fma(byte_in_place(word & 0x0f0f0f0fu, i % 4), x[i], low);
-    high = fma(byte_in_place(word & 0xf0f0f0f0u, i % 4), x[16 + i], high);
+  for (uint i = 0; i < 4; ++i) {
+    const uint word = span.codes[i];
+    low = add_bytes(word & 0x0f0f0f0fu, x + i * 4, low);
+    high = add_bytes(word & 0xf0f0f0f0u, x + 16 + i * 4, high);
   }
-  return weigh_pair(span.header, span.pair, low, high, totals);
+  return weigh_pair(span.header, span.pair, low * kSmallUnit, high * kSmallUnit, totals);
 }
 
 inline float product_of(
@@ -92,13 +95,13 @@ inline float product_of(
   float low = 0;
   float high = 0;
 #pragma unroll
-  for (uint i = 0; i < 16; ++i) {
-    const uint word = span.codes[i / 4];
-    const uint bits = span.high[i / 4] >> (span.pair * 2);
-    low = fma(byte_in_place((word & 0x0f0f0f0fu) | (bits & 0x01010101u) << 4, i % 4), x[i], low);
-    high = fma(byte_in_place((word >> 4 & 0x0f0f0f0fu) | (bits & 0x02020202u) << 3, i % 4), x[16 + i], high);
+  for (uint i = 0; i < 4; ++i) {
+    const uint word = span.codes[i];
+    const uint bits = span.high[i] >> (span.pair * 2);
+    low = add_bytes((word & 0x0f0f0f0fu) | (bits & 0x01010101u) << 4, x + i * 4, low);
+    high = add_bytes((word >> 4 & 0x0f0f0f0fu) | (bits & 0x02020202u) << 3, x + 16 + i * 4, high);
   }
-  return weigh_pair(span.header, span.pair, low, high, totals);
+  return weigh_pair(span.header, span.pair, low * kSmallUnit, high * kSmallUnit, totals);
 }
 
 // Q6_K: eight values each of four units of a half of the block, from eight bytes of low bits of two units each and
@@ -114,8 +117,6 @@ struct BlockSpan<kQ6_K> {
 inline uint column_in_block(Type<kQ6_K>, uint part, uint i) {
   return part / 4 * 128 + i / 8 * 32 + part % 4 * 8 + i % 8;
 }
-
-inline float place(Type<kQ6_K>, uint i) { return 1.0f / float(1u << (i % 4 * 8)); }
 
 inline void fetch(device const uchar* block, uint part, thread BlockSpan<kQ6_K>& span) {
   device const uchar* source = block + part / 4 * 64 + part % 4 * 8;
@@ -136,12 +137,11 @@ inline float product_of(
   for (uint unit = 0; unit < 4; ++unit) {
     const uint2 low = span.low[unit % 2] >> (unit / 2 * 4) & 0x0f0f0f0fu;
     const uint2 codes = low | (span.high >> (unit * 2) & 0x03030303u) << 4;
-    float product = -32.0f * totals[unit];
-#pragma unroll
-    for (uint i = 0; i < 8; ++i)
-      product = fma(byte_in_place(i < 4 ? codes.x : codes.y, i % 4), x[unit * 8 + i], product);
+    float product = -32.0f / kSmallUnit * totals[unit];
+    product = add_bytes(codes.x, x + unit * 8, product);
+    product = add_bytes(codes.y, x + unit * 8 + 4, product);
     const int scale = int(span.scales << (24 - unit * 8)) >> 24;
     sum = fma(float(scale), product, sum);
   }
-  return span.scale * sum;
+  return span.scale * kSmallUnit * sum;
 }
