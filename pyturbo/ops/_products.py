@@ -17,6 +17,11 @@ from pyturbo.symbols import Linear
 #: where the matrix-vector kernel reads them for each token, but always multiplies a whole tile.
 TILED_TOKENS = 8
 
+#: Rows of a launch for one vector that are too few for a GPU.
+FEW_ROWS = 512
+
+_LANES, _TEAMS, _MOST_TEAMS = 128, 2, 16  # of a threadgroup
+
 
 class Kernels(NamedTuple):
     """The kernels of a product, by the number of tokens that each is for."""
@@ -35,6 +40,20 @@ def kernel_for(kernels: Kernels, target: Target, tokens: int | Linear) -> str:
     if 1 < most <= traits_of(target).few_tokens:
         return kernels.few
     return kernels.many if most >= many_from else kernels.one
+
+
+def row_teams(rows: int, inner: int, span: int) -> dict[str, int]:
+    """Return the function constant of the kernels for one vector: how many teams the lanes form.
+
+    `rows` are those of all matrices of a launch, with `inner` values each, of which a lane multiplies `span`
+    at once. Where rows are few and long, all lanes share them; where they are many and short, few lanes do.
+    """
+    spans, teams = -(-inner // span), _TEAMS
+    if rows <= FEW_ROWS:
+        return {"row_teams": 1 if spans > _LANES // _TEAMS else _TEAMS}
+    while teams < _MOST_TEAMS and spans <= _LANES // (2 * teams):
+        teams *= 2
+    return {"row_teams": teams}
 
 
 def activations(op: str, x: ArrayLike, in_dim: int) -> Array:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from pyturbo._dtypes import SUFFIXES
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._ids import expert_operands, known_ids
-from pyturbo.ops._products import Kernels, activations, bucket_bounds, kernel_for
+from pyturbo.ops._products import Kernels, activations, bucket_bounds, kernel_for, row_teams
 from pyturbo.ops._run import Array, DeviceLike, aligned, as_array, empty, launch, operand, resolve, result
 from pyturbo.ops._stacks import Experts, experts_of, spaced_by, stack_memory, stack_stride
 from pyturbo.ops.affine_format import affine_dequantize, affine_quantize, check_format
@@ -58,6 +58,12 @@ class _Matrix(NamedTuple):
         return int(self.packed.shape[-2])
 
     @property
+    def span(self) -> int:
+        """Values that a lane of the kernels for one vector multiplies at once."""
+        bits = self.packed.shape[-1] * 32 // self.in_dim
+        return 32 if bits % 2 else 16
+
+    @property
     def strides(self) -> tuple[int, int, int]:
         """Elements from one matrix of a stack to the next, in each array."""
         return stack_stride(self.packed), stack_stride(self.scales), stack_stride(self.biases)
@@ -86,7 +92,9 @@ def affine_matmul(
     tokens = x.shape[0]
     y = empty(device, (tokens, w.out_dim))
     kernel = kernel_for(_PRODUCT, device, tokens)
-    launch(device, kernel + w.suffix, x, *w.arrays, y, tokens, w.in_dim, w.out_dim, w.group_size)
+    constants = row_teams(w.out_dim, w.in_dim, w.span) if kernel == _PRODUCT.one else {}
+    sizes = tokens, w.in_dim, w.out_dim, w.group_size
+    launch(device, kernel + w.suffix, x, *w.arrays, y, *sizes, constants=constants)
     return result(y)
 
 
@@ -150,7 +158,8 @@ def affine_experts_matmul(
     device = resolve(device)
     y = empty(device, (*chosen.shape, w.out_dim))
     args = x, chosen, *w.arrays, experts.slots, y, *sizes
-    launch(device, "affine_experts_matvec" + w.suffix, *args, constants=experts.constants)
+    constants = {**experts.constants, **row_teams(chosen.shape[1] * w.out_dim, w.in_dim, w.span)}
+    launch(device, "affine_experts_matvec" + w.suffix, *args, constants=constants)
     return result(y)
 
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._ids import expert_operands, known_ids
-from pyturbo.ops._products import Kernels, activations, bucket_bounds, kernel_for
+from pyturbo.ops._products import Kernels, activations, bucket_bounds, kernel_for, row_teams
 from pyturbo.ops._run import Array, DeviceLike, aligned, empty, launch, operand, resolve, result
 from pyturbo.ops._stacks import experts_of, spaced_by, stack_memory, stack_stride
 from pyturbo.ops.fp_format import FP_FORMATS, check_global_scale, check_mode, fp_dequantize, fp_quantize
@@ -33,6 +33,9 @@ __all__ = [
 ]
 
 _PRODUCT = Kernels("fp_matvec", "fp_few_matmul", "fp_matmul")
+
+#: Values that a lane of the kernels for one vector multiplies at once.
+SPAN = 16
 
 #: (packed, scales, mode, global_scale)
 Weight = tuple[Array, Array, str, Array | None]
@@ -95,7 +98,8 @@ def fp_matmul(
     y = empty(device, (tokens, w.out_dim))
     kernel = kernel_for(_PRODUCT, device, tokens)
     args = x, *w.arrays, y, tokens, w.in_dim, w.out_dim
-    launch(device, f"{kernel}_{mode}", *args, constants=w.constants)
+    teams = row_teams(w.out_dim, w.in_dim, SPAN) if kernel == _PRODUCT.one else {}
+    launch(device, f"{kernel}_{mode}", *args, constants={**w.constants, **teams})
     return result(y)
 
 
@@ -142,7 +146,9 @@ def fp_experts_matmul(
     device = resolve(device)
     y = empty(device, (*chosen.shape, w.out_dim))
     args = x, chosen, *w.arrays, experts.slots, y, *sizes, w.out_dim, *experts.sizes, *w.strides
-    launch(device, f"fp_experts_matvec_{mode}", *args, constants={**experts.constants, **w.constants})
+    teams = row_teams(chosen.shape[1] * w.out_dim, w.in_dim, SPAN)
+    constants = {**experts.constants, **w.constants, **teams}
+    launch(device, f"fp_experts_matvec_{mode}", *args, constants=constants)
     return result(y)
 
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._ids import expert_operands, known_ids
-from pyturbo.ops._products import Kernels, activations, bucket_bounds, kernel_for
+from pyturbo.ops._products import Kernels, activations, bucket_bounds, kernel_for, row_teams
 from pyturbo.ops._run import Array, DeviceLike, aligned, empty, launch, operand, resolve, result
 from pyturbo.ops._stacks import experts_of, spaced_by, stack_memory, stack_stride
 from pyturbo.ops.gguf_format import GGUF_TYPES, check_type
@@ -31,6 +31,9 @@ __all__ = [
 
 _PRODUCT = Kernels("gguf_matvec", "gguf_few_matmul", "gguf_matmul")
 _SWIGLU = Kernels("gguf_swiglu", "gguf_few_swiglu", "gguf_swiglu_matmul")
+
+#: Values that a lane of the kernels for one vector multiplies at once.
+SPAN = 32
 
 #: (blocks, kind)
 Weight = tuple[Array, str]
@@ -65,7 +68,8 @@ def gguf_matmul(x: ArrayLike, blocks: ArrayLike, kind: str, *, device: DeviceLik
     tokens = x.shape[0]
     y = empty(device, (tokens, w.out_dim))
     kernel = kernel_for(_PRODUCT, device, tokens)
-    launch(device, kernel + w.suffix, x, w.memory, y, tokens, w.in_dim, w.out_dim)
+    constants = row_teams(w.out_dim, w.in_dim, SPAN) if kernel == _PRODUCT.one else {}
+    launch(device, kernel + w.suffix, x, w.memory, y, tokens, w.in_dim, w.out_dim, constants=constants)
     return result(y)
 
 
@@ -117,7 +121,8 @@ def gguf_experts_matmul(
     device = resolve(device)
     y = empty(device, (*chosen.shape, w.out_dim))
     args = x, chosen, w.memory, experts.slots, y, *sizes, w.out_dim, *experts.sizes, w.stride
-    launch(device, "gguf_experts_matvec" + w.suffix, *args, constants=experts.constants)
+    constants = {**experts.constants, **row_teams(chosen.shape[1] * w.out_dim, w.in_dim, SPAN)}
+    launch(device, "gguf_experts_matvec" + w.suffix, *args, constants=constants)
     return result(y)
 
 

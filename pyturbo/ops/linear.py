@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from pyturbo.errors import ArgumentError
 from pyturbo.ops._checks import stored_weight, values
 from pyturbo.ops._ids import expert_operands
-from pyturbo.ops._products import Kernels, activations, bucket_bounds, kernel_for
+from pyturbo.ops._products import Kernels, activations, bucket_bounds, kernel_for, row_teams
 from pyturbo.ops._run import Array, DeviceLike, empty, launch, resolve, result
 from pyturbo.ops._stacks import experts_of, spaced_by, stack_memory, stack_stride
 
@@ -26,9 +26,16 @@ def matmul(x: ArrayLike, w: ArrayLike, *, device: DeviceLike = None) -> Array:
     outputs = w.shape[0]
     device = resolve(device)
     y = empty(device, (tokens, outputs))
-    kernel = kernel_for(_kernels(kind, inputs, outputs), device, tokens)
-    launch(device, f"{kernel}_{kind}", x, w, y, tokens, outputs, inputs)
+    kernels = _kernels(kind, inputs, outputs)
+    kernel = kernel_for(kernels, device, tokens)
+    constants = row_teams(outputs, inputs, span_of(w)) if kernel == kernels.one else {}
+    launch(device, f"{kernel}_{kind}", x, w, y, tokens, outputs, inputs, constants=constants)
     return result(y)
+
+
+def span_of(w: Array) -> int:
+    """Return the values that a lane of the kernels for one vector multiplies at once."""
+    return 16 // w.dtype.itemsize
 
 
 def _kernels(kind: str, inputs: int, outputs: int) -> Kernels:
@@ -63,7 +70,8 @@ def dense_experts_matmul(
     device = resolve(device)
     y = empty(device, (*chosen.shape, outputs))
     args = x, chosen, stack_memory(w), experts.slots, y, *sizes, outputs, *experts.sizes, stack_stride(w)
-    launch(device, f"dense_experts_matvec_{kind}", *args, constants=experts.constants)
+    constants = {**experts.constants, **row_teams(chosen.shape[1] * outputs, inputs, span_of(w))}
+    launch(device, f"dense_experts_matvec_{kind}", *args, constants=constants)
     return result(y)
 
 

@@ -22,6 +22,7 @@ from pyturbo._dtypes import SUFFIXES
 from pyturbo.errors import ArgumentError
 from pyturbo.ops import fp, gguf
 from pyturbo.ops._checks import flag, integer, pair, stored_weight, values
+from pyturbo.ops._products import row_teams
 from pyturbo.ops._run import (
     Array,
     DeviceLike,
@@ -39,6 +40,7 @@ from pyturbo.ops._run import (
 )
 from pyturbo.ops.affine import Weight, matrix
 from pyturbo.ops.attention import SPLIT_TOKENS, attention_merge
+from pyturbo.ops.linear import span_of
 from pyturbo.symbols import Linear
 
 #: The largest sizes of latents and rotary keys that the attention kernels support.
@@ -54,6 +56,7 @@ class _Matrix(NamedTuple):
     shape: tuple[int, ...]
     kernel: str  # the kernel name in front of the direction
     suffix: str  # the kernel name after it
+    span: int  # values that a lane of the kernel multiplies at once
     sizes: tuple[int, ...]  # the last arguments of the kernels of this form
 
 
@@ -270,14 +273,14 @@ def _axes(op: str, name: str, array: Any) -> int:
 def _dense(op: str, weight: Any, name: str) -> _Matrix:
     array = as_array(op, name, weight, np.float32)
     array, kind = stored_weight(op, array, (None,) * _axes(op, name, array), name)
-    return _Matrix((array,), array.shape, "mla_dense_project", f"_{kind}", ())
+    return _Matrix((array,), array.shape, "mla_dense_project", f"_{kind}", span_of(array), ())
 
 
 def _affine(op: str, weight: Any, name: str) -> _Matrix:
     axes = _axes(op, f"{name} packed", weight[0]) if len(weight) == 5 else 2
     w = matrix(op, name, weight, axes=axes)
     shape = (*w.packed.shape[:-1], w.in_dim)
-    return _Matrix(w.arrays, shape, "mla_affine_project", w.suffix, (w.group_size,))
+    return _Matrix(w.arrays, shape, "mla_affine_project", w.suffix, w.span, (w.group_size,))
 
 
 def _small_floats(op: str, weight: fp.Weight, name: str) -> _Matrix:
@@ -286,13 +289,14 @@ def _small_floats(op: str, weight: fp.Weight, name: str) -> _Matrix:
     if w.global_scale is not None:
         raise ArgumentError(f"{op}: {name}: expected no global scale, got one")
     shape = (*w.packed.shape[:-1], w.in_dim)
-    return _Matrix((w.packed, w.scales), shape, "mla_fp_project", f"_{mode}", ())
+    return _Matrix((w.packed, w.scales), shape, "mla_fp_project", f"_{mode}", fp.SPAN, ())
 
 
 def _blocks(op: str, weight: gguf.Weight, name: str) -> _Matrix:
     blocks, kind = weight
     w = gguf.matrix(op, name, blocks, kind, axes=_axes(op, f"{name} blocks", blocks))
-    return _Matrix((aligned(w.blocks),), (*w.blocks.shape[:-1], w.in_dim), "mla_gguf_project", w.suffix, ())
+    shape = (*w.blocks.shape[:-1], w.in_dim)
+    return _Matrix((aligned(w.blocks),), shape, "mla_gguf_project", w.suffix, gguf.SPAN, ())
 
 
 def _check(op: str, w: _Matrix, shape: tuple[int, ...]) -> None:
@@ -308,5 +312,7 @@ def _project(
     device = resolve(device)
     y = empty(device, (tokens, heads, out))
     name = w.kernel + ("_transposed" if transposed else "") + w.suffix
-    launch(device, name, x, *w.arrays, y, tokens, heads, inner, out, stride, first, *w.sizes)
+    constants = {} if transposed else row_teams(heads * out, inner, w.span)
+    sizes = tokens, heads, inner, out, stride, first, *w.sizes
+    launch(device, name, x, *w.arrays, y, *sizes, constants=constants)
     return result(y)

@@ -116,7 +116,7 @@ kernel void affine_project(
 
   const uint first = group * kRowsPerGroup;
   typename Affine<bits, S>::Span asked[kRows];
-  ask_rows<1>(&w, spans_of(w), first, out, tid, asked);
+  ask_rows<1>(&w, spans_of(w), first, out, tid, kRowTeams, asked);
   Input<S> input = {{x, residual}, norm_weight, 1.0f};
   if (has_norm) {
     const ThreadgroupRow row = {tid, kRowThreads, lane, simd, squares};
@@ -127,7 +127,7 @@ kernel void affine_project(
     }
   }
   float sums[1];
-  multiply_asked<1>(&w, input, spans_of(w), first, out, tid, partial, asked, sums);
+  multiply_asked<1>(&w, input, spans_of(w), first, out, tid, kRowTeams, partial, asked, sums);
 
   const uint own = first + tid;
   if (tid >= kRowsPerGroup || own >= out) return;

@@ -30,7 +30,7 @@ kernel void affine_swiglu(
       affine_matrix<bits, S>(up_packed, up_scales, up_biases, in, group_size)};
   const uint first = tg.x * kRowsPerGroup;
   float sums[2];
-  multiply_rows<2>(w, x + ulong(tg.y) * in, spans_of(w[0]), first, out, tid, partial, sums);
+  multiply_rows<2>(w, x + ulong(tg.y) * in, spans_of(w[0]), first, out, tid, kRowTeams, partial, sums);
   if (tid < kRowsPerGroup && first + tid < out) y[ulong(tg.y) * out + first + tid] = silu(sums[0]) * sums[1];
 }
 

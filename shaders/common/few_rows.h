@@ -23,7 +23,7 @@ inline void multiply_few(
   const uint end = min(tokens, (tg.y + 1) * kFewTokens);
   for (uint token = tg.y * kFewTokens; token < end; ++token) {
     float sums[count];
-    multiply_rows<count>(w, x + ulong(token) * in, spans_of(w[0]), first, out, tid, partial, sums);
+    multiply_rows<count>(w, x + ulong(token) * in, spans_of(w[0]), first, out, tid, kRowTeams, partial, sums);
     if (tid < kRowsPerGroup && first + tid < out)
       y[ulong(token) * out + first + tid] = count == 1 ? sums[0] * factor : silu(sums[0]) * sums[count - 1];
     threadgroup_barrier(mem_flags::mem_threadgroup);  // the next token uses `partial` again

@@ -1,15 +1,14 @@
-// Rows of quantised matrices times one vector, for every matvec kernel. The simdgroups of a threadgroup form
-// pairs: a pair has kRows rows, and each of the two half of the spans of a row. Loops over thread arrays are
-// unrolled, so that the arrays are registers.
+// Rows of matrices times one vector, for every matvec kernel. The threads of a threadgroup form teams: a team has kRows
+// rows, and its lanes share the spans of each. Loops over thread arrays are unrolled, so that the arrays are registers.
 #pragma once
 
 #include "units.h"
 
-constexpr constant uint kRows = 4;                                        // rows of a pair of simdgroups
-constexpr constant uint kSplit = 2;                                       // simdgroups that share rows
-constexpr constant uint kRowSimdgroups = 4;                               // simdgroups of a threadgroup
-constexpr constant uint kRowsPerGroup = kRows * kRowSimdgroups / kSplit;  // rows of a threadgroup
-constexpr constant uint kRowThreads = 32 * kRowSimdgroups;                // threads of a threadgroup
+constexpr constant uint kRows = 4;                          // rows of a team
+constexpr constant uint kRowTeams = 2;                      // teams of a threadgroup, but for row_teams.h
+constexpr constant uint kRowSimdgroups = 4;                 // simdgroups of a threadgroup
+constexpr constant uint kRowsPerGroup = kRows * kRowTeams;  // rows of a threadgroup
+constexpr constant uint kRowThreads = 32 * kRowSimdgroups;  // threads of a threadgroup
 constexpr constant uint kRowPartials =
     kRows * kRowSimdgroups;              // floats that a threadgroup shares for each matrix
 constexpr constant uint kFewTokens = 8;  // tokens of a threadgroup of few_rows.h
@@ -20,7 +19,7 @@ inline uint spans_of(thread const W& w) {
   return w.units * (kUnit / W::kSpan);
 }
 
-// The first row of each matrix that a simdgroup multiplies, and the last row there is.
+// The first row of each matrix that a team multiplies, and the last row there is.
 struct RowRange {
   uint first;
   uint last;
@@ -66,9 +65,9 @@ inline void add_rows(
   }
 }
 
-// The first rows of a thread's simdgroup, of which all threads of a threadgroup together have rows `first` and on.
-inline RowRange rows_of(uint first, uint out, uint tid) {
-  return RowRange{first + tid / 32 / kSplit * kRows, out - 1};
+// The rows of a thread's team, of which all threads of a threadgroup together have rows `first` and on.
+inline RowRange rows_of(uint first, uint out, uint tid, uint teams) {
+  return RowRange{first + tid / (kRowThreads / teams) * kRows, out - 1};
 }
 
 // Asks for the first span of a thread.
@@ -79,13 +78,23 @@ inline void ask_rows(
     uint first,
     uint out,
     uint tid,
+    uint teams,
     thread typename W::Span* asked) {
-  const uint span = tid % (32 * kSplit);
-  if (span < spans) fetch_rows<count>(w, rows_of(first, out, tid), span, asked);
+  const uint span = tid % (kRowThreads / teams);
+  if (span < spans) fetch_rows<count>(w, rows_of(first, out, tid, teams), span, asked);
 }
 
-// sums[m] = row first + tid of w[m] times x, for the threads tid < kRowsPerGroup of the threadgroup, all of which
-// call this after ask_rows. A row past out repeats the last one. `partial` has room for count * kRowPartials floats.
+// The sum of `width` neighbouring lanes, in each of them; a power of two up to 32.
+inline float sum_of_lanes(float value, uint width) {
+  if (width == 32) return simd_sum(value);
+  for (uint distance = width / 2; distance > 0; distance /= 2)
+    value += simd_shuffle_xor(value, ushort(distance));
+  return value;
+}
+
+// sums[m] = row first + tid of w[m] times x, for the threads tid < kRows * teams of the threadgroup, all of which
+// call this after ask_rows. A row past out repeats the last one. There are 1, 2, 4, 8 or 16 teams. `partial` has
+// room for count times kRowPartials or kRows * teams floats, whichever are more.
 template <uint count, typename W, typename X>
 inline void multiply_asked(
     thread const W* w,
@@ -94,44 +103,49 @@ inline void multiply_asked(
     uint first,
     uint out,
     uint tid,
+    uint teams,
     threadgroup float* partial,
     thread typename W::Span* even,
     thread float* sums) {
-  const uint simd = tid / 32;
-  const uint lane = tid % 32;
-  const RowRange rows = rows_of(first, out, tid);
+  const uint lanes = kRowThreads / teams;  // of a team
+  const RowRange rows = rows_of(first, out, tid, teams);
   float own[count * kRows];
 #pragma unroll
   for (uint i = 0; i < count * kRows; ++i) own[i] = 0;
 
-  constexpr uint kStep = 32 * kSplit;
   typename W::Span odd[count * kRows];
-  uint span = tid % kStep;
+  uint span = tid % lanes;
   if (W::kAhead) {
-    for (; span < spans; span += 2 * kStep) {
-      if (span + kStep < spans) fetch_rows<count>(w, rows, span + kStep, odd);
+    for (; span < spans; span += 2 * lanes) {
+      if (span + lanes < spans) fetch_rows<count>(w, rows, span + lanes, odd);
       add_rows<count>(w, even, x, span, own);
-      if (span + 2 * kStep < spans) fetch_rows<count>(w, rows, span + 2 * kStep, even);
-      if (span + kStep < spans) add_rows<count>(w, odd, x, span + kStep, own);
+      if (span + 2 * lanes < spans) fetch_rows<count>(w, rows, span + 2 * lanes, even);
+      if (span + lanes < spans) add_rows<count>(w, odd, x, span + lanes, own);
     }
   } else {
-    for (; span < spans; span += kStep) {
+    for (; span < spans; span += lanes) {
       add_rows<count>(w, even, x, span, own);
-      if (span + kStep < spans) fetch_rows<count>(w, rows, span + kStep, even);
+      if (span + lanes < spans) fetch_rows<count>(w, rows, span + lanes, even);
     }
   }
 
+  const uint width = min(lanes, 32u);  // lanes of a part of a team, which is inside a simdgroup
+  const uint partials = max(kRowPartials, kRows * teams);
+  threadgroup float* mine = partial + tid / width * kRows;
 #pragma unroll
   for (uint i = 0; i < count * kRows; ++i) {
-    const float sum = simd_sum(own[i]);
-    if (lane == i) partial[i / kRows * kRowPartials + simd * kRows + i % kRows] = sum;
+    const float sum = sum_of_lanes(own[i], width);
+    if (tid % width == i) mine[i / kRows * partials + i % kRows] = sum;
   }
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  if (tid >= kRowsPerGroup) return;
-  const uint part = tid / kRows * kSplit * kRows + tid % kRows;
+  if (tid >= kRows * teams) return;
+  const uint parts = lanes / width;
+  const uint part = tid / kRows * parts * kRows + tid % kRows;
 #pragma unroll
-  for (uint m = 0; m < count; ++m)
-    sums[m] = partial[m * kRowPartials + part] + partial[m * kRowPartials + part + kRows];
+  for (uint m = 0; m < count; ++m) {
+    sums[m] = partial[m * partials + part];
+    for (uint p = 1; p < parts; ++p) sums[m] += partial[m * partials + part + p * kRows];
+  }
 }
 
 // Both, one after the other.
@@ -143,9 +157,10 @@ inline void multiply_rows(
     uint first,
     uint out,
     uint tid,
+    uint teams,
     threadgroup float* partial,
     thread float* sums) {
   typename W::Span asked[count * kRows];
-  ask_rows<count>(w, spans, first, out, tid, asked);
-  multiply_asked<count>(w, x, spans, first, out, tid, partial, asked, sums);
+  ask_rows<count>(w, spans, first, out, tid, teams, asked);
+  multiply_asked<count>(w, x, spans, first, out, tid, teams, partial, asked, sums);
 }

@@ -1,11 +1,11 @@
-#include "../common/rows.h"
+#include "../common/row_teams.h"
 #include "../common/slots.h"
 #include "fp.h"
 
 // y[t, j] = W[ids[t, j]] x[t] for the k experts of each token; x has one row per token, or one per (t, j).
 // Layout: matrix m is m * stride elements after each base; expert e has matrix e, by slot slots[e].
-// Dispatch: groups (ceil_div(out, kRowsPerGroup), k, tokens), threads (kRowThreads)
-// Requires: in > 0; in % 32 == 0; x_rows == 1 || x_rows == k; experts > 0; matrices > 0;
+// Dispatch: groups (ceil_div(out, kTeamRows), k, tokens), threads (kRowThreads)
+// Requires: valid_teams; in > 0; in % 32 == 0; x_rows == 1 || x_rows == k; experts > 0; matrices > 0;
 //   matrices <= kNoMatrix; by_slot || matrices == experts;
 //   bits % 4 > 0 || packed_stride % 4 == 0
 // Work: products (tokens * k * in * out), bytes (min(tokens * k, matrices) * out * in * (bits + 1) / 8)
@@ -33,7 +33,7 @@ kernel void fp_experts_matvec(
     constant ulong& global_stride [[buffer(16)]],
     uint3 tg [[threadgroup_position_in_grid]],
     uint tid [[thread_index_in_threadgroup]]) {
-  threadgroup float partial[kRowPartials];
+  threadgroup float partial[kTeamPartials];
   const ulong choice = ulong(tg.z) * k + tg.y;
   const int number = matrix_of(slots, uint(ids[choice]), experts);  // a negative id is a large one
   if (number < 0) return;
@@ -43,11 +43,10 @@ kernel void fp_experts_matvec(
   const float factor = has_global_scale ? global_scale[matrix * global_stride] / kGlobalUnit : 1.0f;
 
   const ulong row = ulong(tg.z) * x_rows + tg.y % x_rows;
-  const uint first = tg.x * kRowsPerGroup;
+  const uint first = tg.x * kTeamRows;
   float sums[1];
-  multiply_rows<1>(&w, x + row * in, known ? spans_of(w) : 0, first, out, tid, partial, sums);
-  if (tid < kRowsPerGroup && first + tid < out)
-    y[choice * out + first + tid] = known ? sums[0] * factor : NAN;
+  multiply_rows<1>(&w, x + row * in, known ? spans_of(w) : 0, first, out, tid, kTeams, partial, sums);
+  if (tid < kTeamRows && first + tid < out) y[choice * out + first + tid] = known ? sums[0] * factor : NAN;
 }
 
 INSTANTIATE_FP(fp_experts_matvec)

@@ -44,7 +44,7 @@ kernel void gguf_experts_swiglu(
   const ulong row = ulong(tg.z) * x_rows + tg.y % x_rows;
   const uint first = tg.x * kRowsPerGroup;
   float sums[2];
-  multiply_rows<2>(w, x + row * in, known ? spans_of(w[0]) : 0, first, out, tid, partial, sums);
+  multiply_rows<2>(w, x + row * in, known ? spans_of(w[0]) : 0, first, out, tid, kRowTeams, partial, sums);
   if (tid < kRowsPerGroup && first + tid < out)
     y[choice * out + first + tid] = known ? silu(sums[0]) * sums[1] : NAN;
 }

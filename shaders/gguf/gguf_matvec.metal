@@ -1,10 +1,10 @@
-#include "../common/rows.h"
+#include "../common/row_teams.h"
 #include "gguf.h"
 
 // y = x W^T for few tokens; W[row, i] = code * scale of its group, plus its bias in some types.
 // Layout: row-major; a row of `blocks` is in / block blocks of GGML type `type`.
-// Dispatch: groups (ceil_div(out, kRowsPerGroup), tokens), threads (kRowThreads)
-// Requires: in > 0; in % block == 0
+// Dispatch: groups (ceil_div(out, kTeamRows), tokens), threads (kRowThreads)
+// Requires: valid_teams; in > 0; in % block == 0
 // Work: products (tokens * in * out)
 // Numerics: f32; scale * dot(code, x) + bias * sum(x) per group of 16 or 32 values.
 template <uint type, uint block, uint block_bytes>
@@ -17,12 +17,12 @@ kernel void gguf_matvec(
     constant uint& out [[buffer(5)]],
     uint2 tg [[threadgroup_position_in_grid]],
     uint tid [[thread_index_in_threadgroup]]) {
-  threadgroup float partial[kRowPartials];
+  threadgroup float partial[kTeamPartials];
   const Blocks<type, block, block_bytes> w = {blocks, in / kUnit};
-  const uint first = tg.x * kRowsPerGroup;
+  const uint first = tg.x * kTeamRows;
   float sums[1];
-  multiply_rows<1>(&w, x + ulong(tg.y) * in, spans_of(w), first, out, tid, partial, sums);
-  if (tid < kRowsPerGroup && first + tid < out) y[ulong(tg.y) * out + first + tid] = sums[0];
+  multiply_rows<1>(&w, x + ulong(tg.y) * in, spans_of(w), first, out, tid, kTeams, partial, sums);
+  if (tid < kTeamRows && first + tid < out) y[ulong(tg.y) * out + first + tid] = sums[0];
 }
 
 INSTANTIATE_GGUF(gguf_matvec)

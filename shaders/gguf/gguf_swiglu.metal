@@ -23,7 +23,7 @@ kernel void gguf_swiglu(
   const Blocks<type, block, block_bytes> w[2] = {{gate, in / kUnit}, {up, in / kUnit}};
   const uint first = tg.x * kRowsPerGroup;
   float sums[2];
-  multiply_rows<2>(w, x + ulong(tg.y) * in, spans_of(w[0]), first, out, tid, partial, sums);
+  multiply_rows<2>(w, x + ulong(tg.y) * in, spans_of(w[0]), first, out, tid, kRowTeams, partial, sums);
   if (tid < kRowsPerGroup && first + tid < out) y[ulong(tg.y) * out + first + tid] = silu(sums[0]) * sums[1];
 }
 

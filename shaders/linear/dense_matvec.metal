@@ -2,8 +2,8 @@
 
 // y = x W^T for few tokens, or for a W with rows of any length. The bits of a (token, row) depend on nothing else.
 // Layout: all row-major and contiguous.
-// Dispatch: groups (ceil_div(out, kRowsPerGroup), ceil_div(tokens, kFewTokens)), threads (kRowThreads)
-// Requires: tokens > 0; out > 0; in > 0
+// Dispatch: groups (ceil_div(out, kTeamRows), ceil_div(tokens, kFewTokens)), threads (kRowThreads)
+// Requires: valid_teams; tokens > 0; out > 0; in > 0
 // Work: products (tokens * in * out)
 // Numerics: f32 fma, in / 32 terms or fewer in each lane, then a tree; NaN and inf reach only their own row or token.
 template <typename W>
@@ -16,13 +16,13 @@ kernel void dense_matvec(
     constant uint& in [[buffer(5)]],
     uint2 tg [[threadgroup_position_in_grid]],
     uint tid [[thread_index_in_threadgroup]]) {
-  threadgroup float partial[kRowPartials];
-  const uint first = tg.x * kRowsPerGroup;
+  threadgroup float partial[kTeamPartials];
+  const uint first = tg.x * kTeamRows;
   const uint end = min(tokens, (tg.y + 1) * kFewTokens);
   for (uint token = tg.y * kFewTokens; token < end; ++token) {
     const float sum =
         multiply_dense(weight, x + ulong(token) * in, in, has_units(in, 0), first, out, tid, partial);
-    if (tid < kRowsPerGroup && first + tid < out) y[ulong(token) * out + first + tid] = sum;
+    if (tid < kTeamRows && first + tid < out) y[ulong(token) * out + first + tid] = sum;
     threadgroup_barrier(mem_flags::mem_threadgroup);  // the next token uses `partial` again
   }
 }

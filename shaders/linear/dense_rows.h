@@ -1,7 +1,7 @@
 // Rows of matrices that are not quantised times one vector, of any length.
 #pragma once
 
-#include "../common/rows.h"
+#include "../common/row_teams.h"
 #include "dense.h"
 
 // Whether all rows are units that begin at multiples of 16 bytes, in matrices that are `stride` values apart.
@@ -15,8 +15,8 @@ inline float dot_row(device const T* row, device const float* x, uint in, uint l
   return simd_sum(sum);
 }
 
-// Row first + tid of the matrix times x, for the threads tid < kRowsPerGroup of the threadgroup, all of which call this.
-// A row past out repeats the last one. `partial` has room for kRowPartials floats.
+// Row first + tid of the matrix times x, for the threads tid < kTeamRows of the threadgroup, all of which call this.
+// A row past out repeats the last one. `partial` has room for kTeamPartials floats.
 template <typename T>
 inline float multiply_dense(
     device const T* weight,  // [out, in]
@@ -30,13 +30,13 @@ inline float multiply_dense(
   float sums[1] = {0};
   if (wide) {
     const Dense<T> w = {weight, in / kUnit};
-    multiply_rows<1>(&w, x, spans_of(w), first, out, tid, partial, sums);
+    multiply_rows<1>(&w, x, spans_of(w), first, out, tid, kTeams, partial, sums);
     return sums[0];
   }
-  for (uint r = tid / 32; r < kRowsPerGroup; r += kRowSimdgroups) {
+  for (uint r = tid / 32; r < kTeamRows; r += kRowSimdgroups) {
     const float sum = dot_row(weight + ulong(min(first + r, out - 1)) * in, x, in, tid % 32);
     if (tid % 32 == 0) partial[r] = sum;
   }
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  return tid < kRowsPerGroup ? partial[tid] : 0;
+  return tid < kTeamRows ? partial[tid] : 0;
 }

@@ -5,8 +5,8 @@ constexpr constant uint kThreads = 64;
 
 // y[t, h] = W_h x[t, h].
 // Layout: W_h is `out` rows of w from row h * stride + first on: one matrix can hold two of each head.
-// Dispatch: groups (ceil_div(out, kRowsPerGroup), heads, tokens), threads (kRowThreads)
-// Requires: tokens > 0; heads > 0; in > 0; out > 0; first + out <= stride
+// Dispatch: groups (ceil_div(out, kTeamRows), heads, tokens), threads (kRowThreads)
+// Requires: valid_teams; tokens > 0; heads > 0; in > 0; out > 0; first + out <= stride
 // Work: products (tokens * heads * in * out)
 // Numerics: as dense_matvec.
 template <typename W>
@@ -22,13 +22,13 @@ kernel void mla_dense_project(
     constant uint& first [[buffer(8)]],
     uint3 tg [[threadgroup_position_in_grid]],
     uint tid [[thread_index_in_threadgroup]]) {
-  threadgroup float partial[kRowPartials];
+  threadgroup float partial[kTeamPartials];
   const ulong head = ulong(tg.z) * heads + tg.y;
-  const uint row = tg.x * kRowsPerGroup;
+  const uint row = tg.x * kTeamRows;
   const float sum = multiply_dense(
       weight + (ulong(tg.y) * stride + first) * in, x + head * in, in, has_units(in, 0), row, out, tid,
       partial);
-  if (tid < kRowsPerGroup && row + tid < out) y[head * out + row + tid] = sum;
+  if (tid < kTeamRows && row + tid < out) y[head * out + row + tid] = sum;
 }
 
 // y[t, h] = W_h^T x[t, h].

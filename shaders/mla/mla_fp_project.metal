@@ -1,13 +1,13 @@
 // Folded projections of latent attention on weights of small floats: each head has its own matrix.
-#include "../common/rows.h"
+#include "../common/row_teams.h"
 #include "../fp/fp.h"
 
 constexpr constant uint kThreads = 64;
 
 // y[t, h] = W_h x[t, h].
 // Layout: W_h is `out` rows of w from row h * stride + first on: one matrix can hold two of each head.
-// Dispatch: groups (ceil_div(out, kRowsPerGroup), heads, tokens), threads (kRowThreads)
-// Requires: tokens > 0; heads > 0; in > 0; out > 0; in % 32 == 0; first + out <= stride
+// Dispatch: groups (ceil_div(out, kTeamRows), heads, tokens), threads (kRowThreads)
+// Requires: valid_teams; tokens > 0; heads > 0; in > 0; out > 0; in % 32 == 0; first + out <= stride
 // Work: products (tokens * heads * in * out)
 // Numerics: as fp_matvec.
 template <uint bits, uint group>
@@ -24,14 +24,14 @@ kernel void mla_fp_project(
     constant uint& first [[buffer(9)]],
     uint3 tg [[threadgroup_position_in_grid]],
     uint tid [[thread_index_in_threadgroup]]) {
-  threadgroup float partial[kRowPartials];
+  threadgroup float partial[kTeamPartials];
   const ulong head = ulong(tg.z) * heads + tg.y;
   const ulong start = ulong(tg.y) * stride + first;
   const Fp<bits, group> w = {packed + start * (in / kUnit * bits), scales + start * (in / group), in / kUnit};
-  const uint row = tg.x * kRowsPerGroup;
+  const uint row = tg.x * kTeamRows;
   float sums[1];
-  multiply_rows<1>(&w, x + head * in, spans_of(w), row, out, tid, partial, sums);
-  if (tid < kRowsPerGroup && row + tid < out) y[head * out + row + tid] = sums[0];
+  multiply_rows<1>(&w, x + head * in, spans_of(w), row, out, tid, kTeams, partial, sums);
+  if (tid < kTeamRows && row + tid < out) y[head * out + row + tid] = sums[0];
 }
 
 // y[t, h] = W_h^T x[t, h].

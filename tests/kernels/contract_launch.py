@@ -59,7 +59,7 @@ OTHER_SIZES: dict[str, Values] = {
 }
 
 # Function constants that are not booleans.
-WIDTHS = {"bits": 4, "key_bits": 3, "value_bits": 4}
+WIDTHS = {"bits": 4, "key_bits": 3, "value_bits": 4, "row_teams": 4}
 
 
 @dataclass
