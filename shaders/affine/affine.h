@@ -7,7 +7,7 @@
 // A quantised matrix of `units` units in a row. Every row starts on a unit and on a group.
 template <uint bits, typename S>
 struct Affine {
-  enum : uint { kSpan = bits % 2 > 0 ? 32 : 16, kTotals = 1, kAhead = bits % 2 == 0 };
+  enum : uint { kSpan = bits % 2 > 0 ? 32 : 16, kTotals = 1, kAhead = 1 };
   enum : uint { kBits = bits, kHasBias = 1, kSharesScale = 1, kPairOffset = bits < 8 ? 128 : 0 };
   struct Span {
     uint words[kSpan * bits / 32];
