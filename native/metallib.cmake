@@ -6,7 +6,8 @@ file(GLOB PYTURBO_METAL CONFIGURE_DEPENDS native/metal/*.mm)
 set_source_files_properties(${PYTURBO_METAL} PROPERTIES COMPILE_OPTIONS "-fno-objc-arc")
 target_sources(pyturbo PRIVATE ${PYTURBO_METAL} native/metal/register.cpp)
 # Without CoreGraphics a command-line program finds no default device.
-target_link_libraries(pyturbo PRIVATE "-framework Foundation" "-framework Metal" "-framework CoreGraphics")
+target_link_libraries(pyturbo PRIVATE "-framework Foundation" "-framework IOKit" "-framework Metal"
+                                       "-framework CoreGraphics")
 
 # Tests have their own kernels.
 set(metal_shaders ${PYTURBO_SHADERS})

@@ -17,7 +17,8 @@ class Traits(NamedTuple):
             one recorded launch serves every context.
         attention_groups: Threadgroups that fill the device, where each reads a part of the keys of a head of
             256 values: there are no more parts than these need, or of latents than twice as many need. 0
-            where there are always as many. An opened NVIDIA GPU has as many as multiprocessors.
+            where there are always as many. An opened NVIDIA GPU has as many as multiprocessors, one of Apple
+            four times as many as cores.
         chunkwise_tokens: Fewest tokens for which the chunkwise delta net is faster than the recurrent one.
         pass_experts: Experts that are read from disk are computed as they arrive, at least so many at once if
             as many are still to come.

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <span>
 
+#include "metal/cores.h"
 #include "metal/encoder.h"
 #include "metal/flight.h"
 #include "metal/gates.h"
@@ -25,6 +26,9 @@ namespace {
 constexpr size_t kMostInFlight = 4;  // command buffers that run when another replay begins, itself included
 static_assert(kMostInFlight < Plan::kReplays);
 
+constexpr uint32_t kAttentionGroups = 4;  // threadgroups of attention that a core should have at once
+constexpr uint32_t kUsualCores = 10;      // of a GPU whose number is not known
+
 // Segments of a replay with host loops that are committed at the same time, the running one included. More of
 // them hide more of the host's time, but after a miss all but the next one were encoded for nothing.
 constexpr size_t kAhead = 3;
@@ -38,21 +42,26 @@ std::string family(id<MTLDevice> device) {
   return "unknown";
 }
 
+// Returns the GPU of this machine, where this process may use it. `name` is what messages call it.
+Ref<DeviceObject> open_gpu(const std::string& name) {
+  if (fork_count() > 0)
+    throw Error(ErrorKind::state, name +
+                                      ": Metal cannot be used in a child of fork(): start the process with "
+                                      "the 'spawn' method, or use the device cpu");
+  const auto device = Ref<DeviceObject>::adopt(MTLCreateSystemDefaultDevice());
+  if (!device) throw Error(ErrorKind::device, name + ": this machine has no Metal device");
+  if (![device.get() supportsFamily:MTLGPUFamilyApple7])
+    throw Error(ErrorKind::device, name + ": expected a GPU of the family Apple7 or newer, got " +
+                                       text([device.get() name]) + " of " + family(device.get()));
+  return device;
+}
+
 // Owner: whoever opened it. Any thread; one lock, held while launches are encoded, not while they run.
 class MetalDevice final : public Device {
  public:
-  explicit MetalDevice(const DeviceKind& kind) : Device(kind) {
-    if (fork_count() > 0)
-      throw Error(ErrorKind::state, name() +
-                                        ": Metal cannot be used in a child of fork(): start the process with "
-                                        "the 'spawn' method, or use the device cpu");
-    const Pool pool;
-    device_ = Ref<DeviceObject>::adopt(MTLCreateSystemDefaultDevice());
-    if (!device_) throw Error(ErrorKind::device, name() + ": this machine has no Metal device");
+  // Called with a pool.
+  MetalDevice(const DeviceKind& kind, Ref<DeviceObject> device) : Device(kind), device_(std::move(device)) {
     [device_.get() setShouldMaximizeConcurrentCompilation:YES];
-    if (![device_.get() supportsFamily:MTLGPUFamilyApple7])
-      throw Error(ErrorKind::device, name() + ": expected a GPU of the family Apple7 or newer, got " +
-                                         text([device_.get() name]) + " of " + family(device_.get()));
     queue_ = Ref<QueueObject>::adopt([device_.get() newCommandQueue]);
     if (!queue_) throw Error(ErrorKind::device, name() + ": Metal cannot make a command queue");
     pipelines_ = std::make_shared<Pipelines>(device_.get());
@@ -68,8 +77,10 @@ class MetalDevice final : public Device {
     const std::lock_guard lock(mutex_);
     if (!memory_) return {};
     id<MTLDevice> device = device_.get();
+    const uint32_t cores = core_count(device);
     return {{"name", text([device name])},
             {"family", family(device)},
+            {"cores", cores ? std::to_string(cores) : "unknown"},
             {"working set", mebibytes([device recommendedMaxWorkingSetSize])},
             {"longest buffer", mebibytes([device maxBufferLength])},
             {"threadgroup memory", std::to_string([device maxThreadgroupMemoryLength]) + " bytes"},
@@ -449,7 +460,11 @@ class MetalDevice final : public Device {
 std::unique_ptr<Device> open(const DeviceKind& kind, const DeviceOptions& options) {
   if (options.checked)
     throw Error(ErrorKind::argument, kind.name + ": expected no checker, which is part of cpu:reference");
-  return std::make_unique<MetalDevice>(kind);
+  const Pool pool;
+  Ref<DeviceObject> device = open_gpu(kind.name);
+  DeviceKind own = kind;
+  if (const uint32_t cores = core_count(device.get())) own.traits.attention_groups = kAttentionGroups * cores;
+  return std::make_unique<MetalDevice>(own, std::move(device));
 }
 
 // Returns whether this machine has a GPU that can run the kernels: family Apple7 (M1) or newer. A child of
@@ -463,16 +478,17 @@ bool available() {
 
 }  // namespace
 
-// Reasoned, not measured: a GPU wants many threadgroups, so attention has many blocks; products of matrices
-// pay once a chunk of 32 tokens is full, while each step of the recurrent delta net waits for its sums. Each
-// pass of a host loop takes a round trip: a token, which needs about 8 experts, has one, and a prompt some.
+// Reasoned, not measured: each core has some threadgroups of attention, so an opened device has as many as
+// its GPU needs; products of matrices pay once a chunk of 32 tokens is full, while each step of the recurrent
+// delta net waits for its sums. Each pass of a host loop takes a round trip: a token, which needs about 8
+// experts, has one, and a prompt some.
 DeviceKind kind() {
   return {.name = "metal",
           .rank = Rank::gpu,
           .traits = {.chunk = 512,
                      .single = 1,
-                     .attention_blocks = 32,
-                     .attention_groups = 0,
+                     .attention_blocks = 128,
+                     .attention_groups = kAttentionGroups * kUsualCores,
                      .chunkwise_tokens = 32,
                      .pass_experts = 16,
                      .bucket_tokens = 64,

@@ -25,6 +25,7 @@ import pyturbo
 from pyturbo import ops
 from pyturbo.cli import main
 from pyturbo.errors import AllocationError, ArgumentError, DeviceError, StateError
+from pyturbo.ops.attention import key_blocks
 from pyturbo.recording import Recorder, Tensor
 from pyturbo.symbols import Place, symbol
 from text.tiny_chat import write_model
@@ -76,6 +77,22 @@ def test_properties_say_what_it_is(metal: pyturbo.Device) -> None:
     assert metal.properties["family"] == "Apple8"
     assert metal.properties["working set"] == "16384 MiB"
     assert metal.properties["kernels"].endswith("pyturbo.metallib")
+
+
+@pytest.mark.parametrize(
+    ("cores", "shown", "groups", "parts"), [(8, "8", 32, 16), (40, "40", 160, 80), (0, "unknown", 40, 20)]
+)
+def test_attention_fills_the_cores(cores: int, shown: str, groups: int, parts: int) -> None:
+    """Four threadgroups for each core that the registry tells of, over two key heads of 256 values."""
+    soft_metal.set_options(gpu_cores=cores)
+    with pyturbo.Device("metal") as device:
+        assert device.properties["cores"] == shown
+        assert device.traits.attention_groups == groups
+        assert key_blocks(device, heads=2, dim=256) == parts
+        q, k, v = (np.random.default_rng(n).standard_normal((1 if n == 0 else 3000, 2, 64)) for n in range(3))
+        q, k, v = (array.astype(np.float32) for array in (q, k, v))
+        got = ops.attention(q, k, v, 0.125, device=device)
+    np.testing.assert_allclose(got, ops.attention(q, k, v, 0.125, device="cpu:reference"), rtol=0, atol=1e-6)
 
 
 # Memory --------------------------------------------------------------------------------------------

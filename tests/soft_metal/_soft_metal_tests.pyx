@@ -36,6 +36,7 @@ cdef extern from "soft_metal/soft_metal.h" namespace "soft_metal":
         uint64_t recommended_working_set
         uint32_t max_threadgroup_bytes
         uint32_t max_threads
+        uint32_t gpu_cores
         bool present
         bool counter_sampling
         bool residency_sets

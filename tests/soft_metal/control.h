@@ -8,6 +8,8 @@
 
 namespace soft_metal {
 
+inline constexpr uint64_t kRegistryID = 0x50f7;  // of the GPU
+
 // Records a violation whose text is "<rule>: <object>: <what>" and returns that text.
 std::string violate(Rule rule, const std::string& object, const std::string& what, bool warning = false);
 

@@ -87,7 +87,7 @@ NSArray* MTLCopyAllDevices(void) {
 }
 
 - (uint64_t)registryID {
-  return 0x50f7;
+  return soft_metal::kRegistryID;
 }
 
 - (MTLSize)maxThreadsPerThreadgroup {

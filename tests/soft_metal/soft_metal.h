@@ -51,7 +51,8 @@ struct Options {
   uint64_t max_buffer_length = uint64_t(1) << 33;
   uint64_t recommended_working_set = uint64_t(1) << 34;
   uint32_t max_threadgroup_bytes = 32768;
-  uint32_t max_threads = 1024;                                                 // of any pipeline
+  uint32_t max_threads = 1024;  // of any pipeline
+  uint32_t gpu_cores = 10;      // 0: the registry has no number
   std::vector<int64_t> families = {1007, 1008, 2002, 3001, 3002, 3003, 5001};  // MTLGPUFamily
   bool present = true;                                                         // false: there is no device
   bool counter_sampling = true;       // timestamps at pass boundaries
