@@ -20,6 +20,8 @@ cdef extern from "soft_metal/soft_metal.h" namespace "soft_metal":
         string text
     cdef struct Counters:
         uint64_t command_buffers
+        uint64_t made
+        uint64_t dropped
         uint64_t encoders
         uint64_t dispatches
         uint64_t empty_dispatches

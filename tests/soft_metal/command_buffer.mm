@@ -18,14 +18,22 @@ using soft_metal::Rule;
   references_ = new std::set<id>;
   unretained_ = new std::set<std::shared_ptr<soft_metal::Resource>>;
   queue_ = [queue retain];
+  soft_metal::count([](soft_metal::Counters& counters) { ++counters.made; });
+  if (!(*queue_->queue_)->make())
+    soft_metal::violate(Rule::queue_full, [queue quoted],
+                        "expected a command buffer that is committed among " +
+                            std::to_string(soft_metal::Queue::kMost) + ", got none");
   retains_ = retains;
   return self;
 }
 
 - (void)dealloc {
   if (!(*list_)->is_committed()) {
-    soft_metal::violate(Rule::never_committed, [self quoted], "expected commit before release",
-                        /*warning=*/true);
+    if ((*list_)->status() == CommandList::Status::enqueued)
+      soft_metal::violate(Rule::never_committed, [self quoted], "expected commit before release",
+                          /*warning=*/true);
+    else
+      soft_metal::count([](soft_metal::Counters& counters) { ++counters.dropped; });
     (*queue_->queue_)->abandon(list_->get());
   }
   [self dropReferences];

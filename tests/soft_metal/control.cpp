@@ -50,6 +50,8 @@ const char* rule_name(Rule rule) {
       return "committed";
     case Rule::never_committed:
       return "never committed";
+    case Rule::queue_full:
+      return "queue full";
     case Rule::wait_before_commit:
       return "wait before commit";
     case Rule::released_in_use:

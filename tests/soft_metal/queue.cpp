@@ -63,6 +63,12 @@ std::shared_ptr<Queue> Queue::start() {
   return queue;
 }
 
+bool Queue::make() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return unfinished_ < kMost || running_ == 0; });
+  return ++unfinished_ <= kMost;
+}
+
 void Queue::enqueue(const std::shared_ptr<CommandList>& list) {
   const std::lock_guard lock(mutex_);
   lists_.push_back(list);
@@ -73,6 +79,7 @@ void Queue::commit(const std::shared_ptr<CommandList>& list) {
   const std::lock_guard lock(mutex_);
   if (list->status() == CommandList::Status::not_enqueued) lists_.push_back(list);
   list->committed();
+  ++running_;
   newest_ = list.get();
   changed_.notify_all();
 }
@@ -86,6 +93,7 @@ bool Queue::drained_by(const CommandList* list) {
 
 void Queue::abandon(const CommandList* list) {
   const std::lock_guard lock(mutex_);
+  --unfinished_;
   std::erase_if(lists_, [&](const auto& waiting) { return waiting.get() == list; });
   changed_.notify_all();
 }
@@ -113,6 +121,10 @@ void Queue::work() {
       lists_.pop_front();
     }
     execute(*list);
+    const std::lock_guard lock(mutex_);
+    --unfinished_;
+    --running_;
+    changed_.notify_all();
   }
 }
 

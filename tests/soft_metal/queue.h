@@ -18,13 +18,20 @@ class Queue {
   static std::shared_ptr<Queue> start();
 
   // Gives `list` its place; it runs once it is committed and all before it have run.
+  // Command buffers of a queue that have not finished, as many as Metal makes by default.
+  static constexpr uint32_t kMost = 64;
+
+  // Counts a new command buffer, and waits until there is room for it. Returns false where it would wait for
+  // ever, because nothing is committed.
+  bool make();
+
   void enqueue(const std::shared_ptr<CommandList>& list);
   void commit(const std::shared_ptr<CommandList>& list);  // enqueues it where that has not been done
 
   // Whether nothing was committed after `list`, which nobody has asked before.
   bool drained_by(const CommandList* list);
 
-  // A list that never gets committed loses its place.
+  // A list that never gets committed is counted no more, and loses its place.
   void abandon(const CommandList* list);
 
   // Once, by the API's queue: waits until all that was committed has run, unless it is on the queue's thread,
@@ -37,7 +44,8 @@ class Queue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<CommandList>> lists_;
-  const CommandList* newest_ = nullptr;  // of those committed; null once somebody waits for it
+  const CommandList* newest_ = nullptr;    // of those committed; null once somebody waits for it
+  uint32_t unfinished_ = 0, running_ = 0;  // of all that were made, and of those committed
   bool closed_ = false;
   std::thread thread_;  // ended by close()
 };

@@ -32,7 +32,8 @@ enum class Rule {
   encoder_open,          // commit, event or second encoder while one is open; or released before endEncoding
   debug_groups,          // popDebugGroup without pushDebugGroup, or groups left open
   committed,             // use of a command buffer after commit
-  never_committed,       // a command buffer was released before commit (a warning)
+  never_committed,       // a command buffer was released after enqueue and before commit (a warning)
+  queue_full,            // a queue has as many command buffers as it makes, and none of them will finish
   wait_before_commit,    // waitUntilCompleted or waitUntilScheduled would never return
   released_in_use,       // a resource was released before a command buffer without references had finished
   buffer_length,         // 0, or more than maxBufferLength
@@ -78,6 +79,8 @@ using Injection = SoftInjection<Fault>;
 // What happened since the last reset().
 struct Counters {
   uint64_t command_buffers = 0;         // committed
+  uint64_t made = 0;                    // command buffers
+  uint64_t dropped = 0;                 // command buffers that were released before enqueue and commit
   uint64_t encoders = 0;                // ended
   uint64_t dispatches = 0;              // executed
   uint64_t empty_dispatches = 0;        // indirect ones that found no threadgroups

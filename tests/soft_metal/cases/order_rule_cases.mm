@@ -261,14 +261,39 @@ NATIVE_TEST(soft_use_after_commit) {
 }
 
 NATIVE_TEST(soft_never_committed) {
-  breaks(Rule::never_committed, [](Soft& soft) { soft.commands(); });
   breaks(Rule::never_committed, [](Soft& soft) {  // its place in the queue is given up
     [soft.commands() enqueue];
     NSAutoreleasePool* pool = [[NSAutoreleasePool alloc] init];
     [soft.commands() enqueue];
     [pool release];
   });
-  keeps([](Soft& soft) { soft.finish(soft.commands()); });
+  keeps([](Soft& soft) {
+    NSAutoreleasePool* pool = [[NSAutoreleasePool alloc] init];
+    [[soft.commands() computeCommandEncoder] endEncoding];
+    [pool release];
+    CHECK_EQ(soft_metal::counters().dropped, 1u);
+    soft.finish(soft.commands());
+    CHECK_EQ(soft_metal::counters().dropped, 1u);
+  });
+}
+
+NATIVE_TEST(soft_queue_full) {
+  breaks(Rule::queue_full, [](Soft& soft) {
+    for (int i = 0; i < 65; ++i) soft.commands();
+  });
+  keeps([](Soft& soft) {  // those that are dropped or finished make room
+    for (int i = 0; i < 63; ++i) soft.commands();
+    for (int i = 0; i < 200; ++i) {
+      NSAutoreleasePool* pool = [[NSAutoreleasePool alloc] init];
+      id<MTLCommandBuffer> commands = soft.commands();
+      if (i % 2) [commands commit];
+      [pool release];
+    }
+    soft.finish(soft.commands());
+    CHECK_EQ(soft_metal::counters().command_buffers, 101u);
+    CHECK_EQ(soft_metal::counters().dropped, 100u);
+    CHECK_EQ(soft_metal::counters().made, 264u);
+  });
 }
 
 NATIVE_TEST(soft_wait_before_commit) {
