@@ -8,6 +8,7 @@
 
 #include "metal/cores.h"
 #include "metal/encoder.h"
+#include "metal/expected.h"
 #include "metal/flight.h"
 #include "metal/gates.h"
 #include "metal/memory.h"
@@ -66,7 +67,7 @@ class MetalDevice final : public Device {
     if (!queue_) throw Error(ErrorKind::device, name() + ": Metal cannot make a command queue");
     pipelines_ = std::make_shared<Pipelines>(device_.get());
     residency_ = std::make_shared<Residency>(device_.get(), queue_.get());
-    memory_ = std::make_shared<Memory>(device_.get(), residency_, flight_);
+    memory_ = std::make_shared<Memory>(device_.get(), residency_, flight_, expected_);
   }
 
   ~MetalDevice() override { close(); }
@@ -109,17 +110,18 @@ class MetalDevice final : public Device {
                          [&](uint64_t done, uint64_t total) { report(Preparation::kernels, done, total); });
   }
 
-  // A plan has copies of what differs between replays, for those under way; a replay writes its own.
+  // Encodes the replay, so that only its commit is left.
   void prepare_replay(std::span<const ReadyLaunch> launches, Recorded& program) override {
-    if (!program.kept) prepare(launches);
+    const Pool pool;
+    throw_failure();
+    ProgramPlans& plans = plans_of(program);
+    if (plans.version == program.version && expected_->has(plans.number)) return;
+    const Plan* plan = updated_plan(program, 0, launches);
+    if (plan) expect(*plan, launches, plans, program.version);
   }
 
   std::vector<Part> parts(std::span<const ReadyLaunch> launches) const override {
-    std::vector<Part> parts;
-    for (size_t begin = 0; begin < launches.size(); begin = parts.back().end)
-      parts.push_back(next_part(begin, launches.size(), begin == 0,
-                                [&](size_t i) { return estimated_seconds(launches[i]); }));
-    return parts;
+    return parts_of(launches.size(), [&](size_t i) { return estimated_seconds(launches[i]); });
   }
 
   bool prepares_ahead() const override { return true; }
@@ -157,12 +159,20 @@ class MetalDevice final : public Device {
   void run_recorded(Recorded& program, size_t first, std::span<const ReadyLaunch> launches, bool wait,
                     std::vector<LaunchRun>* runs) override {
     const Pool pool;
-    const Plan* plan = runs ? nullptr : this->plan(program, first, launches);
-    if (!plan) {
+    if (runs) {
       run(launches.data(), launches.size(), wait, runs);
       return;
     }
-    commit(*plan, launches);
+    flight_->wait_for_room(kMostInFlight - 1);
+    throw_failure();
+    if (!commit_expected(program, launches.size())) {
+      Plan* plan = updated_plan(program, first, launches);
+      if (!plan) {
+        run(launches.data(), launches.size(), wait, nullptr);
+        return;
+      }
+      commit(*plan, launches);
+    }
     if (wait) flight_->wait_all();
     throw_failure();
   }
@@ -173,11 +183,14 @@ class MetalDevice final : public Device {
                  Recorded* program) override {
     const Pool pool;
     const std::shared_ptr<Memory> memory = this->memory();
-    const Plan* plan = timeline || !program ? nullptr : this->plan(*program, 0, launches);
+    flight_->wait_for_room(kMostInFlight - 1);
+    throw_failure();
+    Plan* plan = timeline || !program ? nullptr : updated_plan(*program, 0, launches);
     if (!plan || memory->aliased() || !counts_known(loops, *memory)) {
       Device::run_loops(launches, loops, timeline, program);
       return;
     }
+    plan->commit();
     const GateMemory gate_memory(*this, Gates::bytes(launches.size()));
     Gates gates(launches, loops, kernel("gate"), gate_memory.storage());
     Place groups;
@@ -200,6 +213,7 @@ class MetalDevice final : public Device {
     const Pool pool;
     const std::lock_guard lock(mutex_);
     flight_->wait_all();
+    expected_->drop_all();
     gate_storage_.clear();
     pipelines_->save();
     pipelines_.reset();
@@ -225,23 +239,21 @@ class MetalDevice final : public Device {
     return pipelines_;
   }
 
+  ProgramPlans& plans_of(Recorded& program) {
+    if (!program.kept) program.kept = std::make_shared<ProgramPlans>(expected_);
+    return *static_cast<ProgramPlans*>(program.kept.get());
+  }
+
   // Returns the plan of launches of a program, with what differs in this replay. Returns null where they need
   // copies of memory.
-  const Plan* plan(Recorded& program, size_t first, std::span<const ReadyLaunch> launches) {
+  Plan* updated_plan(Recorded& program, size_t first, std::span<const ReadyLaunch> launches) {
     const std::shared_ptr<Memory> memory = this->memory();
-    flight_->wait_for_room(kMostInFlight - 1);
-    throw_failure();
-    if (!program.kept) program.kept = std::make_shared<ProgramPlans>();
-    auto& plans = static_cast<ProgramPlans*>(program.kept.get())->plans;
-    auto known = plans.find({first, launches.size()});
-    if (known == plans.end()) {
+    std::unique_ptr<Plan>& plan = plans_of(program).plans[{first, launches.size()}];
+    if (!plan) {
       prepare(launches);
-      std::unique_ptr<Plan> plan = Plan::make(launches, *pipelines(), *memory);
-      if (!plan) return nullptr;
-      known = plans.emplace(std::make_pair(first, launches.size()), std::move(plan)).first;
+      plan = Plan::make(launches, *pipelines());
     }
-    Plan* plan = known->second.get();
-    return plan->update(launches, *memory) ? plan : nullptr;
+    return plan->update(launches, *memory) ? plan.get() : nullptr;
   }
 
   Ref<CommandsObject> new_commands(const std::string& label) {
@@ -283,25 +295,66 @@ class MetalDevice final : public Device {
       part = next_part(part.end, launches.end, part.end == 0, seconds);
       wait_if_aliased();
       const Pool pool;
-      const auto commands = new_commands(launches.label);
-      {
-        Encoder encoder(
-            made([commands.get() computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent]),
-            *pipelines_, *memory_, launches.staging);
-        for (size_t i = part.begin; i < part.end; ++i) add(encoder, i);
-      }
-      number = submit(commands.get());
+      number = submit(encoded(part, launches, add).get());
     }
     return number;
   }
 
-  void commit(const Plan& plan, std::span<const ReadyLaunch> launches) {
+  // Returns a command buffer with some of the launches.
+  template <typename Add>
+  Ref<CommandsObject> encoded(const Part& part, const Launches& launches, const Add& add) {
+    auto commands = new_commands(launches.label);
+    Encoder encoder(made([commands.get() computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent]),
+                    *pipelines_, *memory_, launches.staging);
+    for (size_t i = part.begin; i < part.end; ++i) add(encoder, i);
+    return commands;
+  }
+
+  void commit(Plan& plan, std::span<const ReadyLaunch> launches) {
     const std::lock_guard lock(mutex_);
+    plan.commit();
     const std::string label = label_of(launches.data(), launches.size());
     const Staging no_copies(nullptr, 0, *memory_);
     const auto seconds = [&](size_t i) { return plan.command(i).seconds; };
     commit({0, launches.size(), label, no_copies}, seconds,
            [&](Encoder& encoder, size_t i) { encoder.add(plan, i); });
+  }
+
+  // Encodes a replay that has been set in the plan of all launches, unless it takes too many command buffers,
+  // or Metal could not order them.
+  void expect(const Plan& plan, std::span<const ReadyLaunch> launches, ProgramPlans& plans,
+              uint64_t version) {
+    const std::lock_guard lock(mutex_);
+    if (!memory_) throw Error(ErrorKind::state, name() + ": the device is closed");
+    const std::vector<Part> parts =
+        parts_of(launches.size(), [&](size_t i) { return plan.command(i).seconds; });
+    if (parts.empty() || parts.size() > Expected::kMost || memory_->aliased()) return;
+    expected_->take(plans.number);
+    const std::string label = label_of(launches.data(), launches.size());
+    const Staging no_copies(nullptr, 0, *memory_);
+    Expected::Replay replay;
+    for (const Part& part : parts) {
+      const Pool pool;
+      replay.push_back(encoded(part, {0, launches.size(), label, no_copies},
+                               [&](Encoder& encoder, size_t i) { encoder.add(plan, i); }));
+    }
+    plans.number = expected_->keep(std::move(replay));
+    plans.version = version;
+  }
+
+  // Commits a replay of all launches of a program if it is the one that was expected, which is dropped
+  // otherwise. Returns whether it was.
+  bool commit_expected(Recorded& program, size_t launches) {
+    ProgramPlans& plans = plans_of(program);
+    const std::lock_guard lock(mutex_);
+    const Expected::Replay replay = expected_->take(plans.number);
+    if (replay.empty() || plans.version != program.version) return false;
+    plans.plans.at({0, launches})->commit();
+    for (const Ref<CommandsObject>& commands : replay) {
+      wait_if_aliased();
+      submit(commands.get());
+    }
+    return true;
   }
 
   // Memory for the gates of one replay. It is used again once all that was committed has finished.
@@ -453,6 +506,7 @@ class MetalDevice final : public Device {
   std::shared_ptr<Residency> residency_;
   std::shared_ptr<Memory> memory_;
   const std::shared_ptr<Flight> flight_ = std::make_shared<Flight>();
+  const std::shared_ptr<Expected> expected_ = std::make_shared<Expected>();
   std::vector<std::shared_ptr<Storage>> gate_storage_;  // not in use
   mutable std::mutex mutex_;  // one thread encodes at a time; guards the objects that close() releases
 };

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "metal/expected.h"
 #include "metal/flight.h"
 #include "metal/object.h"
 #include "metal/residency.h"
@@ -37,8 +38,10 @@ struct Place {
 // them. Owner: the device, and every storage in use. Any thread; one lock.
 class Memory : public std::enable_shared_from_this<Memory> {
  public:
-  // Memory is released only after all command buffers of `flight` that were committed before have finished.
-  Memory(id<MTLDevice> device, std::shared_ptr<Residency> residency, std::shared_ptr<Flight> flight);
+  // Memory is released only after all command buffers of `flight` that were committed before have finished,
+  // and those of `expected` are dropped.
+  Memory(id<MTLDevice> device, std::shared_ptr<Residency> residency, std::shared_ptr<Flight> flight,
+         std::shared_ptr<Expected> expected);
 
   // Returns the most bytes of an argument, wherever it begins in a page.
   uint64_t longest() const { return longest_ - kPageBytes; }
@@ -85,6 +88,7 @@ class Memory : public std::enable_shared_from_this<Memory> {
   Ref<DeviceObject> device_;
   std::shared_ptr<Residency> residency_;
   std::shared_ptr<Flight> flight_;
+  std::shared_ptr<Expected> expected_;
   const uint64_t longest_;  // most bytes of a buffer, in whole pages
   const uint64_t working_set_;
   std::atomic<uint64_t> version_{0};

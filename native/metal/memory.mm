@@ -22,10 +22,12 @@ struct Memory::Use {
   const uintptr_t begin;
 };
 
-Memory::Memory(id<MTLDevice> device, std::shared_ptr<Residency> residency, std::shared_ptr<Flight> flight)
+Memory::Memory(id<MTLDevice> device, std::shared_ptr<Residency> residency, std::shared_ptr<Flight> flight,
+               std::shared_ptr<Expected> expected)
     : device_(Ref<DeviceObject>::retain(device)),
       residency_(std::move(residency)),
       flight_(std::move(flight)),
+      expected_(std::move(expected)),
       longest_(page_floor([device maxBufferLength])),
       working_set_([device recommendedMaxWorkingSetSize]) {}
 
@@ -53,6 +55,7 @@ bool Memory::aliased() {
 
 void Memory::close() {
   flight_->wait_all();
+  expected_->drop_all();
   const std::lock_guard lock(mutex_);
   regions_.clear();
   residency_.reset();
@@ -62,6 +65,7 @@ void Memory::close() {
 void Memory::forget(uintptr_t begin) {
   const Pool pool;
   flight_->wait_all();
+  expected_->drop_all();
   std::shared_ptr<Residency> residency;  // used without the lock: it may wait
   std::vector<Window> windows;
   {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <vector>
 
 #include "pyturbo/device.h"
 #include "pyturbo/work.h"
@@ -35,6 +36,15 @@ Part next_part(size_t begin, size_t end, bool first, const Seconds& seconds) {
     part.seconds += more;
   }
   return part;
+}
+
+// Returns all command buffers of a replay.
+template <typename Seconds>
+std::vector<Part> parts_of(size_t launches, const Seconds& seconds) {
+  std::vector<Part> parts;
+  for (size_t begin = 0; begin < launches; begin = parts.back().end)
+    parts.push_back(next_part(begin, launches, begin == 0, seconds));
+  return parts;
 }
 
 }  // namespace pyturbo::metal

@@ -18,10 +18,16 @@ bool bound(const Arguments& arguments, const ArgumentInfo& info) {
   return arguments.buffers[info.index] && arguments.bytes[info.index] > 0;
 }
 
+// Finds where an argument is, if it has memory. Returns false where the GPU cannot use that in place.
+bool find_place(const ReadyLaunch& launch, const ArgumentInfo& info, Memory& memory, Place& place) {
+  const Arguments& arguments = *launch.arguments;
+  return !bound(arguments, info) || memory.find(arguments.buffers[info.index], arguments.bytes[info.index],
+                                                {launch.label, launch.kernel->name, info.name}, place);
+}
+
 }  // namespace
 
-std::unique_ptr<Plan> Plan::make(std::span<const ReadyLaunch> launches, Pipelines& pipelines,
-                                 Memory& memory) {
+std::unique_ptr<Plan> Plan::make(std::span<const ReadyLaunch> launches, Pipelines& pipelines) {
   std::unique_ptr<Plan> plan(new Plan);
   for (const ReadyLaunch& launch : launches) {
     id<MTLComputePipelineState> pipeline = pipelines.get(*launch.kernel, launch.arguments->constants);
@@ -30,20 +36,6 @@ std::unique_ptr<Plan> Plan::make(std::span<const ReadyLaunch> launches, Pipeline
                                .waits = launch.waits});
   }
   plan->lay_out(launches);
-  plan->version_ = memory.version();
-  for (size_t i = 0; i < launches.size(); ++i)
-    if (!plan->find_buffers(launches[i], plan->commands_[i], memory, /*again=*/true)) return nullptr;
-  const uint64_t bytes = plan->lasting_bytes_ + kReplays * plan->changing_bytes_;
-  if (bytes > 0) {
-    plan->values_ = allocate_storage(bytes);
-    memory.use(*plan->values_);
-    memory.find(plan->values_->data(), bytes, {"", "program", "values"}, plan->values_place_);
-  }
-  for (size_t i = 0; i < launches.size(); ++i) {
-    Command& command = plan->commands_[i];
-    plan->set_work(launches[i], command);
-    if (!launches[i].changes) plan->write_values(launches[i], command, plan->value_at_[i]);
-  }
   return plan;
 }
 
@@ -74,35 +66,64 @@ void Plan::lay_out(std::span<const ReadyLaunch> launches) {
 }
 
 bool Plan::update(std::span<const ReadyLaunch> launches, Memory& memory) {
+  if (is_refused(launches, memory)) return false;
   const uint64_t version = memory.version();
-  if (version != version_) {
-    for (size_t i = 0; i < launches.size(); ++i)
-      if (!find_buffers(launches[i], commands_[i], memory, /*again=*/true)) return false;
+  if (version_ != version) {
+    for (uint32_t i = 0; i < launches.size(); ++i)
+      if (!find_buffers(launches[i], i, memory, /*again=*/true)) return false;
     version_ = version;
   }
-  const uint64_t copy = lasting_bytes_ + replays_++ % kReplays * changing_bytes_;
+  if (!complete_) complete(launches, memory);
+  const uint64_t copy = lasting_bytes_ + replays_ % kReplays * changing_bytes_;
   for (const uint32_t i : changing_) {
-    if (!find_buffers(launches[i], commands_[i], memory, /*again=*/false)) return false;
+    if (!find_buffers(launches[i], i, memory, /*again=*/false)) return false;
     set_work(launches[i], commands_[i]);
     write_values(launches[i], commands_[i], copy + value_at_[i]);
   }
   return true;
 }
 
+// Sets what is the same in all replays.
+void Plan::complete(std::span<const ReadyLaunch> launches, Memory& memory) {
+  const uint64_t bytes = lasting_bytes_ + kReplays * changing_bytes_;
+  if (bytes > 0) {
+    values_ = allocate_storage(bytes);
+    memory.use(*values_);
+    memory.find(values_->data(), bytes, {"", "program", "values"}, values_place_);
+  }
+  for (size_t i = 0; i < launches.size(); ++i) {
+    if (launches[i].changes) continue;
+    set_work(launches[i], commands_[i]);
+    write_values(launches[i], commands_[i], value_at_[i]);
+  }
+  complete_ = true;
+}
+
+// Returns whether the argument that was refused last still is.
+bool Plan::is_refused(std::span<const ReadyLaunch> launches, Memory& memory) {
+  if (!refused_) return false;
+  const ReadyLaunch& launch = launches[refused_->launch];
+  Place place;
+  if (!find_place(launch, launch.kernel->arguments[refused_->index], memory, place)) return true;
+  refused_.reset();
+  return false;
+}
+
 // Finds the buffers of a launch; unless `again`, those whose memory is another one than before.
-bool Plan::find_buffers(const ReadyLaunch& launch, const Command& command, Memory& memory, bool again) {
+bool Plan::find_buffers(const ReadyLaunch& launch, uint32_t number, Memory& memory, bool again) {
   const KernelInfo& kernel = *launch.kernel;
   const Arguments& arguments = *launch.arguments;
   for (uint32_t i = 0; i < kernel.argument_count; ++i) {
     const ArgumentInfo& info = kernel.arguments[i];
     if (info.kind != ArgumentKind::buffer) continue;
-    const uint32_t at = command.first + info.index;
+    const uint32_t at = commands_[number].first + info.index;
     const Found wanted{arguments.buffers[info.index], arguments.bytes[info.index]};
     if (!again && wanted.address == found_[at].address && wanted.bytes == found_[at].bytes) continue;
     Place place;
-    if (bound(arguments, info) &&
-        !memory.find(wanted.address, wanted.bytes, {launch.label, kernel.name, info.name}, place))
+    if (!find_place(launch, info, memory, place)) {
+      refused_ = {number, i};
       return false;
+    }
     buffers_[at] = place.buffer;
     offsets_[at] = place.offset;
     found_[at] = wanted;

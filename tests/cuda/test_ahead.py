@@ -6,25 +6,22 @@ that a node that is set too early would show.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import cuda_in_tests
 import pyturbo
-from pyturbo._program import Cursor
+from expected_rows import ROWS, WIDTH, block_of, check, check_forks_rewinds_and_turns, cursor_at, row_adder
 from pyturbo.engine.together import step_together
 from pyturbo.errors import ArgumentError, DeviceError
-from pyturbo.symbols import Place, symbol
+from pyturbo.symbols import Place
 
 if not cuda_in_tests.IN_USE:
     pytest.skip("soft CUDA is not in use", allow_module_level=True)
 
 from pyturbo import _soft_cuda_tests as soft_cuda
-
-ROWS, WIDTH = 6, 8
 
 
 @pytest.fixture(scope="module")
@@ -39,32 +36,10 @@ def oracle() -> Iterator[pyturbo.Model]:
         yield model
 
 
-def row_adder(device: pyturbo.Device) -> pyturbo.Program:
-    """Adds one to the first values of a row of a block; then adds the row to a sum after the rows."""
-    one = device.empty(WIDTH)
-    one.write(np.ones(WIDTH, np.float32))
-    row = Place("block", 4 * WIDTH * symbol("row"), 4 * WIDTH)
-    total = Place("block", 4 * WIDTH * ROWS, 4 * WIDTH)
-    program = pyturbo.Program(device, symbols=("row", "count"), blocks=("block",))
-    program.add(device.kernel("add"), row, one, row, symbol("count"))
-    program.add(device.kernel("add"), row, total, total, WIDTH)
-    return program
-
-
-def cursor_at(position: int) -> Cursor:
-    cursor = Cursor()
-    cursor.position = position
-    return cursor
-
-
 def updates(expected: int) -> None:
     """Check how many nodes were set since the last call."""
     assert soft_cuda.counters()["node_updates"] == expected
     soft_cuda.reset()
-
-
-def block_of(device: pyturbo.Device) -> pyturbo.Buffer:
-    return device.empty((ROWS + 1, WIDTH))
 
 
 def test_a_prepared_replay_sets_nothing(cuda: pyturbo.Device) -> None:
@@ -212,35 +187,8 @@ def test_a_step_finds_its_nodes_set(model: pyturbo.Model) -> None:
         assert not is_ready(model, session)
 
 
-def logits_after(oracle: pyturbo.Model, tokens: Sequence[int]) -> NDArray[np.float32]:
-    with oracle.session(128) as session:
-        return session.prefill(tokens).copy()
-
-
-def check(oracle: pyturbo.Model, *sessions: pyturbo.Session) -> None:
-    for session in sessions:
-        want = logits_after(oracle, session.tokens.tolist())
-        np.testing.assert_allclose(session.logits, want, rtol=1e-3, atol=1e-3 * np.abs(want).max())
-
-
 def test_forks_rewinds_and_turns(model: pyturbo.Model, oracle: pyturbo.Model) -> None:
-    with model.session(64) as session:
-        session.prefill([1, 2, 3])
-        session.step(9)
-        fork = session.fork()
-        for token in (4, 5):
-            session.step(token)
-            fork.step(token + 10)
-        check(oracle, session, fork)
-        session.rewind(4)
-        session.step(30)
-        check(oracle, session)
-        session.grow(128)
-        session.step(31)
-        fork.rewind(3)
-        fork.step(32)
-        fork.step(33)
-        check(oracle, session, fork)
+    check_forks_rewinds_and_turns(model, oracle)
 
 
 def test_conversations_together_find_their_nodes_set(model: pyturbo.Model, oracle: pyturbo.Model) -> None:
