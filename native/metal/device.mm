@@ -440,7 +440,6 @@ class MetalDevice final : public Device {
   // there is such a loop. Returns its number.
   uint64_t commit_segment(const LoopReplay& replay, size_t begin, size_t end, bool gated, size_t loop) {
     const Pool pool;
-    flight_->wait_for_room(kMostInFlight - 1);
     const std::lock_guard lock(mutex_);
     const std::string label = label_of(replay.launches.data(), replay.launches.size());
     const Staging no_copies(nullptr, 0, *memory_);

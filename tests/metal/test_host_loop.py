@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -223,6 +224,31 @@ def test_long_segments_are_cut(metal: pyturbo.Device, missed: list[int]) -> None
     assert layers.log.read() == [i for i in range(4 * (LOOPS + 2)) for _ in range(1 + (i in again))]
     if not missed:
         assert counters["command_buffers"] == LOOPS + 2 + 1 + 2 * 4
+
+
+def test_the_host_looks_ahead_by_segments(metal: pyturbo.Device) -> None:
+    """Two are committed behind the one that runs, of however many command buffers each."""
+    log, long = Log(metal), metal.empty(1 << 28)  # of which only the beginning is used
+    program, works = pyturbo.Program(metal), [Work(log) for _ in range(3)]
+    for i, work in enumerate(works):
+        for _ in range(4):
+            program.add(metal.kernel("add"), long, long, long, 64)  # 3 GiB: 54 ms
+        record(program, log, work, 4 * i)
+    program.run()
+    for delay in (100, 500, 2500):  # a busy machine needs a longer one
+        log.clear()
+        soft_metal.reset()
+        soft_metal.inject("slow", milliseconds=delay)
+        replay = threading.Thread(target=program.run)
+        replay.start()
+        while replay.is_alive() and log.read() == [] and soft_metal.counters()["command_buffers"] < 3 * 4:
+            time.sleep(0.001)
+        ahead = log.read() == []
+        replay.join()
+        assert log.read() == list(range(4 * len(works)))
+        if ahead:
+            return
+    pytest.fail("the host waited for launches of the first segment")
 
 
 @pytest.mark.parametrize("after", range(1 + LOOPS))
