@@ -20,7 +20,7 @@ _POSITION = 1024
 
 @dataclass(frozen=True)
 class Encoded:
-    """The time of a step until the host has handed it over; see `StepRow.host_us`.
+    """The time of a step until the host has handed it over; see `StepRow.host_us`. It was prepared before.
 
     Attributes:
         device: The name of the device.
@@ -28,6 +28,7 @@ class Encoded:
         waits: Launches that wait for others.
         us: Microseconds, the median of many steps.
         least_us: Those of the fastest step, which other load on the machine affects least.
+        ahead_us: Microseconds for preparing the next step, which a GPU does not wait for; the median.
         command_buffers: That such a step of the real sizes is divided into, on Metal.
         longest_ms: The estimate for the longest of them on an M1, milliseconds.
         goal: Microseconds to stay below.
@@ -38,6 +39,7 @@ class Encoded:
     waits: int
     us: float
     least_us: float
+    ahead_us: float
     command_buffers: int | None = None
     longest_ms: float | None = None
     goal: float = 150.0
@@ -56,7 +58,7 @@ def encode(device: Device) -> Encoded:
         runner.close()
     waits = sum(launch.waits for launch in listing)
     name = device.properties.get("name", device.name)
-    encoded = Encoded(name, len(listing), waits, times.host_us, times.least_host_us)
+    encoded = Encoded(name, len(listing), waits, times.host_us, times.least_host_us, times.ahead_us)
     if device.traits.host_memory != "pages":
         return encoded
     parts = step_parts(device)

@@ -25,7 +25,7 @@ def test_a_step_for_a_metal_that_does_nothing(capsys: pytest.CaptureFixture[str]
     found = json.loads(capsys.readouterr().out)
     assert found["device"] == "Soft Metal"
     assert found["launches"] > found["waits"] > 40
-    assert 0 < found["least_us"] <= found["us"]
+    assert 0 < found["least_us"] <= found["us"] < found["ahead_us"]  # the step before has encoded it
     assert found["command_buffers"] == 2  # of a step with real sizes, of which nothing runs
     assert 20 < found["longest_ms"] <= 100
     counters = soft_metal.counters()

@@ -30,12 +30,10 @@ def run(arguments: argparse.Namespace) -> None:
         found = encode(device)
 
     def table() -> Table:
-        out = _output.table(
-            *("device", "launches", "waits", "us", "least us", "goal", "command buffers", "longest ms"),
-            right=("us", "least us", "goal", "command buffers", "longest ms"),
-        )
+        numbers = ("us", "least us", "goal", "ahead us", "command buffers", "longest ms")
+        out = _output.table("device", "launches", "waits", *numbers, right=numbers)
         goal = f"< {found.goal:.0f}"
-        figures = (f"{found.us:.0f}", f"{found.least_us:.0f}", goal)
+        figures = (f"{found.us:.0f}", f"{found.least_us:.0f}", goal, f"{found.ahead_us:.0f}")
         parts = ("", "")
         if found.longest_ms is not None:
             parts = (str(found.command_buffers), f"{found.longest_ms:.0f}")
