@@ -58,7 +58,8 @@ cdef class Device:
     hold for the life of the device. So does ``precision`` of activations in products with quantised weights, on a
     device that rounds them. On CPUs ``"default"`` keeps 24 bits in each group, ``"fast"`` 8. On NVIDIA
     GPUs they keep 17 and 8 bits of each activation of a prompt; of a step of few tokens both keep 24, or 17 with
-    some formats. ``"fast"`` rounds weights of some formats for prompts, too.
+    some formats. ``"fast"`` rounds weights of some formats for prompts, too. On Metal ``"fast"`` rounds activations and
+    weights of prompts to 8 bits, ``"default"`` nothing.
 
     Examples:
         >>> device = pyturbo.Device("cpu", threads=1)

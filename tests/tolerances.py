@@ -16,6 +16,7 @@ TOLERANCES: dict[str, dict[str, float]] = {
         "norm": 2e-6,  # sum of squares, rsqrt and two or three products
         "dot": 1e-6,  # of the sum of |terms|; up to 256 fused additions in each lane
         "long dot": 2e-6 + _ROUNDED,  # of the sum of |terms|; up to 18432 additions one after another
+        "long dot of bfloats": 2e-6 + 2.0**-8,  # the same where both factors are rounded to 8 bits
         "attention": 2e-6,  # of the sum of |terms| times 1 + the largest sum of |q k| in a score
         "attention of bfloat": 2e-6 + _ROUNDED,  # the same where keys and values are bfloat
         "rotation": 5e-7,  # of the pair's length; precise sine and cosine

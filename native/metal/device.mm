@@ -61,11 +61,12 @@ Ref<DeviceObject> open_gpu(const std::string& name) {
 class MetalDevice final : public Device {
  public:
   // Called with a pool.
-  MetalDevice(const DeviceKind& kind, Ref<DeviceObject> device) : Device(kind), device_(std::move(device)) {
+  MetalDevice(const DeviceKind& kind, Ref<DeviceObject> device, Precision precision)
+      : Device(kind), precision_(precision), device_(std::move(device)) {
     [device_.get() setShouldMaximizeConcurrentCompilation:YES];
     queue_ = Ref<QueueObject>::adopt([device_.get() newCommandQueue]);
     if (!queue_) throw Error(ErrorKind::device, name() + ": Metal cannot make a command queue");
-    pipelines_ = std::make_shared<Pipelines>(device_.get());
+    pipelines_ = std::make_shared<Pipelines>(device_.get(), precision_);
     residency_ = std::make_shared<Residency>(device_.get(), queue_.get());
     memory_ = std::make_shared<Memory>(device_.get(), residency_, flight_, expected_);
   }
@@ -86,7 +87,8 @@ class MetalDevice final : public Device {
             {"longest buffer", mebibytes([device maxBufferLength])},
             {"threadgroup memory", std::to_string([device maxThreadgroupMemoryLength]) + " bytes"},
             {"residency sets", residency_->active() ? "yes" : "no"},
-            {"kernels", pipelines_->library().path()}};
+            {"kernels", pipelines_->library().path()},
+            {"precision", precision_ == Precision::fast ? "fast" : "default"}};
   }
 
   std::shared_ptr<Storage> allocate(uint64_t bytes) override {
@@ -499,6 +501,7 @@ class MetalDevice final : public Device {
       throw Error(ErrorKind::device, name() + ": " + failure + "; the device must be opened again");
   }
 
+  const Precision precision_;
   Ref<DeviceObject> device_;
   Ref<QueueObject> queue_;
   std::shared_ptr<Pipelines> pipelines_;
@@ -517,7 +520,7 @@ std::unique_ptr<Device> open(const DeviceKind& kind, const DeviceOptions& option
   Ref<DeviceObject> device = open_gpu(kind.name);
   DeviceKind own = kind;
   if (const uint32_t cores = core_count(device.get())) own.traits.attention_groups = kAttentionGroups * cores;
-  return std::make_unique<MetalDevice>(own, std::move(device));
+  return std::make_unique<MetalDevice>(own, std::move(device), options.precision);
 }
 
 // Returns whether this machine has a GPU that can run the kernels: family Apple7 (M1) or newer. A child of

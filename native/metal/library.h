@@ -8,6 +8,7 @@
 #include <string>
 
 #include "metal/object.h"
+#include "pyturbo/device_kind.h"
 #include "pyturbo/kernel.h"
 
 namespace pyturbo::metal {
@@ -17,9 +18,10 @@ namespace pyturbo::metal {
 class Library {
  public:
   // Throws an Error{device} that names the paths tried when there is neither.
-  explicit Library(id<MTLDevice> device);
+  Library(id<MTLDevice> device, Precision precision);
 
-  // Returns the function with its constants. Throws Error{device} with Metal's message.
+  // Returns the function with its constants, and with those that the precision of the device sets. Throws
+  // Error{device} with Metal's message.
   Ref<FunctionObject> function(const KernelInfo& kernel, const void* const* constants);
 
   // Returns a hash of the metallib, or of the sources and their names.
@@ -37,6 +39,7 @@ class Library {
   Ref<LibraryObject> compile(const std::string& path);
 
   Ref<DeviceObject> device_;
+  const Precision precision_;
   std::string path_;
   std::string hash_;
   Ref<LibraryObject> metallib_;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <string_view>
 #include <vector>
 
 #include "core/kernels.h"
@@ -14,6 +15,10 @@ namespace pyturbo::metal {
 namespace {
 
 namespace fs = std::filesystem;
+
+// The function constant with which products of many tokens round their operands (shaders/common/tile.h).
+constexpr std::string_view kRoundingConstant = "bf16_operands";
+constexpr bool kRounds = true;
 
 std::string read(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -53,7 +58,8 @@ MTLDataType data_type(DType dtype) {
 
 }  // namespace
 
-Library::Library(id<MTLDevice> device) : device_(Ref<DeviceObject>::retain(device)) {
+Library::Library(id<MTLDevice> device, Precision precision)
+    : device_(Ref<DeviceObject>::retain(device)), precision_(precision) {
   const char* named = std::getenv("PYTURBO_METALLIB");
   const fs::path metallib = named ? fs::path(named) : fs::path(kernels_folder()) / "pyturbo.metallib";
   const fs::path sources = fs::path(kernels_folder()) / "shaders";
@@ -112,8 +118,9 @@ Ref<FunctionObject> Library::function(const KernelInfo& kernel, const void* cons
   const auto values = Ref<MTLFunctionConstantValues*>::adopt([[MTLFunctionConstantValues alloc] init]);
   for (uint32_t i = 0; i < kernel.constant_count; ++i) {
     const ConstantInfo& info = kernel.constants[i];
-    if (constants[info.slot])
-      [values.get() setConstantValue:constants[info.slot] type:data_type(info.dtype) atIndex:info.index];
+    const void* value = constants[info.slot];
+    if (!value && precision_ == Precision::fast && info.name == kRoundingConstant) value = &kRounds;
+    if (value) [values.get() setConstantValue:value type:data_type(info.dtype) atIndex:info.index];
   }
   NSError* error = nil;
   auto function = Ref<FunctionObject>::adopt([library_of(kernel) newFunctionWithName:string(kernel.name)

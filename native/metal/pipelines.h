@@ -25,7 +25,7 @@ namespace pyturbo::metal {
 // one for the archive.
 class Pipelines {
  public:
-  explicit Pipelines(id<MTLDevice> device);
+  Pipelines(id<MTLDevice> device, Precision precision);
 
   // Makes the pipelines of launches that do not exist yet, several at once, and saves them. `progress` is
   // called with those made or found in the archive, and their number. Throws Error{device} with Metal's

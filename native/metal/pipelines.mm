@@ -28,9 +28,9 @@ std::string archive_path(id<MTLDevice> device, const std::string& library_hash) 
 
 }  // namespace
 
-Pipelines::Pipelines(id<MTLDevice> device)
+Pipelines::Pipelines(id<MTLDevice> device, Precision precision)
     : device_(Ref<DeviceObject>::retain(device)),
-      library_(device),
+      library_(device, precision),
       archive_path_(archive_path(device, library_.hash())) {
   if (!archive_path_.empty()) archive_ = open_archive(archive_path_);
 }

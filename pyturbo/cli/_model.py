@@ -97,7 +97,7 @@ def add_device_arguments(parser: argparse.ArgumentParser) -> None:
         "--precision",
         choices=("default", "fast"),
         default="default",
-        help="fast rounds activations to 8 bits on CPUs and on NVIDIA GPUs, which changes the output "
+        help="fast rounds activations to 8 bits, on GPUs those of prompts, which changes the output "
         "(default: %(default)s)",
     )
 

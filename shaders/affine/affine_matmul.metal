@@ -6,8 +6,9 @@
 // Dispatch: groups (ceil_div(out, kTileOuts), ceil_div(tokens, kTileTokens)), threads (kTileThreads)
 // Requires: group_size == 32 || group_size == 64 || group_size == 128; in > 0; in % group_size == 0
 // Work: products (tokens * in * out)
-// Numerics: f32; W is rounded to f32 before the product. On NVIDIA's matrix units x has 17 bits, or 8 with
-//   fast precision; so has W then on Hopper, if it has 4 bits and scales of bf16. A NaN in x stays in its token.
+// Numerics: f32; W is rounded to f32 before the product, x and W to bf16 with bf16_operands. On NVIDIA's matrix
+//   units x has 17 bits, or 8 with fast precision; so has W then on Hopper, if it has 4 bits and scales of bf16.
+//   A NaN in x stays in its token.
 template <uint bits, typename S>
 kernel void affine_matmul(
     device const float* x [[buffer(0)]],      // [tokens, in] aligned 16

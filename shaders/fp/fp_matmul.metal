@@ -6,8 +6,8 @@
 // Dispatch: groups (ceil_div(out, kTileOuts), ceil_div(tokens, kTileTokens)), threads (kTileThreads)
 // Requires: in > 0; in % 32 == 0
 // Work: products (tokens * in * out)
-// Numerics: f32; W is exact in the product, the sum times global_scale / 2688. On NVIDIA's matrix units x has 17
-//   bits. A NaN in x stays in its token.
+// Numerics: f32; W is exact in the product, the sum times global_scale / 2688. With bf16_operands x is rounded to
+//   bf16. On NVIDIA's matrix units it has 17 bits. A NaN in x stays in its token.
 template <uint bits, uint group>
 kernel void fp_matmul(
     device const float* x [[buffer(0)]],       // [tokens, in] aligned 16

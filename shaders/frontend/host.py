@@ -1,9 +1,9 @@
 """Writes the C++ header of a shader for host code: a struct of arguments for each of its kernels.
 
 The struct of a kernel names its integer template parameters, its buffers and values and the function
-constants it reaches, and reads them from a launch. Program-scope integers that the contract names are
-constants of the struct. It is a template over the type parameters that its arguments use. A member is an
-untyped address where the host has no name for the type. Threadgroup memory is left out.
+constants it reaches, if they must have values, and reads them from a launch. Program-scope integers that the
+contract names are constants of the struct. It is a template over the type parameters that arguments use. A
+member is an untyped address where the host has no name for the type. Threadgroup memory is left out.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class _Struct:
         taken = {member.name for member in found}
         for constant in self.entry.constants:
             type_ = host_type(self.program, constant.type)
-            if type_ and constant.name not in taken:  # an argument hides a constant of its name
+            if type_ and constant.required and constant.name not in taken:  # an argument hides a constant
                 read = f"{_READ}constant<{type_}>(pt_launch, {constant.slot})"
                 found.append(Member(type_, constant.name, "function constant", read))
         return found

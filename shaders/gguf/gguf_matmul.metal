@@ -6,8 +6,8 @@
 // Dispatch: groups (ceil_div(out, kTileOuts), ceil_div(tokens, kTileTokens)), threads (kTileThreads)
 // Requires: in > 0; in % block == 0
 // Work: products (tokens * in * out)
-// Numerics: f32; W is rounded to f32 before the product. On NVIDIA's matrix units x has 17 bits, or 8 with
-//   fast precision. A NaN in x stays in its token.
+// Numerics: f32; W is rounded to f32 before the product, x and W to bf16 with bf16_operands. On NVIDIA's matrix
+//   units x has 17 bits, or 8 with fast precision. A NaN in x stays in its token.
 template <uint type, uint block, uint block_bytes>
 kernel void gguf_matmul(
     device const float* x [[buffer(0)]],       // [tokens, in] aligned 16

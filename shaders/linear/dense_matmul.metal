@@ -6,8 +6,8 @@
 // Dispatch: groups (ceil_div(out, kTileOuts), ceil_div(tokens, kTileTokens)), threads (kTileThreads)
 // Requires: in > 0; in % 32 == 0
 // Work: products (tokens * in * out)
-// Numerics: f32. On NVIDIA's matrix units x has 17 bits, or 8 with fast precision, and so has a W of f32; with fast
-//   precision a W of f16 has 8. A NaN in x stays in its token.
+// Numerics: f32; with bf16_operands x and W are rounded to bf16. On NVIDIA's matrix units x has 17 bits, or 8 with
+//   fast precision, and so has a W of f32; with fast precision a W of f16 has 8. A NaN in x stays in its token.
 template <typename T>
 kernel void dense_matmul(
     device const float* x [[buffer(0)]],   // [tokens, in] aligned 16

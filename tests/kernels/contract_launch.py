@@ -82,11 +82,15 @@ class Launch:
 
 
 def launches(function: str) -> Iterator[Launch]:
-    """One launch of each instance with all boolean function constants on, and one with them off."""
+    """One launch of each instance with all boolean function constants on, and one with them off.
+
+    Those that may be undefined are: bodies do not know them.
+    """
     instances = [kernel for kernel in pyturbo.kernels().values() if kernel["function"] == function]
     for kernel in instances:
-        for on in (True, False) if any(c["type"] == "bool" for c in kernel["constants"]) else (True,):
-            yield _launch(kernel, on)
+        required = [c for c in kernel["constants"] if c["required"]]
+        for on in (True, False) if any(c["type"] == "bool" for c in required) else (True,):
+            yield _launch({**kernel, "constants": required}, on)
 
 
 def _launch(kernel: Values, on: bool) -> Launch:

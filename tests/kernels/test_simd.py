@@ -499,6 +499,17 @@ def test_wrong_choices(monkeypatch):
         pyturbo.Device("cpu", precision="slow")
 
 
+def test_a_launch_with_an_optional_constant_runs_as_the_shader(level, rng):
+    w, x = random_weight(rng, (16, 64), 4, 32, "bf16"), random_rows(rng, 9, 64)
+    results = []
+    for device in (device_at(level), pyturbo.Device("cpu:reference", check=False)):
+        y = device.empty((9, 16))
+        kernel = device.kernel(name("affine_matmul", w), {"bf16_operands": True})
+        kernel(x, *w[:3], y, 9, 64, 16, 32)
+        results.append(y.numpy().tobytes())
+    assert results[0] == results[1]
+
+
 def test_a_launch_with_its_own_geometry_runs_as_the_shader(level, rng):
     """Half of the threadgroups compute half of the rows, whatever the device."""
     w, x = random_weight(rng, (16, 64), 4, 32, "f16"), random_rows(rng, 1, 64)

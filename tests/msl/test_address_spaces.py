@@ -85,9 +85,9 @@ MUTATIONS = {
     "threadgroup address in a thread pointer": (
         "shaders/affine/affine_matmul.metal",
         "shaders/common/tile.h",
-        "threadgroup float* inputs = memory",
-        "thread float* inputs = memory",
-        "cannot initialize a variable of type 'float *'",
+        "threadgroup uchar* inputs = ",
+        "thread uchar* inputs = ",
+        "cannot initialize a variable of type 'uchar *'",
     ),
     "member in another address space": (
         "shaders/norm/rms_norm.metal",

@@ -15,7 +15,7 @@ class Device;
 // Precision of activations in products with quantised weights, on devices that round them.
 enum class Precision : uint8_t {
   standard,  // CPUs: 24 bits per group; NVIDIA's matrix units, for prompts: 17 bits of each value
-  fast,      // 8 bits: CPUs per group, NVIDIA's matrix units of each value
+  fast,      // 8 bits: CPUs per group; NVIDIA's matrix units and Metal, for prompts, of each value
 };
 
 struct DeviceOptions {
