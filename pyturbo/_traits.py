@@ -11,7 +11,8 @@ class Traits(NamedTuple):
     Traits decide how a model is run, not what it computes.
 
     Attributes:
-        chunk: Tokens of a prompt per replay. Interrupts are handled between replays.
+        chunk: Tokens of a prompt per replay; `pyturbo.engine.chunks` makes it larger for some models.
+            Interrupts are handled between replays.
         single: Prompts of at most this many tokens are read one token per replay.
         attention_blocks: Parts that the keys of a query are split into, at most. The number is fixed, so that
             one recorded launch serves every context.
@@ -23,7 +24,7 @@ class Traits(NamedTuple):
         pass_experts: Experts that are read from disk are computed as they arrive, at least so many at once if
             as many are still to come.
         bucket_tokens: Fewest tokens of a step of several conversations that are sorted by expert, so that
-            each expert is read once; fewer are multiplied one by one.
+            each expert is read once; fewer are multiplied one by one. Rows of an expert that fill a tile.
         few_tokens: Most tokens of a product for which there is a kernel that reads the weights once for
             every 8 of them; 0 where fewer than 8 are multiplied one by one, and more in tiles.
         top_logits: How many of the largest logits a program finds for the host, which then seldom needs all

@@ -27,6 +27,9 @@ from pyturbo.symbols import symbol
 #: state that logits are computed from.
 Output = Literal["last", "all", "layers", "hidden"]
 
+#: Estimated seconds of a launch with which a display may have to wait for a GPU.
+LONGEST = 0.1
+
 
 def scratch_bytes(
     device: Device, network: Decoder, kv: KvFormat, layout: Layout, limit: int, output: Output
@@ -116,6 +119,19 @@ class Graph:
         return (
             f"Graph({self.program!r}, weight_bytes={self.weight_bytes}, scratch_bytes={self.scratch_bytes})"
         )
+
+    def fitting(self, count: int, least: int, state: Buffer, position: int) -> int:
+        """Return how many of `count` tokens to read at a position.
+
+        They are the more the better, but no launch should hold the device for long that would not with
+        `least` tokens.
+        """
+        while count > least:
+            parts = self.program.parts([state], position=position, tokens=count)
+            if max(part.seconds for part in parts) <= LONGEST:
+                break
+            count = max(least, count // 2)
+        return count
 
     def run(self, count: int, state: Buffer, cursor: Cursor, wait: bool) -> list[NDArray[np.float32]]:
         """Read `count` tokens of the state at the cursor, and move it past them.

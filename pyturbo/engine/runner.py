@@ -14,10 +14,10 @@ from pyturbo._buffer import Buffer
 from pyturbo._device import Device
 from pyturbo._fork import open_in_children
 from pyturbo._messages import shown
-from pyturbo._traits import Traits
 from pyturbo.checkpoint.origin import Origin
 from pyturbo.engine.batch import BatchGraph
 from pyturbo.engine.budget import Budget
+from pyturbo.engine.chunks import reading_traits
 from pyturbo.engine.graph import Graph, Output, scratch_bytes
 from pyturbo.engine.layout import Layout
 from pyturbo.engine.mixed import MixedGraph, Room
@@ -42,24 +42,9 @@ _SCRATCH = "results between launches"
 
 _G = TypeVar("_G", Graph, BatchGraph, MixedGraph)
 
-#: Chunks are twice as large, up to this many tokens, if experts are streamed: each is read once for a chunk.
-_LARGEST_STREAMED = 1024
-
 
 class _Owner:
     """Stands for results that are being collected."""
-
-
-def reading_traits(device: Device, kv: KvFormat, *, streamed: bool) -> Traits:
-    """Return the traits of a device, with chunks of the size for a model that streams its experts or not.
-
-    Larger chunks have the same results, but for compressed keys and values: those of a chunk are compressed
-    after it.
-    """
-    traits = device.traits
-    if not streamed or kv.codec is not None:
-        return traits
-    return traits._replace(chunk=max(traits.chunk, min(2 * traits.chunk, _LARGEST_STREAMED)))
 
 
 def conversation_bytes(
@@ -69,7 +54,7 @@ def conversation_bytes(
 
     The weights of the network need no memory.
     """
-    chunk = reading_traits(device, kv, streamed=streamed).chunk
+    chunk = reading_traits(network, device, kv, streamed=streamed).chunk
     layout = Layout.of(network, min(context, network.context), chunk, kv)
     scratch = (scratch_bytes(device, network, kv, layout, limit, "last") for limit in {1, chunk})
     return layout.nbytes + sum(scratch)
@@ -88,6 +73,7 @@ class Runner:
         budget: The memory that the model may take; None if nothing limits it.
         expert_memory: Where the experts of a packed checkpoint are used from; None for others, or if closed.
         traits: What the device is good at: how programs read tokens.
+        least_chunk: Tokens of a prompt that are read at once wherever there are as many.
     """
 
     def __init__(
@@ -104,7 +90,9 @@ class Runner:
         #: Counts states and programs; None if they are in memory of the device, which is limited by itself.
         self._counts = budget if device.memory is None else None
         self.expert_memory = expert_memory or self.experts
-        self.traits = reading_traits(device, kv, streamed=budget is not None and budget.experts is not None)
+        streamed = budget is not None and budget.experts is not None
+        self.traits = reading_traits(network, device, kv, streamed=streamed)
+        self.least_chunk = device.traits.chunk
         #: Reentrant: a signal handler may close the model while its thread records or replays.
         self._lock = open_in_children(threading.RLock)
         self._network: Decoder | None = network

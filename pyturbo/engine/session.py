@@ -360,6 +360,7 @@ class Session:
         state = self._state
         with self._runner.program(self.context, tokens, output) as (count, graph), self._failing():
             state.changed()
+            count = graph.fitting(count, self._runner.least_chunk, state.block, self.position)
             if self.timings is None:
                 outputs = graph.run(count, state.block, self._cursor, count == tokens)
             else:

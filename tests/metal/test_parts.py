@@ -117,6 +117,20 @@ def test_command_buffers_of_a_prompt(metal: pyturbo.Device, make: type) -> None:
     assert seconds(parts) == pytest.approx(products / 0.5e12, rel=0.3)
 
 
+def test_chunks_of_a_mixture_are_larger_where_attention_is_short(metal: pyturbo.Device) -> None:
+    """Half a tile for each of 256 experts, of which a token has 8, up to some 5,000 keys."""
+    with closing(runner_35b(metal)) as runner:
+        assert (runner.traits.chunk, runner.least_chunk) == (1024, 512)
+        context = runner.context_for(CONTEXT)
+        with runner.program(context, 2000, "last") as (count, graph):
+            block = runner.allocate(runner.layout(context))
+            for position in (0, 3000, 4900, 5100, CONTEXT - 1024):
+                found = graph.fitting(count, runner.least_chunk, block, position)
+                assert found == (1024 if position < 5000 else 512)
+                parts = graph.program.parts([block], position=position, tokens=found)
+                assert found == 512 or max(part.seconds for part in parts) <= MOST
+
+
 def test_a_launch_that_is_too_long_is_alone(metal: pyturbo.Device) -> None:
     with closing(runner_8b(metal)) as runner:
         listing, parts = divided(runner, 512, CONTEXT - 512)
