@@ -20,7 +20,7 @@ from pyturbo.bench.gpu.model import Plan
 from pyturbo.bench.gpu.random_model import BlankWeights, runner_of
 from pyturbo.bench.peers import random_moe
 from pyturbo.engine.runner import Runner
-from pyturbo.models import llama
+from pyturbo.models import llama, qwen3
 from pyturbo.symbols import Launch, Part, Place, symbol
 
 if importlib.util.find_spec("pyturbo._soft_metal_tests") is None:
@@ -47,6 +47,17 @@ LLAMA_8B = {
     "tie_word_embeddings": False,
 }
 
+QWEN3_8B = LLAMA_8B | {
+    "model_type": "qwen3",
+    "intermediate_size": 12288,
+    "num_hidden_layers": 36,
+    "head_dim": 128,
+    "vocab_size": 151_936,
+    "max_position_embeddings": 40_960,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1_000_000.0,
+}
+
 
 @pytest.fixture
 def metal() -> Iterator[pyturbo.Device]:
@@ -62,6 +73,10 @@ def runner_35b(device: pyturbo.Device, kv: str = "f16") -> Runner:
 
 def runner_8b(device: pyturbo.Device, kv: str = "f16") -> Runner:
     return runner_of(device, LLAMA_8B, BlankWeights(), kv, llama.build)
+
+
+def runner_qwen3_8b(device: pyturbo.Device, kv: str = "f16") -> Runner:
+    return runner_of(device, QWEN3_8B, BlankWeights(), kv, qwen3.build)
 
 
 def divided(runner: Runner, tokens: int, position: int) -> tuple[list[Launch], list[Part]]:
@@ -93,6 +108,20 @@ def test_a_decode_step_has_few_command_buffers(
     assert max(part.seconds for part in parts) <= MOST
     assert seconds(parts) == pytest.approx(read / 60e9, rel=0.15)
     assert soft_metal.counters()["command_buffers"] == 0  # nothing ran
+
+
+@pytest.mark.parametrize(
+    ("make", "launches", "waits", "read"),
+    [(runner_35b, 425, 344, 1.67e9 + 2 * 63e6), (runner_qwen3_8b, 329, 328, 4.26e9 + 0.15e9)],
+)
+def test_figures_of_the_estimates(
+    metal: pyturbo.Device, make: type, launches: int, waits: int, read: float
+) -> None:
+    """Launches, waits and bytes of a token after 1,024 others, as docs/metal.md has them."""
+    with closing(make(metal)) as runner:
+        listing, parts = divided(runner, 1, 1024)
+    assert (len(listing), sum(launch.waits for launch in listing)) == (launches, waits)
+    assert seconds(parts) == pytest.approx(read / 60e9, rel=0.03)
 
 
 @pytest.mark.parametrize("kv", ["f16", "turbo4"])
