@@ -25,13 +25,15 @@ SHADER = """
     constant uint width [[function_constant(2)]];
     constant float dim [[function_constant(3)]];
     constant bool elsewhere [[function_constant(4)]];
+    constant bool optional [[function_constant(5)]];
+    constant bool chosen = is_function_constant_defined(optional) && optional;
     using Word = ulong;
     struct Params { uint rows; float eps; };
     constexpr constant uint kHalf = 16;
     constexpr constant uint kMost = 2 * kHalf;
     constexpr constant uint kThreads = 64;
 
-    inline float narrow(uint i) { return i < width ? dim : 0.0f; }
+    inline float narrow(uint i) { return i < width && !chosen ? dim : 0.0f; }
     kernel void other(device float* x) { x[0] = elsewhere; }
 
     // Dispatch: groups (rows), threads (kThreads)
@@ -129,6 +131,12 @@ def test_an_argument_hides_a_constant_of_its_name_and_others_stay_away(run: Run)
     assert text.count(" dim;") == 1
     assert "uint16_t dim;" in text
     assert text.count("elsewhere;") == 1  # the kernel `other` alone reaches it
+
+
+def test_a_constant_that_may_be_undefined_stays_away(run: Run) -> None:
+    result = run(SHADER)
+    assert "optional" not in (result.out / "arguments" / "a.h").read_text()
+    assert '"optional"' in result.cpp
 
 
 def test_of_constants_the_struct_has_those_that_a_body_relies_on(run: Run) -> None:
