@@ -160,6 +160,13 @@ def operation_calls() -> dict[str, Arguments]:
         "fp_dequantize": {**fp, "global_scale": 2.0},
         "fp_embed": {"ids": [0, 2], **fp},
         "fp_experts_matmul": {"x": _floats(1, 64), "ids": ids, **fp_experts, "slots": slots},
+        "fp_experts_swiglu": {
+            "x": _floats(1, 64),
+            "ids": ids,
+            "gate": tuple(fp_experts.values()),
+            "up": tuple(fp_experts.values()),
+            "slots": slots,
+        },
         "fp_grouped_matmul": {"x": _floats(2, 64), "offsets": offsets, **fp_experts, "slots": slots},
         "fp_grouped_swiglu": {
             "x": _floats(2, 64),
@@ -170,6 +177,7 @@ def operation_calls() -> dict[str, Arguments]:
         },
         "fp_matmul": {"x": _floats(2, 64), **fp},
         "fp_quantize": {"w": _floats(3, 64), "mode": "nvfp4", "global_scale": 2.0},
+        "fp_swiglu": {"x": _floats(2, 64), "gate": tuple(fp.values()), "up": tuple(fp.values())},
         "gated_rms_norm": {"x": _floats(2, 3, 5), "z": _floats(2, 3, 5), "weight": _floats(5), "eps": 1e-6},
         "gather_rows": {"x": _floats(2, 3), "index": _ints([0, 1, 3]), "repeat": 2},
         "geglu": {"gate": _floats(3), "up": _floats(3)},

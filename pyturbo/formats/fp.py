@@ -42,6 +42,16 @@ class Fp(Linear):
     def foldable(self) -> bool:
         return self.global_scale is None
 
+    def apply_swiglu(self, up: Linear, x: Any) -> Any:
+        if isinstance(up, Fp) and self._pairs(up):
+            return ops.fp_swiglu(x, self.weight, up.weight)
+        return super().apply_swiglu(up, x)
+
+    def apply_experts_swiglu(self, up: Linear, x: Any, ids: Any, slots: Any = None) -> Any:
+        if isinstance(up, Fp) and self._pairs(up):
+            return ops.fp_experts_swiglu(x, ids, self.weight, up.weight, slots=slots)
+        return super().apply_experts_swiglu(up, x, ids, slots)
+
     def apply_buckets_swiglu(self, up: Linear, x: Any, buckets: Buckets, slots: Any = None) -> Any:
         if isinstance(up, Fp) and self._pairs(up):
             return ops.fp_grouped_swiglu(x, buckets.offsets, self.weight, up.weight, slots=slots)

@@ -26,13 +26,16 @@ __all__ = [
     "fp_dequantize",
     "fp_embed",
     "fp_experts_matmul",
+    "fp_experts_swiglu",
     "fp_grouped_matmul",
     "fp_grouped_swiglu",
     "fp_matmul",
     "fp_quantize",
+    "fp_swiglu",
 ]
 
 _PRODUCT = Kernels("fp_matvec", "fp_few_matmul", "fp_matmul")
+_SWIGLU = Kernels("fp_swiglu", "fp_few_swiglu", "fp_swiglu_matmul")
 
 #: Values that a lane of the kernels for one vector multiplies at once.
 SPAN = 16
@@ -103,6 +106,23 @@ def fp_matmul(
     return result(y)
 
 
+def fp_swiglu(x: ArrayLike, gate: Weight, up: Weight, *, device: DeviceLike = None) -> Array:
+    """Return ``silu(x gate^T) * (x up^T)``: x [tokens, in] -> [tokens, out].
+
+    Both weights have one mode, and both a global scale or neither.
+    """
+    op = "fp_swiglu"
+    g, u = _pair(op, gate, up, axes=2)
+    x = activations(op, x, g.in_dim)
+    device = resolve(device)
+    tokens = x.shape[0]
+    y = empty(device, (tokens, g.out_dim))
+    kernel = kernel_for(_SWIGLU, device, tokens)
+    args = x, *g.arrays, *u.arrays, y, tokens, g.in_dim, g.out_dim
+    launch(device, f"{kernel}_{g.mode}", *args, constants=g.constants)
+    return result(y)
+
+
 def fp_embed(
     ids: ArrayLike,
     packed: ArrayLike,
@@ -149,6 +169,31 @@ def fp_experts_matmul(
     teams = row_teams(chosen.shape[1] * w.out_dim, w.in_dim, SPAN)
     constants = {**experts.constants, **w.constants, **teams}
     launch(device, f"fp_experts_matvec_{mode}", *args, constants=constants)
+    return result(y)
+
+
+def fp_experts_swiglu(
+    x: ArrayLike,
+    ids: ArrayLike,
+    gate: Weight,
+    up: Weight,
+    *,
+    slots: ArrayLike | None = None,
+    device: DeviceLike = None,
+) -> Array:
+    """Return ``silu(gate_e x) * (up_e x)`` of each token's experts e = ids [tokens, k] -> [tokens, k, out].
+
+    Weights as for `fp_grouped_swiglu`; x and `slots` as for `fp_experts_matmul`.
+    """
+    op = "fp_experts_swiglu"
+    g, u = _stacks(op, gate, up)
+    experts = experts_of(op, slots, g.packed.shape[0])
+    x, chosen, sizes = expert_operands(op, x, ids, experts.count, g.in_dim)
+    device = resolve(device)
+    y = empty(device, (*chosen.shape, g.out_dim))
+    strides = *experts.sizes, *g.strides
+    args = x, chosen, *g.arrays, *u.arrays, experts.slots, y, *sizes, g.out_dim, *strides
+    launch(device, f"{op}_{g.mode}", *args, constants={**experts.constants, **g.constants})
     return result(y)
 
 

@@ -5,8 +5,8 @@
 #include "activations.h"
 #include "rows.h"
 
-// With one matrix y = x * w^T * factor, with two y = silu(x * w[0]^T) * (x * w[1]^T), for the kFewTokens tokens and
-// kRowsPerGroup outs of threadgroup `tg` that exist. `partial` has room for count * kRowPartials floats.
+// Products p[m] = x * w[m]^T * factors[m]: with one matrix y = p[0], with two y = silu(p[0]) * p[1], for the kFewTokens
+// tokens and kRowsPerGroup outs of threadgroup `tg` that exist. `partial` has room for count * kRowPartials floats.
 template <uint count, typename W>
 inline void multiply_few(
     thread const W* w,
@@ -15,7 +15,7 @@ inline void multiply_few(
     uint in,
     uint2 tg,
     uint out,
-    float factor,
+    float2 factors,
     device float* y,
     uint tid,
     threadgroup float* partial) {
@@ -25,7 +25,8 @@ inline void multiply_few(
     float sums[count];
     multiply_rows<count>(w, x + ulong(token) * in, spans_of(w[0]), first, out, tid, kRowTeams, partial, sums);
     if (tid < kRowsPerGroup && first + tid < out)
-      y[ulong(token) * out + first + tid] = count == 1 ? sums[0] * factor : silu(sums[0]) * sums[count - 1];
+      y[ulong(token) * out + first + tid] =
+          count == 1 ? sums[0] * factors.x : silu(sums[0] * factors.x) * (sums[count - 1] * factors.y);
     threadgroup_barrier(mem_flags::mem_threadgroup);  // the next token uses `partial` again
   }
 }

@@ -163,6 +163,17 @@ inline float dot_span(
   return scale * (bits == 4 ? dot * 16384.0f : dot);
 }
 
+// What the sums of matrices number `matrix` of two stacks are multiplied with.
+inline float2 factors_at(
+    device const float* gate_global_scale,
+    device const float* up_global_scale,
+    uint matrix,
+    ulong global_stride) {
+  if (!has_global_scale) return 1.0f;
+  const ulong place = matrix * global_stride;
+  return float2(gate_global_scale[place], up_global_scale[place]) / kGlobalUnit;
+}
+
 // Matrix `number` of a stack.
 template <uint bits, uint group>
 inline Fp<bits, group> matrix_at(

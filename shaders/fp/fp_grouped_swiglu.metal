@@ -44,10 +44,8 @@ kernel void fp_grouped_swiglu(
   const Fp<bits, group> w[2] = {
       matrix_at<bits, group>(gate_packed, gate_scales, matrix, packed_stride, scales_stride, in),
       matrix_at<bits, group>(up_packed, up_scales, matrix, packed_stride, scales_stride, in)};
-  float2 factors = known ? 1.0f : float(NAN);
-  if (has_global_scale)
-    factors *= float2(gate_global_scale[matrix * global_stride], up_global_scale[matrix * global_stride]) /
-               kGlobalUnit;
+  const float2 factors =
+      known ? factors_at(gate_global_scale, up_global_scale, matrix, global_stride) : float2(NAN);
   const uint first = tg.x * (kTileOuts / 2);
   multiply_tile<2>(
       w, x + ulong(tile.row) * in, own, in, known && own > 0 ? w[0].units : 0, first, out, factors,

@@ -195,6 +195,8 @@ def launches(method: Callable[..., Any], *arrays: np.ndarray) -> list[str]:
 #: Kernels for a gate and an up at once, by format.
 FUSED = {
     affine: ("affine_swiglu_b4_f32", "affine_experts_swiglu_b4_f32"),
+    fp: ("fp_swiglu_mxfp4", "fp_experts_swiglu_mxfp4"),
+    scaled_fp: ("fp_swiglu_nvfp4", "fp_experts_swiglu_nvfp4"),
     gguf: ("gguf_swiglu_q5_0", "gguf_experts_swiglu_q5_0"),
 }
 
@@ -274,6 +276,8 @@ def test_swiglu(device: pyturbo.Device, make: Make) -> None:
     x, gate, up = normal(TOKENS, IN), make(OUT, IN), make(OUT, IN)
     if isinstance(gate, Affine):
         want = ops.affine_swiglu(x, gate.weight, up.weight, device=device)
+    elif isinstance(gate, Fp):
+        want = ops.fp_swiglu(x, gate.weight, up.weight, device=device)
     elif isinstance(gate, Gguf):
         want = ops.gguf_swiglu(x, gate.blocks, up.blocks, gate.kind, device=device)
     else:

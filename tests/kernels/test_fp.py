@@ -63,11 +63,12 @@ def constants(w):
     return {"has_global_scale": w.global_scale is not None}
 
 
-def run_product(device, op, x, w):
-    """fp_matvec or fp_matmul, between guard bytes."""
-    tokens, in_dim = x.shape
+def run_product(device, op, x, *weights):
+    """A product with one weight, or with a gate and an up, between guard bytes."""
+    w, (tokens, in_dim) = weights[0], x.shape
     out_dim = w.packed.shape[-2]
-    args = x, *arrays(w), Out((tokens, out_dim)), tokens, in_dim, out_dim
+    memory = (array for weight in weights for array in arrays(weight))
+    args = x, *memory, Out((tokens, out_dim)), tokens, in_dim, out_dim
     return run_kernel(device, f"{op}_{w.mode}", *args, constants=constants(w))[0]
 
 
@@ -87,14 +88,17 @@ def global_in_slots(w, slots):
     return (None, 1) if w.global_scale is None else in_slots(w.global_scale, slots, 7, 3)
 
 
-def run_experts(device, x, ids, w, slots=None, initial=None):
+def run_experts(device, x, ids, *stacks, slots=None, initial=None):
+    """fp_experts_matvec, or with a gate and an up fp_experts_swiglu."""
+    op = "fp_experts_matvec" if len(stacks) == 1 else "fp_experts_swiglu"
+    w = stacks[0]
     experts, out_dim, _ = w.packed.shape
-    memory, *matrices = stacks_in_slots([w], slots)
+    memory, *matrices = stacks_in_slots(stacks, slots)
     x_rows = 1 if x.ndim == 2 else ids.shape[1]
     sizes = *ids.shape, x_rows, x.shape[-1], out_dim, experts, *matrices
     args = x, ids, *memory, slots, Out((*ids.shape, out_dim), initial=initial), *sizes
     chosen = {"by_slot": slots is not None, **constants(w)}
-    return run_kernel(device, f"fp_experts_matvec_{w.mode}", *args, constants=chosen)[0]
+    return run_kernel(device, f"{op}_{w.mode}", *args, constants=chosen)[0]
 
 
 def run_grouped(device, x, offsets, *stacks, slots=None, initial=None):
@@ -160,6 +164,25 @@ def test_few(device, rng, mode, scaled):
     x = random_rows(rng, 11, 160)
     want, terms = reference.matmul(x.astype(np.float64), w)
     assert_close(run_product(device, "fp_few_matmul", x, w), want, "long dot", terms)
+
+
+@pytest.mark.parametrize(
+    ("op", "tokens"), [("fp_swiglu", 3), ("fp_few_swiglu", 13), ("fp_swiglu_matmul", 37)]
+)
+@forms
+def test_swiglu(device, rng, mode, scaled, op, tokens):
+    gate, up = (random_weight(rng, (69, 160), mode, scaled) for _ in range(2))
+    x = random_rows(rng, tokens, 160)
+    want, terms = reference.swiglu(read_by(device, x, mode, op), gate, up)
+    assert_close(run_product(device, op, x, gate, up), want, "long dot", terms)
+
+
+@forms
+def test_swiglu_of_one_token_has_the_bits_of_the_products(device, rng, mode, scaled):
+    gate, up = (random_weight(rng, (21, 96), mode, scaled) for _ in range(2))
+    x = random_rows(rng, 1, 96)
+    apart = ops.swiglu(*(run_product(device, "fp_matvec", x, w) for w in (gate, up)), device=device)
+    assert_bucket(device, ops.fp_swiglu(x, gate, up, device=device), apart)
 
 
 @pytest.mark.parametrize("in_dim", [2880, 4096, 7168])
@@ -246,34 +269,48 @@ def test_experts_matvec(device, rng, shared, mode, scaled):
     w = random_weight(rng, (5, 11, 96), mode, scaled)
     ids = np.array([[4, 0, 2], [3, 3, 1]], np.int32)
     x = random_rows(rng, 2, 96) if shared else random_rows(rng, 2, 3, 96)
-    want, terms = reference.per_expert(read_by(device, x, mode), ids, w)
+    want, terms = reference.per_expert(reference.matmul, read_by(device, x, mode), ids, w)
     assert_close(run_experts(device, x, ids, w), want, "dot", terms)
 
 
+@pytest.mark.parametrize("shared", [True, False], ids=["row per token", "row per choice"])
+@forms
+def test_experts_swiglu(device, rng, shared, mode, scaled):
+    gate, up = (random_weight(rng, (5, 11, 96), mode, scaled) for _ in range(2))
+    ids = np.array([[4, 0, 2], [3, 3, 1]], np.int32)
+    x = random_rows(rng, 2, 96) if shared else random_rows(rng, 2, 3, 96)
+    want, terms = reference.per_expert(reference.swiglu, read_by(device, x, mode), ids, gate, up)
+    assert_close(run_experts(device, x, ids, gate, up), want, "long dot", terms)
+
+
+@pytest.mark.parametrize("count", [1, 2], ids=["matvec", "swiglu"])
 @modes
-def test_unknown_expert_gives_nan(device, rng, mode):
-    w = random_weight(rng, (3, 10, 64), mode)
+def test_unknown_expert_gives_nan(device, rng, mode, count):
+    weights = [random_weight(rng, (3, 10, 64), mode) for _ in range(count)]
     ids = np.array([[1, -1, 2, 3], [2**31 - 1, -(2**31), 0, 1]], np.int32)
     known = (ids >= 0) & (ids < 3)
-    y = run_experts(device, random_rows(rng, 2, 64), ids, w)
+    y = run_experts(device, random_rows(rng, 2, 64), ids, *weights)
     assert np.isnan(y[~known]).all()
     assert np.isfinite(y[known]).all()
 
 
+@pytest.mark.parametrize("count", [1, 2], ids=["matvec", "swiglu"])
 @forms
-def test_experts_by_slot(device, rng, mode, scaled):
+def test_experts_by_slot(device, rng, mode, scaled, count):
     """Expert 2 has no slot, expert 4 one that does not exist; the last id is no expert."""
-    w = random_weight(rng, (5, 11, 96), mode, scaled)
+    stacks = [random_weight(rng, (5, 11, 96), mode, scaled) for _ in range(count)]
+    product = reference.matmul if count == 1 else reference.swiglu
     slots = np.array([6, 2, -1, 0, 7], np.int32)
     ids = np.array([[2, 3, 1], [4, 0, 2], [3, 5, -1]], np.int32)
     x = random_rows(rng, 3, 96)
-    y = run_experts(device, x, ids, w, slots=slots, initial=7)
+    y = run_experts(device, x, ids, *stacks, slots=slots, initial=7)
     found = np.isin(ids, [0, 1, 3])
-    want, terms = reference.per_expert(read_by(device, x, mode), np.where(found, ids, 0), w)
-    assert_close(y[found], want[found], "dot", terms[found])
+    known = np.where(found, ids, 0)
+    want, terms = reference.per_expert(product, read_by(device, x, mode), known, *stacks)
+    assert_close(y[found], want[found], "dot" if count == 1 else "long dot", terms[found])
     assert (y[ids == 2] == 7).all()
     assert np.isnan(y[~found & (ids != 2)]).all()
-    np.testing.assert_array_equal(y[found], run_experts(device, x, ids, w)[found])
+    np.testing.assert_array_equal(y[found], run_experts(device, x, ids, *stacks)[found])
 
 
 @forms
@@ -366,16 +403,23 @@ def test_embed_of_an_unknown_token_is_nan(device, rng):
 @pytest.mark.parametrize("tokens", [1, 7, 8, 33])
 @forms
 def test_operations_choose_their_kernel(device, rng, mode, scaled, tokens):
-    stack = random_weight(rng, (3, 12, 96), mode, scaled)
-    w = reference.expert(stack, 1)
+    stack, other = (random_weight(rng, (3, 12, 96), mode, scaled) for _ in range(2))
+    w, up = (reference.expert(one, 1) for one in (stack, other))
     x = random_rows(rng, tokens, 96)
     np.testing.assert_array_equal(
         ops.fp_matmul(x, *w, device=device),
         run_product(device, chosen(device, tokens, "fp_matvec", "fp_few_matmul", "fp_matmul"), x, w),
     )
-    ids = rng.integers(0, 3, (tokens, 2))
-    want, terms = reference.per_expert(read_by(device, x, mode), ids, stack)
+    swiglu = chosen(device, tokens, "fp_swiglu", "fp_few_swiglu", "fp_swiglu_matmul")
+    np.testing.assert_array_equal(
+        ops.fp_swiglu(x, w, up, device=device), run_product(device, swiglu, x, w, up)
+    )
+    ids = rng.integers(0, 3, (tokens, 2)).astype(np.int32)
+    want, terms = reference.per_expert(reference.matmul, read_by(device, x, mode), ids, stack)
     assert_close(ops.fp_experts_matmul(x, ids, *stack, device=device), want, "dot", terms)
+    np.testing.assert_array_equal(
+        ops.fp_experts_swiglu(x, ids, stack, other, device=device), run_experts(device, x, ids, stack, other)
+    )
     np.testing.assert_array_equal(
         ops.fp_embed([3, 11], *w, device=device), run_embed(device, np.array([3, 11], np.int32), w)
     )
@@ -400,12 +444,15 @@ def test_checked(checked, rng):
         w = reference.expert(stack, 1)
         run_product(checked, "fp_matvec", x[:2], w)
         run_product(checked, "fp_matmul", x, w)
+        run_product(checked, "fp_swiglu", x[:2], w, reference.expert(up, 1))
+        run_product(checked, "fp_swiglu_matmul", x, w, reference.expert(up, 1))
         run_grouped(checked, x, np.array([0, 1, 1, 33], np.int32), stack)
         run_grouped(checked, x, np.array([0, 1, 1, 33], np.int32), stack, up)
         run_embed(checked, np.array([34, -1], np.int32), w)
         ids, slots = np.array([[2, 5], [0, -1]], np.int32), np.array([-1, 6, 0], np.int32)
         run_experts(checked, x[:2], ids, stack)
         run_experts(checked, x[:2], ids, stack, slots=slots)
+        run_experts(checked, x[:2], ids, stack, up, slots=slots)
         run_grouped(checked, x, np.array([0, 1, 20, 33], np.int32), stack, slots=slots)
         run_grouped(checked, x, np.array([0, 1, 20, 33], np.int32), stack, up, slots=slots)
 
@@ -453,6 +500,14 @@ def test_arguments_are_checked(device, rng):
         (
             "fp_grouped_swiglu: offsets: expected an",
             lambda: ops.fp_grouped_swiglu(x, [0, 4, 3], stack, stack, device=device),
+        ),
+        (
+            "fp_swiglu: up: expected the format of gate, .*6, 8.* as mxfp4, got .*5, 8",
+            lambda: ops.fp_swiglu(x, w, (packed[:5], scales[:5], mode, None), device=device),
+        ),
+        (
+            "fp_experts_swiglu: ids: expected 0 to 1, got 2",
+            lambda: ops.fp_experts_swiglu(x, [[0], [1], [2]], stack, stack, device=device),
         ),
         (
             "fp_grouped_swiglu: up: expected the format of gate, .* with a global scale, got",

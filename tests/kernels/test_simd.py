@@ -154,9 +154,16 @@ def test_small_floats(level, reference_device, rng, precision, mode, scaled):
         for op, tokens in (("fp_matvec", 1), ("fp_matvec", 7), ("fp_matmul", 37)):
             y = test_fp.run_product(device, op, x[:tokens], w)
             assert_close(y, want[:tokens], "long dot", terms[:tokens])
+        up = fp.expert(other, 2)
+        want, terms = fp.swiglu(read, w, up)
+        for op, tokens in (("fp_swiglu", 1), ("fp_swiglu", 7), ("fp_swiglu_matmul", 37)):
+            y = test_fp.run_product(device, op, x[:tokens], w, up)
+            assert_close(y, want[:tokens], "long dot", terms[:tokens])
         ids = np.array([[3, 1, 0], [2, 2, 1]], np.int32)
-        want, terms = fp.per_expert(read[:2], ids, stack)
+        want, terms = fp.per_expert(fp.matmul, read[:2], ids, stack)
         assert_close(test_fp.run_experts(device, x[:2], ids, stack), want, "long dot", terms)
+        want, terms = fp.per_expert(fp.swiglu, read[:2], ids, stack, other)
+        assert_close(test_fp.run_experts(device, x[:2], ids, stack, other), want, "long dot", terms)
         offsets = np.array([0, 0, 33, 34, 37], np.int32)
         want, terms = fp.grouped_matmul(read, offsets, stack)
         assert_close(test_fp.run_grouped(device, x, offsets, stack), want, "long dot", terms)

@@ -67,7 +67,7 @@ def fp_stack(mode: str, scaled: bool) -> Callable[..., Stack]:
             [array for array in test_fp.arrays(w) if array is not None],
             lambda arrays, x, ids, **options: ops.fp_experts_matmul(x, ids, *weight(arrays), **options),
             lambda arrays, x, rows, **options: ops.fp_grouped_matmul(x, rows, *weight(arrays), **options),
-            lambda device, x, ids: fp.per_expert(test_fp.read_by(device, x, mode), ids, w),
+            lambda device, x, ids: fp.per_expert(fp.matmul, test_fp.read_by(device, x, mode), ids, w),
         )
 
     return make
@@ -297,6 +297,22 @@ def test_gate_and_up_in_blocks_of_one_record(device, rng, launched, kind):
     want, terms = gguf.per_expert(gguf.swiglu, test_gguf.read_by(device, x, kind), ids, gate, up)
     assert_close(y, want, "long dot", terms)
     np.testing.assert_array_equal(y, ops.gguf_experts_swiglu(x, ids, *arrays, kind, device=device))
+
+
+@pytest.mark.parametrize(("mode", "scaled"), test_fp.FORMS)
+def test_gate_and_up_in_small_floats_of_one_record(device, rng, launched, mode, scaled):
+    gate, up = (test_fp.random_weight(rng, (EXPERTS, OUT, IN), mode, scaled) for _ in range(2))
+    both = [[array for array in test_fp.arrays(w) if array is not None] for w in (gate, up)]
+    arrays, (x, ids) = [*both[0], *both[1]], inputs(rng)
+    slab = Slab(device, arrays)
+    slab.fill(arrays)
+    packed, scales, *whole = (slab.views[i :: len(both[0])] for i in range(len(both[0])))
+    views = [(packed[i], scales[i], mode, whole[0][i] if scaled else None) for i in range(2)]
+    y = ops.fp_experts_swiglu(x, ids, *views, slots=SLOTS, device=device)
+    assert sum(np.shares_memory(array, slab.memory) for array in launched) == len(arrays)
+    want, terms = fp.per_expert(fp.swiglu, test_fp.read_by(device, x, mode), ids, gate, up)
+    assert_close(y, want, "long dot", terms)
+    np.testing.assert_array_equal(y, ops.fp_experts_swiglu(x, ids, gate, up, device=device))
 
 
 def test_stacks_that_kernels_cannot_use_are_copied(device, rng):

@@ -74,9 +74,9 @@ def expert(w, e):
     return w._replace(packed=w.packed[e].copy(), scales=w.scales[e].copy(), global_scale=one)
 
 
-def per_expert(x, ids, w):
-    """The products of x [tokens, in] or [tokens, k, in] with the experts ids [tokens, k]."""
-    return affine.per_expert(matmul, x, ids, w, expert=expert)
+def per_expert(product, x, ids, *stacks):
+    """`product` of x [tokens, in] or [tokens, k, in] with the experts ids [tokens, k] of the stacks."""
+    return affine.per_expert(product, x, ids, *stacks, expert=expert)
 
 
 def grouped_matmul(x, offsets, w):

@@ -13,10 +13,13 @@
 #include "arguments/affine/affine_swiglu_matmul.h"
 #include "arguments/fp/fp_embed.h"
 #include "arguments/fp/fp_experts_matvec.h"
+#include "arguments/fp/fp_experts_swiglu.h"
 #include "arguments/fp/fp_grouped_matmul.h"
 #include "arguments/fp/fp_grouped_swiglu.h"
 #include "arguments/fp/fp_matmul.h"
 #include "arguments/fp/fp_matvec.h"
+#include "arguments/fp/fp_swiglu.h"
+#include "arguments/fp/fp_swiglu_matmul.h"
 #include "arguments/gguf/gguf_embed.h"
 #include "arguments/gguf/gguf_experts_matvec.h"
 #include "arguments/gguf/gguf_experts_swiglu.h"
@@ -301,7 +304,9 @@ PYTURBO_BODIES(
     PYTURBO_BODY(affine_grouped_matmul, grouped<Affine>),
     PYTURBO_BODY(affine_grouped_swiglu, grouped<Affine>), PYTURBO_BODY(affine_embed, embed<Affine>),
     PYTURBO_BODY(fp_matvec, matvec<SmallFloats>), PYTURBO_BODY(fp_matmul, matmul<SmallFloats>),
+    PYTURBO_BODY(fp_swiglu, matvec<SmallFloats>), PYTURBO_BODY(fp_swiglu_matmul, matmul<SmallFloats>),
     PYTURBO_BODY(fp_experts_matvec, experts<SmallFloats>),
+    PYTURBO_BODY(fp_experts_swiglu, experts<SmallFloats>),
     PYTURBO_BODY(fp_grouped_matmul, grouped<SmallFloats>),
     PYTURBO_BODY(fp_grouped_swiglu, grouped<SmallFloats>), PYTURBO_BODY(fp_embed, embed<SmallFloats>),
     PYTURBO_BODY(gguf_matvec, matvec<Blocks>), PYTURBO_BODY(gguf_matmul, matmul<Blocks>),

@@ -171,14 +171,14 @@ struct FewCall {
   const W* w;
   const float* x;
   uint tokens, pass, in, first, out;
-  float factor;
+  float2 factors;
   float* y;
   uint tid;
 };
 
 template <uint count, uint blocks, uint units, typename W>
 inline void multiply_few_blocks(const FewCall<W>& call) {
-  auto [w, x, tokens, pass, in, first, out, factor, y, tid] = call;
+  auto [w, x, tokens, pass, in, first, out, factors, y, tid] = call;
   using Product = FewProduct<blocks, units, W>;
   constexpr uint kFours = Product::kFours, kRowCount = blocks * 8, kStride = kFewTokens + 1;
   static_assert(kRowCount * kStride <= kRoundFours * 4, "shares of results are where x was");
@@ -223,7 +223,8 @@ inline void multiply_few_blocks(const FewCall<W>& call) {
 #pragma unroll
   for (uint i = 0; i < kFewWarps; ++i)
     sums[i % count] += reinterpret_cast<float*>(memory + i * kRoundFours)[row * kStride + token];
-  y[ulong(token) * out + first + row] = count == 1 ? sums[0] * factor : silu(sums[0]) * sums[count - 1];
+  y[ulong(token) * out + first + row] =
+      count == 1 ? sums[0] * factors.x : silu(sums[0] * factors.x) * (sums[count - 1] * factors.y);
 }
 
 template <uint count, uint blocks, typename W>
@@ -242,15 +243,15 @@ inline void multiply_few(
     uint in,
     uint2 tg,
     uint out,
-    float factor,
+    float2 factors,
     float* y,
     uint tid,
     float*) {
   const uint passes = ::gridDim.y;  // over the rows, with eight tokens each
   const uint group = tg.y * ::gridDim.x + tg.x;
   if (kNeedsRegisters<W> || ::gridDim.x * passes < kManyGroups)
-    multiply_few_rows<count, 2>(FewCall<W>{w, x, tokens, tg.y, in, tg.x * 16, out, factor, y, tid});
+    multiply_few_rows<count, 2>(FewCall<W>{w, x, tokens, tg.y, in, tg.x * 16, out, factors, y, tid});
   else if (group / passes * 32 < out)
     multiply_few_rows<count, 4>(
-        FewCall<W>{w, x, tokens, group % passes, in, group / passes * 32, out, factor, y, tid});
+        FewCall<W>{w, x, tokens, group % passes, in, group / passes * 32, out, factors, y, tid});
 }
