@@ -10,7 +10,7 @@ from pyturbo import ops
 from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.layers.config import norm_eps
-from pyturbo.layers.fused import project
+from pyturbo.layers.fused import Joined
 from pyturbo.layers.head_inputs import HeadInputs, HeadNorms
 from pyturbo.layers.rope import Rope
 from pyturbo.layers.step import KvFormat, KvHeads, Piece, Step, Steps
@@ -45,25 +45,26 @@ class Attention:
         self.name, self.heads, self.dim, self.gated = path, heads, dim, gated
         self.kind = f"attention over {window} tokens" if window else "attention"
         self.rope = Rope.read(entries, dim)
-        self.q = weights.linear(f"{path}.q_proj", ((2 if gated else 1) * heads * dim, hidden))
-        self.k = weights.linear(f"{path}.k_proj", (kv_heads * dim, hidden))
-        self.v = weights.linear(f"{path}.v_proj", (kv_heads * dim, hidden))
-        self.out = weights.linear(f"{path}.o_proj", (hidden, heads * dim))
-        biased = self.k.bias is not None or self.v.bias is not None
+        q = weights.linear(f"{path}.q_proj", ((2 if gated else 1) * heads * dim, hidden))
+        k = weights.linear(f"{path}.k_proj", (kv_heads * dim, hidden))
+        v = weights.linear(f"{path}.v_proj", (kv_heads * dim, hidden))
+        self.inputs = Joined(q, k, v)
+        self.out = Joined(weights.linear(f"{path}.o_proj", (hidden, heads * dim)))
+        biased = k.bias is not None or v.bias is not None
         self.kv_heads = KvHeads(path, kv_heads, dim, biased, window)
         self.sinks = None
         if sinks:
             self.sinks = weights.tensor(f"{path}.sinks", (heads,)).astype(np.float32)
         self.norms = None
         if head_norms:
-            q, k = (weights.tensor(f"{path}.{which}_norm.weight", (dim,)) for which in "qk")
-            self.norms = HeadNorms(q, k, norm_eps(entries))
+            q_norm, k_norm = (weights.tensor(f"{path}.{which}_norm.weight", (dim,)) for which in "qk")
+            self.norms = HeadNorms(q_norm, k_norm, norm_eps(entries))
 
     def state(self, context: int, chunk: int, kv: KvFormat) -> dict[str, Piece]:
         return kv.state(self.kv_heads, context, chunk)
 
     def __call__(self, x: Any, step: Step | Steps) -> Any:
-        q, k, v = project((self.q, self.k, self.v), x)
+        q, k, v = self.inputs.project(x)
         joined, gate = step.single and fuses(), None
         if self.gated and not joined:
             q, gate = ops.split_q_gate(q, self.heads)
@@ -81,4 +82,5 @@ class Attention:
         y = step.each(attend, q, k, v)
         if gate is not None:
             y = ops.sigmoid_gate(y, gate)
-        return self.out.apply(y.reshape(step.tokens, self.heads * self.dim))
+        (mixed,) = self.out.project(y.reshape(step.tokens, self.heads * self.dim))
+        return mixed

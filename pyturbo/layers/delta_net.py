@@ -14,7 +14,7 @@ from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.formats import Linear
 from pyturbo.layers.config import norm_eps
-from pyturbo.layers.fused import conv_project, project
+from pyturbo.layers.fused import Joined
 from pyturbo.layers.step import KvFormat, Piece, Step, Steps
 from pyturbo.recording import fuses
 
@@ -76,7 +76,7 @@ class DeltaNet:
     kind = "delta net"
 
     def __init__(self, entries: Entries, weights: Weights, path: str, projections: Projections) -> None:
-        self.name, self.project, self.heads = path, projections, Heads.read(entries)
+        self.name, self.inputs, self.heads = path, Joined(*projections), Heads.read(entries)
         self.eps = norm_eps(entries)
         if entries.count("linear_conv_kernel_dim", _TAPS) != _TAPS:
             raise entries.wrong("linear_conv_kernel_dim", str(_TAPS))
@@ -119,8 +119,8 @@ class DeltaNet:
     def _inputs(self, x: Any, step: Step | Steps) -> list[Any]:
         """Record the projections, and the convolution of the first."""
         if isinstance(step, Step):
-            return conv_project(self.project, x, step.state[f"{self.name}.conv"], self.taps)
-        mixed, *others = project(self.project, x)
+            return self.inputs.conv_project(x, step.state[f"{self.name}.conv"], self.taps)
+        mixed, *others = self.inputs.project(x)
         return [step.each(self._convolve, mixed), *others]
 
     def _convolve(self, step: Step, x: Any) -> Any:

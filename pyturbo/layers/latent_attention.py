@@ -9,8 +9,11 @@ from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.errors import FormatError
 from pyturbo.formats import Linear
+from pyturbo.layers.fused import Joined
+from pyturbo.layers.head_inputs import HeadInputs
 from pyturbo.layers.rope import Rope, score_growth
 from pyturbo.layers.step import KvFormat, KvLatents, Piece, Step, Steps
+from pyturbo.recording import fuses
 
 _EPS = 1e-6  # of the norms in here; the configuration only has that of the other norms
 
@@ -37,12 +40,13 @@ class LatentAttention:
         self.q_norm = None
         if "q_lora_rank" in entries:
             rank = entries.count("q_lora_rank")
-            self.q_low = weights.linear(f"{path}.q_a_proj", (rank, hidden))
+            q = weights.linear(f"{path}.q_a_proj", (rank, hidden))
             self.q_norm = weights.tensor(f"{path}.q_a_layernorm.weight", (rank,))
-            self.q = weights.linear(f"{path}.q_b_proj", (self.heads * dim, rank))
+            self.q_high = weights.linear(f"{path}.q_b_proj", (self.heads * dim, rank))
         else:
-            self.q = weights.linear(f"{path}.q_proj", (self.heads * dim, hidden))
-        self.kv = weights.linear(f"{path}.kv_a_proj_with_mqa", (self.rank + self.rope_dim, hidden))
+            q = weights.linear(f"{path}.q_proj", (self.heads * dim, hidden))
+        kv = weights.linear(f"{path}.kv_a_proj_with_mqa", (self.rank + self.rope_dim, hidden))
+        self.inputs = Joined(kv, q)
         self.kv_norm = weights.tensor(f"{path}.kv_a_layernorm.weight", (self.rank,))
         self.keys, self.values = self._folded(weights)
         for layer in (self.keys, self.values):
@@ -50,7 +54,7 @@ class LatentAttention:
                 raise FormatError(
                     f"{path}: expected projections of latents without global_scale, got {layer}"
                 )
-        self.out = weights.linear(f"{path}.o_proj", (hidden, self.heads * self.v_dim))
+        self.out = Joined(weights.linear(f"{path}.o_proj", (hidden, self.heads * self.v_dim)))
 
     def _folded(self, weights: Weights) -> tuple[Linear, Linear]:
         """Read the projections of keys and values: a matrix per head for each, or one matrix for both."""
@@ -69,18 +73,21 @@ class LatentAttention:
         return kv.latent_state(self.latents, context)
 
     def __call__(self, x: Any, step: Step | Steps) -> Any:
-        kv = self.kv.apply(x)
+        kv, q = self.inputs.project(x)
         if self.q_norm is not None:
-            x = ops.rms_norm(self.q_low.apply(x), self.q_norm, _EPS)
-        q, q_rope, latent, rope_key = ops.mla_split(self.q.apply(x), kv, self.heads, self.rope_dim)
+            q = self.q_high.apply(ops.rms_norm(q, self.q_norm, _EPS))
+        q, q_rope, latent, rope_key = ops.mla_split(q, kv, self.heads, self.rope_dim)
         latent = ops.rms_norm(latent, self.kv_norm, _EPS)
         q = self.keys.project_q(q)
         mix = step.each(self._attend, q, q_rope, latent, rope_key)
         y = self.values.project_out(mix, self.v_dim)
-        return self.out.apply(y.reshape(step.tokens, self.heads * self.v_dim))
+        (mixed,) = self.out.project(y.reshape(step.tokens, self.heads * self.v_dim))
+        return mixed
 
     def _attend(self, step: Step, q: Any, q_rope: Any, latent: Any, rope_key: Any) -> Any:
-        q_rope = self.rope(q_rope, step.position)
-        rope_key = self.rope(rope_key.reshape(step.tokens, 1, self.rope_dim), step.position)
+        rope_key = rope_key.reshape(step.tokens, 1, self.rope_dim)
+        joined = step.single and fuses()
+        inputs = HeadInputs(q_rope, rope_key, None, step.position, self.rope, joined=joined)
+        q_rope, rope_key = inputs.rotate()
         rope_key = rope_key.reshape(step.tokens, self.rope_dim)
         return step.kv.attend_latents(self.latents, step, q, q_rope, latent, rope_key, self.scale)

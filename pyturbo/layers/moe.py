@@ -11,7 +11,7 @@ from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.formats import Buckets
 from pyturbo.layers.decoder import FeedForward, Mlp
-from pyturbo.layers.fused import norm_project
+from pyturbo.layers.fused import Joined
 from pyturbo.layers.stream import Norm, Stream, add_experts
 from pyturbo.recording import traits
 
@@ -114,19 +114,20 @@ class Moe:
         self.normalize = normalize
         self.router = weights.linear(f"{path}.gate", (count, hidden), bias=False)
         self.experts = Experts(weights, f"{path}.switch_mlp", count, hidden, inner)
+        self.inputs = Joined(self.router)
         self.shared: Mlp | None = None
         if "shared_expert_intermediate_size" in entries:
             size = entries.count("shared_expert_intermediate_size")
             self.shared = Mlp(weights, f"{path}.shared_expert", hidden, size)
-            self.shared_gate = weights.linear(f"{path}.shared_expert_gate", (1, hidden), bias=False)
+            gate = weights.linear(f"{path}.shared_expert_gate", (1, hidden), bias=False)
+            self.inputs = Joined(self.router, gate)
 
     def route(self, logits: Any) -> tuple[Any, Any]:
         return ops.route(logits, self.k, self.normalize)
 
     def __call__(self, stream: Stream, norm: Norm) -> Stream:
         inner = gate = common = None
-        gates = () if self.shared is None else (self.shared_gate,)
-        x, residual, (logits, *others) = norm_project(stream, norm, (self.router, *gates))
+        x, residual, (logits, *others) = self.inputs.norm_project(stream, norm)
         if self.shared is not None:
             inner, (gate,) = self.shared.inner(x), others
         ids, probabilities = self.route(logits)

@@ -11,7 +11,7 @@ from pyturbo.checkpoint import Weights
 from pyturbo.checkpoint.entries import Entries
 from pyturbo.checkpoint.file_layout import FileLayout, Gguf
 from pyturbo.layers.decoder import Decoder, FeedForward, Mlp
-from pyturbo.layers.fused import norm_project
+from pyturbo.layers.fused import Joined
 from pyturbo.layers.latent_attention import LatentAttention
 from pyturbo.layers.moe import Experts, read_choices
 from pyturbo.layers.stream import Norm, Stream, add_experts
@@ -65,6 +65,7 @@ class GroupedMoe:
         self.normalize = entries.flag("norm_topk_prob", True)
         self.scale = entries.number("routed_scaling_factor", 1.0)
         self.router = weights.linear(f"{path}.gate", (count, hidden), bias=False)
+        self.inputs = Joined(self.router)
         self.bias = np.zeros(count, np.float32)
         correction = f"{path}.gate.e_score_correction_bias"
         optional = entries.flag("score_corrections_optional", False)
@@ -81,7 +82,7 @@ class GroupedMoe:
         )
 
     def __call__(self, stream: Stream, norm: Norm) -> Stream:
-        x, residual, (logits,) = norm_project(stream, norm, (self.router,))
+        x, residual, (logits,) = self.inputs.norm_project(stream, norm)
         inner = common = None
         if self.shared is not None:
             inner = self.shared.inner(x)

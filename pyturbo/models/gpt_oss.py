@@ -13,7 +13,7 @@ from pyturbo.checkpoint.file_layout import FileLayout, Gguf, Stored
 from pyturbo.layers.attention import Attention
 from pyturbo.layers.config import FULL, SLIDING
 from pyturbo.layers.decoder import Decoder
-from pyturbo.layers.fused import norm_project
+from pyturbo.layers.fused import Joined
 from pyturbo.layers.moe import Experts, read_choices
 from pyturbo.layers.stream import Norm, Stream, add_experts
 from pyturbo.layers.windows import layer_windows
@@ -49,6 +49,7 @@ class ClampedMoe:
             raise entries.wrong("swiglu_limit", "a number that is not negative")
         count, self.k = read_choices(entries, "num_local_experts")
         self.router = weights.linear(f"{path}.router", (count, hidden), bias=True)
+        self.inputs = Joined(self.router)
         activation = partial(ops.swiglu_clamped, alpha=alpha, limit=limit)
         self.experts = Experts(
             weights, f"{path}.experts", count, hidden, inner, bias=True, activation=activation
@@ -58,7 +59,7 @@ class ClampedMoe:
         return ops.route_topk_softmax(logits, self.k)
 
     def __call__(self, stream: Stream, norm: Norm) -> Stream:
-        x, residual, (logits,) = norm_project(stream, norm, (self.router,))
+        x, residual, (logits,) = self.inputs.norm_project(stream, norm)
         ids, probabilities = self.route(logits)
         self.experts.request(ids, residual)
         return add_experts(residual, self.experts(x, ids), probabilities)

@@ -11,7 +11,7 @@ from pyturbo.checkpoint.file_layout import FileLayout, Stored
 from pyturbo.layers.attention import Attention
 from pyturbo.layers.config import FULL, SLIDING
 from pyturbo.layers.decoder import Decoder
-from pyturbo.layers.fused import norm_project
+from pyturbo.layers.fused import Joined
 from pyturbo.layers.moe import Experts, read_choices
 from pyturbo.layers.stream import Norm, Stream, add_experts
 from pyturbo.layers.windows import layer_windows
@@ -41,13 +41,14 @@ class SparseMoe:
         hidden, inner = entries.count("hidden_size"), entries.count("intermediate_size")
         count, self.k = read_choices(entries, "num_local_experts")
         self.router = weights.linear(f"{path}.gate", (count, hidden), bias=False)
+        self.inputs = Joined(self.router)
         self.experts = Experts(weights, f"{path}.switch_mlp", count, hidden, inner)
 
     def route(self, logits: Any) -> tuple[Any, Any]:
         return ops.route(logits, self.k, normalize=True)
 
     def __call__(self, stream: Stream, norm: Norm) -> Stream:
-        x, residual, (logits,) = norm_project(stream, norm, (self.router,))
+        x, residual, (logits,) = self.inputs.norm_project(stream, norm)
         ids, probabilities = self.route(logits)
         self.experts.request(ids, residual)
         return add_experts(residual, self.experts(x, ids), probabilities)

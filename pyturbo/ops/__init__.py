@@ -1,5 +1,6 @@
 """Operations: one function for each entry of the kernel catalogue. NumPy in, NumPy out."""
 
+from pyturbo.ops._projections import MAX_PROJECTIONS
 from pyturbo.ops.activation import geglu, sigmoid_gate, swiglu, swiglu_clamped
 from pyturbo.ops.affine import (
     affine_dequantize,
@@ -13,7 +14,6 @@ from pyturbo.ops.affine import (
     affine_swiglu,
 )
 from pyturbo.ops.affine_project import (
-    MAX_PROJECTIONS,
     PROJECTION_BITS,
     affine_conv_project,
     affine_norm_project,
@@ -43,6 +43,7 @@ from pyturbo.ops.fp import (
     fp_quantize,
     fp_swiglu,
 )
+from pyturbo.ops.fp_project import fp_project
 from pyturbo.ops.gguf import (
     GGUF_TYPES,
     gguf_embed,
@@ -53,6 +54,7 @@ from pyturbo.ops.gguf import (
     gguf_matmul,
     gguf_swiglu,
 )
+from pyturbo.ops.gguf_project import PROJECTION_KINDS, gguf_project
 from pyturbo.ops.linear import dense_experts_matmul, dense_grouped_matmul, matmul
 from pyturbo.ops.mla import (
     MAX_RANK,
@@ -113,6 +115,7 @@ __all__ = [
     "MAX_ROPE",
     "MAX_TOP_LOGITS",
     "PROJECTION_BITS",
+    "PROJECTION_KINDS",
     "STEP_KEY_DIMS",
     "STEP_VALUES",
     "TurboRows",
@@ -152,6 +155,7 @@ __all__ = [
     "fp_grouped_matmul",
     "fp_grouped_swiglu",
     "fp_matmul",
+    "fp_project",
     "fp_quantize",
     "fp_swiglu",
     "gated_rms_norm",
@@ -163,6 +167,7 @@ __all__ = [
     "gguf_grouped_matmul",
     "gguf_grouped_swiglu",
     "gguf_matmul",
+    "gguf_project",
     "gguf_swiglu",
     "hadamard",
     "head_rms_norm",

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pyturbo.errors import ArgumentError
+from pyturbo.ops._projections import Projection, Projections, check_weights
 from pyturbo.ops._run import (
     Array,
     DeviceLike,
     Target,
     changeable,
     empty,
-    launch,
     operand,
     resolve,
     result,
@@ -23,18 +23,19 @@ from pyturbo.ops._run import (
 )
 from pyturbo.ops.affine import Weight, matrix
 
-#: The most weights of one launch, and their widths; scales are float16 or bfloat16.
-MAX_PROJECTIONS = 4
+#: The widths of weights; scales are float16 or bfloat16.
 PROJECTION_BITS = (4, 8)
 
 
 def affine_project(
-    x: ArrayLike, weights: Sequence[Weight], *, device: DeviceLike = None
+    x: ArrayLike, weights: Sequence[Weight], bias: ArrayLike | None = None, *, device: DeviceLike = None
 ) -> tuple[Array, ...]:
-    """Multiply x [1, in] with up to four transposed weights [out, in] of one format -> [1, out] of each."""
-    op = "affine_project"
-    projections = _Projections(op, x, weights)
-    return projections.launch(resolve(device))
+    """Multiply x [1, in] with up to four transposed weights [out, in] of one format -> [1, out] of each.
+
+    A bias [all outs] in float32 is added: the values for the first weight, then those for the next ones.
+    """
+    projections = _Projections("affine_project", x, weights, bias)
+    return projections.run(resolve(device))
 
 
 def affine_conv_project(
@@ -42,6 +43,7 @@ def affine_conv_project(
     weights: Sequence[Weight],
     history: ArrayLike,
     taps: ArrayLike,
+    bias: ArrayLike | None = None,
     *,
     device: DeviceLike = None,
 ) -> tuple[tuple[Array, ...], Array]:
@@ -50,13 +52,13 @@ def affine_conv_project(
     history [3, out] is changed in place; taps [out, 4] have the type of the scales.
     """
     op = "affine_conv_project"
-    projections = _Projections(op, x, weights)
+    projections = _Projections(op, x, weights, bias)
     device = resolve(device)
-    channels = projections.matrices[0].out_dim
+    channels = projections.weights[0].out_dim
     given = changeable(device, op, "history", history)
     rows = operand(op, "history", given, np.float32, (3, channels))
     kernel = operand(op, "taps", taps, projections.dtype, (channels, 4))
-    return projections.launch(device, conv=(rows, kernel)), write_back(given, rows)
+    return projections.run(device, conv=(rows, kernel)), write_back(given, rows)
 
 
 def affine_norm_project(
@@ -65,6 +67,7 @@ def affine_norm_project(
     norm_weight: ArrayLike,
     eps: float,
     weights: Sequence[Weight],
+    bias: ArrayLike | None = None,
     *,
     device: DeviceLike = None,
 ) -> tuple[Array, Array, tuple[Array, ...]]:
@@ -73,60 +76,49 @@ def affine_norm_project(
     norm_weight [in] has the type of the scales.
     """
     op = "affine_norm_project"
-    projections = _Projections(op, x, weights)
+    projections = _Projections(op, x, weights, bias)
     added = operand(op, "residual", residual, np.float32, projections.x.shape)
     scale = operand(op, "norm_weight", norm_weight, projections.dtype, projections.x.shape[1:])
     device = resolve(device)
     h, total = empty(device, projections.x.shape), empty(device, projections.x.shape)
-    results = projections.launch(device, norm=(added, scale, h, total), eps=eps)
+    results = projections.run(device, norm=(added, scale, h, total), eps=eps)
     return result(h), result(total), results
 
 
-class _Projections:
-    """An input and weights of one format."""
+class _Projections(Projections):
+    """Weights in the affine format.
 
-    def __init__(self, op: str, x: ArrayLike, weights: Sequence[Weight]) -> None:
-        if not isinstance(weights, (tuple, list)) or not 1 <= len(weights) <= MAX_PROJECTIONS:
-            got = f"{len(weights)} of them" if isinstance(weights, (tuple, list)) else type(weights).__name__
-            raise ArgumentError(f"{op}: weights: expected 1 to {MAX_PROJECTIONS} weights, got {got}")
-        self.matrices = [matrix(op, f"weights[{i}]", weight, axes=2) for i, weight in enumerate(weights)]
-        formats = {(w.in_dim, w.group_size, w.suffix) for w in self.matrices}
-        if len(formats) > 1:
-            raise ArgumentError(f"{op}: weights: expected one format, got {len(formats)}")
+    Attributes:
+        dtype: Of the scales.
+    """
+
+    def __init__(self, op: str, x: ArrayLike, weights: Sequence[Weight], bias: ArrayLike | None) -> None:
+        check_weights(op, weights, "packed", "scales", "biases", "bits", "group_size")
+        matrices = [matrix(op, f"weights[{i}]", weight, axes=2) for i, weight in enumerate(weights)]
+        parts = [Projection(w.arrays, w.in_dim, w.out_dim, (w.group_size, w.suffix)) for w in matrices]
+        super().__init__(op, x, parts, bias)
+        first = matrices[0]
+        self.dtype: Any = first.scales.dtype
+        self._suffix, self._group_size = first.suffix, first.group_size
         if weights[0][3] not in PROJECTION_BITS or self.dtype.itemsize != 2:
-            suffix = self.matrices[0].suffix[1:]
-            raise ArgumentError(f"{op}: weights: expected 4 or 8 bits, and scales of 16, got {suffix}")
-        self.x = operand(op, "x", x, np.float32, (1, self.matrices[0].in_dim))
+            raise ArgumentError(
+                f"{op}: weights: expected 4 or 8 bits, and scales of 16, got {first.suffix[1:]}"
+            )
 
-    @property
-    def dtype(self) -> Any:
-        """The type of the scales."""
-        return self.matrices[0].scales.dtype
-
-    def launch(
+    def run(
         self,
         device: Target,
         norm: tuple[Any, ...] = (None,) * 4,
         conv: tuple[Any, ...] = (None,) * 2,
         eps: float = 0.0,
     ) -> tuple[Array, ...]:
-        first, count = self.matrices[0], len(self.matrices)
-        absent = MAX_PROJECTIONS - count
-        results = [empty(device, (1, w.out_dim)) for w in self.matrices]
-        arrays = [array for w, y in zip(self.matrices, results) for array in (*w.arrays, y)]
-        outs = [w.out_dim for w in self.matrices] + [0] * absent
-        constants = {f"has_{name}": i < count for i, name in enumerate("bcd", start=1)}
-        constants |= {"has_norm": norm[0] is not None, "has_conv": conv[0] is not None}
-        args = (
-            self.x,
-            *norm,
-            *arrays,
-            *(None,) * (4 * absent),
-            *conv,
-            first.in_dim,
-            *outs,
-            first.group_size,
-            eps,
+        return self.launch(
+            device,
+            f"affine_project{self._suffix}",
+            before=norm,
+            between=(*conv, self.bias),
+            after=(self._group_size, eps),
+            has_norm=norm[0] is not None,
+            has_conv=conv[0] is not None,
+            adds_bias=self.bias is not None,
         )
-        launch(device, f"affine_project{first.suffix}", *args, constants=constants)
-        return tuple(result(y) for y in results)

@@ -1,14 +1,11 @@
 // All projections of one token's input in one launch, with what comes before and after them.
 #include "../common/activations.h"
-#include "../common/rows.h"
+#include "../common/joined.h"
 #include "../norm/inverse_norm.h"
 #include "affine.h"
 
 constant bool has_norm [[function_constant(0)]];
 constant bool has_conv [[function_constant(1)]];
-constant bool has_b [[function_constant(2)]];
-constant bool has_c [[function_constant(3)]];
-constant bool has_d [[function_constant(4)]];
 
 // The sum of two vectors.
 struct Sum {
@@ -36,10 +33,7 @@ inline float4 load_four(Input<S> input, uint i) {
   return sum * input.inverse * weight;
 }
 
-// Threadgroups for a matrix.
-inline uint groups_of(uint out) { return (out + kRowsPerGroup - 1) / kRowsPerGroup; }
-
-// y = x W^T for each of up to four matrices a, b, c and d, as affine_matvec. With a norm, x is replaced by
+// y = x W^T + bias for each of up to four matrices a, b, c and d, as affine_matvec. With a norm, x is replaced by
 // h = rms_norm(x + residual), which is stored with the sum; with a convolution a's result is that of conv1d.
 // Layout: as affine_matvec; history updated in place, no result overlaps an input.
 // Dispatch: groups (ceil_div(a_out, kRowsPerGroup) + ceil_div(b_out, kRowsPerGroup) +
@@ -75,13 +69,14 @@ kernel void affine_project(
     device float* d_y [[buffer(20), function_constant(has_d)]],         // [d_out]
     device float* history [[buffer(21), function_constant(has_conv)]],  // [3, a_out]
     device const S* taps [[buffer(22), function_constant(has_conv)]],   // [a_out, 4]
-    constant uint& in [[buffer(23)]],
-    constant uint& a_out [[buffer(24)]],
-    constant uint& b_out [[buffer(25)]],
-    constant uint& c_out [[buffer(26)]],
-    constant uint& d_out [[buffer(27)]],
-    constant uint& group_size [[buffer(28)]],
-    constant float& eps [[buffer(29)]],
+    device const float* bias [[buffer(23), function_constant(adds_bias)]],  // [a_out + b_out + c_out + d_out]
+    constant uint& in [[buffer(24)]],
+    constant uint& a_out [[buffer(25)]],
+    constant uint& b_out [[buffer(26)]],
+    constant uint& c_out [[buffer(27)]],
+    constant uint& d_out [[buffer(28)]],
+    constant uint& group_size [[buffer(29)]],
+    constant float& eps [[buffer(30)]],
     uint tg [[threadgroup_position_in_grid]],
     uint groups [[threadgroups_per_grid]],
     uint tid [[thread_index_in_threadgroup]],
@@ -89,60 +84,45 @@ kernel void affine_project(
     uint simd [[simdgroup_index_in_threadgroup]]) {
   threadgroup float partial[kRowPartials];
   threadgroup float squares[kRowSimdgroups];
-  uint group = tg;  // of its matrix
-  uint out = a_out;
-  device float* y = a_y;
-  Affine<bits, S> w = affine_matrix<bits, S>(a_packed, a_scales, a_biases, in, group_size);
-  bool convolves = has_conv;
-  if (has_b && group >= groups_of(out)) {
-    group -= groups_of(out);
-    out = b_out;
-    y = b_y;
-    w = affine_matrix<bits, S>(b_packed, b_scales, b_biases, in, group_size);
-    convolves = false;
-    if (has_c && group >= groups_of(out)) {
-      group -= groups_of(out);
-      out = c_out;
-      y = c_y;
-      w = affine_matrix<bits, S>(c_packed, c_scales, c_biases, in, group_size);
-      if (has_d && group >= groups_of(out)) {
-        group -= groups_of(out);
-        out = d_out;
-        y = d_y;
-        w = affine_matrix<bits, S>(d_packed, d_scales, d_biases, in, group_size);
-      }
-    }
-  }
+  Joined<Affine<bits, S>> own = {
+      affine_matrix<bits, S>(a_packed, a_scales, a_biases, in, group_size), a_y, a_out, tg, 0};
+  if (is_past(own) && has_b)
+    own = following(own, affine_matrix<bits, S>(b_packed, b_scales, b_biases, in, group_size), b_y, b_out);
+  if (is_past(own) && has_c)
+    own = following(own, affine_matrix<bits, S>(c_packed, c_scales, c_biases, in, group_size), c_y, c_out);
+  if (is_past(own) && has_d)
+    own = following(own, affine_matrix<bits, S>(d_packed, d_scales, d_biases, in, group_size), d_y, d_out);
 
-  const uint first = group * kRowsPerGroup;
+  const uint first = own.group * kRowsPerGroup;
+  const uint out = own.out;
   typename Affine<bits, S>::Span asked[kRows];
-  ask_rows<1>(&w, spans_of(w), first, out, tid, kRowTeams, asked);
+  ask_rows<1>(&own.w, spans_of(own.w), first, out, tid, kRowTeams, asked);
   Input<S> input = {{x, residual}, norm_weight, 1.0f};
   if (has_norm) {
-    const ThreadgroupRow row = {tid, kRowThreads, lane, simd, squares};
-    input.inverse = inverse_norm(input.sum, in, float(in), eps, row);
+    const ThreadgroupRow shared = {tid, kRowThreads, lane, simd, squares};
+    input.inverse = inverse_norm(input.sum, in, float(in), eps, shared);
     for (uint i = tg * kRowThreads + tid; i < in; i += groups * kRowThreads) {
       sum[i] = input.sum[i];
       h[i] = input.normed(i);
     }
   }
   float sums[1];
-  multiply_asked<1>(&w, input, spans_of(w), first, out, tid, kRowTeams, partial, asked, sums);
+  multiply_asked<1>(&own.w, input, spans_of(own.w), first, out, tid, kRowTeams, partial, asked, sums);
 
-  const uint own = first + tid;
-  if (tid >= kRowsPerGroup || own >= out) return;
-  float value = sums[0];
-  if (convolves) {
-    device float* past = history + own;
+  const uint row = first + tid;
+  if (tid >= kRowsPerGroup || row >= out) return;
+  float value = with_bias(own, row, sums[0], bias);
+  if (has_conv && own.before == 0) {
+    device float* past = history + row;
     const float4 u = float4(past[0], past[out], past[2 * ulong(out)], value);
-    taps += ulong(own) * 4;
+    taps += ulong(row) * 4;
     past[0] = u.y;
     past[out] = u.z;
     past[2 * ulong(out)] = u.w;
     value = silu(
         fma(float(taps[3]), u.w, fma(float(taps[2]), u.z, fma(float(taps[1]), u.y, float(taps[0]) * u.x))));
   }
-  y[own] = value;
+  own.y[row] = value;
 }
 
 // The widths and types of most models.

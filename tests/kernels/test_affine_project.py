@@ -26,7 +26,7 @@ def random_weights(rng, count, in_dim, bits, group_size, kind):
     return [random_weight(rng, (out, in_dim), bits, group_size, kind) for out in OUTS[:count]]
 
 
-def run_project(device, x, weights, norm=None, conv=None):
+def run_project(device, x, weights, norm=None, conv=None, bias=None):
     """Return h and sum if there is a norm, the products, and the history if there is a convolution."""
     in_dim, count = x.shape[1], len(weights)
     before = (None,) * 4 if norm is None else (*norm, Out((in_dim,)), Out((in_dim,)))
@@ -35,8 +35,8 @@ def run_project(device, x, weights, norm=None, conv=None):
     arrays += [None] * (4 * (4 - count))
     outs = [len(w.packed) for w in weights] + [0] * (4 - count)
     constants = {f"has_{letter}": i < count for i, letter in enumerate("bcd", start=1)}
-    constants |= {"has_norm": norm is not None, "has_conv": conv is not None}
-    args = (x[0], *before, *arrays, *after, in_dim, *outs, weights[0].group_size, 1e-5)
+    constants |= {"has_norm": norm is not None, "has_conv": conv is not None, "adds_bias": bias is not None}
+    args = (x[0], *before, *arrays, *after, bias, in_dim, *outs, weights[0].group_size, 1e-5)
     return run_kernel(device, name("affine_project", weights[0]), *args, constants=constants)
 
 
@@ -50,6 +50,21 @@ def test_products(device, rng, bits, group_size, kind):
     for y, w in zip(results, weights):
         want, terms = reference.matmul(x, w)
         assert_close(y, want[0], "dot", terms[0])
+
+
+def random_bias(rng, weights):
+    return rng.standard_normal(sum(len(w[0]) for w in weights), np.float32)
+
+
+@some_formats
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_biases(device, rng, count, bits, group_size, kind):
+    weights = random_weights(rng, count, group_size, bits, group_size, kind)
+    x, bias = random_rows(rng, 1, group_size), random_bias(rng, weights)
+    results = run_project(device, x, weights, bias=bias)
+    for y, w, own in zip(results, weights, np.split(bias, np.cumsum(OUTS[:count])[:-1])):
+        want, terms = reference.matmul(x, w)
+        assert_close(y, want[0] + own, "dot", terms[0] + np.abs(own))
 
 
 @some_formats
@@ -107,11 +122,23 @@ def test_same_bits_as_the_joined_kernels(device, rng, bits, group_size, kind):
     np.testing.assert_array_equal(rows, kept)
     for y, want in zip(results, [mixed, *products[1:]]):
         np.testing.assert_array_equal(y, want)
+    bias = random_bias(rng, weights)
+    each = np.split(bias, np.cumsum(OUTS)[:-1])
+    products = [ops.add_bias(y, own, device=device) for y, own in zip(products, each)]
+    for y, want in zip(ops.affine_project(x, weights, bias, device=device), products):
+        np.testing.assert_array_equal(y, want)
+    results, _ = ops.affine_conv_project(x, weights, history.copy(), taps, bias, device=device)
+    mixed, _ = ops.conv1d(products[0], history.copy(), taps, device=device)
+    for y, want in zip(results, [mixed, *products[1:]]):
+        np.testing.assert_array_equal(y, want)
     scale = rng.uniform(0.5, 2, x.shape[1]).astype(TYPES[kind])
-    h, total, results = ops.affine_norm_project(x, x * 2, scale, 1e-5, weights[:2], device=device)
+    operands = x, x * 2, scale, 1e-5, weights[:2]
+    h, total, results = ops.affine_norm_project(*operands, device=device)
     np.testing.assert_array_equal(total, x * 3)
-    for y, w in zip(results, weights):
+    biased = ops.affine_norm_project(*operands, np.concatenate(each[:2]), device=device)[2]
+    for y, sums, w, own in zip(results, biased, weights, each):
         np.testing.assert_array_equal(y, ops.affine_matmul(h, *w, device=device))
+        np.testing.assert_array_equal(sums, ops.add_bias(y, own, device=device))
 
 
 def test_nan_stays_in_its_row(device, rng):
@@ -135,6 +162,8 @@ def test_refuses(device, rng):
         ops.affine_project(x, [exact], device=device)
     with pytest.raises(ArgumentError, match=r"affine_project: x: expected shape \[1, 64\], got \[2, 64\]"):
         ops.affine_project(random_rows(rng, 2, 64), weights, device=device)
+    with pytest.raises(ArgumentError, match=r"affine_project: bias: expected shape \[43\], got \[21\]"):
+        ops.affine_project(x, weights, np.zeros(21, np.float32), device=device)
     history, taps = np.zeros((3, OUTS[0]), np.float32), np.zeros((OUTS[0], 4), np.float32)
     with pytest.raises(ArgumentError, match="affine_conv_project: taps: expected bfloat16, got float32"):
         ops.affine_conv_project(x, weights, history, taps, device=device)

@@ -41,8 +41,8 @@ DECODE = words(
     attention_attention_partials attention_kv_append delta_conv1d delta_decay_beta
     delta_delta_net delta_delta_step elementwise_add_bias
     elementwise_split_q_gate fp_fp_embed fp_fp_experts_matvec fp_fp_experts_swiglu fp_fp_matvec
-    fp_fp_swiglu gguf_gguf_embed gguf_gguf_experts_matvec gguf_gguf_experts_swiglu gguf_gguf_matvec
-    gguf_gguf_swiglu
+    fp_fp_project fp_fp_swiglu gguf_gguf_embed gguf_gguf_experts_matvec gguf_gguf_experts_swiglu
+    gguf_gguf_matvec gguf_gguf_project gguf_gguf_swiglu
     linear_dense_experts_matvec linear_dense_matvec mla_mla_affine_project mla_mla_append
     mla_mla_dense_project mla_mla_fp_project mla_mla_gguf_project mla_mla_partials
     mla_mla_split mla_mla_turbo_partials moe_add_expert_bias moe_gather_rows moe_moe_combine
