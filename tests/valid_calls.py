@@ -152,6 +152,7 @@ def operation_calls() -> dict[str, Arguments]:
             "w": _floats(2, 3, 64).astype(np.float16),
             "slots": slots,
         },
+        "dense_project": {"x": _floats(1, 64), "weights": (_floats(3, 64),), "bias": _floats(3)},
         "find_slots": {
             "ids": ids,
             "table": slots,

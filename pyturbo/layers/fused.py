@@ -4,8 +4,9 @@ A kernel that joins others saves their launches, and the waits between them. Dev
 them for steps of one token:
 
 - Layers that read one input are one launch for each of their formats, up to four of them: `affine_project`
-  with 4 or 8 bits and scales of 16, `gguf_project` with Q8_0, Q4_K, Q5_K and Q6_K, `fp_project` with small
-  floats that have no global scale. Biases are added in the first two, even that of a single layer.
+  with 4 or 8 bits and scales of 16, `gguf_project` with Q8_0, Q4_K, Q5_K and Q6_K, `dense_project` with rows
+  of a multiple of 32, `fp_project` with small floats that have no global scale. Biases are added in all but
+  the last, even that of a single layer.
 - With `affine_project` goes the residual addition and norm before it, if the norm's weight has the type of
   the scales, and the convolution after the first layer, if its taps have.
 
@@ -26,7 +27,7 @@ import numpy as np
 
 from pyturbo import ops
 from pyturbo._arrays import Array
-from pyturbo.formats import Affine, Fp, Gguf, Linear
+from pyturbo.formats import Affine, Dense, Fp, Gguf, Linear
 from pyturbo.layers.stream import Norm, Stream, Sum
 from pyturbo.recording import fuses
 
@@ -121,6 +122,8 @@ def _kernel(layer: Linear) -> tuple[Hashable, Callable[..., Any] | None]:
         return (layer.bits, layer.group_size, layer.scales.dtype, biased), ops.affine_project
     if isinstance(layer, Gguf) and layer.kind in ops.PROJECTION_KINDS:
         return (layer.kind, biased), ops.gguf_project
+    if isinstance(layer, Dense) and layer.shape[-1] % 32 == 0:
+        return (layer.weight.dtype, biased), ops.dense_project
     if isinstance(layer, Fp) and layer.global_scale is None and not biased:
         return layer.mode, ops.fp_project
     return None, None

@@ -30,6 +30,7 @@ from pyturbo.ops.attention import (
     softmax,
 )
 from pyturbo.ops.delta import STEP_KEY_DIMS, STEP_VALUES, conv1d, decay_beta, delta_net, delta_step
+from pyturbo.ops.dense_project import dense_project
 from pyturbo.ops.elementwise import add, add_bias, split_q_gate, weighted_sum
 from pyturbo.ops.fp import (
     FP_FORMATS,
@@ -147,6 +148,7 @@ __all__ = [
     "delta_step",
     "dense_experts_matmul",
     "dense_grouped_matmul",
+    "dense_project",
     "find_slots",
     "fp_dequantize",
     "fp_embed",

@@ -59,11 +59,16 @@ class Projections:
         return tuple(result(y) for y in results)
 
 
-def check_weights(op: str, weights: Any, *parts: str) -> None:
-    """Refuse what is no list of as many weights as a launch may have, each with these parts."""
+def check_count(op: str, weights: Any) -> None:
+    """Refuse what is no list of as many weights as a launch may have."""
     if not isinstance(weights, (tuple, list)) or not 1 <= len(weights) <= MAX_PROJECTIONS:
         got = f"{len(weights)} of them" if isinstance(weights, (tuple, list)) else type(weights).__name__
         raise ArgumentError(f"{op}: weights: expected 1 to {MAX_PROJECTIONS} weights, got {got}")
+
+
+def check_weights(op: str, weights: Any, *parts: str) -> None:
+    """Refuse what is no such list of weights with these parts."""
+    check_count(op, weights)
     for i, weight in enumerate(weights):
         if not isinstance(weight, (tuple, list)) or len(weight) != len(parts):
             got = f"{len(weight)} items" if isinstance(weight, (tuple, list)) else type(weight).__name__

@@ -51,7 +51,9 @@ def lists(count: int) -> dict[str, tuple[list[Linear], list[str]]]:
         "Q4_0": ([blocks(out, "Q4_0") for out in outs], ["gguf_matvec_q4_0"] * count),
         "nvfp4 with global scales": ([scaled_fp(out, IN) for out in outs], ["fp_matvec_nvfp4"] * count),
         "affine f32": ([affine(out, IN) for out in outs], ["affine_matvec_b4_f32"] * count),
-        "dense": ([dense(out, IN) for out in outs], ["dense_matvec_bf16"] * count),
+        "dense": ([dense(out, IN) for out in outs], ["dense_project_bf16"]),
+        "biased dense": ([dense(out, IN, bias=bias_of(out)) for out in outs], ["dense_project_bf16"]),
+        "dense in odd rows": ([dense(out, IN + 8) for out in outs], ["dense_matvec_bf16"] * count),
     }
 
 
@@ -85,13 +87,14 @@ def record(device: pyturbo.Device, make: Any, *arrays: np.ndarray) -> tuple[list
 @pytest.mark.parametrize("name", CASES)
 def test_project(device: pyturbo.Device, name: str) -> None:
     layers, joined = CASES[name]
-    x = normal(1, IN)
+    width = layers[0].shape[1]
+    x = normal(1, width)
     got, kernels = record(device, Joined(*layers).project, x)
     want, apart = record(device, lambda x: [layer.apply(x) for layer in layers], x)
     for y, single in zip(got, want):
         np.testing.assert_array_equal(y, single)
     assert kernels == (joined if device.traits.fused else apart)
-    several, kernels = record(device, Joined(*layers).project, normal(3, IN))
+    several, kernels = record(device, Joined(*layers).project, normal(3, width))
     assert len(several) == len(layers)
     assert not any("project" in kernel for kernel in kernels)
 
@@ -112,7 +115,7 @@ def test_conv_project(device: pyturbo.Device, make: Any, biased: bool) -> None:
     want, single = record(device, apart, x, history)
     for y, expected in zip(got, want):
         np.testing.assert_array_equal(y, expected)
-    count = {halves: 1, blocks: 2, dense: len(single)}[make] if device.traits.fused else len(single)
+    count = (1 if make is halves else 2) if device.traits.fused else len(single)
     assert len(kernels) == count
 
 
@@ -136,7 +139,7 @@ def test_norm_project(device: pyturbo.Device, make: Any, biased: bool) -> None:
     want, single = record(device, apart, x, residual)
     for y, expected in zip(got, want):
         np.testing.assert_array_equal(y, expected)
-    count = {halves: 1, blocks: 2, dense: len(single)}[make] if device.traits.fused else len(single)
+    count = (1 if make is halves else 2) if device.traits.fused else len(single)
     assert len(kernels) == count
     known, kernels = record(device, lambda x: [*Joined(*layers).norm_project(Known(x), norm)[2]], x)
     assert len(known) == len(layers)

@@ -43,8 +43,8 @@ DECODE = words(
     elementwise_split_q_gate fp_fp_embed fp_fp_experts_matvec fp_fp_experts_swiglu fp_fp_matvec
     fp_fp_project fp_fp_swiglu gguf_gguf_embed gguf_gguf_experts_matvec gguf_gguf_experts_swiglu
     gguf_gguf_matvec gguf_gguf_project gguf_gguf_swiglu
-    linear_dense_experts_matvec linear_dense_matvec mla_mla_affine_project mla_mla_append
-    mla_mla_dense_project mla_mla_fp_project mla_mla_gguf_project mla_mla_partials
+    linear_dense_experts_matvec linear_dense_matvec linear_dense_project mla_mla_affine_project
+    mla_mla_append mla_mla_dense_project mla_mla_fp_project mla_mla_gguf_project mla_mla_partials
     mla_mla_split mla_mla_turbo_partials moe_add_expert_bias moe_gather_rows moe_moe_combine
     moe_moe_combine_norm moe_route moe_route_grouped norm_gated_rms_norm norm_head_rms_norm
     norm_qk_norm norm_rms_norm rope_rope rope_rope_append sampling_top_logits_merge
