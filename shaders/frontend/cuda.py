@@ -29,6 +29,7 @@ _MAX_THREADS = 1024  # pyturbo::kMaxThreads
 _INVOKE = "::pyturbo::invoke::"
 _MARKER = re.compile(r'#line \d+ "(.*)"')
 _CHAR = re.compile(r"(?<!signed )\bchar\b")
+_INDENTATION = re.compile("^ +", re.MULTILINE)  # a sixteenth of all texts
 _RESIDENT = "PT_RESIDENT"  # 0: any number
 #: The threads of an instance, and what the device reads of its geometry.
 _FORM = (
@@ -66,7 +67,7 @@ def text(program: Program, entries: Sequence[Entry], root: Path) -> str:
     ]
     for entry in entries:
         lines += _signed(_kernel(program, entry))
-    return "\n".join([*lines, "}", ""])
+    return _INDENTATION.sub("", "\n".join([*lines, "}", ""]))
 
 
 def _signed(lines: Iterable[str]) -> Iterator[str]:
