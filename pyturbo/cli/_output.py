@@ -8,7 +8,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,25 @@ def print_table(rows: Table) -> None:
 
     console = PipedConsole()
     console.print(rows) if console.is_terminal else PipedConsole(width=1000).print(rows)
+
+
+class Lines:
+    """A table whose lines are printed one by one: columns of names and of figures, each with its width."""
+
+    def __init__(self, names: str, width: int, figures: Mapping[str, int]) -> None:
+        self._widths = {names: width, **figures}
+        self._right = tuple(figures)
+        self._begun = False
+
+    def print(self, *cells: str) -> None:
+        """Print a line; before the first one, the heads of the columns."""
+        rows = table(*self._widths, right=self._right)
+        for column, width in zip(rows.columns, self._widths.values()):
+            column.width = width
+        rows.show_header = not self._begun
+        rows.add_row(*cells)
+        print_table(rows)
+        self._begun = True
 
 
 def table_text(rows: Table) -> str:

@@ -7,6 +7,8 @@ import importlib.util
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, BinaryIO
@@ -16,12 +18,13 @@ import numpy as np
 import pytest
 
 import pyturbo
-from pyturbo.bench.kv import llama, plot, quality, timing
-from pyturbo.bench.kv.quality import Quality, Tally, bytes_per_token
+from pyturbo.bench.kv import llama, plot, settings, timing
+from pyturbo.bench.kv.quality import Comparison, Quality, Setting, Tally
+from pyturbo.bench.kv.settings import Measurement, bytes_per_token, measurements
 from pyturbo.cli import main
 from pyturbo.cli._output import print_table
-from pyturbo.cli.bench.kv import timing_table
-from pyturbo.errors import FormatError, StateError
+from pyturbo.cli.bench.kv import _measure, timing_table
+from pyturbo.errors import FileError, FormatError, StateError
 from pyturbo.layers.kv_cache import KV_FORMATS
 from text.tiny_chat import write_model
 from tiny_configs import MODELS
@@ -32,7 +35,7 @@ SETTINGS = ["f32", "f16", "turbo8", "turbo8v4", "turbo6v4", "turbo4", "turbo4v2"
 
 @pytest.mark.slow
 def test_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quality, "WINDOW", 24)
+    monkeypatch.setattr(settings, "WINDOW", 24)
     folder, text = str(write_model(tmp_path / "model")), tmp_path / "text.md"
     text.write_text("A story of a fox who went out to look for a friend. " * 9)
     command = ["bench", "kv", folder, "--text", str(text), "--windows", "2"]
@@ -53,12 +56,18 @@ def test_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     shown = capsys.readouterr().out
     assert "turbo4v2" in shown
     assert "23 tokens predicted" in shown
+    assert main([*command, "--only", "turbo2,turbo6v4", "--json"]) == 0
+    few = json.loads(capsys.readouterr().out)
+    assert [row["kv"] for row in few] == ["f32", "turbo2", "turbo6v4"]
+    assert few[2] == rows[4]  # as with all of them
     for wrong, status, message in (
         (["--text", str(tmp_path / "absent")], 1, "text: cannot be read"),
         (["--text", str(text), "--windows", "0"], 2, "--windows: expected an integer from 1 on, got 0"),
         (["--plot", "a.png"], 2, "--plot: expected --text"),
         (["--windows", "3"], 2, "--windows: expected --text"),
         (["--peers"], 2, "--peers: expected --text"),
+        (["--text", str(text), "--only", "q8_0"], 2, "--only: expected --peers with q8_0, a type of llama"),
+        (["--text", str(text), "--only", "turbo5"], 2, "--only: kv: expected one of f32, "),
         ([], 2, "MODEL: expected --text"),
         (["--model", folder], 2, f"expected one model, got {folder} and --model {folder}"),
     ):
@@ -71,10 +80,10 @@ def test_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
 
 @pytest.mark.parametrize(("kv", "row"), [("f16", 2 * (128 + 16)), ("turbo4", 64 + 2 + 2 * 16 + 4 * (64 + 1))])
 def test_bytes_of_latents(tmp_path: Path, kv: str, row: int) -> None:
-    model = pyturbo.load(write_hf(MODELS["deepseek_v3"], tmp_path / "model"), "cpu", kv=kv)
+    model = pyturbo.load(write_hf(MODELS["deepseek_v3"], tmp_path / "model"), "cpu")
     config = MODELS["deepseek_v3"].config
     assert (config["kv_lora_rank"], config["qk_rope_head_dim"]) == (128, 16)
-    assert bytes_per_token(model, 16) == config["num_hidden_layers"] * row  # 16 exact rows, for 16 tokens
+    assert bytes_per_token(model, kv, 16) == config["num_hidden_layers"] * row  # 16 exact rows, for 16 tokens
 
 
 class StandInLlama(ModuleType):
@@ -126,21 +135,24 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandInLlama:
     return found
 
 
-def test_the_types_of_llama(stand_in: StandInLlama) -> None:
-    """Each is compared with llama.cpp's own float32, and has its bits."""
+def test_the_types_of_llama(tmp_path: Path, stand_in: StandInLlama, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is compared with llama.cpp's own float32, has its bits, and is opened when it is measured."""
     windows = np.array([[1, 2, 3, 4], [4, 3, 2, 1]], np.int32)
-    with pyturbo.load(None, "cpu", kv="f32") as model, llama.Caches(Path("model.gguf"), 4, 3) as peers:
-        own, plain, eight, mixed, *_, four = quality.measure([model], windows, peers=peers.caches)
-        assert len(stand_in.contexts) == len(llama.PAIRS)
+    monkeypatch.setattr(settings, "windows_of", lambda *given: windows)
+    model, device = write_model(tmp_path / "model"), pyturbo.Device("cpu", threads=3)
+    with measurements(model, device, [], 2, 4, [], llama.CACHES) as work:
+        assert not stand_in.contexts
+        plain, eight, mixed, *_, four = (each.run() for each in work)
+        assert len(stand_in.contexts) == len(work) == 1 + len(llama.CACHES)
         assert all((c.n_ctx, c.flash_attn_type, c.n_threads) == (4, 1, 3) for c in stand_in.contexts)
         assert stand_in.contexts[2].type_v == stand_in.GGML_TYPE_Q4_0
-        assert not stand_in.freed
-    assert stand_in.freed == [*reversed(stand_in.contexts), b"model.gguf"]
+        assert stand_in.freed == stand_in.contexts
+    assert stand_in.freed[-1] == bytes(model)
     assert [bool(logger) for logger in stand_in.loggers] == [True, False]
-    assert (own.kv, plain.kv, mixed.kv) == ("f32", "llama.cpp f32", "llama.cpp q8_0, q4_0")
-    assert [row.bits for row in (own, plain, eight, mixed, four)] == [32, 32, 8.5, 6.5, 4.5]
-    assert eight.bytes_per_token == own.bytes_per_token * 8.5 / 32
-    assert (own.divergence, plain.divergence, plain.tokens) == (0, 0, 6)
+    assert [plain.kv, mixed.kv] == ["llama.cpp f32", "llama.cpp q8_0+q4_0"]
+    assert [row.bits for row in (plain, eight, mixed, four)] == [32, 8.5, 6.5, 4.5]
+    assert eight.bytes_per_token == plain.bytes_per_token * 8.5 / 32
+    assert (plain.divergence, plain.tokens) == (0, 6)
     # With logits c n j of token n, c is 0 for float32 and 0.02 for q4_0; every context begins empty.
     losses = []
     for n in (1, 2, 3):
@@ -150,21 +162,73 @@ def test_the_types_of_llama(stand_in: StandInLlama) -> None:
 
 
 def test_what_llama_cannot_do(stand_in: StandInLlama, monkeypatch: pytest.MonkeyPatch) -> None:
-    with llama.Caches(Path("model.gguf"), 1, 1) as peers:
-        step = peers.caches[0].start(1)
-        step(3)
-        with pytest.raises(StateError, match="llama_decode: expected status 0, got 1"):
+    with llama.Llama(Path("model.gguf"), 1) as peer:
+        with peer.opened(llama.EXACT, 1) as start:
+            step = start(1)
             step(3)
-    stand_in.llama_init_from_model = lambda model, settings: None
-    with pytest.raises(StateError, match="model.gguf: llama.cpp has no cache of f32 and f32 for it"):
-        llama.Caches(Path("model.gguf"), 4, 1)
+            with pytest.raises(StateError, match="llama_decode: expected status 0, got 1"):
+                step(3)
+        stand_in.llama_init_from_model = lambda model, settings: None
+        with (
+            pytest.raises(StateError, match="model.gguf: llama.cpp has no cache of f32 for it"),
+            peer.opened(llama.EXACT, 4),
+        ):
+            pass
     assert stand_in.freed[-1] == b"model.gguf"
     stand_in.llama_model_load_from_file = lambda path, options: None
     with pytest.raises(FormatError, match="model.gguf: llama.cpp cannot load it"):
-        llama.Caches(Path("model.gguf"), 4, 1)
+        llama.Llama(Path("model.gguf"), 1)
     monkeypatch.setitem(sys.modules, "llama_cpp.llama_cpp", None)
     with pytest.raises(StateError, match="--peers needs llama.cpp: pip install llama-cpp-python"):
-        llama.Caches(Path("model.gguf"), 4, 1)
+        llama.Llama(Path("model.gguf"), 1)
+
+
+def stand_in_setting(name: str, scale: float) -> Setting:
+    """Logits [0, scale] after each token."""
+
+    @contextmanager
+    def opened() -> Iterator[Any]:
+        yield lambda tokens: lambda token: np.array([0, scale], np.float32)
+
+    return Setting(name, 32, 8, opened)
+
+
+def test_rows_are_printed_as_they_come(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = []
+    with Comparison(np.array([[1, 0, 1]], np.int32)) as comparison:
+        first, second = (
+            Measurement(stand_in_setting(*each), comparison) for each in (("f32", 1), ("a long name", 2))
+        )
+
+        class Watched(Measurement):
+            def run(self, tell: Any = None) -> Quality:
+                shown.append(capsys.readouterr().out)
+                return super().run(tell)
+
+        _measure([first, Watched(second.setting, comparison)], shown=True)
+    assert len(shown) == 1
+    head, second_head, line = shown[0].splitlines()
+    after, end = capsys.readouterr().out.splitlines()
+    assert head.split() == ["bits", "per", "bytes", "per", "same"]
+    assert line.split()[0] == "f32"
+    assert after.startswith("a long name  ")
+    assert second_head.split()[:4] == ["kv", "value", "token", "perplexity"]
+    assert len(head) == len(second_head) == len(line) == len(after)
+    assert end == "2 tokens predicted"
+
+
+def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Comparison(np.array([[1, 0, 1]], np.int32)) as comparison:
+        comparison._exact.close()
+        with (
+            Path("/dev/full").open("wb", buffering=0) as full,
+            monkeypatch.context() as patch,
+        ):
+            patch.setattr(comparison, "_exact", full)
+            with pytest.raises(
+                FileError, match="bench kv: .*: cannot keep the logits of float32: .*No space"
+            ):
+                comparison.measure(stand_in_setting("f32", 1))
 
 
 def test_a_tally_by_hand() -> None:
@@ -196,7 +260,7 @@ ROWS = [
 def test_a_wrong_place_for_a_plot_is_refused_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(quality, "compare", lambda *arguments: pytest.fail("measured"))
+    monkeypatch.setattr(settings, "measurements", lambda *arguments: pytest.fail("measured"))
     command = ["bench", "kv", "--text", "absent", "--plot"]
     assert main([*command, str(tmp_path / "plot.pdf")]) == 2
     assert "pyturbo: --plot: expected a name that ends in .png or .svg, got" in capsys.readouterr().err

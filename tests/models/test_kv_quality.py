@@ -7,6 +7,7 @@ overwritten by what such a codec makes of them, some tokens later where the last
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import NormalDist
 
@@ -15,7 +16,8 @@ import pytest
 
 import pyturbo
 from pyturbo import turbo_codec
-from pyturbo.bench.kv.quality import Tally, log_softmax, measure, windows_of
+from pyturbo.bench.kv.quality import Comparison, Tally, log_softmax
+from pyturbo.bench.kv.settings import own_setting, windows_of
 from pyturbo.engine.together import step_together
 from reference import turbo as reference
 from smollm2 import model_path
@@ -103,9 +105,11 @@ def divergences(
 
 
 def test_eight_bits_keep_the_perplexity(exact: pyturbo.Model, windows: np.ndarray) -> None:
-    first, eight, six, four = measure(
-        [exact, *(pyturbo.load(PATH, kv=kv) for kv in ("turbo8", "turbo6v4", "turbo4"))], windows
-    )
+    with Comparison(windows) as comparison:
+        first, eight, six, four = (
+            comparison.measure(own_setting(exact, kv, TOKENS, partial(pyturbo.load, PATH, kv=kv)))
+            for kv in ("f32", "turbo8", "turbo6v4", "turbo4")
+        )
     assert (first.change, first.divergence, first.agreement) == (0, 0, 1)
     assert abs(eight.change) <= 0.005
     assert eight.divergence <= 0.0005

@@ -7,25 +7,17 @@ format. The distributions of the next token are compared.
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
+from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyturbo._device import Device
-from pyturbo.bench.kv import llama
-from pyturbo.engine.layout import Layout
-from pyturbo.errors import ArgumentError
-from pyturbo.layers.kv_cache import KV_FORMATS, kv_format
-from pyturbo.model import Model, load
-
-WINDOW = 1024  # tokens
-WINDOWS = 8
-
+from pyturbo.errors import ArgumentError, FileError
+from pyturbo.files.write import as_bytes
 
 #: Takes the number of tokens of a text; returns what reads a token and gives the logits of the next.
 Start = Callable[[int], Callable[[int], NDArray[np.float32]]]
@@ -43,6 +35,16 @@ class Quality:
     change: float  # of the perplexity, as a share of the first setting's
     divergence: float  # mean Kullback-Leibler
     agreement: float  # share of positions with the same likeliest token
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An engine with one format of keys and values. `opened` gives what reads texts with it."""
+
+    name: str
+    bits: float
+    bytes_per_token: int
+    opened: Callable[[], AbstractContextManager[Start]]
 
 
 class Tally:
@@ -64,110 +66,69 @@ class Tally:
         return math.exp(self.loss / self.tokens)
 
 
-def compare(
-    path: Path,
-    device: Device,
-    texts: Sequence[str],
-    count: int,
-    tokens: int,
-    tell: Callable[[str], None] = lambda text: None,
-    peers: bool = False,
-) -> list[Quality]:
-    """Measure the checkpoint at `path` with each of `KV_FORMATS`, over `count` windows of text at most.
+class Comparison:
+    """Compares settings of an engine over `windows` [count, tokens], each from a fresh state.
 
-    `peers` adds llama.cpp's types, each compared with llama.cpp's own float32.
+    The first that is measured is what the others are compared with; its logits are in a temporary file.
+    Use it in a ``with`` statement.
     """
-    with ExitStack() as opened:
-        models = [opened.enter_context(load(path, device, kv.name)) for kv in KV_FORMATS]
-        tokens = min(tokens, models[0].max_context)
-        windows = windows_of(models[0], texts, count, tokens)
-        if not len(windows):
-            raise ArgumentError(f"bench kv: text: expected at least a window of {tokens} tokens, got fewer")
-        caches: list[llama.Cache] = []
-        if peers:
-            threads = int(device.properties.get("threads", os.cpu_count() or 1))
-            caches = opened.enter_context(llama.Caches(path, tokens, threads)).caches
-        return measure(models, windows, tell, caches)
 
+    def __init__(self, windows: NDArray[np.int32]) -> None:
+        if windows.ndim != 2 or windows.size == 0 or windows.shape[1] < 2:
+            raise ArgumentError(
+                f"bench kv: windows: expected at least one of 2 tokens or more, got {windows.shape}"
+            )
+        self._windows = windows
+        self._first: Tally | None = None
+        self._exact = tempfile.TemporaryFile()  # noqa: SIM115, closed with the comparison
 
-def measure(
-    models: Sequence[Model],
-    windows: NDArray[np.int32],
-    tell: Callable[[str], None] = lambda text: None,
-    peers: Sequence[llama.Cache] = (),
-) -> list[Quality]:
-    """Measure models that differ in `kv` over `windows` [count, tokens], each from a fresh state.
+    def __enter__(self) -> Comparison:
+        return self
 
-    The caches of llama.cpp among `peers` are compared with the first of them.
-    """
-    if windows.ndim != 2 or windows.size == 0 or windows.shape[1] < 2:
-        raise ArgumentError(
-            f"bench kv: windows: expected at least one of 2 tokens or more, got {windows.shape}"
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._exact.close()
+
+    def measure(self, setting: Setting, tell: Callable[[str], None] = lambda text: None) -> Quality:
+        """Read all windows with a setting."""
+        tally = Tally()
+        self._exact.seek(0)
+        with setting.opened() as start:
+            for i, window in enumerate(self._windows):
+                tell(f"{setting.name}: window {i + 1} of {len(self._windows)}")
+                step = start(len(window))
+                for token, following in zip(window[:-1].tolist(), window[1:].tolist()):
+                    logits = step(token)
+                    got = log_softmax(logits)
+                    want = got if self._first is None else log_softmax(self._next(logits.size))
+                    tally.add(want, got, following)
+                    if self._first is None:
+                        self._keep(logits)
+        first = self._first = self._first or tally
+        return Quality(
+            setting.name,
+            setting.bits,
+            setting.bytes_per_token,
+            tally.tokens,
+            tally.perplexity,
+            tally.perplexity / first.perplexity - 1,
+            tally.divergence / tally.tokens,
+            tally.same / tally.tokens,
         )
-    tallies = _tallies([_start(model) for model in models], windows, tell)
-    tokens = windows.shape[1]
-    rows = [
-        _quality(model.kv, bits_per_value(model, tokens), bytes_per_token(model, tokens), tally, tallies[0])
-        for model, tally in zip(models, tallies)
-    ]
-    byte = rows[0].bytes_per_token / rows[0].bits  # of a token, for each bit of a value
-    tallies = _tallies([cache.start for cache in peers], windows, tell) if peers else []
-    return rows + [
-        _quality(cache.name, cache.bits, round(cache.bits * byte), tally, tallies[0])
-        for cache, tally in zip(peers, tallies)
-    ]
 
+    def _keep(self, logits: NDArray[np.float32]) -> None:
+        try:
+            self._exact.write(as_bytes(logits))
+            self._exact.flush()
+        except OSError as error:
+            raise FileError(
+                f"bench kv: {tempfile.gettempdir()}: cannot keep the logits of float32: {error}"
+            ) from error
 
-def _start(model: Model) -> Start:
-    return lambda tokens: model.session(tokens).step
-
-
-def _tallies(starts: Sequence[Start], windows: NDArray[np.int32], tell: Callable[[str], None]) -> list[Tally]:
-    """Read the windows with all settings at once, and compare each with the first."""
-    tallies = [Tally() for _ in starts]
-    for i, window in enumerate(windows):
-        tell(f"window {i + 1} of {len(windows)}")
-        steps = [start(len(window)) for start in starts]
-        for token, following in zip(window[:-1].tolist(), window[1:].tolist()):
-            logs = [log_softmax(step(token)) for step in steps]
-            for tally, got in zip(tallies, logs):
-                tally.add(logs[0], got, following)
-    return tallies
-
-
-def _quality(kv: str, bits: float, bytes_per_token: int, tally: Tally, first: Tally) -> Quality:
-    return Quality(
-        kv,
-        bits,
-        bytes_per_token,
-        tally.tokens,
-        tally.perplexity,
-        tally.perplexity / first.perplexity - 1,
-        tally.divergence / tally.tokens,
-        tally.same / tally.tokens,
-    )
-
-
-def windows_of(model: Model, texts: Sequence[str], count: int, tokens: int) -> NDArray[np.int32]:
-    """Return the first `count` windows of the texts, or fewer if there is less text."""
-    ids = [token for text in texts for token in model.tokenizer.encode(text, special=False)]
-    whole = min(count, len(ids) // tokens)
-    return np.array(ids[: whole * tokens], np.int32).reshape(whole, tokens)
-
-
-def bytes_per_token(model: Model, tokens: int) -> int:
-    """Return the bytes of one of `tokens` tokens in all layers: of keys and values, or of latents."""
-    return round(_layout(model, tokens, model.kv).cache_bytes / tokens)
-
-
-def bits_per_value(model: Model, tokens: int) -> float:
-    """Return the bits of one value in a cache of `tokens` tokens, with all that is kept beside the codes."""
-    kept, plain = (_layout(model, tokens, kv).cache_bytes for kv in (model.kv, "f32"))
-    return 32 * kept / plain
-
-
-def _layout(model: Model, tokens: int, kv: str) -> Layout:
-    return Layout.of(model.network, context=tokens, chunk=1, kv=kv_format(kv))
+    def _next(self, vocab: int) -> NDArray[np.float32]:
+        """Return the kept logits of the next token."""
+        return np.frombuffer(self._exact.read(4 * vocab), np.float32)
 
 
 def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
