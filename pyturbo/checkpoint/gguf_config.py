@@ -96,7 +96,7 @@ def _llama(fields: Fields, tensors: Tensors, config: dict[str, Any]) -> dict[str
 
 
 def _normalized(fields: Fields, tensors: Tensors, config: dict[str, Any]) -> dict[str, Any]:
-    """Return what files do not state because it is always so."""
+    """Return whether weights of experts have a sum of 1: llama.cpp divides by it, and writes no entry."""
     return {"norm_topk_prob": fields.flag("{}.expert_weights_norm") is not False}
 
 

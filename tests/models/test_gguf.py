@@ -224,6 +224,23 @@ def test_metadata_that_may_be_missing(tmp_path: Path) -> None:
     assert [layer.mixer.kv_heads.window for layer in load(path).network.layers] == [0, 27, 27]
 
 
+@pytest.mark.parametrize("name", ["qwen3moe", "qwen3next"])
+def test_weights_of_experts_are_normalised_unless_a_file_denies_it(tmp_path: Path, name: str) -> None:
+    """Converters write no entry, and llama.cpp reads none: without one logits are those of llama.cpp."""
+    one = GGUF_MODELS[name]
+    assert not any("expert_weights_norm" in key for key in metadata(one))
+    with np.load(GOLDEN) as golden:
+        always, positions = golden[name], golden["positions"]
+    raw = replace(one.model, config=one.model.config | {"norm_topk_prob": False})
+    published = load(write_hf(raw, tmp_path / "raw"), "cpu", kv="f32").logits(raw.tokens())[positions]
+    assert np.abs(published - always).max() > 100 * BOUND * always.std()
+    for stated, want in ((True, always), (False, published)):
+        more = (one.more or {}) | {"{}.expert_weights_norm": stated}
+        (path,) = write(replace(one, more=more), tmp_path / f"{stated}.gguf")
+        got = load(path, "cpu", kv="f32").logits(one.model.tokens())[positions]
+        assert np.abs(got - want).max() <= BOUND * want.std()
+
+
 def test_yarn_of_gpt_oss_is_that_of_its_configuration(tmp_path: Path) -> None:
     """Files do not state "truncate": the ramp ends between pairs, as the model was trained.
 
