@@ -93,7 +93,7 @@ def test_wrong_values(words: str, message: str, capsys: pytest.CaptureFixture[st
         ),
         ("kv --kv turbo4", "--kv is an option of {model} and {gpu}, not of {kv}"),
         ("replay --lengths 2", "--lengths is an option of {model}, not of {replay}"),
-        ("bandwidth --only decode", "--only is an option of {gpu} and {peers}, not of {bandwidth}"),
+        ("bandwidth --only decode", "--only is an option of {gpu} and {kv} and {peers}, not of {bandwidth}"),
         ("matvec --text a", "--text is an option of {kv}, not of {matvec}"),
         ("kv --rounds 2", "--rounds is an option of {peers} and {batch} and {serve}, not of {kv}"),
         (
