@@ -54,7 +54,10 @@ def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
         raise FormatError(f"{place}: expected a complete checkpoint, got an unfinished one")
     if place.is_dir():
         if not (place / "config.json").is_file():
-            raise FormatError(f"{place}: expected a directory with config.json, it holds {holds(place)}")
+            hint = "; name the .gguf file itself" if any(place.glob("*.gguf")) else ""
+            raise FormatError(
+                f"{place}: expected a directory with config.json, it holds {holds(place)}{hint}"
+            )
         return PackedCheckpoint(place) if (place / MANIFEST).exists() else DirectoryCheckpoint(place)
     if place.suffix.lower() != ".gguf":
         raise FormatError(f"{place}: expected a directory with config.json or a .gguf file")

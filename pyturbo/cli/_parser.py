@@ -21,7 +21,9 @@ class CommandParser(argparse.ArgumentParser):
         """Exit with status 2 and a message about arguments that are left over."""
         options = [word.partition("=")[0] for word in unknown if word.startswith("-")]
         if not options:
-            self.error(f"unexpected argument: {unknown[0]!r}")
+            model = "--model" in self.options and not any(action.dest == "named" for action in self._actions)
+            hint = "; a model is named with --model" if model else ""
+            self.error(f"unexpected argument: {unknown[0]!r}{hint}")
         owners = [f"`{parser.prog}`" for parser in self.siblings if options[0] in parser.options]
         if owners:
             self.error(f"{options[0]} is an option of {' and '.join(owners)}, not of `{self.prog}`")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from pyturbo.cli._model import (
@@ -140,6 +141,9 @@ def _shown(completion: Completion, session: Session) -> dict[str, Any]:
 
 def _check(arguments: argparse.Namespace) -> None:
     """Refuse wrong options before a model is loaded."""
+    text = arguments.prompt or ""
+    if arguments.model is None and text.endswith(".gguf") and Path(text).is_file():
+        raise UsageError(f"expected a prompt, got the name of a file; is it the model? --model {text}")
     check_sampling(arguments, arguments.logprobs)
     at_least_one("--context", arguments.context)
     at_least_one("--n", arguments.n)

@@ -84,6 +84,7 @@ def test_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
         ("generate x --temprature 1", "`pyturbo generate` has no such option; did you mean --temperature?"),
         ("chat model --contxt=64", "`pyturbo chat` has no such option; did you mean --context?"),
         ("info model extra", "unexpected argument: 'extra'"),
+        ("generate model extra", "unexpected argument: 'extra'; a model is named with --model"),
         ("devices --frobnicate", "--frobnicate: `pyturbo devices` has no such option"),
         ("convert a b --bits 4 --no", "--no: `pyturbo convert` has no such option"),
         ("generate x --max-tokens many", "argument --max-tokens: invalid int value: 'many'"),

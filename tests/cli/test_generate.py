@@ -176,6 +176,17 @@ def test_wrong_usage_is_seen_before_anything_is_loaded(
         assert shown.endswith("; see pyturbo generate --help\n")
 
 
+def test_a_model_in_place_of_a_prompt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pyturbo.cli._model.load", lambda *arguments, **options: pytest.fail("it is loaded"))
+    file = tmp_path / "model.gguf"
+    file.touch()
+    assert main(["generate", str(file)]) == 2
+    message = f"pyturbo: expected a prompt, got the name of a file; is it the model? --model {file}; see"
+    assert capsys.readouterr().err.startswith(message)
+
+
 def test_generate_reads_standard_input(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model")
     command = [

@@ -195,13 +195,17 @@ def test_helpful_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     broken = tmp_path / "x" / "broken"
     broken.parent.mkdir()
     broken.symlink_to(tmp_path / "gone")
+    files = tmp_path / "x" / "files"
+    files.mkdir()
+    (files / "a.gguf").touch()
     for path, message in (
         (tmp_path / "tiny-model", f"no such file or directory; {tmp_path} has 'Tiny-Model'"),
         (tmp_path / "x" / "y" / "z", f"no such file or directory; {tmp_path / 'x'} holds 'broken'"),
         (broken, f"broken: no such file or directory: it is a link to {tmp_path / 'gone'}"),
         ("someone/Model-4bit/", "on the Hugging Face hub: pyturbo pull someone/Model-4bit"),
         (Path("someone/Model-4bit"), "on the Hugging Face hub: pyturbo pull someone/Model-4bit"),
-        (tmp_path, "expected a directory with config.json, it holds 'Tiny-Model'"),
+        (tmp_path, "expected a directory with config.json, it holds 'Tiny-Model', 'x'\n"),
+        (files, "expected a directory with config.json, it holds 'a.gguf'; name the .gguf file itself\n"),
         (folder / "tokenizer.json", "expected a directory with config.json or a .gguf file"),
     ):
         assert main(["info", str(path)]) == 1
