@@ -13,10 +13,9 @@ struct UnpackedRows {
 
 // The keys that a query sees, causally, are cut in order into blocks. Of each, m is the largest score
 // scale * (q . latent + q_rope . rope_key), l = sum e^(score - m), o = sum e^(score - m) * latent; no keys:
-// m = -inf, l = o = 0. Latents are rotated, from q to o.
-// Layout: key j < context in row j, or its latent in the exact row j % recent where it and all keys after it are
-//   in recent_keys; with has_own key context + i is own row i, and query t stands at key
-//   context + t, else the last query at the last key. All heads read the same rows.
+// m = -inf, l = o = 0. Latents are rotated, from q to o; all heads read the same rows.
+// Layout: key j < context in row j, or its latent in exact row j % recent if recent_keys has it and all after it;
+//   with has_own key context + i is own row i and query t stands at key context + t, else the last one at the last.
 // Dispatch: groups (ceil_div(heads, kHeads), blocks, tokens), threads (kThreads)
 // Requires: bits == 2 || bits == 3 || bits == 4 || bits == 6 || bits == 8; tokens > 0; context <= capacity;
 //   !has_recent || (0 < recent && recent <= kMaxRecent);

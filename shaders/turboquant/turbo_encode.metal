@@ -9,12 +9,10 @@ constant bool has_recent [[function_constant(3)]];
 constexpr constant uint kRows = 4;            // rows of one threadgroup, one per simdgroup
 constexpr constant float kLeastNorm = 1e-8f;  // of a vector whose direction is kept
 
-// Row (position + t) % capacity of a head gets the codes of y sqrt(dim) / r, y = P x[t] and r = |y|, with 8 bits
-// those of y * 127 / 64 / max |y_i|, and the scale r / |centroids|: decoded rows have the length of x. With means,
-// x - mean(x) is encoded. With has_recent the last tokens are also kept as they are: y in row
-// (position + t) % recent, whose key is position + t.
-// Layout: codes from the lowest bit of a row's words on, then zeros; x is P x already unless it rotates. Of
-//   more tokens than the capacity the last ones are encoded.
+// Row (position + t) % capacity of a head gets the codes of y sqrt(dim) / r, y = P x[t] (x[t] unless it rotates), r = |y|,
+// with 8 bits those of y * 127 / 64 / max |y_i|, and the scale r / |centroids|: decoded rows have the length of x. With
+// means, x - mean(x) is encoded; with has_recent y of the last tokens is also row (position + t) % recent, key position + t.
+// Layout: codes from the lowest bit of a row's words on, then zeros. Of more tokens than the capacity the last are kept.
 // Dispatch: groups (ceil_div(tokens * kv_heads, kRows), batch), threads (32 * kRows)
 // Requires: bits == 2 || bits == 3 || bits == 4 || bits == 6 || bits == 8; batch > 0; kv_heads > 0;
 //   0 < tokens; 0 < capacity;

@@ -1,11 +1,10 @@
 // Attention over a compressed cache, first half: keys split over threadgroups, merged by turbo_merge.
 #include "block.h"
 
-// Of each of `blocks` parts of the keys a query sees: m the largest score soft_cap(scale * q . k), l = sum
-// e^(score - m), o = sum e^(score - m) * v; no keys: m = -inf, l = o = 0. Rotated, from q to o.
-// Layout: key j < context in row (ring_start + j) % capacity, or the exact row j % recent where it and all keys
-//   after it are in recent_keys; with has_own key context + i is own row i, and query t stands at key
-//   context + t, else the last query at the last key. window counts the query's own key.
+// Of each of `blocks` parts of the keys a query sees (window counts its own): m the largest score soft_cap(scale * q . k),
+// l = sum e^(score - m), o = sum e^(score - m) * v; no keys: m = -inf, l = o = 0. Rotated, from q to o.
+// Layout: key j < context in row (ring_start + j) % capacity, or in exact row j % recent if recent_keys has it and all
+//   after it; with has_own key context + i is own row i and query t stands at key context + t, else the last one at the last.
 // Dispatch: groups (batch * kv_heads * ceil_div(heads / kv_heads, shared), blocks, tokens),
 //   threads (32 * kOnlineSimdgroups)
 // Requires: key_bits == 2 || key_bits == 3 || key_bits == 4 || key_bits == 6 || key_bits == 8;
