@@ -18,6 +18,7 @@ python_add_library(_soft_cuda_tests MODULE ${soft_cuda_module} ${soft_cuda_cases
 set_target_properties(_soft_cuda_tests PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 target_include_directories(_soft_cuda_tests PRIVATE ${soft_cuda}/cases ${CMAKE_CURRENT_SOURCE_DIR}/tests/native)
 target_compile_options(_soft_cuda_tests PRIVATE ${PYTURBO_WARNINGS} ${PYTURBO_TEST_OPTIMIZATION})
+target_precompile_headers(_soft_cuda_tests PRIVATE ${PYTURBO_COMMON_HEADERS})
 target_link_libraries(_soft_cuda_tests PRIVATE soft_cuda pyturbo)
 
 install(TARGETS soft_cuda _soft_cuda_tests DESTINATION pyturbo)
