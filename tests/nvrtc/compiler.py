@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import files
@@ -59,13 +61,42 @@ def compile_text(text: str, name: str, options: Sequence[str]) -> Compiled:
     return Compiled(True, log.value.decode(), cubin.raw, ptx.value.decode())
 
 
-def compile_apart(text: str, name: str, options: Sequence[str]) -> Compiled:
-    """Do the same in a process of its own: NVRTC keeps some options for later compilations."""
-    job = pickle.dumps((text, name, options))
-    done = subprocess.run([sys.executable, __file__], input=job, stdout=subprocess.PIPE, check=True)
-    return Compiled(*pickle.loads(done.stdout))
+#: What NVRTC keeps for later compilations of a process once it was said.
+UNOPTIMISED = "--Ofast-compile=max"
+
+
+@cache
+def unoptimising() -> subprocess.Popen[bytes]:
+    """Return a process that compiles without optimisation, for as long as this one runs."""
+    process = subprocess.Popen(
+        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=-1
+    )
+    atexit.register(process.communicate)
+    return process
+
+
+def compile_unoptimised(text: str, name: str, options: Sequence[str]) -> Compiled:
+    """Compile with next to no optimisation, in a process for such compilations alone."""
+    process = unoptimising()
+    assert process.stdin
+    assert process.stdout
+    try:
+        pickle.dump((text, name, [*options, UNOPTIMISED]), process.stdin)
+        process.stdin.flush()
+        return Compiled(*pickle.load(process.stdout))
+    except (EOFError, BrokenPipeError):
+        unoptimising.cache_clear()  # it has ended: the next compilation has a new one
+        raise
+
+
+def main() -> None:
+    """Compile what comes from standard input until it ends."""
+    with suppress(EOFError):
+        while True:
+            result = compile_text(*pickle.load(sys.stdin.buffer))
+            pickle.dump((result.accepted, result.log, result.cubin, result.ptx), sys.stdout.buffer)
+            sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":
-    result = compile_text(*pickle.load(sys.stdin.buffer))
-    sys.stdout.buffer.write(pickle.dumps((result.accepted, result.log, result.cubin, result.ptx)))
+    main()

@@ -19,7 +19,7 @@ from frontend.__main__ import main
 from frontend.tokens import words
 from gguf_blocks import both_forms
 from gguf_models import BLOCK_MODELS, metadata
-from nvrtc.compiler import TEXTS, Compiled, compile_apart, compile_text
+from nvrtc.compiler import TEXTS, Compiled, compile_text, compile_unoptimised
 from pyturbo.checkpoint.gguf_writer import write_gguf
 from pyturbo.errors import ArgumentError
 from pyturbo.model import load
@@ -93,9 +93,8 @@ def compiled(shader: str, names: list[str], *options: str, optimised: bool = Tru
     chosen = [f"-DPT_INSTANCE_{name}" for name in names]
     constants = re.findall(r"PYTURBO_CONSTANT\((\w+), (\d+)\)", text)
     values = [f"-DPT_C{slot}={VALUES[type_]}" for type_, slot in constants]
-    if optimised:
-        return compile_text(text, f"{shader}.cu", [*options, *chosen, *values])
-    return compile_apart(text, f"{shader}.cu", [*options, *chosen, *values, "--Ofast-compile=max"])
+    compile_ = compile_text if optimised else compile_unoptimised
+    return compile_(text, f"{shader}.cu", [*options, *chosen, *values])
 
 
 def in_memory(log: str) -> set[str]:
