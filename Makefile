@@ -26,7 +26,8 @@ run: $(if $(wildcard $(VENV)/built),build,$(VENV)/runs)
 # Each process has a stretch of the tests, in order, and takes some of another's when it is done. Tests of servers and of
 # other processes wait for much of their time: one process more than cores keeps the cores busy. Each takes 0.6 GB.
 PROCESSES ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
-PYTEST = $(BIN)/pytest -q -n $(PROCESSES) --dist worksteal
+# What one process has compiled of the tests the others read.
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q -n $(PROCESSES) --dist worksteal
 # Under it glibc looks for damage to the heap at every call, and ends the process when it finds some. Freed
 # memory is kept: to return its pages, and to get new ones, takes longer than the checks.
 HEAP_CHECKS := MALLOC_CHECK_=3 LD_PRELOAD=libc_malloc_debug.so.0
