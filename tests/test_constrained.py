@@ -55,6 +55,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.spread
 @pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=list(OPTIONS))
 def test_a_reply_matches_the_regular_expression(model: pyturbo.Model, options: dict[str, Any]) -> None:
@@ -206,6 +207,7 @@ def test_astream(plain: pyturbo.Model) -> None:
     assert re.fullmatch("a[bc]{3}", asyncio.run(text()))
 
 
+@pytest.mark.spread
 @pytest.mark.slow
 def test_a_reply_has_its_least_tokens(model: pyturbo.Model) -> None:
     """The ends are the likeliest tokens, so only options keep them away."""
@@ -248,6 +250,7 @@ def test_dry_ends_a_loop(plain: pyturbo.Model) -> None:
     assert plain.generate(PROMPT, 12, logit_bias=bias, dry_multiplier=4.0, dry_breakers=["x"]).text == looping
 
 
+@pytest.mark.spread
 @pytest.mark.slow
 def test_several_replies_to_one_prompt(model: pyturbo.Model) -> None:
     ids = model.tokenizer.encode(PROMPT)

@@ -46,6 +46,7 @@ def test_a_rewound_session_is_the_one_before(folder: Path, name: str, kv: str) -
     check_rewind(model_of(folder, name, kv=kv), CUT[name])
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("name", ["qwen3", "qwen3_5_moe"])
 def test_every_device_rewinds(folder: Path, device: pyturbo.Device, name: str) -> None:
     check_rewind(model_of(folder, name, device), CUT[name])

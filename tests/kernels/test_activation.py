@@ -65,6 +65,7 @@ def test_edges(device, name, extra):
     check(getattr(ops, name)(a, b, *extra, device=device), name, a, b, extra)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(("name", "extra"), CASES)
 @settings(max_examples=10, deadline=None)
 @given(shape=st.lists(st.integers(1, 40), min_size=1, max_size=3), seed=st.integers(0, 99))

@@ -202,6 +202,7 @@ def test_one_token_is_the_matvec(device, rng, bits, group_size, kind):
         np.testing.assert_array_equal(together, run_product(device, "affine_few_matmul", x, w))
 
 
+@pytest.mark.spread
 @settings(max_examples=30, deadline=None)
 @given(
     tokens=st.integers(1, 40), out_dim=st.integers(1, 70), groups=st.integers(1, 5),
@@ -354,6 +355,7 @@ def test_grouped_by_slot(device, rng, bits, group_size, kind, count, slots):
     np.testing.assert_array_equal(y[found], run_grouped(device, x, offsets, *stacks)[found])
 
 
+@pytest.mark.spread
 @settings(max_examples=25, deadline=None)
 @given(sizes=st.lists(st.sampled_from([0, 0, 1, 2, 31, 32, 33, 64, 65]), min_size=1, max_size=9).filter(any))
 def test_any_buckets(device, sizes):

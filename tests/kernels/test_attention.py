@@ -232,9 +232,10 @@ def test_rows_past_the_context_are_not_read(device, rng, dim, form, kind):
     assert y.tobytes() == run(form, device, q, k, v, 0.2).tobytes()
 
 
+@pytest.mark.spread
+@pytest.mark.parametrize("window", [7, 41])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("window", [7, 41])
 def test_a_ring_holds_what_each_chunk_needs(device, rng, form, kind, window):
     """Chunks are appended, then attended to, while positions go round the ring several times."""
     chunks = [5, 1, 9, 9, 2, 7, 9, 1, 1, 8, 9, 9, 3, 9, 9, 4]
@@ -263,11 +264,12 @@ def test_ops_at_a_late_position_of_a_ring(device, rng):
     check(y, q, k[order], v[order], 0.3, window=window)
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.spread
+@pytest.mark.parametrize("dim", [72, 80])  # of vectors of 16 values, a part and whole ones
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("where", ["q", "k", "v"])
-@pytest.mark.parametrize("dim", [72, 80])  # of vectors of 16 values, a part and whole ones
+@pytest.mark.parametrize("kind", TYPES)
 def test_nan_and_inf_show_where_they_are_seen(device, rng, dim, form, kind, bad, where):
     q, k, v = operands(rng, 9, 45, 6, 2, dim, TYPES[kind])  # small enough for the checker
     if where == "q":
@@ -300,6 +302,7 @@ def test_scores_of_minus_infinity(device, rng, dim, form, kind):
     assert np.isnan(run(form, device, q, k, v, 0.3, window=1)).all()
 
 
+@pytest.mark.spread
 @settings(max_examples=25, deadline=None)
 @given(
     tokens=st.integers(1, 40),

@@ -102,6 +102,7 @@ def test_conv1d_in_parts_equals_conv1d_at_once(device, rng, cuts):
     np.testing.assert_array_equal(history, whole[1])
 
 
+@pytest.mark.spread
 @settings(max_examples=20, deadline=None)
 @given(tokens=st.integers(1, 20), channels=st.integers(1, 100), seed=st.integers(0, 99))
 def test_conv1d_any_shape(device, tokens, channels, seed):
@@ -252,6 +253,7 @@ def test_delta_net_forgets_and_keeps(device, rng):
     assert_close(y[0, 2], v[0, 2].astype(np.float64), "dot", np.abs(v[0, 2]) + np.abs(state[2, :, 5]))
 
 
+@pytest.mark.spread
 @settings(max_examples=15, deadline=None)
 @given(
     tokens=st.integers(1, 6),

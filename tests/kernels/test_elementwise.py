@@ -61,6 +61,7 @@ def test_split_q_gate(device, rng, tokens, heads, dim):
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.spread
 @settings(max_examples=15, deadline=None)
 @given(tokens=st.integers(1, 5), count=st.integers(1, 9), dim=st.integers(1, 300), seed=st.integers(0, 99))
 def test_any_shape(device, tokens, count, dim, seed):

@@ -247,6 +247,7 @@ def test_one_token_is_the_matvec(device, rng, mode):
         np.testing.assert_array_equal(together, run_product(device, "fp_few_matmul", x, w))
 
 
+@pytest.mark.spread
 @settings(max_examples=30, deadline=None)
 @given(
     tokens=st.integers(1, 40), out_dim=st.integers(1, 70), units=st.integers(1, 9),

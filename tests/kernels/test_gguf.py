@@ -251,6 +251,7 @@ def test_one_token_is_the_matvec(device, rng, kind):
         np.testing.assert_array_equal(together, run_product(device, "gguf_few_matmul", x, w))
 
 
+@pytest.mark.spread
 @settings(max_examples=30, deadline=None)
 @given(
     tokens=st.integers(1, 40), out_dim=st.integers(1, 70), blocks=st.integers(1, 9),

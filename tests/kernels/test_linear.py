@@ -114,6 +114,7 @@ def test_values_of_all_magnitudes(device, op, kind):
     assert_close(run_product(device, op, x, w, kind), want, "long dot", np.abs(want))
 
 
+@pytest.mark.spread
 @settings(max_examples=20, deadline=None)
 @given(
     tokens=st.integers(1, 9), outputs=st.integers(1, 40), inputs=st.integers(1, 300), seed=st.integers(0, 99)

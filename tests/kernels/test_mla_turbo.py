@@ -83,6 +83,7 @@ def test_matches_float64(device, rng, form, tokens, capacity, heads, rank, rope,
     check(run(form, device, *args, scale), *args, scale)
 
 
+@pytest.mark.spread
 @forms
 @pytest.mark.parametrize(("live", "tokens"), [(0, 5), (41, 1), (41, 9), (64, 35)])
 @pytest.mark.parametrize("bits", turbo_codec.WIDTHS)

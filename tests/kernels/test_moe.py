@@ -41,6 +41,7 @@ def test_route(device, rng, tokens, experts, k, normalize):
     check_route(ids, weights, logits, k, normalize)
 
 
+@pytest.mark.spread
 @settings(max_examples=30, deadline=None)
 @given(
     tokens=st.integers(1, 6),
@@ -118,6 +119,7 @@ def test_route_grouped(device, rng, tokens, experts, k, groups, kept, normalize)
     check_route_grouped(got, logits, bias, k, groups, kept, 2.5, normalize)
 
 
+@pytest.mark.spread
 @settings(max_examples=30, deadline=None)
 @given(
     tokens=st.integers(1, 6),
@@ -220,6 +222,7 @@ def test_moe_buckets_of_a_large_prefill(device, rng):
     check_buckets(ops.moe_buckets(ids, 512, device=device), ids, 512)
 
 
+@pytest.mark.spread
 @settings(max_examples=30, deadline=None)
 @given(
     tokens=st.integers(1, 40),
@@ -288,6 +291,7 @@ def test_find_slots_of_ids_that_are_no_expert(device):
     assert missing[0] == 0
 
 
+@pytest.mark.spread
 @settings(max_examples=30, deadline=None)
 @given(
     tokens=st.integers(1, 9),
@@ -432,6 +436,7 @@ def test_moe_combine(device, rng, variant, tokens, k, dim):
     check_combine(y, residual, experts, weights, shared, gate)
 
 
+@pytest.mark.spread
 @settings(max_examples=15, deadline=None)
 @given(tokens=st.integers(1, 5), k=st.integers(1, 16), dim=st.integers(1, 300), seed=st.integers(0, 99))
 def test_moe_combine_any_shape(device, tokens, k, dim, seed):

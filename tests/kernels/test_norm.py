@@ -76,6 +76,7 @@ def test_squares_that_overflow_do_not_matter(device, value):
     assert_close(k, want_k, "norm")
 
 
+@pytest.mark.spread
 @settings(max_examples=15, deadline=None)
 @given(tokens=st.integers(1, 6), dim=st.integers(1, 700), seed=st.integers(0, 99), fused=st.booleans())
 def test_rms_norm_any_shape(device, tokens, dim, seed, fused):
@@ -140,6 +141,7 @@ def test_qk_norm_inside_the_conv_output(device, rng):
     np.testing.assert_array_equal(memory.numpy(), conv)
 
 
+@pytest.mark.spread
 @settings(max_examples=15, deadline=None)
 @given(tokens=st.integers(1, 4), heads=st.integers(1, 9), dim=st.integers(1, 140), seed=st.integers(0, 99))
 def test_heads_any_shape(device, tokens, heads, dim, seed):

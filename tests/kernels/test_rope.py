@@ -87,6 +87,7 @@ def test_frequency_zero_leaves_its_pair(device, rng):
     assert (y[..., :2] != x[..., :2]).all()
 
 
+@pytest.mark.spread
 @settings(max_examples=25, deadline=None)
 @given(
     tokens=st.integers(1, 5),

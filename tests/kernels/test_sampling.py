@@ -19,6 +19,7 @@ def test_argmax(device, rng, rows, n):
     np.testing.assert_array_equal(y, reference.argmax(x))
 
 
+@pytest.mark.spread
 @settings(max_examples=30, deadline=None)
 @given(
     rows=st.integers(1, 4),
@@ -146,6 +147,7 @@ def test_top_logits(device, rng, rows, n, groups, k):
     check_top_logits(x, k, *outputs)
 
 
+@pytest.mark.spread
 @settings(max_examples=30, deadline=None)
 @given(
     rows=st.integers(1, 3),

@@ -208,12 +208,13 @@ def check_recent(y, q, k, v, scale, first, end, own, **options):
     check(y, q, k, v, scale, own=tuple(exact_rows), live=first, **options)
 
 
-@forms
+@pytest.mark.spread
 @pytest.mark.parametrize(
     ("recent", "first", "end"),
     [(16, 41, 57), (16, 50, 57), (5, 53, 57), (16, 57, 57), (16, 0, 9), (32, 25, 57), (1, 20, 21), (8, 0, 0)],
 )
 @pytest.mark.parametrize(("chunk", "window"), [(False, 0), (True, 0), (True, 12)])
+@forms
 def test_the_last_rows_are_exact(device, rng, form, recent, first, end, chunk, window):
     """Of fewer keys than there are rows too: after a rewind, or at the beginning."""
     tokens = 9 if chunk else max(1, min(9, end))

@@ -1,7 +1,9 @@
 """Tests marked `spread`: each of their cases runs on the CPU, and on one of the devices that are emulated.
 
 Every device so has its share of the cases, and a third of what they would take is enough. It is for tests of
-whole models: tests of kernels, and the parity of every model, run on all devices.
+whole models, and for tests of kernels with random shapes or with so many cases that every instance has some
+on each device: other tests of kernels, and the parity of every model, run on all devices. Cases are dealt out
+in their order, so a parameter that chooses the kernel does not change fastest where it has three values.
 """
 
 from __future__ import annotations
