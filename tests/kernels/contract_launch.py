@@ -82,18 +82,20 @@ class Launch:
 
 
 def launches(function: str) -> Iterator[Launch]:
-    """One launch of each instance with all boolean function constants on, and one with them off.
+    """One launch of each instance with all function constants, and one without those that may be off.
 
-    Those that may be undefined are: bodies do not know them.
+    That is, booleans are false and others undefined. Bodies do not round operands, so `bf16_operands` is off.
     """
     instances = [kernel for kernel in pyturbo.kernels().values() if kernel["function"] == function]
     for kernel in instances:
-        required = [c for c in kernel["constants"] if c["required"]]
-        for on in (True, False) if any(c["type"] == "bool" for c in required) else (True,):
-            yield _launch({**kernel, "constants": required}, on)
+        constants = [c for c in kernel["constants"] if c["name"] != "bf16_operands"]
+        required = [c for c in constants if c["required"]]
+        yield _launch({**kernel, "constants": constants}, on=True)
+        if required != constants or any(c["type"] == "bool" for c in required):
+            yield _launch({**kernel, "constants": required}, on=False)
 
 
-def _launch(kernel: Values, on: bool) -> Launch:
+def _launch(kernel: Values, *, on: bool) -> Launch:
     rng = np.random.default_rng(7)
     constants = {c["name"]: on if c["type"] == "bool" else WIDTHS[c["name"]] for c in kernel["constants"]}
     parameters = {name: int(text) for name, text in kernel["template"].items() if text.isdigit()}

@@ -98,7 +98,7 @@ def test_experts(device, rng, teams):
     args = x, IDS, *memory, None, Out((2, 3, 70)), 2, 3, 1, 96, 70, 5, *matrices
     constants = {**constants, **test_fp.constants(small)}
     (y,) = run_kernel(device, "fp_experts_matvec_mxfp4", *args, constants=constants)
-    want, terms = fp.per_expert(test_fp.read_by(device, x, "mxfp4"), IDS, small)
+    want, terms = fp.per_expert(fp.matmul, test_fp.read_by(device, x, "mxfp4"), IDS, small)
     assert_close(y, want, "dot", terms)
 
 

@@ -7,6 +7,7 @@ tests cannot catch: levels that this machine has not, and speed.
 from __future__ import annotations
 
 import re
+import time
 from functools import cache
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from kernels.test_affine import (
 from kernels.test_linear import WEIGHTS, operands
 from pyturbo import ops, turbo_codec
 from pyturbo.errors import ArgumentError
+from pyturbo.model import default_model
 from reference import affine as reference
 from reference import fp, linear
 from reference.activations import as_read
@@ -506,15 +508,32 @@ def test_wrong_choices(monkeypatch):
         pyturbo.Device("cpu", precision="slow")
 
 
-def test_a_launch_with_an_optional_constant_runs_as_the_shader(level, rng):
-    w, x = random_weight(rng, (16, 64), 4, 32, "bf16"), random_rows(rng, 9, 64)
-    results = []
-    for device in (device_at(level), pyturbo.Device("cpu:reference", check=False)):
-        y = device.empty((9, 16))
-        kernel = device.kernel(name("affine_matmul", w), {"bf16_operands": True})
-        kernel(x, *w[:3], y, 9, 64, 16, 32)
+def test_operations_run_by_bodies(level, rng):
+    """They say how many teams a GPU should form, which changes neither bits nor what runs."""
+    w, x = random_weight(rng, (600, 64), 4, 32, "bf16"), random_rows(rng, 1, 64)
+    results = [ops.affine_matmul(x, *w, device=device_at(level)).tobytes()]
+    for constants in ({}, {"row_teams": 1}, {"row_teams": 16}):
+        y = device_at(level).empty((1, 600))
+        kernel = device_at(level).kernel(name("affine_matvec", w), constants)
+        kernel(x, *w[:3], y, 1, 64, 600, 32)
         results.append(y.numpy().tobytes())
-    assert results[0] == results[1]
+    assert len(set(results)) == 1
+
+
+def test_decode_runs_by_bodies(level):
+    """Shaders take a hundred times as long."""
+    bodies = seconds_of_a_token(device_at(level))
+    assert bodies < seconds_of_a_token(pyturbo.Device("cpu:reference", threads=2, check=False)) / 5
+
+
+def seconds_of_a_token(device):
+    with pyturbo.load(default_model(), device) as model:
+        session = model.session(64)
+        session.prefill([5, 6, 7])
+        session.step(8)
+        begin = time.perf_counter()
+        session.step(9)
+        return time.perf_counter() - begin
 
 
 def test_a_launch_with_its_own_geometry_runs_as_the_shader(level, rng):

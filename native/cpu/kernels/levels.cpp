@@ -1,6 +1,5 @@
 #include "cpu/kernels/levels.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -34,12 +33,6 @@ constexpr Level kBuilt[] = {
 };
 
 bool same(const Extent& a, const Extent& b) { return a.x == b.x && a.y == b.y && a.z == b.z; }
-
-bool sets_optional(const KernelInfo& kernel, const Arguments& arguments) {
-  return std::any_of(
-      kernel.constants, kernel.constants + kernel.constant_count,
-      [&](const ConstantInfo& info) { return !info.required && arguments.constants[info.slot]; });
-}
 
 bool serves(const BodyForm& form, const KernelInfo& kernel) {
   for (uint32_t i = 0; i < kernel.parameter_count; ++i)
@@ -93,7 +86,7 @@ Bodies::Bodies(const Level* level) {
 bool Bodies::add(const KernelInfo& kernel, const Arguments& arguments, const Dispatch& dispatch,
                  Batch& batch) const {
   const auto found = bodies_.find(&kernel);
-  if (found == bodies_.end() || sets_optional(kernel, arguments)) return false;
+  if (found == bodies_.end()) return false;
   Dispatch stated;
   kernel.dispatch(arguments, stated);
   if (!same(stated.groups, dispatch.groups) || !same(stated.threads, dispatch.threads)) return false;

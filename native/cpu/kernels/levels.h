@@ -32,9 +32,9 @@ class Bodies {
  public:
   explicit Bodies(const Level* level);  // null: no kernel has a body
 
-  // Adds a complete launch to a batch by its body. False: there is none, the geometry is not the one that the
-  // kernel's contract states, which is the only one that bodies compute, or a function constant that may be
-  // undefined has a value, which bodies do not know.
+  // Adds a complete launch to a batch by its body. False: there is none, or the geometry is not the one that
+  // the kernel's contract states, which is the only one that bodies compute. Bodies do not read function
+  // constants that may be undefined: these say how a GPU computes.
   bool add(const KernelInfo& kernel, const Arguments& arguments, const Dispatch& dispatch,
            Batch& batch) const;
 
