@@ -16,7 +16,7 @@ from pyturbo.bench.gpu.model import Plan
 from pyturbo.bench.gpu.random_model import BlankWeights, runner_of
 from pyturbo.bench.peers import random_moe
 from pyturbo.engine import graph
-from pyturbo.engine.chunks import reading_traits
+from pyturbo.engine.chunks import least_chunk, reading_traits
 from pyturbo.engine.runner import Runner
 from pyturbo.engine.session import Session
 from pyturbo.layers.kv_cache import kv_format
@@ -91,12 +91,25 @@ def test_streamed_experts_are_read_once_for_more_tokens(mixtures) -> None:
     assert chunk(runner, CUDA, streamed=True) == 2048
     assert chunk(runner, METAL, kv="turbo4", streamed=True) == 512
     assert chunk(mixtures[512, 10], METAL, streamed=True) == 2048
+    assert [least_chunk(traits, streamed=True) for traits in (METAL, CPU, CUDA)] == [1024, 512, 2048]
+    assert least_chunk(METAL, streamed=False) == 512
 
 
 def test_models_without_experts_have_the_chunk_of_the_device() -> None:
     with pyturbo.load(default_model(), "cpu") as model:
         assert chunk(model.runner, METAL) == 512
         assert model.runner.least_chunk == model.runner.traits.chunk == 256
+
+
+def test_what_every_token_has_is_kept_for_no_more_than_the_least() -> None:
+    with pyturbo.load(default_model(), "cpu") as model:
+        runner = model.runner
+        runner.traits, runner.least_chunk = runner.traits._replace(chunk=40), 10
+        counts = {}
+        for output in ("last", "hidden", "all", "layers"):
+            with runner.program(512, 100, output) as (counts[output], _):
+                pass
+    assert counts == {"last": 40, "hidden": 40, "all": 10, "layers": 10}
 
 
 def test_fewer_tokens_where_a_launch_would_be_long(monkeypatch: pytest.MonkeyPatch) -> None:

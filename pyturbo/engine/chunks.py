@@ -1,7 +1,7 @@
 """How many tokens of a prompt are read at once: what a device reads well, and what a model gains from more.
 
 At a position where a launch over so many tokens is estimated to hold the device for long, fewer are read
-(`Graph.fitting`), but never fewer than the chunk of the device.
+(`Graph.fitting`), but never fewer than `least_chunk`.
 """
 
 from __future__ import annotations
@@ -35,12 +35,15 @@ def reading_traits(network: Decoder, device: Device, kv: KvFormat, *, streamed: 
     traits = device.traits
     if kv.codec is not None:
         return traits
-    chunk = _filling(network, traits)
-    if streamed:
-        chunk = max(chunk, min(2 * traits.chunk, _LARGEST_STREAMED))
+    chunk = max(_filling(network, traits), least_chunk(traits, streamed=streamed))
     while chunk > traits.chunk and not _has_room(network, device, kv, chunk):
         chunk -= traits.chunk
-    return traits._replace(chunk=max(chunk, traits.chunk))
+    return traits._replace(chunk=chunk)
+
+
+def least_chunk(traits: Traits, *, streamed: bool) -> int:
+    """Return how many tokens are read at once wherever there are as many, if there is room for them."""
+    return max(traits.chunk, min(2 * traits.chunk, _LARGEST_STREAMED)) if streamed else traits.chunk
 
 
 def _filling(network: Decoder, traits: Traits) -> int:

@@ -123,8 +123,7 @@ class Graph:
     def fitting(self, count: int, least: int, state: Buffer, position: int) -> int:
         """Return how many of `count` tokens to read at a position.
 
-        They are the more the better, but no launch should hold the device for long that would not with
-        `least` tokens.
+        They are the more the better, but no launch over more than `least` should hold the device for long.
         """
         while count > least:
             parts = self.program.parts([state], position=position, tokens=count)

@@ -17,7 +17,7 @@ from pyturbo._messages import shown
 from pyturbo.checkpoint.origin import Origin
 from pyturbo.engine.batch import BatchGraph
 from pyturbo.engine.budget import Budget
-from pyturbo.engine.chunks import reading_traits
+from pyturbo.engine.chunks import least_chunk, reading_traits
 from pyturbo.engine.graph import Graph, Output, scratch_bytes
 from pyturbo.engine.layout import Layout
 from pyturbo.engine.mixed import MixedGraph, Room
@@ -92,7 +92,7 @@ class Runner:
         self.expert_memory = expert_memory or self.experts
         streamed = budget is not None and budget.experts is not None
         self.traits = reading_traits(network, device, kv, streamed=streamed)
-        self.least_chunk = device.traits.chunk
+        self.least_chunk = min(least_chunk(device.traits, streamed=streamed), self.traits.chunk)
         #: Reentrant: a signal handler may close the model while its thread records or replays.
         self._lock = open_in_children(threading.RLock)
         self._network: Decoder | None = network
@@ -242,7 +242,9 @@ class Runner:
     def program(self, context: int, tokens: int, output: Output) -> Iterator[tuple[int, Graph]]:
         """Hold the program for the next of `tokens` tokens, with how many it reads. It is recorded once."""
         single = output == "last" and tokens <= self.traits.single
-        limit = 1 if single else self.traits.chunk
+        # Logits of all tokens, or what each layer makes of them, take more memory than the rest.
+        chunk = self.least_chunk if output in ("all", "layers") else self.traits.chunk
+        limit = 1 if single else chunk
         slabs = () if self.experts is None else self.experts.slabs
 
         def record() -> Graph:
