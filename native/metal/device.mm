@@ -25,7 +25,7 @@ namespace pyturbo::metal {
 namespace {
 
 constexpr size_t kMostInFlight = 4;  // command buffers that run when another replay begins, itself included
-static_assert(kMostInFlight < Plan::kReplays);
+static_assert(kMostInFlight + 1 <= Plan::kReplays);  // and the expected one
 
 constexpr uint32_t kAttentionGroups = 4;  // threadgroups of attention that a core should have at once
 constexpr uint32_t kUsualCores = 10;      // of a GPU whose number is not known

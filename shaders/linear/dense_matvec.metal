@@ -5,7 +5,7 @@
 // Dispatch: groups (ceil_div(out, kTeamRows), ceil_div(tokens, kFewTokens)), threads (kRowThreads)
 // Requires: valid_teams; tokens > 0; out > 0; in > 0
 // Work: products (tokens * in * out)
-// Numerics: f32 fma, in / 32 terms or fewer in each lane, then a tree; NaN and inf reach only their own row or token.
+// Numerics: f32 fma in each lane, then a tree; NaN and inf reach only their own row or token.
 template <typename W>
 kernel void dense_matvec(
     device const float* x [[buffer(0)]],   // [tokens, in] aligned 16

@@ -217,6 +217,7 @@ def test_rows_are_printed_as_they_come(capsys: pytest.CaptureFixture[str]) -> No
     assert end == "2 tokens predicted"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
 def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     with Comparison(np.array([[1, 0, 1]], np.int32)) as comparison:
         comparison._exact.close()

@@ -1,4 +1,6 @@
-"""Joined layers give the bits of their single operations, in as few launches as their formats allow.
+"""Joined layers give what their single operations give, in as few launches as their formats allow.
+
+The rows here are neither short nor few and long, so that both have the same teams, and the bits are the same.
 
 Does not catch: mistakes of a kernel in sizes that no case here has; tests/kernels has more.
 """

@@ -17,7 +17,6 @@ class Queue {
  public:
   static std::shared_ptr<Queue> start();
 
-  // Gives `list` its place; it runs once it is committed and all before it have run.
   // Command buffers of a queue that have not finished, as many as Metal makes by default.
   static constexpr uint32_t kMost = 64;
 
@@ -25,6 +24,7 @@ class Queue {
   // ever, because nothing is committed.
   bool make();
 
+  // Gives `list` its place; it runs once it is committed and all before it have run.
   void enqueue(const std::shared_ptr<CommandList>& list);
   void commit(const std::shared_ptr<CommandList>& list);  // enqueues it where that has not been done
 

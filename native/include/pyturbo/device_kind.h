@@ -47,7 +47,7 @@ struct Traits {
   Required<uint32_t> attention_groups;  // threadgroups that fill the device; 0: as many parts as there may be
   Required<uint32_t> chunkwise_tokens;  // fewest tokens for which the chunkwise delta net is faster
   Required<uint32_t> pass_experts;      // a pass waits for this many experts, or for all being read
-  Required<uint32_t> bucket_tokens;     // fewest tokens of a step that are sorted by expert
+  Required<uint32_t> bucket_tokens;     // fewest tokens of a step that are sorted by expert; rows of a tile
   Required<uint32_t> few_tokens;        // most tokens that kernels of few tokens multiply; 0: none
   Required<uint32_t> top_logits;        // largest logits that a program finds for the host; 0: none
   Required<bool> fused;                 // whether programs use kernels that join several others
