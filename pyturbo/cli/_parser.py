@@ -15,7 +15,9 @@ class CommandParser(argparse.ArgumentParser):
 
     @property
     def options(self) -> list[str]:
-        return [option for option in self._option_string_actions if option.startswith("--")]
+        return [
+            option for action in self._actions for option in action.option_strings if option.startswith("--")
+        ]
 
     def refuse(self, unknown: Sequence[str]) -> None:
         """Exit with status 2 and a message about arguments that are left over."""
