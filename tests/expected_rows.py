@@ -39,6 +39,19 @@ def cursor_at(position: int) -> Cursor:
     return cursor
 
 
+def check_wrong_guesses(device: pyturbo.Device) -> None:
+    program, blocks, cursor = row_adder(device), [block_of(device), block_of(device)], cursor_at(1)
+    program.run(blocks[:1], advance=1, ahead=True, row=cursor, count=8)  # expects row 2
+    program.run(blocks[:1], row=0, count=8)  # back
+    program.run(blocks[:1], advance=1, ahead=True, row=cursor, count=8)  # expects row 3
+    program.run(blocks[1:], row=cursor, count=8)  # another block
+    program.run(blocks[:1], advance=1, ahead=True, row=cursor, count=8)  # expects row 4
+    program.run(blocks[:1], row=cursor, count=2)  # fewer values
+    np.testing.assert_array_equal(blocks[0].read()[:, 0], [1, 1, 1, 1, 1, 0, 5])
+    np.testing.assert_array_equal(blocks[0].read()[4], [1] * 2 + [0] * 6)
+    np.testing.assert_array_equal(blocks[1].read()[:, 0], [0, 0, 0, 1, 0, 0, 1])
+
+
 def logits_after(oracle: pyturbo.Model, tokens: Sequence[int]) -> NDArray[np.float32]:
     with oracle.session(128) as session:
         return session.prefill(tokens).copy()

@@ -28,7 +28,7 @@ class Expected {
 
   bool has(uint64_t number);
 
-  // Returns a replay and keeps it no longer; an empty one if it is not there.
+  // Removes and returns a replay; returns an empty one if it is not there.
   Replay take(uint64_t number);
 
   void drop_all();

@@ -1,7 +1,7 @@
-"""How many tokens of a prompt are read at once: what a device reads well, and what a model gains from more.
+"""The chunk size of a prompt: what a device reads well, and what a model gains from more.
 
-At a position where a launch over so many tokens is estimated to hold the device for long, fewer are read
-(`Graph.fitting`), but never fewer than `least_chunk`.
+Where a launch over a whole chunk would run too long, `Graph.fitting` reads a smaller one, of at least
+`least_chunk` tokens.
 """
 
 from __future__ import annotations

@@ -13,7 +13,16 @@ import pytest
 
 import cuda_in_tests
 import pyturbo
-from expected_rows import ROWS, WIDTH, block_of, check, check_forks_rewinds_and_turns, cursor_at, row_adder
+from expected_rows import (
+    ROWS,
+    WIDTH,
+    block_of,
+    check,
+    check_forks_rewinds_and_turns,
+    check_wrong_guesses,
+    cursor_at,
+    row_adder,
+)
 from pyturbo.engine.together import step_together
 from pyturbo.errors import ArgumentError, DeviceError
 from pyturbo.symbols import Place
@@ -86,16 +95,7 @@ def test_replays_under_way_are_not_affected(cuda: pyturbo.Device) -> None:
 
 
 def test_a_wrong_guess_changes_nothing(cuda: pyturbo.Device) -> None:
-    program, blocks, cursor = row_adder(cuda), [block_of(cuda), block_of(cuda)], cursor_at(1)
-    program.run(blocks[:1], advance=1, ahead=True, row=cursor, count=8)  # expects row 2
-    program.run(blocks[:1], row=0, count=8)  # back
-    program.run(blocks[:1], advance=1, ahead=True, row=cursor, count=8)  # expects row 3
-    program.run(blocks[1:], row=cursor, count=8)  # another block
-    program.run(blocks[:1], advance=1, ahead=True, row=cursor, count=8)  # expects row 4
-    program.run(blocks[:1], row=cursor, count=2)  # fewer values
-    np.testing.assert_array_equal(blocks[0].read()[:, 0], [1, 1, 1, 1, 1, 0, 5])
-    np.testing.assert_array_equal(blocks[0].read()[4], [1] * 2 + [0] * 6)
-    np.testing.assert_array_equal(blocks[1].read()[:, 0], [0, 0, 0, 1, 0, 0, 1])
+    check_wrong_guesses(cuda)
 
 
 def test_other_memory_at_the_same_time_changes_nothing(cuda: pyturbo.Device) -> None:

@@ -1,9 +1,9 @@
-"""Tests marked `spread`: each of their cases runs on the CPU, and on one of the devices that are emulated.
+"""Tests marked `spread`: each case runs on the CPU and on one of the three emulated devices.
 
-Every device so has its share of the cases, and a third of what they would take is enough. It is for tests of
-whole models, and for tests of kernels with random shapes or with so many cases that every instance has some
-on each device: other tests of kernels, and the parity of every model, run on all devices. Cases are dealt out
-in their order, so a parameter that chooses the kernel does not change fastest where it has three values.
+This takes a third of the time of all devices. Mark tests of whole models, of random shapes, and those that
+have several cases for each instance of a kernel, so that every instance still runs on each device. Other
+tests of kernels, and the parity of every model, run on all devices. Cases are dealt out in order, so a
+parameter that chooses the kernel must not change fastest where it has three values.
 """
 
 from __future__ import annotations
