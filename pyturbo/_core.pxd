@@ -103,6 +103,8 @@ cdef extern from "pyturbo/device.h" namespace "pyturbo" nogil:
         cbool use(Storage&, uint64_t, uint64_t) except +raise_python
         shared_ptr[Storage] constant(const shared_ptr[Storage]&, uint64_t, uint64_t) except +raise_python
         void synchronize() except +raise_python
+        uint64_t mark() except +raise_python
+        void wait(uint64_t) except +raise_python
         void set_progress(Progress)
         const KernelInfo& kernel(string_view) except +raise_python
         shared_ptr[Storage] allocate(uint64_t) except +raise_python

@@ -182,6 +182,21 @@ cdef class Device:
         with nogil:
             device.synchronize()
 
+    def mark(self):
+        """Return a mark, a number, behind all work that was started, for ``wait``."""
+        cdef NativeDevice* device = self.native()
+        cdef uint64_t mark
+        with nogil:
+            mark = device.mark()
+        return mark
+
+    def wait(self, mark):
+        """Wait for the work that was started before a mark, perhaps for more, and raise its errors."""
+        cdef NativeDevice* device = self.native()
+        cdef uint64_t number = index("wait: mark", mark)
+        with nogil:
+            device.wait(number)
+
     def __enter__(self):
         return self
 

@@ -219,12 +219,10 @@ void Device::replay(std::span<const ReadyLaunch> launches, std::span<const Ready
   if (!loops.empty()) {
     run_loops(launches, loops, timeline, program);
   } else if (program) {
-    const bool ahead = meanwhile && wait && !timeline && prepares_ahead();
+    const bool ahead = meanwhile && !timeline && prepares_ahead();
     run_recorded(*program, 0, launches, wait && !ahead, runs);
-    if (ahead) {
-      meanwhile();
-      synchronize();
-    }
+    if (ahead) meanwhile();
+    if (ahead && wait) synchronize();
   } else {
     run(launches.data(), launches.size(), wait, runs);
   }

@@ -197,6 +197,21 @@ class CudaDevice final : public Device {
     opened->stream->synchronize();
   }
 
+  uint64_t mark() override {
+    const auto opened = this->opened();
+    const Current current(*opened->context);
+    return opened->stream->mark();
+  }
+
+  void wait(uint64_t mark) override {
+    if (!opened_here()) return;
+    const std::shared_ptr<Opened> opened = held();
+    if (!opened) return;
+    const Current current(*opened->context);
+    opened->stream->wait(mark);
+    opened->stream->throw_failure();
+  }
+
  protected:
   void run(const ReadyLaunch* launches, size_t count, bool wait, std::vector<LaunchRun>* runs) override {
     const auto opened = this->opened();

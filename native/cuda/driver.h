@@ -66,6 +66,7 @@ enum class FunctionAttribute : int {
 
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDefault = 0;
+inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kHostAllocPortable = 1;
 inline constexpr unsigned kHostAllocDeviceMap = 2;
 inline constexpr unsigned kHostRegisterPortable = 1;
@@ -123,6 +124,7 @@ inline constexpr Edge kWhenEnded = {}, kWhenEnding = {1, 0, 1, {}};
   X(event_create, cuEventCreate, (EventHandle * event, unsigned flags))                                      \
   X(event_destroy, cuEventDestroy_v2, (EventHandle event))                                                   \
   X(event_record, cuEventRecord, (EventHandle event, StreamHandle stream))                                   \
+  X(event_wait, cuEventSynchronize, (EventHandle event))                                                     \
   X(event_elapsed, cuEventElapsedTime, (float* milliseconds, EventHandle begin, EventHandle end))            \
   X(module_load, cuModuleLoadData, (ModuleHandle * module, const void* image))                               \
   X(module_unload, cuModuleUnload, (ModuleHandle module))                                                    \

@@ -43,6 +43,8 @@ Stream::~Stream() {
   if (!context_->opened_here()) return;
   try {
     const Current current(*context_);
+    for (const Mark& mark : marks_)
+      if (mark.event) driver().event_destroy(mark.event);
     driver().stream_destroy(handle_);
   } catch (const Error&) {  // the context is broken, and its stream with it
   }
@@ -88,6 +90,37 @@ void Stream::wait() {
   }
   const Result result = driver().stream_wait(handle_);
   if (result != Result::success) fail("a copy", result);  // whatever it was, work did not end as it should
+  ended(number);
+}
+
+uint64_t Stream::mark() {
+  Result result = Result::success;
+  uint64_t number;
+  {
+    const std::lock_guard lock(mutex_);
+    Mark& mark = marks_[++last_mark_ % marks_.size()];
+    if (!mark.event) result = driver().event_create(&mark.event, kEventDisableTiming);
+    if (result == Result::success) result = driver().event_record(mark.event, handle_);
+    mark.number = number_;
+    number = last_mark_;
+  }
+  require("an event", result);
+  return number;
+}
+
+void Stream::wait(uint64_t number) {
+  Mark mark;
+  {
+    const std::lock_guard lock(mutex_);
+    mark = marks_[number % marks_.size()];
+    if (mark.number <= done_) return;
+  }
+  const Result result = driver().event_wait(mark.event);
+  if (result != Result::success) fail("a copy", result);
+  ended(mark.number);
+}
+
+void Stream::ended(uint64_t number) {
   const std::lock_guard lock(mutex_);
   done_ = std::max(done_, number);
   if (done_ == number_) under_way_.clear();

@@ -1,6 +1,7 @@
 // The queue of work of a device, and its first failure.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -43,6 +44,12 @@ class Stream {
   // Waits for all work that was added. Throws nothing.
   void wait();
 
+  // Marks the end of the work that was added so far.
+  uint64_t mark();
+
+  // Waits for the work before a mark; for one that is not among the last, perhaps for more. Throws nothing.
+  void wait(uint64_t mark);
+
   // Throws the Error{device} of the first failure.
   void throw_failure();
 
@@ -53,7 +60,13 @@ class Stream {
   }
 
  private:
+  struct Mark {
+    EventHandle event = nullptr;
+    uint64_t number = 0;  // of the work before it
+  };
+
   [[noreturn]] void refuse(std::string_view what, Result result);
+  void ended(uint64_t number);
   void fail(std::string_view otherwise, Result result);
 
   const std::shared_ptr<Context> context_;
@@ -62,6 +75,8 @@ class Stream {
   std::vector<std::string> under_way_;  // labels of launches since the last wait, each once
   uint64_t number_ = 0;                 // of the work added last
   uint64_t done_ = 0;                   // work up to this number has ended
+  std::array<Mark, 4> marks_;           // the last ones, which take turns
+  uint64_t last_mark_ = 0;
   std::string failure_;
 };
 

@@ -134,6 +134,17 @@ class MetalDevice final : public Device {
     throw_failure();
   }
 
+  uint64_t mark() override {
+    require_open();
+    return flight_->next() - 1;
+  }
+
+  void wait(uint64_t mark) override {
+    if (!opened_here()) return;
+    flight_->wait(mark);
+    throw_failure();
+  }
+
  protected:
   void run(const ReadyLaunch* launches, size_t count, bool wait, std::vector<LaunchRun>* runs) override {
     const Pool pool;

@@ -481,10 +481,23 @@ Result cuEventRecord(EventHandle handle, StreamHandle stream_handle) {
                  const std::lock_guard lock(event->mutex);
                  event->done = true;
                  event->seconds = seconds();
+                 event->changed.notify_all();
                  return Result::success;
                },
                {}});
   return Result::success;
+}
+
+Result cuEventSynchronize(EventHandle handle) {
+  const Result result = in_context();
+  if (result != Result::success) return result;
+  const auto event = events().get(handle);
+  if (!event) return Result::invalid_handle;
+  soft::count(&Counters::waits);
+  std::unique_lock lock(event->mutex);
+  while (event->recorded && !event->done && soft::failure().get() == Result::success)  // then it is never done
+    event->changed.wait_for(lock, std::chrono::milliseconds(1));
+  return soft::failure().get();
 }
 
 Result cuEventElapsedTime(float* milliseconds, EventHandle begin_handle, EventHandle end_handle) {

@@ -57,6 +57,7 @@ class Stream {
 
 struct Event {
   std::mutex mutex;
+  std::condition_variable changed;
   bool recorded = false, done = false;
   double seconds = 0;
 };

@@ -170,14 +170,22 @@ class Device : public ClosedAtEnd {
   // `timeline`, if given, is empty and receives when each of them ran; it then waits. Loops are in order and
   // do not overlap. Throws Error{state} before the first launch when a loop is part of another replay.
   // `program`, if given, is what the launches belong to, all of them. `meanwhile`, if given, is called while
-  // the device is at work, if it prepares ahead and this waits, without a timeline or loops; it throws
-  // nothing.
+  // the device is at work, if it prepares ahead, without a timeline or loops; it throws nothing.
   void replay(std::span<const ReadyLaunch> launches, std::span<const ReadyLoop> loops, bool wait,
               Timeline* timeline, Recorded* program = nullptr,
               const std::function<void()>& meanwhile = nullptr);
 
   // Waits for all work begun in this process and throws its first failure.
   virtual void synchronize() {}
+
+  // Marks the end of the work begun so far.
+  virtual uint64_t mark() {
+    require_open();
+    return 0;
+  }
+
+  // Waits for the work before a mark, perhaps for more, and throws the first failure.
+  virtual void wait([[maybe_unused]] uint64_t mark) { synchronize(); }
 
  protected:
   virtual bool checked() const { return false; }
