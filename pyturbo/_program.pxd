@@ -99,7 +99,7 @@ cdef class Program:
 
     cdef NativeProgram* native(self) except NULL
     cdef object _timed(self, str method, blocks, advance, dict symbols)
-    cdef int _replay(self, str method, blocks, bint wait, advance, bint ahead, dict symbols,
+    cdef int _replay(self, str method, blocks, bint wait, advance, dict ahead, dict symbols,
                      NativeTimeline* timeline) except -1
     cdef NativeStrand _strand(self, when, group) except *
     cdef tuple _given(self, str method, blocks, dict symbols, vector[Block]* memory, vector[int64_t]* values)

@@ -30,7 +30,7 @@ class Program:
         *,
         wait: bool = True,
         advance: int | dict[str, int] = 0,
-        ahead: bool = False,
+        ahead: bool | dict[str, int] = False,
         **symbols: int | Cursor,
     ) -> None: ...
     def profile(

@@ -147,9 +147,11 @@ cdef class Program:
         """Replay every launch with these blocks, in the order of ``self.blocks``, and these symbols; then add
         ``advance`` to every ``Cursor`` among the symbols, or to each what a dict has under its symbol. A block is None if
         only launches use it that this replay leaves out. Without ``wait`` the device may still be at work on return; see
-        ``Device.synchronize``. With both ``ahead`` and ``wait``, a GPU is prepared for the next replay while this one runs:
-        it is expected to have the same blocks, the advanced cursors and else the same symbols. Any other will do, too."""
-        self._replay("run", blocks, flag("run: wait", wait), advance, flag("run: ahead", ahead), symbols, NULL)
+        ``Device.synchronize`` and ``Device.mark``. With ``ahead`` a GPU is prepared for the next replay while this one runs:
+        it is expected to have the same blocks, the advanced cursors and else the same symbols, but for those that ``ahead``
+        gives as a dict. Any other will do, too."""
+        next_symbols = ahead if isinstance(ahead, dict) else {} if flag("run: ahead", ahead) else None
+        self._replay("run", blocks, flag("run: wait", wait), advance, next_symbols, symbols, NULL)
 
     def profile(self, blocks=(), *, advance=0, **symbols):
         """Replay like ``run``, and return one row per launch: (label, kernel, seconds). Passes are added up."""
@@ -208,7 +210,7 @@ cdef class Program:
     cdef object _timed(self, str method, blocks, advance, dict symbols):
         """Replay like `run`, and return the `Timeline`. `method` is the one that was called, for messages."""
         cdef NativeTimeline timed
-        self._replay(method, blocks, True, advance, False, symbols, &timed)
+        self._replay(method, blocks, True, advance, None, symbols, &timed)
         return Timeline(
             timed.begin,
             timed.end,
@@ -216,9 +218,9 @@ cdef class Program:
             [HostCall(call.loop, call.number, call.begin, call.end) for call in timed.calls],
         )
 
-    cdef int _replay(self, str method, blocks, bint wait, advance, bint ahead, dict symbols,
+    cdef int _replay(self, str method, blocks, bint wait, advance, dict ahead, dict symbols,
                      NativeTimeline* timeline) except -1:
-        cdef vector[int64_t] values, after
+        cdef vector[int64_t] values, after, expected
         cdef vector[Block] memory
         cdef Cursor cursor
         cdef int64_t advanced
@@ -239,7 +241,14 @@ cdef class Program:
                     found = values[i] + advance[name]
                     raise ArgumentError(f"{method}: {name}: expected a position below 2^63, got {found}")
                 after[i] += advanced
-        cdef const int64_t* next_values = after.data() if ahead else NULL
+        cdef const int64_t* next_values = NULL
+        if ahead is not None:
+            expected = after
+            for name in ahead:
+                if name not in self.symbols:
+                    raise ArgumentError(f"{method}: ahead: expected symbols among {list(self.symbols)}, got {shown(name)}")
+                expected[self.symbols.index(name)] = index(f"{method}: ahead: {name}", ahead[name])
+            next_values = expected.data()
         cdef NativeProgram* program = self.native()
         with nogil:
             program.run(values.data(), memory.data(), wait, timeline, next_values)

@@ -90,6 +90,27 @@ def test_replays_in_any_order(device: pyturbo.Device) -> None:
         np.testing.assert_array_equal(buffer.read(), expected)
 
 
+def test_marks_in_the_work_of_a_device(device: pyturbo.Device) -> None:
+    one, total = device.empty(8), device.shared(8)
+    one.write(np.ones(8, np.float32))
+    program = pyturbo.Program(device)
+    program.add(device.kernel("add"), total, one, total, 8)
+    seen, marks = total.numpy(), []
+    for _ in range(10):
+        program.run(wait=False)
+        marks.append(device.mark())
+    for i in (9, 0, 5, 8, 2):  # few devices keep all marks, and all wait for what a mark stands for
+        program.run(wait=False)
+        mark = device.mark()
+        device.wait(marks[i])
+        assert seen[0] >= i + 1
+        device.wait(mark)
+    assert seen[0] == 15
+    for wrong in (-1, 1.5, "0"):
+        with pytest.raises(ArgumentError, match="wait: mark: expected an integer from 0 on"):
+            device.wait(wrong)
+
+
 def test_launches_that_some_replays_leave_out(device: pyturbo.Device) -> None:
     add, one = device.kernel("add"), device.buffer(np.ones(8, np.float32))
     total = device.empty(8)
@@ -228,6 +249,21 @@ def test_a_program_keeps_its_memory_alive(device: pyturbo.Device) -> None:
     program.run([block], count=0, row=0)
     assert block.numpy()[16 + 7] == 7
     assert y.numpy()[7] > 6.9
+
+
+def test_other_symbols_are_expected_of_the_next_replay(device: pyturbo.Device) -> None:
+    program, _ = chain(device, symbol("count"), 8)
+    block = device.empty(64)
+    for count in (8, 3, 8):
+        program.run([block], ahead={"count": 11 - count}, count=count, row=0)
+    assert block.read()[16:].tolist() == [0, 3, 6, *(2.0 * i for i in range(3, 8)), *[0] * 40]
+    for wrong, message in (
+        ({"rows": 1}, r"ahead: expected symbols among \['count', 'row'\], got 'rows'"),
+        ({"row": -1}, "ahead: row: expected an integer from 0 on, got -1"),
+        (1, "ahead: expected True or False, got 1"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            program.run([block], ahead=wrong, count=8, row=0)
 
 
 @pytest.mark.parametrize("name", ["blocks", "wait", "advance", "ahead"])

@@ -24,7 +24,7 @@ from expected_rows import (
     row_adder,
 )
 from pyturbo.engine.together import step_together
-from pyturbo.errors import ArgumentError, DeviceError
+from pyturbo.errors import ArgumentError, DeviceError, StateError
 from pyturbo.symbols import Place
 
 if not cuda_in_tests.IN_USE:
@@ -78,9 +78,11 @@ def test_the_next_row_is_prepared_while_this_one_runs(cuda: pyturbo.Device) -> N
         soft_cuda.inject("slow", milliseconds=20)
         program.run([block], advance=1, ahead=True, row=cursor, count=8)
         updates(2)
-    program.run([block], row=cursor, count=8)
+    program.run([block], wait=False, advance=1, ahead={"count": 3}, row=cursor, count=8)
+    updates(2)
+    program.run([block], row=cursor, count=3)
     updates(0)
-    np.testing.assert_array_equal(block.read()[:, 0], [1, 1, 1, 1, 1, 0, 5])
+    np.testing.assert_array_equal(block.read()[:, 0], [1, 1, 1, 1, 1, 1, 6])
 
 
 def test_replays_under_way_are_not_affected(cuda: pyturbo.Device) -> None:
@@ -92,6 +94,18 @@ def test_replays_under_way_are_not_affected(cuda: pyturbo.Device) -> None:
     program.prepare([block], row=3, count=8)
     cuda.synchronize()
     np.testing.assert_array_equal(block.read()[:, 0], [1, 1, 0, 0, 0, 0, 2])
+
+
+def test_the_driver_is_asked_once_about_a_mark(cuda: pyturbo.Device) -> None:
+    program, block = row_adder(cuda), block_of(cuda)
+    soft_cuda.inject("slow", milliseconds=20)
+    program.run([block], wait=False, row=0, count=8)
+    mark = cuda.mark()
+    soft_cuda.reset()
+    cuda.wait(mark)
+    cuda.wait(mark)
+    cuda.synchronize()
+    assert soft_cuda.counters()["waits"] == 1
 
 
 def test_a_wrong_guess_changes_nothing(cuda: pyturbo.Device) -> None:
@@ -171,7 +185,8 @@ def is_ready(model: pyturbo.Model, session: pyturbo.Session) -> bool:
     """Whether the next step of a session finds all nodes set."""
     soft_cuda.reset()
     with model.runner.program(session.context, 1, "last") as (_, graph):
-        graph.program.prepare([session._state.block], position=session.position)
+        symbols = graph.onward.symbols()
+        graph.program.prepare([session._state.block], position=session.position, **symbols)
     return soft_cuda.counters()["node_updates"] == 0
 
 
@@ -210,6 +225,29 @@ def test_conversations_together_find_their_nodes_set(model: pyturbo.Model, oracl
     check(oracle, *sessions)
     for session in sessions:
         session.close()
+
+
+def test_the_gpu_has_work_while_the_host_has_a_token(model: pyturbo.Model) -> None:
+    for options in ({"temperature": 0}, {"temperature": 1, "top_k": 20, "seed": 3}):
+        reply = model.stream([1, 2, 3], 12, ignore_eos=True, **options)
+        next(reply)
+        soft_cuda.reset()
+        for tokens in range(1, 6):
+            next(reply)
+            assert soft_cuda.counters()["graph_launches"] == tokens + 1
+
+
+def test_a_step_that_fails_ends_the_session(cuda: pyturbo.Device) -> None:
+    with pyturbo.load(device=cuda) as model, model.session(64) as session:
+        reply = model.stream([1, 2, 3], 12, session=session, temperature=0, ignore_eos=True)
+        for _ in range(3):
+            next(reply)
+        soft_cuda.inject("launch")
+        with pytest.raises(DeviceError):
+            for _ in reply:
+                pass
+        with pytest.raises(StateError, match="cannot go on"):
+            session.step(3)
 
 
 def test_the_last_token_of_a_context(model: pyturbo.Model, oracle: pyturbo.Model) -> None:
