@@ -121,6 +121,19 @@ def operation_calls() -> dict[str, Arguments]:
             "tokens": _ints([0, 1, 1, 0]),
             "weights": _floats(4),
         },
+        "choice_rule": {
+            "top_k": 2,
+            "top_p": 0.5,
+            "min_p": 0.1,
+            "temperature": 0.7,
+            "draw": 0.3,
+            "forbidden": [3],
+        },
+        "choose_token": {
+            "logits": _floats(3),
+            "tokens": np.arange(3, dtype=np.int32),
+            "rule": ops.choice_rule(2),
+        },
         "conv1d": {"x": _floats(2, 5), "history": _floats(3, 5), "weight": _floats(5, 4)},
         "decay_beta": {"a": _floats(2, 3), "b": _floats(2, 3), "a_log": _floats(3), "dt_bias": _floats(3)},
         "delta_net": {

@@ -84,7 +84,16 @@ from pyturbo.ops.moe import (
 )
 from pyturbo.ops.norm import gated_rms_norm, head_rms_norm, qk_norm, rms_norm
 from pyturbo.ops.rope import rope, rope_append, rope_qk
-from pyturbo.ops.sampling import MAX_LOGITS, MAX_TOP_LOGITS, argmax, top_logits
+from pyturbo.ops.sampling import (
+    MAX_FORBIDDEN,
+    MAX_LOGITS,
+    MAX_TOP_LOGITS,
+    RULE_WORDS,
+    argmax,
+    choice_rule,
+    choose_token,
+    top_logits,
+)
 from pyturbo.ops.turbo import (
     TurboRows,
     hadamard,
@@ -108,6 +117,7 @@ __all__ = [
     "GGUF_TYPES",
     "MAX_CHOICES",
     "MAX_EXPERTS",
+    "MAX_FORBIDDEN",
     "MAX_GROUPS",
     "MAX_HEAD_DIM",
     "MAX_LOGITS",
@@ -117,6 +127,7 @@ __all__ = [
     "MAX_TOP_LOGITS",
     "PROJECTION_BITS",
     "PROJECTION_KINDS",
+    "RULE_WORDS",
     "STEP_KEY_DIMS",
     "STEP_VALUES",
     "TurboRows",
@@ -142,6 +153,8 @@ __all__ = [
     "attention_scores",
     "attention_values",
     "bucket_accumulate",
+    "choice_rule",
+    "choose_token",
     "conv1d",
     "decay_beta",
     "delta_net",

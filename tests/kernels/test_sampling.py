@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kernels.harness import Out, assert_close, run_kernel
@@ -187,6 +187,60 @@ def test_top_logits_of_far_apart_values(device):
     check_top_logits(x, 3, *ops.top_logits(x, 3, device=device))
 
 
+@st.composite
+def choices(draw):
+    """Values and tokens by rank, and a rule with the arguments that it is made from."""
+    k = draw(st.integers(1, 64))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    values = -np.sort(-rng.standard_normal(k).astype(np.float32) * draw(st.sampled_from([0.5, 4, 40])))
+    values[draw(st.integers(1, 64)) :] = -np.inf
+    tokens = rng.permutation(1000)[:k].astype(np.int32)
+    options = {
+        "top_k": draw(st.sampled_from([1, 2, 20, 64])),
+        "top_p": draw(st.sampled_from([1.0, 0.3, 0.95])),
+        "min_p": draw(st.sampled_from([0.0, 0.05])),
+        "temperature": draw(st.sampled_from([0.05, 0.7, 1.0, 50.0])),
+        "draw": draw(st.floats(2**-20, 1.0)),
+        "forbidden": [int(token) for token in tokens[1 : 1 + draw(st.integers(0, 8))]],
+    }
+    return values, tokens, options
+
+
+@pytest.mark.spread
+@settings(max_examples=60, deadline=None)
+@given(choice=choices())
+def test_choose_token(device, choice):
+    values, tokens, options = choice
+    expected, distance = reference.choose_token(values, tokens, **options)
+    assume(distance > 1e-5)
+    drawn, seen = ops.choose_token(values, tokens, ops.choice_rule(**options), device=device)
+    assert drawn == seen == expected
+
+
+def test_choose_token_at_its_borders(device):
+    def choose(values, tokens, *rule, **options):
+        outputs = Out((1,), np.int32), Out((1,), np.int32)
+        made = ops.choice_rule(*rule, **options)
+        args = np.array(values, np.float32), np.array(tokens, np.int32), made, *outputs, len(values)
+        drawn, seen = run_kernel(device, "choose_token", *args)
+        assert drawn == seen
+        return int(drawn[0])
+
+    equal = [0.0] * 64
+    for i in range(64):
+        assert choose(equal, range(64), 64, draw=(i + 1) / 64) == i
+        assert choose(equal, range(64), 64, draw=(i + 0.5) / 64) == i
+    assert choose([1, 1, 0], [7, 9, 2], 1) == 7
+    assert choose([1, 1, 0], [7, 9, 2], 1, forbidden=[7]) == 9
+    assert choose([1, 1, 0], [7, 9, 2], 2, temperature=1e-30) == 9
+    assert choose([1, 0, -np.inf], [7, 9, 2], 3) == 9
+    assert choose([1, 0, -np.inf], [7, 9, -1], 3) == 9
+    assert choose([0, -200], [7, 9], 2, temperature=1e30) == 9  # a weight of 0 may not stay 0
+    assert choose([0, -200], [7, 9], 2, min_p=1e-30, temperature=1e30) == 7
+    for unusable in ([np.nan, 1.0], [np.inf, 1.0], [-np.inf, -np.inf]):
+        assert choose(unusable, [7, 9], 2, top_p=0.5, draw=0.5) in (7, 9)
+
+
 def test_refuses(device):
     with pytest.raises(errors.ArgumentError, match=r"argmax: x: expected shape \[any, any\], got \[3\]"):
         ops.argmax(np.zeros(3, np.float32), device=device)
@@ -196,5 +250,20 @@ def test_refuses(device):
         ops.top_logits(np.zeros((1, 3), np.float32), 4, device=device)
     with pytest.raises(errors.ArgumentError, match=r"top_logits: k: expected 1 to 64, got 65"):
         ops.top_logits(np.zeros((1, 99), np.float32), 65, device=device)
+    two = np.zeros(2, np.float32), np.zeros(2, np.int32)
+    for options in ({"top_p": 0.0}, {"min_p": 1.5}, {"temperature": 0.0}, {"draw": np.nan}):
+        (name,) = options
+        with pytest.raises(errors.ArgumentError, match=f"choice_rule: {name}: expected a number"):
+            ops.choice_rule(1, **options)
+    with pytest.raises(errors.ArgumentError, match=r"choose_token: logits: values: expected 0 to 64, got 65"):
+        ops.choose_token(np.zeros(65, np.float32), two[1], ops.choice_rule(1), device=device)
+    with pytest.raises(errors.ArgumentError, match=r"choice_rule: top_k: expected 1 to 64, got 65"):
+        ops.choice_rule(65)
+    with pytest.raises(
+        errors.ArgumentError, match="choice_rule: forbidden: expected at most 8 tokens, got 9"
+    ):
+        ops.choice_rule(1, forbidden=range(9))
+    with pytest.raises(errors.ArgumentError, match=r"choose_token: rule: expected shape \[13\], got \[2\]"):
+        ops.choose_token(*two, np.zeros(2, np.uint32), device=device)
     with pytest.raises(errors.ArgumentError, match="top_logits: x: expected rows of at most 1048576 values"):
         ops.top_logits(np.zeros((1, (1 << 20) + 1), np.float32), 1, device=device)
