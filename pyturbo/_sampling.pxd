@@ -38,11 +38,16 @@ cdef extern from "pyturbo/sampler.h" namespace "pyturbo" nogil:
         TokenMask()
         TokenMask(const uint32_t*, size_t)
 
+    cdef cppclass Draw "pyturbo::Sampler::Draw":
+        uint64_t top_k
+        double top_p, min_p, temperature, number
+
     cdef cppclass NativeSampler "pyturbo::Sampler":
         NativeSampler(const SamplerOptions&) except +raise_python
         TokenLogprob sample(const float*, uint32_t, TokenMask) except +raise_python
         optional[TokenLogprob] sample(const NativeTopLogits&, TokenMask) except +raise_python
         void accept(const uint32_t*, uint64_t) except +raise_python
+        optional[Draw] upcoming(uint64_t) except +raise_python
         const SamplerOptions options
 
     vector[TokenLogprob] native_top_logprobs "pyturbo::top_logprobs"(const float*, uint32_t, uint32_t) \

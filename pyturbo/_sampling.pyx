@@ -37,6 +37,11 @@ cdef class TopLogits:
     def __len__(self):
         return self.native.first.size()
 
+    @property
+    def largest(self):
+        """The first value, which is NaN or +inf if one of all logits is."""
+        return self.native.first[0].logit if self.native.first.size() else float("-inf")
+
     def __repr__(self):
         return f"TopLogits({len(self)} of {self.native.vocab})"
 
@@ -171,6 +176,19 @@ cdef class Sampler:
         with nogil:
             drawn = sampler.sample(top.native, mask)
         return (drawn.value().token, drawn.value().logprob) if drawn.has_value() else None
+
+    def upcoming(self, number):
+        """Return ``top_k``, ``top_p``, ``min_p``, ``temperature`` and the random number of one of the next draws, counted
+        from 1, or None if other options matter to it. The most likely token is the first of ``top_k`` 1."""
+        cdef uint64_t place = index("upcoming: number", number, least=1)
+        cdef NativeSampler* sampler = self.native()
+        cdef optional[Draw] drawn
+        with nogil:
+            drawn = sampler.upcoming(place)
+        if not drawn.has_value():
+            return None
+        cdef Draw draw = drawn.value()
+        return draw.top_k, draw.top_p, draw.min_p, draw.temperature, draw.number
 
     def accept(self, tokens):
         """Add a token, or a sequence of tokens, to those that penalties count."""

@@ -418,6 +418,37 @@ def test_when_the_largest_logits_are_enough(options, enough):
         assert drawn is None or drawn == (expected[0], pytest.approx(expected[1], abs=1e-6))
 
 
+@pytest.mark.parametrize(
+    ("options", "simple"),
+    [
+        ({}, (1, 1.0, 0.0, 1.0)),
+        ({"temperature": 0.8, "top_k": 20, "top_p": 0.9, "min_p": 0.05}, (20, 0.9, 0.05, 0.8)),
+        ({"temperature": 0.8}, None),
+        ({"temperature": 0.8, "top_k": 9, "typical_p": 0.5}, None),
+        ({"temperature": 0.8, "top_k": 9, "xtc_probability": 0.5}, None),
+        ({"temperature": 0.8, "top_k": 9, "top_n_sigma": 1.0}, None),
+        ({"repetition_penalty": 1.1}, None),
+        ({"presence_penalty": 0.1}, None),
+        ({"frequency_penalty": 0.1}, None),
+        ({"dry_multiplier": 0.1}, None),
+        ({"logit_bias": {3: 1.0}}, None),
+    ],
+)
+def test_draws_that_are_known_before(options, simple):
+    sampler, used = Sampler(**options, seed=9), Sampler(**options, seed=9)
+    logits = np.random.default_rng(8).standard_normal(100).astype(np.float32)
+    for number in range(1, 4):
+        draw = sampler.upcoming(number)
+        assert (draw is None) == (simple is None)
+        if draw is not None:
+            assert draw[:4] == simple
+            assert 0 < draw[4] <= 1
+        assert used.upcoming(1) == draw  # and so draws count, and looking at them does not
+        used.sample(logits)
+    with pytest.raises(ArgumentError, match="upcoming: number: expected an integer from 1 on, got 0"):
+        sampler.upcoming(0)
+
+
 def test_a_penalty_that_reaches_below_the_largest_logits_needs_all():
     logits = np.linspace(9, 1, 100, dtype=np.float32)
     for count, enough in ((64, False), (63, True)):

@@ -227,10 +227,21 @@ std::optional<std::vector<TokenLogit>> Sampler::first_of(const TopLogits& top, T
   return ranked;
 }
 
+std::optional<Sampler::Draw> Sampler::upcoming(uint64_t number) {
+  const SamplerOptions& o = options;
+  const bool adjusts = o.repetition_penalty != 1 || o.presence_penalty != 0 || o.frequency_penalty != 0 ||
+                       o.dry_multiplier > 0 || !o.logit_bias.empty();
+  if (adjusts) return {};
+  if (o.temperature == 0) return Draw{1, 1, 0, 1, 1};
+  if (o.top_k == 0 || o.typical_p < 1 || o.top_n_sigma > 0 || o.xtc_probability > 0) return {};
+  const auto locked = lock();
+  return Draw{o.top_k, o.top_p, o.min_p, o.temperature, uniform(draws_ + number)};
+}
+
 // Hashes the number of the draw: uniform over (0, 1], in steps of 2^-53.
-double Sampler::next_uniform() {
+double Sampler::uniform(uint64_t draw) const {
   constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
-  const uint64_t bits = mix(mix(options.seed) + ++draws_ * kGolden);
+  const uint64_t bits = mix(mix(options.seed) + draw * kGolden);
   return double((bits >> 11) + 1) * 0x1p-53;
 }
 

@@ -74,6 +74,12 @@ struct TopLogits {
 // another thread of the parent was using throws Error{state}.
 class Sampler {
  public:
+  // A draw that depends on nothing but logits and these, in the order in which they apply.
+  struct Draw {
+    uint64_t top_k;  // 1: the most likely token
+    double top_p, min_p, temperature;
+    double number;  // the random one
+  };
   explicit Sampler(const SamplerOptions& options);
   ~Sampler();
 
@@ -86,13 +92,17 @@ class Sampler {
   std::optional<TokenLogprob> sample(const TopLogits& top, TokenMask allowed = {});
   void accept(const uint32_t* tokens, uint64_t count);
 
+  // Returns the number-th of the next draws, from 1 on, or nothing if the options say more than a Draw can.
+  std::optional<Draw> upcoming(uint64_t number);
+
   const SamplerOptions options;
 
  private:
   const float* adjust(const float* logits, uint32_t vocab);
   std::optional<std::vector<TokenLogit>> first_of(const TopLogits& top, TokenMask allowed);
   uint32_t draw(double* total);
-  double next_uniform();
+  double uniform(uint64_t draw) const;
+  double next_uniform() { return uniform(++draws_); }
   std::unique_lock<std::mutex> lock();
 
   float scale_;  // 1 / temperature
