@@ -353,9 +353,10 @@ class Conversation:
         if session.closed or session.position < plan.start:
             return
         ids = [*map(int, session.tokens[plan.start :]), *session.pending]
-        ids = ids[:-1] if ids and ids[-1] in self.model.eos_ids else ids
-        content = self._decode(ids) if answer is None else answer
-        text = plan.rendered + self.model.tokenizer.decode_chat(ids)
+        said_ids = ids[:-1] if ids and ids[-1] in self.model.eos_ids else ids
+        content = self._decode(said_ids) if answer is None else answer
+        # An end of the reply that was read, not only sampled, is part of the text that the session has read.
+        text = plan.rendered + self.model.tokenizer.decode_chat(said_ids if session.pending else ids)
         new_id = repeated_ids(self._call_ids)
         said = self.model.tokenizer.dialect.remembered(content, self.tools, plan.rendered, new_id)
         self.messages, self._text = [*plan.messages, said], text

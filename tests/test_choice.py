@@ -97,6 +97,7 @@ def test_more_logprobs_than_were_found_are_those_of_all_logits(model: pyturbo.Mo
 
 
 def test_logits_are_there_at_any_time(model: pyturbo.Model) -> None:
+    """Those of the last token that the session has read, which may be ahead of what was asked for."""
     with model.session(64) as session, model.session(64) as other:
         expected = other.prefill(IDS).copy()
         reply = model.stream(IDS, COUNT, temperature=0, session=session)
@@ -104,8 +105,9 @@ def test_logits_are_there_at_any_time(model: pyturbo.Model) -> None:
         np.testing.assert_array_equal(session.logits, expected)
         np.testing.assert_array_equal(session.state["logits"][0], expected)
         second = next(reply)
-        np.testing.assert_array_equal(session.logits, other.step(first.token))
-        assert second.token == int(session.logits.argmax())
+        steps = [other.step(token).copy() for token in (first.token, second.token)]
+        np.testing.assert_array_equal(session.logits, steps[0 if session.pending else 1])
+        assert [second.token, next(reply).token] == [int(logits.argmax()) for logits in steps]
 
 
 def test_logits_that_were_changed_count(model: pyturbo.Model) -> None:
@@ -154,12 +156,12 @@ def test_a_step_waits_once_for_the_gpu(folder: Path, options: dict[str, Any]) ->
 
     steps = 3
     with pyturbo.load(folder, "cuda") as model, model.session(64) as session:
-        reply = model.stream(IDS, COUNT, session=session, logprobs=5, **options)
+        reply = model.stream(IDS, 2 * COUNT, session=session, logprobs=5, **options)
         next(reply), next(reply)  # the second step makes the graph
         before = soft_cuda.counters()
         for _ in range(steps):
             next(reply)
         after = soft_cuda.counters()
     done = {name: (after[name] - before[name]) / steps for name in after}
-    assert done["waits"] == done["graph_launches"] == done["copies_in"] == 1
-    assert done["copies_out"] == done["launches"] == done["allocations"] == 0
+    assert done["waits"] == done["graph_launches"] == 1
+    assert done["copies_in"] == done["copies_out"] == done["launches"] == done["allocations"] == 0

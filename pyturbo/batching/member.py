@@ -11,7 +11,7 @@ from pyturbo.batching.stream import Mailbox
 from pyturbo.engine.generation import Chunk
 from pyturbo.engine.reply import Steps
 from pyturbo.engine.session import Session
-from pyturbo.engine.together import read_alone
+from pyturbo.engine.together import is_ahead, read_alone
 
 
 class Member:
@@ -63,9 +63,14 @@ class Member:
         self.leave()
         return False
 
-    def read(self, count: int) -> None:
-        """Read the first `count` unread tokens, alone."""
-        read_alone(self.session, self.unread[:count])
+    @property
+    def is_ahead(self) -> bool:
+        """Whether its unread token has been read ahead: it must be given to `read`."""
+        return is_ahead(self.session)
+
+    def read(self, count: int, *, onward: bool = False) -> None:
+        """Read the first `count` unread tokens, alone; `onward` is that of `read_alone`."""
+        read_alone(self.session, self.unread[:count], onward=onward)
         self.has_read(count)
 
     def has_read(self, count: int) -> None:

@@ -393,6 +393,9 @@ class Scheduler:
     def _read(self) -> None:
         """Read some of the prompts, and one token of every conversation that has just one to read."""
         members = self._members
+        for member in [member for member in members if member.is_ahead]:  # from when it was the only one
+            if len(members) > 1 and self._step_one_by_one([member]):
+                self._resume(member)
         if len(members) >= MANY:
             for member in members:
                 member.crowded = True
@@ -518,6 +521,8 @@ class Scheduler:
 
     def _step_group(self, members: Sequence[Member]) -> Sequence[Member]:
         """Read a token of each of some conversations, with one program; return those that have read it."""
+        if len(members) == 1:
+            return self._step_one_by_one(members)
         begin = time.perf_counter()
         try:
             step_together([member.session for member in members], [int(m.unread[0]) for m in members])
@@ -536,7 +541,7 @@ class Scheduler:
         for member in members:
             begin = time.perf_counter()
             try:
-                member.read(1)
+                member.read(1, onward=len(self._members) == 1)
             except Exception as error:
                 self._leave(member, error)
             else:

@@ -72,4 +72,4 @@ def step_parts(device: Device) -> list[Part]:
     with closing(runner):
         context = runner.context_for(_POSITION + 1)
         with runner.program(context, 1, "last") as (_, graph):
-            return graph.program.parts([runner.allocate(runner.layout(context))], position=_POSITION)
+            return graph.parts(1, runner.allocate(runner.layout(context)), _POSITION)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pyturbo import ops
 from pyturbo._arguments import index
 from pyturbo._sampling import Sampler, TopLogits
 from pyturbo.engine.generation import Options
@@ -99,6 +101,24 @@ class Chooser:
         if self._thoughts is not None:
             self._thoughts.accept(token)
             self._end_thoughts(self._thoughts.spent)
+
+    def rule(self, number: int, known: int) -> Mask | None:
+        """Return by which rule of `ops.choose_token` one of the next tokens is drawn, counted from 1.
+
+        None: what is drawn there depends on more than that many of the largest logits.
+        """
+        draw = self._sampler.upcoming(number)
+        if draw is None or self._constraint is not None or self._thoughts is not None:
+            return None
+        ends = self._ends if self._ignores or self._left >= number else ()
+        if len(ends) > ops.MAX_FORBIDDEN or draw[0] + len(ends) > known:
+            return None
+        return ops.choice_rule(*draw, forbidden=ends)
+
+    @cached_property
+    def _ends(self) -> tuple[int, ...]:
+        bits = np.unpackbits((~self._others).view(np.uint8), bitorder="little")
+        return tuple(map(int, np.flatnonzero(bits)))
 
     def _allowed(self) -> Mask | None:
         """Return the mask of the next token; None if all are allowed."""

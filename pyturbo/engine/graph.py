@@ -14,14 +14,15 @@ from pyturbo._device import Device
 from pyturbo._program import Cursor, Program
 from pyturbo._sampling import TopLogits
 from pyturbo.engine.layout import Layout
+from pyturbo.engine.onward import Onward, onward
 from pyturbo.engine.profile import Profile
-from pyturbo.engine.top_memory import TopMemory, top_memory
+from pyturbo.engine.top_memory import TopMemory, finds_top, top_memory
 from pyturbo.layers.decoder import Decoder
 from pyturbo.layers.step import KvFormat, Step, Steps
 from pyturbo.layers.stream import Known, Stream
 from pyturbo.recording import Extent, Recorder, SizeRecorder
 from pyturbo.streaming.memory import ExpertMemory
-from pyturbo.symbols import symbol
+from pyturbo.symbols import Part, symbol
 
 #: The results of a program: logits of the last token, logits of all, the output of each layer, or the normed
 #: state that logits are computed from.
@@ -35,22 +36,25 @@ def scratch_bytes(
     device: Device, network: Decoder, kv: KvFormat, layout: Layout, limit: int, output: Output
 ) -> int:
     """Return the `scratch_bytes` of a graph, from a network whose weights need no memory."""
-    recorder = SizeRecorder(device, _limits(layout, limit), blocks=("state",))
+    limits = _limits(device, network, layout, limit, output)
+    recorder = SizeRecorder(device, limits, blocks=("state",))
     _record(recorder, network, kv, layout, limit, output)
     return recorder.scratch_bytes
 
 
-def _limits(layout: Layout, limit: int) -> dict[str, int]:
+def _limits(device: Device, network: Decoder, layout: Layout, limit: int, output: Output) -> dict[str, int]:
     """Return the largest values of the symbols of a program."""
-    return {"position": layout.context} | ({"tokens": limit} if limit > 1 else {})
+    goes_on = limit == 1 and output == "last" and finds_top(device, network)
+    more = {"tokens": limit} if limit > 1 else Onward.SYMBOLS if goes_on else {}
+    return {"position": layout.context} | more
 
 
 def _record(
     recorder: Recorder, network: Decoder, kv: KvFormat, layout: Layout, limit: int, output: Output
-) -> tuple[list[Any], TopMemory | None]:
+) -> tuple[list[Any], TopMemory | Onward | None]:
     """Record a program; return the outputs that are not in the state, and where the largest logits are."""
     tokens: Extent = symbol("tokens") if limit > 1 else 1
-    top = None
+    top: TopMemory | Onward | None = None
     with recorder:
         step = Step(tokens, symbol("position"), layout.tensors("state"), kv)
         with recorder.label("embed"):
@@ -67,10 +71,22 @@ def _record(
             if output == "last":
                 with recorder.into(step.state["logits"]):
                     network.head.apply(h)
-                top = top_memory(recorder.device, network)
-                if top is not None:
-                    top.record(recorder, step.state["logits"])
+                top = _record_top(recorder, network, step, limit)
     return layers, top
+
+
+def _record_top(recorder: Recorder, network: Decoder, step: Step, limit: int) -> TopMemory | Onward | None:
+    """Record how the largest logits are found, where programs do that, and in a step the token after it."""
+    logits = step.state["logits"]
+    if limit > 1:
+        top = top_memory(recorder.device, network)
+        if top is not None:
+            top.record(recorder, logits)
+        return top
+    further = onward(recorder.device, network)
+    if further is not None:
+        further.record(recorder, logits, step.state["tokens"].rows(step.position + 1))
+    return further
 
 
 def record_layers(
@@ -107,10 +123,13 @@ class Graph:
         slabs: Sequence[Array] = (),
     ) -> None:
         """Record the program. What lies in `slabs`, memory for experts, does not count as weights."""
-        recorder = Recorder(device, _limits(layout, limit), blocks=("state",))
-        self._single = limit == 1
+        recorder = Recorder(device, _limits(device, network, layout, limit, output), blocks=("state",))
+        self._single, self._context = limit == 1, layout.context
         #: Outputs, which keep their memory.
-        self._kept, self._top = _record(recorder, network, kv, layout, limit, output)
+        self._kept, top = _record(recorder, network, kv, layout, limit, output)
+        #: Where the largest logits are: those of a chunk, and those of a step.
+        self._top: TopMemory | None = None if isinstance(top, Onward) else top
+        self.onward: Onward | None = top if isinstance(top, Onward) else None
         self.program: Program = recorder.program
         self.scratch_bytes = recorder.scratch_bytes
         self.weight_bytes = recorder.constant_bytes - sum(recorder.constant_bytes_in(slab) for slab in slabs)
@@ -126,27 +145,46 @@ class Graph:
         They are the more the better, but no launch over more than `least` should hold the device for long.
         """
         while count > least:
-            parts = self.program.parts([state], position=position, tokens=count)
+            parts = self.parts(count, state, position)
             if max(part.seconds for part in parts) <= LONGEST:
                 break
             count = max(least, count // 2)
         return count
+
+    def parts(self, count: int, state: Buffer, position: int) -> list[Part]:
+        """Return how the device would divide a replay that reads `count` tokens at a position."""
+        return self.program.parts([state], **self._symbols(count, position))
 
     def run(self, count: int, state: Buffer, cursor: Cursor, wait: bool) -> list[NDArray[np.float32]]:
         """Read `count` tokens of the state at the cursor, and move it past them.
 
         Returns copies of the outputs kept here. Without `wait` a device may still be at work on return.
         """
-        wait = wait or bool(self._kept)
+        wait = wait or self._single or bool(self._kept)
         symbols = self._symbols(count, cursor)
-        self.program.run([state], wait=wait, advance=count, ahead=self._single, **symbols)
+        ahead: bool | dict[str, int] = self._single if self.onward is None else self.onward.begin()
+        self.program.run([state], wait=wait, advance=count, ahead=ahead, **symbols)
         return self._copies(count)
+
+    def begin(self, state: Buffer, cursor: Cursor, rule: NDArray[np.uint32] | None) -> int:
+        """Begin to read the token at the cursor, and move it past that, in a program that goes `onward`.
+
+        With a rule the token after it is chosen, if the state has room for that. Returns the number of the
+        replay, for `Onward.found`.
+        """
+        assert self.onward is not None
+        rule = rule if cursor.position + 1 < self._context else None
+        symbols, ahead = self.onward.symbols(rule), self.onward.begin(rule)
+        self.program.run([state], wait=False, advance=1, ahead=ahead, position=cursor, **symbols)
+        return self.onward.end()
 
     def top(self) -> TopLogits | None:
         """Return the largest logits of the token that was read last, after a replay with `wait`.
 
         None if the host looks at all logits.
         """
+        if self.onward is not None:
+            return self.onward.last()
         return None if self._top is None else self._top.read(0)
 
     def profile(
@@ -162,14 +200,19 @@ class Graph:
             experts.trace(True)
         try:
             symbols = self._symbols(count, cursor)
+            if self.onward is not None:
+                self.onward.begin()
             timed = self.program.timeline([state], advance=count, **symbols)
         finally:
             reads = [] if experts is None else experts.trace(False)
         profile.add(count, timed, self.program.listing(), self.program.loops(), reads)
         return self._copies(count)
 
-    def _symbols(self, count: int, cursor: Cursor) -> dict[str, Any]:
-        return {"position": cursor} if self._single else {"position": cursor, "tokens": count}
+    def _symbols(self, count: int, position: Cursor | int) -> dict[str, Any]:
+        """Return the symbols of a replay that chooses no token."""
+        if not self._single:
+            return {"position": position, "tokens": count}
+        return {"position": position} | ({} if self.onward is None else self.onward.symbols())
 
     def _copies(self, count: int) -> list[NDArray[np.float32]]:
         return [tensor.memory.view((count, tensor.shape[1])).read() for tensor in self._kept]

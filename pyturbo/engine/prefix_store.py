@@ -286,6 +286,7 @@ class PrefixStore:
         with self._lock:
             if session._failure is not None or not session.position or self._runner.closed:
                 return
+            session._settle()
             ids = session.tokens.copy()
             path, position = self._shared(session, ids)
             position = self._add(session, ids, path, position)

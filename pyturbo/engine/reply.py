@@ -13,6 +13,7 @@ from pyturbo._guard import Claim
 from pyturbo.engine.answer import Answer
 from pyturbo.engine.chooser import Chooser, make_chooser
 from pyturbo.engine.generation import Chunk, FinishReason, Options, Stats
+from pyturbo.engine.lead import can_lead
 from pyturbo.engine.prefix_store import PrefixStore
 from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError, CancelledError, ContextError, StateError
@@ -250,6 +251,7 @@ def _steps(
     chooser.read(session.tokens)
     used = runner.expert_use()
     stats.decode_experts = runner.expert_use(used)
+    leads = can_lead(session, chooser, options.logprobs)
     while True:
         session._guard.check()
         try:
@@ -257,7 +259,9 @@ def _steps(
         except ArgumentError:  # NaN: weights that were changed meanwhile explain it
             runner.origin.check_files()
             raise
-        session._leave(token)
+        if not session._is_ahead:
+            session._leave(token)
+        full = session.position == session.context and bool(session.pending)
         stats.tokens += 1
         finish: FinishReason | None = "stop" if token in eos else None
         piece = ""
@@ -266,9 +270,7 @@ def _steps(
             piece = text.add(token)
         if text.stop_string is not None or chooser.ended:
             finish = "stop"
-        elif finish is None and (
-            stats.tokens == options.max_tokens or session.position == session.context or _is_over(options)
-        ):
+        elif finish is None and (stats.tokens == options.max_tokens or full or _is_over(options)):
             finish = "length"
         if finish is not None:
             runner.origin.check_files()  # weights that changed meanwhile make it an error
@@ -280,9 +282,10 @@ def _steps(
         yield Chunk(piece, token, logprob, finish, top, text.stop_string)
         if finish is not None:
             return
-        if session.pending != [token]:
+        if session.pending != [token] and not session._is_ahead:
             raise StateError("the session went on without this reply")
         begin = time.perf_counter()
+        session._rules = chooser if leads and stats.tokens + 1 < options.max_tokens else None
         yield np.array([token], np.int32)
         stats.decode_seconds += time.perf_counter() - begin
         stats.decode_experts = runner.expert_use(used)
@@ -299,6 +302,7 @@ def _reading(
     """Yield what the session has not read of a prompt, for a caller that holds the session and reads it."""
     begin, runner = time.perf_counter(), session._runner
     runner.origin.check_files()
+    session._begin_reply()
     stats.clear()
     used = runner.expert_use()
     store, before_reply = prefixes or (None, None)

@@ -21,6 +21,8 @@ from pyturbo._sampling import top_logprobs
 from pyturbo.engine import session_file
 from pyturbo.engine.chooser import Chooser
 from pyturbo.engine.graph import Output
+from pyturbo.engine.lead import Begun, chosen, go_on
+from pyturbo.engine.onward import Rules
 from pyturbo.engine.profile import Profile
 from pyturbo.engine.runner import Runner
 from pyturbo.engine.state import State
@@ -80,6 +82,9 @@ class Session:
         self._state = self._allocated(context)
         self.context = context
         self._pending = (0, -1)  # a position, and the token that was sampled there
+        self._begun: Begun | None = None  # what the device may be reading ahead
+        self._ahead = 0  # the position after a token that was read before anybody asked for that
+        self._rules: Rules | None = None  # of the reply under way, for the next step
         # How many of its first tokens are unchanged since the prefix store last saw it.
         self._settled = 0
         self._failure: str | None = None
@@ -111,6 +116,7 @@ class Session:
         Arrays that show the state keep its memory until they are gone. Closing twice is fine.
         """
         with self._guard.use():
+            self._begun = None
             for name in _STATE:
                 vars(self).pop(name, None)
 
@@ -166,13 +172,32 @@ class Session:
 
     @property
     def pending(self) -> list[int]:
-        """The token that was sampled last, if it has not been read yet."""
+        """The token that was sampled last, if it has not been read yet.
+
+        On a GPU a greedy or top-k reply reads most tokens before it yields them; nothing is pending then.
+        """
         position, token = self._pending
         return [token] if position == self.position > 0 else []
 
     def _leave(self, token: int | None) -> None:
         """Record a token that was sampled here and has not been read yet; None clears it."""
         self._pending = (0, -1) if token is None else (self.position, token)
+
+    @property
+    def _is_ahead(self) -> bool:
+        """Whether the last token was read before anybody asked for that."""
+        return self._ahead == self.position > 0
+
+    def _was_read(self, token: int) -> bool:
+        """Return whether this token is the one that was read ahead, which it then is no longer."""
+        ahead = self._is_ahead and self.tokens[-1] == token
+        self._ahead = 0
+        return ahead
+
+    def _begin_reply(self) -> None:
+        """Forget the reply before, of which the session may be ahead."""
+        self._settle()
+        self._ahead = 0
 
     @property
     def state(self) -> dict[str, NDArray[Any]]:
@@ -187,6 +212,7 @@ class Session:
             >>> session.state["model.layers.0.linear_attn.memory"].shape  # [heads, value dim, key dim]
             (4, 128, 128)
         """
+        self._settle()
         return self._state.views()
 
     @property
@@ -212,6 +238,7 @@ class Session:
         """The logits of the token read last, float32 [vocab]: a view that the next call changes."""
         if self.position == 0:
             raise StateError("logits: expected a session that has read a token")
+        self._settle()
         return self._state.logits()
 
     def read(self, token_ids: ArrayLike) -> Iterator[int]:
@@ -299,6 +326,7 @@ class Session:
                 raise ArgumentError(
                     f"grow: context: expected {self.context} to {self.max_context}, got {room}"
                 )
+            self._settle()
             larger = self._allocated(room)
             larger.copy(self._state, self.position)
             vars(self).update(_state=larger, context=room)  # all at once, whatever interrupts
@@ -314,13 +342,30 @@ class Session:
 
     def _advance_all(self, ids: NDArray[np.int32]) -> None:
         """Do the same with tokens that are known to be of the vocabulary."""
+        rules, self._rules = self._rules, None
+        read = len(ids) == 1 and self._was_read(int(ids[0]))
+        if read or (rules is not None and len(ids) == 1):
+            self._go_on(int(ids[0]), rules, read)
+            return
         for _ in self._advance(ids):
             pass
+
+    def _go_on(self, token: int, rules: Rules | None, read: bool) -> None:
+        """Read a token, unless it is `read` ahead; with rules the device may then be ahead again."""
+        self._guard.check()
+        if not read:
+            self._require_room(1)
+        begun, self._begun = self._begun, None
+        if not read or begun is not None:  # else somebody has waited for it
+            self._begun = go_on(self, token, begun, rules)
+            self._ahead = 0 if self._begun is None else self._begun.end
 
     def _sample(self, chooser: Chooser) -> tuple[int, float]:
         """Draw a token and its logprob, from the largest logits where they suffice."""
         top = self._state.top
         drawn = None if top is None else chooser.sample_top(top)
+        if top is not None and self._is_ahead:
+            return chosen(self.tokens, top, drawn)
         return chooser.sample(self.logits) if drawn is None else drawn
 
     def _likeliest(self, n: int) -> list[tuple[int, float]]:
@@ -336,11 +381,7 @@ class Session:
 
         Without room for all of the tokens nothing changes.
         """
-        self._require_whole()
-        if self.position + len(ids) > self.context:
-            raise ArgumentError(
-                f"context: expected at most {self.context} tokens, got {self.position} and {len(ids)} more"
-            )
+        self._require_room(len(ids))
         end = self.position + len(ids)
         self._state.put(self.position, ids)
         try:
@@ -382,6 +423,21 @@ class Session:
     def _require_whole(self) -> None:
         if self._failure is not None:
             raise StateError(f"the session cannot go on after: {self._failure}")
+        self._settle()
+
+    def _require_room(self, tokens: int) -> None:
+        self._require_whole()
+        if self.position + tokens > self.context:
+            raise ArgumentError(
+                f"context: expected at most {self.context} tokens, got {self.position} and {tokens} more"
+            )
+
+    def _settle(self) -> None:
+        """Wait for what is read ahead."""
+        if self._begun is not None:
+            with self._failing():
+                self._runner.device.synchronize()
+            self._begun, self._state.top = None, None  # what was found before it
 
     def memory(self) -> Memory:
         """Return the bytes of weights, scratch, state and slots for experts."""
@@ -430,6 +486,8 @@ class Session:
 
     def _take(self, other: Session) -> None:
         """Become a copy of a session with the same context, for a caller that holds both."""
+        self._settle()
+        other._settle()
         self._cursor.position = other.position
         self._pending, self._failure = other._pending, other._failure
         self.notes = other._copied_notes()

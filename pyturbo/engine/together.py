@@ -17,15 +17,26 @@ def copy_into(session: Session, other: Session) -> None:
     session._take(other)
 
 
-def read_alone(session: Session, ids: NDArray[np.int32]) -> None:
-    """Read tokens of the vocabulary in a session that the caller holds."""
+def read_alone(session: Session, ids: NDArray[np.int32], *, onward: bool = False) -> None:
+    """Read tokens of the vocabulary in a session that the caller holds.
+
+    `onward`: a device that chooses the next token of its reply itself may read that, too.
+    """
+    if not onward:
+        session._rules = None
     session._advance_all(ids)
+
+
+def is_ahead(session: Session) -> bool:
+    """Return whether the device is reading, or has read, the token that `read_alone` must be given next."""
+    return session._is_ahead
 
 
 def step_together(sessions: Sequence[Session], tokens: Sequence[int]) -> None:
     """Read one token in each of several sessions of a model, for a caller that holds them all.
 
-    Each has room for it. All weights are read once. If the replay fails, all sessions have failed.
+    Each has room for it, and none is ahead. All weights are read once. If the replay fails, all sessions have
+    failed.
     """
     if len(sessions) == 1:
         read_alone(sessions[0], np.array(tokens, np.int32))
@@ -51,10 +62,10 @@ def read_together(
 ) -> None:
     """Read a piece of tokens in each of several sessions, for a caller that holds them all.
 
-    They have one context, and room for their pieces. Those of one token come first, then up to
-    `runner.PROMPTS` others of at most `Runner.piece` tokens. A session has logits if its piece `ends`, as one
-    token always does. A program that must be recorded for it gets room for steps of `room` sessions, which
-    may come later. All weights are read once. If the replay fails, all sessions have failed.
+    They have one context and room for their pieces, and none is ahead. Those of one token come first, then
+    up to `runner.PROMPTS` others of at most `Runner.piece` tokens. A session has logits if its piece `ends`,
+    as one token always does. A program that must be recorded for it gets room for steps of `room` sessions,
+    which may come later. All weights are read once. If the replay fails, all sessions have failed.
     """
     readings = []
     for session, piece, last in zip(sessions, pieces, ends, strict=True):

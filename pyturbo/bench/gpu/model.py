@@ -267,16 +267,18 @@ def replay_times(
 
     The next replay is prepared while the device is at work, as by a step (`Program.run`, `ahead`).
     """
-    cursors: dict[str, Any] = {name: Cursor() for name in program.symbols}
-    for cursor in cursors.values():
-        cursor.position = position
-    program.run(blocks, advance=1, ahead=True, **cursors)
+    symbols: dict[str, Any] = dict.fromkeys(program.symbols, 0)
+    for name in symbols:
+        if name.startswith("position"):
+            symbols[name] = cursor = Cursor()
+            cursor.position = position
+    program.run(blocks, advance=1, ahead=True, **symbols)
     whole, host, ahead = [], [], []
     for _ in range(count):
         begin = time.perf_counter()
-        program.run(blocks, wait=False, advance=1, **cursors)
+        program.run(blocks, wait=False, advance=1, **symbols)
         handed = time.perf_counter()
-        program.prepare(blocks, **cursors)
+        program.prepare(blocks, **symbols)
         prepared = time.perf_counter()
         device.synchronize()
         whole.append(1e6 * (time.perf_counter() - begin))
@@ -284,7 +286,7 @@ def replay_times(
         ahead.append(1e6 * (prepared - handed))
     begin = time.perf_counter()
     for _ in range(count):
-        program.run(blocks, wait=False, advance=1, **cursors)
+        program.run(blocks, wait=False, advance=1, **symbols)
     device.synchronize()
     in_row = 1e6 * (time.perf_counter() - begin) / count
     most = quantiles(host, n=10, method="inclusive")[-1]
