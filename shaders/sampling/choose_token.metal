@@ -6,12 +6,12 @@ constexpr constant uint kEach = 2;       // values of a lane, in order of rank
 constexpr constant uint kForbidden = 8;  // tokens that may be forbidden
 
 // Places in `rule`; floats are stored as their bits.
-constexpr constant uint kCount = 0;       // how many values are kept
-constexpr constant uint kShare = 1;       // of these, the fewest first ones with this share of all weight
-constexpr constant uint kWeight = 2;      // of these, those that weigh at least this much
-constexpr constant uint kScale = 3;       // 1 / temperature
-constexpr constant uint kDraw = 4;        // a random number in (0, 1]
-constexpr constant uint kFirst = 5;       // forbidden tokens, 0xffffffff for none
+constexpr constant uint kCount = 0;   // how many values are kept
+constexpr constant uint kShare = 1;   // of these, the fewest first ones with this share of all weight
+constexpr constant uint kWeight = 2;  // of these, those that weigh at least this much
+constexpr constant uint kScale = 3;   // 1 / temperature
+constexpr constant uint kDraw = 4;    // a random number in (0, 1]
+constexpr constant uint kFirst = 5;   // forbidden tokens, 0xffffffff for none
 constexpr constant uint kRule = kFirst + kForbidden;
 constexpr constant uint kNone = 0xffffffff;
 
