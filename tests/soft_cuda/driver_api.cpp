@@ -495,8 +495,7 @@ Result cuEventSynchronize(EventHandle handle) {
   if (!event) return Result::invalid_handle;
   soft::count(&Counters::waits);
   std::unique_lock lock(event->mutex);
-  while (event->recorded && !event->done &&
-         soft::failure().get() == Result::success)  // then it is never done
+  while (event->recorded && !event->done && soft::failure().get() == Result::success)
     event->changed.wait_for(lock, std::chrono::milliseconds(1));
   return soft::failure().get();
 }
